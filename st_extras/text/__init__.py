@@ -1,0 +1,1 @@
+"""Text preparation: frequency tables, keywords, phrases and augmentation. No models in here."""
