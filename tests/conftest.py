@@ -56,9 +56,7 @@ def build_encoder(
     folder.mkdir(parents=True, exist_ok=True)
     vocab = vocabulary()
     (folder / "vocab.txt").write_text("\n".join(vocab), encoding="utf8")
-    tokenizer = BertTokenizer(
-        vocab={token: i for i, token in enumerate(vocab)}, model_max_length=max_seq_length
-    )
+    tokenizer = BertTokenizer(vocab={token: i for i, token in enumerate(vocab)}, model_max_length=max_seq_length)
     tokenizer.save_pretrained(folder)
     config = BertConfig(
         vocab_size=len(vocab),

@@ -1,1 +1,6 @@
-"""."""
+"""Unsupervised objectives: one paper a file, each a drop-in loss of Sentence Transformers."""
+
+from st_extras.losses.dclr import DCLRLoss
+from st_extras.losses.simcse import SimCSELoss
+
+__all__ = ["DCLRLoss", "SimCSELoss"]

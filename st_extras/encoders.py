@@ -1,0 +1,213 @@
+"""Views of tokenized sentences and one-pass encoding.
+
+``features`` is what a SentenceTransformer's ``preprocess`` returns for one column: a dict of tensors whose first
+axis are the B sentences, plus metadata. Nothing in here mutates the features it is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.losses.merged_forward import merge_feature_batches
+from sentence_transformers.util import all_gather_with_grad, get_rank, get_world_size
+from torch import Tensor, nn
+
+Features = dict[str, Any]
+AUGMENTATIONS = ("dropout", "none")
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """What one pass of an encoder gives for R rows of L tokens.
+
+    Attributes:
+        sentence: (R, D) sentence embeddings.
+        tokens: (R, L, D) last-layer token embeddings.
+        input_ids: (R, L).
+        content_mask: (R, L) bool: neither padding nor a special token; [UNK] and [MASK] are content.
+    """
+
+    sentence: Tensor
+    tokens: Tensor
+    input_ids: Tensor
+    content_mask: Tensor
+
+
+def unwrap(model: nn.Module) -> SentenceTransformer:
+    """The SentenceTransformer inside DistributedDataParallel and ``torch.compile`` wrappers."""
+    inner = model
+    while not isinstance(inner, SentenceTransformer):
+        following = getattr(inner, "module", None) or getattr(inner, "_orig_mod", None)
+        if following is None:
+            raise ValueError(f"model must be a SentenceTransformer or a wrapper of one, got {type(model).__name__}.")
+        inner = following
+    return inner
+
+
+def embedding_dimension(model: nn.Module) -> int:
+    """The size D of the model's sentence embeddings."""
+    dimension = unwrap(model).get_embedding_dimension()
+    if dimension is None:
+        raise ValueError("model does not tell its embedding dimension: its last modules must include a Pooling.")
+    return int(dimension)
+
+
+def check_augmentations(augmentations: Sequence[str]) -> tuple[str, str]:
+    """The two views' augmentations, or a ValueError that says what is allowed."""
+    views = tuple(augmentations)
+    unknown = [name for name in views if name not in AUGMENTATIONS]
+    if unknown or len(views) != 2:
+        raise ValueError(f"augmentations must be two of {AUGMENTATIONS}, one for each view, got {augmentations!r}.")
+    if set(views) == {"dropout", "none"}:
+        raise ValueError(
+            "augmentations=('dropout', 'none') cannot be: both views go through the encoder in one pass, whose "
+            "dropout is on or off as a whole. Use 'dropout' for both or 'none' for both."
+        )
+    return views[0], views[1]
+
+
+def check_columns(sentence_features: Iterable[Features], loss: str) -> list[Features]:
+    """The one or two columns of a pair loss, or a ValueError that names the loss."""
+    columns = list(sentence_features)
+    if len(columns) not in (1, 2):
+        raise ValueError(
+            f"{loss} takes one column (the sentence) or two (the sentence and its positive), got {len(columns)}."
+        )
+    return columns
+
+
+def repeat_rows(features: Features, times: int) -> Features:
+    """``times`` copies of every row, copy after copy: (times * B) rows, no second tokenization.
+
+    Raises:
+        ValueError: the features have no batch axis (flattened for flash attention, or a bag of tokens).
+    """
+    if "cu_seq_lens_q" in features:
+        raise ValueError(
+            "The features are flattened (unpadded) for flash attention, which cannot be repeated as views: load "
+            'the encoder with model_kwargs={"unpad_inputs": False} or set model[0].unpad_inputs = False.'
+        )
+    mask = features.get("attention_mask")
+    if not isinstance(mask, Tensor) or mask.ndim != 2:
+        raise ValueError(
+            "The encoder's features have no (B, L) attention_mask to make views of (a StaticEmbedding has neither "
+            "that nor dropout): give two columns, the sentence and its positive."
+        )
+    rows = mask.size(0)
+    return {
+        key: torch.cat([value] * times)
+        if isinstance(value, Tensor) and value.ndim > 0 and value.size(0) == rows and key != "prompt_length"
+        else value
+        for key, value in features.items()
+    }
+
+
+def views(features: Features, augmentations: Sequence[str] = ("dropout", "dropout")) -> Features:
+    """One tokenized column as ``len(augmentations) * B`` rows: view 1 of all sentences, then view 2, ..."""
+    return repeat_rows(features, len(augmentations))
+
+
+def pair_views(
+    sentence_features: Sequence[Features], augmentations: Sequence[str] = ("dropout", "dropout")
+) -> Features | None:
+    """Both sides of the pairs as one batch of 2B rows, anchors first.
+
+    One column: its two views. Two columns: padded to one width.
+
+    Returns:
+        The features; None where two columns cannot share one pass (other prompts, flattened features).
+    """
+    if len(sentence_features) == 1:
+        return views(sentence_features[0], augmentations)
+    merged: Features | None = merge_feature_batches([dict(column) for column in sentence_features])
+    return merged
+
+
+def merged_pair(sentence_features: Sequence[Features], augmentations: Sequence[str]) -> Features:
+    """:func:`pair_views` where one pass is a must, as when another loss adds its own rows to it."""
+    rows = pair_views(sentence_features, augmentations)
+    if rows is None:
+        raise ValueError(
+            "The two columns cannot go through the encoder in one pass (they have different prompts or flattened "
+            "features), which this combination of losses needs: use one prompt for both, or unpad_inputs=False."
+        )
+    return rows
+
+
+@contextmanager
+def without_dropout(model: nn.Module) -> Iterator[None]:
+    """The model in evaluation mode, every module's own mode restored afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def encode_pair(model: nn.Module, sentence_features: Sequence[Features], augmentations: Sequence[str]) -> list[Tensor]:
+    """[anchors, positives], each (B, D), from one pass of the encoder over 2B rows.
+
+    Two columns that cannot share a pass take one each.
+    """
+    with nullcontext() if "dropout" in augmentations else without_dropout(model):
+        rows = pair_views(sentence_features, augmentations)
+        if rows is None:
+            return [model(dict(column))["sentence_embedding"] for column in sentence_features]
+        return list(model(rows)["sentence_embedding"].chunk(2))
+
+
+def content_ids(model: nn.Module) -> list[int]:
+    """Ids of the special tokens that never count as content ([UNK] and [MASK] do count)."""
+    tokenizer = unwrap(model).tokenizer
+    return sorted(set(tokenizer.all_special_ids) - {tokenizer.unk_token_id, tokenizer.mask_token_id})
+
+
+def encode(model: nn.Module, features: Features) -> Encoded:
+    """One pass of the encoder over the features, with its token embeddings.
+
+    Raises:
+        ValueError: the encoder gives no token embeddings (StaticEmbedding), or flattened ones.
+    """
+    output = model(dict(features))
+    tokens = output.get("token_embeddings")
+    if tokens is None or tokens.ndim != 3 or "attention_mask" not in features:
+        raise ValueError(
+            "This loss needs (B, L, D) token embeddings, which this encoder does not give: use a transformer "
+            "(StaticEmbedding has none), with unpad_inputs=False."
+        )
+    special = torch.tensor(content_ids(model), device=tokens.device)
+    content = features["attention_mask"].bool() & ~torch.isin(features["input_ids"], special)
+    return Encoded(output["sentence_embedding"], tokens, features["input_ids"], content)
+
+
+def gather_rows(x: Tensor, across_devices: bool) -> tuple[Tensor, int]:
+    """Rows of all processes (with gradients) and the index of this process's first row among them."""
+    if not across_devices or get_world_size() == 1:
+        return x, 0
+    gathered: Tensor = all_gather_with_grad(x.contiguous())
+    return gathered, get_rank() * x.size(0)
+
+
+def projection_head(dimension: int) -> nn.Sequential:
+    """Linear(D, D) + tanh: the head that SimCSE, DCLR and AdCSE train with and drop at evaluation."""
+    return nn.Sequential(nn.Linear(dimension, dimension), nn.Tanh())
+
+
+def apply_head(head: nn.Module | None, embeddings: Sequence[Tensor]) -> list[Tensor]:
+    """The embeddings through a projection head, or as they are where there is none."""
+    if head is None:
+        return list(embeddings)
+    expected = cast(nn.Linear, cast(nn.Sequential, head)[0]).in_features
+    if embeddings[0].size(-1) != expected:
+        raise ValueError(
+            f"projection=True was built for embeddings of {expected} dimensions and got {embeddings[0].size(-1)}: "
+            "use projection=False with a loss that truncates embeddings (MatryoshkaLoss)."
+        )
+    return [head(x) for x in embeddings]

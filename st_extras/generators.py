@@ -1,0 +1,75 @@
+"""A random source of its own for a loss, whose state survives a restart."""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+from torch import Tensor, nn
+
+logger = logging.getLogger(__name__)
+_RANK_STRIDE = 1_000_003
+
+
+class RandomSource(nn.Module):
+    """A torch.Generator as part of a module: made where it is first used, kept in ``state_dict()``.
+
+    It is seeded from torch's initial seed (so ``set_seed`` governs it without being disturbed by it) and the
+    process's rank, or taken from the user. While gradients are disabled a throw-away copy is handed out: an
+    evaluation moves no state.
+
+    Args:
+        generator: the user's own generator; its device must be that of the tensors drawn.
+        salt: tells apart several sources of one loss.
+    """
+
+    def __init__(self, generator: torch.Generator | None = None, salt: int = 0) -> None:
+        super().__init__()
+        self.generator = generator
+        self.salt = salt
+        self._restored: Tensor | None = None
+
+    def on(self, device: torch.device) -> torch.Generator:
+        """The generator for tensors on ``device``; a copy while gradients are disabled.
+
+        Raises:
+            ValueError: the user's generator lives on another device.
+        """
+        generator = self.generator
+        if generator is None:
+            generator = torch.Generator(device)
+            if self._restored is not None and self._restored.shape == generator.get_state().shape:
+                generator.set_state(self._restored)
+            else:
+                if self._restored is not None:
+                    logger.warning("The saved random state is of another kind of device: starting a new stream.")
+                rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+                generator.manual_seed((torch.initial_seed() + self.salt + _RANK_STRIDE * rank) % 2**63)
+            if torch.is_grad_enabled():
+                self.generator, self._restored = generator, None
+        elif generator.device.type != device.type:
+            raise ValueError(
+                f"generator is on {generator.device}, the embeddings are on {device}: "
+                f"pass torch.Generator({str(device)!r})."
+            )
+        if torch.is_grad_enabled():
+            return generator
+        copy = torch.Generator(device)
+        copy.set_state(generator.get_state())
+        return copy
+
+    def get_extra_state(self) -> Tensor:
+        """The state as a uint8 tensor; empty before the first use."""
+        if self.generator is not None:
+            return self.generator.get_state()
+        return torch.empty(0, dtype=torch.uint8) if self._restored is None else self._restored
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Continue from a state that ``get_extra_state`` returned."""
+        state = state.detach().cpu().to(torch.uint8)
+        if state.numel() == 0:
+            return
+        if self.generator is not None and self.generator.get_state().shape == state.shape:
+            self.generator.set_state(state)
+        else:
+            self.generator, self._restored = None, state
