@@ -195,6 +195,15 @@ def gather_rows(x: Tensor, across_devices: bool) -> tuple[Tensor, int]:
     return gathered, get_rank() * x.size(0)
 
 
+def require_synchronised(owned: nn.Module) -> None:
+    """Refuse to train a loss's own parameters in several processes that would let them drift apart."""
+    if get_world_size() > 1 and torch.is_grad_enabled() and not getattr(owned, "synchronised_across_processes", False):
+        raise ValueError(
+            "This loss owns parameters, which the trainer does not keep equal across processes: call "
+            "st_extras.training.LossStateCallback.attach(trainer) before training."
+        )
+
+
 def projection_head(dimension: int) -> nn.Sequential:
     """Linear(D, D) + tanh: the head that SimCSE, DCLR and AdCSE train with and drop at evaluation."""
     return nn.Sequential(nn.Linear(dimension, dimension), nn.Tanh())
@@ -204,6 +213,7 @@ def apply_head(head: nn.Module | None, embeddings: Sequence[Tensor]) -> list[Ten
     """The embeddings through a projection head, or as they are where there is none."""
     if head is None:
         return list(embeddings)
+    require_synchronised(head)
     expected = cast(nn.Linear, cast(nn.Sequential, head)[0]).in_features
     if embeddings[0].size(-1) != expected:
         raise ValueError(

@@ -1,0 +1,143 @@
+"""What several test files need: short trainings, counting encoder passes, resuming."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from sentence_transformers import (
+    InputExample,
+    SentenceTransformer,
+    SentenceTransformerTrainer,
+    SentenceTransformerTrainingArguments,
+)
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+from transformers import TrainerCallback
+
+from st_extras.training import LossStateCallback
+
+
+def columns(sentences: list[str], count: int = 1) -> dict[str, list[str]]:
+    """A dataset's columns: the sentence, and its positive where count is 2."""
+    pairs = {"sentence": sentences, "positive": [f"{sentence} ." for sentence in sentences]}
+    return dict(list(pairs.items())[:count])
+
+
+def arguments(folder: Path, **options: Any) -> SentenceTransformerTrainingArguments:
+    settings: dict[str, Any] = {
+        "per_device_train_batch_size": 4,
+        "num_train_epochs": 1,
+        "learning_rate": 1e-2,
+        "seed": 7,
+        "report_to": "none",
+        "disable_tqdm": True,
+        "save_strategy": "no",
+        "use_cpu": True,
+        "dataloader_pin_memory": False,
+    }
+    return SentenceTransformerTrainingArguments(output_dir=str(folder), **(settings | options))
+
+
+def train(
+    model: SentenceTransformer,
+    loss: Any,
+    data: dict[str, list[str]],
+    folder: Path,
+    *,
+    resume: str | None = None,
+    callbacks: list[TrainerCallback] | None = None,
+    attach: bool = True,
+    **options: Any,
+) -> SentenceTransformerTrainer:
+    trainer = SentenceTransformerTrainer(
+        model,
+        args=arguments(folder, **options),
+        train_dataset=Dataset.from_dict(data),
+        loss=loss,
+        callbacks=callbacks,
+    )
+    if attach:
+        LossStateCallback.attach(trainer)
+    trainer.train(resume_from_checkpoint=resume)
+    return trainer
+
+
+def fit(model: SentenceTransformer, loss: nn.Module, data: dict[str, list[str]], folder: Path) -> None:
+    examples = [InputExample(texts=list(row)) for row in zip(*data.values(), strict=True)]
+    model.fit(
+        train_objectives=[(DataLoader(examples, batch_size=4, shuffle=True), loss)],
+        epochs=1,
+        warmup_steps=0,
+        optimizer_params={"lr": 1e-2},
+        show_progress_bar=False,
+        checkpoint_path=str(folder),
+    )
+
+
+def snapshot(module: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in module.state_dict().items() if isinstance(value, Tensor)}
+
+
+def differing(before: dict[str, Tensor], after: dict[str, Tensor]) -> set[str]:
+    return {name for name in before if not torch.equal(before[name], after[name])}
+
+
+@contextmanager
+def count_rows(model: nn.Module) -> Iterator[list[int]]:
+    """The number of rows of each pass through the encoder while the context is open."""
+    passes: list[int] = []
+
+    def note(module: nn.Module, args: tuple[Any, ...], output: dict[str, Tensor]) -> None:
+        passes.append(output["sentence_embedding"].size(0))
+
+    handle = model.register_forward_hook(note)
+    try:
+        yield passes
+    finally:
+        handle.remove()
+
+
+class StopAfter(TrainerCallback):
+    """Ends a training early, as a crash after a checkpoint would."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step >= self.step:
+            control.should_training_stop = True
+
+
+def assert_resume_is_seamless(
+    make_model: Callable[[], SentenceTransformer],
+    make_loss: Callable[[SentenceTransformer], Any],
+    data: dict[str, list[str]],
+    folder: Path,
+    **options: Any,
+) -> None:
+    """An interrupted and resumed training ends with the very weights of an uninterrupted one."""
+    options = {"num_train_epochs": 2, "save_strategy": "steps", "save_steps": 2} | options
+
+    def run(name: str, resume: str | None = None, stop: int | None = None) -> SentenceTransformerTrainer:
+        model = make_model()
+        torch.manual_seed(3)  # a loss's own parameters start alike in all runs
+        callbacks: list[TrainerCallback] = [] if stop is None else [StopAfter(stop)]
+        return train(model, make_loss(model), data, folder / name, resume=resume, callbacks=callbacks, **options)
+
+    whole = run("whole")
+    run("parts", stop=2)
+    resumed = run("parts", resume=str(folder / "parts" / "checkpoint-2"))
+    if whole.state.global_step <= 2 or resumed.state.global_step != whole.state.global_step:
+        raise AssertionError("the runs are too short to show anything")
+    losses = (whole.loss, resumed.loss)
+    if not isinstance(whole.loss, dict):
+        losses = ({"": whole.loss}, {"": resumed.loss})
+    for name in losses[0]:
+        changed = differing(snapshot(losses[0][name]), snapshot(losses[1][name]))
+        if changed:
+            raise AssertionError(f"resuming changed {sorted(changed)}")

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from st_extras.functional import cosine_ascent_direction, cosine_scores, weighted_info_nce
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def info_nce_loop(scores: Tensor, weights: Tensor | None, include_positive: bool, offset: int = 0) -> float:
+    total = 0.0
+    for i in range(scores.size(0)):
+        p = i + offset
+        denominator = math.exp(scores[i, p]) if include_positive else 0.0
+        for k in range(scores.size(1)):
+            if k != p:
+                denominator += (1.0 if weights is None else float(weights[i, k])) * math.exp(scores[i, k])
+        total += 0.0 if denominator == 0 else math.log(denominator) - float(scores[i, p])
+    return total / scores.size(0)
+
+
+@pytest.mark.parametrize("include_positive", [True, False])
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("offset", [0, 3])
+def test_weighted_info_nce_is_the_loop(include_positive: bool, weighted: bool, offset: int) -> None:
+    scores = draw(4, 9) * 3
+    weights = (draw(4, 9, seed=1) > 0).double() * draw(4, 9, seed=2).abs() if weighted else None
+    if weights is not None:
+        assert (weights == 0).any()
+        weights[0] = 0  # one row without negatives
+    got = weighted_info_nce(scores, weights, include_positive=include_positive, offset=offset)
+    assert got.item() == pytest.approx(info_nce_loop(scores, weights, include_positive, offset), abs=1e-12)
+
+
+def test_weighted_info_nce_gradients() -> None:
+    scores = draw(3, 5).requires_grad_()
+    weights = torch.ones(3, 5, dtype=torch.float64)
+    weights[0, 2] = 0
+    assert torch.autograd.gradcheck(lambda s: weighted_info_nce(s, weights, include_positive=False), scores)
+    nothing_left = torch.zeros(3, 5, dtype=torch.float64)
+    loss = weighted_info_nce(scores, nothing_left, include_positive=False)
+    loss.backward()
+    assert loss.item() == 0
+    assert torch.equal(scores.grad, torch.zeros_like(scores))
+
+
+def test_cosine_scores_stay_in_float32_under_autocast() -> None:
+    a, b = draw(3, 8).float(), draw(5, 8, seed=1).float()
+    expected = torch.nn.functional.cosine_similarity(a[:, None], b[None], dim=-1) / 0.05
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = cosine_scores(a, b, 0.05)
+    assert got.dtype == torch.float32
+    torch.testing.assert_close(got, expected)
+    assert cosine_scores(a.bfloat16(), b.bfloat16()).dtype == torch.float32
+    torch.testing.assert_close(cosine_scores(3 * a, b, 0.05), got)
+
+
+def test_ascent_direction_is_autograds() -> None:
+    anchors, points = draw(6, 8), draw(4, 8, seed=1).requires_grad_()
+    temperature = 0.3
+    loss = cosine_scores(anchors, points, temperature).logsumexp(dim=1).mean()
+    (expected,) = torch.autograd.grad(loss, points)
+    probabilities = cosine_scores(anchors, points.detach(), temperature).softmax(dim=1)
+    got = cosine_ascent_direction(points.detach(), anchors, probabilities) / (len(anchors) * temperature)
+    torch.testing.assert_close(got, expected, atol=1e-12, rtol=0)
+
+
+def test_ascent_direction_of_a_zero_point_is_zero() -> None:
+    points = torch.zeros(2, 4)
+    points[1] = 1
+    got = cosine_ascent_direction(points, draw(3, 4).float(), torch.ones(3, 2))
+    assert torch.isfinite(got).all()
+    assert got[0].abs().sum() == 0
+    assert got[1].abs().sum() > 0
