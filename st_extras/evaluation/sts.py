@@ -217,7 +217,7 @@ class STSEvaluator(BaseEvaluator):
         show_progress_bar: bool = False,
         write_csv: bool = True,
     ) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         if not datasets:
             raise ValueError("datasets is empty: give at least one STS set.")
         if setting not in ("all", "wmean"):
@@ -234,7 +234,7 @@ class STSEvaluator(BaseEvaluator):
         key = self.datasets[0].name if len(self.datasets) == 1 else "average"
         self.primary_metric = f"{name + '_' if name else ''}{key}_spearman_cosine"
 
-    def __call__(
+    def __call__(  # type: ignore[override]
         self, model: SentenceTransformer, output_path: str | None = None, epoch: float = -1, steps: int = -1
     ) -> dict[str, float]:
         """Encode, correlate, write the CSV row."""

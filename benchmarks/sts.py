@@ -1,0 +1,186 @@
+"""Train encoder x method x seed, keep the best weights by STS-B dev, score the seven STS sets.
+
+    python -m benchmarks.sts benchmarks/configs/foundation.toml --data DATA_FOLDER [--methods simcse --seeds 0 1]
+    python -m benchmarks.sts benchmarks/configs/foundation.toml --table
+
+Each cell is one file under ``benchmarks/results/STUDY/``: a finished cell is not run again, a crash loses one.
+Several runs of this command may share a grid: each takes the cells that nobody has begun.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import tomllib
+from sentence_transformers import SentenceTransformer
+from torch import nn
+
+import st_extras.losses
+from benchmarks.common import ROOT, packaged_minilm, provenance, write_json
+from st_extras.complementary import EmbeddingTable
+from st_extras.evaluation import SEVEN_STS, sts_evaluator
+from st_extras.modules.loading import load_encoder
+from st_extras.text.corpus import read_sentences
+from st_extras.training import train_encoder
+
+
+def load_study(path: Path) -> dict[str, Any]:
+    study = tomllib.loads(path.read_text(encoding="utf8"))
+    return {"name": path.stem, **study}
+
+
+def starting_encoder(settings: dict[str, Any]) -> SentenceTransformer:
+    options = dict(settings)
+    return load_encoder(options.pop("path", None) or packaged_minilm(), **options)
+
+
+def make_loss(
+    model: SentenceTransformer, method: dict[str, Any], sentences: list[str], weights: dict[str, Path]
+) -> nn.Module:
+    """The loss of a method: a class of st_extras.losses, its options, and what has to be built for it."""
+    options = dict(method.get("options", {}))
+    if "complementary" in method:
+        guide = load_encoder(weights.get(method["complementary"], Path(method["complementary"])))
+        options["complementary_table"] = EmbeddingTable.compute(model, guide, sentences, show_progress_bar=False)
+    loss: nn.Module = getattr(st_extras.losses, method["loss"])(model, **options)
+    return loss
+
+
+def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path) -> dict[str, Any]:
+    method = study["training"] | study["methods"][name]
+    sentences = read_sentences(data / method["corpus"])
+    model = starting_encoder(study["encoder"])
+    evaluators = {"dev": sts_evaluator("stsb_dev", data), "test": sts_evaluator(SEVEN_STS, data)}
+    weights = {other: work / f"{other}-{seed}" for other in study["methods"]}
+    began = time.perf_counter()
+    run = train_encoder(
+        model,
+        lambda trained: make_loss(trained, method, sentences, weights),
+        sentences,
+        weights[name],
+        evaluator=evaluators["dev"],
+        batch_size=method["batch_size"],
+        learning_rate=method["learning_rate"],
+        max_steps=method["steps"],
+        eval_steps=method["eval_steps"],
+        bf16=method["bf16"],
+        seed=seed,
+        overwrite=True,
+        show_progress_bar=method.get("show_progress_bar", False),
+    )
+    scores = evaluators["test"](model)
+    shutil.rmtree(weights[name] / "checkpoints", ignore_errors=True)
+    return {
+        "study": study["name"],
+        "encoder": study["encoder"],
+        "method": name,
+        "settings": method,
+        "seed": seed,
+        "steps": run.steps,
+        "best_step": run.best_step,
+        "dev": 100 * (run.best or 0),
+        "curve": [[step, round(100 * value, 3)] for step, value in run.curve],
+        "scores": {key: 100 * scores[f"{key}_spearman_cosine"] for key in SEVEN_STS},
+        "average": 100 * scores["average_spearman_cosine"],
+        "seconds": round(time.perf_counter() - began, 1),
+        **provenance(),
+    }
+
+
+def score_start(study: dict[str, Any], data: Path) -> dict[str, Any]:
+    """The encoder before any training, as a record."""
+    model = starting_encoder(study["encoder"])
+    scores = sts_evaluator((*SEVEN_STS, "stsb_dev"), data)(model)
+    sets = {key: 100 * scores[f"{key}_spearman_cosine"] for key in SEVEN_STS}
+    return {
+        "study": study["name"],
+        "encoder": study["encoder"],
+        "method": "start",
+        "seed": 0,
+        "steps": 0,
+        "best_step": 0,
+        "dev": 100 * scores["stsb_dev_spearman_cosine"],
+        "scores": sets,
+        "average": statistics.mean(sets.values()),
+        **provenance(),
+    }
+
+
+def run_study(study: dict[str, Any], methods: list[str], seeds: list[int], data: Path, work: Path) -> None:
+    results = ROOT / "results" / study["name"]
+    if not (results / "start-0.json").exists():
+        write_json(results / "start-0.json", score_start(study, data))
+    for seed in seeds:
+        for name in methods:
+            target = results / f"{name}-{seed}.json"
+            claim = work / f"{name}-{seed}.claim"
+            claim.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.close(os.open(claim, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                print(f"{name}, seed {seed}: begun elsewhere ({claim}).", flush=True)
+                continue
+            try:
+                if not target.exists():
+                    record = run_cell(study, name, seed, data, work)
+                    write_json(target, record)
+                    line = f"dev {record['dev']:.2f} at step {record['best_step']}, average {record['average']:.2f}"
+                    print(f"{name}, seed {seed}: {line}, {record['seconds']:.0f} s", flush=True)
+            finally:
+                claim.unlink()
+
+
+def records(study: str) -> list[dict[str, Any]]:
+    files = sorted((ROOT / "results" / study).glob("*.json"))
+    return [json.loads(file.read_text(encoding="utf8")) for file in files]
+
+
+def spread(values: list[float]) -> str:
+    return f"{statistics.mean(values):.2f}" + (f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else "")
+
+
+def table(study: str) -> str:
+    """A Markdown table: mean ± standard deviation over seeds."""
+    found = records(study)
+    names = list(dict.fromkeys(record["method"] for record in sorted(found, key=lambda r: (r["steps"], r["method"]))))
+    lines = ["| method | seeds | best step | STS-B dev | STS-B test | seven sets |", "|---|---:|---:|---:|---:|---:|"]
+    for name in names:
+        rows = [record for record in found if record["method"] == name]
+        steps = ", ".join(str(record["best_step"]) for record in rows)
+        dev, stsb, average = (
+            spread([record["dev"] for record in rows]),
+            spread([record["scores"]["stsb_test"] for record in rows]),
+            spread([record["average"] for record in rows]),
+        )
+        lines.append(f"| {name} | {len(rows)} | {steps} | {dev} | {stsb} | {average} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("config", type=Path)
+    parser.add_argument("--data", type=Path, default=os.environ.get("ST_EXTRAS_DATA"))
+    parser.add_argument("--methods", nargs="+")
+    parser.add_argument("--seeds", nargs="+", type=int)
+    parser.add_argument("--work", type=Path, default=Path("runs"), help="weights and checkpoints go here")
+    parser.add_argument("--table", action="store_true", help="print the results so far and end")
+    options = parser.parse_args()
+    study = load_study(options.config)
+    if not options.table:
+        if options.data is None:
+            parser.error("--data FOLDER (or ST_EXTRAS_DATA) must name the folder with the STS sets.")
+        methods = options.methods or list(study["methods"])
+        seeds = options.seeds or study["training"]["seeds"]
+        run_study(study, methods, seeds, Path(options.data), options.work / study["name"])
+    print(table(study["name"]))
+
+
+if __name__ == "__main__":
+    main()

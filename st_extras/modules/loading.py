@@ -1,0 +1,111 @@
+"""An encoder made ready for training: loaded, cut to its first layers, with the pooling asked for."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
+from torch import nn
+
+PoolingName = Literal["cls", "mean", "max", "first-last", "last-two"]
+
+
+def load_encoder(
+    path: str | PathLike[str],
+    *,
+    pooling: PoolingName | None = None,
+    layers: int | None = None,
+    max_seq_length: int | None = None,
+    device: str | None = None,
+    **options: Any,
+) -> SentenceTransformer:
+    """Load a SentenceTransformer or a plain transformer, from a folder or the hub.
+
+    The result consists of Sentence Transformers' own modules, so that it loads without this package when saved.
+
+    Args:
+        path: a folder or a hub id.
+        pooling: "cls", "mean", "max", "first-last" (mean over tokens of the average of the first and the last
+            layer) or "last-two". It replaces everything behind the transformer, a Normalize too. None: the
+            model's own modules.
+        layers: keep the first so many transformer layers.
+        max_seq_length: tokens.
+        device: None: a GPU where there is one.
+        options: further arguments of SentenceTransformer.
+
+    Raises:
+        ValueError: no encoder can be loaded from the path, or an option does not fit it.
+    """
+    if pooling is not None and pooling not in get_args(PoolingName):
+        raise ValueError(f"pooling must be one of {', '.join(get_args(PoolingName))}, got {pooling!r}.")
+    folder = Path(path)
+    if folder.is_dir() and not any((folder / name).is_file() for name in ("modules.json", "config.json")):
+        raise ValueError(f"{str(path)!r} is no encoder: the folder has neither modules.json nor config.json.")
+    if folder.is_file():
+        raise ValueError(f"{str(path)!r} is a file: give the encoder's folder or hub id.")
+    try:
+        model = SentenceTransformer(str(path), device=device, **options)
+    except Exception as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
+        raise ValueError(
+            f"{str(path)!r} could not be loaded as an encoder: {type(error).__name__}: {reason}"
+        ) from error
+    if layers is not None:
+        keep_layers(model, layers)
+    if pooling is not None:
+        model = with_pooling(model, pooling)
+    if max_seq_length is not None:
+        if max_seq_length < 3:
+            raise ValueError(f"max_seq_length must be >= 3, got {max_seq_length!r}.")
+        model.max_seq_length = max_seq_length
+    return model
+
+
+def _transformer(model: SentenceTransformer) -> Transformer:
+    first: object = model[0]
+    if not isinstance(first, Transformer):
+        raise ValueError(f"pooling and layers need a transformer, this encoder begins with {type(first).__name__}.")
+    return first
+
+
+def keep_layers(model: SentenceTransformer, layers: int) -> None:
+    """Cut a transformer to its first layers, in place.
+
+    Raises:
+        ValueError: it has fewer layers, or none that can be told.
+    """
+    body = _transformer(model).auto_model
+    config = cast(Any, body.config)
+    total = int(config.num_hidden_layers)
+    if not 1 <= layers <= total:
+        raise ValueError(f"layers must be in [1, {total}] for this encoder, got {layers!r}.")
+    stacks = [m for m in body.modules() if isinstance(m, nn.ModuleList) and len(m) == total]
+    if len(stacks) != 1:
+        raise ValueError(f"layers={layers}: the layers of a {type(body).__name__} could not be found.")
+    del stacks[0][layers:]
+    config.num_hidden_layers = layers
+
+
+def with_pooling(model: SentenceTransformer, pooling: PoolingName) -> SentenceTransformer:
+    """The transformer of ``model`` (shared, not copied) with one of the poolings by name."""
+    transformer = _transformer(model)
+    dimension = transformer.get_embedding_dimension()
+    modules: list[nn.Module] = [transformer]
+    mode = pooling
+    if pooling in ("first-last", "last-two"):
+        config = cast(Any, transformer.auto_model.config)
+        config.output_hidden_states = True
+        total = int(config.num_hidden_layers)
+        weights = torch.zeros(total)  # layers 1 .. total, the embedding layer left out
+        weights[[0, -1] if pooling == "first-last" else slice(-2, None)] = 1.0
+        averaged = WeightedLayerPooling(dimension, num_hidden_layers=total, layer_start=1)
+        averaged.layer_weights = nn.Parameter(weights, requires_grad=False)
+        modules.append(averaged)
+        mode = "mean"
+    modules.append(Pooling(dimension, pooling_mode=mode))
+    return SentenceTransformer(modules=modules, device=str(model.device))
