@@ -1,0 +1,99 @@
+"""The sample files keep the promises that their docstrings make."""
+
+import re
+import unicodedata
+from collections import Counter
+from importlib import resources
+from itertools import pairwise
+
+import pytest
+
+from st_extras.samples import graded_pairs, sample_sentences
+
+
+def normalized(sentence: str) -> str:
+    """Lower-cased words only, so that case and punctuation cannot hide a repetition."""
+    return " ".join(re.findall(r"\w+", sentence.lower()))
+
+
+@pytest.fixture(scope="module")
+def sentences() -> list[str]:
+    return sample_sentences()
+
+
+@pytest.fixture(scope="module")
+def pairs() -> list[tuple[str, str, float]]:
+    return list(zip(*graded_pairs(), strict=True))
+
+
+def test_sentences_are_many_and_distinct(sentences):
+    assert len(sentences) >= 3000
+    assert len({normalized(sentence) for sentence in sentences}) == len(sentences)
+
+
+def test_sentences_have_4_to_30_words(sentences):
+    assert not [sentence for sentence in sentences if not 4 <= len(sentence.split()) <= 30]
+
+
+def test_no_opening_dominates(sentences):
+    """A template would show as one opening of four words on many lines."""
+    openings = Counter(" ".join(normalized(sentence).split()[:4]) for sentence in sentences)
+    (_, most), *_ = openings.most_common(1)
+    assert most <= len(sentences) * 0.02
+
+
+def test_neighbouring_lines_differ(sentences):
+    words = [set(normalized(sentence).split()) for sentence in sentences]
+    overlaps = [len(first & second) / len(first | second) for first, second in pairwise(words)]
+    assert max(overlaps) < 0.6
+
+
+def test_pairs_are_300_distinct(pairs):
+    assert len(pairs) == 300
+    assert len({frozenset(pair[:2]) for pair in pairs}) == 300
+    assert all(normalized(first) != normalized(second) for first, second, _ in pairs)
+
+
+def test_scores_cover_the_scale_in_half_points(pairs):
+    counts = Counter(score for _, _, score in pairs)
+    assert set(counts) == {half / 2 for half in range(11)}
+    assert min(counts.values()) >= 20
+    assert max(counts.values()) <= 40
+
+
+def test_scores_do_not_follow_word_overlap(pairs):
+    """The set needs both kinds of hard pair: few shared words in one meaning, many in two meanings."""
+
+    def overlap(first: str, second: str) -> float:
+        one, two = set(normalized(first).split()), set(normalized(second).split())
+        return len(one & two) / len(one | two)
+
+    assert sum(overlap(first, second) < 0.2 for first, second, score in pairs if score >= 4) >= 15
+    assert sum(overlap(first, second) > 0.5 for first, second, score in pairs if score <= 3) >= 15
+
+
+def test_pairs_are_short_sentences(pairs):
+    graded = [sentence for first, second, _ in pairs for sentence in (first, second)]
+    assert not [sentence for sentence in graded if not 3 <= len(sentence.split()) <= 30]
+
+
+def test_graded_sentences_are_not_in_the_training_file(sentences, pairs):
+    training = {normalized(sentence) for sentence in sentences}
+    assert not [pair for pair in pairs if normalized(pair[0]) in training or normalized(pair[1]) in training]
+
+
+@pytest.mark.parametrize(("name", "allowed"), [("sentences.txt", "\n"), ("graded_pairs.tsv", "\n\t")])
+def test_files_hold_clean_text(name, allowed):
+    text = resources.files("st_extras.samples").joinpath(name).read_bytes().decode("utf-8")
+    control = {char for char in text if unicodedata.category(char).startswith("C")} - set(allowed)
+    assert not control
+    assert text == unicodedata.normalize("NFC", text)
+    assert text.endswith("\n")
+    cells = [cell for line in text.splitlines() for cell in line.split("\t")]
+    assert not [cell for cell in cells if cell != cell.strip() or not cell or "  " in cell]
+
+
+def test_tsv_header():
+    text = resources.files("st_extras.samples").joinpath("graded_pairs.tsv").read_text(encoding="utf-8")
+    assert text.splitlines()[0] == "score\tsentence1\tsentence2"
+    assert all(line.count("\t") == 2 for line in text.splitlines())
