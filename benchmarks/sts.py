@@ -59,7 +59,7 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
     model = starting_encoder(study["encoder"])
     evaluators = {"dev": sts_evaluator("stsb_dev", data), "test": sts_evaluator(SEVEN_STS, data)}
     weights = {other: work / f"{other}-{seed}" for other in study["methods"]}
-    began = time.perf_counter()
+    began, origin = time.perf_counter(), provenance()
     run = train_encoder(
         model,
         lambda trained: make_loss(trained, method, sentences, weights),
@@ -90,7 +90,7 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
         "scores": {key: 100 * scores[f"{key}_spearman_cosine"] for key in SEVEN_STS},
         "average": 100 * scores["average_spearman_cosine"],
         "seconds": round(time.perf_counter() - began, 1),
-        **provenance(),
+        **origin,
     }
 
 

@@ -256,7 +256,7 @@ def train_encoder(
         raise ValueError(f"Give max_steps or epochs > 0, got {max_steps!r} and {epochs!r}.")
     if patience is not None and (patience < 1 or evaluator is None):
         raise ValueError(f"patience must be >= 1 and needs an evaluator, got {patience!r}.")
-    checkpoints, last = _prepare_output(Path(output), resume=resume, overwrite=overwrite)
+    checkpoints, last = check_output(output, resume=resume, overwrite=overwrite)
     selection: dict[str, Any] = {}
     curve: list[tuple[int, float]] = []
     if evaluator is not None:
@@ -297,6 +297,8 @@ def train_encoder(
     )
     trainer.remove_callback(PrinterCallback)
     LossStateCallback.attach(trainer)
+    if not resume and trainer.is_world_process_zero():
+        shutil.rmtree(checkpoints, ignore_errors=True)
     clock = time.perf_counter()
     trainer.train(resume_from_checkpoint=last)
     seconds = time.perf_counter() - clock
@@ -326,8 +328,15 @@ def _dataset(data: Sequence[str] | Dataset) -> Dataset:
     return Dataset.from_dict({"sentence": sentences})
 
 
-def _prepare_output(output: Path, *, resume: bool, overwrite: bool) -> tuple[Path, str | None]:
-    """The checkpoint folder and, to resume, the last checkpoint in it."""
+def check_output(
+    output: str | os.PathLike[str], *, resume: bool = False, overwrite: bool = False
+) -> tuple[Path, str | None]:
+    """The checkpoint folder of an output folder and, to resume, the last checkpoint in it. Changes nothing.
+
+    Raises:
+        ValueError: the output is in use and neither ``resume`` nor ``overwrite`` is given, or nothing can be resumed.
+    """
+    output = Path(output)
     checkpoints = output / "checkpoints"
     if output.exists() and not output.is_dir():
         raise ValueError(f"output {str(output)!r} is a file.")
@@ -338,8 +347,6 @@ def _prepare_output(output: Path, *, resume: bool, overwrite: bool) -> tuple[Pat
         return checkpoints, last
     if output.is_dir() and any(output.iterdir()) and not overwrite:
         raise ValueError(f"output {str(output)!r} is not empty: choose another folder, or overwrite or resume it.")
-    if get_rank() == 0:
-        shutil.rmtree(checkpoints, ignore_errors=True)
     return checkpoints, None
 
 

@@ -69,16 +69,23 @@ def load_sts(name: str, source: str | PathLike[str] | None = None) -> STSDataset
             case and punctuation; "stsb" and "sickr" mean the test sets.
         source: a folder of ``NAME.tsv[.gz]`` files (header ``subset score sentence1 sentence2``), a SentEval
             folder (``STS/STS12-en-test/...``, ``STS/STSBenchmark``, ``SICK``; subsets concatenated, rows without
-            gold dropped), or None or "hub": the ``mteb/...`` data sets of the Hugging Face hub.
+            gold dropped), or None or "hub": the ``mteb/...`` data sets of the Hugging Face hub. One .tsv[.gz] file
+            with that header may be given too; then the name is free.
 
     Raises:
         ValueError: an unknown name, a source that does not hold the set, a malformed row, or constant scores.
     """
     key = re.sub(r"[^a-z0-9]", "", name.lower())
     key = _ALIASES.get(key, key)
-    if key not in _NAMES:
+    is_file = source is not None and Path(source).is_file()
+    if key not in _NAMES and not is_file:
         raise ValueError(f"name must be one of {', '.join(_NAMES)}, got {name!r}.")
-    rows = _hub_rows(key) if source is None or str(source) == "hub" else _folder_rows(key, Path(source))
+    if source is None or str(source) == "hub":
+        rows = _hub_rows(key)
+    elif is_file:
+        key, rows = name, _tsv_rows(Path(source))
+    else:
+        rows = _folder_rows(key, Path(source))
     data = STSDataset(key)
     for subset, score, sentence1, sentence2 in rows:
         try:
@@ -111,8 +118,11 @@ def _folder_rows(name: str, folder: Path) -> Iterator[_Row]:
 
 def _lines(file: Path) -> list[str]:
     opener: Any = gzip.open if file.suffix == ".gz" else open
-    with opener(file, "rt", encoding="utf8", newline="\n") as stream:
-        return [line.rstrip("\r\n") for line in stream]
+    try:
+        with opener(file, "rt", encoding="utf8", newline="\n") as stream:
+            return [line.rstrip("\r\n") for line in stream]
+    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
+        raise ValueError(f"{file} could not be read: {error}.") from None
 
 
 def _fields(file: Path, number: int, line: str, least: int) -> list[str]:

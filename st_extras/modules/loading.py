@@ -67,10 +67,10 @@ def load_encoder(
 
 
 def _transformer(model: SentenceTransformer) -> Transformer:
-    first: object = model[0]
+    first = next(model.children())
     if not isinstance(first, Transformer):
         raise ValueError(f"pooling and layers need a transformer, this encoder begins with {type(first).__name__}.")
-    return first
+    return first  # type: ignore[no-any-return]
 
 
 def keep_layers(model: SentenceTransformer, layers: int) -> None:
