@@ -176,7 +176,9 @@ class EmbeddingTable(nn.Module):
             raise ValueError(f"complementary_table: there is no file {str(path)!r}.")
         stored = load_file(str(path))
         keys = [part.tolist() for part in torch.split(stored["ids"], stored["lengths"].tolist())]
-        return cls(keys, stored["embeddings"])
+        table = cls(keys, stored["embeddings"])
+        table._hidden = [stored["embeddings"]]  # normalised when saved: to the bit what it was
+        return table
 
 
 def _token_keys(features: Features) -> list[list[int]]:

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from torch import nn
+
+from st_extras.encoders import (
+    check_augmentations,
+    encode,
+    encode_pair,
+    pair_views,
+    projection_head,
+    repeat_rows,
+    unwrap,
+    views,
+    without_dropout,
+)
+from st_extras.generators import RandomSource
+from tests.helpers import count_rows
+
+Maker = Callable[..., SentenceTransformer]
+
+
+def test_views_repeat_rows_and_leave_the_features_alone(encoder: SentenceTransformer, sentences: list[str]) -> None:
+    features = encoder.preprocess(sentences, prompt="two ")
+    keys, ids = set(features), features["input_ids"].clone()
+    twice = views(features)
+    assert torch.equal(twice["input_ids"], torch.cat([ids, ids]))
+    assert twice["attention_mask"].shape[0] == 2 * len(sentences)
+    assert twice["prompt_length"] == features["prompt_length"]
+    encoder(twice)
+    assert set(features) == keys
+    assert torch.equal(features["input_ids"], ids)
+
+
+def test_one_sentence_does_not_repeat_metadata(encoder: SentenceTransformer) -> None:
+    features = {**encoder.preprocess(["a cat"]), "prompt_length": torch.tensor([2])}
+    assert repeat_rows(features, 3)["prompt_length"].shape == (1,)
+    assert repeat_rows(features, 3)["input_ids"].shape[0] == 3
+
+
+def test_pair_is_one_pass_and_equals_separate_passes(still_encoder: SentenceTransformer, sentences: list[str]) -> None:
+    one = still_encoder.preprocess(sentences)
+    two = still_encoder.preprocess([f"{sentence} near a red book" for sentence in sentences])
+    assert one["input_ids"].shape != two["input_ids"].shape
+    with count_rows(still_encoder) as passes:
+        anchors, positives = encode_pair(still_encoder, [one, two], ("dropout", "dropout"))
+    assert passes == [2 * len(sentences)]
+    torch.testing.assert_close(anchors, still_encoder(dict(one))["sentence_embedding"])
+    torch.testing.assert_close(positives, still_encoder(dict(two))["sentence_embedding"])
+
+
+def test_columns_with_other_prompts_take_a_pass_each(encoder: SentenceTransformer, sentences: list[str]) -> None:
+    columns = [encoder.preprocess(sentences, prompt="a "), encoder.preprocess(sentences, prompt="the red ")]
+    assert pair_views(columns) is None
+    with count_rows(encoder) as passes:
+        encode_pair(encoder, columns, ("dropout", "dropout"))
+    assert passes == [len(sentences)] * 2
+
+
+def test_dropout_is_on_or_off_as_a_whole(encoder: SentenceTransformer, sentences: list[str]) -> None:
+    encoder.train()
+    features = [encoder.preprocess(sentences)]
+    a, b = encode_pair(encoder, features, ("dropout", "dropout"))
+    assert not torch.allclose(a, b)
+    a, b = encode_pair(encoder, features, ("none", "none"))
+    torch.testing.assert_close(a, b)
+    assert all(module.training for module in encoder.modules())
+
+
+def test_without_dropout_restores_every_modules_mode(encoder: SentenceTransformer) -> None:
+    encoder.train()
+    encoder[0].eval()
+    before = [module.training for module in encoder.modules()]
+    assert len(set(before)) == 2
+    with without_dropout(encoder):
+        assert not any(module.training for module in encoder.modules())
+    assert [module.training for module in encoder.modules()] == before
+
+
+@pytest.mark.parametrize("wrong", [("dropout",), ("dropout", "cuttoff"), ("dropout", "none"), "dropout"])
+def test_augmentations_refused(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="augmentations"):
+        check_augmentations(wrong)
+
+
+def test_content_mask(encoder: SentenceTransformer) -> None:
+    features = encoder.preprocess(["a cat ☃ sat [MASK]", "dog"])
+    encoded = encode(encoder, features)
+    kept = [
+        encoder.tokenizer.convert_ids_to_tokens(ids[mask].tolist())
+        for ids, mask in zip(encoded.input_ids, encoded.content_mask, strict=True)
+    ]
+    assert kept == [["a", "cat", "[UNK]", "sat", "[MASK]"], ["dog"]]
+    assert encoded.tokens.shape[:2] == encoded.input_ids.shape
+    assert encoded.sentence.shape == (2, 16)
+
+
+def test_flattened_features_are_refused_with_the_setting_to_change(encoder: SentenceTransformer) -> None:
+    features = {**encoder.preprocess(["a cat"]), "cu_seq_lens_q": torch.tensor([0, 3])}
+    with pytest.raises(ValueError, match="unpad_inputs"):
+        views(features)
+
+
+def test_static_embedding_is_refused(encoder: SentenceTransformer) -> None:
+    static = SentenceTransformer(modules=[StaticEmbedding(encoder.tokenizer, embedding_dim=8)], device="cpu")
+    features = static.preprocess(["a cat", "the dog"])
+    with pytest.raises(ValueError, match="two columns"):
+        views(features)
+    with pytest.raises(ValueError, match="token embeddings"):
+        encode(static, features)
+
+
+class Wrapper(nn.Module):
+    """What DistributedDataParallel ("module") and torch.compile ("_orig_mod") look like from outside."""
+
+    def __init__(self, inner: nn.Module, attribute: str) -> None:
+        super().__init__()
+        setattr(self, attribute, inner)
+
+
+def test_unwrap(encoder: SentenceTransformer) -> None:
+    assert unwrap(Wrapper(Wrapper(encoder, "_orig_mod"), "module")) is encoder
+    with pytest.raises(ValueError, match="Linear"):
+        unwrap(nn.Linear(2, 2))
+
+
+def test_projection_head_is_linear_and_tanh() -> None:
+    head = projection_head(4)
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(head(x), torch.tanh(x @ head[0].weight.T + head[0].bias))
+
+
+class TestRandomSource:
+    def draws(self, source: RandomSource, count: int = 3) -> list[float]:
+        return [torch.rand((), generator=source.on(torch.device("cpu"))).item() for _ in range(count)]
+
+    def test_follows_torchs_seed_without_moving_it(self) -> None:
+        torch.manual_seed(5)
+        state = torch.get_rng_state()
+        first = self.draws(RandomSource())
+        assert torch.equal(torch.get_rng_state(), state)
+        assert self.draws(RandomSource()) == first
+        assert self.draws(RandomSource(salt=1)) != first
+        torch.manual_seed(6)
+        assert self.draws(RandomSource()) != first
+
+    def test_state_continues(self) -> None:
+        source = RandomSource(torch.Generator().manual_seed(1))
+        self.draws(source)
+        twin = RandomSource()
+        twin.load_state_dict(source.state_dict())
+        assert self.draws(twin) == self.draws(source)
+
+    def test_no_state_moves_without_gradients(self) -> None:
+        source = RandomSource(torch.Generator().manual_seed(1))
+        with torch.no_grad():
+            seen = self.draws(source, 1)
+            assert self.draws(source, 1) == seen
+        assert self.draws(source, 1) == seen
+        assert self.draws(source, 1) != seen
+
+    def test_unused_source_stays_unused_without_gradients(self) -> None:
+        source = RandomSource()
+        with torch.no_grad():
+            self.draws(source)
+        assert source.get_extra_state().numel() == 0
+
+    def test_state_of_another_device_starts_a_new_stream(self, caplog: pytest.LogCaptureFixture) -> None:
+        source = RandomSource()
+        source.set_extra_state(torch.zeros(16, dtype=torch.uint8))  # the size of a CUDA generator's state
+        assert len(self.draws(source)) == 3
+        assert "another kind of device" in caplog.text
+
+    def test_generator_of_another_device_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="generator is on cpu"):
+            RandomSource(torch.Generator()).on(torch.device("meta"))
