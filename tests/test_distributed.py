@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+
+from st_extras.losses import DCLRLoss, SimCSELoss
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What tests/distributed_worker.py saw in two gloo processes."""
+    from tests.conftest import build_encoder
+
+    folder = tmp_path_factory.mktemp("distributed")
+    build_encoder(folder / "parts").save(str(folder / "encoder"))
+    root = Path(__file__).resolve().parents[1]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=0"]
+    command += ["--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0", "-m", "tests.distributed_worker"]
+    done = subprocess.run(
+        [*command, str(folder / "encoder"), str(folder)],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    if done.returncode:
+        pytest.fail(done.stderr[-3000:])
+    return [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in range(2)]
+
+
+@pytest.mark.parametrize("name", ["simcse", "dclr"])
+def test_gathered_loss_is_that_of_the_whole_batch(
+    ranks: list[dict[str, Any]], make_encoder: Callable[..., SentenceTransformer], name: str
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(8, 16, generator=generator, dtype=torch.float64).requires_grad_() for _ in range(2))
+    model = make_encoder()
+    loss = (
+        SimCSELoss(model)
+        if name == "simcse"
+        else DCLRLoss(model, noise_ratio=0, complementary_model="self", threshold=0.2)
+    )
+    whole = loss.compute_loss_from_embeddings([a, b])
+    whole.backward()
+    if isinstance(loss, DCLRLoss):
+        assert 0 < float(loss.masked_negatives) < 1
+    values = torch.stack([rank[name][0] for rank in ranks])
+    torch.testing.assert_close(values.mean(), whole.detach())
+    # each rank averages over its own half of the anchors, so its gradients count twice
+    torch.testing.assert_close(torch.cat([rank[name][1] for rank in ranks]) / 2, a.grad)
+    torch.testing.assert_close(torch.cat([rank[name][2] for rank in ranks]) / 2, b.grad)
+
+
+def test_each_rank_draws_its_own_noise(ranks: list[dict[str, Any]]) -> None:
+    assert not torch.equal(ranks[0]["noise"], ranks[1]["noise"])
+
+
+def test_owned_parameters_need_the_callback(ranks: list[dict[str, Any]]) -> None:
+    assert all("LossStateCallback.attach(trainer)" in rank["refused"] for rank in ranks)
+
+
+@pytest.mark.parametrize("part", ["head", "model"])
+def test_parameters_are_equal_on_all_ranks(ranks: list[dict[str, Any]], part: str) -> None:
+    for name, value in ranks[0][part].items():
+        assert torch.equal(value, ranks[1][part][name]), name

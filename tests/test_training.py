@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from datasets import Dataset, DatasetDict
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+from torch import Tensor, nn
+
+from st_extras.losses import DCLRLoss, SimCSELoss
+from st_extras.training import FILE_NAME, LossStateCallback
+from tests.helpers import arguments, assert_resume_is_seamless, columns, snapshot, train
+
+Maker = Callable[..., SentenceTransformer]
+SAVE: dict[str, Any] = {"save_strategy": "steps", "save_steps": 2, "num_train_epochs": 2}
+
+
+class EverythingLoss(nn.Module):
+    """Owns what the losses of the papers own: a copy of the encoder, buffers, tied tensors, a counter, a decoder."""
+
+    def __init__(self, model: SentenceTransformer) -> None:
+        super().__init__()
+        self.model = model
+        self.base = SimCSELoss(model)
+        self.momentum_copy = nn.Linear(16, 16)
+        self.momentum_copy.requires_grad_(False)
+        self.register_buffer("adversaries", torch.randn(4, 16))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+        self.decoder = nn.Linear(16, 16)
+        self.output = nn.Linear(16, 16, bias=False)
+        self.output.weight = self.decoder.weight  # tied among themselves
+        self.words = nn.Embedding(1, 1)
+        self.words.weight = model[0].auto_model.get_input_embeddings().weight  # tied to the trained model
+
+    def forward(self, features: list[dict[str, Tensor]], labels: Tensor | None = None) -> dict[str, Tensor]:
+        x = self.model(dict(features[0]))["sentence_embedding"]
+        if torch.is_grad_enabled():
+            self.steps += 1
+            self.adversaries.add_(0.1 * x.detach().mean(0))
+            with torch.no_grad():
+                self.momentum_copy.weight.lerp_(self.decoder.weight, 0.1)
+        loss = self.base(features) + self.output(self.decoder(x)).square().mean()
+        loss = loss + (self.adversaries @ self.momentum_copy(x).T).square().mean()
+        return {"everything": loss}
+
+
+def test_resume_with_everything(make_encoder: Maker, sentences: list[str], tmp_path: Path) -> None:
+    assert_resume_is_seamless(make_encoder, EverythingLoss, columns(sentences), tmp_path)
+
+
+def test_resume_with_a_class_as_the_loss(make_encoder: Maker, sentences: list[str], tmp_path: Path) -> None:
+    assert_resume_is_seamless(make_encoder, lambda model: EverythingLoss, columns(sentences), tmp_path)
+
+
+def test_without_the_callback_the_state_is_lost(make_encoder: Maker, sentences: list[str], tmp_path: Path) -> None:
+    """The fault that the callback mends is really there."""
+    torch.manual_seed(0)
+    model = make_encoder()
+    loss = EverythingLoss(model)
+    train(model, loss, columns(sentences), tmp_path, attach=False, **SAVE)
+    torch.manual_seed(1)
+    again = make_encoder()
+    other = EverythingLoss(again)
+    checkpoint = str(tmp_path / "checkpoint-4")
+    train(again, other, columns(sentences), tmp_path, attach=False, resume=checkpoint, **SAVE)
+    assert int(other.steps) == 0 != int(loss.steps)
+
+
+def test_what_is_saved(make_encoder: Maker, sentences: list[str], tmp_path: Path) -> None:
+    model = make_encoder()
+    train(model, EverythingLoss(model), columns(sentences), tmp_path, **SAVE)
+    saved = load_file(tmp_path / "checkpoint-4" / FILE_NAME)
+    assert sorted(saved) == sorted(
+        f"loss.{name}"
+        for name in (
+            "adversaries",
+            "steps",
+            "momentum_copy.weight",
+            "momentum_copy.bias",
+            "decoder.weight",
+            "decoder.bias",
+        )
+    )
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+def test_dict_of_losses(make_encoder: Maker, sentences: list[str], tmp_path: Path) -> None:
+    def run(name: str, resume: str | None = None) -> SentenceTransformerTrainer:
+        model = make_encoder()
+        torch.manual_seed(3)
+        losses = {"first-set": DCLRLoss(model, projection=True), "second": EverythingLoss(model)}
+        data = DatasetDict({key: Dataset.from_dict(columns(sentences)) for key in losses})
+        trainer = SentenceTransformerTrainer(
+            model,
+            args=arguments(tmp_path / name, max_steps=6, **{**SAVE, "num_train_epochs": 1}),
+            train_dataset=data,
+            loss=losses,
+        )
+        LossStateCallback.attach(trainer)
+        trainer.train(resume_from_checkpoint=resume)
+        return trainer
+
+    whole = run("whole")
+    resumed = run("whole", resume=str(tmp_path / "whole" / "checkpoint-2"))
+    for name, loss in whole.loss.items():
+        mine, theirs = snapshot(loss), snapshot(resumed.loss[name])
+        assert all(torch.equal(mine[key], theirs[key]) for key in mine)
+    saved = load_file(tmp_path / "whole" / "checkpoint-2" / FILE_NAME)
+    assert "first-set.projection_head.0.weight" in saved
+    assert "first-set.noise_source._extra_state" in saved
+
+
+def test_checkpoint_without_state_is_refused(make_encoder: Maker, sentences: list[str], tmp_path: Path) -> None:
+    model = make_encoder()
+    train(model, SimCSELoss(model), columns(sentences), tmp_path, attach=False, **SAVE)
+    with pytest.raises(ValueError, match="without LossStateCallback"):
+        train(model, SimCSELoss(model), columns(sentences), tmp_path, resume=str(tmp_path / "checkpoint-2"), **SAVE)
+
+
+def test_state_of_another_loss_is_refused(make_encoder: Maker, sentences: list[str], tmp_path: Path) -> None:
+    model = make_encoder()
+    train(model, SimCSELoss(model, projection=True), columns(sentences), tmp_path, **SAVE)
+    checkpoint = str(tmp_path / "checkpoint-2")
+    with pytest.raises(ValueError, match=r"projection_head.*differ"):
+        train(model, SimCSELoss(model), columns(sentences), tmp_path, resume=checkpoint, **SAVE)
+    smaller = make_encoder(hidden_size=8)
+    with pytest.raises(ValueError, match="the shapes differ"):
+        train(smaller, SimCSELoss(smaller, projection=True), columns(sentences), tmp_path, resume=checkpoint, **SAVE)
+
+
+def test_extra_state_that_is_no_tensor_is_refused_at_once(encoder: SentenceTransformer, tmp_path: Path) -> None:
+    class Odd(SimCSELoss):
+        def get_extra_state(self) -> dict[str, int]:
+            return {"steps": 1}
+
+    trainer = SentenceTransformerTrainer(encoder, args=arguments(tmp_path), loss=Odd(encoder))
+    with pytest.raises(ValueError, match="dict, not a tensor"):
+        LossStateCallback.attach(trainer)
+
+
+def test_saved_model_is_plain(make_encoder: Maker, sentences: list[str], tmp_path: Path) -> None:
+    model = make_encoder()
+    train(model, EverythingLoss(model), columns(sentences), tmp_path / "run")
+    model.save(str(tmp_path / "saved"))
+    plain = SentenceTransformer(str(tmp_path / "saved"))
+    assert plain.state_dict().keys() == model.state_dict().keys()
+    assert "st_extras" not in (tmp_path / "saved" / "modules.json").read_text()
