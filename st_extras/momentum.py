@@ -178,6 +178,9 @@ def _copy_module(module: _Module, reuse: Mapping[str, nn.Parameter]) -> _Module:
             )
         memo.update((id(child.__dict__[kind]), OrderedDict()) for kind in _HOOKS if kind in child.__dict__)
         memo.update((id(child.__dict__[kind]), child.__dict__[kind]) for kind in _SHARED if kind in child.__dict__)
+        forward = child.__dict__.get("forward")
+        if forward is not None and not isinstance(forward, MethodType):
+            memo[id(forward)] = forward  # a wrapper for one call (MatryoshkaLoss), dropped below
     for name, original in module.named_parameters():
         own = reuse.get(name)
         if own is not None and own.shape == original.shape:
@@ -186,8 +189,8 @@ def _copy_module(module: _Module, reuse: Mapping[str, nn.Parameter]) -> _Module:
     copied = copy.deepcopy(module, memo)
     for child in copied.modules():
         child.__dict__.pop("_output_capturing_hooks_installed", None)  # transformers puts its hooks on again
-        if not isinstance(child.__dict__.get("forward", None), MethodType):
-            child.__dict__.pop("forward", None)  # a wrapper for one call (MatryoshkaLoss); autocast's is a method
+        if not isinstance(child.__dict__.get("forward"), MethodType):  # autocast's wrapper is a method, and stays
+            child.__dict__.pop("forward", None)
         if "gradient_checkpointing" in child.__dict__:
             child.gradient_checkpointing = False  # type: ignore[assignment]
     return copied.requires_grad_(False)
