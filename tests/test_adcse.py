@@ -17,6 +17,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
 from torch import Tensor
 
+from st_extras.losses import SimCSELoss
 from st_extras.losses.adcse import AdCSELoss, adversarial_info_nce
 from st_extras.training import LossStateCallback
 
@@ -127,8 +128,6 @@ def test_without_adversaries_it_is_the_usual_in_batch_loss(encoder: SentenceTran
 def test_tied_without_adversaries_is_simcse_with_a_head(
     still_encoder: SentenceTransformer, sentences: list[str]
 ) -> None:
-    from st_extras.losses import SimCSELoss
-
     loss = make_loss(still_encoder, num_adversaries=0, tied=True)
     simcse = SimCSELoss(still_encoder, temperature=0.3, projection=True)
     simcse.projection_head = loss.projection_head
@@ -512,7 +511,7 @@ def test_card(encoder: SentenceTransformer) -> None:
 
 
 TWO_PROCESSES = """
-import sys
+import os, sys
 from pathlib import Path
 import torch
 from conftest import SENTENCES
@@ -520,26 +519,32 @@ from helpers import columns, train
 from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
 from st_extras.losses.adcse import AdCSELoss
+from test_adcse import draw, make_loss
 
-folder, gather = Path(sys.argv[1]), sys.argv[2] == "gather"
-model = SentenceTransformer(str(folder / "model"), device="cpu")
-rank = int(__import__("os").environ["RANK"])
-torch.manual_seed(rank)  # adversaries and heads start differently: they must be made equal
-loss = AdCSELoss(model, num_adversaries=6, adversary_learning_rate=0.1, momentum=0.5, gather_across_devices=gather)
-start = loss.adversaries.clone()
-train(model, loss, columns(SENTENCES * 2), folder / "run", per_device_train_batch_size=2, ddp_backend="gloo",
-      gradient_accumulation_steps=2, ddp_find_unused_parameters=True)
-state = {"loss." + k: v.clone() for k, v in loss.state_dict().items() if not k.startswith("model.")}
-state["start"] = start
-save_file(state, str(folder / f"state{rank}.safetensors"))
+folder, rank = Path(sys.argv[1]), int(os.environ["RANK"])
+for gather in (False, True):
+    model = SentenceTransformer(str(folder / "model"), device="cpu")
+    torch.manual_seed(rank)  # adversaries and heads start differently: they must be made equal
+    loss = AdCSELoss(model, num_adversaries=6, adversary_learning_rate=0.1, momentum=0.5, gather_across_devices=gather)
+    start = loss.adversaries.clone()
+    train(model, loss, columns(SENTENCES * 2), folder / "run", per_device_train_batch_size=2, ddp_backend="gloo",
+          gradient_accumulation_steps=2, ddp_find_unused_parameters=True)
+    state = {name: tensor.clone() for name, tensor in loss.state_dict().items()}
+    save_file(state | {"start": start}, str(folder / f"state{rank}{gather}.safetensors"))
+
+unattached = make_loss(model, projection=False)
+try:
+    unattached([model.preprocess(SENTENCES[:2])])
+except ValueError as error:
+    refused = "LossStateCallback.attach" in str(error)
+exact = make_loss(model).double()
+exact.synchronised_across_processes = True
+exact.compute_loss_from_embeddings([draw(3, 16, seed=rank), draw(3, 16, seed=10 + rank)])
+save_file({"adversaries": exact.adversaries, "refused": torch.tensor(refused)}, str(folder / f"step{rank}.safetensors"))
 """
 
 
-@pytest.mark.parametrize("mode", ["local", "gather"])
-def test_two_processes_stay_equal(encoder: SentenceTransformer, tmp_path: Path, mode: str) -> None:
-    encoder.save(str(tmp_path / "model"))
-    script = tmp_path / "train.py"
-    script.write_text(TWO_PROCESSES, encoding="utf8")
+def run_two_processes(script: Path, folder: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -553,7 +558,7 @@ def test_two_processes_stay_equal(encoder: SentenceTransformer, tmp_path: Path, 
     }
     ranks = [
         subprocess.Popen(
-            [sys.executable, str(script), str(tmp_path), mode],
+            [sys.executable, str(script), str(folder)],
             env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -564,6 +569,23 @@ def test_two_processes_stay_equal(encoder: SentenceTransformer, tmp_path: Path, 
     for process in ranks:
         output, _ = process.communicate(timeout=200)
         assert process.returncode == 0, output[-3000:]
-    first, second = (load_file(str(tmp_path / f"state{rank}.safetensors")) for rank in range(2))
-    assert differing(first, second) == {"start"}
-    assert first["loss.adversary_velocity"].abs().max() > 0
+
+
+def test_two_processes_stay_equal(encoder: SentenceTransformer, tmp_path: Path) -> None:
+    encoder.save(str(tmp_path / "model"))
+    script = tmp_path / "two_processes.py"
+    script.write_text(TWO_PROCESSES, encoding="utf8")
+    run_two_processes(script, tmp_path)
+    for gather in (False, True):
+        first, second = (load_file(str(tmp_path / f"state{rank}{gather}.safetensors")) for rank in range(2))
+        assert differing(first, second) == {"start"}
+        assert first["adversary_velocity"].abs().max() > 0
+    steps = [load_file(str(tmp_path / f"step{rank}.safetensors")) for rank in range(2)]
+    assert all(step["refused"] for step in steps)
+    reference = make_loss(encoder).double().adversaries.clone().requires_grad_()
+    optimizer = torch.optim.SGD([reference], lr=3e-3, momentum=0.9, weight_decay=1e-4, maximize=True)
+    batches = [(draw(3, DIMENSION, seed=rank), draw(3, DIMENSION, seed=10 + rank)) for rank in range(2)]
+    torch.stack([adversarial_info_nce(q, k, reference, temperature=0.3)[0] for q, k in batches]).mean().backward()
+    optimizer.step()
+    for step in steps:
+        torch.testing.assert_close(step["adversaries"], reference.detach(), rtol=0, atol=1e-10)

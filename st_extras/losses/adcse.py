@@ -253,13 +253,13 @@ class AdCSELoss(nn.Module):
             losses.append(loss)
             shares.append(share)
         if torch.is_grad_enabled() and len(self.adversaries):
+            require_synchronised(self)
             self._ascend(torch.cat([anchors for anchors, _ in directions]).detach(), torch.cat(shares))
         return torch.stack(losses).mean()
 
     @torch.no_grad()
     def _ascend(self, anchors: Tensor, shares: Tensor) -> None:
         """Eq. 7: one step of SGD with momentum and weight decay UP the loss of these anchors."""
-        require_synchronised(self)
         self.adversary_share = shares.sum(dim=1).mean()
         self.adversary_similarity = cosine_scores(anchors, self.adversaries.to(full_precision(anchors).dtype)).mean()
         gradient = cosine_ascent_direction(self.adversaries, anchors, shares) / (self.temperature * len(anchors))
