@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MethodType
 from typing import Any, TypeVar, cast
 
@@ -17,6 +17,7 @@ from st_extras.encoders import Features, apply_head, unwrap
 
 logger = logging.getLogger(__name__)
 _Module = TypeVar("_Module", bound=nn.Module)
+_Pairs = list[tuple[Tensor, Tensor]]
 _HOOKS = (
     "_forward_hooks",
     "_forward_hooks_with_kwargs",
@@ -96,21 +97,19 @@ class MomentumEncoder(nn.Module):
             ValueError: the model is frozen, or has other parameters than at the first call.
         """
         source = unwrap(model)
+        starts = False
         if not self._adopted:
             require_trainable(source)
             self._adopt(source, head)
-            self._adopted = True
-            if not bool(self.initialised):
-                for own, theirs in self._pairs(source, head, buffers=True):
-                    own.copy_(theirs)
-                self.initialised.fill_(True)
-                return
-        pairs = list(self._pairs(source, head))
-        averaged = [pair for pair in pairs if pair[0].is_floating_point()]
-        torch._foreach_lerp_([own for own, _ in averaged], [theirs for _, theirs in averaged], 1 - self.momentum)
-        for own, theirs in (pair for pair in pairs if not pair[0].is_floating_point()):
-            own.copy_(theirs)
-        for own, theirs in self._pairs(source, head, parameters=False, buffers=True):
+            self._adopted, starts = True, not bool(self.initialised)
+            self.initialised.fill_(True)
+        averaged, copied = self._pairs(source, head)
+        if starts:
+            averaged, copied = [], averaged + copied
+        if averaged:
+            own_weights, their_weights = [own for own, _ in averaged], [theirs for _, theirs in averaged]
+            torch._foreach_lerp_(own_weights, their_weights, 1 - self.momentum)
+        for own, theirs in copied:
             own.copy_(theirs)
 
     def forward(self, features: Features) -> Tensor:
@@ -137,25 +136,26 @@ class MomentumEncoder(nn.Module):
                 self.momentum,
             )
 
-    def _pairs(
-        self, source: nn.Module, head: nn.Module | None, *, parameters: bool = True, buffers: bool = False
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """(own, theirs), with own moved to the device and dtype of theirs."""
+    def _pairs(self, source: nn.Module, head: nn.Module | None) -> tuple[_Pairs, _Pairs]:
+        """(own, theirs) to average, and to copy (buffers, quantised weights); own follows device and dtype."""
         modules: list[tuple[nn.Module, nn.Module]] = [(self.encoder, source)]
         if head is not None:
             modules.append((cast(nn.Module, self.projection_head), head))
-        for copied, followed in modules:
-            own_tensors = [*copied.parameters()] * parameters + [*copied.buffers()] * buffers
-            their_tensors = [*followed.parameters()] * parameters + [*followed.buffers()] * buffers
-            if [own.shape for own in own_tensors] != [theirs.shape for theirs in their_tensors]:
+        averaged: _Pairs = []
+        copied: _Pairs = []
+        for mine, other in modules:
+            if [p.shape for p in mine.parameters()] != [p.shape for p in other.parameters()]:
                 raise ValueError(
                     "model has other parameters than when training began: add adapters or layers before the first "
                     "training step, or make a new loss."
                 )
-            for own, theirs in zip(own_tensors, their_tensors, strict=True):
+            tensors = ((*module.parameters(), *module.buffers()) for module in (mine, other))
+            for own, theirs in zip(*tensors, strict=True):
                 if own.dtype != theirs.dtype or own.device != theirs.device:
                     own.data = own.data.to(theirs)
-                yield own, theirs.detach()
+                average = isinstance(own, nn.Parameter) and own.is_floating_point()
+                (averaged if average else copied).append((own, theirs.detach()))
+        return averaged, copied
 
 
 def _layout(module: nn.Module) -> list[tuple[str, torch.Size]]:
