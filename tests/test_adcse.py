@@ -1,0 +1,590 @@
+from __future__ import annotations
+
+import copy
+import math
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import assert_resume_is_seamless, columns, count_rows, differing, fit, snapshot, train
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
+from torch import Tensor
+
+from st_extras.losses import SimCSELoss
+from st_extras.losses.adcse import AdCSELoss, adversarial_info_nce
+from st_extras.training import LossStateCallback
+
+MakeEncoder = Callable[..., SentenceTransformer]
+DIMENSION = 16
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def generator(seed: int = 5) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def cosine(a: list[float], b: list[float]) -> float:
+    dot = sum(x * y for x, y in zip(a, b, strict=True))
+    return dot / math.sqrt(sum(x * x for x in a)) / math.sqrt(sum(y * y for y in b))
+
+
+def equation_5(
+    queries: Tensor, keys: Tensor, adversaries: Tensor, temperature: float, in_batch_negatives: bool, symmetric: bool
+) -> float:
+    total = 0.0
+    h, k, n = queries.tolist(), keys.tolist(), adversaries.tolist()
+    for anchors, others in [(h, k), (k, h)] if symmetric else [(h, k)]:
+        for i, anchor in enumerate(anchors):
+            positive = math.exp(cosine(anchor, others[i]) / temperature)
+            denominator = positive
+            if in_batch_negatives:
+                for j, other in enumerate(others):
+                    if j != i:
+                        denominator += math.exp(cosine(anchor, other) / temperature)
+            for adversary in n:
+                denominator += math.exp(cosine(anchor, adversary) / temperature)
+            total -= math.log(positive / denominator) / len(anchors)
+    return total / (2 if symmetric else 1)
+
+
+def make_loss(encoder: SentenceTransformer, **options: object) -> AdCSELoss:
+    settings: dict[str, object] = {"num_adversaries": 6, "generator": generator(), "temperature": 0.3}
+    return AdCSELoss(encoder, **(settings | options))  # type: ignore[arg-type]
+
+
+FORMS = [(True, False), (True, True), (False, False), (False, True)]
+
+
+@pytest.mark.parametrize(("in_batch_negatives", "symmetric"), FORMS)
+def test_equals_equation_5_as_a_loop(encoder: SentenceTransformer, in_batch_negatives: bool, symmetric: bool) -> None:
+    loss = make_loss(encoder, in_batch_negatives=in_batch_negatives, symmetric=symmetric).double()
+    queries, keys = draw(4, DIMENSION), draw(4, DIMENSION, seed=1)
+    expected = equation_5(queries, keys, loss.adversaries, 0.3, in_batch_negatives, symmetric)
+    assert loss.compute_loss_from_embeddings([queries, keys]).item() == pytest.approx(expected, abs=1e-12)
+    others = {equation_5(queries, keys, loss.adversaries, 0.3, *form) for form in FORMS}
+    assert len(others) == len(FORMS), "the forms must differ for this to show anything"
+
+
+@pytest.mark.parametrize(("in_batch_negatives", "symmetric"), FORMS)
+def test_adversaries_step_as_torch_sgd_does(
+    encoder: SentenceTransformer, in_batch_negatives: bool, symmetric: bool
+) -> None:
+    loss = make_loss(
+        encoder,
+        in_batch_negatives=in_batch_negatives,
+        symmetric=symmetric,
+        adversary_learning_rate=0.3,
+        adversary_weight_decay=0.01,
+    ).double()
+    reference = loss.adversaries.clone().requires_grad_()
+    optimizer = torch.optim.SGD([reference], lr=0.3, momentum=0.9, weight_decay=0.01, maximize=True)
+    for step in range(4):
+        queries, keys = draw(5, DIMENSION, seed=step), draw(5, DIMENSION, seed=10 + step)
+        directions = [(queries, keys), (keys, queries)] if symmetric else [(queries, keys)]
+        optimizer.zero_grad()
+        torch.stack(
+            [
+                adversarial_info_nce(a, b, reference, temperature=0.3, in_batch_negatives=in_batch_negatives)[0]
+                for a, b in directions
+            ]
+        ).mean().backward()
+        optimizer.step()
+        loss.compute_loss_from_embeddings([queries, keys])
+        torch.testing.assert_close(loss.adversaries, reference.detach(), rtol=0, atol=1e-10)
+    assert (loss.adversaries - make_loss(encoder).double().adversaries).abs().max() > 0.01
+
+
+@pytest.mark.parametrize(("in_batch_negatives", "symmetric"), FORMS)
+def test_update_raises_the_loss(encoder: SentenceTransformer, in_batch_negatives: bool, symmetric: bool) -> None:
+    loss = make_loss(encoder, in_batch_negatives=in_batch_negatives, symmetric=symmetric, adversary_weight_decay=0.0)
+    embeddings = [draw(5, DIMENSION), draw(5, DIMENSION, seed=1)]
+    loss.adversary_learning_rate = 0.0
+    first = loss.compute_loss_from_embeddings(embeddings)
+    assert loss.compute_loss_from_embeddings(embeddings) == first
+    loss.adversary_learning_rate = 0.1
+    values = [loss.compute_loss_from_embeddings(embeddings).item() for _ in range(10)]
+    assert values[0] == first
+    assert values == sorted(values)
+    assert values[-1] > values[0] + 1e-3
+
+
+def test_without_adversaries_it_is_the_usual_in_batch_loss(encoder: SentenceTransformer) -> None:
+    loss = make_loss(encoder, num_adversaries=0, temperature=0.05)
+    embeddings = [draw(5, DIMENSION), draw(5, DIMENSION, seed=1)]
+    expected = MultipleNegativesRankingLoss(encoder, scale=20).compute_loss_from_embeddings(embeddings, None)
+    torch.testing.assert_close(loss.compute_loss_from_embeddings(embeddings), expected)
+
+
+def test_tied_without_adversaries_is_simcse_with_a_head(
+    still_encoder: SentenceTransformer, sentences: list[str]
+) -> None:
+    loss = make_loss(still_encoder, num_adversaries=0, tied=True)
+    simcse = SimCSELoss(still_encoder, temperature=0.3, projection=True)
+    simcse.projection_head = loss.projection_head
+    features = [still_encoder.preprocess(sentences)]
+    torch.testing.assert_close(loss(features), simcse(features))
+
+
+def test_permutation_and_scale(encoder: SentenceTransformer) -> None:
+    queries, keys, adversaries = draw(6, DIMENSION), draw(6, DIMENSION, seed=1), draw(3, DIMENSION, seed=2)
+    loss, shares = adversarial_info_nce(queries, keys, adversaries, temperature=0.1)
+    order = torch.randperm(6, generator=generator())
+    moved, moved_shares = adversarial_info_nce(3 * queries[order], keys[order] / 7, 2 * adversaries, temperature=0.1)
+    torch.testing.assert_close(loss, moved)
+    torch.testing.assert_close(shares[order], moved_shares)
+
+
+@pytest.mark.parametrize("in_batch_negatives", [True, False])
+def test_gradcheck(in_batch_negatives: bool) -> None:
+    queries, keys = draw(3, 5).requires_grad_(), draw(3, 5, seed=1).requires_grad_()
+    adversaries = draw(2, 5, seed=2)
+
+    def scalar(q: Tensor, k: Tensor) -> Tensor:
+        return adversarial_info_nce(q, k, adversaries, temperature=0.5, in_batch_negatives=in_batch_negatives)[0]
+
+    assert torch.autograd.gradcheck(scalar, (queries, keys))
+
+
+def test_gathered_keys_are_negatives_beside_the_shifted_positive() -> None:
+    queries, keys = draw(2, 5), draw(6, 5, seed=1)
+    adversaries = draw(3, 5, seed=2)
+    loss, _ = adversarial_info_nce(queries, keys, adversaries, temperature=0.5, offset=2)
+    total = 0.0
+    for i in range(2):
+        candidates = [*keys.tolist(), *adversaries.tolist()]
+        terms = [math.exp(cosine(queries[i].tolist(), c) / 0.5) for c in candidates]
+        total -= math.log(terms[i + 2] / sum(terms)) / 2
+    assert loss.item() == pytest.approx(total, abs=1e-12)
+
+
+def test_inspectable_attributes(encoder: SentenceTransformer) -> None:
+    loss = make_loss(encoder)
+    embeddings = [draw(4, DIMENSION), draw(4, DIMENSION, seed=1)]
+    assert loss.adversary_share.isnan()
+    n, queries = loss.adversaries.tolist(), embeddings[0].tolist()
+    loss.compute_loss_from_embeddings(embeddings)
+    expected = sum(cosine(h, a) for h in queries for a in n) / (len(n) * 4)
+    assert loss.adversary_similarity.item() == pytest.approx(expected, abs=1e-6)
+    share = 0.0
+    for h in queries:
+        batch = sum(math.exp(cosine(h, k) / 0.3) for k in embeddings[1].tolist())
+        mine = sum(math.exp(cosine(h, a) / 0.3) for a in n)
+        share += mine / (mine + batch) / 4
+    assert loss.adversary_share.item() == pytest.approx(share, abs=1e-6)
+    hard = AdCSELoss(encoder, num_adversaries=6, adversary_learning_rate=1.0, generator=generator())
+    for _ in range(50):
+        hard.compute_loss_from_embeddings(embeddings)
+    assert hard.adversary_similarity > loss.adversary_similarity + 0.05
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("tied", [False, True])
+def test_rows_gradients_and_untouched_features(
+    encoder: SentenceTransformer, sentences: list[str], tied: bool, count: int
+) -> None:
+    loss = make_loss(encoder, tied=tied)
+    features = [encoder.preprocess(column) for column in columns(sentences, count).values()]
+    before = copy.deepcopy(features)
+    with count_rows(encoder) as passes:
+        loss(features).backward()
+    assert passes == [2 * len(sentences) if tied else len(sentences)]
+    for column, kept in zip(features, before, strict=True):
+        assert column.keys() == kept.keys()
+        assert all(torch.equal(column[k], kept[k]) for k in kept if isinstance(kept[k], Tensor))
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in loss.projection_head.parameters())
+    used = [p for name, p in encoder.named_parameters() if "pooler" not in name]
+    assert all(p.grad is not None for p in used)
+    if not tied:
+        assert all(p.grad is None and not p.requires_grad for p in loss.momentum_encoder.parameters())
+    assert {name for name, _ in loss.named_parameters(remove_duplicate=False)} >= {"projection_head.0.weight"}
+
+
+def test_keys_come_from_the_momentum_encoder(make_encoder: MakeEncoder, sentences: list[str]) -> None:
+    encoder = make_encoder(dropout=0.0)
+    loss = make_loss(encoder, momentum=0.9)
+    features = [encoder.preprocess(column) for column in columns(sentences, 2).values()]
+    loss(features)
+    with torch.no_grad():
+        for parameter in (*encoder.parameters(), *loss.projection_head.parameters()):
+            parameter.mul_(1.05)
+    adversaries = loss.adversaries.clone()
+    value = loss(features)
+    with torch.no_grad():
+        own = loss.momentum_encoder
+        keys = own.projection_head(own.encoder(dict(features[1]))["sentence_embedding"])
+        queries = loss.projection_head(encoder(dict(features[0]))["sentence_embedding"])
+    assert value.item() == pytest.approx(equation_5(queries, keys, adversaries, 0.3, True, False), abs=1e-5)
+    q = dict(encoder.named_parameters())
+    for name, p in own.encoder.named_parameters():
+        torch.testing.assert_close(p.data, (0.9 + 0.1 * 1.05) / 1.05 * q[name].data)
+
+
+def test_composition_with_its_own_rows(still_encoder: SentenceTransformer, sentences: list[str]) -> None:
+    """What a wrapping loss does: views, one pass of its own, the embeddings handed back."""
+    features = [still_encoder.preprocess(sentences)]
+    for tied, times in ((False, 1), (True, 2)):
+        loss, twin = (make_loss(still_encoder, tied=tied) for _ in range(2))
+        twin.load_state_dict(loss.state_dict())
+        rows, count = loss.views(features)
+        assert count == times
+        assert len(rows["input_ids"]) == times * len(sentences)
+        embeddings = still_encoder(dict(rows))["sentence_embedding"].chunk(count)
+        value = loss.compute_loss_from_embeddings(embeddings, sentence_features=features)
+        torch.testing.assert_close(value, twin(features))
+        torch.testing.assert_close(loss.adversaries, twin.adversaries)
+
+
+def test_evaluation_changes_nothing(encoder: SentenceTransformer, sentences: list[str]) -> None:
+    loss = make_loss(encoder)
+    features = [encoder.preprocess(sentences)]
+    for trained in (False, True):
+        if trained:
+            loss(features).backward()
+        before, share = snapshot(loss), loss.adversary_share
+        with torch.no_grad():
+            assert loss(features).isfinite()
+            encoder.eval()
+            assert loss(features) == loss(features)
+            encoder.train()
+        assert not differing(before, snapshot(loss))
+        assert loss.adversary_share is share
+    loss(features)
+    changed = differing(before, snapshot(loss))
+    assert {"adversaries", "adversary_velocity"} <= changed
+
+
+def test_first_forward_copies_what_the_model_has_become(encoder: SentenceTransformer, sentences: list[str]) -> None:
+    loss = make_loss(encoder)
+    with torch.no_grad():
+        for parameter in (*encoder.parameters(), *loss.projection_head.parameters()):
+            parameter.add_(0.1)
+    loss([encoder.preprocess(sentences)])
+    assert not differing(snapshot(encoder), snapshot(loss.momentum_encoder.encoder))
+    assert not differing(snapshot(loss.projection_head), snapshot(loss.momentum_encoder.projection_head))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("how", ["fit", "trainer"])
+def test_trains(encoder: SentenceTransformer, sentences: list[str], tmp_path: Path, how: str, count: int) -> None:
+    loss = make_loss(encoder)
+    before = snapshot(loss)
+    data = columns(sentences, count)
+    if how == "fit":
+        fit(encoder, loss, data, tmp_path)
+    else:
+        trainer = train(encoder, loss, data, tmp_path, eval_strategy="no")
+        frozen = set(map(id, loss.momentum_encoder.parameters()))
+        optimizer = getattr(trainer.optimizer, "optimizer", trainer.optimizer)
+        assert not frozen & set(map(id, optimizer.state)), "the momentum copy has optimizer state"
+        assert not frozen & {id(p) for group in optimizer.param_groups for p in group["params"]}
+    changed = differing(before, snapshot(loss))
+    for part in ("model.0.", "projection_head.", "momentum_encoder.encoder.", "momentum_encoder.projection_head."):
+        assert any(name.startswith(part) for name in changed), part
+    assert {"adversaries", "adversary_velocity", "momentum_encoder.initialised"} <= changed
+    encoder.save(str(tmp_path / "saved"))
+    again = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    assert torch.equal(
+        encoder.encode(sentences, convert_to_tensor=True), again.encode(sentences, convert_to_tensor=True)
+    )
+
+
+def test_trainer_evaluation_moves_no_state(encoder: SentenceTransformer, sentences: list[str], tmp_path: Path) -> None:
+    loss = make_loss(encoder)
+    trainer = train(encoder, loss, columns(sentences), tmp_path)
+    before = snapshot(loss)
+    metrics = trainer.evaluate(eval_dataset=trainer.train_dataset)
+    assert math.isfinite(metrics["eval_loss"])
+    assert not differing(before, snapshot(loss))
+
+
+@pytest.mark.parametrize("options", [{}, {"projection": False, "symmetric": True}, {"tied": True}])
+def test_resume_is_seamless(
+    make_encoder: MakeEncoder, sentences: list[str], tmp_path: Path, options: dict[str, bool]
+) -> None:
+    def loss(model: SentenceTransformer) -> AdCSELoss:
+        return make_loss(model, generator=None, momentum=0.8, **options)
+
+    assert_resume_is_seamless(lambda: make_encoder(), loss, columns(sentences), tmp_path)
+
+
+def test_resume_with_an_adapter_added_after_the_loss(
+    make_encoder: MakeEncoder, sentences: list[str], tmp_path: Path
+) -> None:
+    peft = pytest.importorskip("peft")
+
+    def loss(model: SentenceTransformer) -> AdCSELoss:
+        made = make_loss(model, momentum=0.8)
+        torch.manual_seed(11)
+        model.add_adapter(peft.LoraConfig(r=2, target_modules=["query"], lora_dropout=0.1))
+        return made
+
+    assert_resume_is_seamless(lambda: make_encoder(), loss, columns(sentences), tmp_path)
+
+
+def test_gradient_accumulation_updates_once_per_forward(
+    encoder: SentenceTransformer, sentences: list[str], tmp_path: Path
+) -> None:
+    loss = make_loss(encoder, momentum=0.5)
+    seen: list[Tensor] = []
+    update = loss.momentum_encoder.update
+
+    def note(*args: object) -> None:
+        update(*args)  # type: ignore[arg-type]
+        seen.append(loss.momentum_encoder.encoder[0].model.embeddings.word_embeddings.weight.clone())
+
+    loss.momentum_encoder.update = note  # type: ignore[method-assign]
+    train(encoder, loss, columns(sentences * 2), tmp_path, gradient_accumulation_steps=2)
+    assert len(seen) == 4
+    assert torch.equal(seen[0], seen[1]), "the weights do not move inside an accumulation"
+    assert not torch.equal(seen[1], seen[2])
+
+
+def test_survives_replacing_the_model_and_deep_copies(encoder: SentenceTransformer, sentences: list[str]) -> None:
+    loss = make_loss(encoder)
+    features = [encoder.preprocess(sentences)]
+    loss(features)
+    wrapped = torch.nn.Module()
+    wrapped.module = encoder
+    wrapped.forward = encoder.forward  # type: ignore[method-assign]
+    loss.model = wrapped
+    assert loss(features).isfinite()
+    twin = copy.deepcopy(loss)
+    before = snapshot(twin)
+    loss(features)
+    assert not differing(before, snapshot(twin))
+
+
+def test_bf16_autocast_is_finite_and_close(still_encoder: SentenceTransformer, sentences: list[str]) -> None:
+    features = [still_encoder.preprocess(sentences)]
+    loss = make_loss(still_encoder)
+    twin = copy.deepcopy(loss)
+    expected = loss(features)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value = twin(features)
+    assert value.dtype == torch.float32
+    torch.testing.assert_close(value, expected, rtol=0.02, atol=0.02)
+    value.backward()
+    torch.testing.assert_close(twin.adversaries, loss.adversaries, rtol=0, atol=1e-3)
+
+
+def test_trainer_in_bf16_runs_the_copy_under_autocast_too(
+    encoder: SentenceTransformer, sentences: list[str], tmp_path: Path
+) -> None:
+    loss = make_loss(encoder)
+    train(encoder, loss, columns(sentences), tmp_path, bf16=True)
+    seen: list[torch.dtype] = []
+    linear = loss.momentum_encoder.encoder[0].model.encoder.layer[0].attention.self.query
+    linear.register_forward_hook(lambda module, args, output: seen.append(output.dtype))
+    loss([encoder.preprocess(sentences)])
+    assert seen == [torch.bfloat16]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_model_in_half_precision(encoder: SentenceTransformer, sentences: list[str], when: str) -> None:
+    if when == "before":
+        encoder.bfloat16()
+    loss = make_loss(encoder)
+    encoder.bfloat16()
+    for _ in range(2):
+        value = loss([encoder.preprocess(sentences)])
+        value.backward()
+        assert value.isfinite()
+
+
+@pytest.mark.parametrize("adversaries", [0, 6])
+@pytest.mark.parametrize("text", [["one sentence"], [""], ["[SEP] [CLS]", ""], ["a cat"] * 4, ["a cat " * 50, "b"]])
+def test_edge_batches(encoder: SentenceTransformer, text: list[str], adversaries: int) -> None:
+    loss = make_loss(encoder, num_adversaries=adversaries, symmetric=True)
+    for _ in range(2):
+        value = loss([encoder.preprocess(text)])
+        value.backward()
+        assert value.isfinite()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in loss.projection_head.parameters())
+    assert loss.adversaries.isfinite().all()
+
+
+def test_adversaries_have_a_source_of_their_own(make_encoder: MakeEncoder) -> None:
+    encoder = make_encoder()
+    torch.manual_seed(1)
+    expected = torch.rand(1)
+    torch.manual_seed(1)
+    first = AdCSELoss(encoder, num_adversaries=3, projection=False).adversaries
+    assert torch.equal(torch.rand(1), expected)
+    torch.manual_seed(1)
+    assert torch.equal(AdCSELoss(encoder, num_adversaries=3).adversaries, first)
+    torch.manual_seed(2)
+    assert not torch.equal(AdCSELoss(encoder, num_adversaries=3).adversaries, first)
+    assert torch.equal(make_loss(encoder).adversaries, make_loss(encoder).adversaries)
+
+
+def test_memory_is_one_copy_and_the_adversaries(encoder: SentenceTransformer, sentences: list[str]) -> None:
+    loss = make_loss(encoder)
+    for _ in range(2):
+        loss([encoder.preprocess(sentences)]).backward()
+
+    def size(module: torch.nn.Module) -> int:
+        tensors = {t.data_ptr(): t.nbytes for t in (*module.parameters(), *module.buffers())}
+        return sum(tensors.values())
+
+    assert loss.projection_head is not None
+    vectors = 2 * loss.adversaries.nbytes
+    flag = 1
+    assert size(loss) == 2 * size(encoder) + 2 * size(loss.projection_head) + vectors + flag
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_adversaries": -1}, "num_adversaries must be a whole number >= 0, got -1"),
+        ({"num_adversaries": 1.5}, "num_adversaries must be a whole number >= 0, got 1.5"),
+        ({"num_adversaries": 0, "in_batch_negatives": False}, "leaves no negatives"),
+        ({"momentum": 1.01}, r"momentum must be in \[0, 1\], got 1.01"),
+        ({"momentum": -0.5}, r"momentum must be in \[0, 1\], got -0.5"),
+        ({"temperature": 0}, "temperature must be a finite number > 0, got 0"),
+        ({"adversary_learning_rate": -1}, "adversary_learning_rate must be a finite number >= 0, got -1"),
+        ({"adversary_momentum": 1.0}, r"adversary_momentum must be in \[0, 1\), got 1.0"),
+        ({"adversary_weight_decay": -1}, "adversary_weight_decay must be a finite number >= 0, got -1"),
+    ],
+)
+def test_bad_settings(encoder: SentenceTransformer, options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_loss(encoder, **options)
+
+
+def test_bad_inputs(encoder: SentenceTransformer, sentences: list[str]) -> None:
+    features = encoder.preprocess(sentences)
+    loss = make_loss(encoder)
+    with pytest.raises(ValueError, match="got 3"):
+        loss([features] * 3)
+    with pytest.raises(ValueError, match=r"made for embeddings of 16 dimensions and got queries \(4, 8\)"):
+        loss.compute_loss_from_embeddings([draw(4, 8), draw(4, 8)])
+    with pytest.raises(ValueError, match=r"keys \(3, 16\)"):
+        loss.compute_loss_from_embeddings([draw(4, 16), draw(3, 16)])
+    with pytest.raises(ValueError, match="needs sentence_features"):
+        loss.compute_loss_from_embeddings([draw(4, 16)])
+    with pytest.raises(ValueError, match="needs sentence_features"):
+        make_loss(encoder, tied=True).compute_loss_from_embeddings([draw(4, 16)], sentence_features=[features])
+    for projection in (True, False):
+        inner = make_loss(encoder, projection=projection)
+        with pytest.raises(ValueError, match="MatryoshkaLoss"):
+            MatryoshkaLoss(encoder, inner, [16, 8])([features], None)
+    encoder.requires_grad_(False)
+    with pytest.raises(ValueError, match="model is frozen"):
+        loss([features])
+    with pytest.raises(ValueError, match="model is frozen"):
+        make_loss(encoder)
+
+
+def test_prompts_and_a_dictionary_of_losses(encoder: SentenceTransformer, sentences: list[str], tmp_path: Path) -> None:
+    from datasets import Dataset, DatasetDict
+    from helpers import arguments
+    from sentence_transformers import SentenceTransformerTrainer
+
+    losses = {"one": make_loss(encoder), "two": make_loss(encoder, tied=True)}
+    data = DatasetDict({name: Dataset.from_dict(columns(sentences)) for name in losses})
+    before = {name: snapshot(loss) for name, loss in losses.items()}
+    trainer = SentenceTransformerTrainer(
+        encoder, args=arguments(tmp_path, prompts="the old "), train_dataset=data, loss=losses
+    )
+    LossStateCallback.attach(trainer)
+    trainer.train()
+    for name, loss in losses.items():
+        assert "adversaries" in differing(before[name], snapshot(loss))
+
+
+def test_card(encoder: SentenceTransformer) -> None:
+    config = make_loss(encoder, momentum=0.9).get_config_dict()
+    assert (config["num_adversaries"], config["momentum"], config["tied"]) == (6, 0.9, False)
+    assert make_loss(encoder, tied=True).get_config_dict()["momentum"] is None
+    assert "AdCSE" in make_loss(encoder).citation
+
+
+TWO_PROCESSES = """
+import os, sys
+from pathlib import Path
+import torch
+from conftest import SENTENCES
+from helpers import columns, train
+from safetensors.torch import save_file
+from sentence_transformers import SentenceTransformer
+from st_extras.losses.adcse import AdCSELoss
+from test_adcse import draw, make_loss
+
+folder, rank = Path(sys.argv[1]), int(os.environ["RANK"])
+for gather in (False, True):
+    model = SentenceTransformer(str(folder / "model"), device="cpu")
+    torch.manual_seed(rank)  # adversaries and heads start differently: they must be made equal
+    loss = AdCSELoss(model, num_adversaries=6, adversary_learning_rate=0.1, momentum=0.5, gather_across_devices=gather)
+    start = loss.adversaries.clone()
+    train(model, loss, columns(SENTENCES * 2), folder / "run", per_device_train_batch_size=2, ddp_backend="gloo",
+          gradient_accumulation_steps=2, ddp_find_unused_parameters=True)
+    state = {name: tensor.clone() for name, tensor in loss.state_dict().items()}
+    save_file(state | {"start": start}, str(folder / f"state{rank}{gather}.safetensors"))
+
+unattached = make_loss(model, projection=False)
+try:
+    unattached([model.preprocess(SENTENCES[:2])])
+except ValueError as error:
+    refused = "LossStateCallback.attach" in str(error)
+exact = make_loss(model).double()
+exact.synchronised_across_processes = True
+exact.compute_loss_from_embeddings([draw(3, 16, seed=rank), draw(3, 16, seed=10 + rank)])
+save_file({"adversaries": exact.adversaries, "refused": torch.tensor(refused)}, str(folder / f"step{rank}.safetensors"))
+"""
+
+
+def run_two_processes(script: Path, folder: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    here = Path(__file__).resolve().parent
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(here.parent), str(here)]),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": "2",
+        "OMP_NUM_THREADS": "1",
+    }
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(script), str(folder)],
+            env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    for process in ranks:
+        output, _ = process.communicate(timeout=200)
+        assert process.returncode == 0, output[-3000:]
+
+
+def test_two_processes_stay_equal(encoder: SentenceTransformer, tmp_path: Path) -> None:
+    encoder.save(str(tmp_path / "model"))
+    script = tmp_path / "two_processes.py"
+    script.write_text(TWO_PROCESSES, encoding="utf8")
+    run_two_processes(script, tmp_path)
+    for gather in (False, True):
+        first, second = (load_file(str(tmp_path / f"state{rank}{gather}.safetensors")) for rank in range(2))
+        assert differing(first, second) == {"start"}
+        assert first["adversary_velocity"].abs().max() > 0
+    steps = [load_file(str(tmp_path / f"step{rank}.safetensors")) for rank in range(2)]
+    assert all(step["refused"] for step in steps)
+    reference = make_loss(encoder).double().adversaries.clone().requires_grad_()
+    optimizer = torch.optim.SGD([reference], lr=3e-3, momentum=0.9, weight_decay=1e-4, maximize=True)
+    batches = [(draw(3, DIMENSION, seed=rank), draw(3, DIMENSION, seed=10 + rank)) for rank in range(2)]
+    torch.stack([adversarial_info_nce(q, k, reference, temperature=0.3)[0] for q, k in batches]).mean().backward()
+    optimizer.step()
+    for step in steps:
+        torch.testing.assert_close(step["adversaries"], reference.detach(), rtol=0, atol=1e-10)
