@@ -73,7 +73,8 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
         bf16=method["bf16"],
         seed=seed,
         overwrite=True,
-        show_progress_bar=method.get("show_progress_bar", False),
+        show_progress_bar=False,
+        **method.get("arguments", {}),
     )
     scores = evaluators["test"](model)
     shutil.rmtree(weights[name] / "checkpoints", ignore_errors=True)
@@ -113,12 +114,14 @@ def score_start(study: dict[str, Any], data: Path) -> dict[str, Any]:
     }
 
 
-def run_study(study: dict[str, Any], methods: list[str], seeds: list[int], data: Path, work: Path) -> None:
+def run_study(study: dict[str, Any], methods: list[str], only: list[int] | None, data: Path, work: Path) -> None:
     results = ROOT / "results" / study["name"]
     if not (results / "start-0.json").exists():
         write_json(results / "start-0.json", score_start(study, data))
-    for seed in seeds:
+    for seed in only or study["training"]["seeds"]:
         for name in methods:
+            if seed not in study["methods"][name].get("seeds", study["training"]["seeds"]):
+                continue
             target = results / f"{name}-{seed}.json"
             claim = work / f"{name}-{seed}.claim"
             claim.parent.mkdir(parents=True, exist_ok=True)
@@ -177,8 +180,7 @@ def main() -> None:
         if options.data is None:
             parser.error("--data FOLDER (or ST_EXTRAS_DATA) must name the folder with the STS sets.")
         methods = options.methods or list(study["methods"])
-        seeds = options.seeds or study["training"]["seeds"]
-        run_study(study, methods, seeds, Path(options.data), options.work / study["name"])
+        run_study(study, methods, options.seeds, Path(options.data), options.work / study["name"])
     print(table(study["name"]))
 
 

@@ -20,7 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-OBJECTIVES = ("simcse", "dclr")
+OBJECTIVES = ("simcse", "dclr", "adcse")
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
 
@@ -90,7 +90,7 @@ def _loss_factory(
             options["complementary_model"] = "self"
         elif complementary is not None:
             options["complementary_table"] = EmbeddingTable.compute(model, complementary, sentences)
-        loss = losses.SimCSELoss if objective == "simcse" else losses.DCLRLoss
+        loss: Any = {"simcse": losses.SimCSELoss, "dclr": losses.DCLRLoss, "adcse": losses.AdCSELoss}[objective]
         try:
             return loss(model, **options)
         except TypeError as error:

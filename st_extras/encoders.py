@@ -210,7 +210,7 @@ def projection_head(dimension: int) -> nn.Sequential:
 
 
 def apply_head(head: nn.Module | None, embeddings: Sequence[Tensor]) -> list[Tensor]:
-    """The embeddings through a projection head, or as they are where there is none."""
+    """The embeddings through a projection head, in its own dtype, or as they are where there is none."""
     if head is None:
         return list(embeddings)
     require_synchronised(head)
@@ -220,4 +220,5 @@ def apply_head(head: nn.Module | None, embeddings: Sequence[Tensor]) -> list[Ten
             f"projection=True was built for embeddings of {expected} dimensions and got {embeddings[0].size(-1)}: "
             "use projection=False with a loss that truncates embeddings (MatryoshkaLoss)."
         )
-    return [head(x) for x in embeddings]
+    dtype = next(head.parameters()).dtype
+    return [head(x.to(dtype)) for x in embeddings]

@@ -42,13 +42,6 @@ def require_trainable(model: nn.Module) -> None:
         )
 
 
-def project(head: nn.Module | None, embeddings: Tensor) -> Tensor:
-    """(B, D) embeddings through a projection head, in the head's own dtype."""
-    if head is not None:
-        embeddings = embeddings.to(next(head.parameters()).dtype)
-    return apply_head(head, [embeddings])[0]
-
-
 class MomentumEncoder(nn.Module):
     """An untied encoder whose weights are a moving average of the trained one's (He et al., 2020; AdCSE eq. 4).
 
@@ -115,7 +108,7 @@ class MomentumEncoder(nn.Module):
     def forward(self, features: Features) -> Tensor:
         """(B, D) embeddings, after the head where there is one, without gradients."""
         with torch.no_grad():
-            return project(self.projection_head, self.encoder(dict(features))["sentence_embedding"])
+            return apply_head(self.projection_head, [self.encoder(dict(features))["sentence_embedding"]])[0]
 
     def train(self, mode: bool = True) -> MomentumEncoder:
         """Training mode, in which dropout is on only if asked for."""

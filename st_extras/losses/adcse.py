@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from st_extras.encoders import (
     Features,
+    apply_head,
     check_columns,
     embedding_dimension,
     encode_pair,
@@ -31,7 +32,7 @@ from st_extras.functional import (
     weighted_info_nce,
 )
 from st_extras.generators import RandomSource
-from st_extras.momentum import MomentumEncoder, project, require_trainable
+from st_extras.momentum import MomentumEncoder, require_trainable
 
 
 def adversarial_info_nce(
@@ -126,7 +127,7 @@ class AdCSELoss(nn.Module):
     Example:
         >>> from datasets import Dataset
         >>> from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
-        >>> from st_extras.losses.adcse import AdCSELoss
+        >>> from st_extras.losses import AdCSELoss
         >>> model = SentenceTransformer("bert-base-uncased")  # doctest: +SKIP
         >>> data = Dataset.from_dict({"sentence": ["A plane is taking off.", "A man plays a flute."]})
         >>> SentenceTransformerTrainer(model, train_dataset=data, loss=AdCSELoss(model)).train()  # doctest: +SKIP
@@ -212,7 +213,7 @@ class AdCSELoss(nn.Module):
         """
         untied = self.momentum_encoder is not None
         if sentence_features is not None and len(embeddings) == (1 if untied else 2):
-            embeddings = [project(self.projection_head, x) for x in embeddings]
+            embeddings = apply_head(self.projection_head, embeddings)
             if untied:
                 embeddings.append(self._keys(sentence_features[-1]))
         if len(embeddings) != 2:
