@@ -1,0 +1,201 @@
+"""The measures of `geometry` as Sentence Transformers evaluators, for ``evaluator=`` or a call on a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
+from sentence_transformers.util import pairwise_cos_sim
+
+from st_extras.evaluation.geometry import (
+    alignment,
+    cosine_by_level,
+    effective_rank,
+    iso_score,
+    level_separation,
+    mean_cosine,
+    partition_ratio,
+    top_eigenvalue_share,
+    uniformity,
+)
+from st_extras.evaluation.reporting import check_sentences, encode_sentences, report
+
+_MEASURES = {
+    "uniformity": uniformity,
+    "mean_cosine": mean_cosine,
+    "iso_score": iso_score,
+    "partition_ratio": partition_ratio,
+    "effective_rank": effective_rank,
+    "top_eigenvalue_share": top_eigenvalue_share,
+}
+_HIGHER_IS_BETTER = {"iso_score", "partition_ratio", "effective_rank"}
+
+
+class GeometryEvaluator(BaseEvaluator):
+    """Uniformity, isotropy and, given positive pairs, alignment of a model's embeddings.
+
+    The metrics are those of `st_extras.evaluation.geometry`: ``uniformity``, ``mean_cosine``, ``iso_score``,
+    ``partition_ratio``, ``effective_rank``, ``top_eigenvalue_share`` and ``alignment``. None of them alone says
+    that a model is good: a random map of sentences onto the sphere is perfectly isotropic.
+
+    Args:
+        sentences: the sentences whose cloud is measured; repeats count once (a repeat has cosine 1 with itself).
+        positives: pairs of sentences that mean the same (SimCSE and PaSeR take the STS-B pairs scored 4 and
+            above); None leaves alignment out.
+        primary: name of the metric that becomes ``primary_metric``; ``greater_is_better`` follows it.
+        name: prefix of the metrics and part of the CSV file's name.
+        batch_size: sentences a forward pass.
+        show_progress_bar: show encode's progress bar.
+        write_csv: append a row to ``geometry_evaluation[_name]_results.csv`` in the output path.
+
+    Raises:
+        ValueError: fewer than two distinct sentences, pairs that are no pairs, an unknown ``primary``.
+
+    Example:
+        >>> from st_extras.evaluation.geometry_evaluators import GeometryEvaluator
+        >>> evaluator = GeometryEvaluator(["a cat sat", "a dog ran", "birds sing"], name="toy")
+        >>> evaluator.primary_metric, evaluator.greater_is_better
+        ('uniformity', False)
+    """
+
+    def __init__(
+        self,
+        sentences: Sequence[str],
+        positives: Sequence[tuple[str, str]] | None = None,
+        *,
+        primary: str = "uniformity",
+        name: str = "",
+        batch_size: int = 32,
+        show_progress_bar: bool = False,
+        write_csv: bool = True,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.sentences = list(dict.fromkeys(check_sentences("sentences", sentences, at_least=2)))
+        if len(self.sentences) < 2:
+            raise ValueError(f"sentences must hold at least 2 distinct ones, got only {self.sentences[0]!r}.")
+        self.positives = None if positives is None else [_checked_pair(pair) for pair in positives]
+        if self.positives is not None and not self.positives:
+            raise ValueError("positives must hold at least one pair, or be None to leave alignment out, got [].")
+        allowed = (*_MEASURES, *(() if self.positives is None else ("alignment",)))
+        if primary not in allowed:
+            hint = " (alignment needs positives)" if primary == "alignment" else ""
+            raise ValueError(f"primary must be one of {allowed}{hint}, got {primary!r}.")
+        self.primary_metric = f"{name}_{primary}" if name else primary
+        self.greater_is_better = primary in _HIGHER_IS_BETTER
+        self.name = name
+        self.batch_size = batch_size
+        self.show_progress_bar = show_progress_bar
+        self.write_csv = write_csv
+        self.csv_file = f"geometry_evaluation{'_' if name else ''}{name}_results.csv"
+
+    def __call__(  # type: ignore[override]
+        self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1
+    ) -> dict[str, float]:
+        """The metrics by name; raises ValueError where an embedding is zero or not finite."""
+        encode = partial(encode_sentences, model, batch_size=self.batch_size, show_progress_bar=self.show_progress_bar)
+        cloud = encode(self.sentences)
+        metrics = {name: measure(cloud) for name, measure in _MEASURES.items()}
+        if self.positives is not None:
+            sides = encode([text for pair in self.positives for text in pair])
+            metrics["alignment"] = alignment(sides[0::2], sides[1::2])
+        csv_path = Path(output_path) / self.csv_file if output_path is not None and self.write_csv else None
+        return report(self, model, metrics, name=self.name, csv_path=csv_path, epoch=epoch, steps=steps)
+
+    @property
+    def description(self) -> str:
+        """The heading in the model card."""
+        return "Embedding Geometry"
+
+
+class CosineLevelEvaluator(BaseEvaluator):
+    """Mean and variance of the cosines in each level of the gold score (PaSeR, table 10).
+
+    Metrics: ``separation`` (primary: share of the cosines' variance that lies between the levels, 0 to 1, higher
+    is better), and ``mean_<low>-<high>`` and ``variance_<low>-<high>`` for each level that has pairs.
+
+    Args:
+        sentences1: N sentences.
+        sentences2: N sentences.
+        scores: N gold scores.
+        levels: number of levels of equal width (5 in the paper).
+        score_range: lowest and highest possible score.
+        name: prefix of the metrics and part of the CSV file's name.
+        batch_size: sentences a forward pass.
+        show_progress_bar: show encode's progress bar.
+        write_csv: append a row to ``cosine_level_evaluation[_name]_results.csv`` in the output path.
+
+    Raises:
+        ValueError: lengths that differ, a score outside the range, scores that are all equal.
+    """
+
+    def __init__(
+        self,
+        sentences1: Sequence[str],
+        sentences2: Sequence[str],
+        scores: Sequence[float],
+        *,
+        levels: int = 5,
+        score_range: tuple[float, float] = (0.0, 5.0),
+        name: str = "",
+        batch_size: int = 32,
+        show_progress_bar: bool = False,
+        write_csv: bool = True,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.sentences1 = check_sentences("sentences1", sentences1, at_least=2)
+        self.sentences2 = check_sentences("sentences2", sentences2, at_least=2)
+        self.scores = [float(score) for score in scores]
+        if not len(self.sentences1) == len(self.sentences2) == len(self.scores):
+            raise ValueError(
+                f"sentences1, sentences2 and scores must have one length, got {len(self.sentences1)}, "
+                f"{len(self.sentences2)} and {len(self.scores)}."
+            )
+        self.levels = levels
+        self.score_range = score_range
+        cosine_by_level([0.0] * len(self.scores), self.scores, levels=levels, score_range=score_range)
+        self.primary_metric = f"{name}_separation" if name else "separation"
+        self.name = name
+        self.batch_size = batch_size
+        self.show_progress_bar = show_progress_bar
+        self.write_csv = write_csv
+        self.csv_file = f"cosine_level_evaluation{'_' if name else ''}{name}_results.csv"
+
+    def __call__(  # type: ignore[override]
+        self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1
+    ) -> dict[str, float]:
+        """The metrics by name."""
+        embeddings = encode_sentences(
+            model,
+            self.sentences1 + self.sentences2,
+            batch_size=self.batch_size,
+            show_progress_bar=self.show_progress_bar,
+        )
+        first, second = embeddings.float().chunk(2)
+        cosines = pairwise_cos_sim(first, second)
+        table = cosine_by_level(cosines, self.scores, levels=self.levels, score_range=self.score_range)
+        metrics = {"separation": level_separation(table)}
+        for level in table:
+            if level.count:
+                metrics[f"mean_{level.low:g}-{level.high:g}"] = level.mean
+                metrics[f"variance_{level.low:g}-{level.high:g}"] = level.variance
+        csv_path = Path(output_path) / self.csv_file if output_path is not None and self.write_csv else None
+        return report(self, model, metrics, name=self.name, csv_path=csv_path, epoch=epoch, steps=steps)
+
+    @property
+    def description(self) -> str:
+        """The heading in the model card."""
+        return "Cosine by Gold-Score Level"
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """What the model card says about the setting."""
+        return {"levels": self.levels, "score_range": list(self.score_range)}
+
+
+def _checked_pair(pair: Sequence[str]) -> tuple[str, str]:
+    if isinstance(pair, str) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
+        raise ValueError(f"positives must hold pairs of sentences, got {pair!r}.")
+    return pair[0], pair[1]

@@ -1,0 +1,348 @@
+"""Geometry against closed forms (simplex, orthogonal, collapsed, uniform sphere) and by-hand loops."""
+
+from __future__ import annotations
+
+import csv
+import math
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from scipy.special import gammaln, ive
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+from torch import Tensor
+
+from st_extras.evaluation.geometry import (
+    alignment,
+    cosine_by_level,
+    effective_rank,
+    iso_score,
+    level_separation,
+    mean_cosine,
+    partition_ratio,
+    top_eigenvalue_share,
+    uniformity,
+)
+from st_extras.evaluation.geometry_evaluators import CosineLevelEvaluator, GeometryEvaluator
+from st_extras.losses import SimCSELoss
+from tests.helpers import arguments
+
+MEASURES = [uniformity, mean_cosine, partition_ratio, iso_score, effective_rank, top_eigenvalue_share]
+
+
+def cloud(rows: int, size: int, seed: int, offset: float = 0.0) -> Tensor:
+    return torch.randn(rows, size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + offset
+
+
+def simplex(corners: int) -> Tensor:
+    """``corners`` unit vectors in corners - 1 dimensions, every two of them with cosine -1 / (corners - 1)."""
+    centred = torch.eye(corners, dtype=torch.float64) - 1 / corners
+    basis = torch.linalg.svd(centred)[2][: corners - 1]
+    return centred @ basis.T
+
+
+def unit_rows(x: Tensor) -> list[list[float]]:
+    rows = []
+    for row in x.tolist():
+        norm = math.sqrt(sum(value * value for value in row))
+        rows.append([value / norm for value in row])
+    return rows
+
+
+def distance2(a: list[float], b: list[float]) -> float:
+    return sum((p - q) ** 2 for p, q in zip(a, b, strict=True))
+
+
+def test_alignment_and_uniformity_equal_the_loops() -> None:
+    x, y = cloud(7, 5, seed=1, offset=0.4), cloud(7, 5, seed=2)
+    a, b = unit_rows(x), unit_rows(y)
+    by_hand = sum(distance2(p, q) for p, q in zip(a, b, strict=True)) / 7
+    assert alignment(x, y) == pytest.approx(by_hand, abs=1e-12)
+    potentials = [math.exp(-2 * distance2(p, q)) for p, q in combinations(a, 2)]
+    assert uniformity(x) == pytest.approx(math.log(sum(potentials) / len(potentials)), abs=1e-12)
+
+
+def test_uniformity_is_the_same_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = cloud(11, 4, seed=3)
+    whole = uniformity(x)
+    monkeypatch.setattr("st_extras.evaluation.geometry._ROWS_AT_ONCE", 3)
+    assert uniformity(x) == pytest.approx(whole, abs=1e-14)
+
+
+def test_mean_cosine_equals_the_loop() -> None:
+    x = cloud(9, 6, seed=4, offset=0.5)
+    cosines = [1 - distance2(p, q) / 2 for p, q in combinations(unit_rows(x), 2)]
+    assert mean_cosine(x) == pytest.approx(sum(cosines) / len(cosines), abs=1e-12)
+    assert mean_cosine(x) > 0.1
+
+
+def test_spectral_measures_equal_numpy_by_hand() -> None:
+    x = cloud(12, 4, seed=5, offset=0.3)
+    unit = np.array(unit_rows(x))
+    values = np.sqrt(np.linalg.eigvalsh(unit.T @ unit))
+    shares = values / values.sum()
+    assert effective_rank(x) == pytest.approx(math.exp(-sum(p * math.log(p) for p in shares)), abs=1e-9)
+    assert top_eigenvalue_share(x) == pytest.approx(values.max() ** 2 / 12, abs=1e-12)
+    sums = []
+    for direction in np.linalg.eigh(unit.T @ unit)[1].T:
+        sums += [sum(math.exp(sign * float(row @ direction)) for row in unit) for sign in (1, -1)]
+    assert partition_ratio(x) == pytest.approx(min(sums) / max(sums), abs=1e-12)
+
+
+def test_iso_score_equals_the_papers_steps() -> None:
+    x = cloud(30, 5, seed=6) * torch.tensor([3.0, 1.0, 1.0, 0.5, 0.2])
+    variances = np.linalg.eigvalsh(np.cov(np.array(unit_rows(x)).T))
+    scaled = math.sqrt(5) * variances / np.linalg.norm(variances)
+    defect = np.linalg.norm(scaled - 1) / math.sqrt(2 * (5 - math.sqrt(5)))
+    used = (5 - defect**2 * (5 - math.sqrt(5))) ** 2 / 5**2
+    assert iso_score(x) == pytest.approx((5 * used - 1) / 4, abs=1e-12)
+    assert 0.05 < iso_score(x) < 0.95
+
+
+@pytest.mark.parametrize("corners", [3, 4, 9])
+def test_simplex(corners: int) -> None:
+    x = 7.5 * simplex(corners)
+    assert mean_cosine(x) == pytest.approx(-1 / (corners - 1), abs=1e-12)
+    assert uniformity(x) == pytest.approx(-4 * corners / (corners - 1), abs=1e-12)
+    assert effective_rank(x) == pytest.approx(corners - 1, abs=1e-9)
+    assert top_eigenvalue_share(x) == pytest.approx(1 / (corners - 1), abs=1e-12)
+    assert iso_score(x) == pytest.approx(1.0, abs=1e-9)
+
+
+def test_orthogonal() -> None:
+    x = 3 * torch.eye(6, dtype=torch.float64)
+    assert uniformity(x) == pytest.approx(-4.0, abs=1e-12)
+    assert mean_cosine(x) == pytest.approx(0.0, abs=1e-12)
+    assert effective_rank(x) == pytest.approx(6.0, abs=1e-9)
+    assert top_eigenvalue_share(x) == pytest.approx(1 / 6, abs=1e-12)
+    assert partition_ratio(torch.cat([x, -x])) == pytest.approx(1.0, abs=1e-12)
+    assert alignment(x, -x) == pytest.approx(4.0, abs=1e-12)
+    assert alignment(x, x.roll(1, 0)) == pytest.approx(2.0, abs=1e-12)
+
+
+def test_collapsed() -> None:
+    x = torch.tensor([1.0, 2.0, -1.0]).repeat(5, 1)
+    assert alignment(x, 4 * x) == pytest.approx(0.0, abs=1e-6)
+    assert uniformity(x) == pytest.approx(0.0, abs=1e-5)
+    assert mean_cosine(x) == pytest.approx(1.0, abs=1e-6)
+    assert effective_rank(x) == pytest.approx(1.0, abs=1e-4)
+    assert top_eigenvalue_share(x) == pytest.approx(1.0, abs=1e-6)
+    assert partition_ratio(x) == pytest.approx(math.exp(-2), abs=1e-6)
+    assert iso_score(x) == 0.0
+
+
+def test_one_direction_has_no_iso_score_but_an_offset_does_not_lower_it() -> None:
+    line = torch.tensor([[1.0, 0, 0], [-1.0, 0, 0], [1.0, 0, 0]], dtype=torch.float64)
+    assert iso_score(line) == pytest.approx(0.0, abs=1e-12)
+    corners = torch.tensor([[1.0, 1], [1, -1], [-1, 1], [-1, -1]], dtype=torch.float64)
+    small = torch.cat([0.1 * corners, torch.ones(4, 1, dtype=torch.float64)], dim=1)
+    assert mean_cosine(small) > 0.9
+    assert iso_score(small[:, :2]) == pytest.approx(1.0, abs=1e-9)
+
+
+def test_uniform_sphere() -> None:
+    """E exp(-4 + 4 t) on the sphere in D dimensions: a Bessel function."""
+    size, rows = 8, 4000
+    x = cloud(rows, size, seed=7).float()
+    order, kappa = size / 2 - 1, 4.0
+    expected = -4 + gammaln(size / 2) + order * math.log(2 / kappa) + math.log(ive(order, kappa)) + kappa
+    assert uniformity(x) == pytest.approx(expected, abs=0.02)
+    assert mean_cosine(x) == pytest.approx(0.0, abs=0.005)
+    assert effective_rank(x) == pytest.approx(size, abs=0.05)
+    assert top_eigenvalue_share(x) == pytest.approx(1 / size, abs=0.02)
+    assert iso_score(x) > 0.98
+    assert partition_ratio(x) > 0.9
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_scale_and_order_do_not_matter(measure) -> None:
+    x = cloud(10, 4, seed=8, offset=0.2)
+    stretched = x.flip(0) * torch.linspace(0.1, 9, 10, dtype=torch.float64).unsqueeze(1)
+    assert measure(stretched) == pytest.approx(measure(x), abs=1e-9)
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_half_precision_is_computed_in_float32(measure) -> None:
+    x = cloud(20, 8, seed=9, offset=1.0)
+    assert measure(x.to(torch.bfloat16)) == pytest.approx(measure(x.to(torch.bfloat16).double()), abs=1e-4)
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_bad_embeddings_are_refused(measure) -> None:
+    with pytest.raises(ValueError, match=r"x must be \(N, D\)"):
+        measure(torch.ones(3))
+    with pytest.raises(ValueError, match="did the training diverge"):
+        measure(torch.tensor([[1.0, math.nan], [1.0, 0.0]]))
+    with pytest.raises(ValueError, match=r"length zero \(row 1\)"):
+        measure(torch.tensor([[1.0, 1.0], [0.0, 0.0]]))
+
+
+def test_pairs_need_two_rows_and_one_shape() -> None:
+    for measure in (uniformity, mean_cosine, iso_score):
+        with pytest.raises(ValueError, match=r"N >= 2, got the shape \(1, 3\)"):
+            measure(torch.ones(1, 3))
+    with pytest.raises(ValueError, match=r"one shape, got \(2, 3\) and \(3, 3\)"):
+        alignment(torch.ones(2, 3), torch.ones(3, 3))
+    with pytest.raises(ValueError, match="D >= 2"):
+        iso_score(torch.ones(4, 1))
+
+
+def test_cosine_by_level_equals_the_loop() -> None:
+    cosines = [0.1, 0.3, 0.5, 0.4, 0.9, 0.8, 0.7]
+    scores = [0.0, 0.9, 1.0, 2.5, 4.0, 5.0, 4.9]
+    table = cosine_by_level(cosines, scores)
+    assert [level.count for level in table] == [2, 1, 1, 0, 3]
+    assert [(level.low, level.high) for level in table] == [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]
+    assert table[0].mean == pytest.approx(0.2)
+    assert table[0].variance == pytest.approx(0.01)
+    assert table[4].mean == pytest.approx(0.8)
+    assert table[4].variance == pytest.approx(0.02 / 3)
+    assert math.isnan(table[3].mean)
+    assert math.isnan(table[3].variance)
+    mean = sum(cosines) / 7
+    between = 2 * (0.2 - mean) ** 2 + (0.5 - mean) ** 2 + (0.4 - mean) ** 2 + 3 * (0.8 - mean) ** 2
+    assert level_separation(table) == pytest.approx(between / sum((c - mean) ** 2 for c in cosines))
+
+
+def test_separation_at_its_ends() -> None:
+    assert level_separation(cosine_by_level([0.2, 0.2, 0.8], [0.5, 0.1, 4.5])) == pytest.approx(1.0)
+    assert level_separation(cosine_by_level([0.2, 0.8, 0.2, 0.8], [0, 0, 5, 5])) == pytest.approx(0.0)
+    assert level_separation(cosine_by_level([0.5, 0.5], [0, 5])) == 0.0
+
+
+def test_levels_of_another_scale() -> None:
+    table = cosine_by_level([0.0, 0.5, 1.0], [1.0, 3.0, 5.0], levels=2, score_range=(1.0, 5.0))
+    assert [level.count for level in table] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("arguments_", "message"),
+    [
+        (([0.1], [1.0, 2.0]), "one length"),
+        (([0.1, 0.2], [2.0, 2.0]), r"scores must differ to make levels, got 2 equal to \[2.0\]"),
+        (([0.1, 0.2], [1.0, 6.0]), r"score_range=\(0.0, 5.0\), got 6.0"),
+        (([0.1, 0.2], [1.0, math.nan]), "got nan"),
+        (([], []), "scores must differ"),
+    ],
+)
+def test_bad_scores_are_refused(arguments_, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        cosine_by_level(*arguments_)
+
+
+def test_bad_levels_are_refused() -> None:
+    with pytest.raises(ValueError, match="levels must be >= 2, got 1"):
+        cosine_by_level([0.1, 0.2], [1.0, 2.0], levels=1)
+    with pytest.raises(ValueError, match="low < high"):
+        cosine_by_level([0.1, 0.2], [1.0, 2.0], score_range=(5.0, 0.0))
+
+
+def test_geometry_evaluator_measures_what_the_functions_measure(
+    encoder: SentenceTransformer, sentences: list[str], tmp_path: Path
+) -> None:
+    positives = [(sentences[0], sentences[1]), (sentences[2], sentences[3])]
+    evaluator = GeometryEvaluator([*sentences, sentences[0]], positives, name="toy")
+    metrics = evaluator(encoder, str(tmp_path), epoch=1, steps=5)
+    embeddings = encoder.encode(sentences, convert_to_tensor=True)
+    assert metrics["toy_uniformity"] == pytest.approx(uniformity(embeddings), abs=1e-6)
+    assert metrics["toy_alignment"] == pytest.approx(alignment(embeddings[[0, 2]], embeddings[[1, 3]]), abs=1e-6)
+    assert metrics["toy_effective_rank"] == pytest.approx(effective_rank(embeddings), abs=1e-4)
+    assert set(metrics) == {f"toy_{name}" for name in ("alignment", *(measure.__name__ for measure in MEASURES))}
+    evaluator(encoder, str(tmp_path), epoch=1, steps=10)
+    with (tmp_path / "geometry_evaluation_toy_results.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["steps"] for row in rows] == ["5", "10"]
+    assert float(rows[0]["uniformity"]) == pytest.approx(metrics["toy_uniformity"])
+
+
+def test_geometry_evaluator_can_write_nothing(encoder: SentenceTransformer, tmp_path: Path) -> None:
+    folder = tmp_path / "output"
+    metrics = GeometryEvaluator(["a cat", "a dog"], primary="iso_score", write_csv=False)(encoder, str(folder))
+    assert "iso_score" in metrics
+    assert "alignment" not in metrics
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(("primary", "greater"), [("iso_score", True), ("mean_cosine", False), ("alignment", False)])
+def test_the_direction_follows_the_primary_metric(sentences: list[str], primary: str, greater: bool) -> None:
+    evaluator = GeometryEvaluator(sentences, [("a", "b")], primary=primary, name="x")
+    assert evaluator.greater_is_better is greater
+    assert evaluator.primary_metric == f"x_{primary}"
+
+
+def test_level_evaluator_tells_close_pairs_from_distant_ones(
+    encoder: SentenceTransformer, sentences: list[str], tmp_path: Path
+) -> None:
+    first = sentences[:4] * 2
+    second = sentences[:4] + sentences[4:]
+    evaluator = CosineLevelEvaluator(first, second, [5.0] * 4 + [0.0] * 4, name="toy")
+    metrics = evaluator(encoder, str(tmp_path))
+    assert metrics["toy_mean_4-5"] == pytest.approx(1.0, abs=1e-5)
+    assert metrics["toy_variance_4-5"] == pytest.approx(0.0, abs=1e-9)
+    assert metrics["toy_mean_0-1"] < 0.999
+    assert "toy_mean_2-3" not in metrics
+    assert 0 < metrics["toy_separation"] <= 1
+    assert (tmp_path / "cosine_level_evaluation_toy_results.csv").is_file()
+    assert evaluator.get_config_dict() == {"levels": 5, "score_range": [0.0, 5.0]}
+
+
+def test_evaluators_run_in_the_trainer_and_appear_in_the_model_card(
+    encoder: SentenceTransformer, sentences: list[str], tmp_path: Path
+) -> None:
+    levels = CosineLevelEvaluator(sentences[:4], sentences[4:], [0.5, 1.5, 2.5, 4.5], name="sts")
+    geometry = GeometryEvaluator(sentences, name="toy")
+    trainer = SentenceTransformerTrainer(
+        encoder,
+        args=arguments(
+            tmp_path,
+            eval_strategy="steps",
+            eval_steps=1,
+            save_strategy="steps",
+            save_steps=1,
+            load_best_model_at_end=True,
+            metric_for_best_model=f"eval_{geometry.primary_metric}",
+            greater_is_better=geometry.greater_is_better,
+        ),
+        train_dataset=Dataset.from_dict({"sentence": sentences}),
+        loss=SimCSELoss(encoder),
+        evaluator=[levels, geometry],
+    )
+    trainer.train()
+    logged = [entry["eval_toy_uniformity"] for entry in trainer.state.log_history if "eval_toy_uniformity" in entry]
+    assert len(logged) == 2
+    assert trainer.state.best_metric == pytest.approx(min(logged))
+    encoder.save(str(tmp_path / "saved"))
+    card = (tmp_path / "saved" / "README.md").read_text(encoding="utf8")
+    for words in ("Embedding Geometry", "Cosine by Gold-Score Level", "separation", "uniformity", "score_range"):
+        assert words in card
+
+
+@pytest.mark.parametrize(
+    ("sentences_", "options", "message"),
+    [
+        (["one"], {}, "at least 2 sentences, got 1"),
+        (["one", "one"], {}, "at least 2 distinct ones, got only 'one'"),
+        ("a string", {}, "got one string: 'a string'"),
+        (["a", 3], {}, "must hold strings, got 3"),
+        (["a", "b"], {"positives": []}, r"got \[\]"),
+        (["a", "b"], {"positives": [("a", "b", "c")]}, "pairs of sentences, got"),
+        (["a", "b"], {"positives": ["ab"]}, "pairs of sentences, got 'ab'"),
+        (["a", "b"], {"primary": "alignment"}, "alignment needs positives"),
+        (["a", "b"], {"primary": "beauty"}, "got 'beauty'"),
+    ],
+)
+def test_geometry_evaluator_refuses_bad_input(sentences_, options, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GeometryEvaluator(sentences_, **options)
+
+
+def test_level_evaluator_refuses_bad_input() -> None:
+    with pytest.raises(ValueError, match="got 2, 2 and 1"):
+        CosineLevelEvaluator(["a", "b"], ["c", "d"], [1.0])
+    with pytest.raises(ValueError, match="scores must differ"):
+        CosineLevelEvaluator(["a", "b"], ["c", "d"], [1.0, 1.0])
+    with pytest.raises(ValueError, match="sentences1 must hold at least 2 sentences, got 1"):
+        CosineLevelEvaluator(["a"], ["c"], [1.0])
