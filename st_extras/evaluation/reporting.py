@@ -36,9 +36,9 @@ def check_sentences(name: str, sentences: Sequence[str], at_least: int) -> list[
     if isinstance(sentences, str):
         raise ValueError(f"{name} must be a sequence of sentences, got one string: {sentences!r}.")
     listed = list(sentences)
-    wrong = next((item for item in listed if not isinstance(item, str)), None)
-    if wrong is not None:
-        raise ValueError(f"{name} must hold strings, got {wrong!r}.")
+    wrong = [item for item in listed if not isinstance(item, str)]
+    if wrong:
+        raise ValueError(f"{name} must hold strings, got {wrong[0]!r}.")
     if len(listed) < at_least:
         raise ValueError(f"{name} must hold at least {at_least} sentences, got {len(listed)}.")
     return listed

@@ -1,0 +1,211 @@
+"""What does choosing a checkpoint without labels cost? Regret of every signal on saved training curves.
+
+    python benchmarks/selection.py curves.jsonl [more.jsonl ...]
+
+A curve file has one JSON object a line, one line a checkpoint:
+
+    {"run": "simcse-1", "objective": "SimCSE", "seed": 1, "learning_rate": 3e-5, "step": 125,
+     "dev_spearman": 0.7312, "training_loss": 0.041, "signals": {"graded_blending": 0.93, ...}}
+
+``signals`` is what `UnlabeledSelectionEvaluator` (without a name) returned there; ``training_loss`` may be null (the
+checkpoint before the first step). A selector picks one checkpoint of a run: a signal, its highest (the earliest of
+equals); "last checkpoint"; "lowest training loss". Regret = best dev Spearman of the run minus that of the picked
+checkpoint, in points (Spearman x 100).
+
+The signal is chosen with one objective left out at a time (least mean regret over the others, every objective
+weighing the same) and its regret is stated on the one left out: picked and judged on the same runs it proves nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from scipy.stats import spearmanr
+
+Row = dict[str, Any]
+_FIELDS = ("run", "objective", "seed", "learning_rate", "step", "dev_spearman", "training_loss", "signals")
+LAST, LOSS = "last checkpoint", "lowest training loss"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The checkpoints of one run, in the order of their steps."""
+
+    run: str
+    objective: str
+    rows: list[Row]
+
+    def regret(self, pick: int) -> float:
+        """Points of dev Spearman lost by taking checkpoint ``pick``."""
+        return 100 * (max(row["dev_spearman"] for row in self.rows) - self.rows[pick]["dev_spearman"])
+
+
+def read_curves(paths: Iterable[str | Path]) -> list[Curve]:
+    """The runs of the files, sorted by name.
+
+    Raises:
+        ValueError: a missing file or field, a value that is no finite number, a run of two objectives or with a step
+            twice or with fewer than two checkpoints, or signals that not all checkpoints have.
+    """
+    runs: dict[str, list[Row]] = defaultdict(list)
+    for path in map(Path, paths):
+        if not path.is_file():
+            raise ValueError(f"There is no curve file {str(path)!r}.")
+        for number, line in enumerate(path.read_text(encoding="utf8").splitlines(), start=1):
+            if line.strip():
+                row = json.loads(line)
+                missing = [field for field in _FIELDS if field not in row]
+                if missing:
+                    raise ValueError(f"{path}, line {number}: no {', '.join(missing)}.")
+                for name, value in [("dev_spearman", row["dev_spearman"]), *row["signals"].items()]:
+                    if value is None or not math.isfinite(value):
+                        raise ValueError(f"{path}, line {number}: {name} must be a finite number, got {value!r}.")
+                runs[str(row["run"])].append(row)
+    if not runs:
+        raise ValueError("The curve files hold no checkpoint.")
+    return [_curve(run, runs[run], runs) for run in sorted(runs)]
+
+
+def _curve(run: str, rows: list[Row], runs: dict[str, list[Row]]) -> Curve:
+    rows = sorted(rows, key=lambda row: row["step"])
+    objectives = sorted({row["objective"] for row in rows})
+    if len(objectives) > 1:
+        raise ValueError(f"The run {run!r} has more than one objective: {', '.join(objectives)}.")
+    steps = [row["step"] for row in rows]
+    if len(set(steps)) < len(steps) or len(steps) < 2:
+        raise ValueError(f"The run {run!r} must have two checkpoints or more and each step once, got {steps}.")
+    expected = set(next(iter(runs.values()))[0]["signals"])
+    for row in rows:
+        if set(row["signals"]) != expected:
+            unequal = ", ".join(sorted(set(row["signals"]) ^ expected))
+            raise ValueError(f"The run {run!r}, step {row['step']}: signals unlike the others' ({unequal}).")
+    return Curve(run, objectives[0], rows)
+
+
+def by_signal(name: str) -> Callable[[Curve], int]:
+    """Picks the checkpoint with the signal's highest value, the earliest of equals."""
+
+    def pick(curve: Curve) -> int:
+        return max(range(len(curve.rows)), key=lambda index: (curve.rows[index]["signals"][name], -index))
+
+    return pick
+
+
+def last(curve: Curve) -> int:
+    """Picks the last checkpoint."""
+    return len(curve.rows) - 1
+
+
+def lowest_loss(curve: Curve) -> int:
+    """Picks the checkpoint with the lowest training loss, the earliest of equals; the last where none is known."""
+    known = [index for index, row in enumerate(curve.rows) if row["training_loss"] is not None]
+    return min(known, key=lambda index: (curve.rows[index]["training_loss"], index), default=last(curve))
+
+
+def selectors(curves: Sequence[Curve]) -> dict[str, Callable[[Curve], int]]:
+    """Every signal of the curves, and the two selectors that they compete with."""
+    names = sorted(curves[0].rows[0]["signals"])
+    return {**{name: by_signal(name) for name in names}, LAST: last, LOSS: lowest_loss}
+
+
+def mean_regret(curves: Sequence[Curve], pick: Callable[[Curve], int]) -> float:
+    """Mean over the objectives of the mean regret over their runs."""
+    groups = defaultdict(list)
+    for curve in curves:
+        groups[curve.objective].append(curve.regret(pick(curve)))
+    return fmean(fmean(group) for group in groups.values())
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """One objective left out: the signal that the other objectives chose, and what it costs on this one."""
+
+    objective: str
+    signal: str
+    regrets: list[float]
+
+
+def leave_one_objective_out(curves: Sequence[Curve]) -> list[LeftOut]:
+    """The choice of a signal without each objective in turn.
+
+    Raises:
+        ValueError: fewer than two objectives.
+    """
+    objectives = sorted({curve.objective for curve in curves})
+    if len(objectives) < 2:
+        raise ValueError(f"Leaving one objective out needs two of them, got {', '.join(objectives)}.")
+    signals = {name: pick for name, pick in selectors(curves).items() if name not in (LAST, LOSS)}
+    folds = []
+    for objective in objectives:
+        others = [curve for curve in curves if curve.objective != objective]
+        chosen = min(signals, key=lambda name: (mean_regret(others, signals[name]), name))
+        held_out = [curve for curve in curves if curve.objective == objective]
+        folds.append(LeftOut(objective, chosen, [curve.regret(signals[chosen](curve)) for curve in held_out]))
+    return folds
+
+
+def rank_agreement(curves: Sequence[Curve], name: str) -> float:
+    """Mean over the runs of the Spearman correlation of a signal with dev Spearman; a constant signal counts as 0."""
+    values = []
+    for curve in curves:
+        signal = [row["signals"][name] for row in curve.rows]
+        dev = [row["dev_spearman"] for row in curve.rows]
+        constant = len(set(signal)) < 2 or len(set(dev)) < 2
+        values.append(0.0 if constant else float(spearmanr(signal, dev).statistic))
+    return fmean(values)
+
+
+def table(curves: Sequence[Curve]) -> str:
+    """The study as Markdown: every selector, the left-out choice, and the goal's figure."""
+    objectives = sorted({curve.objective for curve in curves})
+    lines = [
+        f"{len(curves)} runs, {sum(len(curve.rows) for curve in curves)} checkpoints. Regret in points of STS-B dev.",
+        "",
+        f"| selector | mean regret | worst run | rank correlation | {' | '.join(objectives)} |",
+        f"|---|---:|---:|---:|{'---:|' * len(objectives)}",
+    ]
+    everything = selectors(curves)
+    for name in sorted(everything, key=lambda name: mean_regret(curves, everything[name])):
+        pick = everything[name]
+        worst = max(curve.regret(pick(curve)) for curve in curves)
+        agreement = "" if name in (LAST, LOSS) else f"{rank_agreement(curves, name):.2f}"
+        each = [mean_regret([c for c in curves if c.objective == objective], pick) for objective in objectives]
+        cells = " | ".join(f"{value:.2f}" for value in each)
+        lines.append(f"| {name} | {mean_regret(curves, pick):.2f} | {worst:.2f} | {agreement} | {cells} |")
+    if len(objectives) > 1:
+        folds = leave_one_objective_out(curves)
+        lines += [
+            "",
+            "| objective left out | signal chosen on the others | regret on it | runs |",
+            "|---|---|---:|---:|",
+        ]
+        for fold in folds:
+            lines.append(f"| {fold.objective} | {fold.signal} | {fmean(fold.regrets):.2f} | {len(fold.regrets)} |")
+        regrets = [regret for fold in folds for regret in fold.regrets]
+        lines += [
+            "",
+            f"Left-out mean regret over {len(regrets)} runs: {fmean(regrets):.2f} (worst {max(regrets):.2f}).",
+        ]
+        for name, pick in ((LAST, last), (LOSS, lowest_loss)):
+            others = [curve.regret(pick(curve)) for curve in curves]
+            lines.append(f"{name.capitalize()} over the same runs: {fmean(others):.2f} (worst {max(others):.2f}).")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Prints the table for the files named on the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("curves", nargs="+", help="JSON-lines files, a checkpoint a line")
+    print(table(read_curves(parser.parse_args().curves)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""Changed forms of sentences, made without labels, dictionaries or downloads."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+_DELETED = 0.15  # share of the words deleted in the light form
+_SWAPPED = 0.15  # adjacent swaps a word
+_FEW = 4  # a sentence of fewer words is cut into letters: scripts without spaces, single words
+
+
+def words_or_letters(sentence: str) -> list[str]:
+    """The sentence cut at spaces, or into characters where that gives fewer than four words."""
+    words = sentence.split()
+    return words if len(words) >= _FEW else list(sentence.strip())
+
+
+def delete_words(units: Sequence[str], generator: random.Random, share: float = _DELETED) -> list[str]:
+    """The units without a random ``share`` of them (rounded; at least one goes, at least one stays)."""
+    return [units[index] for index in _kept_positions(len(units), 1 - share, generator)]
+
+
+def swap_adjacent(units: Sequence[str], generator: random.Random, share: float = _SWAPPED) -> list[str]:
+    """The units after ``share`` of their number (rounded, at least one) swaps of two neighbours drawn at random."""
+    changed = list(units)
+    for _ in range(max(1, round(share * len(units))) if len(units) > 1 else 0):
+        left = generator.randrange(len(changed) - 1)
+        changed[left], changed[left + 1] = changed[left + 1], changed[left]
+    return changed
+
+
+class PerturbedForms:
+    """Four changed forms of every sentence: "deletion", "swap", "shortening" and "blending".
+
+    Shortening keeps between 10 and 90 % of a sentence's words, levels spread evenly over the sentences; blending
+    keeps as many and fills the other places with words of another sentence. ``kept`` is the share of the
+    information that stays: words weighed by log((1 + N) / (1 + document frequency)) + 1 over the N sentences.
+
+    Args:
+        sentences: N >= 2 sentences.
+        generator: draws everything.
+
+    Attributes:
+        texts: form -> N texts.
+        kept: (N,) for "shortening" (of the sentence's own weight) and "blending" (of the blend's weight).
+    """
+
+    def __init__(self, sentences: Sequence[str], generator: random.Random) -> None:
+        cut = [words_or_letters(sentence) for sentence in sentences]
+        frequency = Counter(word for units in cut for word in set(units))
+        self._weights = {word: math.log((1 + len(cut)) / (1 + count)) + 1 for word, count in frequency.items()}
+        shares = [0.1 + 0.8 * (place + 0.5) / len(cut) for place in range(len(cut))]
+        generator.shuffle(shares)
+        order = generator.sample(range(len(cut)), len(cut))
+        partner = {order[place]: order[place - 1] for place in range(len(order))}  # one cycle: never itself
+
+        forms: dict[str, list[list[str]]] = {"deletion": [], "swap": [], "shortening": [], "blending": []}
+        kept: dict[str, list[float]] = {"shortening": [], "blending": []}
+        for index, units in enumerate(cut):
+            forms["deletion"].append(delete_words(units, generator))
+            forms["swap"].append(swap_adjacent(units, generator))
+            for form, other in (("shortening", None), ("blending", cut[partner[index]])):
+                text, share = self._partial(units, other, shares[index], generator)
+                forms[form].append(text)
+                kept[form].append(share)
+        joined = [" " if units == sentence.split() else "" for units, sentence in zip(cut, sentences, strict=True)]
+        self.texts = {
+            form: [glue.join(text) for glue, text in zip(joined, texts, strict=True)] for form, texts in forms.items()
+        }
+        self.kept: dict[str, Tensor] = {form: torch.tensor(values) for form, values in kept.items()}
+
+    def _partial(
+        self, units: list[str], other: list[str] | None, share: float, generator: random.Random
+    ) -> tuple[list[str], float]:
+        """The units at the kept positions, the other places empty or filled from ``other``, and the kept share."""
+        positions = _kept_positions(len(units), share, generator)
+        if other is None:
+            text = [units[index] for index in positions]
+            return text, self._weight(text) / self._weight(units)
+        inside = set(positions)
+        text = [units[index] if index in inside else other[index % len(other)] for index in range(len(units))]
+        return text, self._weight([units[index] for index in positions]) / self._weight(text)
+
+    def _weight(self, units: Sequence[str]) -> float:
+        return sum(self._weights[word] for word in units)
+
+
+def _kept_positions(count: int, share: float, generator: random.Random) -> list[int]:
+    """``share`` of the positions 0..count-1 (rounded; at least one, not all of them), in order."""
+    keep = min(max(1, round(share * count)), max(1, count - 1))
+    return sorted(generator.sample(range(count), keep))

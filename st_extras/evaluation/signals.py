@@ -1,0 +1,130 @@
+"""Signals of an encoder's quality that need no labels: functions of plain embeddings, higher is better.
+
+``clean`` are the embeddings (N, D) of N sentences, ``perturbed`` (N, D) those of a changed form of each of them, row
+for row. Rows are scaled to length one inside. Which signal follows the labelled score is a question for measurement:
+`UnlabeledSelectionEvaluator` returns them all, and ``benchmarks/selection.py`` states what picking by each one costs.
+"""
+
+from __future__ import annotations
+
+import torch
+from scipy.stats import spearmanr
+from torch import Tensor
+
+from st_extras.evaluation.geometry import alignment, uniformity
+from st_extras.evaluation.reporting import check_embeddings
+
+
+def agreement_margin(clean: Tensor, perturbed: Tensor) -> float:
+    """mean_i [ cos(p_i, z_i) - max_{j != i} cos(p_i, z_j) ]: agreement against the hardest confusion; -2 to 2."""
+    own, others = _own_and_others(clean, perturbed)
+    return float((own - others.max(dim=1).values).mean())
+
+
+def recovery(clean: Tensor, perturbed: Tensor) -> float:
+    """Mean reciprocal rank of a sentence among all N when its perturbed form asks for it; ties count against it."""
+    own, others = _own_and_others(clean, perturbed)
+    rank = 1 + (others >= own.unsqueeze(1)).sum(dim=1)
+    return float((1.0 / rank).mean())
+
+
+def contrast(clean: Tensor, perturbed: Tensor, temperature: float = 0.05) -> float:
+    """Minus the InfoNCE loss of the perturbed forms against all N sentences; at most 0."""
+    own, others = _own_and_others(clean, perturbed)
+    scores = torch.cat([own.unsqueeze(1), others], dim=1) / temperature
+    return float(scores.log_softmax(dim=1)[:, 0].mean())
+
+
+def discriminability(clean: Tensor, perturbed: Tensor) -> float:
+    """(mean cos(p_i, z_i) - mean cos(p_i, z_j)) / std cos(p_i, z_j), j != i: d', blind to scale and offset of cosines.
+
+    0 where all the cosines with other sentences are equal.
+    """
+    own, others = _own_and_others(clean, perturbed)
+    rest = others[others != -torch.inf]
+    spread = float(rest.std(correction=0))
+    return float(own.mean() - rest.mean()) / spread if spread > 1e-6 else 0.0
+
+
+def structure_agreement(clean: Tensor, perturbed: Tensor) -> float:
+    """Spearman correlation, over all pairs i < j, of cos(z_i, z_j) with cos(p_i, p_j): does similarity survive?"""
+    z, p = _two_clouds(clean, perturbed)
+    i, j = torch.triu_indices(len(z), len(z), offset=1)
+    return rank_correlation((z @ z.T)[i, j], (p @ p.T)[i, j])
+
+
+def graded_agreement(clean: Tensor, perturbed: Tensor, kept: Tensor) -> float:
+    """Spearman correlation of cos(z_i, p_i) with the share of the sentence that its perturbed form kept.
+
+    Args:
+        clean: (N, D).
+        perturbed: (N, D), forms that kept more or less of their sentence.
+        kept: (N,), 0 to 1.
+    """
+    z, p = _two_clouds(clean, perturbed)
+    return rank_correlation((z * p).sum(dim=1), kept)
+
+
+def lexical_agreement(clean: Tensor, pairs: Tensor, overlap: Tensor) -> float:
+    """Spearman correlation of the cosines of pairs of sentences with the overlap of their words.
+
+    Args:
+        clean: (N, D).
+        pairs: (P, 2) indices into the rows.
+        overlap: (P,), for instance TF-IDF cosines.
+    """
+    z = check_embeddings("clean", clean, at_least=2)
+    return rank_correlation((z[pairs[:, 0]] * z[pairs[:, 1]]).sum(dim=1), overlap)
+
+
+def alignment_uniformity(clean: Tensor, perturbed: Tensor) -> float:
+    """Minus (alignment of the sentences with their perturbed forms + uniformity of the sentences)."""
+    return -(alignment(clean, perturbed) + uniformity(clean))
+
+
+def neighbour_stability(clean: Tensor, previous: Tensor, neighbours: int = 10) -> float:
+    """Mean share of a sentence's nearest neighbours that it had at the previous checkpoint too; 0 to 1."""
+    now = nearest(clean, neighbours)
+    before = nearest(previous, neighbours)
+    return float((now.unsqueeze(2) == before.unsqueeze(1)).any(dim=2).double().mean())
+
+
+def hub_freeness(clean: Tensor, neighbours: int = 10) -> float:
+    """Minus the skewness of how often a sentence is among the others' nearest neighbours: hubs make it low."""
+    found = nearest(clean, neighbours)
+    counts = torch.bincount(found.flatten(), minlength=len(found)).double()
+    deviation = counts - counts.mean()
+    spread = deviation.square().mean().sqrt()
+    return float(-(deviation**3).mean() / spread**3) if float(spread) > 0 else 0.0
+
+
+def nearest(clean: Tensor, neighbours: int) -> Tensor:
+    """(N, min(neighbours, N - 1)) indices of each sentence's nearest others."""
+    z = check_embeddings("clean", clean, at_least=2)
+    scores = (z @ z.T).fill_diagonal_(-torch.inf)
+    return scores.topk(min(neighbours, len(z) - 1), dim=1).indices
+
+
+def rank_correlation(a: Tensor, b: Tensor) -> float:
+    """Spearman's correlation; 0 where one side is constant (a collapsed encoder agrees with nothing)."""
+    x, y = a.detach().cpu().double(), b.detach().cpu().double()
+    if bool((x == x[0]).all()) or bool((y == y[0]).all()):
+        return 0.0
+    return float(spearmanr(x.numpy(), y.numpy()).statistic)
+
+
+def _two_clouds(clean: Tensor, perturbed: Tensor) -> tuple[Tensor, Tensor]:
+    z, p = check_embeddings("clean", clean, at_least=2), check_embeddings("perturbed", perturbed)
+    if z.shape != p.shape:
+        raise ValueError(
+            f"clean and perturbed must have one shape, got {tuple(clean.shape)} and {tuple(perturbed.shape)}."
+        )
+    return z, p
+
+
+def _own_and_others(clean: Tensor, perturbed: Tensor) -> tuple[Tensor, Tensor]:
+    """cos(p_i, z_i) as (N,), and cos(p_i, z_j) as (N, N) with -inf on the diagonal."""
+    z, p = _two_clouds(clean, perturbed)
+    cosines = p @ z.T
+    own = cosines.diagonal().clone()
+    return own, cosines.fill_diagonal_(-torch.inf)
