@@ -348,7 +348,7 @@ def test_it_chooses_the_checkpoint_in_the_trainer(
     encoder.save(str(tmp_path / "saved"))
     card = (tmp_path / "saved" / "README.md").read_text(encoding="utf8")
     assert "Unlabeled Selection" in card
-    assert "graded_blending" in card
+    assert "contrast_shortening" in card
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,12 @@ SIGNALS = (
     "margin_dropout",
     "margin_deletion",
     "margin_swap",
+    "margin_shortening",
     "recovery_shortening",
+    "recovery_blending",
     "contrast_deletion",
     "contrast_shortening",
+    "contrast_blending",
     "discriminability_deletion",
     "discriminability_shortening",
     "structure_dropout",
@@ -93,16 +96,16 @@ class UnlabeledSelectionEvaluator(BaseEvaluator):
     Example:
         >>> from st_extras.evaluation.selection import UnlabeledSelectionEvaluator
         >>> sentences = [f"sentence number {i} of a small corpus" for i in range(20)]
-        >>> evaluator = UnlabeledSelectionEvaluator(sentences, name="domain", signal="graded_blending")
-        >>> evaluator.primary_metric  # metric_for_best_model="eval_domain_graded_blending"
-        'domain_graded_blending'
+        >>> evaluator = UnlabeledSelectionEvaluator(sentences, name="domain")
+        >>> evaluator.primary_metric  # metric_for_best_model="eval_domain_contrast_shortening"
+        'domain_contrast_shortening'
     """
 
     def __init__(
         self,
         sentences: Sequence[str],
         *,
-        signal: str = "graded_blending",
+        signal: str = "contrast_shortening",
         size: int = 500,
         seed: int = 42,
         name: str = "",
@@ -163,16 +166,19 @@ class UnlabeledSelectionEvaluator(BaseEvaluator):
         clean = embeddings["clean"]
         previous = self._previous if self._previous is not None else clean[:0]
         values = {
-            **{f"margin_{form}": agreement_margin(clean, embeddings[form]) for form in ("dropout", "deletion", "swap")},
-            "recovery_shortening": recovery(clean, embeddings["shortening"]),
             "lexical": lexical_agreement(clean, self.pairs, self.overlap),
             "alignment_uniformity": alignment_uniformity(clean, embeddings["deletion"]),
             "spread": -uniformity(clean),
             "hub_freeness": hub_freeness(clean),
             "stability": neighbour_stability(clean, previous) if previous.shape == clean.shape else 0.0,
         }
-        for form in ("deletion", "shortening"):
+        for form in ("dropout", "deletion", "swap", "shortening"):
+            values[f"margin_{form}"] = agreement_margin(clean, embeddings[form])
+        for form in ("shortening", "blending"):
+            values[f"recovery_{form}"] = recovery(clean, embeddings[form])
+        for form in ("deletion", "shortening", "blending"):
             values[f"contrast_{form}"] = contrast(clean, embeddings[form])
+        for form in ("deletion", "shortening"):
             values[f"discriminability_{form}"] = discriminability(clean, embeddings[form])
         for form in ("dropout", "deletion", "shortening"):
             values[f"structure_{form}"] = structure_agreement(clean, embeddings[form])

@@ -1,0 +1,226 @@
+"""Question retrieval and reranking: readers on small files, metrics against scikit-learn."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sklearn.metrics import average_precision_score
+
+from st_extras.evaluation.retrieval import (
+    QuestionRetrievalEvaluator,
+    question_retrieval,
+    read_askubuntu,
+    read_question_pairs,
+    reranking_evaluator,
+)
+
+HEADER = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
+QQP = (
+    HEADER
+    + "0\t1\t2\ta cat sat\tthe cat sat\t1\n"
+    + "1\t1\t3\ta cat sat\ttwo birds sing\t0\n"
+    + '2\t4\t5\t"""the dog"" ran"\t"a dog\nran"\t1\n'
+    + "3\t6\t7\ta river\t\t0\n"
+    + "4\t8\t9\ttwo birds sing\tbirds sing\t1\n"
+    + "5\t8\t9\ttwo birds sing\tthe cat sat\t1\n"
+    + "6\t10\t11\tthe mat\n"
+    + "7\t12\t13\ta red book\ta red book\t1\n"
+)
+
+
+@pytest.fixture
+def qqp(tmp_path: Path) -> Path:
+    path = tmp_path / "quora_duplicate_questions.tsv"
+    path.write_text(QQP, encoding="utf8", newline="")
+    return path
+
+
+@pytest.fixture
+def askubuntu(tmp_path: Path) -> Path:
+    texts = "".join(f"{i}\ttitle {letter}\tbody {letter} {letter}\n" for i, letter in enumerate("abcdefgh"))
+    with gzip.open(tmp_path / "text_tokenized.txt.gz", "wt", encoding="utf8") as file:
+        file.write(texts)
+    lines = ["0\t2 5\t1 2 3 5 6\t9.1 8 7 6 5", "1\t\t2 3\t2 1", "2\t3\t3\t1", "4\t7 0\t5 7 7 6\t3 2 1 0"]
+    (tmp_path / "test.txt").write_text("\n".join(lines) + "\n", encoding="utf8")
+    return tmp_path
+
+
+def test_qqp_is_read_with_quotes_line_breaks_and_gaps(qqp: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        pairs = read_question_pairs(qqp)
+    assert pairs == [
+        ("a cat sat", "the cat sat", True),
+        ("a cat sat", "two birds sing", False),
+        ('"the dog" ran', "a dog\nran", True),
+        ("two birds sing", "birds sing", True),
+        ("two birds sing", "the cat sat", True),
+        ("a red book", "a red book", True),
+    ]
+    assert "2 rows with an empty question or too few fields" in caplog.text
+
+
+def test_glue_has_no_quoting(tmp_path: Path) -> None:
+    path = tmp_path / "dev.tsv.gz"
+    with gzip.open(path, "wt", encoding="utf8") as file:
+        file.write(HEADER + '0\t1\t2\t"open quote\tplain\t1\n1\t3\t4\tone\ttwo\t0\n')
+    assert read_question_pairs(path, quoted=False) == [('"open quote', "plain", True), ("one", "two", False)]
+
+
+def test_an_open_quote_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "dev.tsv"
+    path.write_text(HEADER + '0\t1\t2\t"open\tplain\t1\n' + "1\t3\t4\tone\ttwo\t0\n" * 10_000, encoding="utf8")
+    with pytest.raises(ValueError, match="try quoted=False"):
+        read_question_pairs(path)
+
+
+def test_the_set_up_of_the_paper(qqp: Path) -> None:
+    task = question_retrieval(read_question_pairs(qqp))
+    assert sorted(task.corpus.values()) == ["a dog\nran", "a red book", "birds sing", "the cat sat", "two birds sing"]
+    assert sorted(task.queries.values()) == ['"the dog" ran', "a cat sat", "two birds sing"]
+    named = {task.queries[q]: sorted(task.corpus[d] for d in found) for q, found in task.relevant.items()}
+    assert named == {
+        "a cat sat": ["the cat sat"],
+        '"the dog" ran': ["a dog\nran"],
+        "two birds sing": ["birds sing", "the cat sat"],
+    }
+    literal = question_retrieval(read_question_pairs(qqp), exclude_identical=False)
+    assert "a red book" in literal.queries.values()
+    assert literal.corpus == task.corpus
+
+
+def test_sampling_keeps_the_corpus(qqp: Path) -> None:
+    task = question_retrieval(read_question_pairs(qqp))
+    small = task.sample(2, seed=3)
+    assert len(small.queries) == 2
+    assert small.corpus == task.corpus
+    assert small == task.sample(2, seed=3)
+    assert len(task.sample(99).queries) == 3
+    with pytest.raises(ValueError, match="max_queries must be >= 1, got 0"):
+        task.sample(0)
+
+
+@pytest.mark.parametrize("exclude", [True, False])
+def test_retrieval_metrics_equal_scikit_learns(
+    encoder: SentenceTransformer, qqp: Path, exclude: bool, tmp_path: Path
+) -> None:
+    task = question_retrieval(read_question_pairs(qqp))
+    evaluator = QuestionRetrievalEvaluator(task, exclude_identical=exclude, name="qqp", corpus_chunk_size=2)
+    metrics = evaluator(encoder, str(tmp_path))
+    average, reciprocal, skipped = [], [], 0
+    for query, text in task.queries.items():
+        documents = [key for key in task.corpus if not (exclude and key == query)]
+        skipped += len(task.corpus) - len(documents)
+        scores = encoder.similarity(
+            encoder.encode([text]), encoder.encode([task.corpus[key] for key in documents])
+        ).numpy()[0]
+        relevant = np.array([key in task.relevant[query] for key in documents])
+        average.append(average_precision_score(relevant, scores))
+        reciprocal.append(1 / (1 + (scores > scores[relevant].max()).sum()))
+    assert skipped == (1 if exclude else 0)
+    assert metrics["qqp_cosine_map@100"] == pytest.approx(np.mean(average))
+    assert metrics["qqp_cosine_mrr@10"] == pytest.approx(np.mean(reciprocal))
+    assert evaluator.primary_metric == "qqp_cosine_map@100"
+    assert list(tmp_path.glob("*qqp_results.csv"))
+
+
+def test_the_score_matrix_stays_small() -> None:
+    task = question_retrieval([(f"q{i}", f"d{i}", True) for i in range(4000)])
+    assert QuestionRetrievalEvaluator(task).corpus_chunk_size == 2**27 // 4000
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (HEADER, "holds no question pair"),
+        ("", "no column question1, question2, is_duplicate; it has none"),
+        ("question1\tquestion2\tlabel\na\tb\t1\n", "no column is_duplicate; it has question1, question2, label"),
+        (HEADER + "0\t1\t2\ta\tb\tyes\n", "line 2: is_duplicate must be 0 or 1, got 'yes'"),
+    ],
+)
+def test_bad_question_files_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "bad.tsv"
+    path.write_text(text, encoding="utf8")
+    with pytest.raises(ValueError, match=message):
+        read_question_pairs(path)
+
+
+def test_missing_questions_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no question pair file"):
+        read_question_pairs(tmp_path / "nowhere.tsv")
+    with pytest.raises(ValueError, match="at least one duplicate pair"):
+        question_retrieval([("a", "b", False), ("c", "c", True)])
+    with pytest.raises(ValueError, match="map_at_k must be >= 1, got 0"):
+        QuestionRetrievalEvaluator(question_retrieval([("a", "b", True)]), map_at_k=0)
+
+
+def test_askubuntu_is_read(askubuntu: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        samples = read_askubuntu(askubuntu)
+    assert samples == [
+        {"query": "title a", "positive": ["title c", "title f"], "negative": ["title b", "title d", "title g"]},
+        {"query": "title e", "positive": ["title h"], "negative": ["title f", "title g"]},
+    ]
+    assert "2 queries without a similar candidate" in caplog.text
+    assert read_askubuntu(askubuntu, with_body=True)[0]["query"] == "title a body a a"
+
+
+def test_reranking_metrics_equal_scikit_learns(encoder: SentenceTransformer, askubuntu: Path, tmp_path: Path) -> None:
+    samples = read_askubuntu(askubuntu)
+    evaluator = reranking_evaluator(samples, name="askubuntu")
+    metrics = evaluator(encoder, str(tmp_path / "output"))
+    average, reciprocal = [], []
+    for sample in samples:
+        documents = [*sample["positive"], *sample["negative"]]
+        scores = encoder.similarity(encoder.encode([sample["query"]]), encoder.encode(documents)).numpy()[0]
+        relevant = np.arange(len(documents)) < len(sample["positive"])
+        average.append(average_precision_score(relevant, scores))
+        reciprocal.append(1 / (1 + (scores > scores[relevant].max()).sum()))
+    assert metrics["askubuntu_map"] == pytest.approx(np.mean(average))
+    assert metrics["askubuntu_mrr@10"] == pytest.approx(np.mean(reciprocal))
+    assert evaluator.primary_metric == "askubuntu_map"
+    assert evaluator.primary_metric in metrics
+
+
+def test_equal_cosines_do_not_flatter_the_primary_metric(encoder: SentenceTransformer, askubuntu: Path) -> None:
+    samples = read_askubuntu(askubuntu)
+    evaluator = reranking_evaluator(samples, similarity_fct=lambda a, b: torch.ones(1, len(b)))
+    metrics = evaluator(encoder)
+    assert metrics["map"] == pytest.approx((2 / 5 + 1 / 3) / 2)
+    assert metrics["ndcg@10"] < 0.9
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("0\t1", "line 1: 2 tab-separated fields, expected 3 or 4"),
+        ("0\t1\t1 77\t2 1", "line 1: no text for the question '77'"),
+        ("0\t\t1 2\t2 1", "no query with a similar and another candidate"),
+    ],
+)
+def test_bad_askubuntu_files_are_refused(askubuntu: Path, line: str, message: str) -> None:
+    (askubuntu / "dev.txt").write_text(line + "\n", encoding="utf8")
+    with pytest.raises(ValueError, match=message):
+        read_askubuntu(askubuntu, "dev")
+
+
+def test_missing_askubuntu_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"neither text_tokenized.txt nor text_tokenized.txt.gz"):
+        read_askubuntu(tmp_path)
+    with pytest.raises(ValueError, match='split must be "dev" or "test", got \'train\''):
+        read_askubuntu(tmp_path, "train")
+    (tmp_path / "text_tokenized.txt").write_text("no tabs\n", encoding="utf8")
+    with pytest.raises(ValueError, match="line 1: 1 tab-separated fields"):
+        read_askubuntu(tmp_path)
+
+
+def test_bad_samples_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least one query"):
+        reranking_evaluator([])
+    with pytest.raises(ValueError, match=r"got none of \['negative'\]"):
+        reranking_evaluator([{"query": "a", "positive": ["b"], "negative": []}])
