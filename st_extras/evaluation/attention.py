@@ -1,0 +1,69 @@
+"""Which words of a sentence an encoder's last layer looks at (SLT-FAI, figure 7)."""
+
+from __future__ import annotations
+
+import torch
+from sentence_transformers import SentenceTransformer
+
+from st_extras.encoders import unwrap
+
+
+@torch.no_grad()
+def attention_received(
+    model: SentenceTransformer, sentence: str, *, layer: int = -1, special_tokens: bool = True
+) -> tuple[list[str], list[float]]:
+    """Share of the self-attention that each word of one sentence receives, heads and attending tokens averaged.
+
+    A word of several pieces receives what its pieces receive together. [CLS], [SEP] and their like are words of
+    their own: raw encoders give them most of it.
+
+    Args:
+        model: an encoder of the transformers library whose tokenizer knows its words (a "fast" one).
+        sentence: the text, cut at the model's maximum length.
+        layer: which layer, -1 the last.
+        special_tokens: False leaves them out and scales the rest to sum to 1.
+
+    Returns:
+        The words as they stand in the sentence, and their shares, which sum to 1.
+
+    Raises:
+        ValueError: a sentence without words, a layer that is not there, a model or tokenizer that cannot tell.
+    """
+    model = unwrap(model)
+    encoder, tokenizer = model.transformers_model, model.tokenizer
+    if encoder is None or not getattr(tokenizer, "is_fast", False):
+        raise ValueError(f"model must be a transformers encoder with a fast tokenizer, got {type(model[0]).__name__}.")
+    tokens = tokenizer(sentence, truncation=True, max_length=model.max_seq_length, return_tensors="pt")
+    words = tokens.word_ids()
+    if all(word is None for word in words):
+        raise ValueError(f"sentence must hold at least one word, got {sentence!r}.")
+    before, implementation = encoder.training, encoder.config._attn_implementation
+    encoder.train(False)
+    encoder.set_attn_implementation("eager")  # the fused kernels do not return their weights
+    try:
+        layers = encoder(**tokens.to(model.device), output_attentions=True).attentions
+    finally:
+        encoder.set_attn_implementation(implementation)
+        encoder.train(before)
+    if not -len(layers) <= layer < len(layers):
+        raise ValueError(f"layer must be one of the encoder's {len(layers)} layers, got {layer!r}.")
+    received = layers[layer][0].float().mean(dim=(0, 1)).tolist()  # (heads, L, L) -> (L,)
+
+    names: list[str] = []
+    shares: list[float] = []
+    previous: int | None = None
+    for position, (word, share) in enumerate(zip(words, received, strict=True)):
+        if word is None and not special_tokens:
+            continue
+        if word is not None and word == previous:
+            shares[-1] += share
+            continue
+        if word is None:
+            names.append(tokenizer.convert_ids_to_tokens(int(tokens["input_ids"][0, position])))
+        else:
+            span = tokens.word_to_chars(word)
+            names.append(sentence[span.start : span.end])
+        shares.append(share)
+        previous = word
+    total = sum(shares)
+    return names, [share / total for share in shares]
