@@ -59,7 +59,7 @@ class GeometryEvaluator(BaseEvaluator):
         >>> from st_extras.evaluation.geometry_evaluators import GeometryEvaluator
         >>> evaluator = GeometryEvaluator(["a cat sat", "a dog ran", "birds sing"], name="toy")
         >>> evaluator.primary_metric, evaluator.greater_is_better
-        ('uniformity', False)
+        ('toy_uniformity', False)
     """
 
     def __init__(
