@@ -1,5 +1,28 @@
 """Evaluators and readers of the data sets that they need."""
 
+from st_extras.evaluation.geometry_evaluators import CosineLevelEvaluator, GeometryEvaluator
+from st_extras.evaluation.retrieval import (
+    QuestionRetrievalEvaluator,
+    question_retrieval,
+    read_askubuntu,
+    read_question_pairs,
+    reranking_evaluator,
+)
+from st_extras.evaluation.selection import UnlabeledSelectionEvaluator
 from st_extras.evaluation.sts import SEVEN_STS, STSDataset, STSEvaluator, load_sts, sts_evaluator
 
-__all__ = ["SEVEN_STS", "STSDataset", "STSEvaluator", "load_sts", "sts_evaluator"]
+__all__ = [
+    "SEVEN_STS",
+    "CosineLevelEvaluator",
+    "GeometryEvaluator",
+    "QuestionRetrievalEvaluator",
+    "STSDataset",
+    "STSEvaluator",
+    "UnlabeledSelectionEvaluator",
+    "load_sts",
+    "question_retrieval",
+    "read_askubuntu",
+    "read_question_pairs",
+    "reranking_evaluator",
+    "sts_evaluator",
+]
