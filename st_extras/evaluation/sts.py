@@ -273,7 +273,7 @@ class STSEvaluator(BaseEvaluator):
         for data in self.datasets:
             first = embeddings[[rows[sentence] for sentence in data.sentences1]]
             second = embeddings[[rows[sentence] for sentence in data.sentences2]]
-            similarities = pairwise_cos_sim(first.float(), second.float()).cpu().numpy()
+            similarities = pairwise_cos_sim(first, second).float().cpu().numpy()
             metrics[f"{data.name}_spearman_cosine"] = self._correlation(data, similarities)
         if len(metrics) > 1:
             metrics["average_spearman_cosine"] = float(np.mean(list(metrics.values())))

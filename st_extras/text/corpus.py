@@ -112,8 +112,8 @@ def _jsonl(path: Path, column: str | None) -> Iterator[tuple[str, Any]]:
 
 def _table(path: Path, column: str | None, delimiter: str) -> Iterator[tuple[str, Any]]:
     text = io.StringIO("".join(line for _, line in read_lines(path)), newline="")
-    quoting = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
-    reader = csv.DictReader(text, delimiter=delimiter, quoting=quoting)
+    is_tsv = delimiter == "\t"
+    reader = csv.DictReader(text, delimiter="\t", quoting=csv.QUOTE_NONE) if is_tsv else csv.DictReader(text)
     try:
         if reader.fieldnames is None:
             return
