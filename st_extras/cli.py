@@ -22,7 +22,7 @@ app = typer.Typer(
 )
 OBJECTIVES = ("simcse", "dclr", "adcse")
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars (none with --json either).")]
 
 
 def main() -> None:
@@ -30,7 +30,7 @@ def main() -> None:
     _quiet_libraries()
     try:
         app()
-    except (ValueError, ImportError) as error:
+    except (ValueError, ImportError, OSError) as error:
         message = " ".join(str(error).split())
         Console(stderr=True).print("Error:", message, style="red", markup=False, highlight=False, soft_wrap=True)
         sys.exit(2)
@@ -78,6 +78,7 @@ def _loss_factory(
 ) -> Callable[[Any], Any]:
     from st_extras import losses
     from st_extras.complementary import EmbeddingTable
+    from st_extras.modules.loading import load_encoder
 
     if objective not in OBJECTIVES:
         raise ValueError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r}.")
@@ -89,7 +90,8 @@ def _loss_factory(
         if complementary == "self":
             options["complementary_model"] = "self"
         elif complementary is not None:
-            options["complementary_table"] = EmbeddingTable.compute(model, complementary, sentences)
+            frozen = load_encoder(complementary, device=str(model.device))
+            options["complementary_table"] = EmbeddingTable.compute(model, frozen, sentences)
         loss: Any = {"simcse": losses.SimCSELoss, "dclr": losses.DCLRLoss, "adcse": losses.AdCSELoss}[objective]
         try:
             return loss(model, **options)
@@ -160,7 +162,7 @@ def train(
         no_duplicates=not keep_duplicates,
         resume=resume,
         overwrite=overwrite,
-        show_progress_bar=not quiet,
+        show_progress_bar=not (quiet or as_json),
     )
     after = _percent(tester(model)) if tester else {}
     if run.best is not None:
@@ -191,7 +193,8 @@ def evaluate(
     from st_extras.evaluation import SEVEN_STS, sts_evaluator
     from st_extras.modules.loading import load_encoder
 
-    evaluator = sts_evaluator(sets or SEVEN_STS, sts, setting=setting, show_progress_bar=not quiet)  # type: ignore[arg-type]
+    bar = not (quiet or as_json)
+    evaluator = sts_evaluator(sets or SEVEN_STS, sts, setting=setting, show_progress_bar=bar)  # type: ignore[arg-type]
     metrics = _percent(evaluator(load_encoder(encoder)))
     if as_json:
         print(json.dumps(metrics))
@@ -220,7 +223,8 @@ def demo(
             "whole it was tuned contrastively, cut like this it is raw and anisotropic. Text: sample sentences "
             "written for st_extras; no labels are used."
         )
-    shown = demonstrate(output, sts=sts_dir, steps=steps, seed=seed, overwrite=overwrite, show_progress_bar=not quiet)
+    bar = not (quiet or as_json)
+    shown = demonstrate(output, sts=sts_dir, steps=steps, seed=seed, overwrite=overwrite, show_progress_bar=bar)
     if as_json:
         print(json.dumps({"before": shown.before, "after": shown.after, "seconds": shown.run.seconds}))
         return

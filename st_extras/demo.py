@@ -30,8 +30,7 @@ def packaged_minilm() -> Path:
     if spec is None or spec.origin is None:
         raise ImportError('The demo encoder is missing: pip install "st-extras[demo]"')
     folder = Path(spec.origin).parent / "model"
-    with (folder / "model.safetensors").open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
     if digest != MINILM_SHA256:
         raise ValueError(f"{folder / 'model.safetensors'} has sha256 {digest}, expected {MINILM_SHA256}.")
     return folder

@@ -24,7 +24,14 @@ from sentence_transformers.base.sampler import BatchSamplers
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from sentence_transformers.util import get_rank, get_world_size
 from torch import Tensor, nn
-from transformers import EarlyStoppingCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import (
+    EarlyStoppingCallback,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+    set_seed,
+)
 from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_utils import get_last_checkpoint
 
@@ -230,7 +237,8 @@ def train_encoder(
         loss: a loss, or a function that makes one from the model (then its parameters follow ``seed``).
         data: sentences, or a Dataset with the loss's columns.
         output: a folder that is new, empty, or given up by ``overwrite`` or ``resume``.
-        evaluator: chooses the weights that are kept, every ``eval_steps`` steps and before training.
+        evaluator: chooses the weights that are kept, among those of every ``eval_steps`` steps and the last step. It
+            also scores the encoder before training, for comparison only.
         batch_size: sentences a step and process.
         learning_rate: at the start; decays linearly to 0.
         max_steps: optimizer steps; -1: ``epochs`` counts.
@@ -249,14 +257,19 @@ def train_encoder(
         ValueError: data that is empty or no strings, an output folder in use, nothing to resume, a bad number.
     """
     dataset = _dataset(data)
+    if max_steps != -1 and max_steps < 1:
+        raise ValueError(f"max_steps must be >= 1, or -1 for epochs to count; got {max_steps!r}.")
+    if max_steps == -1 and not epochs > 0:
+        raise ValueError(f"epochs must be > 0, got {epochs!r}.")
     for name, value in (("batch_size", batch_size), ("eval_steps", eval_steps), ("learning_rate", learning_rate)):
         if not value > 0:
             raise ValueError(f"{name} must be > 0, got {value!r}.")
-    if max_steps <= 0 and not epochs > 0:
-        raise ValueError(f"Give max_steps or epochs > 0, got {max_steps!r} and {epochs!r}.")
     if patience is not None and (patience < 1 or evaluator is None):
         raise ValueError(f"patience must be >= 1 and needs an evaluator, got {patience!r}.")
     checkpoints, last = check_output(output, resume=resume, overwrite=overwrite)
+    set_seed(seed)
+    if not isinstance(loss, nn.Module):
+        loss = loss(model)  # before the trainer makes a folder: a refused option leaves nothing behind
     selection: dict[str, Any] = {}
     curve: list[tuple[int, float]] = []
     if evaluator is not None:
@@ -293,7 +306,7 @@ def train_encoder(
         train_dataset=dataset,
         loss=loss,
         evaluator=evaluator,
-        callbacks=[EarlyStoppingCallback(patience)] if patience is not None else None,
+        callbacks=[_early_stopping(patience, last)] if patience is not None else None,
     )
     trainer.remove_callback(PrinterCallback)
     LossStateCallback.attach(trainer)
@@ -312,6 +325,18 @@ def train_encoder(
     best = None if evaluator is None else trainer.state.best_metric
     metric_name = None if evaluator is None else str(evaluator.primary_metric)
     return TrainingRun(trainer, metric_name, curve, best_step, best, steps, seconds)
+
+
+def _early_stopping(patience: int, checkpoint: str | None) -> EarlyStoppingCallback:
+    """Counts on from a checkpoint: resuming does not grant a new lease of patience."""
+    callback = EarlyStoppingCallback(patience)
+    if checkpoint is not None:
+        saved = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json")).stateful_callbacks or {}
+        counted: Any = saved.get("EarlyStoppingCallback", {})
+        callback.early_stopping_patience_counter = counted.get("attributes", {}).get(
+            "early_stopping_patience_counter", 0
+        )
+    return callback
 
 
 def _dataset(data: Sequence[str] | Dataset) -> Dataset:
@@ -338,8 +363,11 @@ def check_output(
     """
     output = Path(output)
     checkpoints = output / "checkpoints"
-    if output.exists() and not output.is_dir():
-        raise ValueError(f"output {str(output)!r} is a file.")
+    for path in (output, *output.parents):
+        if path.exists():
+            if not path.is_dir():
+                raise ValueError(f"output {str(output)!r}: {str(path)!r} is a file.")
+            break
     if resume:
         last = get_last_checkpoint(str(checkpoints)) if checkpoints.is_dir() else None  # type: ignore[no-untyped-call]
         if last is None:

