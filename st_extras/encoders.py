@@ -6,7 +6,7 @@ axis are the B sentences, plus metadata. Nothing in here mutates the features it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
@@ -18,7 +18,8 @@ from sentence_transformers.util import all_gather_with_grad, get_rank, get_world
 from torch import Tensor, nn
 
 Features = dict[str, Any]
-AUGMENTATIONS = ("dropout", "none")
+AUGMENTATIONS = ("dropout", "none", "shuffle", "token_cutoff", "span_cutoff", "feature_cutoff")
+Augment = Callable[[nn.Module, Features, Sequence[str]], Features]
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,15 @@ def embedding_dimension(model: nn.Module) -> int:
     return int(dimension)
 
 
+def token_embedding_dimension(model: nn.Module) -> int:
+    """The size of the token embeddings that the model's first module, a transformer, gives to the next."""
+    if unwrap(model).transformers_model is None:
+        raise ValueError(
+            f"model must give token embeddings, which {type(unwrap(model)[0]).__name__} does not: use a transformer."
+        )
+    return int(cast(Any, unwrap(model)[0]).get_embedding_dimension())
+
+
 def check_augmentations(augmentations: Sequence[str]) -> tuple[str, str]:
     """The two views' augmentations, or a ValueError that says what is allowed."""
     views = tuple(augmentations)
@@ -81,8 +91,8 @@ def check_columns(sentence_features: Iterable[Features], loss: str) -> list[Feat
     return columns
 
 
-def repeat_rows(features: Features, times: int) -> Features:
-    """``times`` copies of every row, copy after copy: (times * B) rows, no second tokenization.
+def count_rows(features: Features) -> int:
+    """The number of sentences.
 
     Raises:
         ValueError: the features have no batch axis (flattened for flash attention, or a bag of tokens).
@@ -98,13 +108,31 @@ def repeat_rows(features: Features, times: int) -> Features:
             "The encoder's features have no (B, L) attention_mask to make views of (a StaticEmbedding has neither "
             "that nor dropout): give two columns, the sentence and its positive."
         )
-    rows = mask.size(0)
+    return mask.size(0)
+
+
+def repeat_rows(features: Features, times: int) -> Features:
+    """``times`` copies of every row, copy after copy: (times * B) rows, no second tokenization."""
+    return stack_rows([features] * times)
+
+
+def _is_per_row(key: str, value: Any, rows: int) -> bool:
+    return isinstance(value, Tensor) and value.ndim > 0 and value.size(0) == rows and key != "prompt_length"
+
+
+def stack_rows(blocks: Sequence[Features]) -> Features:
+    """The rows of all blocks, which are equally wide, as one batch; metadata is the first block's."""
+    rows = count_rows(blocks[0])
     return {
-        key: torch.cat([value] * times)
-        if isinstance(value, Tensor) and value.ndim > 0 and value.size(0) == rows and key != "prompt_length"
-        else value
-        for key, value in features.items()
+        key: torch.cat([block[key] for block in blocks]) if _is_per_row(key, value, rows) else value
+        for key, value in blocks[0].items()
     }
+
+
+def first_rows(features: Features, count: int) -> Features:
+    """The first ``count`` rows of a batch."""
+    rows = count_rows(features)
+    return {key: value[:count] if _is_per_row(key, value, rows) else value for key, value in features.items()}
 
 
 def views(features: Features, augmentations: Sequence[str] = ("dropout", "dropout")) -> Features:
@@ -151,16 +179,32 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def encode_pair(model: nn.Module, sentence_features: Sequence[Features], augmentations: Sequence[str]) -> list[Tensor]:
+def encode_pair(
+    model: nn.Module,
+    sentence_features: Sequence[Features],
+    augmentations: Sequence[str],
+    augment: Augment | None = None,
+    dropout: bool = False,
+) -> list[Tensor]:
     """[anchors, positives], each (B, D), from one pass of the encoder over 2B rows.
 
-    Two columns that cannot share a pass take one each.
+    Two columns that cannot share a pass take one each. ``augment`` makes the views that dropout alone does not
+    make; the pass runs with the encoder's dropout where a view or ``dropout`` asks for it.
     """
-    with nullcontext() if "dropout" in augmentations else without_dropout(model):
+    augment = augment or (lambda model, rows, names: rows)
+    with nullcontext() if dropout or "dropout" in augmentations else without_dropout(model):
         rows = pair_views(sentence_features, augmentations)
         if rows is None:
-            return [model(dict(column))["sentence_embedding"] for column in sentence_features]
-        return list(model(rows)["sentence_embedding"].chunk(2))
+            columns = zip(sentence_features, augmentations, strict=True)
+            return [run(model, augment(model, column, (name,)))["sentence_embedding"] for column, name in columns]
+        return list(run(model, augment(model, rows, augmentations))["sentence_embedding"].chunk(2))
+
+
+def run(model: nn.Module, features: Features) -> Features:
+    """One pass of the encoder; where ``inputs_embeds`` are given, they stand for the ``input_ids``."""
+    without = "input_ids" if "inputs_embeds" in features else None
+    output: Features = model({key: value for key, value in features.items() if key != without})
+    return output
 
 
 def content_ids(model: nn.Module) -> list[int]:
@@ -169,22 +213,26 @@ def content_ids(model: nn.Module) -> list[int]:
     return sorted(set(tokenizer.all_special_ids) - {tokenizer.unk_token_id, tokenizer.mask_token_id})
 
 
+def content_mask(model: nn.Module, features: Features) -> Tensor:
+    """(R, L) bool: neither padding nor a special token; [UNK] and [MASK] are content."""
+    special = torch.tensor(content_ids(model), device=features["input_ids"].device)
+    return cast(Tensor, features["attention_mask"].bool() & ~torch.isin(features["input_ids"], special))
+
+
 def encode(model: nn.Module, features: Features) -> Encoded:
     """One pass of the encoder over the features, with its token embeddings.
 
     Raises:
         ValueError: the encoder gives no token embeddings (StaticEmbedding), or flattened ones.
     """
-    output = model(dict(features))
+    output = run(model, features)
     tokens = output.get("token_embeddings")
     if tokens is None or tokens.ndim != 3 or "attention_mask" not in features:
         raise ValueError(
             "This loss needs (B, L, D) token embeddings, which this encoder does not give: use a transformer "
             "(StaticEmbedding has none), with unpad_inputs=False."
         )
-    special = torch.tensor(content_ids(model), device=tokens.device)
-    content = features["attention_mask"].bool() & ~torch.isin(features["input_ids"], special)
-    return Encoded(output["sentence_embedding"], tokens, features["input_ids"], content)
+    return Encoded(output["sentence_embedding"], tokens, features["input_ids"], content_mask(model, features))
 
 
 def gather_rows(x: Tensor, across_devices: bool) -> tuple[Tensor, int]:

@@ -6,6 +6,8 @@ better, also under autocast.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -23,6 +25,20 @@ def check_not_negative(name: str, value: float) -> float:
     if not 0 <= value < float("inf"):
         raise ValueError(f"{name} must be a finite number >= 0, got {value!r}.")
     return value
+
+
+def check_fraction(name: str, value: float) -> float:
+    """``value`` where it lies strictly between 0 and 1, else a ValueError that names the argument."""
+    if not 0 < value < 1:
+        raise ValueError(f"{name} must lie between 0 and 1, both excluded, got {value!r}.")
+    return value
+
+
+def check_count(name: str, value: float) -> int:
+    """``value`` where it is a whole number >= 0, else a ValueError that names the argument."""
+    if not 0 <= value < float("inf") or int(value) != value:
+        raise ValueError(f"{name} must be a whole number >= 0, got {value!r}.")
+    return int(value)
 
 
 def full_precision(x: Tensor) -> Tensor:
@@ -99,3 +115,23 @@ def cosine_ascent_direction(points: Tensor, anchors: Tensor, probabilities: Tens
         pull = p.T @ h_unit  # (K, D)
         tangent = pull - (pull * n_unit).sum(-1, keepdim=True) * n_unit
         return torch.where(norms > 0, tangent / norms, 0.0).to(points.dtype)
+
+
+class _ReverseGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, strength: float) -> Tensor:
+        ctx.strength = strength
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return -ctx.strength * gradient, None
+
+
+def reverse_gradient(x: Tensor, strength: float = 1.0) -> Tensor:
+    """``x`` itself; its gradient is multiplied by ``-strength`` on the way back (Ganin & Lempitsky, 2015).
+
+    What follows the layer descends its loss, what precedes it ascends the same loss.
+    """
+    reversed_x: Tensor = _ReverseGradient.apply(x, strength)  # type: ignore[no-untyped-call]
+    return reversed_x

@@ -17,6 +17,8 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import BertConfig, BertForMaskedLM, BertModel, BertTokenizer
 
+from st_extras.text.frequency import FrequencyTable
+
 torch.set_num_threads(1)
 
 SENTENCES = [
@@ -101,6 +103,12 @@ def encoder(make_encoder: Callable[..., SentenceTransformer]) -> SentenceTransfo
 def still_encoder(make_encoder: Callable[..., SentenceTransformer]) -> SentenceTransformer:
     """Without dropout: two passes over the same sentence agree."""
     return make_encoder(dropout=0.0)
+
+
+@pytest.fixture
+def frequency_table(encoder: SentenceTransformer, sentences: list[str]) -> FrequencyTable:
+    """Counts of the test sentences: 40 types, of which the 20 rarest are low-frequency at a ratio of 0.5."""
+    return FrequencyTable.count(sentences, encoder.tokenizer)
 
 
 @pytest.fixture(scope="session")

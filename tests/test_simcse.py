@@ -148,6 +148,7 @@ def test_card_config_and_citation(encoder: SentenceTransformer, sentences: list[
     assert loss.get_config_dict() == {
         "temperature": 0.07,
         "augmentations": ["dropout", "dropout"],
+        "cutoff_rate": 0.2,
         "projection": False,
         "gather_across_devices": False,
     }

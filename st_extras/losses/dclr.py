@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
+from st_extras.augmentations import Augmenter
 from st_extras.complementary import EmbeddingTable, FrozenEncoder
 from st_extras.encoders import (
     Features,
@@ -94,7 +95,10 @@ class DCLRLoss(nn.Module):
         temperature: tau.
         noise_temperature: tau_u of the ascent. None: ``temperature``.
         include_positive: keep the positive in the denominator, the usual InfoNCE.
-        augmentations: how each view is made. "dropout": the encoder's own dropout; "none": dropout off.
+        augmentations: how each of the two views is made. "dropout": the encoder's own dropout, on in the whole
+            pass; "none"; "shuffle": positions permuted; "token_cutoff", "span_cutoff", "feature_cutoff": input
+            embeddings zeroed (see :class:`~st_extras.losses.ConSERTLoss`).
+        cutoff_rate: share of the tokens or features that a cutoff zeroes.
         projection: train with a head Linear(D, D) + tanh that belongs to the loss and is dropped at evaluation.
         gather_across_devices: use the sentences of all processes as negatives.
         generator: the noise's own torch.Generator, on the model's device. None: one is made from torch's seed.
@@ -150,6 +154,7 @@ class DCLRLoss(nn.Module):
         noise_temperature: float | None = None,
         include_positive: bool = False,
         augmentations: Sequence[str] = ("dropout", "dropout"),
+        cutoff_rate: float = 0.2,
         projection: bool = False,
         gather_across_devices: bool = False,
         generator: torch.Generator | None = None,
@@ -176,6 +181,7 @@ class DCLRLoss(nn.Module):
         )
         self.include_positive = include_positive
         self.augmentations = check_augmentations(augmentations)
+        self.augment = Augmenter(model, self.augmentations, cutoff_rate=cutoff_rate)
         self.projection_head = projection_head(embedding_dimension(model)) if projection else None
         self.gather_across_devices = gather_across_devices
         self.noise_source = RandomSource(generator)
@@ -189,14 +195,20 @@ class DCLRLoss(nn.Module):
         self.noise_angle = self.masked_negatives = torch.tensor(torch.nan)
         self.anchors_without_negatives = torch.tensor(0)
 
+    @property
+    def dropout(self) -> bool:
+        """Whether the encoder's pass runs with its dropout, for a loss that wraps this one."""
+        return "dropout" in self.augmentations
+
     def views(self, sentence_features: Sequence[Features]) -> tuple[Features, int]:
         """The rows that the encoder must see, for a loss that wraps this one: (2B rows, 2)."""
-        return merged_pair(check_columns(sentence_features, "DCLRLoss"), self.augmentations), 2
+        rows = merged_pair(check_columns(sentence_features, "DCLRLoss"), self.augmentations)
+        return self.augment(self.model, rows, self.augmentations), 2
 
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
         """The loss of a batch; ``labels`` are not used."""
         columns = check_columns(sentence_features, "DCLRLoss")
-        embeddings = encode_pair(self.model, columns, self.augmentations)
+        embeddings = encode_pair(self.model, columns, self.augmentations, self.augment)
         return self.compute_loss_from_embeddings(embeddings, labels, sentence_features=columns)
 
     def compute_loss_from_embeddings(
@@ -288,6 +300,7 @@ class DCLRLoss(nn.Module):
             "noise_temperature": self.noise_temperature,
             "include_positive": self.include_positive,
             "augmentations": list(self.augmentations),
+            "cutoff_rate": self.augment.cutoff_rate,
             "projection": self.projection_head is not None,
             "gather_across_devices": self.gather_across_devices,
         }

@@ -8,6 +8,7 @@ from typing import Any
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
+from st_extras.augmentations import Augmenter
 from st_extras.encoders import (
     Features,
     apply_head,
@@ -35,7 +36,10 @@ class SimCSELoss(nn.Module):
     Args:
         model: the SentenceTransformer to train.
         temperature: tau.
-        augmentations: how each of the two views is made. "dropout": the encoder's own dropout; "none": dropout off.
+        augmentations: how each of the two views is made. "dropout": the encoder's own dropout, on in the whole
+            pass; "none"; "shuffle": positions permuted; "token_cutoff", "span_cutoff", "feature_cutoff": input
+            embeddings zeroed (see :class:`~st_extras.losses.ConSERTLoss`).
+        cutoff_rate: share of the tokens or features that a cutoff zeroes.
         projection: train with a head Linear(D, D) + tanh that belongs to the loss and is dropped at evaluation.
         gather_across_devices: use the sentences of all processes as negatives.
 
@@ -69,6 +73,7 @@ class SimCSELoss(nn.Module):
         *,
         temperature: float = 0.05,
         augmentations: Sequence[str] = ("dropout", "dropout"),
+        cutoff_rate: float = 0.2,
         projection: bool = False,
         gather_across_devices: bool = False,
     ) -> None:
@@ -76,17 +81,26 @@ class SimCSELoss(nn.Module):
         self.model = model
         self.temperature = check_positive("temperature", temperature)
         self.augmentations = check_augmentations(augmentations)
+        self.augment = Augmenter(model, self.augmentations, cutoff_rate=cutoff_rate)
         self.projection_head = projection_head(embedding_dimension(model)) if projection else None
         self.gather_across_devices = gather_across_devices
 
+    @property
+    def dropout(self) -> bool:
+        """Whether the encoder's pass runs with its dropout, for a loss that wraps this one."""
+        return "dropout" in self.augmentations
+
     def views(self, sentence_features: Sequence[Features]) -> tuple[Features, int]:
         """The rows that the encoder must see, for a loss that wraps this one: (2B rows, 2)."""
-        return merged_pair(check_columns(sentence_features, "SimCSELoss"), self.augmentations), 2
+        rows = merged_pair(check_columns(sentence_features, "SimCSELoss"), self.augmentations)
+        return self.augment(self.model, rows, self.augmentations), 2
 
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
         """The loss of a batch; ``labels`` are not used."""
         columns = check_columns(sentence_features, "SimCSELoss")
-        return self.compute_loss_from_embeddings(encode_pair(self.model, columns, self.augmentations), labels)
+        return self.compute_loss_from_embeddings(
+            encode_pair(self.model, columns, self.augmentations, self.augment), labels
+        )
 
     def compute_loss_from_embeddings(self, embeddings: Sequence[Tensor], labels: Tensor | None = None) -> Tensor:
         """The loss of [anchors, positives], each (B, D), before the projection head."""
@@ -99,6 +113,7 @@ class SimCSELoss(nn.Module):
         return {
             "temperature": self.temperature,
             "augmentations": list(self.augmentations),
+            "cutoff_rate": self.augment.cutoff_rate,
             "projection": self.projection_head is not None,
             "gather_across_devices": self.gather_across_devices,
         }

@@ -1,0 +1,75 @@
+"""What SLT-FAI's two terms share: a discriminator of two classes, and the paper."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from st_extras.encoders import require_synchronised
+from st_extras.functional import full_precision
+
+SLT_FAI_CITATION = """
+@article{wang2023unsupervised,
+    title = "Unsupervised Sentence Representation Learning with Frequency-induced Adversarial Tuning and Incomplete
+        Sentence Filtering",
+    author = "Wang, Bing and Li, Ximing and Yang, Zhiyao and Guan, Yuanyuan and Li, Jiayin and Wang, Shengsheng",
+    year = "2023",
+    journal = "arXiv preprint arXiv:2305.08655",
+    url = "https://arxiv.org/abs/2305.08655",
+}
+"""
+
+
+class Discriminator(nn.Module):
+    """Linear(D, D), ReLU, Linear(D, 2), with a running record of its answers.
+
+    Args:
+        dimension: D.
+        memory: share of the record that each new batch keeps; 0.99 remembers about a hundred batches.
+    """
+
+    confusion: Tensor
+
+    def __init__(self, dimension: int, memory: float = 0.99) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(dimension, dimension), nn.ReLU(), nn.Linear(dimension, 2))
+        self.dimension = dimension
+        self.memory = memory
+        self.register_buffer("confusion", torch.zeros(2, 2))  # [label, answer]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits (..., 2) in float32 of embeddings (..., D)."""
+        require_synchronised(self)
+        if x.size(-1) != self.dimension:
+            raise ValueError(
+                f"The discriminator was built for embeddings of {self.dimension} dimensions and got {x.size(-1)}: it "
+                "cannot be used with a loss that truncates embeddings (MatryoshkaLoss)."
+            )
+        return full_precision(self.layers(x.to(next(self.layers.parameters()).dtype)))
+
+    def observe(self, logits: Tensor, labels: Tensor, mask: Tensor) -> None:
+        """Add a batch's answers to the record; nothing happens while gradients are disabled.
+
+        Args:
+            logits: (..., 2).
+            labels: (...) of 0 and 1.
+            mask: (...) bool, what counts.
+        """
+        if not torch.is_grad_enabled():
+            return
+        with torch.no_grad():
+            present = mask.to(self.confusion.dtype)
+            answer = (logits[..., 1] > logits[..., 0]).to(present.dtype)
+            label = labels.to(present.dtype)
+            cells = [(present * a * b).sum() for a in (1 - label, label) for b in (1 - answer, answer)]
+            self.confusion.mul_(self.memory).add_(torch.stack(cells).view(2, 2).to(self.confusion.dtype))
+
+    @property
+    def accuracy(self) -> Tensor:
+        """Running share of right answers, (); NaN before the first batch."""
+        return self.confusion.trace() / self.confusion.sum()
+
+    @property
+    def balanced_accuracy(self) -> Tensor:
+        """Running mean of both labels' shares of right answers, (): 0.5 is chance, whatever label is rarer."""
+        return (self.confusion.diagonal() / self.confusion.sum(dim=1)).mean()

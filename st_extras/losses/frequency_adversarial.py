@@ -1,0 +1,135 @@
+"""SLT-FAI's adversarial tuning: token embeddings that do not tell how frequent their token is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+
+from st_extras.discriminator import SLT_FAI_CITATION, Discriminator
+from st_extras.encoders import Features, encode, merged_pair, token_embedding_dimension
+from st_extras.functional import check_count, check_positive, full_precision, reverse_gradient
+from st_extras.text.frequency import FrequencyTable
+
+
+def token_cross_entropy(logits: Tensor, labels: Tensor, content_mask: Tensor) -> Tensor:
+    """Eq. 4: the mean over the content tokens of a sentence, then over the sentences.
+
+    Args:
+        logits: (R, L, 2) of the discriminator.
+        labels: (R, L), 1 = low frequency, 0 = high.
+        content_mask: (R, L) bool: neither padding nor a special token.
+
+    Returns:
+        (); sentences without a content token do not count, and 0 where none has any.
+    """
+    losses = F.cross_entropy(full_precision(logits).transpose(1, 2), labels, reduction="none")  # (R, L)
+    lengths = content_mask.sum(dim=1)  # (R,)
+    means = losses.masked_fill(~content_mask, 0.0).sum(dim=1) / lengths.clamp(min=1)
+    return means.sum() / (lengths > 0).sum().clamp(min=1)
+
+
+class FrequencyAdversarialLoss(nn.Module):
+    """Tune the encoder against a discriminator of low- and high-frequency tokens (SLT-FAI, Wang et al., 2023).
+
+    For token embeddings H_ij of sentence i and frequency labels y_ij (eq. 3 and 4)::
+
+        L_AT = 1/N sum_i 1/|s_i| sum_j CE( G(H_ij), y_ij ),    G descends it, the encoder ascends it
+
+    by a gradient reversal layer between the two, in one backward pass. Alone it would only destroy information:
+    use it within :class:`~st_extras.losses.SLTFAILoss`, or beside another loss.
+
+    Args:
+        model: the SentenceTransformer to train; it must give token embeddings.
+        frequency_table: the token counts of the encoder's pre-training corpus, counted with its tokenizer.
+        low_frequency_ratio: lambda, in (0, 1): share of the vocabulary types seen that counts as low-frequency.
+        reversal_strength: factor of the reversed gradient that the encoder receives.
+        reversal_steps: over so many training steps the strength rises from 0 to ``reversal_strength`` as
+            2/(1 + e^{-10 p}) - 1 (Ganin & Lempitsky, 2015). 0: constant.
+
+    Attributes:
+        discriminator: G; ``discriminator.accuracy`` and ``.balanced_accuracy`` are running figures (0-dim tensors):
+            as many high-frequency tokens as text has, 0.5 of the balanced one is a fooled discriminator.
+        steps: training steps so far (0-dim tensor).
+
+    Inputs:
+        +-------------------------------+--------+
+        | Columns                       | Labels |
+        +===============================+========+
+        | sentence, any number of times | none   |
+        +-------------------------------+--------+
+
+    Differs from the authors' code: padding and special tokens never count, the average is per sentence first
+    (eq. 4) and the discriminator has the hidden ReLU of the paper, with no ReLU on its logits. The labels come from
+    one lookup in a tensor instead of a Python loop over tokens.
+
+    Paper: lambda 0.5, reversal strength 1; figure 4 sweeps lambda over 0.1 ... 0.9.
+
+    Example:
+        >>> from st_extras.losses import FrequencyAdversarialLoss
+        >>> from st_extras.text.frequency import FrequencyTable
+        >>> table = FrequencyTable.from_file("bookcorpus.tsv", model.tokenizer)  # doctest: +SKIP
+        >>> loss = FrequencyAdversarialLoss(model, frequency_table=table)  # doctest: +SKIP
+    """
+
+    low_frequency: Tensor
+    steps: Tensor
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        *,
+        frequency_table: FrequencyTable,
+        low_frequency_ratio: float = 0.5,
+        reversal_strength: float = 1.0,
+        reversal_steps: int = 0,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        dimension = token_embedding_dimension(model)
+        frequency_table.check_tokenizer(model.tokenizer)
+        self.low_frequency_ratio = low_frequency_ratio
+        self.reversal_strength = check_positive("reversal_strength", reversal_strength)
+        self.reversal_steps = check_count("reversal_steps", reversal_steps)
+        self.discriminator = Discriminator(dimension)
+        self.register_buffer("low_frequency", frequency_table.labels(low_frequency_ratio), persistent=False)  # (V,)
+        self.register_buffer("steps", torch.tensor(0))
+
+    def strength(self) -> float:
+        """The factor of the reversed gradient at this training step."""
+        if self.reversal_steps == 0:
+            return self.reversal_strength
+        progress = min(int(self.steps) / self.reversal_steps, 1.0)
+        return self.reversal_strength * (2 / (1 + math.exp(-10 * progress)) - 1)
+
+    def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
+        """The loss of a batch; ``labels`` are not used."""
+        encoded = encode(self.model, merged_pair(list(sentence_features), ("dropout",)))
+        return self.compute_loss_from_tokens(encoded.tokens, encoded.input_ids, encoded.content_mask)
+
+    def compute_loss_from_tokens(self, tokens: Tensor, input_ids: Tensor, content_mask: Tensor) -> Tensor:
+        """Eq. 4 on token embeddings (R, L, D), their ids (R, L) and a mask (R, L) of what is content."""
+        labels = self.low_frequency[input_ids]
+        logits = self.discriminator(reverse_gradient(tokens, self.strength()))  # (R, L, 2)
+        self.discriminator.observe(logits, labels, content_mask)
+        if torch.is_grad_enabled():
+            self.steps += 1
+        return token_cross_entropy(logits, labels, content_mask)
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """The settings, for the model card."""
+        return {
+            "low_frequency_ratio": self.low_frequency_ratio,
+            "reversal_strength": self.reversal_strength,
+            "reversal_steps": self.reversal_steps,
+        }
+
+    @property
+    def citation(self) -> str:
+        """BibTeX of the paper."""
+        return SLT_FAI_CITATION

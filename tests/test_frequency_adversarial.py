@@ -1,0 +1,274 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from torch import Tensor
+
+from st_extras.discriminator import Discriminator
+from st_extras.encoders import encode
+from st_extras.functional import reverse_gradient
+from st_extras.losses.frequency_adversarial import FrequencyAdversarialLoss, token_cross_entropy
+from st_extras.text.frequency import FrequencyTable
+from tests.helpers import assert_resume_is_seamless, columns, count_rows, differing, fit, snapshot, train
+
+
+def small_batch() -> tuple[Tensor, Tensor, Tensor]:
+    """Logits (3, 5, 2), labels and a content mask; the last row has no content."""
+    source = torch.Generator().manual_seed(0)
+    logits = torch.randn(3, 5, 2, generator=source, dtype=torch.float64)
+    labels = torch.tensor([[0, 1, 0, 1, 1], [1, 0, 0, 0, 1], [0, 0, 0, 0, 0]])
+    content = torch.tensor([[0, 1, 1, 1, 0], [0, 1, 0, 0, 0], [0, 0, 0, 0, 0]]).bool()
+    return logits, labels, content
+
+
+def token_cross_entropy_loop(logits: Tensor, labels: Tensor, content: Tensor) -> float:
+    sentences = []
+    for row in range(len(logits)):
+        tokens = []
+        for place in range(logits.size(1)):
+            if not content[row, place]:
+                continue
+            low, high = logits[row, place, 1].item(), logits[row, place, 0].item()
+            chosen = low if labels[row, place] == 1 else high
+            tokens.append(math.log(math.exp(low) + math.exp(high)) - chosen)
+        if tokens:
+            sentences.append(sum(tokens) / len(tokens))
+    return sum(sentences) / len(sentences)
+
+
+def test_equation_as_a_loop() -> None:
+    logits, labels, content = small_batch()
+    assert content.sum(dim=1).tolist() == [3, 1, 0]  # a mean over all tokens would differ
+    expected = token_cross_entropy_loop(logits, labels, content)
+    assert token_cross_entropy(logits, labels, content).item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_sentence_mean_is_not_token_mean() -> None:
+    logits, labels, content = small_batch()
+    over_tokens = torch.nn.functional.cross_entropy(logits[content], labels[content])
+    assert token_cross_entropy(logits, labels, content).item() != pytest.approx(over_tokens.item(), abs=1e-3)
+
+
+def test_gradcheck_and_no_content() -> None:
+    logits, labels, content = small_batch()
+    logits.requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: token_cross_entropy(x, labels, content), (logits,))
+    empty = token_cross_entropy(logits, labels, torch.zeros_like(content))
+    empty.backward()
+    assert empty.item() == 0
+    assert (logits.grad == 0).all()
+
+
+@pytest.mark.parametrize("strength", [1.0, 0.25, 0.0])
+def test_reversed_gradient_is_exactly_the_negative_times_the_strength(strength: float) -> None:
+    x = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+    weights = torch.randn(3, dtype=torch.float64)
+    assert torch.equal(reverse_gradient(x, strength), x)
+    (plain,) = torch.autograd.grad((x * weights).sin().sum(), x)
+    (reversed_one,) = torch.autograd.grad((reverse_gradient(x, strength) * weights).sin().sum(), x)
+    assert torch.equal(reversed_one, -strength * plain)
+
+
+def gradients(loss: FrequencyAdversarialLoss, features: dict[str, Tensor]) -> dict[str, Tensor]:
+    loss.zero_grad()
+    loss([features]).backward()
+    return {name: p.grad.clone() for name, p in loss.named_parameters() if p.grad is not None}
+
+
+def test_the_discriminator_descends_and_the_encoder_ascends(
+    still_encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable
+) -> None:
+    loss = FrequencyAdversarialLoss(still_encoder, frequency_table=frequency_table, reversal_strength=0.5)
+    features = still_encoder.preprocess(sentences)
+    computed = gradients(loss, features)
+    encoded = encode(still_encoder, features)
+    logits = loss.discriminator(encoded.tokens)
+    loss.zero_grad()
+    token_cross_entropy(logits, loss.low_frequency[encoded.input_ids], encoded.content_mask).backward()
+    encoder_parameters = 0
+    for name, parameter in loss.named_parameters():
+        if parameter.grad is None:
+            continue
+        factor = -0.5 if name.startswith("model.") else 1.0
+        encoder_parameters += name.startswith("model.")
+        assert torch.allclose(computed[name], factor * parameter.grad, atol=1e-8), name
+    assert encoder_parameters > 20
+
+
+def test_padding_and_special_tokens_never_count(
+    still_encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable
+) -> None:
+    loss = FrequencyAdversarialLoss(still_encoder, frequency_table=frequency_table)
+    features = still_encoder.preprocess(sentences[:3])
+    padded = {
+        key: torch.nn.functional.pad(value, (0, 5)) if isinstance(value, Tensor) else value
+        for key, value in features.items()
+    }
+    assert torch.allclose(loss([features]), loss([padded]), atol=1e-6)
+    plain, wide = gradients(loss, features), gradients(loss, padded)
+    assert all(torch.allclose(plain[name], wide[name], atol=1e-6) for name in plain)
+    encoded = encode(still_encoder, features)
+    tokens = encoded.tokens.detach().clone()
+    tokens[~encoded.content_mask] = 1e4  # whatever stands at [CLS], [SEP] and padding
+    arguments = (encoded.input_ids, encoded.content_mask)
+    assert torch.equal(
+        loss.compute_loss_from_tokens(tokens, *arguments), loss.compute_loss_from_tokens(encoded.tokens, *arguments)
+    )
+
+
+def test_one_pass_and_features_untouched(
+    encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable
+) -> None:
+    loss = FrequencyAdversarialLoss(encoder, frequency_table=frequency_table)
+    features = encoder.preprocess(sentences)
+    keys = set(features)
+    with count_rows(encoder) as passes:
+        loss([features])
+        loss([features, encoder.preprocess(sentences[::-1])])
+    assert passes == [8, 16]
+    assert set(features) == keys
+
+
+def test_strength_schedule(encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable) -> None:
+    loss = FrequencyAdversarialLoss(encoder, frequency_table=frequency_table, reversal_strength=0.5, reversal_steps=4)
+    features = [encoder.preprocess(sentences)]
+    seen = []
+    for _ in range(6):
+        seen.append(loss.strength())
+        loss(features)
+    expected = [0.5 * (2 / (1 + math.exp(-10 * min(step / 4, 1))) - 1) for step in range(6)]
+    assert seen == pytest.approx(expected)
+    assert seen[0] == 0
+    again = FrequencyAdversarialLoss(encoder, frequency_table=frequency_table, reversal_strength=0.5, reversal_steps=4)
+    again.load_state_dict(loss.state_dict())
+    assert again.strength() == loss.strength()
+    constant = FrequencyAdversarialLoss(encoder, frequency_table=frequency_table)
+    assert constant.strength() == 1
+
+
+def test_evaluation_moves_nothing(
+    encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable
+) -> None:
+    loss = FrequencyAdversarialLoss(encoder, frequency_table=frequency_table)
+    features = [encoder.preprocess(sentences)]
+    loss(features)
+    before = snapshot(loss)
+    with torch.no_grad():
+        assert loss(features).isfinite()
+    assert not differing(before, snapshot(loss))
+
+
+def test_running_accuracy() -> None:
+    discriminator = Discriminator(3, memory=0.5)
+    assert discriminator.accuracy.isnan()
+    labels = torch.tensor([0, 0, 0, 1, 1])
+    answers = torch.tensor([0, 0, 1, 1, 0])
+    mask = torch.tensor([True, True, True, True, False])
+    logits = torch.nn.functional.one_hot(answers, 2).float()
+    discriminator.observe(logits, labels, mask)
+    assert discriminator.accuracy.item() == pytest.approx(3 / 4)
+    assert discriminator.balanced_accuracy.item() == pytest.approx((2 / 3 + 1) / 2)
+    discriminator.observe(logits.flip(1), labels, mask)
+    assert discriminator.accuracy.item() == pytest.approx((0.5 * 3 + 1) / (0.5 * 4 + 4))
+    with torch.no_grad():
+        discriminator.observe(logits, labels, mask)
+    assert discriminator.accuracy.item() == pytest.approx(2.5 / 6)
+
+
+def test_a_discriminator_learns_on_a_frozen_encoder(
+    still_encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable
+) -> None:
+    loss = FrequencyAdversarialLoss(still_encoder, frequency_table=frequency_table)
+    optimizer = torch.optim.Adam(loss.discriminator.parameters(), lr=1e-2)
+    features = [still_encoder.preprocess(sentences)]
+    first = loss(features).item()
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss(features).backward()
+        optimizer.step()
+    assert loss(features).item() < 0.5 * first
+    loss.discriminator.confusion.zero_()
+    loss(features)
+    assert loss.discriminator.balanced_accuracy > 0.8
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("how", ["fit", "trainer"])
+def test_training(
+    encoder: SentenceTransformer,
+    sentences: list[str],
+    frequency_table: FrequencyTable,
+    tmp_path: Path,
+    how: str,
+    count: int,
+) -> None:
+    loss = FrequencyAdversarialLoss(encoder, frequency_table=frequency_table)
+    before = snapshot(loss)
+    (fit if how == "fit" else train)(encoder, loss, columns(sentences, count), tmp_path)
+    changed = differing(before, snapshot(loss))
+    assert any(name.startswith("model.") for name in changed)
+    assert any(name.startswith("discriminator.layers") for name in changed)
+    assert loss.steps == 2
+
+
+def test_resume(
+    make_encoder: Callable[..., SentenceTransformer],
+    sentences: list[str],
+    frequency_table: FrequencyTable,
+    tmp_path: Path,
+) -> None:
+    def make(model: SentenceTransformer) -> FrequencyAdversarialLoss:
+        return FrequencyAdversarialLoss(model, frequency_table=frequency_table, reversal_steps=3)
+
+    assert_resume_is_seamless(make_encoder, make, columns(sentences), tmp_path)
+
+
+def test_bf16_stays_close(encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable) -> None:
+    loss = FrequencyAdversarialLoss(encoder, frequency_table=frequency_table)
+    features = [encoder.preprocess(sentences)]
+    plain = loss(features)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        half = loss(features)
+    assert half.dtype == torch.float32
+    assert half.item() == pytest.approx(plain.item(), rel=0.05)
+
+
+@pytest.mark.parametrize("texts", [["a cat"], ["a cat"] * 4, ["", ""], ["", "a cat"], ["the " * 90, "a"]])
+def test_edge_batches(encoder: SentenceTransformer, texts: list[str], frequency_table: FrequencyTable) -> None:
+    loss = FrequencyAdversarialLoss(encoder, frequency_table=frequency_table)([encoder.preprocess(texts)])
+    loss.backward()
+    assert loss.isfinite()
+    assert (loss.item() == 0) == (texts == ["", ""])
+
+
+def test_bad_input(encoder: SentenceTransformer, frequency_table: FrequencyTable) -> None:
+    static = SentenceTransformer(modules=[StaticEmbedding(encoder.tokenizer.backend_tokenizer, embedding_dim=8)])
+    other = FrequencyTable([*frequency_table.tokens[:-1], "other"], frequency_table.counts)
+    for model, options, message in (
+        (encoder, {"low_frequency_ratio": 0.0}, "low_frequency_ratio .* 0.0"),
+        (encoder, {"low_frequency_ratio": 1}, "low_frequency_ratio .* 1"),
+        (encoder, {"reversal_strength": -1}, "reversal_strength .* -1"),
+        (encoder, {"reversal_steps": -2}, "reversal_steps .* -2"),
+        (encoder, {"reversal_steps": 0.1}, r"reversal_steps .* 0\.1"),
+        (encoder, {"frequency_table": other}, "'other'"),
+        (static, {}, "StaticEmbedding"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            FrequencyAdversarialLoss(model, **{"frequency_table": frequency_table, **options})
+    loss = FrequencyAdversarialLoss(encoder, frequency_table=frequency_table)
+    with pytest.raises(ValueError, match="unpad_inputs"):
+        loss([{"input_ids": torch.ones(1, 9, dtype=torch.long), "cu_seq_lens_q": torch.tensor([0, 4, 9])}])
+    with pytest.raises(ValueError, match="16 dimensions and got 8"):
+        loss.discriminator(torch.zeros(2, 8))
+
+
+def test_config_and_citation(encoder: SentenceTransformer, frequency_table: FrequencyTable) -> None:
+    loss = FrequencyAdversarialLoss(encoder, frequency_table=frequency_table, low_frequency_ratio=0.3)
+    assert loss.get_config_dict()["low_frequency_ratio"] == 0.3
+    assert "wang2023unsupervised" in loss.citation

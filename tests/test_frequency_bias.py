@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+
+from st_extras.encoders import content_mask
+from st_extras.evaluation.frequency_bias import FrequencyBiasEvaluator, neighbour_distances, probe_accuracy
+from st_extras.losses.simcse import SimCSELoss
+from st_extras.text.frequency import FrequencyTable
+from tests.helpers import columns, train
+
+
+def test_probe_finds_a_direction_and_nothing_in_noise() -> None:
+    source = torch.Generator().manual_seed(0)
+    noise = torch.randn(400, 6, generator=source)
+    low = torch.arange(400) % 2 == 0
+    types = torch.arange(400) // 4 * 2 + (~low).long()  # two occurrences of each type
+    told = noise.clone()
+    told[:, 3] += 4 * low
+    assert probe_accuracy(told, low, types) > 0.95
+    assert abs(probe_accuracy(noise, low, types) - 0.5) < 0.1
+
+
+def test_probe_cannot_learn_types_by_heart() -> None:
+    source = torch.Generator().manual_seed(0)
+    of_type = torch.randn(20, 64, generator=source)
+    types = torch.arange(400) % 20
+    low = torch.rand(20, generator=source).argsort().lt(10)[types]
+    seen = of_type[types] + 0.01 * torch.randn(400, 64, generator=source)
+    assert probe_accuracy(seen, low, types) < 0.8
+
+
+def test_neighbours_are_of_other_types() -> None:
+    points = torch.tensor([[0.0], [0.1], [1.0], [3.0], [7.0]])
+    types = torch.tensor([5, 5, 6, 7, 8])
+    expected = []
+    for i in range(5):
+        others = sorted(abs(points[i] - points[j]).item() for j in range(5) if types[i] != types[j])
+        expected.append(sum(others[:2]) / 2)
+    assert neighbour_distances(points, types, 2).tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def test_metrics_by_hand(encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable) -> None:
+    evaluator = FrequencyBiasEvaluator(sentences, frequency_table=frequency_table, batch_size=3, neighbours=2)
+    metrics = evaluator(encoder)
+    embeddings, types = evaluator._tokens(encoder)
+    low = frequency_table.labels()[types] == 1
+    assert low.sum() == (~low).sum() == 20  # as many of both, though the text has 30 high ones
+    scale = math.sqrt(sum(sum(x * x for x in row) for row in embeddings.tolist()) / len(embeddings))
+    centre = embeddings.mean(dim=0)
+    for name, group in (("low", low), ("high", ~low)):
+        distances = [((row - centre) / scale).norm().item() for row in embeddings[group]]
+        assert metrics[f"{name}_centre_distance"] == pytest.approx(sum(distances) / len(distances), rel=1e-4)
+        assert metrics[f"{name}_neighbour_distance"] > 0
+    assert 0 <= metrics["probe_accuracy"] <= 1
+    assert evaluator.primary_metric == "probe_accuracy"
+    assert not evaluator.greater_is_better
+
+
+def test_only_content_and_few_of_a_type(
+    encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable
+) -> None:
+    evaluator = FrequencyBiasEvaluator(
+        sentences * 5, frequency_table=frequency_table, max_per_type=2, tokens_per_group=30
+    )
+    _, types = evaluator._tokens(encoder)
+    assert types.unique(return_counts=True)[1].max() == 2
+    assert not set(types.tolist()) & {encoder.tokenizer.cls_token_id, encoder.tokenizer.pad_token_id}
+    ids = encoder.preprocess(sentences)["input_ids"]
+    assert set(types.tolist()) <= set(ids[content_mask(encoder, encoder.preprocess(sentences))].tolist())
+
+
+def test_the_embeddings_are_those_of_the_drawn_tokens(
+    still_encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable
+) -> None:
+    evaluator = FrequencyBiasEvaluator(sentences, frequency_table=frequency_table, batch_size=3)
+    embeddings, types = evaluator._tokens(still_encoder)
+    output = still_encoder(still_encoder.preprocess(sentences))
+    for token, embedding in zip(types.tolist(), embeddings, strict=True):
+        candidates = output["token_embeddings"][output["input_ids"] == token]
+        assert (candidates - embedding).norm(dim=1).min() < 1e-5
+
+
+def test_in_the_trainer(
+    encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable, tmp_path: Path
+) -> None:
+    evaluator = FrequencyBiasEvaluator(sentences, frequency_table=frequency_table, name="bias")
+    train(encoder, SimCSELoss(encoder), columns(sentences), tmp_path)
+    encoder.train()
+    first, second = evaluator(encoder, str(tmp_path)), evaluator(encoder, str(tmp_path), 1, 2)
+    assert first == second
+    assert encoder.training
+    lines = (tmp_path / "frequency_bias_bias_results.csv").read_text().splitlines()
+    assert len(lines) == 3
+    assert lines[0].startswith("epoch,steps,bias_probe_accuracy")
+
+
+def test_bad_input(encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable) -> None:
+    for options, message in (
+        ({"sentences": []}, r"sentences .* \[\]"),
+        ({"sentences": "a cat"}, "sentences .* 'a cat'"),
+        ({"tokens_per_group": 2}, "tokens_per_group .* 2"),
+        ({"max_per_type": 0}, "max_per_type .* 0"),
+        ({"neighbours": 0}, "neighbours .* 0"),
+        ({"low_frequency_ratio": 1}, "low_frequency_ratio .* 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            FrequencyBiasEvaluator(**{"sentences": sentences, "frequency_table": frequency_table, **options})
+    with pytest.raises(ValueError, match="types of low frequency"):
+        FrequencyBiasEvaluator(["the the the"], frequency_table=frequency_table)(encoder)
+    encoder.tokenizer.add_tokens(["moor"])
+    with pytest.raises(ValueError, match="same vocabulary"):
+        FrequencyBiasEvaluator(sentences, frequency_table=frequency_table)(encoder)

@@ -1,0 +1,377 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from datasets import Dataset, DatasetDict
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+from sentence_transformers.sentence_transformer.losses import (
+    DenoisingAutoEncoderLoss,
+    MatryoshkaLoss,
+    MultipleNegativesRankingLoss,
+)
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from torch import Tensor, nn
+
+from st_extras.encoders import encode, run, stack_rows, views
+from st_extras.losses import AdCSELoss, DCLRLoss, SimCSELoss
+from st_extras.losses.consert import ConSERTLoss
+from st_extras.losses.frequency_adversarial import token_cross_entropy
+from st_extras.losses.incomplete_sentence import incomplete_cross_entropy
+from st_extras.losses.slt_fai import SLTFAILoss, epochs_to_steps
+from st_extras.text.frequency import FrequencyTable
+from tests.helpers import (
+    arguments,
+    assert_resume_is_seamless,
+    columns,
+    count_rows,
+    differing,
+    fit,
+    snapshot,
+    train,
+)
+
+
+class OwnKeysLoss(nn.Module):
+    """A base that makes its own keys and so contributes B rows, as AdCSELoss does."""
+
+    def __init__(self, model: SentenceTransformer) -> None:
+        super().__init__()
+        self.model = model
+        self.seen: list[tuple[int, int]] = []
+
+    def views(self, columns: list[dict[str, Tensor]]) -> tuple[dict[str, Tensor], int]:
+        return dict(columns[0]), 1
+
+    def compute_loss_from_embeddings(
+        self, embeddings: list[Tensor], labels: Tensor | None, *, sentence_features: list[dict[str, Tensor]]
+    ) -> Tensor:
+        self.seen.append((len(embeddings), len(sentence_features)))
+        keys = embeddings[0].detach() + 0.1
+        return ((embeddings[0] - keys) ** 2).sum(dim=1).mean() + 0 * sentence_features[0]["input_ids"].sum()
+
+
+BASES: dict[str, tuple[Callable[[SentenceTransformer], nn.Module], int]] = {
+    "simcse": (SimCSELoss, 2),
+    "consert": (ConSERTLoss, 2),
+    "dclr": (DCLRLoss, 2),
+    "mnrl": (MultipleNegativesRankingLoss, 2),
+    "adcse": (AdCSELoss, 1),
+    "own keys": (OwnKeysLoss, 1),
+}
+
+
+def make_loss(model: SentenceTransformer, table: FrequencyTable, **options: object) -> SLTFAILoss:
+    generator = torch.Generator().manual_seed(0)
+    return SLTFAILoss(model, frequency_table=table, generator=generator, **options)
+
+
+def test_the_sum_is_eq_2_term_by_term(
+    still_encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable
+) -> None:
+    loss = make_loss(still_encoder, frequency_table, base_weight=0.5, adversarial_weight=2.0, incomplete_weight=3.0)
+    features = still_encoder.preprocess(sentences)
+    terms = loss([features])
+    same_masks = make_loss(still_encoder, frequency_table)
+    incomplete, kept = same_masks.incomplete.incomplete(features)
+    encoded = encode(still_encoder, features)
+    anchor = encoded.sentence
+    base = SimCSELoss(still_encoder).compute_loss_from_embeddings([anchor, anchor])
+    logits = loss.adversarial.discriminator(encoded.tokens)
+    adversarial = token_cross_entropy(logits, frequency_table.labels()[encoded.input_ids], encoded.content_mask)
+    masked = still_encoder(dict(incomplete))["sentence_embedding"]
+    discriminator = loss.incomplete.discriminator
+    filtering = incomplete_cross_entropy(discriminator(anchor), discriminator(masked), kept)
+    assert 0 < kept.sum() < len(kept)
+    expected = {"base": 0.5 * base, "adversarial": 2 * adversarial, "incomplete": 3 * filtering}
+    assert list(terms) == list(expected)
+    for name, term in expected.items():
+        assert torch.allclose(terms[name], term, atol=1e-5), name
+
+
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("count", [1, 2])
+def test_one_pass_a_step(
+    encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable, base: str, count: int
+) -> None:
+    make, num_views = BASES[base]
+    loss = make_loss(encoder, frequency_table, base_loss=make(encoder), warmup_steps=1)
+    features = [encoder.preprocess(texts) for texts in columns(sentences, count).values()]
+    before = [{key: value.clone() for key, value in f.items() if isinstance(value, Tensor)} for f in features]
+    with count_rows(encoder) as passes:
+        warm = loss(features)
+        full = loss(features)
+    rows = len(sentences)
+    assert passes == [num_views * rows, (num_views + 1) * rows]
+    assert warm["adversarial"] == 0
+    assert warm["incomplete"] == 0
+    assert all(full[name] != 0 for name in ("base", "adversarial", "incomplete"))
+    sum(full.values()).backward()
+    owned = {name for name, p in loss.named_parameters() if "discriminator" in name}
+    assert len(owned) == 8
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for n, p in loss.named_parameters() if n in owned)
+    for f, kept in zip(features, before, strict=True):
+        assert all(torch.equal(f[key], value) for key, value in kept.items())
+
+
+def test_own_keys_get_the_untouched_columns(
+    encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable
+) -> None:
+    base = OwnKeysLoss(encoder)
+    make_loss(encoder, frequency_table, base_loss=base)([encoder.preprocess(sentences)])
+    assert base.seen == [(1, 1)]
+
+
+def test_the_base_is_the_base(
+    still_encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable
+) -> None:
+    features = [still_encoder.preprocess(sentences)]
+    for make in (SimCSELoss, MultipleNegativesRankingLoss):
+        wrapped = make_loss(still_encoder, frequency_table, base_loss=make(still_encoder))(features)["base"]
+        both = [still_encoder(dict(features[0]))["sentence_embedding"]] * 2
+        assert torch.allclose(wrapped, make(still_encoder).compute_loss_from_embeddings(both, None), atol=1e-5)
+
+
+def test_without_at_or_isf(encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable) -> None:
+    features = [encoder.preprocess(sentences)]
+    with count_rows(encoder) as passes:
+        without_at = make_loss(encoder, frequency_table, adversarial_weight=0)
+        assert set(without_at(features)) == {"base", "incomplete"}
+        without_isf = make_loss(encoder, frequency_table, incomplete_weight=0)
+        assert set(without_isf(features)) == {"base", "adversarial"}
+    assert passes == [24, 16]
+    assert without_at.adversarial is None
+    assert without_isf.incomplete is None
+
+
+def test_padding_changes_neither_loss_nor_gradients(
+    still_encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable
+) -> None:
+    features = still_encoder.preprocess(sentences)
+    padded = {
+        key: torch.nn.functional.pad(value, (0, 5)) if isinstance(value, Tensor) else value
+        for key, value in features.items()
+    }
+    loss = make_loss(still_encoder, frequency_table)
+    results = []
+    for batch in (features, padded):
+        loss.incomplete.mask_source.generator.manual_seed(3)
+        loss.zero_grad()
+        terms = loss([batch])
+        sum(terms.values()).backward()
+        results.append([*terms.values(), *(p.grad.clone() for p in loss.parameters() if p.grad is not None)])
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(*results, strict=True))
+
+
+def test_the_incomplete_row_has_the_first_views_augmentation(
+    make_encoder: Callable[..., SentenceTransformer], sentences: list[str], frequency_table: FrequencyTable
+) -> None:
+    model = make_encoder(dropout=0.5).train()
+    loss = make_loss(model, frequency_table, base_loss=ConSERTLoss(model))
+    inputs = []
+    model[0].register_forward_pre_hook(lambda module, args: inputs.append((dict(args[0]), module.training)))
+    outputs, judged = [], []
+    model.register_forward_hook(lambda module, args, output: outputs.append(output["sentence_embedding"]))
+    compute = loss.incomplete.compute_loss_from_embeddings
+    loss.incomplete.compute_loss_from_embeddings = lambda pair, kept: judged.append(pair) or compute(pair, kept=kept)
+    loss([model.preprocess(sentences)])
+    (rows, training), size = inputs[0], len(sentences)
+    assert torch.equal(judged[0][0], outputs[0][:size])  # the original is the first view
+    assert torch.equal(judged[0][1], outputs[0][2 * size :])
+    assert not training  # ConSERT's dropout is off, in the whole pass
+    first, second, incomplete = rows["inputs_embeds"].split(size)
+    cut = [(block == 0).all(dim=1).sum(dim=1) for block in (first, second, incomplete)]
+    assert cut[0].tolist() == cut[2].tolist() == [3] * size  # round(0.2 * 16) features
+    assert cut[1].sum() == 0
+    natural, shuffled, masked = rows["position_ids"].split(size)
+    assert torch.equal(natural, masked)
+    assert not torch.equal(natural, shuffled)
+
+
+def test_left_alone_an_augmented_base_sees_the_same_rows(
+    still_encoder: SentenceTransformer, sentences: list[str]
+) -> None:
+    features = still_encoder.preprocess(sentences)
+    generators = [torch.Generator().manual_seed(5) for _ in range(2)]
+    direct, wrapped = (ConSERTLoss(still_encoder, generator=generator) for generator in generators)
+    rows, count = wrapped.views([features])
+    embeddings = run(still_encoder, rows)["sentence_embedding"].chunk(count)
+    assert torch.allclose(wrapped.compute_loss_from_embeddings(embeddings), direct([features]))
+
+
+def test_warm_up_counts_training_forwards(
+    encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable
+) -> None:
+    loss = make_loss(encoder, frequency_table, warmup_steps=2)
+    features = [encoder.preprocess(sentences)]
+    with torch.no_grad():
+        loss(features)
+    assert loss.steps == 0
+    active = [bool(loss(features)["adversarial"] != 0) for _ in range(4)]
+    assert active == [False, False, True, True]
+    assert loss.adversarial.steps == 2
+    assert epochs_to_steps(0.5, 89192, 32) == 1394
+    assert epochs_to_steps(0.1, 1_000_000, 32, num_processes=2) == 1562
+    assert epochs_to_steps(0, 10, 3) == 0
+
+
+def test_evaluation_moves_nothing(
+    encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable
+) -> None:
+    loss = make_loss(encoder, frequency_table)
+    features = [encoder.preprocess(sentences)]
+    loss(features)
+    before = snapshot(loss)
+    with torch.no_grad():
+        assert all(term.isfinite() for term in loss(features).values())
+    assert not differing(before, snapshot(loss))
+
+
+@pytest.mark.parametrize(("how", "count", "base"), [("fit", 1, "simcse"), ("fit", 2, "mnrl"), ("trainer", 2, "simcse")])
+def test_training(
+    encoder: SentenceTransformer,
+    sentences: list[str],
+    frequency_table: FrequencyTable,
+    tmp_path: Path,
+    how: str,
+    count: int,
+    base: str,
+) -> None:
+    loss = make_loss(encoder, frequency_table, base_loss=BASES[base][0](encoder), always_mask_one=True)
+    before = snapshot(loss)
+    (fit if how == "fit" else train)(encoder, loss, columns(sentences, count), tmp_path)
+    changed = differing(before, snapshot(loss))
+    for part in ("model.", "adversarial.discriminator.layers", "incomplete.discriminator.layers"):
+        assert any(name.startswith(part) for name in changed), part
+    encoder.save(str(tmp_path / "saved"))
+    again = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    assert torch.allclose(
+        again.encode(sentences, convert_to_tensor=True), encoder.encode(sentences, convert_to_tensor=True)
+    )
+
+
+def test_the_trainer_logs_each_term(
+    encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable, tmp_path: Path
+) -> None:
+    loss = make_loss(encoder, frequency_table, base_loss=DCLRLoss(encoder))
+    trainer = train(encoder, loss, columns(sentences), tmp_path, logging_steps=1)
+    logged = [entry for entry in trainer.state.log_history if "base" in entry]
+    assert len(logged) == 2
+    for entry in logged:
+        assert entry["loss"] == pytest.approx(entry["base"] + entry["adversarial"] + entry["incomplete"], abs=0.01)
+
+
+def test_a_dict_of_losses(
+    encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable, tmp_path: Path
+) -> None:
+    losses = {"one": make_loss(encoder, frequency_table), "two": SimCSELoss(encoder)}
+    data = DatasetDict({name: Dataset.from_dict(columns(sentences)) for name in losses})
+    before = snapshot(losses["one"])
+    SentenceTransformerTrainer(encoder, args=arguments(tmp_path), train_dataset=data, loss=losses).train()
+    assert any("discriminator.layers" in name for name in differing(before, snapshot(losses["one"])))
+
+
+def test_resume(
+    make_encoder: Callable[..., SentenceTransformer],
+    sentences: list[str],
+    frequency_table: FrequencyTable,
+    tmp_path: Path,
+) -> None:
+    def make(model: SentenceTransformer) -> SLTFAILoss:
+        return SLTFAILoss(model, frequency_table=frequency_table, base_loss=ConSERTLoss(model), warmup_steps=1)
+
+    assert_resume_is_seamless(make_encoder, make, columns(sentences), tmp_path)
+
+
+def test_bf16_stays_close(encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable) -> None:
+    loss = make_loss(encoder, frequency_table)
+    features = [encoder.preprocess(sentences)]
+    plain = loss(features)
+    loss.incomplete.mask_source.generator.manual_seed(0)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        half = loss(features)
+    for name in plain:
+        assert half[name].dtype == torch.float32
+        assert half[name].item() == pytest.approx(plain[name].item(), rel=0.05)
+
+
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("texts", [["a cat"], ["two birds"] * 4, ["", ""], ["", "a cat"], ["birds " * 90, "a"]])
+def test_edge_batches(
+    encoder: SentenceTransformer, texts: list[str], frequency_table: FrequencyTable, base: str
+) -> None:
+    terms = make_loss(encoder, frequency_table, base_loss=BASES[base][0](encoder))([encoder.preprocess(texts)])
+    sum(terms.values()).backward()
+    assert all(term.isfinite() for term in terms.values())
+    assert all(p.grad is None or p.grad.isfinite().all() for p in encoder.parameters())
+
+
+def test_stacked_rows_keep_their_order(encoder: SentenceTransformer, sentences: list[str]) -> None:
+    features = encoder.preprocess(sentences[:2])
+    stacked = stack_rows([views(features), features])
+    assert torch.equal(stacked["input_ids"], features["input_ids"].repeat(3, 1))
+
+
+def test_lora(
+    encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable, tmp_path: Path
+) -> None:
+    peft = pytest.importorskip("peft")
+    encoder.add_adapter(peft.LoraConfig(r=2, target_modules=["query", "value"]))
+    loss = make_loss(encoder, frequency_table, base_loss=ConSERTLoss(encoder))
+    before = snapshot(encoder)
+    train(encoder, loss, columns(sentences), tmp_path)
+    changed = differing(before, snapshot(encoder))
+    assert changed
+    assert all("lora" in name for name in changed)
+
+
+def test_prompts(
+    encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable, tmp_path: Path
+) -> None:
+    loss = make_loss(encoder, frequency_table)
+    trainer = train(encoder, loss, columns(sentences), tmp_path, prompts="two birds : ")
+    assert trainer.state.global_step == 2
+
+
+def test_bad_input(make_encoder: Callable[..., SentenceTransformer], frequency_table: FrequencyTable) -> None:
+    encoder = make_encoder()
+    static = SentenceTransformer(modules=[StaticEmbedding(encoder.tokenizer.backend_tokenizer, embedding_dim=8)])
+    for model, options, message in (
+        (encoder, {"base_weight": -1}, "base_weight .* -1"),
+        (encoder, {"adversarial_weight": -0.5}, "adversarial_weight .* -0.5"),
+        (encoder, {"incomplete_weight": float("nan")}, "incomplete_weight .* nan"),
+        (encoder, {"base_weight": 0, "adversarial_weight": 0, "incomplete_weight": 0}, "all 0"),
+        (encoder, {"warmup_steps": -1}, "warmup_steps .* -1"),
+        (encoder, {"warmup_steps": 0.5}, r"warmup_steps .* 0\.5"),
+        (encoder, {"low_frequency_ratio": 0}, "low_frequency_ratio .* 0"),
+        (encoder, {"mask_ratio": 2}, "mask_ratio .* 2"),
+        (encoder, {"base_loss": SimCSELoss(make_encoder())}, "same model"),
+        (
+            encoder,
+            {"base_loss": DenoisingAutoEncoderLoss.__new__(DenoisingAutoEncoderLoss)},
+            "DenoisingAutoEncoderLoss",
+        ),
+        (encoder, {"base_loss": MatryoshkaLoss(encoder, SimCSELoss(encoder), [8])}, "MatryoshkaLoss"),
+        (static, {}, "StaticEmbedding"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            SLTFAILoss(model, frequency_table=frequency_table, **options)
+    with pytest.raises(ValueError, match=r"epochs .* -1"):
+        epochs_to_steps(-1, 10, 2)
+    flattened = {"input_ids": torch.ones(1, 9, dtype=torch.long), "cu_seq_lens_q": torch.tensor([0, 4, 9])}
+    for base in (SimCSELoss(encoder), OwnKeysLoss(encoder)):
+        with pytest.raises(ValueError, match="unpad_inputs"):
+            make_loss(encoder, frequency_table, base_loss=base)([flattened])
+
+
+def test_config_and_citation(encoder: SentenceTransformer, frequency_table: FrequencyTable) -> None:
+    loss = make_loss(encoder, frequency_table, base_loss=ConSERTLoss(encoder), warmup_steps=3)
+    config = loss.get_config_dict()
+    assert config["base_loss"] == "ConSERTLoss"
+    assert config["base_loss_config"]["temperature"] == 0.1
+    assert config["warmup_steps"] == 3
+    assert config["adversarial_weight"] == 1
+    assert "wang2023unsupervised" in loss.citation
+    assert "yan2021consert" in loss.citation
