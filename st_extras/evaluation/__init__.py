@@ -1,5 +1,6 @@
 """Evaluators and readers of the data sets that they need."""
 
+from st_extras.evaluation.frequency_bias import FrequencyBiasEvaluator
 from st_extras.evaluation.geometry_evaluators import CosineLevelEvaluator, GeometryEvaluator
 from st_extras.evaluation.retrieval import (
     QuestionRetrievalEvaluator,
@@ -14,6 +15,7 @@ from st_extras.evaluation.sts import SEVEN_STS, STSDataset, STSEvaluator, load_s
 __all__ = [
     "SEVEN_STS",
     "CosineLevelEvaluator",
+    "FrequencyBiasEvaluator",
     "GeometryEvaluator",
     "QuestionRetrievalEvaluator",
     "STSDataset",
