@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +19,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-OBJECTIVES = ("simcse", "dclr", "adcse")
+BASES = ("simcse", "consert", "dclr", "adcse")
+OBJECTIVES = (*BASES, "slt-fai")
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars (none with --json either).")]
 
@@ -73,32 +73,48 @@ def _settings(pairs: list[str]) -> dict[str, Any]:
     return settings
 
 
-def _loss_factory(
-    objective: str, settings: dict[str, Any], sentences: list[str], complementary: str | None
-) -> Callable[[Any], Any]:
+def _check_objective(objective: str, base: str | None, **belonging: tuple[Any, tuple[str, ...]]) -> None:
+    """Refuse an objective that does not exist, and options that belong to others (name=(value, objectives))."""
+    if objective not in OBJECTIVES:
+        raise ValueError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r}.")
+    if base is not None and base not in BASES:
+        raise ValueError(f"--base must be one of {', '.join(BASES)}, got {base!r}.")
+    for name, (value, objectives) in belonging.items():
+        if value is not None and not {objective, base} & set(objectives):
+            raise ValueError(f"--{name.replace('_', '-')} belongs to {' and '.join(objectives)}, not to {objective}.")
+
+
+def _frequency_table(source: str, tokenizer: Any) -> Any:
+    from st_extras.text.frequency import FrequencyTable
+
+    if source.startswith("wordfreq:"):
+        return FrequencyTable.from_wordfreq(tokenizer, source.removeprefix("wordfreq:"))
+    return FrequencyTable.from_file(source, tokenizer)
+
+
+def _make_loss(objective: str, model: Any, settings: dict[str, Any], sentences: list[str], guide: str | None) -> Any:
+    """A pair loss by its name; ``guide`` is DCLR's complementary encoder, asked once for all sentences."""
     from st_extras import losses
     from st_extras.complementary import EmbeddingTable
     from st_extras.modules.loading import load_encoder
 
-    if objective not in OBJECTIVES:
-        raise ValueError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r}.")
-    if complementary is not None and objective != "dclr":
-        raise ValueError(f"--complementary belongs to dclr, not to {objective}.")
-
-    def make(model: Any) -> Any:
-        options = dict(settings)
-        if complementary == "self":
-            options["complementary_model"] = "self"
-        elif complementary is not None:
-            frozen = load_encoder(complementary, device=str(model.device))
-            options["complementary_table"] = EmbeddingTable.compute(model, frozen, sentences)
-        loss: Any = {"simcse": losses.SimCSELoss, "dclr": losses.DCLRLoss, "adcse": losses.AdCSELoss}[objective]
-        try:
-            return loss(model, **options)
-        except TypeError as error:
-            raise ValueError(f"--set does not fit {objective}: {error}") from None
-
-    return make
+    options = dict(settings)
+    if objective == "dclr" and guide == "self":
+        options["complementary_model"] = "self"
+    elif objective == "dclr" and guide is not None:
+        frozen = load_encoder(guide, device=str(model.device))
+        options["complementary_table"] = EmbeddingTable.compute(model, frozen, sentences)
+    classes: dict[str, Any] = {
+        "simcse": losses.SimCSELoss,
+        "consert": losses.ConSERTLoss,
+        "dclr": losses.DCLRLoss,
+        "adcse": losses.AdCSELoss,
+        "slt-fai": losses.SLTFAILoss,
+    }
+    try:
+        return classes[objective](model, **options)
+    except TypeError as error:
+        raise ValueError(f"--set does not fit {objective}: {error}") from None
 
 
 @app.command()
@@ -122,7 +138,13 @@ def train(
     layers: Annotated[int | None, typer.Option(help="Keep the first so many layers.")] = None,
     keep_duplicates: Annotated[bool, typer.Option(help="Allow equal sentences in a batch (false negatives).")] = False,
     complementary: Annotated[str | None, typer.Option(help='dclr: complementary encoder, or "self".')] = None,
+    frequencies: Annotated[str | None, typer.Option(help='slt-fai: table of token counts, or "wordfreq:en".')] = None,
+    base: Annotated[str | None, typer.Option(help=f"slt-fai: base loss, {', '.join(BASES)} (default simcse).")] = None,
+    warmup_epochs: Annotated[
+        float | None, typer.Option(help="slt-fai: epochs of the base alone; default 0.1, over consert 0.5.")
+    ] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Option of the loss: NAME=VALUE; repeatable.")] = None,
+    base_set: Annotated[list[str] | None, typer.Option(help="slt-fai: option of its base loss: NAME=VALUE.")] = None,
     seed: Annotated[int, typer.Option(help="Of data order, dropout and what the loss draws.")] = 42,
     bf16: Annotated[bool, typer.Option(help="bfloat16 autocast.")] = False,
     limit: Annotated[int | None, typer.Option(help="Use the first so many sentences.")] = None,
@@ -138,9 +160,29 @@ def train(
     from st_extras.training import check_output, train_encoder
 
     check_output(output, resume=resume, overwrite=overwrite)
-    settings = _settings(set_ or [])
+    only = ("slt-fai",)
+    belonging = {"frequencies": frequencies, "base": base, "warmup_epochs": warmup_epochs, "base_set": base_set}
+    _check_objective(
+        objective, base, complementary=(complementary, ("dclr",)), **{k: (v, only) for k, v in belonging.items()}
+    )
+    if objective == "slt-fai" and frequencies is None:
+        raise ValueError('slt-fai needs --frequencies: a file of "st-extras frequencies count", or wordfreq:en.')
+    settings, base_settings = _settings(set_ or []), _settings(base_set or [])
     sentences = read_sentences(text, column=column, limit=limit)
-    make_loss = _loss_factory(objective, settings, sentences, complementary)
+
+    def make_loss(model: Any) -> Any:
+        if objective != "slt-fai":
+            return _make_loss(objective, model, settings, sentences, complementary)
+        from st_extras.losses import epochs_to_steps
+
+        warmup = warmup_epochs if warmup_epochs is not None else 0.5 if base == "consert" else 0.1
+        options = {
+            "frequency_table": _frequency_table(str(frequencies), model.tokenizer),
+            "base_loss": _make_loss(base or "simcse", model, base_settings, sentences, complementary),
+            "warmup_steps": epochs_to_steps(warmup, len(sentences), batch_size),
+        }
+        return _make_loss(objective, model, options | settings, sentences, None)
+
     evaluator = None if dev is None else sts_evaluator(dev_set, dev)
     tester = None if test is None else sts_evaluator(SEVEN_STS, test, write_csv=False)
     model = load_encoder(encoder, pooling=pooling, layers=layers, max_seq_length=max_length)  # type: ignore[arg-type]
@@ -231,6 +273,84 @@ def demo(
     _show("Spearman x 100 with the gold similarity", {"before": shown.before, "after": shown.after})
     where = f"{shown.run.steps} steps in {shown.run.seconds:.0f} s, saved to {output}"
     Console().print(f'{where}: SentenceTransformer("{output}")', highlight=False, soft_wrap=True)
+
+
+frequencies_app = typer.Typer(help="Token counts of a corpus, for slt-fai.", no_args_is_help=True)
+app.add_typer(frequencies_app, name="frequencies")
+
+
+@frequencies_app.command("count")
+def count_frequencies(
+    encoder: Annotated[str, typer.Argument(help="Folder or hub id of the encoder (or its tokenizer).")],
+    text: Annotated[list[str], typer.Argument(help='Text files (also .gz), data set ids, or "wordfreq:en".')],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Table; .tsv writes token<TAB>count.")],
+    column: Annotated[str | None, typer.Option(help="Column of jsonl, csv, tsv and data sets.")] = None,
+    processes: Annotated[int, typer.Option(help="Worker processes; fast tokenizers use every core with 1.")] = 1,
+    add: Annotated[list[Path] | None, typer.Option(help="Table to add; repeatable.")] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Count an encoder's tokens in a corpus, in one stream."""
+    from st_extras.text.corpus import read_sentences
+    from st_extras.text.frequency import FrequencyTable
+
+    tokenizer = _tokenizer(encoder)
+    if text[0].startswith("wordfreq:"):
+        table = _frequency_table(text[0], tokenizer)
+    else:  # plain text streams; the other formats go through the reader
+        plain = column is None and all(
+            name.removesuffix(".gz").endswith(".txt") and Path(name).is_file() for name in text
+        )
+        texts: Any = [Path(name) for name in text] if plain else read_sentences(text, column=column)
+        bar = not (quiet or as_json)
+        table = FrequencyTable.count(texts, tokenizer, num_processes=processes, show_progress_bar=bar)
+    for other in add or []:
+        table = table + FrequencyTable.from_file(other, tokenizer)
+    table.save(output)
+    _describe(table, str(output), 0.5, as_json)
+
+
+@frequencies_app.command("info")
+def show_frequencies(
+    path: Annotated[Path, typer.Argument(help="Table, token<TAB>count file, or JSON {token: count}.")],
+    encoder: Annotated[str | None, typer.Option(help="Check that the table belongs to this encoder.")] = None,
+    ratio: Annotated[float, typer.Option(help="Low-frequency ratio (lambda).")] = 0.5,
+    as_json: Json = False,
+) -> None:
+    """What a table holds, and what is low-frequency in it."""
+    from st_extras.text.frequency import FrequencyTable
+
+    table = FrequencyTable.from_file(path, None if encoder is None else _tokenizer(encoder))
+    _describe(table, str(path), ratio, as_json)
+
+
+def _tokenizer(name: str) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(name)
+    except Exception as error:
+        raise ValueError(f"{name!r} has no tokenizer that could be loaded ({type(error).__name__}).") from error
+
+
+def _describe(table: Any, name: str, ratio: float, as_json: bool) -> None:
+    low = table.labels(ratio) == 1
+    report = {
+        "types": len(table),
+        "types seen": table.num_seen,
+        "tokens": table.total,
+        "texts": table.num_texts,
+        "low-frequency ratio of types": ratio,
+        "low-frequency tokens, %": 100 * int(table.counts[low].sum()) / table.total,
+        "highest low-frequency count": int(table.counts[low].max()),
+    }
+    if as_json:
+        print(json.dumps(report | {"path": name}))
+        return
+    shown = Table(title=name, title_justify="left", show_header=False)
+    for key, value in report.items():
+        shown.add_row(key, f"{value:,.2f}" if isinstance(value, float) else f"{value:,}")
+    Console().print(shown)
 
 
 if __name__ == "__main__":
