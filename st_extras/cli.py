@@ -73,15 +73,20 @@ def _settings(pairs: list[str]) -> dict[str, Any]:
     return settings
 
 
-def _check_objective(objective: str, base: str | None, **belonging: tuple[Any, tuple[str, ...]]) -> None:
-    """Refuse an objective that does not exist, and options that belong to others (name=(value, objectives))."""
+def _check_objective(objective: str, complementary: str | None, slt_fai: dict[str, Any]) -> None:
+    """Refuse an objective that does not exist, and options that belong to another; ``slt_fai`` holds that one's."""
     if objective not in OBJECTIVES:
         raise ValueError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r}.")
+    base = slt_fai["base"]
     if base is not None and base not in BASES:
         raise ValueError(f"--base must be one of {', '.join(BASES)}, got {base!r}.")
-    for name, (value, objectives) in belonging.items():
-        if value is not None and not {objective, base} & set(objectives):
-            raise ValueError(f"--{name.replace('_', '-')} belongs to {' and '.join(objectives)}, not to {objective}.")
+    for name, value in slt_fai.items():
+        if value is not None and objective != "slt-fai":
+            raise ValueError(f"--{name} belongs to slt-fai, not to {objective}.")
+    if complementary is not None and "dclr" not in (objective, base):
+        raise ValueError(f"--complementary belongs to dclr, not to {objective}.")
+    if objective == "slt-fai" and slt_fai["frequencies"] is None:
+        raise ValueError('slt-fai needs --frequencies: a file of "st-extras frequencies count", or wordfreq:en.')
 
 
 def _frequency_table(source: str, tokenizer: Any) -> Any:
@@ -160,13 +165,8 @@ def train(
     from st_extras.training import check_output, train_encoder
 
     check_output(output, resume=resume, overwrite=overwrite)
-    only = ("slt-fai",)
-    belonging = {"frequencies": frequencies, "base": base, "warmup_epochs": warmup_epochs, "base_set": base_set}
-    _check_objective(
-        objective, base, complementary=(complementary, ("dclr",)), **{k: (v, only) for k, v in belonging.items()}
-    )
-    if objective == "slt-fai" and frequencies is None:
-        raise ValueError('slt-fai needs --frequencies: a file of "st-extras frequencies count", or wordfreq:en.')
+    slt_fai = {"frequencies": frequencies, "base": base, "warmup-epochs": warmup_epochs, "base-set": base_set}
+    _check_objective(objective, complementary, slt_fai)
     settings, base_settings = _settings(set_ or []), _settings(base_set or [])
     sentences = read_sentences(text, column=column, limit=limit)
 
