@@ -155,19 +155,17 @@ class RakePhrases:
         pieces = split_words(sentence, self.words)
         words = []
         for gap, word in zip(pieces[::2], pieces[1::2], strict=False):
-            if gap != " " and gap.strip():
+            if gap != " " and gap and not gap.isspace():
                 words.append(_BREAK)
             words.append(word)
         self._rake = self._rake or self._make_rake()
         self._rake.extract_keywords_from_sentences([words])
-        text = f" {' '.join(words)} ".lower()
-        scored = set(self._rake.get_ranked_phrases_with_scores())
-        ranked = sorted([(-round(score, 9), text.find(f" {phrase} "), phrase) for score, phrase in scored])
-        result = []
-        for score, at, phrase in ranked:
-            first = text.count(" ", 0, at)
-            result.append((-score, " ".join(words[first : first + phrase.count(" ") + 1])))
-        return result
+        joined = f" {' '.join(words)} "
+        text = joined.lower()
+        scored = self._rake.get_ranked_phrases_with_scores()
+        ranked = sorted({(-round(score, 9), text.find(f" {phrase} "), phrase) for score, phrase in scored})
+        cased = joined if len(joined) == len(text) else text  # a capital with a dot grows when lowered
+        return [(-score, cased[at + 1 : at + 1 + len(phrase)]) for score, at, phrase in ranked]
 
 
 class ChunkPhrases:

@@ -177,8 +177,11 @@ class PhraseMasking:
         text = f" {' '.join(words)} ".casefold()
         found: dict[str, Triple] = {}
         for phrase in self.extractor(sentence):
-            needle = self._needle(phrase, sentence, text)
-            if needle in found or needle.isspace() or (at := text.find(needle)) < 0:
+            needle = f" {phrase} ".casefold() if isinstance(phrase, str) else self._needle(sentence, phrase)
+            at = text.find(needle)
+            if at < 0 and isinstance(phrase, str):  # not words with single spaces between them
+                at = text.find(needle := self._needle(phrase, (0, len(phrase))))
+            if at < 0 or needle in found or needle.isspace():
                 continue
             first = text.count(" ", 0, at)
             count = needle.count(" ") - 1
@@ -192,12 +195,7 @@ class PhraseMasking:
                 break
         return list(found.values())
 
-    def _needle(self, phrase: str | Span, sentence: str, text: str) -> str:
-        """The words of ``phrase``, folded, with a space on both sides of each."""
-        if isinstance(phrase, str):
-            needle = f" {phrase} ".casefold()
-            if needle in text:
-                return needle  # words with single spaces between them already
-            sentence, phrase = phrase, (0, len(phrase))
-        touched = [sentence[a:b] for a, b in self.words(sentence) if a < phrase[1] and b > phrase[0]]
+    def _needle(self, text: str, span: Span) -> str:
+        """The words of ``text`` that ``span`` touches, folded, with a space on both sides of each."""
+        touched = [text[start:end] for start, end in self.words(text) if start < span[1] and end > span[0]]
         return f" {' '.join(touched)} ".casefold()
