@@ -107,17 +107,11 @@ def test_missing_wordnet_says_what_to_get(no_nltk_data: None) -> None:
 
 def test_synonyms_replace_the_share_asked_for_and_keep_case() -> None:
     table = {word: [word + "x", word + "y"] for word in ("cat", "mat", "dog", "park", "paris")}
-    assert (
-        EDA(synonym_ratio=1, synonyms={"paris": ["rome"], "usa": ["america"]})("Paris, USA!")
-        == "Rome, AMERICA!"
-    )
+    assert EDA(synonym_ratio=1, synonyms={"paris": ["rome"], "usa": ["america"]})("Paris, USA!") == "Rome, AMERICA!"
     sentence = "cat mat dog park"
     changed = EDA(synonym_ratio=0.5, synonyms=table)(sentence).split()
     assert sum(a != b for a, b in zip(sentence.split(), changed, strict=True)) == 2
-    assert (
-        sum(a != b for a, b in zip(sentence, EDA(synonym_ratio=0.01, synonyms=table)(sentence), strict=False))
-        > 0
-    )
+    assert sum(a != b for a, b in zip(sentence, EDA(synonym_ratio=0.01, synonyms=table)(sentence), strict=False)) > 0
 
 
 def test_stop_words_and_words_without_a_synonym_stay() -> None:

@@ -155,17 +155,13 @@ def test_phrases_come_as_strings_or_spans_once_each_and_must_stand_in_the_senten
 def test_top_k_and_the_other_mask_tokens() -> None:
     sentence = "zebra, apple, the mouse and a bird"
     assert len(PhraseMasking()([sentence])["phrase"]) == 3
-    assert PhraseMasking(top_k=1, mask_token="<mask>")([sentence])["masked"] == [
-        "<mask>, apple, the mouse and a bird"
-    ]
+    assert PhraseMasking(top_k=1, mask_token="<mask>")([sentence])["masked"] == ["<mask>, apple, the mouse and a bird"]
 
 
 SENTENCE_TEXT = st.one_of(
     st.text(max_size=60),
     st.lists(
-        st.sampled_from(
-            ["a", "A", "cat", "CAT", "the", "red", ",", " ", " ", "-", "'", "ß", "SS", "é", "\n", "_"]
-        )
+        st.sampled_from(["a", "A", "cat", "CAT", "the", "red", ",", " ", " ", "-", "'", "ß", "SS", "é", "\n", "_"])
     ).map("".join),
 )
 
@@ -254,9 +250,7 @@ def test_sampling_draws_a_phrase_at_each_call_and_returns_every_row() -> None:
     assert seen == {"red cat", "dog", "park"}
     assert kept[:]["sentence"] == ["a red cat, a dog, the park", "one bird"]
     again = PhraseMasking(sample=True, seed=1)
-    drawn = [
-        masking(["a red cat, a dog"])["phrase"] for masking in (PhraseMasking(sample=True, seed=1), again)
-    ]
+    drawn = [masking(["a red cat, a dog"])["phrase"] for masking in (PhraseMasking(sample=True, seed=1), again)]
     assert drawn[0] == drawn[1]
     with pytest.raises(ValueError, match=r"no phrase in 'the'.*has_phrase"):
         masking(["a cat", "the"])

@@ -110,7 +110,7 @@ class PhraseMasking:
             self._numbered, batched=True, with_indices=True, num_proc=num_proc,
             remove_columns=sentences.column_names, desc="Masking phrases",
         )  # fmt: skip
-        self.skipped = before + len(sentences) - len(set(rows["_source"]))
+        self.skipped = before + len(sentences) - len(set(rows["_source"][:]))
         return rows.remove_columns("_source")
 
     def examples(self, sentences: Iterable[str], *, num_proc: int | None = None) -> list[InputExample]:
@@ -118,7 +118,7 @@ class PhraseMasking:
         from sentence_transformers import InputExample
 
         rows = self.dataset(sentences, num_proc=num_proc)
-        columns = (rows[self.column], rows["masked"], rows["phrase"])
+        columns = (rows[self.column][:], rows["masked"][:], rows["phrase"][:])
         return [InputExample(texts=list(texts)) for texts in zip(*columns, strict=True)]
 
     def _numbered(self, batch: Batch, indices: Sequence[int]) -> dict[str, list[Any]]:
@@ -152,9 +152,7 @@ class PhraseMasking:
 
     def _augmented(self, sentence: str, *generator: random.Random) -> list[Triple]:
         """The rows of the augmented sentence; of the sentence itself where that lost its phrases."""
-        if self.augmentation is not None and (
-            triples := self._triples(self.augmentation(sentence, *generator))
-        ):
+        if self.augmentation is not None and (triples := self._triples(self.augmentation(sentence, *generator))):
             return triples
         return self._triples(sentence)
 
