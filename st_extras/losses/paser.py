@@ -185,9 +185,8 @@ class PaSeRLoss(nn.Module):
     ) -> Tensor | dict[str, Tensor]:
         """The weighted terms of a batch; the generative one alone as a scalar where there is no other."""
         columns = list(sentence_features)
-        least = 3 if self.base_loss is None else 4
-        if len(columns) < least or (self.base_loss is None and len(columns) > 3):
-            raise ValueError(f"PaSeRLoss got {len(columns)} columns, not {least}: {_ORDER}.")
+        if len(columns) < 3 or (self.base_loss is None and len(columns) > 3):
+            raise ValueError(f"PaSeRLoss got {len(columns)} columns: {_ORDER}.")
         *base_columns, masked, phrase = columns
         require_synchronised(self.decoder)
         shown = self._check(base_columns[0], masked, phrase)
@@ -265,9 +264,6 @@ class PaSeRLoss(nn.Module):
         for name, column in (("sentence", sentence), ("masked", masked), ("phrase", phrase)):
             if "input_ids" not in column or column["input_ids"].ndim != 2 or "attention_mask" not in column:
                 raise ValueError(f"PaSeRLoss needs (B, L) input_ids in column {name!r}: use unpad_inputs=False.")
-        width = phrase["input_ids"].size(1)
-        if width > self.max_phrase_length:
-            raise ValueError(f"A phrase has {width} tokens, more than max_phrase_length={self.max_phrase_length}.")
         mask_id = model.tokenizer.mask_token_id
         special = torch.tensor(content_ids(model), device=phrase["input_ids"].device)
         content = phrase["attention_mask"].bool() & ~torch.isin(phrase["input_ids"], special)
@@ -288,6 +284,8 @@ class PaSeRLoss(nn.Module):
             raise ValueError(f"Column 'phrase' is longer than the sentences: {_ORDER}.")
         if empty:
             raise ValueError("Column 'phrase' has an empty phrase: leave such rows out, as PhraseMasking does.")
+        if (width := phrase["input_ids"].size(1)) > self.max_phrase_length:
+            raise ValueError(f"A phrase has {width} tokens, more than max_phrase_length={self.max_phrase_length}.")
         if torch.is_grad_enabled():
             self.truncated_phrases = (~shown).sum()
         return shown
