@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import SENTENCES, vocabulary
 from datasets import Dataset
-from helpers import assert_resume_is_seamless, count_rows, differing, fit, snapshot, train
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
@@ -24,6 +22,8 @@ from st_extras.losses.paser import PaSeRLoss, PhraseDecoder, decoding_signal
 from st_extras.losses.simcse import SimCSELoss
 from st_extras.masked_lm import MaskedLM, corrupt_tokens, vocabulary_cross_entropy
 from st_extras.text.phrases import PhraseMasking
+from tests.conftest import SENTENCES, vocabulary
+from tests.helpers import assert_resume_is_seamless, count_rows, differing, fit, snapshot, train
 
 MakeEncoder = Callable[..., SentenceTransformer]
 ROWS = PhraseMasking()(SENTENCES)
@@ -327,8 +327,9 @@ def test_fit_takes_the_examples_and_the_trainer_a_sampling_transform(make_encode
     fit(model, make_loss(model), columns, tmp_path / "fit")
     data = Dataset.from_dict({"sentence": SENTENCES})
     data.set_transform(PhraseMasking(sample=True))
-    from helpers import arguments
     from sentence_transformers import SentenceTransformerTrainer
+
+    from tests.helpers import arguments
 
     before = snapshot(model)
     loss = make_loss(model)
@@ -502,8 +503,9 @@ def test_matryoshka_prompts_lora_and_dictionaries(make_encoder: MakeEncoder, tmp
     train(lora, adapted, DATA, tmp_path / "l")
     assert adapted.reconstruct(DATA["sentence"][:1], DATA["masked"][:1])
     both = make_encoder()
-    from helpers import arguments
     from sentence_transformers import SentenceTransformerTrainer
+
+    from tests.helpers import arguments
 
     sets = {"phrases": Dataset.from_dict(DATA), "views": Dataset.from_dict({"sentence": SENTENCES})}
     losses = {"phrases": make_loss(both, mlm_weight=1.0), "views": SimCSELoss(both)}
