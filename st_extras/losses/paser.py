@@ -1,0 +1,384 @@
+"""PaSeR: a sentence embedding from which a decoder can write the phrase that its masked copy lacks."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.losses.merged_forward import merge_feature_batches
+from sentence_transformers.util import batch_to_device
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from st_extras.encoders import (
+    Encoded,
+    Features,
+    content_ids,
+    embedding_dimension,
+    encode,
+    require_synchronised,
+    unwrap,
+    views,
+    without_dropout,
+)
+from st_extras.functional import check_not_negative, full_precision
+from st_extras.masked_lm import MaskedLM, vocabulary_cross_entropy
+
+_ORDER = "the columns must be sentence, masked, phrase in this order, as PhraseMasking writes them"
+
+
+def decoding_signal(sentence: Tensor, masked: Tensor, difference_scale: float, product_scale: float) -> Tensor:
+    """Eq. 2: [E_s, E_m, m |E_s - E_m|, n |E_s * E_m|], from (B, D) twice to (B, 4, D) in float32."""
+    sentence, masked = full_precision(sentence), full_precision(masked)
+    difference = difference_scale * (sentence - masked).abs()
+    return torch.stack([sentence, masked, difference, product_scale * (sentence * masked).abs()], dim=1)
+
+
+class PhraseDecoder(nn.Module):
+    """A torch ``TransformerDecoder`` over the word embeddings of a phrase, attending to the decoding signal.
+
+    Args:
+        width: W, the size of the word embeddings, which are handed in at each call.
+        dimension: D, the size of the signal's vectors; a linear layer fits them where D is not W.
+        layers, dropout: of the decoder.
+        max_length: tokens that a phrase may have, its opening and closing token included.
+    """
+
+    def __init__(self, width: int, dimension: int, layers: int, dropout: float, max_length: int) -> None:
+        super().__init__()
+        heads = max(h for h in range(1, width + 1) if width % h == 0 and width // h >= min(64, width))
+        layer = nn.TransformerDecoderLayer(width, heads, 4 * width, dropout, "gelu", batch_first=True)
+        self.layers = nn.TransformerDecoder(layer, layers)
+        for parameter in self.layers.parameters():  # nn.TransformerDecoder starts with copies of one layer
+            if parameter.dim() > 1:
+                nn.init.xavier_uniform_(parameter)
+        self.positions = nn.Embedding(max_length, width)
+        nn.init.normal_(self.positions.weight, std=0.02)
+        self.norm = nn.LayerNorm(width)
+        self.dropout = nn.Dropout(dropout)
+        self.dimension = dimension
+        self.fit_signal = nn.Linear(dimension, width) if dimension != width else nn.Identity()
+
+    def forward(self, words: Tensor, signal: Tensor) -> Tensor:
+        """Hidden states (B, T, W) of the word embeddings (B, T, W); position t sees the words 0 ... t."""
+        signal = F.pad(signal, (0, self.dimension - signal.size(-1)))  # embeddings truncated by MatryoshkaLoss
+        length = words.size(1)
+        x = self.dropout(self.norm(words + self.positions.weight[:length]))
+        causal = nn.Transformer.generate_square_subsequent_mask(length, device=x.device, dtype=x.dtype)
+        memory = self.fit_signal(signal.to(self.norm.weight.dtype))
+        return cast(Tensor, self.layers(x, memory, tgt_mask=causal, tgt_is_causal=True))
+
+
+class PaSeRLoss(nn.Module):
+    """Write a masked phrase from the embeddings of the sentence with and without it (Wu and Zhao, 2022).
+
+    For a sentence s, its copy m without the phrase t_1 ... t_k, and t_{k+1} the closing separator::
+
+        signal = [E_s, E_m, m |E_s - E_m|, n |E_s * E_m|]                     (eq. 2; four vectors attended to)
+        generative = mean_i -log P_decoder(t_i | t_<i, signal)                (eq. 3)
+        loss = generative + MLM                                               (eq. 4)
+        loss = base + alpha generative                                        (eq. 5, with a ``base_loss``)
+
+    The decoder starts at random, reads and writes with the encoder's own word embedding, and belongs to the loss:
+    nothing of it is in the saved model. Vocabulary-sized logits are computed at the target positions alone.
+
+    Args:
+        model: the SentenceTransformer to train; its tokenizer needs a mask token.
+        num_decoder_layers: layers of the transformer decoder (paper: best near 6; its figure 4 tries 1 to 8).
+        difference_scale: m.
+        product_scale: n.
+        generative_weight: alpha.
+        mlm_weight: weight of masked language modelling on the sentence: 15 % of its tokens, 80/10/10, by the
+            checkpoint's own head where it has one. 0: off. None: 1 without a base loss, 0 with one.
+        base_loss: a loss on the same model with ``compute_loss_from_embeddings``, as
+            ``MultipleNegativesRankingLoss(model)``, that gets every column but the last two.
+        decoder_dropout: dropout of the decoder.
+        max_phrase_length: tokens of the longest phrase, opening and closing token included.
+            None: ``model.max_seq_length``, at most 512.
+        generator: the random source of the MLM corruption, on the model's device. None: made from torch's seed.
+
+    Attributes (0-dim tensor, of the last training step):
+        truncated_phrases: rows left out because ``max_seq_length`` cut their phrase off.
+
+    Inputs:
+        +------------------------------------------------+----------------+
+        | Columns                                        | Labels         |
+        +================================================+================+
+        | sentence, masked, phrase                       | none           |
+        +------------------------------------------------+----------------+
+        | with base_loss: its columns, masked, phrase    | the base's     |
+        +------------------------------------------------+----------------+
+
+    The first column is the sentence that ``masked`` and ``phrase`` belong to; :class:`PhraseMasking` makes them.
+
+    Differs from the paper: eq. 3 is a sum over the phrase, here (as in the code) a mean over the batch's tokens.
+    Differs from the authors' code: there E_m passes a linear layer, difference and product keep their sign, and one
+    head serves MLM and decoder. Paper (BERT base): all STS sentences, RAKE top 3, synonym replacement, [CLS],
+    max length 32, learning rate 3e-5, batch 32, 64 or 96. Script: 5 epochs, batch 64.
+
+    Example:
+        >>> from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+        >>> from st_extras.losses import PaSeRLoss
+        >>> from st_extras.text.phrases import PhraseMasking
+        >>> model = SentenceTransformer("bert-base-uncased")  # doctest: +SKIP
+        >>> data = PhraseMasking().dataset(["A plane is taking off.", "A man plays a flute."])  # doctest: +SKIP
+        >>> SentenceTransformerTrainer(model, train_dataset=data, loss=PaSeRLoss(model)).train()  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        *,
+        num_decoder_layers: int = 6,
+        difference_scale: float = 10.0,
+        product_scale: float = 10.0,
+        generative_weight: float = 1.0,
+        mlm_weight: float | None = None,
+        base_loss: nn.Module | None = None,
+        decoder_dropout: float = 0.1,
+        max_phrase_length: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        if num_decoder_layers < 1 or int(num_decoder_layers) != num_decoder_layers:
+            raise ValueError(f"num_decoder_layers must be an integer >= 1, got {num_decoder_layers!r}.")
+        if not 0 <= decoder_dropout < 1:
+            raise ValueError(f"decoder_dropout must be in [0, 1), got {decoder_dropout!r}.")
+        if max_phrase_length is not None and max_phrase_length < 3:
+            raise ValueError(f"max_phrase_length must be >= 3 (a token between two), got {max_phrase_length!r}.")
+        if base_loss is not None and not hasattr(base_loss, "compute_loss_from_embeddings"):
+            raise ValueError(
+                f"base_loss={type(base_loss).__name__} has no compute_loss_from_embeddings, so it cannot share the "
+                "encoder's pass: use a loss that has it, as MultipleNegativesRankingLoss(model)."
+            )
+        if base_loss is not None and base_loss.model is not model:
+            raise ValueError(f"base_loss={type(base_loss).__name__} must be built on the same model.")
+        _check_tokenizer(model)
+        self.model = model
+        self.num_decoder_layers = int(num_decoder_layers)
+        self.difference_scale = check_not_negative("difference_scale", difference_scale)
+        self.product_scale = check_not_negative("product_scale", product_scale)
+        self.generative_weight = check_not_negative("generative_weight", generative_weight)
+        default = 1.0 if base_loss is None else 0.0
+        self.mlm_weight = check_not_negative("mlm_weight", default if mlm_weight is None else mlm_weight)
+        self.base_loss = base_loss
+        self.max_phrase_length = max_phrase_length or min(model.max_seq_length or 512, 512)
+        width = self._words.weight.size(1)
+        dimension = embedding_dimension(model)
+        self.decoder = PhraseDecoder(
+            width, dimension, self.num_decoder_layers, decoder_dropout, self.max_phrase_length
+        ).to(model.device)
+        self.masked_lm = MaskedLM(model, generator=generator).to(model.device) if self.mlm_weight > 0 else None
+        self.truncated_phrases = torch.tensor(0)
+
+    @property
+    def _words(self) -> nn.Embedding:
+        """The encoder's word embedding, looked up anew each time: resizing the vocabulary replaces it."""
+        encoder: Any = unwrap(self.model).transformers_model
+        return cast(nn.Embedding, encoder.get_input_embeddings())
+
+    def forward(
+        self, sentence_features: Iterable[Features], labels: Tensor | None = None
+    ) -> Tensor | dict[str, Tensor]:
+        """The weighted terms of a batch; the generative one alone as a scalar where there is no other."""
+        columns = list(sentence_features)
+        if len(columns) < 3 or (self.base_loss is None and len(columns) > 3):
+            raise ValueError(f"PaSeRLoss got {len(columns)} columns: {_ORDER}.")
+        *base_columns, masked, phrase = columns
+        require_synchronised(self.decoder)
+        shown = self._check(base_columns[0], masked, phrase)
+        base_rows, count = self._base_rows(base_columns)
+        own = [masked]
+        if self.masked_lm is not None:
+            corrupted, drawn = self.masked_lm.corrupt(self.model, base_columns[0])
+            own.append(corrupted)
+        encoded = self._encode(base_rows, count, own)
+        embeddings = [rows.sentence for rows in encoded]
+        generative = self.compute_generative_loss(embeddings[0], embeddings[count], phrase, shown)
+        terms = {"generative": self.generative_weight * generative}
+        if self.masked_lm is not None:
+            tokens = encoded[-1].tokens[:, : drawn.size(1)][drawn]  # (N, hidden)
+            targets = base_columns[0]["input_ids"][drawn]
+            terms["mlm"] = self.mlm_weight * self.masked_lm(tokens, targets, self._words.weight)
+        if self.base_loss is not None:
+            terms.update(self._base_terms(embeddings[:count], labels, base_columns))
+        return terms if len(terms) > 1 else terms["generative"]
+
+    def compute_generative_loss(
+        self, sentence: Tensor, masked: Tensor, phrase: Features, shown: Tensor | None = None
+    ) -> Tensor:
+        """Eq. 3, a mean over the tokens of all phrases and their closing separators.
+
+        Args:
+            sentence, masked: (B, D) embeddings.
+            phrase: the tokenized phrases, (B, T): opening token, t_1 ... t_k, separator.
+            shown: (B,) bool, the rows that count; None: all.
+        """
+        ids, mask = phrase["input_ids"], phrase["attention_mask"].bool()
+        counted = mask[:, 1:] if shown is None else mask[:, 1:] & shown.unsqueeze(1)
+        signal = decoding_signal(sentence, masked, self.difference_scale, self.product_scale)
+        hidden: Tensor = self.decoder(self._words(ids[:, :-1]), signal)  # (B, T-1, W); position t predicts t+1
+        return vocabulary_cross_entropy(hidden[counted], self._words.weight, ids[:, 1:][counted])
+
+    @torch.no_grad()
+    def reconstruct(
+        self, sentences: Sequence[str], masked: Sequence[str], *, batch_size: int = 32, max_length: int = 16
+    ) -> list[str]:
+        """The phrases that the decoder writes for sentences and their masked copies, greedily (table 7).
+
+        Args:
+            sentences, masked: as in the columns that the loss trains on.
+            batch_size: sentences decoded at a time.
+            max_length: tokens at which a phrase without a separator ends.
+        """
+        if len(sentences) != len(masked):
+            raise ValueError(
+                f"sentences and masked must be as long as each other, got {len(sentences)}, {len(masked)}."
+            )
+        length = min(max_length, self.max_phrase_length - 1)
+        written: list[str] = []
+        with without_dropout(self):
+            for i in range(0, len(sentences), batch_size):
+                ids = self._write(sentences[i : i + batch_size], masked[i : i + batch_size], length)
+                written += unwrap(self.model).tokenizer.batch_decode(ids, skip_special_tokens=True)
+        return written
+
+    def _write(self, sentences: Sequence[str], masked: Sequence[str], length: int) -> list[list[int]]:
+        model = unwrap(self.model)
+        rows = batch_to_device(model.preprocess([*sentences, *masked]), model.device)
+        whole, masked_too = model(rows)["sentence_embedding"].chunk(2)
+        signal = decoding_signal(whole, masked_too, self.difference_scale, self.product_scale)
+        opening, closing = _brackets(model)
+        ids = torch.full((len(sentences), 1), opening, device=model.device)
+        for _ in range(length):
+            hidden = self.decoder(self._words(ids), signal)[:, -1]  # (B, W)
+            ids = torch.cat([ids, (hidden @ self._words.weight.T).argmax(dim=1, keepdim=True)], dim=1)
+        return [row[1 : [*row, closing].index(closing, 1)] for row in ids.tolist()]
+
+    def _check(self, sentence: Features, masked: Features, phrase: Features) -> Tensor:
+        """(B,) bool, the rows whose masked phrase is within the encoder's reach; ValueError for a wrong column."""
+        model = unwrap(self.model)
+        for name, column in (("sentence", sentence), ("masked", masked), ("phrase", phrase)):
+            if "input_ids" not in column or column["input_ids"].ndim != 2 or "attention_mask" not in column:
+                raise ValueError(f"PaSeRLoss needs (B, L) input_ids in column {name!r}: use unpad_inputs=False.")
+        mask_id = model.tokenizer.mask_token_id
+        special = torch.tensor(content_ids(model), device=phrase["input_ids"].device)
+        content = phrase["attention_mask"].bool() & ~torch.isin(phrase["input_ids"], special)
+        lengths = [column["attention_mask"].sum(dim=1) for column in (sentence, masked, phrase)]
+        shown: Tensor = (masked["input_ids"] == mask_id).any(dim=1)
+        cut = lengths[1] >= (model.max_seq_length or torch.inf)
+        empty, unmasked, holds_mask, longer = torch.stack([
+            ~content.any(dim=1).all(),
+            ~(shown | cut).all(),
+            (phrase["input_ids"] == mask_id).any(),
+            lengths[2].sum() > lengths[0].sum() + len(shown),
+        ]).tolist()  # fmt: skip
+        if holds_mask:
+            raise ValueError(f"Column 'phrase' holds {model.tokenizer.mask_token}: {_ORDER}.")
+        if unmasked:
+            raise ValueError(f"Column 'masked' has a row without {model.tokenizer.mask_token}: {_ORDER}.")
+        if longer:
+            raise ValueError(f"Column 'phrase' is longer than the sentences: {_ORDER}.")
+        if empty:
+            raise ValueError("Column 'phrase' has an empty phrase: leave such rows out, as PhraseMasking does.")
+        if (width := phrase["input_ids"].size(1)) > self.max_phrase_length:
+            raise ValueError(f"A phrase has {width} tokens, more than max_phrase_length={self.max_phrase_length}.")
+        if torch.is_grad_enabled():
+            self.truncated_phrases = (~shown).sum()
+        return shown
+
+    def _base_rows(self, columns: Sequence[Features]) -> tuple[Features, int]:
+        """The rows that the base loss (or none) needs encoded, the sentence's own first, and how many views."""
+        base: Any = self.base_loss
+        if base is None:
+            return columns[0], 1
+        if hasattr(base, "views"):
+            return cast("tuple[Features, int]", base.views(columns))
+        if len(columns) == 1:
+            return views(columns[0]), 2
+        merged = merge_feature_batches([dict(column) for column in columns])
+        if merged is None:
+            raise ValueError("The base loss's columns cannot share one pass: use one prompt, and unpad_inputs=False.")
+        return merged, len(columns)
+
+    def _base_terms(
+        self, embeddings: list[Tensor], labels: Tensor | None, columns: Sequence[Features]
+    ) -> dict[str, Tensor]:
+        compute = cast(Any, self.base_loss).compute_loss_from_embeddings
+        extra = {"sentence_features": columns} if "sentence_features" in inspect.signature(compute).parameters else {}
+        loss = compute(embeddings, labels, **extra)
+        return dict(loss) if isinstance(loss, dict) else {"base": loss}
+
+    def _encode(self, base_rows: Features, count: int, own: Sequence[Features]) -> list[Encoded]:
+        """``count`` views of the base and our own blocks, (B, ...) each, from one pass where they can be merged."""
+        blocks = [*_split(base_rows, count), *own]
+        merged = merge_feature_batches(blocks)
+        if merged is not None:
+            return _split_encoded(encode(self.model, merged), len(blocks))
+        parts = _split_encoded(encode(self.model, base_rows), count)
+        return parts + [encode(self.model, block) for block in own]
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """The settings, for the model card."""
+        return {
+            "num_decoder_layers": self.num_decoder_layers,
+            "difference_scale": self.difference_scale,
+            "product_scale": self.product_scale,
+            "generative_weight": self.generative_weight,
+            "mlm_weight": self.mlm_weight,
+            "base_loss": None if self.base_loss is None else type(self.base_loss).__name__,
+            "max_phrase_length": self.max_phrase_length,
+        }
+
+    @property
+    def citation(self) -> str:
+        """BibTeX of the paper."""
+        return """
+@inproceedings{wu2022sentence,
+    title = "Sentence Representation Learning with Generative Objective rather than Contrastive Objective",
+    author = "Wu, Bohong and Zhao, Hai",
+    booktitle = "Proceedings of the 2022 Conference on Empirical Methods in Natural Language Processing",
+    year = "2022",
+    url = "https://aclanthology.org/2022.emnlp-main.221",
+}
+"""
+
+
+def _split(features: Features, count: int) -> list[Features]:
+    """The features of ``count`` blocks of rows, block after block."""
+    rows = features["attention_mask"].size(0)
+    blocks = [dict(features) for _ in range(count)]
+    for key, value in features.items():
+        if isinstance(value, Tensor) and value.ndim > 0 and value.size(0) == rows and key != "prompt_length":
+            for block, part in zip(blocks, value.chunk(count), strict=True):
+                block[key] = part
+    return blocks
+
+
+def _split_encoded(encoded: Encoded, count: int) -> list[Encoded]:
+    parts = zip(*(value.chunk(count) for value in vars(encoded).values()), strict=True)
+    return [Encoded(*part) for part in parts]
+
+
+def _brackets(model: SentenceTransformer) -> tuple[int, int]:
+    """The tokens that open and close every text, as [CLS] and [SEP]."""
+    ids: list[int] = model.tokenizer("a")["input_ids"]
+    return ids[0], ids[-1]
+
+
+def _check_tokenizer(model: SentenceTransformer) -> None:
+    tokenizer: Any = getattr(model, "tokenizer", None)
+    if getattr(model, "transformers_model", None) is None or getattr(tokenizer, "mask_token_id", None) is None:
+        raise ValueError(
+            "PaSeRLoss needs a transformer whose tokenizer has a mask token (BERT, RoBERTa, MPNet and their like), "
+            f"and the model's tokenizer, {type(tokenizer).__name__}, has none."
+        )
+    opening, closing = _brackets(model)
+    if not {opening, closing} <= set(tokenizer.all_special_ids) or tokenizer.padding_side != "right":
+        raise ValueError(
+            "PaSeRLoss needs a tokenizer that opens and closes a text with special tokens and pads on the right, got "
+            f"{tokenizer.convert_ids_to_tokens([opening, closing])} and padding_side={tokenizer.padding_side!r}."
+        )

@@ -1,0 +1,169 @@
+"""Masked language modelling beside another objective: corrupted copies of a batch, and the head that undoes them."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+
+from st_extras.encoders import content_ids, unwrap
+from st_extras.functional import full_precision
+from st_extras.generators import RandomSource
+
+logger = logging.getLogger(__name__)
+
+
+def corrupt_tokens(
+    input_ids: Tensor,
+    content_mask: Tensor,
+    *,
+    probability: float,
+    mask_token_id: int,
+    vocabulary: int,
+    generator: torch.Generator | None = None,
+) -> tuple[Tensor, Tensor]:
+    """BERT's corruption: of the tokens drawn, 80 % become the mask token, 10 % a random one, 10 % stay.
+
+    Args:
+        input_ids: (B, L).
+        content_mask: (B, L) bool, the tokens that may be drawn.
+        probability: of each of them.
+        mask_token_id: the mask token.
+        vocabulary: random tokens are drawn from the ids below it.
+        generator: on the tensors' device.
+
+    Returns:
+        The corrupted ids, (B, L), and the tokens that were drawn, (B, L) bool.
+    """
+    device = input_ids.device
+    draws, kinds = torch.rand((2, *input_ids.shape), generator=generator, device=device)
+    drawn = content_mask & (draws < probability)
+    picks = torch.randint(vocabulary, input_ids.shape, generator=generator, device=device)
+    corrupted = torch.where(drawn & (kinds < 0.8), mask_token_id, input_ids)
+    corrupted = torch.where(drawn & (kinds >= 0.9), picks, corrupted)
+    return corrupted, drawn
+
+
+def vocabulary_cross_entropy(hidden: Tensor, embedding: Tensor, targets: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Mean over N positions of -log softmax(embedding @ hidden + bias)[target]; 0 where N is 0.
+
+    Only the positions that are asked for are handed in, so the logits are (N, V) and not (B, L, V).
+
+    Args:
+        hidden: (N, W).
+        embedding: (V, W), the word embedding.
+        targets: (N,) ids.
+        bias: (V,), or another length where the vocabulary has been resized since: new words have bias 0.
+    """
+    if bias is not None:
+        bias = F.pad(bias, (0, embedding.size(0) - bias.size(0))).to(hidden.dtype)
+    logits = F.linear(hidden.to(embedding.dtype), embedding, bias)
+    losses = F.cross_entropy(full_precision(logits), targets, reduction="sum")
+    return losses / max(targets.numel(), 1)
+
+
+class MaskedLM(nn.Module):
+    """Masked language modelling on a batch that another objective encodes: corruption, head and loss.
+
+    The head is the checkpoint's own where it has one, else a fresh one. The output layer is the encoder's word
+    embedding, looked up at every call: it survives ``resize_token_embeddings`` and is neither copied nor saved.
+
+    Args:
+        model: the SentenceTransformer; its checkpoint is looked up where it was loaded from, never downloaded.
+        probability: of a content token to be drawn.
+        generator: the random source, on the model's device. None: made from torch's seed.
+
+    Attributes:
+        from_checkpoint: whether the checkpoint had a head.
+    """
+
+    def __init__(
+        self, model: SentenceTransformer, *, probability: float = 0.15, generator: torch.Generator | None = None
+    ) -> None:
+        super().__init__()
+        encoder: Any = model.transformers_model
+        words, width = encoder.get_input_embeddings().weight.shape
+        found = _checkpoint_head(encoder)
+        self.from_checkpoint = found is not None
+        if found is None:
+            hidden = encoder.config.hidden_size
+            logger.info("The checkpoint has no masked-language-model head: starting a fresh one.")
+            found = nn.Sequential(nn.Linear(hidden, width), nn.GELU(), nn.LayerNorm(width)), torch.zeros(words)
+        self.head, bias = found
+        self.bias = nn.Parameter(bias.detach().clone())
+        self.probability = probability
+        self.source = RandomSource(generator)
+
+    def corrupt(self, model: nn.Module, sentence: dict[str, Any]) -> tuple[dict[str, Any], Tensor]:
+        """A corrupted copy of a tokenized column, and (B, L) bool, the tokens drawn."""
+        ids = sentence["input_ids"]
+        tokenizer = unwrap(model).tokenizer
+        special = torch.tensor(content_ids(model), device=ids.device)
+        corrupted, drawn = corrupt_tokens(
+            ids,
+            sentence["attention_mask"].bool() & ~torch.isin(ids, special),
+            probability=self.probability,
+            mask_token_id=tokenizer.mask_token_id,
+            vocabulary=len(tokenizer),
+            generator=self.source.on(ids.device),
+        )
+        return {**sentence, "input_ids": corrupted}, drawn
+
+    def forward(self, tokens: Tensor, targets: Tensor, embedding: Tensor) -> Tensor:
+        """The loss of N drawn tokens: embeddings (N, hidden), true ids (N,), word embedding (V, W)."""
+        if self.from_checkpoint:
+            hidden = self.head(inputs_embeds=tokens.unsqueeze(0)).logits.squeeze(0)  # (N, W)
+        else:
+            hidden = self.head(tokens)
+        return vocabulary_cross_entropy(hidden, embedding, targets, self.bias)
+
+
+class _Passed(nn.Module):
+    """In place of an encoder: hands the hidden states that it is given to the head."""
+
+    def forward(self, *args: Any, inputs_embeds: Tensor, **kwargs: Any) -> Any:
+        from transformers.modeling_outputs import BaseModelOutput
+
+        return BaseModelOutput(last_hidden_state=cast(Any, inputs_embeds))
+
+
+class _NoOutput(nn.Identity):
+    """In place of an output layer, whose bias some architectures ask for."""
+
+    bias = None
+
+
+def _checkpoint_head(encoder: Any) -> tuple[nn.Module, Tensor] | None:
+    """The library's masked-LM model around the encoder's checkpoint, without encoder and output layer; its bias."""
+    from transformers import AutoModelForMaskedLM
+
+    config: Any = encoder.config
+    if all(name.endswith("Model") for name in config.architectures or ["none"]):
+        return None  # saved without a head: BertModel, not BertForMaskedLM
+    try:
+        with torch.random.fork_rng(devices=[]):
+            full, report = AutoModelForMaskedLM.from_pretrained(
+                config._name_or_path,
+                local_files_only=True,
+                output_loading_info=True,
+                revision=getattr(config, "_commit_hash", None) or "main",
+            )
+    except (OSError, ValueError) as error:
+        logger.warning("No masked-language-model head from %r: %s", config._name_or_path, error)
+        return None
+    output = full.get_output_embeddings()
+    inner = {name for name, _ in full.named_parameters() if not name.startswith(f"{full.base_model_prefix}.")}
+    if inner & set(report["missing_keys"]):
+        return None
+    bias = output.bias if output.bias is not None else torch.zeros(output.weight.size(0))
+    setattr(full, full.base_model_prefix, _Passed())
+    full.set_output_embeddings(_NoOutput())
+    for module in full.modules():  # some architectures keep the output bias a second time
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            if parameter is bias:
+                setattr(module, name, None)
+    return full, bias

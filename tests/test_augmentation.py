@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import os
+import pickle
+import random
+from collections import Counter
+from pathlib import Path
+
+import nltk
+import pytest
+from datasets import Dataset
+from hypothesis import given
+from hypothesis import strategies as st
+
+from st_extras.text.augmentation import EDA, WordNetSynonyms
+from st_extras.text.words import word_spans
+
+SYNSETS = {  # part of speech -> synsets
+    "noun": [["car", "auto", "motor_car"], ["dog", "domestic_dog"], ["auto", "machine"]],
+    "verb": [["run", "sprint"]],
+    "adj": [["big", "large"]],
+    "adv": [],
+}
+
+
+def write_wordnet(folder: Path) -> None:
+    """A WordNet of a handful of synsets in WordNet's own file format (wndb(5WN), senseidx(5WN))."""
+    folder.mkdir(parents=True)
+    senses = []
+    for number, (part, synsets) in enumerate(SYNSETS.items(), start=1):
+        kind = {"noun": "n", "verb": "v", "adj": "a", "adv": "r"}[part]
+        data = "  1 WordNet 3.0 Copyright 2006 of a test\n"
+        offsets: dict[str, list[str]] = {}
+        for lemmas in synsets:
+            offset = f"{len(data):08d}"
+            words = " ".join(f"{lemma} 0" for lemma in lemmas)
+            frames = "01 + 02 00 " if part == "verb" else ""
+            data += f"{offset} 00 {kind} {len(lemmas):02x} {words} 000 {frames}| a gloss\n"
+            for lemma in lemmas:
+                offsets.setdefault(lemma, []).append(offset)
+                senses.append(f"{lemma}%{number}:00:00:: {offset} 1 0")
+        lines = [f"{w} {kind} {len(o)} 0 {len(o)} 0 {' '.join(o)}" for w, o in sorted(offsets.items())]
+        (folder / f"data.{part}").write_text(data)
+        (folder / f"index.{part}").write_text("  1 licence\n" + "".join(f"{line}  \n" for line in lines))
+        (folder / f"{part}.exc").write_text("ran run\n" if part == "verb" else "")
+    (folder / "index.sense").write_text("".join(f"{sense}\n" for sense in sorted(senses)))
+    (folder / "lexnames").write_text("00\tnoun.all\t1\n")
+
+
+@pytest.fixture
+def no_nltk_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nltk.data, "path", [])
+
+
+@pytest.fixture
+def wordnet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_wordnet(tmp_path / "nltk_data" / "corpora" / "wordnet")
+    monkeypatch.setattr(nltk.data, "path", [str(tmp_path / "nltk_data")])
+    return tmp_path / "nltk_data"
+
+
+def test_wordnet_synonyms_from_its_own_file_format(wordnet: Path) -> None:
+    synonyms = WordNetSynonyms()
+    assert synonyms("car") == ["auto", "motor car"]
+    assert synonyms("auto") == ["car", "machine", "motor car"]  # over both of its synsets
+    assert synonyms("dogs") == ["dog", "domestic dog"]  # NLTK finds the base form
+    assert synonyms("ran") == ["run", "sprint"]
+    assert synonyms("big") == ["large"]
+    assert synonyms("carrot") == []
+
+
+def test_wordnet_is_found_zipped(wordnet: Path) -> None:
+    import shutil
+
+    corpora = wordnet / "corpora"
+    shutil.make_archive(str(corpora / "wordnet"), "zip", corpora, "wordnet")
+    shutil.rmtree(corpora / "wordnet")
+    synonyms = WordNetSynonyms()
+    assert synonyms("car") == ["auto", "motor car"]
+    assert pickle.loads(pickle.dumps(synonyms))("big") == ["large"]
+
+
+def test_eda_with_wordnet_agrees_in_several_processes(wordnet: Path) -> None:
+    eda = EDA()
+    data = Dataset.from_dict({"s": [f"the big dog {i} sat in a car and ran" for i in range(64)]})
+    alone = [eda(sentence) for sentence in data["s"]]
+    assert len(set(alone)) > 50
+    assert any("motor car" in sentence for sentence in alone)
+    shared = data.map(lambda row: {"s": eda(row["s"])}, num_proc=2)["s"]
+    assert list(shared) == alone
+
+
+def test_a_forked_process_opens_its_own_files(wordnet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synonyms = WordNetSynonyms()
+    synonyms("car")
+    before = synonyms._reader
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    assert synonyms("dog") == ["domestic dog"]
+    assert synonyms._reader is not before
+
+
+def test_missing_wordnet_says_what_to_get(no_nltk_data: None) -> None:
+    with pytest.raises(ValueError, match=r"nltk\.downloader wordnet"):
+        EDA()
+    assert EDA(synonym_ratio=0, swap_ratio=0.5)("a b") == "b a"
+
+
+def test_synonyms_replace_the_share_asked_for_and_keep_case() -> None:
+    table = {word: [word + "x", word + "y"] for word in ("cat", "mat", "dog", "park", "paris")}
+    assert EDA(synonym_ratio=1, synonyms={"paris": ["rome"], "usa": ["america"]})("Paris, USA!") == "Rome, AMERICA!"
+    sentence = "cat mat dog park"
+    changed = EDA(synonym_ratio=0.5, synonyms=table)(sentence).split()
+    assert sum(a != b for a, b in zip(sentence.split(), changed, strict=True)) == 2
+    assert sum(a != b for a, b in zip(sentence, EDA(synonym_ratio=0.01, synonyms=table)(sentence), strict=False)) > 0
+
+
+def test_stop_words_and_words_without_a_synonym_stay() -> None:
+    eda = EDA(synonym_ratio=1.0, synonyms=lambda word: [] if word == "mat" else ["x"])
+    assert eda("the cat is on the mat") == "the x is on the mat"
+    assert EDA(synonym_ratio=1.0, synonyms={"the": ["a"]}, stopwords=[])("the mat") == "a mat"
+
+
+def test_deletion_and_swap_keep_the_punctuation_in_order() -> None:
+    delete = EDA(synonym_ratio=0, deletion_ratio=0.5)
+    assert len({delete(f"one two, three ({i}) four.") for i in range(50)}) > 10
+    words = Counter(["one", "two", "three", "four", "five", "six"])
+    swapped = EDA(synonym_ratio=0, swap_ratio=0.5)("one two, three four; five six")
+    assert Counter(swapped.replace(",", "").replace(";", "").split()) == words
+    assert swapped != "one two, three four; five six"
+    assert [c for c in swapped if not c.isalnum()] == list(" ,  ;  ")
+    delete_two = EDA(synonym_ratio=0, deletion_ratio=0.99, stopwords=[])
+    assert all("  " not in delete_two(f"one two {i} three (four), five") for i in range(20))
+
+
+def test_everything_deleted_leaves_one_word() -> None:
+    left = {EDA(synonym_ratio=0, deletion_ratio=1.0, seed=seed)("one, two three") for seed in range(20)}
+    assert {w.strip(" ,") for w in left} == {"one", "two", "three"}
+
+
+@given(st.text(), st.integers(0, 5))
+def test_any_text_passes_and_the_seed_decides(text: str, seed: int) -> None:
+    def make(**options: float) -> EDA:
+        return EDA(synonyms=lambda word: [word[::-1], "new"], seed=seed, **options)  # type: ignore[arg-type]
+
+    every = {"synonym_ratio": 0.5, "deletion_ratio": 0.2, "swap_ratio": 0.2}
+    assert make(**every)(text) == make(**every)(text)
+    count = len(word_spans(text))
+    assert make(synonym_ratio=0)(text) == text
+    assert len(word_spans(make(synonym_ratio=0, deletion_ratio=0.3)(text))) >= min(count, 1)
+    swapped = make(synonym_ratio=0, swap_ratio=1.0)(text)
+    assert Counter(swapped) == Counter(text)
+
+
+def test_a_generator_draws_anew_at_each_call() -> None:
+    eda = EDA(synonyms={"cat": list("abcdefgh")})
+    generator = random.Random(3)
+    drawn = [eda("a cat", generator) for _ in range(20)]
+    assert len(set(drawn)) > 3
+    generator = random.Random(3)
+    assert drawn == [eda("a cat", generator) for _ in range(20)]
+    assert len({eda("a cat") for _ in range(5)}) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"synonym_ratio": -0.1}, r"synonym_ratio=-0\.1 .*between 0 and 1"),
+        ({"deletion_ratio": 1.5}, r"deletion_ratio=1\.5"),
+        ({"swap_ratio": float("nan")}, r"swap_ratio=nan"),
+        ({"stopwords": "the"}, r"stopwords='the'"),
+        ({"synonyms": ["cat"]}, r"synonyms=\['cat'\]"),
+    ],
+)
+def test_wrong_arguments(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        EDA(**{"synonyms": {}, **options})  # type: ignore[arg-type]

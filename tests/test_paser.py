@@ -1,0 +1,600 @@
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
+from sentence_transformers.sentence_transformer.modules import Dense, Pooling
+from torch import Tensor, nn
+from transformers import BertForMaskedLM, DistilBertConfig, DistilBertForMaskedLM, RobertaConfig, RobertaForMaskedLM
+
+from st_extras.encoders import content_ids
+from st_extras.losses.paser import PaSeRLoss, PhraseDecoder, decoding_signal
+from st_extras.losses.simcse import SimCSELoss
+from st_extras.masked_lm import MaskedLM, corrupt_tokens, vocabulary_cross_entropy
+from st_extras.text.phrases import PhraseMasking
+from tests.conftest import SENTENCES, vocabulary
+from tests.helpers import assert_resume_is_seamless, count_rows, differing, fit, snapshot, train
+
+MakeEncoder = Callable[..., SentenceTransformer]
+ROWS = PhraseMasking()(SENTENCES)
+DATA: dict[str, list[str]] = {name: list(ROWS[name]) for name in ("sentence", "masked", "phrase")}
+
+
+def features(model: SentenceTransformer, data: dict[str, list[str]] = DATA, rows: int = 6) -> list[dict[str, Any]]:
+    return [model.preprocess(column[:rows]) for column in data.values()]
+
+
+def make_loss(model: SentenceTransformer, **options: Any) -> PaSeRLoss:
+    torch.manual_seed(5)
+    settings: dict[str, Any] = {"num_decoder_layers": 1, "decoder_dropout": 0.0, "mlm_weight": 0.0}
+    return PaSeRLoss(model, **(settings | options))
+
+
+# ---- the mathematics
+
+
+def test_the_signal_of_equation_2() -> None:
+    s, m = torch.tensor([[1.0, -2.0]]), torch.tensor([[3.0, 1.0]])
+    expected = [[[1.0, -2.0], [3.0, 1.0], [20.0, 30.0], [6.0, 4.0]]]
+    assert torch.equal(decoding_signal(s, m, 10.0, 2.0), torch.tensor(expected))
+    assert decoding_signal(s.bfloat16(), m.bfloat16(), 1.0, 1.0).dtype == torch.float32
+
+
+def attend(layer: nn.MultiheadAttention, query: Tensor, keys: list[Tensor]) -> Tensor:
+    """One query over keys, head by head, in plain loops."""
+    width = query.numel()
+    size = width // layer.num_heads
+    w, b = layer.in_proj_weight, layer.in_proj_bias
+    q = w[:width] @ query + b[:width]
+    ks = [w[width : 2 * width] @ k + b[width : 2 * width] for k in keys]
+    vs = [w[2 * width :] @ k + b[2 * width :] for k in keys]
+    heads = []
+    for h in range(layer.num_heads):
+        part = slice(h * size, (h + 1) * size)
+        scores = [math.exp(float(q[part] @ k[part]) / math.sqrt(size)) for k in ks]
+        total = sum(scores)
+        heads.append(sum(s / total * v[part] for s, v in zip(scores, vs, strict=True)))
+    return layer.out_proj.weight @ torch.cat(heads) + layer.out_proj.bias  # type: ignore[arg-type]
+
+
+def loop_decoder(decoder: PhraseDecoder, words: Tensor, signal: Tensor) -> list[Tensor]:
+    """The decoder for one phrase, (T, W), position by position."""
+    layer: Any = decoder.layers.layers[0]
+    memory = [decoder.fit_signal(v) for v in signal]
+    xs = [decoder.norm(words[t] + decoder.positions.weight[t]) for t in range(len(words))]
+    out = []
+    for t, x in enumerate(xs):
+        x = layer.norm1(x + attend(layer.self_attn, x, xs[: t + 1]))
+        x = layer.norm2(x + attend(layer.multihead_attn, x, memory))
+        out.append(layer.norm3(x + layer.linear2(F.gelu(layer.linear1(x)))))
+    return out
+
+
+@pytest.mark.parametrize(("width", "dimension", "heads"), [(16, 16, 1), (128, 5, 2), (130, 130, 2)])
+def test_the_decoder_is_a_transformer_decoder_layer(width: int, dimension: int, heads: int) -> None:
+    torch.manual_seed(0)
+    decoder = PhraseDecoder(width, dimension, 1, 0.0, 9).double()
+    layer: Any = decoder.layers.layers[0]
+    assert layer.self_attn.num_heads == heads
+    words, signal = torch.randn(3, 5, width).double(), torch.randn(3, 4, dimension).double()
+    expected = torch.stack([torch.stack(loop_decoder(decoder, w, s)) for w, s in zip(words, signal, strict=True)])
+    torch.testing.assert_close(decoder(words, signal), expected)
+
+
+def test_the_generative_loss_is_the_loop_of_equation_3(still_encoder: SentenceTransformer) -> None:
+    loss = make_loss(still_encoder.double(), difference_scale=3.0, product_scale=2.0).double()
+    columns = features(still_encoder)
+    phrase = columns[2]
+    embedding = loss._words.weight
+    s, m = torch.randn(2, 6, 16, generator=torch.Generator().manual_seed(1)).double()
+    total, count = 0.0, 0
+    for i in range(6):
+        ids = phrase["input_ids"][i][phrase["attention_mask"][i].bool()].tolist()
+        assert ids[0] == vocabulary().index("[CLS]")
+        assert ids[-1] == vocabulary().index("[SEP]")
+        signal = torch.stack([s[i], m[i], 3.0 * (s[i] - m[i]).abs(), 2.0 * (s[i] * m[i]).abs()])
+        hidden = loop_decoder(loss.decoder, embedding[ids], signal.float().double())
+        for t in range(1, len(ids)):  # position t-1 predicts token t, the separator last
+            logits = [float(e @ hidden[t - 1]) for e in embedding]
+            total -= logits[ids[t]] - math.log(sum(math.exp(z) for z in logits))
+            count += 1
+    assert len({int(n) for n in phrase["attention_mask"].sum(1)}) > 1  # phrases of several lengths
+    value = loss.compute_generative_loss(s, m, phrase)
+    assert float(value) == pytest.approx(total / count, rel=1e-6)
+
+
+def test_a_decoder_that_echoes_its_input_gains_nothing(still_encoder: SentenceTransformer) -> None:
+    """Teacher forcing is shifted by one: were the target the input token itself, this decoder would be perfect."""
+    loss = make_loss(still_encoder)
+
+    class Echo(nn.Module):
+        def forward(self, words: Tensor, signal: Tensor) -> Tensor:
+            return words * 1e4
+
+    phrase = features(still_encoder)[2]
+    ids, mask = phrase["input_ids"], phrase["attention_mask"].bool()
+    words = loss._words(ids)[mask]
+    assert float(vocabulary_cross_entropy(words * 1e4, loss._words.weight, ids[mask])) < 0.01
+    loss.decoder = Echo()  # type: ignore[assignment]
+    assert float(loss.compute_generative_loss(torch.zeros(6, 16), torch.zeros(6, 16), phrase)) > 5
+
+
+def test_no_position_sees_a_later_word_and_every_one_sees_the_signal() -> None:
+    decoder = PhraseDecoder(16, 16, 2, 0.0, 9)
+    words, signal = torch.randn(1, 5, 16), torch.randn(1, 4, 16)
+    base = decoder(words, signal)
+    changed = words.clone()
+    changed[0, 3] += torch.randn(16)
+    moved = (decoder(changed, signal) - base).abs().sum(-1)[0]
+    assert (moved[:3] < 1e-6).all()
+    assert (moved[3:] > 1e-3).all()
+    for vector in range(4):
+        other = signal.clone()
+        other[0, vector] += torch.randn(16)
+        assert ((decoder(words, other) - base).abs().sum(-1) > 1e-3).all()
+
+
+def test_vocabulary_logits_only_at_target_positions(
+    still_encoder: SentenceTransformer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import st_extras.masked_lm as module
+
+    shapes: list[torch.Size] = []
+
+    def linear(x: Tensor, *args: Tensor) -> Tensor:
+        shapes.append(x.shape)
+        return F.linear(x, *args)
+
+    class Functional:
+        def __getattr__(self, name: str) -> Any:
+            return linear if name == "linear" else getattr(F, name)
+
+    monkeypatch.setattr(module, "F", Functional())
+    loss = make_loss(still_encoder, mlm_weight=1.0)
+    columns = features(still_encoder)
+    loss(columns)
+    targets = int(columns[2]["attention_mask"][:, 1:].sum())
+    assert shapes[0] == (targets, 16)
+    assert 0 < shapes[1][0] < 0.5 * int(columns[0]["attention_mask"].sum())
+
+
+def test_gradients_in_float64() -> None:
+    torch.manual_seed(0)
+    decoder = PhraseDecoder(8, 8, 1, 0.0, 5).double()
+    words, embedding = torch.randn(2, 3, 8).double(), torch.randn(11, 8).double()
+    targets = torch.tensor([1, 5, 2, 3, 4, 9])
+
+    def value(s: Tensor, m: Tensor, e: Tensor) -> Tensor:
+        hidden = decoder(words, decoding_signal(s, m, 10.0, 10.0)).flatten(0, 1)
+        return vocabulary_cross_entropy(hidden, e, targets)
+
+    inputs = [torch.randn(2, 8, dtype=torch.float64, requires_grad=True) for _ in range(2)]
+    assert torch.autograd.gradcheck(value, (*inputs, embedding.requires_grad_()))
+
+
+def test_invariance_to_the_order_of_the_batch(still_encoder: SentenceTransformer) -> None:
+    loss = make_loss(still_encoder)
+    order = [3, 1, 5, 0, 4, 2]
+    shuffled = {name: [column[i] for i in order] for name, column in DATA.items()}
+    first, second = loss(features(still_encoder)), loss(features(still_encoder, shuffled))
+    torch.testing.assert_close(first, second)
+
+
+# ---- masked language modelling
+
+
+def test_corruption_draws_15_percent_80_10_10() -> None:
+    ids = torch.randint(5, 1000, (200, 100), generator=torch.Generator().manual_seed(0))
+    content = torch.ones_like(ids, dtype=torch.bool)
+    content[:, ::10] = False
+    generator = torch.Generator().manual_seed(1)
+    corrupted, drawn = corrupt_tokens(
+        ids, content, probability=0.15, mask_token_id=4, vocabulary=1000, generator=generator
+    )
+    assert not (drawn & ~content).any()
+    assert torch.equal(corrupted[~drawn], ids[~drawn])
+    share = drawn.sum() / content.sum()
+    masked, same = (corrupted[drawn] == 4).float().mean(), (corrupted == ids)[drawn].float().mean()
+    assert share == pytest.approx(0.15, abs=0.01)
+    assert masked == pytest.approx(0.8, abs=0.03)
+    assert same == pytest.approx(0.1, abs=0.02)
+
+
+def roberta(folder: Path, make_encoder: MakeEncoder) -> SentenceTransformer:
+    return _other(folder, RobertaForMaskedLM(RobertaConfig(**_sizes(), max_position_embeddings=64, pad_token_id=0)))
+
+
+def distilbert(folder: Path, make_encoder: MakeEncoder) -> SentenceTransformer:
+    config = DistilBertConfig(vocab_size=len(vocabulary()), dim=16, n_layers=1, n_heads=2, hidden_dim=32, dropout=0.0)
+    return _other(folder, DistilBertForMaskedLM(config))
+
+
+def bert(folder: Path, make_encoder: MakeEncoder) -> SentenceTransformer:
+    return make_encoder(dropout=0.0, with_head=True)
+
+
+def _sizes() -> dict[str, Any]:
+    return {
+        "vocab_size": len(vocabulary()), "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "intermediate_size": 32, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+    }  # fmt: skip
+
+
+def _other(folder: Path, full: Any) -> SentenceTransformer:
+    from transformers import BertTokenizer
+
+    torch.nn.init.normal_(full.get_output_embeddings().bias)
+    full.save_pretrained(folder)
+    BertTokenizer(vocab={t: i for i, t in enumerate(vocabulary())}, model_max_length=16).save_pretrained(folder)
+    transformer = Transformer(str(folder), max_seq_length=16)
+    return SentenceTransformer(modules=[transformer, Pooling(16)], device="cpu")
+
+
+@pytest.mark.parametrize("make", [bert, roberta, distilbert])
+def test_the_mlm_term_is_the_checkpoints_own(
+    make: Callable[..., SentenceTransformer], tmp_path: Path, make_encoder: MakeEncoder
+) -> None:
+    from transformers import AutoModelForMaskedLM
+
+    model = make(tmp_path / "lm", make_encoder)
+    state = torch.random.get_rng_state()
+    head = MaskedLM(model, generator=torch.Generator().manual_seed(2))
+    assert torch.equal(state, torch.random.get_rng_state())
+    assert head.from_checkpoint
+    column = model.preprocess(SENTENCES)
+    corrupted, drawn = head.corrupt(model, column)
+    assert 0 < drawn.sum() < drawn.numel()
+    full = AutoModelForMaskedLM.from_pretrained(model.transformers_model.config._name_or_path)
+    labels = column["input_ids"].masked_fill(~drawn, -100)
+    inputs = {"input_ids": corrupted["input_ids"], "attention_mask": column["attention_mask"]}
+    expected = full(**inputs, labels=labels).loss
+    tokens = model(dict(corrupted))["token_embeddings"][drawn]
+    embedding = model.transformers_model.get_input_embeddings().weight
+    value = head(tokens, column["input_ids"][drawn], embedding)
+    torch.testing.assert_close(value, expected)
+    owned = sum(parameter.numel() for parameter in head.parameters())
+    assert owned == 16 * 16 + 3 * 16 + len(vocabulary())  # transform, norm and one bias: no copy of the embedding
+
+
+def test_a_checkpoint_without_a_head_gets_a_fresh_one(encoder: SentenceTransformer) -> None:
+    head = MaskedLM(encoder)
+    assert not head.from_checkpoint
+    assert float(head(torch.randn(0, 16), torch.empty(0, dtype=torch.long), torch.randn(9, 16))) == 0
+
+
+# ---- the loss as a whole
+
+
+def test_one_pass_and_no_mutation(make_encoder: MakeEncoder) -> None:
+    model = make_encoder(with_head=True)
+    columns = features(model)
+    before = [{k: v.clone() if isinstance(v, Tensor) else v for k, v in c.items()} for c in columns]
+    for options, rows in (({"mlm_weight": 1.0}, [18]), ({}, [12])):
+        loss = make_loss(model, **options)
+        with count_rows(model) as passes:
+            out = loss(columns)
+        assert passes == rows
+        assert isinstance(out, dict) == bool(options)
+    for column, old in zip(columns, before, strict=True):
+        assert column.keys() == old.keys()
+        assert all(torch.equal(column[k], v) for k, v in old.items() if isinstance(v, Tensor))
+    terms = make_loss(model, mlm_weight=1.0)(columns)
+    assert set(terms) == {"generative", "mlm"}
+
+
+def test_gradients_reach_encoder_decoder_and_head(make_encoder: MakeEncoder) -> None:
+    model = make_encoder(with_head=True)
+    loss = make_loss(model, mlm_weight=1.0, num_decoder_layers=2)
+    sum(loss(features(model)).values()).backward()  # type: ignore[union-attr]
+    without = {n for n, p in loss.named_parameters() if p.grad is None or not p.grad.any()}
+    assert {n for n in without if "pooler" not in n} == set()
+
+
+@pytest.mark.parametrize("weight", [0.0, 1.0])
+def test_trainer_and_fit_train_the_decoder_and_save_nothing_of_it(
+    make_encoder: MakeEncoder, tmp_path: Path, weight: float
+) -> None:
+    for number, run in enumerate((train, fit)):
+        model = make_encoder(with_head=True)
+        loss = make_loss(model, mlm_weight=weight)
+        before = snapshot(loss)
+        run(model, loss, DATA, tmp_path / f"run{number}")
+        still = before.keys() - differing(before, snapshot(loss))
+        assert {
+            n for n in still if "pooler" not in n and "position" not in n and not n.endswith("_extra_state")
+        } == set()
+        model.save(str(tmp_path / f"saved{number}"))
+        loaded = SentenceTransformer(str(tmp_path / f"saved{number}"), device="cpu")
+        assert loaded.state_dict().keys() == model.state_dict().keys()
+        assert not any("decoder" in name or "masked_lm" in name for name in loaded.state_dict())
+        torch.testing.assert_close(loaded.encode(["a cat"]), model.encode(["a cat"]))
+
+
+def test_fit_takes_the_examples_and_the_trainer_a_sampling_transform(make_encoder: MakeEncoder, tmp_path: Path) -> None:
+    model = make_encoder()
+    examples = PhraseMasking(top_k=1).examples(SENTENCES)
+    columns = dict(zip(DATA, map(list, zip(*(e.texts for e in examples), strict=True)), strict=True))
+    fit(model, make_loss(model), columns, tmp_path / "fit")
+    data = Dataset.from_dict({"sentence": SENTENCES})
+    data.set_transform(PhraseMasking(sample=True))
+    from sentence_transformers import SentenceTransformerTrainer
+
+    from tests.helpers import arguments
+
+    before = snapshot(model)
+    loss = make_loss(model)
+    SentenceTransformerTrainer(model, args=arguments(tmp_path / "t"), train_dataset=data, loss=loss).train()
+    assert differing(before, snapshot(model))
+
+
+def test_training_learns_to_write_the_phrases(make_encoder: MakeEncoder, tmp_path: Path) -> None:
+    model = make_encoder(dropout=0.0, hidden_size=32)
+    loss = make_loss(model, num_decoder_layers=2)
+    rows = PhraseMasking(top_k=1)(SENTENCES)
+    data = {name: list(rows[name]) for name in DATA}
+    torch.manual_seed(0)
+    train(model, loss, data, tmp_path, num_train_epochs=100, learning_rate=3e-3, per_device_train_batch_size=8)
+    assert loss.reconstruct(data["sentence"], data["masked"], batch_size=3) == data["phrase"]
+    mode = [module.training for module in loss.modules()]
+    short = loss.reconstruct(data["sentence"][:2], data["masked"][:2], max_length=1)
+    assert [len(text.split()) for text in short] == [1, 1]
+    assert [module.training for module in loss.modules()] == mode
+
+
+def test_no_state_moves_without_gradients(make_encoder: MakeEncoder) -> None:
+    model = make_encoder(dropout=0.0, with_head=True)
+    loss = make_loss(model, mlm_weight=1.0)
+    columns = features(model)
+    loss(columns)
+    before = copy.deepcopy(loss.state_dict())
+    with torch.no_grad():
+        first, second = loss(columns), loss(columns)
+    assert all(torch.isfinite(value) for value in first.values())  # type: ignore[union-attr]
+    assert torch.equal(first["mlm"], second["mlm"])  # type: ignore[call-overload]
+    after = loss.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_resuming_is_seamless(make_encoder: MakeEncoder, tmp_path: Path) -> None:
+    assert_resume_is_seamless(
+        make_encoder,
+        lambda model: PaSeRLoss(model, num_decoder_layers=1),
+        {name: column[:16] for name, column in DATA.items()},
+        tmp_path,
+    )
+
+
+def test_wrapping_copying_and_state(make_encoder: MakeEncoder) -> None:
+    model = make_encoder(dropout=0.0, with_head=True)
+    loss = make_loss(model, mlm_weight=1.0)
+    columns = features(model)
+
+    class Wrapper(nn.Module):
+        def __init__(self, module: nn.Module) -> None:
+            super().__init__()
+            self.module = module
+
+        def forward(self, inputs: Any) -> Any:
+            return self.module(inputs)
+
+    with torch.no_grad():
+        expected = loss(columns)["generative"]
+        twin = copy.deepcopy(loss)
+        torch.testing.assert_close(twin(columns)["generative"], expected)
+        other = PaSeRLoss(make_encoder(dropout=0.0, with_head=True, seed=9), num_decoder_layers=1, decoder_dropout=0.0)
+        other.load_state_dict(loss.state_dict())
+        torch.testing.assert_close(other(columns)["generative"], expected)
+        loss.model = Wrapper(model)  # type: ignore[assignment]
+        torch.testing.assert_close(loss(columns)["generative"], expected)
+    assert loss.reconstruct(DATA["sentence"][:1], DATA["masked"][:1])
+
+
+def test_the_word_embedding_is_tied_and_survives_resizing(make_encoder: MakeEncoder) -> None:
+    model = make_encoder(dropout=0.0, with_head=True)
+    loss = make_loss(model, mlm_weight=1.0)
+    columns = features(model)
+    assert not any(tuple(p.shape) == (len(vocabulary()), 16) for n, p in loss.named_parameters() if "model." not in n)
+    before = {name: value.detach() for name, value in loss(columns).items()}
+    model.tokenizer.add_tokens(["zebra", "quagga"])
+    torch.manual_seed(0)
+    model.transformers_model.resize_token_embeddings(len(model.tokenizer))
+    weight = loss._words.weight
+    assert len(weight) == len(vocabulary()) + 2
+    terms = loss(columns)
+    assert float(terms["generative"]) != float(before["generative"])  # two more words in the softmax
+    assert float(terms["generative"]) == pytest.approx(float(before["generative"]), abs=0.2)
+    data = {"sentence": ["a zebra sat"], "masked": ["a [MASK] sat"], "phrase": ["zebra"]}
+    sum(loss(features(model, data)).values()).backward()
+    assert weight.grad is not None
+    assert weight.grad[-2].any()
+    with torch.no_grad():
+        weight[:] = 0
+    assert float(loss(columns)["generative"]) == pytest.approx(math.log(len(weight)), rel=1e-5)
+
+
+def test_other_sizes_of_embedding_and_decoder(make_encoder: MakeEncoder) -> None:
+    for hidden, layers in ((8, 1), (24, 8)):
+        model = make_encoder(hidden_size=hidden)
+        loss = PaSeRLoss(model, num_decoder_layers=layers)
+        assert len(loss.decoder.layers.layers) == layers
+        assert torch.isfinite(loss(features(model))["generative"])  # type: ignore[call-overload]
+    model = make_encoder()
+    model.append(Dense(16, 5))
+    loss = make_loss(model)
+    loss(features(model)).backward()
+    assert loss.decoder.fit_signal.weight.shape == (16, 5)
+
+
+def test_bf16_autocast_stays_close(still_encoder: SentenceTransformer) -> None:
+    loss = make_loss(still_encoder)
+    columns = features(still_encoder)
+    plain = loss(columns)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        half = loss(columns)
+    assert half.dtype == torch.float32
+    assert float(half) == pytest.approx(float(plain), rel=0.02)
+    half.backward()
+
+
+# ---- with a base loss
+
+
+def pairs(model: SentenceTransformer) -> tuple[list[dict[str, Any]], dict[str, list[str]]]:
+    data = {"anchor": DATA["sentence"], "positive": [f"{s} ." for s in DATA["sentence"]]}
+    negatives = {"negative": DATA["sentence"][::-1]}
+    data = {**data, **negatives, "masked": DATA["masked"], "phrase": DATA["phrase"]}
+    return features(model, data), data
+
+
+def test_supervised_form_adds_alpha_times_the_generative_term(
+    still_encoder: SentenceTransformer, tmp_path: Path
+) -> None:
+    columns, data = pairs(still_encoder)
+    base = MultipleNegativesRankingLoss(still_encoder)
+    loss = make_loss(still_encoder, base_loss=base, generative_weight=0.5, mlm_weight=None)
+    with count_rows(still_encoder) as passes:
+        terms = loss(columns)
+    assert passes == [24]
+    assert set(terms) == {"generative", "base"}
+    torch.testing.assert_close(terms["base"], base([dict(column) for column in columns[:3]], None))
+    alone = make_loss(still_encoder)([columns[0], *columns[3:]])
+    torch.testing.assert_close(terms["generative"], 0.5 * alone)
+    assert torch.equal(make_loss(still_encoder, base_loss=base, generative_weight=0.0)(columns)["base"], terms["base"])
+    before = snapshot(loss.decoder)
+    train(still_encoder, loss, data, tmp_path)
+    assert len(differing(before, snapshot(loss.decoder))) > 0.9 * len(before)
+
+
+@pytest.mark.parametrize("make_base", [SimCSELoss, MultipleNegativesRankingLoss])
+def test_a_base_on_one_column_gets_its_two_views(encoder: SentenceTransformer, make_base: Any) -> None:
+    columns = features(encoder)
+    loss = make_loss(encoder, base_loss=make_base(encoder), mlm_weight=1.0)
+    with count_rows(encoder) as passes:
+        terms = loss(columns)
+    assert passes == [24]
+    assert set(terms) == {"generative", "base", "mlm"}
+    assert 0 < float(terms["base"]) < 2
+
+
+def test_matryoshka_prompts_lora_and_dictionaries(make_encoder: MakeEncoder, tmp_path: Path) -> None:
+    from peft import LoraConfig
+
+    model = make_encoder()
+    loss: nn.Module = MatryoshkaLoss(model, make_loss(model), [16, 8])
+    assert torch.isfinite(loss(features(model), None))
+    prompts = {"sentence": "the cat ", "masked": "the cat "}
+    train(model, make_loss(model), DATA, tmp_path / "p", prompts=prompts)
+    with count_rows(model) as passes:
+        make_loss(model)([model.preprocess(DATA["sentence"][:2], prompt="the cat "), *features(model, rows=2)[1:]])
+    assert passes == [2, 2]  # different prompts cannot share a pass
+    lora = make_encoder()
+    lora.add_adapter(LoraConfig(r=2, target_modules=["query"]))
+    adapted = make_loss(lora)
+    train(lora, adapted, DATA, tmp_path / "l")
+    assert adapted.reconstruct(DATA["sentence"][:1], DATA["masked"][:1])
+    both = make_encoder()
+    from sentence_transformers import SentenceTransformerTrainer
+
+    from tests.helpers import arguments
+
+    sets = {"phrases": Dataset.from_dict(DATA), "views": Dataset.from_dict({"sentence": SENTENCES})}
+    losses = {"phrases": make_loss(both, mlm_weight=1.0), "views": SimCSELoss(both)}
+    SentenceTransformerTrainer(both, args=arguments(tmp_path / "d"), train_dataset=sets, loss=losses).train()
+
+
+# ---- edges and errors
+
+
+def one(sentence: str, masked: str, phrase: str) -> dict[str, list[str]]:
+    return {"sentence": [sentence], "masked": [masked], "phrase": [phrase]}
+
+
+def test_edge_batches(make_encoder: MakeEncoder) -> None:
+    model = make_encoder(max_seq_length=8)
+    loss = make_loss(model, mlm_weight=1.0)
+    for data in (
+        one("a cat sat", "a [MASK] sat", "cat"),
+        one("cat", "[MASK]", "cat"),
+        {name: [column[0]] * 4 for name, column in DATA.items()},
+        one("猫", "[MASK]", "猫"),  # nothing but [UNK]
+    ):
+        terms = loss(features(model, data))
+        assert all(torch.isfinite(value) for value in terms.values())
+    long = one("a " * 20 + "cat", "a " * 20 + "[MASK]", "cat")
+    terms = loss(features(model, long))
+    assert float(terms["generative"]) == 0.0
+    sum(terms.values()).backward()
+    assert int(loss.truncated_phrases) == 1
+    mixed = {name: [*long[name], *column[:2]] for name, column in DATA.items()}
+    torch.manual_seed(0)
+    still = make_loss(make_encoder(dropout=0.0, max_seq_length=8))
+    alone = {name: column[:2] for name, column in DATA.items()}
+    torch.testing.assert_close(still(features(model, mixed)), still(features(model, alone)))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"sentence": ["a cat"], "masked": ["a [MASK]"]}, r"got 2 columns: .*sentence, masked, phrase"),
+        ({**one("a", "[MASK]", "a"), "more": ["a"]}, r"got 4 columns"),
+        ({"sentence": ["a cat"], "phrase": ["cat"], "masked": ["a [MASK]"]}, r"'phrase' holds \[MASK\].*in this order"),
+        ({"masked": ["a [MASK]"], "sentence": ["a cat"], "phrase": ["cat"]}, r"'masked' has a row without \[MASK\]"),
+        ({"p": ["cat"], "m": ["a [MASK] sat on"], "s": ["a cat sat on"]}, r"'phrase' is longer than the sentences"),
+        (one("a cat", "a [MASK]", ""), r"'phrase' has an empty phrase"),
+        (one("a cat a cat", "a [MASK]", "a cat a"), r"A phrase has 5 tokens, more than max_phrase_length=4"),
+    ],
+)
+def test_wrong_columns(encoder: SentenceTransformer, data: dict[str, list[str]], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_loss(encoder, max_phrase_length=4)(features(encoder, data))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_decoder_layers": 0}, r"num_decoder_layers .* got 0"),
+        ({"num_decoder_layers": 1.5}, r"got 1\.5"),
+        ({"difference_scale": -1.0}, r"difference_scale .* got -1\.0"),
+        ({"product_scale": -2.0}, r"product_scale .* got -2\.0"),
+        ({"generative_weight": -1}, r"generative_weight .* got -1"),
+        ({"mlm_weight": float("nan")}, r"mlm_weight .* got nan"),
+        ({"decoder_dropout": 1.0}, r"decoder_dropout .* got 1\.0"),
+        ({"max_phrase_length": 2}, r"max_phrase_length .* got 2"),
+        ({"base_loss": nn.Identity()}, r"base_loss=Identity has no compute_loss_from_embeddings"),
+    ],
+)
+def test_wrong_arguments(encoder: SentenceTransformer, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_loss(encoder, **options)
+
+
+def test_wrong_models(make_encoder: MakeEncoder, encoder: SentenceTransformer) -> None:
+    with pytest.raises(ValueError, match="base_loss=SimCSELoss must be built on the same model"):
+        make_loss(encoder, base_loss=SimCSELoss(make_encoder()))
+    with pytest.raises(ValueError, match=r"sentences and masked .* 1, 2"):
+        make_loss(encoder).reconstruct(["a"], ["a", "b"])
+    encoder.tokenizer.padding_side = "left"
+    with pytest.raises(ValueError, match="padding_side='left'"):
+        make_loss(encoder)
+    encoder.tokenizer.mask_token = None
+    with pytest.raises(ValueError, match="mask token"):
+        make_loss(encoder)
+
+
+def test_settings_and_citation(encoder: SentenceTransformer) -> None:
+    loss = make_loss(encoder, product_scale=4)
+    assert loss.get_config_dict()["product_scale"] == 4
+    assert loss.get_config_dict()["max_phrase_length"] == 16
+    assert "emnlp-main" in loss.citation
+    assert content_ids(encoder)
+    assert isinstance(BertForMaskedLM, type)
