@@ -20,7 +20,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 BASES = ("simcse", "consert", "dclr", "adcse")
-OBJECTIVES = (*BASES, "slt-fai")
+OBJECTIVES = (*BASES, "slt-fai", "paser")
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars (none with --json either).")]
 
@@ -73,16 +73,17 @@ def _settings(pairs: list[str]) -> dict[str, Any]:
     return settings
 
 
-def _check_objective(objective: str, complementary: str | None, slt_fai: dict[str, Any]) -> None:
-    """Refuse an objective that does not exist, and options that belong to another; ``slt_fai`` holds that one's."""
+def _check_objective(objective: str, complementary: str | None, slt_fai: dict[str, Any], paser: dict[str, Any]) -> None:
+    """Refuse an objective that does not exist, and options that belong to another (by the owner's name)."""
     if objective not in OBJECTIVES:
         raise ValueError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r}.")
     base = slt_fai["base"]
     if base is not None and base not in BASES:
         raise ValueError(f"--base must be one of {', '.join(BASES)}, got {base!r}.")
-    for name, value in slt_fai.items():
-        if value is not None and objective != "slt-fai":
-            raise ValueError(f"--{name} belongs to slt-fai, not to {objective}.")
+    for owner, options in (("slt-fai", slt_fai), ("paser", paser)):
+        for name, value in options.items():
+            if value is not None and objective != owner:
+                raise ValueError(f"--{name} belongs to {owner}, not to {objective}.")
     if complementary is not None and "dclr" not in (objective, base):
         raise ValueError(f"--complementary belongs to dclr, not to {objective}.")
     if objective == "slt-fai" and slt_fai["frequencies"] is None:
@@ -95,6 +96,38 @@ def _frequency_table(source: str, tokenizer: Any) -> Any:
     if source.startswith("wordfreq:"):
         return FrequencyTable.from_wordfreq(tokenizer, source.removeprefix("wordfreq:"))
     return FrequencyTable.from_file(source, tokenizer)
+
+
+def _masked_phrases(sentences: list[str], mask_token: str | None, paser: dict[str, Any], seed: int) -> Any:
+    """PaSeR's rows: sentence, masked, phrase."""
+    from st_extras.text.augmentation import EDA
+    from st_extras.text.phrases import ChunkPhrases, PhraseMasking, RakePhrases
+
+    if mask_token is None:
+        raise ValueError("paser needs an encoder whose tokenizer has a mask token.")
+    kinds = (paser["phrases"] or "rake").split("+")
+    if kinds == ["rake"]:
+        extractor: Any = RakePhrases(language=paser["language"] or "english")
+    elif set(kinds) <= {"np", "vp", "sbar"}:
+        extractor = ChunkPhrases(kinds=[kind.upper() for kind in kinds], seed=seed)
+    else:
+        raise ValueError(f"--phrases must be rake, or np, vp, sbar joined by +, got {paser['phrases']!r}.")
+    ratios = {"sr": {"synonym_ratio": 0.5}, "rd": {"deletion_ratio": 0.1}, "rs": {"swap_ratio": 0.1}}
+    augmentation = None
+    if paser["augment"] is not None:
+        names = paser["augment"].split("+")
+        if not set(names) <= set(ratios):
+            raise ValueError(f"--augment must join sr, rd and rs by +, got {paser['augment']!r}.")
+        chosen: dict[str, Any] = {"synonym_ratio": 0.0, "seed": seed}
+        for name in names:
+            chosen |= ratios[name]
+        augmentation = EDA(**chosen)
+    top_k = 3 if paser["top-k"] is None else paser["top-k"]
+    masking = PhraseMasking(extractor, top_k=top_k, mask_token=mask_token, augmentation=augmentation)
+    data = masking.dataset(sentences, num_proc=paser["processes"])
+    note = f"{len(data)} phrases; {masking.skipped} of {len(sentences)} sentences have none and are left out."
+    Console(stderr=True).print(note, highlight=False)
+    return data
 
 
 def _make_loss(objective: str, model: Any, settings: dict[str, Any], sentences: list[str], guide: str | None) -> Any:
@@ -115,6 +148,7 @@ def _make_loss(objective: str, model: Any, settings: dict[str, Any], sentences: 
         "dclr": losses.DCLRLoss,
         "adcse": losses.AdCSELoss,
         "slt-fai": losses.SLTFAILoss,
+        "paser": losses.PaSeRLoss,
     }
     try:
         return classes[objective](model, **options)
@@ -148,6 +182,15 @@ def train(
     warmup_epochs: Annotated[
         float | None, typer.Option(help="slt-fai: epochs of the base alone; default 0.1, over consert 0.5.")
     ] = None,
+    phrases: Annotated[
+        str | None, typer.Option(help="paser: rake (default), or np, vp, sbar by NLTK's tagger, joined by +.")
+    ] = None,
+    top_k: Annotated[int | None, typer.Option(help="paser: phrases a sentence (default 3).")] = None,
+    augment: Annotated[
+        str | None, typer.Option(help="paser: sr, rd, rs (synonyms by WordNet, deletion, swap), joined by +.")
+    ] = None,
+    language: Annotated[str | None, typer.Option(help="paser: of the stop words (default english).")] = None,
+    processes: Annotated[int | None, typer.Option(help="paser: processes that extract phrases.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Option of the loss: NAME=VALUE; repeatable.")] = None,
     base_set: Annotated[list[str] | None, typer.Option(help="slt-fai: option of its base loss: NAME=VALUE.")] = None,
     seed: Annotated[int, typer.Option(help="Of data order, dropout and what the loss draws.")] = 42,
@@ -166,7 +209,8 @@ def train(
 
     check_output(output, resume=resume, overwrite=overwrite)
     slt_fai = {"frequencies": frequencies, "base": base, "warmup-epochs": warmup_epochs, "base-set": base_set}
-    _check_objective(objective, complementary, slt_fai)
+    paser = {"phrases": phrases, "top-k": top_k, "augment": augment, "language": language, "processes": processes}
+    _check_objective(objective, complementary, slt_fai, paser)
     settings, base_settings = _settings(set_ or []), _settings(base_set or [])
     sentences = read_sentences(text, column=column, limit=limit)
 
@@ -186,11 +230,13 @@ def train(
     evaluator = None if dev is None else sts_evaluator(dev_set, dev)
     tester = None if test is None else sts_evaluator(SEVEN_STS, test, write_csv=False)
     model = load_encoder(encoder, pooling=pooling, layers=layers, max_seq_length=max_length)  # type: ignore[arg-type]
+    is_paser = objective == "paser"  # no in-batch negatives, and three rows share a sentence
+    data = _masked_phrases(sentences, model.tokenizer.mask_token, paser, seed) if is_paser else sentences
     before = _percent(tester(model)) if tester else {}
     run = train_encoder(
         model,
         make_loss,
-        sentences,
+        data,
         output,
         evaluator=evaluator,
         batch_size=batch_size,
@@ -201,7 +247,7 @@ def train(
         patience=patience,
         seed=seed,
         bf16=bf16,
-        no_duplicates=not keep_duplicates,
+        no_duplicates=not (keep_duplicates or is_paser),
         resume=resume,
         overwrite=overwrite,
         show_progress_bar=not (quiet or as_json),
