@@ -25,9 +25,11 @@ from torch import nn
 import st_extras.losses
 from benchmarks.common import ROOT, packaged_minilm, provenance, write_json
 from st_extras.complementary import EmbeddingTable
-from st_extras.evaluation import SEVEN_STS, sts_evaluator
+from st_extras.evaluation import SEVEN_STS, FrequencyBiasEvaluator, sts_evaluator
 from st_extras.modules.loading import load_encoder
 from st_extras.text.corpus import read_sentences
+from st_extras.text.frequency import FrequencyTable
+from st_extras.text.phrases import PhraseMasking
 from st_extras.training import train_encoder
 
 
@@ -42,10 +44,13 @@ def starting_encoder(settings: dict[str, Any]) -> SentenceTransformer:
 
 
 def make_loss(
-    model: SentenceTransformer, method: dict[str, Any], sentences: list[str], weights: dict[str, Path]
+    model: SentenceTransformer, method: dict[str, Any], sentences: list[str], weights: dict[str, Path], data: Path
 ) -> nn.Module:
     """The loss of a method: a class of st_extras.losses, its options, and what has to be built for it."""
     options = dict(method.get("options", {}))
+    if method["loss"] == "SLTFAILoss":
+        options["frequency_table"] = FrequencyTable.from_file(data / method["frequencies"], model.tokenizer)
+        options["base_loss"] = make_loss(model, method["base"], sentences, weights, data)
     if "complementary" in method:
         guide = load_encoder(weights.get(method["complementary"], Path(method["complementary"])))
         options["complementary_table"] = EmbeddingTable.compute(model, guide, sentences, show_progress_bar=False)
@@ -57,13 +62,16 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
     method = study["training"] | study["methods"][name]
     sentences = read_sentences(data / method["corpus"])
     model = starting_encoder(study["encoder"])
+    rows: Any = sentences
+    if "masking" in method:  # PaSeR's rows; no in-batch negatives, so equal sentences may meet
+        rows = PhraseMasking(mask_token=model.tokenizer.mask_token, **method["masking"]).dataset(sentences)
     evaluators = {"dev": sts_evaluator("stsb_dev", data), "test": sts_evaluator(SEVEN_STS, data)}
     weights = {other: work / f"{other}-{seed}" for other in study["methods"]}
     began, origin = time.perf_counter(), provenance()
     run = train_encoder(
         model,
-        lambda trained: make_loss(trained, method, sentences, weights),
-        sentences,
+        lambda trained: make_loss(trained, method, sentences, weights, data),
+        rows,
         weights[name],
         evaluator=evaluators["dev"],
         batch_size=method["batch_size"],
@@ -72,11 +80,17 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
         eval_steps=method["eval_steps"],
         bf16=method["bf16"],
         seed=seed,
+        no_duplicates="masking" not in method,
         overwrite=True,
         show_progress_bar=False,
         **method.get("arguments", {}),
     )
     scores = evaluators["test"](model)
+    extra: dict[str, Any] = {}
+    if "frequencies" in method:
+        extra["frequency_bias"] = frequency_bias(model, method, data)
+    if "masking" in method:
+        extra["reconstructed"] = reconstructed(run.trainer.loss, rows)
     shutil.rmtree(weights[name] / "checkpoints", ignore_errors=True)
     return {
         "study": study["name"],
@@ -91,8 +105,23 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
         "scores": {key: 100 * scores[f"{key}_spearman_cosine"] for key in SEVEN_STS},
         "average": 100 * scores["average_spearman_cosine"],
         "seconds": round(time.perf_counter() - began, 1),
+        **extra,
         **origin,
     }
+
+
+def frequency_bias(model: SentenceTransformer, settings: dict[str, Any], data: Path) -> dict[str, float]:
+    """The frequency probe on 2,000 sentences of the corpus."""
+    table = FrequencyTable.from_file(data / settings["frequencies"], model.tokenizer)
+    sentences = read_sentences(data / settings["corpus"])
+    return FrequencyBiasEvaluator(sentences[:: len(sentences) // 2000][:2000], frequency_table=table)(model)
+
+
+def reconstructed(loss: Any, rows: Any) -> list[dict[str, str]]:
+    """Ten phrases as the kept weights decode them."""
+    chosen = rows.select(range(0, len(rows), len(rows) // 10)).select(range(10))
+    phrases = loss.reconstruct(list(chosen["sentence"]), list(chosen["masked"]))
+    return [{**row, "reconstructed": phrase} for row, phrase in zip(chosen, phrases, strict=True)]
 
 
 def score_start(study: dict[str, Any], data: Path) -> dict[str, Any]:
@@ -100,6 +129,8 @@ def score_start(study: dict[str, Any], data: Path) -> dict[str, Any]:
     model = starting_encoder(study["encoder"])
     scores = sts_evaluator((*SEVEN_STS, "stsb_dev"), data)(model)
     sets = {key: 100 * scores[f"{key}_spearman_cosine"] for key in SEVEN_STS}
+    settings = study["training"]
+    extra = {"frequency_bias": frequency_bias(model, settings, data)} if "frequencies" in settings else {}
     return {
         "study": study["name"],
         "encoder": study["encoder"],
@@ -110,6 +141,7 @@ def score_start(study: dict[str, Any], data: Path) -> dict[str, Any]:
         "dev": 100 * scores["stsb_dev_spearman_cosine"],
         "scores": sets,
         "average": statistics.mean(sets.values()),
+        **extra,
         **provenance(),
     }
 
