@@ -407,9 +407,9 @@ def build_extractor(keywords: Any, corpus: Iterable[str] | None = None) -> Extra
         if corpus is None:
             raise ValueError('keywords="tfidf" is fitted on the user\'s sentences: give corpus=[...] too')
         return TfidfKeywords.fit(corpus)
-    settings = {"name": keywords} if isinstance(keywords, str) else dict(keywords or {})
+    settings = dict(keywords) if isinstance(keywords, dict) else {"name": keywords}
     classes = {"jieba": JiebaKeywords, "tfidf": TfidfKeywords, "rake": RakeKeywords}
-    extractor = classes.get(settings.pop("name", ""))
+    extractor = classes.get(str(settings.pop("name", "")))
     if extractor is None:
         allowed = ", ".join(map(repr, KEYWORD_EXTRACTORS))
         raise ValueError(f"keywords must be {allowed} or a callable text -> spans or words; got {keywords!r}")
