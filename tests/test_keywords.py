@@ -1,4 +1,5 @@
 import gzip
+import itertools
 import json
 import pickle
 import re
@@ -79,7 +80,7 @@ def test_the_longer_of_two_overlapping_words_stays():
 def test_spans_are_sorted_apart_and_hold_a_word(text, words):
     spans = find_words(text, words)
     assert all(0 <= a < b <= len(text) for a, b in spans)
-    assert all(first[1] <= second[0] for first, second in zip(spans, spans[1:], strict=False))
+    assert all(first[1] <= second[0] for first, second in itertools.pairwise(spans))
     for start, end in spans:
         assert text[start:end].rstrip("\u0301").lower() in {w.lower() for w in words}
 
@@ -219,7 +220,7 @@ def test_rake_keeps_punctuation_out_of_phrases_and_ranks_ties_by_position():
 def test_rake_scores_are_degree_over_frequency():
     rake = build_rake(["of", "the"])
     rake.extract_keywords_from_text("big red dog of the dog")
-    assert dict((p, s) for s, p in rake.get_ranked_phrases_with_scores()) == {
+    assert {p: s for s, p in rake.get_ranked_phrases_with_scores()} == {
         "big red dog": pytest.approx(3 + 3 + 4 / 2),
         "dog": pytest.approx(4 / 2),
     }

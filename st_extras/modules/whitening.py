@@ -117,14 +117,17 @@ class WhiteningPostProcessor(Module):
             batch_size=batch_size,
             show_progress_bar=show_progress_bar,
         ):
-            # Chan's update: two means and scatters become one, without the cancellation of E[vv] - E[v]E[v]
-            chunk_mean, added = embeddings.mean(dim=0), len(embeddings)
-            centred, shift = embeddings - chunk_mean, chunk_mean - mean
-            scatter += centred.T @ centred + torch.outer(shift, shift) * (count * added / (count + added))
-            mean += shift * (added / (count + added))
-            count += added
+            mean, scatter, count = self._merge(mean, scatter, count, embeddings)
         self._set(mean, scatter, count)
         return self
+
+    @staticmethod
+    def _merge(mean: Tensor, scatter: Tensor, count: int, chunk: Tensor) -> tuple[Tensor, Tensor, int]:
+        """Chan's update: mean and scatter with a chunk more, without the cancellation of E[vv] - E[v]E[v]."""
+        added, chunk_mean = len(chunk), chunk.mean(dim=0)
+        centred, shift, total = chunk - chunk_mean, chunk_mean - mean, count + len(chunk)
+        between = torch.outer(shift, shift) * (count * added / total)
+        return mean + shift * (added / total), scatter + centred.T @ centred + between, total
 
     def _set(self, mean: Tensor, scatter: Tensor, count: int) -> None:
         variances, directions = torch.linalg.eigh(scatter / max(1, count - 1))
