@@ -119,7 +119,7 @@ def stream_embeddings(
 def as_dense(weight: Tensor, bias: Tensor) -> Dense:
     """A stock ``Dense`` module x -> weight x + bias, which loads without this package."""
     size_out, size_in = weight.shape
-    return Dense(size_in, size_out, activation_function=None, init_weight=weight.clone(), init_bias=bias.clone())
+    return Dense(size_in, size_out, activation_function=None, init_weight=weight.contiguous(), init_bias=bias)
 
 
 def owner(module: Module) -> SentenceTransformer:
