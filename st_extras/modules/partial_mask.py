@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from sentence_transformers.base.modules import Module, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor, nn
 
 from st_extras.modules.pipeline import hub_options
@@ -49,10 +50,18 @@ class PartialMaskTransformer(Transformer):
 
     @classmethod
     def share(
-        cls, transformer: Transformer, extractor: Extractor, redundancy: str, on_missing_mask: str
+        cls, modules: Sequence[nn.Module], extractor: Extractor, redundancy: str, on_missing_mask: str
     ) -> PartialMaskTransformer:
-        """The same encoder (weights and tokenizer are shared) with masked copies."""
-        shared: PartialMaskTransformer = same_encoder(transformer, cls)
+        """The encoder that ``modules`` begin with, with masked copies: its weights and tokenizer are shared."""
+        encoder = modules[0] if modules else None
+        if not isinstance(encoder, Transformer) or type(encoder) is not Transformer:
+            raise ValueError(
+                f"model must start with Sentence Transformers' Transformer module; got {type(encoder).__name__}"
+            )
+        pools = [module for module in modules if isinstance(module, Pooling)]
+        if redundancy == "pooled" and any("cls" in p.pooling_mode and not p.include_prompt for p in pools):
+            raise ValueError('redundancy="pooled" does not go with CLS pooling that excludes the prompt; use "encoder"')
+        shared: PartialMaskTransformer = same_encoder(encoder, cls)
         shared.unpad_inputs = False
         shared._configure(extractor, redundancy, on_missing_mask)
         return shared
@@ -68,8 +77,8 @@ class PartialMaskTransformer(Transformer):
                 f"the tokenizer {type(tokenizer).__name__} has no mask token (mask_token is None), which "
                 'RepAL puts in place of keywords: pass on_missing_mask="delete" to delete them instead'
             )
-        if redundancy == "pooled" and not tokenizer.is_fast:
-            raise ValueError('redundancy="pooled" needs a fast tokenizer (character offsets); use "encoder"')
+        if redundancy == "pooled" and (not tokenizer.is_fast or "message" in self.modality_config):
+            raise ValueError('redundancy="pooled" needs a fast tokenizer and no chat template; use "encoder"')
         self.extractor, self.redundancy, self.on_missing_mask = extractor, redundancy, on_missing_mask
         self.make_copies_for(None)
 
@@ -219,8 +228,18 @@ class JoinedParts(Module):
             features["sentence_embedding"] = torch.cat([features["sentence_embedding"], redundant], dim=1)
         return features
 
-    def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
+    def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
         """Never part of a saved model."""
+
+
+def joined_modules(modules: Sequence[Any]) -> list[Any]:
+    """``modules``, masked copies made whatever the weights, and both embeddings side by side at the end."""
+    if not modules or not isinstance(modules[0], PartialMaskTransformer):
+        raise ValueError("the model has no PartialMaskTransformer: build it with RepALPostProcessor.attach")
+    joined = JoinedParts()
+    first: PartialMaskTransformer = same_encoder(modules[0], PartialMaskTransformer)
+    first.make_copies_for(joined)
+    return [first, *modules[1:], joined]
 
 
 def plain_modules(modules: Sequence[Any]) -> list[Any]:

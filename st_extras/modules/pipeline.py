@@ -62,9 +62,9 @@ def build_model(model: SentenceTransformer, modules: Sequence[nn.Module]) -> Sen
     )
 
 
-def view(model: SentenceTransformer, modules: Sequence[nn.Module]) -> SentenceTransformer:
-    """``model`` with other modules, for a pass inside a method: nothing is built, moved or told about it."""
-    part = copy.copy(model)
+def view(module: Module, modules: Sequence[nn.Module]) -> SentenceTransformer:
+    """The model that ``module`` is part of with other modules, for one pass: nothing is built or moved."""
+    part = copy.copy(owner(module))
     part._modules = OrderedDict((str(i), module) for i, module in enumerate(modules))
     part.truncate_dim = None
     return part

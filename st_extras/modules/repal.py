@@ -8,33 +8,13 @@ from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Module, Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.base.modules import Module
 from torch import Tensor
 
-from st_extras.modules.partial_mask import (
-    JoinedParts,
-    PartialMaskTransformer,
-    plain_modules,
-    refuse_training,
-    same_encoder,
-    split_copies,
-)
-from st_extras.modules.pipeline import (
-    as_dense,
-    build_model,
-    check_weight,
-    embedding_dimension,
-    load_module,
-    modules_before,
-    owner,
-    remember_owner,
-    save_module,
-    split_before_normalize,
-    stream_embeddings,
-    view,
-)
-from st_extras.modules.tuning import LAMBDA_1_GRID, LAMBDA_2_GRID, TuningResult, search_lambdas
+from st_extras.modules import partial_mask, pipeline
+from st_extras.modules.partial_mask import PartialMaskTransformer
+from st_extras.modules.pipeline import check_weight
+from st_extras.modules.tuning import LAMBDA_1_GRID, LAMBDA_2_GRID, TuningResult, check_pairs, search_lambdas
 from st_extras.text.keywords import build_extractor
 
 logger = logging.getLogger(__name__)
@@ -75,11 +55,7 @@ class RepALPostProcessor(Module):
     corpus_mean: Tensor
 
     def __init__(
-        self,
-        embedding_dimension: int,
-        lambda_1: float = 0.0,
-        lambda_2: float = 0.0,
-        corpus_size: int = 0,
+        self, embedding_dimension: int, lambda_1: float = 0.0, lambda_2: float = 0.0, corpus_size: int = 0
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.embedding_dimension = embedding_dimension
@@ -121,26 +97,15 @@ class RepALPostProcessor(Module):
         Raises:
             ValueError: for a bad setting, a model that RepAL cannot work on, or one that has it already.
         """
-        modules, normalize = split_before_normalize(model)
+        modules, normalize = pipeline.split_before_normalize(model)
         if any(isinstance(module, RepALPostProcessor) for module in modules):
             raise ValueError("model has RepAL attached already: RepALPostProcessor.detach(model) takes it off")
-        encoder = modules[0] if modules else None
-        if not isinstance(encoder, Transformer) or type(encoder) is not Transformer:
-            raise ValueError(
-                f"model must start with Sentence Transformers' Transformer module; got {type(encoder).__name__}"
-            )
-        if redundancy == "pooled" and any(
-            isinstance(module, Pooling) and "cls" in module.pooling_mode and not module.include_prompt
-            for module in modules
-        ):
-            raise ValueError('redundancy="pooled" does not go with CLS pooling that excludes the prompt; use "encoder"')
         if keywords == "tfidf" and corpus is not None:
             corpus = list(corpus)  # read twice
         extractor = build_extractor(keywords, corpus)
-        first = PartialMaskTransformer.share(encoder, extractor, redundancy, on_missing_mask)
-        processor = RepALPostProcessor(embedding_dimension(modules), lambda_1, lambda_2)
-        processor.to(model.device)
-        attached = build_model(model, [first, *modules[1:], processor, *normalize])
+        first = PartialMaskTransformer.share(modules, extractor, redundancy, on_missing_mask)
+        processor = RepALPostProcessor(pipeline.embedding_dimension(modules), lambda_1, lambda_2)
+        attached = pipeline.build_model(model, [first, *modules[1:], processor, *normalize])
         if corpus is not None:
             processor.fit(corpus, batch_size=batch_size)
         return attached
@@ -149,7 +114,7 @@ class RepALPostProcessor(Module):
     def detach(model: SentenceTransformer) -> SentenceTransformer:
         """The plain model again (weights are shared), for instance to train it."""
         modules = [module for module in model if not isinstance(module, RepALPostProcessor)]
-        return build_model(model, plain_modules(modules))
+        return pipeline.build_model(model, partial_mask.plain_modules(modules))
 
     def fit(
         self, sentences: Iterable[str], *, batch_size: int = 32, show_progress_bar: bool = False
@@ -159,37 +124,25 @@ class RepALPostProcessor(Module):
         Raises:
             ValueError: for no sentences, or an embedding with NaN or infinity (the sentence is named).
         """
-        plain = view(owner(self), plain_modules(modules_before(self)))
+        before = partial_mask.plain_modules(pipeline.modules_before(self))
         total, count = torch.zeros(self.embedding_dimension, dtype=torch.float64), 0
-        for embeddings in stream_embeddings(
-            plain, sentences, batch_size=batch_size, show_progress_bar=show_progress_bar
+        for embeddings in pipeline.stream_embeddings(
+            pipeline.view(self, before), sentences, batch_size=batch_size, show_progress_bar=show_progress_bar
         ):
             total += embeddings.sum(dim=0)
             count += len(embeddings)
-        self._set_mean(total / count, count)
-        return self
-
-    def _set_mean(self, mean: Tensor, count: int) -> None:
-        self.corpus_mean.copy_(mean)
+        self.corpus_mean.copy_(total / count)
         self.corpus_size = count
+        return self
 
     def parts(
         self, sentences: Sequence[str], *, batch_size: int = 32, show_progress_bar: bool = False
     ) -> tuple[Tensor, Tensor]:
         """f(x) and f(x*) of each sentence, unrefined, from one encode: two float32 tensors (N, D) on the CPU."""
-        before = modules_before(self)
-        if not before or not isinstance(before[0], PartialMaskTransformer):
-            raise ValueError("the model has no PartialMaskTransformer: build it with RepALPostProcessor.attach")
-        joined = JoinedParts()
-        first = same_encoder(before[0], PartialMaskTransformer)
-        first.make_copies_for(joined)
-        both = view(owner(self), [first, *before[1:], joined]).encode(
-            list(sentences),
-            batch_size=batch_size,
-            show_progress_bar=show_progress_bar,
-            convert_to_tensor=True,
+        both = pipeline.view(self, partial_mask.joined_modules(pipeline.modules_before(self))).encode(
+            list(sentences), batch_size=batch_size, show_progress_bar=show_progress_bar, convert_to_tensor=True
         )
-        embeddings, redundant = both.float().cpu().chunk(2, dim=1)
+        embeddings, redundant = both.float().cpu().clone().chunk(2, dim=1)
         return embeddings, redundant
 
     def tune(
@@ -212,24 +165,21 @@ class RepALPostProcessor(Module):
             scores: their gold scores.
             lambda_1_grid: weights of the sentence term to try.
             lambda_2_grid: weights of the corpus term to try.
-            batch_size: of the encode.
-            show_progress_bar: of the encode.
+            batch_size: of the one encode.
+            show_progress_bar: of the one encode.
 
         Raises:
             ValueError: for fewer than two pairs, scores that do not match them, or scores that are all equal.
         """
-        if len(pairs) != len(scores) or len(pairs) < 2 or len(set(scores)) < 2:
-            raise ValueError(
-                f"tune needs at least two pairs and one score for each, not all equal; got {len(pairs)} pairs, "
-                f"{len(scores)} scores, {len(set(scores))} distinct"
-            )
+        check_pairs(pairs, scores)
         one = [check_weight("lambda_1_grid", value) for value in lambda_1_grid]
         two = [check_weight("lambda_2_grid", value) for value in lambda_2_grid]
         texts = [pair[0] for pair in pairs] + [pair[1] for pair in pairs]
         embeddings, redundant = self.parts(texts, batch_size=batch_size, show_progress_bar=show_progress_bar)
         if not self.corpus_size:
             logger.info("RepAL is not fitted: the corpus mean is taken over the sentences that tune was given")
-            self._set_mean(embeddings.double().mean(dim=0), len(texts))
+            self.corpus_mean.copy_(embeddings.double().mean(dim=0))
+            self.corpus_size = len(texts)
         v, v_redundant, n = embeddings.double().numpy(), redundant.double().numpy(), len(pairs)
         mean = self.corpus_mean.double().cpu().numpy()
         result = search_lambdas((v[:n], v_redundant[:n]), (v[n:], v_redundant[n:]), mean, list(scores), one, two)
@@ -251,7 +201,7 @@ class RepALPostProcessor(Module):
             )
         weight = self.lambda_2 if lambda_2 is None else check_weight("lambda_2", lambda_2)
         self._check_fitted(weight)
-        return as_dense(torch.eye(self.embedding_dimension), -weight * self.corpus_mean.float().cpu())
+        return pipeline.as_dense(torch.eye(self.embedding_dimension), -weight * self.corpus_mean.float().cpu())
 
     def _check_fitted(self, lambda_2: float) -> None:
         if lambda_2 != 0 and not self.corpus_size:
@@ -262,9 +212,9 @@ class RepALPostProcessor(Module):
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Refine ``sentence_embedding`` (2B, D), the masked copies last, to (B, D); halve what else is batch-first."""
-        refuse_training(self)
+        partial_mask.refuse_training(self)
         self._check_fitted(self.lambda_2)
-        features, redundant = split_copies(features)
+        features, redundant = partial_mask.split_copies(features)
         embedding = features["sentence_embedding"]  # (B, D)
         if embedding.shape[-1] != self.embedding_dimension:
             raise ValueError(
@@ -289,11 +239,11 @@ class RepALPostProcessor(Module):
 
     def on_model_ready(self, model: Any) -> None:
         """Learn the model that ``fit`` and ``tune`` encode with."""
-        remember_owner(self, model)
+        pipeline.remember_owner(self, model)
 
-    save = save_module
+    save = pipeline.save_module
 
     @classmethod
     def load(cls, *args: Any, **kwargs: Any) -> RepALPostProcessor:
         """Load from a folder or the Hub."""
-        return load_module(cls, *args, **kwargs)
+        return pipeline.load_module(cls, *args, **kwargs)

@@ -36,6 +36,15 @@ class TuningResult:
     settings: int
 
 
+def check_pairs(pairs: Sequence[object], scores: Sequence[float]) -> None:
+    """ValueError for fewer than two pairs, scores that do not match them, or scores that are all equal."""
+    if len(pairs) != len(scores) or len(set(scores)) < 2:
+        raise ValueError(
+            f"pairs and scores must be at least two pairs and one score for each, not all equal; got {len(pairs)} "
+            f"pairs, {len(scores)} scores, {len(set(scores))} distinct"
+        )
+
+
 def _gram(first: Array, second: Array) -> Array:
     """Inner products of the three parts of each row: (N, 3, D), (N, 3, D) -> (3, 3, N)."""
     return np.ascontiguousarray(np.einsum("nid,njd->ijn", first, second, optimize=True))

@@ -17,7 +17,6 @@ from st_extras.modules.pipeline import (
     embedding_dimension,
     load_module,
     modules_before,
-    owner,
     remember_owner,
     save_module,
     split_before_normalize,
@@ -93,7 +92,7 @@ class WhiteningPostProcessor(Module):
             raise ValueError(
                 "model has whitening or RepAL attached already: whiten the plain model first, then attach RepAL"
             )
-        processor = WhiteningPostProcessor(embedding_dimension(modules), dimensions).to(model.device)
+        processor = WhiteningPostProcessor(embedding_dimension(modules), dimensions)
         attached = build_model(model, [*modules, processor, *normalize])
         if corpus is not None:
             processor.fit(corpus, batch_size=batch_size)
@@ -112,7 +111,7 @@ class WhiteningPostProcessor(Module):
         mean = torch.zeros(size, dtype=torch.float64)
         scatter, count = torch.zeros(size, size, dtype=torch.float64), 0
         for embeddings in stream_embeddings(
-            view(owner(self), modules_before(self)),
+            view(self, modules_before(self)),
             sentences,
             batch_size=batch_size,
             show_progress_bar=show_progress_bar,
