@@ -67,15 +67,20 @@ class Pairs:
         self.texts = [row[2] for row in rows] + [row[3] for row in rows]
 
 
-def encode(model: SentenceTransformer, texts: list[str], batch_size: int) -> Callable[[list[str]], Vectors]:
-    """Look-up of the three vectors of any of ``texts``."""
+def encode(
+    model: SentenceTransformer, texts: list[str], batch_size: int, *, pooled: bool
+) -> Callable[[list[str]], Vectors]:
+    """Look-up of the three vectors of any of ``texts`` (without ``pooled``, the third is the second again)."""
     distinct = list(dict.fromkeys(texts))
     row = {text: i for i, text in enumerate(distinct)}
     exact = RepALPostProcessor.attach(model, lambda_1=1, lambda_2=0)
-    pooled = RepALPostProcessor.attach(model, lambda_1=1, lambda_2=0, redundancy="pooled")
     at = next(i for i, module in enumerate(exact) if isinstance(module, RepALPostProcessor))
     v, redundant = exact[at].parts(distinct, batch_size=batch_size)
-    vectors = (v.numpy(), redundant.numpy(), pooled[at].parts(distinct, batch_size=batch_size)[1].numpy())
+    third = redundant
+    if pooled:
+        approximate = RepALPostProcessor.attach(model, lambda_1=1, lambda_2=0, redundancy="pooled")
+        third = approximate[at].parts(distinct, batch_size=batch_size)[1]
+    vectors = (v.numpy(), redundant.numpy(), third.numpy())
 
     def look_up(wanted: list[str]) -> Vectors:
         rows = [row[text] for text in wanted]
@@ -119,10 +124,10 @@ def run_variant(
     prepared, mean = prepare(vectors, vectors[0] if general is None else general, whiten)
     if len(one) * len(two) > 1:
         found = search_lambdas(*halves(prepared, which), mean, dev.scores, one, two)
-        weights = (found.lambda_1, found.lambda_2)
+        weights, at_edge = (found.lambda_1, found.lambda_2), found.at_edge
     else:
-        weights = (one[0], two[0])
-    result: dict[str, Any] = {"lambda_1": weights[0], "lambda_2": weights[1]}
+        weights, at_edge = (one[0], two[0]), False
+    result: dict[str, Any] = {"lambda_1": weights[0], "lambda_2": weights[1], "at_edge": at_edge}
     for pairs in [dev, *tests]:
         vectors = look_up(pairs.texts)
         prepared, mean = prepare(vectors, vectors[0] if general is None else general, whiten)
@@ -137,23 +142,25 @@ def run_encoder(name: str, settings: dict[str, Any], options: argparse.Namespace
         settings.get("path") or packaged_minilm(), **{k: v for k, v in settings.items() if k != "path"}
     )
     english = [Pairs(options.data, test) for test in SEVEN_STS]
-    chinese = [Pairs(options.data, test) for test in CHINESE]
-    dev, chinese_dev = Pairs(options.data, "stsb_dev"), Pairs(options.data, "zh_stsb_dev")
+    dev = Pairs(options.data, "stsb_dev")
+    chinese = [] if options.no_chinese else [Pairs(options.data, test) for test in ("zh_stsb_dev", *CHINESE)]
     with gzip.open(options.data / "wiki_sentences.txt.gz", "rt", encoding="utf8") as file:
         wiki = [line.rstrip("\n") for _, line in zip(range(options.general), file, strict=False)]
     start = time.perf_counter()
-    texts = [text for pairs in [*english, *chinese, dev, chinese_dev] for text in pairs.texts]
-    look_up = encode(model, texts, options.batch_size)
+    texts = [text for pairs in [dev, *english, *chinese] for text in pairs.texts]
+    look_up = encode(model, texts, options.batch_size, pooled="RepAL pooled" in options.variants)
     general = model_before_normalize(model).encode(wiki, batch_size=options.batch_size).astype(np.float64)
     result: dict[str, Any] = {"encode_seconds": round(time.perf_counter() - start, 1)}
-    for fit, corpus in (("target", None), ("general", general)):
-        for language, of, tests in (("english", dev, english), ("chinese", chinese_dev, chinese)):
-            if fit == "general" and language == "chinese":
-                continue
-            table = {variant: run_variant(of, tests, look_up, corpus, variant) for variant in VARIANTS}
-            result[f"{language}, {fit} fit"] = table
-            for variant, row in table.items():
-                print(f"{name:14} {language} {fit:8} {variant:22} {row}", flush=True)
+    tables: list[tuple[str, list[Pairs], Array | None]] = [("english, target fit", [dev, *english], None)]
+    if wiki:
+        tables.append(("english, general fit", [dev, *english], general))
+    if chinese:
+        tables.append(("chinese, target fit", chinese, None))
+    for title, (of, *tests), corpus in tables:
+        result[title] = {}
+        for variant in options.variants:
+            row = result[title][variant] = run_variant(of, tests, look_up, corpus, variant)
+            print(f"{name:14} {title:22} {variant:22} {row}", flush=True)
     return result
 
 
@@ -223,7 +230,9 @@ def main() -> None:
         if name == "grid":
             command.add_argument("--encoders", nargs="*", default=list(BUILT), choices=list(BUILT))
             command.add_argument("--add", nargs="*", default=[], metavar="NAME=PATH[:POOLING]")
-            command.add_argument("--general", type=int, default=20_000, help="Wikipedia sentences to fit on")
+            command.add_argument("--general", type=int, default=20_000, help="Wikipedia sentences to fit on; 0: none")
+            command.add_argument("--variants", nargs="*", default=list(VARIANTS), choices=list(VARIANTS))
+            command.add_argument("--no-chinese", action="store_true")
         else:
             command.add_argument("--sentences", type=int, default=2000)
             command.add_argument("--rounds", type=int, default=5)

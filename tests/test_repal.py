@@ -3,9 +3,11 @@ import gzip
 import json
 import logging
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -459,6 +461,25 @@ def test_a_loaded_model_goes_on_working(still_encoder, tmp_path, redundancy):
         card = (tmp_path / name / "README.md").read_text(encoding="utf8")
         assert 'SentenceTransformer("sentence_transformers_model_id", trust_remote_code=True)' in card
         assert 'st_extras.load("sentence_transformers_model_id")' in card
+
+
+def test_push_to_hub_uploads_a_model_that_loads(still_encoder, tmp_path, monkeypatch):
+    class Hub:
+        def __init__(self, **_):
+            pass
+
+        def create_repo(self, repo_id, **_):
+            return SimpleNamespace(repo_id=repo_id)
+
+        def upload_folder(self, *, folder_path, **_):
+            shutil.copytree(folder_path, tmp_path / "hub")
+            return SimpleNamespace(commit_url="done")
+
+    monkeypatch.setattr("sentence_transformers.base.model.HfApi", Hub)
+    attached = attach(still_encoder, keywords="jieba")
+    assert attached.push_to_hub("user/refined", replace_model_card=True) == "done"
+    assert 'st_extras.load("user/refined")' in (tmp_path / "hub" / "README.md").read_text(encoding="utf8")
+    assert np.array_equal(load(str(tmp_path / "hub"), device="cpu").encode(TEXTS), attached.encode(TEXTS))
 
 
 def test_without_the_flag_it_is_refused_with_the_way_out(still_encoder, tmp_path):

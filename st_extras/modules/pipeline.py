@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+import numbers
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ class PostProcessedModelCardData(SentenceTransformerModelCardData):
 
 def check_weight(name: str, value: Any) -> float:
     """``value`` as a float; ValueError naming the argument where it is no finite number >= 0."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not number or not math.isfinite(value) or value < 0:
         raise ValueError(f"{name} must be a finite number >= 0; got {value!r}")
     return float(value)

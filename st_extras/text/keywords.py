@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
+import operator
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -80,9 +81,8 @@ def find_words(text: str, words: Iterable[str]) -> list[Span]:
             end = start + len(word)
             while end < len(text) and _is_mark(text[end]):
                 end += 1
-            inside = (start > 0 and _goes_on(word[0], text[start - 1])) or (
-                end < len(text) and _goes_on(word[-1], text[end])
-            )
+            before, after = text[start - 1 : start] or " ", text[end : end + 1] or " "
+            inside = (before != " " and _goes_on(word[0], before)) or (after != " " and _goes_on(word[-1], after))
             if not inside:
                 found.append((start, end))
             start = lowered.find(word, start + 1)
@@ -120,7 +120,7 @@ def keyword_spans(text: str, extractor: Extractor) -> list[Span]:
 
 def _checked_span(text: str, item: Any) -> Span:
     try:
-        start, end = (int(bound) for bound in item)
+        start, end = (operator.index(bound) for bound in item)
     except (TypeError, ValueError):
         raise ValueError(
             f"keywords must return (start, end) spans or words, and not both; got {item!r} for the text {text!r}"
@@ -154,7 +154,10 @@ def replace_spans(text: str, spans: Iterable[Span], replacement: str) -> str:
 
 
 class _FasterCut:
-    """jieba's ``cut`` with a short cut for ASCII: without a dictionary word in it, only two patterns are left."""
+    """jieba's ``cut`` with a short cut: without Chinese and dictionary words, only two of its patterns are left.
+
+    It leaves out what jieba cuts into single characters (TF-IDF drops them).
+    """
 
     _blocks = re.compile(r"[a-zA-Z0-9+#&._%\-]+")
     _pieces = re.compile(r"([a-zA-Z0-9]+(?:\.\d+)?%?)")
@@ -162,11 +165,11 @@ class _FasterCut:
     def __init__(self, tokenizer: Any) -> None:
         tokenizer.initialize()
         self.tokenizer = tokenizer
-        ascii_words = [w for w, count in tokenizer.FREQ.items() if count and len(w) > 1 and w.isascii()]
-        self._dictionary = re.compile("|".join(map(re.escape, ascii_words)) or r"(?!)")
+        words = [word for word, count in tokenizer.FREQ.items() if count and len(word) > 1 and word.isascii()]
+        self._needs_jieba = re.compile("|".join(["[\u4e00-\u9fd5]", *map(re.escape, words)]))
 
     def cut(self, text: str) -> Iterator[str]:
-        if not text.isascii() or self._dictionary.search(text):
+        if self._needs_jieba.search(text):
             yield from self.tokenizer.cut(text)
             return
         for block in self._blocks.findall(text):
