@@ -322,6 +322,17 @@ def test_fit_reads_no_further_than_it_encodes(still_encoder, monkeypatch):
     assert max(ahead) == 4, "no more than a chunk is held"
 
 
+def test_a_value_that_is_not_finite_is_named(still_encoder):
+    attached = attach(still_encoder, corpus=None)
+    dog = still_encoder.tokenizer.convert_tokens_to_ids("dog")
+    with torch.no_grad():
+        still_encoder.transformers_model.embeddings.word_embeddings.weight[dog] = float("nan")
+    with pytest.raises(ValueError, match=r"sentence 1 is not finite.*the dog ran"):
+        attached[2].fit(["a cat", "the dog ran"])
+    assert attached[2].corpus_size == 0
+    assert attached[2].corpus_mean.abs().sum() == 0
+
+
 def pairs_and_scores():
     texts = [*TEXTS, "a dog ran", "the red book", "he read", "soup with a cat"]
     pairs = [(a, b) for i, a in enumerate(texts) for b in texts[i + 1 :]][:60]
@@ -519,6 +530,9 @@ def test_training_is_refused(still_encoder, tmp_path):
     with torch.no_grad():
         assert attached(attached.preprocess(TEXTS))["sentence_embedding"].shape == (len(TEXTS), 16)
     assert attached.eval()(attached.preprocess(TEXTS))["sentence_embedding"].requires_grad
+    attached[2].lambda_1 = 0.0  # no masked copies: the last module refuses
+    with pytest.raises(ValueError, match="cannot be trained"):
+        attached.train()(attached.preprocess(TEXTS))
 
 
 # --- errors ---

@@ -108,14 +108,12 @@ def search_lambdas(
     lambda_1_grid: Sequence[float] = LAMBDA_1_GRID,
     lambda_2_grid: Sequence[float] = LAMBDA_2_GRID,
 ) -> TuningResult:
-    """The best weights of the grid by Spearman; 0 / 0 is always compared and stays unless something is better.
+    """The best weights of the grid by Spearman; 0 / 0 is always compared, and wins a tie.
 
     Args: as for ``spearman_surface``.
     """
     one, two = sorted({0.0, *map(float, lambda_1_grid)}), sorted({0.0, *map(float, lambda_2_grid)})
     surface = spearman_surface(first, second, corpus_mean, scores, one, two)
-    i, j = np.unravel_index(int(surface.argmax()), surface.shape)
-    if surface[i, j] <= surface[0, 0] + 1e-9:
-        i, j = np.intp(0), np.intp(0)
+    i, j = np.unravel_index(int(surface.argmax()), surface.shape)  # the first of equals: the smallest weights
     at_edge = (len(one) > 1 and i == len(one) - 1) or (len(two) > 1 and j == len(two) - 1)
     return TuningResult(one[i], two[j], float(surface[i, j]), float(surface[0, 0]), bool(at_edge), surface.size)
