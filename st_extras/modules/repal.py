@@ -155,7 +155,7 @@ class RepALPostProcessor(Module):
         batch_size: int = 32,
         show_progress_bar: bool = False,
     ) -> TuningResult:
-        """Set both weights to the best of a grid (2,511 settings by default) by Spearman correlation of cosines.
+        """Set both weights to the best of a grid (3,751 settings by default) by Spearman correlation of cosines.
 
         f(x) and f(x*) are encoded once, whatever the grid. 0 / 0 is always compared. A module that has not been fitted
         takes its mean over the sentences of ``pairs`` (said in the log).

@@ -12,7 +12,7 @@ from scipy.stats import rankdata
 Array = NDArray[np.float64]
 
 LAMBDA_1_GRID = tuple(round(0.05 * i, 2) for i in range(31))  # 0 to 1.5
-LAMBDA_2_GRID = tuple(round(0.05 * i, 2) for i in range(81))  # 0 to 4
+LAMBDA_2_GRID = tuple(round(0.05 * i, 2) for i in range(121))  # 0 to 6
 
 
 @dataclass(frozen=True)
