@@ -1,0 +1,244 @@
+"""RepAL and whitening on finished encoders: what each term gives, and what it costs.
+
+    python -m benchmarks.repal grid --data DATA_FOLDER --output benchmarks/results/repal.json \
+        [--encoders minilm-3-mean minilm-5-cls minilm] [--add simcse=/path/to/model:cls]
+    python -m benchmarks.repal cost --data DATA_FOLDER --output benchmarks/results/repal_cost.json
+
+Every distinct text goes through an encoder once for v and v* (and once more for the pooled v*); all variants are then
+arithmetic on those vectors. Weights are tuned on STS-B dev alone (Chinese: on its dev set), each kind of fit with its
+own mean there: "target" takes mean and whitening over the evaluated set's own sentences (the paper's way), "general"
+over Wikipedia sentences. Spearman times 100, all rows of a set together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+
+from benchmarks.common import packaged_minilm, provenance, write_json
+from st_extras.evaluation import SEVEN_STS
+from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor, search_lambdas
+from st_extras.modules.loading import load_encoder
+from st_extras.modules.tuning import LAMBDA_1_GRID, LAMBDA_2_GRID, spearman_surface
+from st_extras.text.keywords import JiebaKeywords
+
+Array = NDArray[np.float64]
+Vectors = tuple[Array, Array, Array]  # v, v* of the second pass, v* pooled: each (N, D)
+BUILT = {
+    "minilm-3-mean": {"layers": 3, "pooling": "mean"},
+    "minilm-5-cls": {"layers": 5, "pooling": "cls"},
+    "minilm": {},
+}
+CHINESE = ("zh_stsb_test", "zh_lcqmc")
+# name of a variant -> (whitened to so many dimensions or not, which v*, grids of lambda_1 and lambda_2)
+VARIANTS: dict[str, tuple[int | None, int, tuple[float, ...], tuple[float, ...]]] = {
+    "plain": (None, 1, (0.0,), (0.0,)),
+    "centred": (None, 1, (0.0,), (1.0,)),
+    "corpus term": (None, 1, (0.0,), LAMBDA_2_GRID),
+    "sentence term": (None, 1, LAMBDA_1_GRID, (0.0,)),
+    "RepAL": (None, 1, LAMBDA_1_GRID, LAMBDA_2_GRID),
+    "RepAL pooled": (None, 2, LAMBDA_1_GRID, LAMBDA_2_GRID),
+    "whitened 256": (256, 1, (0.0,), (0.0,)),
+    "whitened 256 + RepAL": (256, 1, LAMBDA_1_GRID, LAMBDA_2_GRID),
+    "whitened": (0, 1, (0.0,), (0.0,)),
+    "whitened + RepAL": (0, 1, LAMBDA_1_GRID, LAMBDA_2_GRID),
+}
+
+
+class Pairs:
+    """One set: its two columns of texts and its scores."""
+
+    def __init__(self, data: Path, name: str) -> None:
+        with gzip.open(data / f"{name}.tsv.gz", "rt", encoding="utf8", newline="\n") as file:
+            rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))[1:]
+        self.name = name
+        self.scores = [float(row[1]) for row in rows]
+        self.texts = [row[2] for row in rows] + [row[3] for row in rows]
+
+
+def encode(
+    model: SentenceTransformer, texts: list[str], batch_size: int, *, pooled: bool
+) -> Callable[[list[str]], Vectors]:
+    """Look-up of the three vectors of any of ``texts`` (without ``pooled``, the third is the second again)."""
+    distinct = list(dict.fromkeys(texts))
+    row = {text: i for i, text in enumerate(distinct)}
+    exact = RepALPostProcessor.attach(model, lambda_1=1, lambda_2=0)
+    at = next(i for i, module in enumerate(exact) if isinstance(module, RepALPostProcessor))
+    v, redundant = exact[at].parts(distinct, batch_size=batch_size)
+    third = redundant
+    if pooled:
+        approximate = RepALPostProcessor.attach(model, lambda_1=1, lambda_2=0, redundancy="pooled")
+        third = approximate[at].parts(distinct, batch_size=batch_size)[1]
+    vectors = (v.numpy(), redundant.numpy(), third.numpy())
+
+    def look_up(wanted: list[str]) -> Vectors:
+        rows = [row[text] for text in wanted]
+        first, second, third = (part[rows].astype(np.float64) for part in vectors)
+        return first, second, third
+
+    return look_up
+
+
+def fit_whitening(corpus: Array, dimensions: int) -> Callable[[Array], Array]:
+    """Mu and W by the package's own module, as a function of vectors."""
+    processor = WhiteningPostProcessor(corpus.shape[1], dimensions or None)
+    values = torch.from_numpy(corpus)
+    mean = values.mean(dim=0)
+    processor._set(mean, (values - mean).T @ (values - mean), len(values))
+    mu, kernel = processor.corpus_mean.double().numpy(), processor.kernel.double().numpy()
+    return lambda vectors: (vectors - mu) @ kernel
+
+
+def prepare(vectors: Vectors, corpus: Array, whiten: int | None) -> tuple[Vectors, Array]:
+    """The vectors that RepAL works on, and their mean over the corpus."""
+    if whiten is None:
+        return vectors, corpus.mean(axis=0)
+    step = fit_whitening(corpus, whiten)
+    return (step(vectors[0]), step(vectors[1]), step(vectors[2])), step(corpus).mean(axis=0)
+
+
+def halves(vectors: Vectors, which: int) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    n = len(vectors[0]) // 2
+    return (vectors[0][:n], vectors[which][:n]), (vectors[0][n:], vectors[which][n:])
+
+
+def run_variant(
+    dev: Pairs, tests: list[Pairs], look_up: Callable[[list[str]], Vectors], general: Array | None, variant: str
+) -> dict[str, Any]:
+    """Tune on dev, score the test sets. ``general``: vectors of the corpus to fit on; None: each set's own."""
+    whiten, which, one, two = VARIANTS[variant]
+    vectors = look_up(dev.texts)
+    if whiten and whiten > vectors[0].shape[1]:
+        whiten = 0
+    prepared, mean = prepare(vectors, vectors[0] if general is None else general, whiten)
+    if len(one) * len(two) > 1:
+        found = search_lambdas(*halves(prepared, which), mean, dev.scores, one, two)
+        weights, at_edge = (found.lambda_1, found.lambda_2), found.at_edge
+    else:
+        weights, at_edge = (one[0], two[0]), False
+    result: dict[str, Any] = {"lambda_1": weights[0], "lambda_2": weights[1], "at_edge": at_edge}
+    for pairs in [dev, *tests]:
+        vectors = look_up(pairs.texts)
+        prepared, mean = prepare(vectors, vectors[0] if general is None else general, whiten)
+        surface = spearman_surface(*halves(prepared, which), mean, pairs.scores, [weights[0]], [weights[1]])
+        result[pairs.name] = round(100 * float(surface[0, 0]), 2)
+    result["average"] = round(statistics.mean(result[pairs.name] for pairs in tests), 2)
+    return result
+
+
+def run_encoder(name: str, settings: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    model = load_encoder(
+        settings.get("path") or packaged_minilm(), **{k: v for k, v in settings.items() if k != "path"}
+    )
+    english = [Pairs(options.data, test) for test in SEVEN_STS]
+    dev = Pairs(options.data, "stsb_dev")
+    chinese = [] if options.no_chinese else [Pairs(options.data, test) for test in ("zh_stsb_dev", *CHINESE)]
+    with gzip.open(options.data / "wiki_sentences.txt.gz", "rt", encoding="utf8") as file:
+        wiki = [line.rstrip("\n") for _, line in zip(range(options.general), file, strict=False)]
+    start = time.perf_counter()
+    texts = [text for pairs in [dev, *english, *chinese] for text in pairs.texts]
+    look_up = encode(model, texts, options.batch_size, pooled="RepAL pooled" in options.variants)
+    general = model_before_normalize(model).encode(wiki, batch_size=options.batch_size).astype(np.float64)
+    result: dict[str, Any] = {"encode_seconds": round(time.perf_counter() - start, 1)}
+    tables: list[tuple[str, list[Pairs], Array | None]] = [("english, target fit", [dev, *english], None)]
+    if wiki:
+        tables.append(("english, general fit", [dev, *english], general))
+    if chinese:
+        tables.append(("chinese, target fit", chinese, None))
+    for title, (of, *tests), corpus in tables:
+        result[title] = {}
+        for variant in options.variants:
+            row = result[title][variant] = run_variant(of, tests, look_up, corpus, variant)
+            print(f"{name:14} {title:22} {variant:22} {row}", flush=True)
+    return result
+
+
+def model_before_normalize(model: SentenceTransformer) -> SentenceTransformer:
+    return SentenceTransformer(
+        modules=[module for module in model if type(module).__name__ != "Normalize"], device=str(model.device)
+    )
+
+
+def grid(options: argparse.Namespace) -> None:
+    encoders: dict[str, dict[str, Any]] = {name: dict(BUILT[name]) for name in options.encoders}
+    for item in options.add:
+        name, _, where = item.partition("=")
+        path, _, pooling = where.partition(":")
+        encoders[name] = {"path": path, **({"pooling": pooling} if pooling else {})}
+    record: dict[str, Any] = {"study": "repal grid", "general_sentences": options.general, **provenance()}
+    record["encoders"] = {}
+    for name, settings in encoders.items():
+        record["encoders"][name] = {"settings": settings, **run_encoder(name, settings, options)}
+        write_json(options.output, record)
+
+
+def cost(options: argparse.Namespace) -> None:
+    """Sentences a second of each mode, interleaved: medians over the rounds."""
+    with gzip.open(options.data / "wiki_sentences.txt.gz", "rt", encoding="utf8") as file:
+        texts = [line.rstrip("\n") for _, line in zip(range(options.sentences), file, strict=False)]
+    extract = JiebaKeywords()
+    found = {text: extract(text) for text in texts}
+    plain = load_encoder(packaged_minilm(), **BUILT["minilm-3-mean"])
+    shared = {"lambda_1": 0.6, "lambda_2": 1.6, "corpus": texts[:100]}
+    models = {
+        "plain": plain,
+        "exact, keywords given": RepALPostProcessor.attach(plain, keywords=found.__getitem__, **shared),
+        "exact, jieba": RepALPostProcessor.attach(plain, keywords="jieba", **shared),
+        "pooled, keywords given": RepALPostProcessor.attach(
+            plain, keywords=found.__getitem__, redundancy="pooled", **shared
+        ),
+        "pooled, jieba": RepALPostProcessor.attach(plain, keywords="jieba", redundancy="pooled", **shared),
+    }
+    speeds: dict[str, list[float]] = {name: [] for name in models}
+    for turn in range(options.rounds + 1):
+        for name, model in models.items():
+            start = time.perf_counter()
+            model.encode(texts, batch_size=options.batch_size)
+            if turn:  # the first is a warm-up
+                speeds[name].append(len(texts) / (time.perf_counter() - start))
+    record: dict[str, Any] = {"study": "repal cost", "sentences": len(texts), "rounds": options.rounds, **provenance()}
+    for name, values in speeds.items():
+        ratios = [value / base for value, base in zip(values, speeds["plain"], strict=True)]
+        record[name] = {
+            "sentences_per_second": round(statistics.median(values), 1),
+            "ratio_to_plain": round(statistics.median(ratios), 3),
+        }
+        print(f"{name:24} {record[name]}")
+    write_json(options.output, record)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    for name, function in (("grid", grid), ("cost", cost)):
+        command = commands.add_parser(name)
+        command.set_defaults(run=function)
+        command.add_argument("--data", type=Path, required=True)
+        command.add_argument("--output", type=Path, required=True)
+        command.add_argument("--batch-size", type=int, default=32)
+        if name == "grid":
+            command.add_argument("--encoders", nargs="*", default=list(BUILT), choices=list(BUILT))
+            command.add_argument("--add", nargs="*", default=[], metavar="NAME=PATH[:POOLING]")
+            command.add_argument("--general", type=int, default=20_000, help="Wikipedia sentences to fit on; 0: none")
+            command.add_argument("--variants", nargs="*", default=list(VARIANTS), choices=list(VARIANTS))
+            command.add_argument("--no-chinese", action="store_true")
+        else:
+            command.add_argument("--sentences", type=int, default=2000)
+            command.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    options.run(options)
+
+
+if __name__ == "__main__":
+    main()

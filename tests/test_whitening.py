@@ -1,0 +1,136 @@
+import logging
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize
+
+from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor, load
+
+WORDS = ["a", "cat", "dog", "man", "woman", "red", "book", "park", "rain", "train", "soup", "river", "old", "two"]
+
+
+@pytest.fixture
+def corpus() -> list[str]:
+    generator = np.random.default_rng(3)
+    return [" ".join(generator.choice(WORDS, size=generator.integers(2, 8))) for _ in range(60)]
+
+
+def test_the_covariance_of_the_corpus_becomes_the_identity(still_encoder, corpus):
+    whitened = WhiteningPostProcessor.attach(still_encoder, corpus=corpus)
+    out = whitened.encode(corpus).astype(np.float64)
+    assert np.abs(out.mean(axis=0)).max() < 1e-4
+    # the embeddings end in a LayerNorm: they sum to 0, so one of the 16 directions is empty
+    identity = np.diag([1.0] * 15 + [0.0])
+    assert np.abs(np.cov(out.T) - identity).max() < 1e-2
+    assert np.abs(np.cov(still_encoder.encode(corpus).T) - identity).max() > 0.3
+
+
+def test_against_the_svd_of_the_paper_s_code(still_encoder, corpus):
+    vectors = still_encoder.encode(corpus).astype(np.float64)
+    mean = vectors.mean(axis=0, keepdims=True)
+    u, s, _ = np.linalg.svd(np.cov((vectors - mean).T))
+    expected = (vectors - mean) @ (u @ np.diag(s**-0.5))[:, :5]
+    whitened = WhiteningPostProcessor.attach(still_encoder, dimensions=5, corpus=iter(corpus))
+    out = whitened.encode(corpus)
+    assert out.shape == (60, 5)
+    assert whitened.get_embedding_dimension() == 5
+    signs = np.sign((out * expected).sum(axis=0))  # an eigenvector has no sign
+    assert np.abs(out * signs - expected).max() < 1e-3
+    assert whitened[2].corpus_size == 60
+
+
+def test_one_stream_of_any_chunk_is_one_fit(still_encoder, corpus, monkeypatch):
+    whole = WhiteningPostProcessor.attach(still_encoder, dimensions=4, corpus=corpus)
+    monkeypatch.setattr("st_extras.modules.pipeline._CHUNK", 7)
+    streamed = WhiteningPostProcessor.attach(still_encoder, dimensions=4, corpus=iter(corpus))
+    # batches are padded apart: the embeddings agree to 1e-7, and W amplifies that
+    assert torch.allclose(whole[2].corpus_mean, streamed[2].corpus_mean, atol=1e-6)
+    grams = [model.encode(corpus) @ model.encode(corpus).T for model in (whole, streamed)]
+    assert np.abs(grams[0] - grams[1]).max() < 1e-2
+
+
+def test_a_corpus_far_from_the_origin_loses_no_digits():
+    generator = torch.Generator().manual_seed(0)
+    vectors = 1e6 + torch.randn(500, 4, generator=generator, dtype=torch.float64)
+    processor = WhiteningPostProcessor(4)
+    mean, scatter, count = torch.zeros(4, dtype=torch.float64), torch.zeros(4, 4, dtype=torch.float64), 0
+    for chunk in vectors.split(90):
+        mean, scatter, count = processor._merge(mean, scatter, count, chunk)
+    assert count == 500
+    assert np.abs(scatter.numpy() / 499 - np.cov(vectors.numpy().T)).max() < 1e-6
+
+
+def test_directions_without_variance_come_out_as_zero(still_encoder, corpus, caplog):
+    with caplog.at_level(logging.WARNING):
+        whitened = WhiteningPostProcessor.attach(still_encoder, corpus=corpus[:4])
+    assert "vary in 3 directions only" in caplog.text
+    out = whitened.encode(corpus)
+    assert np.isfinite(out).all()
+    assert np.abs(out[:, 3:]).max() == 0
+    assert np.abs(out[:, :3]).max() < 1e4
+
+
+def test_the_dense_export_loads_without_the_package(still_encoder, corpus, tmp_path):
+    whitened = WhiteningPostProcessor.attach(still_encoder, dimensions=6, corpus=corpus)
+    stock = SentenceTransformer(modules=[*still_encoder, whitened[2].to_dense()], device="cpu")
+    assert np.abs(stock.encode(corpus) - whitened.encode(corpus)).max() < 1e-3
+    stock.save(str(tmp_path / "stock"))
+    again = SentenceTransformer(str(tmp_path / "stock"), device="cpu")
+    assert np.array_equal(again.encode(corpus), stock.encode(corpus))
+
+
+def test_saved_loaded_and_normalized(still_encoder, corpus, tmp_path):
+    model = SentenceTransformer(modules=[*still_encoder, Normalize()], device="cpu")
+    whitened = WhiteningPostProcessor.attach(model, dimensions=6, corpus=corpus)
+    assert isinstance(whitened[3], Normalize)
+    assert np.abs(np.linalg.norm(whitened.encode(corpus), axis=1) - 1).max() < 1e-5
+    whitened.save(str(tmp_path / "saved"))
+    again = load(str(tmp_path / "saved"), device="cpu")
+    assert np.array_equal(again.encode(corpus), whitened.encode(corpus))
+    assert again[2].dimensions == 6
+    with pytest.raises(ValueError, match="trust_remote_code=True"):
+        SentenceTransformer(str(tmp_path / "saved"))
+
+
+def test_repal_on_whitening_is_equation_3_of_whitened_embeddings(still_encoder, corpus):
+    pytest.importorskip("jieba")
+    whitened = WhiteningPostProcessor.attach(still_encoder, dimensions=5, corpus=corpus)
+    stacked = RepALPostProcessor.attach(whitened, lambda_1=0.4, lambda_2=0.7, corpus=corpus[:20])
+    v, v_redundant = whitened.encode(corpus), whitened.encode([stacked[0].partial_mask(t) for t in corpus])
+    expected = v - 0.4 * v_redundant - 0.7 * whitened.encode(corpus[:20]).mean(axis=0)
+    assert np.abs(stacked.encode(corpus) - expected).max() < 1e-3
+    assert np.array_equal(RepALPostProcessor.detach(stacked).encode(corpus), v)
+
+
+def test_whitening_can_be_trained_through(still_encoder, corpus):
+    whitened = WhiteningPostProcessor.attach(still_encoder, corpus=corpus)
+    out = whitened(whitened.preprocess(corpus[:3]))["sentence_embedding"]
+    out.sum().backward()
+    assert still_encoder.transformers_model.embeddings.word_embeddings.weight.grad.abs().sum() > 0
+    assert not list(whitened[2].parameters())
+
+
+def test_errors(still_encoder, corpus):
+    for dimensions in (0, 17, 2.5, True):
+        with pytest.raises(ValueError, match=r"dimensions must be .*got"):
+            WhiteningPostProcessor.attach(still_encoder, dimensions=dimensions)
+    unfitted = WhiteningPostProcessor.attach(still_encoder)
+    with pytest.raises(ValueError, match=r"not fitted.*fit\(sentences\)"):
+        unfitted.encode(corpus)
+    with pytest.raises(ValueError, match="not fitted"):
+        unfitted[2].to_dense()
+    for sentences in (["a cat"], ["a cat", "a cat"]):
+        with pytest.raises(ValueError, match="different"):
+            unfitted[2].fit(sentences, batch_size=1)
+    with pytest.raises(ValueError, match="already"):
+        WhiteningPostProcessor.attach(unfitted)
+    unfitted[2].fit(corpus)
+    unfitted[2].embedding_dimension = 8
+    with pytest.raises(ValueError, match=r"embedding_dimension=8.*16 dimensions"):
+        unfitted.encode(corpus)
+    with torch.no_grad():
+        still_encoder.transformers_model.embeddings.word_embeddings.weight[:] = float("nan")
+    with pytest.raises(ValueError, match="sentence 0 is not finite"):
+        unfitted[2].fit(corpus)
