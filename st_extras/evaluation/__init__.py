@@ -2,6 +2,13 @@
 
 from st_extras.evaluation.frequency_bias import FrequencyBiasEvaluator
 from st_extras.evaluation.geometry_evaluators import CosineLevelEvaluator, GeometryEvaluator
+from st_extras.evaluation.redundancy import (
+    eigenvalue_curve,
+    largest_eigenvalue,
+    redundancy_overlap_ratio,
+    trivial_word_importance,
+    word_importance,
+)
 from st_extras.evaluation.retrieval import (
     QuestionRetrievalEvaluator,
     question_retrieval,
@@ -21,10 +28,15 @@ __all__ = [
     "STSDataset",
     "STSEvaluator",
     "UnlabeledSelectionEvaluator",
+    "eigenvalue_curve",
+    "largest_eigenvalue",
     "load_sts",
     "question_retrieval",
     "read_askubuntu",
     "read_question_pairs",
+    "redundancy_overlap_ratio",
     "reranking_evaluator",
     "sts_evaluator",
+    "trivial_word_importance",
+    "word_importance",
 ]
