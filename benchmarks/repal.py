@@ -36,8 +36,8 @@ from st_extras.text.keywords import JiebaKeywords
 Array = NDArray[np.float64]
 Vectors = tuple[Array, Array, Array]  # v, v* of the second pass, v* pooled: each (N, D)
 BUILT = {
-    "minilm-3-mean": {"layers": 3, "pooling": "mean"},
-    "minilm-5-cls": {"layers": 5, "pooling": "cls"},
+    "minilm-3-mean": {"layers": 3, "pooling": "mean", "max_seq_length": 32},
+    "minilm-5-cls": {"layers": 5, "pooling": "cls", "max_seq_length": 32},
     "minilm": {},
 }
 CHINESE = ("zh_stsb_test", "zh_lcqmc")
