@@ -12,6 +12,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from st_extras.cli_postprocess import repal_app, whiten_app
+from st_extras.console import percent, show
+
 app = typer.Typer(
     name="st-extras",
     help="Better sentence embeddings from unlabeled text: objectives for Sentence Transformers.",
@@ -42,21 +45,6 @@ def _quiet_libraries() -> None:
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     logging.getLogger("sentence_transformers").setLevel(logging.WARNING)
-
-
-def _show(title: str, columns: dict[str, dict[str, float]]) -> None:
-    """A table with one row a metric and one column a state (before, after)."""
-    table = Table(title=title, title_justify="left")
-    table.add_column("set")
-    for name in columns:
-        table.add_column(name, justify="right")
-    for row in next(iter(columns.values())):
-        table.add_row(row, *(f"{values[row]:.2f}" for values in columns.values()))
-    Console().print(table)
-
-
-def _percent(metrics: dict[str, float]) -> dict[str, float]:
-    return {name.removesuffix("_spearman_cosine"): 100 * value for name, value in metrics.items()}
 
 
 def _settings(pairs: list[str]) -> dict[str, Any]:
@@ -232,7 +220,7 @@ def train(
     model = load_encoder(encoder, pooling=pooling, layers=layers, max_seq_length=max_length)  # type: ignore[arg-type]
     is_paser = objective == "paser"  # no in-batch negatives, and three rows share a sentence
     data = _masked_phrases(sentences, model.tokenizer.mask_token, paser, seed) if is_paser else sentences
-    before = _percent(tester(model)) if tester else {}
+    before = percent(tester(model)) if tester else {}
     run = train_encoder(
         model,
         make_loss,
@@ -252,7 +240,7 @@ def train(
         overwrite=overwrite,
         show_progress_bar=not (quiet or as_json),
     )
-    after = _percent(tester(model)) if tester else {}
+    after = percent(tester(model)) if tester else {}
     if run.best is not None:
         before[dev_set], after[dev_set] = 100 * run.curve[0][1], 100 * run.best
     if as_json:
@@ -261,7 +249,7 @@ def train(
         print(json.dumps(report | {"output": str(output), "seconds": run.seconds}))
         return
     if before:
-        _show("Spearman x 100", {"before": before, "after": after})
+        show("Spearman x 100", {"before": before, "after": after})
     kept = f"weights of step {run.best_step} of {run.steps}" if run.best is not None else f"{run.steps} steps"
     Console().print(f"{kept} in {run.seconds:.0f} s, saved to {output}", highlight=False, soft_wrap=True)
     if run.best is None:
@@ -278,16 +266,16 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Score an encoder on STS sets: Spearman x 100."""
+    from st_extras.cli_postprocess import load_any
     from st_extras.evaluation import SEVEN_STS, sts_evaluator
-    from st_extras.modules.loading import load_encoder
 
     bar = not (quiet or as_json)
     evaluator = sts_evaluator(sets or SEVEN_STS, sts, setting=setting, show_progress_bar=bar)  # type: ignore[arg-type]
-    metrics = _percent(evaluator(load_encoder(encoder)))
+    metrics = percent(evaluator(load_any(encoder)))
     if as_json:
         print(json.dumps(metrics))
     else:
-        _show("Spearman x 100", {encoder: metrics})
+        show("Spearman x 100", {encoder: metrics})
 
 
 @app.command()
@@ -316,11 +304,13 @@ def demo(
     if as_json:
         print(json.dumps({"before": shown.before, "after": shown.after, "seconds": shown.run.seconds}))
         return
-    _show("Spearman x 100 with the gold similarity", {"before": shown.before, "after": shown.after})
+    show("Spearman x 100 with the gold similarity", {"before": shown.before, "after": shown.after})
     where = f"{shown.run.steps} steps in {shown.run.seconds:.0f} s, saved to {output}"
     Console().print(f'{where}: SentenceTransformer("{output}")', highlight=False, soft_wrap=True)
 
 
+app.add_typer(repal_app, name="repal")
+app.add_typer(whiten_app, name="whiten")
 frequencies_app = typer.Typer(help="Token counts of a corpus, for slt-fai.", no_args_is_help=True)
 app.add_typer(frequencies_app, name="frequencies")
 
