@@ -15,11 +15,9 @@ from st_extras.text.keywords import (
     RakeKeywords,
     TfidfKeywords,
     build_extractor,
-    build_rake,
     extractor_config,
     find_words,
     keyword_spans,
-    ranked_phrases,
     replace_spans,
 )
 from st_extras.text.words import WORD
@@ -204,27 +202,6 @@ def test_tfidf_leaves_stop_words_and_frequent_words():
 
 
 # --- RAKE ---
-
-
-def test_rake_keeps_punctuation_out_of_phrases_and_ranks_ties_by_position():
-    rake = build_rake()
-    text = "Deep learning, deep water and red apples; zebra crossing is here."
-    phrases = ranked_phrases(rake, text)
-    assert set(phrases) == {"deep learning", "deep water", "red apples", "zebra crossing"}
-    assert not any(re.search(r"[^\w ]", phrase) for phrase in phrases)
-    scores = {phrase: score for score, phrase in rake.get_ranked_phrases_with_scores()}
-    # degree / frequency: deep 4/2, learning 2/1 ...
-    assert scores == dict.fromkeys(phrases, 4.0)
-    assert phrases == ["deep learning", "deep water", "red apples", "zebra crossing"]
-
-
-def test_rake_scores_are_degree_over_frequency():
-    rake = build_rake(["of", "the"])
-    rake.extract_keywords_from_text("big red dog of the dog")
-    assert {p: s for s, p in rake.get_ranked_phrases_with_scores()} == {
-        "big red dog": pytest.approx(3 + 3 + 4 / 2),
-        "dog": pytest.approx(4 / 2),
-    }
 
 
 def test_rake_keywords_are_the_words_of_the_best_phrases():

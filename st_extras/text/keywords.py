@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
+from st_extras.text.extractors import RakePhrases
 from st_extras.text.words import WORD, word_spans
 
 Span = tuple[int, int]
@@ -31,7 +32,6 @@ _UNSPACED = (
 )
 _SPACED_WORD_CHARACTER = re.compile(rf"[^\W_{_UNSPACED}]")
 _NOT_SPACE = re.compile(r"\S+")
-_SEPARATOR = "."
 
 
 def _install_hint(package: str, extractor: str) -> ImportError:
@@ -311,59 +311,9 @@ class TfidfKeywords:
 # --- RAKE --------------------------------------------------------------------------------------------------
 
 
-def words_and_separators(text: str) -> list[str]:
-    """Words of ``text``, lower case, with one "." wherever anything but space stands between two of them."""
-    tokens: list[str] = []
-    position = 0
-    for start, end in [*word_spans(text), (len(text), len(text))]:
-        if text[position:start].strip():
-            tokens.append(_SEPARATOR)
-        if end > start:
-            tokens.append(text[start:end].lower())
-        position = end
-    return tokens
-
-
-def _one_sentence(text: str) -> list[str]:
-    return [text]
-
-
-def build_rake(language_stopwords: Collection[str] | None = None, **options: Any) -> Any:
-    """A ``rake_nltk.Rake`` that needs no NLTK data and never puts punctuation into a phrase.
-
-    Args:
-        language_stopwords: words that end a phrase; None for scikit-learn's English list.
-        **options: passed on to ``rake_nltk.Rake``: ``ranking_metric``, ``min_length``, ``max_length``,
-            ``include_repeated_phrases``.
-
-    Returns:
-        rake_nltk.Rake: a word is ``st_extras.text.words.WORD``; ties are ranked by string: see ``ranked_phrases``.
-    """
-    try:
-        from rake_nltk import Rake
-    except ImportError:
-        raise _install_hint("rake-nltk", "rake") from None
-    stop = english_stop_words() if language_stopwords is None else {w.lower() for w in language_stopwords}
-    return Rake(
-        stopwords=stop or {_SEPARATOR},
-        punctuations={_SEPARATOR},
-        sentence_tokenizer=_one_sentence,
-        word_tokenizer=words_and_separators,
-        **options,
-    )
-
-
-def ranked_phrases(rake: Any, text: str) -> list[str]:
-    """Distinct phrases of ``text`` (lower case, words joined by single spaces), best first, ties by position."""
-    rake.extract_keywords_from_text(text)
-    line = f" {' '.join(words_and_separators(text))} "
-    scores = {phrase: score for score, phrase in rake.get_ranked_phrases_with_scores()}
-    return sorted(scores, key=lambda phrase: (-scores[phrase], line.find(f" {phrase} ")))
-
-
 @lru_cache(maxsize=8)
-def _cached_rake(stop_words: frozenset[str] | None) -> Any:
-    return build_rake(stop_words)
+def _cached_rake(stop_words: frozenset[str] | None) -> RakePhrases:
+    return RakePhrases(stopwords=stop_words)
 
 
 class RakeKeywords:
@@ -371,7 +321,7 @@ class RakeKeywords:
 
     Args:
         top_k: the phrases taken, best first; None for all.
-        stop_words: words that end a phrase; None for scikit-learn's English list.
+        stop_words: words that end a phrase; None for :class:`~st_extras.text.extractors.RakePhrases`'s English list.
     """
 
     def __init__(self, top_k: int | None = 20, stop_words: Collection[str] | None = None) -> None:
@@ -380,8 +330,8 @@ class RakeKeywords:
 
     def __call__(self, text: str) -> list[Span]:
         """Spans of the keywords of ``text``."""
-        phrases = ranked_phrases(_cached_rake(self.stop_words), text)[: self.top_k]
-        keywords = {word for phrase in phrases for word in phrase.split(" ")}
+        phrases = _cached_rake(self.stop_words)(text)[: self.top_k]
+        keywords = {word.lower() for phrase in phrases for word in phrase.split(" ")}
         return [span for span in word_spans(text) if text[slice(*span)].lower() in keywords]
 
     @property

@@ -2,8 +2,16 @@
 
 import re
 
-WORD = re.compile(r"[^\W_]+(?:['’\-‐‑][^\W_]+)*")
-"""A maximal run of letters and digits, with apostrophes and hyphens inside it."""
+# Marks that combine with the letter before them (Latin, Hebrew, Arabic, Indic, Thai ...): \\w leaves them out.
+_MARKS = (
+    "\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc\u0900-\u0903\u093a-\u094f"
+    "\u0951-\u0957\u0962-\u0963\u0981-\u0983\u09bc-\u09cd\u0a01-\u0a03\u0a3c-\u0a51\u0a81-\u0a83\u0abc-\u0acd\u0b01-\u0b03"
+    "\u0b3c-\u0b57\u0b82\u0bbe-\u0bcd\u0c00-\u0c04\u0c3e-\u0c56\u0c81-\u0c83\u0cbc-\u0cd6\u0d00-\u0d03\u0d3b-\u0d4d\u0e31"
+    "\u0e34-\u0e3a\u0e47-\u0e4e\u1ab0-\u1ace\u1dc0-\u1dff\u20d0-\u20f0\ufe20-\ufe2f"
+)
+_PART = rf"[^\W_]+(?:[{_MARKS}]+[^\W_]*)*"
+WORD = re.compile(rf"{_PART}(?:['’\-‐‑]{_PART})*")
+"""A maximal run of letters (with their combining marks) and digits, with apostrophes and hyphens inside it."""
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
