@@ -18,6 +18,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import BertConfig, BertForMaskedLM, BertModel, BertTokenizer
 
 from st_extras.text.frequency import FrequencyTable
+from tests.cli_fixtures import inputs, run  # noqa: F401  (fixtures)
 
 torch.set_num_threads(1)
 

@@ -10,7 +10,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,47 +23,10 @@ from typer.testing import CliRunner
 from st_extras import cli, demo
 from st_extras.evaluation import SEVEN_STS, sts_evaluator
 from st_extras.modules.loading import load_encoder
-from tests.conftest import SENTENCES, build_encoder
+from tests.conftest import SENTENCES
 from tests.helpers import differing, snapshot
 
 ROOT = Path(cli.__file__).parents[1]
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory) -> Path:
-    """A folder with an encoder, a text file and the STS sets."""
-    folder = tmp_path_factory.mktemp("inputs")
-    build_encoder(folder / "encoder")
-    (folder / "text.txt").write_text("\n".join(SENTENCES) + "\n\n")
-    for shift, name in enumerate([*SEVEN_STS, "stsb_dev"], start=1):
-        rows = [
-            f"{'a' if i < 4 else 'b'}\t{(i * 3 + shift) % 6}\t{one}\t{SENTENCES[(i + 1 + shift % 3) % 8]}\n"
-            for i, one in enumerate(SENTENCES)
-        ]
-        (folder / f"{name}.tsv").write_text("subset\tscore\tsentence1\tsentence2\n" + "".join(rows))
-    return folder
-
-
-@pytest.fixture
-def run(inputs: Path, tmp_path: Path, monkeypatch, capsys) -> Run:
-    """``run("train", ...)`` -> exit code, stdout, stderr; in an empty folder, with ENC, TEXT and STS filled in."""
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
-    monkeypatch.setattr(cli, "_quiet_libraries", lambda: None)  # it would silence the tests that follow
-    monkeypatch.setenv("COLUMNS", "200")
-    places = {"ENC": inputs / "encoder", "TEXT": inputs / "text.txt", "STS": inputs}
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        words = [str(places.get(str(word), word)) for word in arguments]
-        monkeypatch.setattr(sys, "argv", ["st-extras", *words])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as exit_:
-            cli.main()
-        out, err = capsys.readouterr()
-        return int(exit_.value.code or 0), out, err
-
-    return call
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -127,7 +89,7 @@ class TestTrain:
         code, out, _ = run(*words, "--batch-size", 1, "--limit", 3, "--overwrite", "--epochs", 2, "--json")
         assert (code, json.loads(out)["steps"]) == (0, 6)
 
-    @pytest.mark.parametrize("objective", cli.OBJECTIVES)
+    @pytest.mark.parametrize("objective", cli.BASES)
     def test_last_batch_of_one(self, run, objective):
         words = ("train", objective, "ENC", "TEXT", "-o", "out", "--batch-size", 4, "--limit", 5, "--json")
         code, out, err = run(*words)

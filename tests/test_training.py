@@ -83,6 +83,7 @@ def test_what_is_saved(make_encoder: Maker, sentences: list[str], tmp_path: Path
             "momentum_copy.bias",
             "decoder.weight",
             "decoder.bias",
+            "base.augment.source._extra_state",
         )
     )
     assert not list(tmp_path.rglob("*.partial"))
