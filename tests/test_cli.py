@@ -127,7 +127,7 @@ class TestTrain:
         code, out, _ = run(*words, "--batch-size", 1, "--limit", 3, "--overwrite", "--epochs", 2, "--json")
         assert (code, json.loads(out)["steps"]) == (0, 6)
 
-    @pytest.mark.parametrize("objective", cli.OBJECTIVES)
+    @pytest.mark.parametrize("objective", cli.BASES)
     def test_last_batch_of_one(self, run, objective):
         words = ("train", objective, "ENC", "TEXT", "-o", "out", "--batch-size", 4, "--limit", 5, "--json")
         code, out, err = run(*words)
