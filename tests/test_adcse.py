@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import assert_resume_is_seamless, columns, count_rows, differing, fit, snapshot, train
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
@@ -20,6 +19,7 @@ from torch import Tensor
 from st_extras.losses import SimCSELoss
 from st_extras.losses.adcse import AdCSELoss, adversarial_info_nce
 from st_extras.training import LossStateCallback
+from tests.helpers import assert_resume_is_seamless, columns, count_rows, differing, fit, snapshot, train
 
 MakeEncoder = Callable[..., SentenceTransformer]
 DIMENSION = 16
@@ -487,7 +487,7 @@ def test_bad_inputs(encoder: SentenceTransformer, sentences: list[str]) -> None:
 
 def test_prompts_and_a_dictionary_of_losses(encoder: SentenceTransformer, sentences: list[str], tmp_path: Path) -> None:
     from datasets import Dataset, DatasetDict
-    from helpers import arguments
+    from tests.helpers import arguments
     from sentence_transformers import SentenceTransformerTrainer
 
     losses = {"one": make_loss(encoder), "two": make_loss(encoder, tied=True)}
@@ -513,8 +513,8 @@ TWO_PROCESSES = """
 import os, sys
 from pathlib import Path
 import torch
-from conftest import SENTENCES
-from helpers import columns, train
+from tests.conftest import SENTENCES
+from tests.helpers import columns, train
 from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
 from st_extras.losses.adcse import AdCSELoss

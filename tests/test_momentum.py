@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import differing, snapshot
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from sentence_transformers.base.modules import Module
 from torch import Tensor, nn
 
 from st_extras.encoders import projection_head
 from st_extras.momentum import MomentumEncoder
+from tests.helpers import differing, snapshot
 
 MakeEncoder = Callable[..., SentenceTransformer]
 

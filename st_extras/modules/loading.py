@@ -114,4 +114,10 @@ def with_pooling(model: SentenceTransformer, pooling: PoolingName) -> SentenceTr
         modules.append(averaged)
         mode = "mean"
     modules.append(Pooling(dimension, pooling_mode=mode))
-    return SentenceTransformer(modules=modules, device=str(model.device))
+    return SentenceTransformer(
+        modules=modules,
+        device=str(model.device),
+        prompts=model.prompts,  # type: ignore[arg-type]
+        default_prompt_name=model.default_prompt_name,
+        similarity_fn_name=model.similarity_fn_name,
+    )
