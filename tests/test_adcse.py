@@ -487,8 +487,9 @@ def test_bad_inputs(encoder: SentenceTransformer, sentences: list[str]) -> None:
 
 def test_prompts_and_a_dictionary_of_losses(encoder: SentenceTransformer, sentences: list[str], tmp_path: Path) -> None:
     from datasets import Dataset, DatasetDict
-    from tests.helpers import arguments
     from sentence_transformers import SentenceTransformerTrainer
+
+    from tests.helpers import arguments
 
     losses = {"one": make_loss(encoder), "two": make_loss(encoder, tied=True)}
     data = DatasetDict({name: Dataset.from_dict(columns(sentences)) for name in losses})
