@@ -1,0 +1,70 @@
+"""Write the result files' tables into README.md, between their markers; ``--check`` only tells whether they are there.
+
+python -m benchmarks.readme [--check]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+
+from benchmarks.common import ROOT
+from benchmarks.sts import table
+
+README = ROOT.parent / "README.md"
+BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", flags=re.DOTALL)
+REPAL_ROWS = (
+    "plain",
+    "centred",
+    "corpus term",
+    "sentence term",
+    "RepAL",
+    "RepAL pooled",
+    "whitened 256",
+    "whitened 256 + RepAL",
+)
+
+
+def repal_table() -> str:
+    """Seven-set averages of RepAL and whitening: a column for each encoder and kind of fit."""
+    encoders: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
+    for file in sorted((ROOT / "results" / "repal").glob("*.json")):
+        encoders |= json.loads(file.read_text(encoding="utf8")).get("encoders", {})
+    columns = [
+        (f"{name}, {fit} fit", found[f"english, {fit} fit"])
+        for name, found in encoders.items()
+        for fit in ("target", "general")
+        if f"english, {fit} fit" in found
+    ]
+    lines = ["| variant | " + " | ".join(title for title, _ in columns) + " |", "|---|" + "---:|" * len(columns)]
+    for row in REPAL_ROWS:
+        cells = (f"{found[row]['average']:.2f}" if row in found else "" for _, found in columns)
+        lines.append(f"| {row} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def updated(text: str) -> str:
+    """The README with every block between markers made anew."""
+
+    def fill(match: re.Match[str]) -> str:
+        name = match[2]
+        return f"{match[1]}{repal_table() if name == 'repal' else table(name)}\n{match[3]}"
+
+    return BLOCK.sub(fill, text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    before = README.read_text(encoding="utf8")
+    after = updated(before)
+    if not parser.parse_args().check:
+        README.write_text(after, encoding="utf8")
+    elif before != after:
+        sys.exit("README.md is out of step with benchmarks/results: run python -m benchmarks.readme")
+
+
+if __name__ == "__main__":
+    main()

