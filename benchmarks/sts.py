@@ -27,10 +27,10 @@ from benchmarks.common import ROOT, packaged_minilm, provenance, write_json
 from st_extras.complementary import EmbeddingTable
 from st_extras.evaluation import SEVEN_STS, FrequencyBiasEvaluator, sts_evaluator
 from st_extras.modules.loading import load_encoder
+from st_extras.runs import train_encoder
 from st_extras.text.corpus import read_sentences
 from st_extras.text.frequency import FrequencyTable
 from st_extras.text.phrases import PhraseMasking
-from st_extras.training import train_encoder
 
 
 def load_study(path: Path) -> dict[str, Any]:

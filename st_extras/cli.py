@@ -192,8 +192,8 @@ def train(
     """Train an encoder on unlabeled sentences and save it as a plain SentenceTransformer."""
     from st_extras.evaluation import SEVEN_STS, sts_evaluator
     from st_extras.modules.loading import load_encoder
+    from st_extras.runs import check_output, train_encoder
     from st_extras.text.corpus import read_sentences
-    from st_extras.training import check_output, train_encoder
 
     check_output(output, resume=resume, overwrite=overwrite)
     slt_fai = {"frequencies": frequencies, "base": base, "warmup-epochs": warmup_epochs, "base-set": base_set}
@@ -290,7 +290,7 @@ def demo(
 ) -> None:
     """Train DCLR on packaged sample sentences, offline, and show similarity before and after."""
     from st_extras.demo import demonstrate
-    from st_extras.training import check_output
+    from st_extras.runs import check_output
 
     check_output(output, overwrite=overwrite)
     if not as_json:

@@ -62,8 +62,8 @@ def repal_fit(
 ) -> None:
     """Attach RepAL to an encoder, take the mean of a corpus, save. "repal tune" chooses the weights."""
     from st_extras.modules import RepALPostProcessor
+    from st_extras.runs import check_output
     from st_extras.text.corpus import read_sentences
-    from st_extras.training import check_output
 
     check_output(output, overwrite=overwrite)
     if keywords not in ("jieba", "tfidf", "rake"):
@@ -93,7 +93,7 @@ def repal_tune(
 ) -> None:
     """Choose both weights on labelled pairs: one encode, some thousand settings."""
     from st_extras.evaluation import load_sts
-    from st_extras.training import check_output
+    from st_extras.runs import check_output
 
     check_output(output, overwrite=overwrite)
     dev = load_sts(dev_set, sts)
@@ -150,8 +150,8 @@ def whiten_fit(
     from sentence_transformers import SentenceTransformer
 
     from st_extras.modules import WhiteningPostProcessor
+    from st_extras.runs import check_output
     from st_extras.text.corpus import read_sentences
-    from st_extras.training import check_output
 
     check_output(output, overwrite=overwrite)
     sentences = read_sentences(text, column=column)

@@ -13,8 +13,8 @@ from sentence_transformers import SentenceTransformer
 from st_extras.evaluation import SEVEN_STS, STSDataset, STSEvaluator, load_sts
 from st_extras.losses import DCLRLoss
 from st_extras.modules.loading import load_encoder
+from st_extras.runs import TrainingRun, train_encoder
 from st_extras.samples import graded_pairs, sample_sentences
-from st_extras.training import TrainingRun, train_encoder
 
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 

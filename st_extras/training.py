@@ -1,39 +1,27 @@
-"""Training in one call, and a callback that keeps what a loss owns across restarts and equal in all processes."""
+"""Keeps what a loss owns: across restarts, and equal in all processes."""
 
 from __future__ import annotations
 
 import logging
 import os
-import shutil
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from datasets import Dataset
 from safetensors.torch import load_file, save_file
 from sentence_transformers import (
-    SentenceTransformer,
     SentenceTransformerTrainer,
-    SentenceTransformerTrainingArguments,
 )
-from sentence_transformers.base.sampler import BatchSamplers
-from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from sentence_transformers.util import get_rank, get_world_size
 from torch import Tensor, nn
 from transformers import (
-    EarlyStoppingCallback,
     TrainerCallback,
     TrainerControl,
     TrainerState,
     TrainingArguments,
-    set_seed,
 )
-from transformers.trainer_callback import PrinterCallback
-from transformers.trainer_utils import get_last_checkpoint
 
 logger = logging.getLogger(__name__)
 FILE_NAME = "loss_state.safetensors"
@@ -181,211 +169,3 @@ def _tensors(module: nn.Module) -> Iterator[Tensor]:
 
 def _file_name(rank: int) -> str:
     return FILE_NAME if rank == 0 else f"loss_state_rank{rank}.safetensors"
-
-
-@dataclass(frozen=True)
-class TrainingRun:
-    """What a training did.
-
-    Attributes:
-        trainer: the trainer, with its ``loss`` and ``state.log_history``.
-        metric: name of the metric that chose the kept weights; None without an evaluator.
-        curve: (step, value of the metric), step 0 being the encoder before training.
-        best_step: the step whose weights were kept.
-        best: the metric there.
-        steps: steps trained.
-        seconds: wall time, evaluations included.
-    """
-
-    trainer: SentenceTransformerTrainer
-    metric: str | None
-    curve: list[tuple[int, float]]
-    best_step: int
-    best: float | None
-    steps: int
-    seconds: float
-
-
-def train_encoder(
-    model: SentenceTransformer,
-    loss: nn.Module | Callable[[SentenceTransformer], nn.Module],
-    data: Sequence[str] | Dataset,
-    output: str | os.PathLike[str],
-    *,
-    evaluator: BaseEvaluator | None = None,
-    batch_size: int = 64,
-    learning_rate: float = 3e-5,
-    max_steps: int = -1,
-    epochs: float = 1.0,
-    eval_steps: int = 125,
-    patience: int | None = None,
-    seed: int = 42,
-    bf16: bool = False,
-    no_duplicates: bool = True,
-    resume: bool = False,
-    overwrite: bool = False,
-    show_progress_bar: bool = True,
-    **arguments: Any,
-) -> TrainingRun:
-    """Train a model, keep its best weights and save it: the trainer, LossStateCallback and selection in one call.
-
-    The model is trained in place, ends with the best checkpoint's weights (by ``evaluator``; else the last) and is
-    saved to ``output``, whose ``checkpoints`` folder serves ``resume``.
-
-    Args:
-        model: the SentenceTransformer to train.
-        loss: a loss, or a function that makes one from the model (then its parameters follow ``seed``).
-        data: sentences, or a Dataset with the loss's columns.
-        output: a folder that is new, empty, or given up by ``overwrite`` or ``resume``.
-        evaluator: chooses the weights that are kept, among those of every ``eval_steps`` steps and the last step. It
-            also scores the encoder before training, for comparison only.
-        batch_size: sentences a step and process.
-        learning_rate: at the start; decays linearly to 0.
-        max_steps: optimizer steps; -1: ``epochs`` counts.
-        epochs: passes over the data.
-        eval_steps: steps between evaluations and checkpoints.
-        patience: stop after so many evaluations without a better one. None: never.
-        seed: of data order, dropout and what the loss draws.
-        bf16: bfloat16 autocast.
-        no_duplicates: keep equal sentences out of a batch, where they would be false negatives.
-        resume: continue from the last checkpoint in ``output``.
-        overwrite: replace what an earlier training left in ``output``.
-        show_progress_bar: whether to show one.
-        arguments: further SentenceTransformerTrainingArguments.
-
-    Raises:
-        ValueError: data that is empty or no strings, an output folder in use, nothing to resume, a bad number.
-    """
-    dataset = _dataset(data)
-    if max_steps != -1 and max_steps < 1:
-        raise ValueError(f"max_steps must be >= 1, or -1 for epochs to count; got {max_steps!r}.")
-    if max_steps == -1 and not epochs > 0:
-        raise ValueError(f"epochs must be > 0, got {epochs!r}.")
-    for name, value in (("batch_size", batch_size), ("eval_steps", eval_steps), ("learning_rate", learning_rate)):
-        if not value > 0:
-            raise ValueError(f"{name} must be > 0, got {value!r}.")
-    if patience is not None and (patience < 1 or evaluator is None):
-        raise ValueError(f"patience must be >= 1 and needs an evaluator, got {patience!r}.")
-    checkpoints, last = check_output(output, resume=resume, overwrite=overwrite)
-    set_seed(seed)
-    if not isinstance(loss, nn.Module):
-        loss = loss(model)  # before the trainer makes a folder: a refused option leaves nothing behind
-    selection: dict[str, Any] = {}
-    curve: list[tuple[int, float]] = []
-    if evaluator is not None:
-        started = evaluator(model)
-        metric = str(evaluator.primary_metric)
-        curve.append((0, started[metric] if isinstance(started, dict) else started))
-        selection = {
-            "eval_strategy": "steps",
-            "eval_steps": eval_steps,
-            "load_best_model_at_end": True,
-            "metric_for_best_model": f"eval_{metric}",
-            "greater_is_better": evaluator.greater_is_better,
-        }
-    settings: dict[str, Any] = {
-        "per_device_train_batch_size": batch_size,
-        "learning_rate": learning_rate,
-        "max_steps": max_steps,
-        "num_train_epochs": epochs,
-        "save_strategy": "steps",
-        "save_steps": eval_steps,
-        "save_total_limit": 2,
-        "logging_steps": eval_steps,
-        "seed": seed,
-        "bf16": bf16,
-        "use_cpu": model.device.type == "cpu",
-        "dataloader_pin_memory": model.device.type != "cpu",
-        "batch_sampler": BatchSamplers.NO_DUPLICATES if no_duplicates else BatchSamplers.BATCH_SAMPLER,
-        "report_to": "none",
-        "disable_tqdm": not show_progress_bar,
-    }
-    trainer = SentenceTransformerTrainer(
-        model,
-        args=SentenceTransformerTrainingArguments(output_dir=str(checkpoints), **(settings | selection | arguments)),
-        train_dataset=dataset,
-        loss=loss,
-        evaluator=evaluator,
-        callbacks=[_early_stopping(patience, last)] if patience is not None else None,
-    )
-    trainer.remove_callback(PrinterCallback)
-    LossStateCallback.attach(trainer)
-    if not resume and trainer.is_world_process_zero():
-        shutil.rmtree(checkpoints, ignore_errors=True)
-    clock = time.perf_counter()
-    trainer.train(resume_from_checkpoint=last)
-    seconds = time.perf_counter() - clock
-    if evaluator is not None:
-        key = selection["metric_for_best_model"]
-        curve += [(int(entry["step"]), entry[key]) for entry in trainer.state.log_history if key in entry]
-    if trainer.is_world_process_zero():
-        _save(model, Path(output))
-    steps = trainer.state.global_step
-    best_step = trainer.state.best_global_step or steps
-    best = None if evaluator is None else trainer.state.best_metric
-    metric_name = None if evaluator is None else str(evaluator.primary_metric)
-    return TrainingRun(trainer, metric_name, curve, best_step, best, steps, seconds)
-
-
-def _early_stopping(patience: int, checkpoint: str | None) -> EarlyStoppingCallback:
-    """Counts on from a checkpoint: resuming does not grant a new lease of patience."""
-    callback = EarlyStoppingCallback(patience)
-    if checkpoint is not None:
-        saved = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json")).stateful_callbacks or {}
-        counted: Any = saved.get("EarlyStoppingCallback", {})
-        callback.early_stopping_patience_counter = counted.get("attributes", {}).get(
-            "early_stopping_patience_counter", 0
-        )
-    return callback
-
-
-def _dataset(data: Sequence[str] | Dataset) -> Dataset:
-    if isinstance(data, Dataset):
-        if len(data) == 0:
-            raise ValueError("data is empty: there is nothing to train on.")
-        return data
-    sentences = [data] if isinstance(data, str) else list(data)
-    if not sentences:
-        raise ValueError("data is empty: there is nothing to train on.")
-    for number, sentence in enumerate(sentences):
-        if not isinstance(sentence, str) or not sentence.strip():
-            raise ValueError(f"data[{number}] must be a non-empty string, got {sentence!r}.")
-    return Dataset.from_dict({"sentence": sentences})
-
-
-def check_output(
-    output: str | os.PathLike[str], *, resume: bool = False, overwrite: bool = False
-) -> tuple[Path, str | None]:
-    """The checkpoint folder of an output folder and, to resume, the last checkpoint in it. Changes nothing.
-
-    Raises:
-        ValueError: the output is in use and neither ``resume`` nor ``overwrite`` is given, or nothing can be resumed.
-    """
-    output = Path(output)
-    checkpoints = output / "checkpoints"
-    for path in (output, *output.parents):
-        if path.exists():
-            if not path.is_dir():
-                raise ValueError(f"output {str(output)!r}: {str(path)!r} is a file.")
-            break
-    if resume:
-        last = get_last_checkpoint(str(checkpoints)) if checkpoints.is_dir() else None  # type: ignore[no-untyped-call]
-        if last is None:
-            raise ValueError(f"There is no checkpoint to resume from in {str(checkpoints)!r}.")
-        return checkpoints, last
-    if output.is_dir() and any(output.iterdir()) and not overwrite:
-        raise ValueError(f"output {str(output)!r} is not empty: choose another folder, or overwrite or resume it.")
-    return checkpoints, None
-
-
-def _save(model: SentenceTransformer, output: Path) -> None:
-    """Save beside the checkpoints, file by file only once everything is written."""
-    partial = output / ".saving"
-    shutil.rmtree(partial, ignore_errors=True)
-    model.save(str(partial))
-    for item in partial.iterdir():
-        target = output / item.name
-        if target.is_dir():
-            shutil.rmtree(target)
-        os.replace(item, target)
-    partial.rmdir()

@@ -17,7 +17,7 @@ ROOT = Path(st_extras.__file__).parent
 FLOORS = {
     "ground": ["functional", "generators", "samples", "text"],
     "1st": ["encoders", "complementary", "momentum", "augmentations", "masked_lm", "discriminator"],
-    "2nd": ["losses", "modules", "training"],
+    "2nd": ["losses", "modules", "training", "runs"],
     "3rd": ["evaluation"],
     "4th": ["plots", "console", "demo", "cli_postprocess", "cli"],
 }

@@ -15,7 +15,8 @@ from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import Tensor, nn
 
 from st_extras.losses import DCLRLoss, SimCSELoss
-from st_extras.training import FILE_NAME, TrainingRun, train_encoder
+from st_extras.runs import TrainingRun, train_encoder
+from st_extras.training import FILE_NAME
 from tests.conftest import SENTENCES
 from tests.helpers import differing, snapshot
 
