@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shutil
 import statistics
@@ -26,6 +27,7 @@ import st_extras.losses
 from benchmarks.common import ROOT, packaged_minilm, provenance, write_json
 from st_extras.complementary import EmbeddingTable
 from st_extras.evaluation import SEVEN_STS, FrequencyBiasEvaluator, sts_evaluator
+from st_extras.losses import AdCSELoss
 from st_extras.modules.loading import load_encoder
 from st_extras.runs import train_encoder
 from st_extras.text.corpus import read_sentences
@@ -85,8 +87,11 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
         show_progress_bar=False,
         **method.get("arguments", {}),
     )
-    scores = evaluators["test"](model)
+    scores = evaluators["test"](model) if method.get("test", True) else {}  # an exploration sees dev alone
     extra: dict[str, Any] = {}
+    if isinstance(run.trainer.loss, AdCSELoss):
+        extra["adversary_share"] = float(run.trainer.loss.adversary_share)
+        extra["adversary_similarity"] = float(run.trainer.loss.adversary_similarity)
     if "frequencies" in method:
         extra["frequency_bias"] = frequency_bias(model, method, data)
     if "masking" in method:
@@ -102,8 +107,8 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
         "best_step": run.best_step,
         "dev": 100 * (run.best or 0),
         "curve": [[step, round(100 * value, 3)] for step, value in run.curve],
-        "scores": {key: 100 * scores[f"{key}_spearman_cosine"] for key in SEVEN_STS},
-        "average": 100 * scores["average_spearman_cosine"],
+        "scores": {key: 100 * scores[f"{key}_spearman_cosine"] for key in SEVEN_STS if scores},
+        "average": 100 * scores.get("average_spearman_cosine", math.nan),
         "seconds": round(time.perf_counter() - began, 1),
         **extra,
         **origin,
@@ -148,7 +153,7 @@ def score_start(study: dict[str, Any], data: Path) -> dict[str, Any]:
 
 def run_study(study: dict[str, Any], methods: list[str], only: list[int] | None, data: Path, work: Path) -> None:
     results = ROOT / "results" / study["name"]
-    if not (results / "start-0.json").exists():
+    if study["training"].get("test", True) and not (results / "start-0.json").exists():
         write_json(results / "start-0.json", score_start(study, data))
     for seed in only or study["training"]["seeds"]:
         for name in methods:
