@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import shutil
 import statistics
@@ -108,7 +107,7 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
         "dev": 100 * (run.best or 0),
         "curve": [[step, round(100 * value, 3)] for step, value in run.curve],
         "scores": {key: 100 * scores[f"{key}_spearman_cosine"] for key in SEVEN_STS if scores},
-        "average": 100 * scores.get("average_spearman_cosine", math.nan),
+        "average": 100 * scores["average_spearman_cosine"] if scores else None,
         "seconds": round(time.perf_counter() - began, 1),
         **extra,
         **origin,
@@ -171,7 +170,7 @@ def run_study(study: dict[str, Any], methods: list[str], only: list[int] | None,
                 if not target.exists():
                     record = run_cell(study, name, seed, data, work)
                     write_json(target, record)
-                    line = f"dev {record['dev']:.2f} at step {record['best_step']}, average {record['average']:.2f}"
+                    line = f"dev {record['dev']:.2f} at step {record['best_step']}, average {record['average']}"
                     print(f"{name}, seed {seed}: {line}, {record['seconds']:.0f} s", flush=True)
             finally:
                 claim.unlink()
@@ -183,6 +182,8 @@ def records(study: str) -> list[dict[str, Any]]:
 
 
 def spread(values: list[float]) -> str:
+    if not values:
+        return ""
     return f"{statistics.mean(values):.2f}" + (f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else "")
 
 
@@ -194,11 +195,9 @@ def table(study: str) -> str:
     for name in names:
         rows = [record for record in found if record["method"] == name]
         steps = ", ".join(str(record["best_step"]) for record in rows)
-        dev, stsb, average = (
-            spread([record["dev"] for record in rows]),
-            spread([record["scores"]["stsb_test"] for record in rows]),
-            spread([record["average"] for record in rows]),
-        )
+        dev = spread([record["dev"] for record in rows])
+        stsb = spread([record["scores"]["stsb_test"] for record in rows if record["scores"]])
+        average = spread([record["average"] for record in rows if record["scores"]])
         lines.append(f"| {name} | {len(rows)} | {steps} | {dev} | {stsb} | {average} |")
     return "\n".join(lines)
 
