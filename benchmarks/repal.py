@@ -26,7 +26,8 @@ import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
-from benchmarks.common import packaged_minilm, provenance, write_json
+from benchmarks.common import provenance, write_json
+from st_extras.demo import packaged_minilm
 from st_extras.evaluation import SEVEN_STS
 from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor, search_lambdas
 from st_extras.modules.loading import load_encoder

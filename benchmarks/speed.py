@@ -20,8 +20,9 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
-from benchmarks.common import ROOT, packaged_minilm, provenance, write_json
+from benchmarks.common import ROOT, provenance, write_json
 from st_extras.complementary import EmbeddingTable
+from st_extras.demo import packaged_minilm
 from st_extras.losses import DCLRLoss, SimCSELoss
 from st_extras.modules.loading import load_encoder
 from st_extras.samples import sample_sentences

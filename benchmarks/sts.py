@@ -23,8 +23,9 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 
 import st_extras.losses
-from benchmarks.common import ROOT, packaged_minilm, provenance, write_json
+from benchmarks.common import ROOT, provenance, write_json
 from st_extras.complementary import EmbeddingTable
+from st_extras.demo import packaged_minilm
 from st_extras.evaluation import SEVEN_STS, FrequencyBiasEvaluator, sts_evaluator
 from st_extras.losses import AdCSELoss
 from st_extras.modules.loading import load_encoder

@@ -135,6 +135,17 @@ def first_rows(features: Features, count: int) -> Features:
     return {key: value[:count] if _is_per_row(key, value, rows) else value for key, value in features.items()}
 
 
+def split_rows(features: Features, count: int) -> list[Features]:
+    """The features of ``count`` equal blocks of rows, block after block: what :func:`stack_rows` stacks."""
+    rows = count_rows(features)
+    blocks = [dict(features) for _ in range(count)]
+    for key, value in features.items():
+        if _is_per_row(key, value, rows):
+            for block, part in zip(blocks, value.chunk(count), strict=True):
+                block[key] = part
+    return blocks
+
+
 def views(features: Features, augmentations: Sequence[str] = ("dropout", "dropout")) -> Features:
     """One tokenized column as ``len(augmentations) * B`` rows: view 1 of all sentences, then view 2, ..."""
     return repeat_rows(features, len(augmentations))

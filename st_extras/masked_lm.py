@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_extras.encoders import content_ids, unwrap
+from st_extras.encoders import content_mask, unwrap
 from st_extras.functional import full_precision
 from st_extras.generators import RandomSource
 
@@ -102,10 +102,9 @@ class MaskedLM(nn.Module):
         """A corrupted copy of a tokenized column, and (B, L) bool, the tokens drawn."""
         ids = sentence["input_ids"]
         tokenizer = unwrap(model).tokenizer
-        special = torch.tensor(content_ids(model), device=ids.device)
         corrupted, drawn = corrupt_tokens(
             ids,
-            sentence["attention_mask"].bool() & ~torch.isin(ids, special),
+            content_mask(model, sentence),
             probability=self.probability,
             mask_token_id=tokenizer.mask_token_id,
             vocabulary=len(tokenizer),

@@ -16,10 +16,11 @@ from torch.nn import functional as F
 from st_extras.encoders import (
     Encoded,
     Features,
-    content_ids,
+    content_mask,
     embedding_dimension,
     encode,
     require_synchronised,
+    split_rows,
     unwrap,
     views,
     without_dropout,
@@ -265,8 +266,7 @@ class PaSeRLoss(nn.Module):
             if "input_ids" not in column or column["input_ids"].ndim != 2 or "attention_mask" not in column:
                 raise ValueError(f"PaSeRLoss needs (B, L) input_ids in column {name!r}: use unpad_inputs=False.")
         mask_id = model.tokenizer.mask_token_id
-        special = torch.tensor(content_ids(model), device=phrase["input_ids"].device)
-        content = phrase["attention_mask"].bool() & ~torch.isin(phrase["input_ids"], special)
+        content = content_mask(model, phrase)
         lengths = [column["attention_mask"].sum(dim=1) for column in (sentence, masked, phrase)]
         shown: Tensor = (masked["input_ids"] == mask_id).any(dim=1)
         cut = lengths[1] >= (model.max_seq_length or torch.inf)
@@ -314,7 +314,7 @@ class PaSeRLoss(nn.Module):
 
     def _encode(self, base_rows: Features, count: int, own: Sequence[Features]) -> list[Encoded]:
         """``count`` views of the base and our own blocks, (B, ...) each, from one pass where they can be merged."""
-        blocks = [*_split(base_rows, count), *own]
+        blocks = [*split_rows(base_rows, count), *own]
         merged = merge_feature_batches(blocks)
         if merged is not None:
             return _split_encoded(encode(self.model, merged), len(blocks))
@@ -345,17 +345,6 @@ class PaSeRLoss(nn.Module):
     url = "https://aclanthology.org/2022.emnlp-main.221",
 }
 """
-
-
-def _split(features: Features, count: int) -> list[Features]:
-    """The features of ``count`` blocks of rows, block after block."""
-    rows = features["attention_mask"].size(0)
-    blocks = [dict(features) for _ in range(count)]
-    for key, value in features.items():
-        if isinstance(value, Tensor) and value.ndim > 0 and value.size(0) == rows and key != "prompt_length":
-            for block, part in zip(blocks, value.chunk(count), strict=True):
-                block[key] = part
-    return blocks
 
 
 def _split_encoded(encoded: Encoded, count: int) -> list[Encoded]:
