@@ -19,17 +19,20 @@ from pathlib import Path
 from typing import Any
 
 import tomllib
+import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import nn
 
 import st_extras.losses
 from benchmarks.common import ROOT, provenance, write_json
 from st_extras.complementary import EmbeddingTable
 from st_extras.demo import packaged_minilm
-from st_extras.evaluation import SEVEN_STS, FrequencyBiasEvaluator, sts_evaluator
+from st_extras.evaluation import SEVEN_STS, FrequencyBiasEvaluator, UnlabeledSelectionEvaluator, sts_evaluator
 from st_extras.losses import AdCSELoss
+from st_extras.modules.length_buckets import use_length_buckets
 from st_extras.modules.loading import load_encoder
-from st_extras.runs import train_encoder
+from st_extras.runs import TrainingRun, train_encoder
 from st_extras.text.corpus import read_sentences
 from st_extras.text.frequency import FrequencyTable
 from st_extras.text.phrases import PhraseMasking
@@ -60,6 +63,31 @@ def make_loss(
     return loss
 
 
+class Watched(BaseEvaluator):
+    """STS-B dev, and beside it every signal that needs no labels, under bfloat16 autocast where the training is."""
+
+    def __init__(self, dev: BaseEvaluator, signals: BaseEvaluator | None, bf16: bool) -> None:
+        super().__init__()
+        self.dev, self.signals, self.bf16 = dev, signals, bf16
+        self.primary_metric, self.greater_is_better = dev.primary_metric, dev.greater_is_better
+        self.seen: list[dict[str, float]] = []
+
+    def __call__(self, model: SentenceTransformer, *args: Any, **kwargs: Any) -> Any:
+        with torch.autocast(model.device.type, torch.bfloat16, enabled=self.bf16):
+            if self.signals is not None:
+                self.seen.append(self.signals(model))
+            return self.dev(model, *args, **kwargs)
+
+
+def checkpoints(run: TrainingRun, watched: Watched) -> list[dict[str, Any]]:
+    """What the run showed at every evaluation, for ``benchmarks/selection.py``."""
+    losses = {entry["step"]: entry["loss"] for entry in run.trainer.state.log_history if "loss" in entry}
+    return [
+        {"step": step, "dev_spearman": value, "training_loss": losses.get(step), "signals": signals}
+        for (step, value), signals in zip(run.curve, watched.seen, strict=True)
+    ]
+
+
 def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path) -> dict[str, Any]:
     method = study["training"] | study["methods"][name]
     sentences = read_sentences(data / method["corpus"])
@@ -67,7 +95,11 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
     rows: Any = sentences
     if "masking" in method:  # PaSeR's rows; no in-batch negatives, so equal sentences may meet
         rows = PhraseMasking(mask_token=model.tokenizer.mask_token, **method["masking"]).dataset(sentences)
-    evaluators = {"dev": sts_evaluator("stsb_dev", data), "test": sts_evaluator(SEVEN_STS, data)}
+    if method.get("length_buckets"):
+        use_length_buckets(model, method["length_buckets"])
+    size = method.get("signals", 0)
+    signals = UnlabeledSelectionEvaluator(sentences, size=size, write_csv=False) if size else None
+    watched = Watched(sts_evaluator("stsb_dev", data), signals, method["bf16"])
     weights = {other: work / f"{other}-{seed}" for other in study["methods"]}
     began, origin = time.perf_counter(), provenance()
     run = train_encoder(
@@ -75,7 +107,7 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
         lambda trained: make_loss(trained, method, sentences, weights, data),
         rows,
         weights[name],
-        evaluator=evaluators["dev"],
+        evaluator=watched,
         batch_size=method["batch_size"],
         learning_rate=method["learning_rate"],
         max_steps=method["steps"],
@@ -87,8 +119,8 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
         show_progress_bar=False,
         **method.get("arguments", {}),
     )
-    scores = evaluators["test"](model) if method.get("test", True) else {}  # an exploration sees dev alone
-    extra: dict[str, Any] = {}
+    scores = sts_evaluator(SEVEN_STS, data)(model) if method.get("test", True) else {}  # an exploration sees dev alone
+    extra: dict[str, Any] = {"checkpoints": checkpoints(run, watched)} if size else {}
     if isinstance(run.trainer.loss, AdCSELoss):
         extra["adversary_share"] = float(run.trainer.loss.adversary_share)
         extra["adversary_similarity"] = float(run.trainer.loss.adversary_similarity)

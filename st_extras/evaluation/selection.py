@@ -146,7 +146,8 @@ class UnlabeledSelectionEvaluator(BaseEvaluator):
     ) -> dict[str, float]:
         """All signals by name; raises ValueError where an embedding is zero or not finite."""
         embeddings = self.embed(model)
-        metrics = self.signals(embeddings)
+        with torch.autocast("cpu", enabled=False):  # a caller's autocast is for the encoder, not for what is read off
+            metrics = self.signals(embeddings)
         self._previous = embeddings["clean"]
         csv_path = Path(output_path) / self.csv_file if output_path is not None and self.write_csv else None
         return report(self, model, metrics, name=self.name, csv_path=csv_path, epoch=epoch, steps=steps)
