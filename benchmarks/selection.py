@@ -1,16 +1,11 @@
-"""What does choosing a checkpoint without labels cost? Regret of every signal on saved training curves.
+"""What does choosing a checkpoint without labels cost? Regret of every signal on the training curves of the records.
 
-    python benchmarks/selection.py curves.jsonl [more.jsonl ...]
+    python -m benchmarks.selection [benchmarks/results/slt_fai/simcse-0.json ...]
 
-A curve file has one JSON object a line, one line a checkpoint:
-
-    {"run": "simcse-1", "objective": "SimCSE", "seed": 1, "learning_rate": 3e-5, "step": 125,
-     "dev_spearman": 0.7312, "training_loss": 0.041, "signals": {"graded_blending": 0.93, ...}}
-
-``signals`` is what `UnlabeledSelectionEvaluator` (without a name) returned there; ``training_loss`` may be null (the
-checkpoint before the first step). A selector picks one checkpoint of a run: a signal, its highest (the earliest of
-equals); "last checkpoint"; "lowest training loss". Regret = best dev Spearman of the run minus that of the picked
-checkpoint, in points (Spearman x 100).
+Reads the records of ``benchmarks/sts.py`` that have ``checkpoints`` (``signals = N`` in the study: what
+`UnlabeledSelectionEvaluator` returned on N sentences at every evaluation); without arguments, all of them. A selector
+picks one checkpoint of a run: a signal, its highest (the earliest of equals); "last checkpoint"; "lowest training
+loss". Regret = best dev Spearman of the run minus that of the picked checkpoint, in points (Spearman x 100).
 
 The signal is chosen with one objective left out at a time (least mean regret over the others, every objective
 weighing the same) and its regret is stated on the one left out: picked and judged on the same runs it proves nothing.
@@ -30,8 +25,10 @@ from typing import Any
 
 from scipy.stats import spearmanr
 
+from benchmarks.common import ROOT
+
 Row = dict[str, Any]
-_FIELDS = ("run", "objective", "seed", "learning_rate", "step", "dev_spearman", "training_loss", "signals")
+_FIELDS = ("step", "dev_spearman", "training_loss", "signals")
 LAST, LOSS = "last checkpoint", "lowest training loss"
 
 
@@ -49,45 +46,43 @@ class Curve:
 
 
 def read_curves(paths: Iterable[str | Path]) -> list[Curve]:
-    """The runs of the files, sorted by name.
+    """The runs of the records, sorted by name; records without checkpoints are left out.
 
     Raises:
-        ValueError: a missing file or field, a value that is no finite number, a run of two objectives or with a step
-            twice or with fewer than two checkpoints, or signals that not all checkpoints have.
+        ValueError: a missing file or field, a value that is no finite number, a run with a step twice or with fewer
+            than two checkpoints, or signals that not all checkpoints have.
     """
-    runs: dict[str, list[Row]] = defaultdict(list)
+    curves: list[Curve] = []
     for path in map(Path, paths):
         if not path.is_file():
-            raise ValueError(f"There is no curve file {str(path)!r}.")
-        for number, line in enumerate(path.read_text(encoding="utf8").splitlines(), start=1):
-            if line.strip():
-                row = json.loads(line)
-                missing = [field for field in _FIELDS if field not in row]
-                if missing:
-                    raise ValueError(f"{path}, line {number}: no {', '.join(missing)}.")
-                for name, value in [("dev_spearman", row["dev_spearman"]), *row["signals"].items()]:
-                    if value is None or not math.isfinite(value):
-                        raise ValueError(f"{path}, line {number}: {name} must be a finite number, got {value!r}.")
-                runs[str(row["run"])].append(row)
-    if not runs:
-        raise ValueError("The curve files hold no checkpoint.")
-    return [_curve(run, runs[run], runs) for run in sorted(runs)]
+            raise ValueError(f"There is no record {str(path)!r}.")
+        record = json.loads(path.read_text(encoding="utf8"))
+        if "checkpoints" in record:
+            curves.append(_curve(f"{path.parent.name}/{path.stem}", record))
+    if not curves:
+        raise ValueError("The records hold no checkpoint.")
+    expected = set(curves[0].rows[0]["signals"])
+    for curve in curves:
+        for row in curve.rows:
+            if set(row["signals"]) != expected:
+                unequal = ", ".join(sorted(set(row["signals"]) ^ expected))
+                raise ValueError(f"The run {curve.run!r}, step {row['step']}: signals unlike the others' ({unequal}).")
+    return sorted(curves, key=lambda curve: curve.run)
 
 
-def _curve(run: str, rows: list[Row], runs: dict[str, list[Row]]) -> Curve:
-    rows = sorted(rows, key=lambda row: row["step"])
-    objectives = sorted({row["objective"] for row in rows})
-    if len(objectives) > 1:
-        raise ValueError(f"The run {run!r} has more than one objective: {', '.join(objectives)}.")
+def _curve(run: str, record: dict[str, Any]) -> Curve:
+    rows = sorted(record["checkpoints"], key=lambda row: row["step"])
+    for row in rows:
+        missing = [field for field in _FIELDS if field not in row]
+        if missing:
+            raise ValueError(f"The run {run!r}: a checkpoint without {', '.join(missing)}.")
+        for name, value in [("dev_spearman", row["dev_spearman"]), *row["signals"].items()]:
+            if value is None or not math.isfinite(value):
+                raise ValueError(f"The run {run!r}: {name} must be a finite number, got {value!r}.")
     steps = [row["step"] for row in rows]
     if len(set(steps)) < len(steps) or len(steps) < 2:
         raise ValueError(f"The run {run!r} must have two checkpoints or more and each step once, got {steps}.")
-    expected = set(next(iter(runs.values()))[0]["signals"])
-    for row in rows:
-        if set(row["signals"]) != expected:
-            unequal = ", ".join(sorted(set(row["signals"]) ^ expected))
-            raise ValueError(f"The run {run!r}, step {row['step']}: signals unlike the others' ({unequal}).")
-    return Curve(run, objectives[0], rows)
+    return Curve(run, record["settings"]["loss"].removesuffix("Loss"), rows)
 
 
 def by_signal(name: str) -> Callable[[Curve], int]:
@@ -201,10 +196,11 @@ def table(curves: Sequence[Curve]) -> str:
 
 
 def main() -> None:
-    """Prints the table for the files named on the command line."""
+    """Prints the table for the records named on the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("curves", nargs="+", help="JSON-lines files, a checkpoint a line")
-    print(table(read_curves(parser.parse_args().curves)))
+    parser.add_argument("records", nargs="*", help="result files; all that there are where none is named")
+    files = parser.parse_args().records or sorted((ROOT / "results").glob("*/*.json"))
+    print(table(read_curves(files)))
 
 
 if __name__ == "__main__":

@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "selection.py"
+from benchmarks import selection as study
+
+Write = Callable[..., list[Path]]
 
 
-@pytest.fixture(scope="module")
-def study() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("selection_study", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def rows(run: str, objective: str, dev, losses, **signals) -> list[dict]:
-    return [
+def record(run: str, objective: str, dev, losses, **signals) -> tuple[str, dict[str, Any]]:
+    checkpoints = [
         {
-            "run": run,
-            "objective": objective,
-            "seed": 1,
-            "learning_rate": 3e-5,
             "step": 10 * index,
             "dev_spearman": score,
             "training_loss": losses[index],
@@ -39,27 +25,37 @@ def rows(run: str, objective: str, dev, losses, **signals) -> list[dict]:
         }
         for index, score in enumerate(dev)
     ]
+    return run, {"settings": {"loss": f"{objective}Loss"}, "checkpoints": checkpoints[::-1]}
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def to_files(*records: tuple[str, dict[str, Any]]) -> list[Path]:
+        paths = [tmp_path / f"{run}.json" for run, _ in records]
+        for path, (_, content) in zip(paths, records, strict=True):
+            path.write_text(json.dumps(content), encoding="utf8")
+        return paths
+
+    return to_files
 
 
 FLAT = [None, 0.3, 0.2]
 CURVES = [
     # the peak is the middle checkpoint; "good" sees it, "bad" does not, "half" sees it for A only
-    *rows("a1", "A", [0.60, 0.75, 0.70], FLAT, good=[1, 3, 2], bad=[3, 1, 2], half=[1, 3, 2]),
-    *rows("a2", "A", [0.60, 0.72, 0.70], FLAT, good=[1, 3, 2], bad=[3, 1, 2], half=[1, 3, 2]),
-    *rows("b1", "B", [0.50, 0.70, 0.69], [None, 0.1, 0.2], good=[1, 2, 2.5], bad=[3, 1, 2], half=[3, 2, 1]),
+    record("a1", "A", [0.60, 0.75, 0.70], FLAT, good=[1, 3, 2], bad=[3, 1, 2], half=[1, 3, 2]),
+    record("a2", "A", [0.60, 0.72, 0.70], FLAT, good=[1, 3, 2], bad=[3, 1, 2], half=[1, 3, 2]),
+    record("b1", "B", [0.50, 0.70, 0.69], [None, 0.1, 0.2], good=[1, 2, 2.5], bad=[3, 1, 2], half=[3, 2, 1]),
 ]
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
-    path = tmp_path / "curves.jsonl"
-    path.write_text("\n".join(json.dumps(row) for row in reversed(CURVES)) + "\n\n", encoding="utf8")
-    return path
+def files(write: Write) -> list[Path]:
+    return write(*reversed(CURVES))
 
 
-def test_regrets_by_hand(study: ModuleType, file: Path) -> None:
-    curves = study.read_curves([file])
-    assert [curve.run for curve in curves] == ["a1", "a2", "b1"]
+def test_regrets_by_hand(files: list[Path]) -> None:
+    curves = study.read_curves(files)
+    assert [curve.run.split("/")[1] for curve in curves] == ["a1", "a2", "b1"]
     assert [row["step"] for row in curves[0].rows] == [0, 10, 20]
     picks = {name: [pick(curve) for curve in curves] for name, pick in study.selectors(curves).items()}
     assert picks == {
@@ -74,30 +70,26 @@ def test_regrets_by_hand(study: ModuleType, file: Path) -> None:
     assert study.mean_regret(curves, study.last) == pytest.approx(((5 + 2) / 2 + 1) / 2)
 
 
-def test_the_signal_is_judged_on_the_objective_left_out(study: ModuleType, file: Path) -> None:
-    folds = study.leave_one_objective_out(study.read_curves([file]))
+def test_the_signal_is_judged_on_the_objective_left_out(files: list[Path]) -> None:
+    folds = study.leave_one_objective_out(study.read_curves(files))
     # without A: B alone, where "good" costs 1 point and the others 20; without B: "good" and "half" tie at 0
     assert [(fold.objective, fold.signal) for fold in folds] == [("A", "good"), ("B", "good")]
     assert folds[0].regrets == pytest.approx([0.0, 0.0])
     assert folds[1].regrets == pytest.approx([1.0])
 
 
-def test_a_signal_good_on_one_objective_only_is_found_out(study: ModuleType, tmp_path: Path) -> None:
-    curves = [
-        *rows("a", "A", [0.6, 0.7], [None, 1], tuned_to_a=[1, 2], steady=[2, 1]),
-        *rows("b", "B", [0.6, 0.8], [None, 1], tuned_to_a=[2, 1], steady=[1, 2]),
-    ]
-    path = tmp_path / "curves.jsonl"
-    path.write_text("\n".join(map(json.dumps, curves)), encoding="utf8")
-    folds = study.leave_one_objective_out(study.read_curves([path]))
+def test_a_signal_good_on_one_objective_only_is_found_out(write: Write) -> None:
+    curves = write(
+        record("a", "A", [0.6, 0.7], [None, 1], tuned_to_a=[1, 2], steady=[2, 1]),
+        record("b", "B", [0.6, 0.8], [None, 1], tuned_to_a=[2, 1], steady=[1, 2]),
+    )
+    folds = study.leave_one_objective_out(study.read_curves(curves))
     assert [(fold.objective, fold.signal) for fold in folds] == [("A", "steady"), ("B", "tuned_to_a")]
     assert [fold.regrets[0] for fold in folds] == pytest.approx([10.0, 20.0])
 
 
-def test_equal_values_pick_the_earliest_and_correlate_with_nothing(study: ModuleType, tmp_path: Path) -> None:
-    path = tmp_path / "curves.jsonl"
-    path.write_text("\n".join(map(json.dumps, rows("a", "A", [0.5, 0.6], [2, 2], flat=[1, 1]))), encoding="utf8")
-    (curve,) = study.read_curves([path])
+def test_equal_values_pick_the_earliest_and_correlate_with_nothing(write: Write) -> None:
+    (curve,) = study.read_curves(write(record("a", "A", [0.5, 0.6], [2, 2], flat=[1, 1])))
     assert study.by_signal("flat")(curve) == 0
     assert study.lowest_loss(curve) == 0
     assert study.rank_agreement([curve], "flat") == 0.0
@@ -106,13 +98,17 @@ def test_equal_values_pick_the_earliest_and_correlate_with_nothing(study: Module
     assert "left out" not in study.table([curve])
 
 
-def test_without_a_known_loss_the_last_is_taken(study: ModuleType) -> None:
-    curve = study.Curve("a", "A", rows("a", "A", [0.5, 0.6, 0.4], [None] * 3))
+def test_without_a_known_loss_the_last_is_taken(write: Write) -> None:
+    (curve,) = study.read_curves(write(record("a", "A", [0.5, 0.6, 0.4], [None] * 3)))
     assert study.lowest_loss(curve) == 2
 
 
-def test_the_command_prints_the_table(file: Path) -> None:
-    printed = subprocess.run([sys.executable, SCRIPT, file], capture_output=True, text=True, check=True).stdout
+def test_the_command_prints_the_table(
+    files: list[Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["selection", *map(str, files)])
+    study.main()
+    printed = capsys.readouterr().out
     assert "3 runs, 9 checkpoints" in printed
     lines = [line for line in printed.splitlines() if line.startswith("| ")]
     assert lines[0] == "| selector | mean regret | worst run | rank correlation | A | B |"
@@ -124,26 +120,22 @@ def test_the_command_prints_the_table(file: Path) -> None:
     assert "Last checkpoint over the same runs: 2.67 (worst 5.00)." in printed
 
 
-def test_bad_curves_are_refused(study: ModuleType, tmp_path: Path) -> None:
-    def write(items: list[dict]) -> list[Path]:
-        path = tmp_path / "bad.jsonl"
-        path.write_text("\n".join(map(json.dumps, items)), encoding="utf8")
-        return [path]
+def test_bad_records_are_refused(write: Write, tmp_path: Path) -> None:
+    def read(checkpoints: list[dict[str, Any]]) -> None:
+        study.read_curves(write(("bad", {"settings": {"loss": "ALoss"}, "checkpoints": checkpoints})))
 
-    good = rows("a", "A", [0.5, 0.6], [None, 1], s=[1, 2])
-    with pytest.raises(ValueError, match="no curve file"):
-        study.read_curves([tmp_path / "nowhere.jsonl"])
-    with pytest.raises(ValueError, match="no checkpoint"):
-        study.read_curves(write([]))
-    with pytest.raises(ValueError, match="line 2: no dev_spearman, signals"):
-        study.read_curves(write([good[0], {k: v for k, v in good[1].items() if k not in ("signals", "dev_spearman")}]))
+    good = record("a", "A", [0.5, 0.6], [None, 1], s=[1, 2])[1]["checkpoints"]
+    with pytest.raises(ValueError, match="no record"):
+        study.read_curves([tmp_path / "nowhere.json"])
+    with pytest.raises(ValueError, match="hold no checkpoint"):
+        study.read_curves(write(("start", {"settings": {"loss": "ALoss"}})))
+    with pytest.raises(ValueError, match="without dev_spearman, signals"):
+        read([good[0], {k: v for k, v in good[1].items() if k not in ("signals", "dev_spearman")}])
     with pytest.raises(ValueError, match="s must be a finite number, got nan"):
-        study.read_curves(write([good[0], good[1] | {"signals": {"s": float("nan")}}]))
-    with pytest.raises(ValueError, match="more than one objective: A, B"):
-        study.read_curves(write([good[0], good[1] | {"objective": "B"}]))
-    with pytest.raises(ValueError, match=r"each step once, got \[0, 0\]"):
-        study.read_curves(write([good[0], good[0]]))
-    with pytest.raises(ValueError, match=r"got \[0\]"):
-        study.read_curves(write(good[:1]))
+        read([good[0], good[1] | {"signals": {"s": float("nan")}}])
+    with pytest.raises(ValueError, match=r"each step once, got \[10, 10\]"):
+        read([good[0], good[0]])
+    with pytest.raises(ValueError, match=r"got \[10\]"):
+        read(good[:1])
     with pytest.raises(ValueError, match=r"signals unlike the others' \(s, t\)"):
-        study.read_curves(write([good[0], good[1] | {"signals": {"t": 1}}]))
+        read([good[0], good[1] | {"signals": {"t": 1}}])

@@ -1,5 +1,6 @@
 """Post-processing modules for a Sentence Transformers pipeline: no training, no labels."""
 
+from st_extras.modules.length_buckets import use_length_buckets
 from st_extras.modules.partial_mask import PartialMaskTransformer
 from st_extras.modules.pipeline import load
 from st_extras.modules.repal import RepALPostProcessor
@@ -13,4 +14,5 @@ __all__ = [
     "WhiteningPostProcessor",
     "load",
     "search_lambdas",
+    "use_length_buckets",
 ]

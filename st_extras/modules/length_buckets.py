@@ -50,7 +50,9 @@ def _bucketed(forward: Callable[..., Any]) -> Callable[..., Any]:
         for chosen in order.chunk(self.length_buckets):
             longest = int(lengths[chosen[-1]])
             part = {
-                key: value[chosen, :longest] if isinstance(value, Tensor) and value.shape[:2] == (rows, width) else value
+                key: value[chosen, :longest]
+                if isinstance(value, Tensor) and value.shape[:2] == (rows, width)
+                else value
                 for key, value in inputs.items()
             }
             output = forward(self, attention_mask=attention_mask[chosen, :longest], **part)
