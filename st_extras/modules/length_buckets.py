@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 
 def use_length_buckets(model: SentenceTransformer, buckets: int = 4) -> None:
-    """Let the transformer of ``model`` run every batch as groups of rows of like length, each padded to its own longest.
+    """Let the transformer of ``model`` run a batch as groups of rows of like length, each padded to its own longest.
 
     Outputs at content positions are what one padded batch gives (zeros stand at padding); only the dropout masks
     fall differently. For encoders on a device without unpadded attention (``unpad_inputs``), and sentences shorter
@@ -60,3 +60,7 @@ def _bucketed(forward: Callable[..., Any]) -> Callable[..., Any]:
         return type(output)(last_hidden_state=torch.cat(hidden)[order.argsort()])  # (B, L, D)
 
     return in_buckets
+
+
+def _is_per_token(value: Any, rows: int, width: int) -> bool:
+    return isinstance(value, Tensor) and value.shape[:2] == (rows, width)
