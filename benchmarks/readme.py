@@ -1,4 +1,4 @@
-"""Write the result files' tables into README.md, between their markers; ``--check`` only tells whether they are there.
+"""Write the result files' tables into the pages, between their markers; ``--check`` only tells whether they are there.
 
 python -m benchmarks.readme [--check]
 """
@@ -10,10 +10,11 @@ import json
 import re
 import sys
 
+from benchmarks import selection, tables
 from benchmarks.common import ROOT
 from benchmarks.sts import table
 
-README = ROOT.parent / "README.md"
+PAGES = (ROOT.parent / "README.md", ROOT / "RESULTS.md")
 BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", flags=re.DOTALL)
 REPAL_ROWS = (
     "plain",
@@ -45,12 +46,21 @@ def repal_table() -> str:
     return "\n".join(lines)
 
 
+def selection_table() -> str:
+    """The study of choosing checkpoints without labels, over all records that have signals."""
+    return selection.table(selection.read_curves(sorted((ROOT / "results").glob("*/*.json"))))
+
+
+TABLES = {"repal": repal_table, "main": tables.main_table, "selection": selection_table}
+"""What is no study of its own; any other name between markers is one."""
+
+
 def updated(text: str) -> str:
-    """The README with every block between markers made anew."""
+    """A page with every block between markers made anew."""
 
     def fill(match: re.Match[str]) -> str:
         name = match[2]
-        return f"{match[1]}{repal_table() if name == 'repal' else table(name)}\n{match[3]}"
+        return f"{match[1]}{TABLES[name]() if name in TABLES else table(name)}\n{match[3]}"
 
     return BLOCK.sub(fill, text)
 
@@ -58,12 +68,14 @@ def updated(text: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
-    before = README.read_text(encoding="utf8")
-    after = updated(before)
-    if not parser.parse_args().check:
-        README.write_text(after, encoding="utf8")
-    elif before != after:
-        sys.exit("README.md is out of step with benchmarks/results: run python -m benchmarks.readme")
+    only_check = parser.parse_args().check
+    for page in PAGES:
+        before = page.read_text(encoding="utf8")
+        after = updated(before)
+        if not only_check:
+            page.write_text(after, encoding="utf8")
+        elif before != after:
+            sys.exit(f"{page.name} is out of step with benchmarks/results: run python -m benchmarks.readme")
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ app = typer.Typer(
 )
 BASES = ("simcse", "consert", "dclr", "adcse")
 OBJECTIVES = (*BASES, "slt-fai", "paser")
+UNLABELED = "unlabeled"
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars (none with --json either).")]
 
@@ -151,7 +152,9 @@ def train(
     text: Annotated[list[str], typer.Argument(help=".txt, .jsonl, .csv, .tsv files (also .gz) or data set ids.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the trained model.")],
     column: Annotated[str | None, typer.Option(help="Column of jsonl, csv, tsv and data sets.")] = None,
-    dev: Annotated[str | None, typer.Option(help='STS source that chooses the weights: folder, .tsv or "hub".')] = None,
+    dev: Annotated[
+        str | None, typer.Option(help='What chooses the weights: STS source (folder, .tsv, "hub"), or "unlabeled".')
+    ] = None,
     dev_set: Annotated[str, typer.Option(help="Which set of --dev.")] = "stsb_dev",
     test: Annotated[str | None, typer.Option(help="STS source of the seven sets, scored before and after.")] = None,
     batch_size: Annotated[int, typer.Option(help="Sentences a step.")] = 64,
@@ -183,6 +186,9 @@ def train(
     base_set: Annotated[list[str] | None, typer.Option(help="slt-fai: option of its base loss: NAME=VALUE.")] = None,
     seed: Annotated[int, typer.Option(help="Of data order, dropout and what the loss draws.")] = 42,
     bf16: Annotated[bool, typer.Option(help="bfloat16 autocast.")] = False,
+    length_buckets: Annotated[
+        int | None, typer.Option(help="Run a batch as so many groups of like length: less padding (4 is good).")
+    ] = None,
     limit: Annotated[int | None, typer.Option(help="Use the first so many sentences.")] = None,
     resume: Annotated[bool, typer.Option(help="Continue from the last checkpoint in --output.")] = False,
     overwrite: Annotated[bool, typer.Option(help="Replace an earlier training in --output.")] = False,
@@ -190,7 +196,8 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train an encoder on unlabeled sentences and save it as a plain SentenceTransformer."""
-    from st_extras.evaluation import SEVEN_STS, sts_evaluator
+    from st_extras.evaluation import SEVEN_STS, UnlabeledSelectionEvaluator, sts_evaluator
+    from st_extras.modules.length_buckets import use_length_buckets
     from st_extras.modules.loading import load_encoder
     from st_extras.runs import check_output, train_encoder
     from st_extras.text.corpus import read_sentences
@@ -215,9 +222,13 @@ def train(
         }
         return _make_loss(objective, model, options | settings, sentences, None)
 
-    evaluator = None if dev is None else sts_evaluator(dev_set, dev)
+    evaluator: Any = None
+    if dev is not None:
+        evaluator = UnlabeledSelectionEvaluator(sentences) if dev == UNLABELED else sts_evaluator(dev_set, dev)
     tester = None if test is None else sts_evaluator(SEVEN_STS, test, write_csv=False)
     model = load_encoder(encoder, pooling=pooling, layers=layers, max_seq_length=max_length)  # type: ignore[arg-type]
+    if length_buckets is not None:
+        use_length_buckets(model, length_buckets)
     is_paser = objective == "paser"  # no in-batch negatives, and three rows share a sentence
     data = _masked_phrases(sentences, model.tokenizer.mask_token, paser, seed) if is_paser else sentences
     before = percent(tester(model)) if tester else {}
@@ -241,7 +252,7 @@ def train(
         show_progress_bar=not (quiet or as_json),
     )
     after = percent(tester(model)) if tester else {}
-    if run.best is not None:
+    if run.best is not None and dev != UNLABELED:
         before[dev_set], after[dev_set] = 100 * run.curve[0][1], 100 * run.best
     if as_json:
         curve = [[step, value] for step, value in run.curve]
@@ -253,7 +264,12 @@ def train(
     kept = f"weights of step {run.best_step} of {run.steps}" if run.best is not None else f"{run.steps} steps"
     Console().print(f"{kept} in {run.seconds:.0f} s, saved to {output}", highlight=False, soft_wrap=True)
     if run.best is None:
-        Console().print("No --dev: the last weights were kept, though contrastive training peaks early.")
+        Console().print(
+            "No --dev: the last weights were kept, though contrastive training peaks early; --dev unlabeled chooses by "
+            "the sentences alone.",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 @app.command()

@@ -10,7 +10,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 import st_extras
-from st_extras.evaluation import sts_evaluator
+from st_extras.evaluation import UnlabeledSelectionEvaluator, sts_evaluator
 from st_extras.text.frequency import FrequencyTable
 from tests.cli_fixtures import Run
 from tests.conftest import SENTENCES
@@ -84,6 +84,20 @@ class TestObjectives:
         assert json.loads(out)["steps"] >= 2
         assert np.isfinite(SentenceTransformer("out", device="cpu").encode(SENTENCES)).all()
 
+    def test_weights_chosen_without_labels(self, run: Run) -> None:
+        text = [f"{one} and {other}" for one in SENTENCES for other in SENTENCES]
+        Path("more.txt").write_text("\n".join(text))
+        options = ("--steps", 6, "--eval-steps", 2, "--lr", 1e-2, "--length-buckets", 2)
+        code, out, err = run("train", "simcse", "ENC", "more.txt", "-o", "out", "--dev", "unlabeled", *options, *SMALL)
+        assert code == 0, err
+        report = json.loads(out)
+        assert [step for step, _ in report["curve"]] == [0, 2, 4, 6]
+        trained = dict(report["curve"][1:])
+        assert report["best_step"] == max(trained, key=trained.__getitem__)
+        evaluator = UnlabeledSelectionEvaluator(text)
+        kept = evaluator(SentenceTransformer("out", device="cpu"))[str(evaluator.primary_metric)]
+        assert kept == pytest.approx(max(trained.values()), abs=1e-5)
+
     def test_paser_masks_as_asked(self, run: Run) -> None:
         rows = {}
         for top_k in (1, 3):
@@ -106,6 +120,8 @@ class TestObjectives:
             (("paser", "--phrases", "xp"), "--phrases must be"),
             (("paser", "--augment", "xx"), "--augment must join"),
             (("paser", "--top-k", "0"), "top_k"),
+            (("simcse", "--dev", "unlabeled"), "at least 10 distinct"),
+            (("simcse", "--length-buckets", "0"), "buckets must be >= 1"),
         ],
     )
     def test_mistakes(self, run: Run, arguments: tuple[str, ...], reason: str) -> None:

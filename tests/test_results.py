@@ -13,23 +13,30 @@ import pytest
 from st_extras import losses
 
 pytest.importorskip("tomllib", reason="the benchmarks need Python 3.11")
-from benchmarks import readme, sts
+from benchmarks import readme, sts, tables
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = sorted((ROOT / "benchmarks" / "configs").glob("*.toml"))
 
 
-def test_readme_is_in_step() -> None:
-    text = readme.README.read_text(encoding="utf8")
+@pytest.mark.parametrize("page", readme.PAGES, ids=lambda page: page.stem)
+def test_pages_are_in_step(page: Path) -> None:
+    text = page.read_text(encoding="utf8")
     assert len(readme.BLOCK.findall(text)) >= 2
     assert readme.updated(text) == text
 
 
 def test_a_changed_figure_is_seen() -> None:
-    text = readme.README.read_text(encoding="utf8")
-    changed = text.replace("| simcse | 3 |", "| simcse | 9 |")
+    text = readme.PAGES[0].read_text(encoding="utf8")
+    changed = text.replace("| SimCSE | 3 |", "| SimCSE | 9 |")
     assert changed != text
     assert readme.updated(changed) == text
+
+
+def test_differences_by_hand() -> None:
+    assert tables.difference({0: 2.0, 1: 4.0, 7: 9.0}, {0: 1.0, 1: 2.0, 2: 5.0}) == "+1.50 [-4.85, +7.85]"  # t = 12.71
+    assert tables.difference({0: 2.0}, {0: 2.5}) == "-0.50"
+    assert tables.difference({3: 2.0}, {0: 2.5}) == ""
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)

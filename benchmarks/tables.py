@@ -1,0 +1,74 @@
+"""The main table: every method beside SimCSE from the same start, differences over paired seeds, the papers' gains.
+
+python -m benchmarks.tables
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import Any
+
+from scipy.stats import t as student
+
+from benchmarks.sts import records, spread
+
+ROWS = {  # what the row says, the study and method whose records it reads, the gain over SimCSE in the method's paper
+    "start": ("foundation/start", None),
+    "SimCSE": ("foundation/simcse", None),
+    "DCLR": ("foundation/dclr", 76.89 - 74.99),
+    "AdCSE": ("adcse/adcse", 77.26 - 76.25),
+    "AdCSE, no head": ("adcse/adcse-no-head", None),
+    "ConSERT": ("slt_fai/consert", None),
+    "SLT-FAI over SimCSE": ("slt_fai/slt-fai", 76.18 - 74.60),
+    "SLT-FAI over ConSERT": ("slt_fai/consert-slt-fai", None),
+    "PaSeR": ("paser/paser", 76.16 - 76.25),
+}
+"""Papers' gains: seven-set averages with BERT base, DCLR table 1, AdCSE table 1, SLT-FAI table 1, PaSeR table 1."""
+
+
+def difference(ours: dict[int, float], baseline: dict[int, float]) -> str:
+    """Mean of the differences over the seeds that both have; from two seeds on with its 95 % interval (Student's t)."""
+    pairs = [ours[seed] - baseline[seed] for seed in sorted(ours.keys() & baseline.keys())]
+    if not pairs:
+        return ""
+    mean = statistics.mean(pairs)
+    if len(pairs) < 2:
+        return f"{mean:+.2f}"
+    half = float(student.ppf(0.975, len(pairs) - 1)) * statistics.stdev(pairs) / math.sqrt(len(pairs))
+    return f"{mean:+.2f} [{mean - half:+.2f}, {mean + half:+.2f}]"
+
+
+def main_table() -> str:
+    """A row a method: mean ± standard deviation over seeds, and the difference to SimCSE of the same seeds."""
+    studies: dict[str, list[dict[str, Any]]] = {}
+    lines = [
+        "| method | seeds | best step | STS-B dev | STS-B test | seven sets | minus SimCSE, same seeds | paper |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    baseline: dict[int, float] = {}
+    for label, (source, gain) in ROWS.items():
+        study, method = source.split("/")
+        found = [r for r in studies.setdefault(study, records(study)) if r["method"] == method]
+        if not found:
+            continue
+        averages = {record["seed"]: record["average"] for record in found}
+        if label == "SimCSE":
+            baseline = averages
+        against = difference(averages, baseline) if baseline and label != "SimCSE" else ""
+        cells = [
+            label,
+            str(len(found)),
+            ", ".join(str(record["best_step"]) for record in found),
+            spread([record["dev"] for record in found]),
+            spread([record["scores"]["stsb_test"] for record in found]),
+            spread(list(averages.values())),
+            against,
+            "" if gain is None else f"{gain:+.2f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(main_table())
