@@ -9,11 +9,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from st_extras.console import percent, show
+from st_extras.console import Json, percent, show
 
 repal_app = typer.Typer(help="Refine a finished encoder without training (RepAL).", no_args_is_help=True)
 whiten_app = typer.Typer(help="Whiten a finished encoder's embeddings.", no_args_is_help=True)
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Encoder = Annotated[str, typer.Argument(help="Encoder: folder or hub id; post-processed ones too.")]
 Text = Annotated[list[str], typer.Argument(help="Text files (also .gz) or data set ids.")]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder to save to.")]

@@ -1,9 +1,15 @@
-"""What the commands print with."""
+"""What the commands share: options that all have, and what they print with."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
 from rich.console import Console
 from rich.table import Table
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars (none with --json either).")]
 
 
 def show(title: str, columns: dict[str, dict[str, float]]) -> None:

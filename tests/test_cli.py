@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from typer.testing import CliRunner
 
-from st_extras import cli, demo
+from st_extras import cli, cli_train, demo
 from st_extras.evaluation import SEVEN_STS, sts_evaluator
 from st_extras.modules.loading import load_encoder
 from tests.conftest import SENTENCES
@@ -89,7 +89,7 @@ class TestTrain:
         code, out, _ = run(*words, "--batch-size", 1, "--limit", 3, "--overwrite", "--epochs", 2, "--json")
         assert (code, json.loads(out)["steps"]) == (0, 6)
 
-    @pytest.mark.parametrize("objective", cli.BASES)
+    @pytest.mark.parametrize("objective", cli_train.BASES)
     def test_last_batch_of_one(self, run, objective):
         words = ("train", objective, "ENC", "TEXT", "-o", "out", "--batch-size", 4, "--limit", 5, "--json")
         code, out, err = run(*words)
