@@ -268,7 +268,7 @@ def plot_training_curves(
     if unknown:
         raise ValueError(f"picked must name runs of curves, got {', '.join(unknown)}.")
     ax = _axes(ax)
-    for (name, (steps, values)), colour in zip(curves.items(), _shades(len(curves)), strict=True):
+    for (name, (steps, values)), colour in zip(curves.items(), _distinct(len(curves)), strict=True):
         x = _increasing(f"steps of {name!r}", steps)
         y = _vector(f"values of {name!r}", values, len(x))
         ax.plot(x, y, color=colour, label=name)
@@ -303,6 +303,13 @@ def _shades(count: int) -> list[Any]:
     import matplotlib
 
     return [matplotlib.colormaps[_COLOURS](place) for place in np.linspace(0.1, 0.85, count)]
+
+
+def _distinct(count: int) -> list[Any]:
+    """``count`` colours without an order, ten different ones before they repeat."""
+    import matplotlib
+
+    return [matplotlib.colormaps["tab10"](number % 10) for number in range(count)]
 
 
 def _principal_plane(x: _Floats) -> _Floats:

@@ -19,7 +19,7 @@ FLOORS = {
     "1st": ["encoders", "complementary", "momentum", "augmentations", "masked_lm", "discriminator"],
     "2nd": ["losses", "modules", "training", "runs"],
     "3rd": ["evaluation"],
-    "4th": ["plots", "console", "demo", "cli_postprocess", "cli"],
+    "4th": ["plots", "console", "demo", "cli_postprocess", "cli_train", "cli"],
 }
 LEVEL = {part: level for level, parts in enumerate(FLOORS.values()) for part in parts}
 WITHIN = {"samples", "text", "modules", "evaluation"}

@@ -68,3 +68,19 @@ def test_speed_smoke() -> None:
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=280, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "x mnrl, two columns" in done.stdout
+
+
+def test_pictures_show_the_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    from benchmarks import pictures
+
+    steps, values = pictures.mean_curves()["SimCSE"]
+    curves = [dict(record["curve"]) for record in sts.records("foundation") if record["method"] == "simcse"]
+    assert steps[:2] == [0, 25]
+    assert values[1] == pytest.approx(statistics.mean(curve[25] for curve in curves))
+    curves, picks = pictures.picked_curves()
+    assert picks.keys() == curves.keys()
+    assert all(picks[name] in steps for name, (steps, _) in curves.items())
+    monkeypatch.setattr(pictures, "DOCS", tmp_path / "docs")
+    pictures.main()
+    assert {file.name for file in (tmp_path / "docs").iterdir()} == {"training_curves.png", "label_free_selection.png"}
