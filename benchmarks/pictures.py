@@ -11,8 +11,7 @@ import matplotlib as mpl
 
 from benchmarks import selection
 from benchmarks.common import ROOT
-from benchmarks.sts import records
-from benchmarks.tables import ROWS
+from benchmarks.tables import ROWS, row_records
 from st_extras.evaluation import UnlabeledSelectionEvaluator
 from st_extras.plots import plot_training_curves
 
@@ -22,9 +21,8 @@ DOCS = ROOT.parent / "docs"
 def mean_curves() -> dict[str, tuple[list[int], list[float]]]:
     """STS-B dev over the steps of every method of the main table, the mean of its seeds."""
     curves = {}
-    for label, (source, _) in ROWS.items():
-        study, method = source.split("/")
-        found = [dict(record["curve"]) for record in records(study) if record["method"] == method and record["steps"]]
+    for label, (sources, _) in ROWS.items():
+        found = [dict(record["curve"]) for record in row_records(sources) if record["steps"]]
         if found:
             steps = sorted(found[0])
             curves[label] = (steps, [statistics.mean(curve[step] for curve in found) for step in steps])

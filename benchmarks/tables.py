@@ -13,15 +13,15 @@ from scipy.stats import t as student
 
 from benchmarks.sts import records, spread
 
-ROWS = {  # what the row says, the study and method whose records it reads, the gain over SimCSE in the method's paper
+ROWS = {  # what the row says, the studies and methods whose records it reads, the gain over SimCSE in its own paper
     "start": ("foundation/start", None),
-    "SimCSE": ("foundation/simcse", None),
-    "DCLR": ("foundation/dclr", 76.89 - 74.99),
+    "SimCSE": ("foundation/simcse more_seeds/simcse", None),
+    "DCLR": ("foundation/dclr more_seeds/dclr", 76.89 - 74.99),
     "AdCSE": ("adcse/adcse", 77.26 - 76.25),
-    "AdCSE, no head": ("adcse/adcse-no-head", None),
-    "ConSERT": ("slt_fai/consert", None),
-    "SLT-FAI over SimCSE": ("slt_fai/slt-fai", 76.18 - 74.60),
-    "SLT-FAI over ConSERT": ("slt_fai/consert-slt-fai", None),
+    "AdCSE, no head": ("adcse/adcse-no-head more_seeds/adcse-no-head", None),
+    "ConSERT": ("slt_fai/consert more_seeds/consert", None),
+    "SLT-FAI over SimCSE": ("slt_fai/slt-fai more_seeds/slt-fai", 76.18 - 74.60),
+    "SLT-FAI over ConSERT": ("slt_fai/consert-slt-fai more_seeds/consert-slt-fai", None),
     "PaSeR": ("paser/paser", 76.16 - 76.25),
 }
 """Papers' gains: seven-set averages with BERT base, DCLR table 1, AdCSE table 1, SLT-FAI table 1, PaSeR table 1."""
@@ -39,17 +39,22 @@ def difference(ours: dict[int, float], baseline: dict[int, float]) -> str:
     return f"{mean:+.2f} [{mean - half:+.2f}, {mean + half:+.2f}]"
 
 
+def row_records(sources: str) -> list[dict[str, Any]]:
+    """The records of ``study/method study/method ...``, by seed."""
+    named = [source.split("/") for source in sources.split()]
+    found = [record for study, method in named for record in records(study) if record["method"] == method]
+    return sorted(found, key=lambda record: record["seed"])
+
+
 def main_table() -> str:
     """A row a method: mean ± standard deviation over seeds, and the difference to SimCSE of the same seeds."""
-    studies: dict[str, list[dict[str, Any]]] = {}
     lines = [
         "| method | seeds | best step | STS-B dev | STS-B test | seven sets | minus SimCSE, same seeds | paper |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     baseline: dict[int, float] = {}
-    for label, (source, gain) in ROWS.items():
-        study, method = source.split("/")
-        found = [r for r in studies.setdefault(study, records(study)) if r["method"] == method]
+    for label, (sources, gain) in ROWS.items():
+        found = row_records(sources)
         if not found:
             continue
         averages = {record["seed"]: record["average"] for record in found}
