@@ -238,6 +238,17 @@ def test_stability_compares_with_the_call_before(
     assert 0 < evaluator(encoder)["toy_stability"] < 1
 
 
+def test_a_callers_autocast_does_not_round_the_signals(
+    encoder: SentenceTransformer, evaluator: UnlabeledSelectionEvaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embeddings = evaluator.embed(encoder)
+    monkeypatch.setattr(evaluator, "embed", lambda model: embeddings)
+    evaluator(encoder)
+    expected = evaluator(encoder)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert evaluator(encoder) == expected
+
+
 def test_all_checkpoints_answer_the_same_questions(
     encoder: SentenceTransformer, evaluator: UnlabeledSelectionEvaluator
 ) -> None:
