@@ -2,9 +2,11 @@
 
     python -m benchmarks.sts benchmarks/configs/foundation.toml --data DATA_FOLDER [--methods simcse --seeds 0 1]
     python -m benchmarks.sts benchmarks/configs/foundation.toml --table
+    python -m benchmarks.sts --smoke
 
 Each cell is one file under ``benchmarks/results/STUDY/``: a finished cell is not run again, a crash loses one.
 Several runs of this command may share a grid: each takes the cells that nobody has begun.
+``--smoke`` runs every method for a few steps on the sample sentences and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import json
 import os
 import shutil
 import statistics
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -36,6 +39,8 @@ from st_extras.runs import TrainingRun, train_encoder
 from st_extras.text.corpus import read_sentences
 from st_extras.text.frequency import FrequencyTable
 from st_extras.text.phrases import PhraseMasking
+
+RESULTS = ROOT / "results"
 
 
 def load_study(path: Path) -> dict[str, Any]:
@@ -151,7 +156,7 @@ def frequency_bias(model: SentenceTransformer, settings: dict[str, Any], data: P
     """The frequency probe on 2,000 sentences of the corpus."""
     table = FrequencyTable.from_file(data / settings["frequencies"], model.tokenizer)
     sentences = read_sentences(data / settings["corpus"])
-    return FrequencyBiasEvaluator(sentences[:: len(sentences) // 2000][:2000], frequency_table=table)(model)
+    return FrequencyBiasEvaluator(sentences[:: max(len(sentences) // 2000, 1)][:2000], frequency_table=table)(model)
 
 
 def reconstructed(loss: Any, rows: Any) -> list[dict[str, str]]:
@@ -183,8 +188,10 @@ def score_start(study: dict[str, Any], data: Path) -> dict[str, Any]:
     }
 
 
-def run_study(study: dict[str, Any], methods: list[str], only: list[int] | None, data: Path, work: Path) -> None:
-    results = ROOT / "results" / study["name"]
+def run_study(
+    study: dict[str, Any], methods: list[str], only: list[int] | None, data: Path, work: Path, root: Path = RESULTS
+) -> None:
+    results = root / study["name"]
     if study["training"].get("test", True) and not (results / "start-0.json").exists():
         write_json(results / "start-0.json", score_start(study, data))
     for seed in only or study["training"]["seeds"]:
@@ -209,8 +216,8 @@ def run_study(study: dict[str, Any], methods: list[str], only: list[int] | None,
                 claim.unlink()
 
 
-def records(study: str) -> list[dict[str, Any]]:
-    files = sorted((ROOT / "results" / study).glob("*.json"))
+def records(study: str, root: Path = RESULTS) -> list[dict[str, Any]]:
+    files = sorted((root / study).glob("*.json"))
     return [json.loads(file.read_text(encoding="utf8")) for file in files]
 
 
@@ -220,9 +227,9 @@ def spread(values: list[float]) -> str:
     return f"{statistics.mean(values):.2f}" + (f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else "")
 
 
-def table(study: str) -> str:
+def table(study: str, root: Path = RESULTS) -> str:
     """A Markdown table: mean ± standard deviation over seeds."""
-    found = records(study)
+    found = records(study, root)
     names = list(dict.fromkeys(record["method"] for record in sorted(found, key=lambda r: (r["steps"], r["method"]))))
     lines = ["| method | seeds | best step | STS-B dev | STS-B test | seven sets |", "|---|---:|---:|---:|---:|---:|"]
     for name in names:
@@ -237,13 +244,22 @@ def table(study: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("config", type=Path)
+    parser.add_argument("config", type=Path, nargs="?")
     parser.add_argument("--data", type=Path, default=os.environ.get("ST_EXTRAS_DATA"))
     parser.add_argument("--methods", nargs="+")
     parser.add_argument("--seeds", nargs="+", type=int)
     parser.add_argument("--work", type=Path, default=Path("runs"), help="weights and checkpoints go here")
     parser.add_argument("--table", action="store_true", help="print the results so far and end")
+    parser.add_argument("--smoke", action="store_true", help="a few steps of every method, on the sample sentences")
     options = parser.parse_args()
+    if options.smoke:
+        from benchmarks.smoke import run_smoke  # which runs this module's studies
+
+        with tempfile.TemporaryDirectory() as folder:
+            run_smoke(Path(folder))
+        return
+    if options.config is None:
+        parser.error("CONFIG, the study's file, is missing.")
     study = load_study(options.config)
     if not options.table:
         if options.data is None:
