@@ -176,12 +176,6 @@ def prepare(settings: Settings, count: int) -> dict[str, float]:
     return speeds
 
 
-def sweep_settings(settings: Settings, sweep: str, value: int) -> Settings:
-    if sweep == "length":
-        return dataclasses.replace(settings, batch=min(settings.batch, 16), length=value, filled=True)
-    return dataclasses.replace(settings, **{sweep: value})
-
-
 def wanted_cases(chosen: Sequence[str] | None) -> list[str]:
     """The cases and what they are measured against, in their order; all of them for None."""
     wanted = {name for case in chosen or CASES for name in (case, *CASES[case].against)}
@@ -190,7 +184,7 @@ def wanted_cases(chosen: Sequence[str] | None) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--batch", type=int, help="64; in the sweep of lengths 16")
     parser.add_argument("--length", type=int, default=32, help="max_seq_length")
     parser.add_argument("--rounds", type=int, help="15; in a sweep 3")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
@@ -209,18 +203,28 @@ def main() -> None:
     )
     options = parser.parse_args()
     transformers_logging.set_verbosity_error()
-    batch, rounds = (8, 2) if options.smoke else (options.batch, options.rounds or (3 if options.sweep else 15))
-    settings = Settings(batch, options.length, rounds, options.threads, options.device, options.data)
+    long = options.sweep == "length"
+    settings = Settings(
+        batch=options.batch or (8 if options.smoke else 16 if long else 64),
+        length=options.length,
+        rounds=options.rounds or (2 if options.smoke else 3 if options.sweep else 15),
+        threads=options.threads,
+        device=options.device,
+        data=options.data,
+        filled=long,
+    )
     torch.set_num_threads(settings.threads)
-    record: dict[str, Any] = {"batch": batch, "rounds": rounds, "length": options.length, "device": options.device}
-    record |= {"clock": options.clock, "full": not (options.cases or options.smoke or options.sweep), **provenance()}
+    kept = {name: getattr(settings, name) for name in ("batch", "length", "rounds", "device")}
+    record: dict[str, Any] = {**kept, "sentences": "sts_unlabeled" if settings.data else "samples"}
+    record["full"] = not (options.cases or options.values or options.no_memory or options.smoke)
+    record |= {"clock": options.clock, **provenance()}
     if options.sweep:
         names = wanted_cases(options.cases) if options.cases else list(SWEPT[options.sweep])
         record |= {"sweep": options.sweep, "values": {}}
         for value in options.values or VALUES[options.sweep]:
             print(f"\n{options.sweep} {value}", flush=True)
             memory = [] if options.no_memory else names
-            swept = sweep_settings(settings, options.sweep, value)
+            swept = dataclasses.replace(settings, **{options.sweep: value})
             record["values"][str(value)] = run_cases(swept, names, options.clock, memory=memory)
     else:
         names = wanted_cases(options.cases)
