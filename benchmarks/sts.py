@@ -29,6 +29,7 @@ from torch import nn
 
 import st_extras.losses
 from benchmarks.common import ROOT, provenance, write_json
+from benchmarks.distillation import DistillationLoss
 from st_extras.complementary import EmbeddingTable
 from st_extras.demo import packaged_minilm
 from st_extras.evaluation import SEVEN_STS, FrequencyBiasEvaluator, UnlabeledSelectionEvaluator, sts_evaluator
@@ -36,6 +37,7 @@ from st_extras.losses import AdCSELoss
 from st_extras.modules.length_buckets import use_length_buckets
 from st_extras.modules.loading import load_encoder
 from st_extras.runs import TrainingRun, train_encoder
+from st_extras.text.augmentation import EDA
 from st_extras.text.corpus import read_sentences
 from st_extras.text.frequency import FrequencyTable
 from st_extras.text.phrases import PhraseMasking
@@ -53,10 +55,23 @@ def starting_encoder(settings: dict[str, Any]) -> SentenceTransformer:
     return load_encoder(options.pop("path", None) or packaged_minilm(), **options)
 
 
+def loss_class(name: str) -> Any:
+    """A class of st_extras.losses, or of the benchmarks where it is a paper's comparison and no method."""
+    return DistillationLoss if name == "DistillationLoss" else getattr(st_extras.losses, name)
+
+
+def phrase_rows(model: SentenceTransformer, masking: dict[str, Any], sentences: list[str]) -> Any:
+    """PaSeR's data set; ``augmentation`` in ``masking`` holds the ratios of EDA."""
+    options = dict(masking)
+    if "augmentation" in options:
+        options["augmentation"] = EDA(**options["augmentation"])
+    return PhraseMasking(mask_token=model.tokenizer.mask_token, **options).dataset(sentences)
+
+
 def make_loss(
     model: SentenceTransformer, method: dict[str, Any], sentences: list[str], weights: dict[str, Path], data: Path
 ) -> nn.Module:
-    """The loss of a method: a class of st_extras.losses, its options, and what has to be built for it."""
+    """The loss of a method: its class, its options, and what has to be built for it."""
     options = dict(method.get("options", {}))
     if method["loss"] == "SLTFAILoss":
         options["frequency_table"] = FrequencyTable.from_file(data / method["frequencies"], model.tokenizer)
@@ -64,7 +79,7 @@ def make_loss(
     if "complementary" in method:
         guide = load_encoder(weights.get(method["complementary"], Path(method["complementary"])))
         options["complementary_table"] = EmbeddingTable.compute(model, guide, sentences, show_progress_bar=False)
-    loss: nn.Module = getattr(st_extras.losses, method["loss"])(model, **options)
+    loss: nn.Module = loss_class(method["loss"])(model, **options)
     return loss
 
 
@@ -96,10 +111,11 @@ def checkpoints(run: TrainingRun, watched: Watched) -> list[dict[str, Any]]:
 def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path) -> dict[str, Any]:
     method = study["training"] | study["methods"][name]
     sentences = read_sentences(data / method["corpus"])
-    model = starting_encoder(study["encoder"])
+    encoder = study["encoder"] | method.get("encoder", {})
+    model = starting_encoder(encoder)
     rows: Any = sentences
     if "masking" in method:  # PaSeR's rows; no in-batch negatives, so equal sentences may meet
-        rows = PhraseMasking(mask_token=model.tokenizer.mask_token, **method["masking"]).dataset(sentences)
+        rows = phrase_rows(model, method["masking"], sentences)
     if method.get("length_buckets"):
         use_length_buckets(model, method["length_buckets"])
     size = method.get("signals", 0)
@@ -136,7 +152,7 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
     shutil.rmtree(weights[name] / "checkpoints", ignore_errors=True)
     return {
         "study": study["name"],
-        "encoder": study["encoder"],
+        "encoder": encoder,
         "method": name,
         "settings": method,
         "seed": seed,

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from st_extras import losses
-
 pytest.importorskip("tomllib", reason="the benchmarks need Python 3.11")
 from benchmarks import readme, sts, tables
 
@@ -42,7 +40,7 @@ def test_configurations_name_real_losses(path: Path) -> None:
     study = sts.load_study(path)
     assert study["methods"]
     for method in study["methods"].values():
-        assert hasattr(losses, method["loss"])
+        assert sts.loss_class(method["loss"])
         assert set(method.get("seeds", [])) <= set(study["training"]["seeds"])
 
 
