@@ -76,7 +76,7 @@ class Bench:
         tokenizer: Any = self.model.tokenizer
         ids: list[int] = []
         while not ids or (self.settings.filled and len(ids) < self.settings.length - 2):
-            ids += tokenizer(next(source), add_special_tokens=False)["input_ids"]
+            ids += tokenizer(next(source), add_special_tokens=False, verbose=False)["input_ids"]
         return str(tokenizer.decode(ids[: self.settings.length - 2]))
 
     def batch(self, number: int, size: int | None = None) -> Batch:
