@@ -9,6 +9,7 @@ import argparse
 import json
 import re
 import sys
+from functools import partial
 
 from benchmarks import selection, tables
 from benchmarks.common import ROOT
@@ -51,7 +52,13 @@ def selection_table() -> str:
     return selection.table(selection.read_curves(sorted((ROOT / "results").glob("*/*.json"))))
 
 
-TABLES = {"repal": repal_table, "main": tables.main_table, "selection": selection_table}
+TABLES = {
+    "repal": repal_table,
+    "main": tables.main_table,
+    "selection": selection_table,
+    "speed": tables.speed_table,
+    **{f"speed-{sweep}": partial(tables.sweep_table, sweep) for sweep in ("batch", "length", "negatives")},
+}
 """What is no study of its own; any other name between markers is one."""
 
 

@@ -1,125 +1,239 @@
-"""Cost of a step (loss forward + backward, no optimizer), every case interleaved in one run.
+"""Cost of a step (loss forward + backward, no optimizer) and of RepAL's ways to encode, every case in one run.
 
-    python -m benchmarks.speed [--batch 64 --rounds 25 --cases dclr simcse] [--data DATA_FOLDER] [--smoke]
+    python -m benchmarks.speed [--cases dclr simcse] [--data DATA_FOLDER] [--device cuda] [--smoke]
+    python -m benchmarks.speed --sweep batch|length|negatives [--values 16 64]
 
-Each round runs every case once, in an order drawn anew, on the same sentences; medians and the median of the
-round-by-round ratios to the named reference are printed and written to ``benchmarks/results/speed/``.
+Each round runs every case once, in an order drawn anew, on the same sentences. Printed and written to
+``benchmarks/results/speed/``: medians, quartiles, the ratios of each round to the bare passes that a loss cannot do
+without and to MultipleNegativesRankingLoss, and the peak memory of a step above what lay in memory before it. On CPU
+that is the growth of the resident set of a fresh process for each case, from Linux's own high-water mark, which is put
+back before the step; on CUDA it is what torch's allocator held at most.
+
+A sweep lets one thing grow and all else stay: B; the tokens of a sentence, B being 16; or the negatives that no
+sentence gives, AdCSE's adversaries and DCLR's noise.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
+import dataclasses
+import itertools
+import multiprocessing
 import random
+import re
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
 import torch
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from transformers.utils import logging as transformers_logging
 
 from benchmarks.common import ROOT, provenance, write_json
-from st_extras.complementary import EmbeddingTable
-from st_extras.demo import packaged_minilm
-from st_extras.losses import DCLRLoss, SimCSELoss
-from st_extras.modules.loading import load_encoder
-from st_extras.samples import sample_sentences
-from st_extras.text.corpus import read_sentences
+from benchmarks.speed_bench import Batch, Bench, Settings, Step, sentences
+from benchmarks.speed_cases import CASES, PREPARATIONS, SWEPT
 
-Step = Callable[[list[dict[str, Any]]], torch.Tensor]
-
-
-def two_columns(loss: Any) -> Step:
-    return lambda columns: loss([columns[0], dict(columns[0])], None)
+WARM_UP = 2  # rounds that do not count
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
+VALUES = {
+    "batch": (16, 32, 64, 128, 256, 512, 1024),
+    "length": (16, 32, 64, 128, 256),
+    "negatives": (0, 16, 64, 256, 1024, 4096),
+}
 
 
-def one_column(loss: Any) -> Step:
-    return lambda columns: loss(columns, None)
+def synchronise() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
 
 
-def bare_pass(model: SentenceTransformer, copies: int) -> Step:
-    """Forward and backward over so many copies of the rows: what the mathematics needs at the least."""
-
-    def step(columns: list[dict[str, Any]]) -> torch.Tensor:
-        rows = {
-            key: torch.cat([value] * copies) if isinstance(value, torch.Tensor) else value
-            for key, value in columns[0].items()
-        }
-        return model(rows)["sentence_embedding"].square().mean()
-
-    return step
-
-
-def make_cases(model: SentenceTransformer, sentences: list[str]) -> dict[str, tuple[str, Step]]:
-    """Name -> (the case it is measured against, the step)."""
-    table = EmbeddingTable.compute(model, load_encoder(packaged_minilm()), sentences, show_progress_bar=False)
-    return {
-        "mnrl, two columns": ("", two_columns(MultipleNegativesRankingLoss(model))),
-        "bare 2B rows": ("mnrl, two columns", bare_pass(model, 2)),
-        "simcse": ("mnrl, two columns", one_column(SimCSELoss(model))),
-        "dclr": ("mnrl, two columns", one_column(DCLRLoss(model))),
-        "dclr, table": ("mnrl, two columns", one_column(DCLRLoss(model, complementary_table=table))),
-    }
-
-
-def measure(model: SentenceTransformer, cases: dict[str, tuple[str, Step]], batches: list[list[str]], seed: int) -> Any:
-    order = random.Random(seed)
-    seconds: dict[str, list[float]] = {name: [] for name in cases}
-    model.train()
-    for number, batch in enumerate(batches):
-        features = model.preprocess(batch)
-        for name in order.sample(list(cases), len(cases)):
-            began = time.perf_counter()
-            cases[name][1]([dict(features)]).backward()
-            if number >= 2:  # the first two rounds warm up
-                seconds[name].append(time.perf_counter() - began)
-            model.zero_grad()
+def measure(bench: Bench, steps: dict[str, Step], clock: Callable[[], float]) -> dict[str, list[float]]:
+    """Seconds of each step in each round; the sentences and the order are new in every round."""
+    order = random.Random(0)
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
+    for number in range(WARM_UP + bench.settings.rounds):
+        batch = bench.batch(number)
+        for name in order.sample(list(steps), len(steps)):
+            bench.make_ready(steps[name])
+            synchronise()
+            began = clock()
+            steps[name].run(batch)
+            synchronise()
+            if number >= WARM_UP:
+                seconds[name].append(clock() - began)
+            steps[name].module.zero_grad()
     return seconds
+
+
+def peak_memory(bench: Bench, step: Step, batch: Batch) -> float:
+    """MiB that one step needs at most above what lay in memory before it."""
+    bench.make_ready(step)
+    if bench.model.device.type == "cuda":
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        step.run(batch)
+        peak = torch.cuda.max_memory_allocated()
+    else:
+        ctypes.CDLL(None).malloc_trim(0)  # what was freed goes back first, or the step would reuse it unseen
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the high-water mark starts anew
+        before = _resident("VmRSS")
+        step.run(batch)
+        peak = _resident("VmHWM")
+    step.module.zero_grad()
+    return (peak - before) / 2**20
+
+
+def _resident(field: str) -> int:
+    """Bytes of a field of this process's status."""
+    found = re.search(rf"^{field}:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"), re.MULTILINE)
+    if found is None:
+        raise ValueError(f"/proc/self/status has no {field}: peak memory on CPU is measured on Linux alone.")
+    return int(found[1]) * 1024
+
+
+def fresh_peak_memory(settings: Settings, name: str) -> float:
+    """:func:`peak_memory` of a case on a bench of its own."""
+    transformers_logging.set_verbosity_error()
+    bench = Bench(dataclasses.replace(settings, rounds=1), warm_up=0)
+    step = CASES[name].build(bench)
+    bench.make_ready(step)
+    step.run(bench.batch(0, size=2))  # what libraries keep from a first step is none of the step's own
+    return peak_memory(bench, step, bench.batch(0))
+
+
+def try_peak_memory(settings: Settings, name: str) -> float | None:
+    """MiB of a case, on CPU in a process that does nothing else; None where there was too little memory."""
+    try:
+        if settings.device != "cpu":
+            return fresh_peak_memory(settings, name)
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["benchmarks.speed_cases"])
+        with ProcessPoolExecutor(1, mp_context=context) as process:
+            return process.submit(fresh_peak_memory, settings, name).result()
+    except (BrokenProcessPool, torch.cuda.OutOfMemoryError):  # the kernel ends a process that asks for too much
+        return None
+
+
+def row(name: str, seconds: dict[str, list[float]], peaks: dict[str, float | None]) -> dict[str, Any]:
+    """What a record says of a case: times, [lower quartile, median, upper quartile] of its ratios, memory."""
+    times = seconds[name]
+    ratios = {}
+    for other in CASES[name].against:
+        if other in seconds:
+            low, middle, high = quartiles([a / b for a, b in zip(times, seconds[other], strict=True)])
+            ratios[other] = {"median": middle, "quartiles": [low, high], "limit": CASES[name].against[other]}
+    low, middle, high = quartiles([1000 * value for value in times])
+    return {"median_ms": middle, "quartiles_ms": [low, high], "ratios": ratios, "peak_mib": peaks.get(name)}
+
+
+def quartiles(values: list[float]) -> list[float]:
+    return statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
+
+
+def run_cases(settings: Settings, names: Sequence[str], clock: str, *, memory: Sequence[str]) -> dict[str, Any]:
+    """Measure and print; a case that ran out of memory is not timed."""
+    peaks = {name: try_peak_memory(settings, name) for name in memory}
+    bench = Bench(settings, WARM_UP)
+    steps = {name: CASES[name].build(bench) for name in names if peaks.get(name, 0.0) is not None}
+    seconds = measure(bench, steps, CLOCKS[clock])
+    rows = {name: row(name, seconds, peaks) for name in steps}
+    print(f"\n{'case':28} {'ms':>8} {'quartiles':>17} {'MiB':>7}  ratios")
+    for name, found in rows.items():
+        low, high = found["quartiles_ms"]
+        peak = "" if found["peak_mib"] is None else f"{found['peak_mib']:.0f}"
+        print(f"{name:28} {found['median_ms']:8.1f} {low:8.1f}-{high:8.1f} {peak:>7}  {', '.join(said(found))}")
+    return rows
+
+
+def said(found: dict[str, Any]) -> list[str]:
+    """The ratios of a row in words."""
+    words = []
+    for other, ratio in found["ratios"].items():
+        limit = "" if ratio["limit"] is None else f" (limit {ratio['limit']:.2f})"
+        missed = " MISSED" if limit and ratio["median"] > ratio["limit"] else ""
+        words.append(f"{ratio['median']:.3f} x {other}{limit}{missed}")
+    return words
+
+
+def prepare(settings: Settings, count: int) -> dict[str, float]:
+    """Sentences a second of what is done once, before training: the median of three runs over other ``count`` ones."""
+    bench = Bench(dataclasses.replace(settings, batch=1, rounds=1), warm_up=0)
+    texts = list(itertools.islice(itertools.cycle(sentences(settings.data)), 3 * count))
+    speeds = {}
+    for name, build in PREPARATIONS.items():
+        run, times = build(bench.model.tokenizer), []
+        run(texts[:10])
+        for start in range(0, len(texts), count):
+            began = time.perf_counter()
+            run(texts[start : start + count])
+            times.append(time.perf_counter() - began)
+        speeds[name] = round(count / statistics.median(times), 1)
+        print(f"{name:28} {speeds[name]:8.0f} sentences/s")
+    return speeds
+
+
+def wanted_cases(chosen: Sequence[str] | None) -> list[str]:
+    """The cases and what they are measured against, in their order; all of them for None."""
+    wanted = {name for case in chosen or CASES for name in (case, *CASES[case].against)}
+    return [name for name in CASES if name in wanted]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--batch", type=int, help="64; in the sweep of lengths 16")
+    parser.add_argument("--length", type=int, default=32, help="max_seq_length")
+    parser.add_argument("--rounds", type=int, help="15; in a sweep 3")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--cases", nargs="+", help="only these, and what they are measured against")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument(
+        "--cases", nargs="+", choices=list(CASES), help="only these, and what they are measured against"
+    )
     parser.add_argument("--data", type=Path, help="take sts_unlabeled of this folder instead of the sample sentences")
-    parser.add_argument("--smoke", action="store_true", help="three rounds of eight sentences, nothing written")
+    parser.add_argument("--clock", choices=list(CLOCKS), default="wall", help="cpu: for a machine that is not quiet")
+    parser.add_argument("--no-memory", action="store_true", help="time only")
+    parser.add_argument("--sweep", choices=list(VALUES))
+    parser.add_argument("--values", nargs="+", type=int, help="of the sweep")
+    parser.add_argument("--output", type=Path, help="the record's file")
+    parser.add_argument(
+        "--smoke", action="store_true", help="two rounds of eight sentences, no record without --output"
+    )
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    batch, rounds = (8, 3) if options.smoke else (options.batch, options.rounds)
-    model = load_encoder(packaged_minilm(), layers=3, pooling="mean", max_seq_length=32, device="cpu")
-    sentences = read_sentences(options.data / "sts_unlabeled.txt.gz") if options.data else sample_sentences()
-    sentences = random.Random(0).sample(list(dict.fromkeys(sentences)), min(len(set(sentences)), batch * (rounds + 2)))
-    while len(sentences) < batch * (rounds + 2):
-        sentences += sentences
-    batches = [sentences[start * batch : (start + 1) * batch] for start in range(rounds + 2)]
-    cases = make_cases(model, sentences)
-    if options.cases:
-        wanted = {name for case in options.cases for name in (case, cases[case][0]) if name}
-        cases = {name: case for name, case in cases.items() if name in wanted}
-    seconds = measure(model, cases, batches, seed=0)
-    rows = {}
-    print(f"{'case':24} {'ms':>8} {'spread':>16}  ratio")
-    for name, (reference, _) in cases.items():
-        times = seconds[name]
-        ratios = [a / b for a, b in zip(times, seconds[reference], strict=True)] if reference else []
-        row = {
-            "median_ms": 1000 * statistics.median(times),
-            "quartiles_ms": [1000 * q for q in statistics.quantiles(times, n=4)[::2]],
-            "reference": reference,
-            "ratio": statistics.median(ratios) if ratios else None,
-            "ratio_of_medians": statistics.median(times) / statistics.median(seconds[reference]) if ratios else None,
-        }
-        rows[name] = row
-        low, high = row["quartiles_ms"]
-        against = f"{row['ratio']:.3f} x {reference}" if ratios else ""
-        print(f"{name:24} {row['median_ms']:8.1f} {low:7.1f}-{high:7.1f}  {against}")
-    if not options.smoke:
-        record = {"batch": batch, "rounds": rounds, "cases": rows, **provenance()}
-        write_json(ROOT / "results" / "speed" / f"{time.strftime('%Y%m%d-%H%M%S')}.json", record)
+    transformers_logging.set_verbosity_error()
+    long = options.sweep == "length"
+    settings = Settings(
+        batch=options.batch or (8 if options.smoke else 16 if long else 64),
+        length=options.length,
+        rounds=options.rounds or (2 if options.smoke else 3 if options.sweep else 15),
+        threads=options.threads,
+        device=options.device,
+        data=options.data,
+        filled=long,
+    )
+    torch.set_num_threads(settings.threads)
+    kept = {name: getattr(settings, name) for name in ("batch", "length", "rounds", "device")}
+    record: dict[str, Any] = {**kept, "sentences": "sts_unlabeled" if settings.data else "samples"}
+    record["full"] = not (options.cases or options.values or options.no_memory or options.smoke)
+    record |= {"clock": options.clock, **provenance()}
+    if options.sweep:
+        names = wanted_cases(options.cases) if options.cases else list(SWEPT[options.sweep])
+        record |= {"sweep": options.sweep, "values": {}}
+        for value in options.values or VALUES[options.sweep]:
+            print(f"\n{options.sweep} {value}", flush=True)
+            memory = [] if options.no_memory else names
+            swept = dataclasses.replace(settings, **{options.sweep: value})
+            record["values"][str(value)] = run_cases(swept, names, options.clock, memory=memory)
+    else:
+        names = wanted_cases(options.cases)
+        memory = [] if options.no_memory else ["simcse"] if options.smoke else names
+        record["cases"] = run_cases(settings, names, options.clock, memory=memory)
+        record["sentences_per_second"] = prepare(settings, 50 if options.smoke else 5000)
+    if options.output or not options.smoke:
+        name = f"{options.sweep or ''}{'-' * bool(options.sweep)}{time.strftime('%Y%m%d-%H%M%S')}.json"
+        write_json(options.output or ROOT / "results" / "speed" / name, record)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,11 @@
 
     python -m benchmarks.sts benchmarks/configs/foundation.toml --data DATA_FOLDER [--methods simcse --seeds 0 1]
     python -m benchmarks.sts benchmarks/configs/foundation.toml --table
+    python -m benchmarks.sts --smoke
 
 Each cell is one file under ``benchmarks/results/STUDY/``: a finished cell is not run again, a crash loses one.
 Several runs of this command may share a grid: each takes the cells that nobody has begun.
+``--smoke`` runs every method for a few steps on the sample sentences and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import json
 import os
 import shutil
 import statistics
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,7 @@ from torch import nn
 
 import st_extras.losses
 from benchmarks.common import ROOT, provenance, write_json
+from benchmarks.distillation import DistillationLoss
 from st_extras.complementary import EmbeddingTable
 from st_extras.demo import packaged_minilm
 from st_extras.evaluation import SEVEN_STS, FrequencyBiasEvaluator, UnlabeledSelectionEvaluator, sts_evaluator
@@ -33,9 +37,12 @@ from st_extras.losses import AdCSELoss
 from st_extras.modules.length_buckets import use_length_buckets
 from st_extras.modules.loading import load_encoder
 from st_extras.runs import TrainingRun, train_encoder
+from st_extras.text.augmentation import EDA
 from st_extras.text.corpus import read_sentences
 from st_extras.text.frequency import FrequencyTable
 from st_extras.text.phrases import PhraseMasking
+
+RESULTS = ROOT / "results"
 
 
 def load_study(path: Path) -> dict[str, Any]:
@@ -48,10 +55,23 @@ def starting_encoder(settings: dict[str, Any]) -> SentenceTransformer:
     return load_encoder(options.pop("path", None) or packaged_minilm(), **options)
 
 
+def loss_class(name: str) -> Any:
+    """A class of st_extras.losses, or of the benchmarks where it is a paper's comparison and no method."""
+    return DistillationLoss if name == "DistillationLoss" else getattr(st_extras.losses, name)
+
+
+def phrase_rows(model: SentenceTransformer, masking: dict[str, Any], sentences: list[str]) -> Any:
+    """PaSeR's data set; ``augmentation`` in ``masking`` holds the ratios of EDA."""
+    options = dict(masking)
+    if "augmentation" in options:
+        options["augmentation"] = EDA(**options["augmentation"])
+    return PhraseMasking(mask_token=model.tokenizer.mask_token, **options).dataset(sentences)
+
+
 def make_loss(
     model: SentenceTransformer, method: dict[str, Any], sentences: list[str], weights: dict[str, Path], data: Path
 ) -> nn.Module:
-    """The loss of a method: a class of st_extras.losses, its options, and what has to be built for it."""
+    """The loss of a method: its class, its options, and what has to be built for it."""
     options = dict(method.get("options", {}))
     if method["loss"] == "SLTFAILoss":
         options["frequency_table"] = FrequencyTable.from_file(data / method["frequencies"], model.tokenizer)
@@ -59,7 +79,7 @@ def make_loss(
     if "complementary" in method:
         guide = load_encoder(weights.get(method["complementary"], Path(method["complementary"])))
         options["complementary_table"] = EmbeddingTable.compute(model, guide, sentences, show_progress_bar=False)
-    loss: nn.Module = getattr(st_extras.losses, method["loss"])(model, **options)
+    loss: nn.Module = loss_class(method["loss"])(model, **options)
     return loss
 
 
@@ -91,10 +111,11 @@ def checkpoints(run: TrainingRun, watched: Watched) -> list[dict[str, Any]]:
 def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path) -> dict[str, Any]:
     method = study["training"] | study["methods"][name]
     sentences = read_sentences(data / method["corpus"])
-    model = starting_encoder(study["encoder"])
+    encoder = study["encoder"] | method.get("encoder", {})
+    model = starting_encoder(encoder)
     rows: Any = sentences
     if "masking" in method:  # PaSeR's rows; no in-batch negatives, so equal sentences may meet
-        rows = PhraseMasking(mask_token=model.tokenizer.mask_token, **method["masking"]).dataset(sentences)
+        rows = phrase_rows(model, method["masking"], sentences)
     if method.get("length_buckets"):
         use_length_buckets(model, method["length_buckets"])
     size = method.get("signals", 0)
@@ -131,7 +152,7 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
     shutil.rmtree(weights[name] / "checkpoints", ignore_errors=True)
     return {
         "study": study["name"],
-        "encoder": study["encoder"],
+        "encoder": encoder,
         "method": name,
         "settings": method,
         "seed": seed,
@@ -151,7 +172,7 @@ def frequency_bias(model: SentenceTransformer, settings: dict[str, Any], data: P
     """The frequency probe on 2,000 sentences of the corpus."""
     table = FrequencyTable.from_file(data / settings["frequencies"], model.tokenizer)
     sentences = read_sentences(data / settings["corpus"])
-    return FrequencyBiasEvaluator(sentences[:: len(sentences) // 2000][:2000], frequency_table=table)(model)
+    return FrequencyBiasEvaluator(sentences[:: max(len(sentences) // 2000, 1)][:2000], frequency_table=table)(model)
 
 
 def reconstructed(loss: Any, rows: Any) -> list[dict[str, str]]:
@@ -183,8 +204,10 @@ def score_start(study: dict[str, Any], data: Path) -> dict[str, Any]:
     }
 
 
-def run_study(study: dict[str, Any], methods: list[str], only: list[int] | None, data: Path, work: Path) -> None:
-    results = ROOT / "results" / study["name"]
+def run_study(
+    study: dict[str, Any], methods: list[str], only: list[int] | None, data: Path, work: Path, root: Path = RESULTS
+) -> None:
+    results = root / study["name"]
     if study["training"].get("test", True) and not (results / "start-0.json").exists():
         write_json(results / "start-0.json", score_start(study, data))
     for seed in only or study["training"]["seeds"]:
@@ -209,8 +232,8 @@ def run_study(study: dict[str, Any], methods: list[str], only: list[int] | None,
                 claim.unlink()
 
 
-def records(study: str) -> list[dict[str, Any]]:
-    files = sorted((ROOT / "results" / study).glob("*.json"))
+def records(study: str, root: Path = RESULTS) -> list[dict[str, Any]]:
+    files = sorted((root / study).glob("*.json"))
     return [json.loads(file.read_text(encoding="utf8")) for file in files]
 
 
@@ -220,9 +243,9 @@ def spread(values: list[float]) -> str:
     return f"{statistics.mean(values):.2f}" + (f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else "")
 
 
-def table(study: str) -> str:
+def table(study: str, root: Path = RESULTS) -> str:
     """A Markdown table: mean ± standard deviation over seeds."""
-    found = records(study)
+    found = records(study, root)
     names = list(dict.fromkeys(record["method"] for record in sorted(found, key=lambda r: (r["steps"], r["method"]))))
     lines = ["| method | seeds | best step | STS-B dev | STS-B test | seven sets |", "|---|---:|---:|---:|---:|---:|"]
     for name in names:
@@ -237,13 +260,22 @@ def table(study: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("config", type=Path)
+    parser.add_argument("config", type=Path, nargs="?")
     parser.add_argument("--data", type=Path, default=os.environ.get("ST_EXTRAS_DATA"))
     parser.add_argument("--methods", nargs="+")
     parser.add_argument("--seeds", nargs="+", type=int)
     parser.add_argument("--work", type=Path, default=Path("runs"), help="weights and checkpoints go here")
     parser.add_argument("--table", action="store_true", help="print the results so far and end")
+    parser.add_argument("--smoke", action="store_true", help="a few steps of every method, on the sample sentences")
     options = parser.parse_args()
+    if options.smoke:
+        from benchmarks.smoke import run_smoke  # which runs this module's studies
+
+        with tempfile.TemporaryDirectory() as folder:
+            run_smoke(Path(folder))
+        return
+    if options.config is None:
+        parser.error("CONFIG, the study's file, is missing.")
     study = load_study(options.config)
     if not options.table:
         if options.data is None:

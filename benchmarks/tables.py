@@ -1,17 +1,21 @@
 """The main table: every method beside SimCSE from the same start, differences over paired seeds, the papers' gains.
 
+And the tables of what a step costs, from the newest whole record of ``benchmarks.speed`` on CPU.
+
 python -m benchmarks.tables
 """
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 from typing import Any
 
 from scipy.stats import t as student
 
-from benchmarks.sts import records, spread
+from benchmarks.speed_cases import MNRL
+from benchmarks.sts import RESULTS, records, spread
 
 ROWS = {  # what the row says, the studies and methods whose records it reads, the gain over SimCSE in its own paper
     "start": ("foundation/start", None),
@@ -73,6 +77,59 @@ def main_table() -> str:
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def newest_speed(sweep: str | None = None) -> dict[str, Any] | None:
+    """The newest whole record on CPU of a sweep, or of all cases."""
+    files = sorted((RESULTS / "speed").glob(f"{sweep}-*.json" if sweep else "[0-9]*.json"), reverse=True)
+    found = (json.loads(file.read_text(encoding="utf8")) for file in files)
+    return next((r for r in found if r.get("full", True) and r.get("device", "cpu") == "cpu"), None)
+
+
+def speed_table() -> str:
+    """A row a case: what a step takes, beside the bare passes that it needs and beside MNRL."""
+    record = newest_speed()
+    if record is None:
+        return "Not measured yet."
+    lines = ["| step | ms | beside what it needs | beside MNRL | MiB |", "|---|---:|---:|---:|---:|"]
+    for name, row in record["cases"].items():
+        if name.startswith("bare"):
+            continue
+        ratios = {other: ratio["median"] for other, ratio in row.get("ratios", {}).items()}
+        if row.get("reference"):  # the first records had no more than this ratio
+            ratios[row["reference"]] = row["ratio"]
+        beside_mnrl = f"{ratios.pop(MNRL):.2f} x" if MNRL in ratios else ""
+        needs = ", ".join(f"{ratio:.2f} x {other}" for other, ratio in ratios.items())
+        lines.append(f"| {name} | {row['median_ms']:.0f} | {needs} | {beside_mnrl} | {mebibytes(row)} |")
+    return "\n".join([*lines, "", conditions(record)])
+
+
+def sweep_table(sweep: str) -> str:
+    """Milliseconds and MiB of each case, a column a value."""
+    record = newest_speed(sweep)
+    if record is None:
+        return "Not measured yet."
+    values: dict[str, dict[str, Any]] = record["values"]
+    names = list(dict.fromkeys(name for cases in values.values() for name in cases))
+    lines = [f"| {sweep} | {' | '.join(values)} |", "|---|" + "---:|" * len(values)]
+    for name in names:
+        rows = [cases.get(name) for cases in values.values()]
+        cells = ["" if row is None else f"{row['median_ms']:.0f} ms, {mebibytes(row)} MiB" for row in rows]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", conditions(record)])
+
+
+def mebibytes(row: dict[str, Any]) -> str:
+    return "" if row.get("peak_mib") is None else f"{row['peak_mib']:.0f}"
+
+
+def conditions(record: dict[str, Any]) -> str:
+    """How a record of ``benchmarks.speed`` came about, in a line."""
+    size = {"batch": f"{record['batch']} sentences a batch", "length": f"at most {record.get('length', 32)} tokens"}
+    fixed = [words for name, words in size.items() if name != record.get("sweep")]
+    clock = ["processor time"] if record.get("clock") == "cpu" else []
+    words = [*fixed, f"{record['rounds']} rounds", *clock, record["machine"], f"revision {record['revision']}"]
+    return f"Measured: {', '.join(words)}."
 
 
 if __name__ == "__main__":

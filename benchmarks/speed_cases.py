@@ -1,0 +1,228 @@
+"""What ``benchmarks.speed`` times: losses, the bare passes that their mathematics needs, and RepAL's ways to encode.
+
+A case builds a step on a bench (encoder, sentences); a step takes a tokenized batch of B sentences. The step of a loss
+is forward and backward, everything that the loss does at a training step included (AdCSE's momentum update), the
+optimizer not. A bare pass does the encoder's (and decoder's) work alone, in the plainest code.
+"""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.losses.merged_forward import merge_feature_batches
+from sentence_transformers.sentence_transformer.losses import (
+    ContrastiveTensionLossInBatchNegatives,
+    DenoisingAutoEncoderLoss,
+    GISTEmbedLoss,
+    MultipleNegativesRankingLoss,
+)
+from torch import Tensor, nn
+
+from benchmarks.speed_bench import Batch, Bench, Case, Step
+from st_extras.complementary import EmbeddingTable
+from st_extras.encoders import content_mask
+from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, PaSeRLoss, SimCSELoss, SLTFAILoss
+from st_extras.modules import RepALPostProcessor
+from st_extras.text.frequency import FrequencyTable
+from st_extras.text.keywords import JiebaKeywords
+from st_extras.text.phrases import PhraseMasking
+
+
+def loss_case(make: Callable[[Bench], nn.Module], *columns: str) -> Callable[[Bench], Step]:
+    """Forward and backward of a loss on the named columns of the batch; the sentence alone where none is named."""
+
+    def build(bench: Bench) -> Step:
+        loss = make(bench).to(bench.model.device)
+
+        def run(batch: Batch) -> None:
+            value = loss([dict(getattr(batch, column)) for column in columns or ("sentence",)], None)
+            (sum(value.values()) if isinstance(value, dict) else value).backward()
+
+        return Step(loss, run)
+
+    return build
+
+
+def bare_case(
+    copies: int, beside: Callable[[Bench], Callable[[Batch], Any]] | None = None, *, dropout: bool = True
+) -> Callable[[Bench], Step]:
+    """Forward and backward of the encoder over ``copies`` x B rows, and what has no gradients ``beside`` it."""
+
+    def build(bench: Bench) -> Step:
+        model, other = bench.model, beside(bench) if beside else None
+
+        def run(batch: Batch) -> None:
+            if other:
+                other(batch)
+            if not dropout:
+                model.eval()
+            rows: Any = merge_feature_batches([dict(batch.sentence)] * copies)
+            model(rows)["sentence_embedding"].square().mean().backward()
+
+        return Step(model, run)
+
+    return build
+
+
+def guide_rows(bench: Bench) -> Callable[[Batch], Any]:
+    """B rows through the frozen guide."""
+    guide = bench.guide
+    return torch.no_grad()(lambda batch: guide(dict(batch.sentence)))
+
+
+def averaged_copy_rows(bench: Bench) -> Callable[[Batch], Any]:
+    """B rows through a copy of the encoder after one fused average of the weights: AdCSE's other half."""
+    other = copy.deepcopy(bench.model).train()
+    own, theirs = list(other.parameters()), [parameter.detach() for parameter in bench.model.parameters()]
+
+    @torch.no_grad()
+    def run(batch: Batch) -> None:
+        torch._foreach_lerp_(own, theirs, 0.005)
+        other(dict(batch.sentence))
+
+    return run
+
+
+def bare_paser(*, mlm: bool) -> Callable[[Bench], Step]:
+    """Encoder over [sentence; masked(; sentence)], decoder over the phrase, vocabulary at the target positions."""
+
+    def build(bench: Bench) -> Step:
+        model = bench.model
+        loss = PaSeRLoss(model, mlm_weight=float(mlm)).to(model.device)  # for its decoder and its MLM head alone
+        words: Any = model.transformers_model.get_input_embeddings()
+
+        def run(batch: Batch) -> None:
+            columns = [batch.sentence, batch.masked, batch.sentence][: 3 if mlm else 2]
+            merged: Any = merge_feature_batches([dict(column) for column in columns])
+            output = model(merged)
+            whole, masked = output["sentence_embedding"].chunk(len(columns))[:2]
+            signal = torch.stack([whole, masked, whole - masked, whole * masked], dim=1)
+            ids, counted = batch.phrase["input_ids"], batch.phrase["attention_mask"][:, 1:].bool()
+            hidden = loss.decoder(words(ids[:, :-1]), signal)[counted]
+            value = F.cross_entropy(F.linear(hidden, words.weight), ids[:, 1:][counted])
+            if loss.masked_lm is not None:
+                ids = batch.sentence["input_ids"]
+                drawn = content_mask(model, batch.sentence) & (torch.rand(ids.shape, device=ids.device) < 0.15)
+                tokens: Tensor = output["token_embeddings"][-len(ids) :, : ids.size(1)][drawn]
+                head: Any = loss.masked_lm.head
+                logits = F.linear(head(tokens), words.weight, loss.masked_lm.bias)
+                value = value + F.cross_entropy(logits, ids[drawn])
+            value.backward()
+
+        return Step(loss, run)
+
+    return build
+
+
+def encode_case(**options: Any) -> Callable[[Bench], Step]:
+    """``model.encode`` of the batch's texts, RepAL attached where there are options; nothing is trained."""
+
+    def build(bench: Bench) -> Step:
+        model = bench.model
+        if options:
+            settings = dict(options)
+            if settings["keywords"] == "given":  # found beforehand, outside the clock
+                extract = JiebaKeywords()
+                settings["keywords"] = {text: extract(text) for text in bench.texts}.__getitem__
+            model = RepALPostProcessor.attach(model, lambda_1=0.6, lambda_2=1.6, corpus=bench.texts[:64], **settings)
+        return Step(model, lambda batch: model.encode(batch.texts, show_progress_bar=False))
+
+    return build
+
+
+def dclr(bench: Bench, **options: Any) -> DCLRLoss:
+    if bench.settings.negatives is not None:
+        options["noise_ratio"] = bench.settings.negatives / bench.settings.batch
+    return DCLRLoss(bench.model, **options)
+
+
+def dclr_with_table(bench: Bench) -> DCLRLoss:
+    table = EmbeddingTable.compute(bench.model, bench.guide, bench.texts, show_progress_bar=False)
+    return dclr(bench, complementary_table=table)
+
+
+def adcse(bench: Bench, **options: Any) -> AdCSELoss:
+    if bench.settings.negatives is not None:
+        options["num_adversaries"] = bench.settings.negatives
+    return AdCSELoss(bench.model, **options)
+
+
+def slt_fai(bench: Bench, base_loss: nn.Module | None = None) -> SLTFAILoss:
+    table = FrequencyTable.count(bench.texts, bench.model.tokenizer)
+    return SLTFAILoss(bench.model, frequency_table=table, base_loss=base_loss)
+
+
+def tsdae(bench: Bench) -> DenoisingAutoEncoderLoss:
+    """On an encoder of its own, as its decoder is loaded from where the encoder was and tied to it."""
+    with tempfile.TemporaryDirectory() as folder:
+        bench.model.save(folder)
+        return DenoisingAutoEncoderLoss(SentenceTransformer(folder, device=bench.settings.device))
+
+
+MNRL = "mnrl, two columns"
+TWO, THREE, STILL = "bare 2B rows", "bare 3B rows", "bare 2B rows, no dropout"
+GUIDED, AVERAGED = "bare 2B rows + guide", "bare B rows + averaged copy"
+SLT_AVERAGED, WRITING, WRITING_MLM = "bare 2B rows + averaged copy", "bare 2B rows + decoder", "bare 3B rows + decoder"
+PAIR = ("sentence", "sentence")
+ROWS = ("sentence", "masked", "phrase")
+
+CASES: dict[str, Case] = {
+    MNRL: Case(loss_case(lambda bench: MultipleNegativesRankingLoss(bench.model), *PAIR)),
+    TWO: Case(bare_case(2)),
+    THREE: Case(bare_case(3)),
+    STILL: Case(bare_case(2, dropout=False)),
+    GUIDED: Case(bare_case(2, guide_rows)),
+    AVERAGED: Case(bare_case(1, averaged_copy_rows)),
+    SLT_AVERAGED: Case(bare_case(2, averaged_copy_rows)),
+    WRITING: Case(bare_paser(mlm=False)),
+    WRITING_MLM: Case(bare_paser(mlm=True)),
+    "simcse": Case(loss_case(lambda bench: SimCSELoss(bench.model)), {TWO: 1.05, MNRL: 1.05}),
+    "dclr": Case(loss_case(dclr), {TWO: 1.05, MNRL: 1.08}),
+    "dclr, table": Case(loss_case(dclr_with_table), {TWO: 1.05, MNRL: 1.08}),
+    "dclr, model": Case(
+        loss_case(lambda bench: dclr(bench, complementary_model=bench.guide)), {GUIDED: 1.05, MNRL: None}
+    ),
+    "adcse": Case(loss_case(adcse), {AVERAGED: 1.05, MNRL: 0.85}),
+    "adcse, no head": Case(loss_case(lambda bench: adcse(bench, projection=False)), {AVERAGED: 1.05, MNRL: 0.85}),
+    "consert": Case(loss_case(lambda bench: ConSERTLoss(bench.model)), {STILL: None, MNRL: None}),
+    "slt-fai": Case(loss_case(slt_fai), {THREE: 1.05, MNRL: None}),
+    "slt-fai over adcse": Case(
+        loss_case(lambda bench: slt_fai(bench, adcse(bench, projection=False))), {SLT_AVERAGED: 1.05, MNRL: None}
+    ),
+    "paser": Case(loss_case(lambda bench: PaSeRLoss(bench.model), *ROWS), {WRITING_MLM: 1.10, MNRL: None}),
+    "paser, no mlm": Case(
+        loss_case(lambda bench: PaSeRLoss(bench.model, mlm_weight=0.0), *ROWS), {WRITING: 1.10, MNRL: None}
+    ),
+    "TSDAE": Case(loss_case(tsdae, "damaged", "sentence"), {MNRL: None}),
+    "Contrastive Tension": Case(
+        loss_case(lambda bench: ContrastiveTensionLossInBatchNegatives(bench.model)), {MNRL: None}
+    ),
+    "GISTEmbed": Case(
+        loss_case(lambda bench: GISTEmbedLoss(bench.model, bench.guide), *PAIR), {GUIDED: None, MNRL: None}
+    ),
+    "encode": Case(encode_case()),
+    "repal": Case(encode_case(keywords="given"), {"encode": 1 / 0.47}),
+    "repal, jieba": Case(encode_case(keywords="jieba"), {"encode": 1 / 0.43}),
+    "repal pooled": Case(encode_case(keywords="given", redundancy="pooled"), {"encode": 1 / 0.9}),
+    "repal pooled, jieba": Case(encode_case(keywords="jieba", redundancy="pooled"), {"encode": None}),
+}
+"""The cases that others are measured against come first."""
+SWEPT = {
+    "batch": (MNRL, TWO, "simcse", "dclr, table", "adcse", "slt-fai", "paser"),
+    "length": (MNRL, TWO, "simcse", "dclr, table", "adcse", "slt-fai", "paser"),
+    "negatives": (MNRL, TWO, AVERAGED, "dclr", "adcse, no head"),
+}
+
+PREPARATIONS: dict[str, Callable[[Any], Callable[[list[str]], Any]]] = {
+    "tokenizer": lambda tokenizer: tokenizer,
+    "frequency table": lambda tokenizer: lambda texts: FrequencyTable.count(texts, tokenizer),
+    "phrase masking": lambda tokenizer: PhraseMasking(mask_token=tokenizer.mask_token),
+    "keywords, jieba": lambda tokenizer: lambda texts: list(map(JiebaKeywords(), texts)),
+}
+"""What is done to texts once, before training; "tokenizer" is there to compare with."""
