@@ -110,7 +110,7 @@ class PhraseMasking:
             self._numbered, batched=True, with_indices=True, num_proc=num_proc,
             remove_columns=sentences.column_names, desc="Masking phrases",
         )  # fmt: skip
-        self.skipped = before + len(sentences) - len(set(rows["_source"][:]))
+        self.skipped = before + len(sentences) - len(rows.unique("_source"))
         return rows.remove_columns("_source")
 
     def examples(self, sentences: Iterable[str], *, num_proc: int | None = None) -> list[InputExample]:
