@@ -76,6 +76,15 @@ def test_rake_on_the_example_of_its_paper() -> None:
 
 def test_equal_scores_keep_the_order_of_the_sentence() -> None:
     assert RakePhrases()("zebra, apple, the mouse and a bird") == ["zebra", "apple", "mouse", "bird"]
+    # 7/3 + 7/3 + 3 and 7/3 + 3 + 7/3: in floating point the second is the larger
+    phrases = RakePhrases()("red sweet apple, red, sweet and red apple sweet")
+    assert phrases == ["red sweet apple", "red apple sweet", "red", "sweet"]
+
+
+def test_a_capital_that_grows_when_lowered_moves_nothing() -> None:
+    assert len("İ".lower()) == 2
+    assert RakePhrases()("İİ park, and a red cat") == ["i̇i̇ park", "red cat"]
+    assert PhraseMasking()(["İİ Park, and a red cat"])["phrase"] == ["İİ Park", "red cat"]
 
 
 RAKE, RAKE_OF_2_OR_3 = RakePhrases(), RakePhrases(min_words=2, max_words=3)
@@ -188,6 +197,7 @@ def test_phrases_come_as_strings_or_spans_once_each_and_must_stand_in_the_senten
     masking = PhraseMasking(lambda text: ["absent", "OLD dog", (4, 11), "", "...", (8, 9), (0, 3), "sat"])
     assert masking([sentence])["phrase"] == ["old Dog", "Dog", "The"]
     assert masking([sentence])["masked"][1] == "The old [MASK] sat"
+    assert masking(["... !"])["phrase"] == []  # not even nothing, in a sentence without words
 
 
 def test_top_k_and_the_other_mask_tokens() -> None:
@@ -199,7 +209,7 @@ def test_top_k_and_the_other_mask_tokens() -> None:
 SENTENCE_TEXT = st.one_of(
     st.text(max_size=60),
     st.lists(
-        st.sampled_from(["a", "A", "cat", "CAT", "the", "red", ",", " ", " ", "-", "'", "ß", "SS", "é", "\n", "_"])
+        st.sampled_from(["a", "A", "cat", "CAT", "the", "red", ",", " ", " ", "-", "'", "ß", "SS", "é", "İ", "\n", "_"])
     ).map("".join),
 )
 

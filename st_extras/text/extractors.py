@@ -139,7 +139,7 @@ class RakePhrases:
             """Rake without its graph of co-occurrences, half of its time, of which it reads the degrees alone."""
 
             def _build_word_co_occurance_graph(self, phrases: list[tuple[str, ...]]) -> None:
-                self.degree = defaultdict(int)
+                self.degree: defaultdict[str, int] = defaultdict(int)
                 for phrase in phrases:
                     for word in phrase:
                         self.degree[word] += len(phrase)

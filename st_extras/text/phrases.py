@@ -179,7 +179,7 @@ class PhraseMasking:
             at = text.find(needle)
             if at < 0 and isinstance(phrase, str):  # not words with single spaces between them
                 at = text.find(needle := self._needle(phrase, (0, len(phrase))))
-            if at < 0 or needle in found or needle.isspace():
+            if at < 0 or needle.isspace():
                 continue
             first = text.count(" ", 0, at)
             count = needle.count(" ") - 1
