@@ -172,8 +172,8 @@ def merged_pair(sentence_features: Sequence[Features], augmentations: Sequence[s
     rows = pair_views(sentence_features, augmentations)
     if rows is None:
         raise ValueError(
-            "The two columns cannot go through the encoder in one pass (they have different prompts or flattened "
-            "features), which this combination of losses needs: use one prompt for both, or unpad_inputs=False."
+            "The columns cannot go through the encoder in one pass (they have different prompts or flattened "
+            "features), which this combination of losses needs: use one prompt for all, or unpad_inputs=False."
         )
     return rows
 

@@ -16,7 +16,16 @@ import st_extras
 ROOT = Path(st_extras.__file__).parent
 FLOORS = {
     "ground": ["functional", "generators", "samples", "text"],
-    "1st": ["encoders", "complementary", "momentum", "augmentations", "masked_lm", "discriminator"],
+    "1st": [
+        "encoders",
+        "complementary",
+        "momentum",
+        "augmentations",
+        "masked_lm",
+        "discriminator",
+        "base_loss",
+        "phrase_decoder",
+    ],
     "2nd": ["losses", "modules", "training", "runs"],
     "3rd": ["evaluation"],
     "4th": ["plots", "console", "demo", "cli_postprocess", "cli_train", "cli"],

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +58,36 @@ class TestFrequencies:
             code, _, err = run(*arguments)
             assert (code, reason in err, err.count("\n")) == (2, True, 1)
         assert not Path("t.json").exists()
+
+    @pytest.mark.parametrize("moment", ["counting", "writing"])
+    def test_killed_half_way_it_leaves_the_old_table(self, inputs: Path, tmp_path: Path, moment: str) -> None:
+        text, table = tmp_path / "text.txt", tmp_path / "table.json"
+        text.write_text("\n".join(SENTENCES * 50_000) if moment == "counting" else SENTENCES[0])
+        table.write_text("as it was")
+        code = "from st_extras.cli import main; main()"
+        if moment == "writing":  # half of the file is on the disk when the process dies
+            code = (
+                "import os, signal; from st_extras.text import frequency\n"
+                "def die(handle):\n"
+                "    os.truncate(handle, os.fstat(handle).st_size // 2)\n"
+                "    os.kill(os.getpid(), signal.SIGKILL)\n"
+                f"frequency.os.fsync = die\n{code}"
+            )
+        command = [sys.executable, "-c", code, "frequencies", "count", inputs / "encoder", text, "-o", table]
+        with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+            shown = b""
+            while moment == "counting" and not re.search(rb"Counting tokens: [1-9]", shown):
+                more = os.read(process.stderr.fileno(), 1000)  # type: ignore[union-attr]
+                assert more, shown
+                shown += more
+            if moment == "counting":
+                process.kill()
+            _, err = process.communicate()
+        assert process.returncode == -signal.SIGKILL, err
+        assert table.read_text() == "as it was"
+        left = {path.name for path in tmp_path.iterdir()} - {text.name, table.name}
+        assert all(name.startswith(".table.json.") for name in left)
+        assert len(left) == (moment == "writing")
 
 
 class TestObjectives:

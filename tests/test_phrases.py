@@ -4,7 +4,7 @@ import gzip
 import pickle
 import re
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 
 import nltk
@@ -13,11 +13,12 @@ from datasets import Dataset, disable_progress_bars
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nltk.tag import PerceptronTagger
+from rake_nltk import Rake
 
 from st_extras.text.augmentation import EDA
 from st_extras.text.extractors import jieba_spans
 from st_extras.text.phrases import ChunkPhrases, PhraseMasking, RakePhrases
-from st_extras.text.words import word_spans
+from st_extras.text.words import WORD, word_spans
 
 MASK = "[MASK]"
 disable_progress_bars()
@@ -75,6 +76,52 @@ def test_rake_on_the_example_of_its_paper() -> None:
 
 def test_equal_scores_keep_the_order_of_the_sentence() -> None:
     assert RakePhrases()("zebra, apple, the mouse and a bird") == ["zebra", "apple", "mouse", "bird"]
+    # 7/3 + 7/3 + 3 and 7/3 + 3 + 7/3: in floating point the second is the larger
+    phrases = RakePhrases()("red sweet apple, red, sweet and red apple sweet")
+    assert phrases == ["red sweet apple", "red apple sweet", "red", "sweet"]
+
+
+def test_a_capital_that_grows_when_lowered_moves_nothing() -> None:
+    assert len("İ".lower()) == 2
+    assert RakePhrases()("İİ park, and a red cat") == ["i̇i̇ park", "red cat"]
+    assert PhraseMasking()(["İİ Park, and a red cat"])["phrase"] == ["İİ Park", "red cat"]
+
+
+RAKE, RAKE_OF_2_OR_3 = RakePhrases(), RakePhrases(min_words=2, max_words=3)
+TOKEN = re.compile(rf"{WORD.pattern}|\S")
+
+
+def plain_rake(sentence: str, **lengths: int) -> list[tuple[float, str]]:
+    """rake-nltk alone, best first: our words, every other character a punctuation mark."""
+    tokens = TOKEN.findall(sentence)
+    rake = Rake(
+        stopwords=set(RAKE.stopwords),
+        punctuations={"."} | {token.lower() for token in tokens if not WORD.fullmatch(token)},
+        sentence_tokenizer=lambda text: [text],
+        word_tokenizer=lambda text: tokens,
+        **{f"{name}_length": length for name, length in lengths.items()},
+    )
+    rake.extract_keywords_from_text(sentence)
+    return rake.get_ranked_phrases_with_scores()
+
+
+def check_equal_to_rake(sentence: str) -> None:
+    found, expected = RAKE.scores(sentence), plain_rake(sentence)
+    assert [score for score, _ in found] == pytest.approx(sorted({p: s for s, p in expected}.values(), reverse=True))
+    assert {(score, phrase.lower()) for score, phrase in found} == set(expected)
+    text = f" {' '.join(TOKEN.findall(sentence))} ".lower()
+    for (score, phrase), (following, later) in pairwise(found):
+        if score == pytest.approx(following, abs=1e-9):
+            assert text.index(f" {phrase.lower()} ") < text.index(f" {later.lower()} ")
+    lengths = RAKE_OF_2_OR_3.scores(sentence)
+    assert {(score, phrase.lower()) for score, phrase in lengths} == set(plain_rake(sentence, min=2, max=3))
+
+
+@pytest.mark.parametrize("name", ["sts_unlabeled", "wiki_sentences", "books_sentences"])
+def test_scores_are_those_of_rake_nltk_on_real_sentences(data_folder: Path, name: str) -> None:
+    with gzip.open(data_folder / f"{name}.txt.gz", "rt", encoding="utf8") as lines:
+        for sentence in islice(lines, 0, 20_000, 20):
+            check_equal_to_rake(sentence)
 
 
 def test_a_phrase_holds_no_punctuation_and_stops_at_it() -> None:
@@ -150,6 +197,7 @@ def test_phrases_come_as_strings_or_spans_once_each_and_must_stand_in_the_senten
     masking = PhraseMasking(lambda text: ["absent", "OLD dog", (4, 11), "", "...", (8, 9), (0, 3), "sat"])
     assert masking([sentence])["phrase"] == ["old Dog", "Dog", "The"]
     assert masking([sentence])["masked"][1] == "The old [MASK] sat"
+    assert masking(["... !"])["phrase"] == []  # not even nothing, in a sentence without words
 
 
 def test_top_k_and_the_other_mask_tokens() -> None:
@@ -161,9 +209,15 @@ def test_top_k_and_the_other_mask_tokens() -> None:
 SENTENCE_TEXT = st.one_of(
     st.text(max_size=60),
     st.lists(
-        st.sampled_from(["a", "A", "cat", "CAT", "the", "red", ",", " ", " ", "-", "'", "ß", "SS", "é", "\n", "_"])
+        st.sampled_from(["a", "A", "cat", "CAT", "the", "red", ",", " ", " ", "-", "'", "ß", "SS", "é", "İ", "\n", "_"])
     ).map("".join),
 )
+
+
+@settings(max_examples=300, deadline=None)
+@given(SENTENCE_TEXT)
+def test_scores_are_those_of_rake_nltk_on_any_text(sentence: str) -> None:
+    check_equal_to_rake(sentence)
 
 
 @settings(max_examples=300, deadline=None)
@@ -174,9 +228,6 @@ def test_any_text_is_recomposed(sentence: str) -> None:
         for row in zip(rows["sentence"], rows["masked"], rows["phrase"], strict=True):
             assert row[0] == sentence
             check_row(*row)
-
-
-RAKE = RakePhrases()
 
 
 def every_pair(sentence: str) -> list[tuple[int, int]]:

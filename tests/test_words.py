@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from st_extras.text.words import word_spans
+from st_extras.text.words import WORD, split_at_words, word_spans
 
 
 @pytest.mark.parametrize(
@@ -19,3 +21,12 @@ from st_extras.text.words import word_spans
 )
 def test_words(text: str, words: list[str]) -> None:
     assert [text[start:end] for start, end in word_spans(text)] == words
+
+
+@given(st.one_of(st.text(alphabet=st.characters(max_codepoint=127)), st.text("a1'-_ é\u0301’"), st.text()))
+def test_the_words_of_ascii_text_are_those_of_any_text(text: str) -> None:
+    spans = [match.span() for match in WORD.finditer(text)]
+    assert word_spans(text) == spans
+    pieces = split_at_words(text)
+    assert "".join(pieces) == text
+    assert pieces[1::2] == [text[start:end] for start, end in spans]

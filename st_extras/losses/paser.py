@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
@@ -11,24 +10,21 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.losses.merged_forward import merge_feature_batches
 from sentence_transformers.util import batch_to_device
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from st_extras.base_loss import base_value, base_views, check_base_loss
 from st_extras.encoders import (
     Encoded,
     Features,
-    content_mask,
     embedding_dimension,
     encode,
     require_synchronised,
     split_rows,
     unwrap,
-    views,
     without_dropout,
 )
 from st_extras.functional import check_not_negative, full_precision
 from st_extras.masked_lm import MaskedLM, vocabulary_cross_entropy
-
-_ORDER = "the columns must be sentence, masked, phrase in this order, as PhraseMasking writes them"
+from st_extras.phrase_decoder import PhraseDecoder, check_phrase_columns, check_phrase_tokenizer, phrase_brackets
 
 
 def decoding_signal(sentence: Tensor, masked: Tensor, difference_scale: float, product_scale: float) -> Tensor:
@@ -36,41 +32,6 @@ def decoding_signal(sentence: Tensor, masked: Tensor, difference_scale: float, p
     sentence, masked = full_precision(sentence), full_precision(masked)
     difference = difference_scale * (sentence - masked).abs()
     return torch.stack([sentence, masked, difference, product_scale * (sentence * masked).abs()], dim=1)
-
-
-class PhraseDecoder(nn.Module):
-    """A torch ``TransformerDecoder`` over the word embeddings of a phrase, attending to the decoding signal.
-
-    Args:
-        width: W, the size of the word embeddings, which are handed in at each call.
-        dimension: D, the size of the signal's vectors; a linear layer fits them where D is not W.
-        layers, dropout: of the decoder.
-        max_length: tokens that a phrase may have, its opening and closing token included.
-    """
-
-    def __init__(self, width: int, dimension: int, layers: int, dropout: float, max_length: int) -> None:
-        super().__init__()
-        heads = max(h for h in range(1, width + 1) if width % h == 0 and width // h >= min(64, width))
-        layer = nn.TransformerDecoderLayer(width, heads, 4 * width, dropout, "gelu", batch_first=True)
-        self.layers = nn.TransformerDecoder(layer, layers)
-        for parameter in self.layers.parameters():  # nn.TransformerDecoder starts with copies of one layer
-            if parameter.dim() > 1:
-                nn.init.xavier_uniform_(parameter)
-        self.positions = nn.Embedding(max_length, width)
-        nn.init.normal_(self.positions.weight, std=0.02)
-        self.norm = nn.LayerNorm(width)
-        self.dropout = nn.Dropout(dropout)
-        self.dimension = dimension
-        self.fit_signal = nn.Linear(dimension, width) if dimension != width else nn.Identity()
-
-    def forward(self, words: Tensor, signal: Tensor) -> Tensor:
-        """Hidden states (B, T, W) of the word embeddings (B, T, W); position t sees the words 0 ... t."""
-        signal = F.pad(signal, (0, self.dimension - signal.size(-1)))  # embeddings truncated by MatryoshkaLoss
-        length = words.size(1)
-        x = self.dropout(self.norm(words + self.positions.weight[:length]))
-        causal = nn.Transformer.generate_square_subsequent_mask(length, device=x.device, dtype=x.dtype)
-        memory = self.fit_signal(signal.to(self.norm.weight.dtype))
-        return cast(Tensor, self.layers(x, memory, tgt_mask=causal, tgt_is_causal=True))
 
 
 class PaSeRLoss(nn.Module):
@@ -150,14 +111,9 @@ class PaSeRLoss(nn.Module):
             raise ValueError(f"decoder_dropout must be in [0, 1), got {decoder_dropout!r}.")
         if max_phrase_length is not None and max_phrase_length < 3:
             raise ValueError(f"max_phrase_length must be >= 3 (a token between two), got {max_phrase_length!r}.")
-        if base_loss is not None and not hasattr(base_loss, "compute_loss_from_embeddings"):
-            raise ValueError(
-                f"base_loss={type(base_loss).__name__} has no compute_loss_from_embeddings, so it cannot share the "
-                "encoder's pass: use a loss that has it, as MultipleNegativesRankingLoss(model)."
-            )
-        if base_loss is not None and base_loss.model is not model:
-            raise ValueError(f"base_loss={type(base_loss).__name__} must be built on the same model.")
-        _check_tokenizer(model)
+        if base_loss is not None:
+            check_base_loss(base_loss, model)
+        check_phrase_tokenizer(model)
         self.model = model
         self.num_decoder_layers = int(num_decoder_layers)
         self.difference_scale = check_not_negative("difference_scale", difference_scale)
@@ -167,11 +123,8 @@ class PaSeRLoss(nn.Module):
         self.mlm_weight = check_not_negative("mlm_weight", default if mlm_weight is None else mlm_weight)
         self.base_loss = base_loss
         self.max_phrase_length = max_phrase_length or min(model.max_seq_length or 512, 512)
-        width = self._words.weight.size(1)
-        dimension = embedding_dimension(model)
-        self.decoder = PhraseDecoder(
-            width, dimension, self.num_decoder_layers, decoder_dropout, self.max_phrase_length
-        ).to(model.device)
+        sizes = self._words.weight.size(1), embedding_dimension(model), self.num_decoder_layers
+        self.decoder = PhraseDecoder(*sizes, decoder_dropout, self.max_phrase_length).to(model.device)
         self.masked_lm = MaskedLM(model, generator=generator).to(model.device) if self.mlm_weight > 0 else None
         self.truncated_phrases = torch.tensor(0)
 
@@ -186,15 +139,16 @@ class PaSeRLoss(nn.Module):
     ) -> Tensor | dict[str, Tensor]:
         """The weighted terms of a batch; the generative one alone as a scalar where there is no other."""
         columns = list(sentence_features)
-        if len(columns) < 3 or (self.base_loss is None and len(columns) > 3):
-            raise ValueError(f"PaSeRLoss got {len(columns)} columns: {_ORDER}.")
+        shown = check_phrase_columns(columns, self.model, self.max_phrase_length, with_base=self.base_loss is not None)
         *base_columns, masked, phrase = columns
+        sentence = base_columns[0]
         require_synchronised(self.decoder)
-        shown = self._check(base_columns[0], masked, phrase)
-        base_rows, count = self._base_rows(base_columns)
+        if torch.is_grad_enabled():
+            self.truncated_phrases = (~shown).sum()
+        base_rows, count = (sentence, 1) if self.base_loss is None else base_views(self.base_loss, base_columns)
         own = [masked]
         if self.masked_lm is not None:
-            corrupted, drawn = self.masked_lm.corrupt(self.model, base_columns[0])
+            corrupted, drawn = self.masked_lm.corrupt(self.model, sentence)
             own.append(corrupted)
         encoded = self._encode(base_rows, count, own)
         embeddings = [rows.sentence for rows in encoded]
@@ -202,10 +156,11 @@ class PaSeRLoss(nn.Module):
         terms = {"generative": self.generative_weight * generative}
         if self.masked_lm is not None:
             tokens = encoded[-1].tokens[:, : drawn.size(1)][drawn]  # (N, hidden)
-            targets = base_columns[0]["input_ids"][drawn]
+            targets = sentence["input_ids"][drawn]
             terms["mlm"] = self.mlm_weight * self.masked_lm(tokens, targets, self._words.weight)
         if self.base_loss is not None:
-            terms.update(self._base_terms(embeddings[:count], labels, base_columns))
+            base = base_value(self.base_loss, embeddings[:count], labels, base_columns)
+            terms |= base if isinstance(base, dict) else {"base": base}
         return terms if len(terms) > 1 else terms["generative"]
 
     def compute_generative_loss(
@@ -236,9 +191,7 @@ class PaSeRLoss(nn.Module):
             max_length: tokens at which a phrase without a separator ends.
         """
         if len(sentences) != len(masked):
-            raise ValueError(
-                f"sentences and masked must be as long as each other, got {len(sentences)}, {len(masked)}."
-            )
+            raise ValueError(f"sentences and masked must be equally many, got {len(sentences)}, {len(masked)}.")
         length = min(max_length, self.max_phrase_length - 1)
         written: list[str] = []
         with without_dropout(self):
@@ -252,65 +205,12 @@ class PaSeRLoss(nn.Module):
         rows = batch_to_device(model.preprocess([*sentences, *masked]), model.device)
         whole, masked_too = model(rows)["sentence_embedding"].chunk(2)
         signal = decoding_signal(whole, masked_too, self.difference_scale, self.product_scale)
-        opening, closing = _brackets(model)
+        opening, closing = phrase_brackets(model)
         ids = torch.full((len(sentences), 1), opening, device=model.device)
         for _ in range(length):
             hidden = self.decoder(self._words(ids), signal)[:, -1]  # (B, W)
             ids = torch.cat([ids, (hidden @ self._words.weight.T).argmax(dim=1, keepdim=True)], dim=1)
         return [row[1 : [*row, closing].index(closing, 1)] for row in ids.tolist()]
-
-    def _check(self, sentence: Features, masked: Features, phrase: Features) -> Tensor:
-        """(B,) bool, the rows whose masked phrase is within the encoder's reach; ValueError for a wrong column."""
-        model = unwrap(self.model)
-        for name, column in (("sentence", sentence), ("masked", masked), ("phrase", phrase)):
-            if "input_ids" not in column or column["input_ids"].ndim != 2 or "attention_mask" not in column:
-                raise ValueError(f"PaSeRLoss needs (B, L) input_ids in column {name!r}: use unpad_inputs=False.")
-        mask_id = model.tokenizer.mask_token_id
-        content = content_mask(model, phrase)
-        lengths = [column["attention_mask"].sum(dim=1) for column in (sentence, masked, phrase)]
-        shown: Tensor = (masked["input_ids"] == mask_id).any(dim=1)
-        cut = lengths[1] >= (model.max_seq_length or torch.inf)
-        empty, unmasked, holds_mask, longer = torch.stack([
-            ~content.any(dim=1).all(),
-            ~(shown | cut).all(),
-            (phrase["input_ids"] == mask_id).any(),
-            lengths[2].sum() > lengths[0].sum() + len(shown),
-        ]).tolist()  # fmt: skip
-        if holds_mask:
-            raise ValueError(f"Column 'phrase' holds {model.tokenizer.mask_token}: {_ORDER}.")
-        if unmasked:
-            raise ValueError(f"Column 'masked' has a row without {model.tokenizer.mask_token}: {_ORDER}.")
-        if longer:
-            raise ValueError(f"Column 'phrase' is longer than the sentences: {_ORDER}.")
-        if empty:
-            raise ValueError("Column 'phrase' has an empty phrase: leave such rows out, as PhraseMasking does.")
-        if (width := phrase["input_ids"].size(1)) > self.max_phrase_length:
-            raise ValueError(f"A phrase has {width} tokens, more than max_phrase_length={self.max_phrase_length}.")
-        if torch.is_grad_enabled():
-            self.truncated_phrases = (~shown).sum()
-        return shown
-
-    def _base_rows(self, columns: Sequence[Features]) -> tuple[Features, int]:
-        """The rows that the base loss (or none) needs encoded, the sentence's own first, and how many views."""
-        base: Any = self.base_loss
-        if base is None:
-            return columns[0], 1
-        if hasattr(base, "views"):
-            return cast("tuple[Features, int]", base.views(columns))
-        if len(columns) == 1:
-            return views(columns[0]), 2
-        merged = merge_feature_batches([dict(column) for column in columns])
-        if merged is None:
-            raise ValueError("The base loss's columns cannot share one pass: use one prompt, and unpad_inputs=False.")
-        return merged, len(columns)
-
-    def _base_terms(
-        self, embeddings: list[Tensor], labels: Tensor | None, columns: Sequence[Features]
-    ) -> dict[str, Tensor]:
-        compute = cast(Any, self.base_loss).compute_loss_from_embeddings
-        extra = {"sentence_features": columns} if "sentence_features" in inspect.signature(compute).parameters else {}
-        loss = compute(embeddings, labels, **extra)
-        return dict(loss) if isinstance(loss, dict) else {"base": loss}
 
     def _encode(self, base_rows: Features, count: int, own: Sequence[Features]) -> list[Encoded]:
         """``count`` views of the base and our own blocks, (B, ...) each, from one pass where they can be merged."""
@@ -323,15 +223,10 @@ class PaSeRLoss(nn.Module):
 
     def get_config_dict(self) -> dict[str, Any]:
         """The settings, for the model card."""
-        return {
-            "num_decoder_layers": self.num_decoder_layers,
-            "difference_scale": self.difference_scale,
-            "product_scale": self.product_scale,
-            "generative_weight": self.generative_weight,
-            "mlm_weight": self.mlm_weight,
-            "base_loss": None if self.base_loss is None else type(self.base_loss).__name__,
-            "max_phrase_length": self.max_phrase_length,
-        }
+        names = ("difference_scale", "product_scale", "generative_weight", "mlm_weight", "max_phrase_length")
+        base = None if self.base_loss is None else type(self.base_loss).__name__
+        own = {"num_decoder_layers": self.num_decoder_layers, "base_loss": base}
+        return own | {name: getattr(self, name) for name in names}
 
     @property
     def citation(self) -> str:
@@ -350,24 +245,3 @@ class PaSeRLoss(nn.Module):
 def _split_encoded(encoded: Encoded, count: int) -> list[Encoded]:
     parts = zip(*(value.chunk(count) for value in vars(encoded).values()), strict=True)
     return [Encoded(*part) for part in parts]
-
-
-def _brackets(model: SentenceTransformer) -> tuple[int, int]:
-    """The tokens that open and close every text, as [CLS] and [SEP]."""
-    ids: list[int] = model.tokenizer("a")["input_ids"]
-    return ids[0], ids[-1]
-
-
-def _check_tokenizer(model: SentenceTransformer) -> None:
-    tokenizer: Any = getattr(model, "tokenizer", None)
-    if getattr(model, "transformers_model", None) is None or getattr(tokenizer, "mask_token_id", None) is None:
-        raise ValueError(
-            "PaSeRLoss needs a transformer whose tokenizer has a mask token (BERT, RoBERTa, MPNet and their like), "
-            f"and the model's tokenizer, {type(tokenizer).__name__}, has none."
-        )
-    opening, closing = _brackets(model)
-    if not {opening, closing} <= set(tokenizer.all_special_ids) or tokenizer.padding_side != "right":
-        raise ValueError(
-            "PaSeRLoss needs a tokenizer that opens and closes a text with special tokens and pads on the right, got "
-            f"{tokenizer.convert_ids_to_tokens([opening, closing])} and padding_side={tokenizer.padding_side!r}."
-        )

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, cast
 
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
+from st_extras.base_loss import base_value, base_views, check_base_loss
 from st_extras.discriminator import SLT_FAI_CITATION
-from st_extras.encoders import (
-    Features,
-    count_rows,
-    encode,
-    first_rows,
-    merged_pair,
-    stack_rows,
-    unwrap,
-    without_dropout,
-)
+from st_extras.encoders import Features, count_rows, encode, first_rows, stack_rows, without_dropout
 from st_extras.functional import check_count, check_not_negative
 from st_extras.losses.frequency_adversarial import FrequencyAdversarialLoss
 from st_extras.losses.incomplete_sentence import IncompleteSentenceFilteringLoss
@@ -117,7 +108,7 @@ class SLTFAILoss(nn.Module):
     ) -> None:
         super().__init__()
         self.model = model
-        self.base_loss = SimCSELoss(model) if base_loss is None else _checked_base(base_loss, model)
+        self.base_loss = SimCSELoss(model) if base_loss is None else check_base_loss(base_loss, model)
         self.weights = {
             "base": check_not_negative("base_weight", base_weight),
             "adversarial": check_not_negative("adversarial_weight", adversarial_weight),
@@ -153,18 +144,18 @@ class SLTFAILoss(nn.Module):
         warming_up = int(self.steps) < self.warmup_steps
         if torch.is_grad_enabled():
             self.steps += 1
-        rows, count = self._base_views(columns)
+        rows, count = base_views(self.base_loss, columns)
         size = count_rows(rows) // count
         blocks = [rows]
         kept = None
         if self.incomplete is not None and not warming_up:
             masked, kept = self.incomplete.incomplete(columns[0])
-            blocks.append(first_rows(self._base_views([masked, *columns[1:]])[0], size))
+            blocks.append(first_rows(base_views(self.base_loss, [masked, *columns[1:]])[0], size))
         with nullcontext() if getattr(self.base_loss, "dropout", True) else without_dropout(self.model):
             encoded = encode(self.model, stack_rows(blocks))
         seen = count * size  # rows of the base's views
         views = list(encoded.sentence[:seen].chunk(count))  # count x (B, D)
-        base = self._base_term(views, labels, columns)
+        base = cast(Tensor, base_value(self.base_loss, views, labels, columns))
         terms = {"base": base, "adversarial": base.new_zeros(()), "incomplete": base.new_zeros(())}
         if self.adversarial is not None and not warming_up:
             terms["adversarial"] = self.adversarial.compute_loss_from_tokens(
@@ -174,19 +165,6 @@ class SLTFAILoss(nn.Module):
             embeddings = [views[0], encoded.sentence[seen:]]
             terms["incomplete"] = self.incomplete.compute_loss_from_embeddings(embeddings, kept=kept)
         return {name: weight * terms[name] for name, weight in self.weights.items() if weight}
-
-    def _base_views(self, columns: Sequence[Features]) -> tuple[Features, int]:
-        """The rows that the base loss needs, view after view, and the number of views."""
-        if hasattr(self.base_loss, "views"):
-            rows, count = self.base_loss.views(columns)
-            return rows, count
-        return merged_pair(columns, ("dropout", "dropout")), max(len(columns), 2)
-
-    def _base_term(self, views: list[Tensor], labels: Tensor | None, columns: Sequence[Features]) -> Tensor:
-        compute = self.base_loss.compute_loss_from_embeddings
-        takes_features = "sentence_features" in inspect.signature(compute).parameters
-        term: Tensor = compute(views, labels, **({"sentence_features": columns} if takes_features else {}))
-        return term
 
     def get_config_dict(self) -> dict[str, Any]:
         """The settings, for the model card."""
@@ -205,14 +183,3 @@ class SLTFAILoss(nn.Module):
     def citation(self) -> str:
         """BibTeX of the paper, and of the base loss's."""
         return SLT_FAI_CITATION + getattr(self.base_loss, "citation", "")
-
-
-def _checked_base(base_loss: nn.Module, model: SentenceTransformer) -> nn.Module:
-    if not hasattr(base_loss, "compute_loss_from_embeddings"):
-        raise ValueError(
-            f"base_loss must offer compute_loss_from_embeddings, as SimCSELoss, ConSERTLoss, DCLRLoss, AdCSELoss and "
-            f"MultipleNegativesRankingLoss do, got {type(base_loss).__name__}."
-        )
-    if unwrap(base_loss.model) is not unwrap(model):  # type: ignore[arg-type]
-        raise ValueError(f"base_loss must be built on the same model, got a {type(base_loss).__name__} of another one.")
-    return base_loss

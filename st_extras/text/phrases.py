@@ -110,7 +110,7 @@ class PhraseMasking:
             self._numbered, batched=True, with_indices=True, num_proc=num_proc,
             remove_columns=sentences.column_names, desc="Masking phrases",
         )  # fmt: skip
-        self.skipped = before + len(sentences) - len(set(rows["_source"][:]))
+        self.skipped = before + len(sentences) - len(rows.unique("_source"))
         return rows.remove_columns("_source")
 
     def examples(self, sentences: Iterable[str], *, num_proc: int | None = None) -> list[InputExample]:
@@ -179,7 +179,7 @@ class PhraseMasking:
             at = text.find(needle)
             if at < 0 and isinstance(phrase, str):  # not words with single spaces between them
                 at = text.find(needle := self._needle(phrase, (0, len(phrase))))
-            if at < 0 or needle in found or needle.isspace():
+            if at < 0 or needle.isspace():
                 continue
             first = text.count(" ", 0, at)
             count = needle.count(" ") - 1

