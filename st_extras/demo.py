@@ -41,6 +41,25 @@ def raw_encoder(device: str | None = None) -> SentenceTransformer:
     return load_encoder(packaged_minilm(), layers=3, pooling="mean", max_seq_length=32, device=device)
 
 
+def development_and_test(sts: str | os.PathLike[str] | None = None) -> tuple[STSDataset, STSDataset]:
+    """Graded pairs to choose by and others to report: STS-B dev and test, or the two halves of the sample pairs.
+
+    A half holds 150 pairs: few enough that two encoders a few points of Spearman x 100 apart may well be equal.
+
+    Args:
+        sts: a source of STS-B, see :func:`~st_extras.evaluation.load_sts`; None or "": the sample pairs, every second
+            one in the development set, the others in the test set.
+    """
+    if sts:
+        return load_sts("stsb_dev", sts), load_sts("stsb_test", sts)
+    first, second, scores = graded_pairs()
+    halves = [
+        STSDataset(name, first[start::2], second[start::2], scores[start::2], [name] * len(scores[start::2]))
+        for start, name in enumerate(("sample_dev", "sample_test"))
+    ]
+    return halves[0], halves[1]
+
+
 @dataclass(frozen=True)
 class Demonstration:
     """Spearman x 100 of each set before and after training."""

@@ -122,7 +122,7 @@ def plot_cosine_density(
     index = score_levels(gold, levels, score_range).numpy()
     ax = _axes(ax)
     margin = 0.1 * (float(x.max() - x.min()) or 1.0)
-    grid = np.linspace(x.min() - margin, x.max() + margin, 200)
+    grid = np.linspace(max(x.min() - margin, -1.0), min(x.max() + margin, 1.0), 200)  # no cosine lies beyond
     for level, (row, colour) in enumerate(zip(table, _shades(levels), strict=True)):
         inside = x[index == level]
         label = f"{row.low:g}-{row.high:g} ({row.mean:.2f} / {row.variance:.3f})"

@@ -82,6 +82,7 @@ def test_density_of_each_level() -> None:
     lowest, flat, single, highest = ax.get_lines()
     assert lowest.get_ydata() == pytest.approx(gaussian_kde([0.1, 0.2, 0.4])(lowest.get_xdata()))
     assert highest.get_ydata() == pytest.approx(gaussian_kde([0.8, 1.0])(highest.get_xdata()))
+    assert (highest.get_xdata().min(), highest.get_xdata().max()) == (pytest.approx(0.01), 1.0)
     assert set(flat.get_xdata()) == {0.5}
     assert set(single.get_xdata()) == {0.6}
     assert ax.get_xlabel() == "cosine similarity"

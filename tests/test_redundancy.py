@@ -6,6 +6,7 @@ from scipy.stats import spearmanr
 from st_extras.evaluation.redundancy import (
     TRIVIAL_WORDS,
     eigenvalue_curve,
+    lambda_surface,
     largest_eigenvalue,
     redundancy_overlap_ratio,
     trivial_word_importance,
@@ -113,6 +114,21 @@ def test_the_curve_of_the_missing_figure(still_encoder, sentences):
     assert curve[0].largest_eigenvalue > curve[1].largest_eigenvalue
 
 
+def test_surface_is_the_spearman_correlation_of_every_pair_of_weights(still_encoder, sentences):
+    pairs, scores = list(zip(sentences[:4], sentences[4:], strict=True)), [1.0, 3.0, 2.0, 0.5]
+    model = RepALPostProcessor.attach(still_encoder, lambda_1=0.3, lambda_2=0.2, corpus=sentences)
+    one, two = [0.0, 0.5], [0.0, 0.7, 1.4]
+    surface = lambda_surface(model, pairs, scores, lambda_1_grid=one, lambda_2_grid=two)
+    assert (model[2].lambda_1, model[2].lambda_2) == (0.3, 0.2)
+    assert surface.shape == (2, 3)
+    assert len(np.unique(surface.round(6))) > 1
+    for i, j in np.ndindex(2, 3):
+        model[2].lambda_1, model[2].lambda_2 = one[i], two[j]
+        expected = spearmanr([cosine(model, x, y) for x, y in pairs], scores).statistic
+        assert surface[i, j] == pytest.approx(expected, abs=1e-6)
+    assert model[2].tune(pairs, scores).spearman == lambda_surface(model, pairs, scores).max()
+
+
 def test_errors(still_encoder):
     with pytest.raises(ValueError, match=r"delete_from .* got 'second'"):
         word_importance(still_encoder, PAIRS, [[]] * 4, delete_from="second")
@@ -125,4 +141,8 @@ def test_errors(still_encoder):
     for model in (still_encoder, RepALPostProcessor.attach(still_encoder, lambda_1=0, lambda_2=0)):
         with pytest.raises(ValueError, match="fitted RepALPostProcessor"):
             eigenvalue_curve(model, PAIRS, [1, 2, 3, 4], [0.0])
+        with pytest.raises(ValueError, match="fitted RepALPostProcessor"):
+            lambda_surface(model, PAIRS, [1, 2, 3, 4])
+    with pytest.raises(ValueError, match="got 4 pairs, 4 scores, 1 distinct"):
+        lambda_surface(still_encoder, PAIRS, [1, 1, 1, 1])
     assert word_importance(still_encoder, [], []) == []

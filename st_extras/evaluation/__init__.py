@@ -4,6 +4,7 @@ from st_extras.evaluation.frequency_bias import FrequencyBiasEvaluator
 from st_extras.evaluation.geometry_evaluators import CosineLevelEvaluator, GeometryEvaluator
 from st_extras.evaluation.redundancy import (
     eigenvalue_curve,
+    lambda_surface,
     largest_eigenvalue,
     redundancy_overlap_ratio,
     trivial_word_importance,
@@ -29,6 +30,7 @@ __all__ = [
     "STSEvaluator",
     "UnlabeledSelectionEvaluator",
     "eigenvalue_curve",
+    "lambda_surface",
     "largest_eigenvalue",
     "load_sts",
     "question_retrieval",

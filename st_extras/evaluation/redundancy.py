@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_extras.modules.repal import RepALPostProcessor
-from st_extras.modules.tuning import spearman_surface
+from st_extras.modules.tuning import LAMBDA_1_GRID, LAMBDA_2_GRID, check_pairs, spearman_surface
 from st_extras.text.keywords import build_extractor, find_words, keyword_spans, replace_spans
 from st_extras.text.words import word_spans
 
@@ -191,17 +193,62 @@ def eigenvalue_curve(
         lambda_2_grid: the weights to draw.
         batch_size: of the one encode.
     """
-    processor = next((module for module in model if isinstance(module, RepALPostProcessor)), None)
-    if processor is None or not processor.corpus_size:
-        raise ValueError("model must have a fitted RepALPostProcessor: RepALPostProcessor.attach(..., corpus=...)")
-    texts = [x for x, _ in pairs] + [y for _, y in pairs]
-    v, redundant = (part.double() for part in processor.parts(texts, batch_size=batch_size))
-    mean, n = processor.corpus_mean.double().cpu(), len(pairs)
-    first, second = (v[:n].numpy(), redundant[:n].numpy()), (v[n:].numpy(), redundant[n:].numpy())
+    v, redundant, mean, processor = _fitted_parts(model, pairs, batch_size)
     grid = [float(value) for value in lambda_2_grid]
-    spearman = spearman_surface(first, second, mean.numpy(), scores, [processor.lambda_1], grid)[0]
+    spearman = _surface(v, redundant, mean, scores, [processor.lambda_1], grid)[0]
     refined = v - processor.lambda_1 * redundant
     return [
         EigenvaluePoint(value, largest_eigenvalue(refined - value * mean), float(rho))
         for value, rho in zip(grid, spearman, strict=True)
     ]
+
+
+def lambda_surface(
+    model: SentenceTransformer,
+    pairs: Sequence[tuple[str, str]],
+    scores: Sequence[float],
+    *,
+    lambda_1_grid: Sequence[float] = LAMBDA_1_GRID,
+    lambda_2_grid: Sequence[float] = LAMBDA_2_GRID,
+    batch_size: int = 32,
+) -> NDArray[np.float64]:
+    """What ``RepALPostProcessor.tune`` searches: Spearman correlation at every pair of weights, for the heat map.
+
+    Args:
+        model: with a fitted ``RepALPostProcessor``, whose own weights do not matter and are kept.
+        pairs: labelled pairs.
+        scores: gold scores, not all equal.
+        lambda_1_grid: L1 weights of the sentence term.
+        lambda_2_grid: L2 weights of the corpus term.
+        batch_size: of the one encode.
+
+    Returns:
+        (L1, L2), -1 to 1.
+    """
+    check_pairs(pairs, scores)
+    v, redundant, mean, _ = _fitted_parts(model, pairs, batch_size)
+    return _surface(v, redundant, mean, scores, lambda_1_grid, lambda_2_grid)
+
+
+def _fitted_parts(
+    model: SentenceTransformer, pairs: Sequence[tuple[str, str]], batch_size: int
+) -> tuple[Tensor, Tensor, Tensor, RepALPostProcessor]:
+    """f(x) and f(x*) of all first and then all second sentences (2N, D), the corpus mean (D,), and the processor."""
+    processor = next((module for module in model if isinstance(module, RepALPostProcessor)), None)
+    if processor is None or not processor.corpus_size:
+        raise ValueError("model must have a fitted RepALPostProcessor: RepALPostProcessor.attach(..., corpus=...)")
+    texts = [x for x, _ in pairs] + [y for _, y in pairs]
+    v, redundant = processor.parts(texts, batch_size=batch_size)
+    return v.double(), redundant.double(), processor.corpus_mean.double().cpu(), processor
+
+
+def _surface(
+    v: Tensor,
+    redundant: Tensor,
+    mean: Tensor,
+    scores: Sequence[float],
+    lambda_1_grid: Sequence[float],
+    lambda_2_grid: Sequence[float],
+) -> NDArray[np.float64]:
+    (v_1, v_2), (r_1, r_2) = v.numpy().reshape(2, -1, v.size(1)), redundant.numpy().reshape(2, -1, v.size(1))
+    return spearman_surface((v_1, r_1), (v_2, r_2), mean.numpy(), scores, lambda_1_grid, lambda_2_grid)
