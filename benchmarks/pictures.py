@@ -12,7 +12,7 @@ import matplotlib as mpl
 from benchmarks import selection
 from benchmarks.common import ROOT
 from benchmarks.tables import ROWS, row_records
-from st_extras.evaluation import UnlabeledSelectionEvaluator
+from st_extras.evaluation.selection import DEFAULT_SIGNAL
 from st_extras.plots import plot_training_curves
 
 DOCS = ROOT.parent / "docs"
@@ -33,7 +33,6 @@ def picked_curves(
     study: str = "slt_fai", seed: int = 0
 ) -> tuple[dict[str, tuple[list[int], list[float]]], dict[str, int]]:
     """One seed's curves of a study, and the step that the default label-free signal picks in each."""
-    signal = UnlabeledSelectionEvaluator([f"sentence {i}" for i in range(10)]).signal
     curves, picks = {}, {}
     for file in sorted((ROOT / "results" / study).glob(f"*-{seed}.json")):
         try:
@@ -42,7 +41,7 @@ def picked_curves(
             continue
         name = file.stem.removesuffix(f"-{seed}")
         curves[name] = ([row["step"] for row in curve.rows], [100 * row["dev_spearman"] for row in curve.rows])
-        picks[name] = curve.rows[selection.by_signal(signal)(curve)]["step"]
+        picks[name] = curve.rows[selection.by_signal(DEFAULT_SIGNAL)(curve)]["step"]
     return curves, picks
 
 

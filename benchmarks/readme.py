@@ -8,12 +8,14 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import statistics
 import sys
 from functools import partial
 
 from benchmarks import selection, tables
 from benchmarks.common import ROOT
 from benchmarks.sts import table
+from st_extras.evaluation.selection import DEFAULT_SIGNAL
 
 PAGES = (ROOT.parent / "README.md", ROOT / "RESULTS.md")
 BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", flags=re.DOTALL)
@@ -52,10 +54,23 @@ def selection_table() -> str:
     return selection.table(selection.read_curves(sorted((ROOT / "results").glob("*/*.json"))))
 
 
+def short_selection_table() -> str:
+    """The default signal beside the last checkpoint and the lowest training loss."""
+    curves = selection.read_curves(sorted((ROOT / "results").glob("*/*.json")))
+    everything = selection.selectors(curves)
+    lines = ["| picked by | mean regret | worst run | runs |", "|---|---:|---:|---:|"]
+    for name in (DEFAULT_SIGNAL, selection.LAST, selection.LOSS):
+        regrets = [curve.regret(everything[name](curve)) for curve in curves]
+        lines.append(f"| {name} | {statistics.mean(regrets):.2f} | {max(regrets):.2f} | {len(regrets)} |")
+    return "\n".join(lines)
+
+
 TABLES = {
     "repal": repal_table,
     "main": tables.main_table,
     "selection": selection_table,
+    "selection-short": short_selection_table,
+    "frequency-bias": partial(tables.frequency_table, "slt_fai"),
     "speed": tables.speed_table,
     **{f"speed-{sweep}": partial(tables.sweep_table, sweep) for sweep in ("batch", "length", "negatives")},
 }

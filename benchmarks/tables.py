@@ -86,6 +86,26 @@ def newest_speed(sweep: str | None = None) -> dict[str, Any] | None:
     return next((r for r in found if r.get("full", True) and r.get("device", "cpu") == "cpu"), None)
 
 
+PROBE = {
+    "probe_accuracy": "probe",
+    "low_centre_distance": "low, to centre",
+    "high_centre_distance": "high, to centre",
+    "low_neighbour_distance": "low, to neighbours",
+    "high_neighbour_distance": "high, to neighbours",
+}
+
+
+def frequency_table(study: str) -> str:
+    """What token embeddings tell of frequency before ("start") and after each method: means over seeds."""
+    found = [record for record in records(study) if "frequency_bias" in record]
+    lines = [f"| method | seeds | {' | '.join(PROBE.values())} |", "|---|---:|" + "---:|" * len(PROBE)]
+    for name in sorted({record["method"] for record in found}, key=lambda name: (name != "start", name)):
+        rows = [record["frequency_bias"] for record in found if record["method"] == name]
+        cells = (f"{statistics.mean(row[key] for row in rows):.3f}" for key in PROBE)
+        lines.append(f"| {name} | {len(rows)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def speed_table() -> str:
     """A row a case: what a step takes, beside the bare passes that it needs and beside MNRL."""
     record = newest_speed()

@@ -64,6 +64,7 @@ SIGNALS = (
     "stability",
 )
 """Names of the signals, each a metric of the evaluator; the functions stand in `st_extras.evaluation.signals`."""
+DEFAULT_SIGNAL = "contrast_shortening"
 
 
 class UnlabeledSelectionEvaluator(BaseEvaluator):
@@ -105,7 +106,7 @@ class UnlabeledSelectionEvaluator(BaseEvaluator):
         self,
         sentences: Sequence[str],
         *,
-        signal: str = "contrast_shortening",
+        signal: str = DEFAULT_SIGNAL,
         size: int = 500,
         seed: int = 42,
         name: str = "",
