@@ -117,6 +117,7 @@ def test_synonyms_replace_the_share_asked_for_and_keep_case() -> None:
 def test_stop_words_and_words_without_a_synonym_stay() -> None:
     eda = EDA(synonym_ratio=1.0, synonyms=lambda word: [] if word == "mat" else ["x"])
     assert eda("the cat is on the mat") == "the x is on the mat"
+    assert eda("The cat is ON the mat") == "The x is ON the mat"
     assert EDA(synonym_ratio=1.0, synonyms={"the": ["a"]}, stopwords=[])("the mat") == "a mat"
 
 

@@ -167,6 +167,9 @@ def test_chinese_through_jieba() -> None:
         assert not holds(folded_words(masked, jieba_spans), phrase.split())
     shown = PhraseMasking(lambda text: ["机器学习"], words=jieba_spans)([sentence])
     assert shown["masked"] == [f"我喜欢{MASK}{MASK}，也喜欢深度学习。{MASK}{MASK}！"]
+    middle = PhraseMasking(lambda text: [(5, 7)], words=jieba_spans)([sentence])  # no space tells it from 机器
+    assert middle["phrase"] == ["学习"]
+    assert middle["masked"][0].startswith(f"我喜欢机器{MASK}，")
 
 
 # ---- masking in the text

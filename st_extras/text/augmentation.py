@@ -16,8 +16,8 @@ class WordNetSynonyms:
     """A word to its synonyms in WordNet (every part of speech), sorted; the word itself is left out.
 
     NLTK's WordNet must be there: ``python -m nltk.downloader wordnet``, or the files of Debian's
-    ``wordnet-base`` and ``wordnet-sense-index`` and NLTK's table ``lexnames``, copied to ``corpora/wordnet``
-    under a folder of ``nltk.data.path`` (NLTK reads nothing outside it).
+    ``wordnet-base`` and ``wordnet-sense-index`` and the table ``lexnames`` (from the manual page of that name),
+    in ``corpora/wordnet`` under a folder of ``nltk.data.path`` (NLTK reads nothing outside it).
     """
 
     def __init__(self) -> None:
