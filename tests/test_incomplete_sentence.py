@@ -261,3 +261,22 @@ def test_config_and_citation(encoder: SentenceTransformer, frequency_table: Freq
     loss = make_loss(encoder, frequency_table)
     assert loss.get_config_dict() == {"low_frequency_ratio": 0.5, "mask_ratio": 0.2, "always_mask_one": False}
     assert "wang2023unsupervised" in loss.citation
+
+
+def test_the_running_accuracy_counts_right_answers_on_both_sides(
+    encoder: SentenceTransformer, frequency_table: FrequencyTable
+) -> None:
+    loss = make_loss(encoder, frequency_table)
+    loss.discriminator.layers = torch.nn.Linear(16, 2)
+    with torch.no_grad():
+        loss.discriminator.layers.weight.zero_()
+        loss.discriminator.layers.weight[1, 0] = 1.0  # calls incomplete what is positive in its first feature
+        loss.discriminator.layers.bias.zero_()
+    whole, incomplete = -torch.ones(3, 16), torch.ones(3, 16)
+    kept = torch.tensor([True, True, False])
+    loss.compute_loss_from_embeddings([whole, incomplete], kept=kept)
+    assert loss.discriminator.accuracy == 1
+    loss.discriminator.confusion.zero_()
+    incomplete[0] = -1
+    loss.compute_loss_from_embeddings([whole, incomplete], kept=kept)
+    assert loss.discriminator.accuracy == 0.75

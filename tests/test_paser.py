@@ -15,7 +15,15 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
 from sentence_transformers.sentence_transformer.modules import Dense, Pooling
 from torch import Tensor, nn
-from transformers import BertForMaskedLM, DistilBertConfig, DistilBertForMaskedLM, RobertaConfig, RobertaForMaskedLM
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForSequenceClassification,
+    DistilBertConfig,
+    DistilBertForMaskedLM,
+    RobertaConfig,
+    RobertaForMaskedLM,
+)
 
 from st_extras.encoders import content_ids
 from st_extras.losses.paser import PaSeRLoss, PhraseDecoder, decoding_signal
@@ -89,6 +97,13 @@ def test_the_decoder_is_a_transformer_decoder_layer(width: int, dimension: int, 
     words, signal = torch.randn(3, 5, width).double(), torch.randn(3, 4, dimension).double()
     expected = torch.stack([torch.stack(loop_decoder(decoder, w, s)) for w, s in zip(words, signal, strict=True)])
     torch.testing.assert_close(decoder(words, signal), expected)
+
+
+def test_truncated_embeddings_keep_their_places() -> None:
+    decoder = PhraseDecoder(16, 5, 1, 0.0, 9)
+    words, signal = torch.randn(2, 3, 16), torch.randn(2, 4, 5)
+    signal[..., 2:] = 0
+    torch.testing.assert_close(decoder(words, signal[..., :2]), decoder(words, signal))
 
 
 def test_the_generative_loss_is_the_loop_of_equation_3(still_encoder: SentenceTransformer) -> None:
@@ -233,7 +248,8 @@ def _sizes() -> dict[str, Any]:
 def _other(folder: Path, full: Any) -> SentenceTransformer:
     from transformers import BertTokenizer
 
-    torch.nn.init.normal_(full.get_output_embeddings().bias)
+    if full.get_output_embeddings() is not None:
+        torch.nn.init.normal_(full.get_output_embeddings().bias)
     full.save_pretrained(folder)
     BertTokenizer(vocab={t: i for i, t in enumerate(vocabulary())}, model_max_length=16).save_pretrained(folder)
     transformer = Transformer(str(folder), max_seq_length=16)
@@ -266,7 +282,16 @@ def test_the_mlm_term_is_the_checkpoints_own(
     assert owned == 16 * 16 + 3 * 16 + len(vocabulary())  # transform, norm and one bias: no copy of the embedding
 
 
-def test_a_checkpoint_without_a_head_gets_a_fresh_one(encoder: SentenceTransformer) -> None:
+def test_special_tokens_and_padding_are_never_drawn(encoder: SentenceTransformer) -> None:
+    column = encoder.preprocess(["a cat", SENTENCES[0]])
+    _, drawn = MaskedLM(encoder, probability=1.0).corrupt(encoder, column)
+    assert drawn.sum(dim=1).tolist() == [2, len(SENTENCES[0].split())]
+    assert not drawn[:, 0].any()  # [CLS]
+
+
+def test_a_checkpoint_without_a_head_gets_a_fresh_one(encoder: SentenceTransformer, tmp_path: Path) -> None:
+    classifier = _other(tmp_path, BertForSequenceClassification(BertConfig(**_sizes())))  # has a head, but another
+    assert not MaskedLM(classifier).from_checkpoint
     head = MaskedLM(encoder)
     assert not head.from_checkpoint
     assert float(head(torch.randn(0, 16), torch.empty(0, dtype=torch.long), torch.randn(9, 16))) == 0
@@ -290,6 +315,20 @@ def test_one_pass_and_no_mutation(make_encoder: MakeEncoder) -> None:
         assert all(torch.equal(column[k], v) for k, v in old.items() if isinstance(v, Tensor))
     terms = make_loss(model, mlm_weight=1.0)(columns)
     assert set(terms) == {"generative", "mlm"}
+
+
+def test_the_terms_of_a_batch_are_those_of_its_parts(make_encoder: MakeEncoder) -> None:
+    model = make_encoder(dropout=0.0, with_head=True)
+    columns = features(model)
+    ids = columns[0]["input_ids"]
+    corrupted, drawn = MaskedLM(model, generator=torch.Generator().manual_seed(4)).corrupt(model, columns[0])
+    assert (corrupted["input_ids"] != ids).any()
+    loss = make_loss(model, generative_weight=2.0, mlm_weight=0.5, generator=torch.Generator().manual_seed(4))
+    terms = loss(columns)
+    sentence, masked = (model(dict(column))["sentence_embedding"] for column in columns[:2])
+    torch.testing.assert_close(terms["generative"], 2 * loss.compute_generative_loss(sentence, masked, columns[2]))
+    tokens = model(dict(corrupted))["token_embeddings"][drawn]
+    torch.testing.assert_close(terms["mlm"], 0.5 * loss.masked_lm(tokens, ids[drawn], loss._words.weight))
 
 
 def test_gradients_reach_encoder_decoder_and_head(make_encoder: MakeEncoder) -> None:
@@ -551,6 +590,10 @@ def test_edge_batches(make_encoder: MakeEncoder) -> None:
         ({"masked": ["a [MASK]"], "sentence": ["a cat"], "phrase": ["cat"]}, r"'masked' has a row without \[MASK\]"),
         ({"p": ["cat"], "m": ["a [MASK] sat on"], "s": ["a cat sat on"]}, r"'phrase' is longer than the sentences"),
         (one("a cat", "a [MASK]", ""), r"'phrase' has an empty phrase"),
+        (
+            {"sentence": ["a cat", "a dog"], "masked": ["a [MASK]", "a [MASK]"], "phrase": ["cat", ""]},
+            r"'phrase' has an empty phrase",
+        ),
         (one("a cat a cat", "a [MASK]", "a cat a"), r"A phrase has 5 tokens, more than max_phrase_length=4"),
     ],
 )

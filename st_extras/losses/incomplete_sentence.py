@@ -52,7 +52,7 @@ def draw_masked(
     if always_mask_one:
         draws = draws.masked_fill(~maskable, 2.0)
         lowest = torch.zeros_like(maskable).scatter(1, draws.argmin(dim=1, keepdim=True), True)
-        masked = masked | (lowest & maskable & ~masked.any(dim=1, keepdim=True))
+        masked = masked | (lowest & maskable)  # where any is masked, so is the lowest draw
     return masked
 
 
