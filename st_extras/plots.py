@@ -168,9 +168,14 @@ def plot_alignment_uniformity(
         values = _vector("scores", [scores[name] for name in names], len(names))
         dots = ax.scatter(table[:, 1], table[:, 0], c=values, cmap=_COLOURS)
         ax.figure.colorbar(dots, ax=ax, label=score_label)
-    for name, (align, uniform) in zip(names, table, strict=True):
+    rank = table[:, 1].argsort().argsort()
+    for name, (align, uniform), place in zip(names, table, rank, strict=True):
         text = name if scores is None else f"{name} ({scores[name]:.1f})"
-        ax.annotate(text, (uniform, align), xytext=(5, 4), textcoords="offset points", fontsize="small")
+        below = place % 2 == 1  # and to the left, the others above to the right: neighbours do not overlap
+        offset, across, up = ((-5, -2), "right", "top") if below else ((5, 2), "left", "bottom")
+        ax.annotate(
+            text, (uniform, align), xytext=offset, textcoords="offset points", fontsize="small", ha=across, va=up
+        )
     ax.margins(0.18)
     ax.set_xlabel("uniformity (lower is better)")
     ax.set_ylabel("alignment (lower is better)")

@@ -96,6 +96,7 @@ def test_alignment_uniformity_scatter() -> None:
     assert np.asarray(dots.get_array()).tolist() == [31.4, 76.9]
     assert [note.get_text() for note in ax.texts] == ["BERT (31.4)", "SimCSE (76.9)"]
     assert [note.xy for note in ax.texts] == [(-1.5, 0.2), (-2.5, 0.3)]
+    assert [note.get_horizontalalignment() for note in ax.texts] == ["right", "left"]
     assert ax.get_xlabel().startswith("uniformity")
     assert ax.get_ylabel().startswith("alignment")
     plain = plots.plot_alignment_uniformity(points)
