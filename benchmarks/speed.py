@@ -37,7 +37,7 @@ from benchmarks.common import ROOT, provenance, write_json
 from benchmarks.speed_bench import Batch, Bench, Settings, Step, sentences
 from benchmarks.speed_cases import CASES, PREPARATIONS, SWEPT
 
-WARM_UP = 2  # rounds that do not count
+WARM_UP = 1  # rounds that do not count
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 VALUES = {
     "batch": (16, 32, 64, 128, 256, 512, 1024),

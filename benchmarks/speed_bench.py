@@ -56,7 +56,7 @@ def sentences(data: Path | None) -> list[str]:
 class Bench:
     """The encoder that all cases share, and the sentences, every one of which has a phrase to mask."""
 
-    def __init__(self, settings: Settings, warm_up: int = 2) -> None:
+    def __init__(self, settings: Settings, warm_up: int = 1) -> None:
         torch.manual_seed(0)
         torch.set_num_threads(settings.threads)
         self.settings = settings
