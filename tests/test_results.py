@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def test_pages_are_in_step(page: Path) -> None:
 
 def test_a_changed_figure_is_seen() -> None:
     text = readme.PAGES[0].read_text(encoding="utf8")
-    changed = text.replace("| SimCSE | 3 |", "| SimCSE | 9 |")
+    changed = re.sub(r"\| SimCSE \| \d+ \|", "| SimCSE | 99 |", text)
     assert changed != text
     assert readme.updated(changed) == text
 
