@@ -13,6 +13,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from st_extras.encoders import encode
 from st_extras.losses import AdCSELoss, ConSERTLoss
 from st_extras.modules import use_length_buckets
+from st_extras.modules.loading import load_encoder
 
 TEXTS = [
     "a",
@@ -67,6 +68,14 @@ def test_shuffled_positions_and_given_embeddings_go_with_their_rows(still_encode
         torch.manual_seed(3)
         losses.append(loss([model.preprocess(TEXTS[:3] + TEXTS[4:])], None))
     torch.testing.assert_close(losses[0], losses[1], rtol=0, atol=1e-6)
+
+
+def test_all_layers_come_from_one_padded_batch(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
+    still_encoder.save(str(tmp_path / "saved"))
+    model = load_encoder(tmp_path / "saved", pooling="first-last", device="cpu")
+    expected = model.encode(TEXTS)
+    use_length_buckets(model, 2)
+    assert abs(model.encode(TEXTS) - expected).max() < 1e-6
 
 
 def test_a_copy_runs_its_own_weights(still_encoder: SentenceTransformer) -> None:

@@ -16,7 +16,7 @@ def use_length_buckets(model: SentenceTransformer, buckets: int = 4) -> None:
 
     Outputs at content positions are what one padded batch gives (zeros stand at padding); only the dropout masks
     fall differently. For encoders on a device without unpadded attention (``unpad_inputs``), and sentences shorter
-    than the longest of their batch: with a mean of 16 tokens in batches 32 wide a step takes 0.6 of its time.
+    than the longest of their batch. An encoder that gives all its layers (pooling over several) runs as before.
 
     Args:
         model: changed in place, until it is saved and loaded anew. Its own copies (a momentum encoder) follow.
@@ -40,7 +40,8 @@ def use_length_buckets(model: SentenceTransformer, buckets: int = 4) -> None:
 def _bucketed(forward: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(forward)  # with its signature, by which callers choose what to pass
     def in_buckets(self: Any, attention_mask: Tensor | None = None, **inputs: Any) -> Any:
-        if attention_mask is None or attention_mask.ndim != 2 or inputs.get("output_hidden_states"):
+        all_layers = inputs.get("output_hidden_states") or self.config.output_hidden_states
+        if attention_mask is None or attention_mask.ndim != 2 or all_layers:
             return forward(self, attention_mask=attention_mask, **inputs)
         rows, width = attention_mask.shape
         columns = torch.arange(1, width + 1, device=attention_mask.device)
@@ -50,9 +51,7 @@ def _bucketed(forward: Callable[..., Any]) -> Callable[..., Any]:
         for chosen in order.chunk(self.length_buckets):
             longest = int(lengths[chosen[-1]])
             part = {
-                key: value[chosen, :longest]
-                if isinstance(value, Tensor) and value.shape[:2] == (rows, width)
-                else value
+                key: value[chosen, :longest] if _is_per_token(value, rows, width) else value
                 for key, value in inputs.items()
             }
             output = forward(self, attention_mask=attention_mask[chosen, :longest], **part)
