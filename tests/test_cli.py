@@ -256,7 +256,7 @@ class TestHelp:
     @pytest.mark.parametrize("command", ["train", "evaluate", "demo"])
     def test_every_option_has_a_line(self, command):
         group = typer.main.get_command(cli.app)
-        shown = CliRunner().invoke(cli.app, [command, "--help"], env={"COLUMNS": "300", "TERMINAL_WIDTH": "300"})
+        shown = CliRunner().invoke(cli.app, [command, "--help"], env={"COLUMNS": "300", "LINES": "100"})
         assert shown.exit_code == 0
         for parameter in group.commands[command].params:  # type: ignore[attr-defined]
             if parameter.param_type_name == "option":

@@ -64,7 +64,7 @@ def test_pictures_show_the_records(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     from benchmarks import pictures
 
     steps, values = pictures.mean_curves()["SimCSE"]
-    curves = [dict(record["curve"]) for record in sts.records("foundation") if record["method"] == "simcse"]
+    curves = [dict(record["curve"]) for record in tables.row_records(tables.ROWS["SimCSE"][0])]
     assert steps[:2] == [0, 25]
     assert values[1] == pytest.approx(statistics.mean(curve[25] for curve in curves))
     curves, picks = pictures.picked_curves()
