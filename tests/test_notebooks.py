@@ -17,7 +17,7 @@ for package in ("ipykernel", "matplotlib", "jieba", "rake_nltk", "wordfreq", "gt
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-STEPS = 12
+STEPS = 8
 LARGEST = 500_000  # bytes: a handful of small pictures
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
