@@ -34,12 +34,8 @@ def picked_curves(
 ) -> tuple[dict[str, tuple[list[int], list[float]]], dict[str, int]]:
     """One seed's curves of a study, and the step that the default label-free signal picks in each."""
     curves, picks = {}, {}
-    for file in sorted((ROOT / "results" / study).glob(f"*-{seed}.json")):
-        try:
-            (curve,) = selection.read_curves([file])
-        except ValueError:  # a record without checkpoints
-            continue
-        name = file.stem.removesuffix(f"-{seed}")
+    for curve in selection.read_curves(sorted((ROOT / "results" / study).glob(f"*-{seed}.json"))):
+        name = curve.run.removeprefix(f"{study}/").removesuffix(f"-{seed}")
         curves[name] = ([row["step"] for row in curve.rows], [100 * row["dev_spearman"] for row in curve.rows])
         picks[name] = curve.rows[selection.by_signal(DEFAULT_SIGNAL)(curve)]["step"]
     return curves, picks

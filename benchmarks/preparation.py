@@ -26,7 +26,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from typing import Any
 from benchmarks.common import ROOT, provenance, write_json
 from st_extras.demo import packaged_minilm
 from st_extras.samples import sample_sentences
+from st_extras.text.corpus import read_sentences
 from st_extras.text.frequency import FrequencyTable
 from st_extras.text.phrases import PhraseMasking, RakePhrases
 from st_extras.text.words import WORD
@@ -165,8 +165,7 @@ def main() -> None:
     count = options.sentences or (50_000 if options.what == "masking" else 20_000)
     count, rounds = (100, 1) if options.smoke else (count, options.rounds)
     if options.data:
-        with gzip.open(options.data / CORPUS, "rt", encoding="utf8") as lines:
-            sentences = [line.rstrip("\n") for line in islice(lines, count)]
+        sentences = read_sentences(options.data / CORPUS, limit=count)
     else:
         sample = sample_sentences()
         sentences = [sample[i % len(sample)] for i in range(count)]

@@ -51,12 +51,12 @@ def repal_table() -> str:
 
 def selection_table() -> str:
     """The study of choosing checkpoints without labels, over all records that have signals."""
-    return selection.table(selection.read_curves(sorted((ROOT / "results").glob("*/*.json"))))
+    return selection.table(selection.recorded_curves())
 
 
 def short_selection_table() -> str:
     """The default signal beside the last checkpoint and the lowest training loss."""
-    curves = selection.read_curves(sorted((ROOT / "results").glob("*/*.json")))
+    curves = selection.recorded_curves()
     everything = selection.selectors(curves)
     lines = ["| picked by | mean regret | worst run | runs |", "|---|---:|---:|---:|"]
     for name in (DEFAULT_SIGNAL, selection.LAST, selection.LOSS):

@@ -70,6 +70,11 @@ def read_curves(paths: Iterable[str | Path]) -> list[Curve]:
     return sorted(curves, key=lambda curve: curve.run)
 
 
+def recorded_curves() -> list[Curve]:
+    """The runs of all result files."""
+    return read_curves(sorted((ROOT / "results").glob("*/*.json")))
+
+
 def _curve(run: str, record: dict[str, Any]) -> Curve:
     rows = sorted(record["checkpoints"], key=lambda row: row["step"])
     for row in rows:
@@ -199,8 +204,8 @@ def main() -> None:
     """Prints the table for the records named on the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("records", nargs="*", help="result files; all that there are where none is named")
-    files = parser.parse_args().records or sorted((ROOT / "results").glob("*/*.json"))
-    print(table(read_curves(files)))
+    files = parser.parse_args().records
+    print(table(read_curves(files) if files else recorded_curves()))
 
 
 if __name__ == "__main__":

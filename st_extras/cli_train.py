@@ -207,7 +207,6 @@ def train(
     _check_objective(objective, complementary, slt_fai, paser)
     sentences = read_sentences(text, column=column, limit=limit)
     make_loss = _loss_maker(objective, sentences, batch_size, complementary, _settings(set_ or []), slt_fai)
-
     evaluator: Any = None
     if dev is not None:
         evaluator = UnlabeledSelectionEvaluator(sentences) if dev == UNLABELED else sts_evaluator(dev_set, dev)

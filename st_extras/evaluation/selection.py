@@ -19,6 +19,7 @@ from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from sklearn.feature_extraction.text import TfidfVectorizer
 from torch import Tensor
 
+from st_extras.encoders import without_dropout
 from st_extras.evaluation.geometry import uniformity
 from st_extras.evaluation.perturbations import PerturbedForms, words_or_letters
 from st_extras.evaluation.reporting import check_sentences, encode_sentences, report
@@ -156,7 +157,7 @@ class UnlabeledSelectionEvaluator(BaseEvaluator):
     def embed(self, model: SentenceTransformer) -> dict[str, Tensor]:
         """(size, D) embeddings on the CPU of "clean", "dropout" and each changed form."""
         options: dict[str, Any] = {"batch_size": self.batch_size, "show_progress_bar": self.show_progress_bar}
-        with _mode_kept(model):
+        with without_dropout(model):
             texts = {"clean": self.sentences, **self.forms}
             embeddings = {key: encode_sentences(model, value, **options).cpu() for key, value in texts.items()}
             with _dropout_on(model, self.seed):
@@ -230,17 +231,6 @@ def _overlapping_pairs(vectors: Any, generator: random.Random) -> tuple[Tensor, 
     drawn = generator.sample(range(len(rest)), min(len(rest), _OVERLAPS))
     kept = torch.cat([near, rest[drawn]])
     return pairs[kept], overlap[kept]
-
-
-@contextmanager
-def _mode_kept(model: SentenceTransformer) -> Iterator[None]:
-    """Gives every module its training mode back: encode leaves the model in evaluation mode."""
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
 
 
 @contextmanager
