@@ -21,7 +21,7 @@ app = typer.Typer(
     help="Better sentence embeddings from unlabeled text: objectives for Sentence Transformers.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,  # plain help: rich's cuts long option names at 80 columns
 )
 
 

@@ -253,10 +253,11 @@ def test_a_real_process_ends_in_one_line_and_code_2(inputs, tmp_path):
 
 
 class TestHelp:
+    @pytest.mark.parametrize("columns", ["60", "80", "200"])
     @pytest.mark.parametrize("command", ["train", "evaluate", "demo"])
-    def test_every_option_has_a_line(self, command):
+    def test_every_option_has_a_line_with_its_whole_name(self, command, columns):
         group = typer.main.get_command(cli.app)
-        shown = CliRunner().invoke(cli.app, [command, "--help"], env={"COLUMNS": "300", "LINES": "100"})
+        shown = CliRunner().invoke(cli.app, [command, "--help"], env={"COLUMNS": columns, "TERMINAL_WIDTH": columns})
         assert shown.exit_code == 0
         for parameter in group.commands[command].params:  # type: ignore[attr-defined]
             if parameter.param_type_name == "option":
