@@ -158,6 +158,9 @@ def train(
     test: Annotated[str | None, typer.Option(help="STS source of the seven sets, scored before and after.")] = None,
     batch_size: Annotated[int, typer.Option(help="Sentences a step.")] = 64,
     learning_rate: Annotated[float, typer.Option("--learning-rate", "--lr", help="At the start.")] = 3e-5,
+    loss_learning_rate: Annotated[
+        float | None, typer.Option("--loss-learning-rate", "--loss-lr", help="Of decoder, discriminators or head.")
+    ] = None,
     steps: Annotated[int, typer.Option(help="Optimizer steps; -1: --epochs counts.")] = -1,
     epochs: Annotated[float, typer.Option(help="Passes over the text.")] = 1.0,
     eval_steps: Annotated[int, typer.Option(help="Steps between evaluations and checkpoints.")] = 125,
@@ -225,6 +228,7 @@ def train(
         evaluator=evaluator,
         batch_size=batch_size,
         learning_rate=learning_rate,
+        loss_learning_rate=loss_learning_rate,
         max_steps=steps,
         epochs=epochs,
         eval_steps=eval_steps,

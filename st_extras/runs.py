@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -58,6 +59,7 @@ def train_encoder(
     evaluator: BaseEvaluator | None = None,
     batch_size: int = 64,
     learning_rate: float = 3e-5,
+    loss_learning_rate: float | None = None,
     max_steps: int = -1,
     epochs: float = 1.0,
     eval_steps: int = 125,
@@ -84,6 +86,8 @@ def train_encoder(
             also scores the encoder before training, for comparison only.
         batch_size: sentences a step and process.
         learning_rate: at the start; decays linearly to 0.
+        loss_learning_rate: the same for what the loss owns (PaSeR's decoder, SLT-FAI's discriminators, AdCSE's head):
+            it starts at random and may need 1e-3 where the encoder needs 3e-5. None: ``learning_rate``.
         max_steps: optimizer steps; -1: ``epochs`` counts.
         epochs: passes over the data.
         eval_steps: steps between evaluations and checkpoints.
@@ -97,15 +101,18 @@ def train_encoder(
         arguments: further SentenceTransformerTrainingArguments.
 
     Raises:
-        ValueError: data that is empty or no strings, an output folder in use, nothing to resume, a bad number.
+        ValueError: data that is empty or no strings, an output folder in use, nothing to resume, a bad number, a
+            learning rate for a loss that owns nothing.
     """
     dataset = _dataset(data)
     if max_steps != -1 and max_steps < 1:
         raise ValueError(f"max_steps must be >= 1, or -1 for epochs to count; got {max_steps!r}.")
-    if max_steps == -1 and not epochs > 0:
-        raise ValueError(f"epochs must be > 0, got {epochs!r}.")
-    for name, value in (("batch_size", batch_size), ("eval_steps", eval_steps), ("learning_rate", learning_rate)):
-        if not value > 0:
+    positive: dict[str, float | None] = {"batch_size": batch_size, "eval_steps": eval_steps}
+    positive |= {"learning_rate": learning_rate, "loss_learning_rate": loss_learning_rate}
+    if max_steps == -1:
+        positive["epochs"] = epochs
+    for name, value in positive.items():
+        if value is not None and not value > 0:
             raise ValueError(f"{name} must be > 0, got {value!r}.")
     if patience is not None and (patience < 1 or evaluator is None):
         raise ValueError(f"patience must be >= 1 and needs an evaluator, got {patience!r}.")
@@ -113,6 +120,9 @@ def train_encoder(
     set_seed(seed)
     if not isinstance(loss, nn.Module):
         loss = loss(model)  # before the trainer makes a folder: a refused option leaves nothing behind
+    if loss_learning_rate is not None:
+        own = {_own_parameters(loss, model): loss_learning_rate}
+        arguments["learning_rate_mapping"] = own | arguments.get("learning_rate_mapping", {})
     curve: list[tuple[int, float]] = []
     if evaluator is not None:
         started = evaluator(model)
@@ -173,6 +183,15 @@ def _selection(evaluator: BaseEvaluator | None, eval_steps: int) -> dict[str, An
         "metric_for_best_model": f"eval_{evaluator.primary_metric}",
         "greater_is_better": evaluator.greater_is_better,
     }
+
+
+def _own_parameters(loss: nn.Module, model: SentenceTransformer) -> str:
+    """A pattern for the names of the parameters that the loss trains beside the model's."""
+    shared = set(model.parameters())
+    names = [name for name, value in loss.named_parameters() if value.requires_grad and value not in shared]
+    if not names:
+        raise ValueError(f"loss_learning_rate: {type(loss).__name__} has no parameters of its own.")
+    return f"^({'|'.join(map(re.escape, names))})$"
 
 
 def _early_stopping(patience: int, checkpoint: str | None) -> EarlyStoppingCallback:

@@ -113,7 +113,7 @@ class TestObjectives:
 
     @pytest.mark.parametrize("objective", ["consert", "adcse", "paser"])
     def test_other_objectives(self, run: Run, objective: str) -> None:
-        extra = ("--set", "num_decoder_layers=1") if objective == "paser" else ()
+        extra = ("--set", "num_decoder_layers=1", "--loss-lr", "1e-3") if objective == "paser" else ()
         code, out, err = run("train", objective, "ENC", "TEXT", "-o", "out", *extra, *SMALL)
         assert code == 0, err
         assert json.loads(out)["steps"] >= 2
@@ -155,6 +155,7 @@ class TestObjectives:
             (("paser", "--phrases", "xp"), "--phrases must be"),
             (("paser", "--augment", "xx"), "--augment must join"),
             (("paser", "--top-k", "0"), "top_k"),
+            (("simcse", "--loss-lr", "1e-3"), "SimCSELoss has no parameters of its own"),
             (("simcse", "--dev", "unlabeled"), "at least 10 distinct"),
             (("simcse", "--length-buckets", "0"), "buckets must be >= 1"),
         ],

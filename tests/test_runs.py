@@ -14,7 +14,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import Tensor, nn
 
-from st_extras.losses import DCLRLoss, SimCSELoss
+from st_extras.losses import AdCSELoss, DCLRLoss, PaSeRLoss, SimCSELoss, SLTFAILoss
 from st_extras.runs import TrainingRun, train_encoder
 from st_extras.training import FILE_NAME
 from tests.conftest import SENTENCES
@@ -226,6 +226,39 @@ class TestLoss:
         assert len(folders) == 2
         assert all((folder / FILE_NAME).is_file() for folder in folders)
 
+    @pytest.mark.parametrize("name", ["head", "nested", "decoder"])
+    def test_what_the_loss_owns_may_learn_faster(self, encoder, frequency_table, tmp_path, name):
+        """Every parameter of decoder, discriminators, head at its own rate, every one of the model's at the other."""
+        makers: dict[str, Any] = {
+            "head": AdCSELoss,
+            "nested": lambda model: SLTFAILoss(model, frequency_table=frequency_table, base_loss=AdCSELoss(model)),
+            "decoder": lambda model: PaSeRLoss(model, num_decoder_layers=1),
+        }
+        words = [sentence.split() for sentence in SENTENCES]
+        columns = {
+            "sentence": SENTENCES,
+            "masked": [" ".join(["[MASK]", *rest]) for _, *rest in words],
+            "phrase": [first for first, *_ in words],
+        }
+        data = Dataset.from_dict(columns if name == "decoder" else {"sentence": SENTENCES})
+        options = {"max_steps": 1, "learning_rate": 1e-4, "loss_learning_rate": 1e-2}
+        result = run(encoder, tmp_path / "out", makers[name], data, **options)
+        rates = {}
+        for group in result.trainer.optimizer.param_groups:
+            rates |= dict.fromkeys(group["params"], group["initial_lr"])
+        mine = set(encoder.parameters())
+        trained = {p for p in result.trainer.loss.parameters() if p.requires_grad}
+        assert trained - mine
+        assert rates == {p: 1e-4 if p in mine else 1e-2 for p in trained | mine}
+
+    def test_a_rate_given_by_name_goes_before(self, encoder, tmp_path):
+        options = {"loss_learning_rate": 1e-2, "learning_rate_mapping": {"projection": 1e-3}}
+        result = run(encoder, tmp_path / "out", AdCSELoss, max_steps=1, learning_rate=1e-4, **options)
+        assert {group["initial_lr"] for group in result.trainer.optimizer.param_groups if group["params"]} == {
+            1e-4,
+            1e-3,
+        }
+
     def test_further_arguments_reach_the_trainer(self, encoder, tmp_path):
         result = run(encoder, tmp_path / "out", max_steps=1, weight_decay=0.25, per_device_train_batch_size=2)
         assert result.trainer.args.weight_decay == 0.25
@@ -288,6 +321,8 @@ class TestOutput:
         ({"eval_steps": 0}, "eval_steps must be > 0, got 0"),
         ({"learning_rate": 0.0}, r"learning_rate must be > 0, got 0\.0"),
         ({"learning_rate": float("nan")}, "learning_rate must be > 0, got nan"),
+        ({"loss_learning_rate": 0.0}, r"loss_learning_rate must be > 0, got 0\.0"),
+        ({"loss_learning_rate": 1e-3}, "loss_learning_rate: SpyLoss has no parameters of its own"),
         ({"max_steps": 0}, "max_steps must be >= 1, or -1 for epochs to count; got 0"),
         ({"max_steps": -2}, "max_steps must be >= 1, or -1 for epochs to count; got -2"),
         ({"epochs": 0}, "epochs must be > 0, got 0"),
