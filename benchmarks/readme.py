@@ -68,6 +68,7 @@ def short_selection_table() -> str:
 TABLES = {
     "repal": repal_table,
     "main": tables.main_table,
+    "refined": tables.refined_table,
     "selection": selection_table,
     "selection-short": short_selection_table,
     "frequency-bias": partial(tables.frequency_table, "slt_fai"),

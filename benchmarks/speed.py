@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import ctypes
 import dataclasses
-import itertools
 import multiprocessing
 import random
 import re
@@ -34,8 +33,8 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 from benchmarks.common import ROOT, provenance, write_json
-from benchmarks.speed_bench import Batch, Bench, Settings, Step, sentences
-from benchmarks.speed_cases import CASES, PREPARATIONS, SWEPT
+from benchmarks.speed_bench import Batch, Bench, Settings, Step
+from benchmarks.speed_cases import CASES, SWEPT
 
 WARM_UP = 1  # rounds that do not count
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
@@ -159,23 +158,6 @@ def said(found: dict[str, Any]) -> list[str]:
     return words
 
 
-def prepare(settings: Settings, count: int) -> dict[str, float]:
-    """Sentences a second of what is done once, before training: the median of three runs over other ``count`` ones."""
-    bench = Bench(dataclasses.replace(settings, batch=1, rounds=1), warm_up=0)
-    texts = list(itertools.islice(itertools.cycle(sentences(settings.data)), 3 * count))
-    speeds = {}
-    for name, build in PREPARATIONS.items():
-        run, times = build(bench.model.tokenizer), []
-        run(texts[:10])
-        for start in range(0, len(texts), count):
-            began = time.perf_counter()
-            run(texts[start : start + count])
-            times.append(time.perf_counter() - began)
-        speeds[name] = round(count / statistics.median(times), 1)
-        print(f"{name:28} {speeds[name]:8.0f} sentences/s")
-    return speeds
-
-
 def wanted_cases(chosen: Sequence[str] | None) -> list[str]:
     """The cases and what they are measured against, in their order; all of them for None."""
     wanted = {name for case in chosen or CASES for name in (case, *CASES[case].against)}
@@ -230,7 +212,6 @@ def main() -> None:
         names = wanted_cases(options.cases)
         memory = [] if options.no_memory else ["simcse"] if options.smoke else names
         record["cases"] = run_cases(settings, names, options.clock, memory=memory)
-        record["sentences_per_second"] = prepare(settings, 50 if options.smoke else 5000)
     if options.output or not options.smoke:
         name = f"{options.sweep or ''}{'-' * bool(options.sweep)}{time.strftime('%Y%m%d-%H%M%S')}.json"
         write_json(options.output or ROOT / "results" / "speed" / name, record)

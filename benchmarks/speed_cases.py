@@ -29,9 +29,9 @@ from st_extras.complementary import EmbeddingTable
 from st_extras.encoders import content_mask
 from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, PaSeRLoss, SimCSELoss, SLTFAILoss
 from st_extras.modules import RepALPostProcessor
+from st_extras.modules.length_buckets import use_length_buckets
 from st_extras.text.frequency import FrequencyTable
 from st_extras.text.keywords import JiebaKeywords
-from st_extras.text.phrases import PhraseMasking
 
 
 def loss_case(make: Callable[[Bench], nn.Module], *columns: str) -> Callable[[Bench], Step]:
@@ -136,6 +136,13 @@ def encode_case(**options: Any) -> Callable[[Bench], Step]:
     return build
 
 
+def bucketed_simcse(bench: Bench) -> SimCSELoss:
+    """On a copy of the encoder that runs rows of like length together, each group padded to its own longest."""
+    model = copy.deepcopy(bench.model)
+    use_length_buckets(model, 4)
+    return SimCSELoss(model)
+
+
 def dclr(bench: Bench, **options: Any) -> DCLRLoss:
     if bench.settings.negatives is not None:
         options["noise_ratio"] = bench.settings.negatives / bench.settings.batch
@@ -183,6 +190,7 @@ CASES: dict[str, Case] = {
     WRITING: Case(bare_paser(mlm=False)),
     WRITING_MLM: Case(bare_paser(mlm=True)),
     "simcse": Case(loss_case(lambda bench: SimCSELoss(bench.model)), {TWO: 1.05, MNRL: 1.05}),
+    "simcse, 4 length buckets": Case(loss_case(bucketed_simcse), {TWO: None, MNRL: None}),
     "dclr": Case(loss_case(dclr), {TWO: 1.05, MNRL: 1.08}),
     "dclr, table": Case(loss_case(dclr_with_table), {TWO: 1.05, MNRL: 1.08}),
     "dclr, model": Case(
@@ -218,11 +226,3 @@ SWEPT = {
     "length": (MNRL, TWO, "simcse", "dclr, table", "adcse", "slt-fai", "paser"),
     "negatives": (MNRL, TWO, AVERAGED, "dclr", "adcse, no head"),
 }
-
-PREPARATIONS: dict[str, Callable[[Any], Callable[[list[str]], Any]]] = {
-    "tokenizer": lambda tokenizer: tokenizer,
-    "frequency table": lambda tokenizer: lambda texts: FrequencyTable.count(texts, tokenizer),
-    "phrase masking": lambda tokenizer: PhraseMasking(mask_token=tokenizer.mask_token),
-    "keywords, jieba": lambda tokenizer: lambda texts: list(map(JiebaKeywords(), texts)),
-}
-"""What is done to texts once, before training; "tokenizer" is there to compare with."""

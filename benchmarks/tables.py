@@ -86,6 +86,42 @@ def newest_speed(sweep: str | None = None) -> dict[str, Any] | None:
     return next((r for r in found if r.get("full", True) and r.get("device", "cpu") == "cpu"), None)
 
 
+def refined_records() -> dict[str, dict[int, dict[str, dict[str, float]]]]:
+    """What ``benchmarks.repal grid`` found for encoders called METHOD-SEED: by method and seed, variant -> scores."""
+    found: dict[str, dict[int, dict[str, dict[str, float]]]] = {}
+    renamed = {"minilm-3-mean": "start-0", "simcse": "simcse-0"}  # of the study of RepAL itself
+    for file in sorted((RESULTS / "repal").glob("*.json")) + sorted((RESULTS / "repal_trained").glob("*.json")):
+        for name, variants in json.loads(file.read_text(encoding="utf8")).get("encoders", {}).items():
+            method, _, seed = renamed.get(name, name).rpartition("-")
+            if name in renamed or file.parent.name == "repal_trained":
+                found.setdefault(method, {})[int(seed)] = variants["english, target fit"]
+    return found
+
+
+def refined_table() -> str:
+    """RepAL after each method: seven-set averages over the seeds whose weights were at hand."""
+    found = refined_records()
+    lines = [
+        "| after | seeds | plain | RepAL | RepAL pooled | pooled minus plain | lambda_1, lambda_2 |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for label, (sources, _) in ROWS.items():
+        names = dict.fromkeys(source.split("/")[1] for source in sources.split())
+        rows = {seed: row for name in names for seed, row in found.get(name, {}).items()}
+        if not rows:
+            continue
+        averages = {
+            variant: {seed: row[variant]["average"] for seed, row in rows.items() if variant in row}
+            for variant in ("plain", "RepAL", "RepAL pooled")
+        }
+        weights = [row["RepAL pooled"] for row in rows.values()]
+        chosen = (statistics.mean(row[f"lambda_{number}"] for row in weights) for number in (1, 2))
+        cells = [label, str(len(rows)), *(spread(list(values.values())) for values in averages.values())]
+        cells += [difference(averages["RepAL pooled"], averages["plain"]), ", ".join(f"{mean:.2f}" for mean in chosen)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 PROBE = {
     "probe_accuracy": "probe",
     "low_centre_distance": "low, to centre",

@@ -87,7 +87,6 @@ def test_every_case_is_timed(tmp_path: Path) -> None:
         assert all(math.isfinite(ratio["median"]) for ratio in row["ratios"].values())
         assert (row["peak_mib"] is None) == (name != "simcse")
     assert record["cases"]["simcse"]["peak_mib"] > 1
-    assert all(rate > 0 for rate in record["sentences_per_second"].values())
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +100,7 @@ def test_bare_passes_have_the_rows_of_the_loss(bench: Bench, name: str) -> None:
     for case in (name, *CASES[name].against):
         step = CASES[case].build(bench)
         bench.make_ready(step)
-        with count_rows(bench.model) as passes:
+        with count_rows(getattr(step.module, "model", bench.model)) as passes:
             step.run(batch)
         rows[case] = sum(passes)
         has_gradients = [parameter.grad is not None for parameter in step.module.parameters()]

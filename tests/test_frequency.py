@@ -15,7 +15,7 @@ from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from transformers import BertTokenizer
 
-from st_extras.text import frequency
+from st_extras.text import counting, frequency
 from st_extras.text.frequency import FrequencyTable
 
 
@@ -101,9 +101,9 @@ def test_the_corpus_is_never_held(
     handed_out = itertools.count(1)
     lead = []
     done = [0]
-    original = frequency._counted
+    original = counting.counted
     if num_processes > 1:  # what counts is how far the stream is read ahead of the results
-        monkeypatch.setattr(frequency, "ProcessPoolExecutor", InstantPool)
+        monkeypatch.setattr(counting, "ProcessPoolExecutor", InstantPool)
 
     def corpus() -> Iterator[str]:
         for _ in range(400):
@@ -115,15 +115,15 @@ def test_the_corpus_is_never_held(
             done[0] += size
             yield size, ids
 
-    monkeypatch.setattr(frequency, "_counted", watched)
+    monkeypatch.setattr(frequency, "counted", watched)
     counted = FrequencyTable.count(corpus(), tokenizer, batch_size=5, num_processes=num_processes)
     assert counted.num_texts == 400
     assert max(lead) <= 5 * (1 if num_processes == 1 else 4 * num_processes)
 
 
 def test_documents_make_small_batches() -> None:
-    text = "x" * (frequency._BATCH_CHARACTERS // 2)
-    assert [len(batch) for batch in frequency._batches(iter([text] * 7), 1000)] == [3, 3, 1]
+    text = "x" * (counting._BATCH_CHARACTERS // 2)
+    assert [len(batch) for batch in counting.batches(iter([text] * 7), 1000)] == [3, 3, 1]
 
 
 @pytest.mark.parametrize(

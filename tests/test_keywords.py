@@ -16,10 +16,9 @@ from st_extras.text.keywords import (
     TfidfKeywords,
     build_extractor,
     extractor_config,
-    find_words,
     keyword_spans,
-    replace_spans,
 )
+from st_extras.text.spans import find_words, replace_spans
 from st_extras.text.words import WORD
 
 pytest.importorskip("jieba")

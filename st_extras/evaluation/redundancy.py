@@ -17,7 +17,8 @@ from torch import Tensor
 
 from st_extras.modules.repal import RepALPostProcessor
 from st_extras.modules.tuning import LAMBDA_1_GRID, LAMBDA_2_GRID, check_pairs, spearman_surface
-from st_extras.text.keywords import build_extractor, find_words, keyword_spans, replace_spans
+from st_extras.text.keywords import build_extractor, keyword_spans
+from st_extras.text.spans import find_words, replace_spans
 from st_extras.text.words import word_spans
 
 TRIVIAL_WORDS = ("the", "a", "to", "in", "some", "with", "and")

@@ -13,7 +13,8 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor, nn
 
 from st_extras.modules.pipeline import hub_options
-from st_extras.text.keywords import Extractor, build_extractor, extractor_config, keyword_spans, replace_spans
+from st_extras.text.keywords import Extractor, build_extractor, extractor_config, keyword_spans
+from st_extras.text.spans import replace_spans
 
 _COPIES = "masked_copies"
 _KEYWORD_TOKENS = "keyword_tokens"

@@ -12,10 +12,8 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Protocol
 
+from st_extras.text.spans import Span
 from st_extras.text.words import split_at_words, word_spans
-
-Span = tuple[int, int]
-"""``(start, end)`` in characters."""
 
 Words = Callable[[str], Sequence[Span]]
 """A sentence to the spans of its words, left to right."""

@@ -7,24 +7,20 @@ import json
 import os
 import string
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Iterable, Sequence, Sized
 from contextlib import suppress
-from itertools import chain, islice
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer
 from torch import Tensor
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
+from st_extras.text.counting import batches, counted, open_text, stream, token_encoder
+
 _FORMAT = "st-extras frequency table"
-_BATCH_CHARACTERS = 4_000_000  # a batch of whole documents must stay small, too
-_Encode = Callable[[list[str]], list[list[int]]]
 
 
 class FrequencyTable:
@@ -126,7 +122,7 @@ class FrequencyTable:
         num_texts = 0
         total = len(texts) if isinstance(texts, Sized) else None
         with tqdm(total=total, unit=" texts", desc="Counting tokens", disable=not show_progress_bar) as bar:
-            for size, ids in _counted(_batches(_stream(texts), batch_size), tokenizer, num_processes):
+            for size, ids in counted(batches(stream(texts), batch_size), tokenizer, num_processes):
                 counts[: len(ids)] += ids
                 num_texts += size
                 bar.update(size)
@@ -166,7 +162,7 @@ class FrequencyTable:
         }
         tokens = _vocabulary(tokenizer)
         weights = np.zeros(len(tokens))
-        encoded = _encoder(tokenizer)([f" {word}" for word in words])  # byte-level tokenizers see the space
+        encoded = token_encoder(tokenizer)([f" {word}" for word in words])  # byte-level tokenizers see the space
         for ids, frequency in zip(encoded, words.values(), strict=True):
             np.add.at(weights, ids, frequency)
         for index, token in enumerate(tokens):
@@ -194,7 +190,7 @@ class FrequencyTable:
             ValueError: The file cannot be read as a table, or has tokens that the tokenizer does not know.
         """
         path = Path(path)
-        with _open_text(path) as lines:
+        with open_text(path) as lines:
             text = lines.read()
         if text.lstrip().startswith("{") and "\t" not in text.partition("\n")[0]:
             table = cls._from_json(text, path)
@@ -337,90 +333,6 @@ def _refuse_other_vocabulary(ours: Sequence[str | None], theirs: Sequence[str | 
     else:
         reason = f"id {index} is {ours[index]!r} here and {theirs[index]!r} there"
     raise ValueError(f"the frequency table and {owner} must have the same vocabulary: {reason}")
-
-
-def _encoder(tokenizer: PreTrainedTokenizerBase) -> _Encode:
-    """Texts to lists of ids, without special tokens, truncation or padding."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        return lambda texts: tokenizer(texts, add_special_tokens=False, truncation=False)["input_ids"]
-    copy = Tokenizer.from_str(backend.to_str())  # calls of the original may have left truncation switched on
-    copy.no_truncation()
-    copy.no_padding()
-    return lambda texts: [item.ids for item in copy.encode_batch_fast(texts, add_special_tokens=False)]
-
-
-def _histogram(encode: _Encode, texts: list[str]) -> np.ndarray:
-    ids = np.fromiter(chain.from_iterable(encode(texts)), dtype=np.int64)
-    return np.bincount(ids)  # (highest id seen + 1,)
-
-
-_worker_encode: _Encode | None = None
-
-
-def _start_worker(tokenizer: PreTrainedTokenizerBase) -> None:
-    global _worker_encode
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one core a worker
-    _worker_encode = _encoder(tokenizer)
-
-
-def _work(texts: list[str]) -> tuple[int, np.ndarray]:
-    if _worker_encode is None:
-        raise RuntimeError("the worker process was not started by FrequencyTable.count")
-    return len(texts), _histogram(_worker_encode, texts)
-
-
-def _counted(
-    batches: Iterator[list[str]], tokenizer: PreTrainedTokenizerBase, num_processes: int
-) -> Iterator[tuple[int, np.ndarray]]:
-    """(number of texts, counts of ids) for each batch; at most four batches a process are under way."""
-    if num_processes == 1:
-        encode = _encoder(tokenizer)
-        for batch in batches:
-            yield len(batch), _histogram(encode, batch)
-        return
-    context = get_context("spawn")  # tokenizers' threads do not survive a fork
-    with ProcessPoolExecutor(num_processes, context, _start_worker, (tokenizer,)) as pool:
-        running: set[Future[tuple[int, np.ndarray]]] = set()
-        while True:
-            running |= {pool.submit(_work, batch) for batch in islice(batches, 4 * num_processes - len(running))}
-            if not running:
-                return
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                yield future.result()
-
-
-def _stream(texts: Any) -> Iterator[str]:
-    if isinstance(texts, str):
-        raise ValueError(f"texts must be an iterable of strings or a pathlib.Path, got the string {texts[:80]!r}")
-    for item in [texts] if isinstance(texts, os.PathLike) else texts:
-        if isinstance(item, str):
-            yield item
-        elif isinstance(item, os.PathLike):
-            with _open_text(Path(item)) as lines:
-                for line in lines:
-                    yield line.rstrip("\r\n")
-        else:
-            hint = "; name the column: dataset['sentence']" if isinstance(item, dict) else ""
-            raise ValueError(f"texts must hold strings, got {type(item).__name__}: {item!r:.80}{hint}")
-
-
-def _batches(texts: Iterator[str], batch_size: int) -> Iterator[list[str]]:
-    batch: list[str] = []
-    characters = 0
-    for text in texts:
-        batch.append(text)
-        characters += len(text)
-        if len(batch) == batch_size or characters > _BATCH_CHARACTERS:
-            yield batch
-            batch, characters = [], 0
-    if batch:
-        yield batch
-
-
-def _open_text(path: Path) -> Any:
-    return (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8", newline="\n")
 
 
 def _write_whole(path: Path, text: str) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from st_extras.text.augmentation import EDA
-from st_extras.text.extractors import ChunkPhrases, PhraseExtractor, RakePhrases, Span, Words, split_words
+from st_extras.text.extractors import ChunkPhrases, PhraseExtractor, RakePhrases, Words, split_words
+from st_extras.text.spans import Span
 from st_extras.text.words import word_spans
 
 if TYPE_CHECKING:

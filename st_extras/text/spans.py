@@ -1,0 +1,104 @@
+"""Words and character spans of a text: finding them, checking them, replacing them."""
+
+from __future__ import annotations
+
+import operator
+import re
+import unicodedata
+from collections.abc import Iterable
+from typing import Any
+
+Span = tuple[int, int]
+"""``(start, end)`` in characters."""
+
+# Scripts written without spaces between words: their words have no boundary to look for.
+_UNSPACED = (
+    "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0003ffff"
+)
+_SPACED_WORD_CHARACTER = re.compile(rf"[^\W_{_UNSPACED}]")
+_NOT_SPACE = re.compile(r"\S+")
+
+
+def _is_mark(character: str) -> bool:
+    return not character.isascii() and unicodedata.category(character)[0] == "M"
+
+
+def _goes_on(edge: str, neighbour: str) -> bool:
+    """Whether a word with ``edge`` as its first or last character goes on with ``neighbour``."""
+    return bool(_SPACED_WORD_CHARACTER.match(edge)) and (
+        bool(_SPACED_WORD_CHARACTER.match(neighbour)) or _is_mark(neighbour)
+    )
+
+
+def _lower(text: str) -> str:
+    """Lower case, position by position (one letter of Unicode grows when lowered)."""
+    lowered = text.lower()
+    if len(lowered) != len(text):
+        lowered = "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
+    return lowered
+
+
+def find_words(text: str, words: Iterable[str]) -> list[Span]:
+    """Spans of every occurrence of ``words`` in ``text``, without regard to case.
+
+    An occurrence starts and ends on a word boundary where the script has them ("man" is not found in "woman"), and
+    takes the combining marks that follow it along. Where two occurrences overlap, the one that starts first and then
+    the longer one stays.
+    """
+    lowered = _lower(text)
+    found: list[Span] = []
+    for word in {_lower(word) for word in words}:
+        start = lowered.find(word) if word else -1
+        while start >= 0:
+            end = start + len(word)
+            while end < len(text) and _is_mark(text[end]):
+                end += 1
+            before, after = text[start - 1 : start] or " ", text[end : end + 1] or " "
+            inside = (before != " " and _goes_on(word[0], before)) or (after != " " and _goes_on(word[-1], after))
+            if not inside:
+                found.append((start, end))
+            start = lowered.find(word, start + 1)
+    return without_overlaps(found)
+
+
+def without_overlaps(spans: Iterable[Span]) -> list[Span]:
+    """Sorted; of spans that overlap the one that starts first, then the longer one, stays."""
+    kept: list[Span] = []
+    for start, end in sorted(spans, key=lambda span: (span[0], -span[1])):
+        if not kept or start >= kept[-1][1]:
+            kept.append((start, end))
+    return kept
+
+
+def checked_span(text: str, item: Any) -> Span:
+    """``item`` as a span of ``text``; ValueError where it is none."""
+    try:
+        start, end = (operator.index(bound) for bound in item)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"keywords must return (start, end) spans or words, and not both; got {item!r} for the text {text!r}"
+        ) from None
+    if not 0 <= start < end <= len(text):
+        raise ValueError(
+            f"keywords returned the span {(start, end)} for a text of {len(text)} characters ({text!r}); "
+            f"a span is 0 <= start < end <= {len(text)}"
+        )
+    return start, end
+
+
+def split_at_spaces(text: str, spans: Iterable[Span]) -> list[Span]:
+    """A span over several words becomes one span per word."""
+    return [match.span() for start, end in spans for match in _NOT_SPACE.finditer(text, start, end)]
+
+
+def replace_spans(text: str, spans: Iterable[Span], replacement: str) -> str:
+    """``text`` with each span replaced. An empty ``replacement`` deletes the words and the spaces left over."""
+    pieces, position = [], 0
+    for start, end in spans:
+        pieces += [text[position:start], replacement]
+        position = end
+    replaced = "".join([*pieces, text[position:]])
+    if pieces and not replacement:
+        replaced = re.sub(r"\s{2,}", " ", replaced).strip()
+    return replaced
