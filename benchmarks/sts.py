@@ -74,7 +74,7 @@ def make_loss(
     """The loss of a method: its class, its options, and what has to be built for it."""
     options = dict(method.get("options", {}))
     if method["loss"] == "SLTFAILoss":
-        options["frequency_table"] = FrequencyTable.from_file(data / method["frequencies"], model.tokenizer)
+        options["frequency_table"] = frequency_table(model, method, data)
         options["base_loss"] = make_loss(model, method["base"], sentences, weights, data)
     if "complementary" in method:
         guide = load_encoder(weights.get(method["complementary"], Path(method["complementary"])))
@@ -168,9 +168,15 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
     }
 
 
+def frequency_table(model: SentenceTransformer, settings: dict[str, Any], data: Path) -> FrequencyTable:
+    """The counts that ``frequencies`` names: a file of the data folder, or one that a pre-training left."""
+    file = data / settings["frequencies"]
+    return FrequencyTable.from_file(file if file.exists() else Path(settings["frequencies"]), model.tokenizer)
+
+
 def frequency_bias(model: SentenceTransformer, settings: dict[str, Any], data: Path) -> dict[str, float]:
     """The frequency probe on 2,000 sentences of the corpus."""
-    table = FrequencyTable.from_file(data / settings["frequencies"], model.tokenizer)
+    table = frequency_table(model, settings, data)
     sentences = read_sentences(data / settings["corpus"])
     return FrequencyBiasEvaluator(sentences[:: max(len(sentences) // 2000, 1)][:2000], frequency_table=table)(model)
 

