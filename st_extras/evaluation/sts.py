@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,6 +16,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from sentence_transformers.util import pairwise_cos_sim
 
+from st_extras.evaluation.reporting import report
 from st_extras.text.corpus import read_lines
 
 SEVEN_STS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb_test", "sickr_test")
@@ -277,11 +277,8 @@ class STSEvaluator(BaseEvaluator):
             metrics[f"{data.name}_spearman_cosine"] = self._correlation(data, similarities)
         if len(metrics) > 1:
             metrics["average_spearman_cosine"] = float(np.mean(list(metrics.values())))
-        metrics = self.prefix_name_to_metrics(metrics, self.name)
-        self.store_metrics_in_model_card_data(model, metrics, int(epoch), steps)
-        if output_path is not None and self.csv_file is not None:
-            self._append_row(Path(output_path) / self.csv_file, [epoch, steps, *metrics.values()], list(metrics))
-        return metrics
+        csv_path = Path(output_path) / self.csv_file if output_path is not None and self.csv_file else None
+        return report(self, model, metrics, name=self.name, csv_path=csv_path, epoch=int(epoch), steps=steps)
 
     def _correlation(self, data: STSDataset, similarities: np.ndarray[Any, Any]) -> float:
         gold = np.asarray(data.scores)
@@ -293,16 +290,6 @@ class STSEvaluator(BaseEvaluator):
             chosen = subsets == subset
             total += float(spearmanr(gold[chosen], similarities[chosen]).statistic) * int(chosen.sum())
         return total / len(gold)
-
-    @staticmethod
-    def _append_row(path: Path, row: list[Any], metrics: list[str]) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        is_new = not path.is_file()
-        with path.open("a", newline="", encoding="utf8") as stream:
-            writer = csv.writer(stream)
-            if is_new:
-                writer.writerow(["epoch", "steps", *metrics])
-            writer.writerow(row)
 
     @property
     def description(self) -> str:
