@@ -51,7 +51,7 @@ def report(
     *,
     name: str,
     csv_path: Path | None,
-    epoch: int,
+    epoch: float,
     steps: int,
 ) -> dict[str, float]:
     """Writes the CSV row, puts ``name`` before the metrics and hands them to the model card and the log.
@@ -77,7 +77,7 @@ def report(
                 writer.writerow(["epoch", "steps", *metrics])
             writer.writerow([epoch, steps, *metrics.values()])
     prefixed: dict[str, float] = evaluator.prefix_name_to_metrics(dict(metrics), name)
-    evaluator.store_metrics_in_model_card_data(model, prefixed, epoch, steps)
+    evaluator.store_metrics_in_model_card_data(model, prefixed, int(epoch), steps)
     shown = ", ".join(f"{key} {value:.4f}" for key, value in prefixed.items())
     logger.info("%s at epoch %s, step %s: %s", type(evaluator).__name__, epoch, steps, shown)
     return prefixed

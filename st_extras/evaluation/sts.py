@@ -278,7 +278,7 @@ class STSEvaluator(BaseEvaluator):
         if len(metrics) > 1:
             metrics["average_spearman_cosine"] = float(np.mean(list(metrics.values())))
         csv_path = Path(output_path) / self.csv_file if output_path is not None and self.csv_file else None
-        return report(self, model, metrics, name=self.name, csv_path=csv_path, epoch=int(epoch), steps=steps)
+        return report(self, model, metrics, name=self.name, csv_path=csv_path, epoch=epoch, steps=steps)
 
     def _correlation(self, data: STSDataset, similarities: np.ndarray[Any, Any]) -> float:
         gold = np.asarray(data.scores)
