@@ -281,7 +281,7 @@ class TestEvaluator:
             header, *rows = csv.reader(stream)
         assert header == ["epoch", "steps", "stsb_dev_spearman_cosine"]
         assert [row[:2] for row in rows] == [["0.5", "0"], ["0.5", "10"]]
-        assert float(rows[1][2]) == metrics["stsb_dev_spearman_cosine"]
+        assert float(rows[1][2]) == metrics["dev_stsb_dev_spearman_cosine"]
 
     def test_no_csv(self, encoder, tmp_path):
         STSEvaluator([pairs()], write_csv=False)(encoder, str(tmp_path / "eval"))
