@@ -6,6 +6,7 @@ better, also under autocast.
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 import torch
@@ -20,11 +21,12 @@ def check_positive(name: str, value: float) -> float:
     return value
 
 
-def check_not_negative(name: str, value: float) -> float:
+def check_not_negative(name: str, value: Any) -> float:
     """``value`` where it is a finite number >= 0, else a ValueError that names the argument."""
-    if not 0 <= value < float("inf"):
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not number or not 0 <= value < float("inf"):
         raise ValueError(f"{name} must be a finite number >= 0, got {value!r}.")
-    return value
+    return float(value)
 
 
 def check_fraction(name: str, value: float) -> float:

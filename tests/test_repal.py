@@ -538,8 +538,8 @@ def test_training_is_refused(still_encoder, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"lambda_1": float("nan")}, "lambda_1 must be a finite number >= 0; got nan"),
-        ({"lambda_2": float("inf")}, "lambda_2 must be a finite number >= 0; got inf"),
+        ({"lambda_1": float("nan")}, "lambda_1 must be a finite number >= 0, got nan"),
+        ({"lambda_2": float("inf")}, "lambda_2 must be a finite number >= 0, got inf"),
         ({"lambda_1": -0.1}, "lambda_1 .* got -0.1"),
         ({"lambda_2": "1"}, "lambda_2 .* got '1'"),
         ({"redundancy": "both"}, 'redundancy must be "encoder" or "pooled"; got \'both\''),

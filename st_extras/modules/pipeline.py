@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import math
-import numbers
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -35,14 +33,6 @@ class PostProcessedModelCardData(SentenceTransformerModelCardData):
             f'# or, without that flag:  import st_extras; model = st_extras.load("{name}")'
         )
         return super().generate_usage_snippet().replace(plain, both)
-
-
-def check_weight(name: str, value: Any) -> float:
-    """``value`` as a float; ValueError naming the argument where it is no finite number >= 0."""
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or value < 0:
-        raise ValueError(f"{name} must be a finite number >= 0; got {value!r}")
-    return float(value)
 
 
 def build_model(model: SentenceTransformer, modules: Sequence[nn.Module]) -> SentenceTransformer:

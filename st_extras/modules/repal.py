@@ -11,9 +11,9 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Module
 from torch import Tensor
 
+from st_extras.functional import check_not_negative
 from st_extras.modules import partial_mask, pipeline
 from st_extras.modules.partial_mask import PartialMaskTransformer
-from st_extras.modules.pipeline import check_weight
 from st_extras.modules.tuning import LAMBDA_1_GRID, LAMBDA_2_GRID, TuningResult, check_pairs, search_lambdas
 from st_extras.text.keywords import build_extractor
 
@@ -66,7 +66,7 @@ class RepALPostProcessor(Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("lambda_1", "lambda_2"):
-            value = check_weight(name, value)
+            value = check_not_negative(name, value)
         super().__setattr__(name, value)
 
     @staticmethod
@@ -172,8 +172,8 @@ class RepALPostProcessor(Module):
             ValueError: for fewer than two pairs, scores that do not match them, or scores that are all equal.
         """
         check_pairs(pairs, scores)
-        one = [check_weight("lambda_1_grid", value) for value in lambda_1_grid]
-        two = [check_weight("lambda_2_grid", value) for value in lambda_2_grid]
+        one = [check_not_negative("lambda_1_grid", value) for value in lambda_1_grid]
+        two = [check_not_negative("lambda_2_grid", value) for value in lambda_2_grid]
         texts = [pair[0] for pair in pairs] + [pair[1] for pair in pairs]
         embeddings, redundant = self.parts(texts, batch_size=batch_size, show_progress_bar=show_progress_bar)
         if not self.corpus_size:
@@ -199,7 +199,7 @@ class RepALPostProcessor(Module):
                 f"lambda_1={self.lambda_1!r}: a Dense module cannot hold the sentence term. Set lambda_1 to 0, or "
                 "give lambda_2 to export the corpus term alone (best after tune with lambda_1_grid=[0])"
             )
-        weight = self.lambda_2 if lambda_2 is None else check_weight("lambda_2", lambda_2)
+        weight = self.lambda_2 if lambda_2 is None else check_not_negative("lambda_2", lambda_2)
         self._check_fitted(weight)
         return pipeline.as_dense(torch.eye(self.embedding_dimension), -weight * self.corpus_mean.float().cpu())
 
