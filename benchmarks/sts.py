@@ -182,10 +182,10 @@ def frequency_bias(model: SentenceTransformer, settings: dict[str, Any], data: P
 
 
 def reconstructed(loss: Any, rows: Any) -> list[dict[str, str]]:
-    """Ten phrases as the kept weights decode them."""
+    """Ten phrases and what the kept weights decode in their place; the corpus's sentences are not the record's."""
     chosen = rows.select(range(0, len(rows), len(rows) // 10)).select(range(10))
     phrases = loss.reconstruct(list(chosen["sentence"]), list(chosen["masked"]))
-    return [{**row, "reconstructed": phrase} for row, phrase in zip(chosen, phrases, strict=True)]
+    return [{"phrase": row["phrase"], "reconstructed": phrase} for row, phrase in zip(chosen, phrases, strict=True)]
 
 
 def score_start(study: dict[str, Any], data: Path) -> dict[str, Any]:
