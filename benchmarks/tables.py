@@ -79,6 +79,19 @@ def main_table() -> str:
     return "\n".join(lines)
 
 
+def phrases_table(study: str, seed: int = 0, width: int = 32) -> str:
+    """The phrases that PaSeR's decoders wrote in place of ten others, cut to ``width`` characters."""
+    found = [record for record in records(study) if record["seed"] == seed and "reconstructed" in record]
+    names = [record["method"] for record in found if record["settings"]["masking"] == {"top_k": 3}]
+    written = {record["method"]: record["reconstructed"] for record in found}
+    lines = [f"| phrase | {' | '.join(names)} |", "|---|" + "---|" * len(names)]
+    for number, row in enumerate(written[names[0]] if names else []):
+        cells = [written[name][number]["reconstructed"] for name in names]
+        shown = [cell if len(cell) <= width else f"{cell[:width].rstrip()} ..." for cell in cells]
+        lines.append(f"| {row['phrase']} | {' | '.join(shown)} |")
+    return "\n".join(lines)
+
+
 def newest_speed(sweep: str | None = None) -> dict[str, Any] | None:
     """The newest whole record on CPU of a sweep, or of all cases."""
     files = sorted((RESULTS / "speed").glob(f"{sweep}-*.json" if sweep else "[0-9]*.json"), reverse=True)
