@@ -36,6 +36,27 @@ def test_differences_by_hand() -> None:
     assert tables.difference({3: 2.0}, {0: 2.5}) == ""
 
 
+def test_refined_rows_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def scores(plain: float, pooled: float) -> dict[str, object]:
+        row = {"average": pooled, "lambda_1": 0.5, "lambda_2": 2.0}
+        return {"english, target fit": {"plain": {"average": plain}, "RepAL pooled": row}}
+
+    trained, untrained = tmp_path / "repal_trained" / "a.json", tmp_path / "repal" / "b.json"
+    for file, encoders in (
+        (trained, {"consert-0": scores(60.0, 62.0), "consert-slt-fai-0": scores(1.0, 2.0)}),
+        (untrained, {"simcse": scores(65.0, 70.0), "minilm": scores(78.0, 79.0)}),
+        (trained.with_name("c.json"), {"simcse-3": scores(66.0, 73.0)}),
+    ):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(json.dumps({"encoders": encoders}), encoding="utf8")
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    assert tables.refined_table().splitlines()[2:] == [
+        "| SimCSE | 2 | 65.50 ± 0.71 |  | 71.50 ± 2.12 | +6.00 [-6.71, +18.71] | 0.50, 2.00 |",
+        "| ConSERT | 1 | 60.00 |  | 62.00 | +2.00 | 0.50, 2.00 |",
+        "| SLT-FAI over ConSERT | 1 | 1.00 |  | 2.00 | +1.00 | 0.50, 2.00 |",
+    ]
+
+
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_configurations_name_real_losses(path: Path) -> None:
     study = sts.load_study(path)
