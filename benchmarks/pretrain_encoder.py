@@ -120,9 +120,9 @@ def start_encoder(settings: Settings, folder: Path) -> SentenceTransformer:
     return load_encoder(folder, pooling="mean", max_seq_length=settings.max_length)
 
 
-def export(model: SentenceTransformer, loss: MaskedLMLoss, folder: Path) -> str:
+def export(loss: MaskedLMLoss, folder: Path) -> str:
     """Write encoder and head as one ``BertForMaskedLM`` with its tokenizer; the weights' sha256."""
-    encoder: Any = model.transformers_model
+    encoder: Any = loss.model.transformers_model
     full = BertForMaskedLM(encoder.config)
     own = {f"bert.{name}": value for name, value in encoder.state_dict().items()}
     head = loss.masked_lm.head.state_dict() | {"cls.predictions.bias": loss.masked_lm.bias}
@@ -131,7 +131,7 @@ def export(model: SentenceTransformer, loss: MaskedLMLoss, folder: Path) -> str:
     tied["cls.predictions.decoder.bias"] = loss.masked_lm.bias
     full.load_state_dict({name: value for name, value in (own | head | tied).items() if name in known})
     full.save_pretrained(folder)
-    model.tokenizer.save_pretrained(folder)
+    loss.model.tokenizer.save_pretrained(folder)
     return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
 
 
@@ -147,27 +147,15 @@ def curve(history: list[dict[str, Any]]) -> list[dict[str, float]]:
     return [row for row in rows.values() if len(row) > 1]
 
 
-def pretrain(
-    settings: Settings, sentences: list[str], data: Path, output: Path, *, minutes: float | None = None
-) -> dict[str, Any] | None:
-    """Run a stretch; the record of the whole training once it is complete, else None.
-
-    Raises:
-        ValueError: checkpoints of other settings lie in ``output``.
-    """
-    checkpoints, settings_file = output / "checkpoints", output / "settings.json"
-    last = get_last_checkpoint(str(checkpoints)) if checkpoints.is_dir() else None  # type: ignore[no-untyped-call]
-    wanted = asdict(settings) | {"sentences": len(sentences)}
-    if last is not None and json.loads(settings_file.read_text(encoding="utf8")) != wanted:
-        raise ValueError(f"{str(output)!r} holds a training with other settings: choose another --output.")
-    output.mkdir(parents=True, exist_ok=True)
-    write_json(settings_file, wanted)
+def make_trainer(
+    settings: Settings, sentences: list[str], data: Path, checkpoints: Path, minutes: float | None
+) -> SentenceTransformerTrainer:
+    """The random encoder, its objective and what watches over them."""
     set_seed(settings.seed)
     with tempfile.TemporaryDirectory() as folder:
         model = start_encoder(settings, Path(folder))
         loss = MaskedLMLoss(model)
     use_length_buckets(model, settings.length_buckets)
-    evaluators = [sts_evaluator("stsb_dev", data), GeometryEvaluator(sentences[:1000], name="corpus", write_csv=False)]
     arguments = SentenceTransformerTrainingArguments(
         output_dir=str(checkpoints),
         per_device_train_batch_size=settings.batch_size,
@@ -191,21 +179,42 @@ def pretrain(
         args=arguments,
         train_dataset=Dataset.from_dict({"sentence": sentences}),
         loss=loss,
-        evaluator=evaluators,
+        evaluator=[
+            sts_evaluator("stsb_dev", data),
+            GeometryEvaluator(sentences[:1000], name="corpus", write_csv=False),
+        ],
         callbacks=None if minutes is None else [StopAfter(60 * minutes)],
     )
     LossStateCallback.attach(trainer)
+    return trainer
+
+
+def pretrain(
+    settings: Settings, sentences: list[str], data: Path, output: Path, *, minutes: float | None = None
+) -> dict[str, Any] | None:
+    """Run a stretch; the record of the whole training once it is complete, else None.
+
+    Raises:
+        ValueError: checkpoints of other settings lie in ``output``.
+    """
+    checkpoints, settings_file = output / "checkpoints", output / "settings.json"
+    last = get_last_checkpoint(str(checkpoints)) if checkpoints.is_dir() else None  # type: ignore[no-untyped-call]
+    wanted = asdict(settings) | {"sentences": len(sentences)}
+    if last is not None and json.loads(settings_file.read_text(encoding="utf8")) != wanted:
+        raise ValueError(f"{str(output)!r} holds a training with other settings: choose another --output.")
+    write_json(settings_file, wanted)
+    trainer = make_trainer(settings, sentences, data, checkpoints, minutes)
     began = time.perf_counter()
     trainer.train(resume_from_checkpoint=last)
     print(f"step {trainer.state.global_step} of {settings.steps}, {time.perf_counter() - began:.0f} s", flush=True)
     if trainer.state.global_step < settings.steps:
         return None
     partial = output / "encoder.partial"
-    digest = export(model, loss, partial)
+    digest = export(trainer.loss, partial)  # type: ignore[arg-type]
     shutil.rmtree(output / "encoder", ignore_errors=True)
     os.replace(partial, output / "encoder")
-    FrequencyTable.count(sentences, model.tokenizer).save(output / "frequencies.tsv.gz")
     raw = load_encoder(output / "encoder", pooling="mean", max_seq_length=min(settings.max_length, 32))
+    FrequencyTable.count(sentences, raw.tokenizer).save(output / "frequencies.tsv.gz")
     scores = sts_evaluator((*SEVEN_STS, "stsb_dev"), data)(raw)
     return {
         "settings": wanted,
