@@ -45,7 +45,8 @@ class PaSeRLoss(nn.Module):
         loss = base + alpha generative                                        (eq. 5, with a ``base_loss``)
 
     The decoder starts at random, reads and writes with the encoder's own word embedding, and belongs to the loss:
-    nothing of it is in the saved model. Vocabulary-sized logits are computed at the target positions alone.
+    nothing of it is in the saved model. It learns at a rate of its own (``train_encoder(loss_learning_rate=1e-3)``)
+    far better than at the encoder's. Vocabulary-sized logits are computed at the target positions alone.
 
     Args:
         model: the SentenceTransformer to train; its tokenizer needs a mask token.
