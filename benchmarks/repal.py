@@ -50,6 +50,7 @@ VARIANTS: dict[str, tuple[int | None, int, tuple[float, ...], tuple[float, ...]]
     "sentence term": (None, 1, LAMBDA_1_GRID, (0.0,)),
     "RepAL": (None, 1, LAMBDA_1_GRID, LAMBDA_2_GRID),
     "RepAL pooled": (None, 2, LAMBDA_1_GRID, LAMBDA_2_GRID),
+    "sentence term pooled": (None, 2, LAMBDA_1_GRID, (0.0,)),
     "whitened 256": (256, 1, (0.0,), (0.0,)),
     "whitened 256 + RepAL": (256, 1, LAMBDA_1_GRID, LAMBDA_2_GRID),
     "whitened": (0, 1, (0.0,), (0.0,)),
@@ -74,8 +75,8 @@ def encode(
     """Look-up of the three vectors of any of ``texts``. A v* that no variant asks for is not made (it is v)."""
     distinct = list(dict.fromkeys(texts))
     row = {text: i for i, text in enumerate(distinct)}
-    pooled_only = set(variants) <= {"plain", "centred", "corpus term", "RepAL pooled"}
-    modes = ([] if pooled_only else ["encoder"]) + (["pooled"] if "RepAL pooled" in variants else [])
+    used = {VARIANTS[name][1] for name in variants if max(VARIANTS[name][2]) > 0}  # where a v* weighs anything
+    modes = [mode for number, mode in ((1, "encoder"), (2, "pooled")) if number in used]
     found = {}
     for mode in modes or ["pooled"]:
         attached = RepALPostProcessor.attach(model, lambda_1=1, lambda_2=0, redundancy=mode)

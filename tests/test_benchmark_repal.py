@@ -49,11 +49,13 @@ def grid(
     return run
 
 
-@pytest.mark.parametrize(("variant", "redundancy"), [("RepAL", "encoder"), ("RepAL pooled", "pooled")])
+@pytest.mark.parametrize(
+    ("variant", "redundancy"), [("RepAL", "encoder"), ("RepAL pooled", "pooled"), ("sentence term pooled", "pooled")]
+)
 def test_a_row_is_what_the_module_gives(
     grid: Callable[..., Any], encoder: SentenceTransformer, variant: str, redundancy: str
 ) -> None:
-    row = grid("plain", "RepAL", "RepAL pooled")["english, target fit"][variant]
+    row = grid("plain", "RepAL", "RepAL pooled", "sentence term pooled")["english, target fit"][variant]
     weights = {"lambda_1": row["lambda_1"], "lambda_2": row["lambda_2"]}
     assert any(weights.values())
     left, right = ([pair[side] for pair in PAIRS] for side in (0, 1))
