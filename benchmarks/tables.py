@@ -108,16 +108,17 @@ def refined_records() -> dict[str, dict[int, dict[str, dict[str, float]]]]:
         for name, variants in json.loads(file.read_text(encoding="utf8")).get("encoders", {}).items():
             method, _, seed = renamed.get(name, name).rpartition("-")
             if name in renamed or file.parent.name == "repal_trained":
-                found.setdefault(method, {})[int(seed)] = variants["english, target fit"]
+                found.setdefault(method, {}).setdefault(int(seed), {}).update(variants["english, target fit"])
     return found
 
 
 def refined_table() -> str:
-    """RepAL after each method: seven-set averages over the seeds whose weights were at hand."""
+    """RepAL after each method: seven-set averages over the seeds whose weights were at hand, (n) where fewer."""
     found = refined_records()
+    one, both = "sentence term pooled", "RepAL pooled"
     lines = [
-        "| after | seeds | plain | RepAL | RepAL pooled | pooled minus plain | lambda_1, lambda_2 |",
-        "|---|---:|---:|---:|---:|---:|---:|",
+        f"| after | seeds | plain | RepAL | {one} | {both} | {one}, minus plain | {both}, minus plain | its lambdas |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for label, (sources, _) in ROWS.items():
         names = dict.fromkeys(source.split("/")[1] for source in sources.split())
@@ -126,12 +127,15 @@ def refined_table() -> str:
             continue
         averages = {
             variant: {seed: row[variant]["average"] for seed, row in rows.items() if variant in row}
-            for variant in ("plain", "RepAL", "RepAL pooled")
+            for variant in ("plain", "RepAL", one, both)
         }
-        weights = [row["RepAL pooled"] for row in rows.values()]
-        chosen = (statistics.mean(row[f"lambda_{number}"] for row in weights) for number in (1, 2))
-        cells = [label, str(len(rows)), *(spread(list(values.values())) for values in averages.values())]
-        cells += [difference(averages["RepAL pooled"], averages["plain"]), ", ".join(f"{mean:.2f}" for mean in chosen)]
+        cells = [label, str(len(rows))]
+        for values in averages.values():
+            fewer = f" ({len(values)})" if 0 < len(values) < len(rows) else ""
+            cells.append(spread(list(values.values())) + fewer)
+        cells += [difference(averages[variant], averages["plain"]) for variant in (one, both)]
+        lambdas = (statistics.mean(row[both][f"lambda_{number}"] for row in rows.values()) for number in (1, 2))
+        cells.append(", ".join(f"{mean:.2f}" for mean in lambdas))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -37,23 +37,25 @@ def test_differences_by_hand() -> None:
 
 
 def test_refined_rows_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def scores(plain: float, pooled: float) -> dict[str, object]:
-        row = {"average": pooled, "lambda_1": 0.5, "lambda_2": 2.0}
-        return {"english, target fit": {"plain": {"average": plain}, "RepAL pooled": row}}
+    def scores(**averages: float) -> dict[str, object]:
+        rows = {name.replace("_", " "): {"average": average} for name, average in averages.items()}
+        rows["RepAL pooled"] |= {"lambda_1": 0.5, "lambda_2": 2.0}
+        return {"english, target fit": rows}
 
     trained, untrained = tmp_path / "repal_trained" / "a.json", tmp_path / "repal" / "b.json"
+    consert = scores(plain=60.0, RepAL_pooled=62.0, sentence_term_pooled=64.0)
     for file, encoders in (
-        (trained, {"consert-0": scores(60.0, 62.0), "consert-slt-fai-0": scores(1.0, 2.0)}),
-        (untrained, {"simcse": scores(65.0, 70.0), "minilm": scores(78.0, 79.0)}),
-        (trained.with_name("c.json"), {"simcse-3": scores(66.0, 73.0)}),
+        (trained, {"consert-0": consert, "consert-slt-fai-0": scores(plain=1.0, RepAL_pooled=2.0)}),
+        (untrained, {"simcse": scores(plain=65.0, RepAL=67.0, RepAL_pooled=70.0), "minilm": scores(RepAL_pooled=9.0)}),
+        (trained.with_name("c.json"), {"simcse-3": scores(plain=66.0, RepAL_pooled=73.0)}),
     ):
         file.parent.mkdir(exist_ok=True)
         file.write_text(json.dumps({"encoders": encoders}), encoding="utf8")
     monkeypatch.setattr(tables, "RESULTS", tmp_path)
     assert tables.refined_table().splitlines()[2:] == [
-        "| SimCSE | 2 | 65.50 ± 0.71 |  | 71.50 ± 2.12 | +6.00 [-6.71, +18.71] | 0.50, 2.00 |",
-        "| ConSERT | 1 | 60.00 |  | 62.00 | +2.00 | 0.50, 2.00 |",
-        "| SLT-FAI over ConSERT | 1 | 1.00 |  | 2.00 | +1.00 | 0.50, 2.00 |",
+        "| SimCSE | 2 | 65.50 ± 0.71 | 67.00 (1) |  | 71.50 ± 2.12 |  | +6.00 [-6.71, +18.71] | 0.50, 2.00 |",
+        "| ConSERT | 1 | 60.00 |  | 64.00 | 62.00 | +4.00 | +2.00 | 0.50, 2.00 |",
+        "| SLT-FAI over ConSERT | 1 | 1.00 |  |  | 2.00 |  | +1.00 | 0.50, 2.00 |",
     ]
 
 
