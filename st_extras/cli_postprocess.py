@@ -87,6 +87,9 @@ def repal_tune(
     sts: Sts,
     output: Output,
     dev_set: Annotated[str, typer.Option(help="Which labelled set of --sts.")] = "stsb_dev",
+    sentence_term_only: Annotated[
+        bool, typer.Option("--sentence-term-only", help="Leave the corpus term out, which suits other text less well.")
+    ] = False,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
@@ -98,7 +101,8 @@ def repal_tune(
     dev = load_sts(dev_set, sts)
     model = load_any(encoder)
     pairs = list(zip(dev.sentences1, dev.sentences2, strict=True))
-    result = _repal(model, encoder).tune(pairs, dev.scores)
+    grids = {"lambda_2_grid": [0.0]} if sentence_term_only else {}
+    result = _repal(model, encoder).tune(pairs, dev.scores, **grids)
     model.save(str(output))
     report = {
         "lambda_1": result.lambda_1,

@@ -184,6 +184,15 @@ class TestPostProcessing:
         code, out, _ = run("evaluate", "tuned", "--sts", "STS", "--sets", "stsb_dev", "--json")
         assert json.loads(out)["stsb_dev"] == pytest.approx(columns["RepAL"]["stsb_dev"])
 
+    def test_tuning_the_sentence_term_alone(self, run: Run) -> None:
+        assert run("repal", "fit", "ENC", "TEXT", "-o", "fitted", "--lambda-2", 0.2)[0] == 0
+        code, out, err = run("repal", "tune", "fitted", "--sts", "STS", "-o", "tuned", "--sentence-term-only", "--json")
+        assert code == 0, err
+        found = json.loads(out)
+        assert found["lambda_2"] == 0
+        assert found["settings"] < 100
+        assert all(getattr(module, "lambda_2", 0) == 0 for module in st_extras.load("tuned"))
+
     def test_whitening(self, run: Run) -> None:
         assert run("whiten", "fit", "ENC", "TEXT", "-o", "white", "--dimensions", 4)[0] == 0
         assert run("whiten", "fit", "ENC", "TEXT", "-o", "stock", "--dimensions", 4, "--stock")[0] == 0
