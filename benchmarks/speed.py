@@ -198,7 +198,7 @@ def main() -> None:
     torch.set_num_threads(settings.threads)
     kept = {name: getattr(settings, name) for name in ("batch", "length", "rounds", "device")}
     record: dict[str, Any] = {**kept, "sentences": "sts_unlabeled" if settings.data else "samples"}
-    record["full"] = not (options.cases or options.values or options.no_memory or options.smoke)
+    record["full"] = not (options.cases or options.no_memory or options.smoke)  # of a sweep, whatever its values
     record |= {"clock": options.clock, **provenance()}
     if options.sweep:
         names = wanted_cases(options.cases) if options.cases else list(SWEPT[options.sweep])
