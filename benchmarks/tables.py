@@ -82,14 +82,16 @@ def main_table() -> str:
 
 def phrases_table(study: str, seed: int = 0, width: int = 32) -> str:
     """The phrases that PaSeR's decoders wrote in place of ten others, cut to ``width`` characters."""
-    found = [record for record in records(study) if record["seed"] == seed and "reconstructed" in record]
-    names = [record["method"] for record in found if record["settings"]["masking"] == {"top_k": 3}]
-    written = {record["method"]: record["reconstructed"] for record in found}
-    lines = [f"| phrase | {' | '.join(names)} |", "|---|" + "---|" * len(names)]
-    for number, row in enumerate(written[names[0]] if names else []):
-        cells = [written[name][number]["reconstructed"] for name in names]
+    written = {
+        record["method"]: record["reconstructed"]
+        for record in records(study)
+        if record["seed"] == seed and record.get("settings", {}).get("masking") == {"top_k": 3}
+    }
+    lines = [f"| phrase | {' | '.join(written)} |", "|---|" + "---|" * len(written)]
+    for rows in zip(*written.values(), strict=True):
+        cells = [row["reconstructed"] for row in rows]
         shown = [cell if len(cell) <= width else f"{cell[:width].rstrip()} ..." for cell in cells]
-        lines.append(f"| {row['phrase']} | {' | '.join(shown)} |")
+        lines.append(f"| {rows[0]['phrase']} | {' | '.join(shown)} |")
     return "\n".join(lines)
 
 
