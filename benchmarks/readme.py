@@ -71,7 +71,7 @@ TABLES = {
     "refined": tables.refined_table,
     "selection": selection_table,
     "selection-short": short_selection_table,
-    "frequency-bias": partial(tables.frequency_table, "slt_fai"),
+    "frequency-bias": partial(tables.space_table, "slt_fai"),
     "paser-phrases": partial(tables.phrases_table, "paser"),
     "speed": tables.speed_table,
     **{f"speed-{sweep}": partial(tables.sweep_table, sweep) for sweep in ("batch", "length", "negatives")},

@@ -32,7 +32,13 @@ from benchmarks.common import ROOT, provenance, write_json
 from benchmarks.distillation import DistillationLoss
 from st_extras.complementary import EmbeddingTable
 from st_extras.demo import packaged_minilm
-from st_extras.evaluation import SEVEN_STS, FrequencyBiasEvaluator, UnlabeledSelectionEvaluator, sts_evaluator
+from st_extras.evaluation import (
+    SEVEN_STS,
+    FrequencyBiasEvaluator,
+    GeometryEvaluator,
+    UnlabeledSelectionEvaluator,
+    sts_evaluator,
+)
 from st_extras.losses import AdCSELoss
 from st_extras.modules.length_buckets import use_length_buckets
 from st_extras.modules.loading import load_encoder
@@ -117,7 +123,7 @@ def checkpoints(run: TrainingRun, watched: Watched) -> list[dict[str, Any]]:
 
 def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path) -> dict[str, Any]:
     method = study["training"] | study["methods"][name]
-    sentences = read_sentences(data / method["corpus"])
+    sentences = corpus_sentences(method, data)
     encoder = study["encoder"] | method.get("encoder", {})
     model = starting_encoder(encoder)
     rows: Any = sentences
@@ -152,8 +158,7 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
     if isinstance(run.trainer.loss, AdCSELoss):
         extra["adversary_share"] = float(run.trainer.loss.adversary_share)
         extra["adversary_similarity"] = float(run.trainer.loss.adversary_similarity)
-    if "frequencies" in method:
-        extra["frequency_bias"] = frequency_bias(model, method, data)
+    extra |= watched_space(model, method, data)
     if "masking" in method:
         extra["reconstructed"] = reconstructed(run.trainer.loss, rows)
     shutil.rmtree(weights[name] / "checkpoints", ignore_errors=True)
@@ -175,6 +180,25 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
     }
 
 
+def corpus_sentences(settings: dict[str, Any], data: Path) -> list[str]:
+    """The training text, or the first ``sentences`` of it."""
+    return read_sentences(data / settings["corpus"], limit=settings.get("sentences"))
+
+
+def watched_space(model: SentenceTransformer, settings: dict[str, Any], data: Path) -> dict[str, dict[str, float]]:
+    """What the settings ask to know of the embedding space: the frequency probe, and the geometry of so many texts."""
+    found = {"frequency_bias": frequency_bias(model, settings, data)} if "frequencies" in settings else {}
+    if "geometry" in settings:
+        sentences = spaced(corpus_sentences(settings, data), settings["geometry"])
+        found["geometry"] = GeometryEvaluator(sentences, write_csv=False)(model)
+    return found
+
+
+def spaced(sentences: list[str], count: int) -> list[str]:
+    """``count`` of the sentences, evenly spaced."""
+    return sentences[:: max(len(sentences) // count, 1)][:count]
+
+
 def frequency_table(model: SentenceTransformer, settings: dict[str, Any], data: Path) -> FrequencyTable:
     """The counts that ``frequencies`` names: a file of the data folder, or one that a pre-training left."""
     file = data / settings["frequencies"]
@@ -184,8 +208,7 @@ def frequency_table(model: SentenceTransformer, settings: dict[str, Any], data: 
 def frequency_bias(model: SentenceTransformer, settings: dict[str, Any], data: Path) -> dict[str, float]:
     """The frequency probe on 2,000 sentences of the corpus."""
     table = frequency_table(model, settings, data)
-    sentences = read_sentences(data / settings["corpus"])
-    return FrequencyBiasEvaluator(sentences[:: max(len(sentences) // 2000, 1)][:2000], frequency_table=table)(model)
+    return FrequencyBiasEvaluator(spaced(corpus_sentences(settings, data), 2000), frequency_table=table)(model)
 
 
 def reconstructed(loss: Any, rows: Any) -> list[dict[str, str]]:
@@ -200,8 +223,6 @@ def score_start(study: dict[str, Any], data: Path) -> dict[str, Any]:
     model = starting_encoder(study["encoder"])
     scores = sts_evaluator((*SEVEN_STS, "stsb_dev"), data)(model)
     sets = {key: 100 * scores[f"{key}_spearman_cosine"] for key in SEVEN_STS}
-    settings = study["training"]
-    extra = {"frequency_bias": frequency_bias(model, settings, data)} if "frequencies" in settings else {}
     return {
         "study": study["name"],
         "encoder": study["encoder"],
@@ -212,7 +233,7 @@ def score_start(study: dict[str, Any], data: Path) -> dict[str, Any]:
         "dev": 100 * scores["stsb_dev_spearman_cosine"],
         "scores": sets,
         "average": statistics.mean(sets.values()),
-        **extra,
+        **watched_space(model, study["training"], data),
         **provenance(),
     }
 

@@ -142,22 +142,28 @@ def refined_table() -> str:
     return "\n".join(lines)
 
 
-PROBE = {
-    "probe_accuracy": "probe",
-    "low_centre_distance": "low, to centre",
-    "high_centre_distance": "high, to centre",
-    "low_neighbour_distance": "low, to neighbours",
-    "high_neighbour_distance": "high, to neighbours",
+SPACE = {  # what the column says, by the part of a record and the figure in it
+    ("frequency_bias", "probe_accuracy"): "probe",
+    ("frequency_bias", "low_centre_distance"): "low, to centre",
+    ("frequency_bias", "high_centre_distance"): "high, to centre",
+    ("frequency_bias", "low_neighbour_distance"): "low, to neighbours",
+    ("frequency_bias", "high_neighbour_distance"): "high, to neighbours",
+    ("geometry", "mean_cosine"): "mean cosine",
+    ("geometry", "iso_score"): "IsoScore",
+    ("geometry", "uniformity"): "uniformity",
 }
 
 
-def frequency_table(study: str) -> str:
-    """What token embeddings tell of frequency before ("start") and after each method: means over seeds."""
+def space_table(study: str) -> str:
+    """The embedding space before ("start") and after each method: what token embeddings tell of frequency, and the
+    geometry of sentence embeddings where the study asks for it. Means over seeds.
+    """
     found = [record for record in records(study) if "frequency_bias" in record]
-    lines = [f"| method | seeds | {' | '.join(PROBE.values())} |", "|---|---:|" + "---:|" * len(PROBE)]
+    shown = {key: label for key, label in SPACE.items() if all(key[0] in record for record in found)}
+    lines = [f"| method | seeds | {' | '.join(shown.values())} |", "|---|---:|" + "---:|" * len(shown)]
     for name in sorted({record["method"] for record in found}, key=lambda name: (name != "start", name)):
-        rows = [record["frequency_bias"] for record in found if record["method"] == name]
-        cells = (f"{statistics.mean(row[key] for row in rows):.3f}" for key in PROBE)
+        rows = [record for record in found if record["method"] == name]
+        cells = (f"{statistics.mean(row[part][figure] for row in rows):.3f}" for part, figure in shown)
         lines.append(f"| {name} | {len(rows)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -37,6 +37,7 @@ def test_every_method_runs_in_a_study(tmp_path: Path) -> None:
     assert set(records) == {"start", *study["methods"]}
     for record in records.values():
         assert len(record["scores"]) == 7
+        assert -1 <= record["geometry"]["mean_cosine"] <= 1
         assert all(math.isfinite(score) for score in (*record["scores"].values(), record["dev"], record["average"]))
     for name in study["methods"]:
         record = records[name]

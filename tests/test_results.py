@@ -36,6 +36,23 @@ def test_differences_by_hand() -> None:
     assert tables.difference({3: 2.0}, {0: 2.5}) == ""
 
 
+def test_space_rows_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bias = dict.fromkeys(("low_centre_distance", "high_centre_distance", "low_neighbour_distance"), 1.0)
+    for seed, accuracy in ((0, 0.5), (1, 0.75)):
+        space = {"frequency_bias": {"probe_accuracy": accuracy, "high_neighbour_distance": 2.0, **bias}}
+        record = {"method": "simcse", "seed": seed, **space}
+        (tmp_path / "study").mkdir(exist_ok=True)
+        (tmp_path / "study" / f"simcse-{seed}.json").write_text(json.dumps(record), encoding="utf8")
+    monkeypatch.setattr(tables, "records", lambda study: sts.records(study, tmp_path))
+    assert tables.space_table("study").splitlines()[2] == "| simcse | 2 | 0.625 | 1.000 | 1.000 | 1.000 | 2.000 |"
+    with_geometry = record | {"method": "a", "geometry": {"mean_cosine": 0.25, "iso_score": 0.5, "uniformity": -3.0}}
+    for seed in (0, 1):
+        (tmp_path / "study" / f"simcse-{seed}.json").write_text(json.dumps(with_geometry), encoding="utf8")
+    lines = tables.space_table("study").splitlines()
+    assert lines[0].endswith("| mean cosine | IsoScore | uniformity |")
+    assert lines[2].endswith("| 0.250 | 0.500 | -3.000 |")
+
+
 def test_refined_rows_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def scores(**averages: float) -> dict[str, object]:
         rows = {name.replace("_", " "): {"average": average} for name, average in averages.items()}
