@@ -201,6 +201,28 @@ def sweep_table(sweep: str) -> str:
     return "\n".join([*lines, "", conditions(record)])
 
 
+def preparation_table(what: str) -> str:
+    """Sentences a second on the wall, and beside each reference; a column a number of sentences, its newest record."""
+    files = sorted((RESULTS / "preparation").glob(f"*-{what}.json"))
+    newest = {found["sentences"]: found for found in (json.loads(file.read_text(encoding="utf8")) for file in files)}
+    columns = [newest[size] for size in sorted(newest)]
+    titles = [f"{found['sentences']:,} sentences, rounds: {found['rounds']}" for found in columns]
+    lines = [f"| {what} | {' | '.join(titles)} |", "|---|" + "---:|" * len(columns)]
+    for name in columns[0]["cases"]:
+        rows = [found["cases"][name]["wall"] for found in columns]
+        cells = (f"{row['per_second']:,.0f}/s ({', '.join(beside(row))})" for row in rows)
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    memory = [
+        f"{row['texts']:,} texts {row['peak_MiB']:.0f} MiB" for found in columns for row in found.get("memory", ())
+    ]
+    return "\n".join([*lines, *(["", f"Peak memory: {'; '.join(memory)}."] if memory else [])])
+
+
+def beside(row: dict[str, Any]) -> list[str]:
+    """The median speed relative to each reference."""
+    return [f"{value[0]:.2f} x" for name, value in row.items() if name.startswith("x ")]
+
+
 def mebibytes(row: dict[str, Any]) -> str:
     return "" if row.get("peak_mib") is None else f"{row['peak_mib']:.0f}"
 

@@ -53,6 +53,27 @@ def test_space_rows_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert lines[2].endswith("| 0.250 | 0.500 | -3.000 |")
 
 
+def test_preparation_rows_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(name: str, sentences: int, speed: float, **more: object) -> None:
+        cases = {"loop": {"wall": {"per_second": speed, "x loop": [1.0, 1.0, 1.0]}}}
+        record = {"sentences": sentences, "rounds": 2, "cases": cases, **more}
+        (tmp_path / "preparation" / name).write_text(json.dumps(record), encoding="utf8")
+
+    (tmp_path / "preparation").mkdir()
+    write("2-masking.json", 3000, 20000.0, memory=[{"texts": 3000, "peak_MiB": 12.3}])
+    write("1-masking.json", 3000, 1.0)
+    write("0-masking.json", 500, 1500.4)
+    write("3-counting.json", 7, 1.0)
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    assert tables.preparation_table("masking").splitlines() == [
+        "| masking | 500 sentences, rounds: 2 | 3,000 sentences, rounds: 2 |",
+        "|---|---:|---:|",
+        "| loop | 1,500/s (1.00 x) | 20,000/s (1.00 x) |",
+        "",
+        "Peak memory: 3,000 texts 12 MiB.",
+    ]
+
+
 def test_refined_rows_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def scores(**averages: float) -> dict[str, object]:
         rows = {name.replace("_", " "): {"average": average} for name, average in averages.items()}
