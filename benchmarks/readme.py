@@ -14,7 +14,7 @@ from functools import partial
 
 from benchmarks import selection, tables
 from benchmarks.common import ROOT
-from benchmarks.sts import table
+from benchmarks.records import table
 from st_extras.evaluation.selection import DEFAULT_SIGNAL
 
 PAGES = (ROOT.parent / "README.md", ROOT / "RESULTS.md")

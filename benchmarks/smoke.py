@@ -7,6 +7,7 @@ from typing import Any
 
 from benchmarks import sts
 from benchmarks.common import ROOT
+from benchmarks.records import table
 from st_extras.demo import raw_encoder
 from st_extras.evaluation import SEVEN_STS
 from st_extras.samples import graded_pairs, sample_sentences
@@ -32,5 +33,5 @@ def run_smoke(folder: Path) -> dict[str, Any]:
     data.mkdir()
     write_data(data)
     sts.run_study(study, list(study["methods"]), None, data, folder / "work", folder / "results")
-    print(sts.table(study["name"], folder / "results"))
+    print(table(study["name"], folder / "results"))
     return study

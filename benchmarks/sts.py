@@ -12,7 +12,6 @@ Several runs of this command may share a grid: each takes the cells that nobody 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import statistics
@@ -28,8 +27,9 @@ from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import nn
 
 import st_extras.losses
-from benchmarks.common import ROOT, provenance, write_json
+from benchmarks.common import provenance, write_json
 from benchmarks.distillation import DistillationLoss
+from benchmarks.records import RESULTS, table
 from st_extras.complementary import EmbeddingTable
 from st_extras.demo import packaged_minilm
 from st_extras.evaluation import (
@@ -47,8 +47,6 @@ from st_extras.text.augmentation import EDA
 from st_extras.text.corpus import read_sentences
 from st_extras.text.frequency import FrequencyTable
 from st_extras.text.phrases import PhraseMasking
-
-RESULTS = ROOT / "results"
 
 
 def load_study(path: Path) -> dict[str, Any]:
@@ -264,32 +262,6 @@ def run_study(
                     print(f"{name}, seed {seed}: {line}, {record['seconds']:.0f} s", flush=True)
             finally:
                 claim.unlink()
-
-
-def records(study: str, root: Path = RESULTS) -> list[dict[str, Any]]:
-    files = sorted((root / study).glob("*.json"))
-    return [json.loads(file.read_text(encoding="utf8")) for file in files]
-
-
-def spread(values: list[float]) -> str:
-    if not values:
-        return ""
-    return f"{statistics.mean(values):.2f}" + (f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else "")
-
-
-def table(study: str, root: Path = RESULTS) -> str:
-    """A Markdown table: mean ± standard deviation over seeds."""
-    found = records(study, root)
-    names = list(dict.fromkeys(record["method"] for record in sorted(found, key=lambda r: (r["steps"], r["method"]))))
-    lines = ["| method | seeds | best step | STS-B dev | STS-B test | seven sets |", "|---|---:|---:|---:|---:|---:|"]
-    for name in names:
-        rows = [record for record in found if record["method"] == name]
-        steps = ", ".join(str(record["best_step"]) for record in rows)
-        dev = spread([record["dev"] for record in rows])
-        stsb = spread([record["scores"]["stsb_test"] for record in rows if record["scores"]])
-        average = spread([record["average"] for record in rows if record["scores"]])
-        lines.append(f"| {name} | {len(rows)} | {steps} | {dev} | {stsb} | {average} |")
-    return "\n".join(lines)
 
 
 def main() -> None:

@@ -14,8 +14,8 @@ from typing import Any
 
 from scipy.stats import t as student
 
+from benchmarks.records import RESULTS, records, spread
 from benchmarks.speed_cases import MNRL
-from benchmarks.sts import RESULTS, records, spread
 
 ROWS = {  # what the row says, the studies and methods whose records it reads, the gain over SimCSE in its own paper
     "start": ("foundation/start", None),

