@@ -50,7 +50,11 @@ from st_extras.text.phrases import PhraseMasking
 
 
 def load_study(path: Path) -> dict[str, Any]:
+    """A configuration; each of its tables adds to, or replaces entries of, that of the file which ``base`` names."""
     study = tomllib.loads(path.read_text(encoding="utf8"))
+    if "base" in study:
+        base = load_study(path.with_name(study.pop("base")))
+        study = {name: value | study.get(name, {}) for name, value in base.items() if name != "name"}
     return {"name": path.stem, **study}
 
 
@@ -123,7 +127,8 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
     method = study["training"] | study["methods"][name]
     sentences = corpus_sentences(method, data)
     encoder = study["encoder"] | method.get("encoder", {})
-    model = starting_encoder(encoder)
+    weights = {other: work / f"{other}-{seed}" for other in study["methods"]}
+    model = load_encoder(weights[method["start"]]) if "start" in method else starting_encoder(encoder)
     rows: Any = sentences
     if "masking" in method:  # PaSeR's rows; no in-batch negatives, so equal sentences may meet
         rows = phrase_rows(model, method["masking"], sentences)
@@ -132,7 +137,6 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
     size = method.get("signals", 0)
     signals = UnlabeledSelectionEvaluator(sentences, size=size, write_csv=False) if size else None
     watched = Watched(sts_evaluator("stsb_dev", data), signals, method["bf16"])
-    weights = {other: work / f"{other}-{seed}" for other in study["methods"]}
     began, origin = time.perf_counter(), provenance()
     run = train_encoder(
         model,

@@ -18,11 +18,12 @@ from tests.conftest import SENTENCES, build_encoder
 
 pytest.importorskip("tomllib", reason="the benchmarks need Python 3.11")
 from benchmarks import sts
+from benchmarks.common import ROOT
 from benchmarks.distillation import DistillationLoss
 from st_extras.complementary import EmbeddingTable
 from st_extras.demo import packaged_minilm
 
-STUDIES = [sts.load_study(path) for path in sorted((sts.ROOT / "configs").glob("*.toml"))]
+STUDIES = [sts.load_study(path) for path in sorted((ROOT / "configs").glob("*.toml"))]
 CELLS = [(study, name) for study in STUDIES for name in study["methods"]]
 
 
@@ -49,6 +50,7 @@ def test_a_step_of_every_row(study: dict[str, Any], name: str, folder: Path, mon
     method = study["training"] | study["methods"][name]
     assert method["steps"] % method["eval_steps"] == 0
     assert method.get("complementary", name) in {*study["methods"], "minilm"}
+    assert method.get("start", name) in study["methods"]
     assert set(method.get("masking", {})) <= {"top_k", "augmentation"}
     encoder = study["encoder"] | method.get("encoder", {}) | {"path": str(folder / "encoder"), "device": "cpu"}
     model = copy.deepcopy(_started(json.dumps(encoder)))
@@ -65,6 +67,21 @@ def test_a_step_of_every_row(study: dict[str, Any], name: str, folder: Path, mon
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     assert gradients  # all zero only where a random encoder calls all sentences alike, so that no negative is left
     assert any(g.abs().sum() > 0 for g in gradients) or name == "dclr-no-noise"
+
+
+def test_a_study_builds_on_another(tmp_path: Path) -> None:
+    (tmp_path / "first.toml").write_text(
+        'encoder.layers = 3\n[training]\nsteps = 4\ncorpus = "a"\n[methods.simcse]\nloss = "SimCSELoss"\n', "utf8"
+    )
+    (tmp_path / "second.toml").write_text(
+        'base = "first.toml"\n[training]\ncorpus = "b"\n[methods.dclr]\nloss = "DCLRLoss"\n', "utf8"
+    )
+    assert sts.load_study(tmp_path / "second.toml") == {
+        "name": "second",
+        "encoder": {"layers": 3},
+        "training": {"steps": 4, "corpus": "b"},
+        "methods": {"simcse": {"loss": "SimCSELoss"}, "dclr": {"loss": "DCLRLoss"}},
+    }
 
 
 def test_complementary_weights_are_a_methods_or_minilms_or_a_folders(tmp_path: Path) -> None:

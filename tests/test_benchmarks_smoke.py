@@ -50,6 +50,8 @@ def test_every_method_runs_in_a_study(tmp_path: Path) -> None:
     assert found["adcse"]["adversary_share"] > 0
     assert "frequency_bias" in found["slt-fai"]
     assert len(found["paser"]["reconstructed"]) == 10
+    assert found["dclr-after-paser"]["curve"][0] == [0, pytest.approx(found["paser"]["dev"], abs=1e-3)]
+    assert found["dclr-after-paser"]["curve"][0] != found["dclr"]["curve"][0]
     assert not list((tmp_path / "work").rglob("checkpoints"))
 
 
