@@ -24,15 +24,18 @@ def spread(values: list[float]) -> str:
 
 
 def table(study: str, root: Path = RESULTS) -> str:
-    """A Markdown table: mean ± standard deviation over seeds."""
+    """A Markdown table: mean ± standard deviation over seeds; of an exploration, which scores no test set, dev alone."""
     found = records(study, root)
     names = list(dict.fromkeys(record["method"] for record in sorted(found, key=lambda r: (r["steps"], r["method"]))))
-    lines = ["| method | seeds | best step | STS-B dev | STS-B test | seven sets |", "|---|---:|---:|---:|---:|---:|"]
+    tested = any(record["scores"] for record in found)
+    titles = ["method", "seeds", "best step", "STS-B dev", *(["STS-B test", "seven sets"] if tested else [])]
+    lines = [f"| {' | '.join(titles)} |", "|---|" + "---:|" * (len(titles) - 1)]
     for name in names:
         rows = [record for record in found if record["method"] == name]
         steps = ", ".join(str(record["best_step"]) for record in rows)
-        dev = spread([record["dev"] for record in rows])
-        stsb = spread([record["scores"]["stsb_test"] for record in rows if record["scores"]])
-        average = spread([record["average"] for record in rows if record["scores"]])
-        lines.append(f"| {name} | {len(rows)} | {steps} | {dev} | {stsb} | {average} |")
+        cells = [name, str(len(rows)), steps, spread([record["dev"] for record in rows])]
+        if tested:
+            cells.append(spread([record["scores"]["stsb_test"] for record in rows if record["scores"]]))
+            cells.append(spread([record["average"] for record in rows if record["scores"]]))
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

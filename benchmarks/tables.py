@@ -21,13 +21,20 @@ ROWS = {  # what the row says, the studies and methods whose records it reads, t
     "start": ("foundation/start", None),
     "SimCSE": ("foundation/simcse more_seeds/simcse", None),
     "DCLR": ("foundation/dclr more_seeds/dclr", 76.89 - 74.99),
+    "DCLR, searched: lr 1e-4": ("more_seeds/dclr-lr-1e-4", None),
     "AdCSE": ("adcse/adcse more_seeds/adcse", 77.26 - 76.25),
     "AdCSE, no head": ("adcse/adcse-no-head more_seeds/adcse-no-head", None),
+    "AdCSE, searched: no head, lr 1e-4": ("more_seeds/adcse-no-head-lr-1e-4", None),
     "ConSERT": ("slt_fai/consert more_seeds/consert", None),
+    "ConSERT, searched: temperature 0.05": ("more_seeds/consert-temperature-005", None),
     "SLT-FAI over SimCSE": ("slt_fai/slt-fai more_seeds/slt-fai", 76.18 - 74.60),
     "SLT-FAI over ConSERT": ("slt_fai/consert-slt-fai more_seeds/consert-slt-fai", None),
+    "SLT-FAI over ConSERT, searched: discriminators at 1e-3": (
+        "more_seeds/consert-slt-fai-discriminators-1e-3",
+        None,
+    ),
     "PaSeR": ("paser/paser", 76.16 - 76.25),
-    "PaSeR, no MLM, decoder at 1e-3": ("paser/paser-no-mlm-decoder-1e-3", None),
+    "PaSeR, searched: no MLM, decoder at 1e-3": ("paser/paser-no-mlm-decoder-1e-3", None),
 }
 """Papers' gains: seven-set averages with BERT base, DCLR table 1, AdCSE table 1, SLT-FAI table 1, PaSeR table 1."""
 
