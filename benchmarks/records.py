@@ -24,7 +24,7 @@ def spread(values: list[float]) -> str:
 
 
 def table(study: str, root: Path = RESULTS) -> str:
-    """A Markdown table: mean ± standard deviation over seeds; of an exploration, which scores no test set, dev alone."""
+    """A Markdown table: mean ± standard deviation over seeds; dev alone where no test set was scored."""
     found = records(study, root)
     names = list(dict.fromkeys(record["method"] for record in sorted(found, key=lambda r: (r["steps"], r["method"]))))
     tested = any(record["scores"] for record in found)
