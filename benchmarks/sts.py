@@ -4,6 +4,14 @@
     python -m benchmarks.sts benchmarks/configs/foundation.toml --table
     python -m benchmarks.sts --smoke
 
+A study is a TOML file. ``[encoder]`` is where training starts, ``[training]`` holds what all methods share, and each
+``[methods.NAME]`` adds to it or replaces it: ``loss`` and its ``options``, further ``arguments`` of ``train_encoder``,
+``base`` (a loss within SLT-FAI), ``complementary`` (DCLR's other encoder: a method, whose weights of the same seed it
+takes, ``minilm`` or a folder), ``start`` (a method whose weights it starts from), ``masking`` (PaSeR's rows),
+``frequencies`` (a table of counts, which also has the frequency probe run), ``sentences`` (so many of the corpus),
+``signals`` and ``geometry`` (so many sentences to watch), ``test = false`` (STS-B dev alone). A first line ``base =
+"OTHER.toml"`` makes it an addition to another study.
+
 Each cell is one file under ``benchmarks/results/STUDY/``: a finished cell is not run again, a crash loses one.
 Several runs of this command may share a grid: each takes the cells that nobody has begun.
 ``--smoke`` runs every method for a few steps on the sample sentences and leaves nothing behind.
