@@ -74,6 +74,7 @@ TABLES = {
     "frequency-bias": partial(tables.space_table, "slt_fai"),
     "paser-phrases": partial(tables.phrases_table, "paser"),
     **{f"preparation-{what}": partial(tables.preparation_table, what) for what in ("masking", "counting")},
+    "unrun": tables.unrun_table,
     "speed": tables.speed_table,
     **{f"speed-{sweep}": partial(tables.sweep_table, sweep) for sweep in ("batch", "length", "negatives")},
 }

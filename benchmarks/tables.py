@@ -14,8 +14,10 @@ from typing import Any
 
 from scipy.stats import t as student
 
+from benchmarks.common import ROOT
 from benchmarks.records import RESULTS, records, spread
 from benchmarks.speed_cases import MNRL
+from benchmarks.sts import load_study
 
 ROWS = {  # what the row says, the studies and methods whose records it reads, the gain over SimCSE in its own paper
     "start": ("foundation/start", None),
@@ -172,6 +174,23 @@ def space_table(study: str) -> str:
         rows = [record for record in found if record["method"] == name]
         cells = (f"{statistics.mean(row[part][figure] for row in rows):.3f}" for part, figure in shown)
         lines.append(f"| {name} | {len(rows)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def unrun_table() -> str:
+    """What the configurations ask for and no record holds: by study, the methods with their seeds."""
+    lines = ["| study | cells run | not run |", "|---|---:|---|"]
+    for path in sorted((ROOT / "configs").glob("*.toml")):
+        if path.stem == "smoke":
+            continue
+        study = load_study(path)
+        shared = study["training"]["seeds"]
+        cells = {name: set(method.get("seeds", shared)) for name, method in study["methods"].items()}
+        done = {name: {r["seed"] for r in records(study["name"]) if r["method"] == name} for name in cells}
+        missing = {name: sorted(seeds - done[name]) for name, seeds in cells.items() if seeds - done[name]}
+        run = sum(len(seeds & done[name]) for name, seeds in cells.items())
+        words = [f"{name} ({', '.join(map(str, seeds))})" for name, seeds in missing.items()]
+        lines.append(f"| {study['name']} | {run} of {sum(map(len, cells.values()))} | {', '.join(words)} |")
     return "\n".join(lines)
 
 

@@ -75,6 +75,20 @@ def test_preparation_rows_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ]
 
 
+def test_unrun_rows_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "configs").mkdir()
+    for name in ("first", "smoke"):
+        (tmp_path / "configs" / f"{name}.toml").write_text(
+            "[training]\nseeds = [0, 1, 2]\n[methods.simcse]\n[methods.dclr]\nseeds = [1]\n", "utf8"
+        )
+    (tmp_path / "first").mkdir()
+    for name, seed in (("simcse", 1), ("dclr", 1), ("dclr", 7), ("start", 0)):
+        (tmp_path / "first" / f"{name}-{seed}.json").write_text(json.dumps({"method": name, "seed": seed}), "utf8")
+    monkeypatch.setattr(tables, "ROOT", tmp_path)
+    monkeypatch.setattr(tables, "records", lambda study: records(study, tmp_path))
+    assert tables.unrun_table().splitlines()[2:] == ["| first | 2 of 4 | simcse (0, 2) |"]
+
+
 def test_refined_rows_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def scores(**averages: float) -> dict[str, object]:
         rows = {name.replace("_", " "): {"average": average} for name, average in averages.items()}
