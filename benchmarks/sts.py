@@ -66,6 +66,12 @@ def load_study(path: Path) -> dict[str, Any]:
     return {"name": path.stem, **study}
 
 
+def study_cells(study: dict[str, Any]) -> dict[str, list[int]]:
+    """The seeds of each method: its own, or those that all methods share."""
+    shared = study["training"]["seeds"]
+    return {name: method.get("seeds", shared) for name, method in study["methods"].items()}
+
+
 def starting_encoder(settings: dict[str, Any]) -> SentenceTransformer:
     options = dict(settings)
     return load_encoder(options.pop("path", None) or packaged_minilm(), **options)
@@ -168,7 +174,7 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
     if isinstance(run.trainer.loss, AdCSELoss):
         extra["adversary_share"] = float(run.trainer.loss.adversary_share)
         extra["adversary_similarity"] = float(run.trainer.loss.adversary_similarity)
-    extra |= watched_space(model, method, data)
+    extra |= watched_space(model, method, sentences, data)
     if "masking" in method:
         extra["reconstructed"] = reconstructed(run.trainer.loss, rows)
     shutil.rmtree(weights[name] / "checkpoints", ignore_errors=True)
@@ -195,12 +201,18 @@ def corpus_sentences(settings: dict[str, Any], data: Path) -> list[str]:
     return read_sentences(data / settings["corpus"], limit=settings.get("sentences"))
 
 
-def watched_space(model: SentenceTransformer, settings: dict[str, Any], data: Path) -> dict[str, dict[str, float]]:
-    """What the settings ask to know of the embedding space: the frequency probe, and the geometry of so many texts."""
-    found = {"frequency_bias": frequency_bias(model, settings, data)} if "frequencies" in settings else {}
+def watched_space(
+    model: SentenceTransformer, settings: dict[str, Any], sentences: list[str], data: Path
+) -> dict[str, dict[str, float]]:
+    """What the settings ask to know of the embedding space: the frequency probe on 2,000 of the sentences, and the
+    geometry of so many of them.
+    """
+    found: dict[str, dict[str, float]] = {}
+    if "frequencies" in settings:
+        table = frequency_table(model, settings, data)
+        found["frequency_bias"] = FrequencyBiasEvaluator(spaced(sentences, 2000), frequency_table=table)(model)
     if "geometry" in settings:
-        sentences = spaced(corpus_sentences(settings, data), settings["geometry"])
-        found["geometry"] = GeometryEvaluator(sentences, write_csv=False)(model)
+        found["geometry"] = GeometryEvaluator(spaced(sentences, settings["geometry"]), write_csv=False)(model)
     return found
 
 
@@ -213,12 +225,6 @@ def frequency_table(model: SentenceTransformer, settings: dict[str, Any], data: 
     """The counts that ``frequencies`` names: a file of the data folder, or one that a pre-training left."""
     file = data / settings["frequencies"]
     return FrequencyTable.from_file(file if file.exists() else Path(settings["frequencies"]), model.tokenizer)
-
-
-def frequency_bias(model: SentenceTransformer, settings: dict[str, Any], data: Path) -> dict[str, float]:
-    """The frequency probe on 2,000 sentences of the corpus."""
-    table = frequency_table(model, settings, data)
-    return FrequencyBiasEvaluator(spaced(corpus_sentences(settings, data), 2000), frequency_table=table)(model)
 
 
 def reconstructed(loss: Any, rows: Any) -> list[dict[str, str]]:
@@ -243,7 +249,7 @@ def score_start(study: dict[str, Any], data: Path) -> dict[str, Any]:
         "dev": 100 * scores["stsb_dev_spearman_cosine"],
         "scores": sets,
         "average": statistics.mean(sets.values()),
-        **watched_space(model, study["training"], data),
+        **watched_space(model, study["training"], corpus_sentences(study["training"], data), data),
         **provenance(),
     }
 
@@ -254,9 +260,10 @@ def run_study(
     results = root / study["name"]
     if study["training"].get("test", True) and not (results / "start-0.json").exists():
         write_json(results / "start-0.json", score_start(study, data))
+    cells = study_cells(study)
     for seed in only or study["training"]["seeds"]:
         for name in methods:
-            if seed not in study["methods"][name].get("seeds", study["training"]["seeds"]):
+            if seed not in cells[name]:
                 continue
             target = results / f"{name}-{seed}.json"
             claim = work / f"{name}-{seed}.claim"

@@ -17,7 +17,7 @@ from scipy.stats import t as student
 from benchmarks.common import ROOT
 from benchmarks.records import RESULTS, records, spread
 from benchmarks.speed_cases import MNRL
-from benchmarks.sts import load_study
+from benchmarks.sts import load_study, study_cells
 
 ROWS = {  # what the row says, the studies and methods whose records it reads, the gain over SimCSE in its own paper
     "start": ("foundation/start", None),
@@ -184,8 +184,7 @@ def unrun_table() -> str:
         if path.stem == "smoke":
             continue
         study = load_study(path)
-        shared = study["training"]["seeds"]
-        cells = {name: set(method.get("seeds", shared)) for name, method in study["methods"].items()}
+        cells = {name: set(seeds) for name, seeds in study_cells(study).items()}
         done = {name: {r["seed"] for r in records(study["name"]) if r["method"] == name} for name in cells}
         missing = {name: sorted(seeds - done[name]) for name, seeds in cells.items() if seeds - done[name]}
         run = sum(len(seeds & done[name]) for name, seeds in cells.items())
