@@ -67,10 +67,10 @@ class Settings:
     layers: int = 4
     width: int = 256
     max_length: int = 64
-    batch_size: int = 256
-    learning_rate: float = 5e-4
-    steps: int = 5000
-    eval_steps: int = 250
+    batch_size: int = 128
+    learning_rate: float = 1e-3
+    steps: int = 3600
+    eval_steps: int = 300
     bf16: bool = True
     length_buckets: int = 8
     seed: int = 0
