@@ -5,19 +5,20 @@
     python -m benchmarks.repal cost --data DATA_FOLDER --output benchmarks/results/repal_cost.json
 
 Every distinct text goes through an encoder once for v and v* (and once more for the pooled v*); all variants are then
-arithmetic on those vectors. Weights are tuned on STS-B dev alone (Chinese: on its dev set), each kind of fit with its
-own mean there: "target" takes mean and whitening over the evaluated set's own sentences (the paper's way), "general"
-over Wikipedia sentences. Spearman times 100, all rows of a set together.
+arithmetic on those vectors. Weights are tuned on STS-B dev alone (Chinese: on its dev set; "by genre": on the mean of
+Spearman within each of its subsets), each kind of fit with its own mean there: "target" takes mean and whitening over
+the evaluated set's own sentences (the paper's way), "general" over Wikipedia sentences. Spearman times 100, all rows of
+a set together.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import gzip
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from sentence_transformers import SentenceTransformer
 
 from benchmarks.common import provenance, write_json
 from st_extras.demo import packaged_minilm
-from st_extras.evaluation import SEVEN_STS
+from st_extras.evaluation import SEVEN_STS, STSDataset, load_sts
 from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor, search_lambdas
 from st_extras.modules.loading import load_encoder
 from st_extras.modules.tuning import LAMBDA_1_GRID, LAMBDA_2_GRID, spearman_surface
@@ -42,31 +43,43 @@ BUILT = {
     "minilm": {},
 }
 CHINESE = ("zh_stsb_test", "zh_lcqmc")
-# name of a variant -> (whitened to so many dimensions or not, which v*, grids of lambda_1 and lambda_2)
-VARIANTS: dict[str, tuple[int | None, int, tuple[float, ...], tuple[float, ...]]] = {
-    "plain": (None, 1, (0.0,), (0.0,)),
-    "centred": (None, 1, (0.0,), (1.0,)),
-    "corpus term": (None, 1, (0.0,), LAMBDA_2_GRID),
-    "sentence term": (None, 1, LAMBDA_1_GRID, (0.0,)),
-    "RepAL": (None, 1, LAMBDA_1_GRID, LAMBDA_2_GRID),
-    "RepAL pooled": (None, 2, LAMBDA_1_GRID, LAMBDA_2_GRID),
-    "sentence term pooled": (None, 2, LAMBDA_1_GRID, (0.0,)),
-    "whitened 256": (256, 1, (0.0,), (0.0,)),
-    "whitened 256 + RepAL": (256, 1, LAMBDA_1_GRID, LAMBDA_2_GRID),
-    "whitened": (0, 1, (0.0,), (0.0,)),
-    "whitened + RepAL": (0, 1, LAMBDA_1_GRID, LAMBDA_2_GRID),
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A row of the tables."""
+
+    whiten: int | None = None  # to so many dimensions; 0: all; None: not
+    redundant: int = 1  # which v*: 1 the encoder's own, 2 the pooled one
+    lambda_1: tuple[float, ...] = (0.0,)
+    lambda_2: tuple[float, ...] = (0.0,)
+    by_genre: bool = False
+
+
+BOTH: dict[str, Any] = {"lambda_1": LAMBDA_1_GRID, "lambda_2": LAMBDA_2_GRID}
+VARIANTS = {
+    "plain": Variant(),
+    "centred": Variant(lambda_2=(1.0,)),
+    "corpus term": Variant(lambda_2=LAMBDA_2_GRID),
+    "sentence term": Variant(lambda_1=LAMBDA_1_GRID),
+    "RepAL": Variant(**BOTH),
+    "RepAL pooled": Variant(redundant=2, **BOTH),
+    "RepAL pooled, by genre": Variant(redundant=2, by_genre=True, **BOTH),
+    "sentence term pooled": Variant(redundant=2, lambda_1=LAMBDA_1_GRID),
+    "whitened 256": Variant(whiten=256),
+    "whitened 256 + RepAL": Variant(whiten=256, **BOTH),
+    "whitened": Variant(whiten=0),
+    "whitened + RepAL": Variant(whiten=0, **BOTH),
 }
 
 
-class Pairs:
-    """One set: its two columns of texts and its scores."""
+def read_pairs(data: Path, name: str) -> STSDataset:
+    file = data / f"{name}.tsv.gz"  # the Chinese sets are known by their file alone
+    return load_sts(name, file if file.is_file() else data)
 
-    def __init__(self, data: Path, name: str) -> None:
-        with gzip.open(data / f"{name}.tsv.gz", "rt", encoding="utf8", newline="\n") as file:
-            rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))[1:]
-        self.name = name
-        self.scores = [float(row[1]) for row in rows]
-        self.texts = [row[2] for row in rows] + [row[3] for row in rows]
+
+def texts_of(sets: Sequence[STSDataset]) -> list[str]:
+    return [text for pairs in sets for text in (*pairs.sentences1, *pairs.sentences2)]
 
 
 def encode(
@@ -75,7 +88,8 @@ def encode(
     """Look-up of the three vectors of any of ``texts``. A v* that no variant asks for is not made (it is v)."""
     distinct = list(dict.fromkeys(texts))
     row = {text: i for i, text in enumerate(distinct)}
-    used = {VARIANTS[name][1] for name in variants if max(VARIANTS[name][2]) > 0}  # where a v* weighs anything
+    chosen = [VARIANTS[name] for name in variants]
+    used = {variant.redundant for variant in chosen if max(variant.lambda_1) > 0}  # where a v* weighs anything
     modes = [mode for number, mode in ((1, "encoder"), (2, "pooled")) if number in used]
     found = {}
     for mode in modes or ["pooled"]:
@@ -118,44 +132,61 @@ def halves(vectors: Vectors, which: int) -> tuple[tuple[Array, Array], tuple[Arr
 
 
 def run_variant(
-    dev: Pairs, tests: list[Pairs], look_up: Callable[[list[str]], Vectors], general: Array | None, variant: str
+    dev: STSDataset,
+    tests: list[STSDataset],
+    look_up: Callable[[list[str]], Vectors],
+    general: Array | None,
+    variant: Variant,
 ) -> dict[str, Any]:
     """Tune on dev, score the test sets. ``general``: vectors of the corpus to fit on; None: each set's own."""
-    whiten, which, one, two = VARIANTS[variant]
-    vectors = look_up(dev.texts)
-    if whiten and whiten > vectors[0].shape[1]:
-        whiten = 0
-    prepared, mean = prepare(vectors, vectors[0] if general is None else general, whiten)
-    if len(one) * len(two) > 1:
-        found = search_lambdas(*halves(prepared, which), mean, dev.scores, one, two)
+    which = variant.redundant
+
+    def refined(pairs: STSDataset) -> tuple[Vectors, Array]:
+        vectors = look_up(texts_of([pairs]))
+        whiten = 0 if variant.whiten and variant.whiten > vectors[0].shape[1] else variant.whiten
+        return prepare(vectors, vectors[0] if general is None else general, whiten)
+
+    weights, at_edge = (variant.lambda_1[0], variant.lambda_2[0]), False
+    if len(variant.lambda_1) * len(variant.lambda_2) > 1:
+        vectors, mean = refined(dev)
+        groups = dev.subsets if variant.by_genre else None
+        grids = variant.lambda_1, variant.lambda_2
+        found = search_lambdas(*halves(vectors, which), mean, dev.scores, *grids, groups)
         weights, at_edge = (found.lambda_1, found.lambda_2), found.at_edge
-    else:
-        weights, at_edge = (one[0], two[0]), False
     result: dict[str, Any] = {"lambda_1": weights[0], "lambda_2": weights[1], "at_edge": at_edge}
     for pairs in [dev, *tests]:
-        vectors = look_up(pairs.texts)
-        prepared, mean = prepare(vectors, vectors[0] if general is None else general, whiten)
-        surface = spearman_surface(*halves(prepared, which), mean, pairs.scores, [weights[0]], [weights[1]])
+        vectors, mean = refined(pairs)
+        surface = spearman_surface(*halves(vectors, which), mean, pairs.scores, [weights[0]], [weights[1]])
         result[pairs.name] = round(100 * float(surface[0, 0]), 2)
     result["average"] = round(statistics.mean(result[pairs.name] for pairs in tests), 2)
     return result
+
+
+def run_after(
+    model: SentenceTransformer, data: Path, variants: list[str], *, batch_size: int = 64, bf16: bool = False
+) -> dict[str, dict[str, Any]]:
+    """Each variant after an encoder, by name: target fit, tuned on STS-B dev, scores of the seven sets."""
+    dev, *tests = [read_pairs(data, name) for name in ("stsb_dev", *SEVEN_STS)]
+    look_up = encode(model, texts_of([dev, *tests]), batch_size, variants, bf16=bf16)
+    return {name: run_variant(dev, tests, look_up, None, VARIANTS[name]) for name in variants}
 
 
 def run_encoder(name: str, settings: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     model = load_encoder(
         settings.get("path") or packaged_minilm(), **{k: v for k, v in settings.items() if k != "path"}
     )
-    english = [Pairs(options.data, test) for test in SEVEN_STS]
-    dev = Pairs(options.data, "stsb_dev")
-    chinese = [] if options.no_chinese else [Pairs(options.data, test) for test in ("zh_stsb_dev", *CHINESE)]
+    english = [read_pairs(options.data, test) for test in SEVEN_STS]
+    dev = read_pairs(options.data, "stsb_dev")
+    chinese = [] if options.no_chinese else [read_pairs(options.data, test) for test in ("zh_stsb_dev", *CHINESE)]
     with gzip.open(options.data / "wiki_sentences.txt.gz", "rt", encoding="utf8") as file:
         wiki = [line.rstrip("\n") for _, line in zip(range(options.general), file, strict=False)]
     start = time.perf_counter()
-    texts = [text for pairs in [dev, *english, *chinese] for text in pairs.texts]
-    look_up = encode(model, texts, options.batch_size, options.variants, bf16=options.bf16)
+    look_up = encode(
+        model, texts_of([dev, *english, *chinese]), options.batch_size, options.variants, bf16=options.bf16
+    )
     general = model_before_normalize(model).encode(wiki, batch_size=options.batch_size).astype(np.float64)
     result: dict[str, Any] = {"encode_seconds": round(time.perf_counter() - start, 1)}
-    tables: list[tuple[str, list[Pairs], Array | None]] = [("english, target fit", [dev, *english], None)]
+    tables: list[tuple[str, list[STSDataset], Array | None]] = [("english, target fit", [dev, *english], None)]
     if wiki:
         tables.append(("english, general fit", [dev, *english], general))
     if chinese:
@@ -163,7 +194,7 @@ def run_encoder(name: str, settings: dict[str, Any], options: argparse.Namespace
     for title, (of, *tests), corpus in tables:
         result[title] = {}
         for variant in options.variants:
-            row = result[title][variant] = run_variant(of, tests, look_up, corpus, variant)
+            row = result[title][variant] = run_variant(of, tests, look_up, corpus, VARIANTS[variant])
             print(f"{name:14} {title:22} {variant:22} {row}", flush=True)
     return result
 

@@ -1,6 +1,7 @@
 """Train encoder x method x seed, keep the best weights by STS-B dev, score the seven STS sets.
 
     python -m benchmarks.sts benchmarks/configs/foundation.toml --data DATA_FOLDER [--methods simcse --seeds 0 1]
+    python -m benchmarks.sts benchmarks/configs/own_encoder.toml benchmarks/configs/recipes.toml --data DATA_FOLDER
     python -m benchmarks.sts benchmarks/configs/foundation.toml --table
     python -m benchmarks.sts --smoke
 
@@ -9,8 +10,9 @@ A study is a TOML file. ``[encoder]`` is where training starts, ``[training]`` h
 ``base`` (a loss within SLT-FAI), ``complementary`` (DCLR's other encoder: a method, whose weights of the same seed it
 takes, ``minilm`` or a folder), ``start`` (a method whose weights it starts from), ``masking`` (PaSeR's rows),
 ``frequencies`` (a table of counts, which also has the frequency probe run), ``sentences`` (so many of the corpus),
-``signals`` and ``geometry`` (so many sentences to watch), ``test = false`` (STS-B dev alone). A first line ``base =
-"OTHER.toml"`` makes it an addition to another study.
+``signals`` and ``geometry`` (so many sentences to watch), ``post_processing`` (variants of ``benchmarks.repal`` to
+score after training), ``test = false`` (STS-B dev alone). A first line ``base = "OTHER.toml"`` makes it an addition to
+another study. Several files are run one after another.
 
 Each cell is one file under ``benchmarks/results/STUDY/``: a finished cell is not run again, a crash loses one.
 Several runs of this command may share a grid: each takes the cells that nobody has begun.
@@ -38,6 +40,7 @@ import st_extras.losses
 from benchmarks.common import provenance, write_json
 from benchmarks.distillation import DistillationLoss
 from benchmarks.records import RESULTS, table
+from benchmarks.repal import run_after
 from st_extras.complementary import EmbeddingTable
 from st_extras.demo import packaged_minilm
 from st_extras.evaluation import (
@@ -174,7 +177,7 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
     if isinstance(run.trainer.loss, AdCSELoss):
         extra["adversary_share"] = float(run.trainer.loss.adversary_share)
         extra["adversary_similarity"] = float(run.trainer.loss.adversary_similarity)
-    extra |= watched_space(model, method, sentences, data)
+    extra |= post_processed(model, method, data) | watched_space(model, method, sentences, data)
     if "masking" in method:
         extra["reconstructed"] = reconstructed(run.trainer.loss, rows)
     shutil.rmtree(weights[name] / "checkpoints", ignore_errors=True)
@@ -199,6 +202,12 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
 def corpus_sentences(settings: dict[str, Any], data: Path) -> list[str]:
     """The training text, or the first ``sentences`` of it."""
     return read_sentences(data / settings["corpus"], limit=settings.get("sentences"))
+
+
+def post_processed(model: SentenceTransformer, settings: dict[str, Any], data: Path) -> dict[str, Any]:
+    """The seven sets again, behind each post-processing that the settings name."""
+    variants = settings.get("post_processing")
+    return {"post_processing": run_after(model, data, variants, bf16=settings["bf16"])} if variants else {}
 
 
 def watched_space(
@@ -249,6 +258,7 @@ def score_start(study: dict[str, Any], data: Path) -> dict[str, Any]:
         "dev": 100 * scores["stsb_dev_spearman_cosine"],
         "scores": sets,
         "average": statistics.mean(sets.values()),
+        **post_processed(model, study["training"], data),
         **watched_space(model, study["training"], corpus_sentences(study["training"], data), data),
         **provenance(),
     }
@@ -285,7 +295,7 @@ def run_study(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("config", type=Path, nargs="?")
+    parser.add_argument("configs", type=Path, nargs="*", metavar="CONFIG")
     parser.add_argument("--data", type=Path, default=os.environ.get("ST_EXTRAS_DATA"))
     parser.add_argument("--methods", nargs="+")
     parser.add_argument("--seeds", nargs="+", type=int)
@@ -299,15 +309,15 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             run_smoke(Path(folder))
         return
-    if options.config is None:
+    if not options.configs:
         parser.error("CONFIG, the study's file, is missing.")
-    study = load_study(options.config)
-    if not options.table:
-        if options.data is None:
-            parser.error("--data FOLDER (or ST_EXTRAS_DATA) must name the folder with the STS sets.")
-        methods = options.methods or list(study["methods"])
-        run_study(study, methods, options.seeds, Path(options.data), options.work / study["name"])
-    print(table(study["name"]))
+    if options.data is None and not options.table:
+        parser.error("--data FOLDER (or ST_EXTRAS_DATA) must name the folder with the STS sets.")
+    for study in map(load_study, options.configs):
+        if not options.table:
+            methods = options.methods or list(study["methods"])
+            run_study(study, methods, options.seeds, Path(options.data), options.work / study["name"])
+        print(table(study["name"]))
 
 
 if __name__ == "__main__":

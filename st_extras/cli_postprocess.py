@@ -90,6 +90,9 @@ def repal_tune(
     sentence_term_only: Annotated[
         bool, typer.Option("--sentence-term-only", help="Leave the corpus term out, which suits other text less well.")
     ] = False,
+    by_subset: Annotated[
+        bool, typer.Option("--by-subset", help="Seek the best mean over the set's subsets (genres), not over all rows.")
+    ] = False,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
@@ -101,8 +104,9 @@ def repal_tune(
     dev = load_sts(dev_set, sts)
     model = load_any(encoder)
     pairs = list(zip(dev.sentences1, dev.sentences2, strict=True))
-    grids = {"lambda_2_grid": [0.0]} if sentence_term_only else {}
-    result = _repal(model, encoder).tune(pairs, dev.scores, **grids)
+    options: dict[str, Any] = {"lambda_2_grid": [0.0]} if sentence_term_only else {}
+    options |= {"groups": dev.subsets} if by_subset else {}
+    result = _repal(model, encoder).tune(pairs, dev.scores, **options)
     model.save(str(output))
     report = {
         "lambda_1": result.lambda_1,

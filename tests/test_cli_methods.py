@@ -193,6 +193,15 @@ class TestPostProcessing:
         assert found["settings"] < 100
         assert all(getattr(module, "lambda_2", 0) == 0 for module in st_extras.load("tuned"))
 
+    def test_tuning_by_subset(self, run: Run) -> None:
+        assert run("repal", "fit", "ENC", "TEXT", "-o", "fitted")[0] == 0
+        found = {}
+        for name, flags in (("all", ()), ("subset", ("--by-subset",))):
+            code, out, err = run("repal", "tune", "fitted", "--sts", "STS", "-o", name, "--json", *flags)
+            assert code == 0, err
+            found[name] = json.loads(out)
+        assert found["subset"]["plain"] != found["all"]["plain"]
+
     def test_whitening(self, run: Run) -> None:
         assert run("whiten", "fit", "ENC", "TEXT", "-o", "white", "--dimensions", 4)[0] == 0
         assert run("whiten", "fit", "ENC", "TEXT", "-o", "stock", "--dimensions", 4, "--stock")[0] == 0

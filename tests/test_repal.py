@@ -405,6 +405,42 @@ def test_the_edge_of_the_grid_is_said(caplog):
     assert (useless.lambda_1, useless.lambda_2) == (0.0, 0.0)
 
 
+def test_groups_are_weighed_alike_and_each_on_its_own():
+    generator = np.random.default_rng(3)
+    a, a_star, b, b_star = generator.normal(size=(4, 60, 5))
+    mean, scores = generator.normal(size=5), generator.integers(0, 5, 60)
+    groups = ["news" if i % 3 else "captions" for i in range(60)]
+    found = search_lambdas((a, a_star), (b, b_star), mean, scores, [0.0, 0.5, 1.0], [0.0, 0.8, 3.0], groups)
+    best = {}
+    for one in (0.0, 0.5, 1.0):
+        for two in (0.0, 0.8, 3.0):
+            within = []
+            for group in ("news", "captions"):
+                rows = [i for i in range(60) if groups[i] == group]
+                x, y = ((p[rows] - one * q[rows] - two * mean) for p, q in ((a, a_star), (b, b_star)))
+                cosines = (x * y).sum(axis=1) / np.linalg.norm(x, axis=1) / np.linalg.norm(y, axis=1)
+                within.append(spearmanr(cosines, scores[rows]).statistic)
+            best[one, two] = sum(within) / 2
+    assert found.spearman == pytest.approx(max(best.values()))
+    assert (found.lambda_1, found.lambda_2) == max(best, key=best.get)
+    assert found.plain_spearman == pytest.approx(best[0.0, 0.0])
+    together = search_lambdas((a, a_star), (b, b_star), mean, scores, [0.0, 0.5, 1.0], [0.0, 0.8, 3.0])
+    assert found.spearman != pytest.approx(together.spearman)
+    same = search_lambdas((a, a_star), (b, b_star), mean, scores, [0.0, 0.5, 1.0], [0.0, 0.8, 3.0], ["all"] * 60)
+    assert same == together
+
+
+def test_tune_takes_groups(still_encoder):
+    pairs, scores = pairs_and_scores()
+    groups = [i % 2 for i in range(len(pairs))]
+    attached = attach(still_encoder)
+    within = attached[2].tune(pairs, scores, groups=groups)
+    assert within.spearman != attached[2].tune(pairs, scores).spearman
+    for bad, reason in ((groups[1:], "one for each pair"), ([0] * (len(pairs) - 1) + [1], r"\['1'\] do not")):
+        with pytest.raises(ValueError, match=reason):
+            attached[2].tune(pairs, scores, groups=bad)
+
+
 def test_more_than_two_thousand_settings_are_searched():
     generator = np.random.default_rng(1)
     a, a_star, b, b_star = generator.normal(size=(4, 1500, 64))

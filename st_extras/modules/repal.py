@@ -14,7 +14,14 @@ from torch import Tensor
 from st_extras.functional import check_not_negative
 from st_extras.modules import partial_mask, pipeline
 from st_extras.modules.partial_mask import PartialMaskTransformer
-from st_extras.modules.tuning import LAMBDA_1_GRID, LAMBDA_2_GRID, TuningResult, check_pairs, search_lambdas
+from st_extras.modules.tuning import (
+    LAMBDA_1_GRID,
+    LAMBDA_2_GRID,
+    TuningResult,
+    check_groups,
+    check_pairs,
+    search_lambdas,
+)
 from st_extras.text.keywords import build_extractor
 
 logger = logging.getLogger(__name__)
@@ -152,6 +159,7 @@ class RepALPostProcessor(Module):
         *,
         lambda_1_grid: Sequence[float] = LAMBDA_1_GRID,
         lambda_2_grid: Sequence[float] = LAMBDA_2_GRID,
+        groups: Sequence[object] | None = None,
         batch_size: int = 32,
         show_progress_bar: bool = False,
     ) -> TuningResult:
@@ -165,13 +173,19 @@ class RepALPostProcessor(Module):
             scores: their gold scores.
             lambda_1_grid: weights of the sentence term to try.
             lambda_2_grid: weights of the corpus term to try.
+            groups: a label for each pair, such as its genre: the best mean over the groups of Spearman within each is
+                then sought. Where a development set mixes genres and the texts to come are of one, a large corpus term
+                can gain on the mixture what it gains within no genre.
             batch_size: of the one encode.
             show_progress_bar: of the one encode.
 
         Raises:
-            ValueError: for fewer than two pairs, scores that do not match them, or scores that are all equal.
+            ValueError: for fewer than two pairs, scores or groups that do not match them, or scores that are all equal,
+                in one of the groups too.
         """
         check_pairs(pairs, scores)
+        if groups is not None:
+            check_groups(groups, scores)
         one = [check_not_negative("lambda_1_grid", value) for value in lambda_1_grid]
         two = [check_not_negative("lambda_2_grid", value) for value in lambda_2_grid]
         texts = [pair[0] for pair in pairs] + [pair[1] for pair in pairs]
@@ -182,7 +196,8 @@ class RepALPostProcessor(Module):
             self.corpus_size = len(texts)
         v, v_redundant, n = embeddings.double().numpy(), redundant.double().numpy(), len(pairs)
         mean = self.corpus_mean.double().cpu().numpy()
-        result = search_lambdas((v[:n], v_redundant[:n]), (v[n:], v_redundant[n:]), mean, list(scores), one, two)
+        first, second = (v[:n], v_redundant[:n]), (v[n:], v_redundant[n:])
+        result = search_lambdas(first, second, mean, list(scores), one, two, groups)
         self.lambda_1, self.lambda_2 = result.lambda_1, result.lambda_2
         if result.at_edge:
             logger.warning("the best weights lie on the edge of the grid (%s): try a wider one", result)

@@ -22,7 +22,8 @@ class TuningResult:
     Attributes:
         lambda_1: weight of the sentence term.
         lambda_2: weight of the corpus term.
-        spearman: Spearman correlation of cosine and gold score at those weights, -1 to 1.
+        spearman: Spearman correlation of cosine and gold score at those weights, -1 to 1; of a search with groups,
+            the mean over them.
         plain_spearman: that at 0 / 0.
         at_edge: whether a weight is the largest of its grid: then search further.
         settings: how many settings were compared.
@@ -43,6 +44,19 @@ def check_pairs(pairs: Sequence[object], scores: Sequence[float]) -> None:
             f"pairs and scores must be at least two pairs and one score for each, not all equal; got {len(pairs)} "
             f"pairs, {len(scores)} scores, {len(set(scores))} distinct"
         )
+
+
+def check_groups(groups: Sequence[object], scores: Sequence[float]) -> None:
+    """ValueError for groups that do not match the scores, or one without two different scores."""
+    if len(groups) != len(scores):
+        raise ValueError(f"groups must be one for each pair; got {len(groups)} groups, {len(scores)} pairs")
+    constant = [group for group in set(groups) if len({scores[i] for i in _members(groups, group)}) < 2]
+    if constant:
+        raise ValueError(f"groups must each hold two different scores; {sorted(map(str, constant))} do not")
+
+
+def _members(groups: Sequence[object], group: object) -> list[int]:
+    return [i for i, other in enumerate(groups) if other == group]
 
 
 def _gram(first: Array, second: Array) -> Array:
@@ -107,13 +121,20 @@ def search_lambdas(
     scores: Sequence[float],
     lambda_1_grid: Sequence[float] = LAMBDA_1_GRID,
     lambda_2_grid: Sequence[float] = LAMBDA_2_GRID,
+    groups: Sequence[object] | None = None,
 ) -> TuningResult:
     """The best weights of the grid by Spearman; 0 / 0 is always compared, and wins a tie.
 
-    Args: as for ``spearman_surface``.
+    Args: as for ``spearman_surface``, and ``groups``, N labels: then the mean over the groups of Spearman within each.
     """
     one, two = sorted({0.0, *map(float, lambda_1_grid)}), sorted({0.0, *map(float, lambda_2_grid)})
-    surface = spearman_surface(first, second, corpus_mean, scores, one, two)
+    labels = [0] * len(scores) if groups is None else groups
+    within = []
+    for group in dict.fromkeys(labels):
+        rows = _members(labels, group)
+        a, b = ((part[0][rows], part[1][rows]) for part in (first, second))
+        within.append(spearman_surface(a, b, corpus_mean, [scores[i] for i in rows], one, two))
+    surface = np.mean(within, axis=0)
     i, j = np.unravel_index(int(surface.argmax()), surface.shape)  # the first of equals: the smallest weights
     at_edge = (len(one) > 1 and i == len(one) - 1) or (len(two) > 1 and j == len(two) - 1)
     return TuningResult(one[i], two[j], float(surface[i, j]), float(surface[0, 0]), bool(at_edge), surface.size)
