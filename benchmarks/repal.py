@@ -159,6 +159,11 @@ def run_variant(
         surface = spearman_surface(*halves(vectors, which), mean, pairs.scores, [weights[0]], [weights[1]])
         result[pairs.name] = round(100 * float(surface[0, 0]), 2)
     result["average"] = round(statistics.mean(result[pairs.name] for pairs in tests), 2)
+    if len(set(dev.subsets)) > 1:
+        vectors, mean = refined(dev)
+        chosen = [weights[0]], [weights[1]]
+        within = spearman_surface(*halves(vectors, which), mean, dev.scores, *chosen, dev.subsets)
+        result["dev_by_genre"] = round(100 * float(within[0, 0]), 2)
     return result
 
 

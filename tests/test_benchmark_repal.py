@@ -26,7 +26,7 @@ PAIRS = [(one, other) for i, one in enumerate(SENTENCES) for other in SENTENCES[
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     for shift, name in enumerate(["stsb_dev", *SEVEN_STS]):
-        rows = [f"all\t{(i * 7 + shift) % 11}\t{one}\t{other}" for i, (one, other) in enumerate(PAIRS)]
+        rows = [f"{'ab'[i % 2]}\t{(i * 7 + shift) % 11}\t{one}\t{other}" for i, (one, other) in enumerate(PAIRS)]
         text = "\n".join(["subset\tscore\tsentence1\tsentence2", *rows]) + "\n"
         (tmp_path / f"{name}.tsv.gz").write_bytes(gzip.compress(text.encode()))
     (tmp_path / "wiki_sentences.txt.gz").write_bytes(gzip.compress("\n".join(SENTENCES).encode()))
@@ -62,6 +62,9 @@ def test_a_row_is_what_the_module_gives(
     for shift, name in enumerate(["stsb_dev", *SEVEN_STS]):
         gold = [(i * 7 + shift) % 11 for i in range(len(PAIRS))]
         assert row[name] == pytest.approx(100 * spearmanr(scores, gold).statistic, abs=0.2)
+    gold = [i * 7 % 11 for i in range(len(PAIRS))]
+    within = [spearmanr(scores[part::2], gold[part::2]).statistic for part in (0, 1)]
+    assert row["dev_by_genre"] == pytest.approx(50 * sum(within), abs=0.3)
     assert row["average"] == pytest.approx(sum(row[name] for name in SEVEN_STS) / 7, abs=0.01)
 
 

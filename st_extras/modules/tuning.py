@@ -76,6 +76,7 @@ def spearman_surface(
     scores: Sequence[float],
     lambda_1_grid: Sequence[float],
     lambda_2_grid: Sequence[float],
+    groups: Sequence[object] | None = None,
 ) -> Array:
     """Spearman correlation of cos(v'_1, v'_2) with the scores for every pair of weights.
 
@@ -88,18 +89,27 @@ def spearman_surface(
         scores: N gold scores.
         lambda_1_grid: L1 weights of the sentence term.
         lambda_2_grid: L2 weights of the corpus term.
+        groups: N labels: the mean over the groups of Spearman within each.
 
     Returns:
         (L1, L2). A vanishing embedding has cosine 0.
     """
+    if groups is not None:
+        within = []
+        for group in dict.fromkeys(groups):
+            rows = _members(groups, group)
+            one, other = ((part[0][rows], part[1][rows]) for part in (first, second))
+            gold_scores = [scores[i] for i in rows]
+            within.append(spearman_surface(one, other, corpus_mean, gold_scores, lambda_1_grid, lambda_2_grid))
+        return np.asarray(np.mean(within, axis=0))
     a, b = _parts(*first, corpus_mean), _parts(*second, corpus_mean)
     forms = [_gram(a, b), _gram(a, a), _gram(b, b)]
     gold = rankdata(scores)
     gold = (gold - gold.mean()) / gold.std()
     two = np.asarray(lambda_2_grid, dtype=np.float64)
     surface = np.empty((len(lambda_1_grid), len(two)))
-    for row, one in enumerate(lambda_1_grid):
-        weights = np.stack([np.ones_like(two), np.full_like(two, -one), -two], axis=1)  # (L2, 3)
+    for row, weight in enumerate(lambda_1_grid):
+        weights = np.stack([np.ones_like(two), np.full_like(two, -weight), -two], axis=1)  # (L2, 3)
         outer = (weights[:, :, None] * weights[:, None, :]).reshape(len(two), 9)
         dot, aa, bb = (outer @ form.reshape(9, -1) for form in forms)  # (L2, N)
         length = np.sqrt(np.clip(aa, 0, None) * np.clip(bb, 0, None))
@@ -125,16 +135,10 @@ def search_lambdas(
 ) -> TuningResult:
     """The best weights of the grid by Spearman; 0 / 0 is always compared, and wins a tie.
 
-    Args: as for ``spearman_surface``, and ``groups``, N labels: then the mean over the groups of Spearman within each.
+    Args: as for ``spearman_surface``.
     """
     one, two = sorted({0.0, *map(float, lambda_1_grid)}), sorted({0.0, *map(float, lambda_2_grid)})
-    labels = [0] * len(scores) if groups is None else groups
-    within = []
-    for group in dict.fromkeys(labels):
-        rows = _members(labels, group)
-        a, b = ((part[0][rows], part[1][rows]) for part in (first, second))
-        within.append(spearman_surface(a, b, corpus_mean, [scores[i] for i in rows], one, two))
-    surface = np.mean(within, axis=0)
+    surface = spearman_surface(first, second, corpus_mean, scores, one, two, groups)
     i, j = np.unravel_index(int(surface.argmax()), surface.shape)  # the first of equals: the smallest weights
     at_edge = (len(one) > 1 and i == len(one) - 1) or (len(two) > 1 and j == len(two) - 1)
     return TuningResult(one[i], two[j], float(surface[i, j]), float(surface[0, 0]), bool(at_edge), surface.size)
