@@ -10,6 +10,7 @@ import json
 import re
 import statistics
 import sys
+from collections.abc import Callable
 from functools import partial
 
 from benchmarks import selection, tables
@@ -65,10 +66,20 @@ def short_selection_table() -> str:
     return "\n".join(lines)
 
 
-TABLES = {
+def own_table(make: Callable[[tables.Rows], str]) -> str:
+    """One of the tables of all methods, for the encoder of benchmarks.pretrain_encoder."""
+    return make(tables.study_rows("own_encoder"))
+
+
+TABLES: dict[str, Callable[[], str]] = {
     "repal": repal_table,
     "main": tables.main_table,
     "refined": tables.refined_table,
+    "recipes": partial(tables.ranked_table, "recipes"),
+    "own-main": partial(own_table, tables.main_table),
+    "own-refined": partial(own_table, tables.refined_table),
+    "own-recipes": partial(tables.ranked_table, "own_encoder"),
+    "own-space": partial(tables.space_table, "own_encoder"),
     "selection": selection_table,
     "selection-short": short_selection_table,
     "frequency-bias": partial(tables.space_table, "slt_fai"),

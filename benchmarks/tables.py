@@ -19,7 +19,8 @@ from benchmarks.records import RESULTS, records, spread
 from benchmarks.speed_cases import MNRL
 from benchmarks.sts import load_study, study_cells
 
-ROWS = {  # what the row says, the studies and methods whose records it reads, the gain over SimCSE in its own paper
+Rows = dict[str, tuple[str, float | None]]
+ROWS: Rows = {  # the studies and methods whose records a row reads, the gain over SimCSE in the method's own paper
     "start": ("foundation/start", None),
     "SimCSE": ("foundation/simcse more_seeds/simcse", None),
     "DCLR": ("foundation/dclr more_seeds/dclr", 76.89 - 74.99),
@@ -39,6 +40,8 @@ ROWS = {  # what the row says, the studies and methods whose records it reads, t
     "PaSeR, searched: no MLM, decoder at 1e-3": ("paser/paser-no-mlm-decoder-1e-3", None),
 }
 """Papers' gains: seven-set averages with BERT base, DCLR table 1, AdCSE table 1, SLT-FAI table 1, PaSeR table 1."""
+
+GENRES = "RepAL pooled, by genre"
 
 
 def difference(ours: dict[int, float], baseline: dict[int, float]) -> str:
@@ -60,14 +63,14 @@ def row_records(sources: str) -> list[dict[str, Any]]:
     return sorted(found, key=lambda record: record["seed"])
 
 
-def main_table() -> str:
+def main_table(shown: Rows = ROWS) -> str:
     """A row a method: mean ± standard deviation over seeds, and the difference to SimCSE of the same seeds."""
     lines = [
         "| method | seeds | best step | STS-B dev | STS-B test | seven sets | minus SimCSE, same seeds | paper |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     baseline: dict[int, float] = {}
-    for label, (sources, gain) in ROWS.items():
+    for label, (sources, gain) in shown.items():
         found = row_records(sources)
         if not found:
             continue
@@ -123,32 +126,65 @@ def refined_records() -> dict[str, dict[int, dict[str, dict[str, float]]]]:
     return found
 
 
-def refined_table() -> str:
+def refined(sources: str) -> dict[int, dict[str, dict[str, float]]]:
+    """By seed, variant -> scores after the weights of ``study/method ...``: of the record, or else of the grid."""
+    grid = refined_records()
+    rows = {
+        r["seed"]: r.get("post_processing") or grid.get(r["method"], {}).get(r["seed"]) for r in row_records(sources)
+    }
+    return {seed: row for seed, row in rows.items() if row}
+
+
+def averages(rows: dict[int, dict[str, dict[str, float]]], variant: str) -> dict[int, float]:
+    return {seed: row[variant]["average"] for seed, row in rows.items() if variant in row}
+
+
+def refined_table(shown: Rows = ROWS) -> str:
     """RepAL after each method: seven-set averages over the seeds whose weights were at hand, (n) where fewer."""
-    found = refined_records()
+    found = {label: refined(sources) for label, (sources, _) in shown.items()}
+    found = {label: rows for label, rows in found.items() if rows}
     one, both = "sentence term pooled", "RepAL pooled"
-    lines = [
-        f"| after | seeds | plain | RepAL | {one} | {both} | {one}, minus plain | {both}, minus plain | its lambdas |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
-    ]
-    for label, (sources, _) in ROWS.items():
-        names = dict.fromkeys(source.split("/")[1] for source in sources.split())
-        rows = {seed: row for name in names for seed, row in found.get(name, {}).items()}
-        if not rows:
-            continue
-        averages = {
-            variant: {seed: row[variant]["average"] for seed, row in rows.items() if variant in row}
-            for variant in ("plain", "RepAL", one, both)
-        }
+    named = [v for v in ("plain", "RepAL", one, both, GENRES) if any(averages(rows, v) for rows in found.values())]
+    titles = ["after", "seeds", *named, f"{one}, minus plain", f"{both}, minus plain", "its lambdas"]
+    lines = [f"| {' | '.join(titles)} |", "|---|" + "---:|" * (len(titles) - 1)]
+    for label, rows in found.items():
         cells = [label, str(len(rows))]
-        for values in averages.values():
+        for variant in named:
+            values = averages(rows, variant)
             fewer = f" ({len(values)})" if 0 < len(values) < len(rows) else ""
             cells.append(spread(list(values.values())) + fewer)
-        cells += [difference(averages[variant], averages["plain"]) for variant in (one, both)]
+        cells += [difference(averages(rows, variant), averages(rows, "plain")) for variant in (one, both)]
         lambdas = (statistics.mean(row[both][f"lambda_{number}"] for row in rows.values()) for number in (1, 2))
         cells.append(", ".join(f"{mean:.2f}" for mean in lambdas))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def ranked_table(study: str, top: int = 16) -> str:
+    """Training x post-processing in the order of STS-B dev (mean over its genres), beside SimCSE as trained."""
+    shown = study_rows(study)
+    baseline = {record["seed"]: record["average"] for record in row_records(shown["SimCSE"][0])}
+    ranked = []
+    for label, (sources, _) in shown.items():
+        rows = refined(sources)
+        for variant in ("plain", "sentence term pooled", "RepAL pooled", GENRES):
+            scores = [row[variant] for row in rows.values() if "dev_by_genre" in row.get(variant, {})]
+            if scores:
+                genres, dev, sets = ([row[key] for row in scores] for key in ("dev_by_genre", "stsb_dev", "average"))
+                against = difference(averages(rows, variant), baseline)
+                cells = [label, variant, str(len(scores)), spread(genres), spread(dev), spread(sets), against]
+                ranked.append((statistics.mean(genres), f"| {' | '.join(cells)} |"))
+    lines = ["| training | then | seeds | STS-B dev, its genres | STS-B dev | seven sets | minus SimCSE, same seeds |"]
+    lines += ["|---|---|" + "---:|" * 5, *(line for _, line in sorted(ranked, reverse=True)[:top])]
+    return "\n".join(lines)
+
+
+def study_rows(study: str) -> Rows:
+    """The rows of one study; those of ``recipes`` stand beside the single methods of ROWS."""
+    methods = load_study(ROOT / "configs" / f"{study}.toml")["methods"]
+    if study == "recipes":
+        return ROWS | {name: (f"{study}/{name}", None) for name in methods if name.startswith(("dclr-", "filtering"))}
+    return {"SimCSE" if name == "simcse" else name: (f"{study}/{name}", None) for name in ("start", *methods)}
 
 
 SPACE = {  # what the column says, by the part of a record and the figure in it
