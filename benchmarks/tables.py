@@ -122,17 +122,20 @@ def refined_records() -> dict[str, dict[int, dict[str, dict[str, float]]]]:
         for name, variants in json.loads(file.read_text(encoding="utf8")).get("encoders", {}).items():
             method, _, seed = renamed.get(name, name).rpartition("-")
             if name in renamed or file.parent.name == "repal_trained":
-                found.setdefault(method, {}).setdefault(int(seed), {}).update(variants["english, target fit"])
+                rows = found.setdefault(method, {}).setdefault(int(seed), {})
+                for variant, row in variants["english, target fit"].items():
+                    rows[variant] = rows.get(variant, {}) | row  # a later run may tell more of a variant
     return found
 
 
 def refined(sources: str) -> dict[int, dict[str, dict[str, float]]]:
     """By seed, variant -> scores after the weights of ``study/method ...``: of the record, or else of the grid."""
-    grid = refined_records()
-    rows = {
-        r["seed"]: r.get("post_processing") or grid.get(r["method"], {}).get(r["seed"]) for r in row_records(sources)
-    }
-    return {seed: row for seed, row in rows.items() if row}
+    grid, found = refined_records(), {}
+    for record in row_records(sources):
+        own = record.get("post_processing", {})
+        whole = own and all("dev_by_genre" in row for row in own.values())  # one early record lacks these
+        found[record["seed"]] = own if whole else grid.get(record["method"], {}).get(record["seed"], own)
+    return {seed: rows for seed, rows in found.items() if rows}
 
 
 def averages(rows: dict[int, dict[str, dict[str, float]]], variant: str) -> dict[int, float]:
@@ -168,10 +171,11 @@ def ranked_table(study: str, top: int = 16) -> str:
     for label, (sources, _) in shown.items():
         rows = refined(sources)
         for variant in ("plain", "sentence term pooled", "RepAL pooled", GENRES):
-            scores = [row[variant] for row in rows.values() if "dev_by_genre" in row.get(variant, {})]
+            scores = {seed: row[variant] for seed, row in rows.items() if "dev_by_genre" in row.get(variant, {})}
             if scores:
-                genres, dev, sets = ([row[key] for row in scores] for key in ("dev_by_genre", "stsb_dev", "average"))
-                against = difference(averages(rows, variant), baseline)
+                keys = ("dev_by_genre", "stsb_dev", "average")
+                genres, dev, sets = ([row[key] for row in scores.values()] for key in keys)
+                against = difference({seed: row["average"] for seed, row in scores.items()}, baseline)
                 cells = [label, variant, str(len(scores)), spread(genres), spread(dev), spread(sets), against]
                 ranked.append((statistics.mean(genres), f"| {' | '.join(cells)} |"))
     lines = ["| training | then | seeds | STS-B dev, its genres | STS-B dev | seven sets | minus SimCSE, same seeds |"]

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from st_extras.cli_postprocess import repal_app, whiten_app
+from st_extras.cli_recipe import recipe
 from st_extras.cli_train import frequency_table, train
 from st_extras.console import Json, Quiet, percent, show
 
@@ -98,6 +99,7 @@ def demo(
 
 
 app.command()(train)
+app.command()(recipe)
 app.add_typer(repal_app, name="repal")
 app.add_typer(whiten_app, name="whiten")
 frequencies_app = typer.Typer(help="Token counts of a corpus, for slt-fai.", no_args_is_help=True)

@@ -28,7 +28,7 @@ FLOORS = {
     ],
     "2nd": ["losses", "modules", "training", "runs"],
     "3rd": ["evaluation"],
-    "4th": ["plots", "console", "demo", "cli_postprocess", "cli_train", "cli"],
+    "4th": ["plots", "console", "demo", "recipes", "cli_postprocess", "cli_recipe", "cli_train", "cli"],
 }
 LEVEL = {part: level for level, parts in enumerate(FLOORS.values()) for part in parts}
 WITHIN = {"samples", "text", "modules", "evaluation"}

@@ -54,6 +54,50 @@ def test_space_rows_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert lines[2].endswith("| 0.250 | 0.500 | -3.000 |")
 
 
+def test_recipes_stand_in_the_order_of_dev_by_genre(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def after(genres: float, average: float) -> dict[str, float]:
+        return {"dev_by_genre": genres, "stsb_dev": 80.0, "average": average}
+
+    cells = {  # (method, seed): seven sets as trained, the sentence term's dev by genre and seven sets
+        ("simcse", 0): (60.0, 50.0, 61.0),
+        ("simcse", 1): (62.0, 50.0, 63.0),
+        ("dclr", 0): (63.0, 70.0, 64.0),
+        ("dclr", 1): (64.0, 72.0, 68.0),
+    }
+    (tmp_path / "own_encoder").mkdir()
+    for (method, seed), (plain, genres, refined) in cells.items():
+        variants = {"plain": after(genres - 1, plain), "sentence term pooled": after(genres, refined)}
+        record = {"method": method, "seed": seed, "average": plain, "post_processing": variants}
+        (tmp_path / "own_encoder" / f"{method}-{seed}.json").write_text(json.dumps(record), encoding="utf8")
+    monkeypatch.setattr(tables, "records", lambda study: records(study, tmp_path))
+    lines = tables.ranked_table("own_encoder").splitlines()[2:]
+    assert [line.split(" | ")[:2] for line in lines] == [
+        ["| dclr", "sentence term pooled"],
+        ["| dclr", "plain"],
+        ["| SimCSE", "sentence term pooled"],
+        ["| SimCSE", "plain"],
+    ]
+    difference = "+5.00 [-7.71, +17.71]"  # 4 and 6; t = 12.71
+    assert (
+        lines[0] == f"| dclr | sentence term pooled | 2 | 71.00 ± 1.41 | 80.00 ± 0.00 | 66.00 ± 2.83 | {difference} |"
+    )
+    assert len(tables.ranked_table("own_encoder", top=3).splitlines()) == 5
+
+
+def test_the_grid_stands_in_for_records_without_post_processing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "study").mkdir()
+    for seed in (0, 1, 2):
+        own = {"post_processing": {"plain": {"average": 1.0, "dev_by_genre": 1.0}}} if seed == 0 else {}
+        record = {"method": "dclr", "seed": seed, **own}
+        (tmp_path / "study" / f"dclr-{seed}.json").write_text(json.dumps(record), encoding="utf8")
+    monkeypatch.setattr(tables, "records", lambda study: records(study, tmp_path))
+    grid = {"dclr": {0: {"plain": {"average": 5.0}}, 1: {"plain": {"average": 2.0}}, 9: {"plain": {"average": 9.0}}}}
+    monkeypatch.setattr(tables, "refined_records", lambda: grid)
+    assert tables.averages(tables.refined("study/dclr"), "plain") == {0: 1.0, 1: 2.0}
+
+
 def test_preparation_rows_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def write(name: str, sentences: int, speed: float, **more: object) -> None:
         cases = {"loop": {"wall": {"per_second": speed, "x loop": [1.0, 1.0, 1.0]}}}

@@ -174,8 +174,7 @@ class RepALPostProcessor(Module):
             lambda_1_grid: weights of the sentence term to try.
             lambda_2_grid: weights of the corpus term to try.
             groups: a label for each pair, such as its genre: the best mean over the groups of Spearman within each is
-                then sought. Where a development set mixes genres and the texts to come are of one, a large corpus term
-                can gain on the mixture what it gains within no genre.
+                then sought. On a set that mixes genres a large corpus term can gain more than within any of them.
             batch_size: of the one encode.
             show_progress_bar: of the one encode.
 

@@ -1,0 +1,81 @@
+"""``st-extras recipe``: the combination that did best here, in one command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from st_extras.console import Json, Quiet, percent, show
+
+
+def recipe(
+    encoder: Annotated[str, typer.Argument(help="Folder or hub id of a transformer or SentenceTransformer.")],
+    text: Annotated[list[str], typer.Argument(help=".txt, .jsonl, .csv, .tsv files (also .gz) or data set ids.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the trained and the refined model.")],
+    column: Annotated[str | None, typer.Option(help="Column of jsonl, csv, tsv and data sets.")] = None,
+    dev: Annotated[
+        str | None, typer.Option(help='STS source (folder, .tsv, "hub") that chooses; default: the sentences alone do.')
+    ] = None,
+    dev_set: Annotated[str, typer.Option(help="Which set of --dev.")] = "stsb_dev",
+    test: Annotated[str | None, typer.Option(help="STS source of the seven sets, scored at every stage.")] = None,
+    batch_size: Annotated[int, typer.Option(help="Sentences a step.")] = 64,
+    learning_rate: Annotated[float, typer.Option("--learning-rate", "--lr", help="At the start.")] = 1e-4,
+    steps: Annotated[int, typer.Option(help="Optimizer steps.")] = 400,
+    eval_steps: Annotated[int, typer.Option(help="Steps between evaluations.")] = 25,
+    max_length: Annotated[int | None, typer.Option(help="Tokens a sentence; default: the encoder's own.")] = None,
+    pooling: Annotated[str | None, typer.Option(help="cls, mean, max, first-last or last-two.")] = None,
+    layers: Annotated[int | None, typer.Option(help="Keep the first so many layers.")] = None,
+    seed: Annotated[int, typer.Option(help="Of data order, dropout and noise.")] = 42,
+    bf16: Annotated[bool, typer.Option(help="bfloat16 autocast.")] = False,
+    limit: Annotated[int | None, typer.Option(help="Use the first so many sentences.")] = None,
+    overwrite: Annotated[bool, typer.Option(help="Replace an earlier run in --output.")] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Train with DCLR, then refine with RepAL's sentence term: the combination that did best in the benchmarks."""
+    from st_extras.evaluation import SEVEN_STS, load_sts, sts_evaluator
+    from st_extras.modules.loading import load_encoder
+    from st_extras.recipes import train_and_refine
+    from st_extras.runs import check_output
+    from st_extras.text.corpus import read_sentences
+
+    check_output(output, overwrite=overwrite)
+    sentences = read_sentences(text, column=column, limit=limit)
+    pairs = None if dev is None else load_sts(dev_set, dev)
+    tester = None if test is None else sts_evaluator(SEVEN_STS, test, write_csv=False)
+    model = load_encoder(encoder, pooling=pooling, layers=layers, max_seq_length=max_length)  # type: ignore[arg-type]
+    columns: dict[str, dict[str, float]] = {"before": percent(tester(model)) if tester else {}}
+    made = train_and_refine(
+        model,
+        sentences,
+        output,
+        dev=pairs,
+        learning_rate=learning_rate,
+        max_steps=steps,
+        eval_steps=eval_steps,
+        batch_size=batch_size,
+        seed=seed,
+        bf16=bf16,
+        overwrite=overwrite,
+        show_progress_bar=not (quiet or as_json),
+    )
+    for name, stage in (("trained", model), ("refined", made.model)):
+        columns[name] = percent(tester(stage)) if tester else {}
+    if made.tuning is not None:
+        scores = (made.run.curve[0][1], made.tuning.plain_spearman, made.tuning.spearman)
+        for figures, score in zip(columns.values(), scores, strict=True):
+            figures[dev_set] = 100 * score
+    weight = next(module.lambda_1 for module in made.model if hasattr(module, "lambda_1"))
+    report: dict[str, Any] = {"best_step": made.run.best_step, "lambda_1": weight, "output": str(output)}
+    if as_json:
+        print(json.dumps(columns | report))
+        return
+    if columns["before"]:
+        show("Spearman x 100", columns)
+    found = f"weights of step {made.run.best_step} of {made.run.steps}, lambda_1 {weight:g}"
+    saved = f'saved to {output}: SentenceTransformer("{output}/encoder"), st_extras.load("{output}/refined")'
+    Console().print(f"{found}, {saved}", highlight=False, soft_wrap=True)
