@@ -76,6 +76,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "main": tables.main_table,
     "refined": tables.refined_table,
     "recipes": partial(tables.ranked_table, "recipes"),
+    "pretraining": partial(tables.pretraining_table, "own_encoder"),
     "own-main": partial(own_table, tables.main_table),
     "own-refined": partial(own_table, tables.refined_table),
     "own-recipes": partial(tables.ranked_table, "own_encoder"),

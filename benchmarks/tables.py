@@ -217,6 +217,32 @@ def space_table(study: str) -> str:
     return "\n".join(lines)
 
 
+def pretraining_table(name: str) -> str:
+    """The curve that ``benchmarks.pretrain_encoder`` recorded: masked language modelling's loss since the row above,
+    STS-B dev of mean pooling, and the geometry of a thousand sentence embeddings.
+    """
+    file = RESULTS / "pretraining" / f"{name}.json"
+    if not file.is_file():
+        return "Not run yet."
+    record = json.loads(file.read_text(encoding="utf8"))
+    columns = {
+        "loss": ("loss", 1),
+        "STS-B dev": ("stsb_dev_spearman_cosine", 100),
+        "mean cosine": ("corpus_mean_cosine", 1),
+        "IsoScore": ("corpus_iso_score", 1),
+    }
+    lines = [f"| step | {' | '.join(columns)} |", "|---:|" + "---:|" * len(columns)]
+    for row in record["curve"]:
+        cells = (f"{scale * row[key]:.2f}" if key in row else "" for key, scale in columns.values())
+        lines.append(f"| {row['step']} | {' | '.join(cells)} |")
+    settings = record["settings"]
+    size = f"{settings['layers']} layers, {settings['width']} wide, {record['parameters']:,} parameters"
+    steps = (
+        f"{settings['steps']} steps of {settings['batch_size']} sentences, learning rate {settings['learning_rate']:g}"
+    )
+    return "\n".join([*lines, "", f"{size}; {steps}; sha256 of the weights {record['sha256'][:16]}."])
+
+
 def unrun_table() -> str:
     """What the configurations ask for and no record holds: by study, the methods with their seeds."""
     lines = ["| study | cells run | not run |", "|---|---:|---|"]
