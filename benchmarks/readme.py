@@ -77,6 +77,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "refined": tables.refined_table,
     "recipes": partial(tables.ranked_table, "recipes"),
     "pretraining": partial(tables.pretraining_table, "own_encoder"),
+    "claims": tables.claims_table,
     "own-main": partial(own_table, tables.main_table),
     "own-refined": partial(own_table, tables.refined_table),
     "own-recipes": partial(tables.ranked_table, "own_encoder"),

@@ -183,6 +183,34 @@ def ranked_table(study: str, top: int = 16) -> str:
     return "\n".join(lines)
 
 
+OWN = {  # the rows of ROWS whose settings own_encoder.toml repeats, by their names there
+    "DCLR": "dclr",
+    "AdCSE": "adcse",
+    "AdCSE, no head": "adcse-no-head",
+    "ConSERT": "consert",
+    "SLT-FAI over SimCSE": "slt-fai",
+    "SLT-FAI over ConSERT": "consert-slt-fai",
+    "PaSeR, searched: no MLM, decoder at 1e-3": "paser",
+}
+
+
+def claims_table() -> str:
+    """What each paper claims over SimCSE, and what came out on either encoder, over the seeds that both have."""
+
+    def gain(sources: str, baseline: str) -> str:
+        ours, theirs = ({r["seed"]: r["average"] for r in row_records(named)} for named in (sources, baseline))
+        seeds = len(ours.keys() & theirs.keys())
+        return f"{difference(ours, theirs)} ({seeds})" if seeds else ""
+
+    lines = ["| minus SimCSE, seven sets (seeds) | the paper, BERT base | MiniLM's layers | own encoder |"]
+    lines.append("|---|---:|---:|---:|")
+    for label, method in OWN.items():
+        claimed = ROWS[label.partition(",")[0]][1]
+        cells = [label, "" if claimed is None else f"{claimed:+.2f}", gain(ROWS[label][0], ROWS["SimCSE"][0])]
+        lines.append(f"| {' | '.join([*cells, gain(f'own_encoder/{method}', 'own_encoder/simcse')])} |")
+    return "\n".join(lines)
+
+
 def study_rows(study: str) -> Rows:
     """The rows of one study; those of ``recipes`` stand beside the single methods of ROWS."""
     methods = load_study(ROOT / "configs" / f"{study}.toml")["methods"]
