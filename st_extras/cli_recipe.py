@@ -9,29 +9,42 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from st_extras.cli_train import (
+    BatchSize,
+    Bf16,
+    Column,
+    DevSet,
+    Encoder,
+    Layers,
+    LearningRate,
+    Limit,
+    MaxLength,
+    Pooling,
+    Text,
+)
 from st_extras.console import Json, Quiet, percent, show
 
 
 def recipe(
-    encoder: Annotated[str, typer.Argument(help="Folder or hub id of a transformer or SentenceTransformer.")],
-    text: Annotated[list[str], typer.Argument(help=".txt, .jsonl, .csv, .tsv files (also .gz) or data set ids.")],
+    encoder: Encoder,
+    text: Text,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the trained and the refined model.")],
-    column: Annotated[str | None, typer.Option(help="Column of jsonl, csv, tsv and data sets.")] = None,
+    column: Column = None,
     dev: Annotated[
         str | None, typer.Option(help='STS source (folder, .tsv, "hub") that chooses; default: the sentences alone do.')
     ] = None,
-    dev_set: Annotated[str, typer.Option(help="Which set of --dev.")] = "stsb_dev",
+    dev_set: DevSet = "stsb_dev",
     test: Annotated[str | None, typer.Option(help="STS source of the seven sets, scored at every stage.")] = None,
-    batch_size: Annotated[int, typer.Option(help="Sentences a step.")] = 64,
-    learning_rate: Annotated[float, typer.Option("--learning-rate", "--lr", help="At the start.")] = 1e-4,
+    batch_size: BatchSize = 64,
+    learning_rate: LearningRate = 1e-4,
     steps: Annotated[int, typer.Option(help="Optimizer steps.")] = 400,
     eval_steps: Annotated[int, typer.Option(help="Steps between evaluations.")] = 25,
-    max_length: Annotated[int | None, typer.Option(help="Tokens a sentence; default: the encoder's own.")] = None,
-    pooling: Annotated[str | None, typer.Option(help="cls, mean, max, first-last or last-two.")] = None,
-    layers: Annotated[int | None, typer.Option(help="Keep the first so many layers.")] = None,
+    max_length: MaxLength = None,
+    pooling: Pooling = None,
+    layers: Layers = None,
     seed: Annotated[int, typer.Option(help="Of data order, dropout and noise.")] = 42,
-    bf16: Annotated[bool, typer.Option(help="bfloat16 autocast.")] = False,
-    limit: Annotated[int | None, typer.Option(help="Use the first so many sentences.")] = None,
+    bf16: Bf16 = False,
+    limit: Limit = None,
     overwrite: Annotated[bool, typer.Option(help="Replace an earlier run in --output.")] = False,
     quiet: Quiet = False,
     as_json: Json = False,

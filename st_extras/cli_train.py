@@ -16,6 +16,18 @@ BASES = ("simcse", "consert", "dclr", "adcse")
 OBJECTIVES = (*BASES, "slt-fai", "paser")
 UNLABELED = "unlabeled"
 
+Encoder = Annotated[str, typer.Argument(help="Folder or hub id of a transformer or SentenceTransformer.")]
+Text = Annotated[list[str], typer.Argument(help=".txt, .jsonl, .csv, .tsv files (also .gz) or data set ids.")]
+Column = Annotated[str | None, typer.Option(help="Column of jsonl, csv, tsv and data sets.")]
+DevSet = Annotated[str, typer.Option(help="Which set of --dev.")]
+BatchSize = Annotated[int, typer.Option(help="Sentences a step.")]
+LearningRate = Annotated[float, typer.Option("--learning-rate", "--lr", help="At the start.")]
+MaxLength = Annotated[int | None, typer.Option(help="Tokens a sentence; default: the encoder's own.")]
+Pooling = Annotated[str | None, typer.Option(help="cls, mean, max, first-last or last-two.")]
+Layers = Annotated[int | None, typer.Option(help="Keep the first so many layers.")]
+Bf16 = Annotated[bool, typer.Option(help="bfloat16 autocast.")]
+Limit = Annotated[int | None, typer.Option(help="Use the first so many sentences.")]
+
 
 def _settings(pairs: list[str]) -> dict[str, Any]:
     """``name=value`` options of a loss; values as JSON where they parse, else as text."""
@@ -147,17 +159,17 @@ def _loss_maker(
 
 def train(
     objective: Annotated[str, typer.Argument(help=f"What to train with: {', '.join(OBJECTIVES)}.")],
-    encoder: Annotated[str, typer.Argument(help="Folder or hub id of a transformer or SentenceTransformer.")],
-    text: Annotated[list[str], typer.Argument(help=".txt, .jsonl, .csv, .tsv files (also .gz) or data set ids.")],
+    encoder: Encoder,
+    text: Text,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the trained model.")],
-    column: Annotated[str | None, typer.Option(help="Column of jsonl, csv, tsv and data sets.")] = None,
+    column: Column = None,
     dev: Annotated[
         str | None, typer.Option(help='What chooses the weights: STS source (folder, .tsv, "hub"), or "unlabeled".')
     ] = None,
-    dev_set: Annotated[str, typer.Option(help="Which set of --dev.")] = "stsb_dev",
+    dev_set: DevSet = "stsb_dev",
     test: Annotated[str | None, typer.Option(help="STS source of the seven sets, scored before and after.")] = None,
-    batch_size: Annotated[int, typer.Option(help="Sentences a step.")] = 64,
-    learning_rate: Annotated[float, typer.Option("--learning-rate", "--lr", help="At the start.")] = 3e-5,
+    batch_size: BatchSize = 64,
+    learning_rate: LearningRate = 3e-5,
     loss_learning_rate: Annotated[
         float | None, typer.Option("--loss-learning-rate", "--loss-lr", help="Of decoder, discriminators or head.")
     ] = None,
@@ -165,9 +177,9 @@ def train(
     epochs: Annotated[float, typer.Option(help="Passes over the text.")] = 1.0,
     eval_steps: Annotated[int, typer.Option(help="Steps between evaluations and checkpoints.")] = 125,
     patience: Annotated[int | None, typer.Option(help="Stop after so many evaluations without a better one.")] = None,
-    max_length: Annotated[int | None, typer.Option(help="Tokens a sentence; default: the encoder's own.")] = None,
-    pooling: Annotated[str | None, typer.Option(help="cls, mean, max, first-last or last-two.")] = None,
-    layers: Annotated[int | None, typer.Option(help="Keep the first so many layers.")] = None,
+    max_length: MaxLength = None,
+    pooling: Pooling = None,
+    layers: Layers = None,
     keep_duplicates: Annotated[bool, typer.Option(help="Allow equal sentences in a batch (false negatives).")] = False,
     complementary: Annotated[str | None, typer.Option(help='dclr: complementary encoder, or "self".')] = None,
     frequencies: Annotated[str | None, typer.Option(help='slt-fai: table of token counts, or "wordfreq:en".')] = None,
@@ -187,11 +199,11 @@ def train(
     set_: Annotated[list[str] | None, typer.Option("--set", help="Option of the loss: NAME=VALUE; repeatable.")] = None,
     base_set: Annotated[list[str] | None, typer.Option(help="slt-fai: option of its base loss: NAME=VALUE.")] = None,
     seed: Annotated[int, typer.Option(help="Of data order, dropout and what the loss draws.")] = 42,
-    bf16: Annotated[bool, typer.Option(help="bfloat16 autocast.")] = False,
+    bf16: Bf16 = False,
     length_buckets: Annotated[
         int | None, typer.Option(help="Run a batch as so many groups of like length: less padding (4 is good).")
     ] = None,
-    limit: Annotated[int | None, typer.Option(help="Use the first so many sentences.")] = None,
+    limit: Limit = None,
     resume: Annotated[bool, typer.Option(help="Continue from the last checkpoint in --output.")] = False,
     overwrite: Annotated[bool, typer.Option(help="Replace an earlier training in --output.")] = False,
     quiet: Quiet = False,
