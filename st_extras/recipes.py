@@ -16,7 +16,7 @@ from st_extras.modules import RepALPostProcessor, TuningResult
 from st_extras.runs import TrainingRun, check_output, train_encoder
 
 LAMBDA_1 = 0.5
-"""The weight without labelled pairs; STS-B dev chose 0.45 to 0.55 after DCLR (benchmarks/RESULTS.md)."""
+"""The weight without labelled pairs; STS-B dev chose 0.3 to 0.55 after DCLR (README.md, Results)."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def train_and_refine(
             ``output/refined`` the same with RepAL, for ``st_extras.load``.
         dev: labelled pairs, which choose the weights that are kept and the term's weight. None: weights are chosen by
             the sentences alone (``UnlabeledSelectionEvaluator``), the term weighs 0.5.
-        learning_rate: at the start; decays linearly to 0.
+        learning_rate: at the start; decays linearly to 0. A small encoder may ask for more.
         max_steps: optimizer steps.
         eval_steps: steps between evaluations.
         overwrite: replace what lies in ``output``.
