@@ -146,24 +146,26 @@ def run_variant(
         whiten = 0 if variant.whiten and variant.whiten > vectors[0].shape[1] else variant.whiten
         return prepare(vectors, vectors[0] if general is None else general, whiten)
 
+    prepared_dev = refined(dev)
     weights, at_edge = (variant.lambda_1[0], variant.lambda_2[0]), False
     if len(variant.lambda_1) * len(variant.lambda_2) > 1:
-        vectors, mean = refined(dev)
+        vectors, mean = prepared_dev
         groups = dev.subsets if variant.by_genre else None
         grids = variant.lambda_1, variant.lambda_2
         found = search_lambdas(*halves(vectors, which), mean, dev.scores, *grids, groups)
         weights, at_edge = (found.lambda_1, found.lambda_2), found.at_edge
+
+    def score(prepared: tuple[Vectors, Array], pairs: STSDataset, groups: list[str] | None = None) -> float:
+        vectors, mean = prepared
+        surface = spearman_surface(*halves(vectors, which), mean, pairs.scores, [weights[0]], [weights[1]], groups)
+        return round(100 * float(surface[0, 0]), 2)
+
     result: dict[str, Any] = {"lambda_1": weights[0], "lambda_2": weights[1], "at_edge": at_edge}
-    for pairs in [dev, *tests]:
-        vectors, mean = refined(pairs)
-        surface = spearman_surface(*halves(vectors, which), mean, pairs.scores, [weights[0]], [weights[1]])
-        result[pairs.name] = round(100 * float(surface[0, 0]), 2)
+    result[dev.name] = score(prepared_dev, dev)
+    result |= {pairs.name: score(refined(pairs), pairs) for pairs in tests}
     result["average"] = round(statistics.mean(result[pairs.name] for pairs in tests), 2)
     if len(set(dev.subsets)) > 1:
-        vectors, mean = refined(dev)
-        chosen = [weights[0]], [weights[1]]
-        within = spearman_surface(*halves(vectors, which), mean, dev.scores, *chosen, dev.subsets)
-        result["dev_by_genre"] = round(100 * float(within[0, 0]), 2)
+        result["dev_by_genre"] = score(prepared_dev, dev, dev.subsets)
     return result
 
 

@@ -52,7 +52,7 @@ def recipe(
     """Train with DCLR, then refine with RepAL's sentence term: the combination that did best in the benchmarks."""
     from st_extras.evaluation import SEVEN_STS, load_sts, sts_evaluator
     from st_extras.modules.loading import load_encoder
-    from st_extras.recipes import train_and_refine
+    from st_extras.recipes import LAMBDA_1, train_and_refine
     from st_extras.runs import check_output
     from st_extras.text.corpus import read_sentences
 
@@ -82,7 +82,7 @@ def recipe(
         scores = (made.run.curve[0][1], made.tuning.plain_spearman, made.tuning.spearman)
         for figures, score in zip(columns.values(), scores, strict=True):
             figures[dev_set] = 100 * score
-    weight = next(module.lambda_1 for module in made.model if hasattr(module, "lambda_1"))
+    weight = LAMBDA_1 if made.tuning is None else made.tuning.lambda_1
     report: dict[str, Any] = {"best_step": made.run.best_step, "lambda_1": weight, "output": str(output)}
     if as_json:
         print(json.dumps(columns | report))

@@ -68,7 +68,8 @@ def train_and_refine(
         ValueError: as ``train_encoder``; a model that RepAL cannot work on (before it is trained).
     """
     check_output(output, overwrite=overwrite)
-    RepALPostProcessor.attach(model, lambda_1=LAMBDA_1, lambda_2=0, redundancy="pooled")  # refuses before the training
+    # shares the weights that are trained below; attached first, so that what RepAL cannot refine is refused before
+    refined = RepALPostProcessor.attach(model, lambda_1=LAMBDA_1, lambda_2=0, redundancy="pooled")
     folder = Path(output)
     evaluator = UnlabeledSelectionEvaluator(sentences) if dev is None else STSEvaluator([dev])
     run = train_encoder(
@@ -83,7 +84,6 @@ def train_and_refine(
         overwrite=overwrite,
         **arguments,
     )
-    refined = RepALPostProcessor.attach(model, lambda_1=LAMBDA_1, lambda_2=0, redundancy="pooled")
     tuning = None
     if dev is not None:
         processor = next(module for module in refined if isinstance(module, RepALPostProcessor))
