@@ -81,6 +81,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "own-main": partial(own_table, tables.main_table),
     "own-refined": partial(own_table, tables.refined_table),
     "own-recipes": partial(tables.ranked_table, "own_encoder"),
+    "own-wiki": lambda: tables.main_table(tables.study_rows("own_encoder_wiki")),
+    "both-encoders": tables.both_encoders_table,
     "own-space": partial(tables.space_table, "own_encoder"),
     "selection": selection_table,
     "selection-short": short_selection_table,

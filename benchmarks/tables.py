@@ -163,24 +163,71 @@ def refined_table(shown: Rows = ROWS) -> str:
     return "\n".join(lines)
 
 
-def ranked_table(study: str, top: int = 16) -> str:
-    """Training x post-processing in the order of STS-B dev (mean over its genres), beside SimCSE as trained."""
-    shown = study_rows(study)
-    baseline = {record["seed"]: record["average"] for record in row_records(shown["SimCSE"][0])}
-    ranked = []
+def as_trained(sources: str) -> dict[int, float]:
+    """Seven-set averages by seed."""
+    return {record["seed"]: record["average"] for record in row_records(sources)}
+
+
+Combinations = dict[tuple[str, str], dict[int, dict[str, float]]]
+
+
+def combinations(shown: Rows) -> Combinations:
+    """Training x post-processing: by seed, the scores, where STS-B dev was scored by its genres too."""
+    found = {}
     for label, (sources, _) in shown.items():
         rows = refined(sources)
         for variant in ("plain", "sentence term pooled", "RepAL pooled", GENRES):
             scores = {seed: row[variant] for seed, row in rows.items() if "dev_by_genre" in row.get(variant, {})}
             if scores:
-                keys = ("dev_by_genre", "stsb_dev", "average")
-                genres, dev, sets = ([row[key] for row in scores.values()] for key in keys)
-                against = difference({seed: row["average"] for seed, row in scores.items()}, baseline)
-                cells = [label, variant, str(len(scores)), spread(genres), spread(dev), spread(sets), against]
-                ranked.append((statistics.mean(genres), f"| {' | '.join(cells)} |"))
+                found[label, variant] = scores
+    return found
+
+
+def figures(scores: dict[int, dict[str, float]], key: str) -> list[float]:
+    return [row[key] for row in scores.values()]
+
+
+def gain_over(baseline: dict[int, float], scores: dict[int, dict[str, float]]) -> str:
+    return difference({seed: row["average"] for seed, row in scores.items()}, baseline)
+
+
+def ranked_table(study: str, top: int = 16) -> str:
+    """Training x post-processing in the order of STS-B dev (mean over its genres), beside SimCSE as trained."""
+    shown = study_rows(study)
+    baseline = as_trained(shown["SimCSE"][0])
+    ranked = []
+    for names, scores in combinations(shown).items():
+        keys = ("dev_by_genre", "stsb_dev", "average")
+        genres, dev, sets = (figures(scores, key) for key in keys)
+        cells = [*names, str(len(scores)), spread(genres), spread(dev), spread(sets), gain_over(baseline, scores)]
+        ranked.append((statistics.mean(genres), f"| {' | '.join(cells)} |"))
     lines = ["| training | then | seeds | STS-B dev, its genres | STS-B dev | seven sets | minus SimCSE, same seeds |"]
     lines += ["|---|---|" + "---:|" * 5, *(line for _, line in sorted(ranked, reverse=True)[:top])]
     return "\n".join(lines)
+
+
+def both_encoders_table(top: int = 12) -> str:
+    """Training x post-processing on both encoders, in the order of their mean STS-B dev (mean over its genres), with
+    the gain on the seven sets over SimCSE as trained, same seeds.
+    """
+    layers = combinations(study_rows("recipes"))
+    own = {
+        (SAME_ON_BOTH.get(label, label), variant): scores
+        for (label, variant), scores in combinations(study_rows("own_encoder")).items()
+    }
+    baselines = as_trained(ROWS["SimCSE"][0]), as_trained("own_encoder/simcse")
+    ranked = []
+    for names in layers.keys() & own.keys():
+        found = (layers[names], own[names])
+        devs = [statistics.mean(figures(scores, "dev_by_genre")) for scores in found]
+        cells = [f"{dev:.2f} ({len(scores)})" for dev, scores in zip(devs, found, strict=True)]
+        gains = [gain_over(baseline, scores) for baseline, scores in zip(baselines, found, strict=True)]
+        mean = statistics.mean(devs)
+        ranked.append((mean, f"| {' | '.join([*names, *cells, f'{mean:.2f}', *gains])} |"))
+    titles = ("MiniLM's layers, dev (seeds)", "own encoder, dev (seeds)", "mean")
+    gained = ("MiniLM's layers, minus SimCSE", "own encoder, minus SimCSE")
+    lines = [f"| training | then | {' | '.join((*titles, *gained))} |", "|---|---|" + "---:|" * 5]
+    return "\n".join([*lines, *(line for _, line in sorted(ranked, reverse=True)[:top])])
 
 
 OWN = {  # the rows of ROWS whose settings own_encoder.toml repeats, by their names there
@@ -194,11 +241,15 @@ OWN = {  # the rows of ROWS whose settings own_encoder.toml repeats, by their na
 }
 
 
+SAME_ON_BOTH = {"consert": "ConSERT", "dclr": "DCLR, searched: lr 1e-4"}
+"""Methods of own_encoder.toml, whose learning rate was searched, and the rows of ROWS that stand for them."""
+
+
 def claims_table() -> str:
     """What each paper claims over SimCSE, and what came out on either encoder, over the seeds that both have."""
 
     def gain(sources: str, baseline: str) -> str:
-        ours, theirs = ({r["seed"]: r["average"] for r in row_records(named)} for named in (sources, baseline))
+        ours, theirs = as_trained(sources), as_trained(baseline)
         seeds = len(ours.keys() & theirs.keys())
         return f"{difference(ours, theirs)} ({seeds})" if seeds else ""
 

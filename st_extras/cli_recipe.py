@@ -35,6 +35,9 @@ def recipe(
     ] = None,
     dev_set: DevSet = "stsb_dev",
     test: Annotated[str | None, typer.Option(help="STS source of the seven sets, scored at every stage.")] = None,
+    augmentations: Annotated[
+        str, typer.Option(help='How the two views are made; "dropout+dropout" where the encoder cannot do these.')
+    ] = "feature_cutoff+shuffle",
     batch_size: BatchSize = 64,
     learning_rate: LearningRate = 1e-4,
     steps: Annotated[int, typer.Option(help="Optimizer steps.")] = 400,
@@ -49,7 +52,7 @@ def recipe(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Train with DCLR, then refine with RepAL's sentence term: the combination that did best in the benchmarks."""
+    """Train with DCLR on ConSERT's views, then refine with RepAL's sentence term: what did best in the benchmarks."""
     from st_extras.evaluation import SEVEN_STS, load_sts, sts_evaluator
     from st_extras.modules.loading import load_encoder
     from st_extras.recipes import LAMBDA_1, train_and_refine
@@ -67,6 +70,7 @@ def recipe(
         sentences,
         output,
         dev=pairs,
+        augmentations=augmentations.split("+"),
         learning_rate=learning_rate,
         max_steps=steps,
         eval_steps=eval_steps,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -25,6 +26,8 @@ from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_utils import get_last_checkpoint
 
 from st_extras.training import LossStateCallback
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ def train_encoder(
         data: sentences, or a Dataset with the loss's columns.
         output: a folder that is new, empty, or given up by ``overwrite`` or ``resume``.
         evaluator: chooses the weights that are kept, among those of every ``eval_steps`` steps and the last step. It
-            also scores the encoder before training, for comparison only.
+            also scores the encoder before training, for comparison only: a warning tells where that was better.
         batch_size: sentences a step and process.
         learning_rate: at the start; decays linearly to 0.
         loss_learning_rate: the same for what the loss owns (PaSeR's decoder, SLT-FAI's discriminators, AdCSE's head):
@@ -169,6 +172,17 @@ def train_encoder(
     best_step = trainer.state.best_global_step or steps
     best = None if evaluator is None else trainer.state.best_metric
     metric_name = None if evaluator is None else str(evaluator.primary_metric)
+    if evaluator is not None and best is not None:
+        began = curve[0][1]
+        if began > best if evaluator.greater_is_better else began < best:
+            logger.warning(
+                "Training made the encoder worse: %s was %.4f before it and %.4f at best (step %d). "
+                "Is the text like what the encoder is for?",
+                metric_name,
+                began,
+                best,
+                best_step,
+            )
     return TrainingRun(trainer, metric_name, curve, best_step, best, steps, seconds)
 
 

@@ -1,4 +1,4 @@
-"""``train_and_refine`` and ``st-extras recipe``: DCLR, then RepAL's sentence term."""
+"""``train_and_refine`` and ``st-extras recipe``: DCLR on ConSERT's views, then RepAL's sentence term."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from sentence_transformers import SentenceTransformer
 import st_extras
 from st_extras import recipes
 from st_extras.evaluation import STSDataset, STSEvaluator
+from st_extras.losses import DCLRLoss
 from st_extras.modules import RepALPostProcessor
 from st_extras.recipes import train_and_refine
 from tests.cli_fixtures import Run
@@ -58,6 +59,17 @@ def test_without_pairs_nothing_labelled_is_needed(encoder: SentenceTransformer, 
     np.testing.assert_allclose(refined.encode(SENTENCES), by_hand.encode(SENTENCES), atol=1e-6)
 
 
+def test_the_views_are_consert_s_or_those_asked_for(encoder: SentenceTransformer, tmp_path: Path) -> None:
+    made = train_and_refine(encoder, MORE, tmp_path / "out", **SHORT)
+    assert isinstance(made.run.trainer.loss, DCLRLoss)
+    assert made.run.trainer.loss.augmentations == ("feature_cutoff", "shuffle")
+    other = train_and_refine(encoder, MORE, tmp_path / "other", augmentations=["dropout", "dropout"], **SHORT)
+    assert other.run.trainer.loss.augmentations == ("dropout", "dropout")  # type: ignore[union-attr]
+    with pytest.raises(ValueError, match="augmentations must be two of"):
+        train_and_refine(encoder, MORE, tmp_path / "third", augmentations=["shuffle"], **SHORT)
+    assert not (tmp_path / "third").exists()
+
+
 def test_what_repal_cannot_refine_is_refused_before_the_training(encoder: SentenceTransformer, tmp_path: Path) -> None:
     refined = RepALPostProcessor.attach(encoder, lambda_1=0.5, lambda_2=0)
     before = encoder.encode(SENTENCES)
@@ -91,9 +103,10 @@ class TestCommand:
         code, out, err = run("evaluate", "made/encoder", "--sts", "STS", "--sets", "sts12", "--json")
         assert json.loads(out)["sts12"] == pytest.approx(found["trained"]["sts12"], abs=0.01)
         assert run("recipe", "ENC", "more.txt", "-o", "made", *short)[0] == 2
-        code, out, err = run("recipe", "ENC", "more.txt", "-o", "made", "--overwrite", "--quiet", *short)
+        views = ["--augmentations", "dropout+shuffle"]
+        code, out, err = run("recipe", "ENC", "more.txt", "-o", "made", "--overwrite", "--quiet", *views, *short)
         assert code == 0, err
-        assert "lambda_1 0.5" in out
+        assert f"lambda_1 {recipes.LAMBDA_1:g}" in out
         assert "Spearman" not in out
 
     def test_mistakes(self, run: Run) -> None:
@@ -103,6 +116,7 @@ class TestCommand:
             (("recipe", "ENC", "none.txt", "-o", "out"), "none.txt"),
             (("recipe", "ENC", "TEXT", "-o", "out", "--dev", "nowhere"), "nowhere"),
             (("recipe", "ENC", "more.txt", "-o", "out", "--steps", "0"), "max_steps"),
+            (("recipe", "ENC", "more.txt", "-o", "out", "--augmentations", "dropout"), "augmentations must be two"),
         ):
             code, _, err = run(*arguments)
             assert (code, reason in err) == (2, True), err

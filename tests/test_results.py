@@ -84,6 +84,29 @@ def test_recipes_stand_in_the_order_of_dev_by_genre(tmp_path: Path, monkeypatch:
     assert len(tables.ranked_table("own_encoder", top=3).splitlines()) == 5
 
 
+def test_combinations_of_both_encoders_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = {  # (study, method, seed): dev by genre and seven sets behind the sentence term, seven sets as trained
+        ("foundation", "simcse", 0): (70.0, 65.0, 60.0),
+        ("recipes", "dclr-no-guide", 0): (74.0, 67.0, 63.0),
+        ("own_encoder", "simcse", 0): (60.0, 52.0, 50.0),
+        ("own_encoder", "simcse", 1): (62.0, 54.0, 52.0),
+        ("own_encoder", "dclr-no-guide", 0): (61.0, 57.0, 55.0),
+        ("own_encoder", "dclr-no-guide", 1): (62.0, 55.0, 53.0),
+        ("own_encoder", "adcse", 0): (99.0, 99.0, 99.0),  # on one encoder alone
+    }
+    for (study, method, seed), (genres, refined, plain) in cells.items():
+        (tmp_path / study).mkdir(exist_ok=True)
+        variants = {"sentence term pooled": {"dev_by_genre": genres, "average": refined}}
+        record = {"method": method, "seed": seed, "average": plain, "post_processing": variants}
+        (tmp_path / study / f"{method}-{seed}.json").write_text(json.dumps(record), encoding="utf8")
+    monkeypatch.setattr(tables, "records", lambda study: records(study, tmp_path))
+    assert tables.both_encoders_table().splitlines()[2:] == [
+        "| dclr-no-guide | sentence term pooled | 74.00 (1) | 61.50 (2) | 67.75 | +7.00 | +5.00 [-20.41, +30.41] |",
+        "| SimCSE | sentence term pooled | 70.00 (1) | 61.00 (2) | 65.50 | +5.00 | +2.00 [+2.00, +2.00] |",
+    ]
+    assert len(tables.both_encoders_table(top=1).splitlines()) == 3
+
+
 def test_the_grid_stands_in_for_records_without_post_processing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

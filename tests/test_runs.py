@@ -101,6 +101,17 @@ class TestSelection:
         result = run(encoder, tmp_path / "out", evaluator=ScriptedEvaluator([0.9, 0.1, 0.2]), max_steps=4)
         assert (result.curve[0], result.best_step, result.best) == ((0, 0.9), 4, 0.2)
 
+    @pytest.mark.parametrize("scores", [[0.9, 0.1, 0.2], [0.1, 0.05, 0.1]])
+    @pytest.mark.parametrize("greater_is_better", [True, False])
+    def test_a_training_that_harms_is_told(self, encoder, tmp_path, caplog, scores, greater_is_better):
+        sign = 1 if greater_is_better else -1
+        evaluator = ScriptedEvaluator([sign * score for score in scores], greater_is_better=greater_is_better)
+        run(encoder, tmp_path / "out", evaluator=evaluator, max_steps=4)
+        told = [record.getMessage() for record in caplog.records if record.name == "st_extras.runs"]
+        before, best = f"{sign * 0.9:.4f}", f"{sign * 0.2:.4f}"
+        harmful = f"scripted was {before} before it and {best} at best (step 4)."
+        assert [harmful in line for line in told] == ([True] if scores[0] == 0.9 else [])
+
     def test_without_evaluator_the_last_weights_are_kept(self, encoder, tmp_path):
         result = run(encoder, tmp_path / "out", max_steps=5)
         assert (result.curve, result.metric, result.best, result.best_step, result.steps) == ([], None, None, 5, 5)
