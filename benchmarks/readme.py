@@ -66,9 +66,9 @@ def short_selection_table() -> str:
     return "\n".join(lines)
 
 
-def own_table(make: Callable[[tables.Rows], str]) -> str:
-    """One of the tables of all methods, for the encoder of benchmarks.pretrain_encoder."""
-    return make(tables.study_rows("own_encoder"))
+def study_table(make: Callable[[tables.Rows], str], study: str) -> str:
+    """One of the tables of all methods, for another study."""
+    return make(tables.study_rows(study))
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -78,10 +78,11 @@ TABLES: dict[str, Callable[[], str]] = {
     "recipes": partial(tables.ranked_table, "recipes"),
     "pretraining": partial(tables.pretraining_table, "own_encoder"),
     "claims": tables.claims_table,
-    "own-main": partial(own_table, tables.main_table),
-    "own-refined": partial(own_table, tables.refined_table),
+    "own-main": partial(study_table, tables.main_table, "own_encoder"),
+    "own-refined": partial(study_table, tables.refined_table, "own_encoder"),
     "own-recipes": partial(tables.ranked_table, "own_encoder"),
-    "own-wiki": lambda: tables.main_table(tables.study_rows("own_encoder_wiki")),
+    "wiki-main": partial(study_table, tables.main_table, "own_encoder_wiki"),
+    "wiki-refined": partial(study_table, tables.refined_table, "own_encoder_wiki"),
     "both-encoders": tables.both_encoders_table,
     "own-space": partial(tables.space_table, "own_encoder"),
     "selection": selection_table,
