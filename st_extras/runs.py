@@ -172,18 +172,24 @@ def train_encoder(
     best_step = trainer.state.best_global_step or steps
     best = None if evaluator is None else trainer.state.best_metric
     metric_name = None if evaluator is None else str(evaluator.primary_metric)
-    if evaluator is not None and best is not None:
-        began = curve[0][1]
-        if began > best if evaluator.greater_is_better else began < best:
-            logger.warning(
-                "Training made the encoder worse: %s was %.4f before it and %.4f at best (step %d). "
-                "Is the text like what the encoder is for?",
-                metric_name,
-                began,
-                best,
-                best_step,
-            )
-    return TrainingRun(trainer, metric_name, curve, best_step, best, steps, seconds)
+    run = TrainingRun(trainer, metric_name, curve, best_step, best, steps, seconds)
+    if evaluator is not None:
+        _warn_of_harm(run, evaluator.greater_is_better)
+    return run
+
+
+def _warn_of_harm(run: TrainingRun, greater_is_better: bool) -> None:
+    """Tell where no checkpoint was better than the encoder before training."""
+    before, best = run.curve[0][1], run.best
+    if best is not None and (before > best if greater_is_better else before < best):
+        logger.warning(
+            "Training made the encoder worse: %s was %.4f before it and %.4f at best (step %d). "
+            "Is the text like what the encoder is for?",
+            run.metric,
+            before,
+            best,
+            run.best_step,
+        )
 
 
 def _selection(evaluator: BaseEvaluator | None, eval_steps: int) -> dict[str, Any]:
