@@ -46,7 +46,8 @@ from transformers import (
 )
 from transformers.trainer_utils import get_last_checkpoint
 
-from benchmarks.common import ROOT, provenance, write_json
+from benchmarks.common import provenance, write_json
+from benchmarks.records import RESULTS
 from st_extras.demo import packaged_minilm
 from st_extras.encoders import Features, encode
 from st_extras.evaluation import SEVEN_STS, GeometryEvaluator, sts_evaluator
@@ -230,6 +231,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=os.environ.get("ST_EXTRAS_DATA"))
     parser.add_argument("--output", type=Path, default=Path("runs/own_encoder"))
+    parser.add_argument("--results", type=Path, default=RESULTS, help="the record goes here (default: %(default)s)")
     parser.add_argument("--minutes", type=float, help="end this stretch after so long; run the command again to go on")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--no-bf16", dest="bf16", action="store_false")
@@ -240,11 +242,12 @@ def main() -> None:
     if options["data"] is None:
         parser.error("--data FOLDER (or ST_EXTRAS_DATA) must name the folder with the corpus and the STS sets.")
     data, output, minutes = Path(options.pop("data")), options.pop("output"), options.pop("minutes")
+    results = options.pop("results")
     torch.set_num_threads(options.pop("threads"))
     sentences = read_sentences([data / name for name in CORPUS])
     record = pretrain(Settings(**options), sentences, data, output, minutes=minutes)
     if record is not None:
-        write_json(ROOT / "results" / "pretraining" / f"{output.name}.json", record)
+        write_json(results / "pretraining" / f"{output.name}.json", record)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,10 @@ takes, ``minilm`` or a folder), ``start`` (a method whose weights it starts from
 score after training), ``test = false`` (STS-B dev alone). A first line ``base = "OTHER.toml"`` makes it an addition to
 another study. Several files are run one after another.
 
-Each cell is one file under ``benchmarks/results/STUDY/``: a finished cell is not run again, a crash loses one.
-Several runs of this command may share a grid: each takes the cells that nobody has begun.
+Each cell is one file under ``benchmarks/results/STUDY/``: a finished cell is not run again, a crash loses one. To run
+again what this repository holds records of, send the new ones elsewhere: ``--results FOLDER``. A cell that needs
+another's weights, which ``runs/`` lacks, has that one run first.
+Several runs of this command may share a grid: each takes the cells that no other is at.
 ``--smoke`` runs every method for a few steps on the sample sentences and leaves nothing behind.
 """
 
@@ -32,6 +34,7 @@ from typing import Any
 
 import tomllib
 import torch
+from filelock import FileLock, Timeout
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import nn
@@ -275,22 +278,36 @@ def run_study(
         for name in methods:
             if seed not in cells[name]:
                 continue
-            target = results / f"{name}-{seed}.json"
-            claim = work / f"{name}-{seed}.claim"
-            claim.parent.mkdir(parents=True, exist_ok=True)
+            work.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(work / f"{name}-{seed}.lock")  # a run that is killed lets go of it
             try:
-                os.close(os.open(claim, os.O_CREAT | os.O_EXCL))
-            except FileExistsError:
-                print(f"{name}, seed {seed}: begun elsewhere ({claim}).", flush=True)
+                held = lock.acquire(timeout=0)
+            except Timeout:
+                print(f"{name}, seed {seed}: another run is at it.", flush=True)
                 continue
-            try:
-                if not target.exists():
-                    record = run_cell(study, name, seed, data, work)
-                    write_json(target, record)
-                    line = f"dev {record['dev']:.2f} at step {record['best_step']}, average {record['average']}"
-                    print(f"{name}, seed {seed}: {line}, {record['seconds']:.0f} s", flush=True)
-            finally:
-                claim.unlink()
+            with held:
+                if not (results / f"{name}-{seed}.json").exists():
+                    finish_cell(study, name, seed, data, work, results)
+
+
+def finish_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path, results: Path) -> None:
+    """Run a cell and write its record, after the cells whose weights it needs where ``work`` lacks these."""
+    for other in methods_needed(study["methods"][name], study):
+        with FileLock(work / f"{other}-{seed}.lock"):  # where another run is at it, its end is waited for
+            if not (work / f"{other}-{seed}" / "modules.json").exists():
+                finish_cell(study, other, seed, data, work, results)
+    record = run_cell(study, name, seed, data, work)
+    target = results / f"{name}-{seed}.json"
+    if not target.exists():  # it does where only the weights were missing
+        write_json(target, record)
+    line = f"dev {record['dev']:.2f} at step {record['best_step']}, average {record['average']}"
+    print(f"{name}, seed {seed}: {line}, {record['seconds']:.0f} s", flush=True)
+
+
+def methods_needed(method: dict[str, Any], study: dict[str, Any]) -> list[str]:
+    """The methods of the study whose weights a method starts from or takes for its complementary encoder."""
+    named = (method.get("start"), method.get("complementary"), method.get("base", {}).get("complementary"))
+    return [name for name in dict.fromkeys(named) if name in study["methods"]]
 
 
 def main() -> None:
@@ -300,6 +317,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+")
     parser.add_argument("--seeds", nargs="+", type=int)
     parser.add_argument("--work", type=Path, default=Path("runs"), help="weights and checkpoints go here")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="records go here (default: %(default)s)")
     parser.add_argument("--table", action="store_true", help="print the results so far and end")
     parser.add_argument("--smoke", action="store_true", help="a few steps of every method, on the sample sentences")
     options = parser.parse_args()
@@ -316,8 +334,8 @@ def main() -> None:
     for study in map(load_study, options.configs):
         if not options.table:
             methods = options.methods or list(study["methods"])
-            run_study(study, methods, options.seeds, Path(options.data), options.work / study["name"])
-        print(table(study["name"]))
+            run_study(study, methods, options.seeds, Path(options.data), options.work / study["name"], options.results)
+        print(table(study["name"], options.results))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import json
+import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -106,3 +110,18 @@ def test_other_settings_are_refused(whole: tuple[Any, Path], sentences: list[str
     with pytest.raises(ValueError, match="other settings"):
         pretrain(SMALL, sentences[:-1], data, whole[1])
     assert (whole[1] / "encoder" / "model.safetensors").is_file()
+
+
+def test_the_command_leaves_its_record_where_it_is_told(
+    data: Path, sentences: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in pretrain_encoder.CORPUS:
+        with gzip.open(data / name, "wt", encoding="utf8") as file:
+            file.write("\n".join(sentences))
+    small = [f"--{name.replace('_', '-')}={value}" for name, value in asdict(SMALL).items() if name != "bf16"]
+    threads = ["--no-bf16", f"--threads={torch.get_num_threads()}"]
+    folders = ["--data", str(data), "--output", str(tmp_path / "tiny"), "--results", str(tmp_path / "records")]
+    monkeypatch.setattr(sys, "argv", ["pretrain_encoder", *folders, *small, *threads])
+    pretrain_encoder.main()
+    record = json.loads((tmp_path / "records" / "pretraining" / "tiny.json").read_text(encoding="utf8"))
+    assert record["settings"] == asdict(SMALL) | {"sentences": 2 * len(sentences)}

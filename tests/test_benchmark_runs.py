@@ -1,0 +1,105 @@
+"""The order in which a study's cells are run, and what survives of a run that ends early."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+pytest.importorskip("tomllib", reason="the benchmarks need Python 3.11")
+from benchmarks import sts
+
+STUDY: dict[str, Any] = {
+    "name": "study",
+    "training": {"seeds": [0, 1], "test": False},
+    "methods": {
+        "after": {"start": "first", "complementary": "guide"},
+        "over": {"base": {"complementary": "guide"}},
+        "first": {},
+        "guide": {"complementary": "minilm"},
+    },
+}
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The cells that were run, in order; a cell does no more than leave weights."""
+    cells: list[str] = []
+
+    def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path) -> dict[str, Any]:
+        cells.append(f"{name}-{seed}")
+        weights = work / cells[-1]
+        weights.mkdir()
+        (weights / "modules.json").touch()
+        return {"dev": 1.0, "best_step": 1, "average": None, "seconds": 1.0, "cell": cells[-1]}
+
+    monkeypatch.setattr(sts, "run_cell", run_cell)
+    return cells
+
+
+def run(folder: Path, methods: list[str], seeds: list[int] | None = None) -> None:
+    sts.run_study(STUDY, methods, seeds, folder, folder / "work", folder / "results")
+
+
+def test_the_weights_that_a_cell_needs_are_made_first(tmp_path: Path, ran: list[str]) -> None:
+    run(tmp_path, ["after", "over"])
+    assert ran == ["first-0", "guide-0", "after-0", "over-0", "first-1", "guide-1", "after-1", "over-1"]
+    for cell in ran:
+        assert json.loads((tmp_path / "results" / "study" / f"{cell}.json").read_text())["cell"] == cell
+    run(tmp_path, list(STUDY["methods"]))
+    assert len(ran) == 8, "a cell with a record was run again"
+
+
+def test_a_record_stays_where_only_the_weights_are_missing(tmp_path: Path, ran: list[str]) -> None:
+    record = tmp_path / "results" / "study" / "first-0.json"
+    record.parent.mkdir(parents=True)
+    record.write_text("{}", encoding="utf8")
+    run(tmp_path, ["after"], [0])
+    assert ran == ["first-0", "guide-0", "after-0"]
+    assert record.read_text(encoding="utf8") == "{}"
+
+
+def test_runs_share_a_grid(tmp_path: Path, ran: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "work").mkdir()
+    with FileLock(tmp_path / "work" / "first-0.lock"):
+        run(tmp_path, ["first", "guide"], [0])
+    assert ran == ["guide-0"]
+    assert "first, seed 0: another run is at it." in capsys.readouterr().out
+    run(tmp_path, ["first", "guide"], [0])
+    assert ran == ["guide-0", "first-0"]
+
+
+def test_a_run_that_was_killed_blocks_nobody(tmp_path: Path, ran: list[str]) -> None:
+    (tmp_path / "work").mkdir()
+    lock = tmp_path / "work" / "first-0.lock"
+    hold = f"from filelock import FileLock; lock = FileLock({str(lock)!r}); lock.acquire()"
+    code = f"{hold}; print('held', flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        run(tmp_path, ["first"], [0])
+        assert not ran
+        other.kill()
+    run(tmp_path, ["first"], [0])
+    assert ran == ["first-0"]
+
+
+def test_records_go_where_they_are_told(
+    tmp_path: Path, ran: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "tiny.toml"
+    config.write_text("[training]\nseeds = [3]\ntest = false\n[methods.only]\n", encoding="utf8")
+    shown: list[tuple[str, Path]] = []
+    monkeypatch.setattr(sts, "table", lambda study, root: shown.append((study, root)) or "its table")
+    options = ["--data", str(tmp_path), "--work", str(tmp_path / "work"), "--results", str(tmp_path / "mine")]
+    monkeypatch.setattr(sys, "argv", ["sts", str(config), *options])
+    sts.main()
+    assert ran == ["only-3"]
+    assert (tmp_path / "mine" / "tiny" / "only-3.json").is_file()
+    assert shown == [("tiny", tmp_path / "mine")]
+    assert "its table" in capsys.readouterr().out
