@@ -85,6 +85,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "wiki-refined": partial(study_table, tables.refined_table, "own_encoder_wiki"),
     "both-encoders": tables.both_encoders_table,
     "own-space": partial(tables.space_table, "own_encoder"),
+    "wiki-space": partial(tables.space_table, "own_encoder_wiki"),
     "selection": selection_table,
     "selection-short": short_selection_table,
     "frequency-bias": partial(tables.space_table, "slt_fai"),
