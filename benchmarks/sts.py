@@ -274,11 +274,11 @@ def run_study(
     if study["training"].get("test", True) and not (results / "start-0.json").exists():
         write_json(results / "start-0.json", score_start(study, data))
     cells = study_cells(study)
+    work.mkdir(parents=True, exist_ok=True)
     for seed in only or study["training"]["seeds"]:
         for name in methods:
             if seed not in cells[name]:
                 continue
-            work.mkdir(parents=True, exist_ok=True)
             lock = FileLock(work / f"{name}-{seed}.lock")  # a run that is killed lets go of it
             try:
                 held = lock.acquire(timeout=0)
