@@ -42,6 +42,7 @@ ROWS: Rows = {  # the studies and methods whose records a row reads, the gain ov
 """Papers' gains: seven-set averages with BERT base, DCLR table 1, AdCSE table 1, SLT-FAI table 1, PaSeR table 1."""
 
 GENRES = "RepAL pooled, by genre"
+WHITENED = "whitened 256"
 
 
 def difference(ours: dict[int, float], baseline: dict[int, float]) -> str:
@@ -147,7 +148,8 @@ def refined_table(shown: Rows = ROWS) -> str:
     found = {label: refined(sources) for label, (sources, _) in shown.items()}
     found = {label: rows for label, rows in found.items() if rows}
     one, both = "sentence term pooled", "RepAL pooled"
-    named = [v for v in ("plain", "RepAL", one, both, GENRES) if any(averages(rows, v) for rows in found.values())]
+    columns = ("plain", "RepAL", one, both, GENRES, WHITENED)
+    named = [name for name in columns if any(averages(rows, name) for rows in found.values())]
     titles = ["after", "seeds", *named, f"{one}, minus plain", f"{both}, minus plain", "its lambdas"]
     lines = [f"| {' | '.join(titles)} |", "|---|" + "---:|" * (len(titles) - 1)]
     for label, rows in found.items():
@@ -176,7 +178,7 @@ def combinations(shown: Rows) -> Combinations:
     found = {}
     for label, (sources, _) in shown.items():
         rows = refined(sources)
-        for variant in ("plain", "sentence term pooled", "RepAL pooled", GENRES):
+        for variant in ("plain", "sentence term pooled", "RepAL pooled", GENRES, WHITENED):
             scores = {seed: row[variant] for seed, row in rows.items() if "dev_by_genre" in row.get(variant, {})}
             if scores:
                 found[label, variant] = scores
