@@ -107,6 +107,34 @@ def test_combinations_of_both_encoders_by_hand(tmp_path: Path, monkeypatch: pyte
     assert len(tables.both_encoders_table(top=1).splitlines()) == 3
 
 
+def test_claims_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = {  # (study, method): seven sets by seed
+        ("foundation", "start"): {0: 50.0},
+        ("foundation", "simcse"): {0: 60.0, 1: 62.0},
+        ("foundation", "dclr"): {0: 61.0, 1: 63.0, 2: 99.0},  # SimCSE lacks the last
+        ("own_encoder", "simcse"): {0: 40.0},
+        ("own_encoder_wiki", "start"): {0: 45.0},
+        ("own_encoder_wiki", "simcse"): {0: 40.0},
+        ("own_encoder_wiki", "dclr-no-guide"): {0: 38.5},
+    }
+    for (study, method), found in cells.items():
+        (tmp_path / study).mkdir(exist_ok=True)
+        for seed, average in found.items():
+            record = {"method": method, "seed": seed, "average": average}
+            if method == "simcse":
+                record["post_processing"] = {"plain": {"average": 60.0}, "RepAL pooled": {"average": 60.0 + seed}}
+            (tmp_path / study / f"{method}-{seed}.json").write_text(json.dumps(record), encoding="utf8")
+    monkeypatch.setattr(tables, "records", lambda study: records(study, tmp_path))
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    rows = {line.split(" | ")[0]: line.split(" | ")[1:] for line in tables.claims_table().splitlines()[2:]}
+    assert rows["| SimCSE, minus start"] == ["", "+11.00 [-1.71, +23.71] (2)", "", "-5.00 (1) |"]
+    assert rows["| DCLR, minus SimCSE"] == ["+1.90", "+1.00 [+1.00, +1.00] (2)", "", " |"]
+    assert rows["| DCLR, no guide, minus SimCSE"] == ["+1.90", "", "", "-1.50 (1) |"]
+    assert rows["| ConSERT, minus SimCSE"] == ["", "", "", " |"]
+    refined = ["+0.33", "+0.50 [-5.85, +6.85] (2)", "+0.00 (1)", "+0.00 (1) |"]
+    assert rows["| RepAL pooled after SimCSE, minus plain"] == refined
+
+
 def test_the_grid_stands_in_for_records_without_post_processing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
