@@ -298,7 +298,8 @@ def study_rows(study: str) -> Rows:
     """The rows of one study; those of ``recipes`` stand beside the single methods of ROWS."""
     methods = load_study(ROOT / "configs" / f"{study}.toml")["methods"]
     if study == "recipes":
-        return ROWS | {name: (f"{study}/{name}", None) for name in methods if name.startswith(("dclr-", "filtering"))}
+        combined = ("dclr-", "filtering-over-", "slt-fai-over-")
+        return ROWS | {name: (f"{study}/{name}", None) for name in methods if name.startswith(combined)}
     return {"SimCSE" if name == "simcse" else name: (f"{study}/{name}", None) for name in ("start", *methods)}
 
 
