@@ -296,11 +296,17 @@ def claims_table() -> str:
 
 def study_rows(study: str) -> Rows:
     """The rows of one study; those of ``recipes`` stand beside the single methods of ROWS."""
-    methods = load_study(ROOT / "configs" / f"{study}.toml")["methods"]
     if study == "recipes":
-        combined = ("dclr-", "filtering-over-", "slt-fai-over-")
-        return ROWS | {name: (f"{study}/{name}", None) for name in methods if name.startswith(combined)}
+        return ROWS | combined_rows()
+    methods = load_study(ROOT / "configs" / f"{study}.toml")["methods"]
     return {"SimCSE" if name == "simcse" else name: (f"{study}/{name}", None) for name in ("start", *methods)}
+
+
+def combined_rows() -> Rows:
+    """What ``recipes.toml`` adds to the single methods."""
+    methods = load_study(ROOT / "configs" / "recipes.toml")["methods"]
+    names = [name for name in methods if name.startswith(("dclr-", "filtering-over-", "slt-fai-over-"))]
+    return {name: (f"recipes/{name}", None) for name in names}
 
 
 SPACE = {  # what the column says, by the part of a record and the figure in it
