@@ -7,14 +7,13 @@
 Every distinct text goes through an encoder once for v and v* (and once more for the pooled v*); all variants are then
 arithmetic on those vectors. Weights are tuned on STS-B dev alone (Chinese: on its dev set; "by genre": on the mean of
 Spearman within each of its subsets), each kind of fit with its own mean there: "target" takes mean and whitening over
-the evaluated set's own sentences (the paper's way), "general" over Wikipedia sentences. Spearman times 100, all rows of
-a set together.
+the evaluated set's own sentences (the paper's way), "general" over those of ``--corpus``, Wikipedia's or, say, the
+training text. Spearman times 100, all rows of a set together.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -33,6 +32,7 @@ from st_extras.evaluation import SEVEN_STS, STSDataset, load_sts
 from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor, search_lambdas
 from st_extras.modules.loading import load_encoder
 from st_extras.modules.tuning import LAMBDA_1_GRID, LAMBDA_2_GRID, spearman_surface
+from st_extras.text.corpus import read_sentences
 from st_extras.text.keywords import JiebaKeywords
 
 Array = NDArray[np.float64]
@@ -43,6 +43,7 @@ BUILT = {
     "minilm": {},
 }
 CHINESE = ("zh_stsb_test", "zh_lcqmc")
+GENERAL = "wiki_sentences.txt.gz"
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ VARIANTS = {
     "RepAL pooled, by genre": Variant(redundant=2, by_genre=True, **BOTH),
     "sentence term pooled": Variant(redundant=2, lambda_1=LAMBDA_1_GRID),
     "whitened 256": Variant(whiten=256),
+    "whitened 256 + sentence term pooled": Variant(whiten=256, redundant=2, lambda_1=LAMBDA_1_GRID),
     "whitened 256 + RepAL": Variant(whiten=256, **BOTH),
     "whitened": Variant(whiten=0),
     "whitened + RepAL": Variant(whiten=0, **BOTH),
@@ -185,23 +187,22 @@ def run_encoder(name: str, settings: dict[str, Any], options: argparse.Namespace
     english = [read_pairs(options.data, test) for test in SEVEN_STS]
     dev = read_pairs(options.data, "stsb_dev")
     chinese = [] if options.no_chinese else [read_pairs(options.data, test) for test in ("zh_stsb_dev", *CHINESE)]
-    with gzip.open(options.data / "wiki_sentences.txt.gz", "rt", encoding="utf8") as file:
-        wiki = [line.rstrip("\n") for _, line in zip(range(options.general), file, strict=False)]
+    corpus = read_sentences(options.data / options.corpus, limit=options.general) if options.general else []
     start = time.perf_counter()
     look_up = encode(
         model, texts_of([dev, *english, *chinese]), options.batch_size, options.variants, bf16=options.bf16
     )
-    general = model_before_normalize(model).encode(wiki, batch_size=options.batch_size).astype(np.float64)
+    general = model_before_normalize(model).encode(corpus, batch_size=options.batch_size).astype(np.float64)
     result: dict[str, Any] = {"encode_seconds": round(time.perf_counter() - start, 1)}
     tables: list[tuple[str, list[STSDataset], Array | None]] = [("english, target fit", [dev, *english], None)]
-    if wiki:
+    if corpus:
         tables.append(("english, general fit", [dev, *english], general))
     if chinese:
         tables.append(("chinese, target fit", chinese, None))
-    for title, (of, *tests), corpus in tables:
+    for title, (of, *tests), fitted_on in tables:
         result[title] = {}
         for variant in options.variants:
-            row = result[title][variant] = run_variant(of, tests, look_up, corpus, VARIANTS[variant])
+            row = result[title][variant] = run_variant(of, tests, look_up, fitted_on, VARIANTS[variant])
             print(f"{name:14} {title:22} {variant:22} {row}", flush=True)
     return result
 
@@ -218,8 +219,8 @@ def grid(options: argparse.Namespace) -> None:
         name, _, where = item.partition("=")
         path, _, pooling = where.partition(":")
         encoders[name] = {"path": path, **({"pooling": pooling} if pooling else {})}
-    record: dict[str, Any] = {"study": "repal grid", "general_sentences": options.general, "bf16": options.bf16}
-    record |= provenance()
+    record: dict[str, Any] = {"study": "repal grid", "bf16": options.bf16}
+    record |= {"general_corpus": options.corpus, "general_sentences": options.general, **provenance()}
     record["encoders"] = {}
     for name, settings in encoders.items():
         record["encoders"][name] = {"settings": settings, **run_encoder(name, settings, options)}
@@ -228,8 +229,7 @@ def grid(options: argparse.Namespace) -> None:
 
 def cost(options: argparse.Namespace) -> None:
     """Sentences a second of each mode, interleaved: medians over the rounds."""
-    with gzip.open(options.data / "wiki_sentences.txt.gz", "rt", encoding="utf8") as file:
-        texts = [line.rstrip("\n") for _, line in zip(range(options.sentences), file, strict=False)]
+    texts = read_sentences(options.data / GENERAL, limit=options.sentences)
     extract = JiebaKeywords()
     found = {text: extract(text) for text in texts}
     plain = load_encoder(packaged_minilm(), **BUILT["minilm-3-mean"])
@@ -273,7 +273,8 @@ def main() -> None:
         if name == "grid":
             command.add_argument("--encoders", nargs="*", default=list(BUILT), choices=list(BUILT))
             command.add_argument("--add", nargs="*", default=[], metavar="NAME=PATH[:POOLING]")
-            command.add_argument("--general", type=int, default=20_000, help="Wikipedia sentences to fit on; 0: none")
+            command.add_argument("--general", type=int, default=20_000, help="sentences of it to fit on; 0: none")
+            command.add_argument("--corpus", default=GENERAL, help="file of the data folder (default: %(default)s)")
             command.add_argument("--variants", nargs="*", default=list(VARIANTS), choices=list(VARIANTS))
             command.add_argument("--no-chinese", action="store_true")
             command.add_argument("--bf16", action="store_true", help="encode the sets under bfloat16 autocast")

