@@ -139,6 +139,24 @@ def refined(sources: str) -> dict[int, dict[str, dict[str, float]]]:
     return {seed: rows for seed, rows in found.items() if rows}
 
 
+FITTED = {  # of the grid's variants, what they are called where whitening was fitted on the training text
+    "whitened 256": "whitened on the text",
+    "whitened 256 + sentence term pooled": "whitened on the text, sentence term pooled",
+}
+
+
+def fitted_on_text(sources: str) -> dict[int, dict[str, dict[str, float]]]:
+    """By seed, the scores of FITTED's variants that ``benchmarks.repal grid`` found for encoders STUDY/METHOD-SEED."""
+    found: dict[int, dict[str, dict[str, float]]] = {}
+    for file in sorted((RESULTS / "whitening").glob("*.json")):
+        for name, variants in json.loads(file.read_text(encoding="utf8"))["encoders"].items():
+            source, _, seed = {"minilm-3-mean": "foundation/start-0"}.get(name, name).rpartition("-")
+            if source in sources.split():
+                rows = variants["english, general fit"]
+                found[int(seed)] = {label: rows[variant] for variant, label in FITTED.items()}
+    return found
+
+
 def averages(rows: dict[int, dict[str, dict[str, float]]], variant: str) -> dict[int, float]:
     return {seed: row[variant]["average"] for seed, row in rows.items() if variant in row}
 
@@ -176,12 +194,13 @@ Combinations = dict[tuple[str, str], dict[int, dict[str, float]]]
 def combinations(shown: Rows) -> Combinations:
     """Training x post-processing: by seed, the scores, where STS-B dev was scored by its genres too."""
     found = {}
+    variants = ("plain", "sentence term pooled", "RepAL pooled", GENRES, WHITENED, *FITTED.values())
     for label, (sources, _) in shown.items():
-        rows = refined(sources)
-        for variant in ("plain", "sentence term pooled", "RepAL pooled", GENRES, WHITENED):
-            scores = {seed: row[variant] for seed, row in rows.items() if "dev_by_genre" in row.get(variant, {})}
-            if scores:
-                found[label, variant] = scores
+        for rows in (refined(sources), fitted_on_text(sources)):
+            for variant in variants:
+                scores = {seed: row[variant] for seed, row in rows.items() if "dev_by_genre" in row.get(variant, {})}
+                if scores:
+                    found[label, variant] = scores
     return found
 
 

@@ -38,6 +38,9 @@ def recipe(
     augmentations: Annotated[
         str, typer.Option(help='How the two views are made; "dropout+dropout" where the encoder cannot do these.')
     ] = "feature_cutoff+shuffle",
+    whiten: Annotated[
+        bool | None, typer.Option(help="Whiten before RepAL; default: where --dev is better for it, else not.")
+    ] = None,
     batch_size: BatchSize = 64,
     learning_rate: LearningRate = 1e-4,
     steps: Annotated[int, typer.Option(help="Optimizer steps.")] = 400,
@@ -52,7 +55,9 @@ def recipe(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Train with DCLR on ConSERT's views, then refine with RepAL's sentence term: what did best in the benchmarks."""
+    """Train with DCLR on ConSERT's views, whiten where it helps, refine with RepAL's sentence term: what did best in
+    the benchmarks.
+    """
     from st_extras.evaluation import SEVEN_STS, load_sts, sts_evaluator
     from st_extras.modules.loading import load_encoder
     from st_extras.recipes import LAMBDA_1, train_and_refine
@@ -71,6 +76,7 @@ def recipe(
         output,
         dev=pairs,
         augmentations=augmentations.split("+"),
+        whiten=whiten,
         learning_rate=learning_rate,
         max_steps=steps,
         eval_steps=eval_steps,
@@ -83,16 +89,18 @@ def recipe(
     for name, stage in (("trained", model), ("refined", made.model)):
         columns[name] = percent(tester(stage)) if tester else {}
     if made.tuning is not None:
-        scores = (made.run.curve[0][1], made.tuning.plain_spearman, made.tuning.spearman)
+        scores = (made.run.curve[0][1], made.run.best or 0.0, made.tuning.spearman)
         for figures, score in zip(columns.values(), scores, strict=True):
             figures[dev_set] = 100 * score
     weight = LAMBDA_1 if made.tuning is None else made.tuning.lambda_1
-    report: dict[str, Any] = {"best_step": made.run.best_step, "lambda_1": weight, "output": str(output)}
+    report: dict[str, Any] = {"best_step": made.run.best_step, "whitened": made.whitened, "lambda_1": weight}
+    report["output"] = str(output)
     if as_json:
         print(json.dumps(columns | report))
         return
     if columns["before"]:
         show("Spearman x 100", columns)
-    found = f"weights of step {made.run.best_step} of {made.run.steps}, lambda_1 {weight:g}"
+    whitened = "whitened" if made.whitened else "not whitened"
+    found = f"weights of step {made.run.best_step} of {made.run.steps}, {whitened}, lambda_1 {weight:g}"
     saved = f'saved to {output}: SentenceTransformer("{output}/encoder"), st_extras.load("{output}/refined")'
     Console().print(f"{found}, {saved}", highlight=False, soft_wrap=True)

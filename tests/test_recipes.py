@@ -1,19 +1,21 @@
-"""``train_and_refine`` and ``st-extras recipe``: DCLR on ConSERT's views, then RepAL's sentence term."""
+"""``train_and_refine`` and ``st-extras recipe``: DCLR on ConSERT's views, whitening, RepAL's sentence term."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import pairwise_cos_sim
 
 import st_extras
 from st_extras import recipes
 from st_extras.evaluation import STSDataset, STSEvaluator
 from st_extras.losses import DCLRLoss
-from st_extras.modules import RepALPostProcessor
+from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor
 from st_extras.recipes import train_and_refine
 from tests.cli_fixtures import Run
 from tests.conftest import SENTENCES
@@ -34,8 +36,9 @@ def test_the_encoder_is_plain_and_the_refined_one_is_it_with_the_sentence_term(
     encoder: SentenceTransformer, dev: STSDataset, tmp_path: Path
 ) -> None:
     before = encoder.encode(SENTENCES)
-    made = train_and_refine(encoder, SENTENCES, tmp_path / "out", dev=dev, **SHORT)
+    made = train_and_refine(encoder, SENTENCES, tmp_path / "out", dev=dev, whiten=False, **SHORT)
     assert made.tuning is not None
+    assert not made.whitened
     plain = SentenceTransformer(str(tmp_path / "out" / "encoder"), device="cpu")
     refined = st_extras.load(str(tmp_path / "out" / "refined"), device="cpu")
     assert np.abs(plain.encode(SENTENCES) - before).max() > 1e-4
@@ -52,11 +55,47 @@ def test_the_encoder_is_plain_and_the_refined_one_is_it_with_the_sentence_term(
 def test_without_pairs_nothing_labelled_is_needed(encoder: SentenceTransformer, tmp_path: Path) -> None:
     made = train_and_refine(encoder, MORE, tmp_path / "out", **SHORT)
     assert made.tuning is None
+    assert not made.whitened
     assert made.run.metric is not None  # the weights were chosen all the same
     refined = st_extras.load(str(tmp_path / "out" / "refined"), device="cpu")
     assert next(m.lambda_1 for m in refined if isinstance(m, RepALPostProcessor)) == recipes.LAMBDA_1
     by_hand = RepALPostProcessor.attach(encoder, lambda_1=recipes.LAMBDA_1, lambda_2=0, redundancy="pooled")
     np.testing.assert_allclose(refined.encode(SENTENCES), by_hand.encode(SENTENCES), atol=1e-6)
+
+
+def test_whitening_is_fitted_on_the_trained_encoder(
+    encoder: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recipes, "DIMENSIONS", 5)
+    monkeypatch.setattr(recipes, "WHITENING_SENTENCES", 10)
+    made = train_and_refine(encoder, MORE, tmp_path / "out", whiten=True, **SHORT)
+    assert made.whitened
+    some = MORE[:: -(-len(MORE) // 10)]
+    assert 5 < len(some) <= 10
+    whitened = WhiteningPostProcessor.attach(encoder, dimensions=5, corpus=some)
+    by_hand = RepALPostProcessor.attach(whitened, lambda_1=recipes.LAMBDA_1, lambda_2=0, redundancy="pooled")
+    refined = st_extras.load(str(tmp_path / "out" / "refined"), device="cpu")
+    np.testing.assert_allclose(refined.encode(SENTENCES), by_hand.encode(SENTENCES), atol=1e-4)
+    plain = SentenceTransformer(str(tmp_path / "out" / "encoder"), device="cpu")
+    np.testing.assert_allclose(plain.encode(SENTENCES), encoder.encode(SENTENCES), atol=1e-6)
+
+
+@pytest.mark.parametrize("better", [False, True])
+def test_the_pairs_decide_on_whitening(
+    better: bool, encoder: SentenceTransformer, dev: STSDataset, tmp_path: Path
+) -> None:
+    short = SHORT | {"eval_steps": 4}  # one checkpoint, whatever the pairs say
+    start = {name: value.clone() for name, value in encoder.state_dict().items()}
+    model = train_and_refine(encoder, MORE, tmp_path / "first", whiten=better, **short).model
+    gold = pairwise_cos_sim(model.encode(dev.sentences1), model.encode(dev.sentences2)).tolist()
+    encoder.load_state_dict(start)
+    made = train_and_refine(encoder, MORE, tmp_path / "second", dev=replace(dev, scores=gold), **short)
+    assert made.whitened is better
+    assert made.tuning is not None
+    assert made.tuning.spearman > 0.99
+    assert made.tuning.lambda_1 == pytest.approx(recipes.LAMBDA_1, abs=0.11)
+    refined = st_extras.load(str(tmp_path / "second" / "refined"), device="cpu")
+    assert any(isinstance(module, WhiteningPostProcessor) for module in refined) is better
 
 
 def test_the_views_are_consert_s_or_those_asked_for(encoder: SentenceTransformer, tmp_path: Path) -> None:
@@ -75,6 +114,9 @@ def test_what_repal_cannot_refine_is_refused_before_the_training(encoder: Senten
     before = encoder.encode(SENTENCES)
     with pytest.raises(ValueError, match="attached already"):
         train_and_refine(refined, MORE, tmp_path / "out", **SHORT)
+    whitened = WhiteningPostProcessor.attach(encoder, corpus=MORE)
+    with pytest.raises(ValueError, match="attached already"):
+        train_and_refine(whitened, MORE, tmp_path / "out", whiten=True, **SHORT)
     assert not (tmp_path / "out").exists()
     np.testing.assert_array_equal(encoder.encode(SENTENCES), before)
 
@@ -96,7 +138,7 @@ class TestCommand:
         )
         assert code == 0, err
         found = json.loads(out)
-        assert list(found) == ["before", "trained", "refined", "best_step", "lambda_1", "output"]
+        assert list(found) == ["before", "trained", "refined", "best_step", "whitened", "lambda_1", "output"]
         assert found["refined"]["stsb_dev"] >= found["trained"]["stsb_dev"]
         code, out, err = run("evaluate", "made/refined", "--sts", "STS", "--sets", "sts12", "--json")
         assert json.loads(out)["sts12"] == pytest.approx(found["refined"]["sts12"], abs=0.01)
@@ -106,8 +148,10 @@ class TestCommand:
         views = ["--augmentations", "dropout+shuffle"]
         code, out, err = run("recipe", "ENC", "more.txt", "-o", "made", "--overwrite", "--quiet", *views, *short)
         assert code == 0, err
-        assert f"lambda_1 {recipes.LAMBDA_1:g}" in out
+        assert f", not whitened, lambda_1 {recipes.LAMBDA_1:g}" in out
         assert "Spearman" not in out
+        code, out, err = run("recipe", "ENC", "more.txt", "-o", "made", "--overwrite", "--json", "--whiten", *short)
+        assert json.loads(out)["whitened"], err
 
     def test_mistakes(self, run: Run) -> None:
         Path("more.txt").write_text("\n".join(MORE), "utf8")

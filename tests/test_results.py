@@ -100,11 +100,24 @@ def test_combinations_of_both_encoders_by_hand(tmp_path: Path, monkeypatch: pyte
         record = {"method": method, "seed": seed, "average": plain, "post_processing": variants}
         (tmp_path / study / f"{method}-{seed}.json").write_text(json.dumps(record), encoding="utf8")
     monkeypatch.setattr(tables, "records", lambda study: records(study, tmp_path))
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
     assert tables.both_encoders_table().splitlines()[2:] == [
         "| dclr-no-guide | sentence term pooled | 74.00 (1) | 61.50 (2) | 67.75 | +7.00 | +5.00 [-20.41, +30.41] |",
         "| SimCSE | sentence term pooled | 70.00 (1) | 61.00 (2) | 65.50 | +5.00 | +2.00 [+2.00, +2.00] |",
     ]
     assert len(tables.both_encoders_table(top=1).splitlines()) == 3
+    (tmp_path / "whitening").mkdir()
+    for encoder, genres, average in (
+        ("recipes/dclr-no-guide-0", 73.0, 66.0),
+        ("own_encoder/dclr-no-guide-1", 68.0, 60.0),
+        ("own_encoder/dclr-0", 99.0, 99.0),
+    ):
+        scores = {variant: {"dev_by_genre": genres, "average": average} for variant in tables.FITTED}
+        grid = {"encoders": {encoder: {"english, general fit": scores}}}
+        file = tmp_path / "whitening" / f"{encoder.replace('/', ' ')}.json"
+        file.write_text(json.dumps(grid), encoding="utf8")
+    rows = [line for line in tables.both_encoders_table().splitlines() if "whitened on the text |" in line]
+    assert rows == ["| dclr-no-guide | whitened on the text | 73.00 (1) | 68.00 (1) | 70.50 | +6.00 | +8.00 |"]
 
 
 def test_claims_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
