@@ -77,6 +77,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "refined": tables.refined_table,
     "recipes": partial(tables.ranked_table, "recipes"),
     "recipes-refined": lambda: tables.refined_table(tables.combined_rows()),
+    "whitening": tables.whitening_table,
     "pretraining": partial(tables.pretraining_table, "own_encoder"),
     "claims": tables.claims_table,
     "own-main": partial(study_table, tables.main_table, "own_encoder"),

@@ -145,16 +145,36 @@ FITTED = {  # of the grid's variants, what they are called where whitening was f
 }
 
 
-def fitted_on_text(sources: str) -> dict[int, dict[str, dict[str, float]]]:
-    """By seed, the scores of FITTED's variants that ``benchmarks.repal grid`` found for encoders STUDY/METHOD-SEED."""
-    found: dict[int, dict[str, dict[str, float]]] = {}
+def grid_on_text() -> dict[str, dict[int, dict[str, dict[str, float]]]]:
+    """What ``benchmarks.repal grid`` found with the training text as its corpus, for encoders called
+    STUDY/METHOD-SEED: by STUDY/METHOD and seed, variant -> scores.
+    """
+    found: dict[str, dict[int, dict[str, dict[str, float]]]] = {}
     for file in sorted((RESULTS / "whitening").glob("*.json")):
         for name, variants in json.loads(file.read_text(encoding="utf8"))["encoders"].items():
             source, _, seed = {"minilm-3-mean": "foundation/start-0"}.get(name, name).rpartition("-")
-            if source in sources.split():
-                rows = variants["english, general fit"]
-                found[int(seed)] = {label: rows[variant] for variant, label in FITTED.items()}
+            found.setdefault(source, {})[int(seed)] = variants["english, general fit"]
     return found
+
+
+def fitted_on_text(sources: str) -> dict[int, dict[str, dict[str, float]]]:
+    """By seed, the scores of FITTED's variants."""
+    grid = grid_on_text()
+    by_seed = {seed: rows for source in sources.split() for seed, rows in grid.get(source, {}).items()}
+    return {seed: {label: rows[variant] for variant, label in FITTED.items()} for seed, rows in by_seed.items()}
+
+
+def whitening_table() -> str:
+    """With and without whitening on the training text: seven-set averages, and what STS-B dev says of the choice."""
+    one, whitened = "sentence term pooled", "whitened 256 + sentence term pooled"
+    variants = ("plain", one, *FITTED)
+    titles = ("encoder", "seeds", "plain", one, *FITTED.values(), f"{one}, STS-B dev", f"{FITTED[whitened]}, STS-B dev")
+    lines = [f"| {' | '.join(titles)} |", "|---|" + "---:|" * (len(titles) - 1)]
+    for source, rows in sorted(grid_on_text().items()):
+        cells = [source, str(len(rows)), *(spread(list(averages(rows, variant).values())) for variant in variants)]
+        cells += [spread([row[variant]["stsb_dev"] for row in rows.values()]) for variant in (one, whitened)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def averages(rows: dict[int, dict[str, dict[str, float]]], variant: str) -> dict[int, float]:

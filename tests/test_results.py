@@ -120,6 +120,25 @@ def test_combinations_of_both_encoders_by_hand(tmp_path: Path, monkeypatch: pyte
     assert rows == ["| dclr-no-guide | whitened on the text | 73.00 (1) | 68.00 (1) | 70.50 | +6.00 | +8.00 |"]
 
 
+def test_whitening_rows_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def scores(first: float) -> dict[str, object]:
+        names = ("plain", "sentence term pooled", *tables.FITTED)
+        rows = {name: {"average": first + i, "stsb_dev": 10 * first + i} for i, name in enumerate(names)}
+        return {"english, general fit": rows}
+
+    (tmp_path / "whitening").mkdir()
+    for file, encoders in (
+        ("a", {"minilm-3-mean": scores(3.0), "own_encoder/simcse-0": scores(5.0)}),
+        ("b", {"own_encoder/simcse-1": scores(7.0)}),
+    ):
+        (tmp_path / "whitening" / f"{file}.json").write_text(json.dumps({"encoders": encoders}), encoding="utf8")
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    first, second = (line.split(" | ") for line in tables.whitening_table().splitlines()[2:])
+    assert first == ["| foundation/start", "1", "3.00", "4.00", "5.00", "6.00", "31.00", "33.00 |"]
+    assert second[:4] == ["| own_encoder/simcse", "2", "6.00 ± 1.41", "7.00 ± 1.41"]
+    assert second[-1] == "63.00 ± 14.14 |"
+
+
 def test_claims_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cells = {  # (study, method): seven sets by seed
         ("foundation", "start"): {0: 50.0},
