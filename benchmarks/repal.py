@@ -55,6 +55,7 @@ class Variant:
     lambda_1: tuple[float, ...] = (0.0,)
     lambda_2: tuple[float, ...] = (0.0,)
     by_genre: bool = False
+    on_text: bool = False  # mean and whitening over the training text, where run_after is given it
 
 
 BOTH: dict[str, Any] = {"lambda_1": LAMBDA_1_GRID, "lambda_2": LAMBDA_2_GRID}
@@ -70,6 +71,10 @@ VARIANTS = {
     "whitened 256": Variant(whiten=256),
     "whitened 256 + sentence term pooled": Variant(whiten=256, redundant=2, lambda_1=LAMBDA_1_GRID),
     "whitened 256 + RepAL": Variant(whiten=256, **BOTH),
+    "whitened on the text": Variant(whiten=256, on_text=True),
+    "whitened on the text, sentence term pooled": Variant(
+        whiten=256, redundant=2, lambda_1=LAMBDA_1_GRID, on_text=True
+    ),
     "whitened": Variant(whiten=0),
     "whitened + RepAL": Variant(whiten=0, **BOTH),
 }
@@ -172,12 +177,23 @@ def run_variant(
 
 
 def run_after(
-    model: SentenceTransformer, data: Path, variants: list[str], *, batch_size: int = 64, bf16: bool = False
+    model: SentenceTransformer,
+    data: Path,
+    variants: list[str],
+    text: Sequence[str] = (),
+    *,
+    batch_size: int = 64,
+    bf16: bool = False,
 ) -> dict[str, dict[str, Any]]:
-    """Each variant after an encoder, by name: target fit, tuned on STS-B dev, scores of the seven sets."""
+    """Each variant after an encoder, by name: target fit, or fitted on ``text``, tuned on STS-B dev, scores of the
+    seven sets.
+    """
     dev, *tests = [read_pairs(data, name) for name in ("stsb_dev", *SEVEN_STS)]
     look_up = encode(model, texts_of([dev, *tests]), batch_size, variants, bf16=bf16)
-    return {name: run_variant(dev, tests, look_up, None, VARIANTS[name]) for name in variants}
+    fits: dict[bool, Array | None] = {False: None}
+    if any(VARIANTS[name].on_text for name in variants):
+        fits[True] = corpus_vectors(model, text, batch_size)
+    return {name: run_variant(dev, tests, look_up, fits[VARIANTS[name].on_text], VARIANTS[name]) for name in variants}
 
 
 def run_encoder(name: str, settings: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
@@ -192,7 +208,7 @@ def run_encoder(name: str, settings: dict[str, Any], options: argparse.Namespace
     look_up = encode(
         model, texts_of([dev, *english, *chinese]), options.batch_size, options.variants, bf16=options.bf16
     )
-    general = model_before_normalize(model).encode(corpus, batch_size=options.batch_size).astype(np.float64)
+    general = corpus_vectors(model, corpus, options.batch_size)
     result: dict[str, Any] = {"encode_seconds": round(time.perf_counter() - start, 1)}
     tables: list[tuple[str, list[STSDataset], Array | None]] = [("english, target fit", [dev, *english], None)]
     if corpus:
@@ -207,10 +223,11 @@ def run_encoder(name: str, settings: dict[str, Any], options: argparse.Namespace
     return result
 
 
-def model_before_normalize(model: SentenceTransformer) -> SentenceTransformer:
-    return SentenceTransformer(
-        modules=[module for module in model if type(module).__name__ != "Normalize"], device=str(model.device)
-    )
+def corpus_vectors(model: SentenceTransformer, sentences: Sequence[str], batch_size: int) -> Array:
+    """Embeddings to fit on, (N, D), before any ``Normalize``."""
+    modules = [module for module in model if type(module).__name__ != "Normalize"]
+    plain = SentenceTransformer(modules=modules, device=str(model.device))
+    return plain.encode(list(sentences), batch_size=batch_size).astype(np.float64)
 
 
 def grid(options: argparse.Namespace) -> None:
@@ -275,7 +292,8 @@ def main() -> None:
             command.add_argument("--add", nargs="*", default=[], metavar="NAME=PATH[:POOLING]")
             command.add_argument("--general", type=int, default=20_000, help="sentences of it to fit on; 0: none")
             command.add_argument("--corpus", default=GENERAL, help="file of the data folder (default: %(default)s)")
-            command.add_argument("--variants", nargs="*", default=list(VARIANTS), choices=list(VARIANTS))
+            names = [name for name, variant in VARIANTS.items() if not variant.on_text]  # that is --corpus here
+            command.add_argument("--variants", nargs="*", default=names, choices=names)
             command.add_argument("--no-chinese", action="store_true")
             command.add_argument("--bf16", action="store_true", help="encode the sets under bfloat16 autocast")
         else:

@@ -180,7 +180,7 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
     if isinstance(run.trainer.loss, AdCSELoss):
         extra["adversary_share"] = float(run.trainer.loss.adversary_share)
         extra["adversary_similarity"] = float(run.trainer.loss.adversary_similarity)
-    extra |= post_processed(model, method, data) | watched_space(model, method, sentences, data)
+    extra |= post_processed(model, method, sentences, data) | watched_space(model, method, sentences, data)
     if "masking" in method:
         extra["reconstructed"] = reconstructed(run.trainer.loss, rows)
     shutil.rmtree(weights[name] / "checkpoints", ignore_errors=True)
@@ -207,10 +207,14 @@ def corpus_sentences(settings: dict[str, Any], data: Path) -> list[str]:
     return read_sentences(data / settings["corpus"], limit=settings.get("sentences"))
 
 
-def post_processed(model: SentenceTransformer, settings: dict[str, Any], data: Path) -> dict[str, Any]:
-    """The seven sets again, behind each post-processing that the settings name."""
-    variants = settings.get("post_processing")
-    return {"post_processing": run_after(model, data, variants, bf16=settings["bf16"])} if variants else {}
+def post_processed(
+    model: SentenceTransformer, settings: dict[str, Any], sentences: list[str], data: Path
+) -> dict[str, Any]:
+    """The seven sets again, behind each post-processing that the settings name; what is fitted on the training text is
+    on 20,000 of its sentences.
+    """
+    variants, text = settings.get("post_processing"), spaced(sentences, 20_000)
+    return {"post_processing": run_after(model, data, variants, text, bf16=settings["bf16"])} if variants else {}
 
 
 def watched_space(
@@ -251,6 +255,7 @@ def score_start(study: dict[str, Any], data: Path) -> dict[str, Any]:
     model = starting_encoder(study["encoder"])
     scores = sts_evaluator((*SEVEN_STS, "stsb_dev"), data)(model)
     sets = {key: 100 * scores[f"{key}_spearman_cosine"] for key in SEVEN_STS}
+    sentences = corpus_sentences(study["training"], data)
     return {
         "study": study["name"],
         "encoder": study["encoder"],
@@ -261,8 +266,8 @@ def score_start(study: dict[str, Any], data: Path) -> dict[str, Any]:
         "dev": 100 * scores["stsb_dev_spearman_cosine"],
         "scores": sets,
         "average": statistics.mean(sets.values()),
-        **post_processed(model, study["training"], data),
-        **watched_space(model, study["training"], corpus_sentences(study["training"], data), data),
+        **post_processed(model, study["training"], sentences, data),
+        **watched_space(model, study["training"], sentences, data),
         **provenance(),
     }
 

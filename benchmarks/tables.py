@@ -213,14 +213,14 @@ Combinations = dict[tuple[str, str], dict[int, dict[str, float]]]
 
 def combinations(shown: Rows) -> Combinations:
     """Training x post-processing: by seed, the scores, where STS-B dev was scored by its genres too."""
-    found = {}
+    found: Combinations = {}
     variants = ("plain", "sentence term pooled", "RepAL pooled", GENRES, WHITENED, *FITTED.values())
     for label, (sources, _) in shown.items():
         for rows in (refined(sources), fitted_on_text(sources)):
             for variant in variants:
                 scores = {seed: row[variant] for seed, row in rows.items() if "dev_by_genre" in row.get(variant, {})}
                 if scores:
-                    found[label, variant] = scores
+                    found[label, variant] = found.get((label, variant), {}) | scores
     return found
 
 

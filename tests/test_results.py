@@ -70,6 +70,7 @@ def test_recipes_stand_in_the_order_of_dev_by_genre(tmp_path: Path, monkeypatch:
         record = {"method": method, "seed": seed, "average": plain, "post_processing": variants}
         (tmp_path / "own_encoder" / f"{method}-{seed}.json").write_text(json.dumps(record), encoding="utf8")
     monkeypatch.setattr(tables, "records", lambda study: records(study, tmp_path))
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
     lines = tables.ranked_table("own_encoder").splitlines()[2:]
     assert [line.split(" | ")[:2] for line in lines] == [
         ["| dclr", "sentence term pooled"],
