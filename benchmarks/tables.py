@@ -16,6 +16,7 @@ from scipy.stats import t as student
 
 from benchmarks.common import ROOT
 from benchmarks.records import RESULTS, records, spread
+from benchmarks.repal import FITTED
 from benchmarks.speed_cases import MNRL
 from benchmarks.sts import load_study, study_cells
 
@@ -137,12 +138,6 @@ def refined(sources: str) -> dict[int, dict[str, dict[str, float]]]:
         whole = own and all("dev_by_genre" in row for row in own.values())  # one early record lacks these
         found[record["seed"]] = own if whole else grid.get(record["method"], {}).get(record["seed"], own)
     return {seed: rows for seed, rows in found.items() if rows}
-
-
-FITTED = {  # of the grid's variants, what they are called where whitening was fitted on the training text
-    "whitened 256": "whitened on the text",
-    "whitened 256 + sentence term pooled": "whitened on the text, sentence term pooled",
-}
 
 
 def grid_on_text() -> dict[str, dict[int, dict[str, dict[str, float]]]]:

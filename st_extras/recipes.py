@@ -78,7 +78,7 @@ def train_and_refine(
         model: the SentenceTransformer to train, in place.
         sentences: what to train on.
         output: a new or empty folder. ``output/encoder`` is the trained encoder, a plain SentenceTransformer;
-            ``output/refined`` the same with RepAL, for ``st_extras.load``.
+            ``output/refined`` the same with what follows it, for ``st_extras.load``.
         dev: labelled pairs, which choose the weights that are kept, whitening, and the term's weight. None: weights are
             chosen by the sentences alone (``UnlabeledSelectionEvaluator``), the term weighs 0.3.
         augmentations: of DCLRLoss: how the two views are made. ConSERT's need an encoder that takes position ids and
@@ -94,7 +94,8 @@ def train_and_refine(
         arguments: further ones of :func:`~st_extras.runs.train_encoder`, such as ``batch_size``, ``seed``, ``bf16``.
 
     Raises:
-        ValueError: as ``train_encoder``; a model that RepAL cannot work on (before it is trained).
+        ValueError: as ``train_encoder``; a model that RepAL cannot work on, or one to whiten that is whitened already
+            (before it is trained).
     """
     check_output(output, overwrite=overwrite)
     wanted = (False, True) if whiten is None and dev is not None else (bool(whiten),)
