@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from st_extras.encoders import Features, check_augmentations, content_mask, unwrap
+from st_extras.encoders import Features, check_augmentations, check_one_encoder, content_mask, unwrap
 from st_extras.functional import check_fraction
 from st_extras.generators import RandomSource
 
@@ -84,6 +84,8 @@ class Augmenter(nn.Module):
         self.cutoff_rate = check_fraction("cutoff_rate", cutoff_rate)
         self.source = RandomSource(generator, salt=1)
         names = {*check_augmentations(augmentations)} & {*CUTOFFS, "shuffle"}
+        if names:
+            check_one_encoder(model, f"augmentations={tuple(augmentations)!r}")
         self.takes_positions = bool(names) and _takes(model, "position_ids")
         if "shuffle" in names and not (self.takes_positions and _uses_positions(model)):
             _refuse(model, "shuffle", "position_ids")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_extras.encoders import Features, merged_pair, unwrap
+from st_extras.encoders import Features, merged_pair, unwrap, without_dropout
 
 
 def check_base_loss(base_loss: nn.Module, model: SentenceTransformer) -> nn.Module:
@@ -36,6 +37,11 @@ def base_views(base_loss: nn.Module, columns: Sequence[Features]) -> tuple[Featu
     if hasattr(base_loss, "views"):
         return cast("tuple[Features, int]", cast(Any, base_loss).views(columns))
     return merged_pair(columns, ("dropout", "dropout")), max(len(columns), 2)
+
+
+def base_mode(base_loss: nn.Module | None, model: nn.Module) -> AbstractContextManager[None]:
+    """For the pass over the base's views: the encoder's dropout off where the base says ``dropout = False``."""
+    return nullcontext() if getattr(base_loss, "dropout", True) else without_dropout(model)
 
 
 def base_value(

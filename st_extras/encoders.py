@@ -14,6 +14,9 @@ from typing import Any, cast
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.losses.merged_forward import merge_feature_batches
+from sentence_transformers.sentence_transformer.losses.adaptive_layer import TransformerDecorator
+from sentence_transformers.sentence_transformer.losses.matryoshka import ForwardDecorator
+from sentence_transformers.sentence_transformer.modules import Router
 from sentence_transformers.util import all_gather_with_grad, get_rank, get_world_size
 from torch import Tensor, nn
 
@@ -30,7 +33,7 @@ class Encoded:
         sentence: (R, D) sentence embeddings.
         tokens: (R, L, D) last-layer token embeddings.
         input_ids: (R, L).
-        content_mask: (R, L) bool: neither padding nor a special token; [UNK] and [MASK] are content.
+        content_mask: (R, L) bool, see :func:`content_mask`.
     """
 
     sentence: Tensor
@@ -51,8 +54,10 @@ def unwrap(model: nn.Module) -> SentenceTransformer:
 
 
 def embedding_dimension(model: nn.Module) -> int:
-    """The size D of the model's sentence embeddings."""
-    dimension = unwrap(model).get_embedding_dimension()
+    """The size D of the model's sentence embeddings in training, which ``truncate_dim`` does not cut."""
+    encoder = unwrap(model)
+    with encoder.truncate_embeddings(None):
+        dimension = encoder.get_embedding_dimension()
     if dimension is None:
         raise ValueError("model does not tell its embedding dimension: its last modules must include a Pooling.")
     return int(dimension)
@@ -60,11 +65,29 @@ def embedding_dimension(model: nn.Module) -> int:
 
 def token_embedding_dimension(model: nn.Module) -> int:
     """The size of the token embeddings that the model's first module, a transformer, gives to the next."""
+    check_one_encoder(model, "This loss")
     if unwrap(model).transformers_model is None:
         raise ValueError(
             f"model must give token embeddings, which {type(unwrap(model)[0]).__name__} does not: use a transformer."
         )
     return int(cast(Any, unwrap(model)[0]).get_embedding_dimension())
+
+
+def check_one_encoder(model: nn.Module, what: str) -> None:
+    """ValueError where a Router has an encoder of its own for each kind of text, whose tokens are not alike."""
+    for module in unwrap(model).modules():
+        routes = cast(Any, module).sub_modules.values() if isinstance(module, Router) else ()
+        if len({route[0] for route in routes}) > 1:
+            raise ValueError(
+                f"{what} works on the tokens of one encoder, and the model's Router has one for each of "
+                f"{sorted(cast(Any, module).sub_modules)}: use SimCSELoss, DCLRLoss or AdCSELoss, with dropout views."
+            )
+
+
+def check_terms(model: nn.Module, advice: str) -> None:
+    """ValueError where MatryoshkaLoss, which multiplies a loss's value, would get several terms."""
+    if any(isinstance(vars(module).get("forward"), ForwardDecorator) for module in (model, unwrap(model))):
+        raise ValueError(f"MatryoshkaLoss takes losses of one term, and this one returns several: {advice}.")
 
 
 def check_augmentations(augmentations: Sequence[str]) -> tuple[str, str]:
@@ -171,9 +194,13 @@ def merged_pair(sentence_features: Sequence[Features], augmentations: Sequence[s
     """:func:`pair_views` where one pass is a must, as when another loss adds its own rows to it."""
     rows = pair_views(sentence_features, augmentations)
     if rows is None:
+        keys = {key for column in sentence_features for key in column}
+        if odd := sorted(key for key in keys if any(key not in column for column in sentence_features)):
+            reason = f"only some have {odd}: use one prompt for all, and no column name that begins with another's"
+        else:
+            reason = "they have different prompts or flattened features: use one prompt for all, or unpad_inputs=False"
         raise ValueError(
-            "The columns cannot go through the encoder in one pass (they have different prompts or flattened "
-            "features), which this combination of losses needs: use one prompt for all, or unpad_inputs=False."
+            f"This combination of losses needs the columns to go through the encoder in one pass, and {reason}."
         )
     return rows
 
@@ -212,7 +239,13 @@ def encode_pair(
 
 
 def run(model: nn.Module, features: Features) -> Features:
-    """One pass of the encoder; where ``inputs_embeds`` are given, they stand for the ``input_ids``."""
+    """One pass of the encoder; where ``inputs_embeds`` are given, they stand for the ``input_ids``.
+
+    Raises:
+        ValueError: AdaptiveLayerLoss is around, which hands its layers on in the columns' own features.
+    """
+    if isinstance(vars(unwrap(model)[0]).get("forward"), TransformerDecorator):
+        raise ValueError("AdaptiveLayerLoss cannot wrap this loss, which encodes copies of the columns' features.")
     without = "input_ids" if "inputs_embeds" in features else None
     output: Features = model({key: value for key, value in features.items() if key != without})
     return output
@@ -225,9 +258,18 @@ def content_ids(model: nn.Module) -> list[int]:
 
 
 def content_mask(model: nn.Module, features: Features) -> Tensor:
-    """(R, L) bool: neither padding nor a special token; [UNK] and [MASK] are content."""
+    """(R, L) bool: neither padding nor a special token nor part of a prompt; [UNK] and [MASK] are content."""
     special = torch.tensor(content_ids(model), device=features["input_ids"].device)
-    return cast(Tensor, features["attention_mask"].bool() & ~torch.isin(features["input_ids"], special))
+    present = features["attention_mask"].bool()
+    if length := prompt_length(features):
+        present = present & (present.cumsum(dim=1) > length)
+    return cast(Tensor, present & ~torch.isin(features["input_ids"], special))
+
+
+def prompt_length(features: Features) -> int:
+    """Tokens of the prompt before each text, the opening token included; 0 without a prompt."""
+    length = features.get("prompt_length", 0)
+    return int(length.flatten()[0]) if isinstance(length, Tensor) else int(length or 0)
 
 
 def encode(model: nn.Module, features: Features) -> Encoded:

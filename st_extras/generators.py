@@ -26,6 +26,7 @@ class RandomSource(nn.Module):
     def __init__(self, generator: torch.Generator | None = None, salt: int = 0) -> None:
         super().__init__()
         self.generator = generator
+        self._given = generator is not None
         self.salt = salt
         self._restored: Tensor | None = None
 
@@ -36,6 +37,9 @@ class RandomSource(nn.Module):
             ValueError: the user's generator lives on another device.
         """
         generator = self.generator
+        if generator is not None and not self._given and generator.device.type != device.type:
+            logger.warning("The model went to another kind of device: starting a new random stream.")
+            generator = None
         if generator is None:
             generator = torch.Generator(device)
             if self._restored is not None and self._restored.shape == generator.get_state().shape:

@@ -60,7 +60,7 @@ def vocabulary_cross_entropy(hidden: Tensor, embedding: Tensor, targets: Tensor,
         bias: (V,), or another length where the vocabulary has been resized since: new words have bias 0.
     """
     if bias is not None:
-        bias = F.pad(bias, (0, embedding.size(0) - bias.size(0))).to(hidden.dtype)
+        bias = F.pad(bias, (0, embedding.size(0) - bias.size(0))).to(embedding.dtype)
     logits = F.linear(hidden.to(embedding.dtype), embedding, bias)
     losses = F.cross_entropy(full_precision(logits), targets, reduction="sum")
     return losses / max(targets.numel(), 1)
@@ -69,8 +69,9 @@ def vocabulary_cross_entropy(hidden: Tensor, embedding: Tensor, targets: Tensor,
 class MaskedLM(nn.Module):
     """Masked language modelling on a batch that another objective encodes: corruption, head and loss.
 
-    The head is the checkpoint's own where it has one, else a fresh one. The output layer is the encoder's word
-    embedding, looked up at every call: it survives ``resize_token_embeddings`` and is neither copied nor saved.
+    The head is the checkpoint's own, in float32, where it has one whose output layer is the word embedding, else a
+    fresh one. That layer is looked up in the encoder at every call: it survives ``resize_token_embeddings`` and is
+    neither copied nor saved.
 
     Args:
         model: the SentenceTransformer; its checkpoint is looked up where it was loaded from, never downloaded.
@@ -78,7 +79,7 @@ class MaskedLM(nn.Module):
         generator: the random source, on the model's device. None: made from torch's seed.
 
     Attributes:
-        from_checkpoint: whether the checkpoint had a head.
+        from_checkpoint: whether the checkpoint had such a head.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class MaskedLM(nn.Module):
         super().__init__()
         encoder: Any = model.transformers_model
         words, width = encoder.get_input_embeddings().weight.shape
-        found = _checkpoint_head(encoder)
+        found = _checkpoint_head(encoder, width)
         self.from_checkpoint = found is not None
         if found is None:
             hidden = encoder.config.hidden_size
@@ -114,6 +115,7 @@ class MaskedLM(nn.Module):
 
     def forward(self, tokens: Tensor, targets: Tensor, embedding: Tensor) -> Tensor:
         """The loss of N drawn tokens: embeddings (N, hidden), true ids (N,), word embedding (V, W)."""
+        tokens = tokens.to(next(self.head.parameters()).dtype)
         if self.from_checkpoint:
             hidden = self.head(inputs_embeds=tokens.unsqueeze(0)).logits.squeeze(0)  # (N, W)
         else:
@@ -136,8 +138,11 @@ class _NoOutput(nn.Identity):
     bias = None
 
 
-def _checkpoint_head(encoder: Any) -> tuple[nn.Module, Tensor] | None:
-    """The library's masked-LM model around the encoder's checkpoint, without encoder and output layer; its bias."""
+def _checkpoint_head(encoder: Any, width: int) -> tuple[nn.Module, Tensor] | None:
+    """The library's masked-LM model around the encoder's checkpoint, without encoder and output layer; its bias.
+
+    None where there is no such model, or its output layer is not the word embedding (V, ``width``).
+    """
     from transformers import AutoModelForMaskedLM
 
     config: Any = encoder.config
@@ -148,6 +153,7 @@ def _checkpoint_head(encoder: Any) -> tuple[nn.Module, Tensor] | None:
             full, report = AutoModelForMaskedLM.from_pretrained(
                 config._name_or_path,
                 local_files_only=True,
+                dtype=torch.float32,
                 output_loading_info=True,
                 revision=getattr(config, "_commit_hash", None) or "main",
             )
@@ -158,6 +164,9 @@ def _checkpoint_head(encoder: Any) -> tuple[nn.Module, Tensor] | None:
     inner = {name for name, _ in full.named_parameters() if not name.startswith(f"{full.base_model_prefix}.")}
     if inner & set(report["missing_keys"]):
         return None
+    if output is None or output.weight is not full.get_input_embeddings().weight:
+        logger.warning("The masked-language-model head of %r has an output layer of its own.", config._name_or_path)
+        return None
     bias = output.bias if output.bias is not None else torch.zeros(output.weight.size(0))
     setattr(full, full.base_model_prefix, _Passed())
     full.set_output_embeddings(_NoOutput())
@@ -165,4 +174,10 @@ def _checkpoint_head(encoder: Any) -> tuple[nn.Module, Tensor] | None:
         for name, parameter in list(module.named_parameters(recurse=False)):
             if parameter is bias:
                 setattr(module, name, None)
-    return full, bias
+    try:
+        with torch.no_grad():
+            fits = full(inputs_embeds=torch.zeros(1, 1, encoder.config.hidden_size)).logits.size(-1) == width
+    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
+        logger.warning("The masked-language-model head of %r does not work alone: %s", config._name_or_path, error)
+        return None
+    return (full, bias) if fits else None

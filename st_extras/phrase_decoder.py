@@ -9,7 +9,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from st_extras.encoders import Features, content_mask, unwrap
+from st_extras.encoders import Features, check_one_encoder, content_mask, prompt_length, unwrap
 
 _ORDER = "the columns must be sentence, masked, phrase in this order, as PhraseMasking writes them"
 
@@ -57,6 +57,7 @@ def phrase_brackets(model: SentenceTransformer) -> tuple[int, int]:
 
 def check_phrase_tokenizer(model: SentenceTransformer) -> None:
     """ValueError unless texts can be masked, stand between two special tokens and are padded on the right."""
+    check_one_encoder(model, "PaSeRLoss")
     tokenizer: Any = getattr(model, "tokenizer", None)
     if getattr(model, "transformers_model", None) is None or getattr(tokenizer, "mask_token_id", None) is None:
         raise ValueError(
@@ -69,6 +70,13 @@ def check_phrase_tokenizer(model: SentenceTransformer) -> None:
             "PaSeRLoss needs a tokenizer that opens and closes a text with special tokens and pads on the right, got "
             f"{tokenizer.convert_ids_to_tokens([opening, closing])} and padding_side={tokenizer.padding_side!r}."
         )
+
+
+def phrase_tokens(phrase: Features) -> tuple[Tensor, Tensor]:
+    """Ids and attention mask (bool) of the tokenized phrases, (B, T), without the prompt that may stand before them."""
+    start = max(prompt_length(phrase), 1)
+    ids, mask = (torch.cat([x[:, :1], x[:, start:]], dim=1) for x in (phrase["input_ids"], phrase["attention_mask"]))
+    return ids, mask.bool()
 
 
 def check_phrase_columns(columns: list[Features], model: nn.Module, max_length: int, *, with_base: bool) -> Tensor:
@@ -95,14 +103,15 @@ def check_phrase_columns(columns: list[Features], model: nn.Module, max_length: 
     encoder = unwrap(model)
     mask_id = encoder.tokenizer.mask_token_id
     content = content_mask(model, phrase)
-    lengths = [column["attention_mask"].sum(dim=1) for column in (sentence, masked, phrase)]
+    ids, present = phrase_tokens(phrase)
+    lengths = [column["attention_mask"].sum(dim=1) for column in (sentence, masked)]
     shown: Tensor = (masked["input_ids"] == mask_id).any(dim=1)
     cut = lengths[1] >= (encoder.max_seq_length or torch.inf)
     empty, unmasked, holds_mask, longer = torch.stack([
         ~content.any(dim=1).all(),
         ~(shown | cut).all(),
         (phrase["input_ids"] == mask_id).any(),
-        lengths[2].sum() > lengths[0].sum() + len(shown),
+        present.sum() > lengths[0].sum() + len(shown),
     ]).tolist()  # fmt: skip
     if holds_mask:
         raise ValueError(f"Column 'phrase' holds {encoder.tokenizer.mask_token}: {_ORDER}.")
@@ -112,6 +121,6 @@ def check_phrase_columns(columns: list[Features], model: nn.Module, max_length: 
         raise ValueError(f"Column 'phrase' is longer than the sentences: {_ORDER}.")
     if empty:
         raise ValueError("Column 'phrase' has an empty phrase: leave such rows out, as PhraseMasking does.")
-    if (width := phrase["input_ids"].size(1)) > max_length:
+    if (width := ids.size(1)) > max_length:
         raise ValueError(f"A phrase has {width} tokens, more than max_phrase_length={max_length}.")
     return shown

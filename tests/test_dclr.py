@@ -170,6 +170,11 @@ def test_anchors_without_negatives_are_counted(encoder: SentenceTransformer) -> 
     assert value.item() == 0
     assert int(loss.anchors_without_negatives) == 4
     assert torch.equal(x.grad, torch.zeros_like(x))
+    rounded_away = DCLRLoss(encoder, complementary_model="self", threshold=-0.999, noise_ratio=0.1)
+    rounded_away.compute_loss_from_embeddings([draw(4, 0), draw(4, 1)])
+    assert (int(rounded_away.anchors_without_negatives), float(rounded_away.masked_negatives)) == (4, 1)
+    rounded_away.compute_loss_from_embeddings([draw(1, 0), draw(1, 1)])
+    assert (int(rounded_away.anchors_without_negatives), rounded_away.masked_negatives.isnan()) == (1, True)
 
 
 class TestComplementary:

@@ -1,18 +1,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from sentence_transformers.sentence_transformer.losses import AdaptiveLayerLoss
+from sentence_transformers.sentence_transformer.modules import Router, StaticEmbedding
 from torch import nn
 
 from st_extras.encoders import (
     check_augmentations,
+    content_mask,
+    embedding_dimension,
     encode,
     encode_pair,
+    merged_pair,
     pair_views,
     projection_head,
     repeat_rows,
@@ -21,6 +26,7 @@ from st_extras.encoders import (
     without_dropout,
 )
 from st_extras.generators import RandomSource
+from st_extras.losses import AdCSELoss, ConSERTLoss, PaSeRLoss, SimCSELoss
 from tests.helpers import count_rows
 
 Maker = Callable[..., SentenceTransformer]
@@ -61,6 +67,49 @@ def test_columns_with_other_prompts_take_a_pass_each(encoder: SentenceTransforme
     with count_rows(encoder) as passes:
         encode_pair(encoder, columns, ("dropout", "dropout"))
     assert passes == [len(sentences)] * 2
+
+
+def test_what_keeps_columns_from_one_pass_is_named(encoder: SentenceTransformer, sentences: list[str]) -> None:
+    one, two = encoder.preprocess(sentences), encoder.preprocess(sentences, prompt="two ")
+    with pytest.raises(ValueError, match=r"only some have \['prompt_length'\]: use one prompt for all"):
+        merged_pair([one, two], ("dropout", "dropout"))
+    with pytest.raises(ValueError, match="they have different prompts"):
+        merged_pair([encoder.preprocess(sentences, prompt="the red "), two], ("dropout", "dropout"))
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_prompt_is_no_content(encoder: SentenceTransformer, side: str) -> None:
+    encoder.tokenizer.padding_side = side
+    features = encoder.preprocess(["a cat", "two birds sing"], prompt="the old ")
+    for prompt_length in (3, torch.tensor([3, 3])):
+        mask = content_mask(encoder, {**features, "prompt_length": prompt_length})
+        rows = zip(features["input_ids"], mask, strict=True)
+        assert [encoder.tokenizer.decode(ids[kept]) for ids, kept in rows] == ["a cat", "two birds sing"]
+
+
+def test_the_dimension_in_training_is_not_truncated(encoder: SentenceTransformer, sentences: list[str]) -> None:
+    encoder.truncate_dim = 8
+    assert (embedding_dimension(encoder), encoder.get_embedding_dimension()) == (16, 8)
+    assert torch.isfinite(AdCSELoss(encoder)([encoder.preprocess(sentences)]))
+
+
+def test_routed_encoders_get_no_views_of_their_tokens(make_encoder: Maker, sentences: list[str]) -> None:
+    query, document = make_encoder(), make_encoder(seed=1)
+    routes = Router.for_query_document(query_modules=list(query), document_modules=list(document))
+    model = SentenceTransformer(modules=[routes], device="cpu")
+    for build in (PaSeRLoss, ConSERTLoss, lambda model: SimCSELoss(model, augmentations=("none", "token_cutoff"))):
+        with pytest.raises(ValueError, match=r"the model's Router has one for each of \['document', 'query'\]"):
+            build(model)
+    columns = [{**model.preprocess(sentences, task=task), "task": task} for task in ("query", "document")]
+    SimCSELoss(model)(columns).backward()
+    assert all(any(p.grad is not None for p in encoder.parameters()) for encoder in (query, document))
+    same = Router.for_query_document(query_modules=list(query), document_modules=[query[0], document[1]])
+    assert SimCSELoss(SentenceTransformer(modules=[same], device="cpu"), augmentations=("none", "token_cutoff"))
+
+
+def test_adaptive_layers_are_refused(encoder: SentenceTransformer, sentences: list[str]) -> None:
+    with pytest.raises(ValueError, match="AdaptiveLayerLoss cannot wrap this loss"):
+        AdaptiveLayerLoss(encoder, SimCSELoss(encoder))([encoder.preprocess(sentences)], None)
 
 
 def test_dropout_is_on_or_off_as_a_whole(encoder: SentenceTransformer, sentences: list[str]) -> None:
@@ -180,3 +229,11 @@ class TestRandomSource:
     def test_generator_of_another_device_is_refused(self) -> None:
         with pytest.raises(ValueError, match="generator is on cpu"):
             RandomSource(torch.Generator()).on(torch.device("meta"))
+
+    def test_its_own_generator_follows_the_model_to_another_device(self) -> None:
+        own, given = RandomSource(), RandomSource(torch.Generator())
+        for source in (own, given):
+            source.generator = SimpleNamespace(device=torch.device("cuda"))  # type: ignore[assignment]
+        assert own.on(torch.device("cpu")).device.type == "cpu"
+        with pytest.raises(ValueError, match="generator is on cuda"):
+            given.on(torch.device("cpu"))

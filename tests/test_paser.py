@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,17 @@ from transformers import (
     BertConfig,
     BertForMaskedLM,
     BertForSequenceClassification,
+    BertModel,
     DistilBertConfig,
     DistilBertForMaskedLM,
+    MobileBertConfig,
+    MobileBertForMaskedLM,
     RobertaConfig,
     RobertaForMaskedLM,
 )
 
 from st_extras.encoders import content_ids
+from st_extras.losses.consert import ConSERTLoss
 from st_extras.losses.paser import PaSeRLoss, PhraseDecoder, decoding_signal
 from st_extras.losses.simcse import SimCSELoss
 from st_extras.masked_lm import MaskedLM, corrupt_tokens, vocabulary_cross_entropy
@@ -297,6 +302,49 @@ def test_a_checkpoint_without_a_head_gets_a_fresh_one(encoder: SentenceTransform
     assert float(head(torch.randn(0, 16), torch.empty(0, dtype=torch.long), torch.randn(9, 16))) == 0
 
 
+@pytest.mark.parametrize(
+    ("full", "message"),
+    [
+        (BertForMaskedLM(BertConfig(**_sizes(), tie_word_embeddings=False)), "an output layer of its own"),
+        (
+            MobileBertForMaskedLM(
+                MobileBertConfig(**_sizes(), embedding_size=8, intra_bottleneck_size=8, num_feedforward_networks=1)
+            ),
+            "(an output layer of its own|does not work alone)",
+        ),
+    ],
+)
+def test_a_head_that_cannot_be_used_is_left_for_a_fresh_one(
+    full: Any, message: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = _other(tmp_path, full)
+    loss = make_loss(model, mlm_weight=1.0)
+    assert not loss.masked_lm.from_checkpoint
+    assert re.search(message, caplog.text)
+    assert torch.isfinite(loss(features(model))["mlm"])
+
+
+@pytest.mark.parametrize("stored", [torch.float16, torch.float32])
+@pytest.mark.parametrize("loaded", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("with_head", [True, False])
+def test_any_precision_of_checkpoint_and_encoder(
+    make_encoder: MakeEncoder, tmp_path: Path, stored: torch.dtype, loaded: torch.dtype, with_head: bool
+) -> None:
+    config = BertConfig(**_sizes())
+    full = BertForMaskedLM(config) if with_head else BertModel(config)
+    _other(tmp_path, full.to(stored))
+    transformer = Transformer(str(tmp_path), max_seq_length=16, model_kwargs={"dtype": loaded})
+    model = SentenceTransformer(modules=[transformer, Pooling(16)], device="cpu")
+    assert model.dtype == loaded
+    loss = make_loss(model, mlm_weight=1.0)
+    assert loss.masked_lm.from_checkpoint == with_head
+    assert {parameter.dtype for parameter in loss.masked_lm.parameters()} == {torch.float32}
+    terms = loss(features(model))
+    assert all(torch.isfinite(term) and term.dtype == torch.float32 for term in terms.values())
+    sum(terms.values()).backward()
+    assert len(loss.reconstruct(DATA["sentence"][:2], DATA["masked"][:2])) == 2
+
+
 # ---- the loss as a whole
 
 
@@ -525,12 +573,65 @@ def test_a_base_on_one_column_gets_its_two_views(encoder: SentenceTransformer, m
     assert 0 < float(terms["base"]) < 2
 
 
+def test_the_pass_has_no_dropout_where_the_base_wants_none(make_encoder: MakeEncoder) -> None:
+    model = make_encoder(dropout=0.5).train()
+    base = SimCSELoss(model, augmentations=("none", "none"))
+    seen: list[list[Tensor]] = []
+    compute = base.compute_loss_from_embeddings
+    base.compute_loss_from_embeddings = lambda views, labels=None: seen.append(views) or compute(views)  # type: ignore
+    make_loss(model, base_loss=base)(features(model))
+    assert torch.equal(*seen[0])
+    modes: list[bool] = []
+    model.register_forward_pre_hook(lambda module, args: modes.append(module.training))
+    make_loss(model, base_loss=ConSERTLoss(model))(features(model))
+    assert modes == [False, False]
+    assert model.training
+    make_loss(model, base_loss=SimCSELoss(model))(features(model))
+    assert modes[2:] == [True]
+
+
+def test_evaluation_has_no_dropout_in_the_decoder(still_encoder: SentenceTransformer) -> None:
+    loss = make_loss(still_encoder, decoder_dropout=0.5)
+    columns = features(still_encoder)
+    assert float(loss(columns)) != float(loss(columns))
+    with torch.no_grad():
+        value = float(loss(columns))
+        assert value == float(loss(columns))
+        assert value == float(loss.eval()(columns))
+
+
+def test_a_prompt_is_neither_written_nor_masked(still_encoder: SentenceTransformer) -> None:
+    loss = make_loss(still_encoder)
+    prompted = [still_encoder.preprocess(column[:6], prompt="the old ") for column in DATA.values()]
+    vectors = torch.randn(2, 6, 16)
+    expected = loss.compute_generative_loss(*vectors, features(still_encoder)[2])
+    torch.testing.assert_close(loss.compute_generative_loss(*vectors, prompted[2]), expected)
+    _, drawn = MaskedLM(still_encoder, probability=1.0).corrupt(still_encoder, prompted[0])
+    assert drawn.sum(dim=1).tolist() == [len(sentence.split()) for sentence in DATA["sentence"][:6]]
+    assert torch.isfinite(loss(prompted))
+    signals: list[Tensor] = []
+    loss.decoder.register_forward_pre_hook(lambda module, args: signals.append(args[1]))
+    loss.reconstruct(DATA["sentence"][:2], DATA["masked"][:2], prompt="the old ")
+    encoded = still_encoder.encode(DATA["sentence"][:2], prompt="the old ", convert_to_tensor=True)
+    torch.testing.assert_close(signals[0][:, 0], encoded)
+
+
+def test_truncate_dim_does_not_cut_the_signal(still_encoder: SentenceTransformer) -> None:
+    expected = make_loss(still_encoder)(features(still_encoder))
+    still_encoder.truncate_dim = 8
+    loss = make_loss(still_encoder)
+    assert loss.decoder.dimension == 16
+    assert torch.equal(loss(features(still_encoder)), expected)
+
+
 def test_matryoshka_prompts_lora_and_dictionaries(make_encoder: MakeEncoder, tmp_path: Path) -> None:
     from peft import LoraConfig
 
     model = make_encoder()
     loss: nn.Module = MatryoshkaLoss(model, make_loss(model), [16, 8])
     assert torch.isfinite(loss(features(model), None))
+    with pytest.raises(ValueError, match=r"MatryoshkaLoss takes losses of one term.*mlm_weight=0"):
+        MatryoshkaLoss(model, make_loss(model, mlm_weight=1.0), [16, 8])(features(model), None)
     prompts = {"sentence": "the cat ", "masked": "the cat "}
     train(model, make_loss(model), DATA, tmp_path / "p", prompts=prompts)
     with count_rows(model) as passes:
@@ -612,6 +713,7 @@ def test_wrong_columns(encoder: SentenceTransformer, data: dict[str, list[str]],
         ({"generative_weight": -1}, r"generative_weight .* got -1"),
         ({"mlm_weight": float("nan")}, r"mlm_weight .* got nan"),
         ({"decoder_dropout": 1.0}, r"decoder_dropout .* got 1\.0"),
+        ({"generative_weight": 0.0}, "generative_weight and mlm_weight are both 0"),
         ({"max_phrase_length": 2}, r"max_phrase_length .* got 2"),
         ({"base_loss": nn.Identity()}, r"base_loss=Identity has no compute_loss_from_embeddings"),
     ],

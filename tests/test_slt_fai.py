@@ -9,6 +9,7 @@ from datasets import Dataset, DatasetDict
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from sentence_transformers.sentence_transformer.losses import (
     DenoisingAutoEncoderLoss,
+    GlobalOrthogonalRegularizationLoss,
     MatryoshkaLoss,
     MultipleNegativesRankingLoss,
 )
@@ -132,6 +133,24 @@ def test_the_base_is_the_base(
         wrapped = make_loss(still_encoder, frequency_table, base_loss=make(still_encoder))(features)["base"]
         both = [still_encoder(dict(features[0]))["sentence_embedding"]] * 2
         assert torch.allclose(wrapped, make(still_encoder).compute_loss_from_embeddings(both, None), atol=1e-5)
+
+
+def test_a_base_of_several_terms_is_their_sum(
+    still_encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable
+) -> None:
+    base = GlobalOrthogonalRegularizationLoss(still_encoder)
+    features = [still_encoder.preprocess(sentences), still_encoder.preprocess(sentences[::-1])]
+    wrapped = make_loss(still_encoder, frequency_table, base_loss=base)(features)["base"]
+    terms = base([dict(column) for column in features])
+    assert len(terms) > 1
+    torch.testing.assert_close(wrapped, sum(terms.values()))
+
+
+def test_matryoshka_is_refused(
+    encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable
+) -> None:
+    with pytest.raises(ValueError, match="MatryoshkaLoss takes losses of one term"):
+        MatryoshkaLoss(encoder, make_loss(encoder, frequency_table), [16, 8])([encoder.preprocess(sentences)], None)
 
 
 def test_without_at_or_isf(encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable) -> None:
@@ -343,6 +362,7 @@ def test_bad_input(make_encoder: Callable[..., SentenceTransformer], frequency_t
         (encoder, {"adversarial_weight": -0.5}, "adversarial_weight .* -0.5"),
         (encoder, {"incomplete_weight": float("nan")}, "incomplete_weight .* nan"),
         (encoder, {"base_weight": 0, "adversarial_weight": 0, "incomplete_weight": 0}, "all 0"),
+        (encoder, {"base_weight": 0, "warmup_steps": 1}, "warmup_steps=1 with base_weight=0"),
         (encoder, {"warmup_steps": -1}, "warmup_steps .* -1"),
         (encoder, {"warmup_steps": 0.5}, r"warmup_steps .* 0\.5"),
         (encoder, {"low_frequency_ratio": 0}, "low_frequency_ratio .* 0"),

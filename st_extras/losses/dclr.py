@@ -105,9 +105,9 @@ class DCLRLoss(nn.Module):
 
     Attributes (0-dim tensors, of the last training step):
         noise_angle: mean angle in degrees by which the ascent turned the noise.
-        masked_negatives: share of the in-batch negatives with weight 0.
+        masked_negatives: share of the in-batch negatives with weight 0; nan where a batch has none.
         anchors_without_negatives: anchors that contributed 0, every negative being masked
-            (possible only with noise_ratio=0).
+            (possible only without noise, as with noise_ratio=0).
 
     Inputs:
         +-------------------------------+--------+
@@ -251,8 +251,8 @@ class DCLRLoss(nn.Module):
         if torch.is_grad_enabled():
             own = weights.diagonal(offset=offset)
             negatives = weights.sum(dim=1) - own
-            self.masked_negatives = 1 - negatives.mean() / max(weights.size(1) - 1, 1)
-            if self.noise_ratio == 0 and not self.include_positive:
+            self.masked_negatives = 1 - negatives.mean() / (weights.size(1) - 1 or torch.nan)
+            if self._noise_count(scores) == 0 and not self.include_positive:
                 self.anchors_without_negatives = (negatives == 0).sum()
         return weights
 
@@ -261,9 +261,13 @@ class DCLRLoss(nn.Module):
             return cast(Tensor, self.complementary(features, unwrap(self.model).tokenizer.decode))
         return cast(Tensor, cast(FrozenEncoder, self.complementary)(features))
 
+    def _noise_count(self, rows: Tensor) -> int:
+        """K for a batch of as many sentences as ``rows``."""
+        return round(self.noise_ratio * rows.size(0))
+
     def _noise(self, anchors: Tensor) -> Tensor:
         """K = round(noise_ratio * B) refined noise negatives, (K, D), constants."""
-        count = round(self.noise_ratio * anchors.size(0))
+        count = self._noise_count(anchors)
         dtype = torch.promote_types(anchors.dtype, torch.float32)
         if count == 0:
             return anchors.new_empty(0, anchors.size(1), dtype=dtype)

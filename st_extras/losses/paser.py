@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any, cast
 
 import torch
@@ -11,10 +12,11 @@ from sentence_transformers.base.losses.merged_forward import merge_feature_batch
 from sentence_transformers.util import batch_to_device
 from torch import Tensor, nn
 
-from st_extras.base_loss import base_value, base_views, check_base_loss
+from st_extras.base_loss import base_mode, base_value, base_views, check_base_loss
 from st_extras.encoders import (
     Encoded,
     Features,
+    check_terms,
     embedding_dimension,
     encode,
     require_synchronised,
@@ -24,7 +26,13 @@ from st_extras.encoders import (
 )
 from st_extras.functional import check_not_negative, full_precision
 from st_extras.masked_lm import MaskedLM, vocabulary_cross_entropy
-from st_extras.phrase_decoder import PhraseDecoder, check_phrase_columns, check_phrase_tokenizer, phrase_brackets
+from st_extras.phrase_decoder import (
+    PhraseDecoder,
+    check_phrase_columns,
+    check_phrase_tokenizer,
+    phrase_brackets,
+    phrase_tokens,
+)
 
 
 def decoding_signal(sentence: Tensor, masked: Tensor, difference_scale: float, product_scale: float) -> Tensor:
@@ -122,6 +130,8 @@ class PaSeRLoss(nn.Module):
         self.generative_weight = check_not_negative("generative_weight", generative_weight)
         default = 1.0 if base_loss is None else 0.0
         self.mlm_weight = check_not_negative("mlm_weight", default if mlm_weight is None else mlm_weight)
+        if base_loss is None and not (self.generative_weight or self.mlm_weight):
+            raise ValueError("generative_weight and mlm_weight are both 0: nothing is left.")
         self.base_loss = base_loss
         self.max_phrase_length = max_phrase_length or min(model.max_seq_length or 512, 512)
         sizes = self._words.weight.size(1), embedding_dimension(model), self.num_decoder_layers
@@ -139,6 +149,8 @@ class PaSeRLoss(nn.Module):
         self, sentence_features: Iterable[Features], labels: Tensor | None = None
     ) -> Tensor | dict[str, Tensor]:
         """The weighted terms of a batch; the generative one alone as a scalar where there is no other."""
+        if self.masked_lm is not None or self.base_loss is not None:
+            check_terms(self.model, "use mlm_weight=0 and no base_loss")
         columns = list(sentence_features)
         shown = check_phrase_columns(columns, self.model, self.max_phrase_length, with_base=self.base_loss is not None)
         *base_columns, masked, phrase = columns
@@ -171,23 +183,31 @@ class PaSeRLoss(nn.Module):
 
         Args:
             sentence, masked: (B, D) embeddings.
-            phrase: the tokenized phrases, (B, T): opening token, t_1 ... t_k, separator.
+            phrase: the tokenized phrases, (B, T): opening token, t_1 ... t_k, separator; a prompt is left out.
             shown: (B,) bool, the rows that count; None: all.
         """
-        ids, mask = phrase["input_ids"], phrase["attention_mask"].bool()
+        ids, mask = phrase_tokens(phrase)
         counted = mask[:, 1:] if shown is None else mask[:, 1:] & shown.unsqueeze(1)
         signal = decoding_signal(sentence, masked, self.difference_scale, self.product_scale)
-        hidden: Tensor = self.decoder(self._words(ids[:, :-1]), signal)  # (B, T-1, W); position t predicts t+1
+        with nullcontext() if torch.is_grad_enabled() else without_dropout(self.decoder):
+            hidden: Tensor = self.decoder(self._words(ids[:, :-1]), signal)  # (B, T-1, W); position t predicts t+1
         return vocabulary_cross_entropy(hidden[counted], self._words.weight, ids[:, 1:][counted])
 
     @torch.no_grad()
     def reconstruct(
-        self, sentences: Sequence[str], masked: Sequence[str], *, batch_size: int = 32, max_length: int = 16
+        self,
+        sentences: Sequence[str],
+        masked: Sequence[str],
+        *,
+        prompt: str | None = None,
+        batch_size: int = 32,
+        max_length: int = 16,
     ) -> list[str]:
         """The phrases that the decoder writes for sentences and their masked copies, greedily (table 7).
 
         Args:
             sentences, masked: as in the columns that the loss trains on.
+            prompt: what the trainer put before both.
             batch_size: sentences decoded at a time.
             max_length: tokens at which a phrase without a separator ends.
         """
@@ -197,30 +217,34 @@ class PaSeRLoss(nn.Module):
         written: list[str] = []
         with without_dropout(self):
             for i in range(0, len(sentences), batch_size):
-                ids = self._write(sentences[i : i + batch_size], masked[i : i + batch_size], length)
+                texts = [*sentences[i : i + batch_size], *masked[i : i + batch_size]]
+                ids = self._write(texts, prompt, length)
                 written += unwrap(self.model).tokenizer.batch_decode(ids, skip_special_tokens=True)
         return written
 
-    def _write(self, sentences: Sequence[str], masked: Sequence[str], length: int) -> list[list[int]]:
+    def _write(self, texts: Sequence[str], prompt: str | None, length: int) -> list[list[int]]:
+        """The ids of the phrases, texts being the sentences and then their masked copies."""
         model = unwrap(self.model)
-        rows = batch_to_device(model.preprocess([*sentences, *masked]), model.device)
+        rows = batch_to_device(model.preprocess(list(texts), prompt=prompt), model.device)
         whole, masked_too = model(rows)["sentence_embedding"].chunk(2)
         signal = decoding_signal(whole, masked_too, self.difference_scale, self.product_scale)
         opening, closing = phrase_brackets(model)
-        ids = torch.full((len(sentences), 1), opening, device=model.device)
+        words = self._words.weight
+        ids = torch.full((len(whole), 1), opening, device=model.device)
         for _ in range(length):
-            hidden = self.decoder(self._words(ids), signal)[:, -1]  # (B, W)
-            ids = torch.cat([ids, (hidden @ self._words.weight.T).argmax(dim=1, keepdim=True)], dim=1)
+            hidden = self.decoder(self._words(ids), signal)[:, -1].to(words.dtype)  # (B, W)
+            ids = torch.cat([ids, (hidden @ words.T).argmax(dim=1, keepdim=True)], dim=1)
         return [row[1 : [*row, closing].index(closing, 1)] for row in ids.tolist()]
 
     def _encode(self, base_rows: Features, count: int, own: Sequence[Features]) -> list[Encoded]:
         """``count`` views of the base and our own blocks, (B, ...) each, from one pass where they can be merged."""
         blocks = [*split_rows(base_rows, count), *own]
-        merged = merge_feature_batches(blocks)
-        if merged is not None:
-            return _split_encoded(encode(self.model, merged), len(blocks))
-        parts = _split_encoded(encode(self.model, base_rows), count)
-        return parts + [encode(self.model, block) for block in own]
+        with base_mode(self.base_loss, self.model):
+            merged = merge_feature_batches(blocks)
+            if merged is not None:
+                return _split_encoded(encode(self.model, merged), len(blocks))
+            parts = _split_encoded(encode(self.model, base_rows), count)
+            return parts + [encode(self.model, block) for block in own]
 
     def get_config_dict(self) -> dict[str, Any]:
         """The settings, for the model card."""

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from contextlib import nullcontext
-from typing import Any, cast
+from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_extras.base_loss import base_value, base_views, check_base_loss
+from st_extras.base_loss import base_mode, base_value, base_views, check_base_loss
 from st_extras.discriminator import SLT_FAI_CITATION
-from st_extras.encoders import Features, count_rows, encode, first_rows, stack_rows, without_dropout
+from st_extras.encoders import Features, check_terms, count_rows, encode, first_rows, stack_rows
 from st_extras.functional import check_count, check_not_negative
 from st_extras.losses.frequency_adversarial import FrequencyAdversarialLoss
 from st_extras.losses.incomplete_sentence import IncompleteSentenceFilteringLoss
@@ -117,6 +116,8 @@ class SLTFAILoss(nn.Module):
         if not any(self.weights.values()):
             raise ValueError("base_weight, adversarial_weight and incomplete_weight are all 0: nothing is left.")
         self.warmup_steps = check_count("warmup_steps", warmup_steps)
+        if self.warmup_steps and not base_weight:
+            raise ValueError(f"warmup_steps={warmup_steps} with base_weight=0: nothing would be trained during them.")
         self.adversarial: FrequencyAdversarialLoss | None = None
         self.incomplete: IncompleteSentenceFilteringLoss | None = None
         if adversarial_weight:
@@ -140,6 +141,7 @@ class SLTFAILoss(nn.Module):
 
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> dict[str, Tensor]:
         """The weighted terms of a batch; ``labels`` go to the base loss."""
+        check_terms(self.model, "wrap the base loss alone in a training of its own")
         columns = list(sentence_features)
         warming_up = int(self.steps) < self.warmup_steps
         if torch.is_grad_enabled():
@@ -151,11 +153,12 @@ class SLTFAILoss(nn.Module):
         if self.incomplete is not None and not warming_up:
             masked, kept = self.incomplete.incomplete(columns[0])
             blocks.append(first_rows(base_views(self.base_loss, [masked, *columns[1:]])[0], size))
-        with nullcontext() if getattr(self.base_loss, "dropout", True) else without_dropout(self.model):
+        with base_mode(self.base_loss, self.model):
             encoded = encode(self.model, stack_rows(blocks))
         seen = count * size  # rows of the base's views
         views = list(encoded.sentence[:seen].chunk(count))  # count x (B, D)
-        base = cast(Tensor, base_value(self.base_loss, views, labels, columns))
+        base = base_value(self.base_loss, views, labels, columns)
+        base = torch.stack(list(base.values())).sum() if isinstance(base, dict) else base
         terms = {"base": base, "adversarial": base.new_zeros(()), "incomplete": base.new_zeros(())}
         if self.adversarial is not None and not warming_up:
             terms["adversarial"] = self.adversarial.compute_loss_from_tokens(
