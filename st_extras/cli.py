@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from pathlib import Path
@@ -15,7 +14,7 @@ from rich.table import Table
 from st_extras.cli_postprocess import repal_app, whiten_app
 from st_extras.cli_recipe import recipe
 from st_extras.cli_train import frequency_table, train
-from st_extras.console import Json, Quiet, percent, show
+from st_extras.console import Json, Quiet, percent, print_json, show
 
 app = typer.Typer(
     name="st-extras",
@@ -62,7 +61,7 @@ def evaluate(
     evaluator = sts_evaluator(sets or SEVEN_STS, sts, setting=setting, show_progress_bar=bar)  # type: ignore[arg-type]
     metrics = percent(evaluator(load_any(encoder)))
     if as_json:
-        print(json.dumps(metrics))
+        print_json(metrics)
     else:
         show("Spearman x 100", {encoder: metrics})
 
@@ -91,7 +90,7 @@ def demo(
     bar = not (quiet or as_json)
     shown = demonstrate(output, sts=sts_dir, steps=steps, seed=seed, overwrite=overwrite, show_progress_bar=bar)
     if as_json:
-        print(json.dumps({"before": shown.before, "after": shown.after, "seconds": shown.run.seconds}))
+        print_json({"before": shown.before, "after": shown.after, "seconds": shown.run.seconds})
         return
     show("Spearman x 100 with the gold similarity", {"before": shown.before, "after": shown.after})
     where = f"{shown.run.steps} steps in {shown.run.seconds:.0f} s, saved to {output}"
@@ -121,8 +120,15 @@ def count_frequencies(
     from st_extras.text.corpus import read_sentences
     from st_extras.text.frequency import FrequencyTable
 
+    if output.is_dir() or not output.absolute().parent.is_dir():
+        raise ValueError(f"--output {str(output)!r} must be a file in a folder that is there.")
     tokenizer = _tokenizer(encoder)
-    if text[0].startswith("wordfreq:"):
+    added = [
+        FrequencyTable.from_file(path, tokenizer) for path in add or []
+    ]  # what is wrong there shows before counting
+    if any(name.startswith("wordfreq:") for name in text):
+        if len(text) > 1:
+            raise ValueError(f"wordfreq stands alone, got {' '.join(text)!r}: --add joins tables.")
         table = frequency_table(text[0], tokenizer)
     else:  # plain text streams; the other formats go through the reader
         plain = column is None and all(
@@ -131,8 +137,7 @@ def count_frequencies(
         texts: Any = [Path(name) for name in text] if plain else read_sentences(text, column=column)
         bar = not (quiet or as_json)
         table = FrequencyTable.count(texts, tokenizer, num_processes=processes, show_progress_bar=bar)
-    for other in add or []:
-        table = table + FrequencyTable.from_file(other, tokenizer)
+    table = sum(added, start=table)
     table.save(output)
     _describe(table, str(output), 0.5, as_json)
 
@@ -169,10 +174,10 @@ def _describe(table: Any, name: str, ratio: float, as_json: bool) -> None:
         "texts": table.num_texts,
         "low-frequency ratio of types": ratio,
         "low-frequency tokens, %": 100 * int(table.counts[low].sum()) / table.total,
-        "highest low-frequency count": int(table.counts[low].max()),
+        "highest low-frequency count": int(table.counts[low].max()) if low.any() else 0,
     }
     if as_json:
-        print(json.dumps(report | {"path": name}))
+        print_json(report | {"path": name})
         return
     shown = Table(title=name, title_justify="left", show_header=False)
     for key, value in report.items():

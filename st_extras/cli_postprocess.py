@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from st_extras.console import Json, percent, show
+from st_extras.console import Json, percent, print_json, show
 
 repal_app = typer.Typer(help="Refine a finished encoder without training (RepAL).", no_args_is_help=True)
 whiten_app = typer.Typer(help="Whiten a finished encoder's embeddings.", no_args_is_help=True)
@@ -21,11 +20,14 @@ Sts = Annotated[str, typer.Option(help='STS source: folder, .tsv or "hub".')]
 
 
 def load_any(path: str) -> Any:
-    """An encoder, post-processed by this package or not."""
+    """An encoder, post-processed by this package or not, from a folder or the hub."""
+    from sentence_transformers.util import load_file_path
+
     from st_extras.modules import load
     from st_extras.modules.loading import load_encoder
 
-    if (Path(path) / "modules.json").is_file() and "st_extras" in (Path(path) / "modules.json").read_text("utf8"):
+    modules = load_file_path(path, "modules.json")
+    if modules is not None and "st_extras" in Path(modules).read_text("utf8"):
         return load(path)
     return load_encoder(path)
 
@@ -41,7 +43,7 @@ def _repal(model: Any, path: str) -> Any:
 
 def _say(report: dict[str, Any], text: str, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(report))
+        print_json(report)
     else:
         Console().print(text, highlight=False, soft_wrap=True)
 
@@ -55,6 +57,9 @@ def repal_fit(
     lambda_2: Annotated[float, typer.Option("--lambda-2", help="Weight of the corpus term.")] = 1.0,
     keywords: Annotated[str, typer.Option(help="jieba (the paper), tfidf or rake.")] = "jieba",
     redundancy: Annotated[str, typer.Option(help="encoder (the paper) or pooled (about the plain cost).")] = "encoder",
+    on_missing_mask: Annotated[
+        str, typer.Option(help='An encoder without a mask token: "error", or "delete" the keywords instead.')
+    ] = "error",
     column: Annotated[str | None, typer.Option(help="Column of jsonl, csv, tsv and data sets.")] = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
@@ -74,6 +79,7 @@ def repal_fit(
         lambda_2=lambda_2,
         keywords=keywords,
         redundancy=redundancy,
+        on_missing_mask=on_missing_mask,
         corpus=sentences,
     )
     attached.save(str(output))
@@ -137,7 +143,7 @@ def repal_evaluate(
     _repal(model, encoder)
     columns = {"plain": percent(evaluator(RepALPostProcessor.detach(model))), "RepAL": percent(evaluator(model))}
     if as_json:
-        print(json.dumps(columns))
+        print_json(columns)
     else:
         show("Spearman x 100", columns)
 
@@ -166,7 +172,13 @@ def whiten_fit(
     how = f'st_extras.load("{output}")'
     if stock:
         parts = [part.to_dense() if isinstance(part, WhiteningPostProcessor) else part for part in whitened]
-        whitened, how = SentenceTransformer(modules=parts), f'SentenceTransformer("{output}")'
+        how = f'SentenceTransformer("{output}")'
+        whitened = SentenceTransformer(
+            modules=parts,
+            prompts=whitened.prompts,  # type: ignore[arg-type]
+            default_prompt_name=whitened.default_prompt_name,
+            similarity_fn_name=whitened.similarity_fn_name,
+        )
     whitened.save(str(output))
     report = {"sentences": len(sentences), "dimensions": dimensions, "stock": stock, "output": str(output)}
     _say(report, f"Fitted on {len(sentences)} sentences, saved to {output}: {how}", as_json)

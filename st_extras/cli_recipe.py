@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +21,7 @@ from st_extras.cli_train import (
     Pooling,
     Text,
 )
-from st_extras.console import Json, Quiet, percent, show
+from st_extras.console import Json, Quiet, percent, print_json, show
 
 
 def recipe(
@@ -96,7 +95,7 @@ def recipe(
     report: dict[str, Any] = {"best_step": made.run.best_step, "whitened": made.whitened, "lambda_1": weight}
     report["output"] = str(output)
     if as_json:
-        print(json.dumps(columns | report))
+        print_json(columns | report)
         return
     if columns["before"]:
         show("Spearman x 100", columns)

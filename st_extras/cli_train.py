@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from st_extras.console import Json, Quiet, percent, show
+from st_extras.console import Json, Quiet, percent, print_json, show
 
 BASES = ("simcse", "consert", "dclr", "adcse")
 OBJECTIVES = (*BASES, "slt-fai", "paser")
@@ -210,6 +210,8 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train an encoder on unlabeled sentences and save it as a plain SentenceTransformer."""
+    from datasets import disable_progress_bars
+
     from st_extras.evaluation import SEVEN_STS, UnlabeledSelectionEvaluator, sts_evaluator
     from st_extras.modules.length_buckets import use_length_buckets
     from st_extras.modules.loading import load_encoder
@@ -229,6 +231,8 @@ def train(
     model = load_encoder(encoder, pooling=pooling, layers=layers, max_seq_length=max_length)  # type: ignore[arg-type]
     if length_buckets is not None:
         use_length_buckets(model, length_buckets)
+    if quiet or as_json:
+        disable_progress_bars()
     is_paser = objective == "paser"  # no in-batch negatives, and three rows share a sentence
     data = _masked_phrases(sentences, model.tokenizer.mask_token, paser, seed) if is_paser else sentences
     before = percent(tester(model)) if tester else {}
@@ -258,7 +262,7 @@ def train(
     if as_json:
         curve = [[step, value] for step, value in run.curve]
         report = {"before": before, "after": after, "steps": run.steps, "best_step": run.best_step, "curve": curve}
-        print(json.dumps(report | {"output": str(output), "seconds": run.seconds}))
+        print_json(report | {"output": str(output), "seconds": run.seconds})
     else:
         _report(before, after, run, output)
 

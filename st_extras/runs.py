@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 import shutil
@@ -25,7 +26,7 @@ from transformers import EarlyStoppingCallback, TrainerState, set_seed
 from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_utils import get_last_checkpoint
 
-from st_extras.training import LossStateCallback
+from st_extras.training import FILE_NAME, LossStateCallback
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +106,7 @@ def train_encoder(
 
     Raises:
         ValueError: data that is empty or no strings, an output folder in use, nothing to resume, a bad number, a
-            learning rate for a loss that owns nothing.
+            learning rate for a loss that owns nothing, a training that diverged before its first evaluation.
     """
     dataset = _dataset(data)
     if max_steps != -1 and max_steps < 1:
@@ -161,11 +162,18 @@ def train_encoder(
     if not resume and trainer.is_world_process_zero():
         shutil.rmtree(checkpoints, ignore_errors=True)
     clock = time.perf_counter()
-    trainer.train(resume_from_checkpoint=last)
+    state = TrainerState() if last is None else TrainerState.load_from_json(str(Path(last) / "trainer_state.json"))
+    if last is not None and 0 < max_steps <= state.global_step:  # the trainer would train one step more
+        trainer.state = state
+        trainer._load_from_checkpoint(state.best_model_checkpoint or last)
+    else:
+        trainer.train(resume_from_checkpoint=last)
     seconds = time.perf_counter() - clock
     if evaluator is not None:
         key = selection["metric_for_best_model"]
         curve += [(int(entry["step"]), entry[key]) for entry in trainer.state.log_history if key in entry]
+    if evaluator is not None and not math.isfinite(trainer.state.best_metric or 0):
+        raise ValueError(f"Training diverged: no checkpoint has a finite {key}. Try a lower learning rate.")
     if trainer.is_world_process_zero():
         _save(model, Path(output))
     steps = trainer.state.global_step
@@ -256,13 +264,24 @@ def check_output(
                 raise ValueError(f"output {str(output)!r}: {str(path)!r} is a file.")
             break
     if resume:
-        last = get_last_checkpoint(str(checkpoints)) if checkpoints.is_dir() else None  # type: ignore[no-untyped-call]
+        last = _last_checkpoint(checkpoints) if checkpoints.is_dir() else None
         if last is None:
             raise ValueError(f"There is no checkpoint to resume from in {str(checkpoints)!r}.")
         return checkpoints, last
     if output.is_dir() and any(output.iterdir()) and not overwrite:
         raise ValueError(f"output {str(output)!r} is not empty: choose another folder, or overwrite or resume it.")
     return checkpoints, None
+
+
+def _last_checkpoint(checkpoints: Path) -> str | None:
+    """The newest whole checkpoint: an interruption can leave a newer one half written. If none is whole, the newest."""
+    newest: str | None = get_last_checkpoint(str(checkpoints))  # type: ignore[no-untyped-call]
+    steps = [int(folder.name[11:]) for folder in checkpoints.glob("checkpoint-*") if folder.name[11:].isdecimal()]
+    found = [checkpoints / f"checkpoint-{step}" for step in sorted(steps)]
+    whole = [str(folder) for folder in found if (folder / FILE_NAME).is_file()]  # which is written last
+    if whole and whole[-1] != newest:
+        logger.warning("%s is not whole: resuming from %s.", newest, whole[-1])
+    return whole[-1] if whole else newest
 
 
 def _save(model: SentenceTransformer, output: Path) -> None:

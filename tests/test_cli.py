@@ -278,6 +278,12 @@ class TestEvaluate:
         assert json.loads(out) == pytest.approx(expected)
         assert list(expected) == [*SEVEN_STS, "average"]
 
+    def test_what_is_no_number_is_null(self, run, monkeypatch):
+        scores = {"x_spearman_cosine": float("nan"), "y_spearman_cosine": 0.5}
+        monkeypatch.setattr("st_extras.evaluation.sts_evaluator", lambda *a, **k: lambda model: scores)
+        code, out, _ = run("evaluate", "ENC", "--sts", "STS", "--json")
+        assert (code, out) == (0, '{"x": null, "y": 50.0}\n')
+
     def test_table_of_chosen_sets(self, run):
         code, out, _ = run("evaluate", "ENC", "--sts", "STS", "--sets", "sts12", "--sets", "stsb", "--quiet")
         assert code == 0

@@ -15,6 +15,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 import st_extras
+from st_extras import load
 from st_extras.evaluation import UnlabeledSelectionEvaluator, sts_evaluator
 from st_extras.text.frequency import FrequencyTable
 from tests.cli_fixtures import Run
@@ -58,6 +59,27 @@ class TestFrequencies:
             code, _, err = run(*arguments)
             assert (code, reason in err, err.count("\n")) == (2, True, 1)
         assert not Path("t.json").exists()
+
+    @pytest.mark.parametrize(
+        ("arguments", "reason"),
+        [
+            (("--add", "none.json", "-o", "t.json"), "none.json"),
+            (("-o", "no/t.json"), "--output 'no/t.json' must be a file in a folder that is there"),
+            (("-o", "."), "--output '.' must be a file"),
+            (("wordfreq:en", "-o", "t.json"), "wordfreq stands alone"),
+        ],
+    )
+    def test_mistakes_show_before_anything_is_counted(
+        self, run: Run, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], reason: str
+    ) -> None:
+        monkeypatch.setattr(FrequencyTable, "count", lambda *a, **k: pytest.fail("counted"))
+        code, _, err = run("frequencies", "count", "ENC", "TEXT", *arguments)
+        assert (code, reason in err) == (2, True)
+
+    def test_a_table_without_rare_types(self, run: Run) -> None:
+        Path("one.json").write_text('{"cat": 3}')
+        code, out, _ = run("frequencies", "info", "one.json", "--json")
+        assert (code, json.loads(out)["highest low-frequency count"]) == (0, 0)
 
     @pytest.mark.parametrize("moment", ["counting", "writing"])
     def test_killed_half_way_it_leaves_the_old_table(self, inputs: Path, tmp_path: Path, moment: str) -> None:
@@ -209,6 +231,25 @@ class TestPostProcessing:
         stock = SentenceTransformer("stock", device="cpu").encode(SENTENCES)
         assert ours.shape == (len(SENTENCES), 4)
         np.testing.assert_allclose(ours, stock, atol=1e-4)
+
+    def test_stock_whitening_keeps_prompts_and_similarity(self, run: Run, inputs: Path) -> None:
+        model = SentenceTransformer(str(inputs / "encoder"), prompts={"query": "the dog "}, similarity_fn_name="dot")
+        model.default_prompt_name = "query"
+        model.save("prompted")
+        for name, options in (("white", ()), ("stock", ("--stock",))):
+            assert run("whiten", "fit", "prompted", "TEXT", "-o", name, *options)[0] == 0
+        stock = SentenceTransformer("stock", device="cpu")
+        assert (stock.prompts["query"], stock.default_prompt_name, stock.similarity_fn_name) == (
+            "the dog ", "query", "dot",
+        )  # fmt: skip
+        np.testing.assert_allclose(stock.encode(SENTENCES), st_extras.load("white").encode(SENTENCES), atol=1e-4)
+
+    def test_a_refined_encoder_of_the_hub(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert run("repal", "fit", "ENC", "TEXT", "-o", "refined")[0] == 0
+        monkeypatch.setattr("sentence_transformers.util.load_file_path", lambda name, file: f"refined/{file}")
+        monkeypatch.setattr("st_extras.modules.load", lambda name: load("refined") if name == "me/refined" else None)
+        code, out, _ = run("repal", "evaluate", "me/refined", "--sts", "STS", "--sets", "sts12", "--json")
+        assert (code, set(json.loads(out))) == (0, {"plain", "RepAL"})
 
     @pytest.mark.parametrize(
         ("arguments", "reason"),

@@ -41,6 +41,14 @@ def test_tsv_takes_quotes_literally(tmp_path):
     assert read_sentences(path) == ['"one', "two", '"three"']
 
 
+def test_tsv_lines_end_where_lines_end(tmp_path):
+    long = "x" * 200_000
+    path = write(tmp_path / "a.tsv", f"id\tsentence\r\n1\thello\rworld\r\n\n2\t{long}\n".encode())
+    assert read_sentences(path) == ["hello\rworld", long]
+    with pytest.raises(ValueError, match=r"line 3: expected a sentence, got None"):
+        read_sentences(write(tmp_path / "b.tsv", "id\tsentence\n1\tone\n2\n"))
+
+
 def test_column_by_name(tmp_path):
     table = write(tmp_path / "a.csv", "sentence,other\none,two\n")
     rows = write(tmp_path / "a.jsonl", '{"sentence": "three", "other": "four"}')

@@ -224,6 +224,8 @@ def test_bad_input_is_named(frequency_table: FrequencyTable, tokenizer: BertToke
         (lambda: FrequencyTable.from_file(write("c.tsv", "the\t1\nthe\t2\n")), "1 repeated"),
         (lambda: FrequencyTable.from_file(write("d.tsv", "")), "0 rows"),
         (lambda: FrequencyTable.from_file(write("e.json", '{"the": 1, "a"')), "not a complete JSON"),
+        (lambda: FrequencyTable.from_file(write("i.json", '{"the": 1, "the": 2}')), "each token once, got 'the' twice"),
+        (lambda: FrequencyTable.from_file(write("j.json", '{"format": "st-extras frequency table"}')), "lacks counts"),
         (lambda: FrequencyTable.from_file(write("f.json", '{"the": "1"}')), "'the': '1'"),
         (lambda: FrequencyTable.from_wordfreq(tokenizer, "xx"), "'xx'"),
     ]
@@ -264,3 +266,25 @@ def test_bookcorpus_labels_agree_with_the_sorted_counts(data_folder: Path) -> No
     assert table.num_seen == 27528
     assert (labels == (counts < middle).long()).all()
     assert labels[(counts > 0)].sum() == len(seen) // 2
+
+
+def test_files_that_cannot_be_read_are_named(tokenizer: BertTokenizer, tmp_path: Path) -> None:
+    packed = gzip.compress(b"the\t5\ncat\t3\n" * 100)
+    for name, content, message in (
+        ("cut.txt.gz", packed[:-9], "not a whole gzip file"),
+        ("broken.txt.gz", packed[:20] + b"\xff" * 9 + packed[29:], "not a whole gzip file"),
+        ("latin.txt", "the cat\ncaf\u00e9\n".encode("latin-1"), r"latin\.txt, line 2: not UTF-8"),
+    ):
+        path = tmp_path / name
+        path.write_bytes(content)
+        for read in (FrequencyTable.from_file, lambda path: FrequencyTable.count(path, tokenizer)):
+            with pytest.raises(ValueError, match=message):
+                read(path)
+
+
+@pytest.mark.parametrize("content", ["the\t5\ncat\t3\n", '{"the": 5, "cat": 3}'])
+def test_a_byte_order_mark_is_no_token(tokenizer: BertTokenizer, tmp_path: Path, content: str) -> None:
+    path = tmp_path / "table"
+    path.write_text(content, encoding="utf-8-sig")
+    table = FrequencyTable.from_file(path, tokenizer)
+    assert [int(table.counts[tokenizer.convert_tokens_to_ids(token)]) for token in ("the", "cat")] == [5, 3]

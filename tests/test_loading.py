@@ -194,6 +194,23 @@ def test_options_are_checked(folder, options, message):
         load_encoder(folder, device="cpu", **options)
 
 
+def test_a_pooling_over_layers_cannot_lose_them(folder, tmp_path):
+    load_encoder(folder, pooling="first-last", device="cpu").save(str(tmp_path))
+    with pytest.raises(ValueError, match="layers=2: the encoder's pooling averages layers by number; give pooling too"):
+        load_encoder(tmp_path, layers=2, device="cpu")
+    assert load_encoder(tmp_path, layers=2, pooling="first-last", device="cpu").encode(TEXTS).shape == (4, 16)
+
+
+def test_the_longest_text_of_roberta(folder, tmp_path):
+    path = make_other("roberta", folder, tmp_path / "roberta")
+    config = AutoModel.from_pretrained(path).config
+    longest = config.max_position_embeddings - config.pad_token_id - 1
+    model = load_encoder(path, max_seq_length=longest, device="cpu")
+    assert np.isfinite(model.encode(["a cat " * longest])).all()
+    with pytest.raises(ValueError, match=f"max_seq_length must be <= {longest} for this encoder, got {longest + 1}"):
+        load_encoder(path, max_seq_length=longest + 1, device="cpu")
+
+
 class TestNoEncoder:
     def refused(self, path: object, message: str) -> None:
         with pytest.raises(ValueError, match=message) as caught:

@@ -253,6 +253,12 @@ def test_real_sentences_are_recomposed(data_folder: Path, name: str) -> None:
 # ---- data sets
 
 
+@pytest.mark.parametrize("sentences", [[], ["the of and"], ["the of and", "of"]])
+def test_text_without_any_phrase_is_refused(sentences: list[str]) -> None:
+    with pytest.raises(ValueError, match=f"none of the {len(sentences)} sentences has a phrase to mask"):
+        PhraseMasking().dataset(sentences)
+
+
 def test_map_keeps_other_columns_and_counts_the_skipped() -> None:
     data = Dataset.from_dict({"id": [1, 2, 3], "sentence": ["a red cat, a dog", "the", "one [MASK] dog"]})
     masking = PhraseMasking()

@@ -379,6 +379,20 @@ def test_tune_encodes_once_and_never_loses_to_plain(still_encoder):
     assert not only.at_edge or only.lambda_2 == 9.0
 
 
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        ([float("nan"), 1.0, 2.0], "scores must be finite"),
+        (torch.ones(3), "not all equal; got 3 pairs, 3 scores, 1 dis"),
+    ],
+)
+def test_scores_that_cannot_be_tuned_on_change_nothing(still_encoder, scores, message):
+    attached = RepALPostProcessor.attach(still_encoder, lambda_1=0.5, lambda_2=0.25, corpus=TEXTS)
+    with pytest.raises(ValueError, match=message):
+        attached[2].tune([("a cat", "the dog"), ("red", "book"), ("a", "b")], scores)
+    assert (attached[2].lambda_1, attached[2].lambda_2) == (0.5, 0.25)
+
+
 def test_tune_of_an_unfitted_module_takes_the_pairs_mean(still_encoder, caplog):
     pairs, scores = pairs_and_scores()
     attached = attach(still_encoder, corpus=None)

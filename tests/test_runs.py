@@ -112,6 +112,14 @@ class TestSelection:
         harmful = f"scripted was {before} before it and {best} at best (step 4)."
         assert [harmful in line for line in told] == ([True] if scores[0] == 0.9 else [])
 
+    def test_a_training_that_diverged_saves_no_encoder(self, encoder, tmp_path):
+        nan = float("nan")
+        with pytest.raises(ValueError, match="Training diverged: no checkpoint has a finite eval_scripted"):
+            run(encoder, tmp_path / "out", evaluator=ScriptedEvaluator([0.1, nan, nan]), max_steps=4)
+        assert [path.name for path in (tmp_path / "out").iterdir()] == ["checkpoints"]
+        result = run(encoder, tmp_path / "late", evaluator=ScriptedEvaluator([0.1, 0.2, nan]), max_steps=4)
+        assert (result.best_step, result.best) == (2, 0.2)
+
     def test_without_evaluator_the_last_weights_are_kept(self, encoder, tmp_path):
         result = run(encoder, tmp_path / "out", max_steps=5)
         assert (result.curve, result.metric, result.best, result.best_step, result.steps) == ([], None, None, 5, 5)
@@ -165,6 +173,26 @@ class TestResume:
         rest = ScriptedEvaluator([0.1, 0.3, 0.4, 0.5])
         result = run(make_encoder(), tmp_path / "out", evaluator=rest, resume=True, **options)
         assert result.steps == 6
+
+    def test_a_half_written_checkpoint_is_passed_over(self, make_encoder: Make, tmp_path, caplog):
+        whole, parts = make_encoder(), make_encoder()
+        run(whole, tmp_path / "whole", max_steps=6)
+        for step in (4, 6):
+            self.interrupted(tmp_path / "whole", tmp_path / "parts", step)
+        for name in ("trainer_state.json", FILE_NAME):
+            (tmp_path / "parts" / "checkpoints" / "checkpoint-6" / name).unlink()
+        assert run(parts, tmp_path / "parts", max_steps=6, resume=True).steps == 6
+        assert "checkpoint-6 is not whole: resuming from" in caplog.text
+        assert differing(snapshot(whole), snapshot(parts)) == set()
+
+    @pytest.mark.parametrize("scores", [None, [0.1, 0.9, 0.2]])
+    def test_a_finished_training_stays_as_it_is(self, make_encoder: Make, tmp_path, scores):
+        evaluators = [None, None] if scores is None else [ScriptedEvaluator(scores), ScriptedEvaluator(scores)]
+        whole, again = make_encoder(), make_encoder(seed=1)
+        first = run(whole, tmp_path / "out", evaluator=evaluators[0], max_steps=4)
+        result = run(again, tmp_path / "out", evaluator=evaluators[1], max_steps=4, resume=True)
+        assert (result.steps, result.best_step, result.curve) == (4, first.best_step, first.curve)
+        assert differing(snapshot(whole), snapshot(again)) == set()
 
     def test_nothing_to_resume(self, encoder, tmp_path):
         for make in (lambda path: None, lambda path: path.mkdir(), lambda path: (path / "checkpoints").mkdir()):

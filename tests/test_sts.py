@@ -283,6 +283,18 @@ class TestEvaluator:
         assert [row[:2] for row in rows] == [["0.5", "0"], ["0.5", "10"]]
         assert float(rows[1][2]) == metrics["dev_stsb_dev_spearman_cosine"]
 
+    def test_other_columns_go_to_a_file_of_their_own(self, encoder, tmp_path):
+        for _ in range(2):
+            for evaluator in (STSEvaluator([pairs("sts12")]), STSEvaluator([pairs("sts13", seed=1)])):
+                evaluator(encoder, str(tmp_path))
+        STSEvaluator([pairs("sts14")])(encoder, str(tmp_path))
+        STSEvaluator([pairs("sts12")], setting="wmean")(encoder, str(tmp_path))
+        names = ("results.csv", "results_2.csv", "results_3.csv", "wmean_results.csv")
+        for name, data, rows in zip(names, ("sts12", "sts13", "sts14", "sts12"), (2, 2, 1, 1), strict=True):
+            with (tmp_path / f"sts_evaluation_{name}").open(newline="") as stream:
+                header, *lines = csv.reader(stream)
+            assert (header[2], len(lines)) == (f"{data}_spearman_cosine", rows)
+
     def test_no_csv(self, encoder, tmp_path):
         STSEvaluator([pairs()], write_csv=False)(encoder, str(tmp_path / "eval"))
         assert not (tmp_path / "eval").exists()

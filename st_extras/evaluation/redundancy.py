@@ -226,7 +226,7 @@ def lambda_surface(
     Returns:
         (L1, L2), -1 to 1.
     """
-    check_pairs(pairs, scores)
+    scores = check_pairs(pairs, scores)
     v, redundant, mean, _ = _fitted_parts(model, pairs, batch_size)
     return _surface(v, redundant, mean, scores, lambda_1_grid, lambda_2_grid)
 

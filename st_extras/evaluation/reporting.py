@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -61,7 +62,8 @@ def report(
         model: the model measured.
         metrics: the values by their names without prefix.
         name: the evaluator's name, "" for none.
-        csv_path: the file that gets the row ``epoch, steps, *metrics``; None writes nothing.
+        csv_path: the file that gets the row ``epoch, steps, *metrics``; where it has other columns, NAME_2.csv and
+            so on. None writes nothing.
         epoch: -1 outside of training.
         steps: -1 outside of training.
 
@@ -70,17 +72,31 @@ def report(
     """
     if csv_path is not None:
         csv_path.parent.mkdir(parents=True, exist_ok=True)
+        header = ["epoch", "steps", *metrics]
+        csv_path = _with_columns(csv_path, header)
         is_new = not csv_path.is_file()
         with csv_path.open("a", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             if is_new:
-                writer.writerow(["epoch", "steps", *metrics])
+                writer.writerow(header)
             writer.writerow([epoch, steps, *metrics.values()])
     prefixed: dict[str, float] = evaluator.prefix_name_to_metrics(dict(metrics), name)
     evaluator.store_metrics_in_model_card_data(model, prefixed, int(epoch), steps)
     shown = ", ".join(f"{key} {value:.4f}" for key, value in prefixed.items())
     logger.info("%s at epoch %s, step %s: %s", type(evaluator).__name__, epoch, steps, shown)
     return prefixed
+
+
+def _with_columns(path: Path, header: list[str]) -> Path:
+    """The first of PATH, PATH_2, ... that is not there yet or has these columns."""
+    for number in itertools.count(2):
+        if not path.is_file():
+            break
+        with path.open(newline="", encoding="utf-8") as file:
+            if next(csv.reader(file), None) == header:
+                break
+        path = path.with_stem(f"{path.stem.removesuffix(f'_{number - 1}')}_{number}")
+    return path
 
 
 def check_embeddings(name: str, embeddings: Tensor, at_least: int = 1) -> Tensor:

@@ -251,7 +251,8 @@ class STSEvaluator(BaseEvaluator):
         self.name = name
         self.batch_size = batch_size
         self.show_progress_bar = show_progress_bar
-        self.csv_file = f"sts_evaluation_{name + '_' if name else ''}results.csv" if write_csv else None
+        parts = ["sts_evaluation", *filter(None, [name, "wmean" if setting == "wmean" else ""]), "results.csv"]
+        self.csv_file = "_".join(parts) if write_csv else None
         key = self.datasets[0].name if len(self.datasets) == 1 else "average"
         self.primary_metric = f"{name + '_' if name else ''}{key}_spearman_cosine"
 

@@ -58,16 +58,27 @@ def load_encoder(
             f"{str(path)!r} could not be loaded as an encoder: {type(error).__name__}: {reason}"
         ) from error
     if layers is not None:
+        if pooling is None and any(isinstance(module, WeightedLayerPooling) for module in model):
+            raise ValueError(f"layers={layers}: the encoder's pooling averages layers by number; give pooling too.")
         keep_layers(model, layers)
     if pooling is not None:
         model = with_pooling(model, pooling)
     if max_seq_length is not None:
-        config = getattr(getattr(next(model.children()), "auto_model", None), "config", None)
-        longest = getattr(config, "max_position_embeddings", None) or max_seq_length
+        longest = _most_positions(getattr(next(model.children()), "auto_model", None)) or max_seq_length
         if max_seq_length > longest:
             raise ValueError(f"max_seq_length must be <= {longest} for this encoder, got {max_seq_length!r}.")
         model.max_seq_length = max_seq_length
     return model
+
+
+def _most_positions(body: Any) -> int | None:
+    """Tokens that a transformer has positions for; None where it does not tell."""
+    longest = getattr(getattr(body, "config", None), "max_position_embeddings", None)
+    for module in body.modules() if longest else ():
+        table = getattr(module, "position_embeddings", None)
+        if isinstance(table, nn.Embedding) and table.padding_idx is not None:  # RoBERTa and its kin count from there
+            return table.num_embeddings - table.padding_idx - 1
+    return longest
 
 
 def _transformer(model: SentenceTransformer) -> Transformer:

@@ -182,7 +182,7 @@ class RepALPostProcessor(Module):
             ValueError: for fewer than two pairs, scores or groups that do not match them, or scores that are all equal,
                 in one of the groups too.
         """
-        check_pairs(pairs, scores)
+        scores = check_pairs(pairs, scores)
         if groups is not None:
             check_groups(groups, scores)
         one = [check_not_negative("lambda_1_grid", value) for value in lambda_1_grid]
@@ -196,7 +196,7 @@ class RepALPostProcessor(Module):
         v, v_redundant, n = embeddings.double().numpy(), redundant.double().numpy(), len(pairs)
         mean = self.corpus_mean.double().cpu().numpy()
         first, second = (v[:n], v_redundant[:n]), (v[n:], v_redundant[n:])
-        result = search_lambdas(first, second, mean, list(scores), one, two, groups)
+        result = search_lambdas(first, second, mean, scores, one, two, groups)
         self.lambda_1, self.lambda_2 = result.lambda_1, result.lambda_2
         if result.at_edge:
             logger.warning("the best weights lie on the edge of the grid (%s): try a wider one", result)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -37,13 +38,21 @@ class TuningResult:
     settings: int
 
 
-def check_pairs(pairs: Sequence[object], scores: Sequence[float]) -> None:
-    """ValueError for fewer than two pairs, scores that do not match them, or scores that are all equal."""
+def check_pairs(pairs: Sequence[object], scores: Sequence[float]) -> list[float]:
+    """The scores as numbers.
+
+    Raises:
+        ValueError: fewer than two pairs, scores that do not match them, are not finite or are all equal.
+    """
+    scores = [float(score) for score in scores]
+    if not all(map(math.isfinite, scores)):
+        raise ValueError("scores must be finite numbers: leave pairs without a gold score out")
     if len(pairs) != len(scores) or len(set(scores)) < 2:
         raise ValueError(
             f"pairs and scores must be at least two pairs and one score for each, not all equal; got {len(pairs)} "
             f"pairs, {len(scores)} scores, {len(set(scores))} distinct"
         )
+    return scores
 
 
 def check_groups(groups: Sequence[object], scores: Sequence[float]) -> None:

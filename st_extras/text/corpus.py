@@ -62,7 +62,7 @@ def _values(name: str, column: str | None) -> Iterator[tuple[str, Any]]:
         if suffix == ".jsonl":
             return _jsonl(path, column)
         if suffix in (".csv", ".tsv"):
-            return _table(path, column, "," if suffix == ".csv" else "\t")
+            return (_csv if suffix == ".csv" else _tsv)(path, column)
         return ((f"{path}, line {number}", line) for number, line in read_lines(path))
     if path.is_dir():
         raise ValueError(f"{name!r} is a folder: give its text files.")
@@ -110,10 +110,19 @@ def _jsonl(path: Path, column: str | None) -> Iterator[tuple[str, Any]]:
         yield where, row[_pick(where, row, column)] if isinstance(row, dict) else row
 
 
-def _table(path: Path, column: str | None, delimiter: str) -> Iterator[tuple[str, Any]]:
-    text = io.StringIO("".join(line for _, line in read_lines(path)), newline="")
-    is_tsv = delimiter == "\t"
-    reader = csv.DictReader(text, delimiter="\t", quoting=csv.QUOTE_NONE) if is_tsv else csv.DictReader(text)
+def _tsv(path: Path, column: str | None) -> Iterator[tuple[str, Any]]:
+    rows = ((number, line.rstrip("\r\n").split("\t")) for number, line in read_lines(path))
+    names = next(rows, (1, None))[1]
+    if names is None:
+        return
+    place = names.index(_pick(str(path), names, column))
+    for number, row in rows:
+        if row != [""]:
+            yield f"{path}, line {number}", row[place] if place < len(row) else None
+
+
+def _csv(path: Path, column: str | None) -> Iterator[tuple[str, Any]]:
+    reader = csv.DictReader(io.StringIO("".join(line for _, line in read_lines(path)), newline=""))
     try:
         if reader.fieldnames is None:
             return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -14,6 +13,8 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
+
+from st_extras.text.corpus import read_lines
 
 _BATCH_CHARACTERS = 4_000_000  # a batch of whole documents must stay small, too
 _Encode = Callable[[list[str]], list[list[int]]]
@@ -79,9 +80,8 @@ def stream(texts: Any) -> Iterator[str]:
         if isinstance(item, str):
             yield item
         elif isinstance(item, os.PathLike):
-            with open_text(Path(item)) as lines:
-                for line in lines:
-                    yield line.rstrip("\r\n")
+            for _, line in read_lines(Path(item)):
+                yield line.rstrip("\r\n")
         else:
             hint = "; name the column: dataset['sentence']" if isinstance(item, dict) else ""
             raise ValueError(f"texts must hold strings, got {type(item).__name__}: {item!r:.80}{hint}")
@@ -99,8 +99,3 @@ def batches(texts: Iterator[str], batch_size: int) -> Iterator[list[str]]:
             batch, characters = [], 0
     if batch:
         yield batch
-
-
-def open_text(path: Path) -> Any:
-    """A UTF-8 text file, unpacked where it ends in ``.gz``."""
-    return (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8", newline="\n")

@@ -18,7 +18,8 @@ from torch import Tensor
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from st_extras.text.counting import batches, counted, open_text, stream, token_encoder
+from st_extras.text.corpus import read_lines
+from st_extras.text.counting import batches, counted, stream, token_encoder
 
 _FORMAT = "st-extras frequency table"
 
@@ -190,8 +191,7 @@ class FrequencyTable:
             ValueError: The file cannot be read as a table, or has tokens that the tokenizer does not know.
         """
         path = Path(path)
-        with open_text(path) as lines:
-            text = lines.read()
+        text = "".join(line for _, line in read_lines(path))
         if text.lstrip().startswith("{") and "\t" not in text.partition("\n")[0]:
             table = cls._from_json(text, path)
         else:
@@ -277,10 +277,14 @@ class FrequencyTable:
     @classmethod
     def _from_json(cls, text: str, path: Path) -> FrequencyTable:
         try:
-            content = json.loads(text)
+            content = json.loads(text, object_pairs_hook=_each_once)
         except json.JSONDecodeError as error:
             raise ValueError(f"{path} is not a complete JSON file: {error}") from error
+        except KeyError as error:
+            raise ValueError(f"{path} must hold each token once, got {error} twice") from error
         if content.get("format") == _FORMAT:
+            if missing := {"tokens", "counts", "num_texts"} - content.keys():
+                raise ValueError(f"{path} is no whole frequency table: it lacks {', '.join(sorted(missing))}")
             return cls(content["tokens"], content["counts"], content["num_texts"])
         wrong = next((item for item in content.items() if type(item[1]) is not int), None)
         if wrong is not None:
@@ -314,6 +318,16 @@ class FrequencyTable:
         target, source = torch.tensor(known).unbind(1)
         counts[target] = self.counts[source]
         return FrequencyTable(tokens, counts, self.num_texts)
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; KeyError for a key that it holds twice, of which json would keep the last."""
+    content: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in content:
+            raise KeyError(key)
+        content[key] = value
+    return content
 
 
 def _vocabulary(tokenizer: PreTrainedTokenizerBase) -> tuple[str | None, ...]:

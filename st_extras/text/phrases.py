@@ -98,7 +98,11 @@ class PhraseMasking:
         return bool(self._triples(sentence if isinstance(sentence, str) else sentence[self.column]))
 
     def dataset(self, sentences: Iterable[str] | Dataset, *, num_proc: int | None = None) -> Dataset:
-        """The masked data set of ``sentences``, made in ``num_proc`` processes with a progress bar."""
+        """The masked data set of ``sentences``, made in ``num_proc`` processes with a progress bar.
+
+        Raises:
+            ValueError: none of them has a phrase to mask, or there are none.
+        """
         from datasets import Dataset
 
         if self.sample:
@@ -111,6 +115,8 @@ class PhraseMasking:
             self._numbered, batched=True, with_indices=True, num_proc=num_proc,
             remove_columns=sentences.column_names, desc="Masking phrases",
         )  # fmt: skip
+        if len(rows) == 0 or "_source" not in rows.column_names:
+            raise ValueError(f"none of the {len(sentences)} sentences has a phrase to mask")
         self.skipped = before + len(sentences) - len(rows.unique("_source"))
         return rows.remove_columns("_source")
 
