@@ -10,8 +10,9 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_extras.complementary import EmbeddingTable
-from st_extras.encoders import Features, encode_pair
+from st_extras.encoders import encode_pair
 from st_extras.losses import SimCSELoss
+from st_extras.rows import Features
 
 
 class DistillationLoss(nn.Module):

@@ -49,11 +49,12 @@ from transformers.trainer_utils import get_last_checkpoint
 from benchmarks.common import provenance, write_json
 from benchmarks.records import RESULTS
 from st_extras.demo import packaged_minilm
-from st_extras.encoders import Features, encode
+from st_extras.encoders import encode
 from st_extras.evaluation import SEVEN_STS, GeometryEvaluator, sts_evaluator
 from st_extras.masked_lm import MaskedLM
 from st_extras.modules.length_buckets import use_length_buckets
 from st_extras.modules.loading import load_encoder
+from st_extras.rows import Features
 from st_extras.text.corpus import read_sentences
 from st_extras.text.frequency import FrequencyTable
 from st_extras.training import LossStateCallback

@@ -16,8 +16,8 @@ from sentence_transformers.util import batch_to_device
 from torch import nn
 
 from st_extras.demo import packaged_minilm
-from st_extras.encoders import Features
 from st_extras.modules.loading import load_encoder
+from st_extras.rows import Features
 from st_extras.samples import sample_sentences
 from st_extras.text.corpus import read_sentences
 from st_extras.text.phrases import PhraseMasking

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from st_extras.encoders import Features, check_augmentations, check_one_encoder, content_mask, unwrap
+from st_extras.encoders import check_augmentations, check_one_encoder, content_mask, unwrap
 from st_extras.functional import check_fraction
 from st_extras.generators import RandomSource
+from st_extras.rows import Features
 
 CUTOFFS = ("token_cutoff", "span_cutoff", "feature_cutoff")
 

@@ -10,7 +10,8 @@ from typing import Any, cast
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_extras.encoders import Features, merged_pair, unwrap, without_dropout
+from st_extras.encoders import unwrap, without_dropout
+from st_extras.rows import Features, merged_pair
 
 
 def check_base_loss(base_loss: nn.Module, model: SentenceTransformer) -> nn.Module:

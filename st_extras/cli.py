@@ -123,9 +123,7 @@ def count_frequencies(
     if output.is_dir() or not output.absolute().parent.is_dir():
         raise ValueError(f"--output {str(output)!r} must be a file in a folder that is there.")
     tokenizer = _tokenizer(encoder)
-    added = [
-        FrequencyTable.from_file(path, tokenizer) for path in add or []
-    ]  # what is wrong there shows before counting
+    added = [FrequencyTable.from_file(path, tokenizer) for path in add or []]  # a bad one shows before counting
     if any(name.startswith("wordfreq:") for name in text):
         if len(text) > 1:
             raise ValueError(f"wordfreq stands alone, got {' '.join(text)!r}: --add joins tables.")

@@ -14,7 +14,8 @@ from sentence_transformers.util import batch_to_device
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from st_extras.encoders import Features, unwrap
+from st_extras.encoders import unwrap
+from st_extras.rows import Features
 
 
 class FrozenEncoder(nn.Module):

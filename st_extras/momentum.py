@@ -13,7 +13,8 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_extras.encoders import Features, apply_head, unwrap
+from st_extras.encoders import apply_head, unwrap
+from st_extras.rows import Features
 
 logger = logging.getLogger(__name__)
 _Module = TypeVar("_Module", bound=nn.Module)

@@ -9,7 +9,8 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from st_extras.encoders import Features, check_one_encoder, content_mask, prompt_length, unwrap
+from st_extras.encoders import check_one_encoder, content_mask, unwrap
+from st_extras.rows import Features, prompt_length
 
 _ORDER = "the columns must be sentence, masked, phrase in this order, as PhraseMasking writes them"
 

@@ -165,7 +165,7 @@ def train_encoder(
     state = TrainerState() if last is None else TrainerState.load_from_json(str(Path(last) / "trainer_state.json"))
     if last is not None and 0 < max_steps <= state.global_step:  # the trainer would train one step more
         trainer.state = state
-        trainer._load_from_checkpoint(state.best_model_checkpoint or last)
+        trainer._load_from_checkpoint(str(checkpoints / Path(state.best_model_checkpoint or last).name))
     else:
         trainer.train(resume_from_checkpoint=last)
     seconds = time.perf_counter() - clock

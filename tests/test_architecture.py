@@ -15,7 +15,7 @@ import st_extras
 
 ROOT = Path(st_extras.__file__).parent
 FLOORS = {
-    "ground": ["functional", "generators", "samples", "text"],
+    "ground": ["functional", "generators", "rows", "samples", "text"],
     "1st": [
         "encoders",
         "complementary",

@@ -18,8 +18,9 @@ from st_extras.augmentations import (
     span_cutoff,
     token_cutoff,
 )
-from st_extras.encoders import run, views
+from st_extras.encoders import run
 from st_extras.losses import DCLRLoss, SimCSELoss
+from st_extras.rows import views
 from tests.helpers import count_rows
 
 

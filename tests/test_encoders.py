@@ -17,37 +17,16 @@ from st_extras.encoders import (
     embedding_dimension,
     encode,
     encode_pair,
-    merged_pair,
-    pair_views,
     projection_head,
-    repeat_rows,
     unwrap,
-    views,
     without_dropout,
 )
 from st_extras.generators import RandomSource
 from st_extras.losses import AdCSELoss, ConSERTLoss, PaSeRLoss, SimCSELoss
+from st_extras.rows import pair_views, views
 from tests.helpers import count_rows
 
 Maker = Callable[..., SentenceTransformer]
-
-
-def test_views_repeat_rows_and_leave_the_features_alone(encoder: SentenceTransformer, sentences: list[str]) -> None:
-    features = encoder.preprocess(sentences, prompt="two ")
-    keys, ids = set(features), features["input_ids"].clone()
-    twice = views(features)
-    assert torch.equal(twice["input_ids"], torch.cat([ids, ids]))
-    assert twice["attention_mask"].shape[0] == 2 * len(sentences)
-    assert twice["prompt_length"] == features["prompt_length"]
-    encoder(twice)
-    assert set(features) == keys
-    assert torch.equal(features["input_ids"], ids)
-
-
-def test_one_sentence_does_not_repeat_metadata(encoder: SentenceTransformer) -> None:
-    features = {**encoder.preprocess(["a cat"]), "prompt_length": torch.tensor([2])}
-    assert repeat_rows(features, 3)["prompt_length"].shape == (1,)
-    assert repeat_rows(features, 3)["input_ids"].shape[0] == 3
 
 
 def test_pair_is_one_pass_and_equals_separate_passes(still_encoder: SentenceTransformer, sentences: list[str]) -> None:
@@ -67,14 +46,6 @@ def test_columns_with_other_prompts_take_a_pass_each(encoder: SentenceTransforme
     with count_rows(encoder) as passes:
         encode_pair(encoder, columns, ("dropout", "dropout"))
     assert passes == [len(sentences)] * 2
-
-
-def test_what_keeps_columns_from_one_pass_is_named(encoder: SentenceTransformer, sentences: list[str]) -> None:
-    one, two = encoder.preprocess(sentences), encoder.preprocess(sentences, prompt="two ")
-    with pytest.raises(ValueError, match=r"only some have \['prompt_length'\]: use one prompt for all"):
-        merged_pair([one, two], ("dropout", "dropout"))
-    with pytest.raises(ValueError, match="they have different prompts"):
-        merged_pair([encoder.preprocess(sentences, prompt="the red "), two], ("dropout", "dropout"))
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

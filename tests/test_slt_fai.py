@@ -16,12 +16,13 @@ from sentence_transformers.sentence_transformer.losses import (
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import Tensor, nn
 
-from st_extras.encoders import encode, run, stack_rows, views
+from st_extras.encoders import encode, run
 from st_extras.losses import AdCSELoss, DCLRLoss, SimCSELoss
 from st_extras.losses.consert import ConSERTLoss
 from st_extras.losses.frequency_adversarial import token_cross_entropy
 from st_extras.losses.incomplete_sentence import incomplete_cross_entropy
 from st_extras.losses.slt_fai import SLTFAILoss, epochs_to_steps
+from st_extras.rows import stack_rows, views
 from st_extras.text.frequency import FrequencyTable
 from tests.helpers import (
     arguments,

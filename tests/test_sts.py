@@ -307,6 +307,10 @@ class TestEvaluator:
         with pytest.raises(ValueError, match="holds a set twice: sts12, sts12"):
             STSEvaluator([pairs("sts12"), pairs("sts12", seed=1)])
         data = pairs()
+        data.scores[1] = float("nan")
+        with pytest.raises(ValueError, match="stsb_dev holds scores that are no finite numbers"):
+            STSEvaluator([data])
+        data = pairs()
         data.subsets[0] = "lonely"
         with pytest.raises(ValueError, match="subset 'lonely' of stsb_dev has only one score"):
             STSEvaluator([data], setting="wmean")

@@ -15,7 +15,8 @@ from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.util import batch_to_device
 from torch import Tensor
 
-from st_extras.encoders import Features, content_mask, encode, without_dropout
+from st_extras.encoders import content_mask, encode, without_dropout
+from st_extras.rows import Features
 from st_extras.text.frequency import FrequencyTable
 
 FOLDS = 5

@@ -89,14 +89,15 @@ def report(
 
 def _with_columns(path: Path, header: list[str]) -> Path:
     """The first of PATH, PATH_2, ... that is not there yet or has these columns."""
-    for number in itertools.count(2):
-        if not path.is_file():
-            break
-        with path.open(newline="", encoding="utf-8") as file:
-            if next(csv.reader(file), None) == header:
-                break
-        path = path.with_stem(f"{path.stem.removesuffix(f'_{number - 1}')}_{number}")
-    return path
+
+    def fits(candidate: Path) -> bool:
+        if not candidate.is_file():
+            return True
+        with candidate.open(newline="", encoding="utf-8") as file:
+            return next(csv.reader(file), None) == header
+
+    others = (path.with_stem(f"{path.stem}_{number}") for number in itertools.count(2))
+    return next(filter(fits, itertools.chain([path], others)))
 
 
 def check_embeddings(name: str, embeddings: Tensor, at_least: int = 1) -> Tensor:

@@ -239,6 +239,9 @@ class STSEvaluator(BaseEvaluator):
         names = [data.name for data in datasets]
         if len(set(names)) < len(names):
             raise ValueError(f"datasets holds a set twice: {', '.join(names)}.")
+        for data in datasets:
+            if not np.isfinite(data.scores).all():
+                raise ValueError(f"{data.name} holds scores that are no finite numbers: leave those pairs out.")
         for data in datasets if setting == "wmean" else ():
             if set(data.subsets) == {data.name}:
                 raise ValueError(f'setting="wmean" needs the subsets of {data.name}, which the hub copy does not tell.')

@@ -12,13 +12,10 @@ from sentence_transformers.util import get_world_size
 from torch import Tensor, nn
 
 from st_extras.encoders import (
-    Features,
     apply_head,
-    check_columns,
     embedding_dimension,
     encode_pair,
     gather_rows,
-    merged_pair,
     projection_head,
     require_synchronised,
     unwrap,
@@ -33,6 +30,7 @@ from st_extras.functional import (
 )
 from st_extras.generators import RandomSource
 from st_extras.momentum import MomentumEncoder, require_trainable
+from st_extras.rows import Features, check_columns, merged_pair
 
 
 def adversarial_info_nce(
@@ -113,9 +111,10 @@ class AdCSELoss(nn.Module):
         | sentence, its positive        | none   |
         +-------------------------------+--------+
 
-    The positive is encoded by the momentum encoder. Both updates happen once per training forward, so with
-    gradient accumulation over k batches use ``momentum ** (1 / k)``. In several processes the adversaries' gradient
-    is averaged, and :class:`~st_extras.training.LossStateCallback` must be attached; it also saves this state.
+    The positive is encoded by the momentum encoder, so that an encoder for positives alone (a Router's for documents)
+    is not trained, unless ``tied``. Both updates happen once per training forward, so with gradient accumulation over k
+    batches use ``momentum ** (1 / k)``. In several processes the adversaries' gradient is averaged, and
+    :class:`~st_extras.training.LossStateCallback` must be attached; it also saves this state.
 
     Differs from the authors' code: the momentum encoder starts as a copy (theirs appears to start at random).
     Differs from the paper: eq. 5 has the adversaries alone as negatives; the released code that made the reported

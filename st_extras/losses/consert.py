@@ -10,15 +10,9 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_extras.augmentations import Augmenter
-from st_extras.encoders import (
-    Features,
-    check_augmentations,
-    check_columns,
-    encode_pair,
-    gather_rows,
-    merged_pair,
-)
+from st_extras.encoders import check_augmentations, encode_pair, gather_rows
 from st_extras.functional import check_positive, cosine_scores, weighted_info_nce
+from st_extras.rows import Features, check_columns, merged_pair
 
 
 def nt_xent(

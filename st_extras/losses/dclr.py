@@ -15,14 +15,11 @@ from torch import Tensor, nn
 from st_extras.augmentations import Augmenter
 from st_extras.complementary import EmbeddingTable, FrozenEncoder
 from st_extras.encoders import (
-    Features,
     apply_head,
     check_augmentations,
-    check_columns,
     embedding_dimension,
     encode_pair,
     gather_rows,
-    merged_pair,
     projection_head,
     unwrap,
 )
@@ -34,6 +31,7 @@ from st_extras.functional import (
     weighted_info_nce,
 )
 from st_extras.generators import RandomSource
+from st_extras.rows import Features, check_columns, merged_pair
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,9 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_extras.discriminator import SLT_FAI_CITATION, Discriminator
-from st_extras.encoders import Features, encode, merged_pair, token_embedding_dimension
+from st_extras.encoders import encode, token_embedding_dimension
 from st_extras.functional import check_count, check_positive, full_precision, reverse_gradient
+from st_extras.rows import Features, merged_pair
 from st_extras.text.frequency import FrequencyTable
 
 

@@ -11,18 +11,10 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_extras.discriminator import SLT_FAI_CITATION, Discriminator
-from st_extras.encoders import (
-    Features,
-    content_mask,
-    embedding_dimension,
-    encode,
-    merged_pair,
-    stack_rows,
-    token_embedding_dimension,
-    unwrap,
-)
+from st_extras.encoders import content_mask, embedding_dimension, encode, token_embedding_dimension, unwrap
 from st_extras.functional import check_fraction, full_precision
 from st_extras.generators import RandomSource
+from st_extras.rows import Features, merged_pair, stack_rows
 from st_extras.text.frequency import FrequencyTable
 
 

@@ -15,12 +15,10 @@ from torch import Tensor, nn
 from st_extras.base_loss import base_mode, base_value, base_views, check_base_loss
 from st_extras.encoders import (
     Encoded,
-    Features,
     check_terms,
     embedding_dimension,
     encode,
     require_synchronised,
-    split_rows,
     unwrap,
     without_dropout,
 )
@@ -33,6 +31,7 @@ from st_extras.phrase_decoder import (
     phrase_brackets,
     phrase_tokens,
 )
+from st_extras.rows import Features, split_rows
 
 
 def decoding_signal(sentence: Tensor, masked: Tensor, difference_scale: float, product_scale: float) -> Tensor:

@@ -10,17 +10,15 @@ from torch import Tensor, nn
 
 from st_extras.augmentations import Augmenter
 from st_extras.encoders import (
-    Features,
     apply_head,
     check_augmentations,
-    check_columns,
     embedding_dimension,
     encode_pair,
     gather_rows,
-    merged_pair,
     projection_head,
 )
 from st_extras.functional import check_positive, cosine_scores, weighted_info_nce
+from st_extras.rows import Features, check_columns, merged_pair
 
 
 class SimCSELoss(nn.Module):

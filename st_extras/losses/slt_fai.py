@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 from st_extras.base_loss import base_mode, base_value, base_views, check_base_loss
 from st_extras.discriminator import SLT_FAI_CITATION
-from st_extras.encoders import Features, check_terms, count_rows, encode, first_rows, stack_rows
+from st_extras.encoders import check_terms, encode
 from st_extras.functional import check_count, check_not_negative
 from st_extras.losses.frequency_adversarial import FrequencyAdversarialLoss
 from st_extras.losses.incomplete_sentence import IncompleteSentenceFilteringLoss
 from st_extras.losses.simcse import SimCSELoss
+from st_extras.rows import Features, count_rows, first_rows, stack_rows
 from st_extras.text.frequency import FrequencyTable
 
 
