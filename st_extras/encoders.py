@@ -15,7 +15,7 @@ from sentence_transformers.sentence_transformer.modules import Router
 from sentence_transformers.util import all_gather_with_grad, get_rank, get_world_size
 from torch import Tensor, nn
 
-from st_extras.rows import Features, pair_views, prompt_length
+from st_extras.rows import Features, pair_views
 
 AUGMENTATIONS = ("dropout", "none", "shuffle", "token_cutoff", "span_cutoff", "feature_cutoff")
 Augment = Callable[[nn.Module, Features, Sequence[str]], Features]
@@ -71,13 +71,12 @@ def token_embedding_dimension(model: nn.Module) -> int:
 
 def check_one_encoder(model: nn.Module, what: str) -> None:
     """ValueError where a Router has an encoder of its own for each kind of text, whose tokens are not alike."""
-    for module in unwrap(model).modules():
-        routes = cast(Any, module).sub_modules.values() if isinstance(module, Router) else ()
-        if len({route[0] for route in routes}) > 1:
-            raise ValueError(
-                f"{what} works on the tokens of one encoder, and the model's Router has one for each of "
-                f"{sorted(cast(Any, module).sub_modules)}: use SimCSELoss, DCLRLoss or AdCSELoss, with dropout views."
-            )
+    first = unwrap(model)[0]
+    if isinstance(first, Router) and len({cast(Any, route)[0] for route in first.sub_modules.values()}) > 1:
+        raise ValueError(
+            f"{what} works on the tokens of one encoder, and the model's Router has one for each of "
+            f"{sorted(first.sub_modules)}: use SimCSELoss, DCLRLoss or AdCSELoss, with dropout views."
+        )
 
 
 def check_terms(model: nn.Module, advice: str) -> None:
@@ -156,9 +155,25 @@ def content_mask(model: nn.Module, features: Features) -> Tensor:
     """(R, L) bool: neither padding nor a special token nor part of a prompt; [UNK] and [MASK] are content."""
     special = torch.tensor(content_ids(model), device=features["input_ids"].device)
     present = features["attention_mask"].bool()
-    if length := prompt_length(features):
+    if length := prompt_length(model, features):
         present = present & (present.cumsum(dim=1) > length)
     return cast(Tensor, present & ~torch.isin(features["input_ids"], special))
+
+
+def prompt_length(model: nn.Module, features: Features) -> int:
+    """Tokens of the prompt before each text, the opening token included; 0 without a prompt.
+
+    Sentence Transformers measures the prompt alone, where byte-level and SentencePiece tokenizers make a token of the
+    blank at its end; before a text that blank belongs to the first word, which is no part of the prompt.
+    """
+    found = features.get("prompt_length", 0)
+    length = int(found.flatten()[0]) if isinstance(found, Tensor) else int(found or 0)
+    if length:
+        present = features["attention_mask"].bool()
+        last = features["input_ids"][present & (present.cumsum(dim=1) == length)]
+        tokens = unwrap(model).tokenizer.convert_ids_to_tokens(last.tolist())
+        length -= any(token[:1] in ("\u0120", "\u2581") and len(token) > 1 for token in tokens)  # as in "\u0120dog"
+    return length
 
 
 def encode(model: nn.Module, features: Features) -> Encoded:

@@ -9,8 +9,8 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from st_extras.encoders import check_one_encoder, content_mask, unwrap
-from st_extras.rows import Features, prompt_length
+from st_extras.encoders import check_one_encoder, content_mask, prompt_length, unwrap
+from st_extras.rows import Features
 
 _ORDER = "the columns must be sentence, masked, phrase in this order, as PhraseMasking writes them"
 
@@ -44,6 +44,7 @@ class PhraseDecoder(nn.Module):
         """Hidden states (B, T, W) of the word embeddings (B, T, W); position t sees the words 0 ... t."""
         signal = F.pad(signal, (0, self.dimension - signal.size(-1)))  # embeddings truncated by MatryoshkaLoss
         length = words.size(1)
+        words = words.to(self.norm.weight.dtype)
         x = self.dropout(self.norm(words + self.positions.weight[:length]))
         causal = nn.Transformer.generate_square_subsequent_mask(length, device=x.device, dtype=x.dtype)
         memory = self.fit_signal(signal.to(self.norm.weight.dtype))
@@ -73,9 +74,9 @@ def check_phrase_tokenizer(model: SentenceTransformer) -> None:
         )
 
 
-def phrase_tokens(phrase: Features) -> tuple[Tensor, Tensor]:
+def phrase_tokens(model: nn.Module, phrase: Features) -> tuple[Tensor, Tensor]:
     """Ids and attention mask (bool) of the tokenized phrases, (B, T), without the prompt that may stand before them."""
-    start = max(prompt_length(phrase), 1)
+    start = max(prompt_length(model, phrase), 1)
     ids, mask = (torch.cat([x[:, :1], x[:, start:]], dim=1) for x in (phrase["input_ids"], phrase["attention_mask"]))
     return ids, mask.bool()
 
@@ -104,7 +105,7 @@ def check_phrase_columns(columns: list[Features], model: nn.Module, max_length: 
     encoder = unwrap(model)
     mask_id = encoder.tokenizer.mask_token_id
     content = content_mask(model, phrase)
-    ids, present = phrase_tokens(phrase)
+    ids, present = phrase_tokens(model, phrase)
     lengths = [column["attention_mask"].sum(dim=1) for column in (sentence, masked)]
     shown: Tensor = (masked["input_ids"] == mask_id).any(dim=1)
     cut = lengths[1] >= (encoder.max_seq_length or torch.inf)

@@ -115,9 +115,3 @@ def merged_pair(sentence_features: Sequence[Features], augmentations: Sequence[s
             f"This combination of losses needs the columns to go through the encoder in one pass, and {reason}."
         )
     return rows
-
-
-def prompt_length(features: Features) -> int:
-    """Tokens of the prompt before each text, the opening token included; 0 without a prompt."""
-    length = features.get("prompt_length", 0)
-    return int(length.flatten()[0]) if isinstance(length, Tensor) else int(length or 0)

@@ -149,31 +149,27 @@ def train_encoder(
         "report_to": "none",
         "disable_tqdm": not show_progress_bar,
     }
+    stopping = None if patience is None else _early_stopping(patience, last)
     trainer = SentenceTransformerTrainer(
         model,
         args=SentenceTransformerTrainingArguments(output_dir=str(checkpoints), **(settings | selection | arguments)),
         train_dataset=dataset,
         loss=loss,
         evaluator=evaluator,
-        callbacks=[_early_stopping(patience, last)] if patience is not None else None,
+        callbacks=None if stopping is None else [stopping],
     )
     trainer.remove_callback(PrinterCallback)
     LossStateCallback.attach(trainer)
     if not resume and trainer.is_world_process_zero():
         shutil.rmtree(checkpoints, ignore_errors=True)
     clock = time.perf_counter()
-    state = TrainerState() if last is None else TrainerState.load_from_json(str(Path(last) / "trainer_state.json"))
-    if last is not None and 0 < max_steps <= state.global_step:  # the trainer would train one step more
-        trainer.state = state
-        trainer._load_from_checkpoint(str(checkpoints / Path(state.best_model_checkpoint or last).name))
-    else:
-        trainer.train(resume_from_checkpoint=last)
+    _run(trainer, checkpoints, last, stopping)
     seconds = time.perf_counter() - clock
     if evaluator is not None:
         key = selection["metric_for_best_model"]
         curve += [(int(entry["step"]), entry[key]) for entry in trainer.state.log_history if key in entry]
-    if evaluator is not None and not math.isfinite(trainer.state.best_metric or 0):
-        raise ValueError(f"Training diverged: no checkpoint has a finite {key}. Try a lower learning rate.")
+        if not math.isfinite(trainer.state.best_metric or 0):
+            raise ValueError(f"Training diverged: no checkpoint has a finite {key}. Try a lower learning rate.")
     if trainer.is_world_process_zero():
         _save(model, Path(output))
     steps = trainer.state.global_step
@@ -184,6 +180,23 @@ def train_encoder(
     if evaluator is not None:
         _warn_of_harm(run, evaluator.greater_is_better)
     return run
+
+
+def _run(
+    trainer: SentenceTransformerTrainer, checkpoints: Path, last: str | None, stopping: EarlyStoppingCallback | None
+) -> None:
+    """Train, from the last checkpoint on where there is one; a training that had ended there stays as it is."""
+    state = TrainerState() if last is None else TrainerState.load_from_json(str(Path(last) / "trainer_state.json"))
+    stopped = stopping is not None and stopping.early_stopping_patience_counter >= stopping.early_stopping_patience
+    finished = stopped or 0 < trainer.args.max_steps <= state.global_step
+    if last is not None and finished:  # the trainer would train one step more
+        trainer.state = state
+        trainer._load_from_checkpoint(last)
+    else:
+        trainer.train(resume_from_checkpoint=last)
+    best = trainer.state.best_model_checkpoint or state.best_model_checkpoint
+    if trainer.args.load_best_model_at_end and best is not None and (finished or not Path(best).is_dir()):
+        trainer._load_from_checkpoint(str(checkpoints / Path(best).name))  # wherever the output was moved
 
 
 def _warn_of_harm(run: TrainingRun, greater_is_better: bool) -> None:

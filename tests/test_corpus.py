@@ -45,6 +45,9 @@ def test_tsv_lines_end_where_lines_end(tmp_path):
     long = "x" * 200_000
     path = write(tmp_path / "a.tsv", f"id\tsentence\r\n1\thello\rworld\r\n\n2\t{long}\n".encode())
     assert read_sentences(path) == ["hello\rworld", long]
+    for content in ("", "\ufeff", "sentence\n"):
+        with pytest.raises(ValueError, match="holds no sentences"):
+            read_sentences(write(tmp_path / "empty.tsv", content))
     with pytest.raises(ValueError, match=r"line 3: expected a sentence, got None"):
         read_sentences(write(tmp_path / "b.tsv", "id\tsentence\n1\tone\n2\n"))
 

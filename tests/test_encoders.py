@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense, Transformer
 from sentence_transformers.sentence_transformer.losses import AdaptiveLayerLoss
-from sentence_transformers.sentence_transformer.modules import Router, StaticEmbedding
+from sentence_transformers.sentence_transformer.modules import Pooling, Router, StaticEmbedding
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from torch import nn
+from transformers import PreTrainedTokenizerFast, RobertaConfig, RobertaModel
 
 from st_extras.encoders import (
     check_augmentations,
@@ -23,7 +27,9 @@ from st_extras.encoders import (
 )
 from st_extras.generators import RandomSource
 from st_extras.losses import AdCSELoss, ConSERTLoss, PaSeRLoss, SimCSELoss
+from st_extras.phrase_decoder import phrase_tokens
 from st_extras.rows import pair_views, views
+from tests.conftest import SENTENCES
 from tests.helpers import count_rows
 
 Maker = Callable[..., SentenceTransformer]
@@ -58,6 +64,47 @@ def test_a_prompt_is_no_content(encoder: SentenceTransformer, side: str) -> None
         assert [encoder.tokenizer.decode(ids[kept]) for ids, kept in rows] == ["a cat", "two birds sing"]
 
 
+def byte_level_encoder(folder: Path) -> SentenceTransformer:
+    """A tiny RoBERTa: a blank belongs to the word behind it."""
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=500, special_tokens=special, initial_alphabet=alphabet)
+    backend.train_from_iterator([f"query: {sentence}" for sentence in SENTENCES] * 9, trainer)
+    backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
+    names = dict(zip(("cls_token", "pad_token", "sep_token", "unk_token", "mask_token"), special, strict=True))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=40, **names)
+    tokenizer.save_pretrained(folder)
+    config = RobertaConfig(
+        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
+        max_position_embeddings=64, pad_token_id=1,
+    )  # fmt: skip
+    RobertaModel(config).save_pretrained(folder)
+    return SentenceTransformer(modules=[Transformer(str(folder), max_seq_length=40), Pooling(16)], device="cpu")
+
+
+@pytest.mark.parametrize("prompt", ["query: ", "query:", "query: \n"])
+@pytest.mark.parametrize("texts", [["dog"], ["dog", "cat sat"], ["dog", "dog"]])
+def test_the_blank_behind_a_prompt_takes_no_word_with_it(tmp_path: Path, prompt: str, texts: list[str]) -> None:
+    model = byte_level_encoder(tmp_path)
+    features = model.preprocess(texts, prompt=prompt)
+    mask = content_mask(model, features)
+    rows = zip(features["input_ids"], mask, strict=True)
+    assert [model.tokenizer.decode(ids[kept]).strip() for ids, kept in rows] == texts
+    ids, present = phrase_tokens(model, features)
+    assert [
+        model.tokenizer.decode(row[1:][kept[1:]][:-1]).strip() for row, kept in zip(ids, present, strict=True)
+    ] == texts
+    terms = PaSeRLoss(model, num_decoder_layers=1)([
+        features,
+        model.preprocess(["<mask>", *texts[1:]] if len(texts) == 1 else ["<mask>", "<mask> sat"], prompt=prompt),
+        features,
+    ])  # fmt: skip
+    assert all(torch.isfinite(term) for term in terms.values())
+
+
 def test_the_dimension_in_training_is_not_truncated(encoder: SentenceTransformer, sentences: list[str]) -> None:
     encoder.truncate_dim = 8
     assert (embedding_dimension(encoder), encoder.get_embedding_dimension()) == (16, 8)
@@ -78,9 +125,16 @@ def test_routed_encoders_get_no_views_of_their_tokens(make_encoder: Maker, sente
     assert SimCSELoss(SentenceTransformer(modules=[same], device="cpu"), augmentations=("none", "token_cutoff"))
 
 
-def test_adaptive_layers_are_refused(encoder: SentenceTransformer, sentences: list[str]) -> None:
+def test_heads_behind_one_encoder_are_no_encoders(encoder: SentenceTransformer, sentences: list[str]) -> None:
+    heads = Router({"query": [Dense(16, 16)], "document": [Dense(16, 16)]}, default_route="query")
+    model = SentenceTransformer(modules=[*encoder, heads], device="cpu")
+    assert torch.isfinite(ConSERTLoss(model)([model.preprocess(sentences)]))
+
+
+@pytest.mark.parametrize("make", [SimCSELoss, AdCSELoss, ConSERTLoss])
+def test_adaptive_layers_are_refused(encoder: SentenceTransformer, sentences: list[str], make: Any) -> None:
     with pytest.raises(ValueError, match="AdaptiveLayerLoss cannot wrap this loss"):
-        AdaptiveLayerLoss(encoder, SimCSELoss(encoder))([encoder.preprocess(sentences)], None)
+        AdaptiveLayerLoss(encoder, make(encoder))([encoder.preprocess(sentences)], None)
 
 
 def test_dropout_is_on_or_off_as_a_whole(encoder: SentenceTransformer, sentences: list[str]) -> None:

@@ -198,6 +198,7 @@ def test_a_pooling_over_layers_cannot_lose_them(folder, tmp_path):
     load_encoder(folder, pooling="first-last", device="cpu").save(str(tmp_path))
     with pytest.raises(ValueError, match="layers=2: the encoder's pooling averages layers by number; give pooling too"):
         load_encoder(tmp_path, layers=2, device="cpu")
+    assert load_encoder(tmp_path, layers=4, device="cpu").encode(TEXTS).shape == (4, 16)
     assert load_encoder(tmp_path, layers=2, pooling="first-last", device="cpu").encode(TEXTS).shape == (4, 16)
 
 

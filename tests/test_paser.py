@@ -325,7 +325,7 @@ def test_a_head_that_cannot_be_used_is_left_for_a_fresh_one(
 
 
 @pytest.mark.parametrize("stored", [torch.float16, torch.float32])
-@pytest.mark.parametrize("loaded", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("loaded", [torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("with_head", [True, False])
 def test_any_precision_of_checkpoint_and_encoder(
     make_encoder: MakeEncoder, tmp_path: Path, stored: torch.dtype, loaded: torch.dtype, with_head: bool
@@ -340,7 +340,8 @@ def test_any_precision_of_checkpoint_and_encoder(
     assert loss.masked_lm.from_checkpoint == with_head
     assert {parameter.dtype for parameter in loss.masked_lm.parameters()} == {torch.float32}
     terms = loss(features(model))
-    assert all(torch.isfinite(term) and term.dtype == torch.float32 for term in terms.values())
+    precision = torch.promote_types(loaded, torch.float32)
+    assert all(torch.isfinite(term) and term.dtype == precision for term in terms.values())
     sum(terms.values()).backward()
     assert len(loss.reconstruct(DATA["sentence"][:2], DATA["masked"][:2])) == 2
 

@@ -383,6 +383,7 @@ def test_tune_encodes_once_and_never_loses_to_plain(still_encoder):
     ("scores", "message"),
     [
         ([float("nan"), 1.0, 2.0], "scores must be finite"),
+        ([None, 1.0, 2.0], "scores must be finite"),
         (torch.ones(3), "not all equal; got 3 pairs, 3 scores, 1 dis"),
     ],
 )

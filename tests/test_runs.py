@@ -194,6 +194,30 @@ class TestResume:
         assert (result.steps, result.best_step, result.curve) == (4, first.best_step, first.curve)
         assert differing(snapshot(whole), snapshot(again)) == set()
 
+    def test_a_finished_training_that_keeps_its_last_weights(self, make_encoder: Make, tmp_path):
+        options = {"max_steps": 4, "load_best_model_at_end": False}
+        whole, again = make_encoder(), make_encoder(seed=1)
+        for model, resume in ((whole, False), (again, True)):
+            run(model, tmp_path / "out", evaluator=ScriptedEvaluator([0.1, 0.9, 0.2]), resume=resume, **options)
+        assert differing(snapshot(whole), snapshot(again)) == set()
+
+    @pytest.mark.parametrize("length", [{"max_steps": 4}, {"epochs": 2}])
+    def test_the_best_weights_are_found_where_the_output_was_moved(self, make_encoder: Make, tmp_path, length):
+        first, second = (ScriptedEvaluator([0.1, 0.9, 0.2]) for _ in range(2))
+        run(make_encoder(), tmp_path / "out", evaluator=first, **length)
+        (tmp_path / "out").rename(tmp_path / "moved")
+        model = make_encoder(seed=1)
+        assert run(model, tmp_path / "moved", evaluator=second, resume=True, **length).best_step == 2
+        assert differing(first.seen[1], snapshot(model)) == set()
+
+    def test_patience_that_ran_out_stays_so(self, make_encoder: Make, tmp_path):
+        options = {"max_steps": 12, "patience": 2}
+        scores = [0.1, 0.9, 0.2, 0.3, 0.4, 0.5]
+        assert run(make_encoder(), tmp_path / "out", evaluator=ScriptedEvaluator(scores), **options).steps == 6
+        again = ScriptedEvaluator([0.1, 0.95])
+        result = run(make_encoder(), tmp_path / "out", evaluator=again, resume=True, **options)
+        assert (result.steps, result.best_step, len(again.seen)) == (6, 2, 1)
+
     def test_nothing_to_resume(self, encoder, tmp_path):
         for make in (lambda path: None, lambda path: path.mkdir(), lambda path: (path / "checkpoints").mkdir()):
             make(tmp_path / "out")

@@ -18,6 +18,7 @@ from st_extras.encoders import (
     gather_rows,
     projection_head,
     require_synchronised,
+    run,
     unwrap,
 )
 from st_extras.functional import (
@@ -192,7 +193,7 @@ class AdCSELoss(nn.Module):
         if self.momentum_encoder is None:
             embeddings = encode_pair(self.model, columns, ("dropout", "dropout"))
         else:
-            embeddings = [self.model(dict(columns[0]))["sentence_embedding"]]
+            embeddings = [run(self.model, columns[0])["sentence_embedding"]]
         return self.compute_loss_from_embeddings(embeddings, labels, sentence_features=columns)
 
     def compute_loss_from_embeddings(

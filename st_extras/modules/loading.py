@@ -58,9 +58,10 @@ def load_encoder(
             f"{str(path)!r} could not be loaded as an encoder: {type(error).__name__}: {reason}"
         ) from error
     if layers is not None:
-        if pooling is None and any(isinstance(module, WeightedLayerPooling) for module in model):
-            raise ValueError(f"layers={layers}: the encoder's pooling averages layers by number; give pooling too.")
         keep_layers(model, layers)
+        averages = [module for module in model if isinstance(module, WeightedLayerPooling)]
+        if pooling is None and any(module.num_hidden_layers > layers for module in averages):
+            raise ValueError(f"layers={layers}: the encoder's pooling averages layers by number; give pooling too.")
     if pooling is not None:
         model = with_pooling(model, pooling)
     if max_seq_length is not None:

@@ -44,7 +44,7 @@ def check_pairs(pairs: Sequence[object], scores: Sequence[float]) -> list[float]
     Raises:
         ValueError: fewer than two pairs, scores that do not match them, are not finite or are all equal.
     """
-    scores = [float(score) for score in scores]
+    scores = [math.nan if score is None else float(score) for score in scores]
     if not all(map(math.isfinite, scores)):
         raise ValueError("scores must be finite numbers: leave pairs without a gold score out")
     if len(pairs) != len(scores) or len(set(scores)) < 2:

@@ -112,8 +112,8 @@ def _jsonl(path: Path, column: str | None) -> Iterator[tuple[str, Any]]:
 
 def _tsv(path: Path, column: str | None) -> Iterator[tuple[str, Any]]:
     rows = ((number, line.rstrip("\r\n").split("\t")) for number, line in read_lines(path))
-    names = next(rows, (1, None))[1]
-    if names is None:
+    names = next(rows, (1, [""]))[1]
+    if names == [""]:
         return
     place = names.index(_pick(str(path), names, column))
     for number, row in rows:
