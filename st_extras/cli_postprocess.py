@@ -160,9 +160,8 @@ def whiten_fit(
     as_json: Json = False,
 ) -> None:
     """Fit BERT-whitening on a corpus and save."""
-    from sentence_transformers import SentenceTransformer
-
     from st_extras.modules import WhiteningPostProcessor
+    from st_extras.modules.loading import with_modules
     from st_extras.runs import check_output
     from st_extras.text.corpus import read_sentences
 
@@ -172,13 +171,7 @@ def whiten_fit(
     how = f'st_extras.load("{output}")'
     if stock:
         parts = [part.to_dense() if isinstance(part, WhiteningPostProcessor) else part for part in whitened]
-        how = f'SentenceTransformer("{output}")'
-        whitened = SentenceTransformer(
-            modules=parts,
-            prompts=whitened.prompts,  # type: ignore[arg-type]
-            default_prompt_name=whitened.default_prompt_name,
-            similarity_fn_name=whitened.similarity_fn_name,
-        )
+        whitened, how = with_modules(whitened, parts), f'SentenceTransformer("{output}")'
     whitened.save(str(output))
     report = {"sentences": len(sentences), "dimensions": dimensions, "stock": stock, "output": str(output)}
     _say(report, f"Fitted on {len(sentences)} sentences, saved to {output}: {how}", as_json)

@@ -74,11 +74,12 @@ def check_phrase_tokenizer(model: SentenceTransformer) -> None:
         )
 
 
-def phrase_tokens(model: nn.Module, phrase: Features) -> tuple[Tensor, Tensor]:
-    """Ids and attention mask (bool) of the tokenized phrases, (B, T), without the prompt that may stand before them."""
-    start = max(prompt_length(model, phrase), 1)
-    ids, mask = (torch.cat([x[:, :1], x[:, start:]], dim=1) for x in (phrase["input_ids"], phrase["attention_mask"]))
-    return ids, mask.bool()
+def without_prompt(model: nn.Module, phrase: Features) -> Features:
+    """The tokenized phrases without the prompt before them; what they are, where there is none."""
+    if not (length := prompt_length(model, phrase)):
+        return phrase
+    read = ("input_ids", "attention_mask")  # no encoder sees a phrase
+    return {key: torch.cat([phrase[key][:, :1], phrase[key][:, length:]], dim=1) for key in read}
 
 
 def check_phrase_columns(columns: list[Features], model: nn.Module, max_length: int, *, with_base: bool) -> Tensor:
@@ -105,15 +106,15 @@ def check_phrase_columns(columns: list[Features], model: nn.Module, max_length: 
     encoder = unwrap(model)
     mask_id = encoder.tokenizer.mask_token_id
     content = content_mask(model, phrase)
-    ids, present = phrase_tokens(model, phrase)
-    lengths = [column["attention_mask"].sum(dim=1) for column in (sentence, masked)]
+    bare = without_prompt(model, phrase)
+    lengths = [column["attention_mask"].sum(dim=1) for column in (sentence, masked, bare)]
     shown: Tensor = (masked["input_ids"] == mask_id).any(dim=1)
     cut = lengths[1] >= (encoder.max_seq_length or torch.inf)
     empty, unmasked, holds_mask, longer = torch.stack([
         ~content.any(dim=1).all(),
         ~(shown | cut).all(),
         (phrase["input_ids"] == mask_id).any(),
-        present.sum() > lengths[0].sum() + len(shown),
+        lengths[2].sum() > lengths[0].sum() + len(shown),
     ]).tolist()  # fmt: skip
     if holds_mask:
         raise ValueError(f"Column 'phrase' holds {encoder.tokenizer.mask_token}: {_ORDER}.")
@@ -123,6 +124,6 @@ def check_phrase_columns(columns: list[Features], model: nn.Module, max_length: 
         raise ValueError(f"Column 'phrase' is longer than the sentences: {_ORDER}.")
     if empty:
         raise ValueError("Column 'phrase' has an empty phrase: leave such rows out, as PhraseMasking does.")
-    if (width := ids.size(1)) > max_length:
+    if (width := bare["input_ids"].size(1)) > max_length:
         raise ValueError(f"A phrase has {width} tokens, more than max_phrase_length={max_length}.")
     return shown

@@ -24,7 +24,6 @@ from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import nn
 from transformers import EarlyStoppingCallback, TrainerState, set_seed
 from transformers.trainer_callback import PrinterCallback
-from transformers.trainer_utils import get_last_checkpoint
 
 from st_extras.training import FILE_NAME, LossStateCallback
 
@@ -149,7 +148,8 @@ def train_encoder(
         "report_to": "none",
         "disable_tqdm": not show_progress_bar,
     }
-    stopping = None if patience is None else _early_stopping(patience, last)
+    state = TrainerState() if last is None else TrainerState.load_from_json(str(Path(last) / "trainer_state.json"))
+    stopping = None if patience is None else _early_stopping(patience, state)
     trainer = SentenceTransformerTrainer(
         model,
         args=SentenceTransformerTrainingArguments(output_dir=str(checkpoints), **(settings | selection | arguments)),
@@ -163,7 +163,7 @@ def train_encoder(
     if not resume and trainer.is_world_process_zero():
         shutil.rmtree(checkpoints, ignore_errors=True)
     clock = time.perf_counter()
-    _run(trainer, checkpoints, last, stopping)
+    _run(trainer, checkpoints, last, state, stopping)
     seconds = time.perf_counter() - clock
     if evaluator is not None:
         key = selection["metric_for_best_model"]
@@ -183,10 +183,13 @@ def train_encoder(
 
 
 def _run(
-    trainer: SentenceTransformerTrainer, checkpoints: Path, last: str | None, stopping: EarlyStoppingCallback | None
+    trainer: SentenceTransformerTrainer,
+    checkpoints: Path,
+    last: str | None,
+    state: TrainerState,
+    stopping: EarlyStoppingCallback | None,
 ) -> None:
-    """Train, from the last checkpoint on where there is one; a training that had ended there stays as it is."""
-    state = TrainerState() if last is None else TrainerState.load_from_json(str(Path(last) / "trainer_state.json"))
+    """Train, from the last checkpoint and its state on; a training that had ended there stays as it is."""
     stopped = stopping is not None and stopping.early_stopping_patience_counter >= stopping.early_stopping_patience
     finished = stopped or 0 < trainer.args.max_steps <= state.global_step
     if last is not None and finished:  # the trainer would train one step more
@@ -235,15 +238,12 @@ def _own_parameters(loss: nn.Module, model: SentenceTransformer) -> str:
     return f"^({'|'.join(map(re.escape, names))})$"
 
 
-def _early_stopping(patience: int, checkpoint: str | None) -> EarlyStoppingCallback:
-    """Counts on from a checkpoint: resuming does not grant a new lease of patience."""
+def _early_stopping(patience: int, state: TrainerState) -> EarlyStoppingCallback:
+    """Counts on from the state of a checkpoint: resuming does not grant a new lease of patience."""
     callback = EarlyStoppingCallback(patience)
-    if checkpoint is not None:
-        saved = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json")).stateful_callbacks or {}
-        counted: Any = saved.get("EarlyStoppingCallback", {})
-        callback.early_stopping_patience_counter = counted.get("attributes", {}).get(
-            "early_stopping_patience_counter", 0
-        )
+    saved: Any = state.stateful_callbacks or {}
+    counted = saved.get("EarlyStoppingCallback", {})
+    callback.early_stopping_patience_counter = counted.get("attributes", {}).get("early_stopping_patience_counter", 0)
     return callback
 
 
@@ -277,7 +277,7 @@ def check_output(
                 raise ValueError(f"output {str(output)!r}: {str(path)!r} is a file.")
             break
     if resume:
-        last = _last_checkpoint(checkpoints) if checkpoints.is_dir() else None
+        last = _last_checkpoint(checkpoints)
         if last is None:
             raise ValueError(f"There is no checkpoint to resume from in {str(checkpoints)!r}.")
         return checkpoints, last
@@ -288,13 +288,15 @@ def check_output(
 
 def _last_checkpoint(checkpoints: Path) -> str | None:
     """The newest whole checkpoint: an interruption can leave a newer one half written. If none is whole, the newest."""
-    newest: str | None = get_last_checkpoint(str(checkpoints))  # type: ignore[no-untyped-call]
     steps = [int(folder.name[11:]) for folder in checkpoints.glob("checkpoint-*") if folder.name[11:].isdecimal()]
     found = [checkpoints / f"checkpoint-{step}" for step in sorted(steps)]
-    whole = [str(folder) for folder in found if (folder / FILE_NAME).is_file()]  # which is written last
-    if whole and whole[-1] != newest:
-        logger.warning("%s is not whole: resuming from %s.", newest, whole[-1])
-    return whole[-1] if whole else newest
+    whole = [folder for folder in found if (folder / FILE_NAME).is_file()]  # which is written last
+    if not found:
+        return None
+    last = (whole or found)[-1]
+    if last != found[-1]:
+        logger.warning("%s is not whole: resuming from %s.", found[-1], last)
+    return str(last)
 
 
 def _save(model: SentenceTransformer, output: Path) -> None:

@@ -27,7 +27,7 @@ from st_extras.encoders import (
 )
 from st_extras.generators import RandomSource
 from st_extras.losses import AdCSELoss, ConSERTLoss, PaSeRLoss, SimCSELoss
-from st_extras.phrase_decoder import phrase_tokens
+from st_extras.phrase_decoder import without_prompt
 from st_extras.rows import pair_views, views
 from tests.conftest import SENTENCES
 from tests.helpers import count_rows
@@ -93,7 +93,8 @@ def test_the_blank_behind_a_prompt_takes_no_word_with_it(tmp_path: Path, prompt:
     mask = content_mask(model, features)
     rows = zip(features["input_ids"], mask, strict=True)
     assert [model.tokenizer.decode(ids[kept]).strip() for ids, kept in rows] == texts
-    ids, present = phrase_tokens(model, features)
+    bare = without_prompt(model, features)
+    ids, present = bare["input_ids"], bare["attention_mask"].bool()
     assert [
         model.tokenizer.decode(row[1:][kept[1:]][:-1]).strip() for row, kept in zip(ids, present, strict=True)
     ] == texts

@@ -29,7 +29,7 @@ from st_extras.phrase_decoder import (
     check_phrase_columns,
     check_phrase_tokenizer,
     phrase_brackets,
-    phrase_tokens,
+    without_prompt,
 )
 from st_extras.rows import Features, split_rows
 
@@ -185,7 +185,8 @@ class PaSeRLoss(nn.Module):
             phrase: the tokenized phrases, (B, T): opening token, t_1 ... t_k, separator; a prompt is left out.
             shown: (B,) bool, the rows that count; None: all.
         """
-        ids, mask = phrase_tokens(self.model, phrase)
+        phrase = without_prompt(self.model, phrase)
+        ids, mask = phrase["input_ids"], phrase["attention_mask"].bool()
         counted = mask[:, 1:] if shown is None else mask[:, 1:] & shown.unsqueeze(1)
         signal = decoding_signal(sentence, masked, self.difference_scale, self.product_scale)
         with nullcontext() if torch.is_grad_enabled() else without_dropout(self.decoder):

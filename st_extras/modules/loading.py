@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -126,10 +127,16 @@ def with_pooling(model: SentenceTransformer, pooling: PoolingName) -> SentenceTr
         modules.append(averaged)
         mode = "mean"
     modules.append(Pooling(dimension, pooling_mode=mode))
+    return with_modules(model, modules)
+
+
+def with_modules(model: SentenceTransformer, modules: Sequence[nn.Module], **options: Any) -> SentenceTransformer:
+    """Other modules with the device, the prompts and the similarity of ``model``."""
     return SentenceTransformer(
-        modules=modules,
+        modules=list(modules),
         device=str(model.device),
         prompts=model.prompts,  # type: ignore[arg-type]
         default_prompt_name=model.default_prompt_name,
         similarity_fn_name=model.similarity_fn_name,
+        **options,
     )

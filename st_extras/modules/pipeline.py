@@ -15,6 +15,8 @@ from sentence_transformers.base.modules import Dense, Module, Normalize
 from sentence_transformers.sentence_transformer.model_card import SentenceTransformerModelCardData
 from torch import Tensor, nn
 
+from st_extras.modules.loading import with_modules
+
 _CHUNK = 2048
 _Module = TypeVar("_Module", bound=Module)
 
@@ -42,15 +44,7 @@ def build_model(model: SentenceTransformer, modules: Sequence[nn.Module]) -> Sen
         language=old.language, license=old.license, generate_widget_examples=old.generate_widget_examples
     )
     card.base_model, card.base_model_revision = old.base_model, old.base_model_revision
-    return SentenceTransformer(
-        modules=list(modules),
-        device=str(model.device),
-        prompts=model.prompts,  # type: ignore[arg-type]
-        default_prompt_name=model.default_prompt_name,
-        similarity_fn_name=model.similarity_fn_name,
-        truncate_dim=model.truncate_dim,
-        model_card_data=card,
-    )
+    return with_modules(model, modules, truncate_dim=model.truncate_dim, model_card_data=card)
 
 
 def view(module: Module, modules: Sequence[nn.Module]) -> SentenceTransformer:
