@@ -6,7 +6,6 @@ better, also under autocast.
 
 from __future__ import annotations
 
-from numbers import Real
 from typing import Any
 
 import torch
@@ -14,42 +13,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def check_positive(name: str, value: float) -> float:
-    """``value`` where it is a finite number > 0, else a ValueError that names the argument."""
-    if not 0 < value < float("inf"):
-        raise ValueError(f"{name} must be a finite number > 0, got {value!r}.")
-    return value
-
-
-def check_not_negative(name: str, value: Any) -> float:
-    """``value`` where it is a finite number >= 0, else a ValueError that names the argument."""
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    if not number or not 0 <= value < float("inf"):
-        raise ValueError(f"{name} must be a finite number >= 0, got {value!r}.")
-    return float(value)
-
-
-def check_fraction(name: str, value: float) -> float:
-    """``value`` where it lies strictly between 0 and 1, else a ValueError that names the argument."""
-    if not 0 < value < 1:
-        raise ValueError(f"{name} must lie between 0 and 1, both excluded, got {value!r}.")
-    return value
-
-
-def check_count(name: str, value: float) -> int:
-    """``value`` where it is a whole number >= 0, else a ValueError that names the argument."""
-    if not 0 <= value < float("inf") or int(value) != value:
-        raise ValueError(f"{name} must be a whole number >= 0, got {value!r}.")
-    return int(value)
-
-
 def full_precision(x: Tensor) -> Tensor:
-    """``x`` in float32, or as it is where it is float64."""
+    """Return ``x`` in float32; float64 stays."""
     return x if x.dtype == torch.float64 else x.float()
 
 
 def cosine_scores(a: Tensor, b: Tensor, temperature: float = 1.0) -> Tensor:
-    """Cosine similarities divided by the temperature, never in half precision.
+    """Return cosine similarities divided by the temperature, never in half precision.
 
     Args:
         a: (B, D).
@@ -68,13 +38,12 @@ def cosine_scores(a: Tensor, b: Tensor, temperature: float = 1.0) -> Tensor:
 def weighted_info_nce(
     scores: Tensor, weights: Tensor | None = None, *, include_positive: bool = True, offset: int = 0
 ) -> Tensor:
-    """InfoNCE with weighted negatives, as one masked logsumexp a row.
+    """Compute InfoNCE with weighted negatives, as one masked logsumexp per row.
 
     mean_i [ log( [include_positive] e^{s_ip} + sum_{k != p} w_ik e^{s_ik} ) - s_ip ],  p = i + offset.
 
     Args:
-        scores: (B, K) similarities divided by the temperature; the positive of row i stands in column
-            ``i + offset``.
+        scores: (B, K) similarities divided by the temperature; the positive of row i is in column ``i + offset``.
         weights: (B, K), >= 0; 0 removes a candidate. The positive's own weight is not used. None: all 1.
         include_positive: keep the positive in the denominator (the usual InfoNCE).
         offset: column of row 0's positive (candidates gathered across processes).
@@ -96,15 +65,15 @@ def weighted_info_nce(
 
 
 def cosine_ascent_direction(points: Tensor, anchors: Tensor, probabilities: Tensor) -> Tensor:
-    """Gradient of a softmax-weighted sum of cosine similarities with respect to the points.
+    """Return the gradient of a softmax-weighted sum of cosine similarities with respect to the points.
 
     For L = sum_i logsumexp_j(cos(h_i, n_j) / tau) and p_ij its softmax, tau dL/dn_j is
-    sum_i p_ij (h_i/|h_i| - cos(h_i, n_j) n_j/|n_j|) / |n_j|: the cosine Jacobian in closed form, no backward.
+    sum_i p_ij (h_i/|h_i| - cos(h_i, n_j) n_j/|n_j|) / |n_j|: the cosine's Jacobian in closed form.
 
     Args:
         points: (K, D), the n_j.
         anchors: (B, D), the h_i.
-        probabilities: (B, K), the p_ij (any weights; their scale is the caller's).
+        probabilities: (B, K), the p_ij, or any other weights; their scale is the caller's.
 
     Returns:
         (K, D) in the points' dtype; zero for a zero point.
@@ -131,9 +100,9 @@ class _ReverseGradient(torch.autograd.Function):
 
 
 def reverse_gradient(x: Tensor, strength: float = 1.0) -> Tensor:
-    """``x`` itself; its gradient is multiplied by ``-strength`` on the way back (Ganin & Lempitsky, 2015).
+    """Return ``x``; in the backward pass, multiply its gradient by ``-strength`` (Ganin & Lempitsky, 2015).
 
-    What follows the layer descends its loss, what precedes it ascends the same loss.
+    The layers after this point descend their loss, the layers before it ascend the same loss.
     """
     reversed_x: Tensor = _ReverseGradient.apply(x, strength)  # type: ignore[no-untyped-call]
     return reversed_x

@@ -1,4 +1,4 @@
-"""A random source of its own for a loss, whose state survives a restart."""
+"""Random numbers for a loss, from a generator of its own whose state survives a restart."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _RANK_STRIDE = 1_000_003
 
 
 class RandomSource(nn.Module):
-    """A torch.Generator as part of a module: made where it is first used, kept in ``state_dict()``.
+    """A torch.Generator as part of a module: made at its first use, saved in ``state_dict()``.
 
-    It is seeded from torch's initial seed (so ``set_seed`` governs it without being disturbed by it) and the
-    process's rank, or taken from the user. While gradients are disabled a throw-away copy is handed out: an
-    evaluation moves no state.
+    It is seeded from torch's initial seed, so ``set_seed`` decides it and its draws do not disturb others', and from
+    the process's rank; or it is the user's. While gradients are disabled, a throw-away copy is used, so that an
+    evaluation does not change its state.
 
     Args:
-        generator: the user's own generator; its device must be that of the tensors drawn.
-        salt: tells apart several sources of one loss.
+        generator: the user's generator, on the device of the tensors to draw. None: one is made.
+        salt: added to the seed, so that several sources of one loss differ.
     """
 
     def __init__(self, generator: torch.Generator | None = None, salt: int = 0) -> None:
@@ -31,14 +31,14 @@ class RandomSource(nn.Module):
         self._restored: Tensor | None = None
 
     def on(self, device: torch.device) -> torch.Generator:
-        """The generator for tensors on ``device``; a copy while gradients are disabled.
+        """Return the generator for tensors on ``device``; a copy while gradients are disabled.
 
         Raises:
-            ValueError: the user's generator lives on another device.
+            ValueError: if the user's generator is on another device.
         """
         generator = self.generator
         if generator is not None and not self._given and generator.device.type != device.type:
-            logger.warning("The model went to another kind of device: starting a new random stream.")
+            logger.warning("The model has moved to another kind of device: starting a new random stream.")
             generator = None
         if generator is None:
             generator = torch.Generator(device)
@@ -46,14 +46,14 @@ class RandomSource(nn.Module):
                 generator.set_state(self._restored)
             else:
                 if self._restored is not None:
-                    logger.warning("The saved random state is of another kind of device: starting a new stream.")
+                    logger.warning("The saved random state comes from another kind of device: starting a new stream.")
                 rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
                 generator.manual_seed((torch.initial_seed() + self.salt + _RANK_STRIDE * rank) % 2**63)
             if torch.is_grad_enabled():
                 self.generator, self._restored = generator, None
         elif generator.device.type != device.type:
             raise ValueError(
-                f"generator is on {generator.device}, the embeddings are on {device}: "
+                f"generator is on {generator.device} and the embeddings are on {device}: "
                 f"pass torch.Generator({str(device)!r})."
             )
         if torch.is_grad_enabled():
@@ -63,7 +63,7 @@ class RandomSource(nn.Module):
         return copy
 
     def get_extra_state(self) -> Tensor:
-        """The state as a uint8 tensor; empty before the first use."""
+        """Return the state as a uint8 tensor; empty before the first use."""
         if self.generator is not None:
             return self.generator.get_state()
         return torch.empty(0, dtype=torch.uint8) if self._restored is None else self._restored

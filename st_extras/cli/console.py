@@ -1,21 +1,18 @@
-"""What the commands share: options that all have, and what they print with."""
+"""What the commands print: a table of scores, one line of text, or one JSON object."""
 
 from __future__ import annotations
 
 import json
 import math
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars but the model card's (as with --json).")]
 
-
-def show(title: str, columns: dict[str, dict[str, float]]) -> None:
-    """A table with one row a metric and one column a state (before, after)."""
+def print_scores(title: str, columns: dict[str, dict[str, float]]) -> None:
+    """Print a table with one row per STS set and one column per state of the encoder (before, after)."""
     table = Table(title=title, title_justify="left")
     table.add_column("set")
     for name in columns:
@@ -25,8 +22,13 @@ def show(title: str, columns: dict[str, dict[str, float]]) -> None:
     Console().print(table)
 
 
+def print_line(text: str, *, to_stderr: bool = False) -> None:
+    """Print ``text`` on one line, however long it is."""
+    Console(stderr=to_stderr).print(text, markup=False, highlight=False, soft_wrap=True)
+
+
 def print_json(report: dict[str, Any]) -> None:
-    """One JSON object; numbers that are not finite, which JSON does not know, are null."""
+    """Print one JSON object; numbers that are not finite, which JSON does not have, become null."""
     typer.echo(json.dumps(_finite(report), allow_nan=False))
 
 
@@ -36,8 +38,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def percent(metrics: dict[str, float]) -> dict[str, float]:
-    """Spearman x 100 by the sets' names."""
-    return {name.removesuffix("_spearman_cosine"): 100 * value for name, value in metrics.items()}

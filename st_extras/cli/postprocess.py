@@ -6,25 +6,22 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
-from st_extras.console import Json, percent, print_json, show
+from st_extras.checks import check_choice
+from st_extras.cli.console import print_json, print_line, print_scores
+from st_extras.cli.options import AnyEncoder, Column, DevSet, Json, Output, Overwrite, Sets, Sts, Text
+from st_extras.cli.scoring import percent
 
-repal_app = typer.Typer(help="Refine a finished encoder without training (RepAL).", no_args_is_help=True)
+repal_app = typer.Typer(help="Refine a finished encoder with RepAL.", no_args_is_help=True)
 whiten_app = typer.Typer(help="Whiten a finished encoder's embeddings.", no_args_is_help=True)
-Encoder = Annotated[str, typer.Argument(help="Encoder: folder or hub id; post-processed ones too.")]
-Text = Annotated[list[str], typer.Argument(help="Text files (also .gz) or data set ids.")]
-Output = Annotated[Path, typer.Option("--output", "-o", help="Folder to save to.")]
-Overwrite = Annotated[bool, typer.Option(help="Save over what is in --output.")]
-Sts = Annotated[str, typer.Option(help='STS source: folder, .tsv or "hub".')]
 
 
 def load_any(path: str) -> Any:
-    """An encoder, post-processed by this package or not, from a folder or the hub."""
+    """Load an encoder from a folder or the hub, with or without this package's post-processing."""
     from sentence_transformers.util import load_file_path
 
+    from st_extras.encoders import load_encoder
     from st_extras.modules import load
-    from st_extras.modules.loading import load_encoder
 
     modules = load_file_path(path, "modules.json")
     if modules is not None and "st_extras" in Path(modules).read_text("utf8"):
@@ -37,41 +34,45 @@ def _repal(model: Any, path: str) -> Any:
 
     found = [module for module in model if isinstance(module, RepALPostProcessor)]
     if not found:
-        raise ValueError(f'{path!r} has no RepAL attached: "st-extras repal fit" attaches it.')
+        raise ValueError(f'encoder must have RepAL attached, got {path!r}: attach it with "st-extras repal fit".')
     return found[0]
 
 
-def _say(report: dict[str, Any], text: str, as_json: bool) -> None:
+def _print(report: dict[str, Any], text: str, as_json: bool) -> None:
     if as_json:
         print_json(report)
     else:
-        Console().print(text, highlight=False, soft_wrap=True)
+        print_line(text)
 
 
 @repal_app.command("fit")
 def repal_fit(
-    encoder: Encoder,
+    encoder: AnyEncoder,
     text: Text,
     output: Output,
     lambda_1: Annotated[float, typer.Option("--lambda-1", help="Weight of the sentence term.")] = 0.5,
     lambda_2: Annotated[float, typer.Option("--lambda-2", help="Weight of the corpus term.")] = 1.0,
-    keywords: Annotated[str, typer.Option(help="jieba (the paper), tfidf or rake.")] = "jieba",
-    redundancy: Annotated[str, typer.Option(help="encoder (the paper) or pooled (about the plain cost).")] = "encoder",
+    keywords: Annotated[str, typer.Option(help="Keyword extractor: jieba (as in the paper), tfidf or rake.")] = "jieba",
+    redundancy: Annotated[
+        str, typer.Option(help="encoder (as in the paper), or pooled (costs about a plain encode).")
+    ] = "encoder",
     on_missing_mask: Annotated[
-        str, typer.Option(help='An encoder without a mask token: "error", or "delete" the keywords instead.')
+        str, typer.Option(help='If the tokenizer has no mask token: "error", or "delete" the keywords.')
     ] = "error",
-    column: Annotated[str | None, typer.Option(help="Column of jsonl, csv, tsv and data sets.")] = None,
+    column: Column = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Attach RepAL to an encoder, take the mean of a corpus, save. "repal tune" chooses the weights."""
+    """Attach RepAL and fit it on a corpus.
+
+    "repal tune" chooses the weights on labelled pairs.
+    """
     from st_extras.modules import RepALPostProcessor
-    from st_extras.runs import check_output
     from st_extras.text.corpus import read_sentences
+    from st_extras.training import check_output
 
     check_output(output, overwrite=overwrite)
-    if keywords not in ("jieba", "tfidf", "rake"):
-        raise ValueError(f"--keywords must be jieba, tfidf or rake, got {keywords!r}.")
+    check_choice("--keywords", keywords, ("jieba", "tfidf", "rake"))
     sentences = read_sentences(text, column=column)
     attached = RepALPostProcessor.attach(
         load_any(encoder),
@@ -84,7 +85,7 @@ def repal_fit(
     )
     attached.save(str(output))
     report = {"sentences": len(sentences), "lambda_1": lambda_1, "lambda_2": lambda_2, "output": str(output)}
-    _say(report, f'Fitted on {len(sentences)} sentences, saved to {output}: st_extras.load("{output}")', as_json)
+    _print(report, f'Fitted on {len(sentences)} sentences, saved to {output}: st_extras.load("{output}")', as_json)
 
 
 @repal_app.command("tune")
@@ -92,19 +93,22 @@ def repal_tune(
     encoder: Annotated[str, typer.Argument(help='A folder that "repal fit" saved.')],
     sts: Sts,
     output: Output,
-    dev_set: Annotated[str, typer.Option(help="Which labelled set of --sts.")] = "stsb_dev",
+    dev_set: DevSet = "stsb_dev",
     sentence_term_only: Annotated[
-        bool, typer.Option("--sentence-term-only", help="Leave the corpus term out, which suits other text less well.")
+        bool, typer.Option("--sentence-term-only", help="Leave out the corpus term (lambda_2 = 0).")
     ] = False,
     by_subset: Annotated[
-        bool, typer.Option("--by-subset", help="Seek the best mean over the set's subsets (genres), not over all rows.")
+        bool, typer.Option("--by-subset", help="Maximise the mean over the set's subsets (genres), not over all pairs.")
     ] = False,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Choose both weights on labelled pairs: one encode, some thousand settings."""
+    """Choose RepAL's weights on labelled pairs.
+
+    Encodes each sentence once and searches a grid of both weights.
+    """
     from st_extras.evaluation import load_sts
-    from st_extras.runs import check_output
+    from st_extras.training import check_output
 
     check_output(output, overwrite=overwrite)
     dev = load_sts(dev_set, sts)
@@ -122,48 +126,50 @@ def repal_tune(
         "settings": result.settings,
         "output": str(output),
     }
-    figures = f"{report['plain']:.2f} -> {report['spearman']:.2f} on {dev_set}"
     found = f"lambda_1 {result.lambda_1:g}, lambda_2 {result.lambda_2:g} of {result.settings} settings"
-    _say(report, f"{found}: {figures}, saved to {output}", as_json)
+    gain = f"{report['plain']:.2f} -> {report['spearman']:.2f} on {dev_set}"
+    _print(report, f"{found}: {gain}, saved to {output}", as_json)
 
 
 @repal_app.command("evaluate")
 def repal_evaluate(
     encoder: Annotated[str, typer.Argument(help='A folder that "repal fit" or "repal tune" saved.')],
     sts: Sts = "hub",
-    sets: Annotated[list[str] | None, typer.Option(help="Set by name, repeatable; default: the seven.")] = None,
+    sets: Sets = None,
     as_json: Json = False,
 ) -> None:
-    """The STS sets without and with RepAL: Spearman x 100."""
+    """Score STS sets without and with RepAL: Spearman x 100."""
     from st_extras.evaluation import SEVEN_STS, sts_evaluator
     from st_extras.modules import RepALPostProcessor
 
     evaluator = sts_evaluator(sets or SEVEN_STS, sts)
     model = load_any(encoder)
     _repal(model, encoder)
-    columns = {"plain": percent(evaluator(RepALPostProcessor.detach(model))), "RepAL": percent(evaluator(model))}
+    scores = {"plain": percent(evaluator(RepALPostProcessor.detach(model))), "RepAL": percent(evaluator(model))}
     if as_json:
-        print_json(columns)
+        print_json(scores)
     else:
-        show("Spearman x 100", columns)
+        print_scores("Spearman x 100", scores)
 
 
 @whiten_app.command("fit")
 def whiten_fit(
-    encoder: Encoder,
+    encoder: AnyEncoder,
     text: Text,
     output: Output,
-    dimensions: Annotated[int | None, typer.Option(help="Keep the first so many dimensions; default: all.")] = None,
-    stock: Annotated[bool, typer.Option(help="Save as a stock Dense module: loads without this package.")] = False,
-    column: Annotated[str | None, typer.Option(help="Column of jsonl, csv, tsv and data sets.")] = None,
+    dimensions: Annotated[
+        int | None, typer.Option(help="Number of dimensions to keep, from the first; default: all.")
+    ] = None,
+    stock: Annotated[bool, typer.Option(help="Save as a stock Dense layer, which loads without this package.")] = False,
+    column: Column = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Fit BERT-whitening on a corpus and save."""
+    """Fit BERT-whitening on a corpus and attach it."""
+    from st_extras.encoders.loading import with_modules
     from st_extras.modules import WhiteningPostProcessor
-    from st_extras.modules.loading import with_modules
-    from st_extras.runs import check_output
     from st_extras.text.corpus import read_sentences
+    from st_extras.training import check_output
 
     check_output(output, overwrite=overwrite)
     sentences = read_sentences(text, column=column)
@@ -174,4 +180,4 @@ def whiten_fit(
         whitened, how = with_modules(whitened, parts), f'SentenceTransformer("{output}")'
     whitened.save(str(output))
     report = {"sentences": len(sentences), "dimensions": dimensions, "stock": stock, "output": str(output)}
-    _say(report, f"Fitted on {len(sentences)} sentences, saved to {output}: {how}", as_json)
+    _print(report, f"Fitted on {len(sentences)} sentences, saved to {output}: {how}", as_json)

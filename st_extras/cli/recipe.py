@@ -1,74 +1,60 @@
-"""``st-extras recipe``: the combination that did best here, in one command."""
+"""``st-extras recipe``: training and refinement in one command."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from st_extras.cli_train import (
-    BatchSize,
-    Bf16,
-    Column,
-    DevSet,
-    Encoder,
-    Layers,
-    LearningRate,
-    Limit,
-    MaxLength,
-    Pooling,
-    Text,
-)
-from st_extras.console import Json, Quiet, percent, print_json, show
+from st_extras.cli import options
+from st_extras.cli.console import print_json, print_line, print_scores
+from st_extras.cli.scoring import sts_scorer
+
+if TYPE_CHECKING:
+    from st_extras.training import Refined
 
 
 def recipe(
-    encoder: Encoder,
-    text: Text,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the trained and the refined model.")],
-    column: Column = None,
-    dev: Annotated[
-        str | None, typer.Option(help='STS source (folder, .tsv, "hub") that chooses; default: the sentences alone do.')
-    ] = None,
-    dev_set: DevSet = "stsb_dev",
-    test: Annotated[str | None, typer.Option(help="STS source of the seven sets, scored at every stage.")] = None,
-    augmentations: Annotated[
-        str, typer.Option(help='How the two views are made; "dropout+dropout" where the encoder cannot do these.')
-    ] = "feature_cutoff+shuffle",
-    whiten: Annotated[
-        bool | None, typer.Option(help="Whiten before RepAL; default: where --dev is better for it, else not.")
-    ] = None,
-    batch_size: BatchSize = 64,
-    learning_rate: LearningRate = 1e-4,
-    steps: Annotated[int, typer.Option(help="Optimizer steps.")] = 400,
-    eval_steps: Annotated[int, typer.Option(help="Steps between evaluations.")] = 25,
-    max_length: MaxLength = None,
-    pooling: Pooling = None,
-    layers: Layers = None,
-    seed: Annotated[int, typer.Option(help="Of data order, dropout and noise.")] = 42,
-    bf16: Bf16 = False,
-    limit: Limit = None,
-    overwrite: Annotated[bool, typer.Option(help="Replace an earlier run in --output.")] = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
+    encoder: options.Encoder,
+    text: options.Text,
+    output: options.Output,
+    column: options.Column = None,
+    limit: options.Limit = None,
+    dev: options.RecipeDev = None,
+    dev_set: options.DevSet = "stsb_dev",
+    test: options.Test = None,
+    augmentations: options.Augmentations = "feature_cutoff+shuffle",
+    whiten: options.Whiten = None,
+    batch_size: options.BatchSize = 64,
+    learning_rate: options.LearningRate = 1e-4,
+    steps: Annotated[int, typer.Option(help="Number of optimizer steps.")] = 400,
+    eval_steps: options.EvalSteps = 25,
+    max_length: options.MaxLength = None,
+    pooling: options.Pooling = None,
+    layers: options.Layers = None,
+    seed: options.Seed = 42,
+    bf16: options.Bf16 = False,
+    overwrite: options.Overwrite = False,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
 ) -> None:
-    """Train with DCLR on ConSERT's views, whiten where it helps, refine with RepAL's sentence term: what did best in
-    the benchmarks.
+    """Train with DCLR, then refine with RepAL.
+
+    Trains on ConSERT's views, then whitens if that helps and applies RepAL's sentence term. See the results in the
+    documentation.
     """
-    from st_extras.evaluation import SEVEN_STS, load_sts, sts_evaluator
-    from st_extras.modules.loading import load_encoder
-    from st_extras.recipes import LAMBDA_1, train_and_refine
-    from st_extras.runs import check_output
+    from st_extras.encoders import load_encoder
+    from st_extras.evaluation import load_sts
     from st_extras.text.corpus import read_sentences
+    from st_extras.training import check_output, train_and_refine
 
     check_output(output, overwrite=overwrite)
     sentences = read_sentences(text, column=column, limit=limit)
     pairs = None if dev is None else load_sts(dev_set, dev)
-    tester = None if test is None else sts_evaluator(SEVEN_STS, test, write_csv=False)
+    score = sts_scorer(test)
     model = load_encoder(encoder, pooling=pooling, layers=layers, max_seq_length=max_length)  # type: ignore[arg-type]
-    columns: dict[str, dict[str, float]] = {"before": percent(tester(model)) if tester else {}}
+    before = score(model)
     made = train_and_refine(
         model,
         sentences,
@@ -85,21 +71,26 @@ def recipe(
         overwrite=overwrite,
         show_progress_bar=not (quiet or as_json),
     )
-    for name, stage in (("trained", model), ("refined", made.model)):
-        columns[name] = percent(tester(stage)) if tester else {}
+    scores = {"before": before, "trained": score(model), "refined": score(made.model)}
     if made.tuning is not None:
-        scores = (made.run.curve[0][1], made.run.best or 0.0, made.tuning.spearman)
-        for figures, score in zip(columns.values(), scores, strict=True):
-            figures[dev_set] = 100 * score
-    weight = LAMBDA_1 if made.tuning is None else made.tuning.lambda_1
-    report: dict[str, Any] = {"best_step": made.run.best_step, "whitened": made.whitened, "lambda_1": weight}
-    report["output"] = str(output)
+        dev_scores = (made.run.curve[0][1], made.run.best or 0.0, made.tuning.spearman)
+        for stage, value in zip(scores.values(), dev_scores, strict=True):
+            stage[dev_set] = 100 * value
+    _report(scores, made, output, as_json)
+
+
+def _report(scores: dict[str, dict[str, float]], made: Refined, output: Path, as_json: bool) -> None:
+    from st_extras.training.recipe import UNTUNED_LAMBDA_1
+
+    run = made.run
+    lambda_1 = UNTUNED_LAMBDA_1 if made.tuning is None else made.tuning.lambda_1
     if as_json:
-        print_json(columns | report)
+        summary = {"best_step": run.best_step, "whitened": made.whitened, "lambda_1": lambda_1, "output": str(output)}
+        print_json(scores | summary)
         return
-    if columns["before"]:
-        show("Spearman x 100", columns)
+    if scores["before"]:
+        print_scores("Spearman x 100", scores)
     whitened = "whitened" if made.whitened else "not whitened"
-    found = f"weights of step {made.run.best_step} of {made.run.steps}, {whitened}, lambda_1 {weight:g}"
-    saved = f'saved to {output}: SentenceTransformer("{output}/encoder"), st_extras.load("{output}/refined")'
-    Console().print(f"{found}, {saved}", highlight=False, soft_wrap=True)
+    found = f"weights of step {run.best_step} of {run.steps}, {whitened}, lambda_1 {lambda_1:g}"
+    how = f'SentenceTransformer("{output}/encoder"), st_extras.load("{output}/refined")'
+    print_line(f"{found}, saved to {output}: {how}")

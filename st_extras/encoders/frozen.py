@@ -1,4 +1,4 @@
-"""Encoders that are asked and never trained: a frozen model, or a table of what it said."""
+"""Frozen guide encoders: a model, or a table of its embeddings."""
 
 from __future__ import annotations
 
@@ -14,20 +14,23 @@ from sentence_transformers.util import batch_to_device
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from st_extras.encoders import unwrap
-from st_extras.rows import Features
+from st_extras.encoders.rows import Features
+from st_extras.encoders.structure import unwrap
 
 
 class FrozenEncoder(nn.Module):
-    """A SentenceTransformer that is asked and never trained: eval mode, no gradients.
+    """A guide: a SentenceTransformer in evaluation mode, without gradients.
 
-    It follows the loss to another device or dtype, but is no registered child: the optimizer does not see it and
-    checkpoints do not hold it.
+    It follows the loss to another device or dtype, but is not a registered submodule: the optimizer does not see it,
+    and checkpoints do not contain it.
 
     Args:
         model: a SentenceTransformer or the path or hub id of one.
-        trained_model: the model whose features it will be given; where the tokenizers differ, or the frozen
-            encoder takes shorter inputs, the texts are recovered by decoding.
+        trained_model: the model whose features it will be given. If the tokenizers differ, or the guide takes shorter
+            inputs, the texts are recovered by decoding.
+
+    Raises:
+        ValueError: if the guide is the trained model, or one of the two has no tokenizer of the transformers library.
     """
 
     def __init__(self, model: SentenceTransformer | str | PathLike[str], trained_model: nn.Module) -> None:
@@ -41,8 +44,10 @@ class FrozenEncoder(nn.Module):
             frozen = SentenceTransformer(str(model), device=str(trained.device))
         for role, candidate in (("model", trained), ("complementary_model", frozen)):
             if not isinstance(candidate.tokenizer, PreTrainedTokenizerBase):
-                raise ValueError(f"{role} has no transformers tokenizer ({type(candidate.tokenizer).__name__}).")
-        self._hidden = [frozen]
+                raise ValueError(
+                    f"{role} must have a transformers tokenizer, got {type(candidate.tokenizer).__name__}."
+                )
+        self._hidden = [frozen]  # in a list, so that nn.Module does not register it
         self._decode: Callable[..., list[str]] = trained.tokenizer.batch_decode
         self.must_retokenize = frozen.tokenizer.get_vocab() != trained.tokenizer.get_vocab() or (
             (frozen.max_seq_length or 0) < (trained.max_seq_length or 0)
@@ -50,7 +55,7 @@ class FrozenEncoder(nn.Module):
 
     @property
     def encoder(self) -> SentenceTransformer:
-        """The frozen model."""
+        """The guide."""
         return self._hidden[0]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> FrozenEncoder:
@@ -59,16 +64,16 @@ class FrozenEncoder(nn.Module):
         return self
 
     def forward(self, features: Features) -> Tensor:
-        """(B, D) embeddings of the features' sentences.
+        """Return (B, D) embeddings of the features' sentences.
 
         Raises:
-            ValueError: the features lie on another device.
+            ValueError: if the features are on another device.
         """
         device = features["input_ids"].device
         if self.encoder.device != device:
             raise ValueError(
-                f"complementary_model is on {self.encoder.device}, the batch on {device}: move the loss with "
-                f".to({str(device)!r}) (the Trainer does) or the complementary model itself."
+                f"complementary_model is on {self.encoder.device} and the batch on {device}: move the loss with "
+                f".to({str(device)!r}), as the Trainer does, or the complementary model itself."
             )
         self.encoder.eval()
         with torch.no_grad():
@@ -80,28 +85,35 @@ class FrozenEncoder(nn.Module):
 
 
 class EmbeddingTable(nn.Module):
-    """Embeddings of the training sentences, computed once and found by their token ids.
+    """A guide's embeddings of the training sentences, computed once and looked up by their token ids.
 
-    A loss sees no text, so the key of a sentence is its un-padded token ids as the trained model's tokenizer
-    (with its max_seq_length and prompt) gives them. Make one with :meth:`compute`.
+    A loss does not see texts, so the key of a sentence is its unpadded token ids, as the trained model's tokenizer
+    gives them with its max_seq_length and prompt. Use :meth:`compute` to make a table.
 
     Args:
-        keys: the token ids of each sentence.
+        keys: token ids of each of the N sentences.
         embeddings: (N, D), row i belongs to ``keys[i]``; stored normalised, in float32.
+
+    Raises:
+        ValueError: if ``keys`` is empty, its length is not that of ``embeddings``, or an embedding is not finite.
     """
 
     def __init__(self, keys: Sequence[Sequence[int]], embeddings: Tensor) -> None:
         super().__init__()
         if len(keys) != len(embeddings) or len(keys) == 0:
-            raise ValueError(f"keys and embeddings must be of one length > 0, got {len(keys)} and {len(embeddings)}.")
+            raise ValueError(
+                f"keys and embeddings must have the same length > 0, got {len(keys)} and {len(embeddings)}."
+            )
         if not bool(torch.isfinite(embeddings).all()):
-            raise ValueError("embeddings contain NaN or infinity.")
+            raise ValueError("embeddings must be finite, got NaN or infinity.")
         self._index = {tuple(key): row for row, key in enumerate(keys)}
-        self._hidden = [F.normalize(embeddings.detach().float(), dim=-1)]
+        self._hidden = [  # in a list, so that nn.Module does not register it
+            F.normalize(embeddings.detach().float(), dim=-1)
+        ]
 
     @property
     def embeddings(self) -> Tensor:
-        """(N, D), normalised."""
+        """All embeddings, (N, D), normalised."""
         return self._hidden[0]
 
     def __len__(self) -> int:
@@ -123,19 +135,22 @@ class EmbeddingTable(nn.Module):
         batch_size: int = 64,
         show_progress_bar: bool = True,
     ) -> EmbeddingTable:
-        """Encode the distinct sentences with the complementary model.
+        """Encode the distinct sentences with the guide.
 
         Args:
             model: the model to be trained: its tokenizer and max_seq_length make the keys.
-            complementary_model: the frozen encoder, or its path or hub id.
+            complementary_model: the guide, or its path or hub id.
             sentences: all training texts (both columns of pairs).
             prompt: the prompt that training puts before the sentences, if any.
-            batch_size: for both encoders.
-            show_progress_bar: whether to show one.
+            batch_size: sentences per call, for tokenizing and encoding.
+            show_progress_bar: show encode's progress bar.
+
+        Raises:
+            ValueError: if there are no sentences.
         """
         texts = list(dict.fromkeys(sentences))
         if not texts:
-            raise ValueError("sentences is empty: there is nothing to compute a table of.")
+            raise ValueError("sentences must hold at least one sentence, got none.")
         if not isinstance(complementary_model, SentenceTransformer):
             complementary_model = SentenceTransformer(str(complementary_model), device=str(model.device))
         keys: list[list[int]] = []
@@ -147,10 +162,10 @@ class EmbeddingTable(nn.Module):
         return cls(keys, embeddings.to(model.device))
 
     def forward(self, features: Features, decode: Callable[[list[int]], str] = str) -> Tensor:
-        """(B, D) stored embeddings of the features' sentences.
+        """Return the stored (B, D) embeddings of the features' sentences.
 
         Raises:
-            ValueError: a sentence is not in the table; ``decode`` turns its ids into text for the message.
+            ValueError: if a sentence is not in the table; ``decode`` turns its ids into text for the message.
         """
         rows = []
         for key in _token_keys(features):
@@ -174,15 +189,15 @@ class EmbeddingTable(nn.Module):
     def load(cls, path: str | PathLike[str]) -> EmbeddingTable:
         """Read a table that :meth:`save` wrote."""
         if not Path(path).is_file():
-            raise ValueError(f"complementary_table: there is no file {str(path)!r}.")
+            raise ValueError(f"path must be an existing file, got {str(path)!r}.")
         stored = load_file(str(path))
         keys = [part.tolist() for part in torch.split(stored["ids"], stored["lengths"].tolist())]
         table = cls(keys, stored["embeddings"])
-        table._hidden = [stored["embeddings"]]  # normalised when saved: to the bit what it was
+        table._hidden = [stored["embeddings"]]  # already normalised: bit-equal to the saved table
         return table
 
 
 def _token_keys(features: Features) -> list[list[int]]:
-    """The un-padded token ids of each row."""
+    """Return the unpadded token ids of each row."""
     pairs = zip(features["input_ids"].tolist(), features["attention_mask"].tolist(), strict=True)
     return [[token for token, kept in zip(ids, mask, strict=True) if kept] for ids, mask in pairs]

@@ -1,4 +1,4 @@
-"""Less padding: the rows of a batch go through the transformer in groups of like length."""
+"""Less padding: run the rows of a batch through the transformer in groups of similar length."""
 
 from __future__ import annotations
 
@@ -10,35 +10,37 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
+from st_extras.checks import check_count
+
 
 def use_length_buckets(model: SentenceTransformer, buckets: int = 4) -> None:
-    """Let the transformer of ``model`` run a batch as groups of rows of like length, each padded to its own longest.
+    """Run each batch of ``model``'s transformer as groups of rows of similar length, each padded to its own longest.
 
-    Outputs at content positions are what one padded batch gives (zeros stand at padding); only the dropout masks
-    fall differently. For encoders on a device without unpadded attention (``unpad_inputs``), and sentences shorter
-    than the longest of their batch. An encoder that gives all its layers (pooling over several) runs as before.
+    Outputs at content positions equal those of one padded batch (padding gives zeros); only the dropout masks differ.
+    Use it where unpadded attention (``unpad_inputs``) is not available, such as on CPU, and sentences differ in
+    length. An encoder that returns all its layers (for pooling over several) runs as before.
 
     Args:
-        model: changed in place, until it is saved and loaded anew. Its own copies (a momentum encoder) follow.
-        buckets: groups a batch, of equally many rows.
+        model: the model, changed in place until it is saved and loaded again; copies of it (a momentum encoder) are
+            changed too.
+        buckets: groups per batch, of equally many rows.
 
     Raises:
-        ValueError: ``buckets`` below 1, or a model whose first module is no transformer.
+        ValueError: if ``buckets`` is below 1, or the model's first module is not a transformer.
     """
-    if buckets < 1:
-        raise ValueError(f"buckets must be >= 1, got {buckets!r}.")
+    buckets = check_count("buckets", buckets, at_least=1)
     transformer = model.transformers_model
     if transformer is None:
-        raise ValueError(f"model must start with a transformer, not {type(model[0]).__name__}.")
+        raise ValueError(f"model must start with a transformer, got {type(model[0]).__name__}.")
     if not hasattr(transformer, "length_buckets"):
-        cls = type(transformer)  # a class of the same name, so that its configuration is saved as before
+        cls = type(transformer)  # the new class has the same name, so that its configuration is saved as before
         members = {"__module__": cls.__module__, "forward": _bucketed(cls.forward)}
         transformer.__class__ = type(cls.__name__, (cls,), members)
     transformer.length_buckets = buckets  # type: ignore[assignment]
 
 
 def _bucketed(forward: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(forward)  # with its signature, by which callers choose what to pass
+    @wraps(forward)  # keeps the signature, by which callers choose what to pass
     def in_buckets(self: Any, attention_mask: Tensor | None = None, **inputs: Any) -> Any:
         all_layers = inputs.get("output_hidden_states") or self.config.output_hidden_states
         if attention_mask is None or attention_mask.ndim != 2 or all_layers:

@@ -1,4 +1,4 @@
-"""An encoder made ready for training: loaded, cut to its first layers, with the pooling asked for."""
+"""Load an encoder, cut it to its first layers, give it another pooling."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
 from torch import nn
+
+from st_extras.checks import check_choice
 
 PoolingName = Literal["cls", "mean", "max", "first-last", "last-two"]
 
@@ -27,28 +29,28 @@ def load_encoder(
 ) -> SentenceTransformer:
     """Load a SentenceTransformer or a plain transformer, from a folder or the hub.
 
-    The result consists of Sentence Transformers' own modules, so that it loads without this package when saved.
+    The result has only modules of Sentence Transformers, so that a saved one loads without this package.
 
     Args:
         path: a folder or a hub id.
         pooling: "cls", "mean", "max", "first-last" (mean over tokens of the average of the first and the last
-            layer) or "last-two". It replaces everything behind the transformer, a Normalize too. None: the
+            layer) or "last-two". It replaces everything after the transformer, including a Normalize. None: keep the
             model's own modules.
-        layers: keep the first so many transformer layers.
-        max_seq_length: tokens.
-        device: None: a GPU where there is one.
+        layers: number of transformer layers to keep, from the first. None: all.
+        max_seq_length: most tokens of a text. None: the model's own.
+        device: None: a GPU if there is one.
         options: further arguments of SentenceTransformer.
 
     Raises:
-        ValueError: no encoder can be loaded from the path, or an option does not fit it.
+        ValueError: if no encoder can be loaded from the path, or an option does not fit it.
     """
-    if pooling is not None and pooling not in get_args(PoolingName):
-        raise ValueError(f"pooling must be one of {', '.join(get_args(PoolingName))}, got {pooling!r}.")
+    if pooling is not None:
+        check_choice("pooling", pooling, get_args(PoolingName))
     if max_seq_length is not None and max_seq_length < 3:
         raise ValueError(f"max_seq_length must be >= 3, got {max_seq_length!r}.")
     folder = Path(path)
     if folder.is_dir() and not any((folder / name).is_file() for name in ("modules.json", "config.json")):
-        raise ValueError(f"{str(path)!r} is no encoder: the folder has neither modules.json nor config.json.")
+        raise ValueError(f"{str(path)!r} is not an encoder: the folder has neither modules.json nor config.json.")
     if folder.is_file():
         raise ValueError(f"{str(path)!r} is a file: give the encoder's folder or hub id.")
     try:
@@ -62,7 +64,9 @@ def load_encoder(
         keep_layers(model, layers)
         averages = [module for module in model if isinstance(module, WeightedLayerPooling)]
         if pooling is None and any(module.num_hidden_layers > layers for module in averages):
-            raise ValueError(f"layers={layers}: the encoder's pooling averages layers by number; give pooling too.")
+            raise ValueError(
+                f"pooling must be given with layers={layers}: the encoder's own averages layers by their number."
+            )
     if pooling is not None:
         model = with_pooling(model, pooling)
     if max_seq_length is not None:
@@ -74,11 +78,11 @@ def load_encoder(
 
 
 def _most_positions(body: Any) -> int | None:
-    """Tokens that a transformer has positions for; None where it does not tell."""
+    """Return how many tokens a transformer has positions for; None if it does not say."""
     longest = getattr(getattr(body, "config", None), "max_position_embeddings", None)
     for module in body.modules() if longest else ():
         table = getattr(module, "position_embeddings", None)
-        if isinstance(table, nn.Embedding) and table.padding_idx is not None:  # RoBERTa and its kin count from there
+        if isinstance(table, nn.Embedding) and table.padding_idx is not None:  # RoBERTa counts from there
             return table.num_embeddings - table.padding_idx - 1
     return longest
 
@@ -86,7 +90,9 @@ def _most_positions(body: Any) -> int | None:
 def _transformer(model: SentenceTransformer) -> Transformer:
     first = next(model.children())
     if not isinstance(first, Transformer):
-        raise ValueError(f"pooling and layers need a transformer, this encoder begins with {type(first).__name__}.")
+        raise ValueError(
+            f"pooling and layers need an encoder that starts with a transformer, got {type(first).__name__}."
+        )
     return first  # type: ignore[no-any-return]
 
 
@@ -94,7 +100,7 @@ def keep_layers(model: SentenceTransformer, layers: int) -> None:
     """Cut a transformer to its first layers, in place.
 
     Raises:
-        ValueError: it has fewer layers, or none that can be told.
+        ValueError: if it has fewer layers, or they cannot be found.
     """
     body = _transformer(model).auto_model
     config = cast(Any, body.config)
@@ -105,13 +111,13 @@ def keep_layers(model: SentenceTransformer, layers: int) -> None:
         return
     stacks = [m for m in body.modules() if isinstance(m, nn.ModuleList) and len(m) == total]
     if len(stacks) != 1:
-        raise ValueError(f"layers={layers}: the layers of a {type(body).__name__} could not be found.")
+        raise ValueError(f"layers={layers} is not possible: the layers of a {type(body).__name__} could not be found.")
     del stacks[0][layers:]
     config.num_hidden_layers = layers
 
 
 def with_pooling(model: SentenceTransformer, pooling: PoolingName) -> SentenceTransformer:
-    """The transformer of ``model`` (shared, not copied) with one of the poolings by name."""
+    """Return the transformer of ``model`` (shared, not copied) with the pooling of that name."""
     transformer = _transformer(model)
     dimension = transformer.get_embedding_dimension()
     modules: list[nn.Module] = [transformer]
@@ -131,7 +137,7 @@ def with_pooling(model: SentenceTransformer, pooling: PoolingName) -> SentenceTr
 
 
 def with_modules(model: SentenceTransformer, modules: Sequence[nn.Module], **options: Any) -> SentenceTransformer:
-    """Other modules with the device, the prompts and the similarity of ``model``."""
+    """Return a model of ``modules`` with the device, prompts and similarity function of ``model``."""
     return SentenceTransformer(
         modules=list(modules),
         device=str(model.device),

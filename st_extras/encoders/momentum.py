@@ -1,4 +1,4 @@
-"""A copy of the trained encoder that follows it as a moving average."""
+"""A copy of the trained encoder whose weights follow it as a moving average."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_extras.encoders import apply_head, unwrap
-from st_extras.rows import Features
+from st_extras.encoders.heads import apply_head
+from st_extras.encoders.rows import Features
+from st_extras.encoders.structure import unwrap
 
 logger = logging.getLogger(__name__)
 _Module = TypeVar("_Module", bound=nn.Module)
@@ -36,7 +37,11 @@ _SHARED = ("tokenizer", "processor", "model_card_data")
 
 
 def require_trainable(model: nn.Module) -> None:
-    """A ValueError where no parameter of the model can be trained."""
+    """Refuse a model without trainable parameters.
+
+    Raises:
+        ValueError: if no parameter has requires_grad=True.
+    """
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ValueError(
             "model is frozen: none of its parameters has requires_grad=True, so there is nothing to train."
@@ -44,20 +49,25 @@ def require_trainable(model: nn.Module) -> None:
 
 
 class MomentumEncoder(nn.Module):
-    """An untied encoder whose weights are a moving average of the trained one's (He et al., 2020; AdCSE eq. 4).
+    """A separate copy of the encoder whose weights are a moving average of the trained one's.
 
-    theta_p = m theta_p + (1 - m) theta_q. The copy has no gradients and no optimizer state, and it is in
-    ``state_dict()``. It is an exact copy of the model when made, and again at the first :meth:`update` unless its
-    state was restored: weights that were loaded, moved, cast or wrapped (PEFT) in between count.
+    Sources: He et al., 2020, https://arxiv.org/abs/1911.05722; AdCSE, eq. 4.
 
-    The weights are averaged in the model's own precision. Below float32 most steps round to nothing: train a
+    theta_p = m theta_p + (1 - m) theta_q. The copy has no gradients and no optimizer state, and is saved in
+    ``state_dict()``. It is an exact copy of the model when made, and becomes one again at the first :meth:`update`,
+    unless its state was restored: the model may be loaded, moved, cast or wrapped (PEFT) in between.
+
+    The weights are averaged in the model's own precision, and below float32 most steps round to nothing: train a
     float32 model with ``bf16=True`` or ``fp16=True`` (autocast), which the copy then uses too.
 
     Args:
         model: the SentenceTransformer to follow (or a DistributedDataParallel / ``torch.compile`` wrapper).
-        momentum: m, in [0, 1]. 1: the copy stays as it was; 0: it is the model of the step before.
+        momentum: m, in [0, 1]. 1: the copy never changes after the first update; 0: it equals the model after each.
         head: a projection head to copy and follow too.
-        dropout: whether the copy's dropout is on while it is in training mode.
+        dropout: use dropout in the copy while it is in training mode.
+
+    Raises:
+        ValueError: if momentum is not in [0, 1], or the model holds a SentenceTransformer named "model".
     """
 
     initialised: Tensor
@@ -76,19 +86,20 @@ class MomentumEncoder(nn.Module):
         self._adopted = False
 
     def match(self, model: nn.Module, head: nn.Module | None = None) -> None:
-        """Take over the model's structure where it was changed (PEFT) since the copy was made.
+        """Adopt the model's structure if it has changed (PEFT) since the copy was made.
 
-        What both have keeps the copy's values, what is new is copied. For use before a state is read or written.
+        Parameters that both have keep the copy's values, new ones are copied. For use before a state is read or
+        written.
         """
         if not self._adopted and _layout(self.encoder) != _layout(unwrap(model)):
             self._adopt(unwrap(model), head)
 
     @torch.no_grad()
     def update(self, model: nn.Module, head: nn.Module | None = None) -> None:
-        """Eq. 4 for all parameters, buffers copied; the first call makes the copy exact instead.
+        """Apply eq. 4 to all parameters and copy buffers; the first call makes an exact copy instead.
 
         Raises:
-            ValueError: the model is frozen, or has other parameters than at the first call.
+            ValueError: if the model is frozen, or has other parameters than at the first call.
         """
         source = unwrap(model)
         starts = False
@@ -107,31 +118,31 @@ class MomentumEncoder(nn.Module):
             own.copy_(theirs)
 
     def forward(self, features: Features) -> Tensor:
-        """(B, D) embeddings, after the head where there is one, without gradients."""
+        """Return (B, D) embeddings, after the head if there is one, without gradients."""
         with torch.no_grad():
             return apply_head(self.projection_head, [self.encoder(dict(features))["sentence_embedding"]])[0]
 
     def train(self, mode: bool = True) -> MomentumEncoder:
-        """Training mode, in which dropout is on only if asked for."""
+        """Set training mode, in which dropout is on only if asked for."""
         super().train(mode)
         if not self.dropout:
             self.encoder.eval()
         return self
 
     def _adopt(self, source: SentenceTransformer, head: nn.Module | None) -> None:
-        """Rebuild the modules as the model's now are, on the tensors that the copy already has."""
+        """Rebuild the modules as the model's are now, on the tensors that the copy already has."""
         self.encoder = _copy_module(source, dict(self.encoder.named_parameters()))
         if head is not None:
             self.projection_head = _copy_module(head, dict(cast(nn.Module, self.projection_head).named_parameters()))
         if any(p.is_floating_point() and p.dtype.itemsize < 4 for p in source.parameters()) and self.momentum > 0.9:
             logger.warning(
-                "The model's parameters are in half precision, where a moving average with momentum %s hardly moves: "
+                "The model is in half precision, in which a moving average with momentum %s hardly moves: "
                 "train a float32 model with bf16=True.",
                 self.momentum,
             )
 
     def _pairs(self, source: nn.Module, head: nn.Module | None) -> tuple[_Pairs, _Pairs]:
-        """(own, theirs) to average, and to copy (buffers, quantised weights); own follows device and dtype."""
+        """Pair the copy's tensors with the model's: those to average, those to copy (buffers, quantised weights)."""
         modules: list[tuple[nn.Module, nn.Module]] = [(self.encoder, source)]
         if head is not None:
             modules.append((cast(nn.Module, self.projection_head), head))
@@ -140,7 +151,7 @@ class MomentumEncoder(nn.Module):
         for mine, other in modules:
             if [p.shape for p in mine.parameters()] != [p.shape for p in other.parameters()]:
                 raise ValueError(
-                    "model has other parameters than when training began: add adapters or layers before the first "
+                    "The model's parameters have changed since training began: add adapters or layers before the first "
                     "training step, or make a new loss."
                 )
             tensors = ((*module.parameters(), *module.buffers()) for module in (mine, other))
@@ -157,11 +168,11 @@ def _layout(module: nn.Module) -> list[tuple[str, torch.Size]]:
 
 
 def _copy_module(module: _Module, reuse: Mapping[str, nn.Parameter]) -> _Module:
-    """A frozen deep copy without hooks; tokenizers are shared, and tensors shared inside stay shared.
+    """Return a frozen deep copy without hooks; tokenizers are shared, and tensors shared inside stay shared.
 
     Args:
         module: the original.
-        reuse: parameters to build the copy on, values kept, where name and shape are the original's.
+        reuse: parameters to build the copy on, with their values, if name and shape are the original's.
     """
     memo: dict[int, Any] = {}
     for name, child in module.named_modules():
@@ -174,7 +185,7 @@ def _copy_module(module: _Module, reuse: Mapping[str, nn.Parameter]) -> _Module:
         memo.update((id(child.__dict__[kind]), child.__dict__[kind]) for kind in _SHARED if kind in child.__dict__)
         forward = child.__dict__.get("forward")
         if forward is not None and not isinstance(forward, MethodType):
-            memo[id(forward)] = forward  # a wrapper for one call (MatryoshkaLoss), dropped below
+            memo[id(forward)] = forward  # a wrapper for one call (MatryoshkaLoss), removed below
     for name, original in module.named_parameters():
         own = reuse.get(name)
         if own is not None and own.shape == original.shape:
@@ -183,7 +194,7 @@ def _copy_module(module: _Module, reuse: Mapping[str, nn.Parameter]) -> _Module:
     copied = copy.deepcopy(module, memo)
     for child in copied.modules():
         child.__dict__.pop("_output_capturing_hooks_installed", None)  # transformers puts its hooks on again
-        if not isinstance(child.__dict__.get("forward"), MethodType):  # autocast's wrapper is a method, and stays
+        if not isinstance(child.__dict__.get("forward"), MethodType):  # autocast's wrapper is a method and stays
             child.__dict__.pop("forward", None)
         if "gradient_checkpointing" in child.__dict__:
             child.gradient_checkpointing = False  # type: ignore[assignment]

@@ -1,7 +1,7 @@
-"""Rows of tokenized sentences: repeated, stacked, split and paired, without a model.
+"""Rows of tokenized sentences: repeat, stack and split them, without a model.
 
 ``features`` is what a SentenceTransformer's ``preprocess`` returns for one column: a dict of tensors whose first
-axis are the B sentences, plus metadata. Nothing in here mutates the features it is given.
+axis has the B sentences, plus metadata. No function here changes the features it is given.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ Features = dict[str, Any]
 
 
 def check_columns(sentence_features: Iterable[Features], loss: str) -> list[Features]:
-    """The one or two columns of a pair loss, or a ValueError that names the loss."""
+    """Return the columns of a pair loss as a list.
+
+    Raises:
+        ValueError: if there are not one or two of them; the message names the loss.
+    """
     columns = list(sentence_features)
     if len(columns) not in (1, 2):
         raise ValueError(
@@ -27,14 +31,14 @@ def check_columns(sentence_features: Iterable[Features], loss: str) -> list[Feat
 
 
 def count_rows(features: Features) -> int:
-    """The number of sentences.
+    """Return the number of sentences.
 
     Raises:
-        ValueError: the features have no batch axis (flattened for flash attention, or a bag of tokens).
+        ValueError: if the features have no batch axis (flattened for flash attention, or a bag of tokens).
     """
     if "cu_seq_lens_q" in features:
         raise ValueError(
-            "The features are flattened (unpadded) for flash attention, which cannot be repeated as views: load "
+            "The features are flattened (unpadded) for flash attention and cannot be repeated as views: load "
             'the encoder with model_kwargs={"unpad_inputs": False} or set model[0].unpad_inputs = False.'
         )
     mask = features.get("attention_mask")
@@ -46,17 +50,17 @@ def count_rows(features: Features) -> int:
     return mask.size(0)
 
 
-def repeat_rows(features: Features, times: int) -> Features:
-    """``times`` copies of every row, copy after copy: (times * B) rows, no second tokenization."""
-    return stack_rows([features] * times)
-
-
 def _is_per_row(key: str, value: Any, rows: int) -> bool:
     return isinstance(value, Tensor) and value.ndim > 0 and value.size(0) == rows and key != "prompt_length"
 
 
+def repeat_rows(features: Features, times: int) -> Features:
+    """Return ``times`` copies of all rows, copy after copy: (times * B) rows, without tokenizing again."""
+    return stack_rows([features] * times)
+
+
 def stack_rows(blocks: Sequence[Features]) -> Features:
-    """The rows of all blocks, which are equally wide, as one batch; metadata is the first block's."""
+    """Return the rows of all blocks, which are equally wide, as one batch with the first block's metadata."""
     rows = count_rows(blocks[0])
     return {
         key: torch.cat([block[key] for block in blocks]) if _is_per_row(key, value, rows) else value
@@ -65,13 +69,13 @@ def stack_rows(blocks: Sequence[Features]) -> Features:
 
 
 def first_rows(features: Features, count: int) -> Features:
-    """The first ``count`` rows of a batch."""
+    """Return the first ``count`` rows of a batch."""
     rows = count_rows(features)
     return {key: value[:count] if _is_per_row(key, value, rows) else value for key, value in features.items()}
 
 
 def split_rows(features: Features, count: int) -> list[Features]:
-    """The features of ``count`` equal blocks of rows, block after block: what :func:`stack_rows` stacks."""
+    """Split a batch into ``count`` equal blocks of rows: the inverse of :func:`stack_rows`."""
     rows = count_rows(features)
     blocks = [dict(features) for _ in range(count)]
     for key, value in features.items():
@@ -81,33 +85,29 @@ def split_rows(features: Features, count: int) -> list[Features]:
     return blocks
 
 
-def views(features: Features, augmentations: Sequence[str] = ("dropout", "dropout")) -> Features:
-    """One tokenized column as ``len(augmentations) * B`` rows: view 1 of all sentences, then view 2, ..."""
-    return repeat_rows(features, len(augmentations))
-
-
-def pair_views(
-    sentence_features: Sequence[Features], augmentations: Sequence[str] = ("dropout", "dropout")
-) -> Features | None:
-    """Both sides of the pairs as one batch of 2B rows, anchors first.
-
-    One column: its two views. Two columns: padded to one width.
+def try_stack_columns(columns: Sequence[Features], views: int = 2) -> Features | None:
+    """Return all columns as one batch: a single column ``views`` times, several columns padded to one width.
 
     Returns:
-        The features; None where two columns cannot share one pass (other prompts, flattened features).
+        The rows, column after column; None if the columns cannot share a pass (different prompts, flattened
+        features).
     """
-    if len(sentence_features) == 1:
-        return views(sentence_features[0], augmentations)
-    merged: Features | None = merge_feature_batches([dict(column) for column in sentence_features])
+    if len(columns) == 1:
+        return repeat_rows(columns[0], views)
+    merged: Features | None = merge_feature_batches([dict(column) for column in columns])
     return merged
 
 
-def merged_pair(sentence_features: Sequence[Features], augmentations: Sequence[str]) -> Features:
-    """:func:`pair_views` where one pass is a must, as when another loss adds its own rows to it."""
-    rows = pair_views(sentence_features, augmentations)
+def stack_columns(columns: Sequence[Features], views: int = 2) -> Features:
+    """Return what :func:`try_stack_columns` does, for callers that need one pass, such as a loss that adds rows.
+
+    Raises:
+        ValueError: if the columns cannot share a pass.
+    """
+    rows = try_stack_columns(columns, views)
     if rows is None:
-        keys = {key for column in sentence_features for key in column}
-        if odd := sorted(key for key in keys if any(key not in column for column in sentence_features)):
+        keys = {key for column in columns for key in column}
+        if odd := sorted(key for key in keys if any(key not in column for column in columns)):
             reason = f"only some have {odd}: use one prompt for all, and no column name that begins with another's"
         else:
             reason = "they have different prompts or flattened features: use one prompt for all, or unpad_inputs=False"

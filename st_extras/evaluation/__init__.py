@@ -1,24 +1,14 @@
-"""Evaluators and readers of the data sets that they need."""
+"""Evaluators, and readers of the data sets that they need."""
 
 from st_extras.evaluation.frequency_bias import FrequencyBiasEvaluator
 from st_extras.evaluation.geometry_evaluators import CosineLevelEvaluator, GeometryEvaluator
-from st_extras.evaluation.redundancy import (
-    eigenvalue_curve,
-    lambda_surface,
-    largest_eigenvalue,
-    redundancy_overlap_ratio,
-    trivial_word_importance,
-    word_importance,
-)
-from st_extras.evaluation.retrieval import (
-    QuestionRetrievalEvaluator,
-    question_retrieval,
-    read_askubuntu,
-    read_question_pairs,
-    reranking_evaluator,
-)
+from st_extras.evaluation.lambda_curves import eigenvalue_curve, lambda_surface, largest_eigenvalue
+from st_extras.evaluation.redundancy import redundancy_overlap_ratio, trivial_word_importance, word_importance
+from st_extras.evaluation.reranking import read_askubuntu, reranking_evaluator
+from st_extras.evaluation.retrieval import QuestionRetrievalEvaluator, question_retrieval, read_question_pairs
 from st_extras.evaluation.selection import UnlabeledSelectionEvaluator
-from st_extras.evaluation.sts import SEVEN_STS, STSDataset, STSEvaluator, load_sts, sts_evaluator
+from st_extras.evaluation.sts import STSEvaluator, sts_evaluator
+from st_extras.evaluation.sts_data import SEVEN_STS, STSDataset, development_and_test, load_sts
 
 __all__ = [
     "SEVEN_STS",
@@ -29,6 +19,7 @@ __all__ = [
     "STSDataset",
     "STSEvaluator",
     "UnlabeledSelectionEvaluator",
+    "development_and_test",
     "eigenvalue_curve",
     "lambda_surface",
     "largest_eigenvalue",

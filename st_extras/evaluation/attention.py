@@ -1,33 +1,33 @@
-"""Which words of a sentence an encoder's last layer looks at (SLT-FAI, figure 7)."""
+"""Which words of a sentence an encoder attends to (SLT-FAI, figure 7)."""
 
 from __future__ import annotations
 
 import torch
 from sentence_transformers import SentenceTransformer
 
-from st_extras.encoders import unwrap
+from st_extras.encoders.structure import unwrap
 
 
 @torch.no_grad()
 def attention_received(
     model: SentenceTransformer, sentence: str, *, layer: int = -1, special_tokens: bool = True
 ) -> tuple[list[str], list[float]]:
-    """Share of the self-attention that each word of one sentence receives, heads and attending tokens averaged.
+    """Share of the self-attention that each word of a sentence receives, averaged over heads and attending tokens.
 
-    A word of several pieces receives what its pieces receive together. [CLS], [SEP] and their like are words of
-    their own: raw encoders give them most of it.
+    A word of several pieces gets the sum of their shares. Special tokens such as [CLS] and [SEP] count as words; in a
+    raw encoder they receive most of the attention.
 
     Args:
-        model: an encoder of the transformers library whose tokenizer knows its words (a "fast" one).
-        sentence: the text, cut at the model's maximum length.
-        layer: which layer, -1 the last.
-        special_tokens: False leaves them out and scales the rest to sum to 1.
+        model: an encoder of the transformers library with a fast tokenizer, which knows the words of its tokens.
+        sentence: the text; it is truncated to the model's maximum length.
+        layer: index of the layer; -1 is the last.
+        special_tokens: whether to include special tokens; if not, the other shares are scaled to sum to 1.
 
     Returns:
-        The words as they stand in the sentence, and their shares, which sum to 1.
+        The words as written in the sentence, and their shares, which sum to 1.
 
     Raises:
-        ValueError: a sentence without words, a layer that is not there, a model or tokenizer that cannot tell.
+        ValueError: if the sentence has no word, the layer does not exist, or the model is not such an encoder.
     """
     model = unwrap(model)
     encoder, tokenizer = model.transformers_model, model.tokenizer
@@ -37,16 +37,16 @@ def attention_received(
     words = tokens.word_ids()
     if all(word is None for word in words):
         raise ValueError(f"sentence must hold at least one word, got {sentence!r}.")
-    before, implementation = encoder.training, encoder.config._attn_implementation
+    was_training, implementation = encoder.training, encoder.config._attn_implementation
     encoder.train(False)
     encoder.set_attn_implementation("eager")  # the fused kernels do not return their weights
     try:
         layers = encoder(**tokens.to(model.device), output_attentions=True).attentions
     finally:
         encoder.set_attn_implementation(implementation)
-        encoder.train(before)
+        encoder.train(was_training)
     if not -len(layers) <= layer < len(layers):
-        raise ValueError(f"layer must be one of the encoder's {len(layers)} layers, got {layer!r}.")
+        raise ValueError(f"layer must be the index of one of the encoder's {len(layers)} layers, got {layer!r}.")
     received = layers[layer][0].float().mean(dim=(0, 1)).tolist()  # (heads, L, L) -> (L,)
 
     names: list[str] = []

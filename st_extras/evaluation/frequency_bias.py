@@ -1,10 +1,8 @@
-"""How much token embeddings tell about the frequency of their tokens: the bias that SLT-FAI sets out to remove."""
+"""How well token embeddings predict the frequency of their tokens: the bias that SLT-FAI is meant to remove."""
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +13,11 @@ from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.util import batch_to_device
 from torch import Tensor
 
-from st_extras.encoders import content_mask, encode, without_dropout
-from st_extras.rows import Features
+from st_extras.checks import check_count
+from st_extras.encoders.forward import encode_tokens, without_dropout
+from st_extras.encoders.rows import Features
+from st_extras.encoders.structure import content_mask
+from st_extras.evaluation.reporting import check_sentences, join_name, report
 from st_extras.text.frequency import FrequencyTable
 
 FOLDS = 5
@@ -28,11 +29,11 @@ def probe_accuracy(embeddings: Tensor, low_frequency: Tensor, types: Tensor, see
     Args:
         embeddings: (N, D).
         low_frequency: (N,) bool.
-        types: (N,), the token ids; no type stands on both sides of a split.
-        seed: of the splits (5-fold).
+        types: (N,) token ids; no type is on both sides of a split.
+        seed: seed of the splits (5-fold).
 
     Returns:
-        In [0, 1]; 0.5 is chance.
+        Accuracy in [0, 1]; 0.5 is chance.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedGroupKFold, cross_val_score
@@ -48,7 +49,7 @@ def probe_accuracy(embeddings: Tensor, low_frequency: Tensor, types: Tensor, see
 
 
 def neighbour_distances(embeddings: Tensor, types: Tensor, neighbours: int) -> Tensor:
-    """Mean distance of each of N tokens to its nearest ``neighbours`` of other types, (N,): small where it is dense."""
+    """Mean distance (N,) of each token to its nearest ``neighbours`` of other types; small in dense regions."""
     means = []
     for rows, own in zip(torch.split(embeddings, 512), torch.split(types, 512), strict=True):
         distances = torch.cdist(rows, embeddings).masked_fill(own.unsqueeze(1) == types, torch.inf)
@@ -59,28 +60,31 @@ def neighbour_distances(embeddings: Tensor, types: Tensor, neighbours: int) -> T
 class FrequencyBiasEvaluator(BaseEvaluator):
     """Compare the last-layer embeddings of low- and high-frequency tokens.
 
-    Equally many content tokens of both groups are drawn from the sentences, at most ``max_per_type`` of a type.
+    The same number of content tokens is drawn from the sentences for both groups, at most ``max_per_type`` of a type.
 
     Metrics:
-        probe_accuracy: balanced accuracy of a logistic probe that tells the groups apart, on unseen types; the
-            primary metric. 0.5: the embeddings do not tell the frequency; lower is better.
+        probe_accuracy: balanced accuracy of a logistic probe that tells the groups apart, on unseen types. It is the
+            primary metric; lower is better, and 0.5 means that the embeddings do not reveal the frequency.
         low_centre_distance, high_centre_distance: mean distance to the mean embedding.
-        low_neighbour_distance, high_neighbour_distance: mean distance to the nearest tokens of other types, the
-            inverse of the density.
+        low_neighbour_distance, high_neighbour_distance: mean distance to the nearest tokens of other types (the
+            inverse of the density).
 
-    Distances are Euclidean, in units of the tokens' root-mean-square norm, so that encoders compare.
+    Distances are Euclidean, in units of the tokens' root-mean-square norm, so that encoders can be compared.
 
     Args:
         sentences: texts; a few thousand are enough.
-        frequency_table: the token counts of the encoder's pre-training corpus, counted with its tokenizer.
-        low_frequency_ratio: lambda, in (0, 1).
-        tokens_per_group: tokens drawn from each group, at most.
-        max_per_type: occurrences of one type drawn, at most.
-        neighbours: k of the density.
-        batch_size: for encoding.
-        seed: of the draws.
-        name: prefix of the metrics.
-        write_csv: append a row to ``frequency_bias_{name}results.csv`` under the trainer's output path.
+        frequency_table: token counts, ideally from the encoder's pre-training corpus, with its tokenizer.
+        low_frequency_ratio: share of the vocabulary that counts as low-frequency (lambda), in (0, 1).
+        tokens_per_group: largest number of tokens drawn from each group, >= 5.
+        max_per_type: largest number of occurrences drawn of one type.
+        neighbours: number of nearest tokens in the neighbour distances.
+        batch_size: sentences per forward pass.
+        seed: seed of the draws and of the probe's splits.
+        name: prefix of the metrics and part of the CSV file's name.
+        write_csv: whether to append a row to ``frequency_bias[_name]_results.csv`` in the output path.
+
+    Raises:
+        ValueError: if there are no sentences, or a setting is not allowed.
     """
 
     def __init__(
@@ -98,36 +102,29 @@ class FrequencyBiasEvaluator(BaseEvaluator):
         write_csv: bool = True,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        for key, value, least in (
-            ("tokens_per_group", tokens_per_group, FOLDS),
-            ("max_per_type", max_per_type, 1),
-            ("neighbours", neighbours, 1),
-        ):
-            if value < least:
-                raise ValueError(f"{key} must be at least {least}, got {value!r}.")
-        if isinstance(sentences, str) or not len(sentences):
-            raise ValueError(f"sentences must be a list of at least one text, got {sentences!r:.80}.")
+        sentences = check_sentences("sentences", sentences, at_least=1)
         self.sentences = sorted(sentences, key=len)  # batches without much padding
         self.frequency_table = frequency_table
         self.low_frequency_ratio = low_frequency_ratio
         self.low_frequency = frequency_table.labels(low_frequency_ratio).bool()  # (V,)
-        self.tokens_per_group = tokens_per_group
-        self.max_per_type = max_per_type
-        self.neighbours = neighbours
+        self.tokens_per_group = check_count("tokens_per_group", tokens_per_group, at_least=FOLDS)
+        self.max_per_type = check_count("max_per_type", max_per_type, at_least=1)
+        self.neighbours = check_count("neighbours", neighbours, at_least=1)
         self.batch_size = batch_size
         self.seed = seed
         self.name = name
-        self.csv_file = f"frequency_bias_{name + '_' if name else ''}results.csv" if write_csv else None
-        self.primary_metric = f"{name + '_' if name else ''}probe_accuracy"
+        self.csv_file = join_name("frequency_bias", name, "results.csv") if write_csv else None
+        self.primary_metric = join_name(name, "probe_accuracy")
         self.greater_is_better = False
 
     def __call__(  # type: ignore[override]
         self, model: SentenceTransformer, output_path: str | None = None, epoch: float = -1, steps: int = -1
     ) -> dict[str, float]:
-        """Encode, probe, measure.
+        """Return the metrics by name, and write the CSV row.
 
         Raises:
-            ValueError: the table is another tokenizer's, or the sentences have too few tokens of a group.
+            ValueError: if the table was counted with another tokenizer, or the sentences have too few tokens of a
+                group.
         """
         self.frequency_table.check_tokenizer(model.tokenizer)
         embeddings, types = self._tokens(model)
@@ -142,20 +139,10 @@ class FrequencyBiasEvaluator(BaseEvaluator):
             "low_neighbour_distance": float(from_neighbours[low].mean()),
             "high_neighbour_distance": float(from_neighbours[~low].mean()),
         }
-        metrics = self.prefix_name_to_metrics(metrics, self.name)
-        self.store_metrics_in_model_card_data(model, metrics, int(epoch), steps)
-        if output_path is not None and self.csv_file is not None:
-            path = Path(output_path) / self.csv_file
-            path.parent.mkdir(parents=True, exist_ok=True)
-            is_new = not path.is_file()
-            with path.open("a", newline="", encoding="utf8") as stream:
-                csv.writer(stream).writerows(
-                    [["epoch", "steps", *metrics]] * is_new + [[epoch, steps, *metrics.values()]]
-                )
-        return metrics
+        return report(self, model, metrics, output_path, epoch, steps)
 
     def _tokens(self, model: SentenceTransformer) -> tuple[Tensor, Tensor]:
-        """Embeddings (N, D) of the tokens drawn, and their ids (N,), in float32 on the CPU."""
+        """Return the embeddings (N, D) of the drawn tokens, in float32 on the CPU, and their ids (N,)."""
         starts = range(0, len(self.sentences), self.batch_size)
         batches: list[Features] = [model.preprocess(self.sentences[i : i + self.batch_size]) for i in starts]
         content = [content_mask(model, features) for features in batches]
@@ -166,16 +153,16 @@ class FrequencyBiasEvaluator(BaseEvaluator):
             counts = [int(mask.sum()) for mask in content]
             for features, mask, chosen in zip(batches, content, torch.split(drawn, counts), strict=True):
                 if chosen.any():
-                    tokens = encode(model, batch_to_device(features, model.device)).tokens.float().cpu()
+                    tokens = encode_tokens(model, batch_to_device(features, model.device)).tokens.float().cpu()
                     embeddings.append(tokens[mask][chosen])
         return torch.cat(embeddings), ids[drawn]
 
     def _draw(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of the N content tokens to use, (N,)."""
+        """Return which of the N content tokens to use, (N,)."""
         order = np.random.default_rng(self.seed).permutation(len(ids))
         by_type = order[np.argsort(ids[order], kind="stable")]  # random within a type
         _, first, sizes = np.unique(ids[by_type], return_index=True, return_counts=True)
-        place = np.arange(len(ids)) - np.repeat(first, sizes)  # of an occurrence among its type's
+        place = np.arange(len(ids)) - np.repeat(first, sizes)  # number of an occurrence within its type
         allowed = np.zeros(len(ids), dtype=bool)
         allowed[by_type[place < self.max_per_type]] = True
         low = self.low_frequency.numpy()[ids]
@@ -183,8 +170,8 @@ class FrequencyBiasEvaluator(BaseEvaluator):
         for group, name in zip(groups, ("low", "high"), strict=True):
             if len(np.unique(ids[group])) < max(FOLDS, self.neighbours + 1):
                 raise ValueError(
-                    f"sentences have {len(np.unique(ids[group]))} types of {name} frequency, which is too few to "
-                    "measure: give more sentences, or another low_frequency_ratio."
+                    f"sentences must contain at least {max(FOLDS, self.neighbours + 1)} types of {name} frequency, got "
+                    f"{len(np.unique(ids[group]))}: give more sentences, or another low_frequency_ratio."
                 )
         count = min(self.tokens_per_group, *map(len, groups))
         chosen = np.zeros(len(ids), dtype=bool)
@@ -194,9 +181,9 @@ class FrequencyBiasEvaluator(BaseEvaluator):
 
     @property
     def description(self) -> str:
-        """For the model card."""
+        """Heading in the model card."""
         return "Frequency Bias"
 
     def get_config_dict(self) -> dict[str, Any]:
-        """For the model card."""
+        """Settings in the model card."""
         return {"low_frequency_ratio": self.low_frequency_ratio, "neighbours": self.neighbours}

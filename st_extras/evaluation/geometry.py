@@ -3,8 +3,8 @@
 Wang and Isola, "Understanding Contrastive Representation Learning through Alignment and Uniformity on the
 Hypersphere", ICML 2020; used by AdCSE (eq. 10-11, fig. 3), PaSeR (table 10, appendix D) and SimCSE.
 
-Every function takes plain embeddings (N, D) and scales the rows to length one itself; `GeometryEvaluator` and
-`CosineLevelEvaluator` compute them for a model, during training or after it.
+Every function takes plain embeddings (N, D) and scales the rows to length one itself. ``GeometryEvaluator`` and
+``CosineLevelEvaluator`` compute the measures for a model, during training or after it.
 """
 
 from __future__ import annotations
@@ -16,37 +16,38 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from st_extras.checks import check_count
 from st_extras.evaluation.reporting import check_embeddings
 
 _ROWS_AT_ONCE = 1024
 
 
 def alignment(x: Tensor, y: Tensor) -> float:
-    """mean_i ||x_i - y_i||^2 over positive pairs, on the unit sphere: 0 (equal) to 4 (opposite); lower is better.
+    """Alignment, mean_i ||x_i - y_i||^2 over positive pairs: 0 (equal) to 4 (opposite); lower is better.
 
     Args:
         x: (N, D), one side of the pairs.
         y: (N, D), the other side.
 
     Raises:
-        ValueError: the shapes differ, or a row is zero or not finite.
+        ValueError: if the shapes differ, or a row is zero or not finite.
     """
     a, b = check_embeddings("x", x), check_embeddings("y", y)
     if a.shape != b.shape:
-        raise ValueError(f"x and y must have one shape, got {tuple(x.shape)} and {tuple(y.shape)}.")
+        raise ValueError(f"x and y must have the same shape, got {tuple(x.shape)} and {tuple(y.shape)}.")
     return float((a - b).square().sum(dim=1).mean())
 
 
 def uniformity(x: Tensor) -> float:
-    """The Gaussian potential log mean_{i<j} exp(-2 ||x_i - x_j||^2): 0 (collapsed) to about -4; lower is better.
+    """Uniformity, log mean_{i<j} exp(-2 ||x_i - x_j||^2): 0 (collapsed) to about -4; lower is better.
 
-    Uniform on a sphere of many dimensions it tends to -4. The memory is that of N * 1024 scores.
+    For points spread evenly over a sphere of many dimensions it tends to -4. It needs memory for N * 1024 scores.
 
     Args:
         x: (N, D), N >= 2.
 
     Raises:
-        ValueError: fewer than two rows, or a row is zero or not finite.
+        ValueError: if there are fewer than two rows, or a row is zero or not finite.
     """
     u = check_embeddings("x", x, at_least=2)
     total = 0.0
@@ -60,15 +61,15 @@ def uniformity(x: Tensor) -> float:
 
 
 def mean_cosine(x: Tensor) -> float:
-    """Mean cosine over ALL distinct pairs, in closed form: (||sum_i x_i||^2 - N) / (N (N - 1)). 1: collapsed.
+    """Mean cosine over ALL distinct pairs, in closed form: (||sum_i x_i||^2 - N) / (N (N - 1)); 1 is collapsed.
 
-    The expectation of "the cosine of two random sentences", with nothing drawn.
+    It is the expected cosine of two random sentences, without drawing any.
 
     Args:
         x: (N, D), N >= 2.
 
     Raises:
-        ValueError: fewer than two rows, or a row is zero or not finite.
+        ValueError: if there are fewer than two rows, or a row is zero or not finite.
     """
     u = _on_cpu(check_embeddings("x", x, at_least=2))
     count = len(u)
@@ -76,16 +77,16 @@ def mean_cosine(x: Tensor) -> float:
 
 
 def partition_ratio(x: Tensor) -> float:
-    """min_c Z(c) / max_c Z(c), Z(c) = sum_i exp(c . x_i): 1 is isotropic (Mu and Viswanath, ICLR 2018).
+    """Partition ratio, min_c Z(c) / max_c Z(c) with Z(c) = sum_i exp(c . x_i); 1 is isotropic.
 
-    c runs over the eigenvectors of X^T X, each with both signs, since an eigenvector's sign is arbitrary. On unit
-    vectors the ratio cannot fall below exp(-2).
+    Mu and Viswanath, ICLR 2018. c runs over the eigenvectors of X^T X with both signs, because an eigenvector's sign is
+    arbitrary. For unit vectors the ratio is at least exp(-2).
 
     Args:
         x: (N, D).
 
     Raises:
-        ValueError: a row is zero or not finite.
+        ValueError: if a row is zero or not finite.
     """
     u = _on_cpu(check_embeddings("x", x))
     _, directions = torch.linalg.eigh(u.T @ u)
@@ -97,14 +98,14 @@ def partition_ratio(x: Tensor) -> float:
 def iso_score(x: Tensor) -> float:
     """IsoScore (Rudman et al., Findings of ACL 2022): how evenly the variance spreads over the dimensions.
 
-    1 where the covariance is a multiple of the identity, 0 where all variance lies in one direction or there is
-    none. It is about the centred cloud: a common offset, which lowers every other measure here, does not move it.
+    1 if the covariance is a multiple of the identity, 0 if all variance lies in one direction or there is none. It
+    looks at the centred embeddings: a common offset, which worsens every other measure here, does not change it.
 
     Args:
         x: (N, D), N >= 2 and D >= 2.
 
     Raises:
-        ValueError: fewer than two rows or dimensions, or a row is zero or not finite.
+        ValueError: if there are fewer than two rows or dimensions, or a row is zero or not finite.
     """
     u = _on_cpu(check_embeddings("x", x, at_least=2))
     size = u.size(1)
@@ -122,13 +123,13 @@ def iso_score(x: Tensor) -> float:
 def effective_rank(x: Tensor) -> float:
     """Exponential of the entropy of the singular values' shares: 1 (collapsed) to min(N, D).
 
-    Roy and Vetterli, EUSIPCO 2007. Of the uncentred matrix: a direction common to all rows counts as lost rank.
+    Roy and Vetterli, EUSIPCO 2007. The matrix is not centred, so a direction common to all rows lowers the rank.
 
     Args:
         x: (N, D).
 
     Raises:
-        ValueError: a row is zero or not finite.
+        ValueError: if a row is zero or not finite.
     """
     values = torch.linalg.svdvals(_on_cpu(check_embeddings("x", x)))
     shares = values / values.sum()
@@ -142,7 +143,7 @@ def top_eigenvalue_share(x: Tensor) -> float:
         x: (N, D).
 
     Raises:
-        ValueError: a row is zero or not finite.
+        ValueError: if a row is zero or not finite.
     """
     spectrum = torch.linalg.svdvals(_on_cpu(check_embeddings("x", x))).square()
     return float(spectrum[0] / spectrum.sum())
@@ -150,14 +151,14 @@ def top_eigenvalue_share(x: Tensor) -> float:
 
 @dataclass(frozen=True)
 class LevelCosines:
-    """Cosines of the pairs whose gold score lies in [low, high), the last level closed on both sides.
+    """Cosines of the pairs whose gold score lies in [low, high); the last level includes ``high``.
 
     Attributes:
         low: lower bound of the score.
         high: upper bound of the score.
-        count: pairs in the level.
-        mean: mean cosine; NaN where the level is empty.
-        variance: population variance of the cosines; NaN where the level is empty.
+        count: number of pairs in the level.
+        mean: mean cosine; NaN if the level is empty.
+        variance: population variance of the cosines; NaN if the level is empty.
     """
 
     low: float
@@ -168,14 +169,14 @@ class LevelCosines:
 
 
 def score_levels(scores: Tensor, levels: int, score_range: tuple[float, float]) -> Tensor:
-    """The level 0..levels-1 of each gold score, levels of equal width; a bound belongs to the level above it.
+    """Return the level 0..levels-1 of each gold score; levels have equal width, a bound belongs to the level above.
 
     Raises:
-        ValueError: fewer than two levels, an empty range, a score outside of it, or scores that are all equal.
+        ValueError: if there are fewer than two levels, the range is empty, a score lies outside of it, or all scores
+            are equal.
     """
     low, high = score_range
-    if levels < 2:
-        raise ValueError(f"levels must be >= 2, got {levels!r}.")
+    levels = check_count("levels", levels, at_least=2)
     if not low < high:
         raise ValueError(f"score_range must be (low, high) with low < high, got {score_range!r}.")
     outside = (scores < low) | (scores > high) | ~torch.isfinite(scores)
@@ -183,7 +184,7 @@ def score_levels(scores: Tensor, levels: int, score_range: tuple[float, float]) 
         value = float(scores[outside][0])
         raise ValueError(f"scores must lie in score_range={score_range!r}, got {value!r}.")
     if scores.numel() == 0 or bool((scores == scores[0]).all()):
-        raise ValueError(f"scores must differ to make levels, got {scores.numel()} equal to {scores[:1].tolist()}.")
+        raise ValueError(f"scores must differ to form levels, got {scores.numel()} equal to {scores[:1].tolist()}.")
     return ((scores - low) * levels / (high - low)).floor().clamp(0, levels - 1).long()
 
 
@@ -203,13 +204,13 @@ def cosine_by_level(
         score_range: lowest and highest possible gold score.
 
     Raises:
-        ValueError: the lengths differ, a score lies outside the range, or all scores are equal.
+        ValueError: if the lengths differ, a score lies outside the range, or all scores are equal.
     """
     x = torch.as_tensor(cosines, dtype=torch.float64).cpu()
     gold = torch.as_tensor(scores, dtype=torch.float64).cpu()
     if x.ndim != 1 or x.shape != gold.shape:
         raise ValueError(
-            f"cosines and scores must have one length, got the shapes {tuple(x.shape)} and {tuple(gold.shape)}."
+            f"cosines and scores must have the same length, got the shapes {tuple(x.shape)} and {tuple(gold.shape)}."
         )
     index = score_levels(gold, levels, score_range)
     width = (score_range[1] - score_range[0]) / levels
@@ -225,7 +226,7 @@ def cosine_by_level(
 def level_separation(levels: Sequence[LevelCosines]) -> float:
     """Share of the cosines' variance that lies between the levels (eta squared): 0 to 1, higher is better.
 
-    PaSeR's two wishes, means far apart and little variance within, in one figure. 0 where all cosines are equal.
+    It combines PaSeR's two criteria, distant means and little variance within a level. 0 if all cosines are equal.
     """
     filled = [level for level in levels if level.count]
     count = sum(level.count for level in filled)
@@ -236,5 +237,5 @@ def level_separation(levels: Sequence[LevelCosines]) -> float:
 
 
 def _on_cpu(u: Tensor) -> Tensor:
-    """Spectra and sums in float64, which some accelerators do not have."""
+    """Return the rows on the CPU in float64, which some accelerators do not support."""
     return u.cpu().double()

@@ -1,10 +1,9 @@
-"""The measures of `geometry` as Sentence Transformers evaluators, for ``evaluator=`` or a call on a model."""
+"""The measures of ``geometry`` as Sentence Transformers evaluators, for ``evaluator=`` or a call on a model."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
@@ -22,7 +21,7 @@ from st_extras.evaluation.geometry import (
     top_eigenvalue_share,
     uniformity,
 )
-from st_extras.evaluation.reporting import check_sentences, encode_sentences, report
+from st_extras.evaluation.reporting import check_sentences, encode_sentences, join_name, report
 
 _MEASURES = {
     "uniformity": uniformity,
@@ -38,25 +37,26 @@ _HIGHER_IS_BETTER = {"iso_score", "partition_ratio", "effective_rank"}
 class GeometryEvaluator(BaseEvaluator):
     """Uniformity, isotropy and, given positive pairs, alignment of a model's embeddings.
 
-    The metrics are those of `st_extras.evaluation.geometry`: ``uniformity``, ``mean_cosine``, ``iso_score``,
-    ``partition_ratio``, ``effective_rank``, ``top_eigenvalue_share`` and ``alignment``. None of them alone says
-    that a model is good: a random map of sentences onto the sphere is perfectly isotropic.
+    The metrics are those of ``st_extras.evaluation.geometry``: ``uniformity``, ``mean_cosine``, ``iso_score``,
+    ``partition_ratio``, ``effective_rank``, ``top_eigenvalue_share`` and ``alignment``. None of them alone shows that a
+    model is good: a random map of sentences onto the sphere is perfectly isotropic.
 
     Args:
-        sentences: the sentences whose cloud is measured; repeats count once (a repeat has cosine 1 with itself).
-        positives: pairs of sentences that mean the same (SimCSE and PaSeR take the STS-B pairs scored 4 and
-            above); None leaves alignment out.
-        primary: name of the metric that becomes ``primary_metric``; ``greater_is_better`` follows it.
+        sentences: the sentences to measure; repeats count once (a repeat has cosine 1 with itself).
+        positives: pairs of sentences with the same meaning (SimCSE and PaSeR take the STS-B pairs with a score of 4 or
+            more); None leaves alignment out.
+        primary: name of the metric that becomes ``primary_metric``; it also sets ``greater_is_better``.
         name: prefix of the metrics and part of the CSV file's name.
-        batch_size: sentences a forward pass.
-        show_progress_bar: show encode's progress bar.
-        write_csv: append a row to ``geometry_evaluation[_name]_results.csv`` in the output path.
+        batch_size: sentences per forward pass.
+        show_progress_bar: whether to show the progress of encoding.
+        write_csv: whether to append a row to ``geometry_evaluation[_name]_results.csv`` in the output path.
 
     Raises:
-        ValueError: fewer than two distinct sentences, pairs that are no pairs, an unknown ``primary``.
+        ValueError: if there are fewer than two distinct sentences, ``positives`` does not hold pairs of strings, or
+            ``primary`` is unknown.
 
     Example:
-        >>> from st_extras.evaluation.geometry_evaluators import GeometryEvaluator
+        >>> from st_extras.evaluation import GeometryEvaluator
         >>> evaluator = GeometryEvaluator(["a cat sat", "a dog ran", "birds sing"], name="toy")
         >>> evaluator.primary_metric, evaluator.greater_is_better
         ('toy_uniformity', False)
@@ -76,60 +76,62 @@ class GeometryEvaluator(BaseEvaluator):
         super().__init__()  # type: ignore[no-untyped-call]
         self.sentences = list(dict.fromkeys(check_sentences("sentences", sentences, at_least=2)))
         if len(self.sentences) < 2:
-            raise ValueError(f"sentences must hold at least 2 distinct ones, got only {self.sentences[0]!r}.")
+            raise ValueError(f"sentences must hold at least 2 distinct sentences, got only {self.sentences[0]!r}.")
         self.positives = None if positives is None else [_checked_pair(pair) for pair in positives]
         if self.positives is not None and not self.positives:
-            raise ValueError("positives must hold at least one pair, or be None to leave alignment out, got [].")
+            raise ValueError("positives must hold at least one pair, got []: give None to leave alignment out.")
         allowed = (*_MEASURES, *(() if self.positives is None else ("alignment",)))
         if primary not in allowed:
             hint = " (alignment needs positives)" if primary == "alignment" else ""
-            raise ValueError(f"primary must be one of {allowed}{hint}, got {primary!r}.")
-        self.primary_metric = f"{name}_{primary}" if name else primary
+            raise ValueError(f"primary must be one of {', '.join(allowed)}, got {primary!r}{hint}.")
+        self.primary_metric = join_name(name, primary)
         self.greater_is_better = primary in _HIGHER_IS_BETTER
         self.name = name
         self.batch_size = batch_size
         self.show_progress_bar = show_progress_bar
-        self.write_csv = write_csv
-        self.csv_file = f"geometry_evaluation{'_' if name else ''}{name}_results.csv"
+        self.csv_file = join_name("geometry_evaluation", name, "results.csv") if write_csv else None
 
     def __call__(  # type: ignore[override]
         self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1
     ) -> dict[str, float]:
-        """The metrics by name; raises ValueError where an embedding is zero or not finite."""
+        """Return the metrics by name, and write the CSV row.
+
+        Raises:
+            ValueError: if an embedding is zero or not finite.
+        """
         encode = partial(encode_sentences, model, batch_size=self.batch_size, show_progress_bar=self.show_progress_bar)
         cloud = encode(self.sentences)
         metrics = {name: measure(cloud) for name, measure in _MEASURES.items()}
         if self.positives is not None:
             sides = encode([text for pair in self.positives for text in pair])
             metrics["alignment"] = alignment(sides[0::2], sides[1::2])
-        csv_path = Path(output_path) / self.csv_file if output_path is not None and self.write_csv else None
-        return report(self, model, metrics, name=self.name, csv_path=csv_path, epoch=epoch, steps=steps)
+        return report(self, model, metrics, output_path, epoch, steps)
 
     @property
     def description(self) -> str:
-        """The heading in the model card."""
+        """Heading in the model card."""
         return "Embedding Geometry"
 
 
 class CosineLevelEvaluator(BaseEvaluator):
     """Mean and variance of the cosines in each level of the gold score (PaSeR, table 10).
 
-    Metrics: ``separation`` (primary: share of the cosines' variance that lies between the levels, 0 to 1, higher
-    is better), and ``mean_<low>-<high>`` and ``variance_<low>-<high>`` for each level that has pairs.
+    Metrics: ``separation`` (the primary one: share of the cosines' variance that lies between the levels, 0 to 1,
+    higher is better), and ``mean_<low>-<high>`` and ``variance_<low>-<high>`` for each level that has pairs.
 
     Args:
-        sentences1: N sentences.
-        sentences2: N sentences.
+        sentences1: N first sentences.
+        sentences2: N second sentences.
         scores: N gold scores.
         levels: number of levels of equal width (5 in the paper).
         score_range: lowest and highest possible score.
         name: prefix of the metrics and part of the CSV file's name.
-        batch_size: sentences a forward pass.
-        show_progress_bar: show encode's progress bar.
-        write_csv: append a row to ``cosine_level_evaluation[_name]_results.csv`` in the output path.
+        batch_size: sentences per forward pass.
+        show_progress_bar: whether to show the progress of encoding.
+        write_csv: whether to append a row to ``cosine_level_evaluation[_name]_results.csv`` in the output path.
 
     Raises:
-        ValueError: lengths that differ, a score outside the range, scores that are all equal.
+        ValueError: if the lengths differ, a score lies outside the range, or all scores are equal.
     """
 
     def __init__(
@@ -151,23 +153,22 @@ class CosineLevelEvaluator(BaseEvaluator):
         self.scores = [float(score) for score in scores]
         if not len(self.sentences1) == len(self.sentences2) == len(self.scores):
             raise ValueError(
-                f"sentences1, sentences2 and scores must have one length, got {len(self.sentences1)}, "
+                f"sentences1, sentences2 and scores must have the same length, got {len(self.sentences1)}, "
                 f"{len(self.sentences2)} and {len(self.scores)}."
             )
         self.levels = levels
         self.score_range = score_range
         cosine_by_level([0.0] * len(self.scores), self.scores, levels=levels, score_range=score_range)
-        self.primary_metric = f"{name}_separation" if name else "separation"
+        self.primary_metric = join_name(name, "separation")
         self.name = name
         self.batch_size = batch_size
         self.show_progress_bar = show_progress_bar
-        self.write_csv = write_csv
-        self.csv_file = f"cosine_level_evaluation{'_' if name else ''}{name}_results.csv"
+        self.csv_file = join_name("cosine_level_evaluation", name, "results.csv") if write_csv else None
 
     def __call__(  # type: ignore[override]
         self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1
     ) -> dict[str, float]:
-        """The metrics by name."""
+        """Return the metrics by name, and write the CSV row."""
         embeddings = encode_sentences(
             model,
             self.sentences1 + self.sentences2,
@@ -182,16 +183,15 @@ class CosineLevelEvaluator(BaseEvaluator):
             if level.count:
                 metrics[f"mean_{level.low:g}-{level.high:g}"] = level.mean
                 metrics[f"variance_{level.low:g}-{level.high:g}"] = level.variance
-        csv_path = Path(output_path) / self.csv_file if output_path is not None and self.write_csv else None
-        return report(self, model, metrics, name=self.name, csv_path=csv_path, epoch=epoch, steps=steps)
+        return report(self, model, metrics, output_path, epoch, steps)
 
     @property
     def description(self) -> str:
-        """The heading in the model card."""
+        """Heading in the model card."""
         return "Cosine by Gold-Score Level"
 
     def get_config_dict(self) -> dict[str, Any]:
-        """What the model card says about the setting."""
+        """Settings in the model card."""
         return {"levels": self.levels, "score_range": list(self.score_range)}
 
 

@@ -1,4 +1,4 @@
-"""Changed forms of sentences, made without labels, dictionaries or downloads."""
+"""Perturbed forms of sentences, made without labels, dictionaries or downloads."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-_DELETED = 0.15  # share of the words deleted in the light form
-_SWAPPED = 0.15  # adjacent swaps a word
-_FEW = 4  # a sentence of fewer words is cut into letters: scripts without spaces, single words
+_DELETED = 0.15  # share of the words deleted
+_SWAPPED = 0.15  # adjacent swaps per word
+_FEW = 4  # a sentence of fewer words (a script without spaces, a single word) is cut into letters
 
 
 def words_or_letters(sentence: str) -> list[str]:
-    """The sentence cut at spaces, or into characters where that gives fewer than four words."""
+    """Split the sentence at spaces, or into characters if that gives fewer than four words."""
     words = sentence.split()
     return words if len(words) >= _FEW else list(sentence.strip())
 
 
 def delete_words(units: Sequence[str], generator: random.Random, share: float = _DELETED) -> list[str]:
-    """The units without a random ``share`` of them (rounded; at least one goes, at least one stays)."""
+    """Delete a random ``share`` of the units (rounded; at least one is deleted, at least one is kept)."""
     return [units[index] for index in _kept_positions(len(units), 1 - share, generator)]
 
 
 def swap_adjacent(units: Sequence[str], generator: random.Random, share: float = _SWAPPED) -> list[str]:
-    """The units after ``share`` of their number (rounded, at least one) swaps of two neighbours drawn at random."""
+    """Swap randomly drawn neighbours, as often as ``share`` of the number of units (rounded, at least once)."""
     changed = list(units)
     for _ in range(max(1, round(share * len(units))) if len(units) > 1 else 0):
         left = generator.randrange(len(changed) - 1)
@@ -36,19 +36,19 @@ def swap_adjacent(units: Sequence[str], generator: random.Random, share: float =
 
 
 class PerturbedForms:
-    """Four changed forms of every sentence: "deletion", "swap", "shortening" and "blending".
+    """Four perturbed forms of every sentence: "deletion", "swap", "shortening" and "blending".
 
-    Shortening keeps between 10 and 90 % of a sentence's words, levels spread evenly over the sentences; blending
-    keeps as many and fills the other places with words of another sentence. ``kept`` is the share of the
-    information that stays: words weighed by log((1 + N) / (1 + document frequency)) + 1 over the N sentences.
+    Shortening keeps between 10 and 90 % of a sentence's words, with levels spread evenly over the sentences; blending
+    keeps as many and fills the other places with words of another sentence. ``kept`` is the share of the information
+    that is left, with words weighted by log((1 + N) / (1 + document frequency)) + 1 over the N sentences.
 
     Args:
         sentences: N >= 2 sentences.
-        generator: draws everything.
+        generator: source of every draw.
 
     Attributes:
         texts: form -> N texts.
-        kept: (N,) for "shortening" (of the sentence's own weight) and "blending" (of the blend's weight).
+        kept: form -> (N,), for "shortening" (share of the sentence's weight) and "blending" (share of the blend's).
     """
 
     def __init__(self, sentences: Sequence[str], generator: random.Random) -> None:
@@ -78,7 +78,7 @@ class PerturbedForms:
     def _partial(
         self, units: list[str], other: list[str] | None, share: float, generator: random.Random
     ) -> tuple[list[str], float]:
-        """The units at the kept positions, the other places empty or filled from ``other``, and the kept share."""
+        """Keep the units at drawn positions, drop the rest or replace it from ``other``; return also the kept share."""
         positions = _kept_positions(len(units), share, generator)
         if other is None:
             text = [units[index] for index in positions]
@@ -92,6 +92,6 @@ class PerturbedForms:
 
 
 def _kept_positions(count: int, share: float, generator: random.Random) -> list[int]:
-    """``share`` of the positions 0..count-1 (rounded; at least one, not all of them), in order."""
+    """Draw a ``share`` of the positions 0..count-1 (rounded; at least one, not all of them), in order."""
     keep = min(max(1, round(share * count)), max(1, count - 1))
     return sorted(generator.sample(range(count), keep))

@@ -1,8 +1,7 @@
-"""Signals of an encoder's quality that need no labels: functions of plain embeddings, higher is better.
+"""Signals of an encoder's quality that need no labels: functions of plain embeddings; higher is better.
 
-``clean`` are the embeddings (N, D) of N sentences, ``perturbed`` (N, D) those of a changed form of each of them, row
-for row. Rows are scaled to length one inside. Which signal follows the labelled score is a question for measurement:
-`UnlabeledSelectionEvaluator` returns them all, and ``benchmarks/selection.py`` states what picking by each one costs.
+``clean`` holds the embeddings (N, D) of N sentences, ``perturbed`` (N, D) those of a perturbed form of each, in the
+same order. Rows are scaled to length one inside. ``UnlabeledSelectionEvaluator`` returns all of them.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from st_extras.evaluation.reporting import check_embeddings
 
 
 def agreement_margin(clean: Tensor, perturbed: Tensor) -> float:
-    """mean_i [ cos(p_i, z_i) - max_{j != i} cos(p_i, z_j) ]: agreement against the hardest confusion; -2 to 2."""
+    """Mean margin over the hardest confusion, mean_i [ cos(p_i, z_i) - max_{j != i} cos(p_i, z_j) ]; -2 to 2."""
     own, others = _own_and_others(clean, perturbed)
     return float((own - others.max(dim=1).values).mean())
 
 
 def recovery(clean: Tensor, perturbed: Tensor) -> float:
-    """Mean reciprocal rank of a sentence among all N when its perturbed form asks for it; ties count against it."""
+    """Mean reciprocal rank of a sentence among all N, with its perturbed form as the query; ties count against it."""
     own, others = _own_and_others(clean, perturbed)
     rank = 1 + (others >= own.unsqueeze(1)).sum(dim=1)
     return float((1.0 / rank).mean())
@@ -36,9 +35,9 @@ def contrast(clean: Tensor, perturbed: Tensor, temperature: float = 0.05) -> flo
 
 
 def discriminability(clean: Tensor, perturbed: Tensor) -> float:
-    """(mean cos(p_i, z_i) - mean cos(p_i, z_j)) / std cos(p_i, z_j), j != i: d', blind to scale and offset of cosines.
+    """Sensitivity index d', (mean cos(p_i, z_i) - mean cos(p_i, z_j)) / std cos(p_i, z_j) over j != i.
 
-    0 where all the cosines with other sentences are equal.
+    Scale and offset of the cosines do not matter. 0 if all cosines with other sentences are equal.
     """
     own, others = _own_and_others(clean, perturbed)
     rest = others[others != -torch.inf]
@@ -47,7 +46,7 @@ def discriminability(clean: Tensor, perturbed: Tensor) -> float:
 
 
 def structure_agreement(clean: Tensor, perturbed: Tensor) -> float:
-    """Spearman correlation, over all pairs i < j, of cos(z_i, z_j) with cos(p_i, p_j): does similarity survive?"""
+    """Spearman correlation of cos(z_i, z_j) with cos(p_i, p_j) over all pairs i < j: does similarity survive?"""
     z, p = _two_clouds(clean, perturbed)
     i, j = torch.triu_indices(len(z), len(z), offset=1)
     return rank_correlation((z @ z.T)[i, j], (p @ p.T)[i, j])
@@ -58,15 +57,15 @@ def graded_agreement(clean: Tensor, perturbed: Tensor, kept: Tensor) -> float:
 
     Args:
         clean: (N, D).
-        perturbed: (N, D), forms that kept more or less of their sentence.
-        kept: (N,), 0 to 1.
+        perturbed: (N, D), forms that keep different shares of their sentences.
+        kept: (N,), the shares, 0 to 1.
     """
     z, p = _two_clouds(clean, perturbed)
     return rank_correlation((z * p).sum(dim=1), kept)
 
 
 def lexical_agreement(clean: Tensor, pairs: Tensor, overlap: Tensor) -> float:
-    """Spearman correlation of the cosines of pairs of sentences with the overlap of their words.
+    """Spearman correlation of the cosines of sentence pairs with the overlap of their words.
 
     Args:
         clean: (N, D).
@@ -83,14 +82,14 @@ def alignment_uniformity(clean: Tensor, perturbed: Tensor) -> float:
 
 
 def neighbour_stability(clean: Tensor, previous: Tensor, neighbours: int = 10) -> float:
-    """Mean share of a sentence's nearest neighbours that it had at the previous checkpoint too; 0 to 1."""
+    """Mean share of a sentence's nearest neighbours that were its neighbours at the previous checkpoint; 0 to 1."""
     now = nearest(clean, neighbours)
     before = nearest(previous, neighbours)
     return float((now.unsqueeze(2) == before.unsqueeze(1)).any(dim=2).double().mean())
 
 
 def hub_freeness(clean: Tensor, neighbours: int = 10) -> float:
-    """Minus the skewness of how often a sentence is among the others' nearest neighbours: hubs make it low."""
+    """Minus the skewness of how often a sentence is a nearest neighbour of others; hubs lower it."""
     found = nearest(clean, neighbours)
     counts = torch.bincount(found.flatten(), minlength=len(found)).double()
     deviation = counts - counts.mean()
@@ -99,14 +98,14 @@ def hub_freeness(clean: Tensor, neighbours: int = 10) -> float:
 
 
 def nearest(clean: Tensor, neighbours: int) -> Tensor:
-    """(N, min(neighbours, N - 1)) indices of each sentence's nearest others."""
+    """Return the (N, min(neighbours, N - 1)) indices of each sentence's nearest neighbours."""
     z = check_embeddings("clean", clean, at_least=2)
     scores = (z @ z.T).fill_diagonal_(-torch.inf)
     return scores.topk(min(neighbours, len(z) - 1), dim=1).indices
 
 
 def rank_correlation(a: Tensor, b: Tensor) -> float:
-    """Spearman's correlation; 0 where one side is constant (a collapsed encoder agrees with nothing)."""
+    """Spearman correlation; 0 if one side is constant (a collapsed encoder agrees with nothing)."""
     x, y = a.detach().cpu().double(), b.detach().cpu().double()
     if bool((x == x[0]).all()) or bool((y == y[0]).all()):
         return 0.0
@@ -117,13 +116,13 @@ def _two_clouds(clean: Tensor, perturbed: Tensor) -> tuple[Tensor, Tensor]:
     z, p = check_embeddings("clean", clean, at_least=2), check_embeddings("perturbed", perturbed)
     if z.shape != p.shape:
         raise ValueError(
-            f"clean and perturbed must have one shape, got {tuple(clean.shape)} and {tuple(perturbed.shape)}."
+            f"clean and perturbed must have the same shape, got {tuple(clean.shape)} and {tuple(perturbed.shape)}."
         )
     return z, p
 
 
 def _own_and_others(clean: Tensor, perturbed: Tensor) -> tuple[Tensor, Tensor]:
-    """cos(p_i, z_i) as (N,), and cos(p_i, z_j) as (N, N) with -inf on the diagonal."""
+    """Return cos(p_i, z_i), (N,), and cos(p_i, z_j), (N, N) with -inf on the diagonal."""
     z, p = _two_clouds(clean, perturbed)
     cosines = p @ z.T
     own = cosines.diagonal().clone()

@@ -1,4 +1,4 @@
-"""Unsupervised objectives: one paper a file, each a drop-in loss of Sentence Transformers."""
+"""Unsupervised objectives, one per file, each a drop-in loss of Sentence Transformers."""
 
 from st_extras.losses.adcse import AdCSELoss
 from st_extras.losses.consert import ConSERTLoss

@@ -6,70 +6,32 @@ from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import torch
-import torch.distributed as dist
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.util import get_world_size
 from torch import Tensor, nn
 
-from st_extras.encoders import (
-    apply_head,
-    embedding_dimension,
-    encode_pair,
-    gather_rows,
-    projection_head,
-    require_synchronised,
-    run,
-    unwrap,
-)
-from st_extras.functional import (
-    check_not_negative,
-    check_positive,
-    cosine_ascent_direction,
-    cosine_scores,
-    full_precision,
-    weighted_info_nce,
-)
-from st_extras.generators import RandomSource
-from st_extras.momentum import MomentumEncoder, require_trainable
-from st_extras.rows import Features, check_columns, merged_pair
-
-
-def adversarial_info_nce(
-    queries: Tensor,
-    keys: Tensor,
-    adversaries: Tensor,
-    *,
-    temperature: float,
-    in_batch_negatives: bool = True,
-    offset: int = 0,
-) -> tuple[Tensor, Tensor]:
-    """Eq. 5: InfoNCE with learned vectors as further negatives.
-
-    Args:
-        queries: (B, D).
-        keys: (K, D); the positive of query i is key ``i + offset``.
-        adversaries: (M, D).
-        temperature: tau.
-        in_batch_negatives: whether the other keys are negatives too.
-        offset: index of row 0's key (keys gathered across processes).
-
-    Returns:
-        The loss, (), and the share of the softmax that each adversary takes at each query, (B, M), detached.
-    """
-    negatives = cosine_scores(queries, adversaries.to(full_precision(queries).dtype), temperature)
-    scores = torch.cat([cosine_scores(queries, keys, temperature), negatives], dim=1)  # (B, K + M)
-    weights = None
-    if not in_batch_negatives:
-        weights = torch.ones_like(scores)
-        weights[:, : len(keys)] = 0
-        weights.diagonal(offset=offset).fill_(1)
-    loss = weighted_info_nce(scores, weights, offset=offset)
-    logits = scores.detach() if weights is None else scores.detach() + weights.log()
-    return loss, logits.softmax(dim=1)[:, len(keys) :]
+from st_extras.checks import check_count, check_not_negative, check_positive
+from st_extras.encoders.distributed import gather_rows, require_synchronised
+from st_extras.encoders.forward import forward_pass
+from st_extras.encoders.heads import apply_head, projection_head
+from st_extras.encoders.momentum import MomentumEncoder, require_trainable
+from st_extras.encoders.rows import Features, check_columns
+from st_extras.encoders.structure import embedding_dimension, unwrap
+from st_extras.functional import cosine_scores, full_precision
+from st_extras.losses.parts.adversaries import adversarial_info_nce, ascend
+from st_extras.losses.parts.views import TwoViews
+from st_extras.random_source import RandomSource
 
 
 class AdCSELoss(nn.Module):
-    """InfoNCE against learned adversaries, with positives from a momentum copy of the encoder (Li et al., 2022).
+    """Contrast each sentence with its momentum-encoded copy, against learned vectors that seek to be confused with it.
+
+    The positive comes from a slowly following copy of the encoder, so the trained encoder sees B rows a step where
+    SimCSE shows it 2B: a cheaper step. The adversaries are vectors that climb the loss as the encoder descends it.
+    Use it on a raw encoder when the cost of a step matters; not where similar sentences meet in a batch, as all of
+    them are negatives.
+
+    Paper: AdCSE, Li et al., 2022, https://doi.org/10.1007/978-3-031-00129-1_11.
+    Code: https://github.com/lirenhao1997/AdCSE.
 
     For B sentences, h_i = g_q(f_q(x_i)) with gradients and h_i^+ = g_p(f_p(x_i)) without, s = cos/tau (eq. 5)::
 
@@ -78,9 +40,8 @@ class AdCSELoss(nn.Module):
         theta_p = m theta_p + (1-m) theta_q                                        (eq. 4, before each step)
         v_m = mu v_m - dloss/dn_m + lambda n_m,   n_m = n_m - alpha v_m            (eq. 7, ascent, after each loss)
 
-    f_q is the trained model, f_p a :class:`~st_extras.momentum.MomentumEncoder` that starts as its exact copy, and
-    the adversaries n_1..n_M in R^D climb the same loss by SGD, with the gradient in closed form. The trained
-    encoder sees B rows a step where SimCSE shows it 2B.
+    f_q is the trained model and f_p a :class:`~st_extras.encoders.MomentumEncoder`, which starts as its exact copy.
+    The adversaries n_1..n_M in R^D climb the same loss by SGD, with the gradient in closed form.
 
     Args:
         model: the SentenceTransformer to train.
@@ -88,19 +49,19 @@ class AdCSELoss(nn.Module):
         temperature: tau.
         momentum: m of the momentum encoder, in [0, 1].
         tied: one encoder for both sides, 2B rows, gradients on both (the paper's "w/o untied dual-encoder").
-        adversary_learning_rate: alpha. 0: the adversaries stay where they are.
+        adversary_learning_rate: alpha. 0: the adversaries do not move.
         adversary_momentum: mu of their SGD, in [0, 1).
         adversary_weight_decay: lambda of their SGD.
-        in_batch_negatives: the other sentences of the batch are negatives too. False: eq. 5 to the letter.
+        in_batch_negatives: use the other sentences of the batch as negatives too. False: eq. 5 to the letter.
         symmetric: also contrast each h_i^+ with the h_j and the adversaries; the mean of both directions.
         projection: heads g_q and g_p, Linear(D, D) + tanh, that belong to the loss and are dropped at evaluation.
-        key_dropout: dropout of the momentum encoder.
+        key_dropout: dropout in the momentum encoder.
         gather_across_devices: use the sentences of all processes as negatives.
-        generator: the torch.Generator that draws the adversaries, on the model's device. None: one is made from
-            torch's seed.
+        generator: torch.Generator that draws the adversaries, on the model's device. None: one is made from torch's
+            seed.
 
     Attributes (0-dim tensors, of the last training step):
-        adversary_similarity: mean cosine of adversaries and anchors: are they hard?
+        adversary_similarity: mean cosine of adversaries and anchors: are they hard negatives?
         adversary_share: mean share of the softmax that the adversaries take.
 
     Inputs:
@@ -112,25 +73,28 @@ class AdCSELoss(nn.Module):
         | sentence, its positive        | none   |
         +-------------------------------+--------+
 
-    The positive is encoded by the momentum encoder, so that an encoder for positives alone (a Router's for documents)
-    is not trained, unless ``tied``. Both updates happen once per training forward, so with gradient accumulation over k
-    batches use ``momentum ** (1 / k)``. In several processes the adversaries' gradient is averaged, and
-    :class:`~st_extras.training.LossStateCallback` must be attached; it also saves this state.
+    Works with: any encoder that has dropout; prompts, LoRA, dictionaries of losses, several processes (with
+    :class:`~st_extras.training.LossStateCallback` attached, which also saves the state; the adversaries' gradient is
+    averaged). With gradient accumulation over k batches use ``momentum ** (1 / k)``: both updates happen once per
+    training forward. A Router's encoder that only positives use is not trained, unless ``tied``.
+    Refuses: MatryoshkaLoss, AdaptiveLayerLoss, a frozen model.
 
+    Differs from the paper: eq. 5 has the adversaries alone as negatives. The released code that made the reported
+    numbers also keeps the in-batch negatives, which is the default here. Weight decay of the adversaries and
+    ``symmetric`` are the code's.
     Differs from the authors' code: the momentum encoder starts as a copy (theirs appears to start at random).
-    Differs from the paper: eq. 5 has the adversaries alone as negatives; the released code that made the reported
-    numbers also keeps the in-batch negatives, as is the default here. Weight decay of the adversaries and
-    ``symmetric`` are the code's, not the paper's.
-
     Paper (BERT base): batch 64, learning rate 3e-5, max length 32, STS-B dev every 125 steps. Script: 1 epoch.
 
     Example:
-        >>> from datasets import Dataset
-        >>> from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
         >>> from st_extras.losses import AdCSELoss
-        >>> model = SentenceTransformer("bert-base-uncased")  # doctest: +SKIP
-        >>> data = Dataset.from_dict({"sentence": ["A plane is taking off.", "A man plays a flute."]})
-        >>> SentenceTransformerTrainer(model, train_dataset=data, loss=AdCSELoss(model)).train()  # doctest: +SKIP
+        >>> from st_extras.samples import sample_sentences
+        >>> from st_extras.samples.encoder import raw_encoder
+        >>> from st_extras.training import train_encoder
+        >>> model = raw_encoder()  # the packaged demo encoder; any SentenceTransformer will do
+        >>> loss = AdCSELoss(model, projection=False)
+        >>> options = {"max_steps": 1, "show_progress_bar": False}
+        >>> train_encoder(model, loss, sample_sentences()[:64], "adcse", **options).steps
+        1
     """
 
     adversaries: Tensor
@@ -155,8 +119,7 @@ class AdCSELoss(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        if not isinstance(num_adversaries, int) or num_adversaries < 0:
-            raise ValueError(f"num_adversaries must be a whole number >= 0, got {num_adversaries!r}.")
+        num_adversaries = check_count("num_adversaries", num_adversaries)
         if num_adversaries == 0 and not in_batch_negatives:
             raise ValueError("num_adversaries=0 with in_batch_negatives=False leaves no negatives: set one of them.")
         if not 0 <= adversary_momentum < 1:
@@ -172,6 +135,7 @@ class AdCSELoss(nn.Module):
         self.symmetric = symmetric
         self.gather_across_devices = gather_across_devices
         self.projection_head = projection_head(dimension).to(device) if projection else None
+        self.two_views = TwoViews(model) if tied else None
         self.momentum_encoder = (
             None if tied else MomentumEncoder(model, momentum, head=self.projection_head, dropout=key_dropout)
         )
@@ -179,22 +143,25 @@ class AdCSELoss(nn.Module):
         self.register_buffer("adversaries", start)
         self.register_buffer("adversary_velocity", torch.zeros_like(start))
         self.adversary_similarity = self.adversary_share = torch.tensor(torch.nan)
+        self.register_state_dict_pre_hook(_match_momentum_encoder)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_pre_hook(_match_momentum_encoder)  # type: ignore[no-untyped-call]
 
     def views(self, sentence_features: Sequence[Features]) -> tuple[Features, int]:
-        """The rows that the trained encoder must see, for a loss that wraps this one: (B rows, 1); tied (2B, 2)."""
+        """Return the rows that the trained encoder must see, for a loss that wraps this one.
+
+        (B rows, 1): the keys are the momentum encoder's; tied: (2B rows, 2).
+        """
         columns = check_columns(sentence_features, "AdCSELoss")
-        if self.momentum_encoder is None:
-            return merged_pair(columns, ("dropout", "dropout")), 2
-        return dict(columns[0]), 1
+        return (dict(columns[0]), 1) if self.two_views is None else (self.two_views.rows(self.model, columns), 2)
 
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
-        """The loss of a batch; ``labels`` are not used."""
+        """Return the loss of a batch; ``labels`` are not used."""
         columns = check_columns(sentence_features, "AdCSELoss")
-        if self.momentum_encoder is None:
-            embeddings = encode_pair(self.model, columns, ("dropout", "dropout"))
+        if self.two_views is None:
+            embeddings = [forward_pass(self.model, columns[0])["sentence_embedding"]]
         else:
-            embeddings = [run(self.model, columns[0])["sentence_embedding"]]
-        return self.compute_loss_from_embeddings(embeddings, labels, sentence_features=columns)
+            embeddings = self.two_views.encode(self.model, columns)
+        return self.compute_loss_from_embeddings(embeddings, sentence_features=columns)
 
     def compute_loss_from_embeddings(
         self,
@@ -203,13 +170,13 @@ class AdCSELoss(nn.Module):
         *,
         sentence_features: Sequence[Features] | None = None,
     ) -> Tensor:
-        """The loss, and the adversaries' step where gradients are enabled.
+        """Return the loss; if gradients are enabled, the adversaries then take their step.
 
         Args:
-            embeddings: [queries, keys], each (B, D), after the heads. With ``sentence_features``: what the trained
-                encoder gave for the rows of :meth:`views`, before the heads: [anchors]; tied: [anchors, positives].
+            embeddings: [queries, keys], each (B, D), after the heads. With ``sentence_features``: the trained
+                encoder's output for the rows of :meth:`views`, before the heads: [anchors]; tied: [anchors, positives].
             labels: not used.
-            sentence_features: the untouched columns, of which the momentum encoder makes the keys.
+            sentence_features: the untouched columns, which the momentum encoder makes the keys of.
         """
         untied = self.momentum_encoder is not None
         if sentence_features is not None and len(embeddings) == (1 if untied else 2):
@@ -224,7 +191,7 @@ class AdCSELoss(nn.Module):
         return self._loss(*embeddings)
 
     def _keys(self, features: Features) -> Tensor:
-        """(B, D) keys of the momentum encoder, which first follows the model where gradients are enabled."""
+        """Return the momentum encoder's (B, D) keys; it first follows the model if gradients are enabled."""
         momentum_encoder = cast(MomentumEncoder, self.momentum_encoder)
         if torch.is_grad_enabled():
             momentum_encoder.update(self.model, self.projection_head)
@@ -235,7 +202,7 @@ class AdCSELoss(nn.Module):
         sizes = {queries.size(-1), keys.size(-1), self.adversaries.size(-1)}
         if len(sizes) > 1 or len(queries) != len(keys):
             raise ValueError(
-                f"AdCSELoss was made for embeddings of {self.adversaries.size(-1)} dimensions and got queries "
+                f"AdCSELoss was made for embeddings of {self.adversaries.size(-1)} dimensions, got queries "
                 f"{tuple(queries.shape)} and keys {tuple(keys.shape)}: make the loss after the model is complete, "
                 "and not inside a loss that truncates embeddings (MatryoshkaLoss)."
             )
@@ -255,50 +222,37 @@ class AdCSELoss(nn.Module):
             shares.append(share)
         if torch.is_grad_enabled() and len(self.adversaries):
             require_synchronised(self)
-            self._ascend(torch.cat([anchors for anchors, _ in directions]).detach(), torch.cat(shares))
+            anchors, taken = torch.cat([anchors for anchors, _ in directions]).detach(), torch.cat(shares)
+            self._measure(anchors, taken)
+            ascend(
+                self.adversaries,
+                self.adversary_velocity,
+                anchors,
+                taken,
+                temperature=self.temperature,
+                learning_rate=self.adversary_learning_rate,
+                momentum=self.adversary_momentum,
+                weight_decay=self.adversary_weight_decay,
+            )
         return torch.stack(losses).mean()
 
     @torch.no_grad()
-    def _ascend(self, anchors: Tensor, shares: Tensor) -> None:
-        """Eq. 7: one step of SGD with momentum and weight decay UP the loss of these anchors."""
+    def _measure(self, anchors: Tensor, shares: Tensor) -> None:
         self.adversary_share = shares.sum(dim=1).mean()
         self.adversary_similarity = cosine_scores(anchors, self.adversaries.to(full_precision(anchors).dtype)).mean()
-        gradient = cosine_ascent_direction(self.adversaries, anchors, shares) / (self.temperature * len(anchors))
-        if get_world_size() > 1:
-            dist.all_reduce(gradient)
-            gradient /= get_world_size()
-        step = self.adversary_weight_decay * self.adversaries - gradient
-        self.adversary_velocity.mul_(self.adversary_momentum).add_(step)
-        self.adversaries.sub_(self.adversary_velocity, alpha=self.adversary_learning_rate)
-
-    def _match_momentum_encoder(self) -> None:
-        if self.momentum_encoder is not None:
-            self.momentum_encoder.match(self.model, self.projection_head)
-
-    def _save_to_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        self._match_momentum_encoder()
-        super()._save_to_state_dict(*args, **kwargs)
-
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        self._match_momentum_encoder()
-        super()._load_from_state_dict(*args, **kwargs)
 
     def get_config_dict(self) -> dict[str, Any]:
-        """The settings, for the model card."""
-        momentum_encoder = self.momentum_encoder
+        """Return the settings, for the model card."""
+        names = ["temperature", "adversary_learning_rate", "adversary_momentum", "adversary_weight_decay"]
+        names += ["in_batch_negatives", "symmetric", "gather_across_devices"]
+        copied = self.momentum_encoder
         return {
             "num_adversaries": len(self.adversaries),
-            "temperature": self.temperature,
-            "momentum": None if momentum_encoder is None else momentum_encoder.momentum,
-            "tied": momentum_encoder is None,
-            "adversary_learning_rate": self.adversary_learning_rate,
-            "adversary_momentum": self.adversary_momentum,
-            "adversary_weight_decay": self.adversary_weight_decay,
-            "in_batch_negatives": self.in_batch_negatives,
-            "symmetric": self.symmetric,
+            **{name: getattr(self, name) for name in names},
             "projection": self.projection_head is not None,
-            "key_dropout": None if momentum_encoder is None else momentum_encoder.dropout,
-            "gather_across_devices": self.gather_across_devices,
+            "tied": copied is None,
+            "momentum": None if copied is None else copied.momentum,
+            "key_dropout": None if copied is None else copied.dropout,
         }
 
     @property
@@ -314,3 +268,9 @@ class AdCSELoss(nn.Module):
     url = "https://doi.org/10.1007/978-3-031-00129-1_11",
 }
 """
+
+
+def _match_momentum_encoder(loss: AdCSELoss, *_: Any) -> None:
+    """Give the momentum encoder the model's structure (PEFT may have changed it) before a state is read or written."""
+    if loss.momentum_encoder is not None:
+        loss.momentum_encoder.match(loss.model, loss.projection_head)

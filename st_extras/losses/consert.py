@@ -9,16 +9,17 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_extras.augmentations import Augmenter
-from st_extras.encoders import check_augmentations, encode_pair, gather_rows
-from st_extras.functional import check_positive, cosine_scores, weighted_info_nce
-from st_extras.rows import Features, check_columns, merged_pair
+from st_extras.checks import check_positive
+from st_extras.encoders.distributed import gather_rows
+from st_extras.encoders.rows import Features, check_columns
+from st_extras.functional import cosine_scores, weighted_info_nce
+from st_extras.losses.parts.views import TwoViews
 
 
 def nt_xent(
     views: Sequence[Tensor], temperature: float, *, include_positive: bool = True, gather_across_devices: bool = False
 ) -> Tensor:
-    """NT-Xent of two views, each (B, D), averaged over both directions (eq. 9 of SLT-FAI).
+    """Compute NT-Xent of two views, each (B, D), averaged over both directions (eq. 9 of SLT-FAI).
 
     The candidates of an anchor are all embeddings of both views, except its own.
     """
@@ -27,32 +28,38 @@ def nt_xent(
     for anchors, own_view, other_view in ((views[0], first, second), (views[1], second, first)):
         scores = cosine_scores(anchors, torch.cat([other_view, own_view]), temperature)  # (B, 2 * world * B)
         weights = torch.ones_like(scores)
-        weights.diagonal(offset + len(other_view)).zero_()  # an anchor is no candidate of its own
+        weights.diagonal(offset + len(other_view)).zero_()  # an anchor is not its own candidate
         losses.append(weighted_info_nce(scores, weights, include_positive=include_positive, offset=offset))
     return (losses[0] + losses[1]) / 2
 
 
 class ConSERTLoss(nn.Module):
-    """Pull two augmented views of a sentence together, away from all other views (Yan et al., 2021).
+    """Pull two views of a sentence, made by changing the encoder's input, together and push all other views away.
+
+    The views differ by shuffled positions and zeroed features instead of by dropout, so the loss also serves encoders
+    without dropout. Use it on a raw encoder with unlabeled sentences; not where similar sentences meet in a batch, as
+    all of them are negatives.
+
+    Paper: ConSERT, Yan et al., 2021, https://aclanthology.org/2021.acl-long.393.
+    Code: https://github.com/yym6472/ConSERT.
 
     For the 2B views h of B sentences, h_i' the other view of h_i's sentence, s = cos/tau (eq. 9 of SLT-FAI)::
 
         loss = 1/(2B) sum_i -log( e^{s(h_i, h_i')} / ( [e^{s(h_i, h_i')}] + sum_k e^{s(h_i, h_k)} ) )
 
-    k over all views of the other sentences; the bracket is ConSERT's, eq. 9 leaves it out.
+    with k over all views of the other sentences. ConSERT has the term in brackets, eq. 9 leaves it out.
 
     Args:
         model: the SentenceTransformer to train; it must take ``inputs_embeds`` (cutoffs) and ``position_ids``
             (shuffle).
         temperature: tau.
-        augmentations: how each of the two views is made. "shuffle": the position ids of the content tokens are
-            permuted; "token_cutoff", "span_cutoff": the word embeddings of some tokens, or of a span of them, are
-            zeroed; "feature_cutoff": the same features are zeroed in all tokens of a sentence; "none"; "dropout".
+        augmentations: how each of the two views is made: "shuffle", "token_cutoff", "span_cutoff", "feature_cutoff",
+            "none" or "dropout", explained in :class:`~st_extras.losses.parts.views.TwoViews`.
         cutoff_rate: share of the tokens or features that a cutoff zeroes, in (0, 1).
         include_positive: keep the positive in the denominator.
-        dropout: run the encoder with its own dropout; also on where a view is "dropout".
+        dropout: run the encoder with its own dropout too; always on if a view is "dropout".
         gather_across_devices: use the sentences of all processes as negatives.
-        generator: the augmentations' own torch.Generator, on the model's device. None: made from torch's seed.
+        generator: torch.Generator of the views, on the model's device. None: one is made from torch's seed.
 
     Inputs:
         +-------------------------------+--------+
@@ -63,21 +70,27 @@ class ConSERTLoss(nn.Module):
         | sentence, its positive        | none   |
         +-------------------------------+--------+
 
-    Differs from the authors' code: the mean of the two directions, not 0.15 times their sum (as a base of
-    SLTFAILoss, ``base_weight=0.3`` gives theirs); cutoffs zero word embeddings, not their sum with position and type
-    embeddings; special tokens are neither shuffled nor cut as tokens.
+    Works with: transformers that take position ids and input embeddings (BERT, RoBERTa, MPNet, ELECTRA, DistilBERT,
+    ALBERT, ModernBERT); prompts, LoRA, MatryoshkaLoss, dictionaries of losses, several processes.
+    Refuses: encoders without what a view needs (T5 and DeBERTa: "shuffle"; StaticEmbedding: all but "none"), a Router
+    with several encoders, flattened (unpadded) features, AdaptiveLayerLoss.
 
-    Script (BERT base): batch 96, learning rate 5e-7, max length 64, temperature 0.1, feature cutoff 0.2 and
-    shuffle, dropout off, 10 epochs of the 89,192 STS sentences, average of the last two layers at evaluation.
-    SLT-FAI's runs: batch 32.
+    Differs from the paper: special tokens are neither shuffled nor cut as tokens.
+    Differs from the authors' code: the mean of the two directions, not 0.15 times their sum (as a base of SLTFAILoss,
+    ``base_weight=0.3`` gives theirs); cutoffs zero word embeddings, not their sum with position and type embeddings.
+    Script (BERT base): batch 96, learning rate 5e-7, max length 64, temperature 0.1, feature cutoff 0.2 and shuffle,
+    dropout off, 10 epochs of the 89,192 STS sentences, average of the last two layers at evaluation. SLT-FAI's runs:
+    batch 32.
 
     Example:
-        >>> from datasets import Dataset
-        >>> from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
         >>> from st_extras.losses import ConSERTLoss
-        >>> model = SentenceTransformer("bert-base-uncased")  # doctest: +SKIP
-        >>> data = Dataset.from_dict({"sentence": ["A plane is taking off.", "A man plays a flute."]})
-        >>> SentenceTransformerTrainer(model, train_dataset=data, loss=ConSERTLoss(model)).train()  # doctest: +SKIP
+        >>> from st_extras.samples import sample_sentences
+        >>> from st_extras.samples.encoder import raw_encoder
+        >>> from st_extras.training import train_encoder
+        >>> model = raw_encoder()  # the packaged demo encoder; any BERT-like SentenceTransformer will do
+        >>> options = {"max_steps": 1, "show_progress_bar": False}
+        >>> train_encoder(model, ConSERTLoss(model), sample_sentences()[:64], "consert", **options).steps
+        1
     """
 
     def __init__(
@@ -95,30 +108,27 @@ class ConSERTLoss(nn.Module):
         super().__init__()
         self.model = model
         self.temperature = check_positive("temperature", temperature)
-        self.augmentations = check_augmentations(augmentations)
-        if dropout and "none" in self.augmentations:
+        if dropout and "none" in augmentations:
             raise ValueError(
-                f"dropout=True cannot be with augmentations={self.augmentations}: the pass over both views has one "
-                "dropout, so that no view can be without. Use 'dropout' instead of 'none'."
+                f"dropout=True does not go with augmentations={tuple(augmentations)}: both views go through the "
+                "encoder in one pass, with dropout or without. Use 'dropout' in place of 'none'."
             )
-        self.dropout = dropout or "dropout" in self.augmentations
-        self.augment = Augmenter(model, self.augmentations, cutoff_rate=cutoff_rate, generator=generator)
+        self.two_views = TwoViews(model, augmentations, cutoff_rate=cutoff_rate, dropout=dropout, generator=generator)
+        self.dropout = self.two_views.dropout
         self.include_positive = include_positive
         self.gather_across_devices = gather_across_devices
 
     def views(self, sentence_features: Sequence[Features]) -> tuple[Features, int]:
-        """The rows that the encoder must see, for a loss that wraps this one: (2B rows, 2)."""
-        rows = merged_pair(check_columns(sentence_features, "ConSERTLoss"), self.augmentations)
-        return self.augment(self.model, rows, self.augmentations), 2
+        """Return the rows that the encoder must see, for a loss that wraps this one: (2B rows, 2)."""
+        return self.two_views.rows(self.model, check_columns(sentence_features, "ConSERTLoss")), 2
 
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
-        """The loss of a batch; ``labels`` are not used."""
+        """Return the loss of a batch; ``labels`` are not used."""
         columns = check_columns(sentence_features, "ConSERTLoss")
-        embeddings = encode_pair(self.model, columns, self.augmentations, self.augment, self.dropout)
-        return self.compute_loss_from_embeddings(embeddings, labels)
+        return self.compute_loss_from_embeddings(self.two_views.encode(self.model, columns))
 
     def compute_loss_from_embeddings(self, embeddings: Sequence[Tensor], labels: Tensor | None = None) -> Tensor:
-        """The loss of [first views, second views], each (B, D)."""
+        """Return the loss of [first views, second views], each (B, D)."""
         return nt_xent(
             embeddings,
             self.temperature,
@@ -127,11 +137,10 @@ class ConSERTLoss(nn.Module):
         )
 
     def get_config_dict(self) -> dict[str, Any]:
-        """The settings, for the model card."""
+        """Return the settings, for the model card."""
         return {
             "temperature": self.temperature,
-            "augmentations": list(self.augmentations),
-            "cutoff_rate": self.augment.cutoff_rate,
+            **self.two_views.config,
             "include_positive": self.include_positive,
             "dropout": self.dropout,
             "gather_across_devices": self.gather_across_devices,

@@ -1,4 +1,4 @@
-"""SLT-FAI's adversarial tuning: token embeddings that do not tell how frequent their token is."""
+"""SLT-FAI's adversarial tuning (AT): token embeddings that do not tell how frequent their token is."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ import torch.nn.functional as F
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_extras.discriminator import SLT_FAI_CITATION, Discriminator
-from st_extras.encoders import encode, token_embedding_dimension
-from st_extras.functional import check_count, check_positive, full_precision, reverse_gradient
-from st_extras.rows import Features, merged_pair
+from st_extras.checks import check_count, check_positive
+from st_extras.encoders.forward import encode_tokens
+from st_extras.encoders.rows import Features, stack_columns
+from st_extras.encoders.structure import token_embedding_dimension
+from st_extras.functional import full_precision, reverse_gradient
+from st_extras.losses.parts.discriminator import SLT_FAI_CITATION, Discriminator
 from st_extras.text.frequency import FrequencyTable
 
 
 def token_cross_entropy(logits: Tensor, labels: Tensor, content_mask: Tensor) -> Tensor:
-    """Eq. 4: the mean over the content tokens of a sentence, then over the sentences.
+    """Compute eq. 4: the mean over the content tokens of a sentence, then over the sentences.
 
     Args:
         logits: (R, L, 2) of the discriminator.
@@ -27,7 +29,7 @@ def token_cross_entropy(logits: Tensor, labels: Tensor, content_mask: Tensor) ->
         content_mask: (R, L) bool: neither padding nor a special token.
 
     Returns:
-        (); sentences without a content token do not count, and 0 where none has any.
+        (), over the sentences that have a content token; 0 if none has.
     """
     losses = F.cross_entropy(full_precision(logits).transpose(1, 2), labels, reduction="none")  # (R, L)
     lengths = content_mask.sum(dim=1)  # (R,)
@@ -36,26 +38,33 @@ def token_cross_entropy(logits: Tensor, labels: Tensor, content_mask: Tensor) ->
 
 
 class FrequencyAdversarialLoss(nn.Module):
-    """Tune the encoder against a discriminator of low- and high-frequency tokens (SLT-FAI, Wang et al., 2023).
+    """Train token embeddings that do not give away whether their token is frequent or rare.
+
+    A discriminator learns to tell low- from high-frequency tokens by their embeddings, and the encoder learns to
+    mislead it. This counters the known bias that frequency, not meaning, decides where a token lies. Alone it only
+    destroys information: use it inside :class:`~st_extras.losses.SLTFAILoss`, or beside another loss.
+
+    Paper: SLT-FAI, Wang et al., 2023, https://arxiv.org/abs/2305.08655.
+    Code: https://github.com/wangbing1416/SLT-FAI.
 
     For token embeddings H_ij of sentence i and frequency labels y_ij (eq. 3 and 4)::
 
         L_AT = 1/N sum_i 1/|s_i| sum_j CE( G(H_ij), y_ij ),    G descends it, the encoder ascends it
 
-    by a gradient reversal layer between the two, in one backward pass. Alone it would only destroy information:
-    use it within :class:`~st_extras.losses.SLTFAILoss`, or beside another loss.
+    through a gradient reversal layer between the two, in one backward pass.
 
     Args:
         model: the SentenceTransformer to train; it must give token embeddings.
-        frequency_table: the token counts of the encoder's pre-training corpus, counted with its tokenizer.
+        frequency_table: token counts, ideally from the encoder's pre-training corpus, made with its tokenizer.
         low_frequency_ratio: lambda, in (0, 1): share of the vocabulary types seen that counts as low-frequency.
         reversal_strength: factor of the reversed gradient that the encoder receives.
-        reversal_steps: over so many training steps the strength rises from 0 to ``reversal_strength`` as
+        reversal_steps: number of training steps over which the strength rises from 0 to ``reversal_strength`` as
             2/(1 + e^{-10 p}) - 1 (Ganin & Lempitsky, 2015). 0: constant.
 
     Attributes:
-        discriminator: G; ``discriminator.accuracy`` and ``.balanced_accuracy`` are running figures (0-dim tensors):
-            as many high-frequency tokens as text has, 0.5 of the balanced one is a fooled discriminator.
+        discriminator: G; ``discriminator.accuracy`` and ``.balanced_accuracy`` are running figures (0-dim tensors).
+            A discriminator that has learned nothing has a balanced accuracy of 0.5 and, at best, an accuracy equal to
+            the share of high-frequency tokens.
         steps: training steps so far (0-dim tensor).
 
     Inputs:
@@ -65,17 +74,27 @@ class FrequencyAdversarialLoss(nn.Module):
         | sentence, any number of times | none   |
         +-------------------------------+--------+
 
-    Differs from the authors' code: padding and special tokens never count, the average is per sentence first
-    (eq. 4) and the discriminator has the hidden ReLU of the paper, with no ReLU on its logits. The labels come from
-    one lookup in a tensor instead of a Python loop over tokens.
+    Works with: transformers whose vocabulary is the table's; prompts, LoRA, several processes (with
+    :class:`~st_extras.training.LossStateCallback` attached).
+    Refuses: a table of another vocabulary, StaticEmbedding, a Router with several encoders, flattened (unpadded)
+    features, MatryoshkaLoss, AdaptiveLayerLoss.
 
+    Differs from the paper: nothing in the loss.
+    Differs from the authors' code: padding and special tokens never count, the average is per sentence first (eq. 4),
+    and the discriminator has the paper's hidden ReLU and none on its logits. The labels come from one lookup in a
+    tensor instead of a Python loop over tokens.
     Paper: lambda 0.5, reversal strength 1; figure 4 sweeps lambda over 0.1 ... 0.9.
 
     Example:
         >>> from st_extras.losses import FrequencyAdversarialLoss
+        >>> from st_extras.samples import sample_sentences
+        >>> from st_extras.samples.encoder import raw_encoder
         >>> from st_extras.text.frequency import FrequencyTable
-        >>> table = FrequencyTable.from_file("bookcorpus.tsv", model.tokenizer)  # doctest: +SKIP
-        >>> loss = FrequencyAdversarialLoss(model, frequency_table=table)  # doctest: +SKIP
+        >>> model = raw_encoder()  # the packaged demo encoder; any transformer will do
+        >>> table = FrequencyTable.count(sample_sentences(), model.tokenizer)
+        >>> loss = FrequencyAdversarialLoss(model, frequency_table=table)
+        >>> loss([model.preprocess(sample_sentences()[:8])]).shape
+        torch.Size([])
     """
 
     low_frequency: Tensor
@@ -102,19 +121,19 @@ class FrequencyAdversarialLoss(nn.Module):
         self.register_buffer("steps", torch.tensor(0))
 
     def strength(self) -> float:
-        """The factor of the reversed gradient at this training step."""
+        """Return the factor of the reversed gradient at this training step."""
         if self.reversal_steps == 0:
             return self.reversal_strength
         progress = min(int(self.steps) / self.reversal_steps, 1.0)
         return self.reversal_strength * (2 / (1 + math.exp(-10 * progress)) - 1)
 
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
-        """The loss of a batch; ``labels`` are not used."""
-        encoded = encode(self.model, merged_pair(list(sentence_features), ("dropout",)))
+        """Return the loss of a batch; ``labels`` are not used."""
+        encoded = encode_tokens(self.model, stack_columns(list(sentence_features), views=1))
         return self.compute_loss_from_tokens(encoded.tokens, encoded.input_ids, encoded.content_mask)
 
     def compute_loss_from_tokens(self, tokens: Tensor, input_ids: Tensor, content_mask: Tensor) -> Tensor:
-        """Eq. 4 on token embeddings (R, L, D), their ids (R, L) and a mask (R, L) of what is content."""
+        """Return eq. 4 on token embeddings (R, L, D), their ids (R, L) and the mask of content tokens (R, L)."""
         labels = self.low_frequency[input_ids]
         logits = self.discriminator(reverse_gradient(tokens, self.strength()))  # (R, L, 2)
         self.discriminator.observe(logits, labels, content_mask)
@@ -123,7 +142,7 @@ class FrequencyAdversarialLoss(nn.Module):
         return token_cross_entropy(logits, labels, content_mask)
 
     def get_config_dict(self) -> dict[str, Any]:
-        """The settings, for the model card."""
+        """Return the settings, for the model card."""
         return {
             "low_frequency_ratio": self.low_frequency_ratio,
             "reversal_strength": self.reversal_strength,

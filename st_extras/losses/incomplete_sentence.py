@@ -1,8 +1,8 @@
-"""SLT-FAI's incomplete sentence filtering: sentence embeddings that show when rare tokens are missing."""
+"""SLT-FAI's incomplete sentence filtering (ISF): sentence embeddings that show when rare tokens are missing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -10,24 +10,26 @@ import torch.nn.functional as F
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_extras.discriminator import SLT_FAI_CITATION, Discriminator
-from st_extras.encoders import content_mask, embedding_dimension, encode, token_embedding_dimension, unwrap
-from st_extras.functional import check_fraction, full_precision
-from st_extras.generators import RandomSource
-from st_extras.rows import Features, merged_pair, stack_rows
+from st_extras.checks import check_fraction
+from st_extras.encoders.forward import encode_tokens
+from st_extras.encoders.rows import Features, stack_columns, stack_rows
+from st_extras.encoders.structure import content_mask, embedding_dimension, token_embedding_dimension, unwrap
+from st_extras.functional import full_precision
+from st_extras.losses.parts.discriminator import SLT_FAI_CITATION, Discriminator
+from st_extras.random_source import RandomSource
 from st_extras.text.frequency import FrequencyTable
 
 
 def incomplete_cross_entropy(original: Tensor, incomplete: Tensor, kept: Tensor) -> Tensor:
-    """Eq. 6: CE(incomplete, 1) + CE(original, 0), the mean over the sentences kept.
+    """Compute eq. 6: CE(incomplete, 1) + CE(original, 0), the mean over the sentences kept.
 
     Args:
         original: (B, 2) logits of the information discriminator for the sentences.
         incomplete: (B, 2) logits for their incomplete versions.
-        kept: (B,) bool: something was masked.
+        kept: (B,) bool, the sentences in which something was masked.
 
     Returns:
-        (), 0 where no sentence is kept.
+        (); 0 if no sentence is kept.
     """
     zeros = torch.zeros(len(kept), dtype=torch.long, device=kept.device)
     losses = F.cross_entropy(full_precision(incomplete), zeros + 1, reduction="none")
@@ -38,39 +40,46 @@ def incomplete_cross_entropy(original: Tensor, incomplete: Tensor, kept: Tensor)
 def draw_masked(
     maskable: Tensor, mask_ratio: float, generator: torch.Generator, *, always_mask_one: bool = False
 ) -> Tensor:
-    """Which of the maskable tokens to mask, each with probability ``mask_ratio``. (B, L) bool, as ``maskable``."""
+    """Draw which of the maskable tokens to mask, each with probability ``mask_ratio``. (B, L) bool, as ``maskable``."""
     draws = torch.rand(maskable.T.shape, generator=generator, device=maskable.device).T  # padding changes no draw
     masked = maskable & (draws < mask_ratio)
     if always_mask_one:
         draws = draws.masked_fill(~maskable, 2.0)
         lowest = torch.zeros_like(maskable).scatter(1, draws.argmin(dim=1, keepdim=True), True)
-        masked = masked | (lowest & maskable)  # where any is masked, so is the lowest draw
+        masked = masked | (lowest & maskable)  # if any token is masked, the one with the lowest draw is
     return masked
 
 
 class IncompleteSentenceFilteringLoss(nn.Module):
-    """Tell a sentence from its copy without some low-frequency tokens (SLT-FAI, Wang et al., 2023).
+    """Train sentence embeddings that show when informative, rare words are missing from the sentence.
+
+    A discriminator learns to tell a sentence from its copy in which some low-frequency tokens are masked, and the
+    encoder helps it. Use it inside :class:`~st_extras.losses.SLTFAILoss` or beside a contrastive loss: alone it does
+    not compare sentences with each other.
+
+    Paper: SLT-FAI, Wang et al., 2023, https://arxiv.org/abs/2305.08655.
+    Code: https://github.com/wangbing1416/SLT-FAI.
 
     For the embedding h_i of a sentence and that of its incomplete version, ^h_i (eq. 6 and 7)::
 
         L_ISF = 1/N sum_i CE( G(^h_i), 1 ) + CE( G(h_i), 0 )
 
-    which the encoder and the information discriminator G both descend. The incomplete version has each of its
-    low-frequency tokens replaced by [MASK] with probability ``mask_ratio``. A sentence in which nothing was
-    masked does not count: calling it incomplete would teach noise.
+    which the encoder and the information discriminator G both descend. In the incomplete version, each low-frequency
+    token is replaced by [MASK] with probability ``mask_ratio``. A sentence in which nothing was masked does not
+    count: calling it incomplete would teach noise.
 
     Args:
         model: the SentenceTransformer to train; its tokenizer must have a mask token.
-        frequency_table: the token counts of the encoder's pre-training corpus, counted with its tokenizer.
+        frequency_table: token counts, ideally from the encoder's pre-training corpus, made with its tokenizer.
         low_frequency_ratio: lambda, in (0, 1): share of the vocabulary types seen that counts as low-frequency.
         mask_ratio: epsilon, in (0, 1): probability to mask a low-frequency token.
-        always_mask_one: mask one token of a sentence that has low-frequency tokens and drew none, so that more
-            sentences count. The effective rate is then higher than ``mask_ratio``, 1 for a single such token.
-        generator: the masking's own torch.Generator, on the model's device. None: made from torch's seed.
+        always_mask_one: if a sentence has low-frequency tokens and none was drawn, mask one of them, so that more
+            sentences count. The effective rate is then higher than ``mask_ratio``, and 1 for a single such token.
+        generator: torch.Generator of the masking, on the model's device. None: one is made from torch's seed.
 
     Attributes:
         discriminator: G; ``discriminator.accuracy`` is a running figure (0-dim tensor).
-        left_out: sentences of the last training batch that did not count (0-dim tensor).
+        left_out: number of sentences of the last training batch that did not count (0-dim tensor).
 
     Inputs:
         +-------------------------------+--------+
@@ -79,16 +88,26 @@ class IncompleteSentenceFilteringLoss(nn.Module):
         | sentence, any number of times | none   |
         +-------------------------------+--------+
 
-    Differs from the authors' code, which masks HIGH-frequency tokens, with probability 0.5, counts every
-    sentence, and whose discriminator has no hidden ReLU but one on its logits: the paper's text and equations win.
+    Works with: transformers with a mask token whose vocabulary is the table's; prompts, LoRA, several processes (with
+    :class:`~st_extras.training.LossStateCallback` attached).
+    Refuses: tokenizers without a mask token, a table of another vocabulary, StaticEmbedding, a Router with several
+    encoders, flattened (unpadded) features, MatryoshkaLoss, AdaptiveLayerLoss.
 
+    Differs from the paper: sentences without a masked token are left out.
+    Differs from the authors' code: they mask HIGH-frequency tokens, with probability 0.5, count every sentence, and
+    their discriminator has a ReLU on its logits and no hidden one. We follow the paper's text and equations.
     Paper: lambda 0.5, epsilon 0.2.
 
     Example:
         >>> from st_extras.losses import IncompleteSentenceFilteringLoss
+        >>> from st_extras.samples import sample_sentences
+        >>> from st_extras.samples.encoder import raw_encoder
         >>> from st_extras.text.frequency import FrequencyTable
-        >>> table = FrequencyTable.from_file("bookcorpus.tsv", model.tokenizer)  # doctest: +SKIP
-        >>> loss = IncompleteSentenceFilteringLoss(model, frequency_table=table)  # doctest: +SKIP
+        >>> model = raw_encoder()  # the packaged demo encoder; any transformer with a mask token will do
+        >>> table = FrequencyTable.count(sample_sentences(), model.tokenizer)
+        >>> loss = IncompleteSentenceFilteringLoss(model, frequency_table=table)
+        >>> loss([model.preprocess(sample_sentences()[:8])]).shape
+        torch.Size([])
     """
 
     low_frequency: Tensor
@@ -109,7 +128,7 @@ class IncompleteSentenceFilteringLoss(nn.Module):
         frequency_table.check_tokenizer(model.tokenizer)
         if unwrap(model).tokenizer.mask_token_id is None:
             raise ValueError(
-                "model's tokenizer has no mask token, with which incomplete sentences are made: use an encoder "
+                "model must have a tokenizer with a mask token to put in place of rare tokens: use an encoder "
                 "pre-trained by masked language modelling, or incomplete_weight=0 in SLTFAILoss."
             )
         self.low_frequency_ratio = low_frequency_ratio
@@ -122,14 +141,14 @@ class IncompleteSentenceFilteringLoss(nn.Module):
         self.left_out = torch.tensor(0)
 
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
-        """The loss of a batch; ``labels`` are not used."""
-        rows = merged_pair(list(sentence_features), ("dropout",))
-        incomplete, kept = self.incomplete(rows)
-        encoded = encode(self.model, stack_rows([rows, incomplete]))
+        """Return the loss of a batch; ``labels`` are not used."""
+        original = stack_columns(list(sentence_features), views=1)
+        incomplete, kept = self.make_incomplete(original)
+        encoded = encode_tokens(self.model, stack_rows([original, incomplete]))
         return self.compute_loss_from_embeddings(encoded.sentence.chunk(2), kept=kept)
 
-    def incomplete(self, features: Features) -> tuple[Features, Tensor]:
-        """The incomplete copies of a column's B sentences, and which of them (B,) really are incomplete."""
+    def make_incomplete(self, features: Features) -> tuple[Features, Tensor]:
+        """Return incomplete copies of a column's B sentences, and (B,) bool: which of them really are incomplete."""
         mask_id = unwrap(self.model).tokenizer.mask_token_id
         ids = features["input_ids"]
         maskable = self.low_frequency[ids] & content_mask(self.model, features) & (ids != mask_id)
@@ -138,9 +157,9 @@ class IncompleteSentenceFilteringLoss(nn.Module):
         return {**features, "input_ids": ids.masked_fill(masked, mask_id)}, masked.any(dim=1)
 
     def compute_loss_from_embeddings(
-        self, embeddings: tuple[Tensor, ...] | list[Tensor], labels: Tensor | None = None, *, kept: Tensor
+        self, embeddings: Sequence[Tensor], labels: Tensor | None = None, *, kept: Tensor
     ) -> Tensor:
-        """Eq. 6 on [originals, incompletes], each (B, D); ``kept`` (B,) bool says which sentences count."""
+        """Return eq. 6 on [originals, incompletes], each (B, D); ``kept``, (B,) bool, says which sentences count."""
         logits = self.discriminator(torch.cat(list(embeddings)))  # (2B, 2)
         answers = torch.arange(2, device=kept.device).repeat_interleave(len(kept))
         self.discriminator.observe(logits, answers, kept.repeat(2))
@@ -150,7 +169,7 @@ class IncompleteSentenceFilteringLoss(nn.Module):
         return incomplete_cross_entropy(original, incomplete, kept)
 
     def get_config_dict(self) -> dict[str, Any]:
-        """The settings, for the model card."""
+        """Return the settings, for the model card."""
         return {
             "low_frequency_ratio": self.low_frequency_ratio,
             "mask_ratio": self.mask_ratio,

@@ -12,66 +12,69 @@ from sentence_transformers.base.losses.merged_forward import merge_feature_batch
 from sentence_transformers.util import batch_to_device
 from torch import Tensor, nn
 
-from st_extras.base_loss import base_mode, base_value, base_views, check_base_loss
-from st_extras.encoders import (
-    Encoded,
-    check_terms,
-    embedding_dimension,
-    encode,
-    require_synchronised,
-    unwrap,
-    without_dropout,
-)
-from st_extras.functional import check_not_negative, full_precision
-from st_extras.masked_lm import MaskedLM, vocabulary_cross_entropy
-from st_extras.phrase_decoder import (
+from st_extras.checks import check_count, check_not_negative
+from st_extras.encoders.distributed import require_synchronised
+from st_extras.encoders.forward import Encoded, encode_tokens, without_dropout
+from st_extras.encoders.rows import Features, split_rows
+from st_extras.encoders.structure import embedding_dimension, unwrap
+from st_extras.functional import full_precision
+from st_extras.losses.parts.masked_lm import MaskedLM, vocabulary_cross_entropy
+from st_extras.losses.parts.phrase_decoder import (
     PhraseDecoder,
     check_phrase_columns,
     check_phrase_tokenizer,
     phrase_brackets,
     without_prompt,
 )
-from st_extras.rows import Features, split_rows
+from st_extras.losses.parts.wrapping import base_mode, base_value, base_views, check_base_loss, refuse_matryoshka
 
 
 def decoding_signal(sentence: Tensor, masked: Tensor, difference_scale: float, product_scale: float) -> Tensor:
-    """Eq. 2: [E_s, E_m, m |E_s - E_m|, n |E_s * E_m|], from (B, D) twice to (B, 4, D) in float32."""
+    """Return eq. 2, [E_s, E_s', m |E_s - E_s'|, n |E_s * E_s'|]: (B, D) and (B, D) -> (B, 4, D) in float32."""
     sentence, masked = full_precision(sentence), full_precision(masked)
     difference = difference_scale * (sentence - masked).abs()
     return torch.stack([sentence, masked, difference, product_scale * (sentence * masked).abs()], dim=1)
 
 
 class PaSeRLoss(nn.Module):
-    """Write a masked phrase from the embeddings of the sentence with and without it (Wu and Zhao, 2022).
+    """Train sentence embeddings from which a decoder can write the phrase that a masked copy of the sentence lacks.
 
-    For a sentence s, its copy m without the phrase t_1 ... t_k, and t_{k+1} the closing separator::
+    A generative objective: nothing is pushed apart, so similar or identical sentences in a batch do no harm. Use it on
+    an encoder that was pre-trained by masked language modelling, with sentences that have phrases to mask. It costs
+    more than a contrastive loss, as it encodes three rows per sentence and also runs a decoder.
 
-        signal = [E_s, E_m, m |E_s - E_m|, n |E_s * E_m|]                     (eq. 2; four vectors attended to)
+    Paper: PaSeR, Wu and Zhao, 2022, https://aclanthology.org/2022.emnlp-main.221.
+    Code: https://github.com/chengzhipanpan/PaSeR.
+
+    For a sentence s, its copy s' without the phrase t_1 ... t_k, and t_{k+1} the closing separator::
+
+        signal = [E_s, E_s', m |E_s - E_s'|, n |E_s * E_s'|]                  (eq. 2; four vectors attended to)
         generative = mean_i -log P_decoder(t_i | t_<i, signal)                (eq. 3)
         loss = generative + MLM                                               (eq. 4)
         loss = base + alpha generative                                        (eq. 5, with a ``base_loss``)
 
     The decoder starts at random, reads and writes with the encoder's own word embedding, and belongs to the loss:
-    nothing of it is in the saved model. It learns at a rate of its own (``train_encoder(loss_learning_rate=1e-3)``)
-    far better than at the encoder's. Vocabulary-sized logits are computed at the target positions alone.
+    nothing of it is in the saved model. Give it a higher learning rate than the encoder's
+    (``train_encoder(loss_learning_rate=1e-3)``). Vocabulary-sized logits are computed at the target positions only.
 
     Args:
         model: the SentenceTransformer to train; its tokenizer needs a mask token.
-        num_decoder_layers: layers of the transformer decoder (paper: best near 6; its figure 4 tries 1 to 8).
-        difference_scale: m.
-        product_scale: n.
+        num_decoder_layers: layers of the transformer decoder (the paper's figure 4 tries 1 to 8, best near 6).
+        difference_scale: m, the scale of |E_s - E_s'| in the signal.
+        product_scale: n, the scale of |E_s * E_s'| in the signal.
         generative_weight: alpha.
-        mlm_weight: weight of masked language modelling on the sentence: 15 % of its tokens, 80/10/10, by the
-            checkpoint's own head where it has one. 0: off. None: 1 without a base loss, 0 with one.
-        base_loss: a loss on the same model with ``compute_loss_from_embeddings``, as
-            ``MultipleNegativesRankingLoss(model)``, that gets every column but the last two.
-        decoder_dropout: dropout of the decoder.
-        max_phrase_length: tokens of the longest phrase, opening and closing token included.
+        mlm_weight: weight of masked language modelling on the sentence: 15 % of its tokens are drawn (80 % of them
+            masked, 10 % replaced at random, 10 % unchanged), with the checkpoint's own head if it has one. 0: off.
+            None: 1 without a base loss, 0 with one.
+        base_loss: a loss on the same model with ``compute_loss_from_embeddings``, such as
+            ``MultipleNegativesRankingLoss(model)``; it gets every column but the last two.
+        decoder_dropout: dropout of the decoder, in [0, 1).
+        max_phrase_length: most tokens of a phrase, opening and closing token included.
             None: ``model.max_seq_length``, at most 512.
-        generator: the random source of the MLM corruption, on the model's device. None: made from torch's seed.
+        generator: torch.Generator of the MLM corruption, on the model's device. None: one is made from torch's seed.
 
     Attributes (0-dim tensor, of the last training step):
-        truncated_phrases: rows left out because ``max_seq_length`` cut their phrase off.
+        truncated_phrases: number of rows left out because ``max_seq_length`` cut off the masks of their phrase.
 
     Inputs:
         +------------------------------------------------+----------------+
@@ -82,20 +85,34 @@ class PaSeRLoss(nn.Module):
         | with base_loss: its columns, masked, phrase    | the base's     |
         +------------------------------------------------+----------------+
 
-    The first column is the sentence that ``masked`` and ``phrase`` belong to; :class:`PhraseMasking` makes them.
+    The first column is the sentence that ``masked`` and ``phrase`` belong to;
+    :class:`~st_extras.text.PhraseMasking` makes them.
 
-    Differs from the paper: eq. 3 is a sum over the phrase, here (as in the code) a mean over the batch's tokens.
-    Differs from the authors' code: there E_m passes a linear layer, difference and product keep their sign, and one
-    head serves MLM and decoder. Paper (BERT base): all STS sentences, RAKE top 3, synonym replacement, [CLS],
+    Works with: BERT, RoBERTa, MPNet and similar encoders; prompts, LoRA, MatryoshkaLoss (with ``mlm_weight=0`` and no
+    base), several processes (with :class:`~st_extras.training.LossStateCallback` attached).
+    Refuses: tokenizers without a mask token, without opening and closing special tokens, or that pad on the left; a
+    Router with several encoders, flattened (unpadded) features, AdaptiveLayerLoss.
+
+    Differs from the paper: eq. 3 sums over each phrase; like the authors' code, we average over all tokens of a batch.
+    Differs from the authors' code: there, E_s' passes a linear layer first, difference and product keep their sign,
+    and one head serves MLM and decoder.
+    Paper (BERT base): all STS sentences, RAKE top 3, synonym replacement, [CLS],
     max length 32, learning rate 3e-5, batch 32, 64 or 96. Script: 5 epochs, batch 64.
 
     Example:
-        >>> from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+        >>> from datasets import disable_progress_bars
         >>> from st_extras.losses import PaSeRLoss
-        >>> from st_extras.text.phrases import PhraseMasking
-        >>> model = SentenceTransformer("bert-base-uncased")  # doctest: +SKIP
-        >>> data = PhraseMasking().dataset(["A plane is taking off.", "A man plays a flute."])  # doctest: +SKIP
-        >>> SentenceTransformerTrainer(model, train_dataset=data, loss=PaSeRLoss(model)).train()  # doctest: +SKIP
+        >>> from st_extras.samples import sample_sentences
+        >>> from st_extras.samples.encoder import raw_encoder
+        >>> from st_extras.text import PhraseMasking
+        >>> from st_extras.training import train_encoder
+        >>> disable_progress_bars()
+        >>> model = raw_encoder()  # the packaged demo encoder; any BERT-like SentenceTransformer will do
+        >>> rows = PhraseMasking(mask_token=model.tokenizer.mask_token).dataset(sample_sentences()[:64])
+        >>> loss = PaSeRLoss(model, num_decoder_layers=1)
+        >>> options = {"max_steps": 1, "loss_learning_rate": 1e-3, "show_progress_bar": False}
+        >>> train_encoder(model, loss, rows, "paser", no_duplicates=False, **options).steps
+        1
     """
 
     def __init__(
@@ -113,24 +130,22 @@ class PaSeRLoss(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        if num_decoder_layers < 1 or int(num_decoder_layers) != num_decoder_layers:
-            raise ValueError(f"num_decoder_layers must be an integer >= 1, got {num_decoder_layers!r}.")
         if not 0 <= decoder_dropout < 1:
             raise ValueError(f"decoder_dropout must be in [0, 1), got {decoder_dropout!r}.")
         if max_phrase_length is not None and max_phrase_length < 3:
-            raise ValueError(f"max_phrase_length must be >= 3 (a token between two), got {max_phrase_length!r}.")
+            raise ValueError(f"max_phrase_length must be >= 3, special tokens included, got {max_phrase_length!r}.")
         if base_loss is not None:
             check_base_loss(base_loss, model)
         check_phrase_tokenizer(model)
         self.model = model
-        self.num_decoder_layers = int(num_decoder_layers)
+        self.num_decoder_layers = check_count("num_decoder_layers", num_decoder_layers, at_least=1)
         self.difference_scale = check_not_negative("difference_scale", difference_scale)
         self.product_scale = check_not_negative("product_scale", product_scale)
         self.generative_weight = check_not_negative("generative_weight", generative_weight)
         default = 1.0 if base_loss is None else 0.0
         self.mlm_weight = check_not_negative("mlm_weight", default if mlm_weight is None else mlm_weight)
         if base_loss is None and not (self.generative_weight or self.mlm_weight):
-            raise ValueError("generative_weight and mlm_weight are both 0: nothing is left.")
+            raise ValueError("generative_weight and mlm_weight must not both be 0 without a base_loss.")
         self.base_loss = base_loss
         self.max_phrase_length = max_phrase_length or min(model.max_seq_length or 512, 512)
         sizes = self._words.weight.size(1), embedding_dimension(model), self.num_decoder_layers
@@ -140,16 +155,16 @@ class PaSeRLoss(nn.Module):
 
     @property
     def _words(self) -> nn.Embedding:
-        """The encoder's word embedding, looked up anew each time: resizing the vocabulary replaces it."""
+        """The encoder's word embedding, looked up at each use, as resizing the vocabulary replaces it."""
         encoder: Any = unwrap(self.model).transformers_model
         return cast(nn.Embedding, encoder.get_input_embeddings())
 
     def forward(
         self, sentence_features: Iterable[Features], labels: Tensor | None = None
     ) -> Tensor | dict[str, Tensor]:
-        """The weighted terms of a batch; the generative one alone as a scalar where there is no other."""
+        """Return the weighted terms of a batch, or a scalar if there is only the generative one."""
         if self.masked_lm is not None or self.base_loss is not None:
-            check_terms(self.model, "use mlm_weight=0 and no base_loss")
+            refuse_matryoshka(self.model, "use mlm_weight=0 and no base_loss")
         columns = list(sentence_features)
         shown = check_phrase_columns(columns, self.model, self.max_phrase_length, with_base=self.base_loss is not None)
         *base_columns, masked, phrase = columns
@@ -157,33 +172,35 @@ class PaSeRLoss(nn.Module):
         require_synchronised(self.decoder)
         if torch.is_grad_enabled():
             self.truncated_phrases = (~shown).sum()
-        base_rows, count = (sentence, 1) if self.base_loss is None else base_views(self.base_loss, base_columns)
-        own = [masked]
+        view_rows, count = (sentence, 1) if self.base_loss is None else base_views(self.base_loss, base_columns)
+        added = [masked]
         if self.masked_lm is not None:
             corrupted, drawn = self.masked_lm.corrupt(self.model, sentence)
-            own.append(corrupted)
-        encoded = self._encode(base_rows, count, own)
-        embeddings = [rows.sentence for rows in encoded]
-        generative = self.compute_generative_loss(embeddings[0], embeddings[count], phrase, shown)
+            added.append(corrupted)
+        encoded = self._encode(view_rows, count, added)
+        views, masked_rows = encoded[:count], encoded[count]
+        generative = self.compute_generative_loss(views[0].sentence, masked_rows.sentence, phrase, shown)
         terms = {"generative": self.generative_weight * generative}
         if self.masked_lm is not None:
-            tokens = encoded[-1].tokens[:, : drawn.size(1)][drawn]  # (N, hidden)
+            corrupted_rows = encoded[-1]
+            tokens = corrupted_rows.tokens[:, : drawn.size(1)][drawn]  # (N, hidden)
             targets = sentence["input_ids"][drawn]
             terms["mlm"] = self.mlm_weight * self.masked_lm(tokens, targets, self._words.weight)
         if self.base_loss is not None:
-            base = base_value(self.base_loss, embeddings[:count], labels, base_columns)
+            base = base_value(self.base_loss, [view.sentence for view in views], labels, base_columns)
             terms |= base if isinstance(base, dict) else {"base": base}
         return terms if len(terms) > 1 else terms["generative"]
 
     def compute_generative_loss(
         self, sentence: Tensor, masked: Tensor, phrase: Features, shown: Tensor | None = None
     ) -> Tensor:
-        """Eq. 3, a mean over the tokens of all phrases and their closing separators.
+        """Return eq. 3, a mean over the tokens of all phrases and their closing separators.
 
         Args:
-            sentence, masked: (B, D) embeddings.
-            phrase: the tokenized phrases, (B, T): opening token, t_1 ... t_k, separator; a prompt is left out.
-            shown: (B,) bool, the rows that count; None: all.
+            sentence: (B, D) embeddings of the sentences.
+            masked: (B, D) embeddings of their masked copies.
+            phrase: the tokenized phrases, (B, T): opening token, t_1 ... t_k, separator; a prompt is ignored.
+            shown: (B,) bool, the rows that count. None: all.
         """
         phrase = without_prompt(self.model, phrase)
         ids, mask = phrase["input_ids"], phrase["attention_mask"].bool()
@@ -203,16 +220,20 @@ class PaSeRLoss(nn.Module):
         batch_size: int = 32,
         max_length: int = 16,
     ) -> list[str]:
-        """The phrases that the decoder writes for sentences and their masked copies, greedily (table 7).
+        """Return the phrases that the decoder writes, greedily, for sentences and their masked copies (table 7).
 
         Args:
-            sentences, masked: as in the columns that the loss trains on.
-            prompt: what the trainer put before both.
+            sentences: as in the column that the loss trains on.
+            masked: their masked copies.
+            prompt: the prompt that the trainer put before both.
             batch_size: sentences decoded at a time.
-            max_length: tokens at which a phrase without a separator ends.
+            max_length: most tokens of a phrase.
+
+        Raises:
+            ValueError: if ``sentences`` and ``masked`` differ in length.
         """
         if len(sentences) != len(masked):
-            raise ValueError(f"sentences and masked must be equally many, got {len(sentences)}, {len(masked)}.")
+            raise ValueError(f"sentences and masked must have one length, got {len(sentences)} and {len(masked)}.")
         length = min(max_length, self.max_phrase_length - 1)
         written: list[str] = []
         with without_dropout(self):
@@ -223,31 +244,25 @@ class PaSeRLoss(nn.Module):
         return written
 
     def _write(self, texts: Sequence[str], prompt: str | None, length: int) -> list[list[int]]:
-        """The ids of the phrases, texts being the sentences and then their masked copies."""
+        """Return the ids of the phrases; ``texts`` are the sentences and then their masked copies."""
         model = unwrap(self.model)
         rows = batch_to_device(model.preprocess(list(texts), prompt=prompt), model.device)
-        whole, masked_too = model(rows)["sentence_embedding"].chunk(2)
-        signal = decoding_signal(whole, masked_too, self.difference_scale, self.product_scale)
-        opening, closing = phrase_brackets(model)
-        words = self._words.weight
-        ids = torch.full((len(whole), 1), opening, device=model.device)
-        for _ in range(length):
-            hidden = self.decoder(self._words(ids), signal)[:, -1].to(words.dtype)  # (B, W)
-            ids = torch.cat([ids, (hidden @ words.T).argmax(dim=1, keepdim=True)], dim=1)
-        return [row[1 : [*row, closing].index(closing, 1)] for row in ids.tolist()]
+        sentence, masked = model(rows)["sentence_embedding"].chunk(2)
+        signal = decoding_signal(sentence, masked, self.difference_scale, self.product_scale)
+        return self.decoder.write(self._words, signal, phrase_brackets(model), length)
 
-    def _encode(self, base_rows: Features, count: int, own: Sequence[Features]) -> list[Encoded]:
-        """``count`` views of the base and our own blocks, (B, ...) each, from one pass where they can be merged."""
-        blocks = [*split_rows(base_rows, count), *own]
+    def _encode(self, view_rows: Features, count: int, added: Sequence[Features]) -> list[Encoded]:
+        """Return the ``count`` views and the added blocks, (B, ...) each, from one pass if they can be merged."""
+        blocks = [*split_rows(view_rows, count), *added]
         with base_mode(self.base_loss, self.model):
             merged = merge_feature_batches(blocks)
             if merged is not None:
-                return _split_encoded(encode(self.model, merged), len(blocks))
-            parts = _split_encoded(encode(self.model, base_rows), count)
-            return parts + [encode(self.model, block) for block in own]
+                return encode_tokens(self.model, merged).split(len(blocks))
+            views = encode_tokens(self.model, view_rows).split(count)
+            return views + [encode_tokens(self.model, block) for block in added]
 
     def get_config_dict(self) -> dict[str, Any]:
-        """The settings, for the model card."""
+        """Return the settings, for the model card."""
         names = ("difference_scale", "product_scale", "generative_weight", "mlm_weight", "max_phrase_length")
         base = None if self.base_loss is None else type(self.base_loss).__name__
         own = {"num_decoder_layers": self.num_decoder_layers, "base_loss": base}
@@ -265,8 +280,3 @@ class PaSeRLoss(nn.Module):
     url = "https://aclanthology.org/2022.emnlp-main.221",
 }
 """
-
-
-def _split_encoded(encoded: Encoded, count: int) -> list[Encoded]:
-    parts = zip(*(value.chunk(count) for value in vars(encoded).values()), strict=True)
-    return [Encoded(*part) for part in parts]

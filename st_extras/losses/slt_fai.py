@@ -10,80 +10,107 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_extras.base_loss import base_mode, base_value, base_views, check_base_loss
-from st_extras.discriminator import SLT_FAI_CITATION
-from st_extras.encoders import check_terms, encode
-from st_extras.functional import check_count, check_not_negative
+from st_extras.checks import check_count, check_not_negative
+from st_extras.encoders.forward import encode_tokens
+from st_extras.encoders.rows import Features, count_rows, first_rows, stack_rows
 from st_extras.losses.frequency_adversarial import FrequencyAdversarialLoss
 from st_extras.losses.incomplete_sentence import IncompleteSentenceFilteringLoss
+from st_extras.losses.parts.discriminator import SLT_FAI_CITATION
+from st_extras.losses.parts.wrapping import base_mode, base_value, base_views, check_base_loss, refuse_matryoshka
 from st_extras.losses.simcse import SimCSELoss
-from st_extras.rows import Features, count_rows, first_rows, stack_rows
 from st_extras.text.frequency import FrequencyTable
 
 
 def epochs_to_steps(epochs: float, num_sentences: int, batch_size: int, num_processes: int = 1) -> int:
-    """Training forwards in ``epochs`` epochs, for ``warmup_steps`` (the paper warms up for 0.1 or 0.5 epochs).
+    """Return the number of training forward passes in ``epochs`` epochs, for ``warmup_steps``.
+
+    The paper warms up for 0.1 or 0.5 epochs.
 
     Args:
-        epochs: any number >= 0.
+        epochs: a number >= 0, not necessarily whole.
         num_sentences: rows of the training set.
-        batch_size: of one process and one forward, whatever gradients are accumulated.
-        num_processes: of the training.
+        batch_size: sentences of one process in one forward, whether or not gradients are accumulated.
+        num_processes: processes that train.
     """
     check_not_negative("epochs", epochs)
     return round(epochs * math.ceil(num_sentences / (batch_size * num_processes)))
 
 
 class SLTFAILoss(nn.Module):
-    """Frequency-invariant tokens and sentences that need their rare words, over any base (Wang et al., 2023).
+    """Add two terms to a contrastive loss, so that rare words count: SLT-FAI.
 
-    ::
+    One term removes frequency information from token embeddings: the encoder is trained to fool a discriminator that
+    tells rare from frequent tokens (AT). The other makes sentence embeddings sensitive to missing rare words: the
+    encoder helps a second discriminator to tell a sentence from a copy in which some are masked (ISF). Use it where
+    frequent words dominate the embeddings of a raw encoder, with token counts of its pre-training corpus at hand; not
+    on an encoder whose similarities you want to keep, as the usual bases treat all sentences of a batch as negatives.
 
-        loss = base_weight R_USRL + alpha L_AT + beta L_ISF    (eq. 2)
+    Paper: SLT-FAI, Wang et al., 2023, https://arxiv.org/abs/2305.08655.
+    Code: https://github.com/wangbing1416/SLT-FAI.
 
-    with L_AT of :class:`~st_extras.losses.FrequencyAdversarialLoss` on the tokens of the base's views and L_ISF of
+    The loss (eq. 2)::
+
+        loss = base_weight R_USRL + alpha L_AT + beta L_ISF
+
+    with L_AT of :class:`~st_extras.losses.FrequencyAdversarialLoss` on the tokens of the base's views, and L_ISF of
     :class:`~st_extras.losses.IncompleteSentenceFilteringLoss` on its first view and the incomplete sentences, which
-    are made with that view's augmentation. The encoder sees everything in ONE pass: [the base's views, incomplete],
-    3B rows over SimCSE, ConSERT, DCLR and MultipleNegativesRankingLoss, 2B over AdCSE; without the incomplete rows
-    during the warm-up.
+    are made with that view's augmentation. The encoder sees everything in ONE pass, [the base's views, incomplete]:
+    3B rows over SimCSE, ConSERT, DCLR and MultipleNegativesRankingLoss, 2B over AdCSE; the incomplete rows are left
+    out during the warm-up.
 
     Args:
         model: the SentenceTransformer to train.
-        frequency_table: the token counts of the encoder's pre-training corpus, counted with its tokenizer.
+        frequency_table: token counts, ideally from the encoder's pre-training corpus, made with its tokenizer.
         base_loss: R_USRL, a loss over the same model with ``compute_loss_from_embeddings``. None: SimCSELoss.
             A loss of Sentence Transformers gets two dropout views of a single column.
         base_weight: weight of the base loss.
         adversarial_weight: alpha. 0: the paper's "w/o AT".
         incomplete_weight: beta. 0: the paper's "w/o ISF".
-        warmup_steps: during so many training forwards only the base acts (see :func:`epochs_to_steps`).
-        low_frequency_ratio: lambda, in (0, 1).
-        mask_ratio: epsilon, in (0, 1).
+        warmup_steps: number of training forward passes in which only the base acts (see :func:`epochs_to_steps`).
+        low_frequency_ratio: lambda, in (0, 1): share of the vocabulary types seen that counts as low-frequency.
+        mask_ratio: epsilon, in (0, 1): probability to mask a low-frequency token.
         always_mask_one: see IncompleteSentenceFilteringLoss.
         reversal_strength: see FrequencyAdversarialLoss.
         reversal_steps: see FrequencyAdversarialLoss.
-        generator: the masking's own torch.Generator, on the model's device. None: made from torch's seed.
+        generator: torch.Generator of the masking, on the model's device. None: one is made from torch's seed.
 
     Attributes:
         adversarial: the FrequencyAdversarialLoss, with ``discriminator.accuracy`` and ``.balanced_accuracy``.
         incomplete: the IncompleteSentenceFilteringLoss, with ``discriminator.accuracy`` and ``left_out``.
-        steps: training steps so far (0-dim tensor).
+        steps: training forward passes so far (0-dim tensor).
 
-    Inputs: those of the base loss; one column, the sentence, in unsupervised training.
+    Inputs:
+        +------------------------------------------+----------------+
+        | Columns                                  | Labels         |
+        +==========================================+================+
+        | those of the base loss: usually sentence | the base's     |
+        +------------------------------------------+----------------+
 
     Returns a dict of weighted terms, "base", "adversarial" and "incomplete", which the trainer sums and logs.
 
-    Differs from the authors' code: see the two terms; also, one pass instead of one for each view.
+    Works with: transformers with a mask token (without one: ``incomplete_weight=0``) whose vocabulary is the table's;
+    prompts, LoRA, dictionaries of losses, several processes (with :class:`~st_extras.training.LossStateCallback`
+    attached).
+    Refuses: MatryoshkaLoss and AdaptiveLayerLoss, columns that cannot share a pass, a base on another model.
 
+    Differs from the paper: nothing beyond what the two term losses list.
+    Differs from the authors' code: what the two term losses list; also, one pass instead of one for each view.
     Paper (BERT base): batch 32, alpha = beta = 1, lambda 0.5, epsilon 0.2; over ConSERT on the 89,192 STS sentences
     with 0.5 epochs of warm-up, over SimCSE on a million Wikipedia sentences with 0.1 epochs.
 
     Example:
-        >>> from st_extras.losses import ConSERTLoss, SLTFAILoss
+        >>> from st_extras.losses import ConSERTLoss, SLTFAILoss, epochs_to_steps
+        >>> from st_extras.samples import sample_sentences
+        >>> from st_extras.samples.encoder import raw_encoder
         >>> from st_extras.text.frequency import FrequencyTable
-        >>> table = FrequencyTable.from_file("bookcorpus.tsv", model.tokenizer)  # doctest: +SKIP
-        >>> loss = SLTFAILoss(  # doctest: +SKIP
-        ...     model, frequency_table=table, base_loss=ConSERTLoss(model), warmup_steps=epochs_to_steps(0.5, 89192, 32)
-        ... )
+        >>> from st_extras.training import train_encoder
+        >>> model = raw_encoder()  # the packaged demo encoder; any transformer with a mask token will do
+        >>> table = FrequencyTable.count(sample_sentences(), model.tokenizer)
+        >>> warmup = epochs_to_steps(0.5, len(sample_sentences()), batch_size=64)
+        >>> loss = SLTFAILoss(model, frequency_table=table, base_loss=ConSERTLoss(model), warmup_steps=warmup)
+        >>> options = {"max_steps": 1, "show_progress_bar": False}
+        >>> train_encoder(model, loss, sample_sentences()[:64], "slt-fai", **options).steps
+        1
     """
 
     base_loss: Any
@@ -115,10 +142,12 @@ class SLTFAILoss(nn.Module):
             "incomplete": check_not_negative("incomplete_weight", incomplete_weight),
         }
         if not any(self.weights.values()):
-            raise ValueError("base_weight, adversarial_weight and incomplete_weight are all 0: nothing is left.")
+            raise ValueError("base_weight, adversarial_weight and incomplete_weight must not all be 0.")
         self.warmup_steps = check_count("warmup_steps", warmup_steps)
         if self.warmup_steps and not base_weight:
-            raise ValueError(f"warmup_steps={warmup_steps} with base_weight=0: nothing would be trained during them.")
+            raise ValueError(
+                f"warmup_steps must be 0 with base_weight=0, as nothing would train during them, got {warmup_steps!r}."
+            )
         self.adversarial: FrequencyAdversarialLoss | None = None
         self.incomplete: IncompleteSentenceFilteringLoss | None = None
         if adversarial_weight:
@@ -141,37 +170,37 @@ class SLTFAILoss(nn.Module):
         self.register_buffer("steps", torch.tensor(0))
 
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> dict[str, Tensor]:
-        """The weighted terms of a batch; ``labels`` go to the base loss."""
-        check_terms(self.model, "wrap the base loss alone in a training of its own")
+        """Return the weighted terms of a batch; ``labels`` go to the base loss."""
+        refuse_matryoshka(self.model, "apply it to the base loss only, in a separate training run")
         columns = list(sentence_features)
         warming_up = int(self.steps) < self.warmup_steps
         if torch.is_grad_enabled():
             self.steps += 1
-        rows, count = base_views(self.base_loss, columns)
-        size = count_rows(rows) // count
-        blocks = [rows]
-        kept = None
+        view_rows, count = base_views(self.base_loss, columns)
+        size = count_rows(view_rows) // count  # B
+        incomplete_rows, kept = [], None
         if self.incomplete is not None and not warming_up:
-            masked, kept = self.incomplete.incomplete(columns[0])
-            blocks.append(first_rows(base_views(self.base_loss, [masked, *columns[1:]])[0], size))
+            masked, kept = self.incomplete.make_incomplete(columns[0])
+            masked_views, _ = base_views(self.base_loss, [masked, *columns[1:]])
+            incomplete_rows = [first_rows(masked_views, size)]  # made as view 1 is
         with base_mode(self.base_loss, self.model):
-            encoded = encode(self.model, stack_rows(blocks))
-        seen = count * size  # rows of the base's views
-        views = list(encoded.sentence[:seen].chunk(count))  # count x (B, D)
-        base = base_value(self.base_loss, views, labels, columns)
+            encoded = encode_tokens(self.model, stack_rows([view_rows, *incomplete_rows]))
+        views, incomplete = encoded[: count * size], encoded[count * size :]
+        embeddings = views.sentence.chunk(count)  # count x (B, D)
+        base = base_value(self.base_loss, embeddings, labels, columns)
         base = torch.stack(list(base.values())).sum() if isinstance(base, dict) else base
         terms = {"base": base, "adversarial": base.new_zeros(()), "incomplete": base.new_zeros(())}
         if self.adversarial is not None and not warming_up:
             terms["adversarial"] = self.adversarial.compute_loss_from_tokens(
-                encoded.tokens[:seen], encoded.input_ids[:seen], encoded.content_mask[:seen]
+                views.tokens, views.input_ids, views.content_mask
             )
         if self.incomplete is not None and kept is not None:
-            embeddings = [views[0], encoded.sentence[seen:]]
-            terms["incomplete"] = self.incomplete.compute_loss_from_embeddings(embeddings, kept=kept)
+            pair = [embeddings[0], incomplete.sentence]
+            terms["incomplete"] = self.incomplete.compute_loss_from_embeddings(pair, kept=kept)
         return {name: weight * terms[name] for name, weight in self.weights.items() if weight}
 
     def get_config_dict(self) -> dict[str, Any]:
-        """The settings, for the model card."""
+        """Return the settings, for the model card."""
         base = self.base_loss
         config = {
             "base_loss": type(base).__name__,
@@ -185,5 +214,5 @@ class SLTFAILoss(nn.Module):
 
     @property
     def citation(self) -> str:
-        """BibTeX of the paper, and of the base loss's."""
+        """BibTeX of the paper and of the base loss's paper."""
         return SLT_FAI_CITATION + getattr(self.base_loss, "citation", "")

@@ -1,10 +1,9 @@
 """Post-processing modules for a Sentence Transformers pipeline: no training, no labels."""
 
-from st_extras.modules.length_buckets import use_length_buckets
+from st_extras.modules.lambda_search import TuningResult, search_lambdas
+from st_extras.modules.load import load
 from st_extras.modules.partial_mask import PartialMaskTransformer
-from st_extras.modules.pipeline import load
 from st_extras.modules.repal import RepALPostProcessor
-from st_extras.modules.tuning import TuningResult, search_lambdas
 from st_extras.modules.whitening import WhiteningPostProcessor
 
 __all__ = [
@@ -14,5 +13,4 @@ __all__ = [
     "WhiteningPostProcessor",
     "load",
     "search_lambdas",
-    "use_length_buckets",
 ]

@@ -1,4 +1,4 @@
-"""Search of RepAL's two weights on cached embeddings: thousands of settings in seconds."""
+"""Search for RepAL's two weights on cached embeddings: thousands of settings in seconds."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
+from torch import Tensor
+
+from st_extras.checks import check_not_negative
 
 Array = NDArray[np.float64]
 
@@ -23,11 +26,11 @@ class TuningResult:
     Attributes:
         lambda_1: weight of the sentence term.
         lambda_2: weight of the corpus term.
-        spearman: Spearman correlation of cosine and gold score at those weights, -1 to 1; of a search with groups,
-            the mean over them.
-        plain_spearman: that at 0 / 0.
-        at_edge: whether a weight is the largest of its grid: then search further.
-        settings: how many settings were compared.
+        spearman: Spearman correlation of cosine and gold score at those weights, -1 to 1; for a search with groups,
+            its mean over the groups.
+        plain_spearman: the same at weights 0 and 0.
+        at_edge: whether a weight is the largest of its grid, so that a wider grid may do better.
+        settings: number of settings compared.
     """
 
     lambda_1: float
@@ -38,42 +41,73 @@ class TuningResult:
     settings: int
 
 
-def check_pairs(pairs: Sequence[object], scores: Sequence[float]) -> list[float]:
-    """The scores as numbers.
+def check_pairs(
+    pairs: Sequence[object], scores: Sequence[float], groups: Sequence[object] | None = None
+) -> list[float]:
+    """Return the scores as floats, one for each pair.
 
     Raises:
-        ValueError: fewer than two pairs, scores that do not match them, are not finite or are all equal.
+        ValueError: if there are fewer than two pairs; the scores do not match them, are not finite or are all equal; or
+            the groups do not match them, or one of the groups has no two different scores.
     """
     scores = [math.nan if score is None else float(score) for score in scores]
     if not all(map(math.isfinite, scores)):
-        raise ValueError("scores must be finite numbers: leave pairs without a gold score out")
+        wrong = next(score for score in scores if not math.isfinite(score))
+        raise ValueError(f"scores must be finite numbers, got {wrong!r}: leave out pairs without a gold score.")
     if len(pairs) != len(scores) or len(set(scores)) < 2:
         raise ValueError(
-            f"pairs and scores must be at least two pairs and one score for each, not all equal; got {len(pairs)} "
-            f"pairs, {len(scores)} scores, {len(set(scores))} distinct"
+            "pairs and scores must be at least two pairs and one score for each, not all equal, "
+            f"got {len(pairs)} pairs, {len(scores)} scores, {len(set(scores))} distinct."
         )
+    if groups is not None:
+        _check_groups(groups, scores)
     return scores
 
 
-def check_groups(groups: Sequence[object], scores: Sequence[float]) -> None:
-    """ValueError for groups that do not match the scores, or one without two different scores."""
+def _check_groups(groups: Sequence[object], scores: Sequence[float]) -> None:
     if len(groups) != len(scores):
-        raise ValueError(f"groups must be one for each pair; got {len(groups)} groups, {len(scores)} pairs")
+        raise ValueError(f"groups must be one for each pair, got {len(groups)} groups for {len(scores)} pairs.")
     constant = [group for group in set(groups) if len({scores[i] for i in _members(groups, group)}) < 2]
     if constant:
-        raise ValueError(f"groups must each hold two different scores; {sorted(map(str, constant))} do not")
+        raise ValueError(f"groups must each hold two different scores, but {sorted(map(str, constant))} do not.")
+
+
+def check_grid(name: str, grid: Sequence[float]) -> list[float]:
+    """Return the weights of a grid as floats.
+
+    Raises:
+        ValueError: if one of them is not a finite number >= 0.
+    """
+    return [check_not_negative(name, value) for value in grid]
+
+
+def pair_sides(embeddings: Tensor, redundant: Tensor) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """Split f(x) and f(x*) of 2N sentences, the first ones of N pairs before the second ones, into those two sides.
+
+    Args:
+        embeddings: (2N, D).
+        redundant: (2N, D).
+
+    Returns:
+        For each side, its embeddings and redundant embeddings, each (N, D) in float64.
+    """
+    v_1, v_2 = embeddings.double().numpy().reshape(2, -1, embeddings.size(1))
+    r_1, r_2 = redundant.double().numpy().reshape(2, -1, redundant.size(1))
+    return (v_1, r_1), (v_2, r_2)
 
 
 def _members(groups: Sequence[object], group: object) -> list[int]:
+    """Return the positions of ``group`` in ``groups``."""
     return [i for i, other in enumerate(groups) if other == group]
 
 
 def _gram(first: Array, second: Array) -> Array:
-    """Inner products of the three parts of each row: (N, 3, D), (N, 3, D) -> (3, 3, N)."""
+    """Return the inner products of the three parts of each row: (N, 3, D), (N, 3, D) -> (3, 3, N)."""
     return np.ascontiguousarray(np.einsum("nid,njd->ijn", first, second, optimize=True))
 
 
 def _parts(embeddings: Array, redundant: Array, corpus_mean: Array) -> Array:
+    """Stack f(x), f(x*) and the corpus mean of each sentence."""
     mean = np.broadcast_to(corpus_mean, np.shape(embeddings))
     return np.stack([embeddings, redundant, mean], axis=1).astype(np.float64)  # (N, 3, D)
 
@@ -87,39 +121,41 @@ def spearman_surface(
     lambda_2_grid: Sequence[float],
     groups: Sequence[object] | None = None,
 ) -> Array:
-    """Spearman correlation of cos(v'_1, v'_2) with the scores for every pair of weights.
+    """Spearman correlation of cos(v'_1, v'_2) with the scores, for every pair of weights.
 
     Each cosine is a ratio of quadratic forms in (1, -lambda_1, -lambda_2), so one setting costs O(N), whatever D.
 
     Args:
         first: embeddings and redundant embeddings of the first sentences, each (N, D).
-        second: those of the second sentences.
+        second: the same for the second sentences.
         corpus_mean: (D,).
         scores: N gold scores.
         lambda_1_grid: L1 weights of the sentence term.
         lambda_2_grid: L2 weights of the corpus term.
-        groups: N labels: the mean over the groups of Spearman within each.
+        groups: N labels. The result is then the mean, over the groups, of the correlation within each.
 
     Returns:
-        (L1, L2). A vanishing embedding has cosine 0.
+        (L1, L2). An embedding that vanishes has cosine 0.
     """
     if groups is not None:
         within = []
         for group in dict.fromkeys(groups):
             rows = _members(groups, group)
-            one, other = ((part[0][rows], part[1][rows]) for part in (first, second))
-            gold_scores = [scores[i] for i in rows]
-            within.append(spearman_surface(one, other, corpus_mean, gold_scores, lambda_1_grid, lambda_2_grid))
+            own_first, own_second = ((part[0][rows], part[1][rows]) for part in (first, second))
+            own_scores = [scores[i] for i in rows]
+            within.append(
+                spearman_surface(own_first, own_second, corpus_mean, own_scores, lambda_1_grid, lambda_2_grid)
+            )
         return np.asarray(np.mean(within, axis=0))
     a, b = _parts(*first, corpus_mean), _parts(*second, corpus_mean)
     forms = [_gram(a, b), _gram(a, a), _gram(b, b)]
     gold = rankdata(scores)
     gold = (gold - gold.mean()) / gold.std()
-    two = np.asarray(lambda_2_grid, dtype=np.float64)
-    surface = np.empty((len(lambda_1_grid), len(two)))
-    for row, weight in enumerate(lambda_1_grid):
-        weights = np.stack([np.ones_like(two), np.full_like(two, -weight), -two], axis=1)  # (L2, 3)
-        outer = (weights[:, :, None] * weights[:, None, :]).reshape(len(two), 9)
+    lambda_2 = np.asarray(lambda_2_grid, dtype=np.float64)
+    surface = np.empty((len(lambda_1_grid), len(lambda_2)))
+    for row, lambda_1 in enumerate(lambda_1_grid):
+        weights = np.stack([np.ones_like(lambda_2), np.full_like(lambda_2, -lambda_1), -lambda_2], axis=1)  # (L2, 3)
+        outer = (weights[:, :, None] * weights[:, None, :]).reshape(len(lambda_2), 9)
         dot, aa, bb = (outer @ form.reshape(9, -1) for form in forms)  # (L2, N)
         length = np.sqrt(np.clip(aa, 0, None) * np.clip(bb, 0, None))
         cosine = np.divide(dot, length, out=np.zeros_like(dot), where=length > 1e-12)
@@ -142,12 +178,20 @@ def search_lambdas(
     lambda_2_grid: Sequence[float] = LAMBDA_2_GRID,
     groups: Sequence[object] | None = None,
 ) -> TuningResult:
-    """The best weights of the grid by Spearman; 0 / 0 is always compared, and wins a tie.
+    """Find the weights of the grid with the highest Spearman correlation; 0 and 0 are always tried, and win a tie.
 
     Args: as for ``spearman_surface``.
     """
-    one, two = sorted({0.0, *map(float, lambda_1_grid)}), sorted({0.0, *map(float, lambda_2_grid)})
-    surface = spearman_surface(first, second, corpus_mean, scores, one, two, groups)
+    lambda_1 = sorted({0.0, *map(float, lambda_1_grid)})
+    lambda_2 = sorted({0.0, *map(float, lambda_2_grid)})
+    surface = spearman_surface(first, second, corpus_mean, scores, lambda_1, lambda_2, groups)
     i, j = np.unravel_index(int(surface.argmax()), surface.shape)  # the first of equals: the smallest weights
-    at_edge = (len(one) > 1 and i == len(one) - 1) or (len(two) > 1 and j == len(two) - 1)
-    return TuningResult(one[i], two[j], float(surface[i, j]), float(surface[0, 0]), bool(at_edge), surface.size)
+    at_edge = (len(lambda_1) > 1 and i == len(lambda_1) - 1) or (len(lambda_2) > 1 and j == len(lambda_2) - 1)
+    return TuningResult(
+        lambda_1=lambda_1[i],
+        lambda_2=lambda_2[j],
+        spearman=float(surface[i, j]),
+        plain_spearman=float(surface[0, 0]),
+        at_edge=bool(at_edge),
+        settings=surface.size,
+    )

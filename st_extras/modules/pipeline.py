@@ -1,4 +1,4 @@
-"""What the post-processing modules share: passes through a part of a model, saving and loading, the model card."""
+"""What the post-processing modules share: passes through part of a model, saving, loading and the model card."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sentence_transformers.base.modules import Dense, Module, Normalize
 from sentence_transformers.sentence_transformer.model_card import SentenceTransformerModelCardData
 from torch import Tensor, nn
 
-from st_extras.modules.loading import with_modules
+from st_extras.encoders.loading import with_modules
 
 _CHUNK = 2048
 _Module = TypeVar("_Module", bound=Module)
@@ -23,22 +23,25 @@ _Module = TypeVar("_Module", bound=Module)
 
 @dataclass
 class PostProcessedModelCardData(SentenceTransformerModelCardData):
-    """The card of a model with a module of this package: its usage says both ways to load it."""
+    """Model card data whose usage snippet shows both ways to load a model with a module of this package."""
 
     def generate_usage_snippet(self) -> str:
-        """The usual snippet, with the flag that Sentence Transformers asks for and ``st_extras.load`` beside it."""
+        """Return the usual snippet with ``trust_remote_code=True``, and ``st_extras.load`` beside it."""
         name = self.model_id or "sentence_transformers_model_id"
         plain = f'model = SentenceTransformer("{name}")'
         both = (
-            '# Needs its post-processing module: pip install "st-extras[text]"\n'
+            "# Needs its post-processing module: pip install st-extras\n"
             f'model = SentenceTransformer("{name}", trust_remote_code=True)\n'
             f'# or, without that flag:  import st_extras; model = st_extras.load("{name}")'
         )
         return super().generate_usage_snippet().replace(plain, both)
 
 
-def build_model(model: SentenceTransformer, modules: Sequence[nn.Module]) -> SentenceTransformer:
-    """A new model of ``modules`` with the prompts and settings of ``model``; weights are shared, not copied."""
+# --- models and their modules ---
+
+
+def rebuild_model(model: SentenceTransformer, modules: Sequence[nn.Module]) -> SentenceTransformer:
+    """Build a model of ``modules`` with the prompts and settings of ``model``; weights are shared, not copied."""
     old = model.model_card_data
     card = PostProcessedModelCardData(
         language=old.language, license=old.license, generate_widget_examples=old.generate_widget_examples
@@ -47,16 +50,41 @@ def build_model(model: SentenceTransformer, modules: Sequence[nn.Module]) -> Sen
     return with_modules(model, modules, truncate_dim=model.truncate_dim, model_card_data=card)
 
 
-def view(module: Module, modules: Sequence[nn.Module]) -> SentenceTransformer:
-    """The model that ``module`` is part of with other modules, for one pass: nothing is built or moved."""
-    part = copy.copy(owner(module))
-    part._modules = OrderedDict((str(i), module) for i, module in enumerate(modules))
-    part.truncate_dim = None
-    return part
+def temporary_model(module: Module, modules: Sequence[nn.Module]) -> SentenceTransformer:
+    """Return the model that ``module`` belongs to, but made of ``modules``, for one pass: no weight is copied."""
+    model = copy.copy(model_of(module))
+    model._modules = OrderedDict((str(i), part) for i, part in enumerate(modules))
+    model.truncate_dim = None
+    return model
+
+
+def model_of(module: Module) -> SentenceTransformer:
+    """Return the model that ``module`` belongs to, as remembered by ``remember_model``.
+
+    Raises:
+        ValueError: if the module is not part of a model.
+    """
+    model: SentenceTransformer | None = module.__dict__.get("_model")
+    if model is None or not any(part is module for part in model):
+        raise ValueError(
+            f"this {type(module).__name__} is not part of a model: build it with {type(module).__name__}.attach, "
+            "or pass it to SentenceTransformer(modules=[...]) (append does not register it)."
+        )
+    return model
+
+
+def remember_model(module: Module, model: Any) -> None:
+    """Keep a reference to the model without making it a child of its own module."""
+    object.__setattr__(module, "_model", model)
+
+
+def modules_before(module: Module) -> list[nn.Module]:
+    """Return the modules that come before ``module`` in its model."""
+    return list(itertools.takewhile(lambda part: part is not module, model_of(module)))
 
 
 def split_before_normalize(model: SentenceTransformer) -> tuple[list[nn.Module], list[nn.Module]]:
-    """Modules up to the trailing ``Normalize`` modules, and those: post-processing belongs in between."""
+    """Split off the trailing ``Normalize`` modules: post-processing belongs between the two lists."""
     modules = list(model)
     cut = len(modules)
     while cut and isinstance(modules[cut - 1], Normalize):
@@ -65,28 +93,36 @@ def split_before_normalize(model: SentenceTransformer) -> tuple[list[nn.Module],
 
 
 def embedding_dimension(modules: Sequence[nn.Module]) -> int:
-    """Size of the embeddings that leave ``modules``."""
+    """Return the size of the embeddings that leave ``modules``.
+
+    Raises:
+        ValueError: if no module knows it.
+    """
     for module in reversed(modules):
         if isinstance(module, Module) and hasattr(module, "get_embedding_dimension"):
             return int(module.get_embedding_dimension())
-    raise ValueError(f"model must end in a module that knows its embedding dimension; got {list(modules)!r}")
+    raise ValueError(f"model must end in a module that knows its embedding dimension, got {list(modules)!r}.")
+
+
+# --- embeddings ---
 
 
 def stream_embeddings(
     model: SentenceTransformer, sentences: Iterable[str], *, batch_size: int, show_progress_bar: bool
 ) -> Iterator[Tensor]:
-    """Embeddings of ``sentences`` in float64 on the CPU, a chunk (<= 2048, D) at a time, so memory stays flat.
+    """Yield the embeddings of ``sentences`` in chunks (<= 2048, D), float64 on the CPU: memory use stays flat.
 
     Raises:
-        ValueError: for no sentence, an item that is not text, or an embedding that is not finite (it is named).
+        ValueError: if there are no sentences, an item is not a string, or an embedding is not finite (the error names
+            the sentence).
     """
     if isinstance(sentences, str):
-        raise ValueError(f"sentences must be a list of texts, not one text; got {sentences!r}")
+        raise ValueError(f"sentences must be a list of texts, not one text, got {sentences!r}.")
     iterator, done = iter(sentences), 0
     while chunk := list(itertools.islice(iterator, _CHUNK)):
         for i, sentence in enumerate(chunk):
             if not isinstance(sentence, str):
-                raise ValueError(f"sentences must be texts; number {done + i} is {sentence!r}")
+                raise ValueError(f"sentences must be strings, but number {done + i} is {sentence!r}.")
         embeddings = model.encode(
             chunk, batch_size=batch_size, show_progress_bar=show_progress_bar, convert_to_tensor=True
         )
@@ -94,75 +130,78 @@ def stream_embeddings(
         finite = embeddings.isfinite().all(dim=1)
         if not finite.all():
             i = int((~finite).int().argmax())
-            raise ValueError(f"the embedding of sentence {done + i} is not finite (NaN or infinity): {chunk[i]!r}")
+            raise ValueError(f"the embedding of sentence {done + i} is not finite (NaN or infinity): {chunk[i]!r}.")
         done += len(chunk)
         yield embeddings
     if done == 0:
-        raise ValueError("sentences must hold at least one text; got none")
+        raise ValueError("sentences must hold at least one text, got none.")
+
+
+def mean_embedding(
+    model: SentenceTransformer, sentences: Iterable[str], *, batch_size: int, show_progress_bar: bool
+) -> tuple[Tensor, int]:
+    """Return the mean embedding (D,) of ``sentences``, summed in float64, and their number.
+
+    Raises:
+        ValueError: as for ``stream_embeddings``.
+    """
+    chunks = stream_embeddings(model, sentences, batch_size=batch_size, show_progress_bar=show_progress_bar)
+    total, count = torch.zeros((), dtype=torch.float64), 0
+    for chunk in chunks:
+        total = total + chunk.sum(dim=0)
+        count += len(chunk)
+    return total / count, count
+
+
+def check_fitted(module: Any, purpose: str) -> None:
+    """Check that a module has seen a corpus.
+
+    Raises:
+        ValueError: if it has not; the error says that ``purpose`` needs it.
+    """
+    if not module.corpus_size:
+        raise ValueError(
+            f"{purpose} needs the statistics of a corpus, but this {type(module).__name__} is not fitted: call "
+            "fit(sentences), or pass corpus= to attach."
+        )
+
+
+def check_dimension(module: Module, embedding: Tensor, expected: int) -> None:
+    """Check that the embeddings (B, D) that reach ``module`` have the size it was built for.
+
+    Raises:
+        ValueError: if they do not.
+    """
+    if embedding.shape[-1] != expected:
+        raise ValueError(
+            f"this {type(module).__name__} has embedding_dimension={expected}, but the embeddings that arrive have "
+            f"{embedding.shape[-1]} dimensions: attach it to this model again."
+        )
 
 
 def as_dense(weight: Tensor, bias: Tensor) -> Dense:
-    """A stock ``Dense`` module x -> weight x + bias, which loads without this package."""
+    """Return x -> weight x + bias as a stock ``Dense`` module, which loads without this package."""
     size_out, size_in = weight.shape
     return Dense(size_in, size_out, activation_function=None, init_weight=weight.contiguous(), init_bias=bias)
 
 
-def owner(module: Module) -> SentenceTransformer:
-    """The model that ``module`` is part of, which ``on_model_ready`` told it."""
-    model: SentenceTransformer | None = module.__dict__.get("_owner")
-    if model is None or not any(part is module for part in model):
-        raise ValueError(
-            f"this {type(module).__name__} is not part of a model: build it with {type(module).__name__}.attach, "
-            "or pass it to SentenceTransformer(modules=[...]) (append does not tell it)"
-        )
-    return model
-
-
-def remember_owner(module: Module, model: Any) -> None:
-    """Keep the model without making it a child of its own part."""
-    object.__setattr__(module, "_owner", model)
-
-
-def modules_before(module: Module) -> list[nn.Module]:
-    """The modules of the owning model that come before ``module``."""
-    return list(itertools.takewhile(lambda part: part is not module, owner(module)))
+# --- saving and loading ---
 
 
 def save_module(module: Module, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
-    """What ``Module.save`` is for a module with settings and buffers."""
+    """Save a module's settings and buffers (an implementation of ``Module.save``)."""
     module.save_config(output_path)
     module.save_torch_weights(output_path, safe_serialization=safe_serialization)
 
 
 def load_module(cls: type[_Module], model_name_or_path: str, **kwargs: Any) -> _Module:
-    """What ``Module.load`` is for a module with settings and buffers, from a folder or the Hub."""
+    """Load a module's settings and buffers from a folder or the Hub (an implementation of ``Module.load``)."""
     hub = hub_options(kwargs)
     module = cls(**cls.load_config(model_name_or_path, **hub))
     return cls.load_torch_weights(model_name_or_path, model=module, **hub)  # type: ignore[no-any-return]
 
 
 def hub_options(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Of the many arguments of a module's ``load``, those that say where a file is."""
+    """Pick the arguments of a module's ``load`` that say where its files are."""
     names = ("subfolder", "token", "cache_folder", "revision", "local_files_only")
     return {name: kwargs[name] for name in names if name in kwargs}
-
-
-def load(model_name_or_path: str, **kwargs: Any) -> SentenceTransformer:
-    """Load a saved model with RepAL or whitening in it, without ``trust_remote_code=True``.
-
-    Sentence Transformers asks for that flag for every module of another package. The modules of THIS package are
-    installed already, so they alone are let in: any other custom code in the folder is refused as before.
-
-    Args:
-        model_name_or_path: folder, or name on the Hugging Face Hub.
-        **kwargs: as for ``SentenceTransformer``.
-    """
-    from st_extras.modules.partial_mask import PartialMaskTransformer
-    from st_extras.modules.repal import RepALPostProcessor
-    from st_extras.modules.whitening import WhiteningPostProcessor
-
-    classes = {
-        f"{module.__module__}.{module.__name__}": module
-        for module in (PartialMaskTransformer, RepALPostProcessor, WhiteningPostProcessor)
-    }
-    return SentenceTransformer._load_with_module_classes(str(model_name_or_path), classes, **kwargs)

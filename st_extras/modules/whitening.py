@@ -11,44 +11,56 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Module
 from torch import Tensor
 
-from st_extras.modules.pipeline import (
-    as_dense,
-    build_model,
-    embedding_dimension,
-    load_module,
-    modules_before,
-    remember_owner,
-    save_module,
-    split_before_normalize,
-    stream_embeddings,
-    view,
-)
+from st_extras.checks import check_count
+from st_extras.modules import pipeline
+from st_extras.modules.repal import RepALPostProcessor
 
 logger = logging.getLogger(__name__)
 
-_SMALLEST_VARIANCE = 1e-10  # of a direction, relative to the largest: below it there is only rounding
+_MIN_RELATIVE_VARIANCE = 1e-10  # directions with less variance, relative to the largest, are rounding noise
 
 
 class WhiteningPostProcessor(Module):
-    """Whitened sentence embeddings (BERT-whitening, Su et al., 2021): the baseline that RepAL is stacked on.
+    """Make every direction of the embedding space equally important: zero mean and identity covariance over a corpus.
 
-    v' = (v - mu) W, with mu the mean over a corpus, the covariance U Lambda U^T, and W the first k columns of
-    U Lambda^{-1/2} (largest eigenvalues first). The pipeline is [Transformer, Pooling, WhiteningPostProcessor(,
-    Normalize)]; the whole step is linear, so ``to_dense`` exports it as a stock module.
+    It undoes the anisotropy of a raw encoder, and can keep only the directions of largest variance, for shorter
+    embeddings. Use it on an encoder that was never trained for similarity, fitted on text similar to what you
+    will compare. Do not use it on an encoder trained for similarity, whose high-variance directions carry meaning, or
+    with little text.
+
+    Paper: BERT-whitening (Su et al., 2021), https://arxiv.org/abs/2103.15316.
+    Code: https://github.com/bojone/BERT-whitening.
+
+    Equation: v' = (v - mu) W, with mu and C = U Lambda U^T the mean and covariance of the embeddings of a corpus, and W
+    the first k columns of U Lambda^{-1/2}, largest eigenvalues first.
+
+    ``attach`` builds the pipeline [Transformer, Pooling, ..., WhiteningPostProcessor(, Normalize)].
 
     Args:
-        embedding_dimension: D, of the embeddings that come in.
-        dimensions: k <= D, of those that go out; None: D.
-        corpus_size: number of sentences that mu and W were taken over (0: not fitted).
+        embedding_dimension: D, size of the embeddings that come in.
+        dimensions: size of the embeddings that go out (k), 1 to D; None: D.
+        corpus_size: number of sentences that mu and W were computed from; 0 if not fitted.
 
-    Differs from the authors' code: the covariance is accumulated in float64 in one stream; directions in which the
-    corpus does not vary come out as 0, not as rounding errors scaled up.
+    Works with:
+        Any SentenceTransformer whose last module before a final ``Normalize`` knows its embedding dimension: every
+        encoder and pooling, static embeddings too. RepAL can be attached afterwards. The step is linear, so gradients
+        pass through it (mu and W stay fixed) and ``to_dense`` exports it as a stock module. Refused: a model that has
+        whitening or RepAL already.
+
+    Differs from the authors' code:
+        The covariance is accumulated in float64 in one pass over a stream of any size. Directions in which the corpus
+        does not vary come out as 0 instead of as rounding errors scaled up. The result is not normalized to length one,
+        which makes no difference to cosines: put a ``Normalize`` at the end if you want it.
 
     Example:
         >>> from st_extras.modules import WhiteningPostProcessor
-        >>> model = WhiteningPostProcessor.attach(model, dimensions=4, corpus=sentences)
-        >>> model.encode(["a cat sat on the mat"]).shape
-        (1, 4)
+        >>> from st_extras.samples import sample_sentences
+        >>> from st_extras.samples.encoder import raw_encoder
+        >>> encoder, corpus = raw_encoder(), sample_sentences()[:500]
+        >>> model = WhiteningPostProcessor.attach(encoder, dimensions=64, corpus=corpus)
+        >>> embeddings = model.encode(corpus, convert_to_tensor=True)
+        >>> embeddings.shape, round(embeddings.var(dim=0).mean().item(), 2)
+        (torch.Size([500, 64]), 1.0)
     """
 
     config_keys: list[str] = ["embedding_dimension", "dimensions", "corpus_size"]  # noqa: RUF012
@@ -57,16 +69,13 @@ class WhiteningPostProcessor(Module):
 
     def __init__(self, embedding_dimension: int, dimensions: int | None = None, corpus_size: int = 0) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        dimensions = embedding_dimension if dimensions is None else dimensions
-        if isinstance(dimensions, bool) or not isinstance(dimensions, int):
-            raise ValueError(f"dimensions must be a whole number or None; got {dimensions!r}")
-        if not 1 <= dimensions <= embedding_dimension:
-            raise ValueError(f"dimensions must be 1 to {embedding_dimension} (the embedding's); got {dimensions!r}")
         self.embedding_dimension = embedding_dimension
-        self.dimensions = dimensions
+        self.dimensions = embedding_dimension if dimensions is None else check_count("dimensions", dimensions, 1)
+        if self.dimensions > embedding_dimension:
+            raise ValueError(f"dimensions must be <= {embedding_dimension}, the embedding's own, got {dimensions!r}.")
         self.corpus_size = corpus_size
         self.register_buffer("corpus_mean", torch.zeros(embedding_dimension))
-        self.register_buffer("kernel", torch.zeros(embedding_dimension, dimensions))
+        self.register_buffer("kernel", torch.zeros(embedding_dimension, self.dimensions))
 
     @staticmethod
     def attach(
@@ -76,24 +85,24 @@ class WhiteningPostProcessor(Module):
         corpus: Iterable[str] | None = None,
         batch_size: int = 32,
     ) -> SentenceTransformer:
-        """A new model: ``model`` with whitening before its trailing ``Normalize``; weights are shared.
+        """Return a new model: ``model`` with whitening before a final ``Normalize``. Weights are shared.
 
         Args:
-            model: any model; RepAL, if wanted, is attached afterwards.
-            dimensions: k; None keeps all.
+            model: any model (see "Works with"). It is not changed.
+            dimensions: size of the whitened embeddings (k); None keeps all dimensions.
             corpus: sentences to fit on; None: call ``fit`` before encoding.
-            batch_size: of the pass over ``corpus``.
+            batch_size: sentences per forward pass over ``corpus``.
 
         Raises:
-            ValueError: for a bad setting, or a model that has whitening or RepAL already.
+            ValueError: if a setting is not allowed, or the model has whitening or RepAL already.
         """
-        modules, normalize = split_before_normalize(model)
-        if any(hasattr(module, "lambda_1") or isinstance(module, WhiteningPostProcessor) for module in modules):
+        modules, normalize = pipeline.split_before_normalize(model)
+        if any(isinstance(module, (WhiteningPostProcessor, RepALPostProcessor)) for module in modules):
             raise ValueError(
-                "model has whitening or RepAL attached already: whiten the plain model first, then attach RepAL"
+                "model must not have whitening or RepAL attached already: whiten the plain model, then attach RepAL."
             )
-        processor = WhiteningPostProcessor(embedding_dimension(modules), dimensions)
-        attached = build_model(model, [*modules, processor, *normalize])
+        processor = WhiteningPostProcessor(pipeline.embedding_dimension(modules), dimensions)
+        attached = pipeline.rebuild_model(model, [*modules, processor, *normalize])
         if corpus is not None:
             processor.fit(corpus, batch_size=batch_size)
         return attached
@@ -101,20 +110,18 @@ class WhiteningPostProcessor(Module):
     def fit(
         self, sentences: Iterable[str], *, batch_size: int = 32, show_progress_bar: bool = False
     ) -> WhiteningPostProcessor:
-        """Take mu and W over ``sentences``: any iterable, of any size, in one stream.
+        """Compute mu and W from ``sentences``: any iterable, of any size, read once.
 
         Raises:
-            ValueError: for fewer than two sentences, sentences that all have one embedding, or an embedding that is
-                not finite (the sentence is named).
+            ValueError: if there are fewer than two different sentences, or an embedding is not finite (the error names
+                the sentence).
         """
+        plain = pipeline.temporary_model(self, pipeline.modules_before(self))
         size = self.embedding_dimension
         mean = torch.zeros(size, dtype=torch.float64)
         scatter, count = torch.zeros(size, size, dtype=torch.float64), 0
-        for embeddings in stream_embeddings(
-            view(self, modules_before(self)),
-            sentences,
-            batch_size=batch_size,
-            show_progress_bar=show_progress_bar,
+        for embeddings in pipeline.stream_embeddings(
+            plain, sentences, batch_size=batch_size, show_progress_bar=show_progress_bar
         ):
             mean, scatter, count = self._merge(mean, scatter, count, embeddings)
         self._set(mean, scatter, count)
@@ -122,66 +129,56 @@ class WhiteningPostProcessor(Module):
 
     @staticmethod
     def _merge(mean: Tensor, scatter: Tensor, count: int, chunk: Tensor) -> tuple[Tensor, Tensor, int]:
-        """Chan's update: mean and scatter with a chunk more, without the cancellation of E[vv] - E[v]E[v]."""
+        """Add a chunk (N, D) to mean and scatter by Chan's update, without the cancellation of E[vv] - E[v]E[v]."""
         added, chunk_mean = len(chunk), chunk.mean(dim=0)
         centred, shift, total = chunk - chunk_mean, chunk_mean - mean, count + len(chunk)
         between = torch.outer(shift, shift) * (count * added / total)
         return mean + shift * (added / total), scatter + centred.T @ centred + between, total
 
     def _set(self, mean: Tensor, scatter: Tensor, count: int) -> None:
+        """Set mu and W from the mean (D,) and scatter (D, D) of ``count`` embeddings."""
         variances, directions = torch.linalg.eigh(scatter / max(1, count - 1))
         variances, directions = variances.flip(0), directions.flip(1)  # largest first
         if count < 2 or variances[0] <= 0:
-            raise ValueError(f"sentences must hold at least two different texts to whiten on; got {count}")
-        alive = variances > _SMALLEST_VARIANCE * variances[0]
-        if not alive[: self.dimensions].all():
+            raise ValueError(
+                f"sentences must have at least two different embeddings to whiten on, got {count} sentences without."
+            )
+        varies = variances > _MIN_RELATIVE_VARIANCE * variances[0]
+        if not varies[: self.dimensions].all():
             logger.warning(
-                "%d sentences vary in %d directions only: the other %d of %d whitened dimensions are 0",
+                "%d sentences vary in %d directions only: the other %d of %d whitened dimensions are 0.",
                 count,
-                int(alive.sum()),
-                self.dimensions - int(alive.sum()),
+                int(varies.sum()),
+                self.dimensions - int(varies.sum()),
                 self.dimensions,
             )
-        scale = torch.where(alive, variances.clamp(min=1e-300).rsqrt(), 0.0)
+        scale = torch.where(varies, variances.clamp(min=1e-300).rsqrt(), 0.0)
         self.corpus_mean.copy_(mean)
         self.kernel.copy_((directions * scale)[:, : self.dimensions])
         self.corpus_size = count
 
     def to_dense(self) -> Module:
-        """The fitted step as a stock ``Dense`` module, which loads without this package."""
-        self._check_fitted()
+        """Export the fitted step as a stock ``Dense`` module, which loads without this package."""
+        pipeline.check_fitted(self, "to_dense")
         kernel = self.kernel.float().cpu()
-        return as_dense(kernel.T, -self.corpus_mean.float().cpu() @ kernel)
-
-    def _check_fitted(self) -> None:
-        if not self.corpus_size:
-            raise ValueError(
-                "this WhiteningPostProcessor is not fitted: call fit(sentences), or pass corpus= to attach"
-            )
+        return pipeline.as_dense(kernel.T, -self.corpus_mean.float().cpu() @ kernel)
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Whiten ``sentence_embedding``: (B, D) -> (B, k)."""
-        self._check_fitted()
+        pipeline.check_fitted(self, "whitening")
         embedding = features["sentence_embedding"]  # (B, D)
-        if embedding.shape[-1] != self.embedding_dimension:
-            raise ValueError(
-                f"embedding_dimension={self.embedding_dimension}, but the embeddings that arrive have "
-                f"{embedding.shape[-1]} dimensions: attach whitening to this model again"
-            )
+        pipeline.check_dimension(self, embedding, self.embedding_dimension)
         features["sentence_embedding"] = (embedding - self.corpus_mean.to(embedding)) @ self.kernel.to(embedding)
         return features
 
     def get_embedding_dimension(self) -> int:
-        """K, of the embeddings that go out."""
+        """Return k, the size of the embeddings that go out."""
         return self.dimensions
 
-    def on_model_ready(self, model: Any) -> None:
-        """Learn the model that ``fit`` encodes with."""
-        remember_owner(self, model)
-
-    save = save_module
+    on_model_ready = pipeline.remember_model  # the model that fit encodes with
+    save = pipeline.save_module
 
     @classmethod
     def load(cls, *args: Any, **kwargs: Any) -> WhiteningPostProcessor:
         """Load from a folder or the Hub."""
-        return load_module(cls, *args, **kwargs)
+        return pipeline.load_module(cls, *args, **kwargs)

@@ -1,8 +1,8 @@
 """Sample sentences for the offline demo: a training file and a small graded set.
 
-Both files were written for this package and may be used under its licence. They are large enough to
-watch an unsupervised objective change an encoder in a minute; they are not a benchmark, and no figure
-measured on them may stand for one.
+Both files were written for this package and may be used under its licence. They are large enough to watch an
+unsupervised objective change an encoder in a minute. They are not a benchmark: do not report figures measured on them
+as one.
 """
 
 import csv
@@ -12,16 +12,16 @@ __all__ = ["graded_pairs", "sample_sentences"]
 
 
 def sample_sentences() -> list[str]:
-    """The training sentences: over 3,000 distinct English sentences of 4 to 30 words, in a fixed order."""
+    """Return the training sentences: over 3,000 distinct English sentences of 4 to 30 words, in a fixed order."""
     return _read("sentences.txt").splitlines()
 
 
 def graded_pairs() -> tuple[list[str], list[str], list[float]]:
-    """The graded set: 300 first sentences, their 300 second sentences, and 300 similarity scores.
+    """Return the graded set: 300 first sentences, their 300 second sentences, and 300 similarity scores.
 
-    Scores run from 0.0 (unrelated) to 5.0 (same meaning) in half points, after the guideline of the STS
-    Benchmark (Cer et al. 2017, https://aclanthology.org/S17-2001, Table 1). One author wrote and scored
-    the pairs. No sentence of the set is among :func:`sample_sentences`.
+    Scores run from 0.0 (unrelated) to 5.0 (same meaning) in half points and follow the guideline of the STS Benchmark
+    (Cer et al., 2017, https://aclanthology.org/S17-2001, Table 1). One author wrote and scored the pairs. No sentence
+    of the set is among :func:`sample_sentences`.
     """
     rows = csv.DictReader(_read("graded_pairs.tsv").splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE, strict=True)
     pairs = [(row["sentence1"], row["sentence2"], float(row["score"])) for row in rows]

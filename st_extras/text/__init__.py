@@ -1,1 +1,21 @@
-"""Text preparation: frequency tables, keywords, phrases and augmentation. No models in here."""
+"""Text preparation without models: corpora, token counts, keywords, phrases, phrase masking and augmentation."""
+
+from st_extras.text.chunk_phrases import ChunkPhrases
+from st_extras.text.corpus import read_sentences
+from st_extras.text.eda import EDA
+from st_extras.text.jieba_keywords import JiebaKeywords
+from st_extras.text.keywords import RakeKeywords, TfidfKeywords
+from st_extras.text.phrase_masking import PhraseMasking
+from st_extras.text.phrases import PhraseExtractor, RakePhrases
+
+__all__ = [
+    "EDA",
+    "ChunkPhrases",
+    "JiebaKeywords",
+    "PhraseExtractor",
+    "PhraseMasking",
+    "RakeKeywords",
+    "RakePhrases",
+    "TfidfKeywords",
+    "read_sentences",
+]

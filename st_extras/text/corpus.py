@@ -1,45 +1,48 @@
-"""Sentences from files and data sets, with errors that name the line."""
+"""Reading sentences from files and data sets, with errors that name the line."""
 
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import json
-import zlib
 from collections.abc import Iterable, Iterator
 from os import PathLike
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
-SUFFIXES = (".txt", ".jsonl", ".csv", ".tsv")
+from st_extras.checks import check_count
+from st_extras.text.files import read_lines, read_tsv
+
+_SUFFIXES = (".txt", ".jsonl", ".csv", ".tsv", ".gz")
 _USUAL_COLUMNS = ("sentence", "text", "sentence1", "content")
 
 
 def read_sentences(
     sources: str | PathLike[str] | Iterable[str | PathLike[str]], *, column: str | None = None, limit: int | None = None
 ) -> list[str]:
-    """Sentences of text files (a line each), .jsonl, .csv or .tsv files, each also as .gz, or data sets of the hub.
+    """Read the sentences of files (text with a sentence per line, .jsonl, .csv or .tsv; also .gz) and hub data sets.
 
-    The first line of .csv and .tsv names the columns; quotes mean something in .csv only.
+    The first line of a .csv or .tsv file names the columns. Quotes have a meaning in .csv files only.
 
     Args:
-        sources: one or several files or data set ids (``owner/name`` or ``owner/name:split``, default train).
-        column: of jsonl, csv, tsv and data sets. None: the first of sentence, text, sentence1, content that is there.
-        limit: stop after so many sentences.
+        sources: one or several files or data set ids (``owner/name`` or ``owner/name:split``; the default split is
+            train).
+        column: column of jsonl, csv and tsv files and of data sets. None: the first of sentence, text, sentence1,
+            content that exists.
+        limit: number of sentences after which to stop. None: read all.
 
     Returns:
-        Stripped sentences in their order, empty lines left out.
+        The sentences in order, stripped, without empty ones.
 
     Raises:
-        ValueError: a missing or empty file, text that is not UTF-8, a broken line (the line is named), a value that
-            is no string, a column that is not there, a limit below 1.
+        ValueError: if a file is missing or empty or a line of it is broken or not UTF-8, a value is not a string, the
+            column does not exist, or ``limit`` is not a whole number >= 1.
     """
     names = [sources] if isinstance(sources, str | PathLike) else list(sources)
     if not names:
-        raise ValueError("sources is empty: give at least one text file or data set.")
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit must be >= 1, got {limit!r}.")
+        raise ValueError("sources must name at least one text file or data set, got none.")
+    if limit is not None:
+        limit = check_count("limit", limit, 1)
     sentences: list[str] = []
     for name in names:
         before = len(sentences)
@@ -56,6 +59,7 @@ def read_sentences(
 
 
 def _values(name: str, column: str | None) -> Iterator[tuple[str, Any]]:
+    """Return ``(place, value)`` for each value of a source; errors name the place."""
     path = Path(name)
     if path.is_file():
         suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
@@ -65,31 +69,14 @@ def _values(name: str, column: str | None) -> Iterator[tuple[str, Any]]:
             return (_csv if suffix == ".csv" else _tsv)(path, column)
         return ((f"{path}, line {number}", line) for number, line in read_lines(path))
     if path.is_dir():
-        raise ValueError(f"{name!r} is a folder: give its text files.")
-    looks_like_file = path.suffix in (*SUFFIXES, ".gz") or path.is_absolute() or name.startswith((".", "~"))
+        raise ValueError(f"{name!r} is a folder: give the text files in it.")
+    looks_like_file = path.suffix in _SUFFIXES or path.is_absolute() or name.startswith((".", "~"))
     if looks_like_file or name.count("/") > 1:
         raise ValueError(f"There is no file {name!r}.")
     return _dataset(name, column)
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a UTF-8 file, .gz or not, with their numbers from 1 and their line ends.
-
-    Raises:
-        ValueError: a line that is not UTF-8 (named), or a broken gzip file.
-    """
-    number = 0
-    with cast(BinaryIO, gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb") as stream:
-        try:
-            for number, line in enumerate(stream, start=1):
-                yield number, line.decode("utf-8-sig" if number == 1 else "utf8")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path}, line {number}: not UTF-8 ({error.reason} at byte {error.start}).") from None
-        except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-            raise ValueError(f"{path}: not a whole gzip file ({error}).") from None
-
-
-def _pick(where: str, available: Iterable[str], column: str | None) -> str:
+def _choose_column(where: str, available: Iterable[str], column: str | None) -> str:
     names = list(available)
     for name in [column] if column is not None else _USUAL_COLUMNS:
         if name in names:
@@ -107,18 +94,18 @@ def _jsonl(path: Path, column: str | None) -> Iterator[tuple[str, Any]]:
             row = json.loads(line)
         except json.JSONDecodeError as error:
             raise ValueError(f"{where}: not JSON ({error.msg}).") from None
-        yield where, row[_pick(where, row, column)] if isinstance(row, dict) else row
+        yield where, row[_choose_column(where, row, column)] if isinstance(row, dict) else row
 
 
 def _tsv(path: Path, column: str | None) -> Iterator[tuple[str, Any]]:
-    rows = ((number, line.rstrip("\r\n").split("\t")) for number, line in read_lines(path))
-    names = next(rows, (1, [""]))[1]
+    rows = read_tsv(path)
+    _, names = next(rows, (1, [""]))
     if names == [""]:
         return
-    place = names.index(_pick(str(path), names, column))
+    position = names.index(_choose_column(str(path), names, column))
     for number, row in rows:
         if row != [""]:
-            yield f"{path}, line {number}", row[place] if place < len(row) else None
+            yield f"{path}, line {number}", row[position] if position < len(row) else None
 
 
 def _csv(path: Path, column: str | None) -> Iterator[tuple[str, Any]]:
@@ -126,7 +113,7 @@ def _csv(path: Path, column: str | None) -> Iterator[tuple[str, Any]]:
     try:
         if reader.fieldnames is None:
             return
-        name = _pick(str(path), reader.fieldnames, column)
+        name = _choose_column(str(path), reader.fieldnames, column)
         for row in reader:
             yield f"{path}, line {reader.line_num}", row[name]
     except csv.Error as error:
@@ -144,6 +131,6 @@ def _dataset(name: str, column: str | None) -> Iterator[tuple[str, Any]]:
             f"{name!r} is neither a file nor a data set that could be loaded ({type(error).__name__}: "
             f"{str(error).splitlines()[0] if str(error) else 'no reason given'})."
         ) from error
-    chosen = _pick(name, rows.column_names, column)
+    chosen = _choose_column(name, rows.column_names, column)
     for number, value in enumerate(rows[chosen]):
         yield f"{name}, row {number}", value

@@ -1,9 +1,10 @@
-"""Token counts of a stream of texts, batch by batch, in one process or several."""
+"""Token counts: of a stream of texts, in one process or several, or of wordfreq's word list."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+import string
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import chain, islice
 from multiprocessing import get_context
@@ -14,18 +15,28 @@ import numpy as np
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
-from st_extras.text.corpus import read_lines
+from st_extras.checks import check_choice
+from st_extras.text.files import read_lines
 
-_BATCH_CHARACTERS = 4_000_000  # a batch of whole documents must stay small, too
+_BATCH_CHARACTERS = 4_000_000  # keeps a batch of whole documents small
 _Encode = Callable[[list[str]], list[list[int]]]
 
 
-def token_encoder(tokenizer: PreTrainedTokenizerBase) -> _Encode:
-    """Texts to lists of ids, without special tokens, truncation or padding."""
+def vocabulary(tokenizer: PreTrainedTokenizerBase) -> tuple[str | None, ...]:
+    """Return the token at each id of the tokenizer, None at ids without a token."""
+    ids = tokenizer.get_vocab()
+    tokens: list[str | None] = [None] * (max(ids.values()) + 1)
+    for token, index in ids.items():
+        tokens[index] = token
+    return tuple(tokens)
+
+
+def _token_encoder(tokenizer: PreTrainedTokenizerBase) -> _Encode:
+    """Return a function from texts to lists of ids, without special tokens, truncation or padding."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         return lambda texts: tokenizer(texts, add_special_tokens=False, truncation=False)["input_ids"]
-    copy = Tokenizer.from_str(backend.to_str())  # calls of the original may have left truncation switched on
+    copy = Tokenizer.from_str(backend.to_str())  # an earlier call may have left truncation on in the original
     copy.no_truncation()
     copy.no_padding()
     return lambda texts: [item.ids for item in copy.encode_batch_fast(texts, add_special_tokens=False)]
@@ -41,26 +52,31 @@ _worker_encode: _Encode | None = None
 
 def _start_worker(tokenizer: PreTrainedTokenizerBase) -> None:
     global _worker_encode
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one core a worker
-    _worker_encode = token_encoder(tokenizer)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one core per worker
+    _worker_encode = _token_encoder(tokenizer)
 
 
 def _work(texts: list[str]) -> tuple[int, np.ndarray]:
     if _worker_encode is None:
-        raise RuntimeError("the worker process was not started by FrequencyTable.count")
+        raise RuntimeError("This process must be started by FrequencyTable.count, got no tokenizer.")
     return len(texts), _histogram(_worker_encode, texts)
 
 
-def counted(
+def count_batches(
     batches: Iterator[list[str]], tokenizer: PreTrainedTokenizerBase, num_processes: int
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """(number of texts, counts of ids) for each batch; at most four batches a process are under way."""
+    """Count batches of texts; at most four batches per process are in memory.
+
+    Yields:
+        ``(number of texts, counts)`` of each batch in the order in which they are done; counts[i] belongs to id i, up
+        to the highest id of the batch.
+    """
     if num_processes == 1:
-        encode = token_encoder(tokenizer)
+        encode = _token_encoder(tokenizer)
         for batch in batches:
             yield len(batch), _histogram(encode, batch)
         return
-    context = get_context("spawn")  # tokenizers' threads do not survive a fork
+    context = get_context("spawn")  # the threads of tokenizers do not survive a fork
     with ProcessPoolExecutor(num_processes, context, _start_worker, (tokenizer,)) as pool:
         running: set[Future[tuple[int, np.ndarray]]] = set()
         while True:
@@ -72,10 +88,14 @@ def counted(
                 yield future.result()
 
 
-def stream(texts: Any) -> Iterator[str]:
-    """The strings of an iterable, and the lines of the files in it; ValueError for anything else."""
+def iterate_texts(texts: Any) -> Iterator[str]:
+    """Iterate over the strings of an iterable, and over the lines of the files in it.
+
+    Raises:
+        ValueError: if ``texts`` is a string, or holds anything but strings and paths.
+    """
     if isinstance(texts, str):
-        raise ValueError(f"texts must be an iterable of strings or a pathlib.Path, got the string {texts[:80]!r}")
+        raise ValueError(f"texts must be an iterable of strings or a pathlib.Path, got the string {texts[:80]!r}.")
     for item in [texts] if isinstance(texts, os.PathLike) else texts:
         if isinstance(item, str):
             yield item
@@ -83,12 +103,12 @@ def stream(texts: Any) -> Iterator[str]:
             for _, line in read_lines(Path(item)):
                 yield line.rstrip("\r\n")
         else:
-            hint = "; name the column: dataset['sentence']" if isinstance(item, dict) else ""
-            raise ValueError(f"texts must hold strings, got {type(item).__name__}: {item!r:.80}{hint}")
+            hint = ": name the column, as in dataset['sentence']" if isinstance(item, dict) else ""
+            raise ValueError(f"texts must hold strings, got {type(item).__name__} {item!r:.80}{hint}.")
 
 
-def batches(texts: Iterator[str], batch_size: int) -> Iterator[list[str]]:
-    """Lists of at most ``batch_size`` texts, fewer where they are long."""
+def batch_texts(texts: Iterator[str], batch_size: int) -> Iterator[list[str]]:
+    """Make batches of at most ``batch_size`` texts, of fewer if the texts are long."""
     batch: list[str] = []
     characters = 0
     for text in texts:
@@ -99,3 +119,32 @@ def batches(texts: Iterator[str], batch_size: int) -> Iterator[list[str]]:
             batch, characters = [], 0
     if batch:
         yield batch
+
+
+def wordfreq_counts(
+    tokens: Sequence[str | None], tokenizer: PreTrainedTokenizerBase, language: str, scale: float
+) -> np.ndarray:
+    """Estimate how often each token occurs in a corpus of ``scale`` words; see ``FrequencyTable.from_wordfreq``."""
+    try:
+        import wordfreq
+    except ImportError as error:
+        raise ImportError('from_wordfreq needs the package wordfreq: pip install "st-extras[wordfreq]".') from error
+    check_choice("language", language, sorted(wordfreq.available_languages()))
+    words = {
+        word: frequency
+        for word, frequency in wordfreq.get_frequency_dict(language).items()
+        if not any(character.isdigit() for character in word)  # the list writes every digit as 0: "0000"
+    }
+    weights = np.zeros(len(tokens))
+    encoded = _token_encoder(tokenizer)([f" {word}" for word in words])  # byte-level tokenizers see the space
+    for ids, frequency in zip(encoded, words.values(), strict=True):
+        np.add.at(weights, ids, frequency)
+    for index, token in enumerate(tokens):
+        surface = (token or "").lstrip("Ġ▁").removeprefix("##")
+        if surface and all(character in string.punctuation for character in surface):
+            weights[index] = np.inf
+        elif surface.isdigit():
+            weights[index] = wordfreq.word_frequency(surface, language)
+    highest = weights[np.isfinite(weights)].max()
+    counts: np.ndarray = np.rint(np.minimum(weights, highest) * scale).astype(np.int64)
+    return counts

@@ -1,4 +1,4 @@
-"""Easy data augmentation (EDA, Wei and Zou 2019): synonym replacement, random deletion, random swap."""
+"""Easy data augmentation (EDA): synonym replacement, random deletion and random swap of words."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from st_extras.text.extractors import Words, split_words
-from st_extras.text.words import word_spans
+from st_extras.text.stop_words import english_stop_words
+from st_extras.text.words import WordFinder, split_at_words, word_spans
 
 
 class WordNetSynonyms:
-    """A word to its synonyms in WordNet (every part of speech), sorted; the word itself is left out.
+    """Look up the synonyms of a word in WordNet, over all parts of speech, sorted, without the word itself.
 
-    NLTK's WordNet must be there: ``python -m nltk.downloader wordnet``, or the files of Debian's
-    ``wordnet-base`` and ``wordnet-sense-index`` and the table ``lexnames`` (from the manual page of that name),
-    in ``corpora/wordnet`` under a folder of ``nltk.data.path`` (NLTK reads nothing outside it).
+    NLTK's WordNet must be installed: run ``python -m nltk.downloader wordnet``, or put the files of Debian's
+    ``wordnet-base`` and ``wordnet-sense-index`` and the table ``lexnames`` (from the manual page of that name)
+    into ``corpora/wordnet`` below a folder of ``nltk.data.path``; NLTK reads nothing outside these folders.
+
+    Raises:
+        ValueError: if WordNet is not installed.
     """
 
     def __init__(self) -> None:
-        self._root = _wordnet_root()  # missing data is reported here, not in the middle of a corpus
+        self._root = _wordnet_root()  # report missing data here, not in the middle of a corpus
         self._reader: Any = None
         self._process = 0
         self._known: dict[str, list[str]] = {}
@@ -30,7 +33,7 @@ class WordNetSynonyms:
         return WordNetSynonyms, ()
 
     def __call__(self, word: str) -> list[str]:
-        """Synonyms of ``word``, lower-cased, with spaces in those of several words."""
+        """Return the synonyms of ``word``, lower-cased; those of several words contain spaces."""
         if word not in self._known:
             synsets = self._wordnet().synsets(word)
             names = {name.replace("_", " ").lower() for synset in synsets for name in synset.lemma_names()}
@@ -38,7 +41,7 @@ class WordNetSynonyms:
         return self._known[word]
 
     def _wordnet(self) -> Any:
-        if self._process != os.getpid():  # forked processes would move one another's place in the open files
+        if self._process != os.getpid():  # forked processes share the read position of open files
             from nltk.corpus.reader.wordnet import WordNetCorpusReader
 
             with warnings.catch_warnings():
@@ -49,36 +52,43 @@ class WordNetSynonyms:
 
 
 def _wordnet_root() -> Any:
+    from nltk.data import find
+
     try:
-        from nltk.data import find
-    except ImportError as error:
-        raise ImportError('WordNet needs nltk: pip install "st-extras[text]"') from error
-    try:
-        return find("corpora/wordnet/")  # in a zip file too
+        return find("corpora/wordnet/")  # also finds it in a zip file
     except LookupError as error:
         raise ValueError(
-            "synonyms=None reads WordNet, which is not in nltk.data.path: python -m nltk.downloader wordnet, "
-            "or give synonyms={word: [synonyms]} or a callable"
+            "synonyms must be given if WordNet is not in nltk.data.path: run python -m nltk.downloader wordnet, "
+            "or give synonyms={word: [synonyms]} or a callable."
         ) from error
 
 
 class EDA:
-    """Change a sentence at random: synonyms for words, then deletions, then swaps; punctuation stays.
+    """Change a sentence at random: replace words by synonyms, then delete words, then swap words; keep punctuation.
 
-    A ratio above 0 changes at least one word, ``max(1, int(ratio * words))``, where it can; deletion drops
-    each word with that probability and keeps at least one. PaSeR does best with synonyms alone, at 0.5.
+    Replacement and swap with a ratio above 0 change at least one word if they can: ``max(1, int(ratio * words))``.
+    Deletion drops each word with its probability and keeps at least one. The defaults, synonyms alone at a ratio of
+    0.5, are PaSeR's.
+
+    Paper: Wei and Zou, 2019, https://aclanthology.org/D19-1670.
 
     Args:
-        synonym_ratio: share of the words replaced; those on the stop list or without a synonym are not.
-        deletion_ratio: probability of a word to be dropped.
-        swap_ratio: swaps of two words, as a share of the words ("reordering").
-        synonyms: ``{word: [synonyms]}`` with lower-case keys, or a callable from a word to its synonyms;
-            default WordNet's through NLTK.
-        stopwords: words never replaced; default scikit-learn's English list.
-        words: sentence to word spans.
-        seed: without a generator the result is a function of seed and sentence, the same in every process.
+        synonym_ratio: share of the words to replace, from 0 to 1. Stop words and words without a synonym stay.
+        deletion_ratio: probability that a word is deleted, from 0 to 1.
+        swap_ratio: number of swaps of two words, as a share of the number of words, from 0 to 1.
+        synonyms: ``{word: [synonyms]}`` with lower-case keys, or a function from a word to its synonyms. None:
+            WordNet's synonyms through NLTK.
+        stop_words: words that are never replaced. None: scikit-learn's English list.
+        words: function that returns the spans of a sentence's words.
+        seed: random seed. Without a generator the result depends on seed and sentence only and so is the same in
+            every process.
+
+    Raises:
+        ValueError: if a ratio is out of range, ``stop_words`` or ``synonyms`` has the wrong type, or WordNet is needed
+            and not installed.
 
     Example:
+        >>> from st_extras.text import EDA
         >>> EDA(synonym_ratio=1.0, synonyms={"cat": ["feline"]})("A Cat, asleep")
         'A Feline, asleep'
     """
@@ -90,48 +100,43 @@ class EDA:
         deletion_ratio: float = 0.0,
         swap_ratio: float = 0.0,
         synonyms: Mapping[str, Sequence[str]] | Callable[[str], Sequence[str]] | None = None,
-        stopwords: Iterable[str] | None = None,
-        words: Words = word_spans,
+        stop_words: Iterable[str] | None = None,
+        words: WordFinder = word_spans,
         seed: int = 0,
     ) -> None:
         ratios = {"synonym_ratio": synonym_ratio, "deletion_ratio": deletion_ratio, "swap_ratio": swap_ratio}
         for name, ratio in ratios.items():
             if not 0 <= ratio <= 1:
-                raise ValueError(f"{name}={ratio!r} must lie between 0 and 1")
-        if isinstance(stopwords, str):
-            raise ValueError(f"stopwords={stopwords!r} must be a collection of words, not a string")
-        if stopwords is None:
-            from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
-
-            stopwords = ENGLISH_STOP_WORDS
-        self.synonym_ratio, self.deletion_ratio, self.swap_ratio = synonym_ratio, deletion_ratio, swap_ratio
-        self.stopwords = frozenset(word.lower() for word in stopwords)
-        self.words = words
-        self.seed = seed
+                raise ValueError(f"{name} must be between 0 and 1, got {ratio!r}.")
+        if isinstance(stop_words, str):
+            raise ValueError(f"stop_words must be a collection of words, got the string {stop_words!r}.")
         if synonyms is None and synonym_ratio > 0:
             synonyms = WordNetSynonyms()
         if synonyms is not None and not isinstance(synonyms, Mapping) and not callable(synonyms):
-            raise ValueError(f"synonyms={synonyms!r} must be a mapping, a callable or None (WordNet)")
+            raise ValueError(f"synonyms must be a mapping, a callable or None (WordNet), got {synonyms!r}.")
+        self.synonym_ratio, self.deletion_ratio, self.swap_ratio = synonym_ratio, deletion_ratio, swap_ratio
         self.synonyms = synonyms
+        chosen = english_stop_words() if stop_words is None else stop_words
+        self.stop_words = frozenset(word.lower() for word in chosen)
+        self.words = words
+        self.seed = seed
 
     def __call__(self, sentence: str, generator: random.Random | None = None) -> str:
-        """The changed sentence; ``generator`` (advanced) in place of the seed for a new draw at each call."""
+        """Return the changed sentence; draw from ``generator``, if given, so that each call draws anew."""
         generator = generator or random.Random(f"{self.seed}:{sentence}")
-        pieces = split_words(sentence, self.words)
+        pieces = split_at_words(sentence, self.words)
         gaps, words = list(pieces[::2]), list(pieces[1::2])  # one gap more than words
         if self.synonym_ratio > 0:
             self._replace(words, generator)
         if self.deletion_ratio > 0:
             self._delete(words, gaps, generator)
         if self.swap_ratio > 0 and len(words) > 1:
-            for _ in range(_count(self.swap_ratio, words)):
-                i, j = generator.sample(range(len(words)), 2)
-                words[i], words[j] = words[j], words[i]
+            self._swap(words, generator)
         return "".join([gaps[0], *(word + gap for word, gap in zip(words, gaps[1:], strict=True))])
 
     def _replace(self, words: list[str], generator: random.Random) -> None:
-        wanted = _count(self.synonym_ratio, words)
-        positions = [i for i, word in enumerate(words) if word.lower() not in self.stopwords]
+        wanted = _share(self.synonym_ratio, words)
+        positions = [i for i, word in enumerate(words) if word.lower() not in self.stop_words]
         generator.shuffle(positions)
         for i in positions:
             if wanted and (found := self._synonyms(words[i].lower())):
@@ -148,16 +153,23 @@ class EDA:
         if words and len(dropped) == len(words):
             dropped.remove(generator.choice(dropped))
         for i in reversed(dropped):
-            before, after = gaps[i], gaps[i + 1]  # of the spaces on both sides of a word one goes with it
+            before, after = gaps[i], gaps[i + 1]  # of the two spaces around a word, one is deleted with it
             gaps[i : i + 2] = [before + after.lstrip() if i == 0 or before.strip() else after]
             del words[i]
 
+    def _swap(self, words: list[str], generator: random.Random) -> None:
+        for _ in range(_share(self.swap_ratio, words)):
+            i, j = generator.sample(range(len(words)), 2)
+            words[i], words[j] = words[j], words[i]
 
-def _count(ratio: float, words: Sequence[str]) -> int:
+
+def _share(ratio: float, words: Sequence[str]) -> int:
+    """Return the number of words that a ratio above 0 stands for: at least one."""
     return max(1, int(ratio * len(words)))
 
 
 def _in_case_of(word: str, synonym: str) -> str:
+    """Return the synonym in capitals, or with a capital first letter, if the word is."""
     if len(word) > 1 and word.isupper():
         return synonym.upper()
     return synonym[:1].upper() + synonym[1:] if word[:1].isupper() else synonym

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import os
-import string
-import tempfile
 from collections.abc import Iterable, Sequence, Sized
-from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,22 +11,23 @@ from torch import Tensor
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from st_extras.text.corpus import read_lines
-from st_extras.text.counting import batches, counted, stream, token_encoder
-
-_FORMAT = "st-extras frequency table"
+from st_extras.checks import check_count, check_fraction
+from st_extras.text.counting import batch_texts, count_batches, iterate_texts, vocabulary, wordfreq_counts
+from st_extras.text.frequency_files import TableContent, read_table, write_table
 
 
 class FrequencyTable:
-    """How often each token of a tokenizer's vocabulary occurs in a corpus.
+    """Count how often each token of a tokenizer's vocabulary occurs in a corpus; label the rare ones.
 
-    Tables of the same vocabulary add (``a + b``, ``sum(tables)``), so a corpus can be counted in shards.
-    Memory while counting is one batch of texts and one table, whatever the size of the corpus.
+    Tables of the same vocabulary can be added (``a + b``, ``sum(tables)``), so a corpus can be counted in shards.
+    Counting holds one batch of texts and one table in memory, whatever the size of the corpus.
+
+    Paper: the frequency labels of SLT-FAI, https://arxiv.org/abs/2305.08655.
 
     Args:
-        tokens: The token at each input id; None at ids without a token. Length V.
-        counts: Its number of occurrences. Shape (V,), integers >= 0, at least one of them positive.
-        num_texts: How many texts were counted; 0 where unknown.
+        tokens: the token at each input id, None at ids without a token; length V.
+        counts: number of occurrences of each token, shape (V,): integers >= 0, at least one of them above 0.
+        num_texts: number of texts counted; 0 if unknown.
 
     Attributes:
         tokens: tuple of length V.
@@ -41,13 +35,18 @@ class FrequencyTable:
         num_texts: int.
 
     Raises:
-        ValueError: The lengths differ, a count is negative, or nothing at all was counted.
+        ValueError: if the lengths differ, a count is negative, or all counts are 0.
 
-    Example::
-
-        table = FrequencyTable.count(dataset["sentence"], model.tokenizer)
-        table.save("frequencies.json")
-        table.labels(0.5)  # (V,): 1 = low frequency, 0 = high frequency
+    Example:
+        >>> from transformers import BertTokenizer
+        >>> from st_extras.text.frequency import FrequencyTable
+        >>> vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "mat"]
+        >>> tokenizer = BertTokenizer(vocab={token: index for index, token in enumerate(vocabulary)})
+        >>> table = FrequencyTable.count(["the cat sat", "the cat", "the mat"], tokenizer)
+        >>> table.counts.tolist()
+        [0, 0, 0, 0, 0, 3, 2, 1, 1]
+        >>> table.labels(0.5).tolist()  # 1 = low frequency, 0 = high frequency
+        [1, 1, 1, 1, 1, 0, 0, 1, 1]
     """
 
     def __init__(self, tokens: Sequence[str | None], counts: Tensor | Sequence[int], num_texts: int = 0) -> None:
@@ -57,12 +56,12 @@ class FrequencyTable:
         if self.counts.shape != (len(self.tokens),):
             raise ValueError(
                 f"counts must have one entry for each of the {len(self.tokens)} tokens, "
-                f"got shape {tuple(self.counts.shape)}"
+                f"got shape {tuple(self.counts.shape)}."
             )
         if (self.counts < 0).any():
-            raise ValueError(f"counts must not be negative, got {int(self.counts.min())}")
+            raise ValueError(f"counts must be >= 0, got {int(self.counts.min())}.")
         if not self.counts.any():
-            raise ValueError("counts are all 0: the corpus holds no token")
+            raise ValueError("counts must hold at least one count > 0, got a corpus with no token.")
 
     def __repr__(self) -> str:
         return f"FrequencyTable(types={self.num_seen}/{len(self)}, tokens={self.total}, texts={self.num_texts})"
@@ -72,24 +71,22 @@ class FrequencyTable:
 
     @property
     def total(self) -> int:
-        """Tokens counted."""
+        """The number of tokens counted."""
         return int(self.counts.sum())
 
     @property
     def num_seen(self) -> int:
-        """Vocabulary types that occur at least once."""
+        """The number of vocabulary entries that occur at least once."""
         return int((self.counts > 0).sum())
 
     def __add__(self, other: FrequencyTable) -> FrequencyTable:
         if not isinstance(other, FrequencyTable):
             return NotImplemented
-        _refuse_other_vocabulary(self.tokens, other.tokens, "the other table")
+        _check_same_vocabulary(self.tokens, other.tokens, "the other table")
         return FrequencyTable(self.tokens, self.counts + other.counts, self.num_texts + other.num_texts)
 
     def __radd__(self, other: int) -> FrequencyTable:  # sum() starts from 0
         return self if other == 0 else NotImplemented
-
-    # ------------------------------------------------------------------ where tables come from
 
     @classmethod
     def count(
@@ -101,109 +98,80 @@ class FrequencyTable:
         num_processes: int = 1,
         show_progress_bar: bool = False,
     ) -> FrequencyTable:
-        """Count the tokens of ``texts``, in one stream, without special tokens and without truncation.
+        """Count the tokens of ``texts`` in one stream, without special tokens or truncation.
 
         Args:
-            texts: Any iterable of strings: a list, a generator, a column of a data set. A ``pathlib.Path``,
-                alone or among them, is a text file (plain or ``.gz``, UTF-8) with one text a line.
-            tokenizer: The tokenizer of the model that will be trained.
-            batch_size: Texts for each call of the tokenizer.
-            num_processes: 1 counts here (fast tokenizers already use every core); more start that many worker
-                processes, which need the ``if __name__ == "__main__":`` guard in a script.
-            show_progress_bar: Show texts a second, and the part done where ``len(texts)`` is known.
+            texts: any iterable of strings: a list, a generator, a column of a data set. A ``pathlib.Path``, alone or
+                among them, is a text file (plain or ``.gz``, UTF-8) with one text per line.
+            tokenizer: the tokenizer of the model that will be trained.
+            batch_size: number of texts in each call of the tokenizer.
+            num_processes: number of processes. 1 counts in this process, where fast tokenizers use every core; more
+                start worker processes, for which a script needs the ``if __name__ == "__main__":`` guard.
+            show_progress_bar: show texts per second, and progress if ``len(texts)`` is known.
 
         Raises:
-            ValueError: ``texts`` is a string, holds something that is no string, or holds no token.
+            ValueError: if ``texts`` is a string, holds anything but strings and paths, or holds no token.
         """
-        for name, value in (("batch_size", batch_size), ("num_processes", num_processes)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-        tokens = _vocabulary(tokenizer)
+        batch_size = check_count("batch_size", batch_size, 1)
+        num_processes = check_count("num_processes", num_processes, 1)
+        tokens = vocabulary(tokenizer)
         counts = np.zeros(len(tokens), dtype=np.int64)
         num_texts = 0
         total = len(texts) if isinstance(texts, Sized) else None
+        batches = batch_texts(iterate_texts(texts), batch_size)
         with tqdm(total=total, unit=" texts", desc="Counting tokens", disable=not show_progress_bar) as bar:
-            for size, ids in counted(batches(stream(texts), batch_size), tokenizer, num_processes):
-                counts[: len(ids)] += ids
+            for size, batch_counts in count_batches(batches, tokenizer, num_processes):
+                counts[: len(batch_counts)] += batch_counts
                 num_texts += size
                 bar.update(size)
         if num_texts == 0:
-            raise ValueError("texts is empty: there is nothing to count")
+            raise ValueError("texts must hold at least one text, got none.")
         return cls(tokens, torch.from_numpy(counts), num_texts)
 
     @classmethod
     def from_wordfreq(
         cls, tokenizer: PreTrainedTokenizerBase, language: str = "en", *, scale: float = 1e9
     ) -> FrequencyTable:
-        """Estimate a table from the word list of the ``wordfreq`` package, where no corpus is at hand.
+        """Estimate a table from the word list of wordfreq (https://github.com/rspeer/wordfreq), without a corpus.
 
-        Every word gives its frequency to each of its tokens. wordfreq knows no punctuation, which is frequent
-        in any corpus: tokens of ASCII punctuation get the highest count. Numbers get wordfreq's estimate.
+        Each word adds its frequency to each of its tokens. wordfreq has no punctuation, which is frequent in any
+        corpus: tokens of ASCII punctuation get the highest count. Numbers get wordfreq's own estimate.
 
         Args:
-            tokenizer: The tokenizer of the model that will be trained.
-            language: A language code of wordfreq, such as "en" or "zh".
-            scale: Corpus size, in words, that the counts pretend to.
+            tokenizer: the tokenizer of the model that will be trained.
+            language: a language code of wordfreq, such as "en" or "zh".
+            scale: size of the imagined corpus, in words.
 
         Raises:
-            ImportError: wordfreq is not installed.
-            ValueError: wordfreq has no list for ``language``.
+            ImportError: if wordfreq is not installed.
+            ValueError: if wordfreq has no list for ``language``.
         """
-        try:
-            import wordfreq
-        except ImportError as error:
-            raise ImportError('from_wordfreq needs wordfreq: pip install "st-extras[wordfreq]"') from error
-        languages = wordfreq.available_languages()
-        if language not in languages:
-            raise ValueError(f"language must be one of wordfreq's {', '.join(sorted(languages))}; got {language!r}")
-        words = {
-            word: frequency
-            for word, frequency in wordfreq.get_frequency_dict(language).items()
-            if not any(character.isdigit() for character in word)  # digits are masked in the list: "0000"
-        }
-        tokens = _vocabulary(tokenizer)
-        weights = np.zeros(len(tokens))
-        encoded = token_encoder(tokenizer)([f" {word}" for word in words])  # byte-level tokenizers see the space
-        for ids, frequency in zip(encoded, words.values(), strict=True):
-            np.add.at(weights, ids, frequency)
-        for index, token in enumerate(tokens):
-            surface = (token or "").lstrip("Ġ▁").removeprefix("##")
-            if surface and all(character in string.punctuation for character in surface):
-                weights[index] = np.inf
-            elif surface.isdigit():
-                weights[index] = wordfreq.word_frequency(surface, language)
-        highest = weights[np.isfinite(weights)].max()
-        counts = np.rint(np.minimum(weights, highest) * scale).astype(np.int64)
-        return cls(tokens, torch.from_numpy(counts))
+        tokens = vocabulary(tokenizer)
+        return cls(tokens, torch.from_numpy(wordfreq_counts(tokens, tokenizer, language, scale)))
 
     @classmethod
     def from_file(
         cls, path: str | os.PathLike[str], tokenizer: PreTrainedTokenizerBase | None = None
     ) -> FrequencyTable:
-        """Read a table: what :meth:`save` wrote, ``token<TAB>count`` lines, or a JSON ``{token: count}``.
+        """Read a table: a file of :meth:`save`, ``token<TAB>count`` lines, or a JSON object ``{token: count}``.
 
         Args:
-            path: The file; ``.gz`` is unpacked. A TSV may have a header line ``token<TAB>count``.
-            tokenizer: Puts the tokens at its ids, in whatever order the file has them; tokens of its
-                vocabulary that are not in the file have count 0. Without it, the file is in id order.
+            path: the file; ``.gz`` is unpacked. A TSV file may start with the header ``token<TAB>count``.
+            tokenizer: puts the tokens at its ids, in whatever order the file has them; tokens of its vocabulary that
+                are not in the file get count 0. None: the file must be in the order of the ids.
 
         Raises:
-            ValueError: The file cannot be read as a table, or has tokens that the tokenizer does not know.
+            ValueError: if the file cannot be read as a table, or has tokens that the tokenizer does not know.
         """
-        path = Path(path)
-        text = "".join(line for _, line in read_lines(path))
-        if text.lstrip().startswith("{") and "\t" not in text.partition("\n")[0]:
-            table = cls._from_json(text, path)
-        else:
-            table = cls._from_tsv(text, path)
-        return table if tokenizer is None else table._placed(tokenizer, path)
+        table = cls(*read_table(path))
+        return table if tokenizer is None else table._reordered(tokenizer, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], tokenizer: PreTrainedTokenizerBase | None = None) -> FrequencyTable:
-        """Read what :meth:`save` wrote; with a tokenizer, refuse a table of any other vocabulary.
+        """Read a file of :meth:`save`; with a tokenizer, refuse a table of any other vocabulary.
 
         Raises:
-            ValueError: The table belongs to another vocabulary.
+            ValueError: if the table has another vocabulary than the tokenizer.
         """
         table = cls.from_file(path)
         if tokenizer is not None:
@@ -211,49 +179,32 @@ class FrequencyTable:
         return table
 
     def save(self, path: str | os.PathLike[str], format: str | None = None) -> None:
-        """Write the table; ``path`` appears only when it is complete.
+        """Write the table; ``path`` appears only when the file is complete.
 
         Args:
-            path: Where to. ``.gz`` packs it.
-            format: "table" (JSON: vocabulary, counts, number of texts), "tsv" (``token<TAB>count`` lines in
-                the order of the ids) or "json" (``{token: count}``, the authors' own).
-                None: "tsv" where the name ends in ``.tsv`` or ``.tsv.gz``, else "table".
+            path: the file; packed if its name ends in ``.gz``.
+            format: "table" (JSON: vocabulary, counts, number of texts), "tsv" (``token<TAB>count`` lines in the order
+                of the ids) or "json" (``{token: count}``, as the SLT-FAI authors write it). None: "tsv" if the name
+                ends in ``.tsv`` or ``.tsv.gz``, otherwise "table".
 
         Raises:
-            ValueError: Unknown format, or an entry that a TSV cannot hold: a token with a newline, no token.
+            ValueError: if the format is unknown, or is "tsv" and a token holds a newline or an id has no token.
         """
-        path = Path(path)
-        format = format or ("tsv" if path.name.removesuffix(".gz").endswith(".tsv") else "table")
-        rows = [(token, count) for token, count in zip(self.tokens, self.counts.tolist(), strict=True)]
-        if format == "table":
-            content: dict[str, Any] = {"format": _FORMAT, "version": 1, "num_texts": self.num_texts}
-            content |= {"tokens": self.tokens, "counts": [count for _, count in rows]}
-            text = json.dumps(content, ensure_ascii=False) + "\n"
-        elif format == "json":
-            known = {token: count for token, count in rows if token is not None}
-            text = json.dumps(known, ensure_ascii=False, indent=2) + "\n"
-        elif format == "tsv":
-            unfit = [token for token, _ in rows if token is None or "\n" in token]
-            if unfit:
-                raise ValueError(f"format 'tsv' cannot hold the token {unfit[0]!r}; use 'table'")
-            text = "token\tcount\n" + "".join(f"{token}\t{count}\n" for token, count in rows)
-        else:
-            raise ValueError(f"format must be 'table', 'tsv' or 'json', got {format!r}")
-        _write_whole(path, text)
-
-    # ------------------------------------------------------------------ what tables are for
+        write_table(path, TableContent(self.tokens, self.counts.tolist(), self.num_texts), format)
 
     def labels(self, low_frequency_ratio: float = 0.5) -> Tensor:
-        """Frequency label of each input id: 1 = low, 0 = high. Shape (V,), int64.
+        """Label each input id: 1 = low frequency, 0 = high frequency.
 
-        Of the n types that occur, sorted by count (equal counts by id), the lowest ``int(ratio * n)`` are
-        low; so are the types that never occur.
+        Of the n tokens that occur, sorted by count (equal counts by id), the lowest ``int(ratio * n)`` are low; so are
+        the tokens that never occur.
 
         Args:
-            low_frequency_ratio: The paper's lambda, in (0, 1).
+            low_frequency_ratio: share of low-frequency tokens, in (0, 1) (lambda in the paper).
+
+        Returns:
+            An int64 tensor of shape (V,).
         """
-        if not 0 < low_frequency_ratio < 1:
-            raise ValueError(f"low_frequency_ratio must lie between 0 and 1, got {low_frequency_ratio!r}")
+        check_fraction("low_frequency_ratio", low_frequency_ratio)
         ascending = torch.argsort(self.counts, stable=True)
         num_low = len(self) - self.num_seen + int(low_frequency_ratio * self.num_seen)
         labels = torch.zeros(len(self), dtype=torch.int64)
@@ -261,107 +212,39 @@ class FrequencyTable:
         return labels
 
     def rare(self, input_ids: Tensor, low_frequency_ratio: float = 0.5) -> Tensor:
-        """True where an input id is a low-frequency token: a bool tensor of the shape of ``input_ids``.
+        """Return True for input ids of low frequency: a bool tensor of the shape of ``input_ids``.
 
-        Special tokens that the corpus never holds ([CLS], [PAD]) count as rare here; mask them where they
-        must not.
+        Special tokens that never occur in a corpus ([CLS], [PAD]) are rare too; mask them if they must not count.
         """
         return self.labels(low_frequency_ratio).to(input_ids.device)[input_ids] == 1
 
     def check_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
         """Raise a ValueError unless the table's vocabulary is the tokenizer's, id by id."""
-        _refuse_other_vocabulary(self.tokens, _vocabulary(tokenizer), "the tokenizer")
+        _check_same_vocabulary(self.tokens, vocabulary(tokenizer), "the tokenizer")
 
-    # ------------------------------------------------------------------ files
-
-    @classmethod
-    def _from_json(cls, text: str, path: Path) -> FrequencyTable:
-        try:
-            content = json.loads(text, object_pairs_hook=_each_once)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path} is not a complete JSON file: {error}") from error
-        except KeyError as error:
-            raise ValueError(f"{path} must hold each token once, got {error} twice") from error
-        if content.get("format") == _FORMAT:
-            if missing := {"tokens", "counts", "num_texts"} - content.keys():
-                raise ValueError(f"{path} is no whole frequency table: it lacks {', '.join(sorted(missing))}")
-            return cls(content["tokens"], content["counts"], content["num_texts"])
-        wrong = next((item for item in content.items() if type(item[1]) is not int), None)
-        if wrong is not None:
-            raise ValueError(f"{path} must map tokens to whole numbers, got {wrong[0]!r}: {wrong[1]!r}")
-        return cls(list(content), list(content.values()))
-
-    @classmethod
-    def _from_tsv(cls, text: str, path: Path) -> FrequencyTable:
-        rows = [line.rstrip("\r").rsplit("\t", 1) for line in text.split("\n") if line.strip("\r")]
-        if rows and rows[0] == ["token", "count"]:
-            del rows[0]
-        for number, row in enumerate(rows, start=1):
-            if len(row) != 2 or not row[1].strip().isdecimal():
-                raise ValueError(f"{path}: row {number} must be token<TAB>count, got {'<TAB>'.join(row)!r}")
-        repeated = len(rows) - len({token for token, _ in rows})
-        if repeated or not rows:
-            raise ValueError(f"{path} must hold each token once, got {len(rows)} rows, {repeated} repeated")
-        return cls([token for token, _ in rows], [int(count) for _, count in rows])
-
-    def _placed(self, tokenizer: PreTrainedTokenizerBase, path: Path) -> FrequencyTable:
-        tokens = _vocabulary(tokenizer)
-        position = {token: index for index, token in enumerate(tokens)}
-        unknown = [token for token in self.tokens if token is not None and token not in position]
+    def _reordered(self, tokenizer: PreTrainedTokenizerBase, path: str | os.PathLike[str]) -> FrequencyTable:
+        """Return the table with its tokens at the tokenizer's ids."""
+        tokens = vocabulary(tokenizer)
+        ids = {token: index for index, token in enumerate(tokens)}
+        unknown = [token for token in self.tokens if token is not None and token not in ids]
         if unknown:
             raise ValueError(
-                f"{path} was counted with another tokenizer: {len(unknown)} of its tokens, such as "
-                f"{', '.join(map(repr, unknown[:3]))}, are not in this one's vocabulary"
+                f"{path} must be counted with this tokenizer, got {len(unknown)} tokens that are not in its "
+                f"vocabulary, such as {', '.join(map(repr, unknown[:3]))}."
             )
         counts = torch.zeros(len(tokens), dtype=torch.int64)
-        known = [(position[token], index) for index, token in enumerate(self.tokens) if token is not None]
+        known = [(ids[token], index) for index, token in enumerate(self.tokens) if token is not None]
         target, source = torch.tensor(known).unbind(1)
         counts[target] = self.counts[source]
         return FrequencyTable(tokens, counts, self.num_texts)
 
 
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object; KeyError for a key that it holds twice, of which json would keep the last."""
-    content: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in content:
-            raise KeyError(key)
-        content[key] = value
-    return content
-
-
-def _vocabulary(tokenizer: PreTrainedTokenizerBase) -> tuple[str | None, ...]:
-    vocabulary = tokenizer.get_vocab()
-    tokens: list[str | None] = [None] * (max(vocabulary.values()) + 1)
-    for token, index in vocabulary.items():
-        tokens[index] = token
-    return tuple(tokens)
-
-
-def _refuse_other_vocabulary(ours: Sequence[str | None], theirs: Sequence[str | None], owner: str) -> None:
+def _check_same_vocabulary(ours: Sequence[str | None], theirs: Sequence[str | None], owner: str) -> None:
     if tuple(ours) == tuple(theirs):
         return
     index = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
     if index is None:
-        reason = f"{len(ours)} ids here, {len(theirs)} there"
+        difference = f"{len(ours)} ids here, {len(theirs)} there"
     else:
-        reason = f"id {index} is {ours[index]!r} here and {theirs[index]!r} there"
-    raise ValueError(f"the frequency table and {owner} must have the same vocabulary: {reason}")
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Write beside ``path`` and move into place, so that nobody ever sees half a file."""
-    data = text.encode("utf-8")
-    data = gzip.compress(data) if path.suffix == ".gz" else data
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
+        difference = f"id {index} is {ours[index]!r} here and {theirs[index]!r} there"
+    raise ValueError(f"The frequency table and {owner} must have the same vocabulary, got a difference: {difference}.")

@@ -1,144 +1,49 @@
-"""Keyword extractors: a text in, the character spans of its informative words out.
+"""Keyword extractors: each takes a text and returns the character spans of its informative words.
 
-``JiebaKeywords`` (what RepAL's paper uses), ``TfidfKeywords`` (fitted on the user's own sentences), ``RakeKeywords``,
-and any callable ``text -> spans or words`` through ``keyword_spans``. The three classes can be saved (``config``) and
-sent to other processes; none needs a download. Spans are ``(start, end)`` offsets into the text, sorted, without
-overlaps, one per word.
+``JiebaKeywords`` is the RepAL paper's, ``TfidfKeywords`` is fitted on your own sentences, ``RakeKeywords`` takes the
+words of the best phrases; ``keyword_spans`` also takes any callable. The three classes need no download, can be saved
+(``config``) and can be sent to other processes. Spans are ``(start, end)``, sorted, without overlaps, one per word.
 """
 
 from __future__ import annotations
 
-import logging
 import math
-import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from st_extras.text.extractors import RakePhrases
+from st_extras.checks import check_count
+from st_extras.text.jieba_keywords import JiebaKeywords
+from st_extras.text.phrases import RakePhrases
 from st_extras.text.spans import Span, checked_span, find_words, split_at_spaces, without_overlaps
+from st_extras.text.stop_words import english_stop_words
 from st_extras.text.words import WORD, word_spans
 
 Extractor = Callable[[str], Sequence[Span] | Sequence[str]]
-
-KEYWORD_EXTRACTORS = ("jieba", "tfidf", "rake")
-
-
-def _install_hint(package: str, extractor: str) -> ImportError:
-    return ImportError(f'{extractor} keywords need {package}: pip install "st-extras[text]"')
-
-
-def _check_top_k(top_k: int | None) -> int | None:
-    if top_k is not None and (isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1):
-        raise ValueError(f"top_k must be a positive number of keywords, or None for all of them; got {top_k!r}")
-    return top_k
-
-
-def keyword_spans(text: str, extractor: Extractor) -> list[Span]:
-    """What ``extractor`` finds in ``text`` as clean spans: one per word, sorted, without overlaps.
-
-    Args:
-        text: the text itself, without any prompt.
-        extractor: returns ``(start, end)`` character spans, or words (then every occurrence counts: ``find_words``).
-
-    Raises:
-        ValueError: for a span outside the text, or anything that is neither a span nor a word.
-    """
-    result = extractor(text)
-    if isinstance(extractor, (JiebaKeywords, TfidfKeywords, RakeKeywords)):
-        return list(result)  # type: ignore[arg-type]
-    if isinstance(result, str) or not isinstance(result, Iterable):
-        raise ValueError(f"keywords must return a list of (start, end) spans or a list of words; got {result!r}")
-    items = list(result)
-    if all(isinstance(item, str) for item in items):
-        return split_at_spaces(text, find_words(text, items))  # type: ignore[arg-type]
-    return split_at_spaces(text, without_overlaps(checked_span(text, item) for item in items))
-
-
-# --- jieba: the paper's extractor --------------------------------------------------------------------------
-
-
-class _FasterCut:
-    """jieba's ``cut`` with a short cut: without Chinese and dictionary words, only two of its patterns are left.
-
-    It leaves out what jieba cuts into single characters (TF-IDF drops them).
-    """
-
-    _blocks = re.compile(r"[a-zA-Z0-9+#&._%\-]+")
-    _pieces = re.compile(r"([a-zA-Z0-9]+(?:\.\d+)?%?)")
-
-    def __init__(self, tokenizer: Any) -> None:
-        tokenizer.initialize()
-        self.tokenizer = tokenizer
-        words = [word for word, count in tokenizer.FREQ.items() if count and len(word) > 1 and word.isascii()]
-        self._needs_jieba = re.compile("|".join(["[\u4e00-\u9fd5]", *map(re.escape, words)]))
-
-    def cut(self, text: str) -> Iterator[str]:
-        if self._needs_jieba.search(text):
-            yield from self.tokenizer.cut(text)
-            return
-        for block in self._blocks.findall(text):
-            yield from filter(None, self._pieces.split(block))
-
-
-@lru_cache(maxsize=1)
-def _jieba_tfidf() -> Any:
-    """TF-IDF of jieba with a dictionary of its own, once a process: words that others add to jieba change nothing."""
-    try:
-        import jieba
-        from jieba.analyse.tfidf import TFIDF
-    except ImportError:
-        raise _install_hint("jieba", "jieba") from None
-    jieba.setLogLevel(logging.WARNING)
-    extractor = TFIDF()
-    extractor.tokenizer = _FasterCut(jieba.Tokenizer())
-    return extractor
-
-
-class JiebaKeywords:
-    """The default of jieba's TF-IDF ``extract_tags``: the extractor of RepAL's paper, for English and Chinese.
-
-    English words are not in jieba's IDF table, so nearly every word of two letters or more that is not among jieba's
-    32 stop words is a keyword. Letters outside ASCII and Chinese are single characters to jieba, which it never
-    returns: for other languages use ``TfidfKeywords``. Tags without a letter or digit (jieba returns "...") are left
-    out: they are no words.
-
-    Args:
-        top_k: at most so many distinct keywords a text (20, jieba's default); None for all.
-    """
-
-    def __init__(self, top_k: int | None = 20) -> None:
-        self.top_k = _check_top_k(top_k)
-
-    def __call__(self, text: str) -> list[Span]:
-        """Spans of the keywords of ``text``."""
-        tags = _jieba_tfidf().extract_tags(text, topK=self.top_k)
-        return find_words(text, [tag for tag in tags if any(map(str.isalnum, tag))])
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """Settings, as JSON."""
-        return {"name": "jieba", "top_k": self.top_k}
-
-
-# --- TF-IDF on the user's corpus ---------------------------------------------------------------------------
-
-
-def english_stop_words() -> frozenset[str]:
-    """scikit-learn's English stop words."""
-    from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
-
-    return frozenset(ENGLISH_STOP_WORDS)
+"""Takes a text and returns the spans of its keywords, or the keywords."""
 
 
 class TfidfKeywords:
-    """TF-IDF with document frequencies of the user's own sentences (scikit-learn), for any language with spaces.
+    """Find the keywords of a text by TF-IDF fitted on your own sentences; for any language with spaces between words.
+
+    Source: scikit-learn's ``TfidfVectorizer``,
+    https://scikit-learn.org/stable/modules/feature_extraction.html#tfidf-term-weighting.
 
     Args:
-        idf: inverse document frequency of each word, lower case; ``TfidfKeywords.fit`` makes it.
-        unseen_idf: that of a word that the corpus does not have.
-        top_k: at most so many distinct keywords a text, highest TF-IDF first; None for all.
-        stop_words: words that are never keywords.
+        idf: inverse document frequency of each lower-case word; ``TfidfKeywords.fit`` computes it.
+        unseen_idf: inverse document frequency of words that are not in ``idf``.
+        top_k: largest number of distinct keywords of a text, highest TF-IDF first. None: all.
+        stop_words: lower-case words that are never keywords.
+
+    Raises:
+        ValueError: if ``top_k`` is not a whole number >= 1 or None.
+
+    Example:
+        >>> from st_extras.text import TfidfKeywords
+        >>> extractor = TfidfKeywords.fit(["the cat sat", "the cat ran", "the dog ran home"], top_k=2)
+        >>> text = "The cat ran to the dog"
+        >>> [text[start:end] for start, end in extractor(text)]
+        ['cat', 'dog']
     """
 
     def __init__(
@@ -150,7 +55,7 @@ class TfidfKeywords:
     ) -> None:
         self.idf = idf
         self.unseen_idf = unseen_idf
-        self.top_k = _check_top_k(top_k)
+        self.top_k = None if top_k is None else check_count("top_k", top_k, 1)
         self.stop_words = frozenset(stop_words)
 
     @classmethod
@@ -166,32 +71,32 @@ class TfidfKeywords:
 
         Args:
             sentences: the corpus; read once.
-            top_k: as above.
-            stop_words: words that are never keywords; None for scikit-learn's English list.
-            max_df: words in more than this share of the sentences are stop words too (0 to 1).
+            top_k: largest number of distinct keywords of a text. None: all.
+            stop_words: words that are never keywords. None: scikit-learn's English list.
+            max_df: words in more than this share of the sentences are stop words too; above 0, at most 1.
 
         Raises:
-            ValueError: when the corpus has no word, or a setting is out of its range.
+            ValueError: if the corpus has no word, or a setting is out of range.
         """
         from sklearn.feature_extraction.text import TfidfVectorizer
 
         if isinstance(sentences, str):
-            raise ValueError(f"sentences must be a list of texts, not one text; got {sentences!r}")
+            raise ValueError(f"sentences must be a list of texts, got the string {sentences!r}.")
         if not 0 < max_df <= 1:
-            raise ValueError(f"max_df must be a share of the sentences, 0 < max_df <= 1; got {max_df!r}")
+            raise ValueError(f"max_df must be > 0 and <= 1, got {max_df!r}.")
         vectorizer = TfidfVectorizer(token_pattern=WORD.pattern)
         try:
             count = vectorizer.fit_transform(sentences).shape[0]
         except ValueError as error:
-            raise ValueError(f"corpus: no TF-IDF can be fitted on it: {error}") from None
+            raise ValueError(f"corpus must hold sentences with words, got none that TF-IDF can use: {error}.") from None
         idf = {word: float(vectorizer.idf_[i]) for word, i in vectorizer.vocabulary_.items()}
-        lowest = math.log((1 + count) / (1 + max_df * count)) + 1
+        lowest = math.log((1 + count) / (1 + max_df * count)) + 1  # the IDF of a word in a share max_df
         frequent = {word for word, value in idf.items() if value < lowest - 1e-9}
-        stop = english_stop_words() if stop_words is None else {w.lower() for w in stop_words}
-        return cls(idf, math.log(1 + count) + 1, top_k=top_k, stop_words=stop | frequent)
+        given = english_stop_words() if stop_words is None else {word.lower() for word in stop_words}
+        return cls(idf, math.log(1 + count) + 1, top_k=top_k, stop_words=given | frequent)
 
     def __call__(self, text: str) -> list[Span]:
-        """Spans of the keywords of ``text``."""
+        """Return the spans of the keywords of ``text``."""
         spans = word_spans(text)
         words = [text[start:end].lower() for start, end in spans]
         weights: dict[str, float] = {}
@@ -203,7 +108,7 @@ class TfidfKeywords:
 
     @property
     def config(self) -> dict[str, Any]:
-        """Settings and the fitted table, as JSON."""
+        """The settings and the fitted table, as JSON."""
         return {
             "name": "tfidf",
             "idf": self.idf,
@@ -213,76 +118,107 @@ class TfidfKeywords:
         }
 
 
-# --- RAKE --------------------------------------------------------------------------------------------------
-
-
 @lru_cache(maxsize=8)
 def _cached_rake(stop_words: frozenset[str] | None) -> RakePhrases:
-    return RakePhrases(stopwords=stop_words)
+    return RakePhrases(stop_words=stop_words)
 
 
 class RakeKeywords:
-    """The words of RAKE's best phrases (rake-nltk: score of a word = degree / frequency, of a phrase = their sum).
+    """Take the words of RAKE's best phrases as the keywords of a text; scores as in ``RakePhrases``.
+
+    Paper: Rose et al., 2010, https://doi.org/10.1002/9780470689646.ch1.
 
     Args:
-        top_k: the phrases taken, best first; None for all.
-        stop_words: words that end a phrase; None for :class:`~st_extras.text.extractors.RakePhrases`'s English list.
+        top_k: number of phrases whose words are keywords, best first. None: all.
+        stop_words: words that end a phrase. None: the English list of ``RakePhrases``.
+
+    Raises:
+        ValueError: if ``top_k`` is not a whole number >= 1 or None.
+
+    Example:
+        >>> from st_extras.text import RakeKeywords
+        >>> text = "Big red dogs of Rome, and a cat"
+        >>> [text[start:end] for start, end in RakeKeywords(top_k=1)(text)]
+        ['Big', 'red', 'dogs']
     """
 
     def __init__(self, top_k: int | None = 20, stop_words: Collection[str] | None = None) -> None:
-        self.top_k = _check_top_k(top_k)
+        self.top_k = None if top_k is None else check_count("top_k", top_k, 1)
         self.stop_words = None if stop_words is None else frozenset(stop_words)
 
     def __call__(self, text: str) -> list[Span]:
-        """Spans of the keywords of ``text``."""
+        """Return the spans of the keywords of ``text``."""
         phrases = _cached_rake(self.stop_words)(text)[: self.top_k]
         keywords = {word.lower() for phrase in phrases for word in phrase.split(" ")}
         return [span for span in word_spans(text) if text[slice(*span)].lower() in keywords]
 
     @property
     def config(self) -> dict[str, Any]:
-        """Settings, as JSON."""
+        """The settings, as JSON."""
         stop_words = None if self.stop_words is None else sorted(self.stop_words)
         return {"name": "rake", "top_k": self.top_k, "stop_words": stop_words}
 
 
-# --- by name -----------------------------------------------------------------------------------------------
+_SAVABLE = (JiebaKeywords, TfidfKeywords, RakeKeywords)
+"""The extractors that can be saved: each has a ``config`` with its name."""
+_CLASSES = dict(zip(("jieba", "tfidf", "rake"), _SAVABLE, strict=True))
+_NAMES = ", ".join(map(repr, _CLASSES))
+
+
+def keyword_spans(text: str, extractor: Extractor) -> list[Span]:
+    """Return what ``extractor`` finds in ``text`` as spans: one per word, sorted, without overlaps.
+
+    Args:
+        text: the text itself, without a prompt.
+        extractor: returns ``(start, end)`` character spans, or words, which count at every occurrence (``find_words``).
+
+    Raises:
+        ValueError: if a span lies outside the text, or the extractor returns anything but spans or words.
+    """
+    result = extractor(text)
+    if isinstance(extractor, _SAVABLE):
+        return list(result)  # type: ignore[arg-type]
+    if isinstance(result, str) or not isinstance(result, Iterable):
+        raise ValueError(f"keywords must return a list of (start, end) spans or a list of words, got {result!r}.")
+    items = list(result)
+    if all(isinstance(item, str) for item in items):
+        return split_at_spaces(text, find_words(text, items))  # type: ignore[arg-type]
+    return split_at_spaces(text, without_overlaps(checked_span(text, item) for item in items))
 
 
 def build_extractor(keywords: Any, corpus: Iterable[str] | None = None) -> Extractor:
-    """The extractor that ``keywords`` names.
+    """Build the extractor that ``keywords`` names.
 
     Args:
-        keywords: "jieba", "tfidf" (fitted on ``corpus``), "rake", an extractor's ``config``, or a callable.
+        keywords: "jieba", "tfidf" (fitted on ``corpus``), "rake", an extractor's ``config``, or a callable, which is
+            returned unchanged.
         corpus: sentences for "tfidf".
 
     Raises:
-        ValueError: for another name, or "tfidf" without a corpus.
+        ValueError: if the name is unknown, or "tfidf" is given without a corpus.
     """
     if callable(keywords):
         return keywords  # type: ignore[no-any-return]
     if keywords == "tfidf":
         if corpus is None:
-            raise ValueError('keywords="tfidf" is fitted on the user\'s sentences: give corpus=[...] too')
+            raise ValueError('corpus must be given for keywords="tfidf", got None: give corpus=[sentence, ...].')
         return TfidfKeywords.fit(corpus)
     settings = dict(keywords) if isinstance(keywords, dict) else {"name": keywords}
-    classes = {"jieba": JiebaKeywords, "tfidf": TfidfKeywords, "rake": RakeKeywords}
-    extractor = classes.get(str(settings.pop("name", "")))
+    extractor = _CLASSES.get(str(settings.pop("name", "")))
     if extractor is None:
-        allowed = ", ".join(map(repr, KEYWORD_EXTRACTORS))
-        raise ValueError(f"keywords must be {allowed} or a callable text -> spans or words; got {keywords!r}")
+        raise ValueError(f"keywords must be {_NAMES} or a callable text -> spans or words, got {keywords!r}.")
     return extractor(**settings)  # type: ignore[no-any-return]
 
 
 def extractor_config(extractor: Extractor) -> dict[str, Any]:
-    """Settings with which ``build_extractor`` makes the same extractor again.
+    """Return the settings from which ``build_extractor`` builds the same extractor again.
 
     Raises:
-        ValueError: for a callable of the user's, which no file can hold.
+        ValueError: if the extractor is a callable of your own, which no file can hold.
     """
-    if isinstance(extractor, (JiebaKeywords, TfidfKeywords, RakeKeywords)):
+    if isinstance(extractor, _SAVABLE):
         return extractor.config
-    allowed = ", ".join(map(repr, KEYWORD_EXTRACTORS))
     raise ValueError(
-        f"keywords={extractor!r} is a callable, which cannot be saved with the model: attach with one of {allowed}"
+        f"keywords must be saved with the model, got {extractor!r}, a callable, which cannot be saved: "
+        f"use one of {_NAMES}."
     )

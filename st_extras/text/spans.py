@@ -1,4 +1,4 @@
-"""Words and character spans of a text: finding them, checking them, replacing them."""
+"""Character spans of a text: find words, check spans, replace them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 Span = tuple[int, int]
 """``(start, end)`` in characters."""
 
-# Scripts written without spaces between words: their words have no boundary to look for.
+# Scripts written without spaces, in which a word has no visible boundary.
 _UNSPACED = (
     "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     "\U00020000-\U0003ffff"
@@ -24,15 +24,15 @@ def _is_mark(character: str) -> bool:
     return not character.isascii() and unicodedata.category(character)[0] == "M"
 
 
-def _goes_on(edge: str, neighbour: str) -> bool:
-    """Whether a word with ``edge`` as its first or last character goes on with ``neighbour``."""
+def _same_word(edge: str, neighbour: str) -> bool:
+    """Return whether ``neighbour`` belongs to the word whose first or last character is ``edge``."""
     return bool(_SPACED_WORD_CHARACTER.match(edge)) and (
         bool(_SPACED_WORD_CHARACTER.match(neighbour)) or _is_mark(neighbour)
     )
 
 
 def _lower(text: str) -> str:
-    """Lower case, position by position (one letter of Unicode grows when lowered)."""
+    """Return ``text`` in lower case, with the same positions (lowering "İ" would add a character)."""
     lowered = text.lower()
     if len(lowered) != len(text):
         lowered = "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
@@ -40,11 +40,10 @@ def _lower(text: str) -> str:
 
 
 def find_words(text: str, words: Iterable[str]) -> list[Span]:
-    """Spans of every occurrence of ``words`` in ``text``, without regard to case.
+    """Find every occurrence of ``words`` in ``text``, in any case.
 
-    An occurrence starts and ends on a word boundary where the script has them ("man" is not found in "woman"), and
-    takes the combining marks that follow it along. Where two occurrences overlap, the one that starts first and then
-    the longer one stays.
+    An occurrence starts and ends at a word boundary if the script has them ("man" is not found in "woman"), and
+    includes the combining marks that follow it. Overlaps are resolved as in :func:`without_overlaps`.
     """
     lowered = _lower(text)
     found: list[Span] = []
@@ -55,7 +54,7 @@ def find_words(text: str, words: Iterable[str]) -> list[Span]:
             while end < len(text) and _is_mark(text[end]):
                 end += 1
             before, after = text[start - 1 : start] or " ", text[end : end + 1] or " "
-            inside = (before != " " and _goes_on(word[0], before)) or (after != " " and _goes_on(word[-1], after))
+            inside = (before != " " and _same_word(word[0], before)) or (after != " " and _same_word(word[-1], after))
             if not inside:
                 found.append((start, end))
             start = lowered.find(word, start + 1)
@@ -63,7 +62,7 @@ def find_words(text: str, words: Iterable[str]) -> list[Span]:
 
 
 def without_overlaps(spans: Iterable[Span]) -> list[Span]:
-    """Sorted; of spans that overlap the one that starts first, then the longer one, stays."""
+    """Sort the spans; of those that overlap, keep the one that starts first, and of equal starts the longer one."""
     kept: list[Span] = []
     for start, end in sorted(spans, key=lambda span: (span[0], -span[1])):
         if not kept or start >= kept[-1][1]:
@@ -72,28 +71,32 @@ def without_overlaps(spans: Iterable[Span]) -> list[Span]:
 
 
 def checked_span(text: str, item: Any) -> Span:
-    """``item`` as a span of ``text``; ValueError where it is none."""
+    """Return ``item`` as a span of ``text``.
+
+    Raises:
+        ValueError: if it is not a pair of integers, or lies outside the text.
+    """
     try:
         start, end = (operator.index(bound) for bound in item)
     except (TypeError, ValueError):
         raise ValueError(
-            f"keywords must return (start, end) spans or words, and not both; got {item!r} for the text {text!r}"
+            f"keywords must return (start, end) spans or words, not both, got {item!r} for the text {text!r}."
         ) from None
     if not 0 <= start < end <= len(text):
         raise ValueError(
-            f"keywords returned the span {(start, end)} for a text of {len(text)} characters ({text!r}); "
-            f"a span is 0 <= start < end <= {len(text)}"
+            f"keywords must return spans with 0 <= start < end <= {len(text)}, the length of the text, "
+            f"got {(start, end)} for {text!r}."
         )
     return start, end
 
 
 def split_at_spaces(text: str, spans: Iterable[Span]) -> list[Span]:
-    """A span over several words becomes one span per word."""
+    """Split a span over several words into one span per word."""
     return [match.span() for start, end in spans for match in _NOT_SPACE.finditer(text, start, end)]
 
 
 def replace_spans(text: str, spans: Iterable[Span], replacement: str) -> str:
-    """``text`` with each span replaced. An empty ``replacement`` deletes the words and the spaces left over."""
+    """Replace each span of ``text``; an empty ``replacement`` deletes the spans and the spaces left over."""
     pieces, position = [], 0
     for start, end in spans:
         pieces += [text[position:start], replacement]

@@ -1,8 +1,18 @@
-"""What a word is, once for the whole package."""
+"""What a word is, for the whole package: a run of letters and digits, or a word that jieba finds in Chinese text."""
+
+from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import pairwise
 
-# Marks that combine with the letter before them (Latin, Hebrew, Arabic, Indic, Thai ...): \\w leaves them out.
+from st_extras.text.spans import Span
+
+WordFinder = Callable[[str], Sequence[Span]]
+"""Takes a text and returns the spans of its words, left to right."""
+
+# Marks that combine with the letter before them (Latin, Hebrew, Arabic, Indic, Thai ...), which \w leaves out.
 _MARKS = (
     "\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc\u0900-\u0903\u093a-\u094f"
     "\u0951-\u0957\u0962-\u0963\u0981-\u0983\u09bc-\u09cd\u0a01-\u0a03\u0a3c-\u0a51\u0a81-\u0a83\u0abc-\u0acd\u0b01-\u0b03"
@@ -13,16 +23,27 @@ _PART = rf"[^\W_]+(?:[{_MARKS}]+[^\W_]*)*"
 WORD = re.compile(rf"{_PART}(?:['’\-‐‑]{_PART})*")
 """A maximal run of letters (with their combining marks) and digits, with apostrophes and hyphens inside it."""
 
-
-_ASCII_WORD = re.compile(r"[A-Za-z0-9]+(?:['\-][A-Za-z0-9]+)*")  # what WORD is in ASCII text, where it is faster
+_ASCII_WORD = re.compile(r"[A-Za-z0-9]+(?:['\-][A-Za-z0-9]+)*")  # equals WORD on ASCII text, and is faster
 _SPLIT, _ASCII_SPLIT = (re.compile(f"({pattern.pattern})") for pattern in (WORD, _ASCII_WORD))
 
 
-def word_spans(text: str) -> list[tuple[int, int]]:
-    """Character spans ``(start, end)`` of the words of ``text``, left to right."""
+def word_spans(text: str) -> list[Span]:
+    """Return the spans of the words of ``text``, left to right."""
     return [match.span() for match in (_ASCII_WORD if text.isascii() else WORD).finditer(text)]
 
 
-def split_at_words(text: str) -> list[str]:
-    """``[gap, word, gap, ..., word, gap]``: joined, they are ``text`` again."""
-    return (_ASCII_SPLIT if text.isascii() else _SPLIT).split(text)
+def jieba_spans(text: str) -> list[Span]:
+    """Return the spans of the words that jieba finds in ``text``, without punctuation; for Chinese."""
+    import jieba
+
+    jieba.setLogLevel("WARNING")
+    return [(start, end) for word, start, end in jieba.tokenize(text) if any(map(str.isalnum, word))]
+
+
+@lru_cache(maxsize=1)  # a phrase extractor and PhraseMasking split the same sentence one after the other
+def split_at_words(text: str, words: WordFinder = word_spans) -> tuple[str, ...]:
+    """Return ``(gap, word, gap, ..., word, gap)``, which joined is ``text`` again."""
+    if words is word_spans:
+        return tuple((_ASCII_SPLIT if text.isascii() else _SPLIT).split(text))  # the same pieces, in one call
+    edges = [0, *(edge for span in words(text) for edge in span), len(text)]
+    return tuple(text[start:end] for start, end in pairwise(edges))

@@ -1,4 +1,4 @@
-"""Keeps what a loss owns: across restarts, and equal in all processes."""
+"""The callback that saves and restores what a loss owns, and keeps it equal in all processes."""
 
 from __future__ import annotations
 
@@ -11,17 +11,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from safetensors.torch import load_file, save_file
-from sentence_transformers import (
-    SentenceTransformerTrainer,
-)
+from sentence_transformers import SentenceTransformerTrainer
 from sentence_transformers.util import get_rank, get_world_size
 from torch import Tensor, nn
-from transformers import (
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-)
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 logger = logging.getLogger(__name__)
 FILE_NAME = "loss_state.safetensors"
@@ -31,21 +24,22 @@ _EXTRA = "_extra_state"
 class LossStateCallback(TrainerCallback):
     """Saves and restores what a loss owns with every checkpoint, and averages its gradients across processes.
 
-    The trainer's checkpoints hold the model and the optimizer, but nothing of the loss: momentum copies,
-    adversaries, discriminators, decoders, heads, counters and random generators would start anew. With this
-    callback a resumed run ends with the SAME weights as one that never stopped::
+    The trainer's checkpoints hold the model and the optimizer but not the loss: after a resume, momentum encoders,
+    adversaries, discriminators, decoders, heads, counters and random generators would start afresh. With this
+    callback a resumed run ends with the SAME weights as one that was never interrupted::
 
         trainer = SentenceTransformerTrainer(model, args=args, train_dataset=data, loss=DCLRLoss(model))
         LossStateCallback.attach(trainer)
         trainer.train(resume_from_checkpoint=True)
 
-    Each checkpoint folder gets a ``loss_state.safetensors`` (tensors of the trained model left out, shared tensors
-    once) and, in multi-process runs, a file with the random generators of every further rank. A checkpoint
-    without it refuses to resume.
+    Every checkpoint folder gets a ``loss_state.safetensors`` with the tensors that belong to the loss and not to the
+    trained model; tensors that share memory are stored once. In a multi-process run, each further rank adds a file
+    with its random generators. Resuming from a checkpoint without ``loss_state.safetensors`` raises ValueError.
 
-    In a multi-process run the trainer wraps the model alone: parameters of the loss are broadcast from rank 0 by
-    this callback when training begins, and their gradients averaged before every optimizer step (a rank without
-    a gradient counts as zero). A loss of this package that owns parameters refuses such a run without it.
+    In a multi-process run the trainer synchronises the model only. This callback broadcasts the loss's parameters
+    from rank 0 when training begins and averages their gradients before every optimizer step (a rank without a
+    gradient counts as zero). A loss of this package that owns parameters refuses to train in several processes
+    without this callback.
     """
 
     def __init__(self, trainer: SentenceTransformerTrainer) -> None:
@@ -53,15 +47,15 @@ class LossStateCallback(TrainerCallback):
 
     @classmethod
     def attach(cls, trainer: SentenceTransformerTrainer) -> LossStateCallback:
-        """Add the callback to a trainer, whose ``loss`` is a loss or a dict of losses.
+        """Add the callback to a trainer whose ``loss`` is a loss or a dict of losses.
 
         Raises:
-            ValueError: the loss holds extra state that is no tensor and so cannot be saved.
+            ValueError: if the loss has extra state that is not a tensor and cannot be saved.
         """
         callback = cls(trainer)
         for name, value in callback._state().items():
             if not isinstance(value, Tensor):
-                raise ValueError(f"The loss's extra state {name!r} is a {type(value).__name__}, not a tensor.")
+                raise ValueError(f"The loss's extra state {name!r} must be a tensor, got {type(value).__name__}.")
         load = trainer._load_from_checkpoint
 
         def load_with_loss_state(resume_from_checkpoint: str, *args: Any, **kwargs: Any) -> None:
@@ -78,7 +72,7 @@ class LossStateCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Start from rank 0's parameters and buffers in every process."""
+        """Copy rank 0's parameters and buffers to every process."""
         if get_world_size() > 1:
             for name, tensor in self._state().items():
                 if not name.endswith(_EXTRA):
@@ -87,7 +81,7 @@ class LossStateCallback(TrainerCallback):
     def on_pre_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Average the gradients of the loss's own parameters over the processes."""
+        """Average the gradients of the loss's own parameters across processes."""
         if get_world_size() > 1:
             for tensor in self._state().values():
                 if isinstance(tensor, nn.Parameter) and tensor.requires_grad:
@@ -97,7 +91,7 @@ class LossStateCallback(TrainerCallback):
                     tensor.grad /= get_world_size()
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Write the loss's state into the checkpoint that was just saved."""
+        """Save the loss's state to the checkpoint that was just written."""
         folder = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
         folder.mkdir(parents=True, exist_ok=True)
         rank = get_rank()
@@ -115,33 +109,17 @@ class LossStateCallback(TrainerCallback):
         """Load the loss's state from a checkpoint folder, in place.
 
         Raises:
-            ValueError: the folder holds no loss state, or that of a loss with other settings.
+            ValueError: if the folder holds no loss state, or the state of a loss with other settings.
         """
-        path = Path(checkpoint) / FILE_NAME
-        if not path.is_file():
-            raise ValueError(
-                f"{str(path)!r} does not exist: the checkpoint was written without LossStateCallback, so the state of "
-                "the loss is lost and training cannot be resumed as if it had never stopped."
-            )
-        stored = load_file(str(path))
         current = self._state()
-        if stored.keys() != current.keys() or any(
-            stored[name].shape != tensor.shape for name, tensor in current.items() if not name.endswith(_EXTRA)
-        ):
-            differing = sorted(stored.keys() ^ current.keys()) or "the shapes"
-            raise ValueError(f"{str(path)!r} belongs to a loss with other settings: {differing} differ.")
-        own = Path(checkpoint) / _file_name(get_rank())
-        if get_rank() > 0 and own.is_file():
-            stored.update(load_file(str(own)))
-        elif get_rank() > 0:
-            logger.warning("%s has no random state of rank %d: starting a new stream.", checkpoint, get_rank())
-            stored = {name: tensor for name, tensor in stored.items() if not name.endswith(_EXTRA)}
+        stored = _read(Path(checkpoint), current)
         with torch.no_grad():
-            for name in stored.keys() - {name for name in stored if name.endswith(_EXTRA)}:
-                current[name].copy_(stored[name])
+            for name, value in stored.items():
+                if not name.endswith(_EXTRA):
+                    current[name].copy_(value)
         for prefix, loss in self._losses().items():
-            for path_in_loss, module in loss.named_modules(prefix=prefix):
-                state = stored.get(f"{path_in_loss}.{_EXTRA}")
+            for path, module in loss.named_modules(prefix=prefix):
+                state = stored.get(f"{path}.{_EXTRA}")
                 if state is not None:
                     module.set_extra_state(state)
 
@@ -150,7 +128,7 @@ class LossStateCallback(TrainerCallback):
         return dict(loss) if isinstance(loss, dict) else {"loss": loss}
 
     def _state(self) -> dict[str, Any]:
-        """The tensors that the losses own, each once; none of the trained model's."""
+        """The tensors that the losses own, each once and without those of the trained model."""
         model = self.trainer.model
         seen = {id(tensor) for tensor in _tensors(model)}
         state = {}
@@ -160,6 +138,30 @@ class LossStateCallback(TrainerCallback):
                     state[name] = value
                     seen.add(id(value))
         return state
+
+
+def _read(checkpoint: Path, current: dict[str, Any]) -> dict[str, Tensor]:
+    """The stored state of this rank, checked to fit the ``current`` one."""
+    path = checkpoint / FILE_NAME
+    if not path.is_file():
+        raise ValueError(
+            f"checkpoint must hold {FILE_NAME}, got {str(checkpoint)!r} without it: the checkpoint was saved without "
+            "LossStateCallback and cannot be resumed."
+        )
+    stored = load_file(str(path))
+    if stored.keys() != current.keys() or any(
+        stored[name].shape != tensor.shape for name, tensor in current.items() if not name.endswith(_EXTRA)
+    ):
+        differing = sorted(stored.keys() ^ current.keys()) or "the shapes"
+        raise ValueError(f"The loss must have the same settings as in {str(path)!r}, got others: {differing} differ.")
+    rank = get_rank()
+    own = checkpoint / _file_name(rank)
+    if rank > 0 and own.is_file():
+        stored.update(load_file(str(own)))
+    elif rank > 0:
+        logger.warning("%s has no random state for rank %d: starting a new one.", checkpoint, rank)
+        stored = {name: tensor for name, tensor in stored.items() if not name.endswith(_EXTRA)}
+    return stored
 
 
 def _tensors(module: nn.Module) -> Iterator[Tensor]:

@@ -1,9 +1,8 @@
-"""What did best here on STS-B dev of two encoders, in one call: DCLR on ConSERT's views, whitening where it helps,
-RepAL's sentence term.
-"""
+"""Training and refinement in one call: DCLR on ConSERT's views, optional whitening, RepAL's sentence term."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,31 +17,32 @@ from st_extras.evaluation import STSDataset, STSEvaluator, UnlabeledSelectionEva
 from st_extras.losses import DCLRLoss
 from st_extras.modules import RepALPostProcessor, TuningResult, WhiteningPostProcessor
 from st_extras.modules.pipeline import embedding_dimension
-from st_extras.runs import TrainingRun, check_output, train_encoder
+from st_extras.training.output_folder import check_output
+from st_extras.training.run import TrainingRun, train_encoder
 
 _Module = TypeVar("_Module", bound=nn.Module)
 
-VIEWS = ("feature_cutoff", "shuffle")
-"""ConSERT's views, made on the encoder's input without dropout."""
+CONSERT_AUGMENTATIONS = ("feature_cutoff", "shuffle")
+"""ConSERT's views: changes to the encoder's input, without dropout."""
 
-LAMBDA_1 = 0.3
-"""The weight without labelled pairs: between those that STS-B dev chose on two encoders (README.md, Results)."""
+UNTUNED_LAMBDA_1 = 0.3
+"""Weight of RepAL's sentence term if there are no labelled pairs to tune it on."""
 
-DIMENSIONS = 256
-"""Of whitened embeddings, where the encoder has more."""
+MAX_WHITENED_DIMENSIONS = 256
+"""Whitened embeddings have this many dimensions, or the encoder's if it has fewer."""
 
-WHITENING_SENTENCES = 20_000
-"""At most so many of the training sentences, evenly spaced, are whitened on."""
+MAX_WHITENING_SENTENCES = 20_000
+"""Whitening is fitted on at most this many of the training sentences, evenly spaced."""
 
 
 @dataclass(frozen=True)
 class Refined:
-    """What ``train_and_refine`` made.
+    """The result of ``train_and_refine``.
 
     Attributes:
-        model: the trained encoder with RepAL attached; ``RepALPostProcessor.detach`` takes it off.
+        model: the trained encoder with RepAL attached; ``RepALPostProcessor.detach`` removes it.
         run: the training.
-        tuning: the search of the sentence term's weight; None without labelled pairs.
+        tuning: the search for the sentence term's weight; None without labelled pairs.
         whitened: whether RepAL works on whitened embeddings.
     """
 
@@ -58,7 +58,7 @@ def train_and_refine(
     output: str | os.PathLike[str],
     *,
     dev: STSDataset | None = None,
-    augmentations: Sequence[str] = VIEWS,
+    augmentations: Sequence[str] = CONSERT_AUGMENTATIONS,
     whiten: bool | None = None,
     learning_rate: float = 1e-4,
     max_steps: int = 400,
@@ -66,40 +66,39 @@ def train_and_refine(
     overwrite: bool = False,
     **arguments: Any,
 ) -> Refined:
-    """Train with ``DCLRLoss`` on ConSERT's views, then leave out of each embedding what is redundant in it.
+    """Train with ``DCLRLoss`` on ConSERT's views, then remove redundancy from each embedding.
 
-    DCLR goes without a complementary encoder, which gained nothing.
-
-    The refinement is RepAL's sentence term (``redundancy="pooled"``), which costs about a plain encode and needs no
-    corpus, with or without whitening before it. RepAL's corpus term is left out: it gained on STS-B dev what other text
-    did not repay.
+    DCLR runs without a complementary encoder. The refinement is RepAL's sentence term (``redundancy="pooled"``), on
+    whitened or plain embeddings: the term adds almost no cost to encoding and needs no corpus; whitening is fitted on
+    ``sentences``. RepAL's corpus term is not used. See benchmarks/RESULTS.md for what each part gained on which text.
 
     Args:
         model: the SentenceTransformer to train, in place.
         sentences: what to train on.
-        output: a new or empty folder. ``output/encoder`` is the trained encoder, a plain SentenceTransformer;
-            ``output/refined`` the same with what follows it, for ``st_extras.load``.
-        dev: labelled pairs, which choose the weights that are kept, whitening, and the term's weight. None: weights are
-            chosen by the sentences alone (``UnlabeledSelectionEvaluator``), the term weighs 0.3.
-        augmentations: of DCLRLoss: how the two views are made. ConSERT's need an encoder that takes position ids and
-            input embeddings, as BERT does; ("dropout", "dropout") needs neither.
-        whiten: whether embeddings are whitened (to 256 dimensions at most, fitted on at most 20,000 of ``sentences``)
-            before RepAL. None: where ``dev`` is better for it; without ``dev`` they are not. It lifts an encoder fresh
-            from language modelling by points and takes some from one that was tuned contrastively; and it fits one kind
-            of text: sentences of another kind can lose far more.
-        learning_rate: at the start; decays linearly to 0. A small encoder may ask for more.
-        max_steps: optimizer steps.
+        output: a new or empty folder. ``output/encoder`` gets the trained encoder, a plain SentenceTransformer, and
+            ``output/refined`` the same encoder with its refinement, for ``st_extras.load``.
+        dev: labelled pairs that choose the weights to keep, whether to whiten, and the sentence term's weight. None:
+            the sentences alone choose the weights (``UnlabeledSelectionEvaluator``), and the term's weight is 0.3.
+        augmentations: how DCLRLoss makes the two views. ConSERT's need an encoder that takes position ids and input
+            embeddings, as BERT does; ("dropout", "dropout") works with every encoder.
+        whiten: whether to whiten the embeddings before RepAL, to at most 256 dimensions, fitted on at most 20,000 of
+            ``sentences``. None: only if ``dev`` scores better with it; without ``dev``, not. Whitening helps encoders
+            that had only language-model pre-training, on text similar to ``sentences``; it can harm contrastively tuned
+            encoders and other text.
+        learning_rate: initial learning rate; decays linearly to 0. Small encoders may need a higher one.
+        max_steps: number of optimizer steps.
         eval_steps: steps between evaluations.
-        overwrite: replace what lies in ``output``.
-        arguments: further ones of :func:`~st_extras.runs.train_encoder`, such as ``batch_size``, ``seed``, ``bf16``.
+        overwrite: replace what ``output`` holds.
+        arguments: further arguments of :func:`~st_extras.training.train_encoder`, such as ``batch_size``, ``seed``
+            and ``bf16``; not ``resume`` or ``evaluator``.
 
     Raises:
-        ValueError: as ``train_encoder``; a model that RepAL cannot work on, or one to whiten that is whitened already
-            (before it is trained).
+        ValueError: for the same reasons as ``train_encoder``; also, before training starts, if RepAL or whitening
+            cannot be attached to ``model``.
     """
     check_output(output, overwrite=overwrite)
     wanted = (False, True) if whiten is None and dev is not None else (bool(whiten),)
-    # they share the weights that are trained below; attached first, so that what cannot be refined is refused before
+    # made before training, so that a model that cannot be refined is refused at once; they share the trained weights
     refined = {whitened: _refinement(model, whitened) for whitened in wanted}
     folder = Path(output)
     evaluator = UnlabeledSelectionEvaluator(sentences) if dev is None else STSEvaluator([dev])
@@ -116,13 +115,13 @@ def train_and_refine(
         **arguments,
     )
     if True in refined:
-        step = -(-len(sentences) // WHITENING_SENTENCES)
-        _part(refined[True], WhiteningPostProcessor).fit(sentences[::step])
+        stride = math.ceil(len(sentences) / MAX_WHITENING_SENTENCES)
+        _find(refined[True], WhiteningPostProcessor).fit(sentences[::stride])
     tunings = {}
     if dev is not None:
         pairs = list(zip(dev.sentences1, dev.sentences2, strict=True))
         for whitened, candidate in refined.items():
-            processor = _part(candidate, RepALPostProcessor)
+            processor = _find(candidate, RepALPostProcessor)
             tunings[whitened] = processor.tune(pairs, dev.scores, lambda_2_grid=[0.0])
     best = max(tunings, key=lambda whitened: tunings[whitened].spearman) if tunings else wanted[0]
     refined[best].save(str(folder / "refined"))
@@ -130,12 +129,12 @@ def train_and_refine(
 
 
 def _refinement(model: SentenceTransformer, whitened: bool) -> SentenceTransformer:
-    """The same weights with RepAL's sentence term; whitening before it, if asked for, is yet to be fitted."""
+    """Attach RepAL's sentence term to the same weights; if ``whitened``, after a whitening that is fitted later."""
     if whitened:
-        dimensions = min(DIMENSIONS, embedding_dimension(list(model)))
+        dimensions = min(MAX_WHITENED_DIMENSIONS, embedding_dimension(list(model)))
         model = WhiteningPostProcessor.attach(model, dimensions=dimensions)
-    return RepALPostProcessor.attach(model, lambda_1=LAMBDA_1, lambda_2=0, redundancy="pooled")
+    return RepALPostProcessor.attach(model, lambda_1=UNTUNED_LAMBDA_1, lambda_2=0, redundancy="pooled")
 
 
-def _part(model: SentenceTransformer, kind: type[_Module]) -> _Module:
+def _find(model: SentenceTransformer, kind: type[_Module]) -> _Module:
     return next(module for module in model if isinstance(module, kind))

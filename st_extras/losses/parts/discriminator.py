@@ -1,11 +1,11 @@
-"""What SLT-FAI's two terms share: a discriminator of two classes, and the paper."""
+"""What SLT-FAI's two terms share: a discriminator of two classes, and the citation."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from st_extras.encoders import require_synchronised
+from st_extras.encoders.distributed import require_synchronised
 from st_extras.functional import full_precision
 
 SLT_FAI_CITATION = """
@@ -21,11 +21,11 @@ SLT_FAI_CITATION = """
 
 
 class Discriminator(nn.Module):
-    """Linear(D, D), ReLU, Linear(D, 2), with a running record of its answers.
+    """A discriminator, Linear(D, D), ReLU, Linear(D, 2), with a running record of its answers.
 
     Args:
         dimension: D.
-        memory: share of the record that each new batch keeps; 0.99 remembers about a hundred batches.
+        memory: factor of the record at each new batch; 0.99 remembers about a hundred batches.
     """
 
     confusion: Tensor
@@ -38,22 +38,26 @@ class Discriminator(nn.Module):
         self.register_buffer("confusion", torch.zeros(2, 2))  # [label, answer]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits (..., 2) in float32 of embeddings (..., D)."""
+        """Return logits (..., 2) in float32 for embeddings (..., D).
+
+        Raises:
+            ValueError: if the embeddings have another dimension.
+        """
         require_synchronised(self)
         if x.size(-1) != self.dimension:
             raise ValueError(
-                f"The discriminator was built for embeddings of {self.dimension} dimensions and got {x.size(-1)}: it "
+                f"The discriminator was built for embeddings of {self.dimension} dimensions, got {x.size(-1)}: it "
                 "cannot be used with a loss that truncates embeddings (MatryoshkaLoss)."
             )
         return full_precision(self.layers(x.to(next(self.layers.parameters()).dtype)))
 
     def observe(self, logits: Tensor, labels: Tensor, mask: Tensor) -> None:
-        """Add a batch's answers to the record; nothing happens while gradients are disabled.
+        """Add a batch's answers to the record, unless gradients are disabled.
 
         Args:
             logits: (..., 2).
             labels: (...) of 0 and 1.
-            mask: (...) bool, what counts.
+            mask: (...) bool, the entries that count.
         """
         if not torch.is_grad_enabled():
             return
@@ -71,5 +75,5 @@ class Discriminator(nn.Module):
 
     @property
     def balanced_accuracy(self) -> Tensor:
-        """Running mean of both labels' shares of right answers, (): 0.5 is chance, whatever label is rarer."""
+        """Running mean of both labels' shares of right answers, (): 0.5 is chance, however unbalanced the labels."""
         return (self.confusion.diagonal() / self.confusion.sum(dim=1)).mean()

@@ -1,4 +1,4 @@
-"""Masked language modelling beside another objective: corrupted copies of a batch, and the head that undoes them."""
+"""Masked language modelling beside another objective: corrupted copies of a batch, and a head to restore them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_extras.encoders import content_mask, unwrap
+from st_extras.encoders.structure import content_mask, unwrap
 from st_extras.functional import full_precision
-from st_extras.generators import RandomSource
+from st_extras.random_source import RandomSource
 
 logger = logging.getLogger(__name__)
 
@@ -26,18 +26,18 @@ def corrupt_tokens(
     vocabulary: int,
     generator: torch.Generator | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """BERT's corruption: of the tokens drawn, 80 % become the mask token, 10 % a random one, 10 % stay.
+    """Corrupt tokens as BERT does: of those drawn, 80 % become the mask token, 10 % a random one, 10 % stay.
 
     Args:
         input_ids: (B, L).
         content_mask: (B, L) bool, the tokens that may be drawn.
-        probability: of each of them.
-        mask_token_id: the mask token.
-        vocabulary: random tokens are drawn from the ids below it.
-        generator: on the tensors' device.
+        probability: probability of each to be drawn.
+        mask_token_id: id of the mask token.
+        vocabulary: random tokens are drawn from the ids below this one.
+        generator: source of the draws, on the tensors' device.
 
     Returns:
-        The corrupted ids, (B, L), and the tokens that were drawn, (B, L) bool.
+        The corrupted ids, (B, L), and which tokens were drawn, (B, L) bool.
     """
     device = input_ids.device
     draws, kinds = torch.rand((2, *input_ids.shape), generator=generator, device=device)
@@ -49,15 +49,15 @@ def corrupt_tokens(
 
 
 def vocabulary_cross_entropy(hidden: Tensor, embedding: Tensor, targets: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Mean over N positions of -log softmax(embedding @ hidden + bias)[target]; 0 where N is 0.
+    """Return the mean over N positions of -log softmax(embedding @ hidden + bias)[target]; 0 if N is 0.
 
-    Only the positions that are asked for are handed in, so the logits are (N, V) and not (B, L, V).
+    Only the target positions are passed in, so the logits are (N, V) instead of (B, L, V).
 
     Args:
         hidden: (N, W).
         embedding: (V, W), the word embedding.
         targets: (N,) ids.
-        bias: (V,), or another length where the vocabulary has been resized since: new words have bias 0.
+        bias: (V,), or another length if the vocabulary has been resized since: new words have bias 0.
     """
     if bias is not None:
         bias = F.pad(bias, (0, embedding.size(0) - bias.size(0))).to(embedding.dtype)
@@ -69,14 +69,14 @@ def vocabulary_cross_entropy(hidden: Tensor, embedding: Tensor, targets: Tensor,
 class MaskedLM(nn.Module):
     """Masked language modelling on a batch that another objective encodes: corruption, head and loss.
 
-    The head is the checkpoint's own, in float32, where it has one whose output layer is the word embedding, else a
-    fresh one. That layer is looked up in the encoder at every call: it survives ``resize_token_embeddings`` and is
-    neither copied nor saved.
+    The head is the checkpoint's own, in float32, if it has one whose output layer is the word embedding; else a fresh
+    one. The word embedding is looked up in the encoder at every call: so ``resize_token_embeddings`` does no harm, and
+    it is neither copied nor saved.
 
     Args:
-        model: the SentenceTransformer; its checkpoint is looked up where it was loaded from, never downloaded.
-        probability: of a content token to be drawn.
-        generator: the random source, on the model's device. None: made from torch's seed.
+        model: the SentenceTransformer; its checkpoint is read from where the model was loaded, never downloaded.
+        probability: probability of a content token to be drawn.
+        generator: source of the draws, on the model's device. None: one is made from torch's seed.
 
     Attributes:
         from_checkpoint: whether the checkpoint had such a head.
@@ -100,7 +100,7 @@ class MaskedLM(nn.Module):
         self.source = RandomSource(generator)
 
     def corrupt(self, model: nn.Module, sentence: dict[str, Any]) -> tuple[dict[str, Any], Tensor]:
-        """A corrupted copy of a tokenized column, and (B, L) bool, the tokens drawn."""
+        """Return a corrupted copy of a tokenized column, and (B, L) bool, the tokens drawn."""
         ids = sentence["input_ids"]
         tokenizer = unwrap(model).tokenizer
         corrupted, drawn = corrupt_tokens(
@@ -114,7 +114,7 @@ class MaskedLM(nn.Module):
         return {**sentence, "input_ids": corrupted}, drawn
 
     def forward(self, tokens: Tensor, targets: Tensor, embedding: Tensor) -> Tensor:
-        """The loss of N drawn tokens: embeddings (N, hidden), true ids (N,), word embedding (V, W)."""
+        """Return the loss of N drawn tokens: embeddings (N, hidden), true ids (N,), word embedding (V, W)."""
         tokens = tokens.to(next(self.head.parameters()).dtype)
         if self.from_checkpoint:
             hidden = self.head(inputs_embeds=tokens.unsqueeze(0)).logits.squeeze(0)  # (N, W)
@@ -124,7 +124,7 @@ class MaskedLM(nn.Module):
 
 
 class _Passed(nn.Module):
-    """In place of an encoder: hands the hidden states that it is given to the head."""
+    """Takes the place of an encoder, and passes the hidden states it is given on to the head."""
 
     def forward(self, *args: Any, inputs_embeds: Tensor, **kwargs: Any) -> Any:
         from transformers.modeling_outputs import BaseModelOutput
@@ -133,19 +133,33 @@ class _Passed(nn.Module):
 
 
 class _NoOutput(nn.Identity):
-    """In place of an output layer, whose bias some architectures ask for."""
+    """Takes the place of an output layer, whose bias some architectures ask for."""
 
     bias = None
 
 
 def _checkpoint_head(encoder: Any, width: int) -> tuple[nn.Module, Tensor] | None:
-    """The library's masked-LM model around the encoder's checkpoint, without encoder and output layer; its bias.
+    """Return the head of the encoder's checkpoint (the library's model without encoder and output layer) and its bias.
 
-    None where there is no such model, or its output layer is not the word embedding (V, ``width``).
+    None if there is no head, or its output layer is not the word embedding (V, ``width``).
     """
+    full = _load_masked_lm(encoder.config)
+    if full is None:
+        return None
+    name = encoder.config._name_or_path
+    output = full.get_output_embeddings()
+    if output is None or output.weight is not full.get_input_embeddings().weight:
+        logger.warning("The masked-language-model head of %r has an output layer of its own.", name)
+        return None
+    bias = output.bias if output.bias is not None else torch.zeros(output.weight.size(0))
+    _strip(full, bias)
+    return (full, bias) if _works_alone(full, encoder.config.hidden_size, width, name) else None
+
+
+def _load_masked_lm(config: Any) -> Any:
+    """Return the checkpoint's whole masked-language model; None if it was saved without a head or cannot be read."""
     from transformers import AutoModelForMaskedLM
 
-    config: Any = encoder.config
     if all(name.endswith("Model") for name in config.architectures or ["none"]):
         return None  # saved without a head: BertModel, not BertForMaskedLM
     try:
@@ -160,24 +174,25 @@ def _checkpoint_head(encoder: Any, width: int) -> tuple[nn.Module, Tensor] | Non
     except (OSError, ValueError) as error:
         logger.warning("No masked-language-model head from %r: %s", config._name_or_path, error)
         return None
-    output = full.get_output_embeddings()
-    inner = {name for name, _ in full.named_parameters() if not name.startswith(f"{full.base_model_prefix}.")}
-    if inner & set(report["missing_keys"]):
-        return None
-    if output is None or output.weight is not full.get_input_embeddings().weight:
-        logger.warning("The masked-language-model head of %r has an output layer of its own.", config._name_or_path)
-        return None
-    bias = output.bias if output.bias is not None else torch.zeros(output.weight.size(0))
+    head = {name for name, _ in full.named_parameters() if not name.startswith(f"{full.base_model_prefix}.")}
+    return None if head & set(report["missing_keys"]) else full
+
+
+def _strip(full: Any, bias: Tensor) -> None:
+    """Take encoder and output layer out of a masked-language model, and the bias that some keep a second time."""
     setattr(full, full.base_model_prefix, _Passed())
     full.set_output_embeddings(_NoOutput())
-    for module in full.modules():  # some architectures keep the output bias a second time
+    for module in full.modules():
         for name, parameter in list(module.named_parameters(recurse=False)):
             if parameter is bias:
                 setattr(module, name, None)
+
+
+def _works_alone(head: Any, hidden_size: int, width: int, name: str) -> bool:
+    """Whether the stripped head turns hidden states into vectors of the word embedding's width."""
     try:
         with torch.no_grad():
-            fits = full(inputs_embeds=torch.zeros(1, 1, encoder.config.hidden_size)).logits.size(-1) == width
+            return bool(head(inputs_embeds=torch.zeros(1, 1, hidden_size)).logits.size(-1) == width)
     except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
-        logger.warning("The masked-language-model head of %r does not work alone: %s", config._name_or_path, error)
-        return None
-    return (full, bias) if fits else None
+        logger.warning("The masked-language-model head of %r does not work alone: %s", name, error)
+        return False

@@ -1,4 +1,4 @@
-"""What PaSeR writes phrases with: the decoder, and what the tokenizer and the columns must be."""
+"""PaSeR's phrase decoder, and checks of the tokenizer and the columns it works with."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from st_extras.encoders import check_one_encoder, content_mask, prompt_length, unwrap
-from st_extras.rows import Features
+from st_extras.encoders.rows import Features
+from st_extras.encoders.structure import check_one_encoder, content_mask, prompt_length, unwrap
 
 _ORDER = "the columns must be sentence, masked, phrase in this order, as PhraseMasking writes them"
 
 
 class PhraseDecoder(nn.Module):
-    """A torch ``TransformerDecoder`` over the word embeddings of a phrase, attending to the decoding signal.
+    """A torch ``TransformerDecoder`` over the word embeddings of a phrase that attends to the decoding signal.
 
     Args:
-        width: W, the size of the word embeddings, which are handed in at each call.
-        dimension: D, the size of the signal's vectors; a linear layer fits them where D is not W.
-        layers, dropout: of the decoder.
-        max_length: tokens that a phrase may have, its opening and closing token included.
+        width: W, the size of the word embeddings, which are passed in at each call.
+        dimension: D, the size of the signal's vectors; a linear layer fits them if D is not W.
+        layers: number of decoder layers.
+        dropout: dropout of the decoder.
+        max_length: most tokens of a phrase, opening and closing token included.
     """
 
     def __init__(self, width: int, dimension: int, layers: int, dropout: float, max_length: int) -> None:
@@ -41,8 +42,11 @@ class PhraseDecoder(nn.Module):
         self.fit_signal = nn.Linear(dimension, width) if dimension != width else nn.Identity()
 
     def forward(self, words: Tensor, signal: Tensor) -> Tensor:
-        """Hidden states (B, T, W) of the word embeddings (B, T, W); position t sees the words 0 ... t."""
-        signal = F.pad(signal, (0, self.dimension - signal.size(-1)))  # embeddings truncated by MatryoshkaLoss
+        """Return hidden states (B, T, W) for word embeddings (B, T, W); position t sees the words 0 ... t.
+
+        ``signal`` is (B, 4, D), or smaller if MatryoshkaLoss truncates embeddings.
+        """
+        signal = F.pad(signal, (0, self.dimension - signal.size(-1)))
         length = words.size(1)
         words = words.to(self.norm.weight.dtype)
         x = self.dropout(self.norm(words + self.positions.weight[:length]))
@@ -50,21 +54,41 @@ class PhraseDecoder(nn.Module):
         memory = self.fit_signal(signal.to(self.norm.weight.dtype))
         return cast(Tensor, self.layers(x, memory, tgt_mask=causal, tgt_is_causal=True))
 
+    def write(self, words: nn.Embedding, signal: Tensor, brackets: tuple[int, int], max_length: int) -> list[list[int]]:
+        """Return the ids of B phrases, written greedily.
+
+        Args:
+            words: the encoder's word embedding, (V, W).
+            signal: (B, 4, D).
+            brackets: the tokens that open and close a phrase; a phrase ends before the closing one.
+            max_length: most tokens of a phrase.
+        """
+        opening, closing = brackets
+        ids = torch.full((len(signal), 1), opening, device=signal.device)
+        for _ in range(max_length):
+            hidden = self(words(ids), signal)[:, -1].to(words.weight.dtype)  # (B, W)
+            ids = torch.cat([ids, (hidden @ words.weight.T).argmax(dim=1, keepdim=True)], dim=1)
+        return [row[1 : [*row, closing].index(closing, 1)] for row in ids.tolist()]
+
 
 def phrase_brackets(model: SentenceTransformer) -> tuple[int, int]:
-    """The tokens that open and close every text, as [CLS] and [SEP]."""
+    """Return the tokens that open and close every text, such as [CLS] and [SEP]."""
     ids: list[int] = model.tokenizer("a")["input_ids"]
     return ids[0], ids[-1]
 
 
 def check_phrase_tokenizer(model: SentenceTransformer) -> None:
-    """ValueError unless texts can be masked, stand between two special tokens and are padded on the right."""
+    """Refuse tokenizers without what PaSeR needs: a mask token, opening and closing tokens, padding on the right.
+
+    Raises:
+        ValueError: if the tokenizer lacks one of these, or the model is a Router with several encoders.
+    """
     check_one_encoder(model, "PaSeRLoss")
     tokenizer: Any = getattr(model, "tokenizer", None)
     if getattr(model, "transformers_model", None) is None or getattr(tokenizer, "mask_token_id", None) is None:
         raise ValueError(
-            "PaSeRLoss needs a transformer whose tokenizer has a mask token (BERT, RoBERTa, MPNet and their like), "
-            f"and the model's tokenizer, {type(tokenizer).__name__}, has none."
+            "PaSeRLoss needs a transformer whose tokenizer has a mask token (such as BERT, RoBERTa or MPNet), got the "
+            f"tokenizer {type(tokenizer).__name__} without one."
         )
     opening, closing = phrase_brackets(model)
     if not {opening, closing} <= set(tokenizer.all_special_ids) or tokenizer.padding_side != "right":
@@ -75,27 +99,27 @@ def check_phrase_tokenizer(model: SentenceTransformer) -> None:
 
 
 def without_prompt(model: nn.Module, phrase: Features) -> Features:
-    """The tokenized phrases without the prompt before them; what they are, where there is none."""
+    """Return the tokenized phrases without the prompt before them; unchanged if there is no prompt."""
     if not (length := prompt_length(model, phrase)):
         return phrase
-    read = ("input_ids", "attention_mask")  # no encoder sees a phrase
+    read = ("input_ids", "attention_mask")  # the decoder reads nothing else
     return {key: torch.cat([phrase[key][:, :1], phrase[key][:, length:]], dim=1) for key in read}
 
 
 def check_phrase_columns(columns: list[Features], model: nn.Module, max_length: int, *, with_base: bool) -> Tensor:
-    """Which rows have their masked phrase within the encoder's reach.
+    """Check the columns of a batch, and return which rows have their masked phrase within the encoder's length.
 
     Args:
-        columns: those of a batch, each tokenized: the sentence first, masked and phrase last.
+        columns: the tokenized columns of a batch: the sentence first, masked and phrase last.
         model: the encoder.
-        max_length: tokens that a phrase may have, its opening and closing token included.
-        with_base: whether a base loss's columns may stand between the sentence and the others.
+        max_length: most tokens of a phrase, opening and closing token included.
+        with_base: allow columns of a base loss between the sentence and the others.
 
     Returns:
-        (B,) bool; False where ``max_seq_length`` cut the masks off.
+        (B,) bool; False if ``max_seq_length`` cut the masks off.
 
     Raises:
-        ValueError: columns that are missing or in another order, or a phrase that is empty or too long.
+        ValueError: if columns are missing or in another order, or a phrase is empty or too long.
     """
     if len(columns) < 3 or (len(columns) > 3 and not with_base):
         raise ValueError(f"PaSeRLoss got {len(columns)} columns: {_ORDER}.")

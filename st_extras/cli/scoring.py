@@ -1,0 +1,23 @@
+"""STS scores for the commands: Spearman x 100 by the name of the set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Scorer = Callable[[Any], dict[str, float]]
+
+
+def percent(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return an STS evaluator's metrics x 100, by the names of the sets."""
+    return {name.removesuffix("_spearman_cosine"): 100 * value for name, value in metrics.items()}
+
+
+def sts_scorer(source: str | None) -> Scorer:
+    """Return a function that scores a model on the seven STS sets of ``source``; without a source it returns {}."""
+    from st_extras.evaluation import SEVEN_STS, sts_evaluator
+
+    if source is None:
+        return lambda model: {}
+    evaluator = sts_evaluator(SEVEN_STS, source, write_csv=False)
+    return lambda model: percent(evaluator(model))

@@ -1,0 +1,8 @@
+"""Ways to run an encoder: loading, guides and their tables, momentum copies, length buckets, rows and heads."""
+
+from st_extras.encoders.frozen import EmbeddingTable, FrozenEncoder
+from st_extras.encoders.length_buckets import use_length_buckets
+from st_extras.encoders.loading import load_encoder
+from st_extras.encoders.momentum import MomentumEncoder
+
+__all__ = ["EmbeddingTable", "FrozenEncoder", "MomentumEncoder", "load_encoder", "use_length_buckets"]

@@ -1,0 +1,33 @@
+"""What a loss does differently in a multi-process run."""
+
+from __future__ import annotations
+
+import torch
+from sentence_transformers.util import all_gather_with_grad, get_rank, get_world_size
+from torch import Tensor, nn
+
+
+def gather_rows(x: Tensor, across_devices: bool) -> tuple[Tensor, int]:
+    """Gather the rows of all processes, with gradients.
+
+    Returns:
+        The rows, and the index of this process's first row among them. Without ``across_devices``, or in a single
+        process: ``x`` and 0.
+    """
+    if not across_devices or get_world_size() == 1:
+        return x, 0
+    gathered: Tensor = all_gather_with_grad(x.contiguous())
+    return gathered, get_rank() * x.size(0)
+
+
+def require_synchronised(owned: nn.Module) -> None:
+    """Refuse to train a loss's own parameters in several processes if nothing keeps them equal.
+
+    Raises:
+        ValueError: if LossStateCallback is not attached to the trainer of a multi-process run.
+    """
+    if get_world_size() > 1 and torch.is_grad_enabled() and not getattr(owned, "synchronised_across_processes", False):
+        raise ValueError(
+            "This loss owns parameters, which the trainer does not keep equal across processes: call "
+            "st_extras.training.LossStateCallback.attach(trainer) before training."
+        )

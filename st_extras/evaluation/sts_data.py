@@ -1,0 +1,211 @@
+"""Readers of the semantic textual similarity (STS) data sets."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+
+from st_extras.samples import graded_pairs
+from st_extras.text.files import read_tsv
+
+SEVEN_STS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb_test", "sickr_test")
+"""The sets in every paper's table. SICK-R stands for its 4,927 test rows."""
+
+_ALIASES = {
+    "stsb": "stsb_test",
+    "stsbenchmark": "stsb_test",
+    "sickr": "sickr_test",
+    "stsbdev": "stsb_dev",
+    "stsbtest": "stsb_test",
+    "stsbtrain": "stsb_train",
+    "sickrtest": "sickr_test",
+    "sickrtrial": "sickr_trial",
+    "sickrtrain": "sickr_train",
+}
+_NAMES = (*SEVEN_STS, "stsb_dev", "stsb_train", "sickr_trial", "sickr_train")
+_HUB_SPLITS = {"stsb_train": "train", "stsb_dev": "validation"}
+
+
+@dataclass
+class STSDataset:
+    """Sentence pairs with gold similarity scores.
+
+    Attributes:
+        name: for instance one of SEVEN_STS.
+        sentences1: N first sentences.
+        sentences2: N second sentences.
+        scores: N gold scores on the set's own scale (0-5; SICK-R 1-5).
+        subsets: N names of the subset that each pair belongs to.
+    """
+
+    name: str
+    sentences1: list[str] = field(default_factory=list)
+    sentences2: list[str] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
+    subsets: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+
+_Row = tuple[str, str, str, str]  # subset, score, sentence1, sentence2
+
+
+def load_sts(name: str, source: str | PathLike[str] | None = None) -> STSDataset:
+    """Read one STS set.
+
+    Args:
+        name: sts12 ... sts16, stsb_test, stsb_dev, stsb_train, sickr_test, sickr_trial or sickr_train; case and
+            punctuation do not matter. "stsb" and "sickr" mean the test sets.
+        source: one of these:
+            a folder of ``NAME.tsv[.gz]`` files with the columns ``subset score sentence1 sentence2``;
+            one such file, for which any name will do;
+            a SentEval folder (``STS/STS12-en-test/...``, ``STS/STSBenchmark``, ``SICK``), whose subsets are
+            concatenated and whose rows without a gold score are dropped;
+            None or "hub", for the ``mteb/...`` data sets of the Hugging Face hub.
+
+    Raises:
+        ValueError: if the name is unknown, the source does not contain the set, a row is malformed, or all scores are
+            equal.
+    """
+    key = re.sub(r"[^a-z0-9]", "", name.lower())
+    key = _ALIASES.get(key, key)
+    is_file = source is not None and Path(source).is_file()
+    if key not in _NAMES and not is_file:
+        raise ValueError(f"name must be one of {', '.join(_NAMES)}, got {name!r}.")
+    if source is None or str(source) == "hub":
+        rows = _hub_rows(key)
+    elif is_file:
+        key, rows = name, _tsv_rows(Path(source))
+    else:
+        rows = _folder_rows(key, Path(source))
+    data = STSDataset(key)
+    for subset, score, sentence1, sentence2 in rows:
+        try:
+            data.scores.append(_score(score))
+        except ValueError:
+            raise ValueError(
+                f"{key}: a score must be a finite number, got {score!r} (pair {len(data) + 1}: {sentence1[:60]!r})."
+            ) from None
+        data.sentences1.append(sentence1)
+        data.sentences2.append(sentence2)
+        data.subsets.append(subset)
+    if len(set(data.scores)) < 2:
+        raise ValueError(
+            f"{key} in {source!s} must have at least two different scores, got {len(set(data.scores))} in {len(data)} "
+            "pairs."
+        )
+    return data
+
+
+def _score(score: str) -> float:
+    value = float(score)
+    if not math.isfinite(value):
+        raise ValueError(score)
+    return value
+
+
+def _folder_rows(name: str, folder: Path) -> Iterator[_Row]:
+    if not folder.is_dir():
+        raise ValueError(f"The STS source must be a folder or a file that exists, got {str(folder)!r}.")
+    for file in (folder / f"{name}.tsv", folder / f"{name}.tsv.gz"):
+        if file.is_file():
+            return _tsv_rows(file)
+    for root in (folder, folder / "downstream", folder / "data" / "downstream"):
+        rows = _senteval_rows(name, root)
+        if rows is not None:
+            return rows
+    raise ValueError(
+        f"{str(folder)!r} contains neither {name}.tsv, nor {name}.tsv.gz, nor SentEval's folders for {name} "
+        "(STS/STS12-en-test, ..., STS/STSBenchmark, SICK)."
+    )
+
+
+def _tsv_rows(file: Path) -> Iterator[_Row]:
+    _, header = next(read_tsv(file), (1, []))
+    if header[:4] != ["subset", "score", "sentence1", "sentence2"]:
+        raise ValueError(f"{file}: the first line must be subset<TAB>score<TAB>sentence1<TAB>sentence2.")
+    for number, fields in read_tsv(file, at_least=4):
+        if number > 1:
+            subset, score, sentence1, sentence2 = fields[:4]
+            yield subset, score, sentence1, sentence2
+
+
+def _senteval_rows(name: str, root: Path) -> Iterator[_Row] | None:
+    if name.startswith("stsb"):
+        file = root / "STS" / "STSBenchmark" / f"sts-{name.removeprefix('stsb_')}.csv"
+        return _stsb_rows(file) if file.is_file() else None
+    if name.startswith("sickr"):
+        split = name.removeprefix("sickr_")
+        file = root / "SICK" / ("SICK_test_annotated.txt" if split == "test" else f"SICK_{split}.txt")
+        return _sick_rows(file) if file.is_file() else None
+    inputs = sorted((root / "STS" / f"{name.upper()}-en-test").glob("STS.input.*.txt"))
+    return _semeval_rows(inputs) if inputs else None
+
+
+def _semeval_rows(inputs: Iterable[Path]) -> Iterator[_Row]:
+    for file in inputs:
+        subset = file.name.removeprefix("STS.input.").removesuffix(".txt")
+        gold_file = file.with_name(f"STS.gs.{subset}.txt")
+        if not gold_file.is_file():
+            raise ValueError(f"{gold_file} is missing.")
+        pairs, gold = list(read_tsv(file, at_least=2)), list(read_tsv(gold_file))
+        if len(pairs) != len(gold):
+            raise ValueError(f"{file} has {len(pairs)} lines, but {gold_file.name} has {len(gold)}.")
+        for (_, (sentence1, sentence2, *_)), (_, (score, *_)) in zip(pairs, gold, strict=True):
+            if score.strip():
+                yield subset, score, sentence1, sentence2
+
+
+def _stsb_rows(file: Path) -> Iterator[_Row]:
+    for _, (genre, _, _, _, score, sentence1, sentence2, *_) in read_tsv(file, at_least=7):
+        yield genre, score, sentence1, sentence2
+
+
+def _sick_rows(file: Path) -> Iterator[_Row]:
+    for number, (_, sentence1, sentence2, score, *_) in read_tsv(file, at_least=4):
+        if number > 1:
+            yield file.stem, score, sentence1, sentence2
+
+
+def _hub_rows(name: str) -> Iterator[_Row]:
+    if name.startswith("sickr"):
+        raise ValueError(
+            "source must be a folder for SICK-R, because the hub copy (mteb/sickr-sts) holds all 9,927 rows, not the "
+            "4,927 test rows of the papers."
+        )
+    repository = "mteb/stsbenchmark-sts" if name.startswith("stsb") else f"mteb/{name}-sts"
+    try:
+        from datasets import load_dataset
+
+        rows = load_dataset(repository, split=_HUB_SPLITS.get(name, "test"))
+    except Exception as error:
+        raise ValueError(
+            f"{repository} could not be read from the Hugging Face hub ({type(error).__name__}): go online, unset "
+            "HF_HUB_OFFLINE, or give a folder with the STS sets as the source."
+        ) from error
+    for row in rows:
+        yield name, str(row["score"]), row["sentence1"], row["sentence2"]
+
+
+def development_and_test(sts: str | PathLike[str] | None = None) -> tuple[STSDataset, STSDataset]:
+    """Return graded pairs to choose by, and others to report: STS-B dev and test, or two halves of the sample pairs.
+
+    A half has 150 pairs, too few to tell apart two encoders that differ by a few points of Spearman x 100.
+
+    Args:
+        sts: a source of STS-B, see :func:`~st_extras.evaluation.load_sts`. None or "": the packaged sample pairs, every
+            second one in the development set, the others in the test set.
+    """
+    if sts:
+        return load_sts("stsb_dev", sts), load_sts("stsb_test", sts)
+    first, second, scores = graded_pairs()
+    halves = [
+        STSDataset(name, first[start::2], second[start::2], scores[start::2], [name] * len(scores[start::2]))
+        for start, name in enumerate(("sample_dev", "sample_test"))
+    ]
+    return halves[0], halves[1]

@@ -1,0 +1,1 @@
+"""What the losses are made of. Nothing here is a loss."""

@@ -1,0 +1,85 @@
+"""How similar the sentences of a batch are: by a frozen guide encoder, or by the trained model itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from os import PathLike
+
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+
+from st_extras.encoders.distributed import gather_rows
+from st_extras.encoders.frozen import EmbeddingTable, FrozenEncoder
+from st_extras.encoders.rows import Features
+from st_extras.encoders.structure import unwrap
+from st_extras.functional import cosine_scores
+
+Similarities = Callable[[Sequence[Features] | None, Tensor], Tensor]
+"""(the untouched columns, the trained model's cosines (B, world * B)) -> cosines to compare with a threshold."""
+
+
+def self_similarities(columns: Sequence[Features] | None, cosines: Tensor) -> Tensor:
+    """Return the trained model's own cosines, as constants."""
+    return cosines.detach()
+
+
+class GuideSimilarities(nn.Module):
+    """The guide's cosines of the first column's sentences with the last column's, each sentence encoded once.
+
+    Args:
+        guide: a :class:`~st_extras.encoders.FrozenEncoder` or an :class:`~st_extras.encoders.EmbeddingTable`.
+        model: the trained model, whose tokenizer shows a sentence that a table does not have.
+        gather_across_devices: compare with the sentences of all processes.
+    """
+
+    def __init__(
+        self, guide: FrozenEncoder | EmbeddingTable, model: nn.Module, *, gather_across_devices: bool = False
+    ) -> None:
+        super().__init__()
+        self.guide = guide
+        self.gather_across_devices = gather_across_devices
+        self._options = {"decode": unwrap(model).tokenizer.decode} if isinstance(guide, EmbeddingTable) else {}
+
+    def forward(self, columns: Sequence[Features] | None, cosines: Tensor) -> Tensor:
+        """Return (B, world * B) cosines; ``cosines``, the trained model's, are not used.
+
+        Raises:
+            ValueError: if ``columns`` is None.
+        """
+        if columns is None:
+            raise ValueError("sentence_features is None: the complementary model needs the tokenized columns.")
+        embeddings = [self.guide(column, **self._options) for column in columns]
+        candidates, _ = gather_rows(embeddings[-1], self.gather_across_devices)
+        return cosine_scores(embeddings[0], candidates)
+
+
+def make_similarities(
+    model: SentenceTransformer,
+    complementary_model: SentenceTransformer | str | PathLike[str] | None,
+    complementary_table: EmbeddingTable | None,
+    *,
+    gather_across_devices: bool = False,
+) -> Similarities | None:
+    """Return the similarities of a complementary model, of "self" or of a table; None if there is none of them.
+
+    Raises:
+        ValueError: if both a model and a table are given.
+    """
+    if complementary_model is not None and complementary_table is not None:
+        raise ValueError("complementary_model and complementary_table are two forms of one guide: give one, not both.")
+    if complementary_model == "self":
+        return self_similarities
+    if complementary_model is not None:
+        guide: FrozenEncoder | EmbeddingTable = FrozenEncoder(complementary_model, model)
+    elif complementary_table is not None:
+        guide = complementary_table
+    else:
+        return None
+    return GuideSimilarities(guide, model, gather_across_devices=gather_across_devices)
+
+
+def describe_similarities(similarities: Similarities | None) -> str | None:
+    """Return what the similarities come from, for the model card."""
+    if isinstance(similarities, GuideSimilarities):
+        return type(similarities.guide).__name__
+    return None if similarities is None else "self"

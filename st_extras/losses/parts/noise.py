@@ -1,0 +1,125 @@
+"""Noise negatives that are moved towards the anchors of a batch (DCLR, eq. 2-4).
+
+Source: Zhou et al., 2022, https://aclanthology.org/2022.acl-long.423.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from st_extras.checks import check_choice, check_count, check_not_negative, check_positive
+from st_extras.functional import cosine_ascent_direction, cosine_scores
+from st_extras.random_source import RandomSource
+
+
+def refine_noise(
+    noise: Tensor, anchors: Tensor, *, steps: int, step_size: float, temperature: float, unit_norm: bool
+) -> Tensor:
+    """Move noise negatives up the batch mean of L_U by normalised gradient ascent (eq. 2-4).
+
+    n_j += step_size * g_j / |g_j|, with g_j the gradient of mean_i logsumexp_j(cos(h_i, n_j)/tau_u): the positive's
+    term of L_U does not depend on the noise. A vector with zero gradient stays where it is.
+
+    Args:
+        noise: (K, D).
+        anchors: (B, D), constants here.
+        steps: t.
+        step_size: beta, the length of each step.
+        temperature: tau_u.
+        unit_norm: put the noise back onto the unit sphere after each step.
+
+    Returns:
+        (K, D), without gradients.
+    """
+    anchors = anchors.detach()
+    for _ in range(steps):
+        probabilities = cosine_scores(anchors, noise, temperature).softmax(dim=1)
+        noise = noise + step_size * F.normalize(cosine_ascent_direction(noise, anchors, probabilities), dim=-1)
+        if unit_norm:
+            noise = F.normalize(noise, dim=-1)
+    return noise
+
+
+class NoiseNegatives(nn.Module):
+    """Draws noise vectors that all anchors of a batch share as negatives, and moves them towards the anchors.
+
+    Args:
+        noise_ratio: k, vectors per anchor: K = round(k B). 0: none.
+        noise_std: sigma of the Gaussian.
+        noise_steps: t, gradient-ascent steps. 0: random noise.
+        noise_step_size: beta, the length of a step.
+        noise_norm: "gaussian": as drawn; "unit": on the unit sphere, also after every step.
+        noise_temperature: tau_u of the ascent.
+        generator: source of the draws, on the anchors' device. None: one is made from torch's seed.
+
+    Attributes:
+        angle: mean angle in degrees by which the ascent turned the last training batch's noise; NaN before (0-dim).
+    """
+
+    def __init__(
+        self,
+        *,
+        noise_ratio: float,
+        noise_std: float,
+        noise_steps: int,
+        noise_step_size: float,
+        noise_norm: str,
+        noise_temperature: float,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        self.ratio = check_not_negative("noise_ratio", noise_ratio)
+        self.std = check_positive("noise_std", noise_std)
+        self.steps = check_count("noise_steps", noise_steps)
+        self.step_size = check_not_negative("noise_step_size", noise_step_size)
+        self.unit_norm = check_choice("noise_norm", noise_norm, ("gaussian", "unit")) == "unit"
+        if self.unit_norm and noise_std != 1:
+            raise ValueError(
+                f'noise_std must be 1 with noise_norm="unit", which sets all norms to 1, got {noise_std!r}.'
+            )
+        self.temperature = check_positive("noise_temperature", noise_temperature)
+        self.source = RandomSource(generator)
+        self.angle = torch.tensor(torch.nan)
+
+    def forward(self, anchors: Tensor) -> Tensor:
+        """Return K = round(noise_ratio * B) noise vectors, (K, D), as constants, for anchors (B, D)."""
+        count = round(self.ratio * anchors.size(0))
+        dtype = torch.promote_types(anchors.dtype, torch.float32)
+        if count == 0:
+            return anchors.new_empty(0, anchors.size(1), dtype=dtype)
+        generator = self.source.on(anchors.device)
+        drawn = torch.randn(count, anchors.size(1), generator=generator, device=anchors.device, dtype=dtype)
+        start = F.normalize(drawn, dim=-1) if self.unit_norm else drawn * self.std
+        with torch.no_grad():
+            noise = refine_noise(
+                start,
+                anchors,
+                steps=self.steps,
+                step_size=self.step_size,
+                temperature=self.temperature,
+                unit_norm=self.unit_norm,
+            )
+        if torch.is_grad_enabled():
+            self._measure_angle(start, noise)
+        return noise
+
+    def _measure_angle(self, start: Tensor, noise: Tensor) -> None:
+        with torch.no_grad():
+            chord = (F.normalize(start, dim=-1) - F.normalize(noise, dim=-1)).norm(dim=-1)
+            self.angle = torch.rad2deg(2 * torch.asin((chord / 2).clamp(max=1))).mean()
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings, for the model card."""
+        return {
+            "noise_ratio": self.ratio,
+            "noise_std": self.std,
+            "noise_steps": self.steps,
+            "noise_step_size": self.step_size,
+            "noise_norm": "unit" if self.unit_norm else "gaussian",
+            "noise_temperature": self.temperature,
+        }

@@ -1,0 +1,23 @@
+"""Plots of embedding spaces and training runs: functions that draw on matplotlib Axes and return them.
+
+They need matplotlib (``pip install "st-extras[plot]"``), which is imported at the first call. Each takes ``ax``, the
+axes to draw on; None makes a new figure. They take plain arrays and choose nothing: what is drawn is up to the caller.
+"""
+
+from st_extras.plots.curves import plot_eigenvalue_curve, plot_lambda_heatmap, plot_training_curves
+from st_extras.plots.spaces import (
+    plot_alignment_uniformity,
+    plot_attention_received,
+    plot_cosine_density,
+    plot_embedding_map,
+)
+
+__all__ = [
+    "plot_alignment_uniformity",
+    "plot_attention_received",
+    "plot_cosine_density",
+    "plot_eigenvalue_curve",
+    "plot_embedding_map",
+    "plot_lambda_heatmap",
+    "plot_training_curves",
+]

@@ -1,0 +1,115 @@
+"""The settings of ``train_encoder``: what it refuses, and the trainer's data and arguments made from them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
+from torch import nn
+from transformers import EarlyStoppingCallback, TrainerState
+
+from st_extras.checks import check_count, check_positive
+
+
+def training_dataset(data: Sequence[str] | Dataset) -> Dataset:
+    """Return sentences as a Dataset with the column ``sentence``, and a Dataset unchanged.
+
+    Raises:
+        ValueError: if there is no row, or a sentence is not a string or empty.
+    """
+    sentences = [data] if isinstance(data, str) else data if isinstance(data, Dataset) else list(data)
+    if len(sentences) == 0:
+        raise ValueError("data must hold at least one sentence, got none.")
+    if isinstance(sentences, Dataset):
+        return sentences
+    for number, sentence in enumerate(sentences):
+        if not isinstance(sentence, str) or not sentence.strip():
+            raise ValueError(f"data[{number}] must be a non-empty string, got {sentence!r}.")
+    return Dataset.from_dict({"sentence": sentences})
+
+
+def schedule_arguments(
+    batch_size: int, learning_rate: float, max_steps: int, epochs: float, eval_steps: int
+) -> dict[str, Any]:
+    """Check the numbers of a training and return them as the trainer's arguments.
+
+    Raises:
+        ValueError: if one of them is out of range.
+    """
+    if max_steps != -1:
+        check_count("max_steps, unless it is -1,", max_steps, at_least=1)
+    else:
+        check_positive("epochs", epochs)
+    check_count("eval_steps", eval_steps, at_least=1)
+    return {
+        "per_device_train_batch_size": check_count("batch_size", batch_size, at_least=1),
+        "learning_rate": check_positive("learning_rate", learning_rate),
+        "max_steps": max_steps,
+        "num_train_epochs": epochs,
+        "save_strategy": "steps",
+        "save_steps": eval_steps,
+        "save_total_limit": 2,
+        "logging_steps": eval_steps,
+    }
+
+
+def check_optional_settings(
+    loss_learning_rate: float | None, patience: int | None, evaluator: BaseEvaluator | None
+) -> None:
+    """Check the settings that may be None.
+
+    Raises:
+        ValueError: if one of them is out of range, or ``patience`` is given without an evaluator.
+    """
+    if loss_learning_rate is not None:
+        check_positive("loss_learning_rate", loss_learning_rate)
+    if patience is not None:
+        check_count("patience", patience, at_least=1)
+        if evaluator is None:
+            raise ValueError(f"patience counts evaluations and needs an evaluator, got {patience!r} without one.")
+
+
+def own_parameters(loss: nn.Module, model: SentenceTransformer) -> str:
+    """Return a regular expression for the names of the parameters that belong to the loss, not to the model.
+
+    Raises:
+        ValueError: if the loss trains no parameters of its own.
+    """
+    shared = set(model.parameters())
+    names = [name for name, value in loss.named_parameters() if value.requires_grad and value not in shared]
+    if not names:
+        raise ValueError(
+            f"loss_learning_rate needs a loss with parameters of its own, got {type(loss).__name__}, which has none."
+        )
+    return f"^({'|'.join(map(re.escape, names))})$"
+
+
+def selection_arguments(evaluator: BaseEvaluator | None, eval_steps: int) -> dict[str, Any]:
+    """Return the trainer's arguments that keep the checkpoint that the evaluator scores best.
+
+    To be called after the evaluator has run once: some evaluators name their metric only then.
+    """
+    if evaluator is None:
+        return {}
+    return {
+        "eval_strategy": "steps",
+        "eval_steps": eval_steps,
+        "load_best_model_at_end": True,
+        "metric_for_best_model": f"eval_{evaluator.primary_metric}",
+        "greater_is_better": evaluator.greater_is_better,
+    }
+
+
+def early_stopping(patience: int | None, state: TrainerState) -> EarlyStoppingCallback | None:
+    """Return a callback that continues the patience count saved in ``state``; None without patience."""
+    if patience is None:
+        return None
+    callback = EarlyStoppingCallback(patience)
+    saved: Any = state.stateful_callbacks or {}
+    attributes = saved.get("EarlyStoppingCallback", {}).get("attributes", {})
+    callback.early_stopping_patience_counter = attributes.get("early_stopping_patience_counter", 0)
+    return callback
