@@ -1,1 +1,1 @@
-"""Studies: a configuration file and result files each. Run them from the repository root."""
+"""Studies, each a configuration file and its result files. Run them from the root of the repository."""

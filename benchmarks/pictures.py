@@ -1,4 +1,4 @@
-"""Draw README's pictures from the result files, into ``docs/``.
+"""Draw the pictures of the README from the result files, into ``docs/``.
 
 python -m benchmarks.pictures
 """
@@ -10,8 +10,8 @@ import statistics
 import matplotlib as mpl
 
 from benchmarks import selection
-from benchmarks.common import ROOT
-from benchmarks.tables import ROWS, row_records
+from benchmarks.records import RESULTS, ROOT
+from benchmarks.tables.quality import ROWS, row_records
 from st_extras.evaluation.selection import DEFAULT_SIGNAL
 from st_extras.plots import plot_training_curves
 
@@ -19,7 +19,7 @@ DOCS = ROOT.parent / "docs"
 
 
 def mean_curves() -> dict[str, tuple[list[int], list[float]]]:
-    """STS-B dev over the steps of every method of the main table, the mean of its seeds."""
+    """Return STS-B dev over the steps of every method of the main table, the mean of its seeds."""
     curves = {}
     for label, (sources, _) in ROWS.items():
         found = [dict(record["curve"]) for record in row_records(sources) if record["steps"]]
@@ -32,9 +32,9 @@ def mean_curves() -> dict[str, tuple[list[int], list[float]]]:
 def picked_curves(
     study: str = "slt_fai", seed: int = 0
 ) -> tuple[dict[str, tuple[list[int], list[float]]], dict[str, int]]:
-    """One seed's curves of a study, and the step that the default label-free signal picks in each."""
+    """Return the curves of a study for one seed, and the step that the default label-free signal picks in each."""
     curves, picks = {}, {}
-    for curve in selection.read_curves(sorted((ROOT / "results" / study).glob(f"*-{seed}.json"))):
+    for curve in selection.read_curves(sorted((RESULTS / study).glob(f"*-{seed}.json"))):
         name = curve.run.removeprefix(f"{study}/").removesuffix(f"-{seed}")
         curves[name] = ([row["step"] for row in curve.rows], [100 * row["dev_spearman"] for row in curve.rows])
         picks[name] = curve.rows[selection.by_signal(DEFAULT_SIGNAL)(curve)]["step"]

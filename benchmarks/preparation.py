@@ -4,15 +4,17 @@
     python -m benchmarks.preparation counting --data DATA_FOLDER [--sentences 20000 --rounds 5]
     python -m benchmarks.preparation masking|counting --smoke
 
-``masking``: ``PhraseMasking`` called on lists and as ``.dataset()`` in one and two processes, beside the plain
-rake-nltk extraction loop (with its default word tokenizer, and with our word pattern, both with our stop words).
-``counting``: ``FrequencyTable.count`` of a .txt.gz file beside the tokenizer alone on the same lines, already read
-(its batch call, and the faster Rust call without offsets), then the peak memory of counting that file and the whole
-corpus, each in a fresh process.
+``masking`` compares ``PhraseMasking``, called on lists and as ``.dataset()`` in one and two processes, with a plain
+extraction loop of rake-nltk (with its default word tokenizer, and with our word pattern; both with our stop words).
 
-Every round runs every case once, in an order drawn anew, on the same sentences. Rates, and the median over the rounds
-of each case's speed relative to the references, are printed and written to ``benchmarks/results/preparation/``, by
-the clock on the wall and by processor time (which a busy machine disturbs less, and which shows no gain of processes).
+``counting`` compares ``FrequencyTable.count`` of a .txt.gz file with the tokenizer alone on the same lines, already in
+memory (its batch call, and the faster Rust call without offsets). It then measures the peak memory of counting that
+file and the whole corpus, each in a fresh process.
+
+Every round runs every case once, in a new random order, on the same sentences. It prints sentences per second and the
+speed relative to the references (median over the rounds), and writes them to ``benchmarks/results/preparation/``. Both
+are given by wall clock and by processor time; a busy machine disturbs the latter less, but it shows no gain from more
+processes.
 """
 
 from __future__ import annotations
@@ -30,12 +32,12 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import ROOT, provenance, write_json
-from st_extras.demo import packaged_minilm
+from benchmarks.provenance import provenance
+from benchmarks.records import RESULTS, write_json
 from st_extras.samples import sample_sentences
-from st_extras.text.corpus import read_sentences
+from st_extras.samples.encoder import packaged_minilm
+from st_extras.text import PhraseMasking, RakePhrases, read_sentences
 from st_extras.text.frequency import FrequencyTable
-from st_extras.text.phrases import PhraseMasking, RakePhrases
 from st_extras.text.words import WORD
 
 CORPUS = "wiki_sentences.txt.gz"
@@ -44,14 +46,15 @@ Case = Callable[[], Any]
 
 
 def batches(sentences: Sequence[str]) -> Iterable[Sequence[str]]:
+    """Split sentences into lists of ``BATCH``."""
     return (sentences[start : start + BATCH] for start in range(0, len(sentences), BATCH))
 
 
 def rake_loop(sentences: Sequence[str], **tokenizer: Any) -> Case:
-    """What a user of rake-nltk writes: its phrases, sentence by sentence, and no masking."""
+    """Return what a user of rake-nltk would write: a loop over the sentences that extracts phrases, without masking."""
     from rake_nltk import Rake
 
-    rake = Rake(stopwords=set(RakePhrases().stopwords), sentence_tokenizer=lambda text: [text], **tokenizer)
+    rake = Rake(stopwords=set(RakePhrases().stop_words), sentence_tokenizer=lambda text: [text], **tokenizer)
 
     def loop() -> None:
         for sentence in sentences:
@@ -62,7 +65,7 @@ def rake_loop(sentences: Sequence[str], **tokenizer: Any) -> Case:
 
 
 def masking_cases(sentences: list[str]) -> tuple[dict[str, Case], tuple[str, ...]]:
-    """The cases and, among them, the references."""
+    """Return the cases, and the names of those that are the references."""
     called = PhraseMasking()
 
     def dataset(processes: int | None) -> Case:
@@ -85,6 +88,7 @@ def load_tokenizer() -> Any:
 
 
 def counting_cases(sentences: list[str], file: Path) -> tuple[dict[str, Case], tuple[str, ...]]:
+    """Return the cases, and the names of those that are the references."""
     tokenizer, bare = load_tokenizer(), load_tokenizer().backend_tokenizer
     bare.no_truncation()
     bare.no_padding()
@@ -99,7 +103,7 @@ def counting_cases(sentences: list[str], file: Path) -> tuple[dict[str, Case], t
 
 
 def count_whole(file: Path) -> dict[str, float]:
-    """Texts, seconds and peak memory (Linux) of counting a file; for a process of its own."""
+    """Count a file, and return texts, seconds and the peak memory of this process (Linux only)."""
     began = time.perf_counter()
     table = FrequencyTable.count(file, load_tokenizer())
     status = Path("/proc/self/status").read_text(encoding="utf8")
@@ -108,18 +112,19 @@ def count_whole(file: Path) -> dict[str, float]:
 
 
 def in_fresh_process(function: Callable[[Path], dict[str, float]], file: Path) -> dict[str, float]:
+    """Call a function with a file in a new process."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         return pool.submit(function, file).result()
 
 
 def clock() -> tuple[float, float]:
-    """Seconds on the wall, and of processor time, finished child processes included."""
+    """Return wall clock and processor time in seconds; the latter includes finished child processes."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.perf_counter(), time.process_time() + children.ru_utime + children.ru_stime
 
 
 def measure(cases: dict[str, Case], rounds: int, seed: int = 0) -> dict[str, list[tuple[float, float]]]:
-    """What :func:`clock` says of each case in each round; the first round warms up and does not count."""
+    """Measure each case in each round, as :func:`clock` does; one more round before them is a warm-up."""
     order = random.Random(seed)
     spent: dict[str, list[tuple[float, float]]] = {name: [] for name in cases}
     for number in range(rounds + 1):
@@ -135,7 +140,13 @@ def measure(cases: dict[str, Case], rounds: int, seed: int = 0) -> dict[str, lis
 def summary(
     spent: dict[str, list[tuple[float, float]]], references: Sequence[str], count: int
 ) -> dict[str, dict[str, Any]]:
-    """Sentences a second, and speed relative to each reference: the median over the rounds, lowest and highest."""
+    """Print and return sentences per second, and speed relative to each reference: median, lowest and highest.
+
+    Args:
+        spent: wall clock and processor time of each case in each round.
+        references: names of the cases to compare with.
+        count: sentences in a round.
+    """
     rows: dict[str, dict[str, Any]] = {name: {} for name in spent}
     for kind, position in (("wall", 0), ("processor", 1)):
         seconds = {name: [pair[position] for pair in pairs] for name, pairs in spent.items()}
@@ -151,42 +162,51 @@ def summary(
     return rows
 
 
+def counting_record(sentences: list[str], rounds: int, corpus: Path | None) -> dict[str, Any]:
+    """Measure counting on the sentences, and peak memory on them and on the whole ``corpus``."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "sentences.txt.gz"
+        with gzip.open(file, "wt", encoding="utf8") as packed:
+            packed.write("\n".join(sentences))
+        cases, references = counting_cases(sentences, file)
+        rows = summary(measure(cases, rounds), references, len(sentences))
+        memory = [in_fresh_process(count_whole, path) for path in (file, corpus) if path is not None]
+    for row in memory:
+        print(f"{row['texts']:,} texts counted in {row['seconds']:.0f} s, peak memory {row['peak_MiB']:.0f} MiB")
+    return {"cases": rows, "memory": memory}
+
+
+def read_or_repeat(data: Path | None, count: int) -> list[str]:
+    """Read ``count`` sentences of the corpus in a data folder, or repeat the sample sentences without one."""
+    if data:
+        return read_sentences(data / CORPUS, limit=count)
+    sample = sample_sentences()
+    return [sample[i % len(sample)] for i in range(count)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["masking", "counting"])
-    parser.add_argument("--data", type=Path, help=f"folder of {CORPUS}; without it, the sample sentences, repeated")
-    parser.add_argument("--sentences", type=int, help="of a round; default 50000 for masking, 20000 for counting")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--smoke", action="store_true", help="one round of 100 sentences, nothing written")
+    parser.add_argument("task", choices=["masking", "counting"])
+    parser.add_argument("--data", type=Path, help=f"folder with {CORPUS} (default: repeat the sample sentences)")
+    parser.add_argument("--sentences", type=int, help="in a round (default: 50000 for masking, 20000 for counting)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds after the warm-up (default: %(default)s)")
+    parser.add_argument("--smoke", action="store_true", help="one round of 100 sentences, write nothing")
     options = parser.parse_args()
     from datasets import disable_progress_bars
 
     disable_progress_bars()
-    count = options.sentences or (50_000 if options.what == "masking" else 20_000)
+    count = options.sentences or (50_000 if options.task == "masking" else 20_000)
     count, rounds = (100, 1) if options.smoke else (count, options.rounds)
-    if options.data:
-        sentences = read_sentences(options.data / CORPUS, limit=count)
-    else:
-        sample = sample_sentences()
-        sentences = [sample[i % len(sample)] for i in range(count)]
-    record: dict[str, Any] = {"what": options.what, "sentences": len(sentences), "rounds": rounds}
-    if options.what == "masking":
+    sentences = read_or_repeat(options.data, count)
+    record: dict[str, Any] = {"what": options.task, "sentences": len(sentences), "rounds": rounds}
+    if options.task == "masking":
         cases, references = masking_cases(sentences)
         record["cases"] = summary(measure(cases, rounds), references, len(sentences))
     else:
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "sentences.txt.gz"
-            with gzip.open(file, "wt", encoding="utf8") as packed:
-                packed.write("\n".join(sentences))
-            cases, references = counting_cases(sentences, file)
-            record["cases"] = summary(measure(cases, rounds), references, len(sentences))
-            files = [file, options.data / CORPUS] if options.data else [file]
-            record["memory"] = [in_fresh_process(count_whole, path) for path in files]
-        for row in record["memory"]:
-            print(f"{row['texts']:,} texts counted in {row['seconds']:.0f} s, peak memory {row['peak_MiB']:.0f} MiB")
+        record |= counting_record(sentences, rounds, options.data / CORPUS if options.data else None)
     if not options.smoke:
-        name = f"{time.strftime('%Y%m%d-%H%M%S')}-{options.what}.json"
-        write_json(ROOT / "results" / "preparation" / name, record | provenance())
+        name = f"{time.strftime('%Y%m%d-%H%M%S')}-{options.task}.json"
+        write_json(RESULTS / "preparation" / name, record | provenance())
 
 
 if __name__ == "__main__":

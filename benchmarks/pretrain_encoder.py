@@ -1,70 +1,51 @@
-"""Pre-train a small BERT by masked language modelling: the raw encoder of one's own that the papers start from.
+"""Pre-train a small BERT by masked language modelling: a raw encoder of our own, like those that the papers start from.
 
     python -m benchmarks.pretrain_encoder --data DATA_FOLDER --output runs/own_encoder [--minutes 90]
 
-On the sentences of ``wiki_sentences`` and ``books_sentences``, one a row, with the packaged tokenizer, which is that
-of bert-base-uncased. The same command goes on where an earlier one ended, was stopped by ``--minutes`` or was killed:
-with the same weights, optimizer and data order, so that the stretches end as one long run would. While it goes it
-scores STS-B dev and measures how anisotropic the sentence embeddings are (mean pooling).
+It trains on the sentences of ``wiki_sentences`` and ``books_sentences``, one sentence a row, with the packaged
+tokenizer, which is that of bert-base-uncased. If a run was stopped by ``--minutes`` or killed, the same command
+continues it with the same weights, optimizer and data order, so that it ends with the weights of one long run. Every
+evaluation scores STS-B dev and measures how anisotropic the sentence embeddings are (mean pooling).
 
-``OUTPUT/encoder`` is a plain ``BertForMaskedLM`` checkpoint, ``OUTPUT/frequencies.tsv.gz`` the token counts of
-exactly the pre-training corpus (SLT-FAI's procedure), ``OUTPUT/checkpoints`` what a stretch leaves to the next. The
-record (settings, curve, the weights' sha256) goes to ``benchmarks/results/pretraining/``, once all steps are done.
+``OUTPUT/encoder`` is a plain ``BertForMaskedLM`` checkpoint; ``OUTPUT/frequencies.tsv.gz`` has the token counts of the
+pre-training corpus, which SLT-FAI needs; ``OUTPUT/checkpoints`` is what the next run continues from. The record
+(settings, curve, sha256 of the weights) is written to ``benchmarks/results/pretraining/`` when all steps are done.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from datasets import Dataset
-from sentence_transformers import (
-    SentenceTransformer,
-    SentenceTransformerTrainer,
-    SentenceTransformerTrainingArguments,
-)
-from torch import Tensor, nn
-from transformers import (
-    AutoTokenizer,
-    BertConfig,
-    BertForMaskedLM,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-    set_seed,
-)
+from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
 from transformers.trainer_utils import get_last_checkpoint
 
-from benchmarks.common import provenance, write_json
-from benchmarks.records import RESULTS
-from st_extras.demo import packaged_minilm
-from st_extras.encoders import encode
+from benchmarks.provenance import provenance
+from benchmarks.raw_bert import MaskedLMLoss, export, start_encoder
+from benchmarks.records import RESULTS, write_json
+from st_extras.encoders import load_encoder, use_length_buckets
 from st_extras.evaluation import SEVEN_STS, GeometryEvaluator, sts_evaluator
-from st_extras.masked_lm import MaskedLM
-from st_extras.modules.length_buckets import use_length_buckets
-from st_extras.modules.loading import load_encoder
-from st_extras.rows import Features
-from st_extras.text.corpus import read_sentences
+from st_extras.text import read_sentences
 from st_extras.text.frequency import FrequencyTable
 from st_extras.training import LossStateCallback
 
+DATA_HELP = "folder with the corpora and the STS sets (default: $ST_EXTRAS_DATA)"
 CORPUS = ("wiki_sentences.txt.gz", "books_sentences.txt.gz")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Of a pre-training; a stretch goes on only with those of the stretches before it."""
+    """Settings of a pre-training. A run is continued only with the settings that it was started with."""
 
     layers: int = 4
     width: int = 256
@@ -78,25 +59,12 @@ class Settings:
     seed: int = 0
 
 
-class MaskedLMLoss(nn.Module):
-    """BERT's objective on one column of sentences, logits at the masked positions alone."""
-
-    def __init__(self, model: SentenceTransformer) -> None:
-        super().__init__()
-        self.model = model
-        self.masked_lm = MaskedLM(model)
-
-    def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
-        (sentence,) = sentence_features
-        corrupted, drawn = self.masked_lm.corrupt(self.model, sentence)
-        tokens = encode(self.model, corrupted).tokens[drawn]  # (N, D)
-        words: Any = self.model.transformers_model.get_input_embeddings()  # type: ignore[union-attr]
-        value: Tensor = self.masked_lm(tokens, sentence["input_ids"][drawn], words.weight)
-        return value
-
-
 class StopAfter(TrainerCallback):
-    """Ends a stretch, with a checkpoint, when its time is over."""
+    """Stops a run, with a checkpoint, when its time is over.
+
+    Args:
+        seconds: time from now.
+    """
 
     def __init__(self, seconds: float) -> None:
         self.end = time.monotonic() + seconds
@@ -106,39 +74,8 @@ class StopAfter(TrainerCallback):
             control.should_save = control.should_training_stop = True
 
 
-def start_encoder(settings: Settings, folder: Path) -> SentenceTransformer:
-    """A random BERT of the settings' size with a head of its own, saved to ``folder`` and loaded from there."""
-    tokenizer = AutoTokenizer.from_pretrained(packaged_minilm(), model_max_length=settings.max_length)
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=settings.width,
-        num_hidden_layers=settings.layers,
-        num_attention_heads=max(settings.width // 64, 1),
-        intermediate_size=4 * settings.width,
-        max_position_embeddings=settings.max_length,
-    )
-    BertForMaskedLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return load_encoder(folder, pooling="mean", max_seq_length=settings.max_length)
-
-
-def export(loss: MaskedLMLoss, folder: Path) -> str:
-    """Write encoder and head as one ``BertForMaskedLM`` with its tokenizer; the weights' sha256."""
-    encoder: Any = loss.model.transformers_model
-    full = BertForMaskedLM(encoder.config)
-    own = {f"bert.{name}": value for name, value in encoder.state_dict().items()}
-    head = loss.masked_lm.head.state_dict() | {"cls.predictions.bias": loss.masked_lm.bias}
-    known = full.state_dict()
-    tied = {"cls.predictions.decoder.weight": own["bert.embeddings.word_embeddings.weight"]}
-    tied["cls.predictions.decoder.bias"] = loss.masked_lm.bias
-    full.load_state_dict({name: value for name, value in (own | head | tied).items() if name in known})
-    full.save_pretrained(folder)
-    loss.model.tokenizer.save_pretrained(folder)
-    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
-
-
 def curve(history: list[dict[str, Any]]) -> list[dict[str, float]]:
-    """Training loss, STS-B dev and isotropy of every evaluation in the trainer's log, by step."""
+    """Return training loss, STS-B dev and isotropy of every evaluation in the trainer's log, in the order of steps."""
     rows: dict[int, dict[str, float]] = {}
     for entry in history:
         row = rows.setdefault(int(entry["step"]), {"step": int(entry["step"])})
@@ -152,10 +89,20 @@ def curve(history: list[dict[str, Any]]) -> list[dict[str, float]]:
 def make_trainer(
     settings: Settings, sentences: list[str], data: Path, checkpoints: Path, minutes: float | None
 ) -> SentenceTransformerTrainer:
-    """The random encoder, its objective and what watches over them."""
+    """Make the trainer of a random encoder.
+
+    Args:
+        settings: of the pre-training.
+        sentences: the corpus.
+        data: folder with the STS sets.
+        checkpoints: folder for the checkpoints.
+        minutes: time until this run stops; None: it runs to the end.
+    """
     set_seed(settings.seed)
     with tempfile.TemporaryDirectory() as folder:
-        model = start_encoder(settings, Path(folder))
+        model = start_encoder(
+            Path(folder), layers=settings.layers, width=settings.width, max_length=settings.max_length
+        )
         loss = MaskedLMLoss(model)
     use_length_buckets(model, settings.length_buckets)
     arguments = SentenceTransformerTrainingArguments(
@@ -194,16 +141,26 @@ def make_trainer(
 def pretrain(
     settings: Settings, sentences: list[str], data: Path, output: Path, *, minutes: float | None = None
 ) -> dict[str, Any] | None:
-    """Run a stretch; the record of the whole training once it is complete, else None.
+    """Start or continue a pre-training, and return its record, or None if it is not complete yet.
+
+    Args:
+        settings: of the pre-training.
+        sentences: the corpus.
+        data: folder with the STS sets.
+        output: folder for the encoder and the checkpoints.
+        minutes: time until this run stops; None: it runs to the end.
 
     Raises:
-        ValueError: checkpoints of other settings lie in ``output``.
+        ValueError: if ``output`` holds checkpoints of other settings.
     """
     checkpoints, settings_file = output / "checkpoints", output / "settings.json"
     last = get_last_checkpoint(str(checkpoints)) if checkpoints.is_dir() else None  # type: ignore[no-untyped-call]
     wanted = asdict(settings) | {"sentences": len(sentences)}
     if last is not None and json.loads(settings_file.read_text(encoding="utf8")) != wanted:
-        raise ValueError(f"{str(output)!r} holds a training with other settings: choose another --output.")
+        raise ValueError(
+            f"output must be a new folder or that of a run with the same settings, got {str(output)!r}: choose another "
+            "folder."
+        )
     write_json(settings_file, wanted)
     trainer = make_trainer(settings, sentences, data, checkpoints, minutes)
     began = time.perf_counter()
@@ -230,12 +187,12 @@ def pretrain(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=os.environ.get("ST_EXTRAS_DATA"))
-    parser.add_argument("--output", type=Path, default=Path("runs/own_encoder"))
-    parser.add_argument("--results", type=Path, default=RESULTS, help="the record goes here (default: %(default)s)")
-    parser.add_argument("--minutes", type=float, help="end this stretch after so long; run the command again to go on")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--no-bf16", dest="bf16", action="store_false")
+    parser.add_argument("--data", type=Path, default=os.environ.get("ST_EXTRAS_DATA"), help=DATA_HELP)
+    parser.add_argument("--output", type=Path, default=Path("runs/own_encoder"), help="folder for the encoder")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for records (default: %(default)s)")
+    parser.add_argument("--minutes", type=float, help="stop after this time; run the command again to continue")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="threads of torch")
+    parser.add_argument("--no-bf16", dest="bf16", action="store_false", help="train without bfloat16 autocast")
     for name, default in asdict(Settings()).items():
         if name != "bf16":
             parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)

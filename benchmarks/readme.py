@@ -1,118 +1,98 @@
-"""Write the result files' tables into the pages, between their markers; ``--check`` only tells whether they are there.
+"""Write the tables of the result files into the pages, between their markers.
 
-python -m benchmarks.readme [--check]
+    python -m benchmarks.readme [--check]
+
+A table named X stands between ``<!-- table: X -->`` and ``<!-- end -->``. X is an entry of ``TABLES``, or else the
+name of a study.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import statistics
 import sys
 from collections.abc import Callable
 from functools import partial
 
-from benchmarks import selection, tables
-from benchmarks.common import ROOT
-from benchmarks.records import table
+from benchmarks import selection
+from benchmarks.records import ROOT
+from benchmarks.tables.combinations import both_encoders_table, claims_table, ranked_table
+from benchmarks.tables.cost import preparation_table, speed_table, sweep_table
+from benchmarks.tables.coverage import unrun_table
+from benchmarks.tables.inspection import phrases_table, space_table
+from benchmarks.tables.markdown import markdown_table
+from benchmarks.tables.post_processing import refined_table, repal_table, whitening_table
+from benchmarks.tables.pretraining import pretraining_table
+from benchmarks.tables.quality import Rows, combined_rows, main_table, study_rows, study_table
 from st_extras.evaluation.selection import DEFAULT_SIGNAL
 
 PAGES = (ROOT.parent / "README.md", ROOT / "RESULTS.md")
 BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", flags=re.DOTALL)
-REPAL_ROWS = (
-    "plain",
-    "centred",
-    "corpus term",
-    "sentence term",
-    "RepAL",
-    "RepAL pooled",
-    "whitened 256",
-    "whitened 256 + RepAL",
-)
-
-
-def repal_table() -> str:
-    """Seven-set averages of RepAL and whitening: a column for each encoder and kind of fit."""
-    encoders: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
-    for file in sorted((ROOT / "results" / "repal").glob("*.json")):
-        encoders |= json.loads(file.read_text(encoding="utf8")).get("encoders", {})
-    columns = [
-        (f"{name}, {fit} fit", found[f"english, {fit} fit"])
-        for name, found in encoders.items()
-        for fit in ("target", "general")
-        if f"english, {fit} fit" in found
-    ]
-    lines = ["| variant | " + " | ".join(title for title, _ in columns) + " |", "|---|" + "---:|" * len(columns)]
-    for row in REPAL_ROWS:
-        cells = (f"{found[row]['average']:.2f}" if row in found else "" for _, found in columns)
-        lines.append(f"| {row} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
 
 
 def selection_table() -> str:
-    """The study of choosing checkpoints without labels, over all records that have signals."""
+    """Tabulate the study of choosing checkpoints without labels, over all records that have signals."""
     return selection.table(selection.recorded_curves())
 
 
 def short_selection_table() -> str:
-    """The default signal beside the last checkpoint and the lowest training loss."""
+    """Compare the default signal with the last checkpoint and the lowest training loss."""
     curves = selection.recorded_curves()
-    everything = selection.selectors(curves)
-    lines = ["| picked by | mean regret | worst run | runs |", "|---|---:|---:|---:|"]
+    selectors = selection.selectors(curves)
+    rows = []
     for name in (DEFAULT_SIGNAL, selection.LAST, selection.LOSS):
-        regrets = [curve.regret(everything[name](curve)) for curve in curves]
-        lines.append(f"| {name} | {statistics.mean(regrets):.2f} | {max(regrets):.2f} | {len(regrets)} |")
-    return "\n".join(lines)
+        regrets = [curve.regret(selectors[name](curve)) for curve in curves]
+        rows.append([name, f"{statistics.mean(regrets):.2f}", f"{max(regrets):.2f}", str(len(regrets))])
+    return markdown_table(("picked by", "mean regret", "worst run", "runs"), rows)
 
 
-def study_table(make: Callable[[tables.Rows], str], study: str) -> str:
-    """One of the tables of all methods, for another study."""
-    return make(tables.study_rows(study))
+def for_study(make: Callable[[Rows], str], study: str) -> str:
+    """Make a table of the methods for another study."""
+    return make(study_rows(study))
 
 
 TABLES: dict[str, Callable[[], str]] = {
     "repal": repal_table,
-    "main": tables.main_table,
-    "refined": tables.refined_table,
-    "recipes": partial(tables.ranked_table, "recipes"),
-    "recipes-refined": lambda: tables.refined_table(tables.combined_rows()),
-    "whitening": tables.whitening_table,
-    "pretraining": partial(tables.pretraining_table, "own_encoder"),
-    "claims": tables.claims_table,
-    "own-main": partial(study_table, tables.main_table, "own_encoder"),
-    "own-refined": partial(study_table, tables.refined_table, "own_encoder"),
-    "own-recipes": partial(tables.ranked_table, "own_encoder"),
-    "wiki-main": partial(study_table, tables.main_table, "own_encoder_wiki"),
-    "wiki-refined": partial(study_table, tables.refined_table, "own_encoder_wiki"),
-    "both-encoders": tables.both_encoders_table,
-    "own-space": partial(tables.space_table, "own_encoder"),
-    "wiki-space": partial(tables.space_table, "own_encoder_wiki"),
+    "main": main_table,
+    "refined": refined_table,
+    "recipes": partial(ranked_table, "recipes"),
+    "recipes-refined": lambda: refined_table(combined_rows()),
+    "whitening": whitening_table,
+    "pretraining": partial(pretraining_table, "own_encoder"),
+    "claims": claims_table,
+    "own-main": partial(for_study, main_table, "own_encoder"),
+    "own-refined": partial(for_study, refined_table, "own_encoder"),
+    "own-recipes": partial(ranked_table, "own_encoder"),
+    "wiki-main": partial(for_study, main_table, "own_encoder_wiki"),
+    "wiki-refined": partial(for_study, refined_table, "own_encoder_wiki"),
+    "both-encoders": both_encoders_table,
+    "own-space": partial(space_table, "own_encoder"),
+    "wiki-space": partial(space_table, "own_encoder_wiki"),
     "selection": selection_table,
     "selection-short": short_selection_table,
-    "frequency-bias": partial(tables.space_table, "slt_fai"),
-    "paser-phrases": partial(tables.phrases_table, "paser"),
-    **{f"preparation-{what}": partial(tables.preparation_table, what) for what in ("masking", "counting")},
-    "unrun": tables.unrun_table,
-    "speed": tables.speed_table,
-    **{f"speed-{sweep}": partial(tables.sweep_table, sweep) for sweep in ("batch", "length", "negatives")},
+    "frequency-bias": partial(space_table, "slt_fai"),
+    "paser-phrases": partial(phrases_table, "paser"),
+    **{f"preparation-{task}": partial(preparation_table, task) for task in ("masking", "counting")},
+    "unrun": unrun_table,
+    "speed": speed_table,
+    **{f"speed-{sweep}": partial(sweep_table, sweep) for sweep in ("batch", "length", "negatives")},
 }
-"""What is no study of its own; any other name between markers is one."""
 
 
 def updated(text: str) -> str:
-    """A page with every block between markers made anew."""
+    """Return a page with every block between markers made anew."""
 
     def fill(match: re.Match[str]) -> str:
         name = match[2]
-        return f"{match[1]}{TABLES[name]() if name in TABLES else table(name)}\n{match[3]}"
+        return f"{match[1]}{TABLES[name]() if name in TABLES else study_table(name)}\n{match[3]}"
 
     return BLOCK.sub(fill, text)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is out of date")
     only_check = parser.parse_args().check
     for page in PAGES:
         before = page.read_text(encoding="utf8")
@@ -120,7 +100,7 @@ def main() -> None:
         if not only_check:
             page.write_text(after, encoding="utf8")
         elif before != after:
-            sys.exit(f"{page.name} is out of step with benchmarks/results: run python -m benchmarks.readme")
+            sys.exit(f"{page.name} does not match benchmarks/results: run python -m benchmarks.readme.")
 
 
 if __name__ == "__main__":

@@ -1,41 +1,31 @@
-"""The records of benchmarks.sts: where they lie, and the table of a study."""
+"""The result files of the studies: where they are, and how they are read and written."""
 
 from __future__ import annotations
 
 import json
-import statistics
+import os
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import ROOT
-
+ROOT = Path(__file__).resolve().parent
 RESULTS = ROOT / "results"
 
 
-def records(study: str, root: Path = RESULTS) -> list[dict[str, Any]]:
-    files = sorted((root / study).glob("*.json"))
+def records(folder: str, pattern: str = "*.json", *, root: Path | None = None) -> list[dict[str, Any]]:
+    """Read the records of a folder of result files, in the order of their names.
+
+    Args:
+        folder: name of a study, or of another folder of ``root``.
+        pattern: which files of the folder.
+        root: folder of all results; None: those of the repository.
+    """
+    files = sorted(((root or RESULTS) / folder).glob(pattern))
     return [json.loads(file.read_text(encoding="utf8")) for file in files]
 
 
-def spread(values: list[float]) -> str:
-    if not values:
-        return ""
-    return f"{statistics.mean(values):.2f}" + (f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else "")
-
-
-def table(study: str, root: Path = RESULTS) -> str:
-    """A Markdown table: mean ± standard deviation over seeds; dev alone where no test set was scored."""
-    found = records(study, root)
-    names = list(dict.fromkeys(record["method"] for record in sorted(found, key=lambda r: (r["steps"], r["method"]))))
-    tested = any(record["scores"] for record in found)
-    titles = ["method", "seeds", "best step", "STS-B dev", *(["STS-B test", "seven sets"] if tested else [])]
-    lines = [f"| {' | '.join(titles)} |", "|---|" + "---:|" * (len(titles) - 1)]
-    for name in names:
-        rows = [record for record in found if record["method"] == name]
-        steps = ", ".join(str(record["best_step"]) for record in rows)
-        cells = [name, str(len(rows)), steps, spread([record["dev"] for record in rows])]
-        if tested:
-            cells.append(spread([record["scores"]["stsb_test"] for record in rows if record["scores"]]))
-            cells.append(spread([record["average"] for record in rows if record["scores"]]))
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+def write_json(path: Path, record: dict[str, Any]) -> None:
+    """Write a record as a whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(record, indent=1) + "\n", encoding="utf8")
+    os.replace(partial, path)

@@ -2,13 +2,15 @@
 
     python -m benchmarks.selection [benchmarks/results/slt_fai/simcse-0.json ...]
 
-Reads the records of ``benchmarks/sts.py`` that have ``checkpoints`` (``signals = N`` in the study: what
-`UnlabeledSelectionEvaluator` returned on N sentences at every evaluation); without arguments, all of them. A selector
-picks one checkpoint of a run: a signal, its highest (the earliest of equals); "last checkpoint"; "lowest training
-loss". Regret = best dev Spearman of the run minus that of the picked checkpoint, in points (Spearman x 100).
+It reads the records of ``benchmarks.sts`` that have ``checkpoints``, all of them if no file is given. A study writes
+these if it has ``signals = N``: the output of `UnlabeledSelectionEvaluator` on N sentences at every evaluation.
 
-The signal is chosen with one objective left out at a time (least mean regret over the others, every objective
-weighing the same) and its regret is stated on the one left out: picked and judged on the same runs it proves nothing.
+A selector picks one checkpoint of a run: the one with the highest value of a signal (the earliest of equals), the last
+checkpoint, or the one with the lowest training loss. Regret is the best dev Spearman of the run minus that of the
+picked checkpoint, in points (Spearman x 100).
+
+A signal that is chosen and judged on the same runs proves nothing. So the signal is chosen with one objective left out
+at a time (least mean regret over the others, each objective with the same weight) and judged on that objective.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from typing import Any
 
 from scipy.stats import spearmanr
 
-from benchmarks.common import ROOT
+from benchmarks.records import RESULTS
+from benchmarks.tables.markdown import markdown_table
 
 Row = dict[str, Any]
 _FIELDS = ("step", "dev_spearman", "training_loss", "signals")
@@ -41,16 +44,16 @@ class Curve:
     rows: list[Row]
 
     def regret(self, pick: int) -> float:
-        """Points of dev Spearman lost by taking checkpoint ``pick``."""
+        """Return the points of dev Spearman lost by taking checkpoint ``pick``."""
         return 100 * (max(row["dev_spearman"] for row in self.rows) - self.rows[pick]["dev_spearman"])
 
 
 def read_curves(paths: Iterable[str | Path]) -> list[Curve]:
-    """The runs of the records, sorted by name; records without checkpoints are left out.
+    """Read the runs of the records, sorted by name; records without checkpoints are left out.
 
     Raises:
-        ValueError: a missing file or field, a value that is no finite number, a run with a step twice or with fewer
-            than two checkpoints, or signals that not all checkpoints have.
+        ValueError: if a file or field is missing, a value is not a finite number, a run has a step twice or fewer
+            than two checkpoints, or the checkpoints do not all have the same signals.
     """
     curves: list[Curve] = []
     for path in map(Path, paths):
@@ -60,19 +63,22 @@ def read_curves(paths: Iterable[str | Path]) -> list[Curve]:
         if "checkpoints" in record:
             curves.append(_curve(f"{path.parent.name}/{path.stem}", record))
     if not curves:
-        raise ValueError("The records hold no checkpoint.")
+        raise ValueError("None of the records has checkpoints.")
     expected = set(curves[0].rows[0]["signals"])
     for curve in curves:
         for row in curve.rows:
             if set(row["signals"]) != expected:
                 unequal = ", ".join(sorted(set(row["signals"]) ^ expected))
-                raise ValueError(f"The run {curve.run!r}, step {row['step']}: signals unlike the others' ({unequal}).")
+                raise ValueError(
+                    f"All checkpoints must have the same signals, got a difference in {unequal} at step {row['step']} "
+                    f"of run {curve.run!r}."
+                )
     return sorted(curves, key=lambda curve: curve.run)
 
 
 def recorded_curves() -> list[Curve]:
-    """The runs of all result files."""
-    return read_curves(sorted((ROOT / "results").glob("*/*.json")))
+    """Read the runs of all result files."""
+    return read_curves(sorted(RESULTS.glob("*/*.json")))
 
 
 def _curve(run: str, record: dict[str, Any]) -> Curve:
@@ -80,18 +86,18 @@ def _curve(run: str, record: dict[str, Any]) -> Curve:
     for row in rows:
         missing = [field for field in _FIELDS if field not in row]
         if missing:
-            raise ValueError(f"The run {run!r}: a checkpoint without {', '.join(missing)}.")
+            raise ValueError(f"Every checkpoint of run {run!r} must have {', '.join(missing)}.")
         for name, value in [("dev_spearman", row["dev_spearman"]), *row["signals"].items()]:
             if value is None or not math.isfinite(value):
-                raise ValueError(f"The run {run!r}: {name} must be a finite number, got {value!r}.")
+                raise ValueError(f"{name} of run {run!r} must be a finite number, got {value!r}.")
     steps = [row["step"] for row in rows]
     if len(set(steps)) < len(steps) or len(steps) < 2:
-        raise ValueError(f"The run {run!r} must have two checkpoints or more and each step once, got {steps}.")
+        raise ValueError(f"Run {run!r} must have at least two checkpoints and each step once, got steps {steps}.")
     return Curve(run, record["settings"]["loss"].removesuffix("Loss"), rows)
 
 
 def by_signal(name: str) -> Callable[[Curve], int]:
-    """Picks the checkpoint with the signal's highest value, the earliest of equals."""
+    """Return a selector that picks the checkpoint with the signal's highest value, the earliest of equals."""
 
     def pick(curve: Curve) -> int:
         return max(range(len(curve.rows)), key=lambda index: (curve.rows[index]["signals"][name], -index))
@@ -100,24 +106,24 @@ def by_signal(name: str) -> Callable[[Curve], int]:
 
 
 def last(curve: Curve) -> int:
-    """Picks the last checkpoint."""
+    """Pick the last checkpoint."""
     return len(curve.rows) - 1
 
 
 def lowest_loss(curve: Curve) -> int:
-    """Picks the checkpoint with the lowest training loss, the earliest of equals; the last where none is known."""
+    """Pick the checkpoint with the lowest training loss, the earliest of equals; the last if no loss is known."""
     known = [index for index, row in enumerate(curve.rows) if row["training_loss"] is not None]
     return min(known, key=lambda index: (curve.rows[index]["training_loss"], index), default=last(curve))
 
 
 def selectors(curves: Sequence[Curve]) -> dict[str, Callable[[Curve], int]]:
-    """Every signal of the curves, and the two selectors that they compete with."""
+    """Return a selector for every signal of the curves, and the two that the signals compete with."""
     names = sorted(curves[0].rows[0]["signals"])
     return {**{name: by_signal(name) for name in names}, LAST: last, LOSS: lowest_loss}
 
 
 def mean_regret(curves: Sequence[Curve], pick: Callable[[Curve], int]) -> float:
-    """Mean over the objectives of the mean regret over their runs."""
+    """Return the mean over the objectives of the mean regret over their runs."""
     groups = defaultdict(list)
     for curve in curves:
         groups[curve.objective].append(curve.regret(pick(curve)))
@@ -126,7 +132,7 @@ def mean_regret(curves: Sequence[Curve], pick: Callable[[Curve], int]) -> float:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """One objective left out: the signal that the other objectives chose, and what it costs on this one."""
+    """One objective left out: the signal chosen on the other objectives, and its regrets on the runs of this one."""
 
     objective: str
     signal: str
@@ -134,14 +140,14 @@ class LeftOut:
 
 
 def leave_one_objective_out(curves: Sequence[Curve]) -> list[LeftOut]:
-    """The choice of a signal without each objective in turn.
+    """Choose a signal without each objective in turn.
 
     Raises:
-        ValueError: fewer than two objectives.
+        ValueError: if there are fewer than two objectives.
     """
     objectives = sorted({curve.objective for curve in curves})
     if len(objectives) < 2:
-        raise ValueError(f"Leaving one objective out needs two of them, got {', '.join(objectives)}.")
+        raise ValueError(f"Leaving one objective out needs at least two, got {', '.join(objectives)}.")
     signals = {name: pick for name, pick in selectors(curves).items() if name not in (LAST, LOSS)}
     folds = []
     for objective in objectives:
@@ -153,7 +159,7 @@ def leave_one_objective_out(curves: Sequence[Curve]) -> list[LeftOut]:
 
 
 def rank_agreement(curves: Sequence[Curve], name: str) -> float:
-    """Mean over the runs of the Spearman correlation of a signal with dev Spearman; a constant signal counts as 0."""
+    """Return the Spearman correlation of a signal with dev Spearman, mean over the runs; a constant one counts as 0."""
     values = []
     for curve in curves:
         signal = [row["signals"][name] for row in curve.rows]
@@ -164,33 +170,21 @@ def rank_agreement(curves: Sequence[Curve], name: str) -> float:
 
 
 def table(curves: Sequence[Curve]) -> str:
-    """The study as Markdown: every selector, the left-out choice, and the goal's figure."""
+    """Write the study as Markdown: every selector and, from two objectives on, the left-out choice."""
     objectives = sorted({curve.objective for curve in curves})
     lines = [
         f"{len(curves)} runs, {sum(len(curve.rows) for curve in curves)} checkpoints. Regret in points of STS-B dev.",
         "",
-        f"| selector | mean regret | worst run | rank correlation | {' | '.join(objectives)} |",
-        f"|---|---:|---:|---:|{'---:|' * len(objectives)}",
+        _selectors_table(curves, objectives),
     ]
-    everything = selectors(curves)
-    for name in sorted(everything, key=lambda name: mean_regret(curves, everything[name])):
-        pick = everything[name]
-        worst = max(curve.regret(pick(curve)) for curve in curves)
-        agreement = "" if name in (LAST, LOSS) else f"{rank_agreement(curves, name):.2f}"
-        each = [mean_regret([c for c in curves if c.objective == objective], pick) for objective in objectives]
-        cells = " | ".join(f"{value:.2f}" for value in each)
-        lines.append(f"| {name} | {mean_regret(curves, pick):.2f} | {worst:.2f} | {agreement} | {cells} |")
     if len(objectives) > 1:
         folds = leave_one_objective_out(curves)
-        lines += [
-            "",
-            "| objective left out | signal chosen on the others | regret on it | runs |",
-            "|---|---|---:|---:|",
-        ]
-        for fold in folds:
-            lines.append(f"| {fold.objective} | {fold.signal} | {fmean(fold.regrets):.2f} | {len(fold.regrets)} |")
+        titles = ("objective left out", "signal chosen on the others", "regret on it", "runs")
+        rows = [[fold.objective, fold.signal, f"{fmean(fold.regrets):.2f}", str(len(fold.regrets))] for fold in folds]
         regrets = [regret for fold in folds for regret in fold.regrets]
         lines += [
+            "",
+            markdown_table(titles, rows, left=(0, 1)),
             "",
             f"Left-out mean regret over {len(regrets)} runs: {fmean(regrets):.2f} (worst {max(regrets):.2f}).",
         ]
@@ -200,10 +194,23 @@ def table(curves: Sequence[Curve]) -> str:
     return "\n".join(lines)
 
 
+def _selectors_table(curves: Sequence[Curve], objectives: Sequence[str]) -> str:
+    """Tabulate every selector, least mean regret first, with its mean regret on each objective."""
+    everything = selectors(curves)
+    rows = []
+    for name in sorted(everything, key=lambda name: mean_regret(curves, everything[name])):
+        pick = everything[name]
+        worst = max(curve.regret(pick(curve)) for curve in curves)
+        agreement = "" if name in (LAST, LOSS) else f"{rank_agreement(curves, name):.2f}"
+        each = [mean_regret([c for c in curves if c.objective == objective], pick) for objective in objectives]
+        regrets = [f"{value:.2f}" for value in each]
+        rows.append([name, f"{mean_regret(curves, pick):.2f}", f"{worst:.2f}", agreement, *regrets])
+    return markdown_table(("selector", "mean regret", "worst run", "rank correlation", *objectives), rows)
+
+
 def main() -> None:
-    """Prints the table for the records named on the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("records", nargs="*", help="result files; all that there are where none is named")
+    parser.add_argument("records", nargs="*", help="result files (default: all)")
     files = parser.parse_args().records
     print(table(read_curves(files) if files else recorded_curves()))
 

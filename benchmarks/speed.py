@@ -1,16 +1,18 @@
-"""Cost of a step (loss forward + backward, no optimizer) and of RepAL's ways to encode, every case in one run.
+"""Measure the cost of a step (forward + backward of a loss, no optimizer) and of RepAL's ways to encode.
 
     python -m benchmarks.speed [--cases dclr simcse] [--data DATA_FOLDER] [--device cuda] [--smoke]
     python -m benchmarks.speed --sweep batch|length|negatives [--values 16 64]
 
-Each round runs every case once, in an order drawn anew, on the same sentences. Printed and written to
-``benchmarks/results/speed/``: medians, quartiles, the ratios of each round to the bare passes that a loss cannot do
-without and to MultipleNegativesRankingLoss, and the peak memory of a step above what lay in memory before it. On CPU
-that is the growth of the resident set of a fresh process for each case, from Linux's own high-water mark, which is put
-back before the step; on CUDA it is what torch's allocator held at most.
+Each round runs every case once, in a new random order, on the same sentences. Medians and quartiles are printed and
+written to ``benchmarks/results/speed/``, with the ratios (taken round by round) to the bare passes that a loss cannot
+do without and to MultipleNegativesRankingLoss.
 
-A sweep lets one thing grow and all else stay: B; the tokens of a sentence, B being 16; or the negatives that no
-sentence gives, AdCSE's adversaries and DCLR's noise.
+Peak memory is what a step needs on top of the memory in use before it. On CPU it is the growth of the resident set of
+a fresh process for each case, by Linux's high-water mark, which is reset before the step; on CUDA it is the peak of
+torch's allocator.
+
+A sweep varies one setting: the batch size B; the tokens of a sentence, with B = 16; or the negatives that are not
+sentences, which are AdCSE's adversaries and DCLR's noise vectors.
 """
 
 from __future__ import annotations
@@ -32,11 +34,12 @@ from typing import Any
 import torch
 from transformers.utils import logging as transformers_logging
 
-from benchmarks.common import ROOT, provenance, write_json
+from benchmarks.provenance import provenance
+from benchmarks.records import RESULTS, write_json
 from benchmarks.speed_bench import Batch, Bench, Settings, Step
 from benchmarks.speed_cases import CASES, SWEPT
 
-WARM_UP = 1  # rounds that do not count
+WARM_UP = 1  # rounds before the measured ones
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 VALUES = {
     "batch": (16, 32, 64, 128, 256, 512, 1024),
@@ -46,12 +49,13 @@ VALUES = {
 
 
 def synchronise() -> None:
+    """Wait for the GPU, if there is one."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
 
 def measure(bench: Bench, steps: dict[str, Step], clock: Callable[[], float]) -> dict[str, list[float]]:
-    """Seconds of each step in each round; the sentences and the order are new in every round."""
+    """Return the seconds of each step in each round; sentences and order are new in every round."""
     order = random.Random(0)
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for number in range(WARM_UP + bench.settings.rounds):
@@ -69,7 +73,7 @@ def measure(bench: Bench, steps: dict[str, Step], clock: Callable[[], float]) ->
 
 
 def peak_memory(bench: Bench, step: Step, batch: Batch) -> float:
-    """MiB that one step needs at most above what lay in memory before it."""
+    """Return the MiB that one step needs at its peak, on top of the memory in use before it."""
     bench.make_ready(step)
     if bench.model.device.type == "cuda":
         before = torch.cuda.memory_allocated()
@@ -77,8 +81,8 @@ def peak_memory(bench: Bench, step: Step, batch: Batch) -> float:
         step.run(batch)
         peak = torch.cuda.max_memory_allocated()
     else:
-        ctypes.CDLL(None).malloc_trim(0)  # what was freed goes back first, or the step would reuse it unseen
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the high-water mark starts anew
+        ctypes.CDLL(None).malloc_trim(0)  # return freed memory first: the step would reuse it unseen
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # reset the high-water mark
         before = _resident("VmRSS")
         step.run(batch)
         peak = _resident("VmHWM")
@@ -87,25 +91,25 @@ def peak_memory(bench: Bench, step: Step, batch: Batch) -> float:
 
 
 def _resident(field: str) -> int:
-    """Bytes of a field of this process's status."""
+    """Return a field of this process's status, in bytes."""
     found = re.search(rf"^{field}:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"), re.MULTILINE)
     if found is None:
-        raise ValueError(f"/proc/self/status has no {field}: peak memory on CPU is measured on Linux alone.")
+        raise ValueError(f"/proc/self/status must have {field}, as on Linux: use --no-memory on other systems.")
     return int(found[1]) * 1024
 
 
 def fresh_peak_memory(settings: Settings, name: str) -> float:
-    """:func:`peak_memory` of a case on a bench of its own."""
+    """Return :func:`peak_memory` of a case on a bench of its own."""
     transformers_logging.set_verbosity_error()
     bench = Bench(dataclasses.replace(settings, rounds=1), warm_up=0)
     step = CASES[name].build(bench)
     bench.make_ready(step)
-    step.run(bench.batch(0, size=2))  # what libraries keep from a first step is none of the step's own
+    step.run(bench.batch(0, size=2))  # leaves out what libraries allocate once, at the first step
     return peak_memory(bench, step, bench.batch(0))
 
 
 def try_peak_memory(settings: Settings, name: str) -> float | None:
-    """MiB of a case, on CPU in a process that does nothing else; None where there was too little memory."""
+    """Return the peak MiB of a case, on CPU in a fresh process; None if memory ran out."""
     try:
         if settings.device != "cpu":
             return fresh_peak_memory(settings, name)
@@ -113,12 +117,18 @@ def try_peak_memory(settings: Settings, name: str) -> float | None:
         context.set_forkserver_preload(["benchmarks.speed_cases"])
         with ProcessPoolExecutor(1, mp_context=context) as process:
             return process.submit(fresh_peak_memory, settings, name).result()
-    except (BrokenProcessPool, torch.cuda.OutOfMemoryError):  # the kernel ends a process that asks for too much
+    except (BrokenProcessPool, torch.cuda.OutOfMemoryError):  # the kernel kills a process that takes too much
         return None
 
 
 def row(name: str, seconds: dict[str, list[float]], peaks: dict[str, float | None]) -> dict[str, Any]:
-    """What a record says of a case: times, [lower quartile, median, upper quartile] of its ratios, memory."""
+    """Return what a record says about a case: median and quartiles of its times and ratios, and memory.
+
+    Args:
+        name: of the case.
+        seconds: of each case in each round.
+        peaks: MiB of each case.
+    """
     times = seconds[name]
     ratios = {}
     for other in CASES[name].against:
@@ -130,11 +140,19 @@ def row(name: str, seconds: dict[str, list[float]], peaks: dict[str, float | Non
 
 
 def quartiles(values: list[float]) -> list[float]:
+    """Return lower quartile, median and upper quartile."""
     return statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
 
 
 def run_cases(settings: Settings, names: Sequence[str], clock: str, *, memory: Sequence[str]) -> dict[str, Any]:
-    """Measure and print; a case that ran out of memory is not timed."""
+    """Measure cases, print and return their rows. A case that runs out of memory is not timed.
+
+    Args:
+        settings: of the measurement.
+        names: the cases to time.
+        clock: a key of ``CLOCKS``.
+        memory: the cases whose peak memory is measured.
+    """
     peaks = {name: try_peak_memory(settings, name) for name in memory}
     bench = Bench(settings, WARM_UP)
     steps = {name: CASES[name].build(bench) for name in names if peaks.get(name, 0.0) is not None}
@@ -144,12 +162,12 @@ def run_cases(settings: Settings, names: Sequence[str], clock: str, *, memory: S
     for name, found in rows.items():
         low, high = found["quartiles_ms"]
         peak = "" if found["peak_mib"] is None else f"{found['peak_mib']:.0f}"
-        print(f"{name:28} {found['median_ms']:8.1f} {low:8.1f}-{high:8.1f} {peak:>7}  {', '.join(said(found))}")
+        print(f"{name:28} {found['median_ms']:8.1f} {low:8.1f}-{high:8.1f} {peak:>7}  {', '.join(ratio_words(found))}")
     return rows
 
 
-def said(found: dict[str, Any]) -> list[str]:
-    """The ratios of a row in words."""
+def ratio_words(found: dict[str, Any]) -> list[str]:
+    """Describe each ratio of a row, with its limit and whether that was missed."""
     words = []
     for other, ratio in found["ratios"].items():
         limit = "" if ratio["limit"] is None else f" (limit {ratio['limit']:.2f})"
@@ -159,46 +177,52 @@ def said(found: dict[str, Any]) -> list[str]:
 
 
 def wanted_cases(chosen: Sequence[str] | None) -> list[str]:
-    """The cases and what they are measured against, in their order; all of them for None."""
+    """Return the chosen cases and those that they are compared with, in the order of ``CASES``; all for None."""
     wanted = {name for case in chosen or CASES for name in (case, *CASES[case].against)}
     return [name for name in CASES if name in wanted]
 
 
-def main() -> None:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batch", type=int, help="64; in the sweep of lengths 16")
-    parser.add_argument("--length", type=int, default=32, help="max_seq_length")
-    parser.add_argument("--rounds", type=int, help="15; in a sweep 3")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--batch", type=int, help="sentences in a batch (default: 64; in the sweep of lengths 16)")
+    parser.add_argument("--length", type=int, default=32, help="maximum length in tokens (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, help="measured rounds (default: 15; in a sweep 3)")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="threads of torch")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument(
-        "--cases", nargs="+", choices=list(CASES), help="only these, and what they are measured against"
+        "--cases", nargs="+", choices=list(CASES), help="only these cases and those that they are compared with"
     )
     parser.add_argument("--data", type=Path, help="take sts_unlabeled of this folder instead of the sample sentences")
-    parser.add_argument("--clock", choices=list(CLOCKS), default="wall", help="cpu: for a machine that is not quiet")
-    parser.add_argument("--no-memory", action="store_true", help="time only")
-    parser.add_argument("--sweep", choices=list(VALUES))
-    parser.add_argument("--values", nargs="+", type=int, help="of the sweep")
-    parser.add_argument("--output", type=Path, help="the record's file")
     parser.add_argument(
-        "--smoke", action="store_true", help="two rounds of eight sentences, no record without --output"
+        "--clock", choices=list(CLOCKS), default="wall", help="wall clock, or processor time (for a busy machine)"
     )
-    options = parser.parse_args()
+    parser.add_argument("--no-memory", action="store_true", help="measure time only")
+    parser.add_argument("--sweep", choices=list(VALUES), help="vary this setting")
+    parser.add_argument("--values", nargs="+", type=int, help="values of the sweep")
+    parser.add_argument("--output", type=Path, help="file of the record")
+    parser.add_argument(
+        "--smoke", action="store_true", help="two rounds of eight sentences; no record unless --output is given"
+    )
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parse_arguments()
     transformers_logging.set_verbosity_error()
-    long = options.sweep == "length"
+    filled = options.sweep == "length"
     settings = Settings(
-        batch=options.batch or (8 if options.smoke else 16 if long else 64),
+        batch=options.batch or (8 if options.smoke else 16 if filled else 64),
         length=options.length,
         rounds=options.rounds or (2 if options.smoke else 3 if options.sweep else 15),
         threads=options.threads,
         device=options.device,
         data=options.data,
-        filled=long,
+        filled=filled,
     )
     torch.set_num_threads(settings.threads)
     kept = {name: getattr(settings, name) for name in ("batch", "length", "rounds", "device")}
     record: dict[str, Any] = {**kept, "sentences": "sts_unlabeled" if settings.data else "samples"}
-    record["full"] = not (options.cases or options.no_memory or options.smoke)  # of a sweep, whatever its values
+    record["full"] = not (options.cases or options.no_memory or options.smoke)  # a sweep is full with any --values
     record |= {"clock": options.clock, **provenance()}
     if options.sweep:
         names = wanted_cases(options.cases) if options.cases else list(SWEPT[options.sweep])
@@ -214,7 +238,7 @@ def main() -> None:
         record["cases"] = run_cases(settings, names, options.clock, memory=memory)
     if options.output or not options.smoke:
         name = f"{options.sweep or ''}{'-' * bool(options.sweep)}{time.strftime('%Y%m%d-%H%M%S')}.json"
-        write_json(options.output or ROOT / "results" / "speed" / name, record)
+        write_json(options.output or RESULTS / "speed" / name, record)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the cases of ``benchmarks.speed`` are built on: settings, the encoder, sentences and their batches."""
+"""The bench that the cases of ``benchmarks.speed`` share: settings, encoder, sentences and batches."""
 
 from __future__ import annotations
 
@@ -15,46 +15,71 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import batch_to_device
 from torch import nn
 
-from st_extras.demo import packaged_minilm
-from st_extras.modules.loading import load_encoder
-from st_extras.rows import Features
+from st_extras.encoders import load_encoder
+from st_extras.encoders.rows import Features
 from st_extras.samples import sample_sentences
-from st_extras.text.corpus import read_sentences
-from st_extras.text.phrases import PhraseMasking
+from st_extras.samples.encoder import packaged_minilm
+from st_extras.text import PhraseMasking, read_sentences
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Of a measurement; a fresh process makes the same bench from them."""
+    """Settings of a measurement, from which a fresh process makes the same bench.
 
-    batch: int = 64  # B, sentences
-    length: int = 32  # tokens at most
+    Args:
+        batch: B, number of sentences.
+        length: maximum length in tokens.
+        rounds: number of measured rounds.
+        threads: threads of torch.
+        device: "cpu" or "cuda".
+        data: data folder to take sentences from; None: the sample sentences.
+        filled: join sentences until they fill the length.
+        negatives: number of AdCSE's adversaries and of DCLR's noise vectors; None: their defaults.
+    """
+
+    batch: int = 64
+    length: int = 32
     rounds: int = 15
     threads: int = 1
     device: str = "cpu"
-    data: Path | None = None  # see sentences
-    filled: bool = False  # sentences are joined until they fill the length
-    negatives: int | None = None  # AdCSE's adversaries and DCLR's noise vectors; None: their defaults
+    data: Path | None = None
+    filled: bool = False
+    negatives: int | None = None
 
 
 @dataclass
 class Batch:
+    """B sentences and the tokenized columns that a loss may take.
+
+    Args:
+        texts: the sentences.
+        sentence: the tokenized sentences.
+        masked: the same with a phrase masked, for PaSeR.
+        phrase: the masked phrases.
+        damaged: the sentences with 60 % of the words deleted, for TSDAE.
+    """
+
     texts: list[str]
-    sentence: Features  # the tokenized texts
-    masked: Features  # without a phrase, for PaSeR
+    sentence: Features
+    masked: Features
     phrase: Features
-    damaged: Features  # with 60 % of the words deleted, for TSDAE
+    damaged: Features
 
 
 def sentences(data: Path | None) -> list[str]:
-    """Distinct sentences in a fixed order: sts_unlabeled of a folder, else the sample sentences."""
+    """Return distinct sentences in a fixed order: ``sts_unlabeled`` of a folder, or the sample sentences."""
     found = list(dict.fromkeys(read_sentences(data / "sts_unlabeled.txt.gz") if data else sample_sentences()))
     random.Random(0).shuffle(found)
     return found
 
 
 class Bench:
-    """The encoder that all cases share, and the sentences, every one of which has a phrase to mask."""
+    """The encoder that all cases share, and sentences that all have a phrase to mask.
+
+    Args:
+        settings: of the measurement.
+        warm_up: number of rounds before the measured ones.
+    """
 
     def __init__(self, settings: Settings, warm_up: int = 1) -> None:
         torch.manual_seed(0)
@@ -72,7 +97,7 @@ class Bench:
         self.texts = [row[0] for row in self.rows]
 
     def _fitted(self, source: Iterator[str]) -> str:
-        """A text of at most ``length`` tokens, or of that very length."""
+        """Return the next text of at most ``length`` tokens, or of exactly that length if ``filled``."""
         tokenizer: Any = self.model.tokenizer
         ids: list[int] = []
         while not ids or (self.settings.filled and len(ids) < self.settings.length - 2):
@@ -80,6 +105,7 @@ class Bench:
         return str(tokenizer.decode(ids[: self.settings.length - 2]))
 
     def batch(self, number: int, size: int | None = None) -> Batch:
+        """Return the batch of a round, or its first ``size`` sentences."""
         start = number * self.settings.batch
         columns = list(zip(*self.rows[start : start + (size or self.settings.batch)], strict=True))
         draw = random.Random(number)
@@ -89,11 +115,11 @@ class Bench:
 
     @cached_property
     def guide(self) -> SentenceTransformer:
-        """The complementary model of DCLR and the guide of GISTEmbed: all six layers."""
+        """The complementary model of DCLR and the guide of GISTEmbed: all six layers of MiniLM."""
         return load_encoder(packaged_minilm(), device=self.settings.device)
 
     def make_ready(self, step: Step) -> None:
-        """Training mode (the guide's dropout stays off) and no gradients: what comes before a step, untimed."""
+        """Set training mode and clear gradients before a step, untimed. The guide stays in evaluation mode."""
         step.module.train()
         step.module.zero_grad()
         if "guide" in vars(self):
@@ -102,13 +128,20 @@ class Bench:
 
 @dataclass
 class Step:
+    """What a case times: ``run`` on a batch, and the module whose gradients it leaves."""
+
     module: nn.Module
     run: Callable[[Batch], Any]
 
 
 @dataclass(frozen=True)
 class Case:
-    """``against``: the cases that it is measured against, and the most that the ratio should be, where that is set."""
+    """A case of ``benchmarks.speed``.
+
+    Args:
+        build: makes the step on a bench.
+        against: the cases to compare with, each with the limit of the ratio; None: no limit.
+    """
 
     build: Callable[[Bench], Step]
     against: dict[str, float | None] = field(default_factory=dict)

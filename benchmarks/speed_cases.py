@@ -1,8 +1,8 @@
-"""What ``benchmarks.speed`` times: losses, the bare passes that their mathematics needs, and RepAL's ways to encode.
+"""What ``benchmarks.speed`` times: losses, the bare passes that they cannot do without, and RepAL's ways to encode.
 
-A case builds a step on a bench (encoder, sentences); a step takes a tokenized batch of B sentences. The step of a loss
-is forward and backward, everything that the loss does at a training step included (AdCSE's momentum update), the
-optimizer not. A bare pass does the encoder's (and decoder's) work alone, in the plainest code.
+A case builds a step on a bench (encoder and sentences); the step takes a tokenized batch of B sentences. The step of a
+loss is forward and backward, including all that the loss does in training (such as AdCSE's momentum update) but not the
+optimizer. A bare pass does only the work of the encoder (and decoder), in the plainest code.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from sentence_transformers.sentence_transformer.losses import (
 )
 from torch import Tensor, nn
 
+from benchmarks.names import MNRL
 from benchmarks.speed_bench import Batch, Bench, Case, Step
-from st_extras.complementary import EmbeddingTable
-from st_extras.encoders import content_mask
+from st_extras.encoders import EmbeddingTable, use_length_buckets
+from st_extras.encoders.structure import content_mask
 from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, PaSeRLoss, SimCSELoss, SLTFAILoss
 from st_extras.modules import RepALPostProcessor
-from st_extras.modules.length_buckets import use_length_buckets
+from st_extras.text import JiebaKeywords
 from st_extras.text.frequency import FrequencyTable
-from st_extras.text.keywords import JiebaKeywords
 
 
 def loss_case(make: Callable[[Bench], nn.Module], *columns: str) -> Callable[[Bench], Step]:
-    """Forward and backward of a loss on the named columns of the batch; the sentence alone where none is named."""
+    """Time forward and backward of a loss on the named columns of the batch; by default, on the sentence only."""
 
     def build(bench: Bench) -> Step:
         loss = make(bench).to(bench.model.device)
@@ -52,7 +52,13 @@ def loss_case(make: Callable[[Bench], nn.Module], *columns: str) -> Callable[[Be
 def bare_case(
     copies: int, beside: Callable[[Bench], Callable[[Batch], Any]] | None = None, *, dropout: bool = True
 ) -> Callable[[Bench], Step]:
-    """Forward and backward of the encoder over ``copies`` x B rows, and what has no gradients ``beside`` it."""
+    """Time forward and backward of the encoder over ``copies`` x B rows.
+
+    Args:
+        copies: how often the encoder sees the batch.
+        beside: makes a further pass without gradients.
+        dropout: whether the encoder runs with dropout.
+    """
 
     def build(bench: Bench) -> Step:
         model, other = bench.model, beside(bench) if beside else None
@@ -71,13 +77,13 @@ def bare_case(
 
 
 def guide_rows(bench: Bench) -> Callable[[Batch], Any]:
-    """B rows through the frozen guide."""
+    """Pass B rows through the frozen guide."""
     guide = bench.guide
     return torch.no_grad()(lambda batch: guide(dict(batch.sentence)))
 
 
 def averaged_copy_rows(bench: Bench) -> Callable[[Batch], Any]:
-    """B rows through a copy of the encoder after one fused average of the weights: AdCSE's other half."""
+    """Average the weights into a copy of the encoder in one fused call, and pass B rows through it, as AdCSE does."""
     other = copy.deepcopy(bench.model).train()
     own, theirs = list(other.parameters()), [parameter.detach() for parameter in bench.model.parameters()]
 
@@ -90,11 +96,14 @@ def averaged_copy_rows(bench: Bench) -> Callable[[Batch], Any]:
 
 
 def bare_paser(*, mlm: bool) -> Callable[[Bench], Step]:
-    """Encoder over [sentence; masked(; sentence)], decoder over the phrase, vocabulary at the target positions."""
+    """Time what PaSeR needs: encoder, decoder and vocabulary at the target positions.
+
+    The encoder sees [sentence; masked], and the sentence once more for masked language modelling if ``mlm``.
+    """
 
     def build(bench: Bench) -> Step:
         model = bench.model
-        loss = PaSeRLoss(model, mlm_weight=float(mlm)).to(model.device)  # for its decoder and its MLM head alone
+        loss = PaSeRLoss(model, mlm_weight=float(mlm)).to(model.device)  # only for its decoder and MLM head
         words: Any = model.transformers_model.get_input_embeddings()
 
         def run(batch: Batch) -> None:
@@ -121,13 +130,13 @@ def bare_paser(*, mlm: bool) -> Callable[[Bench], Step]:
 
 
 def encode_case(**options: Any) -> Callable[[Bench], Step]:
-    """``model.encode`` of the batch's texts, RepAL attached where there are options; nothing is trained."""
+    """Time ``model.encode`` of the batch's texts, with RepAL if there are options for it; nothing is trained."""
 
     def build(bench: Bench) -> Step:
         model = bench.model
         if options:
             settings = dict(options)
-            if settings["keywords"] == "given":  # found beforehand, outside the clock
+            if settings["keywords"] == "given":  # extracted beforehand, untimed
                 extract = JiebaKeywords()
                 settings["keywords"] = {text: extract(text) for text in bench.texts}.__getitem__
             model = RepALPostProcessor.attach(model, lambda_1=0.6, lambda_2=1.6, corpus=bench.texts[:64], **settings)
@@ -137,42 +146,45 @@ def encode_case(**options: Any) -> Callable[[Bench], Step]:
 
 
 def bucketed_simcse(bench: Bench) -> SimCSELoss:
-    """On a copy of the encoder that runs rows of like length together, each group padded to its own longest."""
+    """Make SimCSE on a copy of the encoder that runs rows of similar length together, without needless padding."""
     model = copy.deepcopy(bench.model)
     use_length_buckets(model, 4)
     return SimCSELoss(model)
 
 
 def dclr(bench: Bench, **options: Any) -> DCLRLoss:
+    """Make DCLR with the bench's number of noise vectors."""
     if bench.settings.negatives is not None:
         options["noise_ratio"] = bench.settings.negatives / bench.settings.batch
     return DCLRLoss(bench.model, **options)
 
 
 def dclr_with_table(bench: Bench) -> DCLRLoss:
+    """Make DCLR with a table of the guide's embeddings."""
     table = EmbeddingTable.compute(bench.model, bench.guide, bench.texts, show_progress_bar=False)
     return dclr(bench, complementary_table=table)
 
 
 def adcse(bench: Bench, **options: Any) -> AdCSELoss:
+    """Make AdCSE with the bench's number of adversaries."""
     if bench.settings.negatives is not None:
         options["num_adversaries"] = bench.settings.negatives
     return AdCSELoss(bench.model, **options)
 
 
 def slt_fai(bench: Bench, base_loss: nn.Module | None = None) -> SLTFAILoss:
+    """Make SLT-FAI with token counts of the bench's sentences."""
     table = FrequencyTable.count(bench.texts, bench.model.tokenizer)
     return SLTFAILoss(bench.model, frequency_table=table, base_loss=base_loss)
 
 
 def tsdae(bench: Bench) -> DenoisingAutoEncoderLoss:
-    """On an encoder of its own, as its decoder is loaded from where the encoder was and tied to it."""
+    """Make TSDAE on a copy of the encoder: it loads its decoder from the encoder's folder and ties the two."""
     with tempfile.TemporaryDirectory() as folder:
         bench.model.save(folder)
         return DenoisingAutoEncoderLoss(SentenceTransformer(folder, device=bench.settings.device))
 
 
-MNRL = "mnrl, two columns"
 TWO, THREE, STILL = "bare 2B rows", "bare 3B rows", "bare 2B rows, no dropout"
 GUIDED, AVERAGED = "bare 2B rows + guide", "bare B rows + averaged copy"
 SLT_AVERAGED, WRITING, WRITING_MLM = "bare 2B rows + averaged copy", "bare 2B rows + decoder", "bare 3B rows + decoder"
@@ -220,9 +232,11 @@ CASES: dict[str, Case] = {
     "repal pooled": Case(encode_case(keywords="given", redundancy="pooled"), {"encode": 1 / 0.9}),
     "repal pooled, jieba": Case(encode_case(keywords="jieba", redundancy="pooled"), {"encode": None}),
 }
-"""The cases that others are measured against come first."""
+"""All cases; those that others are compared with come first."""
+
 SWEPT = {
     "batch": (MNRL, TWO, "simcse", "dclr, table", "adcse", "slt-fai", "paser"),
     "length": (MNRL, TWO, "simcse", "dclr, table", "adcse", "slt-fai", "paser"),
     "negatives": (MNRL, TWO, AVERAGED, "dclr", "adcse, no head"),
 }
+"""The cases of each sweep."""

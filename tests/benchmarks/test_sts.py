@@ -1,4 +1,4 @@
-"""The order in which a study's cells are run, and what survives of a run that ends early."""
+"""The order in which the cells of a study run, and what is left when a run ends early."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-pytest.importorskip("tomllib", reason="the benchmarks need Python 3.11")
 from benchmarks import sts
 
 STUDY: dict[str, Any] = {
@@ -69,7 +68,7 @@ def test_runs_share_a_grid(tmp_path: Path, ran: list[str], capsys: pytest.Captur
     with FileLock(tmp_path / "work" / "first-0.lock"):
         run(tmp_path, ["first", "guide"], [0])
     assert ran == ["guide-0"]
-    assert "first, seed 0: another run is at it." in capsys.readouterr().out
+    assert "first, seed 0: skipped, another process is running it." in capsys.readouterr().out
     run(tmp_path, ["first", "guide"], [0])
     assert ran == ["guide-0", "first-0"]
 
@@ -89,13 +88,20 @@ def test_a_run_that_was_killed_blocks_nobody(tmp_path: Path, ran: list[str]) -> 
     assert ran == ["first-0"]
 
 
+def test_a_study_needs_its_file(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["sts", "--data", "."])
+    with pytest.raises(SystemExit):
+        sts.main()
+    assert "CONFIG" in capsys.readouterr().err
+
+
 def test_records_go_where_they_are_told(
     tmp_path: Path, ran: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "tiny.toml"
     config.write_text("[training]\nseeds = [3]\ntest = false\n[methods.only]\n", encoding="utf8")
     shown: list[tuple[str, Path]] = []
-    monkeypatch.setattr(sts, "table", lambda study, root: shown.append((study, root)) or "its table")
+    monkeypatch.setattr(sts, "study_table", lambda study, root: shown.append((study, root)) or "its table")
     options = ["--data", str(tmp_path), "--work", str(tmp_path / "work"), "--results", str(tmp_path / "mine")]
     monkeypatch.setattr(sys, "argv", ["sts", str(config), *options])
     sts.main()

@@ -1,0 +1,204 @@
+"""One cell of a study: train a method with one seed, keep the best weights by STS-B dev, and score them."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
+
+from benchmarks.building import frequency_table, make_loss, phrase_rows, starting_encoder
+from benchmarks.provenance import provenance
+from benchmarks.studies import corpus_sentences
+from benchmarks.variants import run_after
+from st_extras.encoders import load_encoder, use_length_buckets
+from st_extras.evaluation import (
+    SEVEN_STS,
+    FrequencyBiasEvaluator,
+    GeometryEvaluator,
+    UnlabeledSelectionEvaluator,
+    sts_evaluator,
+)
+from st_extras.losses import AdCSELoss
+from st_extras.training import TrainingRun, train_encoder
+
+
+class DevAndSignals(BaseEvaluator):
+    """Score STS-B dev, and compute the label-free signals beside it.
+
+    Both run under bfloat16 autocast if the training does. The signals of every call are kept in ``seen``.
+
+    Args:
+        dev: chooses the weights that are kept.
+        signals: the label-free signals; None: none are computed.
+        bf16: whether to use autocast.
+    """
+
+    def __init__(self, dev: BaseEvaluator, signals: BaseEvaluator | None, bf16: bool) -> None:
+        super().__init__()
+        self.dev, self.signals, self.bf16 = dev, signals, bf16
+        self.primary_metric, self.greater_is_better = dev.primary_metric, dev.greater_is_better
+        self.seen: list[dict[str, float]] = []
+
+    def __call__(self, model: SentenceTransformer, *args: Any, **kwargs: Any) -> Any:
+        with torch.autocast(model.device.type, torch.bfloat16, enabled=self.bf16):
+            if self.signals is not None:
+                self.seen.append(self.signals(model))
+            return self.dev(model, *args, **kwargs)
+
+
+def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path) -> dict[str, Any]:
+    """Train a method of a study and return its record.
+
+    Args:
+        study: the study, as ``load_study`` returns it.
+        name: the method.
+        seed: random seed for the training.
+        data: folder with the corpora and the STS sets.
+        work: folder for the weights of the study, one folder for each method and seed.
+    """
+    method = study["training"] | study["methods"][name]
+    sentences = corpus_sentences(method, data)
+    encoder = study["encoder"] | method.get("encoder", {})
+    weights = {other: work / f"{other}-{seed}" for other in study["methods"]}
+    model = load_encoder(weights[method["start"]]) if "start" in method else starting_encoder(encoder)
+    rows: Any = phrase_rows(model, method["masking"], sentences) if "masking" in method else sentences
+    if method.get("length_buckets"):
+        use_length_buckets(model, method["length_buckets"])
+    size = method.get("signals", 0)
+    signals = UnlabeledSelectionEvaluator(sentences, size=size, write_csv=False) if size else None
+    evaluator = DevAndSignals(sts_evaluator("stsb_dev", data), signals, method["bf16"])
+    began, origin = time.perf_counter(), provenance()
+    run = train_encoder(
+        model,
+        lambda trained: make_loss(trained, method, sentences, weights, data),
+        rows,
+        weights[name],
+        evaluator=evaluator,
+        batch_size=method["batch_size"],
+        learning_rate=method["learning_rate"],
+        max_steps=method["steps"],
+        eval_steps=method["eval_steps"],
+        bf16=method["bf16"],
+        seed=seed,
+        no_duplicates="masking" not in method,  # PaSeR has no in-batch negatives, so equal sentences may meet
+        overwrite=True,
+        show_progress_bar=False,
+        **method.get("arguments", {}),
+    )
+    scores = sts_evaluator(SEVEN_STS, data)(model) if method.get("test", True) else {}
+    extra = {"checkpoints": checkpoints(run, evaluator.seen)} if size else {}
+    extra |= adversary(run.trainer.loss) | post_processed(model, method, sentences, data)
+    extra |= embedding_space(model, method, sentences, data)
+    if "masking" in method:
+        extra["reconstructed"] = reconstructed(run.trainer.loss, rows)
+    shutil.rmtree(weights[name] / "checkpoints", ignore_errors=True)
+    return {
+        "study": study["name"],
+        "encoder": encoder,
+        "method": name,
+        "settings": method,
+        "seed": seed,
+        **training_figures(run),
+        "scores": {key: 100 * scores[f"{key}_spearman_cosine"] for key in SEVEN_STS if scores},
+        "average": 100 * scores["average_spearman_cosine"] if scores else None,
+        "seconds": round(time.perf_counter() - began, 1),
+        **extra,
+        **origin,
+    }
+
+
+def start_record(study: dict[str, Any], data: Path) -> dict[str, Any]:
+    """Score the encoder of a study before training and return its record."""
+    model = starting_encoder(study["encoder"])
+    scores = sts_evaluator((*SEVEN_STS, "stsb_dev"), data)(model)
+    sets = {key: 100 * scores[f"{key}_spearman_cosine"] for key in SEVEN_STS}
+    sentences = corpus_sentences(study["training"], data)
+    return {
+        "study": study["name"],
+        "encoder": study["encoder"],
+        "method": "start",
+        "seed": 0,
+        "steps": 0,
+        "best_step": 0,
+        "dev": 100 * scores["stsb_dev_spearman_cosine"],
+        "scores": sets,
+        "average": statistics.mean(sets.values()),
+        **post_processed(model, study["training"], sentences, data),
+        **embedding_space(model, study["training"], sentences, data),
+        **provenance(),
+    }
+
+
+def training_figures(run: TrainingRun) -> dict[str, Any]:
+    """Return the steps of a training and its curve on STS-B dev."""
+    return {
+        "steps": run.steps,
+        "best_step": run.best_step,
+        "dev": 100 * (run.best or 0),
+        "curve": [[step, round(100 * value, 3)] for step, value in run.curve],
+    }
+
+
+def checkpoints(run: TrainingRun, signals: list[dict[str, float]]) -> list[dict[str, Any]]:
+    """Return dev score, training loss and signals of every evaluation, for ``benchmarks.selection``."""
+    losses = {entry["step"]: entry["loss"] for entry in run.trainer.state.log_history if "loss" in entry}
+    return [
+        {"step": step, "dev_spearman": value, "training_loss": losses.get(step), "signals": found}
+        for (step, value), found in zip(run.curve, signals, strict=True)
+    ]
+
+
+def adversary(loss: Any) -> dict[str, float]:
+    """Return how strong AdCSE's adversaries were at the last step; empty for another loss."""
+    if not isinstance(loss, AdCSELoss):
+        return {}
+    return {
+        "adversary_share": float(loss.adversary_share),
+        "adversary_similarity": float(loss.adversary_similarity),
+    }
+
+
+def post_processed(
+    model: SentenceTransformer, settings: dict[str, Any], sentences: list[str], data: Path
+) -> dict[str, Any]:
+    """Score the seven sets after each post-processing that the settings name.
+
+    Variants that are fitted on the training text use 20,000 of its sentences.
+    """
+    variants, text = settings.get("post_processing"), spaced(sentences, 20_000)
+    return {"post_processing": run_after(model, data, variants, text, bf16=settings["bf16"])} if variants else {}
+
+
+def embedding_space(
+    model: SentenceTransformer, settings: dict[str, Any], sentences: list[str], data: Path
+) -> dict[str, dict[str, float]]:
+    """Describe the embedding space as far as the settings ask for it.
+
+    ``frequencies`` asks for the frequency probe, on 2,000 sentences; ``geometry`` for the geometry of that number of
+    sentence embeddings.
+    """
+    found: dict[str, dict[str, float]] = {}
+    if "frequencies" in settings:
+        table = frequency_table(model, settings, data)
+        found["frequency_bias"] = FrequencyBiasEvaluator(spaced(sentences, 2000), frequency_table=table)(model)
+    if "geometry" in settings:
+        found["geometry"] = GeometryEvaluator(spaced(sentences, settings["geometry"]), write_csv=False)(model)
+    return found
+
+
+def reconstructed(loss: Any, rows: Any) -> list[dict[str, str]]:
+    """Decode ten masked phrases with the kept weights. The sentences stay out of the record: they are the corpus's."""
+    chosen = rows.select(range(0, len(rows), len(rows) // 10)).select(range(10))
+    phrases = loss.reconstruct(list(chosen["sentence"]), list(chosen["masked"]))
+    return [{"phrase": row["phrase"], "reconstructed": phrase} for row, phrase in zip(chosen, phrases, strict=True)]
+
+
+def spaced(sentences: list[str], count: int) -> list[str]:
+    """Return ``count`` of the sentences, evenly spaced."""
+    return sentences[:: max(len(sentences) // count, 1)][:count]

@@ -1,0 +1,12 @@
+"""Row names that both the measurements and the tables use. They are here so that the tables need no torch."""
+
+from __future__ import annotations
+
+MNRL = "mnrl, two columns"
+"""The case of ``benchmarks.speed`` that all steps are compared with: MultipleNegativesRankingLoss."""
+
+FITTED = {
+    "whitened 256": "whitened on the text",
+    "whitened 256 + sentence term pooled": "whitened on the text, sentence term pooled",
+}
+"""Variants of ``benchmarks.repal``, and their names when whitening is fitted on the training text."""

@@ -1,0 +1,38 @@
+"""What a result file says about its origin: package versions, the machine, the git revision."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+from typing import Any
+
+import torch
+
+from benchmarks.records import ROOT
+
+PACKAGES = ("st-extras", "sentence-transformers", "transformers", "torch", "datasets", "accelerate")
+
+
+def provenance() -> dict[str, Any]:
+    """Return versions, machine and git revision, for a result file."""
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{os.cpu_count()} CPU cores"
+    return {
+        "versions": {package: _version(package) for package in PACKAGES} | {"python": platform.python_version()},
+        "machine": f"{platform.machine()}, {device}, {torch.get_num_threads()} threads",
+        "revision": _revision(),
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _revision() -> str:
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    return done.stdout.strip() or "unknown"

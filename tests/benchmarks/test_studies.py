@@ -1,0 +1,87 @@
+"""Reading studies, and what every study of the repository must hold."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import studies
+from benchmarks.building import loss_class
+
+
+def faults(study: dict[str, Any]) -> list[str]:
+    """What is wrong with the rows of a study."""
+    found = [] if study["methods"] else [f"{study['name']} has no methods"]
+    for name, own in study["methods"].items():
+        method = study["training"] | own
+        losses = [part["loss"] for part in (method, method.get("base", method))]
+        wrong = {
+            "no such loss": any(_missing(loss) for loss in losses),
+            "seeds of its own": not set(method["seeds"]) <= set(study["training"]["seeds"]),
+            "the last step is not evaluated": method["steps"] % method["eval_steps"] != 0,
+            "no such complementary method": method.get("complementary", name) not in {*study["methods"], "minilm"},
+            "no such start": method.get("start", name) not in study["methods"],
+            "unknown masking": not set(method.get("masking", {})) <= {"top_k", "augmentation"},
+        }
+        found += [f"{study['name']}/{name}: {fault}" for fault, is_there in wrong.items() if is_there]
+    return found
+
+
+def _missing(loss: str) -> bool:
+    try:
+        return not loss_class(loss)
+    except AttributeError:
+        return True
+
+
+def test_rows_name_what_is_there():
+    read = studies.all_studies()
+    assert len(read) > 15
+    assert [fault for study in read for fault in faults(study)] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"loss": "NoLoss"}, "no such loss"),
+        ({"base": {"loss": "NoLoss"}}, "no such loss"),
+        ({"seeds": [7]}, "seeds of its own"),
+        ({"steps": 5}, "the last step is not evaluated"),
+        ({"complementary": "elsewhere"}, "no such complementary method"),
+        ({"start": "minilm"}, "no such start"),
+        ({"masking": {"top": 1}}, "unknown masking"),
+    ],
+)
+def test_planted_faults_are_seen(change: dict[str, Any], fault: str):
+    study = studies.named_study("smoke")
+    study["methods"]["dclr"] |= change
+    assert faults(study) == [f"smoke/dclr: {fault}"]
+    assert faults(study | {"methods": {}}) == ["smoke has no methods"]
+
+
+def test_a_study_builds_on_another(tmp_path: Path):
+    (tmp_path / "first.toml").write_text(
+        'encoder.layers = 3\n[training]\nsteps = 4\ncorpus = "a"\n[methods.simcse]\nloss = "SimCSELoss"\n', "utf8"
+    )
+    (tmp_path / "second.toml").write_text(
+        'base = "first.toml"\n[training]\ncorpus = "b"\n[methods.dclr]\nloss = "DCLRLoss"\n', "utf8"
+    )
+    assert studies.load_study(tmp_path / "second.toml") == {
+        "name": "second",
+        "encoder": {"layers": 3},
+        "training": {"steps": 4, "corpus": "b"},
+        "methods": {"simcse": {"loss": "SimCSELoss"}, "dclr": {"loss": "DCLRLoss"}},
+    }
+
+
+def test_the_corpus_is_cut_to_the_sentences_of_a_study(tmp_path: Path):
+    (tmp_path / "text.txt").write_text("one\ntwo\nthree\n", encoding="utf8")
+    assert studies.corpus_sentences({"corpus": "text.txt"}, tmp_path) == ["one", "two", "three"]
+    assert studies.corpus_sentences({"corpus": "text.txt", "sentences": 2}, tmp_path) == ["one", "two"]
+
+
+def test_settings_can_be_written_to_a_record():
+    assert json.loads(json.dumps(studies.all_studies())) == studies.all_studies()
