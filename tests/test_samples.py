@@ -65,8 +65,8 @@ def test_scores_do_not_follow_word_overlap(pairs):
     """The set needs both kinds of hard pair: few shared words in one meaning, many in two meanings."""
 
     def overlap(first: str, second: str) -> float:
-        one, two = set(normalized(first).split()), set(normalized(second).split())
-        return len(one & two) / len(one | two)
+        words, others = set(normalized(first).split()), set(normalized(second).split())
+        return len(words & others) / len(words | others)
 
     assert sum(overlap(first, second) < 0.2 for first, second, score in pairs if score >= 4) >= 15
     assert sum(overlap(first, second) > 0.5 for first, second, score in pairs if score <= 3) >= 15

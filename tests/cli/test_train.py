@@ -1,148 +1,123 @@
-"""The commands of the single methods: slt-fai, consert, adcse, paser, frequencies, repal, whiten."""
+"""``st-extras train``: every objective, what chooses the weights, resuming, and one line for every mistake."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
-import signal
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
-import st_extras
-from st_extras import load
-from st_extras.evaluation import UnlabeledSelectionEvaluator, sts_evaluator
-from st_extras.text.frequency import FrequencyTable
-from tests.cli_fixtures import Run
+from st_extras.cli.objectives import BASES
+from st_extras.encoders.loading import load_encoder
+from st_extras.evaluation import SEVEN_STS, UnlabeledSelectionEvaluator, sts_evaluator
+from tests.cli.conftest import Run
 from tests.conftest import SENTENCES
+from tests.helpers import differing, snapshot
 
+TRAIN = ("train", "dclr", "ENC", "TEXT", "-o", "out", "--batch-size", 4, "--lr", 1e-2)
 SMALL = ("--batch-size", 4, "--quiet", "--json")
+FOUR_STEPS = ("--steps", 4, "--eval-steps", 2)
 
 
-@pytest.fixture
-def frequencies(run: Run) -> str:
-    assert run("frequencies", "count", "ENC", "TEXT", "-o", "table.json", "--quiet")[0] == 0
-    return "table.json"
+@pytest.fixture(scope="module")
+def frequencies(run_in: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Token counts of the text."""
+    folder = tmp_path_factory.mktemp("frequencies")
+    assert run_in(folder, "frequencies", "count", "ENC", "TEXT", "-o", "table.json", "--quiet")[0] == 0
+    return folder / "table.json"
 
 
-class TestFrequencies:
-    def test_count_equals_python(self, run: Run, inputs: Path, frequencies: str) -> None:
-        tokenizer = SentenceTransformer(str(inputs / "encoder")).tokenizer
-        counted = FrequencyTable.load(frequencies, tokenizer)
-        assert counted.counts.equal(FrequencyTable.count(SENTENCES, tokenizer).counts)
+@pytest.fixture(scope="module")
+def without_dev(run_in: Run, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder and the stdout of a training of four steps that keeps its last weights."""
+    folder = tmp_path_factory.mktemp("without_dev")
+    code, out, err = run_in(folder, *TRAIN, *FOUR_STEPS, "--quiet")
+    assert code == 0, err
+    return folder, out
 
-    def test_add_tsv_and_info(self, run: Run, frequencies: str) -> None:
-        twice = ("frequencies", "count", "ENC", "TEXT", "-o", "twice.tsv", "--add", frequencies, "--json")
-        code, out, _ = run(*twice)
+
+class TestReport:
+    def test_json_report_with_dev_and_test_sets(self, run: Run, inputs: Path) -> None:
+        code, out, err = run(*TRAIN, *FOUR_STEPS, "--dev", "STS", "--test", "STS", "--json")
+        assert code == 0, err
+        report = json.loads(out)  # nothing else on stdout, progress or not
+        names = {*SEVEN_STS, "average", "stsb_dev"}
+        assert report["before"].keys() == report["after"].keys() == names
+        assert (report["steps"], report["output"]) == (4, "out")
+        steps, scores = zip(*report["curve"], strict=True)
+        assert steps == (0, 2, 4)
+        best = 1 + int(np.argmax(scores[1:]))
+        assert report["best_step"] == steps[best]
+        assert report["after"]["stsb_dev"] == pytest.approx(100 * scores[best])
+        assert report["before"]["stsb_dev"] == pytest.approx(100 * scores[0])
+        model = SentenceTransformer("out", device="cpu")
+        for name in ("stsb_dev", "sts14"):
+            again = sts_evaluator(name, inputs)(model)[f"{name}_spearman_cosine"]
+            assert report["after"][name] == pytest.approx(100 * again)
+            start = sts_evaluator(name, inputs)(load_encoder(inputs / "encoder", device="cpu"))
+            assert report["before"][name] == pytest.approx(100 * start[f"{name}_spearman_cosine"])
+
+    def test_table(self, run: Run) -> None:
+        code, out, _ = run(*TRAIN, "--steps", 2, "--dev", "STS", "--quiet")
         assert code == 0
-        report = json.loads(out)
-        code, out, _ = run("frequencies", "info", frequencies, "--encoder", "ENC", "--json")
-        assert code == 0
-        assert report["tokens"] == 2 * json.loads(out)["tokens"] > 0
-        code, out, _ = run("frequencies", "info", "twice.tsv")
-        assert code == 0
-        assert "types seen" in out
+        assert [word in out for word in ("before", "after", "stsb_dev", "weights of step 2 of 2")] == [True] * 4
+        assert "saved to out" in out
+        assert "the last weights were kept" not in out
 
-    def test_mistakes(self, run: Run, tmp_path: Path) -> None:
-        Path("other.tsv").write_text("token\tcount\nfoo\t3\n")
-        for arguments, reason in (
-            (("frequencies", "info", "none.json"), "none.json"),
-            (("frequencies", "info", "other.tsv", "--encoder", "ENC"), "foo"),
-            (("frequencies", "count", str(tmp_path), "TEXT", "-o", "t.json"), "no tokenizer"),
-            (("frequencies", "count", "ENC", "none.txt", "-o", "t.json"), "none.txt"),
-        ):
-            code, _, err = run(*arguments)
-            assert (code, reason in err, err.count("\n")) == (2, True, 1)
-        assert not Path("t.json").exists()
-
-    @pytest.mark.parametrize(
-        ("arguments", "reason"),
-        [
-            (("--add", "none.json", "-o", "t.json"), "none.json"),
-            (("-o", "no/t.json"), "--output 'no/t.json' must be a file in a folder that is there"),
-            (("-o", "."), "--output '.' must be a file"),
-            (("wordfreq:en", "-o", "t.json"), "wordfreq stands alone"),
-        ],
-    )
-    def test_mistakes_show_before_anything_is_counted(
-        self, run: Run, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], reason: str
-    ) -> None:
-        monkeypatch.setattr(FrequencyTable, "count", lambda *a, **k: pytest.fail("counted"))
-        code, _, err = run("frequencies", "count", "ENC", "TEXT", *arguments)
-        assert (code, reason in err) == (2, True)
-
-    def test_a_table_without_rare_types(self, run: Run) -> None:
-        Path("one.json").write_text('{"cat": 3}')
-        code, out, _ = run("frequencies", "info", "one.json", "--json")
-        assert (code, json.loads(out)["highest low-frequency count"]) == (0, 0)
-
-    @pytest.mark.parametrize("moment", ["counting", "writing"])
-    def test_killed_half_way_it_leaves_the_old_table(self, inputs: Path, tmp_path: Path, moment: str) -> None:
-        text, table = tmp_path / "text.txt", tmp_path / "table.json"
-        text.write_text("\n".join(SENTENCES * 50_000) if moment == "counting" else SENTENCES[0])
-        table.write_text("as it was")
-        code = "from st_extras.cli import main; main()"
-        if moment == "writing":  # half of the file is on the disk when the process dies
-            code = (
-                "import os, signal; from st_extras.text import frequency\n"
-                "def die(handle):\n"
-                "    os.truncate(handle, os.fstat(handle).st_size // 2)\n"
-                "    os.kill(os.getpid(), signal.SIGKILL)\n"
-                f"frequency.os.fsync = die\n{code}"
-            )
-        command = [sys.executable, "-c", code, "frequencies", "count", inputs / "encoder", text, "-o", table]
-        with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
-            shown = b""
-            while moment == "counting" and not re.search(rb"Counting tokens: [1-9]", shown):
-                more = os.read(process.stderr.fileno(), 1000)  # type: ignore[union-attr]
-                assert more, shown
-                shown += more
-            if moment == "counting":
-                process.kill()
-            _, err = process.communicate()
-        assert process.returncode == -signal.SIGKILL, err
-        assert table.read_text() == "as it was"
-        left = {path.name for path in tmp_path.iterdir()} - {text.name, table.name}
-        assert all(name.startswith(".table.json.") for name in left)
-        assert len(left) == (moment == "writing")
+    def test_without_dev_it_says_so(self, without_dev: tuple[Path, str]) -> None:
+        out = without_dev[1]
+        assert "4 steps in" in out
+        assert "No --dev: the last weights were kept" in out
 
 
-class TestObjectives:
-    @pytest.mark.parametrize("base", ["simcse", "consert", "dclr", "adcse"])
-    def test_slt_fai_over_every_base(self, run: Run, frequencies: str, base: str) -> None:
-        code, _, err = run(
-            "train", "slt-fai", "ENC", "TEXT", "-o", "out", "--frequencies", frequencies, "--base", base, *SMALL
+class TestTraining:
+    def test_several_files_columns_and_limit(self, run: Run, tmp_path: Path) -> None:
+        (tmp_path / "more.jsonl").write_text('{"body": "a cat"}\n{"body": "a dog"}\n{"body": "a bird"}\n')
+        (tmp_path / "more.csv").write_text("body,id\nthe rain,1\n")
+        words = ("train", "simcse", "ENC", tmp_path / "more.jsonl", tmp_path / "more.csv", "-o", "out")
+        words = (*words, "--column", "body", "--batch-size", 1, "--json")
+        code, out, err = run(*words)
+        assert (code, json.loads(out)["steps"]) == (0, 4), err
+        code, out, _ = run(*words, "--limit", 3, "--overwrite", "--epochs", 2)
+        assert (code, json.loads(out)["steps"]) == (0, 6)
+
+    def test_resuming_ends_with_the_same_weights(self, run: Run, without_dev: tuple[Path, str]) -> None:
+        whole = without_dev[0] / "out"
+        shutil.copytree(whole / "checkpoints" / "checkpoint-2", "out/checkpoints/checkpoint-2")
+        code, _, err = run(*TRAIN, *FOUR_STEPS)
+        assert (code, "output must be a new or empty folder" in err) == (2, True)
+        code, out, err = run(*TRAIN, *FOUR_STEPS, "--resume", "--json")
+        assert (code, json.loads(out or "{}").get("steps")) == (0, 4), err
+        resumed = load_file("out/model.safetensors")
+        assert differing(load_file(whole / "model.safetensors"), resumed) == set()
+        assert differing(load_file("out/checkpoints/checkpoint-2/model.safetensors"), resumed) != set()
+
+    @pytest.mark.slow
+    def test_saved_model_loads_where_this_package_is_not(self, run: Run) -> None:
+        code, _, err = run(*TRAIN, "--steps", 1, "--pooling", "first-last", "--layers", 1, "--max-length", 8, "--quiet")
+        assert code == 0, err
+        script = (
+            "import sys; sys.modules['st_extras'] = None\n"
+            "try:\n    import st_extras\nexcept ImportError:\n    pass\nelse:\n    raise SystemExit('not hidden')\n"
+            "import numpy as np\n"
+            "from sentence_transformers import SentenceTransformer\n"
+            f"np.save('there.npy', SentenceTransformer('out', device='cpu').encode({SENTENCES!r}))\n"
         )
-        assert code == 0, err
-        card = Path("out/README.md").read_text()
-        assert "loss:SLTFAILoss" in card
-
-    def test_slt_fai_warm_up_and_options_of_the_base(self, run: Run, frequencies: str) -> None:
-        options = ("--warmup-epochs", 1.5, "--base-set", "temperature=0.3", "--set", "mask_ratio=0.4")
-        code, _, err = run(
-            "train", "slt-fai", "ENC", "TEXT", "-o", "out", "--frequencies", frequencies, *options, *SMALL
-        )
-        assert code == 0, err
-        card = Path("out/README.md").read_text().replace(" ", "")
-        assert '"warmup_steps":3' in card
-        assert '"temperature":0.3' in card
-        assert '"mask_ratio":0.4' in card
-
-    @pytest.mark.parametrize("objective", ["consert", "adcse", "paser"])
-    def test_other_objectives(self, run: Run, objective: str) -> None:
-        extra = ("--set", "num_decoder_layers=1", "--loss-lr", "1e-3") if objective == "paser" else ()
-        code, out, err = run("train", objective, "ENC", "TEXT", "-o", "out", *extra, *SMALL)
-        assert code == 0, err
-        assert json.loads(out)["steps"] >= 2
-        assert np.isfinite(SentenceTransformer("out", device="cpu").encode(SENTENCES)).all()
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        subprocess.run([sys.executable, "-c", script], env=environment, check=True, capture_output=True)
+        here = SentenceTransformer("out", device="cpu")
+        np.testing.assert_allclose(np.load("there.npy"), here.encode(SENTENCES), atol=1e-6)
+        assert (here.max_seq_length, len(here[0].auto_model.encoder.layer)) == (8, 1)
 
     def test_weights_chosen_without_labels(self, run: Run) -> None:
-        text = [f"{one} and {other}" for one in SENTENCES for other in SENTENCES]
+        text = [f"{first} and {second}" for first in SENTENCES for second in SENTENCES]
         Path("more.txt").write_text("\n".join(text))
         options = ("--steps", 6, "--eval-steps", 2, "--lr", 1e-2, "--length-buckets", 2)
         code, out, err = run("train", "simcse", "ENC", "more.txt", "-o", "out", "--dev", "unlabeled", *options, *SMALL)
@@ -155,114 +130,137 @@ class TestObjectives:
         kept = evaluator(SentenceTransformer("out", device="cpu"))[str(evaluator.primary_metric)]
         assert kept == pytest.approx(max(trained.values()), abs=1e-5)
 
-    def test_paser_masks_as_asked(self, run: Run) -> None:
-        rows = {}
-        for top_k in (1, 3):
-            options = ("--top-k", top_k, "--augment", "rd+rs", "--set", "num_decoder_layers=1", "--set", "mlm_weight=0")
-            code, _, err = run("train", "paser", "ENC", "TEXT", "-o", f"out{top_k}", *options, *SMALL)
-            assert code == 0, err
-            rows[top_k] = int(err.split(" phrases;")[0].split()[-1])
-        assert rows[1] == len(SENTENCES) < rows[3]
 
-    @pytest.mark.parametrize(
-        ("arguments", "reason"),
-        [
-            (("slt-fai",), "--frequencies"),
-            (("slt-fai", "--frequencies", "none.json"), "none.json"),
-            (("slt-fai", "--frequencies", "t", "--base", "mnrl"), "--base must be one of"),
-            (("consert", "--base", "simcse"), "--base belongs to slt-fai"),
-            (("simcse", "--top-k", "2"), "--top-k belongs to paser"),
-            (("adcse", "--complementary", "self"), "--complementary belongs to dclr"),
-            (("adcse", "--set", "num_adversaries=-1"), "num_adversaries"),
-            (("paser", "--phrases", "xp"), "--phrases must be"),
-            (("paser", "--augment", "xx"), "--augment must join"),
-            (("paser", "--top-k", "0"), "top_k"),
-            (("simcse", "--loss-lr", "1e-3"), "SimCSELoss has no parameters of its own"),
-            (("simcse", "--dev", "unlabeled"), "at least 10 distinct"),
-            (("simcse", "--length-buckets", "0"), "buckets must be >= 1"),
-        ],
-    )
-    def test_mistakes(self, run: Run, arguments: tuple[str, ...], reason: str) -> None:
-        code, _, err = run("train", arguments[0], "ENC", "TEXT", "-o", "out", "--quiet", *arguments[1:])
-        assert (code, reason in err) == (2, True), err
-        assert not Path("out").exists()
+class TestObjectives:
+    @pytest.mark.parametrize("objective", BASES)
+    def test_a_last_batch_of_one(self, run: Run, objective: str) -> None:
+        code, out, err = run("train", objective, "ENC", "TEXT", "-o", "out", "--limit", 5, *SMALL)
+        assert (code, json.loads(out or "{}").get("steps")) == (0, 2), err
+        model = SentenceTransformer("out", device="cpu")
+        assert all(bool(value.isfinite().all()) for value in snapshot(model).values())
+        assert np.isfinite(model.encode(SENTENCES)).all()
 
+    def test_settings_of_the_loss(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        from st_extras import losses
 
-class TestPostProcessing:
-    def test_fit_tune_evaluate(self, run: Run, inputs: Path) -> None:
-        assert run("repal", "fit", "ENC", "TEXT", "-o", "fitted", "--lambda-1", 0.3, "--lambda-2", 0.2)[0] == 0
-        code, out, err = run("repal", "tune", "fitted", "--sts", "STS", "-o", "tuned", "--json")
+        seen = {}
+
+        class Spy(losses.DCLRLoss):
+            def __init__(self, model, **options):
+                seen.update(options)
+                super().__init__(model, **options)
+
+        monkeypatch.setattr(losses, "DCLRLoss", Spy)
+        settings = (
+            "threshold=0.5",
+            "noise_steps=2",
+            "noise_norm=unit",
+            "include_positive=true",
+            "noise_temperature=null",
+        )
+        code, _, err = run(*TRAIN, "--steps", 1, *(word for pair in settings for word in ("--set", pair)))
         assert code == 0, err
-        found = json.loads(out)
-        assert found["settings"] >= 2000
-        assert found["spearman"] >= found["plain"]
-        code, out, _ = run("repal", "evaluate", "tuned", "--sts", "STS", "--sets", "stsb_dev", "--json")
-        assert code == 0
-        columns = json.loads(out)
-        assert columns["RepAL"]["stsb_dev"] == pytest.approx(found["spearman"], abs=1.0)
-        model = st_extras.load("tuned")
-        again = sts_evaluator("stsb_dev", inputs)(model)["stsb_dev_spearman_cosine"]
-        assert columns["RepAL"]["stsb_dev"] == pytest.approx(100 * again)
-        code, out, _ = run("evaluate", "tuned", "--sts", "STS", "--sets", "stsb_dev", "--json")
-        assert json.loads(out)["stsb_dev"] == pytest.approx(columns["RepAL"]["stsb_dev"])
+        assert seen == {
+            "threshold": 0.5,
+            "noise_steps": 2,
+            "noise_norm": "unit",
+            "include_positive": True,
+            "noise_temperature": None,
+        }
 
-    def test_tuning_the_sentence_term_alone(self, run: Run) -> None:
-        assert run("repal", "fit", "ENC", "TEXT", "-o", "fitted", "--lambda-2", 0.2)[0] == 0
-        code, out, err = run("repal", "tune", "fitted", "--sts", "STS", "-o", "tuned", "--sentence-term-only", "--json")
+    @pytest.mark.parametrize("complementary", ["self", "ENC"])
+    def test_complementary(self, run: Run, complementary: str) -> None:
+        code, _, err = run(*TRAIN, "--steps", 1, "--complementary", complementary, "--json")
         assert code == 0, err
-        found = json.loads(out)
-        assert found["lambda_2"] == 0
-        assert found["settings"] < 100
-        assert all(getattr(module, "lambda_2", 0) == 0 for module in st_extras.load("tuned"))
 
-    def test_tuning_by_subset(self, run: Run) -> None:
-        assert run("repal", "fit", "ENC", "TEXT", "-o", "fitted")[0] == 0
-        found = {}
-        for name, flags in (("all", ()), ("subset", ("--by-subset",))):
-            code, out, err = run("repal", "tune", "fitted", "--sts", "STS", "-o", name, "--json", *flags)
-            assert code == 0, err
-            found[name] = json.loads(out)
-        assert found["subset"]["plain"] != found["all"]["plain"]
+    @pytest.mark.parametrize("base", BASES)
+    def test_slt_fai_over_every_base(self, run: Run, frequencies: Path, base: str) -> None:
+        code, _, err = run(
+            "train", "slt-fai", "ENC", "TEXT", "-o", "out", "--frequencies", frequencies, "--base", base, *SMALL
+        )
+        assert code == 0, err
+        assert "loss:SLTFAILoss" in Path("out/README.md").read_text()
 
-    def test_whitening(self, run: Run) -> None:
-        assert run("whiten", "fit", "ENC", "TEXT", "-o", "white", "--dimensions", 4)[0] == 0
-        assert run("whiten", "fit", "ENC", "TEXT", "-o", "stock", "--dimensions", 4, "--stock")[0] == 0
-        ours = st_extras.load("white").encode(SENTENCES)
-        stock = SentenceTransformer("stock", device="cpu").encode(SENTENCES)
-        assert ours.shape == (len(SENTENCES), 4)
-        np.testing.assert_allclose(ours, stock, atol=1e-4)
+    def test_slt_fai_warm_up_and_settings_of_the_base(self, run: Run, frequencies: Path) -> None:
+        options = ("--warmup-epochs", 1.5, "--base-set", "temperature=0.3", "--set", "mask_ratio=0.4")
+        code, _, err = run(
+            "train", "slt-fai", "ENC", "TEXT", "-o", "out", "--frequencies", frequencies, *options, *SMALL
+        )
+        assert code == 0, err
+        card = Path("out/README.md").read_text().replace(" ", "")
+        assert '"warmup_steps":3' in card
+        assert '"temperature":0.3' in card
+        assert '"mask_ratio":0.4' in card
 
-    def test_stock_whitening_keeps_prompts_and_similarity(self, run: Run, inputs: Path) -> None:
-        model = SentenceTransformer(str(inputs / "encoder"), prompts={"query": "the dog "}, similarity_fn_name="dot")
-        model.default_prompt_name = "query"
-        model.save("prompted")
-        for name, options in (("white", ()), ("stock", ("--stock",))):
-            assert run("whiten", "fit", "prompted", "TEXT", "-o", name, *options)[0] == 0
-        stock = SentenceTransformer("stock", device="cpu")
-        assert (stock.prompts["query"], stock.default_prompt_name, stock.similarity_fn_name) == (
-            "the dog ", "query", "dot",
-        )  # fmt: skip
-        np.testing.assert_allclose(stock.encode(SENTENCES), st_extras.load("white").encode(SENTENCES), atol=1e-4)
+    @pytest.mark.parametrize("top_k", [None, 1])
+    def test_paser_masks_as_asked(self, run: Run, top_k: int | None) -> None:
+        options = ("--set", "num_decoder_layers=1")
+        if top_k is None:
+            options = (*options, "--loss-lr", "1e-3")
+        else:
+            options = (*options, "--top-k", top_k, "--augment", "rd+rs", "--set", "mlm_weight=0", "--processes", 1)
+        code, out, err = run("train", "paser", "ENC", "TEXT", "-o", "out", *options, *SMALL)
+        assert code == 0, err
+        phrases = int(err.split(" phrases;")[0].split()[-1])
+        assert (phrases == len(SENTENCES)) if top_k == 1 else (phrases > len(SENTENCES))
+        assert json.loads(out)["steps"] >= 2
+        assert np.isfinite(SentenceTransformer("out", device="cpu").encode(SENTENCES)).all()
 
-    def test_a_refined_encoder_of_the_hub(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-        assert run("repal", "fit", "ENC", "TEXT", "-o", "refined")[0] == 0
-        monkeypatch.setattr("sentence_transformers.util.load_file_path", lambda name, file: f"refined/{file}")
-        monkeypatch.setattr("st_extras.modules.load", lambda name: load("refined") if name == "me/refined" else None)
-        code, out, _ = run("repal", "evaluate", "me/refined", "--sts", "STS", "--sets", "sts12", "--json")
-        assert (code, set(json.loads(out))) == (0, {"plain", "RepAL"})
 
-    @pytest.mark.parametrize(
-        ("arguments", "reason"),
-        [
-            (("repal", "fit", "ENC", "none.txt", "-o", "out"), "none.txt"),
-            (("repal", "fit", "ENC", "TEXT", "-o", "out", "--lambda-2", "nan"), "lambda_2"),
-            (("repal", "fit", "ENC", "TEXT", "-o", "out", "--keywords", "yake"), "--keywords"),
-            (("repal", "tune", "ENC", "--sts", "STS", "-o", "out"), "has no RepAL attached"),
-            (("repal", "evaluate", "ENC", "--sts", "STS"), "has no RepAL attached"),
-            (("whiten", "fit", "ENC", "TEXT", "-o", "out", "--dimensions", "99"), "99"),
-        ],
-    )
-    def test_mistakes(self, run: Run, arguments: tuple[str, ...], reason: str) -> None:
-        code, _, err = run(*arguments)
-        assert (code, reason in err) == (2, True), err
-        assert not Path("out").exists()
+SIMCSE = ("train", "simcse", "ENC", "TEXT", "-o", "out")
+SLT_FAI = ("train", "slt-fai", "ENC", "TEXT", "-o", "out")
+PASER = ("train", "paser", "ENC", "TEXT", "-o", "out")
+MISTAKES: dict[str, tuple[tuple[object, ...], str]] = {
+    "missing text": (("train", "dclr", "ENC", "none.txt", "-o", "out"), r"There is no file 'none\.txt'"),
+    "empty text": (("train", "dclr", "ENC", "EMPTY", "-o", "out"), "empty.txt' holds no sentences"),
+    "not UTF-8": (("train", "dclr", "ENC", "LATIN", "-o", "out"), r"latin\.txt, line 3: not UTF-8"),
+    "broken line": (("train", "dclr", "ENC", "JSONL", "-o", "out"), r"broken\.jsonl, line 2: not JSON"),
+    "no such column": ((*TRAIN[:3], "JSONL", *TRAIN[4:], "--column", "x"), r"broken\.jsonl, line 1 has no column x"),
+    "no encoder": (("train", "dclr", "FOLDER", "TEXT", "-o", "out"), r"modules\.json"),
+    "file as encoder": (("train", "dclr", "TEXT", "TEXT", "-o", "out"), "is a file: give the encoder's folder"),
+    "missing encoder": (("train", "dclr", "./none", "TEXT", "-o", "out"), "could not be loaded as an encoder"),
+    "unknown objective": (("train", "word2vec", "ENC", "TEXT", "-o", "out"), r"objective must be one of .*'word2vec'"),
+    "threshold": ((*TRAIN, "--set", "threshold=1.5"), r"threshold .*1\.5"),
+    "threshold, low": ((*TRAIN, "--set", "threshold=-1"), "threshold .*-1"),
+    "noise": ((*TRAIN, "--set", "noise_std=-0.5"), r"noise_std .*-0\.5"),
+    "temperature": ((*TRAIN, "--set", "temperature=0"), "temperature .*0"),
+    "unknown setting": ((*TRAIN, "--set", "nonsense=1"), "--set does not fit dclr: .*nonsense"),
+    "no value": ((*TRAIN, "--set", "threshold"), "--set must be NAME=VALUE, got 'threshold'"),
+    "batch size": ((*TRAIN, "--batch-size", 0), "batch_size must be a whole number >= 1, got 0"),
+    "learning rate": ((*TRAIN, "--lr", 0), "learning_rate must be a finite number > 0"),
+    "steps": ((*TRAIN, "--steps", 0), "max_steps, unless it is -1, must be a whole number >= 1, got 0"),
+    "epochs": ((*TRAIN, "--epochs", 0), "epochs must be a finite number > 0"),
+    "interval": ((*TRAIN, "--eval-steps", 0), "eval_steps must be a whole number >= 1"),
+    "patience alone": ((*TRAIN, "--patience", 2), "patience counts evaluations and needs an evaluator, got 2"),
+    "seed": ((*TRAIN, "--seed", -1), "[Ss]eed"),
+    "limit": ((*TRAIN, "--limit", 0), "limit must be .*>= 1, got 0"),
+    "layers": ((*TRAIN, "--layers", 9), r"layers must be .*2.*9"),
+    "pooling": ((*TRAIN, "--pooling", "median"), "pooling must be one of"),
+    "length": ((*TRAIN, "--max-length", 1), "max_seq_length must be .*>= 3"),
+    "length buckets": ((*SIMCSE, "--length-buckets", 0), "buckets must be .*>= 1"),
+    "dev folder": ((*TRAIN, "--dev", "none"), "source .*'none'"),
+    "dev without set": ((*TRAIN, "--dev", "FOLDER"), "stsb_dev.tsv"),
+    "dev set": ((*TRAIN, "--dev", "STS", "--dev-set", "sts99"), "name must be one of .*'sts99'"),
+    "dev unlabeled": ((*SIMCSE, "--dev", "unlabeled"), "at least 10 distinct"),
+    "complementary": ((*SIMCSE, "--complementary", "self"), "--complementary needs the objective dclr.*, got simcse"),
+    "no such complementary": ((*TRAIN, "--complementary", "./none"), "'./none' could not be loaded as an encoder"),
+    "rate of no loss": ((*SIMCSE, "--loss-lr", "1e-3"), "loss with parameters of its own, got SimCSELoss"),
+    "nothing to resume": ((*TRAIN, "--resume"), "resume needs a checkpoint in 'out/checkpoints', got none"),
+    "output is a file": ((*TRAIN[:5], "FILE", *TRAIN[6:]), "is a file"),
+    "output not empty": ((*TRAIN[:5], "FOLDER", *TRAIN[6:]), "output must be a new or empty folder, got .*overwrite"),
+    "slt-fai: no table": (SLT_FAI, "slt-fai needs --frequencies"),
+    "slt-fai: missing table": ((*SLT_FAI, "--frequencies", "none.json"), r"none\.json"),
+    "slt-fai: base": ((*SLT_FAI, "--frequencies", "t", "--base", "mnrl"), "--base must be one of .*'mnrl'"),
+    "slt-fai: base's setting": ((*SLT_FAI, "--frequencies", "t", "--base-set", "x"), "--base-set must be NAME=VALUE"),
+    "slt-fai's base": ((*SIMCSE, "--base", "simcse"), "--base needs the objective slt-fai, got simcse"),
+    "paser's phrases": ((*SIMCSE, "--top-k", 2), "--top-k needs the objective paser, got simcse"),
+    "adcse: adversaries": (("train", "adcse", *SIMCSE[2:], "--set", "num_adversaries=-1"), "num_adversaries"),
+    "paser: phrases": ((*PASER, "--phrases", "xp"), "--phrases must be rake, or np, vp and sbar"),
+    "paser: augment": ((*PASER, "--augment", "xx"), "--augment must be sr, rd and rs joined by"),
+    "paser: top k": ((*PASER, "--top-k", 0), "top_k"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_line_and_leaves_nothing(assert_refused, mistake: str) -> None:
+    assert_refused(*MISTAKES[mistake])

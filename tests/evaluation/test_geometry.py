@@ -1,18 +1,14 @@
-"""Geometry against closed forms (simplex, orthogonal, collapsed, uniform sphere) and by-hand loops."""
+"""Geometry against closed forms (simplex, orthogonal, collapsed, uniform sphere) and loops written out."""
 
 from __future__ import annotations
 
-import csv
 import math
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset
 from scipy.special import gammaln, ive
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from torch import Tensor
 
 from st_extras.evaluation.geometry import (
@@ -26,15 +22,9 @@ from st_extras.evaluation.geometry import (
     top_eigenvalue_share,
     uniformity,
 )
-from st_extras.evaluation.geometry_evaluators import CosineLevelEvaluator, GeometryEvaluator
-from st_extras.losses import SimCSELoss
-from tests.helpers import arguments
+from tests.helpers import draw
 
 MEASURES = [uniformity, mean_cosine, partition_ratio, iso_score, effective_rank, top_eigenvalue_share]
-
-
-def cloud(rows: int, size: int, seed: int, offset: float = 0.0) -> Tensor:
-    return torch.randn(rows, size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + offset
 
 
 def simplex(corners: int) -> Tensor:
@@ -57,7 +47,7 @@ def distance2(a: list[float], b: list[float]) -> float:
 
 
 def test_alignment_and_uniformity_equal_the_loops() -> None:
-    x, y = cloud(7, 5, seed=1, offset=0.4), cloud(7, 5, seed=2)
+    x, y = draw(7, 5, seed=1) + 0.4, draw(7, 5, seed=2)
     a, b = unit_rows(x), unit_rows(y)
     by_hand = sum(distance2(p, q) for p, q in zip(a, b, strict=True)) / 7
     assert alignment(x, y) == pytest.approx(by_hand, abs=1e-12)
@@ -66,21 +56,21 @@ def test_alignment_and_uniformity_equal_the_loops() -> None:
 
 
 def test_uniformity_is_the_same_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    x = cloud(11, 4, seed=3)
+    x = draw(11, 4, seed=3)
     whole = uniformity(x)
     monkeypatch.setattr("st_extras.evaluation.geometry._ROWS_AT_ONCE", 3)
     assert uniformity(x) == pytest.approx(whole, abs=1e-14)
 
 
 def test_mean_cosine_equals_the_loop() -> None:
-    x = cloud(9, 6, seed=4, offset=0.5)
+    x = draw(9, 6, seed=4) + 0.5
     cosines = [1 - distance2(p, q) / 2 for p, q in combinations(unit_rows(x), 2)]
     assert mean_cosine(x) == pytest.approx(sum(cosines) / len(cosines), abs=1e-12)
     assert mean_cosine(x) > 0.1
 
 
 def test_spectral_measures_equal_numpy_by_hand() -> None:
-    x = cloud(12, 4, seed=5, offset=0.3)
+    x = draw(12, 4, seed=5) + 0.3
     unit = np.array(unit_rows(x))
     values = np.sqrt(np.linalg.eigvalsh(unit.T @ unit))
     shares = values / values.sum()
@@ -93,7 +83,7 @@ def test_spectral_measures_equal_numpy_by_hand() -> None:
 
 
 def test_iso_score_equals_the_papers_steps() -> None:
-    x = cloud(30, 5, seed=6) * torch.tensor([3.0, 1.0, 1.0, 0.5, 0.2])
+    x = draw(30, 5, seed=6) * torch.tensor([3.0, 1.0, 1.0, 0.5, 0.2])
     variances = np.linalg.eigvalsh(np.cov(np.array(unit_rows(x)).T))
     scaled = math.sqrt(5) * variances / np.linalg.norm(variances)
     defect = np.linalg.norm(scaled - 1) / math.sqrt(2 * (5 - math.sqrt(5)))
@@ -146,7 +136,7 @@ def test_one_direction_has_no_iso_score_but_an_offset_does_not_lower_it() -> Non
 def test_uniform_sphere() -> None:
     """E exp(-4 + 4 t) on the sphere in D dimensions: a Bessel function."""
     size, rows = 8, 4000
-    x = cloud(rows, size, seed=7).float()
+    x = draw(rows, size, seed=7).float()
     order, kappa = size / 2 - 1, 4.0
     expected = -4 + gammaln(size / 2) + order * math.log(2 / kappa) + math.log(ive(order, kappa)) + kappa
     assert uniformity(x) == pytest.approx(expected, abs=0.02)
@@ -159,14 +149,14 @@ def test_uniform_sphere() -> None:
 
 @pytest.mark.parametrize("measure", MEASURES)
 def test_scale_and_order_do_not_matter(measure) -> None:
-    x = cloud(10, 4, seed=8, offset=0.2)
+    x = draw(10, 4, seed=8) + 0.2
     stretched = x.flip(0) * torch.linspace(0.1, 9, 10, dtype=torch.float64).unsqueeze(1)
     assert measure(stretched) == pytest.approx(measure(x), abs=1e-9)
 
 
 @pytest.mark.parametrize("measure", MEASURES)
 def test_half_precision_is_computed_in_float32(measure) -> None:
-    x = cloud(20, 8, seed=9, offset=1.0)
+    x = draw(20, 8, seed=9) + 1.0
     assert measure(x.to(torch.bfloat16)) == pytest.approx(measure(x.to(torch.bfloat16).double()), abs=1e-4)
 
 
@@ -184,7 +174,7 @@ def test_pairs_need_two_rows_and_one_shape() -> None:
     for measure in (uniformity, mean_cosine, iso_score):
         with pytest.raises(ValueError, match=r"N >= 2, got the shape \(1, 3\)"):
             measure(torch.ones(1, 3))
-    with pytest.raises(ValueError, match=r"one shape, got \(2, 3\) and \(3, 3\)"):
+    with pytest.raises(ValueError, match=r"same shape, got \(2, 3\) and \(3, 3\)"):
         alignment(torch.ones(2, 3), torch.ones(3, 3))
     with pytest.raises(ValueError, match="D >= 2"):
         iso_score(torch.ones(4, 1))
@@ -221,8 +211,8 @@ def test_levels_of_another_scale() -> None:
 @pytest.mark.parametrize(
     ("arguments_", "message"),
     [
-        (([0.1], [1.0, 2.0]), "one length"),
-        (([0.1, 0.2], [2.0, 2.0]), r"scores must differ to make levels, got 2 equal to \[2.0\]"),
+        (([0.1], [1.0, 2.0]), "same length"),
+        (([0.1, 0.2], [2.0, 2.0]), r"scores must differ to form levels, got 2 equal to \[2.0\]"),
         (([0.1, 0.2], [1.0, 6.0]), r"score_range=\(0.0, 5.0\), got 6.0"),
         (([0.1, 0.2], [1.0, math.nan]), "got nan"),
         (([], []), "scores must differ"),
@@ -234,115 +224,7 @@ def test_bad_scores_are_refused(arguments_, message: str) -> None:
 
 
 def test_bad_levels_are_refused() -> None:
-    with pytest.raises(ValueError, match="levels must be >= 2, got 1"):
+    with pytest.raises(ValueError, match="levels must be a whole number >= 2, got 1"):
         cosine_by_level([0.1, 0.2], [1.0, 2.0], levels=1)
     with pytest.raises(ValueError, match="low < high"):
         cosine_by_level([0.1, 0.2], [1.0, 2.0], score_range=(5.0, 0.0))
-
-
-def test_geometry_evaluator_measures_what_the_functions_measure(
-    encoder: SentenceTransformer, sentences: list[str], tmp_path: Path
-) -> None:
-    positives = [(sentences[0], sentences[1]), (sentences[2], sentences[3])]
-    evaluator = GeometryEvaluator([*sentences, sentences[0]], positives, name="toy")
-    metrics = evaluator(encoder, str(tmp_path), epoch=1, steps=5)
-    embeddings = encoder.encode(sentences, convert_to_tensor=True)
-    assert metrics["toy_uniformity"] == pytest.approx(uniformity(embeddings), abs=1e-6)
-    assert metrics["toy_alignment"] == pytest.approx(alignment(embeddings[[0, 2]], embeddings[[1, 3]]), abs=1e-6)
-    assert metrics["toy_effective_rank"] == pytest.approx(effective_rank(embeddings), abs=1e-4)
-    assert set(metrics) == {f"toy_{name}" for name in ("alignment", *(measure.__name__ for measure in MEASURES))}
-    evaluator(encoder, str(tmp_path), epoch=1, steps=10)
-    with (tmp_path / "geometry_evaluation_toy_results.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["steps"] for row in rows] == ["5", "10"]
-    assert float(rows[0]["uniformity"]) == pytest.approx(metrics["toy_uniformity"])
-
-
-def test_geometry_evaluator_can_write_nothing(encoder: SentenceTransformer, tmp_path: Path) -> None:
-    folder = tmp_path / "output"
-    metrics = GeometryEvaluator(["a cat", "a dog"], primary="iso_score", write_csv=False)(encoder, str(folder))
-    assert "iso_score" in metrics
-    assert "alignment" not in metrics
-    assert not folder.exists()
-
-
-@pytest.mark.parametrize(("primary", "greater"), [("iso_score", True), ("mean_cosine", False), ("alignment", False)])
-def test_the_direction_follows_the_primary_metric(sentences: list[str], primary: str, greater: bool) -> None:
-    evaluator = GeometryEvaluator(sentences, [("a", "b")], primary=primary, name="x")
-    assert evaluator.greater_is_better is greater
-    assert evaluator.primary_metric == f"x_{primary}"
-
-
-def test_level_evaluator_tells_close_pairs_from_distant_ones(
-    encoder: SentenceTransformer, sentences: list[str], tmp_path: Path
-) -> None:
-    first = sentences[:4] * 2
-    second = sentences[:4] + sentences[4:]
-    evaluator = CosineLevelEvaluator(first, second, [5.0] * 4 + [0.0] * 4, name="toy")
-    metrics = evaluator(encoder, str(tmp_path))
-    assert metrics["toy_mean_4-5"] == pytest.approx(1.0, abs=1e-5)
-    assert metrics["toy_variance_4-5"] == pytest.approx(0.0, abs=1e-9)
-    assert metrics["toy_mean_0-1"] < 0.999
-    assert "toy_mean_2-3" not in metrics
-    assert 0 < metrics["toy_separation"] <= 1
-    assert (tmp_path / "cosine_level_evaluation_toy_results.csv").is_file()
-    assert evaluator.get_config_dict() == {"levels": 5, "score_range": [0.0, 5.0]}
-
-
-def test_evaluators_run_in_the_trainer_and_appear_in_the_model_card(
-    encoder: SentenceTransformer, sentences: list[str], tmp_path: Path
-) -> None:
-    levels = CosineLevelEvaluator(sentences[:4], sentences[4:], [0.5, 1.5, 2.5, 4.5], name="sts")
-    geometry = GeometryEvaluator(sentences, name="toy")
-    trainer = SentenceTransformerTrainer(
-        encoder,
-        args=arguments(
-            tmp_path,
-            eval_strategy="steps",
-            eval_steps=1,
-            save_strategy="steps",
-            save_steps=1,
-            load_best_model_at_end=True,
-            metric_for_best_model=f"eval_{geometry.primary_metric}",
-            greater_is_better=geometry.greater_is_better,
-        ),
-        train_dataset=Dataset.from_dict({"sentence": sentences}),
-        loss=SimCSELoss(encoder),
-        evaluator=[levels, geometry],
-    )
-    trainer.train()
-    logged = [entry["eval_toy_uniformity"] for entry in trainer.state.log_history if "eval_toy_uniformity" in entry]
-    assert len(logged) == 2
-    assert trainer.state.best_metric == pytest.approx(min(logged))
-    encoder.save(str(tmp_path / "saved"))
-    card = (tmp_path / "saved" / "README.md").read_text(encoding="utf8")
-    for words in ("Embedding Geometry", "Cosine by Gold-Score Level", "separation", "uniformity", "score_range"):
-        assert words in card
-
-
-@pytest.mark.parametrize(
-    ("sentences_", "options", "message"),
-    [
-        (["one"], {}, "at least 2 sentences, got 1"),
-        (["one", "one"], {}, "at least 2 distinct ones, got only 'one'"),
-        ("a string", {}, "got one string: 'a string'"),
-        (["a", 3], {}, "must hold strings, got 3"),
-        (["a", "b"], {"positives": []}, r"got \[\]"),
-        (["a", "b"], {"positives": [("a", "b", "c")]}, "pairs of sentences, got"),
-        (["a", "b"], {"positives": ["ab"]}, "pairs of sentences, got 'ab'"),
-        (["a", "b"], {"primary": "alignment"}, "alignment needs positives"),
-        (["a", "b"], {"primary": "beauty"}, "got 'beauty'"),
-    ],
-)
-def test_geometry_evaluator_refuses_bad_input(sentences_, options, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        GeometryEvaluator(sentences_, **options)
-
-
-def test_level_evaluator_refuses_bad_input() -> None:
-    with pytest.raises(ValueError, match="got 2, 2 and 1"):
-        CosineLevelEvaluator(["a", "b"], ["c", "d"], [1.0])
-    with pytest.raises(ValueError, match="scores must differ"):
-        CosineLevelEvaluator(["a", "b"], ["c", "d"], [1.0, 1.0])
-    with pytest.raises(ValueError, match="sentences1 must hold at least 2 sentences, got 1"):
-        CosineLevelEvaluator(["a"], ["c"], [1.0])

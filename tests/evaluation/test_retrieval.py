@@ -1,4 +1,4 @@
-"""Question retrieval and reranking: readers on small files, metrics against scikit-learn."""
+"""Question retrieval: the reader on small files, the metrics against scikit-learn."""
 
 from __future__ import annotations
 
@@ -8,17 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from sentence_transformers import SentenceTransformer
 from sklearn.metrics import average_precision_score
 
-from st_extras.evaluation.retrieval import (
-    QuestionRetrievalEvaluator,
-    question_retrieval,
-    read_askubuntu,
-    read_question_pairs,
-    reranking_evaluator,
-)
+from st_extras.evaluation.retrieval import QuestionRetrievalEvaluator, question_retrieval, read_question_pairs
 
 HEADER = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
 QQP = (
@@ -39,16 +32,6 @@ def qqp(tmp_path: Path) -> Path:
     path = tmp_path / "quora_duplicate_questions.tsv"
     path.write_text(QQP, encoding="utf8", newline="")
     return path
-
-
-@pytest.fixture
-def askubuntu(tmp_path: Path) -> Path:
-    texts = "".join(f"{i}\ttitle {letter}\tbody {letter} {letter}\n" for i, letter in enumerate("abcdefgh"))
-    with gzip.open(tmp_path / "text_tokenized.txt.gz", "wt", encoding="utf8") as file:
-        file.write(texts)
-    lines = ["0\t2 5\t1 2 3 5 6\t9.1 8 7 6 5", "1\t\t2 3\t2 1", "2\t3\t3\t1", "4\t7 0\t5 7 7 6\t3 2 1 0"]
-    (tmp_path / "test.txt").write_text("\n".join(lines) + "\n", encoding="utf8")
-    return tmp_path
 
 
 def test_qqp_is_read_with_quotes_line_breaks_and_gaps(qqp: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -101,7 +84,7 @@ def test_sampling_keeps_the_corpus(qqp: Path) -> None:
     assert small.corpus == task.corpus
     assert small == task.sample(2, seed=3)
     assert len(task.sample(99).queries) == 3
-    with pytest.raises(ValueError, match="max_queries must be >= 1, got 0"):
+    with pytest.raises(ValueError, match="max_queries must be a whole number >= 1, got 0"):
         task.sample(0)
 
 
@@ -155,72 +138,5 @@ def test_missing_questions_are_refused(tmp_path: Path) -> None:
         read_question_pairs(tmp_path / "nowhere.tsv")
     with pytest.raises(ValueError, match="at least one duplicate pair"):
         question_retrieval([("a", "b", False), ("c", "c", True)])
-    with pytest.raises(ValueError, match="map_at_k must be >= 1, got 0"):
+    with pytest.raises(ValueError, match="map_at_k must be a whole number >= 1, got 0"):
         QuestionRetrievalEvaluator(question_retrieval([("a", "b", True)]), map_at_k=0)
-
-
-def test_askubuntu_is_read(askubuntu: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO):
-        samples = read_askubuntu(askubuntu)
-    assert samples == [
-        {"query": "title a", "positive": ["title c", "title f"], "negative": ["title b", "title d", "title g"]},
-        {"query": "title e", "positive": ["title h"], "negative": ["title f", "title g"]},
-    ]
-    assert "2 queries without a similar candidate" in caplog.text
-    assert read_askubuntu(askubuntu, with_body=True)[0]["query"] == "title a body a a"
-
-
-def test_reranking_metrics_equal_scikit_learns(encoder: SentenceTransformer, askubuntu: Path, tmp_path: Path) -> None:
-    samples = read_askubuntu(askubuntu)
-    evaluator = reranking_evaluator(samples, name="askubuntu")
-    metrics = evaluator(encoder, str(tmp_path / "output"))
-    average, reciprocal = [], []
-    for sample in samples:
-        documents = [*sample["positive"], *sample["negative"]]
-        scores = encoder.similarity(encoder.encode([sample["query"]]), encoder.encode(documents)).numpy()[0]
-        relevant = np.arange(len(documents)) < len(sample["positive"])
-        average.append(average_precision_score(relevant, scores))
-        reciprocal.append(1 / (1 + (scores > scores[relevant].max()).sum()))
-    assert metrics["askubuntu_map"] == pytest.approx(np.mean(average))
-    assert metrics["askubuntu_mrr@10"] == pytest.approx(np.mean(reciprocal))
-    assert evaluator.primary_metric == "askubuntu_map"
-    assert evaluator.primary_metric in metrics
-
-
-def test_equal_cosines_do_not_flatter_the_primary_metric(encoder: SentenceTransformer, askubuntu: Path) -> None:
-    samples = read_askubuntu(askubuntu)
-    evaluator = reranking_evaluator(samples, similarity_fct=lambda a, b: torch.ones(1, len(b)))
-    metrics = evaluator(encoder)
-    assert metrics["map"] == pytest.approx((2 / 5 + 1 / 3) / 2)
-    assert metrics["ndcg@10"] < 0.9
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("0\t1", "line 1: 2 tab-separated fields, expected 3 or 4"),
-        ("0\t1\t1 77\t2 1", "line 1: no text for the question '77'"),
-        ("0\t\t1 2\t2 1", "no query with a similar and another candidate"),
-    ],
-)
-def test_bad_askubuntu_files_are_refused(askubuntu: Path, line: str, message: str) -> None:
-    (askubuntu / "dev.txt").write_text(line + "\n", encoding="utf8")
-    with pytest.raises(ValueError, match=message):
-        read_askubuntu(askubuntu, "dev")
-
-
-def test_missing_askubuntu_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"neither text_tokenized.txt nor text_tokenized.txt.gz"):
-        read_askubuntu(tmp_path)
-    with pytest.raises(ValueError, match='split must be "dev" or "test", got \'train\''):
-        read_askubuntu(tmp_path, "train")
-    (tmp_path / "text_tokenized.txt").write_text("no tabs\n", encoding="utf8")
-    with pytest.raises(ValueError, match="line 1: 1 tab-separated fields"):
-        read_askubuntu(tmp_path)
-
-
-def test_bad_samples_are_refused() -> None:
-    with pytest.raises(ValueError, match="at least one query"):
-        reranking_evaluator([])
-    with pytest.raises(ValueError, match=r"got none of \['negative'\]"):
-        reranking_evaluator([{"query": "a", "positive": ["b"], "negative": []}])

@@ -151,10 +151,10 @@ def test_data_set_split_and_column(monkeypatch):
 
 def test_arguments_are_checked(tmp_path):
     path = write(tmp_path / "a.txt", "one\n")
-    with pytest.raises(ValueError, match="sources is empty"):
+    with pytest.raises(ValueError, match="sources must name at least one"):
         read_sentences([])
-    for limit in (0, -1):
-        with pytest.raises(ValueError, match=f"limit must be >= 1, got {limit}"):
+    for limit in (0, -1, 2.5):
+        with pytest.raises(ValueError, match=f"limit must be a whole number >= 1, got {limit}"):
             read_sentences(path, limit=limit)
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from st_extras.text.words import WORD, split_at_words, word_spans
+from st_extras.text.words import WORD, jieba_spans, split_at_words, word_spans
 
 
 @pytest.mark.parametrize(
@@ -29,4 +29,11 @@ def test_the_words_of_ascii_text_are_those_of_any_text(text: str) -> None:
     assert word_spans(text) == spans
     pieces = split_at_words(text)
     assert "".join(pieces) == text
-    assert pieces[1::2] == [text[start:end] for start, end in spans]
+    assert list(pieces[1::2]) == [text[start:end] for start, end in spans]
+
+
+def test_words_of_another_finder() -> None:
+    text = "我喜欢机器学习，it is fun。"
+    pieces = split_at_words(text, jieba_spans)
+    assert "".join(pieces) == text
+    assert pieces[1::2] == ("我", "喜欢", "机器", "学习", "it", "is", "fun")

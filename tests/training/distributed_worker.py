@@ -34,7 +34,7 @@ def main(encoder: str, folder: str) -> None:
         value = loss.compute_loss_from_embeddings([x, y])
         value.backward()
         out[name] = (value.detach(), x.grad, y.grad)
-    source = DCLRLoss(model).noise_source
+    source = DCLRLoss(model).noise.source
     out["noise"] = torch.randn(3, generator=source.on(torch.device("cpu")))
 
     drifting = SimCSELoss(model, projection=True)

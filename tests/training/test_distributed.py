@@ -1,3 +1,5 @@
+"""Losses, noise and heads in two processes: distributed_worker.py runs in each."""
+
 from __future__ import annotations
 
 import os
@@ -13,17 +15,19 @@ from sentence_transformers import SentenceTransformer
 
 from st_extras.losses import DCLRLoss, SimCSELoss
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What tests/distributed_worker.py saw in two gloo processes."""
+    """What distributed_worker.py saw in two gloo processes."""
     from tests.conftest import build_encoder
 
     folder = tmp_path_factory.mktemp("distributed")
     build_encoder(folder / "parts").save(str(folder / "encoder"))
-    root = Path(__file__).resolve().parents[1]
+    root = Path(__file__).resolve().parents[2]
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=0"]
-    command += ["--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0", "-m", "tests.distributed_worker"]
+    command += ["--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0", "-m", "tests.training.distributed_worker"]
     done = subprocess.run(
         [*command, str(folder / "encoder"), str(folder)],
         cwd=root,

@@ -1,3 +1,5 @@
+"""LossStateCallback: what is saved, restored and refused."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -12,7 +14,7 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraine
 from torch import Tensor, nn
 
 from st_extras.losses import DCLRLoss, SimCSELoss
-from st_extras.training import FILE_NAME, LossStateCallback
+from st_extras.training.loss_state import FILE_NAME, LossStateCallback
 from tests.helpers import arguments, assert_resume_is_seamless, columns, snapshot, train
 
 Maker = Callable[..., SentenceTransformer]
@@ -83,14 +85,14 @@ def test_what_is_saved(make_encoder: Maker, sentences: list[str], tmp_path: Path
             "momentum_copy.bias",
             "decoder.weight",
             "decoder.bias",
-            "base.augment.source._extra_state",
+            "base.two_views.source._extra_state",
         )
     )
     assert not list(tmp_path.rglob("*.partial"))
 
 
 def test_dict_of_losses(make_encoder: Maker, sentences: list[str], tmp_path: Path) -> None:
-    def run(name: str, resume: str | None = None) -> SentenceTransformerTrainer:
+    def trained(name: str, resume: str | None = None) -> SentenceTransformerTrainer:
         model = make_encoder()
         torch.manual_seed(3)
         losses = {"first-set": DCLRLoss(model, projection=True), "second": EverythingLoss(model)}
@@ -105,14 +107,14 @@ def test_dict_of_losses(make_encoder: Maker, sentences: list[str], tmp_path: Pat
         trainer.train(resume_from_checkpoint=resume)
         return trainer
 
-    whole = run("whole")
-    resumed = run("whole", resume=str(tmp_path / "whole" / "checkpoint-2"))
+    whole = trained("whole")
+    resumed = trained("whole", resume=str(tmp_path / "whole" / "checkpoint-2"))
     for name, loss in whole.loss.items():
         mine, theirs = snapshot(loss), snapshot(resumed.loss[name])
         assert all(torch.equal(mine[key], theirs[key]) for key in mine)
     saved = load_file(tmp_path / "whole" / "checkpoint-2" / FILE_NAME)
     assert "first-set.projection_head.0.weight" in saved
-    assert "first-set.noise_source._extra_state" in saved
+    assert "first-set.noise.source._extra_state" in saved
 
 
 def test_checkpoint_without_state_is_refused(make_encoder: Maker, sentences: list[str], tmp_path: Path) -> None:
@@ -133,13 +135,13 @@ def test_state_of_another_loss_is_refused(make_encoder: Maker, sentences: list[s
         train(smaller, SimCSELoss(smaller, projection=True), columns(sentences), tmp_path, resume=checkpoint, **SAVE)
 
 
-def test_extra_state_that_is_no_tensor_is_refused_at_once(encoder: SentenceTransformer, tmp_path: Path) -> None:
+def test_extra_state_that_is_not_a_tensor_is_refused_at_once(encoder: SentenceTransformer, tmp_path: Path) -> None:
     class Odd(SimCSELoss):
         def get_extra_state(self) -> dict[str, int]:
             return {"steps": 1}
 
     trainer = SentenceTransformerTrainer(encoder, args=arguments(tmp_path), loss=Odd(encoder))
-    with pytest.raises(ValueError, match="dict, not a tensor"):
+    with pytest.raises(ValueError, match="must be a tensor, got dict"):
         LossStateCallback.attach(trainer)
 
 

@@ -15,8 +15,8 @@ from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import Tensor, nn
 
 from st_extras.losses import AdCSELoss, DCLRLoss, PaSeRLoss, SimCSELoss, SLTFAILoss
-from st_extras.runs import TrainingRun, train_encoder
-from st_extras.training import FILE_NAME
+from st_extras.training.loss_state import FILE_NAME
+from st_extras.training.run import TrainingRun, train_encoder
 from tests.conftest import SENTENCES
 from tests.helpers import differing, snapshot
 
@@ -58,7 +58,7 @@ class ScriptedEvaluator(BaseEvaluator):
         return {"scripted": self.scores[len(self.seen) - 1], "other": 0.0}
 
 
-def run(
+def short_training(
     model: SentenceTransformer, output: Path, loss: Any = SpyLoss, data: Any = SENTENCES, **options: Any
 ) -> TrainingRun:
     settings = {"batch_size": 4, "learning_rate": 1e-2, "eval_steps": 2, "show_progress_bar": False}
@@ -75,7 +75,7 @@ def spy(result: TrainingRun) -> SpyLoss:
 class TestSelection:
     def test_the_best_weights_are_kept_and_saved(self, encoder, tmp_path):
         evaluator = ScriptedEvaluator([0.1, 0.5, 0.9, 0.2, 0.3])
-        result = run(encoder, tmp_path / "out", evaluator=evaluator, max_steps=8)
+        result = short_training(encoder, tmp_path / "out", evaluator=evaluator, max_steps=8)
         assert result.curve == [(0, 0.1), (2, 0.5), (4, 0.9), (6, 0.2), (8, 0.3)]
         assert (result.best_step, result.best, result.steps, result.metric) == (4, 0.9, 8, "scripted")
         assert differing(evaluator.seen[2], snapshot(encoder)) == set()
@@ -85,20 +85,20 @@ class TestSelection:
 
     def test_lower_may_be_better(self, encoder, tmp_path):
         evaluator = ScriptedEvaluator([9.0, 3.0, 5.0], greater_is_better=False)
-        result = run(encoder, tmp_path / "out", evaluator=evaluator, max_steps=4)
+        result = short_training(encoder, tmp_path / "out", evaluator=evaluator, max_steps=4)
         assert (result.best_step, result.best) == (2, 3.0)
         assert differing(evaluator.seen[1], snapshot(encoder)) == set()
 
     def test_the_last_step_is_scored_whatever_the_interval(self, encoder, tmp_path):
         evaluator = ScriptedEvaluator([0.1, 0.2, 0.3])
-        result = run(encoder, tmp_path / "out", evaluator=evaluator, max_steps=3)
+        result = short_training(encoder, tmp_path / "out", evaluator=evaluator, max_steps=3)
         assert result.curve == [(0, 0.1), (2, 0.2), (3, 0.3)]
         assert (result.best_step, result.best) == (3, 0.3)
-        short = run(encoder, tmp_path / "short", evaluator=ScriptedEvaluator([0.1, 0.4]), max_steps=1)
+        short = short_training(encoder, tmp_path / "short", evaluator=ScriptedEvaluator([0.1, 0.4]), max_steps=1)
         assert (short.best_step, short.best, short.curve) == (1, 0.4, [(0, 0.1), (1, 0.4)])
 
     def test_the_start_is_shown_but_not_chosen(self, encoder, tmp_path):
-        result = run(encoder, tmp_path / "out", evaluator=ScriptedEvaluator([0.9, 0.1, 0.2]), max_steps=4)
+        result = short_training(encoder, tmp_path / "out", evaluator=ScriptedEvaluator([0.9, 0.1, 0.2]), max_steps=4)
         assert (result.curve[0], result.best_step, result.best) == ((0, 0.9), 4, 0.2)
 
     @pytest.mark.parametrize("scores", [[0.9, 0.1, 0.2], [0.1, 0.05, 0.1]])
@@ -106,31 +106,42 @@ class TestSelection:
     def test_a_training_that_harms_is_told(self, encoder, tmp_path, caplog, scores, greater_is_better):
         sign = 1 if greater_is_better else -1
         evaluator = ScriptedEvaluator([sign * score for score in scores], greater_is_better=greater_is_better)
-        run(encoder, tmp_path / "out", evaluator=evaluator, max_steps=4)
-        told = [record.getMessage() for record in caplog.records if record.name == "st_extras.runs"]
+        short_training(encoder, tmp_path / "out", evaluator=evaluator, max_steps=4)
+        told = [record.getMessage() for record in caplog.records if record.name == "st_extras.training.run"]
         before, best = f"{sign * 0.9:.4f}", f"{sign * 0.2:.4f}"
-        harmful = f"scripted was {before} before it and {best} at best (step 4)."
+        harmful = f"scripted was {before} before training and {best} at best (step 4)."
         assert [harmful in line for line in told] == ([True] if scores[0] == 0.9 else [])
 
     def test_a_training_that_diverged_saves_no_encoder(self, encoder, tmp_path):
         nan = float("nan")
-        with pytest.raises(ValueError, match="Training diverged: no checkpoint has a finite eval_scripted"):
-            run(encoder, tmp_path / "out", evaluator=ScriptedEvaluator([0.1, nan, nan]), max_steps=4)
+        with pytest.raises(ValueError, match="Training diverged, no checkpoint has a finite eval_scripted"):
+            short_training(encoder, tmp_path / "out", evaluator=ScriptedEvaluator([0.1, nan, nan]), max_steps=4)
         assert [path.name for path in (tmp_path / "out").iterdir()] == ["checkpoints"]
-        result = run(encoder, tmp_path / "late", evaluator=ScriptedEvaluator([0.1, 0.2, nan]), max_steps=4)
+        result = short_training(encoder, tmp_path / "late", evaluator=ScriptedEvaluator([0.1, 0.2, nan]), max_steps=4)
         assert (result.best_step, result.best) == (2, 0.2)
 
     def test_without_evaluator_the_last_weights_are_kept(self, encoder, tmp_path):
-        result = run(encoder, tmp_path / "out", max_steps=5)
+        result = short_training(encoder, tmp_path / "out", max_steps=5)
         assert (result.curve, result.metric, result.best, result.best_step, result.steps) == ([], None, None, 5, 5)
         saved = SentenceTransformer(str(tmp_path / "out"), device="cpu")
         assert differing(snapshot(encoder), snapshot(saved)) == set()
         last = SentenceTransformer(str(tmp_path / "out" / "checkpoints" / "checkpoint-5"), device="cpu")
         assert differing(snapshot(last), snapshot(saved)) == set()
 
+    def test_a_metric_that_is_named_by_the_first_evaluation(self, encoder, tmp_path):
+        class LateName(ScriptedEvaluator):
+            def __call__(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+                self.primary_metric = "scripted"
+                return super().__call__(*args, **kwargs)
+
+        evaluator = LateName([0.1, 0.9, 0.2])
+        evaluator.primary_metric = ""
+        result = short_training(encoder, tmp_path / "out", evaluator=evaluator, max_steps=4)
+        assert (result.best_step, result.best, result.metric) == (2, 0.9, "scripted")
+
     def test_early_stopping(self, encoder, tmp_path):
         evaluator = ScriptedEvaluator([0.1, 0.5, 0.4, 0.6, 0.3, 0.2, 0.9])
-        result = run(encoder, tmp_path / "out", evaluator=evaluator, max_steps=12, patience=2)
+        result = short_training(encoder, tmp_path / "out", evaluator=evaluator, max_steps=12, patience=2)
         assert (result.steps, result.best_step, result.best) == (10, 6, 0.6)
         assert [step for step, _ in result.curve] == [0, 2, 4, 6, 8, 10]
         assert differing(evaluator.seen[3], snapshot(encoder)) == set()
@@ -145,20 +156,24 @@ class TestResume:
     @pytest.mark.parametrize("loss", [DCLRLoss, SimCSELoss])
     def test_same_weights_as_an_uninterrupted_run(self, make_encoder: Make, tmp_path, loss):
         whole = make_encoder()
-        run(whole, tmp_path / "whole", loss, max_steps=4)
+        short_training(whole, tmp_path / "whole", loss, max_steps=4)
         parts = make_encoder()
         start = snapshot(parts)
-        result = run(parts, self.interrupted(tmp_path / "whole", tmp_path / "parts", 2), loss, max_steps=4, resume=True)
+        result = short_training(
+            parts, self.interrupted(tmp_path / "whole", tmp_path / "parts", 2), loss, max_steps=4, resume=True
+        )
         assert result.steps == 4
         assert differing(snapshot(whole), snapshot(parts)) == set()
         assert differing(start, snapshot(parts)) != set()
 
     def test_the_best_before_the_interruption_still_counts(self, make_encoder: Make, tmp_path):
         first = ScriptedEvaluator([0.1, 0.9, 0.2])
-        run(make_encoder(), tmp_path / "out", evaluator=first, max_steps=4)
+        short_training(make_encoder(), tmp_path / "out", evaluator=first, max_steps=4)
         shutil.rmtree(tmp_path / "out" / "checkpoints" / "checkpoint-4", ignore_errors=True)
         model = make_encoder()
-        result = run(model, tmp_path / "out", evaluator=ScriptedEvaluator([0.1, 0.3]), max_steps=4, resume=True)
+        result = short_training(
+            model, tmp_path / "out", evaluator=ScriptedEvaluator([0.1, 0.3]), max_steps=4, resume=True
+        )
         assert result.curve == [(0, 0.1), (2, 0.9), (4, 0.3)]
         assert (result.best_step, result.best) == (2, 0.9)
         assert differing(first.seen[1], snapshot(model)) == set()
@@ -167,30 +182,30 @@ class TestResume:
         """Two bad evaluations, one of them before the interruption, end the run."""
         scores = [0.1, 0.9, 0.2, 0.3, 0.4, 0.5]
         options = {"max_steps": 10, "patience": 2, "save_total_limit": 5}
-        whole = run(make_encoder(), tmp_path / "out", evaluator=ScriptedEvaluator(scores), **options)
+        whole = short_training(make_encoder(), tmp_path / "out", evaluator=ScriptedEvaluator(scores), **options)
         assert whole.steps == 6
         shutil.rmtree(tmp_path / "out" / "checkpoints" / "checkpoint-6")
         rest = ScriptedEvaluator([0.1, 0.3, 0.4, 0.5])
-        result = run(make_encoder(), tmp_path / "out", evaluator=rest, resume=True, **options)
+        result = short_training(make_encoder(), tmp_path / "out", evaluator=rest, resume=True, **options)
         assert result.steps == 6
 
     def test_a_half_written_checkpoint_is_passed_over(self, make_encoder: Make, tmp_path, caplog):
         whole, parts = make_encoder(), make_encoder()
-        run(whole, tmp_path / "whole", max_steps=6)
+        short_training(whole, tmp_path / "whole", max_steps=6)
         for step in (4, 6):
             self.interrupted(tmp_path / "whole", tmp_path / "parts", step)
         for name in ("trainer_state.json", FILE_NAME):
             (tmp_path / "parts" / "checkpoints" / "checkpoint-6" / name).unlink()
-        assert run(parts, tmp_path / "parts", max_steps=6, resume=True).steps == 6
-        assert "checkpoint-6 is not whole: resuming from" in caplog.text
+        assert short_training(parts, tmp_path / "parts", max_steps=6, resume=True).steps == 6
+        assert "checkpoint-6 is incomplete: resuming from" in caplog.text
         assert differing(snapshot(whole), snapshot(parts)) == set()
 
     @pytest.mark.parametrize("scores", [None, [0.1, 0.9, 0.2]])
     def test_a_finished_training_stays_as_it_is(self, make_encoder: Make, tmp_path, scores):
         evaluators = [None, None] if scores is None else [ScriptedEvaluator(scores), ScriptedEvaluator(scores)]
         whole, again = make_encoder(), make_encoder(seed=1)
-        first = run(whole, tmp_path / "out", evaluator=evaluators[0], max_steps=4)
-        result = run(again, tmp_path / "out", evaluator=evaluators[1], max_steps=4, resume=True)
+        first = short_training(whole, tmp_path / "out", evaluator=evaluators[0], max_steps=4)
+        result = short_training(again, tmp_path / "out", evaluator=evaluators[1], max_steps=4, resume=True)
         assert (result.steps, result.best_step, result.curve) == (4, first.best_step, first.curve)
         assert differing(snapshot(whole), snapshot(again)) == set()
 
@@ -198,68 +213,72 @@ class TestResume:
         options = {"max_steps": 4, "load_best_model_at_end": False}
         whole, again = make_encoder(), make_encoder(seed=1)
         for model, resume in ((whole, False), (again, True)):
-            run(model, tmp_path / "out", evaluator=ScriptedEvaluator([0.1, 0.9, 0.2]), resume=resume, **options)
+            short_training(
+                model, tmp_path / "out", evaluator=ScriptedEvaluator([0.1, 0.9, 0.2]), resume=resume, **options
+            )
         assert differing(snapshot(whole), snapshot(again)) == set()
 
     @pytest.mark.parametrize("length", [{"max_steps": 4}, {"epochs": 2}])
     def test_the_best_weights_are_found_where_the_output_was_moved(self, make_encoder: Make, tmp_path, length):
         first, second = (ScriptedEvaluator([0.1, 0.9, 0.2]) for _ in range(2))
-        run(make_encoder(), tmp_path / "out", evaluator=first, **length)
+        short_training(make_encoder(), tmp_path / "out", evaluator=first, **length)
         (tmp_path / "out").rename(tmp_path / "moved")
         model = make_encoder(seed=1)
-        assert run(model, tmp_path / "moved", evaluator=second, resume=True, **length).best_step == 2
+        assert short_training(model, tmp_path / "moved", evaluator=second, resume=True, **length).best_step == 2
         assert differing(first.seen[1], snapshot(model)) == set()
 
     def test_patience_that_ran_out_stays_so(self, make_encoder: Make, tmp_path):
         options = {"max_steps": 12, "patience": 2}
         scores = [0.1, 0.9, 0.2, 0.3, 0.4, 0.5]
-        assert run(make_encoder(), tmp_path / "out", evaluator=ScriptedEvaluator(scores), **options).steps == 6
+        assert (
+            short_training(make_encoder(), tmp_path / "out", evaluator=ScriptedEvaluator(scores), **options).steps == 6
+        )
         again = ScriptedEvaluator([0.1, 0.95])
-        result = run(make_encoder(), tmp_path / "out", evaluator=again, resume=True, **options)
+        result = short_training(make_encoder(), tmp_path / "out", evaluator=again, resume=True, **options)
         assert (result.steps, result.best_step, len(again.seen)) == (6, 2, 1)
 
     def test_nothing_to_resume(self, encoder, tmp_path):
         for make in (lambda path: None, lambda path: path.mkdir(), lambda path: (path / "checkpoints").mkdir()):
             make(tmp_path / "out")
-            with pytest.raises(ValueError, match=r"There is no checkpoint to resume from in .*out/checkpoints"):
-                run(encoder, tmp_path / "out", resume=True)
+            with pytest.raises(ValueError, match=r"resume needs a checkpoint in .*out/checkpoints', got none"):
+                short_training(encoder, tmp_path / "out", resume=True)
 
     def test_another_loss_is_refused(self, make_encoder: Make, tmp_path):
-        run(make_encoder(), tmp_path / "out", SimCSELoss, max_steps=2)
-        with pytest.raises(ValueError, match="belongs to a loss with other settings"):
-            run(make_encoder(), tmp_path / "out", DCLRLoss, max_steps=4, resume=True)
+        short_training(make_encoder(), tmp_path / "out", SimCSELoss, max_steps=2)
+        with pytest.raises(ValueError, match=r"The loss must have the same settings as in .*checkpoint-2.*differ"):
+            short_training(make_encoder(), tmp_path / "out", DCLRLoss, max_steps=4, resume=True)
 
 
 class TestBatches:
     def test_every_sentence_once_an_epoch_and_a_last_batch_of_one(self, encoder, tmp_path):
-        batches = spy(run(encoder, tmp_path / "out", data=SENTENCES[:5], epochs=2)).batches
+        batches = spy(short_training(encoder, tmp_path / "out", data=SENTENCES[:5], epochs=2)).batches
         assert [len(batch) for batch in batches] == [4, 1, 4, 1]
         assert len({row for batch in batches[:2] for row in batch}) == 5
 
     @pytest.mark.parametrize("loss", [SimCSELoss, DCLRLoss])
     @pytest.mark.parametrize(("data", "batch_size"), [(SENTENCES[:5], 4), (SENTENCES[:2], 1), ("one sentence", 64)])
     def test_batches_of_one_do_not_end_a_run(self, encoder, tmp_path, loss, data, batch_size):
-        result = run(encoder, tmp_path / "out", loss, data, batch_size=batch_size)
+        result = short_training(encoder, tmp_path / "out", loss, data, batch_size=batch_size)
         assert result.steps == (1 if isinstance(data, str) else 2)
         assert all(bool(value.isfinite().all()) for value in snapshot(encoder).values())
 
     def test_equal_sentences_are_kept_apart(self, encoder, tmp_path):
         data = SENTENCES[:3] * 4
-        apart = spy(run(encoder, tmp_path / "apart", data=data)).batches
+        apart = spy(short_training(encoder, tmp_path / "apart", data=data)).batches
         assert len(apart) == 3
         assert all(len(set(batch)) == len(batch) for batch in apart)
-        together = spy(run(encoder, tmp_path / "together", data=data, no_duplicates=False)).batches
+        together = spy(short_training(encoder, tmp_path / "together", data=data, no_duplicates=False)).batches
         assert any(len(set(batch)) < len(batch) for batch in together)
 
     def test_two_columns(self, encoder, tmp_path):
         data = Dataset.from_dict({"sentence": SENTENCES, "positive": SENTENCES[::-1]})
         start = snapshot(encoder)
-        assert run(encoder, tmp_path / "out", DCLRLoss, data).steps == 2
+        assert short_training(encoder, tmp_path / "out", DCLRLoss, data).steps == 2
         assert differing(start, snapshot(encoder)) != set()
 
     def test_epochs_or_steps(self, encoder, tmp_path):
-        assert run(encoder, tmp_path / "a", epochs=1.5).steps == 3
-        assert run(encoder, tmp_path / "b", epochs=1.5, max_steps=1).steps == 1
+        assert short_training(encoder, tmp_path / "a", epochs=1.5).steps == 3
+        assert short_training(encoder, tmp_path / "b", epochs=1.5, max_steps=1).steps == 1
 
 
 class TestLoss:
@@ -268,7 +287,7 @@ class TestLoss:
         ends = []
         for name, loss in (("class", SimCSELoss), ("function", lambda model: SimCSELoss(model)), ("instance", None)):
             model = make_encoder()
-            run(model, tmp_path / name, loss or SimCSELoss(model), max_steps=2)
+            short_training(model, tmp_path / name, loss or SimCSELoss(model), max_steps=2)
             ends.append(snapshot(model))
         assert differing(ends[0], ends[1]) == differing(ends[0], ends[2]) == set()
 
@@ -276,7 +295,7 @@ class TestLoss:
         heads = []
         for name, seed in (("a", 1), ("b", 1), ("c", 2)):
             torch.manual_seed(len(heads))
-            result = run(
+            result = short_training(
                 make_encoder(), tmp_path / name, lambda m: SimCSELoss(m, projection=True), max_steps=1, seed=seed
             )
             heads.append(snapshot(result.trainer.loss.projection_head))
@@ -284,7 +303,7 @@ class TestLoss:
         assert differing(heads[0], heads[2]) != set()
 
     def test_every_checkpoint_holds_the_loss_state(self, encoder, tmp_path):
-        run(encoder, tmp_path / "out", DCLRLoss, max_steps=4)
+        short_training(encoder, tmp_path / "out", DCLRLoss, max_steps=4)
         folders = list((tmp_path / "out" / "checkpoints").glob("checkpoint-*"))
         assert len(folders) == 2
         assert all((folder / FILE_NAME).is_file() for folder in folders)
@@ -305,7 +324,7 @@ class TestLoss:
         }
         data = Dataset.from_dict(columns if name == "decoder" else {"sentence": SENTENCES})
         options = {"max_steps": 1, "learning_rate": 1e-4, "loss_learning_rate": 1e-2}
-        result = run(encoder, tmp_path / "out", makers[name], data, **options)
+        result = short_training(encoder, tmp_path / "out", makers[name], data, **options)
         rates = {}
         for group in result.trainer.optimizer.param_groups:
             rates |= dict.fromkeys(group["params"], group["initial_lr"])
@@ -316,14 +335,16 @@ class TestLoss:
 
     def test_a_rate_given_by_name_goes_before(self, encoder, tmp_path):
         options = {"loss_learning_rate": 1e-2, "learning_rate_mapping": {"projection": 1e-3}}
-        result = run(encoder, tmp_path / "out", AdCSELoss, max_steps=1, learning_rate=1e-4, **options)
+        result = short_training(encoder, tmp_path / "out", AdCSELoss, max_steps=1, learning_rate=1e-4, **options)
         assert {group["initial_lr"] for group in result.trainer.optimizer.param_groups if group["params"]} == {
             1e-4,
             1e-3,
         }
 
     def test_further_arguments_reach_the_trainer(self, encoder, tmp_path):
-        result = run(encoder, tmp_path / "out", max_steps=1, weight_decay=0.25, per_device_train_batch_size=2)
+        result = short_training(
+            encoder, tmp_path / "out", max_steps=1, weight_decay=0.25, per_device_train_batch_size=2
+        )
         assert result.trainer.args.weight_decay == 0.25
         assert [len(batch) for batch in spy(result).batches] == [2]
 
@@ -332,16 +353,16 @@ class TestOutput:
     def test_an_output_in_use_is_left_alone(self, encoder, tmp_path):
         (tmp_path / "out").mkdir()
         (tmp_path / "out" / "mine").write_text("mine")
-        with pytest.raises(ValueError, match="out' is not empty: choose another folder, or overwrite or resume it"):
-            run(encoder, tmp_path / "out")
+        with pytest.raises(ValueError, match=r"a new or empty folder, got '.*out': choose another folder"):
+            short_training(encoder, tmp_path / "out")
         assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
 
     def test_overwrite_replaces_the_training_only(self, make_encoder: Make, tmp_path):
         out = tmp_path / "out"
-        run(make_encoder(), out, max_steps=6)
+        short_training(make_encoder(), out, max_steps=6)
         (out / "mine").write_text("mine")
         model = make_encoder(hidden_size=8)
-        run(model, out, max_steps=1, overwrite=True)
+        short_training(model, out, max_steps=1, overwrite=True)
         assert [path.name for path in (out / "checkpoints").iterdir()] == ["checkpoint-1"]
         assert (out / "mine").read_text() == "mine"
         assert differing(snapshot(model), snapshot(SentenceTransformer(str(out), device="cpu"))) == set()
@@ -350,53 +371,53 @@ class TestOutput:
     def test_a_file_in_the_way(self, encoder, tmp_path):
         (tmp_path / "out").write_text("mine")
         for output in (tmp_path / "out", tmp_path / "out" / "model"):
-            with pytest.raises(ValueError, match=r"output '.*': '.*/out' is a file"):
-                run(encoder, output)
+            with pytest.raises(ValueError, match=r"output must be a folder, got '.*': '.*/out' is a file"):
+                short_training(encoder, output)
         assert (tmp_path / "out").read_text() == "mine"
 
     def test_a_refused_loss_leaves_nothing(self, encoder, tmp_path):
         with pytest.raises(ValueError, match="threshold"):
-            run(encoder, tmp_path / "new" / "out", lambda model: DCLRLoss(model, threshold=1.5))
+            short_training(encoder, tmp_path / "new" / "out", lambda model: DCLRLoss(model, threshold=1.5))
         assert not (tmp_path / "new").exists()
 
     def test_a_refused_loss_spares_what_it_would_overwrite(self, make_encoder: Make, tmp_path):
         out = tmp_path / "out"
-        run(make_encoder(), out, max_steps=1)
+        short_training(make_encoder(), out, max_steps=1)
         before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
         with pytest.raises(ValueError, match="threshold"):
-            run(make_encoder(), out, lambda model: DCLRLoss(model, threshold=-1.0), overwrite=True)
+            short_training(make_encoder(), out, lambda model: DCLRLoss(model, threshold=-1.0), overwrite=True)
         assert before == {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"data": []}, "data is empty"),
-        ({"data": Dataset.from_dict({"sentence": []})}, "data is empty"),
+        ({"data": []}, "data must hold at least one sentence, got none"),
+        ({"data": Dataset.from_dict({"sentence": []})}, "data must hold at least one sentence, got none"),
         ({"data": ["one", ""]}, r"data\[1\] must be a non-empty string, got ''"),
         ({"data": ["one", " \n"]}, r"data\[1\] must be a non-empty string"),
         ({"data": ["one", "two", None]}, r"data\[2\] must be a non-empty string, got None"),
         ({"data": [3]}, r"data\[0\] must be a non-empty string, got 3"),
         ({"data": [b"one"]}, r"data\[0\] must be a non-empty string, got b'one'"),
         ({"data": [("one", "two")]}, r"data\[0\] must be a non-empty string, got \('one', 'two'\)"),
-        ({"batch_size": 0}, "batch_size must be > 0, got 0"),
-        ({"batch_size": -4}, "batch_size must be > 0, got -4"),
-        ({"eval_steps": 0}, "eval_steps must be > 0, got 0"),
-        ({"learning_rate": 0.0}, r"learning_rate must be > 0, got 0\.0"),
-        ({"learning_rate": float("nan")}, "learning_rate must be > 0, got nan"),
-        ({"loss_learning_rate": 0.0}, r"loss_learning_rate must be > 0, got 0\.0"),
-        ({"loss_learning_rate": 1e-3}, "loss_learning_rate: SpyLoss has no parameters of its own"),
-        ({"max_steps": 0}, "max_steps must be >= 1, or -1 for epochs to count; got 0"),
-        ({"max_steps": -2}, "max_steps must be >= 1, or -1 for epochs to count; got -2"),
-        ({"epochs": 0}, "epochs must be > 0, got 0"),
-        ({"patience": 0, "evaluator": ScriptedEvaluator([1.0])}, "patience must be >= 1 and needs an evaluator, got 0"),
-        ({"patience": 2}, "patience must be >= 1 and needs an evaluator, got 2"),
+        ({"batch_size": 0}, "batch_size must be a whole number >= 1, got 0"),
+        ({"batch_size": -4}, "batch_size must be a whole number >= 1, got -4"),
+        ({"eval_steps": 0}, "eval_steps must be a whole number >= 1, got 0"),
+        ({"learning_rate": 0.0}, r"learning_rate must be a finite number > 0, got 0\.0"),
+        ({"learning_rate": float("nan")}, "learning_rate must be a finite number > 0, got nan"),
+        ({"loss_learning_rate": 0.0}, r"loss_learning_rate must be a finite number > 0, got 0\.0"),
+        ({"loss_learning_rate": 1e-3}, "loss_learning_rate needs a loss with parameters of its own, got SpyLoss"),
+        ({"max_steps": 0}, "max_steps, unless it is -1, must be a whole number >= 1, got 0"),
+        ({"max_steps": -2}, "max_steps, unless it is -1, must be a whole number >= 1, got -2"),
+        ({"epochs": 0}, "epochs must be a finite number > 0, got 0"),
+        ({"patience": 0, "evaluator": ScriptedEvaluator([1.0])}, "patience must be a whole number >= 1, got 0"),
+        ({"patience": 2}, "patience counts evaluations and needs an evaluator, got 2"),
         ({"seed": -1}, "[Ss]eed"),
     ],
 )
 def test_arguments_are_checked(encoder, tmp_path, options, message):
     with pytest.raises(ValueError, match=message):
-        run(encoder, tmp_path / "out", **options)
+        short_training(encoder, tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
 
 
@@ -404,4 +425,4 @@ def test_arguments_are_checked(encoder, tmp_path, options, message):
 def test_three_columns_are_refused(encoder, tmp_path, loss):
     data = Dataset.from_dict(dict.fromkeys(("a", "b", "c"), SENTENCES))
     with pytest.raises(ValueError, match="3"):
-        run(encoder, tmp_path / "out", loss, data)
+        short_training(encoder, tmp_path / "out", loss, data)

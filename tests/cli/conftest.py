@@ -1,0 +1,104 @@
+"""Fixtures that run ``st-extras`` in this process, in a folder of their own, on tiny inputs."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from st_extras.cli import app
+from st_extras.evaluation import SEVEN_STS
+from tests.conftest import SENTENCES, build_encoder
+
+Run = Callable[..., tuple[int, str, str]]
+"""``run("train", ...)`` -> exit code, stdout, stderr."""
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an encoder, a text file and the STS sets."""
+    folder = tmp_path_factory.mktemp("inputs")
+    build_encoder(folder / "encoder")
+    (folder / "text.txt").write_text("\n".join(SENTENCES) + "\n\n")
+    for shift, name in enumerate([*SEVEN_STS, "stsb_dev"], start=1):
+        rows = [
+            f"{'a' if i < 4 else 'b'}\t{(i * 3 + shift) % 6}\t{sentence}\t{SENTENCES[(i + 1 + shift % 3) % 8]}\n"
+            for i, sentence in enumerate(SENTENCES)
+        ]
+        (folder / f"{name}.tsv").write_text("subset\tscore\tsentence1\tsentence2\n" + "".join(rows))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run_in(inputs: Path) -> Run:
+    """``run_in(folder, "train", ...)``: run in that folder, with the words ENC, TEXT and STS filled in."""
+    places = {"ENC": inputs / "encoder", "TEXT": inputs / "text.txt", "STS": inputs}
+
+    def call(folder: Path, *arguments: object) -> tuple[int, str, str]:
+        words = [str(places.get(str(word), word)) for word in arguments]
+        out, err = io.StringIO(), io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            patch.chdir(folder)
+            patch.setattr(app, "_quiet_libraries", lambda: None)  # it would silence the tests that follow
+            patch.setenv("COLUMNS", "200")
+            patch.setattr(sys, "argv", ["st-extras", *words])
+            with pytest.raises(SystemExit) as exit_:
+                app.main()
+        return int(exit_.value.code or 0), out.getvalue(), err.getvalue()
+
+    return call
+
+
+@pytest.fixture
+def run(run_in: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """``run("train", ...)`` in a new empty folder, which is also the test's working directory."""
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    return partial(run_in, tmp_path / "work")
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def assert_refused(run: Run, inputs: Path, tmp_path: Path) -> Callable[[tuple[object, ...], str], None]:
+    """Check that a command ends in one line on stderr that matches a pattern, and neither makes nor changes a file.
+
+    EMPTY, LATIN, JSONL, MORE, FILE and TSV among the arguments stand for files, FOLDER for a folder with a file.
+    """
+    folder = tmp_path / "bad"
+    (folder / "folder").mkdir(parents=True)
+    (folder / "folder" / "mine").write_text("mine")
+    (folder / "empty.txt").write_text("\n \n")
+    (folder / "latin.txt").write_bytes("one\ntwo\ncafé\n".encode("latin-1"))
+    (folder / "broken.jsonl").write_text('{"text": "one"}\n{"text": \n')
+    (folder / "more.txt").write_text("\n".join([*SENTENCES, *(sentence[::-1] for sentence in SENTENCES)]))
+    places = {
+        "EMPTY": folder / "empty.txt",
+        "LATIN": folder / "latin.txt",
+        "JSONL": folder / "broken.jsonl",
+        "MORE": folder / "more.txt",
+        "FOLDER": folder / "folder",
+        "FILE": folder / "empty.txt",
+        "TSV": inputs / "stsb_dev.tsv",
+    }
+
+    def check(arguments: tuple[object, ...], message: str) -> None:
+        before = files(folder)
+        code, out, err = run(*(places.get(str(word), word) for word in arguments))
+        lines = [line for line in err.splitlines() if line and "Loading weights" not in line]  # main() hides that bar
+        assert (code, len(lines)) == (2, 1), err
+        assert lines[0].startswith("Error: ")
+        assert re.search(message, lines[0]), lines[0]
+        assert "Spearman" not in out
+        assert list(Path.cwd().iterdir()) == []
+        assert files(folder) == before
+
+    return check

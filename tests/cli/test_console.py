@@ -1,0 +1,33 @@
+"""What the commands print with."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from st_extras.cli.console import print_json, print_line, print_scores
+
+
+def test_scores_are_a_table_with_two_decimals(capsys: pytest.CaptureFixture[str]) -> None:
+    print_scores("Spearman x 100", {"before": {"sts12": 1.234, "stsb": 50.0}, "after": {"sts12": 2.0, "stsb": -3.456}})
+    title, *lines = capsys.readouterr().out.splitlines()
+    assert title.strip() == "Spearman x 100"
+    cells = [line.replace("│", " ").replace("┃", " ").split() for line in lines]
+    assert ["set", "before", "after"] in cells
+    assert ["sts12", "1.23", "2.00"] in cells
+    assert ["stsb", "50.00", "-3.46"] in cells
+
+
+@pytest.mark.parametrize("to_stderr", [False, True])
+def test_a_line_is_printed_as_it_is_however_long(capsys: pytest.CaptureFixture[str], to_stderr: bool) -> None:
+    text = "saved to runs[/red]/[bold]x: " + "word " * 100 + "end"
+    print_line(text, to_stderr=to_stderr)
+    out, err = capsys.readouterr()
+    assert (err if to_stderr else out) == f"{text}\n"
+    assert (out if to_stderr else err) == ""
+
+
+def test_json_has_null_for_what_is_not_finite(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"a": float("nan"), "b": [1, float("inf"), (2.5,)], "c": {"d": -float("inf"), "e": "nan"}})
+    assert json.loads(capsys.readouterr().out) == {"a": None, "b": [1, None, [2.5]], "c": {"d": None, "e": "nan"}}

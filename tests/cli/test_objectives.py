@@ -1,0 +1,70 @@
+"""The objectives of ``st-extras train`` without a training: options, rows and losses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sentence_transformers import SentenceTransformer
+
+from st_extras import losses
+from st_extras.cli.objectives import DCLROptions, Objective, PaSeROptions, SLTFAIOptions, loss_maker, training_rows
+from st_extras.text.frequency import FrequencyTable
+from tests.conftest import SENTENCES
+
+
+@pytest.fixture
+def table(encoder: SentenceTransformer, tmp_path: Path) -> str:
+    FrequencyTable.count(SENTENCES, encoder.tokenizer).save(tmp_path / "table.json")
+    return str(tmp_path / "table.json")
+
+
+@pytest.mark.parametrize(
+    ("base", "warmup_epochs", "steps"),
+    [(None, None, 0.1), ("dclr", None, 0.1), ("consert", None, 0.5), ("consert", 2.0, 2.0), ("simcse", 0.0, 0.0)],
+)
+def test_the_warm_up_of_slt_fai(
+    encoder: SentenceTransformer, table: str, base: str | None, warmup_epochs: float | None, steps: float
+) -> None:
+    objective = Objective("slt-fai", slt_fai=SLTFAIOptions(table, base, warmup_epochs))
+    loss = loss_maker(objective, SENTENCES * 100, batch_size=4)(encoder)
+    assert isinstance(loss, losses.SLTFAILoss)
+    assert loss.warmup_steps == round(steps * 200)
+
+
+def test_settings_go_to_the_loss_and_to_its_base(encoder: SentenceTransformer, table: str) -> None:
+    options = SLTFAIOptions(table, "dclr", base_set=["threshold=0.25"])
+    objective = Objective("slt-fai", ["mask_ratio=0.4", "warmup_steps=7"], DCLROptions("self"), options)
+    loss = loss_maker(objective, SENTENCES, batch_size=4)(encoder)
+    assert isinstance(loss, losses.SLTFAILoss)
+    assert isinstance(loss.base_loss, losses.DCLRLoss)
+    assert (loss.base_loss.threshold, loss.warmup_steps) == (0.25, 7)
+
+
+def test_a_setting_is_named_by_its_option(encoder: SentenceTransformer, table: str) -> None:
+    with pytest.raises(ValueError, match=r"^--set must be NAME=VALUE, got '1x=2'\.$"):
+        loss_maker(Objective("simcse", ["1x=2"]), SENTENCES, 4)
+    objective = Objective("slt-fai", slt_fai=SLTFAIOptions(table, "adcse", base_set=["nonsense=1"]))
+    with pytest.raises(ValueError, match=r"^--base-set does not fit adcse: .*nonsense"):
+        loss_maker(objective, SENTENCES, 4)(encoder)
+
+
+@pytest.mark.parametrize("name", ["simcse", "consert", "dclr", "adcse", "slt-fai"])
+def test_the_rows_are_the_sentences_of_a_loss_with_negatives(name: str) -> None:
+    objective = Objective(name, slt_fai=SLTFAIOptions("table.json") if name == "slt-fai" else SLTFAIOptions())
+    assert objective.has_negatives
+    assert training_rows(objective, SENTENCES, "[MASK]", seed=0) is SENTENCES
+
+
+def test_paser_gets_masked_sentences_and_phrases(capsys: pytest.CaptureFixture[str]) -> None:
+    objective = Objective("paser", paser=PaSeROptions(top_k=1))
+    assert not objective.has_negatives
+    rows = training_rows(objective, [*SENTENCES, "the"], "[MASK]", seed=0)
+    assert (rows.column_names, len(rows)) == (["sentence", "masked", "phrase"], len(SENTENCES))
+    assert all("[MASK]" in masked for masked in rows["masked"])
+    assert f"{len(SENTENCES)} phrases; 1 of {len(SENTENCES) + 1} sentences have none" in capsys.readouterr().err
+
+
+def test_paser_needs_a_mask_token() -> None:
+    with pytest.raises(ValueError, match="mask token"):
+        training_rows(Objective("paser"), SENTENCES, None, seed=0)

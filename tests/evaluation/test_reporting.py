@@ -1,0 +1,94 @@
+"""What the evaluators share: checks, names, CSV files with matching columns, the model card and the log."""
+
+from __future__ import annotations
+
+import csv
+import logging
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
+
+from st_extras.evaluation.reporting import check_embeddings, check_sentences, encode_sentences, join_name, report
+
+
+class Evaluator(BaseEvaluator):
+    def __init__(self, name: str = "", csv_file: str | None = "toy_results.csv") -> None:
+        super().__init__()
+        self.name, self.csv_file = name, csv_file
+        self.primary_metric = join_name(name, "accuracy")
+
+
+def rows(path: Path) -> list[list[str]]:
+    with path.open(newline="") as file:
+        return list(csv.reader(file))
+
+
+def test_empty_parts_of_a_name_are_left_out() -> None:
+    assert join_name("toy", "", "results.csv") == "toy_results.csv"
+    assert join_name("", "accuracy") == "accuracy"
+    assert join_name("toy_evaluation", "dev", "results.csv") == "toy_evaluation_dev_results.csv"
+
+
+def test_a_report_is_a_row_a_model_card_entry_and_a_log_line(
+    encoder: SentenceTransformer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    evaluator = Evaluator("dev")
+    with caplog.at_level(logging.INFO):
+        metrics = report(evaluator, encoder, {"accuracy": 0.25, "loss": 1}, str(tmp_path / "new"), 0.5, 7)
+    assert metrics == {"dev_accuracy": 0.25, "dev_loss": 1.0}
+    assert evaluator.primary_metric == "dev_accuracy"
+    assert rows(tmp_path / "new" / "toy_results.csv") == [
+        ["epoch", "steps", "accuracy", "loss"],
+        ["0.5", "7", "0.25", "1"],
+    ]
+    assert "Evaluator at epoch 0.5, step 7: dev_accuracy 0.2500, dev_loss 1.0000" in caplog.text
+    (stored,) = encoder.model_card_data.eval_results_dict.items()
+    assert stored == (evaluator, metrics)
+
+
+def test_rows_with_other_columns_go_to_another_file(encoder: SentenceTransformer, tmp_path: Path) -> None:
+    for metrics in ({"a": 1.0}, {"b": 2.0}, {"a": 3.0}, {"c": 4.0}, {"b": 5.0}):
+        report(Evaluator(), encoder, metrics, tmp_path, -1, -1)
+    assert [row[2] for row in rows(tmp_path / "toy_results.csv")] == ["a", "1.0", "3.0"]
+    assert [row[2] for row in rows(tmp_path / "toy_results_2.csv")] == ["b", "2.0", "5.0"]
+    assert [row[2] for row in rows(tmp_path / "toy_results_3.csv")] == ["c", "4.0"]
+
+
+def test_no_file_without_a_path_or_a_name(encoder: SentenceTransformer, tmp_path: Path) -> None:
+    report(Evaluator(csv_file=None), encoder, {"accuracy": 1.0}, tmp_path / "none", -1, -1)
+    assert report(Evaluator(), encoder, {"accuracy": 1.0}, None, -1, -1) == {"accuracy": 1.0}
+    assert not list(tmp_path.glob("*.csv"))
+    assert not (tmp_path / "none").exists()
+
+
+def test_sentences_are_checked_and_encoded(encoder: SentenceTransformer, sentences: list[str]) -> None:
+    assert check_sentences("sentences", tuple(sentences), at_least=2) == sentences
+    for wrong, message in (
+        ("a cat", "texts must be a list of sentences, got one string: 'a cat'"),
+        (["a", None], "texts must hold strings, got None"),
+        (["a"], "texts must hold at least 2 sentences, got 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            check_sentences("texts", wrong, at_least=2)
+    with pytest.raises(ValueError, match="at least 1 sentence, got 0"):
+        check_sentences("texts", [], at_least=1)
+    embeddings = encode_sentences(encoder, sentences, batch_size=3, show_progress_bar=False)
+    assert not embeddings.requires_grad
+    torch.testing.assert_close(embeddings, encoder.encode(sentences, convert_to_tensor=True))
+
+
+def test_embeddings_are_scaled_or_refused() -> None:
+    unit = check_embeddings("x", torch.tensor([[3.0, 4.0], [0.0, -2.0]], dtype=torch.bfloat16))
+    assert unit.dtype == torch.float32
+    assert unit.tolist() == [[pytest.approx(0.6), pytest.approx(0.8)], [0.0, -1.0]]
+    for wrong, message in (
+        (torch.ones(3), r"x must be \(N, D\) with N >= 1, got the shape \(3,\)"),
+        (torch.tensor([[math.inf, 1.0]]), "x must be finite"),
+        (torch.tensor([[1.0, 1.0], [0.0, 0.0]]), r"row of length zero \(row 1\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            check_embeddings("x", wrong)

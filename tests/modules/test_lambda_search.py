@@ -1,0 +1,73 @@
+"""The search of RepAL's weights against correlations taken one setting at a time."""
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from st_extras.modules.lambda_search import search_lambdas, spearman_surface
+
+
+def test_the_surface_is_spearman_of_the_refined_embeddings():
+    generator = np.random.default_rng(0)
+    a, a_star, b, b_star = generator.normal(size=(4, 40, 7))
+    mean, scores = generator.normal(size=7), generator.integers(0, 4, 40)
+    surface = spearman_surface((a, a_star), (b, b_star), mean, scores, [0.0, 0.7, 1.0], [0.0, 2.5])
+    for i, lambda_1 in enumerate([0.0, 0.7, 1.0]):
+        for j, lambda_2 in enumerate([0.0, 2.5]):
+            cosines = []
+            for n in range(40):
+                x = [a[n, d] - lambda_1 * a_star[n, d] - lambda_2 * mean[d] for d in range(7)]
+                y = [b[n, d] - lambda_1 * b_star[n, d] - lambda_2 * mean[d] for d in range(7)]
+                cosines.append(np.dot(x, y) / (np.linalg.norm(x) * np.linalg.norm(y)))
+            assert surface[i, j] == pytest.approx(spearmanr(cosines, scores).statistic, abs=1e-9)
+    zero = np.zeros((40, 7))
+    assert spearman_surface((zero, a_star), (zero, b_star), mean, scores, [0.0], [0.0]) == 0
+
+
+def test_the_edge_of_the_grid_is_said():
+    generator = np.random.default_rng(2)
+    signal = generator.normal(size=(80, 6))
+    noisy = signal + 0.3 * generator.normal(size=(80, 6))
+    mean = 20 * np.ones(6)
+    scores = (signal * noisy).sum(axis=1) / (np.linalg.norm(signal, axis=1) * np.linalg.norm(noisy, axis=1))
+    shifted = (signal + mean, np.zeros_like(signal)), (noisy + mean, np.zeros_like(signal))
+    assert search_lambdas(*shifted, mean, scores, [0.0], [0.0, 0.95, 0.99]).at_edge
+    inside = search_lambdas(*shifted, mean, scores, [0.0], [0.0, 0.5, 1.0, 1.5])
+    assert inside.lambda_2 == 1.0
+    assert inside.spearman > 0.999
+    assert not inside.at_edge
+    useless = search_lambdas(*shifted, np.zeros(6), scores)
+    assert (useless.lambda_1, useless.lambda_2) == (0.0, 0.0)
+
+
+def test_groups_are_weighed_alike_and_each_on_its_own():
+    generator = np.random.default_rng(3)
+    a, a_star, b, b_star = generator.normal(size=(4, 60, 5))
+    mean, scores = generator.normal(size=5), generator.integers(0, 5, 60)
+    groups = ["news" if i % 3 else "captions" for i in range(60)]
+    found = search_lambdas((a, a_star), (b, b_star), mean, scores, [0.0, 0.5, 1.0], [0.0, 0.8, 3.0], groups)
+    best = {}
+    for lambda_1 in (0.0, 0.5, 1.0):
+        for lambda_2 in (0.0, 0.8, 3.0):
+            within = []
+            for group in ("news", "captions"):
+                rows = [i for i in range(60) if groups[i] == group]
+                x, y = ((p[rows] - lambda_1 * q[rows] - lambda_2 * mean) for p, q in ((a, a_star), (b, b_star)))
+                cosines = (x * y).sum(axis=1) / np.linalg.norm(x, axis=1) / np.linalg.norm(y, axis=1)
+                within.append(spearmanr(cosines, scores[rows]).statistic)
+            best[lambda_1, lambda_2] = sum(within) / 2
+    assert found.spearman == pytest.approx(max(best.values()))
+    assert (found.lambda_1, found.lambda_2) == max(best, key=best.get)
+    assert found.plain_spearman == pytest.approx(best[0.0, 0.0])
+    together = search_lambdas((a, a_star), (b, b_star), mean, scores, [0.0, 0.5, 1.0], [0.0, 0.8, 3.0])
+    assert found.spearman != pytest.approx(together.spearman)
+    same = search_lambdas((a, a_star), (b, b_star), mean, scores, [0.0, 0.5, 1.0], [0.0, 0.8, 3.0], ["all"] * 60)
+    assert same == together
+
+
+def test_more_than_two_thousand_settings_are_searched():
+    generator = np.random.default_rng(1)
+    a, a_star, b, b_star = generator.normal(size=(4, 1500, 64))
+    result = search_lambdas((a, a_star), (b, b_star), a.mean(axis=0), generator.normal(size=1500))
+    assert result.settings >= 2000
+    assert result.spearman >= result.plain_spearman

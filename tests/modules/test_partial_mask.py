@@ -1,0 +1,125 @@
+"""Which tokens are masked, in the text and after the encoder, and for whom copies are made."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense
+
+from st_extras.modules import RepALPostProcessor, load
+from tests.modules.cases import LAMBDA_1, TEXTS, attach, reference, reference_mask, watch
+
+pytest.importorskip("jieba")
+
+
+@pytest.mark.parametrize("include_prompt", [True, False])
+@pytest.mark.parametrize("redundancy", ["encoder", "pooled"])
+def test_a_prompt_is_never_masked(make_encoder, include_prompt, redundancy):
+    model = make_encoder()
+    model.set_pooling_include_prompt(include_prompt)
+    model.prompts = {"query": "the cat: "}
+    attached = attach(model, lambda_2=0.0, corpus=None, redundancy=redundancy)
+    assert attached.prompts["query"] == "the cat: "
+    for options in ({"prompt": "the cat: "}, {"prompt_name": "query"}):
+        expected = reference(model, TEXTS, lambda_2=0.0, **options)
+        refined = attached.encode(TEXTS, batch_size=4, **options)
+        if redundancy == "encoder":
+            assert np.abs(refined - expected).max() < 1e-5
+        else:
+            features = attached.preprocess(TEXTS[:1], prompt="the cat: ")
+            tokens = attached.tokenizer.convert_ids_to_tokens(features["input_ids"][0])
+            hidden = [t for t, k in zip(tokens, features["keyword_tokens"][0], strict=True) if k]
+            assert hidden == ["cat", "sat", "mat"]
+            assert tokens.count("cat") == 2
+    assert np.abs(attached.encode_query(TEXTS) - attached.encode(TEXTS, prompt_name="query")).max() < 1e-6
+
+
+def reference_pooled(model, text, pooling):
+    """Hidden states of the text alone; those of the keywords' tokens are left out of the second pooling."""
+    features = model.preprocess([text])
+    tokens = model[0](dict(features))["token_embeddings"][0].detach().double().numpy()
+    offsets = model.tokenizer(text, return_offsets_mapping=True, truncation=True)["offset_mapping"]
+    masked, inside, position = reference_mask(text), set(), 0
+    for piece in masked.split("[MASK]"):  # walk through both texts at once
+        start = text.index(piece, position) if piece else position
+        inside |= set(range(position, start))
+        position = start + len(piece)
+    inside |= set(range(position, len(text)))
+    kept = [i for i, (a, b) in enumerate(offsets) if a == b or not inside & set(range(a, b))]
+    rest = tokens[kept]
+    if pooling == "mean" or pooling == "cls":
+        redundant = rest.mean(axis=0)
+    elif pooling == "max":
+        redundant = rest.max(axis=0)
+    return redundant
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+def test_pooled_redundancy_leaves_the_keywords_out(make_encoder, pooling):
+    model = make_encoder(pooling=pooling)
+    texts = TEXTS[:3] + TEXTS[4:8]
+    attached = attach(model, redundancy="pooled", lambda_2=0.0, corpus=None)
+    expected = np.array([model.encode(t) - LAMBDA_1 * reference_pooled(model, t, pooling) for t in texts])
+    assert np.abs(attached.encode(texts, batch_size=3) - expected).max() < 1e-5
+    embeddings, redundant = attached[2].parts(texts)
+    assert np.abs(embeddings.numpy() - model.encode(texts)).max() < 1e-5
+    assert (redundant[0] - embeddings[0]).abs().max() > 0.01
+    assert np.isfinite(attached.encode(TEXTS)).all()
+
+
+def test_pooled_redundancy_without_anything_left_falls_back_to_all_tokens(still_encoder):
+    attached = attach(still_encoder, redundancy="pooled", lambda_2=0.0, corpus=None)
+    features = attached.preprocess(["cat mat"])
+    features["keyword_tokens"] = torch.ones_like(features["keyword_tokens"])
+    out = attached.eval()(features)["sentence_embedding"].detach().numpy()
+    assert np.abs(out - (1 - LAMBDA_1) * still_encoder.encode(["cat mat"])).max() < 1e-5
+
+
+def test_a_tokenizer_without_a_mask_token(still_encoder, tmp_path):
+    still_encoder.tokenizer.mask_token = None
+    with pytest.raises(ValueError, match=r"no mask token.*on_missing_mask=\"delete\""):
+        attach(still_encoder)
+    attached = attach(still_encoder, on_missing_mask="delete")
+    assert attached[0].partial_mask("a cat sat on the mat") == "a on the"
+
+    def deleted(text):
+        return attached[0].partial_mask(text)
+
+    assert np.abs(attached.encode(TEXTS) - reference(still_encoder, TEXTS, mask=deleted)).max() < 1e-5
+    attach(still_encoder, on_missing_mask="delete", keywords="jieba").save(str(tmp_path / "saved"))
+    assert load(str(tmp_path / "saved"))[0].on_missing_mask == "delete"
+    assert np.isfinite(attach(still_encoder, redundancy="pooled").encode(TEXTS)).all()
+
+
+def test_with_real_data(data_folder: Path, still_encoder):
+    with gzip.open(data_folder / "zh_stsb_dev.tsv.gz", "rt", encoding="utf8") as file:
+        rows = [line.rstrip("\n").split("\t") for line in file][1:201]
+    pairs = [(first, second) for _, _, first, second in rows]
+    attached = RepALPostProcessor.attach(still_encoder, lambda_1=0, lambda_2=0)
+    result = attached[2].tune(pairs, [float(row[1]) for row in rows])
+    assert result.spearman >= result.plain_spearman
+    assert "[MASK]" in attached[0].partial_mask(pairs[0][0])
+
+
+class Reader(Dense):
+    """Asks for masked copies by the named property, or only has a weight of RepAL's name."""
+
+    def __init__(self, **attributes) -> None:
+        super().__init__(16, 16)
+        for name, value in attributes.items():
+            setattr(self, name, value)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "rows"),
+    [({"wants_masked_copies": True}, 6), ({"wants_masked_copies": False}, 3), ({"lambda_1": 1.0}, 3)],
+)
+def test_copies_are_made_only_for_a_module_that_wants_them(still_encoder, attributes, rows):
+    masking = attach(still_encoder, corpus=None)[0]
+    model = SentenceTransformer(modules=[masking, still_encoder[1], Reader(**attributes)], device="cpu")
+    seen = watch(still_encoder)
+    model.encode(TEXTS[:3], batch_size=8)
+    assert [shape[0] for shape in seen] == [rows]

@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+import nltk
+import pytest
+from sentence_transformers import SentenceTransformer
+from transformers import BertTokenizer
+
+
+@pytest.fixture(autouse=True)
+def no_nltk_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a test see only the NLTK data that it writes, whatever is installed on this machine."""
+    monkeypatch.setattr(nltk.data, "path", [])
+
+
+@pytest.fixture
+def tokenizer(encoder: SentenceTransformer) -> BertTokenizer:
+    return encoder.tokenizer

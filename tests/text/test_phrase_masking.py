@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from datasets import Dataset, disable_progress_bars
+from hypothesis import given, settings
+
+from st_extras.text import EDA, PhraseMasking, RakePhrases
+from st_extras.text.words import jieba_spans, word_spans
+from tests.text.sentences import ANY_SENTENCE, real_sentences
+
+MASK = "[MASK]"
+RAKE = RakePhrases()
+EDA_SWAP = EDA(synonym_ratio=0, swap_ratio=0.3)
+disable_progress_bars()
+
+
+def folded_words(text: str, words: Callable[[str], Sequence[tuple[int, int]]] = word_spans) -> list[str]:
+    return [text[start:end].casefold() for start, end in words(text)]
+
+
+def holds(words: list[str], phrase: list[str]) -> bool:
+    return any(words[i : i + len(phrase)] == phrase for i in range(len(words) - len(phrase) + 1))
+
+
+def check_row(sentence: str, masked: str, phrase: str) -> None:
+    """Unmasking recomposes the sentence, the phrase stands in it, and no occurrence is left."""
+    pieces = masked.split(MASK)
+    parts = phrase.split(" ")
+    assert len(pieces) > 1
+    assert (len(pieces) - 1) % len(parts) == 0
+    answers = [parts[i % len(parts)] for i in range(len(pieces) - 1)]
+    unmasked = "".join([pieces[0], *(a + p for a, p in zip(answers, pieces[1:], strict=True))])
+    assert unmasked.casefold() == sentence.casefold()
+    first = masked.index(MASK)  # exactly as it stands, case and all, at its first occurrence
+    assert sentence.startswith(pieces[0] + parts[0]), (sentence, first)
+    assert holds(folded_words(sentence), [part.casefold() for part in parts])
+    assert not holds(folded_words(masked.replace(MASK, " xmaskx ")), [part.casefold() for part in parts])
+
+
+@pytest.mark.parametrize(
+    ("sentence", "phrase", "masked"),
+    [
+        ("The cat sat.", "cat", "The [MASK] sat."),
+        ("Cat, a CAT and cats; concatenate cat", "cat", "[MASK], a [MASK] and cats; concatenate [MASK]"),
+        ("red apple (Red   Apple) redapple", "red apple", "[MASK] [MASK] ([MASK]   [MASK]) redapple"),
+        ("very very very old", "very very", "[MASK] [MASK] very old"),
+        ("It's Zoë’s naïve idea", "Zoë’s", "It's [MASK] naïve idea"),
+        ("well-known well known", "well known", "well-known [MASK] [MASK]"),
+        ("STRASSE und Straße", "straße", "[MASK] und [MASK]"),
+        ("日本語 text", "text", "日本語 [MASK]"),
+        ("a.b.c", "b", "a.[MASK].c"),
+    ],
+)
+def test_every_occurrence_as_a_word_and_nothing_else(sentence: str, phrase: str, masked: str) -> None:
+    rows = PhraseMasking(lambda text: [phrase])([sentence])
+    assert rows["masked"] == [masked]
+    check_row(sentence, masked, rows["phrase"][0])
+
+
+def test_a_capital_that_grows_when_lowered_moves_nothing() -> None:
+    assert PhraseMasking()(["İİ Park, and a red cat"])["phrase"] == ["İİ Park", "red cat"]
+
+
+def test_chinese_through_jieba() -> None:
+    sentence = "我喜欢机器学习，也喜欢深度学习。机器学习！"
+    rake = RakePhrases(language="chinese")
+    rows = PhraseMasking(rake)([sentence])
+    assert len(rows["phrase"]) > 1
+    for masked, phrase in zip(rows["masked"], rows["phrase"], strict=True):
+        assert "".join(phrase.split()) in sentence
+        assert not holds(folded_words(masked, jieba_spans), phrase.split())
+    shown = PhraseMasking(lambda text: ["机器学习"], words=jieba_spans)([sentence])
+    assert shown["masked"] == [f"我喜欢{MASK}{MASK}，也喜欢深度学习。{MASK}{MASK}！"]
+    middle = PhraseMasking(lambda text: [(5, 7)], words=jieba_spans)([sentence])  # no space tells it from 机器
+    assert middle["phrase"] == ["学习"]
+    assert middle["masked"][0].startswith(f"我喜欢机器{MASK}，")
+
+
+def test_phrases_come_as_strings_or_spans_once_each_and_must_stand_in_the_sentence() -> None:
+    sentence = "The old Dog sat"
+    masking = PhraseMasking(lambda text: ["absent", "OLD dog", (4, 11), "", "...", (8, 9), (0, 3), "sat"])
+    assert masking([sentence])["phrase"] == ["old Dog", "Dog", "The"]
+    assert masking([sentence])["masked"][1] == "The old [MASK] sat"
+    assert masking(["... !"])["phrase"] == []  # not even nothing, in a sentence without words
+
+
+def test_top_k_and_the_other_mask_tokens() -> None:
+    sentence = "zebra, apple, the mouse and a bird"
+    assert len(PhraseMasking()([sentence])["phrase"]) == 3
+    assert PhraseMasking(top_k=1, mask_token="<mask>")([sentence])["masked"] == ["<mask>, apple, the mouse and a bird"]
+
+
+def every_pair(sentence: str) -> list[tuple[int, int]]:
+    spans = word_spans(sentence)
+    return [(a[0], b[1]) for a, b in pairwise(spans)]
+
+
+@settings(max_examples=300, deadline=None)
+@given(ANY_SENTENCE)
+def test_any_text_is_recomposed(sentence: str) -> None:
+    for extractor in (RAKE, every_pair):
+        rows = PhraseMasking(extractor, top_k=5)([sentence])
+        for row in zip(rows["sentence"], rows["masked"], rows["phrase"], strict=True):
+            assert row[0] == sentence
+            check_row(*row)
+
+
+@pytest.mark.parametrize("name", ["sts_unlabeled", "wiki_sentences", "books_sentences"])
+def test_real_sentences_are_recomposed(data_folder: Path, name: str) -> None:
+    sentences = real_sentences(data_folder, name, stop=3000)
+    masking = PhraseMasking()
+    rows = masking(sentences)
+    assert len(rows["phrase"]) > 1.8 * len(sentences)
+    assert masking.skipped < 0.05 * len(sentences)
+    for row in zip(rows["sentence"], rows["masked"], rows["phrase"], strict=True):
+        check_row(*row)
+
+
+@pytest.mark.parametrize("sentences", [[], ["the of and"], ["the of and", "of"]])
+def test_text_without_any_phrase_is_refused(sentences: list[str]) -> None:
+    with pytest.raises(ValueError, match=f"with a phrase to mask, got {len(sentences)} sentences without one"):
+        PhraseMasking().dataset(sentences)
+
+
+def test_map_keeps_other_columns_and_counts_the_skipped() -> None:
+    data = Dataset.from_dict({"id": [1, 2, 3], "sentence": ["a red cat, a dog", "the", "one [MASK] dog"]})
+    masking = PhraseMasking()
+    rows = data.map(masking, batched=True, load_from_cache_file=False)
+    assert rows.column_names == ["id", "sentence", "masked", "phrase"]
+    assert rows["id"][:] == [1, 1]
+    assert rows["phrase"][:] == ["red cat", "dog"]
+    assert masking.skipped == 2
+
+
+def test_processes_agree_and_the_skipped_of_all_are_counted() -> None:
+    sentences = [f"the red cat {i} sat, with a dog" if i % 5 else "the" for i in range(100)]
+    one, two = PhraseMasking(augmentation=EDA_SWAP), PhraseMasking(augmentation=EDA_SWAP)
+    alone, shared = (
+        one.dataset(sentences),
+        two.dataset(Dataset.from_dict({"sentence": sentences}), num_proc=2),
+    )
+    assert alone.column_names == shared.column_names == ["sentence", "masked", "phrase"]
+    assert alone.to_dict() == shared.to_dict()
+    assert one.skipped == two.skipped == 20
+    examples = PhraseMasking().examples(sentences[:3])
+    assert examples[0].texts == [
+        "the red cat 1 sat, with a dog",
+        "the [MASK] [MASK] [MASK] [MASK], with a dog",
+        "red cat 1 sat",
+    ]
+
+
+def test_counting_does_not_change_the_cache_key() -> None:
+    from datasets.fingerprint import Hasher
+
+    masking = PhraseMasking()
+    before = Hasher.hash(masking)
+    masking(["the", "a red cat"])
+    assert masking.skipped == 1
+    assert Hasher.hash(masking) == before
+    assert pickle.loads(pickle.dumps(masking))(["a red cat"]) == masking(["a red cat"])
+
+
+def test_sampling_draws_a_phrase_at_each_call_and_returns_every_row() -> None:
+    masking = PhraseMasking(sample=True, seed=1)
+    data = Dataset.from_dict({"sentence": ["a red cat, a dog, the park", "the", "one bird"]})
+    kept = data.filter(masking.has_phrase, load_from_cache_file=False)
+    kept.set_transform(masking)
+    seen = {kept[0]["phrase"] for _ in range(50)}
+    assert seen == {"red cat", "dog", "park"}
+    assert kept[:]["sentence"] == ["a red cat, a dog, the park", "one bird"]
+    again = PhraseMasking(sample=True, seed=1)
+    drawn = [masking(["a red cat, a dog"])["phrase"] for masking in (PhraseMasking(sample=True, seed=1), again)]
+    assert drawn[0] == drawn[1]
+    with pytest.raises(ValueError, match=r"must have a phrase .* got 'the'.*has_phrase"):
+        masking(["a cat", "the"])
+    with pytest.raises(ValueError, match="set_transform"):
+        masking.dataset(["a cat"])
+
+
+def test_the_phrase_is_taken_from_the_augmented_sentence() -> None:
+    rows = PhraseMasking(augmentation=EDA(synonym_ratio=1, synonyms={"cat": ["feline"]}))(["the cat"])
+    assert rows == {"sentence": ["the feline"], "masked": ["the [MASK]"], "phrase": ["feline"]}
+    emptied = PhraseMasking(augmentation=lambda sentence: "the")(["a cat"])
+    assert emptied["sentence"] == ["a cat"]
+    eda = EDA(synonyms={"cat": list("bcdefgh")}, synonym_ratio=1)
+    anew = PhraseMasking(augmentation=eda, sample=True)
+    assert len({anew(["the cat"])["sentence"][0] for _ in range(20)}) > 3
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: PhraseMasking(top_k=0), r"top_k must be .* >= 1, got 0"),
+        (lambda: PhraseMasking(top_k=2.5), r"top_k must be .* got 2\.5"),  # type: ignore[arg-type]
+        (lambda: PhraseMasking(mask_token=None), r"mask_token must be .* got None"),  # type: ignore[arg-type]
+        (lambda: PhraseMasking(mask_token=""), r"mask_token must be .* got ''"),
+        (lambda: PhraseMasking(column="phrase"), r"column must not be .* got 'phrase'"),
+        (lambda: PhraseMasking()({"text": ["a"]}), r"column must be one of \['text'\], got 'sentence'"),
+        (lambda: PhraseMasking()({"sentence": "a cat"}), r"batched=True"),
+        (lambda: PhraseMasking()(["a cat", None]), r"'sentence' must hold strings, got None"),  # type: ignore[list-item]
+        (lambda: PhraseMasking().dataset(Dataset.from_dict({"text": ["a"]})), r"column must be .* got 'sentence'"),
+    ],
+)
+def test_bad_input_is_named(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()

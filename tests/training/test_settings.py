@@ -1,0 +1,83 @@
+"""The trainer's data and arguments made from the settings; tests/training/test_run.py tests what is refused."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer
+from transformers import TrainerState
+
+from st_extras.losses import AdCSELoss, SimCSELoss
+from st_extras.training.settings import (
+    check_optional_settings,
+    early_stopping,
+    own_parameters,
+    schedule_arguments,
+    selection_arguments,
+    training_dataset,
+)
+from tests.conftest import SENTENCES
+
+
+def test_sentences_become_one_column() -> None:
+    assert training_dataset(SENTENCES).to_dict() == {"sentence": SENTENCES}
+    assert training_dataset(tuple(SENTENCES)).to_dict() == {"sentence": SENTENCES}
+    assert training_dataset("one sentence").to_dict() == {"sentence": ["one sentence"]}
+
+
+def test_a_dataset_is_not_touched() -> None:
+    data = Dataset.from_dict({"a": ["x", ""], "b": ["y", "z"]})
+    assert training_dataset(data) is data
+
+
+def test_epochs_count_only_without_max_steps() -> None:
+    assert schedule_arguments(4, 1e-3, 10, -1.0, 5)["max_steps"] == 10
+    with pytest.raises(ValueError, match="epochs must be a finite number > 0"):
+        schedule_arguments(4, 1e-3, -1, -1.0, 5)
+
+
+@pytest.mark.parametrize("value", [True, 1.5, "2", float("inf")])
+@pytest.mark.parametrize("name", ["batch_size", "max_steps", "eval_steps"])
+def test_counts_are_whole_numbers(name: str, value: Any) -> None:
+    settings = {"batch_size": 4, "learning_rate": 1e-3, "max_steps": 10, "epochs": 1.0, "eval_steps": 5}
+    with pytest.raises(ValueError, match=f"{name}.* must be a whole number >= 1, got {re.escape(repr(value))}"):
+        schedule_arguments(**(settings | {name: value}))
+
+
+def test_what_may_be_none() -> None:
+    check_optional_settings(None, None, None)
+    check_optional_settings(1e-3, 1, SimpleNamespace())  # type: ignore[arg-type]
+
+
+def test_only_what_the_loss_trains_itself_is_named(encoder: SentenceTransformer) -> None:
+    loss = AdCSELoss(encoder)
+    pattern = own_parameters(loss, encoder)
+    mine = set(encoder.parameters())
+    named = {name for name, _ in loss.named_parameters() if re.search(pattern, name)}
+    assert named == {name for name, p in loss.named_parameters() if p.requires_grad and p not in mine}
+    assert named
+    with pytest.raises(ValueError, match=r"got SimCSELoss, which has none\.$"):
+        own_parameters(SimCSELoss(encoder), encoder)
+
+
+def test_selection_follows_the_evaluator() -> None:
+    assert selection_arguments(None, 5) == {}
+    evaluator: Any = SimpleNamespace(primary_metric="error", greater_is_better=False)
+    found = selection_arguments(evaluator, 5)
+    assert (found["metric_for_best_model"], found["greater_is_better"], found["eval_steps"]) == ("eval_error", False, 5)
+
+
+def test_patience_counts_on_from_a_checkpoint() -> None:
+    assert early_stopping(None, TrainerState()) is None
+    fresh = early_stopping(3, TrainerState())
+    assert fresh is not None
+    assert (fresh.early_stopping_patience, fresh.early_stopping_patience_counter) == (3, 0)
+    fresh.early_stopping_patience_counter = 2
+    state = TrainerState(stateful_callbacks={"EarlyStoppingCallback": fresh.state()})  # type: ignore[arg-type]
+    resumed = early_stopping(4, state)
+    assert resumed is not None
+    assert (resumed.early_stopping_patience, resumed.early_stopping_patience_counter) == (4, 2)
