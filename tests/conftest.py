@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+import gc
 import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -15,12 +18,27 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
-from transformers import BertConfig, BertForMaskedLM, BertModel, BertTokenizer
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertModel,
+    BertTokenizer,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaModel,
+)
 
 from st_extras.text.frequency import FrequencyTable
-from tests.cli_fixtures import inputs, run  # noqa: F401  (fixtures)
 
 torch.set_num_threads(1)
+
+
+def pytest_collection_finish() -> None:
+    """Keep the imported modules out of garbage collection: every training ends with a full one, a third of its time."""
+    gc.collect()
+    gc.freeze()
+
 
 SENTENCES = [
     "a cat sat on the mat",
@@ -79,20 +97,47 @@ def build_encoder(
     return SentenceTransformer(modules=[transformer, pool], device="cpu")
 
 
+def build_byte_level_encoder(folder: Path) -> SentenceTransformer:
+    """A tiny RoBERTa, whose tokens begin with the space before a word."""
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=500, special_tokens=special, initial_alphabet=alphabet)
+    backend.train_from_iterator([f"query: {sentence}" for sentence in SENTENCES] * 9, trainer)
+    backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
+    names = dict(zip(("cls_token", "pad_token", "sep_token", "unk_token", "mask_token"), special, strict=True))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=40, **names)
+    tokenizer.save_pretrained(folder)
+    config = RobertaConfig(
+        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
+        max_position_embeddings=64, pad_token_id=1,
+    )  # fmt: skip
+    RobertaModel(config).save_pretrained(folder)
+    return SentenceTransformer(modules=[Transformer(str(folder), max_seq_length=40), Pooling(16)], device="cpu")
+
+
 @pytest.fixture
 def sentences() -> list[str]:
     return list(SENTENCES)
 
 
+@pytest.fixture(scope="session")
+def built_encoders(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., SentenceTransformer]:
+    """``build_encoder`` once for each set of options: to be copied, not changed."""
+
+    @functools.cache
+    def build(**options: object) -> SentenceTransformer:
+        return build_encoder(tmp_path_factory.mktemp("encoder") / "model", **options)  # type: ignore[arg-type]
+
+    return build
+
+
 @pytest.fixture
-def make_encoder(tmp_path: Path) -> Callable[..., SentenceTransformer]:
-    """``make_encoder(dropout=0.0, hidden_size=8, ...)``: a fresh tiny encoder at each call."""
-    count = iter(range(10_000))
-
-    def make(**options: object) -> SentenceTransformer:
-        return build_encoder(tmp_path / f"encoder{next(count)}", **options)  # type: ignore[arg-type]
-
-    return make
+def make_encoder(built_encoders: Callable[..., SentenceTransformer]) -> Callable[..., SentenceTransformer]:
+    """``make_encoder(dropout=0.0, hidden_size=8, ...)``: a tiny encoder of its own at each call."""
+    return lambda **options: copy.deepcopy(built_encoders(**options))
 
 
 @pytest.fixture

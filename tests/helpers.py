@@ -1,10 +1,18 @@
-"""What several test files need: short trainings, counting encoder passes, resuming."""
+"""What several test files need: short trainings, counting encoder passes, resuming, examples of docstrings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import doctest
+import importlib
+import math
+import os
+import pkgutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -20,6 +28,21 @@ from torch.utils.data import DataLoader
 from transformers import TrainerCallback
 
 from st_extras.training import LossStateCallback
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    """Normal random numbers in float64 from a generator of their own."""
+    return torch.randn(*shape, generator=generator(seed), dtype=torch.float64)
+
+
+def cosine(x: Sequence[float] | Tensor, y: Sequence[float] | Tensor) -> float:
+    """The cosine of two vectors as a plain loop."""
+    pairs = [(float(a), float(b)) for a, b in zip(x, y, strict=True)]
+    return sum(a * b for a, b in pairs) / math.sqrt(sum(a * a for a, _ in pairs) * sum(b * b for _, b in pairs))
 
 
 def columns(sentences: list[str], count: int = 1) -> dict[str, list[str]]:
@@ -102,6 +125,26 @@ def count_rows(model: nn.Module) -> Iterator[list[int]]:
         handle.remove()
 
 
+def padded(features: dict[str, Any], more: int = 5) -> dict[str, Any]:
+    """The features with ``more`` columns of padding."""
+    return {
+        key: nn.functional.pad(value, (0, more)) if isinstance(value, Tensor) else value
+        for key, value in features.items()
+    }
+
+
+class Wrapped(nn.Module):
+    """What DistributedDataParallel ("module") and torch.compile ("_orig_mod") look like from outside."""
+
+    def __init__(self, inner: nn.Module, attribute: str = "module") -> None:
+        super().__init__()
+        setattr(self, attribute, inner)
+        self.attribute = attribute
+
+    def forward(self, *inputs: Any) -> Any:
+        return getattr(self, self.attribute)(*inputs)
+
+
 class StopAfter(TrainerCallback):
     """Ends a training early, as a crash after a checkpoint would."""
 
@@ -141,3 +184,35 @@ def assert_resume_is_seamless(
         changed = differing(snapshot(losses[0][name]), snapshot(losses[1][name]))
         if changed:
             raise AssertionError(f"resuming changed {sorted(changed)}")
+
+
+def run_in_two_processes(module: str, *arguments: str) -> None:
+    """Run ``python -m module arguments`` in two processes, which tell each other apart by RANK."""
+    root = Path(__file__).resolve().parents[1]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--rdzv_backend=c10d"]
+    command += ["--rdzv_endpoint=localhost:0", "-m", module, *arguments]
+    environment = os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    if done.returncode:
+        raise AssertionError((done.stdout + done.stderr)[-3000:])
+
+
+def docstring_examples(package: ModuleType) -> list[doctest.DocTest]:
+    """The docstrings with examples of a package's files; subpackages are left out."""
+    files = [info.name for info in pkgutil.iter_modules(package.__path__) if not info.ispkg]
+    modules = [package, *(importlib.import_module(f"{package.__name__}.{name}") for name in files)]
+    return [found for module in modules for found in doctest.DocTestFinder().find(module) if found.examples]
+
+
+def skipped_lines(example: doctest.DocTest) -> list[str]:
+    """The lines of a docstring's example that are marked +SKIP."""
+    return [line.source for line in example.examples if line.options.get(doctest.SKIP)]
+
+
+def run_example(example: doctest.DocTest) -> None:
+    """Run a docstring's example as written; every line of it, so +SKIP is a fault as well."""
+    if skipped := skipped_lines(example):
+        raise AssertionError(f"{example.name} skips {skipped}")
+    report: list[str] = []
+    if doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example, out=report.append).failed:
+        raise AssertionError("".join(report))

@@ -233,6 +233,7 @@ def test_importing_the_package_is_cheap():
     assert loaded_after("import st_extras, json", "json", "torch") == ["json"]
 
 
+@pytest.mark.slow
 def test_importing_the_parts_leaves_the_optional_packages_alone():
     statement = (
         "import st_extras.losses, st_extras.evaluation, st_extras.training, st_extras.text.corpus, st_extras.cli"

@@ -6,11 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from st_extras.functional import cosine_ascent_direction, cosine_scores, weighted_info_nce
-
-
-def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+from st_extras.functional import (
+    cosine_ascent_direction,
+    cosine_scores,
+    full_precision,
+    reverse_gradient,
+    weighted_info_nce,
+)
+from tests.helpers import draw
 
 
 def info_nce_loop(scores: Tensor, weights: Tensor | None, include_positive: bool, offset: int = 0) -> float:
@@ -78,3 +81,21 @@ def test_ascent_direction_of_a_zero_point_is_zero() -> None:
     assert torch.isfinite(got).all()
     assert got[0].abs().sum() == 0
     assert got[1].abs().sum() > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_full_precision(dtype: torch.dtype) -> None:
+    x = draw(3).to(dtype)
+    got = full_precision(x)
+    assert got.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    assert torch.equal(got.double(), x.double())
+
+
+@pytest.mark.parametrize("strength", [1.0, 0.25, 0.0])
+def test_reversed_gradient_is_exactly_the_negative_times_the_strength(strength: float) -> None:
+    x = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+    weights = torch.randn(3, dtype=torch.float64)
+    assert torch.equal(reverse_gradient(x, strength), x)
+    (plain,) = torch.autograd.grad((x * weights).sin().sum(), x)
+    (reversed_one,) = torch.autograd.grad((reverse_gradient(x, strength) * weights).sin().sum(), x)
+    assert torch.equal(reversed_one, -strength * plain)

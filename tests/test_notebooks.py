@@ -91,6 +91,7 @@ def test_what_is_committed(path):
 
 
 @each_notebook
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_it_runs_top_to_bottom(path, tmp_path, monkeypatch):
     for name in ("ST_EXTRAS_DATA", "STS_DIR"):

@@ -9,7 +9,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from transformers import BertTokenizer
 
-from st_extras.complementary import EmbeddingTable, FrozenEncoder
+from st_extras.encoders.frozen import EmbeddingTable, FrozenEncoder
 from tests.conftest import vocabulary
 
 Maker = Callable[..., SentenceTransformer]
@@ -65,7 +65,7 @@ def test_frozen_encoder_follows_and_copies(make_encoder: Maker) -> None:
     assert guide.dtype == torch.float64
     assert copy.deepcopy(frozen).encoder is not guide
     frozen.to("meta")
-    with pytest.raises(ValueError, match=r"on meta, the batch on cpu"):
+    with pytest.raises(ValueError, match=r"on meta and the batch on cpu"):
         frozen(model.preprocess(["a cat"]))
 
 
@@ -103,11 +103,11 @@ def test_missing_sentence_is_shown(make_encoder: Maker, sentences: list[str]) ->
 
 
 def test_bad_tables(tmp_path: Path, encoder: SentenceTransformer) -> None:
-    with pytest.raises(ValueError, match="sentences is empty"):
+    with pytest.raises(ValueError, match="sentences must hold at least one"):
         EmbeddingTable.compute(encoder, encoder, [])
     with pytest.raises(ValueError, match="got 2 and 1"):
         EmbeddingTable([[1], [2]], torch.ones(1, 3))
     with pytest.raises(ValueError, match="NaN"):
         EmbeddingTable([[1]], torch.full((1, 3), torch.nan))
-    with pytest.raises(ValueError, match="there is no file"):
+    with pytest.raises(ValueError, match="path must be an existing file"):
         EmbeddingTable.load(tmp_path / "none.safetensors")

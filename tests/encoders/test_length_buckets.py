@@ -10,10 +10,10 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
-from st_extras.encoders import encode
+from st_extras.encoders import use_length_buckets
+from st_extras.encoders.forward import encode_tokens
+from st_extras.encoders.loading import load_encoder
 from st_extras.losses import AdCSELoss, ConSERTLoss
-from st_extras.modules import use_length_buckets
-from st_extras.modules.loading import load_encoder
 
 TEXTS = [
     "a",
@@ -42,7 +42,7 @@ def test_the_same_embeddings_and_gradients(still_encoder: SentenceTransformer, b
     seen = widths(bucketed)
     features = model.preprocess(TEXTS)
     width = features["input_ids"].size(1)
-    plain, grouped = (encode(encoder, dict(features)) for encoder in (model, bucketed))
+    plain, grouped = (encode_tokens(encoder, dict(features)) for encoder in (model, bucketed))
     torch.testing.assert_close(grouped.sentence, plain.sentence, rtol=0, atol=1e-12)
     content = plain.content_mask
     torch.testing.assert_close(grouped.tokens[content], plain.tokens[content], rtol=0, atol=1e-12)
@@ -104,8 +104,8 @@ def test_saved_and_loaded_as_before(still_encoder: SentenceTransformer, tmp_path
 
 
 def test_bad_input(still_encoder: SentenceTransformer) -> None:
-    with pytest.raises(ValueError, match="buckets must be >= 1, got 0"):
+    with pytest.raises(ValueError, match="buckets must be a whole number >= 1, got 0"):
         use_length_buckets(still_encoder, 0)
     static = SentenceTransformer(modules=[StaticEmbedding(still_encoder.tokenizer._tokenizer, embedding_dim=4)])
-    with pytest.raises(ValueError, match="not StaticEmbedding"):
+    with pytest.raises(ValueError, match="must start with a transformer, got StaticEmbedding"):
         use_length_buckets(static, 2)

@@ -21,7 +21,7 @@ from transformers import (
     RobertaModel,
 )
 
-from st_extras.modules.loading import keep_layers, load_encoder, with_pooling
+from st_extras.encoders.loading import keep_layers, load_encoder, with_pooling
 from tests.conftest import SENTENCES, build_encoder
 
 TEXTS = ["a cat", *SENTENCES[:3]]  # of different lengths, so that padding is there
@@ -173,16 +173,16 @@ def test_layers_that_cannot_be_told_are_refused(folder):
 
 def test_another_first_module_is_refused():
     words = SentenceTransformer(modules=[Pooling(4)], device="cpu")
-    with pytest.raises(ValueError, match="this encoder begins with Pooling"):
+    with pytest.raises(ValueError, match="need an encoder that starts with a transformer, got Pooling"):
         with_pooling(words, "mean")
-    with pytest.raises(ValueError, match="this encoder begins with Pooling"):
+    with pytest.raises(ValueError, match="need an encoder that starts with a transformer, got Pooling"):
         keep_layers(words, 1)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"pooling": "median"}, "pooling must be one of cls, mean, max, first-last, last-two, got 'median'"),
+        ({"pooling": "median"}, "pooling must be one of 'cls', 'mean', 'max', 'first-last', 'last-two', got 'median'"),
         ({"layers": 0}, r"layers must be in \[1, 4\] for this encoder, got 0"),
         ({"layers": 5}, r"layers must be in \[1, 4\] for this encoder, got 5"),
         ({"max_seq_length": 2}, "max_seq_length must be >= 3, got 2"),
@@ -196,7 +196,7 @@ def test_options_are_checked(folder, options, message):
 
 def test_a_pooling_over_layers_cannot_lose_them(folder, tmp_path):
     load_encoder(folder, pooling="first-last", device="cpu").save(str(tmp_path))
-    with pytest.raises(ValueError, match="layers=2: the encoder's pooling averages layers by number; give pooling too"):
+    with pytest.raises(ValueError, match="pooling must be given with layers=2: the encoder's own averages layers"):
         load_encoder(tmp_path, layers=2, device="cpu")
     assert load_encoder(tmp_path, layers=4, device="cpu").encode(TEXTS).shape == (4, 16)
     assert load_encoder(tmp_path, layers=2, pooling="first-last", device="cpu").encode(TEXTS).shape == (4, 16)
@@ -219,7 +219,7 @@ class TestNoEncoder:
         assert "\n" not in str(caught.value)
 
     def test_empty_folder(self, tmp_path):
-        self.refused(tmp_path, "is no encoder: the folder has neither modules.json nor config.json")
+        self.refused(tmp_path, "is not an encoder: the folder has neither modules.json nor config.json")
 
     def test_file(self, tmp_path):
         (tmp_path / "a.bin").write_text("x")
@@ -244,5 +244,5 @@ class TestNoEncoder:
         def fail(*args: object, **options: object) -> SimpleNamespace:
             raise RuntimeError
 
-        monkeypatch.setattr("st_extras.modules.loading.SentenceTransformer", fail)
+        monkeypatch.setattr("st_extras.encoders.loading.SentenceTransformer", fail)
         self.refused(folder, "RuntimeError: no reason given")

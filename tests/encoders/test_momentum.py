@@ -11,8 +11,8 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraine
 from sentence_transformers.base.modules import Module
 from torch import Tensor, nn
 
-from st_extras.encoders import projection_head
-from st_extras.momentum import MomentumEncoder
+from st_extras.encoders.heads import projection_head
+from st_extras.encoders.momentum import MomentumEncoder
 from tests.helpers import differing, snapshot
 
 MakeEncoder = Callable[..., SentenceTransformer]
@@ -253,7 +253,7 @@ def test_other_parameters_after_the_first_update_are_refused(encoder: SentenceTr
     momentum_encoder = MomentumEncoder(encoder)
     momentum_encoder.update(encoder)
     add_adapter(encoder)
-    with pytest.raises(ValueError, match="other parameters than when training began"):
+    with pytest.raises(ValueError, match="parameters have changed since training began"):
         momentum_encoder.update(encoder)
 
 

@@ -3,14 +3,25 @@ from __future__ import annotations
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from torch import Tensor
 
-from st_extras.rows import merged_pair, repeat_rows, views
+from st_extras.encoders.rows import (
+    check_columns,
+    count_rows,
+    first_rows,
+    repeat_rows,
+    split_rows,
+    stack_columns,
+    stack_rows,
+    try_stack_columns,
+)
 
 
 def test_views_repeat_rows_and_leave_the_features_alone(encoder: SentenceTransformer, sentences: list[str]) -> None:
     features = encoder.preprocess(sentences, prompt="two ")
     keys, ids = set(features), features["input_ids"].clone()
-    twice = views(features)
+    twice = repeat_rows(features, 2)
     assert torch.equal(twice["input_ids"], torch.cat([ids, ids]))
     assert twice["attention_mask"].shape[0] == 2 * len(sentences)
     assert twice["prompt_length"] == features["prompt_length"]
@@ -25,9 +36,72 @@ def test_one_sentence_does_not_repeat_metadata(encoder: SentenceTransformer) -> 
     assert repeat_rows(features, 3)["input_ids"].shape[0] == 3
 
 
+def test_stacked_rows_keep_their_order(encoder: SentenceTransformer, sentences: list[str]) -> None:
+    features = encoder.preprocess(sentences[:2])
+    stacked = stack_rows([repeat_rows(features, 2), features])
+    assert torch.equal(stacked["input_ids"], features["input_ids"].repeat(3, 1))
+
+
+def test_split_rows_is_the_inverse_of_stacking(encoder: SentenceTransformer, sentences: list[str]) -> None:
+    blocks = [encoder.preprocess(sentences[start : start + 2], prompt="two ") for start in (0, 0, 0)]
+    for block, seed in zip(blocks, (1, 2, 3), strict=True):
+        block["input_ids"] = block["input_ids"] + seed
+    split = split_rows(stack_rows(blocks), 3)
+    for block, part in zip(blocks, split, strict=True):
+        assert block.keys() == part.keys()
+        assert all(torch.equal(part[key], value) for key, value in block.items() if isinstance(value, Tensor))
+        assert part["prompt_length"] == block["prompt_length"]
+
+
+def test_first_rows(encoder: SentenceTransformer, sentences: list[str]) -> None:
+    features = encoder.preprocess(sentences, prompt="two ")
+    first = first_rows(features, 3)
+    assert torch.equal(first["input_ids"], features["input_ids"][:3])
+    assert torch.equal(first["attention_mask"], features["attention_mask"][:3])
+    assert first["prompt_length"] == features["prompt_length"]
+    assert (count_rows(first), count_rows(features)) == (3, len(sentences))
+
+
+def test_one_column_is_repeated_and_several_are_padded(encoder: SentenceTransformer, sentences: list[str]) -> None:
+    one, two = encoder.preprocess(["a cat"]), encoder.preprocess([sentences[0]])
+    assert torch.equal(stack_columns([one], views=3)["input_ids"], one["input_ids"].repeat(3, 1))
+    assert torch.equal(stack_columns([one])["input_ids"], one["input_ids"].repeat(2, 1))
+    rows = stack_columns([one, two], views=3)  # views count for a single column only
+    assert rows["attention_mask"].sum(dim=1).tolist() == [4, 8]
+    assert torch.equal(rows["input_ids"][:1, :4], one["input_ids"])
+    assert torch.equal(rows["input_ids"][1:], two["input_ids"])
+
+
 def test_what_keeps_columns_from_one_pass_is_named(encoder: SentenceTransformer, sentences: list[str]) -> None:
     one, two = encoder.preprocess(sentences), encoder.preprocess(sentences, prompt="two ")
     with pytest.raises(ValueError, match=r"only some have \['prompt_length'\]: use one prompt for all"):
-        merged_pair([one, two], ("dropout", "dropout"))
+        stack_columns([one, two])
     with pytest.raises(ValueError, match="they have different prompts"):
-        merged_pair([encoder.preprocess(sentences, prompt="the red "), two], ("dropout", "dropout"))
+        stack_columns([encoder.preprocess(sentences, prompt="the red "), two])
+
+
+def test_columns_with_other_prompts_cannot_share_a_pass(encoder: SentenceTransformer, sentences: list[str]) -> None:
+    columns = [encoder.preprocess(sentences, prompt="a "), encoder.preprocess(sentences, prompt="the red ")]
+    assert try_stack_columns(columns) is None
+    with pytest.raises(ValueError, match="different prompts"):
+        stack_columns(columns)
+
+
+def test_flattened_features_are_refused_with_the_setting_to_change(encoder: SentenceTransformer) -> None:
+    features = {**encoder.preprocess(["a cat"]), "cu_seq_lens_q": torch.tensor([0, 3])}
+    with pytest.raises(ValueError, match="unpad_inputs"):
+        repeat_rows(features, 2)
+
+
+def test_a_static_embedding_has_no_rows_to_repeat(encoder: SentenceTransformer) -> None:
+    static = SentenceTransformer(modules=[StaticEmbedding(encoder.tokenizer, embedding_dim=8)], device="cpu")
+    with pytest.raises(ValueError, match="two columns"):
+        repeat_rows(static.preprocess(["a cat", "the dog"]), 2)
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_a_pair_loss_takes_one_or_two_columns(encoder: SentenceTransformer, count: int) -> None:
+    features = encoder.preprocess(["a cat"])
+    assert [len(check_columns(iter([features] * right), "SomeLoss")) for right in (1, 2)] == [1, 2]
+    with pytest.raises(ValueError, match=rf"^SomeLoss takes one column .* or two .*, got {count}\.$"):
+        check_columns([features] * count, "SomeLoss")

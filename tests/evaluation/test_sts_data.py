@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from st_extras.evaluation import SEVEN_STS, STSEvaluator, load_sts
+from st_extras.evaluation import SEVEN_STS, STSDataset, STSEvaluator, development_and_test, load_sts
+from st_extras.samples import graded_pairs
 
 HEADER = "subset\tscore\tsentence1\tsentence2\n"
 ROWS = 'news\t4.5\ta cat\tthe "cat\nforum\t0\t"a dog\ttwo birds\nnews\t2.25\the\tshe\n'
@@ -204,3 +205,25 @@ def test_real_scores_and_subsets(data_folder):
         assert (min(data.scores), max(data.scores)) == (low, high)
         assert all(sentence.strip() for sentence in data.sentences1 + data.sentences2)
     assert len(set(load_sts("sts13", data_folder).subsets)) == 3
+
+
+def pairs_of(data: STSDataset) -> list[tuple[str, str, float]]:
+    return list(zip(data.sentences1, data.sentences2, data.scores, strict=True))
+
+
+@pytest.mark.parametrize("nowhere", [None, ""])
+def test_the_sample_pairs_are_halved_and_no_pair_is_on_both_sides(nowhere: str | None) -> None:
+    development, test = development_and_test(nowhere)
+    assert (development.name, test.name) == ("sample_dev", "sample_test")
+    assert len(development) == len(test) == len(development.subsets) == len(test.subsets) == 150
+    assert sorted(pairs_of(development) + pairs_of(test)) == sorted(zip(*graded_pairs(), strict=True))
+    assert not set(pairs_of(development)) & set(pairs_of(test))
+
+
+def test_stsb_is_read_where_a_source_is_given(tmp_path: Path) -> None:
+    for split, score in (("dev", 4), ("test", 2)):
+        lines = ["subset\tscore\tsentence1\tsentence2", f"x\t{score}\ta {split}\tb", "x\t0\tc\td"]
+        (tmp_path / f"stsb_{split}.tsv").write_text("\n".join(lines), encoding="utf8")
+    development, test = development_and_test(tmp_path)
+    assert (development.name, test.name) == ("stsb_dev", "stsb_test")
+    assert (pairs_of(development)[0], pairs_of(test)[0]) == (("a dev", "b", 4.0), ("a test", "b", 2.0))

@@ -2,40 +2,39 @@ from __future__ import annotations
 
 import copy
 import math
-import os
-import socket
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from datasets import Dataset, DatasetDict
 from safetensors.torch import load_file
-from sentence_transformers import SentenceTransformer
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
 from torch import Tensor
 
 from st_extras.losses import SimCSELoss
-from st_extras.losses.adcse import AdCSELoss, adversarial_info_nce
-from st_extras.training import LossStateCallback
-from tests.helpers import assert_resume_is_seamless, columns, count_rows, differing, fit, snapshot, train
+from st_extras.losses.adcse import AdCSELoss
+from st_extras.losses.parts.adversaries import adversarial_info_nce
+from st_extras.training.loss_state import LossStateCallback
+from tests.helpers import (
+    Wrapped,
+    arguments,
+    assert_resume_is_seamless,
+    columns,
+    cosine,
+    count_rows,
+    differing,
+    draw,
+    fit,
+    generator,
+    run_in_two_processes,
+    snapshot,
+    train,
+)
 
 MakeEncoder = Callable[..., SentenceTransformer]
 DIMENSION = 16
-
-
-def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def generator(seed: int = 5) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def cosine(a: list[float], b: list[float]) -> float:
-    dot = sum(x * y for x, y in zip(a, b, strict=True))
-    return dot / math.sqrt(sum(x * x for x in a)) / math.sqrt(sum(y * y for y in b))
 
 
 def equation_5(
@@ -58,7 +57,7 @@ def equation_5(
 
 
 def make_loss(encoder: SentenceTransformer, **options: object) -> AdCSELoss:
-    settings: dict[str, object] = {"num_adversaries": 6, "generator": generator(), "temperature": 0.3}
+    settings: dict[str, object] = {"num_adversaries": 6, "generator": generator(5), "temperature": 0.3}
     return AdCSELoss(encoder, **(settings | options))  # type: ignore[arg-type]
 
 
@@ -135,38 +134,6 @@ def test_tied_without_adversaries_is_simcse_with_a_head(
     torch.testing.assert_close(loss(features), simcse(features))
 
 
-def test_permutation_and_scale(encoder: SentenceTransformer) -> None:
-    queries, keys, adversaries = draw(6, DIMENSION), draw(6, DIMENSION, seed=1), draw(3, DIMENSION, seed=2)
-    loss, shares = adversarial_info_nce(queries, keys, adversaries, temperature=0.1)
-    order = torch.randperm(6, generator=generator())
-    moved, moved_shares = adversarial_info_nce(3 * queries[order], keys[order] / 7, 2 * adversaries, temperature=0.1)
-    torch.testing.assert_close(loss, moved)
-    torch.testing.assert_close(shares[order], moved_shares)
-
-
-@pytest.mark.parametrize("in_batch_negatives", [True, False])
-def test_gradcheck(in_batch_negatives: bool) -> None:
-    queries, keys = draw(3, 5).requires_grad_(), draw(3, 5, seed=1).requires_grad_()
-    adversaries = draw(2, 5, seed=2)
-
-    def scalar(q: Tensor, k: Tensor) -> Tensor:
-        return adversarial_info_nce(q, k, adversaries, temperature=0.5, in_batch_negatives=in_batch_negatives)[0]
-
-    assert torch.autograd.gradcheck(scalar, (queries, keys))
-
-
-def test_gathered_keys_are_negatives_beside_the_shifted_positive() -> None:
-    queries, keys = draw(2, 5), draw(6, 5, seed=1)
-    adversaries = draw(3, 5, seed=2)
-    loss, _ = adversarial_info_nce(queries, keys, adversaries, temperature=0.5, offset=2)
-    total = 0.0
-    for i in range(2):
-        candidates = [*keys.tolist(), *adversaries.tolist()]
-        terms = [math.exp(cosine(queries[i].tolist(), c) / 0.5) for c in candidates]
-        total -= math.log(terms[i + 2] / sum(terms)) / 2
-    assert loss.item() == pytest.approx(total, abs=1e-12)
-
-
 def test_inspectable_attributes(encoder: SentenceTransformer) -> None:
     loss = make_loss(encoder)
     embeddings = [draw(4, DIMENSION), draw(4, DIMENSION, seed=1)]
@@ -181,7 +148,7 @@ def test_inspectable_attributes(encoder: SentenceTransformer) -> None:
         mine = sum(math.exp(cosine(h, a) / 0.3) for a in n)
         share += mine / (mine + batch) / 4
     assert loss.adversary_share.item() == pytest.approx(share, abs=1e-6)
-    hard = AdCSELoss(encoder, num_adversaries=6, adversary_learning_rate=1.0, generator=generator())
+    hard = AdCSELoss(encoder, num_adversaries=6, adversary_learning_rate=1.0, generator=generator(5))
     for _ in range(50):
         hard.compute_loss_from_embeddings(embeddings)
     assert hard.adversary_similarity > loss.adversary_similarity + 0.05
@@ -317,6 +284,7 @@ def test_resume_is_seamless(
     assert_resume_is_seamless(lambda: make_encoder(), loss, columns(sentences), tmp_path)
 
 
+@pytest.mark.slow
 def test_resume_with_an_adapter_added_after_the_loss(
     make_encoder: MakeEncoder, sentences: list[str], tmp_path: Path
 ) -> None:
@@ -353,10 +321,7 @@ def test_survives_replacing_the_model_and_deep_copies(encoder: SentenceTransform
     loss = make_loss(encoder)
     features = [encoder.preprocess(sentences)]
     loss(features)
-    wrapped = torch.nn.Module()
-    wrapped.module = encoder
-    wrapped.forward = encoder.forward  # type: ignore[method-assign]
-    loss.model = wrapped
+    loss.model = Wrapped(encoder)
     assert loss(features).isfinite()
     twin = copy.deepcopy(loss)
     before = snapshot(twin)
@@ -466,7 +431,7 @@ def test_bad_inputs(encoder: SentenceTransformer, sentences: list[str]) -> None:
     loss = make_loss(encoder)
     with pytest.raises(ValueError, match="got 3"):
         loss([features] * 3)
-    with pytest.raises(ValueError, match=r"made for embeddings of 16 dimensions and got queries \(4, 8\)"):
+    with pytest.raises(ValueError, match=r"made for embeddings of 16 dimensions, got queries \(4, 8\)"):
         loss.compute_loss_from_embeddings([draw(4, 8), draw(4, 8)])
     with pytest.raises(ValueError, match=r"keys \(3, 16\)"):
         loss.compute_loss_from_embeddings([draw(4, 16), draw(3, 16)])
@@ -486,11 +451,6 @@ def test_bad_inputs(encoder: SentenceTransformer, sentences: list[str]) -> None:
 
 
 def test_prompts_and_a_dictionary_of_losses(encoder: SentenceTransformer, sentences: list[str], tmp_path: Path) -> None:
-    from datasets import Dataset, DatasetDict
-    from sentence_transformers import SentenceTransformerTrainer
-
-    from tests.helpers import arguments
-
     losses = {"one": make_loss(encoder), "two": make_loss(encoder, tied=True)}
     data = DatasetDict({name: Dataset.from_dict(columns(sentences)) for name in losses})
     before = {name: snapshot(loss) for name, loss in losses.items()}
@@ -510,72 +470,10 @@ def test_card(encoder: SentenceTransformer) -> None:
     assert "AdCSE" in make_loss(encoder).citation
 
 
-TWO_PROCESSES = """
-import os, sys
-from pathlib import Path
-import torch
-from tests.conftest import SENTENCES
-from tests.helpers import columns, train
-from safetensors.torch import save_file
-from sentence_transformers import SentenceTransformer
-from st_extras.losses.adcse import AdCSELoss
-from test_adcse import draw, make_loss
-
-folder, rank = Path(sys.argv[1]), int(os.environ["RANK"])
-for gather in (False, True):
-    model = SentenceTransformer(str(folder / "model"), device="cpu")
-    torch.manual_seed(rank)  # adversaries and heads start differently: they must be made equal
-    loss = AdCSELoss(model, num_adversaries=6, adversary_learning_rate=0.1, momentum=0.5, gather_across_devices=gather)
-    start = loss.adversaries.clone()
-    train(model, loss, columns(SENTENCES * 2), folder / "run", per_device_train_batch_size=2, ddp_backend="gloo",
-          gradient_accumulation_steps=2, ddp_find_unused_parameters=True)
-    state = {name: tensor.clone() for name, tensor in loss.state_dict().items()}
-    save_file(state | {"start": start}, str(folder / f"state{rank}{gather}.safetensors"))
-
-unattached = make_loss(model, projection=False)
-try:
-    unattached([model.preprocess(SENTENCES[:2])])
-except ValueError as error:
-    refused = "LossStateCallback.attach" in str(error)
-exact = make_loss(model).double()
-exact.synchronised_across_processes = True
-exact.compute_loss_from_embeddings([draw(3, 16, seed=rank), draw(3, 16, seed=10 + rank)])
-save_file({"adversaries": exact.adversaries, "refused": torch.tensor(refused)}, str(folder / f"step{rank}.safetensors"))
-"""
-
-
-def run_two_processes(script: Path, folder: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    here = Path(__file__).resolve().parent
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(here.parent), str(here)]),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "WORLD_SIZE": "2",
-        "OMP_NUM_THREADS": "1",
-    }
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(script), str(folder)],
-            env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    for process in ranks:
-        output, _ = process.communicate(timeout=200)
-        assert process.returncode == 0, output[-3000:]
-
-
+@pytest.mark.slow
 def test_two_processes_stay_equal(encoder: SentenceTransformer, tmp_path: Path) -> None:
     encoder.save(str(tmp_path / "model"))
-    script = tmp_path / "two_processes.py"
-    script.write_text(TWO_PROCESSES, encoding="utf8")
-    run_two_processes(script, tmp_path)
+    run_in_two_processes("tests.losses.adcse_worker", str(tmp_path))
     for gather in (False, True):
         first, second = (load_file(str(tmp_path / f"state{rank}{gather}.safetensors")) for rank in range(2))
         assert differing(first, second) == {"start"}

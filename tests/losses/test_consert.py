@@ -11,7 +11,16 @@ from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, Mu
 from torch import Tensor
 
 from st_extras.losses.consert import ConSERTLoss, nt_xent
-from tests.helpers import assert_resume_is_seamless, columns, count_rows, differing, fit, snapshot, train
+from tests.helpers import (
+    assert_resume_is_seamless,
+    columns,
+    count_rows,
+    differing,
+    fit,
+    generator,
+    snapshot,
+    train,
+)
 
 
 def pair(rows: int = 5, size: int = 4, seed: int = 0) -> list[Tensor]:
@@ -87,8 +96,8 @@ def test_one_pass_without_dropout(make_encoder: Callable[..., SentenceTransforme
     model = make_encoder(dropout=0.5).train()
     features = model.preprocess(sentences)
     before = {key: value.clone() for key, value in features.items() if isinstance(value, Tensor)}
-    loss = ConSERTLoss(model, generator=torch.Generator().manual_seed(1))
-    same = ConSERTLoss(model, generator=torch.Generator().manual_seed(1))
+    loss = ConSERTLoss(model, generator=generator(1))
+    same = ConSERTLoss(model, generator=generator(1))
     with count_rows(model) as passes:
         value = loss([features])
         assert torch.equal(value, same([features]))  # nothing but the generator is random
@@ -96,7 +105,7 @@ def test_one_pass_without_dropout(make_encoder: Callable[..., SentenceTransforme
     value.backward()
     assert all(parameter.grad is not None for name, parameter in model.named_parameters() if "pooler" not in name)
     assert all(torch.equal(features[key], kept) for key, kept in before.items())
-    wet = [ConSERTLoss(model, dropout=True, generator=torch.Generator().manual_seed(1)) for _ in range(2)]
+    wet = [ConSERTLoss(model, dropout=True, generator=generator(1)) for _ in range(2)]
     assert not torch.equal(wet[0]([features]), wet[1]([features]))
     assert model.training
 
@@ -133,7 +142,7 @@ def test_bf16_stays_close(encoder: SentenceTransformer, sentences: list[str]) ->
     features = [encoder.preprocess(sentences)]
     values = []
     for enabled in (False, True):
-        loss = ConSERTLoss(encoder, generator=torch.Generator().manual_seed(1))
+        loss = ConSERTLoss(encoder, generator=generator(1))
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
             values.append(loss(features))
     assert values[1].dtype == torch.float32

@@ -10,12 +10,10 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import Tensor
 
-from st_extras.discriminator import Discriminator
-from st_extras.encoders import encode
-from st_extras.functional import reverse_gradient
+from st_extras.encoders.forward import encode_tokens
 from st_extras.losses.frequency_adversarial import FrequencyAdversarialLoss, token_cross_entropy
 from st_extras.text.frequency import FrequencyTable
-from tests.helpers import assert_resume_is_seamless, columns, count_rows, differing, fit, snapshot, train
+from tests.helpers import assert_resume_is_seamless, columns, count_rows, differing, fit, padded, snapshot, train
 
 
 def small_batch() -> tuple[Tensor, Tensor, Tensor]:
@@ -65,16 +63,6 @@ def test_gradcheck_and_no_content() -> None:
     assert (logits.grad == 0).all()
 
 
-@pytest.mark.parametrize("strength", [1.0, 0.25, 0.0])
-def test_reversed_gradient_is_exactly_the_negative_times_the_strength(strength: float) -> None:
-    x = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
-    weights = torch.randn(3, dtype=torch.float64)
-    assert torch.equal(reverse_gradient(x, strength), x)
-    (plain,) = torch.autograd.grad((x * weights).sin().sum(), x)
-    (reversed_one,) = torch.autograd.grad((reverse_gradient(x, strength) * weights).sin().sum(), x)
-    assert torch.equal(reversed_one, -strength * plain)
-
-
 def gradients(loss: FrequencyAdversarialLoss, features: dict[str, Tensor]) -> dict[str, Tensor]:
     loss.zero_grad()
     loss([features]).backward()
@@ -87,7 +75,7 @@ def test_the_discriminator_descends_and_the_encoder_ascends(
     loss = FrequencyAdversarialLoss(still_encoder, frequency_table=frequency_table, reversal_strength=0.5)
     features = still_encoder.preprocess(sentences)
     computed = gradients(loss, features)
-    encoded = encode(still_encoder, features)
+    encoded = encode_tokens(still_encoder, features)
     logits = loss.discriminator(encoded.tokens)
     loss.zero_grad()
     token_cross_entropy(logits, loss.low_frequency[encoded.input_ids], encoded.content_mask).backward()
@@ -106,14 +94,10 @@ def test_padding_and_special_tokens_never_count(
 ) -> None:
     loss = FrequencyAdversarialLoss(still_encoder, frequency_table=frequency_table)
     features = still_encoder.preprocess(sentences[:3])
-    padded = {
-        key: torch.nn.functional.pad(value, (0, 5)) if isinstance(value, Tensor) else value
-        for key, value in features.items()
-    }
-    assert torch.allclose(loss([features]), loss([padded]), atol=1e-6)
-    plain, wide = gradients(loss, features), gradients(loss, padded)
+    assert torch.allclose(loss([features]), loss([padded(features)]), atol=1e-6)
+    plain, wide = gradients(loss, features), gradients(loss, padded(features))
     assert all(torch.allclose(plain[name], wide[name], atol=1e-6) for name in plain)
-    encoded = encode(still_encoder, features)
+    encoded = encode_tokens(still_encoder, features)
     tokens = encoded.tokens.detach().clone()
     tokens[~encoded.content_mask] = 1e4  # whatever stands at [CLS], [SEP] and padding
     arguments = (encoded.input_ids, encoded.content_mask)
@@ -162,23 +146,6 @@ def test_evaluation_moves_nothing(
     with torch.no_grad():
         assert loss(features).isfinite()
     assert not differing(before, snapshot(loss))
-
-
-def test_running_accuracy() -> None:
-    discriminator = Discriminator(3, memory=0.5)
-    assert discriminator.accuracy.isnan()
-    labels = torch.tensor([0, 0, 0, 1, 1])
-    answers = torch.tensor([0, 0, 1, 1, 0])
-    mask = torch.tensor([True, True, True, True, False])
-    logits = torch.nn.functional.one_hot(answers, 2).float()
-    discriminator.observe(logits, labels, mask)
-    assert discriminator.accuracy.item() == pytest.approx(3 / 4)
-    assert discriminator.balanced_accuracy.item() == pytest.approx((2 / 3 + 1) / 2)
-    discriminator.observe(logits.flip(1), labels, mask)
-    assert discriminator.accuracy.item() == pytest.approx((0.5 * 3 + 1) / (0.5 * 4 + 4))
-    with torch.no_grad():
-        discriminator.observe(logits, labels, mask)
-    assert discriminator.accuracy.item() == pytest.approx(2.5 / 6)
 
 
 def test_a_discriminator_learns_on_a_frozen_encoder(
@@ -264,8 +231,6 @@ def test_bad_input(encoder: SentenceTransformer, frequency_table: FrequencyTable
     loss = FrequencyAdversarialLoss(encoder, frequency_table=frequency_table)
     with pytest.raises(ValueError, match="unpad_inputs"):
         loss([{"input_ids": torch.ones(1, 9, dtype=torch.long), "cu_seq_lens_q": torch.tensor([0, 4, 9])}])
-    with pytest.raises(ValueError, match="16 dimensions and got 8"):
-        loss.discriminator(torch.zeros(2, 8))
 
 
 def test_config_and_citation(encoder: SentenceTransformer, frequency_table: FrequencyTable) -> None:

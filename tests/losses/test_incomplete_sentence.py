@@ -10,14 +10,20 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import Tensor
 
-from st_extras.encoders import content_mask
-from st_extras.losses.incomplete_sentence import (
-    IncompleteSentenceFilteringLoss,
-    draw_masked,
-    incomplete_cross_entropy,
-)
+from st_extras.encoders.structure import content_mask
+from st_extras.losses.incomplete_sentence import IncompleteSentenceFilteringLoss, draw_masked, incomplete_cross_entropy
 from st_extras.text.frequency import FrequencyTable
-from tests.helpers import assert_resume_is_seamless, columns, count_rows, differing, fit, snapshot, train
+from tests.helpers import (
+    assert_resume_is_seamless,
+    columns,
+    count_rows,
+    differing,
+    fit,
+    generator,
+    padded,
+    snapshot,
+    train,
+)
 
 
 def small_batch() -> tuple[Tensor, Tensor, Tensor]:
@@ -56,8 +62,7 @@ def test_gradcheck_and_nothing_kept() -> None:
 
 
 def make_loss(model: SentenceTransformer, table: FrequencyTable, seed: int = 0, **options: object):
-    generator = torch.Generator().manual_seed(seed)
-    return IncompleteSentenceFilteringLoss(model, frequency_table=table, generator=generator, **options)
+    return IncompleteSentenceFilteringLoss(model, frequency_table=table, generator=generator(seed), **options)
 
 
 def test_only_low_frequency_content_is_masked_at_the_ratio(
@@ -65,7 +70,7 @@ def test_only_low_frequency_content_is_masked_at_the_ratio(
 ) -> None:
     loss = make_loss(encoder, frequency_table, mask_ratio=0.3)
     features = encoder.preprocess(sentences * 500)
-    incomplete, kept = loss.incomplete(features)
+    incomplete, kept = loss.make_incomplete(features)
     ids, masked = features["input_ids"], incomplete["input_ids"] != features["input_ids"]
     maskable = frequency_table.rare(ids) & content_mask(encoder, features)
     assert (incomplete["input_ids"][masked] == encoder.tokenizer.mask_token_id).all()
@@ -89,7 +94,7 @@ def test_a_mask_token_in_the_sentence_is_not_masked_again(
     loss = make_loss(encoder, frequency_table, mask_ratio=0.999)
     features = encoder.preprocess(["the [MASK] the", "the birds"])
     assert frequency_table.rare(features["input_ids"])[0].any()
-    incomplete, kept = loss.incomplete(features)
+    incomplete, kept = loss.make_incomplete(features)
     assert kept.tolist() == [False, True]
     assert (incomplete["input_ids"] != features["input_ids"]).sum() == 1
 
@@ -97,14 +102,13 @@ def test_a_mask_token_in_the_sentence_is_not_masked_again(
 def test_always_mask_one() -> None:
     maskable = torch.zeros(3000, 9, dtype=torch.bool)
     maskable[:2000, 2:5] = True
-    source = torch.Generator().manual_seed(0)
-    masked = draw_masked(maskable, 0.2, source, always_mask_one=True)
+    masked = draw_masked(maskable, 0.2, generator(), always_mask_one=True)
     assert not (masked & ~maskable).any()
     assert masked[:2000].any(dim=1).all()
     rate = masked[:2000].float().mean(dim=0)[2:5]
     expected = 0.2 + 0.8**3 / 3  # the ratio, and a third of the sentences that drew none
     assert torch.allclose(rate, torch.full((3,), expected), atol=0.04)
-    plain = draw_masked(maskable, 0.2, torch.Generator().manual_seed(0))
+    plain = draw_masked(maskable, 0.2, generator())
     assert torch.equal(masked[plain.any(dim=1)], plain[plain.any(dim=1)])
 
 
@@ -113,13 +117,13 @@ def test_sentences_that_drew_none_are_left_out_and_counted(
 ) -> None:
     loss = make_loss(still_encoder, frequency_table)
     features = still_encoder.preprocess(sentences)
-    _, kept = make_loss(still_encoder, frequency_table).incomplete(features)
+    _, kept = make_loss(still_encoder, frequency_table).make_incomplete(features)
     value = loss([features])
     assert 0 < kept.sum() < len(kept)
     assert loss.left_out == (~kept).sum()
     assert loss.discriminator.confusion.sum() == 2 * kept.sum()
     # the same sentences alone, with the same masks
-    incomplete, _ = make_loss(still_encoder, frequency_table).incomplete(features)
+    incomplete, _ = make_loss(still_encoder, frequency_table).make_incomplete(features)
     embeddings = [still_encoder(dict(rows))["sentence_embedding"][kept] for rows in (features, incomplete)]
     logits = [loss.discriminator(embedding) for embedding in embeddings]
     expected = incomplete_cross_entropy(*logits, torch.ones(int(kept.sum()), dtype=torch.bool))
@@ -143,14 +147,10 @@ def test_padding_changes_neither_loss_nor_gradients(
     still_encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable
 ) -> None:
     features = still_encoder.preprocess(sentences)
-    padded = {
-        key: torch.nn.functional.pad(value, (0, 5)) if isinstance(value, Tensor) else value
-        for key, value in features.items()
-    }
     results = []
     torch.manual_seed(0)
     loss = make_loss(still_encoder, frequency_table)
-    for batch in (features, padded):
+    for batch in (features, padded(features)):
         loss.mask_source.generator.manual_seed(3)
         loss.zero_grad()
         value = loss([batch])
@@ -253,7 +253,7 @@ def test_bad_input(encoder: SentenceTransformer, frequency_table: FrequencyTable
     with pytest.raises(ValueError, match="MatryoshkaLoss"):
         loss.compute_loss_from_embeddings([torch.zeros(2, 8)] * 2, kept=torch.ones(2, dtype=torch.bool))
     encoder.tokenizer.mask_token = None
-    with pytest.raises(ValueError, match="no mask token"):
+    with pytest.raises(ValueError, match="must have a tokenizer with a mask token"):
         make_loss(encoder, frequency_table)
 
 

@@ -14,15 +14,14 @@ from sentence_transformers.sentence_transformer.losses import (
     MultipleNegativesRankingLoss,
 )
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-from torch import Tensor, nn
+from torch import Tensor
 
-from st_extras.encoders import encode, run
-from st_extras.losses import AdCSELoss, DCLRLoss, SimCSELoss
+from st_extras.encoders.forward import encode_tokens
+from st_extras.losses import DCLRLoss, SimCSELoss
 from st_extras.losses.consert import ConSERTLoss
 from st_extras.losses.frequency_adversarial import token_cross_entropy
 from st_extras.losses.incomplete_sentence import incomplete_cross_entropy
 from st_extras.losses.slt_fai import SLTFAILoss, epochs_to_steps
-from st_extras.rows import stack_rows, views
 from st_extras.text.frequency import FrequencyTable
 from tests.helpers import (
     arguments,
@@ -31,43 +30,16 @@ from tests.helpers import (
     count_rows,
     differing,
     fit,
+    generator,
+    padded,
     snapshot,
     train,
 )
-
-
-class OwnKeysLoss(nn.Module):
-    """A base that makes its own keys and so contributes B rows, as AdCSELoss does."""
-
-    def __init__(self, model: SentenceTransformer) -> None:
-        super().__init__()
-        self.model = model
-        self.seen: list[tuple[int, int]] = []
-
-    def views(self, columns: list[dict[str, Tensor]]) -> tuple[dict[str, Tensor], int]:
-        return dict(columns[0]), 1
-
-    def compute_loss_from_embeddings(
-        self, embeddings: list[Tensor], labels: Tensor | None, *, sentence_features: list[dict[str, Tensor]]
-    ) -> Tensor:
-        self.seen.append((len(embeddings), len(sentence_features)))
-        keys = embeddings[0].detach() + 0.1
-        return ((embeddings[0] - keys) ** 2).sum(dim=1).mean() + 0 * sentence_features[0]["input_ids"].sum()
-
-
-BASES: dict[str, tuple[Callable[[SentenceTransformer], nn.Module], int]] = {
-    "simcse": (SimCSELoss, 2),
-    "consert": (ConSERTLoss, 2),
-    "dclr": (DCLRLoss, 2),
-    "mnrl": (MultipleNegativesRankingLoss, 2),
-    "adcse": (AdCSELoss, 1),
-    "own keys": (OwnKeysLoss, 1),
-}
+from tests.losses.bases import BASES, OwnKeysLoss
 
 
 def make_loss(model: SentenceTransformer, table: FrequencyTable, **options: object) -> SLTFAILoss:
-    generator = torch.Generator().manual_seed(0)
-    return SLTFAILoss(model, frequency_table=table, generator=generator, **options)
+    return SLTFAILoss(model, frequency_table=table, generator=generator(), **options)
 
 
 def test_the_sum_is_eq_2_term_by_term(
@@ -77,8 +49,8 @@ def test_the_sum_is_eq_2_term_by_term(
     features = still_encoder.preprocess(sentences)
     terms = loss([features])
     same_masks = make_loss(still_encoder, frequency_table)
-    incomplete, kept = same_masks.incomplete.incomplete(features)
-    encoded = encode(still_encoder, features)
+    incomplete, kept = same_masks.incomplete.make_incomplete(features)
+    encoded = encode_tokens(still_encoder, features)
     anchor = encoded.sentence
     base = SimCSELoss(still_encoder).compute_loss_from_embeddings([anchor, anchor])
     logits = loss.adversarial.discriminator(encoded.tokens)
@@ -170,13 +142,9 @@ def test_padding_changes_neither_loss_nor_gradients(
     still_encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable
 ) -> None:
     features = still_encoder.preprocess(sentences)
-    padded = {
-        key: torch.nn.functional.pad(value, (0, 5)) if isinstance(value, Tensor) else value
-        for key, value in features.items()
-    }
     loss = make_loss(still_encoder, frequency_table)
     results = []
-    for batch in (features, padded):
+    for batch in (features, padded(features)):
         loss.incomplete.mask_source.generator.manual_seed(3)
         loss.zero_grad()
         terms = loss([batch])
@@ -208,17 +176,6 @@ def test_the_incomplete_row_has_the_first_views_augmentation(
     natural, shuffled, masked = rows["position_ids"].split(size)
     assert torch.equal(natural, masked)
     assert not torch.equal(natural, shuffled)
-
-
-def test_left_alone_an_augmented_base_sees_the_same_rows(
-    still_encoder: SentenceTransformer, sentences: list[str]
-) -> None:
-    features = still_encoder.preprocess(sentences)
-    generators = [torch.Generator().manual_seed(5) for _ in range(2)]
-    direct, wrapped = (ConSERTLoss(still_encoder, generator=generator) for generator in generators)
-    rows, count = wrapped.views([features])
-    embeddings = run(still_encoder, rows)["sentence_embedding"].chunk(count)
-    assert torch.allclose(wrapped.compute_loss_from_embeddings(embeddings), direct([features]))
 
 
 def test_warm_up_counts_training_forwards(
@@ -328,12 +285,6 @@ def test_edge_batches(
     assert all(p.grad is None or p.grad.isfinite().all() for p in encoder.parameters())
 
 
-def test_stacked_rows_keep_their_order(encoder: SentenceTransformer, sentences: list[str]) -> None:
-    features = encoder.preprocess(sentences[:2])
-    stacked = stack_rows([views(features), features])
-    assert torch.equal(stacked["input_ids"], features["input_ids"].repeat(3, 1))
-
-
 def test_lora(
     encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable, tmp_path: Path
 ) -> None:
@@ -362,8 +313,8 @@ def test_bad_input(make_encoder: Callable[..., SentenceTransformer], frequency_t
         (encoder, {"base_weight": -1}, "base_weight .* -1"),
         (encoder, {"adversarial_weight": -0.5}, "adversarial_weight .* -0.5"),
         (encoder, {"incomplete_weight": float("nan")}, "incomplete_weight .* nan"),
-        (encoder, {"base_weight": 0, "adversarial_weight": 0, "incomplete_weight": 0}, "all 0"),
-        (encoder, {"base_weight": 0, "warmup_steps": 1}, "warmup_steps=1 with base_weight=0"),
+        (encoder, {"base_weight": 0, "adversarial_weight": 0, "incomplete_weight": 0}, "must not all be 0"),
+        (encoder, {"base_weight": 0, "warmup_steps": 1}, "warmup_steps must be 0 with base_weight=0.* 1"),
         (encoder, {"warmup_steps": -1}, "warmup_steps .* -1"),
         (encoder, {"warmup_steps": 0.5}, r"warmup_steps .* 0\.5"),
         (encoder, {"low_frequency_ratio": 0}, "low_frequency_ratio .* 0"),

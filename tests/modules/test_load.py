@@ -27,6 +27,7 @@ for path in sys.argv[2:]:
 """
 
 
+@pytest.mark.slow
 def test_saved_and_reloaded_in_a_new_process_to_the_bit(still_encoder, tmp_path):
     attached = {
         tmp_path / "exact": attach(still_encoder, keywords="tfidf"),

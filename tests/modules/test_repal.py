@@ -128,6 +128,7 @@ def test_other_output_values_are_those_of_the_plain_model(still_encoder, redunda
         assert torch.equal(item["input_ids"][:length], other["input_ids"][:length])
 
 
+@pytest.mark.slow
 def test_multi_process_evaluators_copies_and_pickle(still_encoder):
     attached = attach(still_encoder, keywords="jieba")
     expected = attached.encode(TEXTS)

@@ -58,6 +58,7 @@ def test_every_kind_of_corpus_gives_the_same_table(
         assert counted.num_texts == len(sentences), name
 
 
+@pytest.mark.slow
 def test_several_processes_count_the_same(
     frequency_table: FrequencyTable, tokenizer: BertTokenizer, sentences: list[str]
 ) -> None:
@@ -110,6 +111,7 @@ def test_documents_make_small_batches() -> None:
     assert [len(batch) for batch in counting.batch_texts(iter([text] * 7), 1000)] == [3, 3, 1]
 
 
+@pytest.mark.slow
 def test_wordfreq_gives_plausible_counts(tokenizer: BertTokenizer) -> None:
     pytest.importorskip("wordfreq")
     table = FrequencyTable.from_wordfreq(tokenizer)

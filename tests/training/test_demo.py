@@ -1,4 +1,4 @@
-"""``demonstrate`` on a tiny encoder, and the graded pairs that the notebooks choose by and report on.
+"""``demonstrate`` on a tiny encoder.
 
 tests/cli/test_demo.py runs it on the packaged encoder.
 """
@@ -11,7 +11,6 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from st_extras.evaluation import STSDataset, STSEvaluator
-from st_extras.evaluation.sts_data import development_and_test
 from st_extras.samples import graded_pairs
 from st_extras.training import demo
 from tests.conftest import build_encoder
@@ -31,25 +30,3 @@ def test_the_sample_pairs_are_scored_before_and_after(tmp_path: Path, monkeypatc
         assert len(shown) == 1
     assert made.before != made.after
     assert (made.run.steps, made.run.metric) == (2, None)
-
-
-def rows(data: STSDataset) -> list[tuple[str, str, float]]:
-    return list(zip(data.sentences1, data.sentences2, data.scores, strict=True))
-
-
-@pytest.mark.parametrize("nowhere", [None, ""])
-def test_the_sample_pairs_are_halved_and_no_pair_is_on_both_sides(nowhere: str | None) -> None:
-    development, test = development_and_test(nowhere)
-    assert (development.name, test.name) == ("sample_dev", "sample_test")
-    assert len(development) == len(test) == len(development.subsets) == len(test.subsets) == 150
-    assert sorted(rows(development) + rows(test)) == sorted(zip(*graded_pairs(), strict=True))
-    assert not set(rows(development)) & set(rows(test))
-
-
-def test_stsb_is_read_where_a_source_is_given(tmp_path: Path) -> None:
-    for split, score in (("dev", 4), ("test", 2)):
-        lines = ["subset\tscore\tsentence1\tsentence2", f"x\t{score}\ta {split}\tb", "x\t0\tc\td"]
-        (tmp_path / f"stsb_{split}.tsv").write_text("\n".join(lines), encoding="utf8")
-    development, test = development_and_test(tmp_path)
-    assert (development.name, test.name) == ("stsb_dev", "stsb_test")
-    assert (rows(development)[0], rows(test)[0]) == (("a dev", "b", 4.0), ("a test", "b", 2.0))

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +10,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from st_extras.losses import DCLRLoss, SimCSELoss
+from tests.helpers import run_in_two_processes
 
 pytestmark = pytest.mark.slow
 
@@ -25,20 +22,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
     folder = tmp_path_factory.mktemp("distributed")
     build_encoder(folder / "parts").save(str(folder / "encoder"))
-    root = Path(__file__).resolve().parents[2]
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=0"]
-    command += ["--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0", "-m", "tests.training.distributed_worker"]
-    done = subprocess.run(
-        [*command, str(folder / "encoder"), str(folder)],
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    if done.returncode:
-        pytest.fail(done.stderr[-3000:])
+    run_in_two_processes("tests.training.distributed_worker", str(folder / "encoder"), str(folder))
     return [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in range(2)]
 
 

@@ -86,6 +86,7 @@ def test_whitening_is_fitted_on_the_trained_encoder(
     np.testing.assert_allclose(plain.encode(SENTENCES), encoder.encode(SENTENCES), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("better", [False, True])
 def test_the_pairs_decide_on_whitening(
     better: bool, encoder: SentenceTransformer, dev: STSDataset, tmp_path: Path

@@ -218,6 +218,7 @@ class TestResume:
             )
         assert differing(snapshot(whole), snapshot(again)) == set()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("length", [{"max_steps": 4}, {"epochs": 2}])
     def test_the_best_weights_are_found_where_the_output_was_moved(self, make_encoder: Make, tmp_path, length):
         first, second = (ScriptedEvaluator([0.1, 0.9, 0.2]) for _ in range(2))

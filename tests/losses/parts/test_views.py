@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,25 +12,21 @@ from sentence_transformers.sentence_transformer.modules import Pooling, StaticEm
 from torch import Tensor
 from transformers import AutoConfig, AutoModel, T5EncoderModel
 
-from st_extras.augmentations import (
-    Augmenter,
+from st_extras.encoders.forward import forward_pass
+from st_extras.losses import DCLRLoss, SimCSELoss
+from st_extras.losses.parts.views import (
+    TwoViews,
+    check_augmentations,
     feature_cutoff,
     shuffled_positions,
     span_cutoff,
     token_cutoff,
 )
-from st_extras.encoders import run
-from st_extras.losses import DCLRLoss, SimCSELoss
-from st_extras.rows import views
-from tests.helpers import count_rows
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+from tests.helpers import count_rows, generator
 
 
 def rows_of_content(*lengths: int, width: int = 14) -> Tensor:
-    """[CLS] content ... [SEP] padding ...: the content positions of rows with so many content tokens."""
+    """[CLS] content ... [SEP] padding ...: where rows of these lengths have content."""
     places = torch.arange(width)
     return torch.stack([(places >= 1) & (places <= length) for length in lengths])
 
@@ -86,8 +83,8 @@ def test_padding_changes_no_draw(name: str) -> None:
 
 
 def augmented(model: SentenceTransformer, texts: list[str], names: tuple[str, str], seed: int = 0) -> dict[str, Tensor]:
-    augmenter = Augmenter(model, names, generator=generator(seed))
-    return augmenter(model, views(model.preprocess(texts), names), names)
+    two_views = TwoViews(model, names, generator=generator(seed))
+    return two_views.rows(model, [model.preprocess(texts)])
 
 
 def test_each_view_gets_its_own_augmentation(still_encoder: SentenceTransformer, sentences: list[str]) -> None:
@@ -104,11 +101,11 @@ def test_each_view_gets_its_own_augmentation(still_encoder: SentenceTransformer,
     assert not torch.equal(natural, permuted)
 
 
-def test_dropout_and_none_leave_the_features_as_they_are(encoder: SentenceTransformer, sentences: list[str]) -> None:
+def test_dropout_and_none_leave_the_features_unchanged(encoder: SentenceTransformer, sentences: list[str]) -> None:
     features = encoder.preprocess(sentences)
     before = {key: value.clone() for key, value in features.items() if isinstance(value, Tensor)}
     assert set(augmented(encoder, sentences, ("dropout", "dropout"))) == set(features)
-    Augmenter(encoder, ("shuffle", "shuffle"))(encoder, features, ("shuffle",))
+    TwoViews(encoder, ("shuffle", "shuffle")).augment(encoder, features, ("shuffle",))
     assert all(torch.equal(features[key], value) for key, value in before.items())
     assert "position_ids" not in features
 
@@ -122,7 +119,7 @@ def test_families_of_encoders(
     texts = [*sentences[:3], "a"]
     plain = model(model.preprocess(texts))["sentence_embedding"]
     rows = augmented(model, texts, (name, "none"))
-    changed, unchanged = run(model, rows)["sentence_embedding"].chunk(2)
+    changed, unchanged = forward_pass(model, rows)["sentence_embedding"].chunk(2)
     assert torch.allclose(unchanged, plain, atol=1e-5)  # also where positions count from padding_idx + 1
     assert (changed - plain)[:3].norm(dim=1).min() > 1e-6
 
@@ -148,19 +145,19 @@ def test_encoders_that_cannot_be_augmented_are_refused(encoder: SentenceTransfor
     encoder.tokenizer.save_pretrained(tmp_path)
     relative = SentenceTransformer(modules=[Transformer(str(tmp_path)), Pooling(16)], device="cpu")
     static = SentenceTransformer(modules=[StaticEmbedding(encoder.tokenizer.backend_tokenizer, embedding_dim=8)])
-    Augmenter(relative, ("token_cutoff", "none"))
+    TwoViews(relative, ("token_cutoff", "none"))
     for model, name, reason in (
         (relative, "shuffle", "position_ids, which T5EncoderModel"),
         (static, "shuffle", "position_ids, which StaticEmbedding"),
         (static, "token_cutoff", "inputs_embeds, which StaticEmbedding"),
     ):
         with pytest.raises(ValueError, match=f"'{name}'.*{reason}"):
-            Augmenter(model, (name, name))
+            TwoViews(model, (name, name))
 
 
 @pytest.mark.parametrize("rate", [0, 1, 1.5, -0.2])
 def test_cutoff_rate_is_checked(encoder: SentenceTransformer, rate: float) -> None:
-    for make in (SimCSELoss, DCLRLoss, Augmenter):
+    for make in (SimCSELoss, DCLRLoss, TwoViews):
         arguments = {"augmentations": ("shuffle", "shuffle"), "cutoff_rate": rate}
         with pytest.raises(ValueError, match=f"cutoff_rate .* {rate}"):
             make(encoder, **arguments)
@@ -214,3 +211,37 @@ def test_two_columns_are_augmented_side_by_side(still_encoder: SentenceTransform
     with count_rows(still_encoder) as passes:
         assert cut([{**first, "prompt_length": 2}, prompted]).isfinite()
     assert passes == [8, 8]
+
+
+def test_pair_is_one_pass_and_equals_separate_passes(still_encoder: SentenceTransformer, sentences: list[str]) -> None:
+    one = still_encoder.preprocess(sentences)
+    two = still_encoder.preprocess([f"{sentence} near a red book" for sentence in sentences])
+    assert one["input_ids"].shape != two["input_ids"].shape
+    with count_rows(still_encoder) as passes:
+        anchors, positives = TwoViews(still_encoder).encode(still_encoder, [one, two])
+    assert passes == [2 * len(sentences)]
+    torch.testing.assert_close(anchors, still_encoder(dict(one))["sentence_embedding"])
+    torch.testing.assert_close(positives, still_encoder(dict(two))["sentence_embedding"])
+
+
+def test_columns_with_other_prompts_take_a_pass_each(encoder: SentenceTransformer, sentences: list[str]) -> None:
+    columns = [encoder.preprocess(sentences, prompt="a "), encoder.preprocess(sentences, prompt="the red ")]
+    with count_rows(encoder) as passes:
+        TwoViews(encoder).encode(encoder, columns)
+    assert passes == [len(sentences)] * 2
+
+
+def test_dropout_is_on_or_off_as_a_whole(encoder: SentenceTransformer, sentences: list[str]) -> None:
+    encoder.train()
+    features = [encoder.preprocess(sentences)]
+    a, b = TwoViews(encoder).encode(encoder, features)
+    assert not torch.allclose(a, b)
+    a, b = TwoViews(encoder, ("none", "none")).encode(encoder, features)
+    torch.testing.assert_close(a, b)
+    assert all(module.training for module in encoder.modules())
+
+
+@pytest.mark.parametrize("wrong", [("dropout",), ("dropout", "cuttoff"), ("dropout", "none"), "dropout"])
+def test_augmentations_refused(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="augmentations"):
+        check_augmentations(wrong)

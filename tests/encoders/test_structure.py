@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense
+from sentence_transformers.sentence_transformer.modules import Router, StaticEmbedding
+from torch import nn
+
+from st_extras.encoders.structure import (
+    check_one_encoder,
+    content_mask,
+    embedding_dimension,
+    non_content_ids,
+    prompt_length,
+    token_embedding_dimension,
+    unwrap,
+)
+from st_extras.losses import AdCSELoss, ConSERTLoss, PaSeRLoss, SimCSELoss
+from tests.conftest import build_byte_level_encoder
+from tests.helpers import Wrapped
+
+Maker = Callable[..., SentenceTransformer]
+
+
+def static(encoder: SentenceTransformer) -> SentenceTransformer:
+    return SentenceTransformer(modules=[StaticEmbedding(encoder.tokenizer, embedding_dim=8)], device="cpu")
+
+
+def test_unwrap(encoder: SentenceTransformer) -> None:
+    assert unwrap(encoder) is encoder
+    assert unwrap(Wrapped(Wrapped(encoder, "_orig_mod"), "module")) is encoder
+    with pytest.raises(ValueError, match="Linear"):
+        unwrap(nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="got Wrapped"):
+        unwrap(Wrapped(nn.Linear(2, 2)))
+
+
+# ---- dimensions
+
+
+def test_the_dimension_in_training_is_not_truncated(encoder: SentenceTransformer, sentences: list[str]) -> None:
+    encoder.truncate_dim = 8
+    assert (embedding_dimension(encoder), encoder.get_embedding_dimension()) == (16, 8)
+    assert torch.isfinite(AdCSELoss(encoder)([encoder.preprocess(sentences)]))
+
+
+def test_the_dimensions_of_sentences_and_of_tokens(encoder: SentenceTransformer) -> None:
+    encoder.append(Dense(16, 5))
+    assert (embedding_dimension(encoder), token_embedding_dimension(encoder)) == (5, 16)
+    assert (embedding_dimension(Wrapped(encoder)), token_embedding_dimension(Wrapped(encoder))) == (5, 16)
+    assert embedding_dimension(static(encoder)) == 8
+
+
+def test_a_model_without_these_dimensions_is_refused(encoder: SentenceTransformer) -> None:
+    with pytest.raises(ValueError, match="StaticEmbedding does not: use a transformer"):
+        token_embedding_dimension(static(encoder))
+    with pytest.raises(ValueError, match="must include a Pooling"):
+        embedding_dimension(SentenceTransformer(modules=[nn.Identity()], device="cpu"))
+
+
+# ---- content
+
+
+def test_content_is_neither_special_nor_padding_nor_prompt(encoder: SentenceTransformer) -> None:
+    features = encoder.preprocess(["a cat ☃ sat [MASK]", "dog", ""])
+    mask = content_mask(encoder, features)
+    rows = zip(features["input_ids"], mask, strict=True)
+    kept = [encoder.tokenizer.convert_ids_to_tokens(ids[content].tolist()) for ids, content in rows]
+    assert kept == [["a", "cat", "[UNK]", "sat", "[MASK]"], ["dog"], []]
+    assert torch.equal(content_mask(Wrapped(encoder), features), mask)
+
+
+def test_non_content_ids(encoder: SentenceTransformer) -> None:
+    names = encoder.tokenizer.convert_ids_to_tokens(non_content_ids(encoder))
+    assert set(names) == {"[PAD]", "[CLS]", "[SEP]"}
+    assert non_content_ids(encoder) == sorted(non_content_ids(encoder))
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_prompt_is_not_content(encoder: SentenceTransformer, side: str) -> None:
+    encoder.tokenizer.padding_side = side
+    features = encoder.preprocess(["a cat", "two birds sing"], prompt="the old ")
+    for length in (3, torch.tensor([3, 3])):
+        mask = content_mask(encoder, {**features, "prompt_length": length})
+        rows = zip(features["input_ids"], mask, strict=True)
+        assert [encoder.tokenizer.decode(ids[kept]) for ids, kept in rows] == ["a cat", "two birds sing"]
+
+
+@pytest.mark.parametrize("prompt", ["query: ", "query:", "query: \n"])
+@pytest.mark.parametrize("texts", [["dog"], ["dog", "cat sat"], ["dog", "dog"]])
+def test_the_space_behind_a_prompt_takes_no_word_with_it(tmp_path: Path, prompt: str, texts: list[str]) -> None:
+    model = build_byte_level_encoder(tmp_path)
+    features = model.preprocess(texts, prompt=prompt)
+    rows = zip(features["input_ids"], content_mask(model, features), strict=True)
+    assert [model.tokenizer.decode(ids[kept]).strip() for ids, kept in rows] == texts
+
+
+def test_prompt_length_counts_the_opening_token(encoder: SentenceTransformer) -> None:
+    features = encoder.preprocess(["a cat", "dog"])
+    assert prompt_length(encoder, features) == 0
+    for nothing in (0, None, torch.tensor([0, 0])):
+        assert prompt_length(encoder, {**features, "prompt_length": nothing}) == 0
+    prompted = encoder.preprocess(["a cat", "dog"], prompt="the old ")
+    assert prompt_length(encoder, prompted) == 3  # [CLS] the old
+
+
+def test_prompt_length_leaves_the_space_to_the_first_word(tmp_path: Path) -> None:
+    model = build_byte_level_encoder(tmp_path)
+    features = model.preprocess(["dog"], prompt="query: ")
+    length = prompt_length(model, features)
+    assert length == int(features["prompt_length"]) - 1
+    assert model.tokenizer.decode(features["input_ids"][0, 1:length]) == "query:"
+
+
+# ---- Router
+
+
+def routed(query: SentenceTransformer, document: SentenceTransformer) -> SentenceTransformer:
+    routes = Router.for_query_document(query_modules=list(query), document_modules=list(document))
+    return SentenceTransformer(modules=[routes], device="cpu")
+
+
+def test_routed_encoders_get_no_views_of_their_tokens(make_encoder: Maker, sentences: list[str]) -> None:
+    query, document = make_encoder(), make_encoder(seed=1)
+    model = routed(query, document)
+    for build in (PaSeRLoss, ConSERTLoss, lambda model: SimCSELoss(model, augmentations=("none", "token_cutoff"))):
+        with pytest.raises(ValueError, match=r"the model's Router has one for each of \['document', 'query'\]"):
+            build(model)
+    columns = [{**model.preprocess(sentences, task=task), "task": task} for task in ("query", "document")]
+    SimCSELoss(model)(columns).backward()
+    assert all(any(p.grad is not None for p in encoder.parameters()) for encoder in (query, document))
+    same = Router.for_query_document(query_modules=list(query), document_modules=[query[0], document[1]])
+    assert SimCSELoss(SentenceTransformer(modules=[same], device="cpu"), augmentations=("none", "token_cutoff"))
+
+
+def test_the_refusal_begins_with_who_refuses(make_encoder: Maker) -> None:
+    model = routed(make_encoder(), make_encoder(seed=1))
+    with pytest.raises(ValueError, match=r"^Masking works on the tokens of one encoder"):
+        check_one_encoder(model, "Masking")
+    with pytest.raises(ValueError, match=r"^This loss works on the tokens of one encoder"):
+        token_embedding_dimension(Wrapped(model))
+    check_one_encoder(make_encoder(), "Masking")
+
+
+def test_heads_behind_one_encoder_are_not_encoders(encoder: SentenceTransformer, sentences: list[str]) -> None:
+    heads = Router({"query": [Dense(16, 16)], "document": [Dense(16, 16)]}, default_route="query")
+    model = SentenceTransformer(modules=[*encoder, heads], device="cpu")
+    assert torch.isfinite(ConSERTLoss(model)([model.preprocess(sentences)]))

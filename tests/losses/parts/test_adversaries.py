@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from st_extras.losses.parts.adversaries import adversarial_info_nce, ascend
+from tests.helpers import cosine, draw, generator
+
+
+@pytest.mark.parametrize("in_batch_negatives", [True, False])
+@pytest.mark.parametrize("offset", [0, 2])
+def test_equation_5_and_the_shares_as_a_loop(in_batch_negatives: bool, offset: int) -> None:
+    """With gathered keys, the shifted positive stands among 6 candidates."""
+    queries, keys, adversaries = draw(2, 5), draw(6, 5, seed=1), draw(3, 5, seed=2)
+    loss, shares = adversarial_info_nce(
+        queries, keys, adversaries, temperature=0.5, in_batch_negatives=in_batch_negatives, offset=offset
+    )
+    total = 0.0
+    for i in range(2):
+        positive = math.exp(cosine(queries[i], keys[i + offset]) / 0.5)
+        taken = [math.exp(cosine(queries[i], n) / 0.5) for n in adversaries]
+        denominator = positive + sum(taken)
+        if in_batch_negatives:
+            denominator += sum(math.exp(cosine(queries[i], keys[j]) / 0.5) for j in range(6) if j != i + offset)
+        total -= math.log(positive / denominator) / 2
+        assert shares[i].tolist() == pytest.approx([term / denominator for term in taken], abs=1e-12)
+    assert loss.item() == pytest.approx(total, abs=1e-12)
+
+
+def test_permutation_and_scale() -> None:
+    queries, keys, adversaries = draw(6, 16), draw(6, 16, seed=1), draw(3, 16, seed=2)
+    loss, shares = adversarial_info_nce(queries, keys, adversaries, temperature=0.1)
+    order = torch.randperm(6, generator=generator(5))
+    moved, moved_shares = adversarial_info_nce(3 * queries[order], keys[order] / 7, 2 * adversaries, temperature=0.1)
+    torch.testing.assert_close(loss, moved)
+    torch.testing.assert_close(shares[order], moved_shares)
+
+
+@pytest.mark.parametrize("in_batch_negatives", [True, False])
+def test_gradcheck(in_batch_negatives: bool) -> None:
+    queries, keys = draw(3, 5).requires_grad_(), draw(3, 5, seed=1).requires_grad_()
+    adversaries = draw(2, 5, seed=2)
+
+    def scalar(q: Tensor, k: Tensor) -> Tensor:
+        return adversarial_info_nce(q, k, adversaries, temperature=0.5, in_batch_negatives=in_batch_negatives)[0]
+
+    assert torch.autograd.gradcheck(scalar, (queries, keys))
+
+
+def test_the_shares_are_constants_and_half_precision_is_not_kept() -> None:
+    queries, keys = draw(3, 5).bfloat16().requires_grad_(), draw(3, 5, seed=1).bfloat16()
+    loss, shares = adversarial_info_nce(queries, keys, draw(2, 5, seed=2), temperature=0.5)
+    assert loss.requires_grad
+    assert not shares.requires_grad
+    assert loss.dtype == shares.dtype == torch.float32
+
+
+def test_no_adversaries_take_nothing() -> None:
+    queries, keys = draw(3, 5), draw(3, 5, seed=1)
+    loss, shares = adversarial_info_nce(queries, keys, torch.empty(0, 5), temperature=0.5)
+    assert shares.shape == (3, 0)
+    scores = torch.tensor([[cosine(h, k) / 0.5 for k in keys] for h in queries])
+    torch.testing.assert_close(loss.float(), torch.nn.functional.cross_entropy(scores, torch.arange(3)))
+
+
+@pytest.mark.parametrize("in_batch_negatives", [True, False])
+def test_ascent_is_torchs_sgd_that_maximises(in_batch_negatives: bool) -> None:
+    options = {"temperature": 0.3, "in_batch_negatives": in_batch_negatives}
+    adversaries = draw(6, 8, seed=2)
+    velocity = torch.zeros_like(adversaries)
+    reference = adversaries.clone().requires_grad_()
+    optimizer = torch.optim.SGD([reference], lr=0.3, momentum=0.9, weight_decay=0.01, maximize=True)
+    start = adversaries.clone()
+    for step in range(4):
+        queries, keys = draw(5, 8, seed=10 + step), draw(5, 8, seed=20 + step)
+        _, shares = adversarial_info_nce(queries, keys, adversaries, **options)
+        ascend(
+            adversaries, velocity, queries, shares,
+            temperature=0.3, learning_rate=0.3, momentum=0.9, weight_decay=0.01,
+        )  # fmt: skip
+        optimizer.zero_grad()
+        adversarial_info_nce(queries, keys, reference, **options)[0].backward()
+        optimizer.step()
+        torch.testing.assert_close(adversaries, reference.detach(), rtol=0, atol=1e-12)
+    assert (adversaries - start).abs().max() > 0.01
+
+
+def test_ascent_is_in_place_and_without_gradients() -> None:
+    adversaries, velocity = draw(3, 8), torch.zeros(3, 8, dtype=torch.float64)
+    places = adversaries.data_ptr(), velocity.data_ptr()
+    shares = torch.full((5, 3), 0.2, dtype=torch.float64, requires_grad=True)
+    settings = {"temperature": 0.3, "momentum": 0.9, "weight_decay": 0.0}
+    before = adversaries.clone()
+    ascend(adversaries, velocity, draw(5, 8, seed=1).requires_grad_(), shares, learning_rate=0.0, **settings)
+    assert torch.equal(adversaries, before)
+    ascend(adversaries, velocity, draw(5, 8, seed=1), shares, learning_rate=0.1, **settings)
+    assert (adversaries.data_ptr(), velocity.data_ptr()) == places
+    assert not torch.equal(adversaries, before)
+    assert not adversaries.requires_grad
+    assert not velocity.requires_grad

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+
+from st_extras.encoders import EmbeddingTable, FrozenEncoder
+from st_extras.functional import cosine_scores
+from st_extras.losses.parts import guide as guide_module
+from st_extras.losses.parts.guide import (
+    GuideSimilarities,
+    describe_similarities,
+    make_similarities,
+    self_similarities,
+)
+from tests.helpers import columns, cosine, count_rows, differing, draw, snapshot
+
+Maker = Callable[..., SentenceTransformer]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_model_and_table_give_the_guides_cosines(make_encoder: Maker, sentences: list[str], count: int) -> None:
+    model, guide = make_encoder(), make_encoder(seed=1, hidden_size=8)
+    data = columns(sentences, count)
+    features = [model.preprocess(list(column)) for column in data.values()]
+    embeddings = [guide.encode(list(column), convert_to_tensor=True) for column in data.values()]
+    expected = torch.tensor([[cosine(x, y) for y in embeddings[-1]] for x in embeddings[0]])
+    table = EmbeddingTable.compute(model, guide, [t for c in data.values() for t in c], show_progress_bar=False)
+    ignored = torch.zeros(len(sentences), len(sentences))
+    by_model = make_similarities(model, guide, None)
+    by_table = make_similarities(model, None, table)
+    assert by_model is not None
+    assert by_table is not None
+    torch.testing.assert_close(by_model(features, ignored), expected, atol=1e-6, rtol=0)
+    torch.testing.assert_close(by_table(features, ignored), by_model(features, ignored))
+    assert not by_model(features, ignored).requires_grad
+
+
+def test_a_guide_from_a_path(make_encoder: Maker, sentences: list[str], tmp_path: Path) -> None:
+    model, guide = make_encoder(), make_encoder(seed=1)
+    guide.save(str(tmp_path / "guide"))
+    features = [model.preprocess(sentences)]
+    by_path, by_model = make_similarities(model, tmp_path / "guide", None), make_similarities(model, guide, None)
+    torch.testing.assert_close(by_path(features, torch.zeros(1)), by_model(features, torch.zeros(1)))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_each_sentence_is_encoded_once(make_encoder: Maker, sentences: list[str], count: int) -> None:
+    model, guide = make_encoder(), make_encoder(seed=1)
+    similarities = make_similarities(model, guide, None)
+    before = snapshot(guide)
+    with count_rows(guide) as asked:
+        similarities([model.preprocess(column) for column in columns(sentences, count).values()], torch.zeros(1))
+    assert asked == [len(sentences)] * count
+    assert not differing(before, snapshot(guide))
+    assert not list(similarities.parameters())  # hidden from the optimizer and from checkpoints
+    assert not similarities.state_dict()
+
+
+def test_the_sentences_of_all_processes(
+    make_encoder: Maker, sentences: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guide_module, "gather_rows", lambda x, across: (torch.cat([x, -x]) if across else x, 0))
+    model, guide = make_encoder(), make_encoder(seed=1)
+    features = [model.preprocess(sentences)]
+    alone = make_similarities(model, guide, None)(features, torch.zeros(1))
+    gathered = make_similarities(model, guide, None, gather_across_devices=True)(features, torch.zeros(1))
+    torch.testing.assert_close(gathered, torch.cat([alone, -alone], dim=1))
+
+
+def test_the_models_own_cosines_are_constants() -> None:
+    a = draw(4, 8).requires_grad_()
+    cosines = cosine_scores(a, draw(4, 8, seed=1))
+    for similarities in (self_similarities, make_similarities(torch.nn.Identity(), "self", None)):
+        got = similarities(None, cosines)
+        assert torch.equal(got, cosines)
+        assert not got.requires_grad
+
+
+def test_columns_are_needed(make_encoder: Maker) -> None:
+    similarities = make_similarities(make_encoder(), make_encoder(seed=1), None)
+    with pytest.raises(ValueError, match="sentence_features is None"):
+        similarities(None, torch.zeros(3, 3))
+
+
+def test_a_sentence_that_the_table_lacks_is_shown(make_encoder: Maker, sentences: list[str]) -> None:
+    model = make_encoder()
+    table = EmbeddingTable.compute(model, make_encoder(), sentences, show_progress_bar=False)
+    similarities = GuideSimilarities(table, model)
+    with pytest.raises(ValueError, match="a red cat"):
+        similarities([model.preprocess(["a red cat", sentences[0]])], torch.zeros(2, 2))
+
+
+def test_bad_guides(make_encoder: Maker, sentences: list[str]) -> None:
+    model, guide = make_encoder(), make_encoder()
+    table = EmbeddingTable.compute(model, guide, sentences, show_progress_bar=False)
+    for both in (guide, "self"):
+        with pytest.raises(ValueError, match="not both"):
+            make_similarities(model, both, table)
+    with pytest.raises(ValueError, match='pass "self"'):
+        make_similarities(model, model, None)
+    assert make_similarities(model, None, None) is None
+
+
+def test_what_the_card_says(make_encoder: Maker) -> None:
+    model, guide = make_encoder(), make_encoder()
+    table = EmbeddingTable([[1]], torch.ones(1, 3))
+    assert describe_similarities(make_similarities(model, guide, None)) == FrozenEncoder.__name__
+    assert describe_similarities(make_similarities(model, None, table)) == EmbeddingTable.__name__
+    assert describe_similarities(make_similarities(model, "self", None)) == "self"
+    assert describe_similarities(None) is None

@@ -1,0 +1,258 @@
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from transformers import (
+    AutoModelForMaskedLM,
+    BertConfig,
+    BertForMaskedLM,
+    BertForSequenceClassification,
+    BertModel,
+    BertTokenizer,
+    DistilBertConfig,
+    DistilBertForMaskedLM,
+    MobileBertConfig,
+    MobileBertForMaskedLM,
+    RobertaConfig,
+    RobertaForMaskedLM,
+)
+
+from st_extras.losses.parts.masked_lm import MaskedLM, corrupt_tokens, vocabulary_cross_entropy
+from tests.conftest import SENTENCES, vocabulary
+from tests.helpers import differing, draw, generator, snapshot
+from tests.losses.phrases import DATA, features, make_loss
+
+MakeEncoder = Callable[..., SentenceTransformer]
+WORDS = len(vocabulary())
+
+
+# ---- corruption
+
+
+def test_corruption_draws_15_percent_80_10_10() -> None:
+    ids = torch.randint(5, 1000, (200, 100), generator=generator(0))
+    content = torch.ones_like(ids, dtype=torch.bool)
+    content[:, ::10] = False
+    corrupted, drawn = corrupt_tokens(
+        ids, content, probability=0.15, mask_token_id=4, vocabulary=1000, generator=generator(1)
+    )
+    assert not (drawn & ~content).any()
+    assert torch.equal(corrupted[~drawn], ids[~drawn])
+    share = drawn.sum() / content.sum()
+    masked, same = (corrupted[drawn] == 4).float().mean(), (corrupted == ids)[drawn].float().mean()
+    assert share == pytest.approx(0.15, abs=0.01)
+    assert masked == pytest.approx(0.8, abs=0.03)
+    assert same == pytest.approx(0.1, abs=0.02)
+
+
+def test_random_tokens_come_from_the_whole_vocabulary() -> None:
+    ids = torch.full((300, 100), 7)
+    content = torch.ones_like(ids, dtype=torch.bool)
+    corrupted, drawn = corrupt_tokens(
+        ids, content, probability=1.0, mask_token_id=4, vocabulary=9, generator=generator(1)
+    )
+    assert drawn.all()
+    others = corrupted[(corrupted != 4) & (corrupted != 7)]
+    assert set(others.tolist()) == {0, 1, 2, 3, 5, 6, 8}
+
+
+def test_special_tokens_and_padding_are_never_drawn(encoder: SentenceTransformer) -> None:
+    column = encoder.preprocess(["a cat", SENTENCES[0]])
+    before = column["input_ids"].clone()
+    corrupted, drawn = MaskedLM(encoder, probability=1.0).corrupt(encoder, column)
+    assert drawn.sum(dim=1).tolist() == [2, len(SENTENCES[0].split())]
+    assert not drawn[:, 0].any()  # [CLS]
+    assert torch.equal(column["input_ids"], before)
+    assert corrupted.keys() == column.keys()
+
+
+def test_a_prompt_is_not_masked(still_encoder: SentenceTransformer) -> None:
+    prompted = still_encoder.preprocess(DATA["sentence"][:6], prompt="the old ")
+    _, drawn = MaskedLM(still_encoder, probability=1.0).corrupt(still_encoder, prompted)
+    assert drawn.sum(dim=1).tolist() == [len(sentence.split()) for sentence in DATA["sentence"][:6]]
+
+
+def test_the_draws_go_on_and_are_part_of_the_state(encoder: SentenceTransformer) -> None:
+    column = encoder.preprocess(SENTENCES * 5)
+    head = MaskedLM(encoder, generator=generator(2))
+    _, first = head.corrupt(encoder, column)
+    other = MaskedLM(encoder)
+    other.load_state_dict(head.state_dict())
+    _, second = head.corrupt(encoder, column)
+    assert not torch.equal(first, second)
+    assert torch.equal(other.corrupt(encoder, column)[1], second)
+    with torch.no_grad():
+        before = snapshot(head)
+        assert torch.equal(head.corrupt(encoder, column)[1], head.corrupt(encoder, column)[1])
+    assert not differing(before, snapshot(head))
+
+
+# ---- the cross-entropy over the vocabulary
+
+
+@pytest.mark.parametrize("biases", [None, 9, 6, 11])
+def test_cross_entropy_as_a_loop(biases: int | None) -> None:
+    """A bias of another length than the vocabulary of 9: words added since have 0, words taken away do not count."""
+    hidden, embedding, targets = draw(4, 5), draw(9, 5, seed=1), torch.tensor([0, 8, 3, 3])
+    bias = None if biases is None else draw(biases, seed=2)
+    total = 0.0
+    for h, target in zip(hidden, targets, strict=True):
+        logits = [(e @ h).item() for e in embedding]
+        for word in range(min(9, biases or 0)):
+            logits[word] += bias[word].item()
+        total += math.log(sum(math.exp(z) for z in logits)) - logits[target]
+    assert vocabulary_cross_entropy(hidden, embedding, targets, bias).item() == pytest.approx(total / 4, abs=1e-12)
+
+
+def test_no_targets_give_zero_with_a_gradient() -> None:
+    hidden = torch.empty(0, 5, requires_grad=True)
+    value = vocabulary_cross_entropy(hidden, torch.randn(9, 5), torch.empty(0, dtype=torch.long))
+    value.backward()
+    assert value.item() == 0
+
+
+def test_the_loss_of_a_half_precision_embedding_is_in_float32() -> None:
+    value = vocabulary_cross_entropy(draw(4, 5), draw(9, 5).bfloat16(), torch.tensor([0, 8, 3, 3]), draw(9))
+    assert value.dtype == torch.float32
+    assert torch.isfinite(value)
+
+
+def test_gradients_reach_hidden_states_embedding_and_bias() -> None:
+    inputs = (draw(4, 5).requires_grad_(), draw(9, 5, seed=1).requires_grad_(), draw(7, seed=2).requires_grad_())
+    targets = torch.tensor([0, 8, 3, 3])
+    assert torch.autograd.gradcheck(lambda h, e, b: vocabulary_cross_entropy(h, e, targets, b), inputs)
+
+
+# ---- heads of checkpoints
+
+
+def _sizes() -> dict[str, Any]:
+    return {
+        "vocab_size": WORDS, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "intermediate_size": 32, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+    }  # fmt: skip
+
+
+def _saved(folder: Path, full: Any) -> None:
+    """Save a whole model with the tests' tokenizer."""
+    full.save_pretrained(folder)
+    BertTokenizer(vocab={t: i for i, t in enumerate(vocabulary())}, model_max_length=16).save_pretrained(folder)
+
+
+def _load(folder: Path, **options: Any) -> SentenceTransformer:
+    transformer = Transformer(str(folder), max_seq_length=16, **options)
+    return SentenceTransformer(modules=[transformer, Pooling(16)], device="cpu")
+
+
+def _encoder_of(folder: Path, full: Any) -> SentenceTransformer:
+    if full.get_output_embeddings() is not None:
+        torch.nn.init.normal_(full.get_output_embeddings().bias)
+    _saved(folder, full)
+    return _load(folder)
+
+
+def roberta(folder: Path, make_encoder: MakeEncoder) -> SentenceTransformer:
+    config = RobertaConfig(**_sizes(), max_position_embeddings=64, pad_token_id=0)
+    return _encoder_of(folder, RobertaForMaskedLM(config))
+
+
+def distilbert(folder: Path, make_encoder: MakeEncoder) -> SentenceTransformer:
+    config = DistilBertConfig(vocab_size=WORDS, dim=16, n_layers=1, n_heads=2, hidden_dim=32, dropout=0.0)
+    return _encoder_of(folder, DistilBertForMaskedLM(config))
+
+
+def bert(folder: Path, make_encoder: MakeEncoder) -> SentenceTransformer:
+    return make_encoder(dropout=0.0, with_head=True)
+
+
+@pytest.mark.parametrize("make", [bert, roberta, distilbert])
+def test_the_mlm_term_is_the_checkpoints_own(
+    make: Callable[..., SentenceTransformer], tmp_path: Path, make_encoder: MakeEncoder
+) -> None:
+    model = make(tmp_path / "lm", make_encoder)
+    state = torch.random.get_rng_state()
+    head = MaskedLM(model, generator=generator(2))
+    assert torch.equal(state, torch.random.get_rng_state())
+    assert head.from_checkpoint
+    column = model.preprocess(SENTENCES)
+    corrupted, drawn = head.corrupt(model, column)
+    assert 0 < drawn.sum() < drawn.numel()
+    full = AutoModelForMaskedLM.from_pretrained(model.transformers_model.config._name_or_path)
+    labels = column["input_ids"].masked_fill(~drawn, -100)
+    inputs = {"input_ids": corrupted["input_ids"], "attention_mask": column["attention_mask"]}
+    expected = full(**inputs, labels=labels).loss
+    tokens = model(dict(corrupted))["token_embeddings"][drawn]
+    embedding = model.transformers_model.get_input_embeddings().weight
+    value = head(tokens, column["input_ids"][drawn], embedding)
+    torch.testing.assert_close(value, expected)
+    owned = sum(parameter.numel() for parameter in head.parameters())
+    assert owned == 16 * 16 + 3 * 16 + WORDS  # transform, norm and one bias: no copy of the embedding
+
+
+def test_a_checkpoint_without_a_head_gets_a_fresh_one(encoder: SentenceTransformer, tmp_path: Path) -> None:
+    other_head = _encoder_of(tmp_path, BertForSequenceClassification(BertConfig(**_sizes())))
+    assert not MaskedLM(other_head).from_checkpoint
+    head = MaskedLM(encoder)
+    assert not head.from_checkpoint
+    assert head(torch.randn(0, 16), torch.empty(0, dtype=torch.long), torch.randn(9, 16)).item() == 0
+
+
+def test_a_checkpoint_that_is_gone_gets_a_fresh_head(
+    make_encoder: MakeEncoder, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = make_encoder(with_head=True)
+    model.transformers_model.config._name_or_path = "nobody/nothing"
+    assert not MaskedLM(model).from_checkpoint
+    assert "No masked-language-model head from 'nobody/nothing'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("full", "message"),
+    [
+        (BertForMaskedLM(BertConfig(**_sizes(), tie_word_embeddings=False)), "an output layer of its own"),
+        (
+            MobileBertForMaskedLM(
+                MobileBertConfig(**_sizes(), embedding_size=8, intra_bottleneck_size=8, num_feedforward_networks=1)
+            ),
+            "(an output layer of its own|does not work alone)",
+        ),
+    ],
+)
+def test_a_head_that_cannot_be_used_is_left_for_a_fresh_one(
+    full: Any, message: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = _encoder_of(tmp_path, full)
+    loss = make_loss(model, mlm_weight=1.0)
+    assert not loss.masked_lm.from_checkpoint
+    assert re.search(message, caplog.text)
+    assert torch.isfinite(loss(features(model))["mlm"])
+
+
+@pytest.mark.parametrize("stored", [torch.float16, torch.float32])
+@pytest.mark.parametrize("loaded", [torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("with_head", [True, False])
+def test_any_precision_of_checkpoint_and_encoder(
+    tmp_path: Path, stored: torch.dtype, loaded: torch.dtype, with_head: bool
+) -> None:
+    config = BertConfig(**_sizes())
+    full = BertForMaskedLM(config) if with_head else BertModel(config)
+    _saved(tmp_path, full.to(stored))
+    model = _load(tmp_path, model_kwargs={"dtype": loaded})
+    assert model.dtype == loaded
+    loss = make_loss(model, mlm_weight=1.0)
+    assert loss.masked_lm.from_checkpoint == with_head
+    assert {parameter.dtype for parameter in loss.masked_lm.parameters()} == {torch.float32}
+    terms = loss(features(model))
+    precision = torch.promote_types(loaded, torch.float32)
+    assert all(torch.isfinite(term) and term.dtype == precision for term in terms.values())
+    sum(terms.values()).backward()
+    assert len(loss.reconstruct(DATA["sentence"][:2], DATA["masked"][:2])) == 2

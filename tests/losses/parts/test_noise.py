@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from st_extras.functional import cosine_scores
+from st_extras.losses.parts.noise import NoiseNegatives, refine_noise
+from tests.helpers import cosine, differing, draw, generator, snapshot
+
+
+def make_noise(**options: Any) -> NoiseNegatives:
+    settings: dict[str, Any] = {
+        "noise_ratio": 1.0,
+        "noise_std": 1.0,
+        "noise_steps": 4,
+        "noise_step_size": 1e-3,
+        "noise_norm": "gaussian",
+        "noise_temperature": 0.05,
+    }
+    return NoiseNegatives(**(settings | options))
+
+
+# ---- the ascent
+
+
+@pytest.mark.parametrize("unit_norm", [True, False])
+def test_ascent_follows_equations_2_to_4(unit_norm: bool) -> None:
+    """With the gradient of L_U by autograd, each term a loop over the noise."""
+    anchors, noise = draw(3, 6), draw(4, 6, seed=1)
+    expected = noise / noise.norm(dim=1, keepdim=True) if unit_norm else noise
+    got = refine_noise(expected, anchors, steps=3, step_size=0.3, temperature=0.2, unit_norm=unit_norm)
+    for _ in range(3):
+        moved = expected.detach().requires_grad_()
+        total = sum(
+            sum(torch.exp(h @ n / h.norm() / n.norm() / 0.2) for n in moved).log() for h in anchors
+        ) / len(anchors)  # fmt: skip
+        (gradient,) = torch.autograd.grad(total, moved)
+        expected = moved.detach() + 0.3 * gradient / gradient.norm(dim=1, keepdim=True)
+        if unit_norm:
+            expected = expected / expected.norm(dim=1, keepdim=True)
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("unit_norm", [True, False])
+def test_more_ascent_never_lowers_the_noise_loss(unit_norm: bool) -> None:
+    anchors, noise = draw(16, 32, seed=0), draw(16, 32, seed=1)
+    if unit_norm:
+        noise = torch.nn.functional.normalize(noise, dim=-1)
+    values = []
+    for steps in range(6):
+        moved = refine_noise(
+            noise,
+            anchors,
+            steps=steps,
+            step_size=1e-3 if not unit_norm else 0.02,
+            temperature=0.05,
+            unit_norm=unit_norm,
+        )
+        values.append(float(cosine_scores(anchors, moved, 0.05).logsumexp(dim=1).mean()))
+        if unit_norm:
+            torch.testing.assert_close(moved.norm(dim=1), torch.ones(16, dtype=torch.float64))
+    assert all(later > earlier for earlier, later in itertools.pairwise(values))
+
+
+def test_noise_without_a_gradient_stays() -> None:
+    anchors = torch.tensor([[1.0, 0.0]])
+    noise = torch.tensor([[2.0, 0.0], [0.0, 0.0], [0.5, 0.5]])
+    moved = refine_noise(noise, anchors, steps=3, step_size=0.1, temperature=0.05, unit_norm=False)
+    assert torch.equal(moved[:2], noise[:2])
+    assert not torch.equal(moved[2], noise[2])
+
+
+def test_the_anchors_are_constants() -> None:
+    anchors = draw(3, 6).requires_grad_()
+    assert not refine_noise(draw(4, 6), anchors, steps=1, step_size=0.1, temperature=0.2, unit_norm=True).requires_grad
+    assert not make_noise()(anchors).requires_grad
+    noise = draw(4, 6, seed=1)
+    assert refine_noise(noise, anchors, steps=0, step_size=0.1, temperature=0.2, unit_norm=True) is noise
+
+
+# ---- the draws
+
+
+@pytest.mark.parametrize(("ratio", "rows", "count"), [(1, 5, 5), (1.4, 5, 7), (0.5, 3, 2), (0.1, 4, 0), (0, 9, 0)])
+def test_count(ratio: float, rows: int, count: int) -> None:
+    noise = make_noise(noise_ratio=ratio)(draw(rows, 8))
+    assert noise.shape == (count, 8)
+    assert noise.dtype == torch.float64
+
+
+def test_nothing_is_drawn_where_no_noise_is_wanted() -> None:
+    noise = make_noise(noise_ratio=0)
+    noise(draw(5, 8))
+    assert noise.source.get_extra_state().numel() == 0
+    assert noise.angle.isnan()
+
+
+def test_the_draws_are_gaussian_of_the_given_deviation() -> None:
+    got = make_noise(noise_std=0.7, noise_steps=0, generator=generator(4))(draw(5, 8))
+    expected = 0.7 * torch.randn(5, 8, generator=generator(4), dtype=torch.float64)
+    assert torch.equal(got, expected)
+
+
+def test_unit_norm_before_and_after_the_ascent() -> None:
+    for steps in (0, 3):
+        got = make_noise(noise_norm="unit", noise_steps=steps, noise_step_size=0.5)(draw(5, 8))
+        torch.testing.assert_close(got.norm(dim=1), torch.ones(5, dtype=torch.float64))
+
+
+def test_the_ascent_has_a_temperature_of_its_own() -> None:
+    anchors = draw(5, 8)
+    drawn = torch.randn(5, 8, generator=generator(4), dtype=torch.float64)
+    got = make_noise(noise_temperature=0.7, noise_step_size=0.3, generator=generator(4))(anchors)
+    expected = refine_noise(drawn, anchors, steps=4, step_size=0.3, temperature=0.7, unit_norm=False)
+    assert torch.equal(got, expected)
+    assert not torch.equal(make_noise(noise_step_size=0.3, generator=generator(4))(anchors), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_noise_for_half_precision_is_in_float32(dtype: torch.dtype) -> None:
+    anchors = draw(5, 8).to(dtype)
+    assert make_noise()(anchors).dtype == torch.float32
+    assert make_noise(noise_ratio=0)(anchors).dtype == torch.float32
+
+
+def test_no_state_moves_without_gradients() -> None:
+    noise, anchors = make_noise(), draw(5, 8)
+    first = noise(anchors)
+    before, angle = snapshot(noise), noise.angle
+    with torch.no_grad():
+        seen = noise(anchors)
+        assert torch.equal(noise(anchors), seen)
+    assert not differing(before, snapshot(noise))
+    assert noise.angle is angle
+    assert torch.equal(noise(anchors), seen)
+    assert not torch.equal(first, seen)
+
+
+# ---- the angle
+
+
+def test_noise_angle() -> None:
+    anchors = draw(6, 384, seed=0).float()
+    angles = {}
+    for norm, step in (("gaussian", 1e-3), ("unit", 0.1), ("gaussian", 0.0)):
+        noise = make_noise(noise_norm=norm, noise_step_size=step)
+        noise(anchors)
+        angles[norm, step] = float(noise.angle)
+    assert 0.005 < angles["gaussian", 1e-3] < 0.02  # about 4e-3 / sqrt(384) radians
+    assert angles["unit", 0.1] > 10
+    assert angles["gaussian", 0.0] == 0
+
+
+def test_the_angle_is_the_mean_over_the_vectors() -> None:
+    noise, anchors = make_noise(noise_step_size=0.5, generator=generator(4)), draw(5, 8)
+    moved = noise(anchors)
+    drawn = torch.randn(5, 8, generator=generator(4), dtype=torch.float64)
+    expected = [math.degrees(math.acos(cosine(a, b))) for a, b in zip(drawn, moved, strict=True)]
+    assert float(noise.angle) == pytest.approx(sum(expected) / 5, abs=1e-9)
+
+
+# ---- settings
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("noise_ratio", -0.1),
+        ("noise_std", 0),
+        ("noise_steps", -1),
+        ("noise_steps", 1.5),
+        ("noise_step_size", -1e-3),
+        ("noise_norm", "sphere"),
+        ("noise_temperature", -0.05),
+    ],
+)
+def test_bad_options(option: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"{option} must be .*{str(value)[-5:]}"):
+        make_noise(**{option: value})
+
+
+def test_a_deviation_that_the_unit_norm_would_ignore_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"noise_std must be 1 .* 0\.7"):
+        make_noise(noise_norm="unit", noise_std=0.7)
+
+
+def test_a_generator_of_another_device_is_refused() -> None:
+    with pytest.raises(ValueError, match="generator is on"):
+        make_noise(generator=torch.Generator())(torch.ones(2, 3, device="meta"))
+
+
+def test_config_makes_the_same_noise() -> None:
+    options = {
+        "noise_ratio": 1.4,
+        "noise_std": 1.0,
+        "noise_steps": 2,
+        "noise_step_size": 0.1,
+        "noise_norm": "unit",
+        "noise_temperature": 0.07,
+    }
+    assert make_noise(**options).config == options
+    assert make_noise().config["noise_norm"] == "gaussian"

