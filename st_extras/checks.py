@@ -1,4 +1,7 @@
-"""Checks of a setting: each returns the value, or raises a ValueError that names the argument."""
+"""Checks of a setting: each returns the value, or raises a ValueError that names the argument.
+
+Numbers are Python's or numpy's, of any width; booleans, text, lists and tensors are not numbers here.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,19 @@ import math
 from collections.abc import Sequence
 from numbers import Real
 from typing import Any
+
+import numpy as np
+
+_LONGEST_SHOWN = 80
+
+
+def shown(value: Any) -> str:
+    """Return ``repr(value)`` on one line for a message, shortened to 80 characters."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # whole numbers of thousands of digits have no repr
+        text = f"a value of type {type(value).__name__}"
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 3]}..."
 
 
 def _is_number(value: Any) -> bool:
@@ -18,6 +34,17 @@ def _is_number(value: Any) -> bool:
         return False
 
 
+def check_bool(name: str, value: Any) -> bool:
+    """Return ``value`` as a bool if it is one (Python's or numpy's).
+
+    Raises:
+        ValueError: if it is anything else: the text "False" counts as true in Python, and 0 may be a number misplaced.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} must be True or False, got {shown(value)}.")
+    return bool(value)
+
+
 def check_positive(name: str, value: Any) -> float:
     """Return ``value`` if it is a finite number > 0.
 
@@ -25,7 +52,7 @@ def check_positive(name: str, value: Any) -> float:
         ValueError: if it is not.
     """
     if not _is_number(value) or value <= 0:
-        raise ValueError(f"{name} must be a finite number > 0, got {value!r}.")
+        raise ValueError(f"{name} must be a finite number > 0, got {shown(value)}.")
     return float(value)
 
 
@@ -36,7 +63,36 @@ def check_not_negative(name: str, value: Any) -> float:
         ValueError: if it is not.
     """
     if not _is_number(value) or value < 0:
-        raise ValueError(f"{name} must be a finite number >= 0, got {value!r}.")
+        raise ValueError(f"{name} must be a finite number >= 0, got {shown(value)}.")
+    return float(value)
+
+
+def check_interval(
+    name: str, value: Any, low: float, high: float, *, low_included: bool = True, high_included: bool = True
+) -> float:
+    """Return ``value`` if it is a number between ``low`` and ``high``.
+
+    Args:
+        name: the argument's name, for the message.
+        value: the value given.
+        low: lowest value.
+        high: highest value.
+        low_included: whether ``low`` itself is allowed.
+        high_included: whether ``high`` itself is allowed.
+
+    Raises:
+        ValueError: if it is not.
+    """
+    if (
+        not _is_number(value)
+        or not low <= value <= high
+        or (value == low and not low_included)
+        or (value == high and not high_included)
+    ):
+        excluded = [f"{end:.10g}" for end, included in ((low, low_included), (high, high_included)) if not included]
+        ends = "both" if len(excluded) == 2 else "".join(excluded)
+        suffix = f", {ends} excluded" if ends else ""
+        raise ValueError(f"{name} must be between {low:.10g} and {high:.10g}{suffix}, got {shown(value)}.")
     return float(value)
 
 
@@ -46,20 +102,49 @@ def check_fraction(name: str, value: Any) -> float:
     Raises:
         ValueError: if it does not.
     """
-    if not _is_number(value) or not 0 < value < 1:
-        raise ValueError(f"{name} must be between 0 and 1, both excluded, got {value!r}.")
-    return float(value)
+    return check_interval(name, value, 0, 1, low_included=False, high_included=False)
 
 
-def check_count(name: str, value: Any, at_least: int = 0) -> int:
-    """Return ``value`` as an int if it is a whole number >= ``at_least``.
+def check_count(name: str, value: Any, at_least: int = 0, at_most: int | None = None) -> int:
+    """Return ``value`` as an int if it is a whole number between ``at_least`` and ``at_most`` (None: no limit).
 
     Raises:
         ValueError: if it is not.
     """
-    if not _is_number(value) or value < at_least or int(value) != value:
-        raise ValueError(f"{name} must be a whole number >= {at_least}, got {value!r}.")
+    if not _is_number(value) or value < at_least or int(value) != value or (at_most is not None and value > at_most):
+        allowed = f">= {at_least}" if at_most is None else f"between {at_least} and {at_most}"
+        raise ValueError(f"{name} must be a whole number {allowed}, got {shown(value)}.")
     return int(value)
+
+
+def check_temperature(name: str, value: Any) -> float:
+    """Return ``value`` if it lies between 1e-4 and 1e4: beyond them, a softmax of cosines overflows or is flat.
+
+    Raises:
+        ValueError: if it does not.
+    """
+    return check_interval(name, value, 1e-4, 1e4)
+
+
+def check_weight(name: str, value: Any) -> float:
+    """Return ``value``, the factor of a term or a rate, if it lies between 0 and 1e6: more would overflow in float32.
+
+    Raises:
+        ValueError: if it does not.
+    """
+    return check_interval(name, value, 0, 1e6)
+
+
+def check_instance(name: str, value: Any, kind: type, *, or_none: bool = False) -> Any:
+    """Return ``value`` if it is an object of the class ``kind``, or None where that is allowed.
+
+    Raises:
+        ValueError: if it is not.
+    """
+    if not isinstance(value, kind) and not (or_none and value is None):
+        allowed = f"a {kind.__name__}{' or None' if or_none else ''}"
+        raise ValueError(f"{name} must be {allowed}, got {shown(value)}.")
+    return value
 
 
 def check_choice(name: str, value: Any, allowed: Sequence[Any]) -> Any:
@@ -68,6 +153,6 @@ def check_choice(name: str, value: Any, allowed: Sequence[Any]) -> Any:
     Raises:
         ValueError: if it is not.
     """
-    if value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}.")
+    if not any(isinstance(value, type(choice)) and value == choice for choice in allowed):
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {shown(value)}.")
     return value

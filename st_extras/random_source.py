@@ -7,6 +7,8 @@ import logging
 import torch
 from torch import Tensor, nn
 
+from st_extras.checks import check_instance
+
 logger = logging.getLogger(__name__)
 _RANK_STRIDE = 1_000_003
 
@@ -21,11 +23,14 @@ class RandomSource(nn.Module):
     Args:
         generator: the user's generator, on the device of the tensors to draw. None: one is made.
         salt: added to the seed, so that several sources of one loss differ.
+
+    Raises:
+        ValueError: if ``generator`` is neither a torch.Generator nor None.
     """
 
     def __init__(self, generator: torch.Generator | None = None, salt: int = 0) -> None:
         super().__init__()
-        self.generator = generator
+        self.generator: torch.Generator | None = check_instance("generator", generator, torch.Generator, or_none=True)
         self._given = generator is not None
         self.salt = salt
         self._restored: Tensor | None = None

@@ -11,7 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from st_extras.checks import check_choice, check_count, check_fraction, check_not_negative, check_positive
+from st_extras.checks import (
+    check_bool,
+    check_choice,
+    check_count,
+    check_fraction,
+    check_interval,
+    check_not_negative,
+    check_positive,
+    shown,
+)
 
 NOT_NUMBERS = [
     True,
@@ -38,7 +47,7 @@ def shortly(value: Any) -> str:
 
 
 def refused(check: Callable[..., Any], wanted: str, value: Any, *more: Any) -> None:
-    with pytest.raises(ValueError, match=rf"^option must be {re.escape(wanted)}, got {re.escape(repr(value))}\.$"):
+    with pytest.raises(ValueError, match=rf"^option must be {re.escape(wanted)}, got {re.escape(shown(value))}\.$"):
         check("option", value, *more)
 
 
@@ -100,10 +109,54 @@ def test_count_from_a_lowest_number(at_least: int) -> None:
         refused(check_count, f"a whole number >= {at_least}", value, at_least)
 
 
+def test_count_up_to_a_highest_number() -> None:
+    assert check_count("option", 5, at_least=1, at_most=5) == check_count("option", 5.0, 1, 5) == 5
+    for value in (*NOT_NUMBERS, 0, 6, 10**30, 1.5, np.int64(6)):
+        refused(check_count, "a whole number between 1 and 5", value, 1, 5)
+
+
+@pytest.mark.parametrize("value", [True, False, np.True_, np.False_], ids=shortly)
+def test_bool(value: Any) -> None:
+    assert check_bool("option", value) is bool(value)
+
+
+@pytest.mark.parametrize("value", ["False", "", "true", 0, 1, 0.0, None, [], np.ones(1), np.int8(1)], ids=shortly)
+def test_not_a_bool(value: Any) -> None:
+    refused(check_bool, "True or False", value)
+
+
+@pytest.mark.parametrize("value", [-0.5, 0, 2, np.float32(1.5), Fraction(1, 3)], ids=shortly)
+def test_interval(value: Any) -> None:
+    assert check_interval("option", value, -0.5, 2) == float(value)
+    assert type(check_interval("option", value, -0.5, 2)) is float
+
+
+@pytest.mark.parametrize("value", [*NOT_NUMBERS, -0.6, 2.1, 1e300], ids=shortly)
+def test_outside_an_interval(value: Any) -> None:
+    refused(check_interval, "between -0.5 and 2", value, -0.5, 2)
+
+
+def test_ends_of_an_interval() -> None:
+    assert check_interval("option", 2, 0, 2, low_included=False) == 2
+    assert check_interval("option", 0, 0, 2, high_included=False) == 0
+    with pytest.raises(ValueError, match=r"^option must be between 0 and 2, 0 excluded, got 0\.$"):
+        check_interval("option", 0, 0, 2, low_included=False)
+    with pytest.raises(ValueError, match=r"^option must be between 0 and 2, 2 excluded, got 2\.$"):
+        check_interval("option", 2, 0, 2, high_included=False)
+
+
+def test_shown_values_are_one_short_line() -> None:
+    assert shown("x") == "'x'"
+    assert shown(np.ones((2, 2))) == "array([[1., 1.], [1., 1.]])"
+    assert shown("x" * 900) == "'" + "x" * 76 + "..."
+    assert shown(10**5000) in ("a value of type int", "1" + "0" * 76 + "...")
+
+
 def test_choice() -> None:
     assert check_choice("option", "mean", ("cls", "mean")) == "mean"
     assert check_choice("option", 2, [1, 2]) == 2
-    for value in ("max", "", "MEAN", None, 1):
+    assert check_choice("option", None, ("max", None)) is None
+    for value in ("max", "", "MEAN", None, 1, ["cls"], np.ones(2)):
         refused(check_choice, "one of 'cls', 'mean'", value, ("cls", "mean"))
 
 

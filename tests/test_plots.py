@@ -195,3 +195,50 @@ def test_without_matplotlib_one_line_says_what_to_install(monkeypatch: pytest.Mo
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(ImportError, match=r'pip install "st-extras\[plot\]"'):
         plots.plot_training_curves({"a": ([1], [1.0])})
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: plots.plot_embedding_map("abc"), "embeddings must be numbers"),
+        (lambda: plots.plot_embedding_map([[1.0], [1.0, 2.0]]), "embeddings must be numbers"),
+        (lambda: plots.plot_embedding_map(None), "embeddings must be"),
+        (lambda: plots.plot_embedding_map(np.eye(3), values=["a", "b", "c"]), "values must be numbers"),
+        (
+            lambda: plots.plot_embedding_map(np.eye(3), [1, 2, 3], log_values="False"),
+            "log_values must be True or False",
+        ),
+        (lambda: plots.plot_embedding_map(np.eye(3), seed="1"), "seed must be"),
+        (lambda: plots.plot_embedding_map(np.eye(3), seed=1.5), "seed must be"),
+        (lambda: plots.plot_embedding_map(np.eye(3), seed=-1, method="tsne"), "seed must be"),
+        (lambda: plots.plot_attention_received("abc", [1, 2, 3]), "words must be a list"),
+        (lambda: plots.plot_attention_received(3, [1, 2, 3]), "words must be a list"),
+        (lambda: plots.plot_attention_received([1, 2], [0.5, 0.5]), "words must be a list"),
+        (lambda: plots.plot_attention_received(["a"], ["b"]), "weights must be numbers"),
+        (lambda: plots.plot_cosine_density(["a"], [1.0]), "cosines must be numbers"),
+        (lambda: plots.plot_cosine_density([0.5, np.nan], [1.0, 2.0]), "cosines must be finite"),
+        (lambda: plots.plot_cosine_density([0.5, 0.1], ["a", "b"]), "scores must be numbers"),
+        (lambda: plots.plot_cosine_density([0.5, 0.1], [1.0, 2.0], levels=10**9), "levels must be"),
+        (lambda: plots.plot_alignment_uniformity(["a"]), "points must be a mapping"),
+        (lambda: plots.plot_alignment_uniformity({"a": 1.0}), "points must be"),
+        (lambda: plots.plot_alignment_uniformity({"a": (1.0, 2.0), "b": (1.0,)}), "points must be"),
+        (lambda: plots.plot_training_curves([1, 2]), "curves must be a mapping"),
+        (lambda: plots.plot_training_curves({"a": 3}), "curves must hold"),
+        (lambda: plots.plot_training_curves({"a": ([1, 2], ["x", "y"])}), "values of 'a' must be numbers"),
+        (
+            lambda: plots.plot_training_curves({"a": ([1, 2], [1, 2])}, picked={"a": "2"}),
+            "picked must be a step of 'a'",
+        ),
+        (lambda: plots.plot_training_curves({"a": ([1, 2], [1, 2])}, best=True), "best must be one of"),
+        (lambda: plots.plot_lambda_heatmap(["a"], [1.0], [[1.0]]), "lambda_1 must be numbers"),
+        (lambda: plots.plot_lambda_heatmap([0.0], [1.0], [["a"]]), "spearman must be numbers"),
+        (lambda: plots.plot_eigenvalue_curve([0.0, 1.0], [1.0, "x"]), "eigenvalues must be numbers"),
+        (lambda: plots.plot_eigenvalue_curve([0.0, np.nan], [1.0, 2.0]), "lambda_2 must be finite"),
+        (lambda: plots.plot_eigenvalue_curve([0.0, 1.0], [1.0, 2.0], ax="here"), "ax must be"),
+    ],
+)
+def test_wrong_types_are_named_before_anything_is_drawn(call, message: str) -> None:
+    pyplot.close("all")
+    with pytest.raises(ValueError, match=message):
+        call()
+    assert not pyplot.get_fignums()

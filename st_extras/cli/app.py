@@ -7,10 +7,10 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from st_extras.cli.console import print_json, print_scores
+from st_extras.cli.console import discard_output, escape_output, print_error, print_json, print_scores
 from st_extras.cli.demo import demo
+from st_extras.cli.failures import FAILED_RUN, FAILURES, INTERRUPTED, exit_code, one_line
 from st_extras.cli.frequencies import frequencies_app
 from st_extras.cli.options import AnyEncoder, Json, Quiet, Sets, Sts
 from st_extras.cli.postprocess import load_any, repal_app, whiten_app
@@ -28,14 +28,32 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Run the command line; a user's mistake ends in one line on stderr and exit code 2."""
-    _quiet_libraries()
+    """Run the command line. What goes wrong ends in one line on stderr.
+
+    The exit code is then 2 for a wrong request, 1 for a run that failed and 130 for one that was interrupted.
+    """
+    escape_output()
+    code = 0
     try:
-        app()
-    except (ValueError, ImportError, OSError) as error:
-        message = " ".join(str(error).split())
-        Console(stderr=True).print("Error:", message, style="red", markup=False, highlight=False, soft_wrap=True)
-        sys.exit(2)
+        try:
+            _quiet_libraries()
+            app()
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else 0
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, not when Python ends: the disk may be full, or nobody read on
+    except BrokenPipeError:
+        discard_output()
+        code = FAILED_RUN
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except FAILURES as error:
+        code = exit_code(error)
+        print_error(one_line(error))
+        discard_output()
+    if code == INTERRUPTED:  # also where typer has caught it
+        print_error("Interrupted: a training with a checkpoint continues with --resume.")
+    sys.exit(code)
 
 
 def _quiet_libraries() -> None:

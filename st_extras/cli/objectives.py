@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from st_extras.checks import check_choice
 from st_extras.cli.console import print_line
 from st_extras.cli.frequencies import load_frequencies
+from st_extras.cli.settings import parse_settings
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -96,46 +96,49 @@ def loss_maker(
     """Return the function that makes the loss from the encoder.
 
     Raises:
-        ValueError: if a setting is not NAME=VALUE. This is raised here, before the encoder is loaded.
+        ValueError: if a setting is refused, see :func:`~st_extras.cli.settings.parse_settings`. This is raised here,
+            before the encoder is loaded.
     """
-    settings = _parse("--set", objective.settings)
-    base_settings = _parse("--base-set", objective.slt_fai.base_set or ())
+    options = objective.slt_fai
+    base = options.base or "simcse"
+    settings = parse_settings("--set", objective.settings, _loss_class(objective.name))
+    base_settings = parse_settings("--base-set", options.base_set or (), _loss_class(base))
+    if options.warmup_epochs is not None and "warmup_steps" in settings:
+        raise ValueError("--warmup-epochs must not be given with --set warmup_steps, got both.")
     guide = objective.dclr.complementary
 
     def make_loss(model: SentenceTransformer) -> nn.Module:
         if objective.name == "dclr":
-            return _loss("dclr", model, settings | _guide(guide, model, sentences))
+            return _loss_class("dclr")(model, **settings, **_guide(guide, model, sentences))
         if objective.name != "slt-fai":
-            return _loss(objective.name, model, settings)
+            return _loss_class(objective.name)(model, **settings)
         from st_extras.losses import epochs_to_steps
 
-        options = objective.slt_fai
-        base = options.base or "simcse"
         table = load_frequencies(str(options.frequencies), model.tokenizer)
         base_guide = _guide(guide, model, sentences) if base == "dclr" else {}
-        base_loss = _loss(base, model, base_settings | base_guide, option="--base-set")
+        base_loss = _loss_class(base)(model, **base_settings, **base_guide)
         warmup_epochs = options.warmup_epochs
         if warmup_epochs is None:
             warmup_epochs = 0.5 if base == "consert" else 0.1
         warmup_steps = epochs_to_steps(warmup_epochs, len(sentences), batch_size)
         parts = {"frequency_table": table, "base_loss": base_loss, "warmup_steps": warmup_steps}
-        return _loss("slt-fai", model, parts | settings)
+        return _loss_class("slt-fai")(model, **(parts | settings))
 
     return make_loss
 
 
-def _parse(option: str, pairs: Sequence[str]) -> dict[str, Any]:
-    """Settings given as NAME=VALUE; a value is read as JSON if it is JSON, else it is text."""
-    settings = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name.isidentifier():
-            raise ValueError(f"{option} must be NAME=VALUE, got {pair!r}.")
-        try:
-            settings[name] = json.loads(value)
-        except json.JSONDecodeError:
-            settings[name] = value
-    return settings
+def _loss_class(name: str) -> type[nn.Module]:
+    from st_extras import losses
+
+    classes = {
+        "simcse": losses.SimCSELoss,
+        "consert": losses.ConSERTLoss,
+        "dclr": losses.DCLRLoss,
+        "adcse": losses.AdCSELoss,
+        "slt-fai": losses.SLTFAILoss,
+        "paser": losses.PaSeRLoss,
+    }
+    return classes[name]
 
 
 def _guide(complementary: str | None, model: SentenceTransformer, sentences: list[str]) -> dict[str, Any]:
@@ -148,27 +151,6 @@ def _guide(complementary: str | None, model: SentenceTransformer, sentences: lis
         return {"complementary_model": "self"}
     frozen = load_encoder(complementary, device=str(model.device))
     return {"complementary_table": EmbeddingTable.compute(model, frozen, sentences)}
-
-
-def _loss(name: str, model: SentenceTransformer, settings: dict[str, Any], option: str = "--set") -> nn.Module:
-    from st_extras import losses
-
-    try:
-        match name:
-            case "simcse":
-                return losses.SimCSELoss(model, **settings)
-            case "consert":
-                return losses.ConSERTLoss(model, **settings)
-            case "dclr":
-                return losses.DCLRLoss(model, **settings)
-            case "adcse":
-                return losses.AdCSELoss(model, **settings)
-            case "slt-fai":
-                return losses.SLTFAILoss(model, **settings)
-            case _:
-                return losses.PaSeRLoss(model, **settings)
-    except TypeError as error:
-        raise ValueError(f"{option} does not fit {name}: {error}.") from None
 
 
 # ------------------------------------------------------------------------------------------- PaSeR's rows

@@ -2,21 +2,69 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from st_extras.checks import check_count, check_fraction, check_not_negative, check_positive
+
+# ------------------------------------------------------------------------------------------- what a number may be
+
+
+def checked(check: Callable[[str, Any], Any]) -> Callable[[typer.CallbackParam, Any], Any]:
+    """Return a callback for ``typer.Option`` that applies ``check`` to the option's name and value, unless None.
+
+    The check raises a ValueError before the command starts, so that nothing is read or made for a wrong number.
+    """
+
+    def callback(parameter: typer.CallbackParam, value: Any) -> Any:
+        return value if value is None else check(max(parameter.opts, key=len), value)
+
+    return callback
+
+
+_MOST = 2**31 - 1
+
+
+def _count(name: str, value: int) -> int:
+    return check_count(name, value, 1, _MOST)
+
+
+def _steps(name: str, value: int) -> int:
+    return value if value == -1 else check_count(f"{name}, unless it is -1,", value, 1, _MOST)
+
+
+AT_LEAST_ONE = checked(_count)
+POSITIVE = checked(check_positive)
+NOT_NEGATIVE = checked(check_not_negative)
+FRACTION = checked(check_fraction)
+STEPS = checked(_steps)
+MAX_LENGTH = checked(lambda name, value: check_count(name, value, 3, _MOST))
+PROCESSES = checked(lambda name, value: check_count(name, value, 1, 1024))
+MAX_LINE = checked(lambda name, value: check_count(name, value, 1, 2**30))
+SEED = checked(lambda name, value: check_count(name, value, 0, 2**32 - 1))
+
 # ------------------------------------------------------------------------------------------- input and output
+
+LONGEST_LINE = 1_000_000
+"""The default of ``--max-line``, that of ``read_sentences``; importing it from there would take seconds."""
 
 Encoder = Annotated[str, typer.Argument(help="Transformer or SentenceTransformer to train: folder or hub id.")]
 AnyEncoder = Annotated[str, typer.Argument(help="Encoder, with or without post-processing: folder or hub id.")]
 Text = Annotated[list[str], typer.Argument(help="Text: .txt, .jsonl, .csv, .tsv files (also .gz) or data set ids.")]
 Column = Annotated[str | None, typer.Option(help="Column to read from .jsonl, .csv and .tsv files and data sets.")]
-Limit = Annotated[int | None, typer.Option(help="Use only the first N sentences.")]
+Limit = Annotated[int | None, typer.Option(help="Use only the first N sentences.", callback=AT_LEAST_ONE)]
+MaxLine = Annotated[
+    int, typer.Option(help="Longest line of a text file, in bytes; a longer one is refused.", callback=MAX_LINE)
+]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder to save to.")]
 Overwrite = Annotated[bool, typer.Option(help="Replace earlier results in --output.")]
 Resume = Annotated[bool, typer.Option(help="Continue from the last checkpoint in --output.")]
+Force = Annotated[
+    bool, typer.Option("--force", help="With --resume: continue although the text or a setting differs, and log it.")
+]
 Quiet = Annotated[
     bool,
     typer.Option(
@@ -43,20 +91,26 @@ Test = Annotated[
 
 # ------------------------------------------------------------------------------------------- the encoder
 
-MaxLength = Annotated[int | None, typer.Option(help="Maximum tokens per sentence; default: the encoder's own.")]
+MaxLength = Annotated[
+    int | None, typer.Option(help="Maximum tokens per sentence; default: the encoder's own.", callback=MAX_LENGTH)
+]
 Pooling = Annotated[
     str | None, typer.Option(help="cls, mean, max, first-last or last-two; default: the encoder's own.")
 ]
-Layers = Annotated[int | None, typer.Option(help="Number of layers to keep, from the first.")]
+Layers = Annotated[int | None, typer.Option(help="Number of layers to keep, from the first.", callback=AT_LEAST_ONE)]
 LengthBuckets = Annotated[
-    int | None, typer.Option(help="Encode each batch as N groups of similar length, to save padding; try 4.")
+    int | None,
+    typer.Option(
+        help="Encode each batch as N groups of similar length, to save padding; try 4.", callback=AT_LEAST_ONE
+    ),
 ]
 
 # ------------------------------------------------------------------------------------------- training
 
-BatchSize = Annotated[int, typer.Option(help="Sentences per step.")]
+BatchSize = Annotated[int, typer.Option(help="Sentences per step.", callback=AT_LEAST_ONE)]
 LearningRate = Annotated[
-    float, typer.Option("--learning-rate", "--lr", help="Initial learning rate; decays linearly to 0.")
+    float,
+    typer.Option("--learning-rate", "--lr", help="Initial learning rate; decays linearly to 0.", callback=POSITIVE),
 ]
 LossLearningRate = Annotated[
     float | None,
@@ -64,16 +118,19 @@ LossLearningRate = Annotated[
         "--loss-learning-rate",
         "--loss-lr",
         help="Initial learning rate of the loss's own parameters (decoder, head); default: --lr.",
+        callback=POSITIVE,
     ),
 ]
-Steps = Annotated[int, typer.Option(help="Number of optimizer steps; -1: train for --epochs.")]
-Epochs = Annotated[float, typer.Option(help="Passes over the text, if --steps is -1.")]
-EvalSteps = Annotated[int, typer.Option(help="Steps between evaluations and checkpoints.")]
-Patience = Annotated[int | None, typer.Option(help="Stop after N evaluations in a row without improvement.")]
+Steps = Annotated[int, typer.Option(help="Number of optimizer steps; -1: train for --epochs.", callback=STEPS)]
+Epochs = Annotated[float, typer.Option(help="Passes over the text, if --steps is -1.", callback=POSITIVE)]
+EvalSteps = Annotated[int, typer.Option(help="Steps between evaluations and checkpoints.", callback=AT_LEAST_ONE)]
+Patience = Annotated[
+    int | None, typer.Option(help="Stop after N evaluations in a row without improvement.", callback=AT_LEAST_ONE)
+]
 KeepDuplicates = Annotated[
     bool, typer.Option(help="Allow identical sentences in one batch, where they act as false negatives.")
 ]
-Seed = Annotated[int, typer.Option(help="Random seed for data order, dropout and the loss.")]
+Seed = Annotated[int, typer.Option(help="Random seed for data order, dropout and the loss.", callback=SEED)]
 Bf16 = Annotated[bool, typer.Option(help="Use bfloat16 autocast.")]
 
 # ------------------------------------------------------------------------------------------- objectives
@@ -89,17 +146,24 @@ BaseSetting = Annotated[
     list[str] | None, typer.Option("--base-set", help="slt-fai: setting of the base loss, NAME=VALUE; repeatable.")
 ]
 WarmupEpochs = Annotated[
-    float | None, typer.Option(help="slt-fai: epochs with the base loss only; default 0.1, or 0.5 with --base consert.")
+    float | None,
+    typer.Option(
+        help="slt-fai: epochs with the base loss only; default 0.1, or 0.5 with --base consert.", callback=NOT_NEGATIVE
+    ),
 ]
 Phrases = Annotated[
     str | None, typer.Option(help="paser: rake (default), or np, vp, sbar (NLTK's tagger), joined by +.")
 ]
-TopK = Annotated[int | None, typer.Option(help="paser: phrases to mask per sentence, one per row; default 3.")]
+TopK = Annotated[
+    int | None, typer.Option(help="paser: phrases to mask per sentence, one per row; default 3.", callback=AT_LEAST_ONE)
+]
 Augment = Annotated[
     str | None, typer.Option(help="paser: sr (WordNet synonyms), rd (deletion), rs (swap), joined by +.")
 ]
 Language = Annotated[str | None, typer.Option(help="paser: language of rake's stop words; default english.")]
-Processes = Annotated[int | None, typer.Option(help="paser: worker processes for extracting phrases.")]
+Processes = Annotated[
+    int | None, typer.Option(help="paser: worker processes for extracting phrases.", callback=PROCESSES)
+]
 
 # ------------------------------------------------------------------------------------------- the recipe
 

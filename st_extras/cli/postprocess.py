@@ -9,7 +9,22 @@ import typer
 
 from st_extras.checks import check_choice
 from st_extras.cli.console import print_json, print_line, print_scores
-from st_extras.cli.options import AnyEncoder, Column, DevSet, Json, Output, Overwrite, Sets, Sts, Text
+from st_extras.cli.failures import one_line
+from st_extras.cli.options import (
+    AT_LEAST_ONE,
+    LONGEST_LINE,
+    NOT_NEGATIVE,
+    AnyEncoder,
+    Column,
+    DevSet,
+    Json,
+    MaxLine,
+    Output,
+    Overwrite,
+    Sets,
+    Sts,
+    Text,
+)
 from st_extras.cli.scoring import percent
 
 repal_app = typer.Typer(help="Refine a finished encoder with RepAL.", no_args_is_help=True)
@@ -23,10 +38,22 @@ def load_any(path: str) -> Any:
     from st_extras.encoders import load_encoder
     from st_extras.modules import load
 
-    modules = load_file_path(path, "modules.json")
-    if modules is not None and "st_extras" in Path(modules).read_text("utf8"):
-        return load(path)
-    return load_encoder(path)
+    try:
+        modules = load_file_path(path, "modules.json")
+        ours = modules is not None and b"st_extras" in Path(modules).read_bytes()
+        return load(path) if ours else load_encoder(path)
+    except Exception as error:
+        if isinstance(error, ValueError) and repr(path)[:-1] in str(error):
+            raise
+        raise ValueError(f"{path!r} could not be loaded as an encoder: {one_line(error)}") from error
+
+
+def save_result(model: Any, output: Path) -> None:
+    """Save a model as a training does; if that fails, nothing new stays."""
+    from st_extras.training.output_folder import OutputFolder, save_model
+
+    with OutputFolder.at(output):
+        save_model(model, output)
 
 
 def _repal(model: Any, path: str) -> Any:
@@ -50,8 +77,12 @@ def repal_fit(
     encoder: AnyEncoder,
     text: Text,
     output: Output,
-    lambda_1: Annotated[float, typer.Option("--lambda-1", help="Weight of the sentence term.")] = 0.5,
-    lambda_2: Annotated[float, typer.Option("--lambda-2", help="Weight of the corpus term.")] = 1.0,
+    lambda_1: Annotated[
+        float, typer.Option("--lambda-1", help="Weight of the sentence term.", callback=NOT_NEGATIVE)
+    ] = 0.5,
+    lambda_2: Annotated[
+        float, typer.Option("--lambda-2", help="Weight of the corpus term.", callback=NOT_NEGATIVE)
+    ] = 1.0,
     keywords: Annotated[str, typer.Option(help="Keyword extractor: jieba (as in the paper), tfidf or rake.")] = "jieba",
     redundancy: Annotated[
         str, typer.Option(help="encoder (as in the paper), or pooled (costs about a plain encode).")
@@ -60,6 +91,7 @@ def repal_fit(
         str, typer.Option(help='If the tokenizer has no mask token: "error", or "delete" the keywords.')
     ] = "error",
     column: Column = None,
+    max_line: MaxLine = LONGEST_LINE,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
@@ -73,7 +105,7 @@ def repal_fit(
 
     check_output(output, overwrite=overwrite)
     check_choice("--keywords", keywords, ("jieba", "tfidf", "rake"))
-    sentences = read_sentences(text, column=column)
+    sentences = read_sentences(text, column=column, max_line=max_line)
     attached = RepALPostProcessor.attach(
         load_any(encoder),
         lambda_1=lambda_1,
@@ -83,7 +115,7 @@ def repal_fit(
         on_missing_mask=on_missing_mask,
         corpus=sentences,
     )
-    attached.save(str(output))
+    save_result(attached, output)
     report = {"sentences": len(sentences), "lambda_1": lambda_1, "lambda_2": lambda_2, "output": str(output)}
     _print(report, f'Fitted on {len(sentences)} sentences, saved to {output}: st_extras.load("{output}")', as_json)
 
@@ -117,7 +149,7 @@ def repal_tune(
     options: dict[str, Any] = {"lambda_2_grid": [0.0]} if sentence_term_only else {}
     options |= {"groups": dev.subsets} if by_subset else {}
     result = _repal(model, encoder).tune(pairs, dev.scores, **options)
-    model.save(str(output))
+    save_result(model, output)
     report = {
         "lambda_1": result.lambda_1,
         "lambda_2": result.lambda_2,
@@ -158,10 +190,12 @@ def whiten_fit(
     text: Text,
     output: Output,
     dimensions: Annotated[
-        int | None, typer.Option(help="Number of dimensions to keep, from the first; default: all.")
+        int | None,
+        typer.Option(help="Number of dimensions to keep, from the first; default: all.", callback=AT_LEAST_ONE),
     ] = None,
     stock: Annotated[bool, typer.Option(help="Save as a stock Dense layer, which loads without this package.")] = False,
     column: Column = None,
+    max_line: MaxLine = LONGEST_LINE,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
@@ -172,12 +206,12 @@ def whiten_fit(
     from st_extras.training import check_output
 
     check_output(output, overwrite=overwrite)
-    sentences = read_sentences(text, column=column)
+    sentences = read_sentences(text, column=column, max_line=max_line)
     whitened = WhiteningPostProcessor.attach(load_any(encoder), dimensions=dimensions, corpus=sentences)
     how = f'st_extras.load("{output}")'
     if stock:
         parts = [part.to_dense() if isinstance(part, WhiteningPostProcessor) else part for part in whitened]
         whitened, how = with_modules(whitened, parts), f'SentenceTransformer("{output}")'
-    whitened.save(str(output))
+    save_result(whitened, output)
     report = {"sentences": len(sentences), "dimensions": dimensions, "stock": stock, "output": str(output)}
     _print(report, f"Fitted on {len(sentences)} sentences, saved to {output}: {how}", as_json)

@@ -21,6 +21,7 @@ def recipe(
     output: options.Output,
     column: options.Column = None,
     limit: options.Limit = None,
+    max_line: options.MaxLine = options.LONGEST_LINE,
     dev: options.RecipeDev = None,
     dev_set: options.DevSet = "stsb_dev",
     test: options.Test = None,
@@ -28,7 +29,9 @@ def recipe(
     whiten: options.Whiten = None,
     batch_size: options.BatchSize = 64,
     learning_rate: options.LearningRate = 1e-4,
-    steps: Annotated[int, typer.Option(help="Number of optimizer steps.")] = 400,
+    steps: Annotated[
+        int, typer.Option(help="Number of optimizer steps; -1: one pass over the text.", callback=options.STEPS)
+    ] = 400,
     eval_steps: options.EvalSteps = 25,
     max_length: options.MaxLength = None,
     pooling: options.Pooling = None,
@@ -50,7 +53,7 @@ def recipe(
     from st_extras.training import check_output, train_and_refine
 
     check_output(output, overwrite=overwrite)
-    sentences = read_sentences(text, column=column, limit=limit)
+    sentences = read_sentences(text, column=column, limit=limit, max_line=max_line)
     pairs = None if dev is None else load_sts(dev_set, dev)
     score = sts_scorer(test)
     model = load_encoder(encoder, pooling=pooling, layers=layers, max_seq_length=max_length)  # type: ignore[arg-type]

@@ -34,6 +34,7 @@ def train(
     output: options.Output,
     column: options.Column = None,
     limit: options.Limit = None,
+    max_line: options.MaxLine = options.LONGEST_LINE,
     dev: options.TrainDev = None,
     dev_set: options.DevSet = "stsb_dev",
     test: options.Test = None,
@@ -63,6 +64,7 @@ def train(
     seed: options.Seed = 42,
     bf16: options.Bf16 = False,
     resume: options.Resume = False,
+    force: options.Force = False,
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
@@ -77,7 +79,7 @@ def train(
     from st_extras.text.corpus import read_sentences
     from st_extras.training import check_output, train_encoder
 
-    check_output(output, resume=resume, overwrite=overwrite)
+    check_output(output, resume=resume, force=force, overwrite=overwrite)
     chosen = Objective(
         objective,
         set_ or (),
@@ -85,7 +87,7 @@ def train(
         SLTFAIOptions(frequencies, base, warmup_epochs, base_set),
         PaSeROptions(phrases, top_k, augment, language, processes),
     )
-    sentences = read_sentences(text, column=column, limit=limit)
+    sentences = read_sentences(text, column=column, limit=limit, max_line=max_line)
     make_loss = loss_maker(chosen, sentences, batch_size)
     evaluator = _evaluator(dev, dev_set, sentences)
     score = sts_scorer(test)
@@ -113,6 +115,7 @@ def train(
         bf16=bf16,
         no_duplicates=chosen.has_negatives and not keep_duplicates,
         resume=resume,
+        force=force,
         overwrite=overwrite,
         show_progress_bar=not (quiet or as_json),
     )

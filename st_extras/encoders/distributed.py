@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.distributed as dist
 from sentence_transformers.util import all_gather_with_grad, get_rank, get_world_size
 from torch import Tensor, nn
 
@@ -18,6 +19,13 @@ def gather_rows(x: Tensor, across_devices: bool) -> tuple[Tensor, int]:
         return x, 0
     gathered: Tensor = all_gather_with_grad(x.contiguous())
     return gathered, get_rank() * x.size(0)
+
+
+def sum_over_processes(x: Tensor) -> Tensor:
+    """Add up a tensor without gradients over all processes, in place, and return it."""
+    if get_world_size() > 1:
+        dist.all_reduce(x)
+    return x
 
 
 def require_synchronised(owned: nn.Module) -> None:

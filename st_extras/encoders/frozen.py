@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from math import inf
+from operator import index
 from os import PathLike
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import batch_to_device
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
+from st_extras.checks import check_count, check_instance, shown
+from st_extras.encoders.loading import load_encoder
 from st_extras.encoders.rows import Features
 from st_extras.encoders.structure import unwrap
+from st_extras.encoders.table_file import read_table_file, write_table_file
+from st_extras.text.corpus import iterate_sentences
 
 
 class FrozenEncoder(nn.Module):
@@ -36,12 +40,9 @@ class FrozenEncoder(nn.Module):
     def __init__(self, model: SentenceTransformer | str | PathLike[str], trained_model: nn.Module) -> None:
         super().__init__()
         trained = unwrap(trained_model)
-        if isinstance(model, SentenceTransformer):
-            frozen = model
-            if frozen is trained:
-                raise ValueError('complementary_model is the trained model itself: pass "self" for self-weighting.')
-        else:
-            frozen = SentenceTransformer(str(model), device=str(trained.device))
+        if model is trained:
+            raise ValueError('complementary_model is the trained model itself: pass "self" for self-weighting.')
+        frozen = _guide(model, trained)
         for role, candidate in (("model", trained), ("complementary_model", frozen)):
             if not isinstance(candidate.tokenizer, PreTrainedTokenizerBase):
                 raise ValueError(
@@ -50,7 +51,7 @@ class FrozenEncoder(nn.Module):
         self._hidden = [frozen]  # in a list, so that nn.Module does not register it
         self._decode: Callable[..., list[str]] = trained.tokenizer.batch_decode
         self.must_retokenize = frozen.tokenizer.get_vocab() != trained.tokenizer.get_vocab() or (
-            (frozen.max_seq_length or 0) < (trained.max_seq_length or 0)
+            (frozen.max_seq_length or inf) < (trained.max_seq_length or inf)  # None: no limit
         )
 
     @property
@@ -95,18 +96,28 @@ class EmbeddingTable(nn.Module):
         embeddings: (N, D), row i belongs to ``keys[i]``; stored normalised, in float32.
 
     Raises:
-        ValueError: if ``keys`` is empty, its length is not that of ``embeddings``, or an embedding is not finite.
+        ValueError: if ``keys`` is empty, not token ids or of another length than ``embeddings``, or these are not
+            finite (N, D) floating-point numbers.
     """
 
     def __init__(self, keys: Sequence[Sequence[int]], embeddings: Tensor) -> None:
         super().__init__()
+        check_instance("embeddings", embeddings, Tensor)
+        if embeddings.ndim != 2 or not embeddings.is_floating_point():
+            raise ValueError(
+                f"embeddings must be (N, D) floating-point numbers, got {embeddings.dtype} of shape "
+                f"{tuple(embeddings.shape)}."
+            )
         if len(keys) != len(embeddings) or len(keys) == 0:
             raise ValueError(
                 f"keys and embeddings must have the same length > 0, got {len(keys)} and {len(embeddings)}."
             )
         if not bool(torch.isfinite(embeddings).all()):
             raise ValueError("embeddings must be finite, got NaN or infinity.")
-        self._index = {tuple(key): row for row, key in enumerate(keys)}
+        try:
+            self._index = {tuple(map(index, key)): row for row, key in enumerate(keys)}
+        except TypeError as error:
+            raise ValueError(f"keys must be the token ids of each sentence, got {shown(keys)}.") from error
         self._hidden = [  # in a list, so that nn.Module does not register it
             F.normalize(embeddings.detach().float(), dim=-1)
         ]
@@ -140,23 +151,23 @@ class EmbeddingTable(nn.Module):
         Args:
             model: the model to be trained: its tokenizer and max_seq_length make the keys.
             complementary_model: the guide, or its path or hub id.
-            sentences: all training texts (both columns of pairs).
+            sentences: all training texts (both columns of pairs), or a data set with a column of them.
             prompt: the prompt that training puts before the sentences, if any.
             batch_size: sentences per call, for tokenizing and encoding.
             show_progress_bar: show encode's progress bar.
 
         Raises:
-            ValueError: if there are no sentences.
+            ValueError: if there are no sentences, one is not a string, or ``batch_size`` is not a whole number >= 1.
         """
-        texts = list(dict.fromkeys(sentences))
+        texts = list(dict.fromkeys(iterate_sentences(sentences)))
         if not texts:
             raise ValueError("sentences must hold at least one sentence, got none.")
-        if not isinstance(complementary_model, SentenceTransformer):
-            complementary_model = SentenceTransformer(str(complementary_model), device=str(model.device))
+        batch_size = check_count("batch_size", batch_size, at_least=1)
+        guide = _guide(complementary_model, model)
         keys: list[list[int]] = []
         for start in range(0, len(texts), batch_size):
             keys.extend(_token_keys(model.preprocess(texts[start : start + batch_size], prompt=prompt)))
-        embeddings = complementary_model.encode(
+        embeddings = guide.encode(
             texts, batch_size=batch_size, show_progress_bar=show_progress_bar, convert_to_tensor=True
         )
         return cls(keys, embeddings.to(model.device))
@@ -179,22 +190,42 @@ class EmbeddingTable(nn.Module):
         return self.embeddings[torch.tensor(rows, device=self.embeddings.device)]
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the table as one safetensors file."""
-        lengths = torch.tensor([len(key) for key in self._index])
-        ids = torch.tensor([token for key in self._index for token in key])
-        kept = self.embeddings.cpu()[torch.tensor(list(self._index.values()))].contiguous()
-        save_file({"embeddings": kept, "ids": ids, "lengths": lengths}, str(path))
+        """Write the table as one safetensors file, which replaces one of that name once it is complete.
+
+        Raises:
+            ValueError: if the file's folder does not exist.
+        """
+        write_table_file(path, list(self._index), self.embeddings.cpu()[torch.tensor(list(self._index.values()))])
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> EmbeddingTable:
-        """Read a table that :meth:`save` wrote."""
-        if not Path(path).is_file():
-            raise ValueError(f"path must be an existing file, got {str(path)!r}.")
-        stored = load_file(str(path))
-        keys = [part.tolist() for part in torch.split(stored["ids"], stored["lengths"].tolist())]
-        table = cls(keys, stored["embeddings"])
-        table._hidden = [stored["embeddings"]]  # already normalised: bit-equal to the saved table
+        """Read a table that :meth:`save` wrote.
+
+        Raises:
+            ValueError: if there is no such file, or it is damaged or another one; the message names it.
+        """
+        keys, embeddings = read_table_file(path)
+        table = cls(keys, embeddings)
+        table._hidden = [embeddings]  # already normalised: bit-equal to the saved table
         return table
+
+
+def _guide(
+    complementary_model: SentenceTransformer | str | PathLike[str], trained: SentenceTransformer
+) -> SentenceTransformer:
+    """Return the guide, loaded to the trained model's device if it is a path or hub id.
+
+    Raises:
+        ValueError: if it is neither an encoder nor a path of one, or cannot be loaded.
+    """
+    if isinstance(complementary_model, SentenceTransformer):
+        return complementary_model
+    if not isinstance(complementary_model, str | PathLike):
+        raise ValueError(
+            "complementary_model must be a SentenceTransformer or its path or hub id, got "
+            f"{shown(complementary_model)}."
+        )
+    return load_encoder(complementary_model, device=str(trained.device))
 
 
 def _token_keys(features: Features) -> list[list[int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -40,8 +41,12 @@ def use_length_buckets(model: SentenceTransformer, buckets: int = 4) -> None:
 
 
 def _bucketed(forward: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(forward)
+
     @wraps(forward)  # keeps the signature, by which callers choose what to pass
-    def in_buckets(self: Any, attention_mask: Tensor | None = None, **inputs: Any) -> Any:
+    def in_buckets(self: Any, *positional: Any, **named: Any) -> Any:
+        inputs = _by_name(signature.bind_partial(self, *positional), named) if positional else named
+        attention_mask = inputs.pop("attention_mask", None)
         all_layers = inputs.get("output_hidden_states") or self.config.output_hidden_states
         if attention_mask is None or attention_mask.ndim != 2 or all_layers:
             return forward(self, attention_mask=attention_mask, **inputs)
@@ -61,6 +66,18 @@ def _bucketed(forward: Callable[..., Any]) -> Callable[..., Any]:
         return type(output)(last_hidden_state=torch.cat(hidden)[order.argsort()])  # (B, L, D)
 
     return in_buckets
+
+
+def _by_name(positional: inspect.BoundArguments, named: dict[str, Any]) -> dict[str, Any]:
+    """Return all inputs by name, without ``self``.
+
+    Raises:
+        TypeError: if one is given twice.
+    """
+    _, *given = positional.arguments
+    if twice := sorted(set(given) & set(named)):
+        raise TypeError(f"forward() got multiple values for {', '.join(twice)}.")
+    return {name: positional.arguments[name] for name in given} | named
 
 
 def _is_per_token(value: Any, rows: int, width: int) -> bool:

@@ -13,7 +13,7 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
 from torch import nn
 
-from st_extras.checks import check_choice
+from st_extras.checks import check_choice, check_count, shown
 
 PoolingName = Literal["cls", "mean", "max", "first-last", "last-two"]
 
@@ -29,7 +29,8 @@ def load_encoder(
 ) -> SentenceTransformer:
     """Load a SentenceTransformer or a plain transformer, from a folder or the hub.
 
-    The result has only modules of Sentence Transformers, so that a saved one loads without this package.
+    The result has only modules of Sentence Transformers, so that a saved one loads without this package. Weights that
+    no file has, such as an unused pooler's, are the same at every call, and no global random state changes.
 
     Args:
         path: a folder or a hub id.
@@ -46,19 +47,25 @@ def load_encoder(
     """
     if pooling is not None:
         check_choice("pooling", pooling, get_args(PoolingName))
-    if max_seq_length is not None and max_seq_length < 3:
-        raise ValueError(f"max_seq_length must be >= 3, got {max_seq_length!r}.")
+    if max_seq_length is not None:
+        max_seq_length = check_count("max_seq_length", max_seq_length, at_least=3)
+    if layers is not None:
+        layers = check_count("layers", layers, at_least=1)
+    if not isinstance(path, str | PathLike):
+        raise ValueError(f"path must be a folder or a hub id, got {shown(path)}.")
     folder = Path(path)
     if folder.is_dir() and not any((folder / name).is_file() for name in ("modules.json", "config.json")):
         raise ValueError(f"{str(path)!r} is not an encoder: the folder has neither modules.json nor config.json.")
     if folder.is_file():
         raise ValueError(f"{str(path)!r} is a file: give the encoder's folder or hub id.")
     try:
-        model = SentenceTransformer(str(path), device=device, **options)
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)  # weights that no file has, such as an unused pooler's
+            model = SentenceTransformer(str(path), device=device, **options)
     except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
         raise ValueError(
-            f"{str(path)!r} could not be loaded as an encoder: {type(error).__name__}: {reason}"
+            f"{str(path)!r} could not be loaded as an encoder: {type(error).__name__}: {reason.rstrip('.')}."
         ) from error
     if layers is not None:
         keep_layers(model, layers)
@@ -105,7 +112,7 @@ def keep_layers(model: SentenceTransformer, layers: int) -> None:
     body = _transformer(model).auto_model
     config = cast(Any, body.config)
     total = int(config.num_hidden_layers)
-    if not 1 <= layers <= total:
+    if check_count("layers", layers, at_least=1) > total:
         raise ValueError(f"layers must be in [1, {total}] for this encoder, got {layers!r}.")
     if layers == total:
         return

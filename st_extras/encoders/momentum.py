@@ -13,6 +13,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
+from st_extras.checks import check_bool, check_interval
 from st_extras.encoders.heads import apply_head
 from st_extras.encoders.rows import Features
 from st_extras.encoders.structure import unwrap
@@ -34,6 +35,15 @@ _HOOKS = (
     "_load_state_dict_post_hooks",
 )
 _SHARED = ("tokenizer", "processor", "model_card_data")
+
+
+def check_momentum(momentum: float) -> float:
+    """Return the momentum of a moving average.
+
+    Raises:
+        ValueError: if it is not in [0, 1].
+    """
+    return check_interval("momentum", momentum, 0, 1)
 
 
 def require_trainable(model: nn.Module) -> None:
@@ -76,10 +86,8 @@ class MomentumEncoder(nn.Module):
         self, model: nn.Module, momentum: float = 0.995, *, head: nn.Module | None = None, dropout: bool = True
     ) -> None:
         super().__init__()
-        if not 0 <= momentum <= 1:
-            raise ValueError(f"momentum must be in [0, 1], got {momentum!r}.")
-        self.momentum = momentum
-        self.dropout = dropout
+        self.momentum = check_momentum(momentum)
+        self.dropout = check_bool("dropout", dropout)
         self.encoder = _copy_module(unwrap(model), {})
         self.projection_head = None if head is None else _copy_module(head, {})
         self.register_buffer("initialised", torch.zeros((), dtype=torch.bool, device=unwrap(model).device))

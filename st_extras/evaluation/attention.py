@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 
+from st_extras.checks import check_bool
+from st_extras.encoders.forward import without_dropout
 from st_extras.encoders.structure import unwrap
 
 
@@ -27,8 +32,12 @@ def attention_received(
         The words as written in the sentence, and their shares, which sum to 1.
 
     Raises:
-        ValueError: if the sentence has no word, the layer does not exist, or the model is not such an encoder.
+        ValueError: if the sentence has no word, the layer does not exist, a setting is of another type, the model is
+            not such an encoder, or its attention is not finite.
     """
+    check_bool("special_tokens", special_tokens)
+    if not isinstance(sentence, str):
+        raise ValueError(f"sentence must be a string, got {sentence!r}.")
     model = unwrap(model)
     encoder, tokenizer = model.transformers_model, model.tokenizer
     if encoder is None or not getattr(tokenizer, "is_fast", False):
@@ -37,17 +46,18 @@ def attention_received(
     words = tokens.word_ids()
     if all(word is None for word in words):
         raise ValueError(f"sentence must hold at least one word, got {sentence!r}.")
-    was_training, implementation = encoder.training, encoder.config._attn_implementation
-    encoder.train(False)
+    implementation = encoder.config._attn_implementation
     encoder.set_attn_implementation("eager")  # the fused kernels do not return their weights
     try:
-        layers = encoder(**tokens.to(model.device), output_attentions=True).attentions
+        with without_dropout(model):
+            layers = encoder(**tokens.to(model.device), output_attentions=True).attentions
     finally:
         encoder.set_attn_implementation(implementation)
-        encoder.train(was_training)
-    if not -len(layers) <= layer < len(layers):
+    if isinstance(layer, bool) or not isinstance(layer, int | np.integer) or not -len(layers) <= layer < len(layers):
         raise ValueError(f"layer must be the index of one of the encoder's {len(layers)} layers, got {layer!r}.")
     received = layers[layer][0].float().mean(dim=(0, 1)).tolist()  # (heads, L, L) -> (L,)
+    if not all(map(math.isfinite, received)):
+        raise ValueError("the attention must be finite, got NaN or infinite values: did the training diverge?")
 
     names: list[str] = []
     shares: list[float] = []

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from st_extras.evaluation.perturbations import words_or_letters
 
-_POOL = 20_000  # sentences searched for neighbours
+LARGEST_POOL = 20_000
+"""Sentences searched for neighbours."""
 _SAME = 0.8  # TF-IDF cosine above which two sentences count as the same
 _OVERLAPS = 2_000  # pairs with the most words in common; as many again are drawn from the rest
 
@@ -40,7 +41,7 @@ def choose_confusable(sentences: Sequence[str], size: int, generator: random.Ran
         size: number of sentences to choose.
         generator: source of every draw.
     """
-    pool = generator.sample(sentences, min(len(sentences), _POOL))
+    pool = generator.sample(sentences, min(len(sentences), LARGEST_POOL))
     vectors = TfidfVectorizer(analyzer=lambda text: words_or_letters(text.lower())).fit_transform(pool)
     chosen = _seeds_and_neighbours(vectors, min(size, len(pool)))
     pairs, overlap = _overlapping_pairs(vectors[chosen], generator)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -13,14 +13,15 @@ from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.util import batch_to_device
 from torch import Tensor
 
-from st_extras.checks import check_count
+from st_extras.checks import check_count, check_instance
 from st_extras.encoders.forward import encode_tokens, without_dropout
 from st_extras.encoders.rows import Features
 from st_extras.encoders.structure import content_mask
-from st_extras.evaluation.reporting import check_sentences, join_name, report
+from st_extras.evaluation.reporting import LARGEST_SEED, check_options, check_sentences, join_name, report
 from st_extras.text.frequency import FrequencyTable
 
 FOLDS = 5
+_MOST_TOKENS = 1_000_000
 
 
 def probe_accuracy(embeddings: Tensor, low_frequency: Tensor, types: Tensor, seed: int = 0) -> float:
@@ -72,7 +73,7 @@ class FrequencyBiasEvaluator(BaseEvaluator):
     Distances are Euclidean, in units of the tokens' root-mean-square norm, so that encoders can be compared.
 
     Args:
-        sentences: texts; a few thousand are enough.
+        sentences: texts, or a data set with one text column; a few thousand are enough.
         frequency_table: token counts, ideally from the encoder's pre-training corpus, with its tokenizer.
         low_frequency_ratio: share of the vocabulary that counts as low-frequency (lambda), in (0, 1).
         tokens_per_group: largest number of tokens drawn from each group, >= 5.
@@ -89,7 +90,7 @@ class FrequencyBiasEvaluator(BaseEvaluator):
 
     def __init__(
         self,
-        sentences: Sequence[str],
+        sentences: Iterable[str],
         *,
         frequency_table: FrequencyTable,
         low_frequency_ratio: float = 0.5,
@@ -102,16 +103,17 @@ class FrequencyBiasEvaluator(BaseEvaluator):
         write_csv: bool = True,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        check_options(name, batch_size, write_csv=write_csv)
         sentences = check_sentences("sentences", sentences, at_least=1)
         self.sentences = sorted(sentences, key=len)  # batches without much padding
-        self.frequency_table = frequency_table
+        self.frequency_table = check_instance("frequency_table", frequency_table, FrequencyTable)
         self.low_frequency_ratio = low_frequency_ratio
         self.low_frequency = frequency_table.labels(low_frequency_ratio).bool()  # (V,)
-        self.tokens_per_group = check_count("tokens_per_group", tokens_per_group, at_least=FOLDS)
-        self.max_per_type = check_count("max_per_type", max_per_type, at_least=1)
-        self.neighbours = check_count("neighbours", neighbours, at_least=1)
-        self.batch_size = batch_size
-        self.seed = seed
+        self.tokens_per_group = check_count("tokens_per_group", tokens_per_group, FOLDS, _MOST_TOKENS)
+        self.max_per_type = check_count("max_per_type", max_per_type, 1, _MOST_TOKENS)
+        self.neighbours = check_count("neighbours", neighbours, 1, _MOST_TOKENS)
+        self.batch_size = int(batch_size)
+        self.seed = check_count("seed", seed, 0, LARGEST_SEED)
         self.name = name
         self.csv_file = join_name("frequency_bias", name, "results.csv") if write_csv else None
         self.primary_metric = join_name(name, "probe_accuracy")
@@ -128,6 +130,8 @@ class FrequencyBiasEvaluator(BaseEvaluator):
         """
         self.frequency_table.check_tokenizer(model.tokenizer)
         embeddings, types = self._tokens(model)
+        if not embeddings.isfinite().all():
+            raise ValueError("token embeddings must be finite, got NaN or infinite values: did the training diverge?")
         low = self.low_frequency[types]
         scaled = embeddings / embeddings.square().sum(dim=1).mean().sqrt()
         from_centre = (scaled - scaled.mean(dim=0)).norm(dim=1)

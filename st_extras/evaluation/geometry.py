@@ -12,6 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,6 +22,7 @@ from st_extras.checks import check_count
 from st_extras.evaluation.reporting import check_embeddings
 
 _ROWS_AT_ONCE = 1024
+_MOST_LEVELS = 1000
 
 
 def alignment(x: Tensor, y: Tensor) -> float:
@@ -34,7 +37,7 @@ def alignment(x: Tensor, y: Tensor) -> float:
     """
     a, b = check_embeddings("x", x), check_embeddings("y", y)
     if a.shape != b.shape:
-        raise ValueError(f"x and y must have the same shape, got {tuple(x.shape)} and {tuple(y.shape)}.")
+        raise ValueError(f"x and y must have the same shape, got {tuple(a.shape)} and {tuple(b.shape)}.")
     return float((a - b).square().sum(dim=1).mean())
 
 
@@ -110,7 +113,7 @@ def iso_score(x: Tensor) -> float:
     u = _on_cpu(check_embeddings("x", x, at_least=2))
     size = u.size(1)
     if size < 2:
-        raise ValueError(f"x must have D >= 2 dimensions for IsoScore, got the shape {tuple(x.shape)}.")
+        raise ValueError(f"x must have D >= 2 dimensions for IsoScore, got the shape {tuple(u.shape)}.")
     spectrum = torch.linalg.eigvalsh(torch.cov(u.T)).clamp_min(0.0)  # variances along the principal axes
     if float(spectrum.sum()) <= 1e-12:
         return 0.0
@@ -168,6 +171,15 @@ class LevelCosines:
     variance: float
 
 
+def _check_range(score_range: Any) -> tuple[float, float]:
+    """Return the lowest and the highest score, or raise a ValueError if they are not two increasing, finite numbers."""
+    pair: Any = score_range if isinstance(score_range, tuple | list) and len(score_range) == 2 else ("", "")
+    real = all(type(end) is not bool and isinstance(end, Real) and math.isfinite(end) for end in pair)
+    if not real or not pair[0] < pair[1]:
+        raise ValueError(f"score_range must be (low, high) with low < high, got {score_range!r}.")
+    return pair[0], pair[1]
+
+
 def score_levels(scores: Tensor, levels: int, score_range: tuple[float, float]) -> Tensor:
     """Return the level 0..levels-1 of each gold score; levels have equal width, a bound belongs to the level above.
 
@@ -175,10 +187,8 @@ def score_levels(scores: Tensor, levels: int, score_range: tuple[float, float]) 
         ValueError: if there are fewer than two levels, the range is empty, a score lies outside of it, or all scores
             are equal.
     """
-    low, high = score_range
-    levels = check_count("levels", levels, at_least=2)
-    if not low < high:
-        raise ValueError(f"score_range must be (low, high) with low < high, got {score_range!r}.")
+    low, high = _check_range(score_range)
+    levels = check_count("levels", levels, 2, _MOST_LEVELS)
     outside = (scores < low) | (scores > high) | ~torch.isfinite(scores)
     if bool(outside.any()):
         value = float(scores[outside][0])
@@ -213,6 +223,7 @@ def cosine_by_level(
             f"cosines and scores must have the same length, got the shapes {tuple(x.shape)} and {tuple(gold.shape)}."
         )
     index = score_levels(gold, levels, score_range)
+    levels = int(levels)
     width = (score_range[1] - score_range[0]) / levels
     result = []
     for level in range(levels):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,8 @@ from st_extras.evaluation.geometry import (
     top_eigenvalue_share,
     uniformity,
 )
-from st_extras.evaluation.reporting import check_sentences, encode_sentences, join_name, report
+from st_extras.evaluation.reporting import check_options, check_sentences, encode_sentences, join_name, report
+from st_extras.modules.lambda_search import check_scores, check_text_pairs
 
 _MEASURES = {
     "uniformity": uniformity,
@@ -42,7 +43,8 @@ class GeometryEvaluator(BaseEvaluator):
     model is good: a random map of sentences onto the sphere is perfectly isotropic.
 
     Args:
-        sentences: the sentences to measure; repeats count once (a repeat has cosine 1 with itself).
+        sentences: the sentences to measure, or a data set with one text column; repeats count once (a repeat has
+            cosine 1 with itself).
         positives: pairs of sentences with the same meaning (SimCSE and PaSeR take the STS-B pairs with a score of 4 or
             more); None leaves alignment out.
         primary: name of the metric that becomes ``primary_metric``; it also sets ``greater_is_better``.
@@ -64,7 +66,7 @@ class GeometryEvaluator(BaseEvaluator):
 
     def __init__(
         self,
-        sentences: Sequence[str],
+        sentences: Iterable[str],
         positives: Sequence[tuple[str, str]] | None = None,
         *,
         primary: str = "uniformity",
@@ -74,20 +76,21 @@ class GeometryEvaluator(BaseEvaluator):
         write_csv: bool = True,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        check_options(name, batch_size, show_progress_bar, write_csv)
         self.sentences = list(dict.fromkeys(check_sentences("sentences", sentences, at_least=2)))
         if len(self.sentences) < 2:
             raise ValueError(f"sentences must hold at least 2 distinct sentences, got only {self.sentences[0]!r}.")
-        self.positives = None if positives is None else [_checked_pair(pair) for pair in positives]
+        self.positives = None if positives is None else check_text_pairs("positives", positives)
         if self.positives is not None and not self.positives:
             raise ValueError("positives must hold at least one pair, got []: give None to leave alignment out.")
         allowed = (*_MEASURES, *(() if self.positives is None else ("alignment",)))
-        if primary not in allowed:
+        if not isinstance(primary, str) or primary not in allowed:
             hint = " (alignment needs positives)" if primary == "alignment" else ""
             raise ValueError(f"primary must be one of {', '.join(allowed)}, got {primary!r}{hint}.")
         self.primary_metric = join_name(name, primary)
         self.greater_is_better = primary in _HIGHER_IS_BETTER
         self.name = name
-        self.batch_size = batch_size
+        self.batch_size = int(batch_size)
         self.show_progress_bar = show_progress_bar
         self.csv_file = join_name("geometry_evaluation", name, "results.csv") if write_csv else None
 
@@ -136,8 +139,8 @@ class CosineLevelEvaluator(BaseEvaluator):
 
     def __init__(
         self,
-        sentences1: Sequence[str],
-        sentences2: Sequence[str],
+        sentences1: Iterable[str],
+        sentences2: Iterable[str],
         scores: Sequence[float],
         *,
         levels: int = 5,
@@ -148,20 +151,21 @@ class CosineLevelEvaluator(BaseEvaluator):
         write_csv: bool = True,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        check_options(name, batch_size, show_progress_bar, write_csv)
         self.sentences1 = check_sentences("sentences1", sentences1, at_least=2)
         self.sentences2 = check_sentences("sentences2", sentences2, at_least=2)
-        self.scores = [float(score) for score in scores]
+        self.scores = check_scores(scores)
         if not len(self.sentences1) == len(self.sentences2) == len(self.scores):
             raise ValueError(
                 f"sentences1, sentences2 and scores must have the same length, got {len(self.sentences1)}, "
                 f"{len(self.sentences2)} and {len(self.scores)}."
             )
-        self.levels = levels
-        self.score_range = score_range
         cosine_by_level([0.0] * len(self.scores), self.scores, levels=levels, score_range=score_range)
+        self.levels = int(levels)
+        self.score_range = score_range
         self.primary_metric = join_name(name, "separation")
         self.name = name
-        self.batch_size = batch_size
+        self.batch_size = int(batch_size)
         self.show_progress_bar = show_progress_bar
         self.csv_file = join_name("cosine_level_evaluation", name, "results.csv") if write_csv else None
 
@@ -193,9 +197,3 @@ class CosineLevelEvaluator(BaseEvaluator):
     def get_config_dict(self) -> dict[str, Any]:
         """Settings in the model card."""
         return {"levels": self.levels, "score_range": list(self.score_range)}
-
-
-def _checked_pair(pair: Sequence[str]) -> tuple[str, str]:
-    if isinstance(pair, str) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
-        raise ValueError(f"positives must hold pairs of sentences, got {pair!r}.")
-    return pair[0], pair[1]

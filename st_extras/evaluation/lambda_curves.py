@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_extras.modules.lambda_search import LAMBDA_1_GRID, LAMBDA_2_GRID, check_pairs, pair_sides, spearman_surface
+from st_extras.modules.lambda_search import (
+    LAMBDA_1_GRID,
+    LAMBDA_2_GRID,
+    check_grid,
+    check_pairs,
+    pair_sides,
+    spearman_surface,
+)
 from st_extras.modules.repal import RepALPostProcessor
 
 
@@ -29,6 +36,8 @@ def largest_eigenvalue(embeddings: Tensor) -> float:
     if embeddings.ndim != 2 or len(embeddings) == 0:
         raise ValueError(f"embeddings must be (N, D) with N >= 1, got the shape {tuple(embeddings.shape)}.")
     values = embeddings.double()
+    if not values.isfinite().all():
+        raise ValueError("embeddings must be finite, got NaN or infinite values.")
     return float(torch.linalg.eigvalsh(values.T @ values / len(values))[-1])
 
 
@@ -59,10 +68,12 @@ def eigenvalue_curve(
         batch_size: sentences per forward pass; each sentence is encoded once.
 
     Raises:
-        ValueError: if the model has no fitted ``RepALPostProcessor``.
+        ValueError: if the scores do not match the pairs or are all equal, a weight is not allowed, or the model has no
+            fitted ``RepALPostProcessor``.
     """
+    pairs, scores = check_pairs(pairs, scores)
+    grid = _check_filled("lambda_2_grid", lambda_2_grid)
     v, redundant, mean, processor = _fitted_parts(model, pairs, batch_size)
-    grid = [float(value) for value in lambda_2_grid]
     sides = pair_sides(v, redundant)
     spearman = spearman_surface(*sides, mean.numpy(), scores, [processor.lambda_1], grid)[0]
     refined = v - processor.lambda_1 * redundant
@@ -98,9 +109,23 @@ def lambda_surface(
         ValueError: if the scores do not match the pairs or are all equal, or the model has no fitted
             ``RepALPostProcessor``.
     """
-    scores = check_pairs(pairs, scores)
+    pairs, scores = check_pairs(pairs, scores)
+    lambda_1_grid = _check_filled("lambda_1_grid", lambda_1_grid)
+    lambda_2_grid = _check_filled("lambda_2_grid", lambda_2_grid)
     v, redundant, mean, _ = _fitted_parts(model, pairs, batch_size)
     return spearman_surface(*pair_sides(v, redundant), mean.numpy(), scores, lambda_1_grid, lambda_2_grid)
+
+
+def _check_filled(name: str, grid: Sequence[float]) -> list[float]:
+    """Return the weights of a grid that holds at least one.
+
+    Raises:
+        ValueError: if it holds none, or one of them is not allowed.
+    """
+    weights = check_grid(name, grid)
+    if not weights:
+        raise ValueError(f"{name} must hold at least one weight, got none.")
+    return weights
 
 
 def _fitted_parts(

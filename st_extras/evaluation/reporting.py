@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import itertools
 import logging
 from collections.abc import Mapping, Sequence
@@ -14,28 +15,42 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
+from st_extras.checks import check_bool, shown
 from st_extras.functional import full_precision
+from st_extras.modules.pipeline import check_encoding
+from st_extras.text.corpus import iterate_sentences
 
 logger = logging.getLogger(__name__)
 
+LARGEST_SEED = 2**32 - 1
+"""Largest seed that all libraries take."""
 
-def check_sentences(name: str, sentences: Sequence[str], at_least: int) -> list[str]:
-    """Return the sentences as a list.
+
+def check_sentences(name: str, sentences: Any, at_least: int) -> list[str]:
+    """Return the sentences, an iterable of strings or a data set with a text column, as a list.
 
     Raises:
-        ValueError: if ``sentences`` is a single string, holds an item that is not a string, or has fewer than
-            ``at_least`` items.
+        ValueError: if ``sentences`` is neither, holds an item that is not a string, or has fewer than ``at_least``
+            items.
     """
-    if isinstance(sentences, str):
-        raise ValueError(f"{name} must be a list of sentences, got one string: {sentences!r:.80}.")
-    listed = list(sentences)
-    wrong = [item for item in listed if not isinstance(item, str)]
-    if wrong:
-        raise ValueError(f"{name} must hold strings, got {wrong[0]!r}.")
+    listed = list(iterate_sentences(sentences, name=name))
     if len(listed) < at_least:
         plural = "" if at_least == 1 else "s"
         raise ValueError(f"{name} must hold at least {at_least} sentence{plural}, got {len(listed)}.")
     return listed
+
+
+def check_options(name: Any, batch_size: Any, show_progress_bar: Any = False, write_csv: Any = True) -> None:
+    """Check the options that all evaluators have.
+
+    Raises:
+        ValueError: if ``name`` cannot be part of a file's name, the batch size is not a whole number from 1 to 2^20, or
+            one of the others is neither True nor False.
+    """
+    if not isinstance(name, str) or name in (".", "..") or any(sign in name for sign in "/\\\0"):
+        raise ValueError(f"name must be a string without path separators, got {shown(name)}.")
+    check_encoding(batch_size, show_progress_bar)
+    check_bool("write_csv", write_csv)
 
 
 def encode_sentences(
@@ -48,12 +63,19 @@ def encode_sentences(
     return embeddings.detach()
 
 
-def check_embeddings(name: str, embeddings: Tensor, at_least: int = 1) -> Tensor:
-    """Return the rows scaled to length one, in float32 or better.
+def check_embeddings(name: str, embeddings: Any, at_least: int = 1) -> Tensor:
+    """Return the rows of a tensor, an array or lists scaled to length one, in float32 or better.
 
     Raises:
-        ValueError: if the shape is not (N, D) with N >= ``at_least``, a value is NaN or infinite, or a row is zero.
+        ValueError: if they are not numbers, the shape is not (N, D) with N >= ``at_least``, a value is NaN or infinite,
+            or a row is zero.
     """
+    try:
+        embeddings = torch.as_tensor(embeddings)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"{name} must be numbers of the shape (N, D), got {shown(embeddings)}.") from None
+    if embeddings.is_complex():
+        raise ValueError(f"{name} must be real numbers, got {embeddings.dtype}.")
     if embeddings.ndim != 2 or embeddings.size(0) < at_least or embeddings.size(1) == 0:
         raise ValueError(f"{name} must be (N, D) with N >= {at_least}, got the shape {tuple(embeddings.shape)}.")
     x = full_precision(embeddings)
@@ -113,35 +135,56 @@ def report(
 
     Returns:
         The metrics by prefixed name.
+
+    Raises:
+        ValueError: if the row cannot be written; the metrics are then in the log.
     """
-    if output_path is not None and evaluator.csv_file is not None:
-        _append_row(Path(output_path) / evaluator.csv_file, {"epoch": epoch, "steps": steps, **metrics})
     prefixed = evaluator.prefix_name_to_metrics(dict(metrics), evaluator.name)
     evaluator.store_metrics_in_model_card_data(model, prefixed, int(epoch), steps)
-    shown = ", ".join(f"{key} {value:.4f}" for key, value in prefixed.items())
-    logger.info("%s at epoch %s, step %s: %s", type(evaluator).__name__, epoch, steps, shown)
+    values = ", ".join(f"{key} {value:.4f}" for key, value in prefixed.items())
+    logger.info("%s at epoch %s, step %s: %s", type(evaluator).__name__, epoch, steps, values)
+    if output_path is not None and evaluator.csv_file is not None:  # last: what it fails to write is in the log
+        _append_row(Path(output_path) / evaluator.csv_file, {"epoch": epoch, "steps": steps, **metrics})
     return prefixed
 
 
 def _append_row(path: Path, row: Mapping[str, float]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path = _with_columns(path, list(row))
-    is_new = not path.is_file()
-    with path.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        if is_new:
-            writer.writerow(row)
-        writer.writerow(row.values())
+    """Append a row in one write; a row that a kill has cut short keeps its own line.
+
+    Raises:
+        ValueError: if the file cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path = _with_columns(path, list(row))
+        before = path.read_bytes() if path.is_file() else b""
+        text = io.StringIO()
+        if before and not before.endswith(b"\n"):
+            logger.warning("%s: the last line is not whole; it is kept, and the new row follows it.", path)
+            text.write("\r\n")
+        csv.writer(text).writerows([row.values()] if before else [row, row.values()])
+        with path.open("ab") as file:
+            file.write(text.getvalue().encode("utf8"))
+    except OSError as error:
+        raise ValueError(
+            f"output_path must be a folder that can be written to, got {str(path.parent)!r} for {path.name} "
+            f"({error.strerror}): the metrics are in the log."
+        ) from None
 
 
 def _with_columns(path: Path, header: list[str]) -> Path:
-    """Return the first of PATH, PATH_2, ... that does not exist yet or has these columns."""
+    """Return the first of PATH, PATH_2, ... that does not exist yet, is empty, or has these columns."""
 
     def fits(candidate: Path) -> bool:
-        if not candidate.is_file():
+        if not candidate.exists():
             return True
-        with candidate.open(newline="", encoding="utf-8") as file:
-            return next(csv.reader(file), None) == header
+        if not candidate.is_file():
+            return False
+        try:
+            with candidate.open(newline="", encoding="utf8") as file:
+                return next(csv.reader(file), header) == header
+        except (UnicodeDecodeError, csv.Error):
+            return False
 
     others = (path.with_stem(f"{path.stem}_{number}") for number in itertools.count(2))
     return next(filter(fits, itertools.chain([path], others)))

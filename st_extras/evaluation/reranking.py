@@ -13,11 +13,13 @@ from typing import Any
 
 from sentence_transformers.sentence_transformer.evaluation import RerankingEvaluator
 
-from st_extras.checks import check_choice
+from st_extras.checks import check_choice, check_count
 from st_extras.evaluation.reporting import join_name
 from st_extras.text.files import read_tsv
 
 logger = logging.getLogger(__name__)
+
+_MOST = 1_000_000  # questions in a batch or a ranking
 
 Sample = dict[str, str | list[str]]
 
@@ -78,7 +80,8 @@ def reranking_evaluator(samples: list[Sample], *, name: str = "", **options: Any
         **options: further arguments of RerankingEvaluator (batch_size, at_k, truncate_dim, ...).
 
     Raises:
-        ValueError: if there are no samples, or one has no query, positive or negative.
+        ValueError: if there are no samples, one has no query, positive or negative, or ``batch_size`` or ``at_k`` is
+            not a whole number from 1 to 1,000,000.
     """
     if not samples:
         raise ValueError("samples must hold at least one query, got [].")
@@ -86,6 +89,9 @@ def reranking_evaluator(samples: list[Sample], *, name: str = "", **options: Any
         missing = [key for key in ("query", "positive", "negative") if not sample.get(key)]
         if missing:
             raise ValueError(f"samples must have query, positive and negative, got none of {missing} in {sample!r}.")
+    for option in ("batch_size", "at_k"):
+        if option in options:
+            options[option] = check_count(option, options[option], 1, _MOST)
     evaluator = RerankingEvaluator(samples, name=name, **options)
     evaluator.primary_metric = join_name(name, "map")
     return evaluator

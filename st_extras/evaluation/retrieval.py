@@ -6,7 +6,6 @@ of GLUE.
 
 from __future__ import annotations
 
-import csv
 import logging
 import random
 from collections.abc import Iterable, Iterator
@@ -20,11 +19,12 @@ from sentence_transformers.util import cos_sim
 
 from st_extras.checks import check_count
 from st_extras.evaluation.reporting import join_name
-from st_extras.text.files import read_lines
+from st_extras.text.files import read_records
 
 logger = logging.getLogger(__name__)
 
 _COLUMNS = ("question1", "question2", "is_duplicate")
+_MOST = 1_000_000  # questions in a batch or a ranking
 _SCORES_AT_ONCE = 2**27  # queries x corpus chunk: 512 MiB of float32
 
 
@@ -59,7 +59,8 @@ def read_question_pairs(path: str | PathLike[str], *, quoted: bool = True) -> li
         quoted: whether fields may be in double quotes, as in Quora's own release; False for GLUE's files.
 
     Raises:
-        ValueError: if the file or a column is missing, a label is neither 0 nor 1, or there is no pair.
+        ValueError: if the file or a column is missing, a line cannot be read or has too many fields, a label is neither
+            0 nor 1, or there is no pair.
     """
     file = Path(path)
     if not file.is_file():
@@ -82,19 +83,15 @@ def read_question_pairs(path: str | PathLike[str], *, quoted: bool = True) -> li
 
 def _question_rows(file: Path, quoted: bool) -> Iterator[tuple[int, str, str, str]]:
     """Yield the line number and the three columns of each row, "" for a missing field."""
-    lines = (line for _, line in read_lines(file))  # a quoted field may contain line breaks, so not read_tsv
-    reader = csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
-    found = reader.fieldnames or []
+    records = read_records(file, quoted=quoted, quote_hint="try quoted=False")
+    _, found = next(records, (1, []))
     missing = [column for column in _COLUMNS if column not in found]
     if missing:
         raise ValueError(f"{file}: no column {', '.join(missing)}; it has {', '.join(found) or 'none'}.")
-    try:
-        for row in reader:
-            first, second, label = ((row[column] or "").strip() for column in _COLUMNS)
-            yield reader.line_num, first, second, label
-    except csv.Error as error:
-        hint = "; a quote is left open: try quoted=False" if quoted else ""
-        raise ValueError(f"{file}, line {reader.line_num}: {error}{hint}.") from None
+    positions = [found.index(column) for column in _COLUMNS]
+    for number, fields in records:
+        first, second, label = (fields[at].strip() if at < len(fields) else "" for at in positions)
+        yield number, first, second, label
 
 
 def question_retrieval(pairs: Iterable[tuple[str, str, bool]], *, exclude_identical: bool = True) -> RetrievalTask:
@@ -140,7 +137,7 @@ class QuestionRetrievalEvaluator(InformationRetrievalEvaluator):
         **options: further arguments of InformationRetrievalEvaluator (batch_size, truncate_dim, prompts, ...).
 
     Raises:
-        ValueError: if ``map_at_k`` is not a whole number >= 1.
+        ValueError: if ``map_at_k`` or ``batch_size`` is not a whole number from 1 to 1,000,000.
 
     Example:
         >>> from st_extras.evaluation import QuestionRetrievalEvaluator, question_retrieval
@@ -158,7 +155,9 @@ class QuestionRetrievalEvaluator(InformationRetrievalEvaluator):
         name: str = "",
         **options: Any,
     ) -> None:
-        map_at_k = check_count("map_at_k", map_at_k, at_least=1)
+        map_at_k = check_count("map_at_k", map_at_k, 1, _MOST)
+        if "batch_size" in options:
+            options["batch_size"] = check_count("batch_size", options["batch_size"], 1, _MOST)
         self.exclude_identical = exclude_identical
         settings: dict[str, Any] = {
             "queries": task.queries,

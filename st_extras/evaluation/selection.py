@@ -7,7 +7,7 @@ it, ``UnlabeledSelectionEvaluator`` scores a checkpoint on the user's own senten
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,10 +18,17 @@ from torch import Tensor
 
 from st_extras.checks import check_choice, check_count
 from st_extras.encoders.forward import without_dropout
-from st_extras.evaluation.confusable import choose_confusable
+from st_extras.evaluation.confusable import LARGEST_POOL, choose_confusable
 from st_extras.evaluation.geometry import uniformity
 from st_extras.evaluation.perturbations import PerturbedForms
-from st_extras.evaluation.reporting import check_sentences, encode_sentences, join_name, report
+from st_extras.evaluation.reporting import (
+    LARGEST_SEED,
+    check_options,
+    check_sentences,
+    encode_sentences,
+    join_name,
+    report,
+)
 from st_extras.evaluation.signals import (
     agreement_margin,
     alignment_uniformity,
@@ -78,10 +85,10 @@ class UnlabeledSelectionEvaluator(BaseEvaluator):
     checkpoints of one encoder on one evaluator, not different encoders or corpora.
 
     Args:
-        sentences: unlabeled sentences of the domain, at least 10 distinct ones; thousands are better. The training
-            sentences will do.
+        sentences: unlabeled sentences of the domain (or a data set with one text column), at least 10 distinct ones;
+            thousands are better. The training sentences will do.
         signal: name of the primary signal.
-        size: number of sentences chosen, >= 10; each is encoded in six forms.
+        size: number of sentences chosen, 10 to 20,000; each is encoded in six forms.
         seed: seed of the choice of sentences, their perturbed forms and the dropout masks.
         name: prefix of the metrics and part of the CSV file's name.
         batch_size: sentences per forward pass.
@@ -101,7 +108,7 @@ class UnlabeledSelectionEvaluator(BaseEvaluator):
 
     def __init__(
         self,
-        sentences: Sequence[str],
+        sentences: Iterable[str],
         *,
         signal: str = DEFAULT_SIGNAL,
         size: int = 500,
@@ -113,7 +120,9 @@ class UnlabeledSelectionEvaluator(BaseEvaluator):
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         check_choice("signal", signal, SIGNALS)
-        size = check_count("size", size, at_least=_MINIMUM)
+        check_options(name, batch_size, show_progress_bar, write_csv)
+        size = check_count("size", size, _MINIMUM, LARGEST_POOL)
+        seed = check_count("seed", seed, 0, LARGEST_SEED)
         distinct = list(dict.fromkeys(text.strip() for text in check_sentences("sentences", sentences, at_least=1)))
         distinct = [text for text in distinct if text]
         if len(distinct) < _MINIMUM:
@@ -126,7 +135,7 @@ class UnlabeledSelectionEvaluator(BaseEvaluator):
         self.signal = signal
         self.seed = seed
         self.name = name
-        self.batch_size = batch_size
+        self.batch_size = int(batch_size)
         self.show_progress_bar = show_progress_bar
         self.primary_metric = join_name(name, signal)
         self.csv_file = join_name("unlabeled_selection", name, "results.csv") if write_csv else None

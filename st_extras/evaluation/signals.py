@@ -10,6 +10,7 @@ import torch
 from scipy.stats import spearmanr
 from torch import Tensor
 
+from st_extras.checks import check_count, check_temperature
 from st_extras.evaluation.geometry import alignment, uniformity
 from st_extras.evaluation.reporting import check_embeddings
 
@@ -29,6 +30,7 @@ def recovery(clean: Tensor, perturbed: Tensor) -> float:
 
 def contrast(clean: Tensor, perturbed: Tensor, temperature: float = 0.05) -> float:
     """Minus the InfoNCE loss of the perturbed forms against all N sentences; at most 0."""
+    temperature = check_temperature("temperature", temperature)
     own, others = _own_and_others(clean, perturbed)
     scores = torch.cat([own.unsqueeze(1), others], dim=1) / temperature
     return float(scores.log_softmax(dim=1)[:, 0].mean())
@@ -99,6 +101,7 @@ def hub_freeness(clean: Tensor, neighbours: int = 10) -> float:
 
 def nearest(clean: Tensor, neighbours: int) -> Tensor:
     """Return the (N, min(neighbours, N - 1)) indices of each sentence's nearest neighbours."""
+    neighbours = check_count("neighbours", neighbours, 1)
     z = check_embeddings("clean", clean, at_least=2)
     scores = (z @ z.T).fill_diagonal_(-torch.inf)
     return scores.topk(min(neighbours, len(z) - 1), dim=1).indices
@@ -115,9 +118,7 @@ def rank_correlation(a: Tensor, b: Tensor) -> float:
 def _two_clouds(clean: Tensor, perturbed: Tensor) -> tuple[Tensor, Tensor]:
     z, p = check_embeddings("clean", clean, at_least=2), check_embeddings("perturbed", perturbed)
     if z.shape != p.shape:
-        raise ValueError(
-            f"clean and perturbed must have the same shape, got {tuple(clean.shape)} and {tuple(perturbed.shape)}."
-        )
+        raise ValueError(f"clean and perturbed must have the same shape, got {tuple(z.shape)} and {tuple(p.shape)}.")
     return z, p
 
 

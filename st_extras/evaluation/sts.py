@@ -13,8 +13,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from sentence_transformers.util import pairwise_cos_sim
 
-from st_extras.checks import check_choice
-from st_extras.evaluation.reporting import encode_sentences, join_name, report
+from st_extras.checks import check_choice, shown
+from st_extras.evaluation.reporting import check_options, encode_sentences, join_name, report
 from st_extras.evaluation.sts_data import SEVEN_STS, STSDataset, load_sts
 
 Setting = Literal["all", "wmean"]
@@ -62,13 +62,14 @@ class STSEvaluator(BaseEvaluator):
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         check_choice("setting", setting, ("all", "wmean"))
+        check_options(name, batch_size, show_progress_bar, write_csv)
         _check_datasets(datasets)
         if setting == "wmean":
             _check_subsets(datasets)
         self.datasets = list(datasets)
         self.setting = setting
         self.name = name
-        self.batch_size = batch_size
+        self.batch_size = int(batch_size)
         self.show_progress_bar = show_progress_bar
         suffix = "wmean" if setting == "wmean" else ""
         self.csv_file = join_name("sts_evaluation", name, suffix, "results.csv") if write_csv else None
@@ -118,6 +119,8 @@ class STSEvaluator(BaseEvaluator):
 
 
 def _check_datasets(datasets: Sequence[STSDataset]) -> None:
+    if not isinstance(datasets, list | tuple) or not all(isinstance(data, STSDataset) for data in datasets):
+        raise ValueError(f"datasets must hold STSDataset objects, as load_sts returns them, got {shown(datasets)}.")
     if not datasets:
         raise ValueError("datasets must hold at least one STS set, got none.")
     names = [data.name for data in datasets]

@@ -126,13 +126,16 @@ def _folder_rows(name: str, folder: Path) -> Iterator[_Row]:
 
 
 def _tsv_rows(file: Path) -> Iterator[_Row]:
-    _, header = next(read_tsv(file), (1, []))
+    rows = read_tsv(file)
+    _, header = next(rows, (1, []))
     if header[:4] != ["subset", "score", "sentence1", "sentence2"]:
         raise ValueError(f"{file}: the first line must be subset<TAB>score<TAB>sentence1<TAB>sentence2.")
-    for number, fields in read_tsv(file, at_least=4):
-        if number > 1:
-            subset, score, sentence1, sentence2 = fields[:4]
-            yield subset, score, sentence1, sentence2
+    for number, fields in rows:
+        if not 4 <= len(fields) <= len(header):
+            expected = "4" if len(header) == 4 else f"4 to {len(header)}"
+            raise ValueError(f"{file}, line {number}: {len(fields)} tab-separated fields, expected {expected}.")
+        subset, score, sentence1, sentence2 = fields[:4]
+        yield subset, score, sentence1, sentence2
 
 
 def _senteval_rows(name: str, root: Path) -> Iterator[_Row] | None:

@@ -9,15 +9,16 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_extras.checks import check_count, check_not_negative, check_positive
+from st_extras.checks import check_bool, check_count, check_interval, check_temperature, check_weight
 from st_extras.encoders.distributed import gather_rows, require_synchronised
 from st_extras.encoders.forward import forward_pass
 from st_extras.encoders.heads import apply_head, projection_head
-from st_extras.encoders.momentum import MomentumEncoder, require_trainable
+from st_extras.encoders.momentum import MomentumEncoder, check_momentum, require_trainable
 from st_extras.encoders.rows import Features, check_columns
 from st_extras.encoders.structure import embedding_dimension, unwrap
 from st_extras.functional import cosine_scores, full_precision
 from st_extras.losses.parts.adversaries import adversarial_info_nce, ascend
+from st_extras.losses.parts.negatives import warn_without_negatives
 from st_extras.losses.parts.views import TwoViews
 from st_extras.random_source import RandomSource
 
@@ -119,23 +120,23 @@ class AdCSELoss(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        num_adversaries = check_count("num_adversaries", num_adversaries)
+        num_adversaries = check_count("num_adversaries", num_adversaries, at_most=1_000_000)
+        self.in_batch_negatives = check_bool("in_batch_negatives", in_batch_negatives)
         if num_adversaries == 0 and not in_batch_negatives:
             raise ValueError("num_adversaries=0 with in_batch_negatives=False leaves no negatives: set one of them.")
-        if not 0 <= adversary_momentum < 1:
-            raise ValueError(f"adversary_momentum must be in [0, 1), got {adversary_momentum!r}.")
-        require_trainable(model)
+        require_trainable(unwrap(model))
         dimension, device = embedding_dimension(model), unwrap(model).device
         self.model = model
-        self.temperature = check_positive("temperature", temperature)
-        self.adversary_learning_rate = check_not_negative("adversary_learning_rate", adversary_learning_rate)
-        self.adversary_momentum = adversary_momentum
-        self.adversary_weight_decay = check_not_negative("adversary_weight_decay", adversary_weight_decay)
-        self.in_batch_negatives = in_batch_negatives
-        self.symmetric = symmetric
-        self.gather_across_devices = gather_across_devices
-        self.projection_head = projection_head(dimension).to(device) if projection else None
-        self.two_views = TwoViews(model) if tied else None
+        self.temperature = check_temperature("temperature", temperature)
+        self.adversary_learning_rate = check_weight("adversary_learning_rate", adversary_learning_rate)
+        self.adversary_momentum = check_interval("adversary_momentum", adversary_momentum, 0, 1, high_included=False)
+        self.adversary_weight_decay = check_weight("adversary_weight_decay", adversary_weight_decay)
+        self.symmetric = check_bool("symmetric", symmetric)
+        self.gather_across_devices = check_bool("gather_across_devices", gather_across_devices)
+        self.projection_head = projection_head(dimension).to(device) if check_bool("projection", projection) else None
+        check_momentum(momentum)
+        check_bool("key_dropout", key_dropout)
+        self.two_views = TwoViews(model) if check_bool("tied", tied) else None
         self.momentum_encoder = (
             None if tied else MomentumEncoder(model, momentum, head=self.projection_head, dropout=key_dropout)
         )
@@ -210,6 +211,8 @@ class AdCSELoss(nn.Module):
         losses, shares = [], []
         for anchors, positives in directions:
             candidates, offset = gather_rows(positives, self.gather_across_devices and self.in_batch_negatives)
+            in_batch = len(candidates) - 1 if self.in_batch_negatives else 0
+            warn_without_negatives(self, in_batch + len(self.adversaries))
             loss, share = adversarial_info_nce(
                 anchors,
                 candidates,

@@ -7,13 +7,15 @@ from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import get_world_size
 from torch import Tensor, nn
 
-from st_extras.checks import check_positive
+from st_extras.checks import check_bool, check_temperature
 from st_extras.encoders.distributed import gather_rows
 from st_extras.encoders.rows import Features, check_columns
 from st_extras.functional import cosine_scores, weighted_info_nce
-from st_extras.losses.parts.views import TwoViews
+from st_extras.losses.parts.negatives import warn_without_negatives
+from st_extras.losses.parts.views import TwoViews, check_augmentations
 
 
 def nt_xent(
@@ -107,16 +109,16 @@ class ConSERTLoss(nn.Module):
     ) -> None:
         super().__init__()
         self.model = model
-        self.temperature = check_positive("temperature", temperature)
-        if dropout and "none" in augmentations:
+        self.temperature = check_temperature("temperature", temperature)
+        if check_bool("dropout", dropout) and "none" in check_augmentations(augmentations):
             raise ValueError(
                 f"dropout=True does not go with augmentations={tuple(augmentations)}: both views go through the "
                 "encoder in one pass, with dropout or without. Use 'dropout' in place of 'none'."
             )
         self.two_views = TwoViews(model, augmentations, cutoff_rate=cutoff_rate, dropout=dropout, generator=generator)
         self.dropout = self.two_views.dropout
-        self.include_positive = include_positive
-        self.gather_across_devices = gather_across_devices
+        self.include_positive = check_bool("include_positive", include_positive)
+        self.gather_across_devices = check_bool("gather_across_devices", gather_across_devices)
 
     def views(self, sentence_features: Sequence[Features]) -> tuple[Features, int]:
         """Return the rows that the encoder must see, for a loss that wraps this one: (2B rows, 2)."""
@@ -129,6 +131,8 @@ class ConSERTLoss(nn.Module):
 
     def compute_loss_from_embeddings(self, embeddings: Sequence[Tensor], labels: Tensor | None = None) -> Tensor:
         """Return the loss of [first views, second views], each (B, D)."""
+        processes = get_world_size() if self.gather_across_devices else 1
+        warn_without_negatives(self, len(embeddings[0]) * processes - 1)
         return nt_xent(
             embeddings,
             self.temperature,

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_extras.checks import check_positive
+from st_extras.checks import check_bool, check_interval, check_temperature
 from st_extras.encoders.distributed import gather_rows
 from st_extras.encoders.frozen import EmbeddingTable
 from st_extras.encoders.heads import apply_head, projection_head
@@ -20,6 +20,7 @@ from st_extras.encoders.rows import Features, check_columns
 from st_extras.encoders.structure import embedding_dimension
 from st_extras.functional import cosine_scores, weighted_info_nce
 from st_extras.losses.parts.guide import describe_similarities, make_similarities
+from st_extras.losses.parts.negatives import warn_without_negatives
 from st_extras.losses.parts.noise import NoiseNegatives
 from st_extras.losses.parts.views import TwoViews
 
@@ -52,9 +53,9 @@ class DCLRLoss(nn.Module):
         complementary_table: an :class:`~st_extras.encoders.EmbeddingTable` of C's embeddings of the training
             sentences, so that no step pays C's forward pass. In place of ``complementary_model``.
         threshold: phi, in (-1, 1]: pairs at least this similar are not used as negatives.
-        noise_ratio: k, noise vectors per sentence of the batch: K = round(k B). 0: none.
+        noise_ratio: k, noise vectors per sentence of the batch: K = round(k B). 0: none; at most 1000.
         noise_std: sigma of the Gaussian.
-        noise_steps: t, gradient-ascent steps. 0: random noise.
+        noise_steps: t, gradient-ascent steps. 0: random noise; at most 1000.
         noise_step_size: beta, the length of a step. At the paper's settings (vectors of norm about sqrt(D), steps of
             1e-3) the direction hardly changes: see ``noise_angle``.
         noise_norm: "gaussian": as drawn; "unit": on the unit sphere, also after every step, where a step of 0.1 or 1
@@ -134,10 +135,8 @@ class DCLRLoss(nn.Module):
     ) -> None:
         super().__init__()
         self.model = model
-        if not -1 < threshold <= 1:
-            raise ValueError(f"threshold must be in (-1, 1], got {threshold!r}.")
-        self.threshold = threshold
-        self.temperature = check_positive("temperature", temperature)
+        self.threshold = check_interval("threshold", threshold, -1, 1, low_included=False)
+        self.temperature = check_temperature("temperature", temperature)
         self.noise = NoiseNegatives(
             noise_ratio=noise_ratio,
             noise_std=noise_std,
@@ -147,11 +146,13 @@ class DCLRLoss(nn.Module):
             noise_temperature=temperature if noise_temperature is None else noise_temperature,
             generator=generator,
         )
-        self.include_positive = include_positive
+        self.include_positive = check_bool("include_positive", include_positive)
         self.two_views = TwoViews(model, augmentations, cutoff_rate=cutoff_rate)
         self.dropout = self.two_views.dropout
-        self.projection_head = projection_head(embedding_dimension(model)) if projection else None
-        self.gather_across_devices = gather_across_devices
+        self.projection_head = (
+            projection_head(embedding_dimension(model)) if check_bool("projection", projection) else None
+        )
+        self.gather_across_devices = check_bool("gather_across_devices", gather_across_devices)
         self.similarities = make_similarities(
             model, complementary_model, complementary_table, gather_across_devices=gather_across_devices
         )
@@ -186,6 +187,7 @@ class DCLRLoss(nn.Module):
         scores = cosine_scores(anchors, candidates, self.temperature)  # (B, world * B)
         weights = self._negative_weights(scores, sentence_features)
         noise: Tensor = self.noise(anchors)  # (K, D)
+        warn_without_negatives(self, len(candidates) - 1 + len(noise))
         if weights is not None and torch.is_grad_enabled():
             self._measure_weights(weights, offset, len(noise))
         if len(noise):

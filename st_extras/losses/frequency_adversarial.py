@@ -11,12 +11,12 @@ import torch.nn.functional as F
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_extras.checks import check_count, check_positive
+from st_extras.checks import check_count, check_fraction, check_interval
 from st_extras.encoders.forward import encode_tokens
 from st_extras.encoders.rows import Features, stack_columns
 from st_extras.encoders.structure import token_embedding_dimension
 from st_extras.functional import full_precision, reverse_gradient
-from st_extras.losses.parts.discriminator import SLT_FAI_CITATION, Discriminator
+from st_extras.losses.parts.discriminator import SLT_FAI_CITATION, Discriminator, check_frequency_table
 from st_extras.text.frequency import FrequencyTable
 
 
@@ -35,6 +35,15 @@ def token_cross_entropy(logits: Tensor, labels: Tensor, content_mask: Tensor) ->
     lengths = content_mask.sum(dim=1)  # (R,)
     means = losses.masked_fill(~content_mask, 0.0).sum(dim=1) / lengths.clamp(min=1)
     return means.sum() / (lengths > 0).sum().clamp(min=1)
+
+
+def check_reversal_strength(strength: float) -> float:
+    """Return the factor of a reversed gradient.
+
+    Raises:
+        ValueError: if it is not between 0 and 1e6, 0 excluded.
+    """
+    return check_interval("reversal_strength", strength, 0, 1e6, low_included=False)
 
 
 class FrequencyAdversarialLoss(nn.Module):
@@ -112,12 +121,13 @@ class FrequencyAdversarialLoss(nn.Module):
         super().__init__()
         self.model = model
         dimension = token_embedding_dimension(model)
-        frequency_table.check_tokenizer(model.tokenizer)
-        self.low_frequency_ratio = low_frequency_ratio
-        self.reversal_strength = check_positive("reversal_strength", reversal_strength)
+        check_frequency_table(frequency_table, model)
+        self.low_frequency_ratio = check_fraction("low_frequency_ratio", low_frequency_ratio)
+        self.reversal_strength = check_reversal_strength(reversal_strength)
         self.reversal_steps = check_count("reversal_steps", reversal_steps)
         self.discriminator = Discriminator(dimension)
-        self.register_buffer("low_frequency", frequency_table.labels(low_frequency_ratio), persistent=False)  # (V,)
+        low_frequency = frequency_table.labels(self.low_frequency_ratio)
+        self.register_buffer("low_frequency", low_frequency, persistent=False)  # (V,)
         self.register_buffer("steps", torch.tensor(0))
 
     def strength(self) -> float:

@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_extras.checks import check_fraction
+from st_extras.checks import check_bool, check_fraction
 from st_extras.encoders.forward import encode_tokens
 from st_extras.encoders.rows import Features, stack_columns, stack_rows
 from st_extras.encoders.structure import content_mask, embedding_dimension, token_embedding_dimension, unwrap
 from st_extras.functional import full_precision
-from st_extras.losses.parts.discriminator import SLT_FAI_CITATION, Discriminator
+from st_extras.losses.parts.discriminator import SLT_FAI_CITATION, Discriminator, check_frequency_table
 from st_extras.random_source import RandomSource
 from st_extras.text.frequency import FrequencyTable
 
@@ -125,18 +125,18 @@ class IncompleteSentenceFilteringLoss(nn.Module):
         super().__init__()
         self.model = model
         token_embedding_dimension(model)
-        frequency_table.check_tokenizer(model.tokenizer)
+        check_frequency_table(frequency_table, model)
         if unwrap(model).tokenizer.mask_token_id is None:
             raise ValueError(
                 "model must have a tokenizer with a mask token to put in place of rare tokens: use an encoder "
                 "pre-trained by masked language modelling, or incomplete_weight=0 in SLTFAILoss."
             )
-        self.low_frequency_ratio = low_frequency_ratio
+        self.low_frequency_ratio = check_fraction("low_frequency_ratio", low_frequency_ratio)
         self.mask_ratio = check_fraction("mask_ratio", mask_ratio)
-        self.always_mask_one = always_mask_one
+        self.always_mask_one = check_bool("always_mask_one", always_mask_one)
         self.discriminator = Discriminator(embedding_dimension(model))
         self.mask_source = RandomSource(generator, salt=2)
-        low_frequency = frequency_table.labels(low_frequency_ratio).bool()
+        low_frequency = frequency_table.labels(self.low_frequency_ratio).bool()
         self.register_buffer("low_frequency", low_frequency, persistent=False)  # (V,)
         self.left_out = torch.tensor(0)
 

@@ -12,7 +12,7 @@ from sentence_transformers.base.losses.merged_forward import merge_feature_batch
 from sentence_transformers.util import batch_to_device
 from torch import Tensor, nn
 
-from st_extras.checks import check_count, check_not_negative
+from st_extras.checks import check_count, check_instance, check_interval, check_weight
 from st_extras.encoders.distributed import require_synchronised
 from st_extras.encoders.forward import Encoded, encode_tokens, without_dropout
 from st_extras.encoders.rows import Features, split_rows
@@ -27,6 +27,7 @@ from st_extras.losses.parts.phrase_decoder import (
     without_prompt,
 )
 from st_extras.losses.parts.wrapping import base_mode, base_value, base_views, check_base_loss, refuse_matryoshka
+from st_extras.text.corpus import iterate_sentences
 
 
 def decoding_signal(sentence: Tensor, masked: Tensor, difference_scale: float, product_scale: float) -> Tensor:
@@ -130,20 +131,20 @@ class PaSeRLoss(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        if not 0 <= decoder_dropout < 1:
-            raise ValueError(f"decoder_dropout must be in [0, 1), got {decoder_dropout!r}.")
-        if max_phrase_length is not None and max_phrase_length < 3:
-            raise ValueError(f"max_phrase_length must be >= 3, special tokens included, got {max_phrase_length!r}.")
+        decoder_dropout = check_interval("decoder_dropout", decoder_dropout, 0, 1, high_included=False)
+        if max_phrase_length is not None:
+            max_phrase_length = check_count("max_phrase_length", max_phrase_length, at_least=3, at_most=10_000)
+        check_instance("generator", generator, torch.Generator, or_none=True)
         if base_loss is not None:
             check_base_loss(base_loss, model)
         check_phrase_tokenizer(model)
         self.model = model
-        self.num_decoder_layers = check_count("num_decoder_layers", num_decoder_layers, at_least=1)
-        self.difference_scale = check_not_negative("difference_scale", difference_scale)
-        self.product_scale = check_not_negative("product_scale", product_scale)
-        self.generative_weight = check_not_negative("generative_weight", generative_weight)
+        self.num_decoder_layers = check_count("num_decoder_layers", num_decoder_layers, at_least=1, at_most=100)
+        self.difference_scale = check_weight("difference_scale", difference_scale)
+        self.product_scale = check_weight("product_scale", product_scale)
+        self.generative_weight = check_weight("generative_weight", generative_weight)
         default = 1.0 if base_loss is None else 0.0
-        self.mlm_weight = check_not_negative("mlm_weight", default if mlm_weight is None else mlm_weight)
+        self.mlm_weight = check_weight("mlm_weight", default if mlm_weight is None else mlm_weight)
         if base_loss is None and not (self.generative_weight or self.mlm_weight):
             raise ValueError("generative_weight and mlm_weight must not both be 0 without a base_loss.")
         self.base_loss = base_loss
@@ -230,8 +231,11 @@ class PaSeRLoss(nn.Module):
             max_length: most tokens of a phrase.
 
         Raises:
-            ValueError: if ``sentences`` and ``masked`` differ in length.
+            ValueError: if ``sentences`` and ``masked`` differ in length, or a number is not a whole one >= 1.
         """
+        batch_size = check_count("batch_size", batch_size, at_least=1)
+        max_length = check_count("max_length", max_length, at_least=1)
+        sentences, masked = list(iterate_sentences(sentences)), list(iterate_sentences(masked, name="masked"))
         if len(sentences) != len(masked):
             raise ValueError(f"sentences and masked must have one length, got {len(sentences)} and {len(masked)}.")
         length = min(max_length, self.max_phrase_length - 1)

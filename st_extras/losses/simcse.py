@@ -8,12 +8,13 @@ from typing import Any
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_extras.checks import check_positive
+from st_extras.checks import check_bool, check_temperature
 from st_extras.encoders.distributed import gather_rows
 from st_extras.encoders.heads import apply_head, projection_head
 from st_extras.encoders.rows import Features, check_columns
 from st_extras.encoders.structure import embedding_dimension
 from st_extras.functional import cosine_scores, weighted_info_nce
+from st_extras.losses.parts.negatives import warn_without_negatives
 from st_extras.losses.parts.views import TwoViews
 
 
@@ -86,11 +87,13 @@ class SimCSELoss(nn.Module):
     ) -> None:
         super().__init__()
         self.model = model
-        self.temperature = check_positive("temperature", temperature)
+        self.temperature = check_temperature("temperature", temperature)
         self.two_views = TwoViews(model, augmentations, cutoff_rate=cutoff_rate)
         self.dropout = self.two_views.dropout
-        self.projection_head = projection_head(embedding_dimension(model)) if projection else None
-        self.gather_across_devices = gather_across_devices
+        self.projection_head = (
+            projection_head(embedding_dimension(model)) if check_bool("projection", projection) else None
+        )
+        self.gather_across_devices = check_bool("gather_across_devices", gather_across_devices)
 
     def views(self, sentence_features: Sequence[Features]) -> tuple[Features, int]:
         """Return the rows that the encoder must see, for a loss that wraps this one: (2B rows, 2)."""
@@ -105,6 +108,7 @@ class SimCSELoss(nn.Module):
         """Return the loss of [anchors, positives], each (B, D), before the projection head."""
         anchors, positives = apply_head(self.projection_head, embeddings)
         candidates, offset = gather_rows(positives, self.gather_across_devices)
+        warn_without_negatives(self, len(candidates) - 1)
         return weighted_info_nce(cosine_scores(anchors, candidates, self.temperature), offset=offset)
 
     def get_config_dict(self) -> dict[str, Any]:

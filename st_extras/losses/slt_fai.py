@@ -10,10 +10,10 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_extras.checks import check_count, check_not_negative
+from st_extras.checks import check_bool, check_count, check_fraction, check_instance, check_interval, check_weight
 from st_extras.encoders.forward import encode_tokens
 from st_extras.encoders.rows import Features, count_rows, first_rows, stack_rows
-from st_extras.losses.frequency_adversarial import FrequencyAdversarialLoss
+from st_extras.losses.frequency_adversarial import FrequencyAdversarialLoss, check_reversal_strength
 from st_extras.losses.incomplete_sentence import IncompleteSentenceFilteringLoss
 from st_extras.losses.parts.discriminator import SLT_FAI_CITATION
 from st_extras.losses.parts.wrapping import base_mode, base_value, base_views, check_base_loss, refuse_matryoshka
@@ -31,8 +31,14 @@ def epochs_to_steps(epochs: float, num_sentences: int, batch_size: int, num_proc
         num_sentences: rows of the training set.
         batch_size: sentences of one process in one forward, whether or not gradients are accumulated.
         num_processes: processes that train.
+
+    Raises:
+        ValueError: if ``epochs`` is not between 0 and 1e6, or another number is not a whole one >= 1.
     """
-    check_not_negative("epochs", epochs)
+    epochs = check_interval("epochs", epochs, 0, 1e6)
+    num_sentences = check_count("num_sentences", num_sentences, at_least=1)
+    batch_size = check_count("batch_size", batch_size, at_least=1)
+    num_processes = check_count("num_processes", num_processes, at_least=1)
     return round(epochs * math.ceil(num_sentences / (batch_size * num_processes)))
 
 
@@ -137,9 +143,9 @@ class SLTFAILoss(nn.Module):
         self.model = model
         self.base_loss = SimCSELoss(model) if base_loss is None else check_base_loss(base_loss, model)
         self.weights = {
-            "base": check_not_negative("base_weight", base_weight),
-            "adversarial": check_not_negative("adversarial_weight", adversarial_weight),
-            "incomplete": check_not_negative("incomplete_weight", incomplete_weight),
+            "base": check_weight("base_weight", base_weight),
+            "adversarial": check_weight("adversarial_weight", adversarial_weight),
+            "incomplete": check_weight("incomplete_weight", incomplete_weight),
         }
         if not any(self.weights.values()):
             raise ValueError("base_weight, adversarial_weight and incomplete_weight must not all be 0.")
@@ -148,6 +154,12 @@ class SLTFAILoss(nn.Module):
             raise ValueError(
                 f"warmup_steps must be 0 with base_weight=0, as nothing would train during them, got {warmup_steps!r}."
             )
+        check_fraction("low_frequency_ratio", low_frequency_ratio)  # these five also where their term is off
+        check_fraction("mask_ratio", mask_ratio)
+        check_bool("always_mask_one", always_mask_one)
+        check_reversal_strength(reversal_strength)
+        check_count("reversal_steps", reversal_steps)
+        check_instance("generator", generator, torch.Generator, or_none=True)
         self.adversarial: FrequencyAdversarialLoss | None = None
         self.incomplete: IncompleteSentenceFilteringLoss | None = None
         if adversarial_weight:

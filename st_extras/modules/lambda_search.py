@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 from torch import Tensor
 
-from st_extras.checks import check_not_negative
+from st_extras.checks import check_weight, shown
 
 Array = NDArray[np.float64]
+_LARGEST_GRID = 10_000
 
 LAMBDA_1_GRID = tuple(round(0.05 * i, 2) for i in range(31))  # 0 to 1.5
 LAMBDA_2_GRID = tuple(round(0.05 * i, 2) for i in range(121))  # 0 to 6
@@ -41,19 +44,50 @@ class TuningResult:
     settings: int
 
 
-def check_pairs(
-    pairs: Sequence[object], scores: Sequence[float], groups: Sequence[object] | None = None
-) -> list[float]:
-    """Return the scores as floats, one for each pair.
+def check_text_pairs(name: str, pairs: Any) -> list[tuple[str, str]]:
+    """Return pairs of sentences as a list of tuples.
 
     Raises:
-        ValueError: if there are fewer than two pairs; the scores do not match them, are not finite or are all equal; or
-            the groups do not match them, or one of the groups has no two different scores.
+        ValueError: if ``pairs`` is not an iterable of pairs of strings.
     """
-    scores = [math.nan if score is None else float(score) for score in scores]
-    if not all(map(math.isfinite, scores)):
-        wrong = next(score for score in scores if not math.isfinite(score))
-        raise ValueError(f"scores must be finite numbers, got {wrong!r}: leave out pairs without a gold score.")
+    if isinstance(pairs, str | Mapping) or not isinstance(pairs, Iterable):
+        raise ValueError(f"{name} must be a list of pairs of sentences, got {shown(pairs)}.")
+    listed = list(pairs)
+    for pair in listed:
+        if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
+            raise ValueError(f"{name} must hold pairs of sentences, got {shown(pair)}.")
+    return [(first, second) for first, second in listed]
+
+
+def check_scores(scores: Any) -> list[float]:
+    """Return gold scores as floats.
+
+    Raises:
+        ValueError: if they are not a list, an array or a tensor of finite numbers.
+    """
+    if isinstance(scores, str | Mapping) or not isinstance(scores, Iterable):
+        raise ValueError(f"scores must be a list of finite numbers, got {shown(scores)}.")
+    listed = scores.tolist() if isinstance(scores, Tensor) else list(scores)
+    for score in listed:
+        number = isinstance(score, Real) and not isinstance(score, bool | np.bool_)
+        if not number or not math.isfinite(score):
+            raise ValueError(
+                f"scores must be finite numbers, got {shown(score)}: leave out pairs without a gold score."
+            )
+    return [float(score) for score in listed]
+
+
+def check_pairs(
+    pairs: Any, scores: Any, groups: Sequence[object] | None = None
+) -> tuple[list[tuple[str, str]], list[float]]:
+    """Return the pairs as tuples and the scores as floats, one for each pair.
+
+    Raises:
+        ValueError: if there are fewer than two pairs, or one is not a pair of strings; the scores do not match them,
+            are not finite numbers or are all equal; or the groups do not match them, or one of the groups has no two
+            different scores.
+    """
+    pairs, scores = check_text_pairs("pairs", pairs), check_scores(scores)
     if len(pairs) != len(scores) or len(set(scores)) < 2:
         raise ValueError(
             "pairs and scores must be at least two pairs and one score for each, not all equal, "
@@ -61,7 +95,7 @@ def check_pairs(
         )
     if groups is not None:
         _check_groups(groups, scores)
-    return scores
+    return pairs, scores
 
 
 def _check_groups(groups: Sequence[object], scores: Sequence[float]) -> None:
@@ -72,13 +106,18 @@ def _check_groups(groups: Sequence[object], scores: Sequence[float]) -> None:
         raise ValueError(f"groups must each hold two different scores, but {sorted(map(str, constant))} do not.")
 
 
-def check_grid(name: str, grid: Sequence[float]) -> list[float]:
+def check_grid(name: str, grid: Any) -> list[float]:
     """Return the weights of a grid as floats.
 
     Raises:
-        ValueError: if one of them is not a finite number >= 0.
+        ValueError: if it is not a list of at most 10,000 numbers, each between 0 and 1e6.
     """
-    return [check_not_negative(name, value) for value in grid]
+    grid = grid.tolist() if isinstance(grid, np.ndarray) else grid
+    if isinstance(grid, str | Mapping) or not isinstance(grid, Collection):
+        raise ValueError(f"{name} must be a list of numbers, got {shown(grid)}.")
+    if len(grid) > _LARGEST_GRID:
+        raise ValueError(f"{name} must hold at most {_LARGEST_GRID} weights, got {len(grid)}.")
+    return [check_weight(name, value) for value in grid]
 
 
 def pair_sides(embeddings: Tensor, redundant: Tensor) -> tuple[tuple[Array, Array], tuple[Array, Array]]:

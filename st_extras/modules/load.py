@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
 
 from st_extras.modules.partial_mask import PartialMaskTransformer
 from st_extras.modules.repal import RepALPostProcessor
+from st_extras.modules.saving import read_json
 from st_extras.modules.whitening import WhiteningPostProcessor
 
 
@@ -20,9 +22,29 @@ def load(model_name_or_path: str, **kwargs: Any) -> SentenceTransformer:
     Args:
         model_name_or_path: a folder, or a name on the Hugging Face Hub.
         **kwargs: as for ``SentenceTransformer``.
+
+    Raises:
+        ValueError: if the folder was not saved to the end, or a file of one of these modules is missing or wrong.
     """
+    _check_listing(Path(model_name_or_path))
     classes = {
         f"{module.__module__}.{module.__name__}": module
         for module in (PartialMaskTransformer, RepALPostProcessor, WhiteningPostProcessor)
     }
     return SentenceTransformer._load_with_module_classes(str(model_name_or_path), classes, **kwargs)
+
+
+def _check_listing(folder: Path) -> None:
+    """Check that a local model was saved to the end: without its list of modules, which is written last, a pooling
+    would be guessed and the post-processing lost.
+
+    Raises:
+        ValueError: if the list is missing or broken.
+    """
+    if not folder.is_dir():
+        return  # a name on the Hub
+    listing = folder / "modules.json"
+    if listing.is_file():
+        read_json(listing)
+    elif (folder / "config_sentence_transformers.json").is_file():
+        raise ValueError(f"{folder} must contain modules.json, got a model that was not saved whole: save it again.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,15 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import nn
 
 from st_extras.checks import check_choice
+from st_extras.modules.keywords_file import KEYWORDS_FILE, read_keywords, write_keywords
 from st_extras.modules.masked_copies import COPIES, JoinedParts, MaskedCopyReader, refuse_training, with_pooled_copies
-from st_extras.modules.pipeline import hub_options
+from st_extras.modules.saving import find_file, hub_options
 from st_extras.text.keywords import Extractor, build_extractor, extractor_config, keyword_spans
 from st_extras.text.spans import replace_spans
 
 _KEYWORD_TOKENS = "keyword_tokens"
-_KEYWORDS_FILE = "repal_keywords.json"
+_REDUNDANCY = ("encoder", "pooled")
+_ON_MISSING_MASK = ("error", "delete")
 
 
 class PartialMaskTransformer(Transformer):
@@ -99,8 +100,8 @@ class PartialMaskTransformer(Transformer):
         return shared
 
     def _configure(self, extractor: Extractor, redundancy: str, on_missing_mask: str) -> None:
-        check_choice("redundancy", redundancy, ("encoder", "pooled"))
-        check_choice("on_missing_mask", on_missing_mask, ("error", "delete"))
+        check_choice("redundancy", redundancy, _REDUNDANCY)
+        check_choice("on_missing_mask", on_missing_mask, _ON_MISSING_MASK)
         tokenizer: Any = self.tokenizer
         if redundancy == "encoder" and on_missing_mask == "error" and tokenizer.mask_token is None:
             raise ValueError(
@@ -176,18 +177,37 @@ class PartialMaskTransformer(Transformer):
 
     def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
         """Save the encoder as ``Transformer`` does, and the keyword extractor beside it."""
-        keywords = json.dumps(extractor_config(self.extractor), ensure_ascii=False)
+        keywords = extractor_config(self.extractor)
         super().save(output_path, *args, safe_serialization=safe_serialization, **kwargs)
-        Path(output_path, _KEYWORDS_FILE).write_text(keywords, encoding="utf8")
+        write_keywords(output_path, keywords)
+
+    @classmethod
+    def load_config(cls, model_name_or_path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Read the encoder's settings.
+
+        Raises:
+            ValueError: if the file is not JSON, or the settings of this class are missing or not allowed; the error
+                names the file.
+        """
+        where = Path(model_name_or_path, kwargs.get("subfolder", ""), cls.config_file_name)
+        try:
+            config: dict[str, Any] = super().load_config(model_name_or_path, *args, **kwargs)
+            check_choice("redundancy", config.get("redundancy"), _REDUNDANCY)
+            check_choice("on_missing_mask", config.get("on_missing_mask"), _ON_MISSING_MASK)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from None
+        return config
 
     @classmethod
     def load(cls, model_name_or_path: str, *args: Any, **kwargs: Any) -> PartialMaskTransformer:
-        """Load the encoder and its keyword extractor from a folder or the Hub."""
+        """Load the encoder and its keyword extractor from a folder or the Hub.
+
+        Raises:
+            ValueError: if the file of keywords is missing, broken, of another version or holds a wrong setting.
+        """
+        extractor = read_keywords(find_file(cls, KEYWORDS_FILE, model_name_or_path, hub_options(kwargs)))
         module = super().load(model_name_or_path, *args, **kwargs)
-        path = cls.load_file_path(model_name_or_path, _KEYWORDS_FILE, **hub_options(kwargs))
-        if path is None:
-            raise ValueError(f"{model_name_or_path} must contain {_KEYWORDS_FILE}: save the whole model again.")
-        module.extractor = build_extractor(json.loads(Path(path).read_text(encoding="utf8")))
+        module.extractor = extractor
         return module
 
 

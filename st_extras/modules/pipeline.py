@@ -1,13 +1,14 @@
-"""What the post-processing modules share: passes through part of a model, saving, loading and the model card."""
+"""What the post-processing modules share: passes through part of a model, and the model card."""
 
 from __future__ import annotations
 
 import copy
 import itertools
+import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -15,10 +16,17 @@ from sentence_transformers.base.modules import Dense, Module, Normalize
 from sentence_transformers.sentence_transformer.model_card import SentenceTransformerModelCardData
 from torch import Tensor, nn
 
+from st_extras.checks import check_bool, check_count
 from st_extras.encoders.loading import with_modules
+from st_extras.text.corpus import iterate_sentences
+
+logger = logging.getLogger(__name__)
 
 _CHUNK = 2048
-_Module = TypeVar("_Module", bound=Module)
+_LARGEST_BATCH = 2**20
+ROUNDING = 1e-6
+"""Relative difference up to which two embeddings are equal: the rounding of batches of other sizes."""
+_LARGEST_DIMENSION = 2**16
 
 
 @dataclass
@@ -107,6 +115,21 @@ def embedding_dimension(modules: Sequence[nn.Module]) -> int:
 # --- embeddings ---
 
 
+def check_size(embedding_dimension: Any) -> int:
+    """Return the size of the embeddings that a module takes, a whole number from 1 to 2^16."""
+    return check_count("embedding_dimension", embedding_dimension, 1, _LARGEST_DIMENSION)
+
+
+def check_encoding(batch_size: Any, show_progress_bar: Any = False) -> None:
+    """Check the settings of a pass over sentences.
+
+    Raises:
+        ValueError: if the batch size is not a whole number from 1 to 2^20, or the progress bar neither True nor False.
+    """
+    check_count("batch_size", batch_size, 1, _LARGEST_BATCH)
+    check_bool("show_progress_bar", show_progress_bar)
+
+
 def stream_embeddings(
     model: SentenceTransformer, sentences: Iterable[str], *, batch_size: int, show_progress_bar: bool
 ) -> Iterator[Tensor]:
@@ -116,25 +139,48 @@ def stream_embeddings(
         ValueError: if there are no sentences, an item is not a string, or an embedding is not finite (the error names
             the sentence).
     """
-    if isinstance(sentences, str):
-        raise ValueError(f"sentences must be a list of texts, not one text, got {sentences!r}.")
-    iterator, done = iter(sentences), 0
+    check_encoding(batch_size, show_progress_bar)
+    iterator, done = iterate_sentences(sentences), 0
     while chunk := list(itertools.islice(iterator, _CHUNK)):
-        for i, sentence in enumerate(chunk):
-            if not isinstance(sentence, str):
-                raise ValueError(f"sentences must be strings, but number {done + i} is {sentence!r}.")
         embeddings = model.encode(
-            chunk, batch_size=batch_size, show_progress_bar=show_progress_bar, convert_to_tensor=True
+            chunk, batch_size=int(batch_size), show_progress_bar=show_progress_bar, convert_to_tensor=True
         )
-        embeddings = embeddings.to("cpu", torch.float64)  # (N, D)
-        finite = embeddings.isfinite().all(dim=1)
-        if not finite.all():
-            i = int((~finite).int().argmax())
-            raise ValueError(f"the embedding of sentence {done + i} is not finite (NaN or infinity): {chunk[i]!r}.")
+        check_finite(embeddings, chunk, done)
         done += len(chunk)
-        yield embeddings
+        yield embeddings.to("cpu", torch.float64)  # (N, D)
     if done == 0:
         raise ValueError("sentences must hold at least one text, got none.")
+
+
+def all_embeddings(
+    model: SentenceTransformer, sentences: Iterable[str], *, batch_size: int, show_progress_bar: bool
+) -> Tensor:
+    """Return the embeddings (N, D) of N sentences, float32 on the CPU.
+
+    Raises:
+        ValueError: as for ``stream_embeddings``.
+    """
+    check_encoding(batch_size, show_progress_bar)
+    texts = list(iterate_sentences(sentences))
+    if not texts:
+        raise ValueError("sentences must hold at least one text, got none.")
+    embeddings = model.encode(
+        texts, batch_size=int(batch_size), show_progress_bar=show_progress_bar, convert_to_tensor=True
+    )
+    check_finite(embeddings, texts)
+    return embeddings.float().cpu().clone()
+
+
+def check_finite(embeddings: Tensor, sentences: Sequence[str], before: int = 0) -> None:
+    """Check the embeddings (N, D) of N sentences, which come after ``before`` others.
+
+    Raises:
+        ValueError: if one is not finite; the error names the sentence.
+    """
+    finite = embeddings.isfinite().all(dim=1)
+    if not finite.all():
+        i = int((~finite).int().argmax())
+        raise ValueError(f"the embedding of sentence {before + i} is not finite (NaN or infinity): {sentences[i]!r}.")
 
 
 def mean_embedding(
@@ -146,10 +192,14 @@ def mean_embedding(
         ValueError: as for ``stream_embeddings``.
     """
     chunks = stream_embeddings(model, sentences, batch_size=batch_size, show_progress_bar=show_progress_bar)
-    total, count = torch.zeros((), dtype=torch.float64), 0
+    total, count, first, varies = torch.zeros((), dtype=torch.float64), 0, None, False
     for chunk in chunks:
+        first = chunk[:1] if first is None else first
+        varies = varies or bool((chunk - first).abs().max() > ROUNDING * first.abs().max())
         total = total + chunk.sum(dim=0)
         count += len(chunk)
+    if not varies:
+        logger.warning("The %d sentences have one embedding: the corpus mean is the embedding of one sentence.", count)
     return total / count, count
 
 
@@ -183,25 +233,3 @@ def as_dense(weight: Tensor, bias: Tensor) -> Dense:
     """Return x -> weight x + bias as a stock ``Dense`` module, which loads without this package."""
     size_out, size_in = weight.shape
     return Dense(size_in, size_out, activation_function=None, init_weight=weight.contiguous(), init_bias=bias)
-
-
-# --- saving and loading ---
-
-
-def save_module(module: Module, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
-    """Save a module's settings and buffers (an implementation of ``Module.save``)."""
-    module.save_config(output_path)
-    module.save_torch_weights(output_path, safe_serialization=safe_serialization)
-
-
-def load_module(cls: type[_Module], model_name_or_path: str, **kwargs: Any) -> _Module:
-    """Load a module's settings and buffers from a folder or the Hub (an implementation of ``Module.load``)."""
-    hub = hub_options(kwargs)
-    module = cls(**cls.load_config(model_name_or_path, **hub))
-    return cls.load_torch_weights(model_name_or_path, model=module, **hub)  # type: ignore[no-any-return]
-
-
-def hub_options(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Pick the arguments of a module's ``load`` that say where its files are."""
-    names = ("subfolder", "token", "cache_folder", "revision", "local_files_only")
-    return {name: kwargs[name] for name in names if name in kwargs}

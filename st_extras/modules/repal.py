@@ -11,11 +11,12 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Module
 from torch import Tensor
 
-from st_extras.checks import check_not_negative
-from st_extras.modules import lambda_search, pipeline
+from st_extras.checks import check_count, check_weight
+from st_extras.modules import lambda_search, pipeline, saving
 from st_extras.modules.lambda_search import LAMBDA_1_GRID, LAMBDA_2_GRID, TuningResult
 from st_extras.modules.masked_copies import refuse_training, split_copies
 from st_extras.modules.partial_mask import PartialMaskTransformer, joined_modules, plain_modules
+from st_extras.text.corpus import iterate_sentences
 from st_extras.text.keywords import build_extractor
 
 logger = logging.getLogger(__name__)
@@ -71,15 +72,15 @@ class RepALPostProcessor(Module):
         self, embedding_dimension: int, lambda_1: float = 0.0, lambda_2: float = 0.0, corpus_size: int = 0
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.embedding_dimension = embedding_dimension
+        self.embedding_dimension = pipeline.check_size(embedding_dimension)
         self.lambda_1 = lambda_1
         self.lambda_2 = lambda_2
-        self.corpus_size = corpus_size
-        self.register_buffer("corpus_mean", torch.zeros(embedding_dimension))
+        self.corpus_size = check_count("corpus_size", corpus_size)
+        self.register_buffer("corpus_mean", torch.zeros(self.embedding_dimension))
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("lambda_1", "lambda_2"):
-            value = check_not_negative(name, value)
+            value = check_weight(name, value)
         super().__setattr__(name, value)
 
     @property
@@ -107,18 +108,19 @@ class RepALPostProcessor(Module):
             lambda_2: weight of the corpus term.
             keywords: "jieba" (the paper), "tfidf" (fitted on ``corpus``), "rake", or what ``build_extractor`` accepts.
             redundancy: "encoder" (the paper) or "pooled".
-            corpus: sentences for the mean; None: call ``fit`` later.
+            corpus: sentences for the mean, or a data set with one text column; None: call ``fit`` later.
             on_missing_mask: for a tokenizer without a mask token, "error" or "delete" (the keywords instead).
             batch_size: sentences per forward pass over ``corpus``.
 
         Raises:
             ValueError: if a setting is not allowed, or the model has RepAL already or cannot take it.
         """
+        pipeline.check_encoding(batch_size)
         modules, normalize = pipeline.split_before_normalize(model)
         if any(isinstance(module, RepALPostProcessor) for module in modules):
             raise ValueError("model must not have RepAL attached already: call RepALPostProcessor.detach(model) first.")
         if keywords == "tfidf" and corpus is not None:
-            corpus = list(corpus)  # read twice
+            corpus = list(iterate_sentences(corpus))  # read twice
         extractor = build_extractor(keywords, corpus)
         first = PartialMaskTransformer.share(modules, extractor, redundancy, on_missing_mask)
         processor = RepALPostProcessor(pipeline.embedding_dimension(modules), lambda_1, lambda_2)
@@ -149,14 +151,12 @@ class RepALPostProcessor(Module):
         return self
 
     def parts(
-        self, sentences: Sequence[str], *, batch_size: int = 32, show_progress_bar: bool = False
+        self, sentences: Iterable[str], *, batch_size: int = 32, show_progress_bar: bool = False
     ) -> tuple[Tensor, Tensor]:
         """Return f(x) and f(x*) of N sentences, not refined: two float32 tensors (N, D) on the CPU."""
         joined = pipeline.temporary_model(self, joined_modules(pipeline.modules_before(self)))
-        both = joined.encode(
-            list(sentences), batch_size=batch_size, show_progress_bar=show_progress_bar, convert_to_tensor=True
-        )
-        embeddings, redundant = both.float().cpu().clone().chunk(2, dim=1)
+        both = pipeline.all_embeddings(joined, sentences, batch_size=batch_size, show_progress_bar=show_progress_bar)
+        embeddings, redundant = both.chunk(2, dim=1)
         return embeddings, redundant
 
     def tune(
@@ -186,7 +186,8 @@ class RepALPostProcessor(Module):
         Raises:
             ValueError: if there are fewer than two pairs, scores or groups do not match them, or all scores are equal.
         """
-        scores = lambda_search.check_pairs(pairs, scores, groups)
+        pipeline.check_encoding(batch_size, show_progress_bar)
+        pairs, scores = lambda_search.check_pairs(pairs, scores, groups)
         lambda_1_grid = lambda_search.check_grid("lambda_1_grid", lambda_1_grid)
         lambda_2_grid = lambda_search.check_grid("lambda_2_grid", lambda_2_grid)
         texts = [pair[0] for pair in pairs] + [pair[1] for pair in pairs]
@@ -214,7 +215,7 @@ class RepALPostProcessor(Module):
                 f"lambda_1 must be 0 to export a Dense module, which sees no text, got lambda_1={self.lambda_1!r}: "
                 "set it to 0 (after tune with lambda_1_grid=[0]), or give lambda_2 to export the corpus term alone."
             )
-        weight = self.lambda_2 if lambda_2 is None else check_not_negative("lambda_2", lambda_2)
+        weight = self.lambda_2 if lambda_2 is None else check_weight("lambda_2", lambda_2)
         if weight != 0:
             pipeline.check_fitted(self, f"lambda_2={weight!r}")
         return pipeline.as_dense(torch.eye(self.embedding_dimension), -weight * self.corpus_mean.float().cpu())
@@ -242,9 +243,9 @@ class RepALPostProcessor(Module):
         return self.embedding_dimension
 
     on_model_ready = pipeline.remember_model  # the model that fit, parts and tune encode with
-    save = pipeline.save_module
+    save = saving.save_module
 
     @classmethod
     def load(cls, *args: Any, **kwargs: Any) -> RepALPostProcessor:
         """Load from a folder or the Hub."""
-        return pipeline.load_module(cls, *args, **kwargs)
+        return saving.load_module(cls, *args, **kwargs)

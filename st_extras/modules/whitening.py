@@ -12,7 +12,7 @@ from sentence_transformers.base.modules import Module
 from torch import Tensor
 
 from st_extras.checks import check_count
-from st_extras.modules import pipeline
+from st_extras.modules import pipeline, saving
 from st_extras.modules.repal import RepALPostProcessor
 
 logger = logging.getLogger(__name__)
@@ -69,13 +69,12 @@ class WhiteningPostProcessor(Module):
 
     def __init__(self, embedding_dimension: int, dimensions: int | None = None, corpus_size: int = 0) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.embedding_dimension = embedding_dimension
-        self.dimensions = embedding_dimension if dimensions is None else check_count("dimensions", dimensions, 1)
-        if self.dimensions > embedding_dimension:
-            raise ValueError(f"dimensions must be <= {embedding_dimension}, the embedding's own, got {dimensions!r}.")
-        self.corpus_size = corpus_size
-        self.register_buffer("corpus_mean", torch.zeros(embedding_dimension))
-        self.register_buffer("kernel", torch.zeros(embedding_dimension, self.dimensions))
+        size = pipeline.check_size(embedding_dimension)
+        self.embedding_dimension = size
+        self.dimensions = size if dimensions is None else check_count("dimensions", dimensions, 1, size)
+        self.corpus_size = check_count("corpus_size", corpus_size)
+        self.register_buffer("corpus_mean", torch.zeros(size))
+        self.register_buffer("kernel", torch.zeros(size, self.dimensions))
 
     @staticmethod
     def attach(
@@ -90,12 +89,13 @@ class WhiteningPostProcessor(Module):
         Args:
             model: any model (see "Works with"). It is not changed.
             dimensions: size of the whitened embeddings (k); None keeps all dimensions.
-            corpus: sentences to fit on; None: call ``fit`` before encoding.
+            corpus: sentences to fit on, or a data set with one text column; None: call ``fit`` before encoding.
             batch_size: sentences per forward pass over ``corpus``.
 
         Raises:
             ValueError: if a setting is not allowed, or the model has whitening or RepAL already.
         """
+        pipeline.check_encoding(batch_size)
         modules, normalize = pipeline.split_before_normalize(model)
         if any(isinstance(module, (WhiteningPostProcessor, RepALPostProcessor)) for module in modules):
             raise ValueError(
@@ -110,7 +110,7 @@ class WhiteningPostProcessor(Module):
     def fit(
         self, sentences: Iterable[str], *, batch_size: int = 32, show_progress_bar: bool = False
     ) -> WhiteningPostProcessor:
-        """Compute mu and W from ``sentences``: any iterable, of any size, read once.
+        """Compute mu and W from ``sentences``: any iterable or data set with one text column, of any size, read once.
 
         Raises:
             ValueError: if there are fewer than two different sentences, or an embedding is not finite (the error names
@@ -139,7 +139,8 @@ class WhiteningPostProcessor(Module):
         """Set mu and W from the mean (D,) and scatter (D, D) of ``count`` embeddings."""
         variances, directions = torch.linalg.eigh(scatter / max(1, count - 1))
         variances, directions = variances.flip(0), directions.flip(1)  # largest first
-        if count < 2 or variances[0] <= 0:
+        rounding = pipeline.ROUNDING**2 * mean.square().max()  # the variance of equal sentences, batched differently
+        if count < 2 or variances[0] <= rounding:
             raise ValueError(
                 f"sentences must have at least two different embeddings to whiten on, got {count} sentences without."
             )
@@ -176,9 +177,9 @@ class WhiteningPostProcessor(Module):
         return self.dimensions
 
     on_model_ready = pipeline.remember_model  # the model that fit encodes with
-    save = pipeline.save_module
+    save = saving.save_module
 
     @classmethod
     def load(cls, *args: Any, **kwargs: Any) -> WhiteningPostProcessor:
         """Load from a folder or the Hub."""
-        return pipeline.load_module(cls, *args, **kwargs)
+        return saving.load_module(cls, *args, **kwargs)

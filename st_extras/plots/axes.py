@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from st_extras.checks import shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,9 +21,12 @@ def new_axes(ax: Axes | None) -> Axes:
     """Return ``ax``, or the axes of a new figure if it is None.
 
     Raises:
+        ValueError: if ``ax`` is neither Axes nor None.
         ImportError: if matplotlib is needed and not installed.
     """
     if ax is not None:
+        if not hasattr(ax, "get_lines"):
+            raise ValueError(f"ax must be matplotlib Axes or None, got {shown(ax)}.")
         return ax
     try:
         from matplotlib import pyplot
@@ -47,27 +53,58 @@ def distinct_colours(count: int) -> list[Any]:
 
 def check_matrix(name: str, values: Any, *, least_rows: int = 1, columns: int | None = None) -> Floats:
     """Return a finite matrix, or raise a ValueError that names the argument."""
-    x = np.asarray(values, dtype=float)
+    x = _numbers(name, values)
     if x.ndim != 2 or len(x) < least_rows or (columns is not None and x.shape[1] != columns):
         expected = f"(N, {columns or 'D'}) with N >= {least_rows}"
         raise ValueError(f"{name} must be {expected}, got the shape {x.shape}.")
     return _check_finite(name, x)
 
 
-def check_vector(name: str, values: Any, length: int) -> Floats:
-    """Return a finite vector of this length, or raise a ValueError that names the argument."""
-    x = np.asarray(values, dtype=float)
-    if x.shape != (length,):
-        raise ValueError(f"{name} must have the shape ({length},), got {x.shape}.")
+def check_vector(name: str, values: Any, length: int | None = None) -> Floats:
+    """Return a finite vector of this length (None: of any), or raise a ValueError that names the argument."""
+    x = _numbers(name, values)
+    if x.ndim != 1 or len(x) != (len(x) if length is None else length):
+        raise ValueError(f"{name} must have the shape ({'N' if length is None else length},), got {x.shape}.")
     return _check_finite(name, x)
 
 
 def check_increasing(name: str, values: Any) -> Floats:
     """Return a finite, strictly increasing vector, or raise a ValueError that names the argument."""
-    x = np.asarray(values, dtype=float)
+    x = _numbers(name, values)
     if x.ndim != 1 or len(x) == 0 or bool((np.diff(x) <= 0).any()):
         raise ValueError(f"{name} must be strictly increasing, got {np.asarray(values).tolist()}.")
     return _check_finite(name, x)
+
+
+def check_words(words: Any) -> list[str]:
+    """Return a list of at least one string, or raise a ValueError."""
+    if isinstance(words, str) or not isinstance(words, Iterable):
+        raise ValueError(f"words must be a list of strings, got {shown(words)}.")
+    listed = list(words)
+    if not listed:
+        raise ValueError("words must hold at least one word, got [].")
+    if not all(isinstance(word, str) for word in listed):
+        raise ValueError(f"words must be a list of strings, got {shown(listed)}.")
+    return listed
+
+
+def check_mapping(name: str, values: Any, what: str) -> None:
+    """Raise a ValueError unless ``values`` is a mapping with at least one ``what``."""
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{name} must be a mapping from names, got {shown(values)}.")
+    if not values:
+        raise ValueError(f"{name} must hold at least one {what}, got {{}}.")
+
+
+def _numbers(name: str, values: Any) -> Floats:
+    """Return numbers as an array; text is not read as numbers."""
+    try:
+        x = np.asarray(values)
+    except ValueError:  # rows of different lengths
+        x = np.asarray("")
+    if x.dtype.kind not in "biuf":
+        raise ValueError(f"{name} must be numbers, all rows of one length, got {shown(values)}.")
+    return x.astype(float)
 
 
 def _check_finite(name: str, x: Floats) -> Floats:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from st_extras.checks import check_choice
+from st_extras.checks import check_choice, shown
 from st_extras.plots.axes import (
     COLOURS,
+    Floats,
     check_increasing,
+    check_mapping,
     check_matrix,
     check_vector,
     distinct_colours,
@@ -106,26 +108,33 @@ def plot_training_curves(
     Raises:
         ValueError: if there are no curves, steps do not increase, lengths differ, or a picked step is not in its run.
     """
-    if not curves:
-        raise ValueError("curves must hold at least one run, got {}.")
+    check_mapping("curves", curves, "run")
     check_choice("best", best, ("max", "min", None))
     unknown = [name for name in picked or {} if name not in curves]
     if unknown:
         raise ValueError(f"picked must name runs of curves, got {', '.join(unknown)}.")
+    points = {name: _checked_curve(name, curve) for name, curve in curves.items()}
+    for name, step in (picked or {}).items():
+        if step not in points[name][0].tolist():
+            raise ValueError(f"picked must be a step of {name!r}, got {step!r}.")
     ax = new_axes(ax)
-    for (name, (steps, values)), colour in zip(curves.items(), distinct_colours(len(curves)), strict=True):
-        x = check_increasing(f"steps of {name!r}", steps)
-        y = check_vector(f"values of {name!r}", values, len(x))
+    for (name, (x, y)), colour in zip(points.items(), distinct_colours(len(points)), strict=True):
         ax.plot(x, y, color=colour, label=name)
         if best is not None:
             at = int(y.argmax() if best == "max" else y.argmin())
             ax.plot([x[at]], [y[at]], "o", color=colour)
         if picked is not None and name in picked:
             at = int(np.searchsorted(x, picked[name]))
-            if at == len(x) or x[at] != picked[name]:
-                raise ValueError(f"picked must be a step of {name!r}, got {picked[name]!r}.")
             ax.plot([x[at]], [y[at]], "x", color=colour, markersize=10, markeredgewidth=2)
     ax.set_xlabel("step")
     ax.set_ylabel(ylabel)
     ax.legend(frameon=False)
     return ax
+
+
+def _checked_curve(name: str, curve: Any) -> tuple[Floats, Floats]:
+    """Return the steps and the values of a run, or raise a ValueError that names it."""
+    if not isinstance(curve, tuple | list) or len(curve) != 2:
+        raise ValueError(f"curves must hold (steps, values) for each run, got {shown(curve)} for {name!r}.")
+    x = check_increasing(f"steps of {name!r}", curve[0])
+    return x, check_vector(f"values of {name!r}", curve[1], len(x))

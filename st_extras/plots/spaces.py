@@ -9,9 +9,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import gaussian_kde
 
-from st_extras.checks import check_choice
+from st_extras.checks import check_bool, check_choice, check_count
 from st_extras.evaluation.geometry import cosine_by_level, score_levels
-from st_extras.plots.axes import COLOURS, Floats, check_matrix, check_vector, new_axes, shades
+from st_extras.evaluation.reporting import LARGEST_SEED
+from st_extras.plots.axes import (
+    COLOURS,
+    Floats,
+    check_mapping,
+    check_matrix,
+    check_vector,
+    check_words,
+    new_axes,
+    shades,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,12 +54,14 @@ def plot_embedding_map(
         ValueError: if a shape does not fit, a value is not finite or has no logarithm, or the method is unknown.
     """
     x = check_matrix("embeddings", embeddings, least_rows=3)
+    check_bool("log_values", log_values)
     colours = None if values is None else check_vector("values", values, len(x))
     if colours is not None and log_values and bool((colours <= 0).any()):
         raise ValueError(f"values must be > 0 for log_values=True, got {colours.min():g}.")
     check_choice("method", method, ("pca", "tsne"))
-    ax = new_axes(ax)
+    seed = check_count("seed", seed, 0, LARGEST_SEED)
     points = _principal_plane(x) if method == "pca" else _tsne(x, seed)
+    ax = new_axes(ax)
     size = 30.0 if len(x) < 500 else 6.0
     if colours is None:
         ax.scatter(points[:, 0], points[:, 1], s=size, alpha=0.7, linewidths=0)
@@ -91,8 +103,7 @@ def plot_attention_received(words: Sequence[str], weights: ArrayLike, *, ax: Axe
     Raises:
         ValueError: if there are no words, or not as many weights as words.
     """
-    if not words:
-        raise ValueError("words must hold at least one word, got [].")
+    words = check_words(words)
     shares = check_vector("weights", weights, len(words))
     ax = new_axes(ax)
     places = np.arange(len(words))
@@ -128,14 +139,14 @@ def plot_cosine_density(
     """
     import torch
 
-    x = np.asarray(cosines, dtype=float)
-    gold = torch.as_tensor(np.asarray(scores, dtype=float))
+    x = check_vector("cosines", cosines)
+    gold = torch.as_tensor(check_vector("scores", scores))
     table = cosine_by_level(torch.as_tensor(x), gold, levels=levels, score_range=score_range)
     index = score_levels(gold, levels, score_range).numpy()
     ax = new_axes(ax)
     margin = 0.1 * (float(x.max() - x.min()) or 1.0)
     grid = np.linspace(max(x.min() - margin, -1.0), min(x.max() + margin, 1.0), 200)  # a cosine is at most 1
-    for level, (row, colour) in enumerate(zip(table, shades(levels), strict=True)):
+    for level, (row, colour) in enumerate(zip(table, shades(len(table)), strict=True)):
         inside = x[index == level]
         label = f"{row.low:g}-{row.high:g} ({row.mean:.2f} / {row.variance:.3f})"
         if len(np.unique(inside)) > 1:
@@ -166,8 +177,9 @@ def plot_alignment_uniformity(
     Raises:
         ValueError: if there are no points, a point is not a pair of finite numbers, or a model has no score.
     """
-    if not points:
-        raise ValueError("points must hold at least one model, got {}.")
+    check_mapping("points", points, "model")
+    if scores is not None:
+        check_mapping("scores", scores, "model")
     names = list(points)
     missing = [] if scores is None else [name for name in names if name not in scores]
     if missing:

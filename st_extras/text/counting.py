@@ -16,19 +16,11 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
 from st_extras.checks import check_choice
-from st_extras.text.files import read_lines
+from st_extras.text.corpus import check_sentence, iterate_values
+from st_extras.text.files import MAX_LINE, read_lines
 
 _BATCH_CHARACTERS = 4_000_000  # keeps a batch of whole documents small
 _Encode = Callable[[list[str]], list[list[int]]]
-
-
-def vocabulary(tokenizer: PreTrainedTokenizerBase) -> tuple[str | None, ...]:
-    """Return the token at each id of the tokenizer, None at ids without a token."""
-    ids = tokenizer.get_vocab()
-    tokens: list[str | None] = [None] * (max(ids.values()) + 1)
-    for token, index in ids.items():
-        tokens[index] = token
-    return tuple(tokens)
 
 
 def _token_encoder(tokenizer: PreTrainedTokenizerBase) -> _Encode:
@@ -88,23 +80,24 @@ def count_batches(
                 yield future.result()
 
 
-def iterate_texts(texts: Any) -> Iterator[str]:
-    """Iterate over the strings of an iterable, and over the lines of the files in it.
+def iterate_texts(texts: Any, column: str | None = None, max_line: int = MAX_LINE) -> Iterator[str]:
+    """Iterate over the sentences of an iterable or a data set, and over the lines of the files in it.
+
+    Args:
+        texts: as for :func:`~st_extras.text.corpus.iterate_sentences`; a path, alone or among them, is a text file.
+        column: column of a data set.
+        max_line: longest line of a file allowed, in bytes.
 
     Raises:
         ValueError: if ``texts`` is a string, or holds anything but strings and paths.
     """
-    if isinstance(texts, str):
-        raise ValueError(f"texts must be an iterable of strings or a pathlib.Path, got the string {texts[:80]!r}.")
-    for item in [texts] if isinstance(texts, os.PathLike) else texts:
-        if isinstance(item, str):
-            yield item
-        elif isinstance(item, os.PathLike):
-            for _, line in read_lines(Path(item)):
+    items = [texts] if isinstance(texts, os.PathLike) else texts
+    for row, item in iterate_values(items, column, name="texts"):
+        if isinstance(item, os.PathLike):
+            for _, line in read_lines(Path(item), max_line=max_line):
                 yield line.rstrip("\r\n")
         else:
-            hint = ": name the column, as in dataset['sentence']" if isinstance(item, dict) else ""
-            raise ValueError(f"texts must hold strings, got {type(item).__name__} {item!r:.80}{hint}.")
+            yield check_sentence(item, f"texts, row {row}")
 
 
 def batch_texts(texts: Iterator[str], batch_size: int) -> Iterator[list[str]]:

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from st_extras.checks import check_interval
 from st_extras.text.stop_words import english_stop_words
 from st_extras.text.words import WordFinder, split_at_words, word_spans
 
@@ -106,8 +107,7 @@ class EDA:
     ) -> None:
         ratios = {"synonym_ratio": synonym_ratio, "deletion_ratio": deletion_ratio, "swap_ratio": swap_ratio}
         for name, ratio in ratios.items():
-            if not 0 <= ratio <= 1:
-                raise ValueError(f"{name} must be between 0 and 1, got {ratio!r}.")
+            check_interval(name, ratio, 0, 1)
         if isinstance(stop_words, str):
             raise ValueError(f"stop_words must be a collection of words, got the string {stop_words!r}.")
         if synonyms is None and synonym_ratio > 0:

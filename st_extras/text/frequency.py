@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence, Sized
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,8 +13,13 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from st_extras.checks import check_count, check_fraction
-from st_extras.text.counting import batch_texts, count_batches, iterate_texts, vocabulary, wordfreq_counts
+from st_extras.text.corpus import MAX_PROCESSES
+from st_extras.text.counting import batch_texts, count_batches, iterate_texts, wordfreq_counts
+from st_extras.text.files import MAX_LINE
 from st_extras.text.frequency_files import TableContent, read_table, write_table
+from st_extras.text.vocabularies import check_same_vocabulary, counts_in_order, vocabulary, whole_numbers
+
+_MAX_BATCH_SIZE = 1_000_000  # texts
 
 
 class FrequencyTable:
@@ -35,7 +41,8 @@ class FrequencyTable:
         num_texts: int.
 
     Raises:
-        ValueError: if the lengths differ, a count is negative, or all counts are 0.
+        ValueError: if the lengths differ, a count is negative or not a whole number, all counts are 0, or ``num_texts``
+            is not a whole number >= 0.
 
     Example:
         >>> from transformers import BertTokenizer
@@ -51,8 +58,8 @@ class FrequencyTable:
 
     def __init__(self, tokens: Sequence[str | None], counts: Tensor | Sequence[int], num_texts: int = 0) -> None:
         self.tokens = tuple(tokens)
-        self.counts = torch.as_tensor(counts).to(torch.int64).cpu()
-        self.num_texts = num_texts
+        self.counts = whole_numbers(counts)
+        self.num_texts = check_count("num_texts", num_texts)
         if self.counts.shape != (len(self.tokens),):
             raise ValueError(
                 f"counts must have one entry for each of the {len(self.tokens)} tokens, "
@@ -62,6 +69,8 @@ class FrequencyTable:
             raise ValueError(f"counts must be >= 0, got {int(self.counts.min())}.")
         if not self.counts.any():
             raise ValueError("counts must hold at least one count > 0, got a corpus with no token.")
+        if self.counts.double().sum() >= 2**63:
+            raise ValueError("counts must have a sum below 2**63, got more.")
 
     def __repr__(self) -> str:
         return f"FrequencyTable(types={self.num_seen}/{len(self)}, tokens={self.total}, texts={self.num_texts})"
@@ -82,7 +91,7 @@ class FrequencyTable:
     def __add__(self, other: FrequencyTable) -> FrequencyTable:
         if not isinstance(other, FrequencyTable):
             return NotImplemented
-        _check_same_vocabulary(self.tokens, other.tokens, "the other table")
+        check_same_vocabulary(self.tokens, other.tokens, "the other table")
         return FrequencyTable(self.tokens, self.counts + other.counts, self.num_texts + other.num_texts)
 
     def __radd__(self, other: int) -> FrequencyTable:  # sum() starts from 0
@@ -91,34 +100,41 @@ class FrequencyTable:
     @classmethod
     def count(
         cls,
-        texts: Iterable[str | os.PathLike[str]] | os.PathLike[str],
+        texts: Iterable[str | os.PathLike[str]] | os.PathLike[str] | Any,
         tokenizer: PreTrainedTokenizerBase,
         *,
+        column: str | None = None,
         batch_size: int = 1000,
         num_processes: int = 1,
+        max_line: int = MAX_LINE,
         show_progress_bar: bool = False,
     ) -> FrequencyTable:
         """Count the tokens of ``texts`` in one stream, without special tokens or truncation.
 
         Args:
-            texts: any iterable of strings: a list, a generator, a column of a data set. A ``pathlib.Path``, alone or
-                among them, is a text file (plain or ``.gz``, UTF-8) with one text per line.
+            texts: any iterable of strings: a list, a generator, a column of a data set, or a data set with a text
+                column. A ``pathlib.Path``, alone or among them, is a text file (plain or ``.gz``, UTF-8) with one text
+                per line.
             tokenizer: the tokenizer of the model that will be trained.
+            column: column of a data set. None: the first of sentence, text, sentence1, content that exists, otherwise
+                the only column of strings.
             batch_size: number of texts in each call of the tokenizer.
             num_processes: number of processes. 1 counts in this process, where fast tokenizers use every core; more
                 start worker processes, for which a script needs the ``if __name__ == "__main__":`` guard.
+            max_line: longest line of a file allowed, in bytes.
             show_progress_bar: show texts per second, and progress if ``len(texts)`` is known.
 
         Raises:
-            ValueError: if ``texts`` is a string, holds anything but strings and paths, or holds no token.
+            ValueError: if ``texts`` is a string or a data set with splits, holds anything but strings and paths, or
+                holds no token; if a line of a file is too long or not UTF-8; or if a number is out of range.
         """
-        batch_size = check_count("batch_size", batch_size, 1)
-        num_processes = check_count("num_processes", num_processes, 1)
+        batch_size = check_count("batch_size", batch_size, 1, _MAX_BATCH_SIZE)
+        num_processes = check_count("num_processes", num_processes, 1, MAX_PROCESSES)
         tokens = vocabulary(tokenizer)
         counts = np.zeros(len(tokens), dtype=np.int64)
         num_texts = 0
         total = len(texts) if isinstance(texts, Sized) else None
-        batches = batch_texts(iterate_texts(texts), batch_size)
+        batches = batch_texts(iterate_texts(texts, column, max_line), batch_size)
         with tqdm(total=total, unit=" texts", desc="Counting tokens", disable=not show_progress_bar) as bar:
             for size, batch_counts in count_batches(batches, tokenizer, num_processes):
                 counts[: len(batch_counts)] += batch_counts
@@ -157,14 +173,25 @@ class FrequencyTable:
 
         Args:
             path: the file; ``.gz`` is unpacked. A TSV file may start with the header ``token<TAB>count``.
-            tokenizer: puts the tokens at its ids, in whatever order the file has them; tokens of its vocabulary that
-                are not in the file get count 0. None: the file must be in the order of the ids.
+            tokenizer: puts the tokens of TSV lines or of a JSON object at its ids, in whatever order the file has
+                them. Tokens left out get count 0 if no count there is 0; otherwise none may be left out. None: the
+                file must be in the order of the ids.
 
         Raises:
-            ValueError: if the file cannot be read as a table, or has tokens that the tokenizer does not know.
+            ValueError: if the file cannot be read as a table, or has another vocabulary than the tokenizer.
         """
-        table = cls(*read_table(path))
-        return table if tokenizer is None else table._reordered(tokenizer, path)
+        content = read_table(path)
+        try:
+            table = cls(content.tokens, content.counts, content.num_texts)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+        if tokenizer is None:
+            return table
+        if content.in_id_order:
+            table.check_tokenizer(tokenizer, f"The frequency table {path}")
+            return table
+        tokens = vocabulary(tokenizer)
+        return cls(tokens, counts_in_order(content.tokens, content.counts, tokens, str(path)), content.num_texts)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], tokenizer: PreTrainedTokenizerBase | None = None) -> FrequencyTable:
@@ -175,7 +202,7 @@ class FrequencyTable:
         """
         table = cls.from_file(path)
         if tokenizer is not None:
-            table.check_tokenizer(tokenizer)
+            table.check_tokenizer(tokenizer, f"The frequency table {path}")
         return table
 
     def save(self, path: str | os.PathLike[str], format: str | None = None) -> None:
@@ -218,33 +245,6 @@ class FrequencyTable:
         """
         return self.labels(low_frequency_ratio).to(input_ids.device)[input_ids] == 1
 
-    def check_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        """Raise a ValueError unless the table's vocabulary is the tokenizer's, id by id."""
-        _check_same_vocabulary(self.tokens, vocabulary(tokenizer), "the tokenizer")
-
-    def _reordered(self, tokenizer: PreTrainedTokenizerBase, path: str | os.PathLike[str]) -> FrequencyTable:
-        """Return the table with its tokens at the tokenizer's ids."""
-        tokens = vocabulary(tokenizer)
-        ids = {token: index for index, token in enumerate(tokens)}
-        unknown = [token for token in self.tokens if token is not None and token not in ids]
-        if unknown:
-            raise ValueError(
-                f"{path} must be counted with this tokenizer, got {len(unknown)} tokens that are not in its "
-                f"vocabulary, such as {', '.join(map(repr, unknown[:3]))}."
-            )
-        counts = torch.zeros(len(tokens), dtype=torch.int64)
-        known = [(ids[token], index) for index, token in enumerate(self.tokens) if token is not None]
-        target, source = torch.tensor(known).unbind(1)
-        counts[target] = self.counts[source]
-        return FrequencyTable(tokens, counts, self.num_texts)
-
-
-def _check_same_vocabulary(ours: Sequence[str | None], theirs: Sequence[str | None], owner: str) -> None:
-    if tuple(ours) == tuple(theirs):
-        return
-    index = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
-    if index is None:
-        difference = f"{len(ours)} ids here, {len(theirs)} there"
-    else:
-        difference = f"id {index} is {ours[index]!r} here and {theirs[index]!r} there"
-    raise ValueError(f"The frequency table and {owner} must have the same vocabulary, got a difference: {difference}.")
+    def check_tokenizer(self, tokenizer: PreTrainedTokenizerBase, name: str = "The frequency table") -> None:
+        """Raise a ValueError, which begins with ``name``, unless the vocabulary is the tokenizer's, id by id."""
+        check_same_vocabulary(self.tokens, vocabulary(tokenizer), "the tokenizer", name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import os
 import tempfile
@@ -13,17 +14,27 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from st_extras.checks import check_choice
-from st_extras.text.files import read_lines
+from st_extras.text.files import parse_json, read_lines
 
 _FORMAT = "st-extras frequency table"
+_VERSION = 2
+_MAX_SIZE = 2**28  # bytes of a line, characters of a file: a vocabulary of millions of tokens
 
 
 class TableContent(NamedTuple):
-    """What a file holds: the token at each id, its count, and the number of texts counted (0 if unknown)."""
+    """What a file holds.
+
+    Attributes:
+        tokens: the token at each id, or the tokens in the order of the file.
+        counts: the count of each token.
+        num_texts: number of texts counted; 0 if unknown.
+        in_id_order: whether the file states the whole vocabulary, id by id.
+    """
 
     tokens: Sequence[str | None]
     counts: Sequence[int]
     num_texts: int = 0
+    in_id_order: bool = False
 
 
 def read_table(path: str | PathLike[str]) -> TableContent:
@@ -32,7 +43,13 @@ def read_table(path: str | PathLike[str]) -> TableContent:
     Raises:
         ValueError: if the file is not a table, or holds a token twice.
     """
-    lines = list(read_lines(path))
+    lines = []
+    size = 0
+    for number, line in read_lines(path, max_line=_MAX_SIZE):
+        size += len(line)
+        if size > _MAX_SIZE:
+            raise ValueError(f"{path} must be a frequency table of at most {_MAX_SIZE} characters, got more.")
+        lines.append((number, line))
     text = "".join(line for _, line in lines)
     if text.lstrip().startswith("{") and "\t" not in lines[0][1]:
         return _from_json(text, path)
@@ -57,7 +74,8 @@ def write_table(path: str | PathLike[str], content: TableContent, format: str | 
     check_choice("format", format, ("table", "tsv", "json"))
     rows = list(zip(content.tokens, content.counts, strict=True))
     if format == "table":
-        table: dict[str, Any] = {"format": _FORMAT, "version": 1, "num_texts": content.num_texts}
+        table: dict[str, Any] = {"format": _FORMAT, "version": _VERSION, "num_texts": content.num_texts}
+        table |= {"vocabulary_size": len(content.tokens), "vocabulary_sha256": _vocabulary_hash(content.tokens)}
         table |= {"tokens": content.tokens, "counts": content.counts}
         text = json.dumps(table, ensure_ascii=False) + "\n"
     elif format == "json":
@@ -72,30 +90,52 @@ def write_table(path: str | PathLike[str], content: TableContent, format: str | 
 
 
 def _from_json(text: str, path: str | PathLike[str]) -> TableContent:
-    try:
-        content = json.loads(text, object_pairs_hook=_without_repetition)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}: not a complete JSON file ({error}).") from error
-    except KeyError as error:
-        raise ValueError(f"{path} must hold each token once, got {error} twice.") from error
+    content = parse_json(text, str(path))
     if content.get("format") == _FORMAT:
-        if missing := {"tokens", "counts", "num_texts"} - content.keys():
-            raise ValueError(f"{path} must be a whole frequency table, got one without {', '.join(sorted(missing))}.")
-        return TableContent(content["tokens"], content["counts"], content["num_texts"])
-    wrong = next((item for item in content.items() if type(item[1]) is not int), None)
+        return _from_own_json(content, path)
+    wrong = next((item for item in content.items() if not _is_count(item[1])), None)
     if wrong is not None:
-        raise ValueError(f"{path} must map tokens to whole numbers, got {wrong[0]!r}: {wrong[1]!r}.")
+        raise ValueError(f"{path} must map tokens to whole numbers >= 0, got {wrong[0]!r}: {wrong[1]!r:.80}.")
     return TableContent(list(content), list(content.values()))
 
 
-def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object as a dictionary; KeyError if it holds a key twice, of which json would keep the last."""
-    content: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in content:
-            raise KeyError(key)
-        content[key] = value
-    return content
+def _from_own_json(content: dict[str, Any], path: str | PathLike[str]) -> TableContent:
+    """Return a file of the format "table", checked; version 1 had neither size nor hash of the vocabulary."""
+    version = content.get("version")
+    if version not in (1, _VERSION) or isinstance(version, bool):
+        raise ValueError(
+            f"{path} must be a frequency table of version 1 to {_VERSION}, got {version!r:.80}: it needs another "
+            "version of st_extras, or is damaged."
+        )
+    needed = {"tokens", "counts", "num_texts"}
+    needed |= {"vocabulary_size", "vocabulary_sha256"} if version > 1 else set()
+    if missing := needed - content.keys():
+        raise ValueError(f"{path} must be a whole frequency table, got one without {', '.join(sorted(missing))}.")
+    tokens, counts, num_texts = content["tokens"], content["counts"], content["num_texts"]
+    if not isinstance(tokens, list) or not all(token is None or isinstance(token, str) for token in tokens):
+        raise ValueError(f"{path} must have a list of strings or null as tokens, got something else.")
+    if not isinstance(counts, list) or not all(map(_is_count, counts)) or len(counts) != len(tokens):
+        raise ValueError(f"{path} must have one whole number from 0 to 2**63 - 1 as count of each token, got others.")
+    if not _is_count(num_texts):
+        raise ValueError(f"{path} must have a whole number >= 0 as num_texts, got {num_texts!r:.80}.")
+    known = [token for token in tokens if token is not None]
+    if len(set(known)) < len(known):
+        raise ValueError(f"{path} must hold each token once, got one twice.")
+    if version > 1 and (content["vocabulary_size"], content["vocabulary_sha256"]) != (
+        len(tokens),
+        _vocabulary_hash(tokens),
+    ):
+        raise ValueError(f"{path} must hold the vocabulary that its size and hash state, got another: it was changed.")
+    return TableContent(tokens, counts, num_texts, in_id_order=True)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _vocabulary_hash(tokens: Sequence[str | None]) -> str:
+    """Return the sha256 of the tokens as JSON, which no token can imitate by holding a separator."""
+    return hashlib.sha256(json.dumps(list(tokens)).encode()).hexdigest()
 
 
 def _from_tsv(lines: Sequence[tuple[int, str]], path: str | PathLike[str]) -> TableContent:
@@ -105,12 +145,13 @@ def _from_tsv(lines: Sequence[tuple[int, str]], path: str | PathLike[str]) -> Ta
     counts: dict[str, int] = {}
     for number, row in rows:
         token, tab, count = row.rpartition("\t")  # the token may hold a tab itself
-        if not tab or not count.strip().isdecimal():
+        digits = count.strip()
+        if not tab or not digits.isdecimal() or len(digits) > 19 or not _is_count(int(digits)):
             written = row.replace("\t", "<TAB>")
-            raise ValueError(f"{path}, line {number}: expected token<TAB>count, got {written!r}.")
+            raise ValueError(f"{path}, line {number}: expected token<TAB>count, got {written!r:.80}.")
         if token in counts:
-            raise ValueError(f"{path} must hold each token once, got {token!r} twice.")
-        counts[token] = int(count)
+            raise ValueError(f"{path}, line {number}: the file must hold each token once, got {token!r} twice.")
+        counts[token] = int(digits)
     if not counts:
         raise ValueError(f"{path} must hold at least one line token<TAB>count, got none.")
     return TableContent(list(counts), list(counts.values()))

@@ -9,7 +9,8 @@ from functools import lru_cache
 from typing import Any
 
 from st_extras.checks import check_count
-from st_extras.text.spans import Span, find_words
+from st_extras.text.spans import MAX_TOP_K, Span, find_words
+from st_extras.text.words import keep_cache_private
 
 
 class JiebaKeywords:
@@ -25,7 +26,7 @@ class JiebaKeywords:
         top_k: largest number of distinct keywords of a text; 20 is jieba's default. None: all.
 
     Raises:
-        ValueError: if ``top_k`` is not a whole number >= 1 or None.
+        ValueError: if ``top_k`` is not a whole number from 1 to 1,000,000 or None.
 
     Example:
         >>> from st_extras.text import JiebaKeywords
@@ -35,7 +36,7 @@ class JiebaKeywords:
     """
 
     def __init__(self, top_k: int | None = 20) -> None:
-        self.top_k = None if top_k is None else check_count("top_k", top_k, 1)
+        self.top_k = None if top_k is None else check_count("top_k", top_k, 1, MAX_TOP_K)
 
     def __call__(self, text: str) -> list[Span]:
         """Return the spans of the keywords of ``text``."""
@@ -79,5 +80,7 @@ def _jieba_tfidf() -> Any:
 
     jieba.setLogLevel(logging.WARNING)
     extractor = TFIDF()
-    extractor.tokenizer = _FasterCut(jieba.Tokenizer())
+    tokenizer = jieba.Tokenizer()
+    keep_cache_private(tokenizer)
+    extractor.tokenizer = _FasterCut(tokenizer)
     return extractor

@@ -12,10 +12,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from st_extras.checks import check_count
+from st_extras.checks import check_count, check_interval
+from st_extras.text.corpus import iterate_sentences
 from st_extras.text.jieba_keywords import JiebaKeywords
 from st_extras.text.phrases import RakePhrases
-from st_extras.text.spans import Span, checked_span, find_words, split_at_spaces, without_overlaps
+from st_extras.text.spans import MAX_TOP_K, Span, checked_span, find_words, split_at_spaces, without_overlaps
 from st_extras.text.stop_words import english_stop_words
 from st_extras.text.words import WORD, word_spans
 
@@ -36,7 +37,7 @@ class TfidfKeywords:
         stop_words: lower-case words that are never keywords.
 
     Raises:
-        ValueError: if ``top_k`` is not a whole number >= 1 or None.
+        ValueError: if ``top_k`` is not a whole number from 1 to 1,000,000 or None.
 
     Example:
         >>> from st_extras.text import TfidfKeywords
@@ -55,7 +56,7 @@ class TfidfKeywords:
     ) -> None:
         self.idf = idf
         self.unseen_idf = unseen_idf
-        self.top_k = None if top_k is None else check_count("top_k", top_k, 1)
+        self.top_k = None if top_k is None else check_count("top_k", top_k, 1, MAX_TOP_K)
         self.stop_words = frozenset(stop_words)
 
     @classmethod
@@ -70,7 +71,7 @@ class TfidfKeywords:
         """Count document frequencies over ``sentences``.
 
         Args:
-            sentences: the corpus; read once.
+            sentences: the corpus, strings or a data set with a text column (see ``iterate_sentences``); read once.
             top_k: largest number of distinct keywords of a text. None: all.
             stop_words: words that are never keywords. None: scikit-learn's English list.
             max_df: words in more than this share of the sentences are stop words too; above 0, at most 1.
@@ -80,14 +81,13 @@ class TfidfKeywords:
         """
         from sklearn.feature_extraction.text import TfidfVectorizer
 
-        if isinstance(sentences, str):
-            raise ValueError(f"sentences must be a list of texts, got the string {sentences!r}.")
-        if not 0 < max_df <= 1:
-            raise ValueError(f"max_df must be > 0 and <= 1, got {max_df!r}.")
+        max_df = check_interval("max_df", max_df, 0, 1, low_included=False)
         vectorizer = TfidfVectorizer(token_pattern=WORD.pattern)
         try:
-            count = vectorizer.fit_transform(sentences).shape[0]
+            count = vectorizer.fit_transform(iterate_sentences(sentences)).shape[0]
         except ValueError as error:
+            if "empty vocabulary" not in str(error):
+                raise  # a sentence that is none
             raise ValueError(f"corpus must hold sentences with words, got none that TF-IDF can use: {error}.") from None
         idf = {word: float(vectorizer.idf_[i]) for word, i in vectorizer.vocabulary_.items()}
         lowest = math.log((1 + count) / (1 + max_df * count)) + 1  # the IDF of a word in a share max_df
@@ -133,7 +133,7 @@ class RakeKeywords:
         stop_words: words that end a phrase. None: the English list of ``RakePhrases``.
 
     Raises:
-        ValueError: if ``top_k`` is not a whole number >= 1 or None.
+        ValueError: if ``top_k`` is not a whole number from 1 to 1,000,000 or None.
 
     Example:
         >>> from st_extras.text import RakeKeywords
@@ -143,7 +143,7 @@ class RakeKeywords:
     """
 
     def __init__(self, top_k: int | None = 20, stop_words: Collection[str] | None = None) -> None:
-        self.top_k = None if top_k is None else check_count("top_k", top_k, 1)
+        self.top_k = None if top_k is None else check_count("top_k", top_k, 1, MAX_TOP_K)
         self.stop_words = None if stop_words is None else frozenset(stop_words)
 
     def __call__(self, text: str) -> list[Span]:

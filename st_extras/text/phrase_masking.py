@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from st_extras.checks import check_count
+from st_extras.text.corpus import MAX_PROCESSES, is_dataset, iterate_sentences, text_column
 from st_extras.text.eda import EDA
+from st_extras.text.occurrences import join_words, occurrences, phrase_pattern
 from st_extras.text.phrases import PhraseExtractor, RakePhrases
-from st_extras.text.spans import Span
+from st_extras.text.spans import MAX_TOP_K
 from st_extras.text.words import WordFinder, split_at_words, word_spans
 
 if TYPE_CHECKING:
@@ -20,15 +22,18 @@ Batch = Mapping[str, Sequence[Any]] | Sequence[str]
 """The columns that ``datasets`` passes to a batched function, or a list of sentences."""
 MaskedRow = tuple[str, str, str]
 """``(sentence, masked, phrase)``."""
+_DEFAULT_COLUMN = "sentence"
 
 
 class PhraseMasking:
     """Mask the most important phrases of each sentence; gives the rows ``(sentence, masked, phrase)`` of ``PaSeRLoss``.
 
-    ``phrase`` is the words of the phrase as they are written at its first occurrence, joined by single spaces.
-    ``masked`` is the sentence with each of those words replaced by one mask token, at every occurrence of the phrase,
-    whether in upper or lower case and whatever separates its words: a single unmasked occurrence would reveal the
-    answer. Sentences without a phrase, or with a mask token of their own, are skipped and counted.
+    ``phrase`` is the words of the phrase as they are written at its own place, joined by single spaces: a span's, or
+    the first occurrence of a string. ``masked`` is the sentence with each of those words replaced by one mask token, at
+    every occurrence of the phrase, in upper or lower case: a single unmasked occurrence would reveal the answer.
+    Nothing but space stands between the words of an occurrence: words on both sides of punctuation are no phrase, so a
+    phrase that an extractor takes across punctuation is left out. Sentences without a phrase, or with a mask token of
+    their own, are skipped and counted.
 
     Three ways to use it:
 
@@ -78,7 +83,7 @@ class PhraseMasking:
         sample: bool = False,
         augmentation: Callable[..., str] | None = None,
         words: WordFinder | None = None,
-        column: str = "sentence",
+        column: str = _DEFAULT_COLUMN,
         seed: int = 0,
     ) -> None:
         if not isinstance(mask_token, str) or not mask_token.strip():
@@ -86,7 +91,7 @@ class PhraseMasking:
         if column in ("masked", "phrase"):
             raise ValueError(f"column must not be a column that PhraseMasking writes, got {column!r}.")
         self.extractor = RakePhrases() if extractor is None else extractor
-        self.top_k = check_count("top_k", top_k, 1)
+        self.top_k = check_count("top_k", top_k, 1, MAX_TOP_K)
         self.mask_token = mask_token
         self.sample = sample
         self.augmentation = augmentation
@@ -111,18 +116,27 @@ class PhraseMasking:
         """Make the masked data set of ``sentences``, with a progress bar.
 
         Args:
-            sentences: strings, or a data set with the column ``column``, whose other columns are dropped.
+            sentences: strings, or a data set, whose column ``column`` is read and whose other columns are dropped. A
+                data set without a column "sentence" may have its sentences in another usual one (see ``text_column``).
             num_proc: number of processes. None: this one.
 
         Raises:
-            ValueError: if ``sample`` is set, or no sentence has a phrase to mask.
+            ValueError: if ``sample`` is set, the data set has splits or no such column, or no sentence has a phrase to
+                mask.
         """
         from datasets import Dataset
 
         if self.sample:
             raise ValueError("sample must be False for a data set, got True: use dataset.set_transform(masking).")
+        if num_proc is not None:
+            num_proc = check_count("num_proc", num_proc, 1, MAX_PROCESSES)
+        wanted = None if self.column == _DEFAULT_COLUMN or not is_dataset(sentences) else self.column
         if not isinstance(sentences, Dataset):
-            sentences = Dataset.from_dict({self.column: list(sentences)})
+            sentences = Dataset.from_dict({self.column: list(iterate_sentences(sentences, wanted))})
+        elif (found := text_column(sentences, wanted)) != self.column:
+            sentences = sentences.select_columns(found).rename_column(found, self.column)
+        else:
+            sentences = sentences.select_columns(found)
         skipped_before = self.skipped
         self._sentences(sentences[:0])  # report a missing column once, not from every process
         rows = sentences.map(
@@ -203,49 +217,19 @@ class PhraseMasking:
         if self.mask_token in sentence:
             return []  # its mask tokens could not be told from ours
         pieces = split_at_words(sentence, self.words)
-        words = pieces[1::2]
-        text = _joined(words)
+        text = join_words(pieces[1::2])
+        breaks = [index for index, gap in enumerate(pieces[2:-1:2], 1) if gap and not gap.isspace()]
         rows: dict[str, MaskedRow] = {}
         for phrase in self.extractor(sentence):
-            pattern = self._pattern(phrase, sentence, text)
-            start = text.find(pattern)
-            if start < 0 or pattern.isspace():
+            pattern, own = phrase_pattern(phrase, sentence, text, self.words)
+            if pattern in rows or not (found := occurrences(text, pattern, breaks)):
                 continue
-            first, count = text.count(" ", 0, start), pattern.count(" ") - 1
-            masked = _mask_words(pieces, text, pattern, self.mask_token)
-            rows[pattern] = (sentence, masked, " ".join(words[first : first + count]))
+            count = pattern.count(" ") - 1
+            masked = list(pieces)
+            for first in found:  # the words are the odd pieces
+                masked[2 * first + 1 : 2 * (first + count) : 2] = [self.mask_token] * count
+            first = found[0] if own is None else own
+            rows[pattern] = (sentence, "".join(masked), " ".join(pieces[2 * first + 1 : 2 * (first + count) : 2]))
             if len(rows) == self.top_k:
                 break
         return list(rows.values())
-
-    def _pattern(self, phrase: str | Span, sentence: str, text: str) -> str:
-        """Return the joined words of ``phrase``, to be found in ``text``, the joined words of ``sentence``."""
-        if not isinstance(phrase, str):
-            return self._joined_words(sentence, phrase)
-        pattern = f" {phrase} ".casefold()  # enough if the phrase has single spaces between its words
-        return pattern if pattern in text else self._joined_words(phrase, (0, len(phrase)))
-
-    def _joined_words(self, text: str, span: Span) -> str:
-        """Return the joined words of ``text`` that ``span`` touches."""
-        return _joined([text[start:end] for start, end in self.words(text) if start < span[1] and end > span[0]])
-
-
-def _joined(words: Sequence[str]) -> str:
-    """Return the words in lower case, with a space on both sides of each, so that only whole words match."""
-    return f" {' '.join(words)} ".casefold()
-
-
-def _mask_words(pieces: Sequence[str], text: str, pattern: str, mask_token: str) -> str:
-    """Return the sentence with a mask token for each word of every occurrence of ``pattern``.
-
-    ``pieces`` are ``(gap, word, ..., word, gap)``. ``text`` is the joined words, " w0 w1 ... ": a match begins at a
-    space, so the number of spaces before it is the index of its first word.
-    """
-    masked = list(pieces)
-    count = pattern.count(" ") - 1
-    start = text.find(pattern)
-    while start >= 0:
-        first = 2 * text.count(" ", 0, start) + 1  # the words are the odd pieces
-        masked[first : first + 2 * count : 2] = [mask_token] * count
-        start = text.find(pattern, start + len(pattern) - 1)  # the last space may open the next match
-    return "".join(masked)

@@ -13,6 +13,29 @@ from st_extras.text.words import WordFinder, jieba_spans, split_at_words, word_s
 
 _BREAK = "."  # replaces any punctuation between two words: RAKE ends a phrase there
 _NO_LIMIT = 100_000  # words; rake-nltk needs a number
+_MANY_PHRASES = 1000  # below it, searching the text for each phrase is as fast
+
+
+def _first_places(text: str, phrases: Sequence[str]) -> dict[str, int]:
+    """Return where each phrase first stands in ``text`` between two spaces, as ``text.find`` does.
+
+    Only the places of the rarest word of a phrase are tried, so that a text as long as a book takes seconds.
+    """
+    if len(phrases) < _MANY_PHRASES:
+        return {phrase: text.find(f" {phrase} ") for phrase in phrases}
+    starts: dict[str, list[int]] = {}
+    position = 0
+    for word in text.split(" "):
+        starts.setdefault(word, []).append(position)  # of the word's first character
+        position += len(word) + 1
+    places = {}
+    for phrase in phrases:
+        words = phrase.split(" ")
+        rarest = min(words, key=lambda word: len(starts.get(word, ())))
+        offset = sum(len(word) + 1 for word in words[: words.index(rarest)]) + 1  # of the space before the phrase
+        tried = (start - offset for start in starts.get(rarest, ()))
+        places[phrase] = next((at for at in tried if at >= 0 and text.startswith(f" {phrase} ", at)), -1)
+    return places
 
 
 class PhraseExtractor(Protocol):
@@ -88,8 +111,9 @@ class RakePhrases:
         joined = f" {' '.join(words)} "
         lowered = joined.lower()
         scored = set(self._rake.get_ranked_phrases_with_scores())
+        places = _first_places(lowered, [phrase for _, phrase in scored])
         # rounded, so that scores equal but for floating point error are ordered by position
-        ranked = sorted((-round(1e9 * score), lowered.find(f" {phrase} "), score, phrase) for score, phrase in scored)
+        ranked = sorted((-round(1e9 * score), places[phrase], score, phrase) for score, phrase in scored)
         written = joined if len(joined) == len(lowered) else lowered  # lowering "İ" adds a character
         return [(score, written[at + 1 : at + 1 + len(phrase)]) for _, at, score, phrase in ranked]
 

@@ -10,6 +10,8 @@ from typing import Any
 
 Span = tuple[int, int]
 """``(start, end)`` in characters."""
+MAX_TOP_K = 1_000_000
+"""The most keywords or phrases of a text that can be asked for."""
 
 # Scripts written without spaces, in which a word has no visible boundary.
 _UNSPACED = (

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from st_extras.text.spans import Span
 
@@ -34,10 +39,45 @@ def word_spans(text: str) -> list[Span]:
 
 def jieba_spans(text: str) -> list[Span]:
     """Return the spans of the words that jieba finds in ``text``, without punctuation; for Chinese."""
+    if not any(map(str.isalnum, text)):
+        return []  # jieba takes seconds for a page of dots
     import jieba
 
     jieba.setLogLevel("WARNING")
+    keep_cache_private(jieba.dt)
     return [(start, end) for word, start, end in jieba.tokenize(text) if any(map(str.isalnum, word))]
+
+
+def keep_cache_private(tokenizer: Any) -> None:
+    """Let a jieba tokenizer keep its dictionary's cache in the user's cache folder.
+
+    jieba keeps it in the folder for temporary files, where anybody may have put a file of that name. A tokenizer whose
+    folder or file somebody has set, or that has read its dictionary already, stays as it is.
+    """
+    if not (tokenizer.initialized or tokenizer.tmp_dir or tokenizer.cache_file):
+        import jieba
+
+        tokenizer.cache_file = str(Path(_cache_folder()) / f"jieba-{jieba.__version__}.cache")
+
+
+@lru_cache(maxsize=1)
+def _cache_folder() -> str:
+    """Return a folder that only this user can write to: in the user's cache, or a temporary one of this process."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    folder = Path(base if os.path.isabs(base) else os.path.expanduser("~/.cache")) / "st_extras"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if hasattr(os, "getuid") and folder.lstat().st_uid == os.getuid() and not folder.is_symlink():
+            folder.chmod(0o700)
+        elif hasattr(os, "getuid"):
+            raise PermissionError(folder)
+        if os.access(folder, os.W_OK):
+            return str(folder)
+    except OSError:
+        pass
+    private = TemporaryDirectory(prefix="st_extras-")
+    atexit.register(private.cleanup)
+    return private.name
 
 
 @lru_cache(maxsize=1)  # a phrase extractor and PhraseMasking split the same sentence one after the other

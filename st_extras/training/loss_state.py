@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformerTrainer
 from sentence_transformers.util import get_rank, get_world_size
 from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from st_extras.training.marker import fault, mark_complete
 
 logger = logging.getLogger(__name__)
 FILE_NAME = "loss_state.safetensors"
@@ -34,7 +37,8 @@ class LossStateCallback(TrainerCallback):
 
     Every checkpoint folder gets a ``loss_state.safetensors`` with the tensors that belong to the loss and not to the
     trained model; tensors that share memory are stored once. In a multi-process run, each further rank adds a file
-    with its random generators. Resuming from a checkpoint without ``loss_state.safetensors`` raises ValueError.
+    with its random generators. At last a ``complete.json`` lists the checkpoint's files with their sizes. Resuming
+    from a checkpoint without these two, or with a file missing or cut short, raises ValueError.
 
     In a multi-process run the trainer synchronises the model only. This callback broadcasts the loss's parameters
     from rank 0 when training begins and averages their gradients before every optimizer step (a rank without a
@@ -42,17 +46,22 @@ class LossStateCallback(TrainerCallback):
     without this callback.
     """
 
-    def __init__(self, trainer: SentenceTransformerTrainer) -> None:
+    def __init__(self, trainer: SentenceTransformerTrainer, run: Mapping[str, Any] | None = None) -> None:
         self.trainer = trainer
+        self.run = run or {}
 
     @classmethod
-    def attach(cls, trainer: SentenceTransformerTrainer) -> LossStateCallback:
+    def attach(cls, trainer: SentenceTransformerTrainer, run: Mapping[str, Any] | None = None) -> LossStateCallback:
         """Add the callback to a trainer whose ``loss`` is a loss or a dict of losses.
+
+        Args:
+            trainer: the trainer.
+            run: settings to write into every checkpoint's ``complete.json``, as values that JSON knows.
 
         Raises:
             ValueError: if the loss has extra state that is not a tensor and cannot be saved.
         """
-        callback = cls(trainer)
+        callback = cls(trainer, run)
         for name, value in callback._state().items():
             if not isinstance(value, Tensor):
                 raise ValueError(f"The loss's extra state {name!r} must be a tensor, got {type(value).__name__}.")
@@ -91,7 +100,7 @@ class LossStateCallback(TrainerCallback):
                     tensor.grad /= get_world_size()
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Save the loss's state to the checkpoint that was just written."""
+        """Save the loss's state to the checkpoint that was just written, and mark it as complete."""
         folder = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
         folder.mkdir(parents=True, exist_ok=True)
         rank = get_rank()
@@ -104,12 +113,17 @@ class LossStateCallback(TrainerCallback):
         partial = target.with_suffix(".partial")
         save_file(tensors, str(partial))
         os.replace(partial, target)
+        if get_world_size() > 1:
+            dist.barrier()  # the marker lists the files of every rank
+        if rank == 0:
+            mark_complete(folder, self.run)
 
     def restore(self, checkpoint: str | os.PathLike[str]) -> None:
         """Load the loss's state from a checkpoint folder, in place.
 
         Raises:
-            ValueError: if the folder holds no loss state, or the state of a loss with other settings.
+            ValueError: if the checkpoint is incomplete, or its loss state is broken, holds a NaN or an infinite
+                value, or belongs to a loss with other settings.
         """
         current = self._state()
         stored = _read(Path(checkpoint), current)
@@ -121,7 +135,7 @@ class LossStateCallback(TrainerCallback):
             for path, module in loss.named_modules(prefix=prefix):
                 state = stored.get(f"{path}.{_EXTRA}")
                 if state is not None:
-                    module.set_extra_state(state)
+                    _set_extra_state(module, state, f"{path}.{_EXTRA}", checkpoint)
 
     def _losses(self) -> dict[str, nn.Module]:
         loss = self.trainer.loss
@@ -140,6 +154,14 @@ class LossStateCallback(TrainerCallback):
         return state
 
 
+def _set_extra_state(module: nn.Module, state: Tensor, name: str, checkpoint: str | os.PathLike[str]) -> None:
+    try:
+        module.set_extra_state(state)
+    except (RuntimeError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise ValueError(f"{name} of the loss state in {str(checkpoint)!r} cannot be restored: {reason}.") from None
+
+
 def _read(checkpoint: Path, current: dict[str, Any]) -> dict[str, Tensor]:
     """The stored state of this rank, checked to fit the ``current`` one."""
     path = checkpoint / FILE_NAME
@@ -148,20 +170,49 @@ def _read(checkpoint: Path, current: dict[str, Any]) -> dict[str, Tensor]:
             f"checkpoint must hold {FILE_NAME}, got {str(checkpoint)!r} without it: the checkpoint was saved without "
             "LossStateCallback and cannot be resumed."
         )
-    stored = load_file(str(path))
-    if stored.keys() != current.keys() or any(
-        stored[name].shape != tensor.shape for name, tensor in current.items() if not name.endswith(_EXTRA)
-    ):
-        differing = sorted(stored.keys() ^ current.keys()) or "the shapes"
+    if (reason := fault(checkpoint)) is not None:
+        raise ValueError(f"checkpoint must be complete, got {str(checkpoint)!r}, where {reason}: take an earlier one.")
+    stored = _load(path)
+    if differing := sorted(stored.keys() ^ current.keys()):
         raise ValueError(f"The loss must have the same settings as in {str(path)!r}, got others: {differing} differ.")
+    for name, tensor in stored.items():
+        _check_tensor(path, name, tensor, current[name])
     rank = get_rank()
     own = checkpoint / _file_name(rank)
     if rank > 0 and own.is_file():
-        stored.update(load_file(str(own)))
+        more = _load(own)
+        if differing := sorted(more.keys() - current.keys()):
+            raise ValueError(f"{str(own)!r} must hold the state of this loss, got {differing} of another one.")
+        for name, tensor in more.items():
+            _check_tensor(own, name, tensor, current[name])
+        stored.update(more)
     elif rank > 0:
         logger.warning("%s has no random state for rank %d: starting a new one.", checkpoint, rank)
         stored = {name: tensor for name, tensor in stored.items() if not name.endswith(_EXTRA)}
     return stored
+
+
+def _load(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(str(path))
+    except (SafetensorError, OSError) as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise ValueError(f"{str(path)!r} must be a safetensors file, got a broken one ({reason}).") from None
+
+
+def _check_tensor(path: Path, name: str, stored: Tensor, current: Tensor) -> None:
+    """Compare dtype and shape (of extra state, which may be empty, the dtype) and check that all values are finite."""
+    wanted, found = (
+        f"{tensor.dtype}" if name.endswith(_EXTRA) else f"{tensor.dtype} of shape {tuple(tensor.shape)}"
+        for tensor in (current, stored)
+    )
+    if wanted != found:
+        raise ValueError(
+            f"The loss must have the same settings as in {str(path)!r}, got others: {name} is {wanted} in the loss and "
+            f"{found} in the file."
+        )
+    if not bool(stored.isfinite().all()):
+        raise ValueError(f"{name} in {str(path)!r} must be finite, got NaN or an infinite value.")
 
 
 def _tensors(module: nn.Module) -> Iterator[Tensor]:

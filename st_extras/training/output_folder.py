@@ -2,79 +2,199 @@
 
 from __future__ import annotations
 
-import logging
+import errno
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import get_rank
 
-from st_extras.training.loss_state import FILE_NAME
+from st_extras.training.checkpoints import find_checkpoints, has_whole, last_whole, remove_checkpoints
+from st_extras.training.manifest import (
+    CHECKPOINTS,
+    MANIFEST,
+    STAGING,
+    conflict,
+    read_manifest,
+    remove_written,
+    write_manifest,
+)
 
-logger = logging.getLogger(__name__)
-_PREFIX = "checkpoint-"
+_NO_SPACE = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS, errno.EIO}
 
 
 def check_output(
-    output: str | os.PathLike[str], *, resume: bool = False, overwrite: bool = False
+    output: str | os.PathLike[str], *, resume: bool = False, force: bool = False, overwrite: bool = False
 ) -> tuple[Path, str | None]:
     """Check that a training may write to ``output``. Nothing is created or deleted.
 
     Args:
         output: the folder that the trained model will be saved to.
         resume: whether training continues from a checkpoint in it.
-        overwrite: whether what it holds may be replaced.
+        force: whether to resume although settings differ; refused without ``resume``.
+        overwrite: whether what an earlier run wrote to it may be replaced. Its other files stay.
 
     Returns:
         The folder of the checkpoints and, with ``resume``, the checkpoint to continue from (else None).
 
     Raises:
         ValueError: if ``output`` is a file or lies below one, if it is not empty and neither ``resume`` nor
-            ``overwrite`` is set, or if there is no checkpoint to resume from.
+            ``overwrite`` is set, if it holds a file of a name that a run writes and that no run of this package
+            wrote, if there is no whole checkpoint to resume from, or if ``force`` is set without ``resume``.
     """
     output = Path(output)
-    checkpoints = output / "checkpoints"
+    checkpoints = output / CHECKPOINTS
+    if force and not resume:
+        raise ValueError("force needs resume, got it without: to replace an earlier training, set overwrite instead.")
     nearest = next((path for path in (output, *output.parents) if path.exists()), None)
     if nearest is not None and not nearest.is_dir():
         raise ValueError(f"output must be a folder, got {str(output)!r}: {str(nearest)!r} is a file.")
-    if resume:
-        last = _last_checkpoint(checkpoints)
-        if last is None:
-            raise ValueError(f"resume needs a checkpoint in {str(checkpoints)!r}, got none.")
-        return checkpoints, last
-    if output.is_dir() and any(output.iterdir()) and not overwrite:
+    if not resume and not overwrite and output.is_dir() and any(output.iterdir()):
         raise ValueError(
             f"output must be a new or empty folder, got {str(output)!r}: choose another folder, or set overwrite or "
             "resume."
         )
-    return checkpoints, None
+    last = _resumable(checkpoints) if resume else None
+    name = conflict(output) if output.is_dir() else None
+    if name is not None and not (resume and name == CHECKPOINTS):
+        raise ValueError(
+            f"output must be a folder whose files may be replaced, got {str(output)!r} with {name!r}, which no earlier "
+            "run wrote: choose another folder, or move that away."
+        )
+    return checkpoints, last
 
 
-def _last_checkpoint(checkpoints: Path) -> str | None:
-    """The newest complete checkpoint, as an interruption can leave the newest one incomplete.
+def _resumable(checkpoints: Path) -> str:
+    last = last_whole(checkpoints)
+    if last is not None:
+        return str(last)
+    if checkpoints.is_dir() and (find_checkpoints(checkpoints) or read_manifest(checkpoints.parent)):
+        raise ValueError(
+            f"resume needs a checkpoint in {str(checkpoints)!r}, got no whole checkpoint yet: start again with "
+            "overwrite (--overwrite)."
+        )
+    raise ValueError(f"resume needs a checkpoint in {str(checkpoints)!r}, got none.")
 
-    If none is complete, the newest one: restoring it then says what is missing. None if there is no checkpoint.
+
+@dataclass(frozen=True)
+class OutputFolder:
+    """The folder of a run. A run that fails before its first checkpoint leaves nothing in it.
+
+    Attributes:
+        path: the folder.
+        made: the topmost folder that did not exist before the run; None if ``path`` did.
     """
-    names = [folder.name.removeprefix(_PREFIX) for folder in checkpoints.glob(f"{_PREFIX}*")]
-    steps = sorted(int(name) for name in names if name.isdecimal())
-    found = [checkpoints / f"{_PREFIX}{step}" for step in steps]
-    if not found:
-        return None
-    complete = [folder for folder in found if (folder / FILE_NAME).is_file()]  # this file is written last
-    last = (complete or found)[-1]
-    if last != found[-1]:
-        logger.warning("%s is incomplete: resuming from %s.", found[-1], last)
-    return str(last)
+
+    path: Path
+    made: Path | None
+
+    @classmethod
+    def at(cls, output: str | os.PathLike[str]) -> OutputFolder:
+        """Note which folders are there. Nothing is created."""
+        path = Path(output)
+        missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+        return cls(path, missing[-1] if missing else None)
+
+    def __enter__(self) -> OutputFolder:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and get_rank() == 0:
+            self._abandon()
+
+    def begin(self, *, resume: bool) -> None:
+        """Remove the checkpoints of an earlier run, or with ``resume`` the incomplete ones, and record the folder."""
+        if get_rank() != 0:
+            return
+        checkpoints = self.path / CHECKPOINTS
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_manifest(self.path, read_manifest(self.path) | {CHECKPOINTS})
+        remove_checkpoints(checkpoints, whole=not resume)
+
+    def save(self, model: SentenceTransformer) -> None:
+        """Save the trained model, in the main process."""
+        if get_rank() == 0:
+            save_model(model, self.path)
+
+    def _abandon(self) -> None:
+        """Remove what a failed run wrote, unless there is a whole checkpoint to resume from."""
+        checkpoints = self.path / CHECKPOINTS
+        if not self.path.is_dir() or has_whole(checkpoints):
+            return
+        remove_checkpoints(checkpoints)
+        shutil.rmtree(self.path / STAGING, ignore_errors=True)
+        rest = read_manifest(self.path) - {CHECKPOINTS}
+        if rest:
+            write_manifest(self.path, rest)
+        else:
+            (self.path / MANIFEST).unlink(missing_ok=True)
+        if self.made is not None:
+            for folder in (self.path, *self.path.parents):
+                if any(folder.iterdir()):
+                    break
+                folder.rmdir()
+                if folder == self.made:
+                    break
 
 
-def save_model(model: SentenceTransformer, output: Path) -> None:
-    """Save to ``output``, beside the checkpoints, so that an interruption cannot leave a half-written file there."""
-    staging = output / ".saving"
+def save_model(model: SentenceTransformer, output: str | os.PathLike[str]) -> None:
+    """Save a model to a folder, in the place of one that this package saved there before.
+
+    Everything is written beside it first, so that a full disk leaves the earlier model; the folder gets a list of the
+    files (``st_extras_files.json``), so that the next run replaces these and no others.
+
+    Args:
+        model: the model.
+        output: the folder, new or checked with :func:`check_output`. Its other files stay.
+
+    Raises:
+        ValueError: if a file of the model would replace one that this package did not write.
+        OSError: if the disk is full.
+    """
+    output = Path(output)
+    output.mkdir(parents=True, exist_ok=True)
+    staging = output / STAGING
     shutil.rmtree(staging, ignore_errors=True)
-    model.save(str(staging))
-    for item in staging.iterdir():
-        target = output / item.name
-        if target.is_dir():
-            shutil.rmtree(target)
-        os.replace(item, target)
-    staging.rmdir()
+    with write_errors(output):
+        model.save(str(staging))
+    earlier = read_manifest(output)
+    new = {path.relative_to(staging).as_posix() for path in staging.rglob("*") if path.is_file()}
+    for name in sorted(new - earlier):
+        if (output / name).exists():
+            raise ValueError(
+                f"{str(output / name)!r} is in the way of the model, and no earlier run wrote it: move it."
+            )
+    kept = earlier & {CHECKPOINTS}
+    remove_written(output, earlier - kept)
+    write_manifest(output, new | kept)
+    for name in sorted(new, key=lambda name: (name.endswith(".safetensors"), name != "modules.json", name)):
+        (output / name).parent.mkdir(parents=True, exist_ok=True)  # the weights come last: half a model does not load
+        os.replace(staging / name, output / name)
+    shutil.rmtree(staging)
+
+
+@contextmanager
+def write_errors(folder: Path) -> Iterator[None]:
+    """Turn the errors of a full disk, which torch and safetensors raise in their own ways, into one OSError."""
+    try:
+        yield
+    except (OSError, SafetensorError, RuntimeError) as error:
+        known = (
+            error.errno in _NO_SPACE
+            if isinstance(error, OSError)
+            else isinstance(error, SafetensorError)
+            or "PytorchStreamWriter" in str(error)
+            or "inline_container" in str(error)
+        )
+        if not known:
+            raise
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise OSError(
+            f"Writing to {str(folder)!r} failed ({reason}): free space on the disk, then resume, or start again with "
+            "overwrite if there is no checkpoint yet."
+        ) from error

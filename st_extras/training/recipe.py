@@ -17,7 +17,7 @@ from st_extras.evaluation import STSDataset, STSEvaluator, UnlabeledSelectionEva
 from st_extras.losses import DCLRLoss
 from st_extras.modules import RepALPostProcessor, TuningResult, WhiteningPostProcessor
 from st_extras.modules.pipeline import embedding_dimension
-from st_extras.training.output_folder import check_output
+from st_extras.training.output_folder import check_output, save_model
 from st_extras.training.run import TrainingRun, train_encoder
 
 _Module = TypeVar("_Module", bound=nn.Module)
@@ -97,6 +97,7 @@ def train_and_refine(
             cannot be attached to ``model``.
     """
     check_output(output, overwrite=overwrite)
+    check_output(Path(output) / "refined", overwrite=overwrite)
     wanted = (False, True) if whiten is None and dev is not None else (bool(whiten),)
     # made before training, so that a model that cannot be refined is refused at once; they share the trained weights
     refined = {whitened: _refinement(model, whitened) for whitened in wanted}
@@ -124,7 +125,7 @@ def train_and_refine(
             processor = _find(candidate, RepALPostProcessor)
             tunings[whitened] = processor.tune(pairs, dev.scores, lambda_2_grid=[0.0])
     best = max(tunings, key=lambda whitened: tunings[whitened].spearman) if tunings else wanted[0]
-    refined[best].save(str(folder / "refined"))
+    save_model(refined[best], folder / "refined")
     return Refined(refined[best], run, tunings.get(best), best)
 
 

@@ -5,28 +5,23 @@ from __future__ import annotations
 import logging
 import math
 import os
-import shutil
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset
-from sentence_transformers import (
-    SentenceTransformer,
-    SentenceTransformerTrainer,
-    SentenceTransformerTrainingArguments,
-)
+from datasets import Dataset, IterableDataset
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from sentence_transformers.base.sampler import BatchSamplers
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import nn
-from transformers import EarlyStoppingCallback, TrainerState, set_seed
-from transformers.trainer_callback import PrinterCallback
+from transformers import TrainerState, set_seed
 
-from st_extras.training.loss_state import LossStateCallback
-from st_extras.training.output_folder import check_output, save_model
+from st_extras.training.divergence import DivergenceError
+from st_extras.training.identity import check_same_run, run_identity
+from st_extras.training.output_folder import OutputFolder, check_output
 from st_extras.training.settings import (
+    check_finite_weights,
     check_optional_settings,
     early_stopping,
     own_parameters,
@@ -34,6 +29,7 @@ from st_extras.training.settings import (
     selection_arguments,
     training_dataset,
 )
+from st_extras.training.trainer import Start, build_trainer, run_training
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +60,7 @@ class TrainingRun:
 def train_encoder(
     model: SentenceTransformer,
     loss: nn.Module | Callable[[SentenceTransformer], nn.Module],
-    data: Sequence[str] | Dataset,
+    data: Sequence[str] | Dataset | IterableDataset,
     output: str | os.PathLike[str],
     *,
     evaluator: BaseEvaluator | None = None,
@@ -79,6 +75,7 @@ def train_encoder(
     bf16: bool = False,
     no_duplicates: bool = True,
     resume: bool = False,
+    force: bool = False,
     overwrite: bool = False,
     show_progress_bar: bool = True,
     **arguments: Any,
@@ -92,7 +89,8 @@ def train_encoder(
         model: the SentenceTransformer to train.
         loss: a loss, or a function that makes one from the model. With a function, the loss's own parameters
             also follow ``seed``.
-        data: sentences, or a Dataset with the columns that the loss expects.
+        data: sentences, or a Dataset with the columns that the loss expects. An IterableDataset is streamed, which
+            needs ``max_steps``; equal sentences are then not kept apart, and ``resume`` does not compare the text.
         output: a new or empty folder, or one with an earlier training and ``overwrite`` or ``resume`` set.
         evaluator: scores the model every ``eval_steps`` steps and after the last step; the best of these weights
             are kept. It also scores the encoder before training, for comparison: a warning is logged if training
@@ -109,44 +107,54 @@ def train_encoder(
         seed: random seed for data order, dropout and the loss.
         bf16: use bfloat16 autocast.
         no_duplicates: keep equal sentences out of the same batch, where they would be false negatives.
-        resume: continue from the last checkpoint in ``output``.
-        overwrite: replace an earlier training in ``output``.
+        resume: continue from the last whole checkpoint in ``output``. Text, loss and settings must be those of the
+            interrupted training.
+        force: resume although they differ; the differences are logged.
+        overwrite: replace an earlier training in ``output``; other files in it stay.
         show_progress_bar: show a progress bar.
         arguments: further SentenceTransformerTrainingArguments.
 
     Raises:
-        ValueError: if a setting is out of range, ``data`` is empty or holds something that is not a sentence,
-            ``output`` may not be used (see :func:`check_output`), ``loss_learning_rate`` is given for a loss
-            without parameters of its own, or training diverges before its first evaluation.
+        ValueError: if a setting is out of range, ``data`` is empty, has splits or holds something that is not a
+            sentence, ``output`` may not be used (see :func:`check_output`), ``loss_learning_rate`` is given for a
+            loss without parameters of its own, or ``resume`` is set for another training.
+        DivergenceError: a ValueError, if the loss or the weights become NaN or infinite before the first evaluation,
+            or at any time without an evaluator. No model is saved; the checkpoints before it stay.
+        OSError: if the disk is full. The training can be resumed.
     """
-    dataset = training_dataset(data)
+    dataset = training_dataset(data, max_steps)
     schedule = schedule_arguments(batch_size, learning_rate, max_steps, epochs, eval_steps)
     check_optional_settings(loss_learning_rate, patience, evaluator)
-    checkpoints, last = check_output(output, resume=resume, overwrite=overwrite)
+    check_finite_weights(model)
+    checkpoints, last = check_output(output, resume=resume, force=force, overwrite=overwrite)
     set_seed(seed)
     if not isinstance(loss, nn.Module):
         loss = loss(model)  # before the trainer makes a folder: a refused option leaves nothing behind
-    if loss_learning_rate is not None:
-        rates = {own_parameters(loss, model): loss_learning_rate}
-        arguments["learning_rate_mapping"] = rates | arguments.get("learning_rate_mapping", {})
-    curve = [] if evaluator is None else [(0, _score(evaluator, model))]
+    apart = no_duplicates and not isinstance(dataset, IterableDataset)
     settings = {
         **schedule,
-        **selection_arguments(evaluator, eval_steps),
         "seed": seed,
         "bf16": bf16,
-        "batch_sampler": BatchSamplers.NO_DUPLICATES if no_duplicates else BatchSamplers.BATCH_SAMPLER,
+        "batch_sampler": BatchSamplers.NO_DUPLICATES if apart else BatchSamplers.BATCH_SAMPLER,
         "disable_tqdm": not show_progress_bar,
-    }
+    } | arguments
+    recorded = settings | {"loss_learning_rate": loss_learning_rate, "patience": patience}
+    identity = run_identity(model, loss, dataset, evaluator, recorded)
+    if last is not None:
+        check_same_run(Path(last), identity, force=force)
+    if loss_learning_rate is not None:
+        rates = {own_parameters(loss, model): loss_learning_rate}
+        settings["learning_rate_mapping"] = rates | settings.get("learning_rate_mapping", {})
+    curve = [] if evaluator is None else [(0, _score(evaluator, model))]
+    settings = selection_arguments(evaluator, eval_steps) | settings
     state = TrainerState() if last is None else TrainerState.load_from_json(str(Path(last) / "trainer_state.json"))
-    start = _Start(checkpoints, last, state, early_stopping(patience, state))
-    trainer = _trainer(model, dataset, loss, evaluator, start, settings | arguments)
-    if not resume and trainer.is_world_process_zero():
-        shutil.rmtree(checkpoints, ignore_errors=True)
-    seconds = _train(trainer, start)
-    run = _result(trainer, evaluator, curve, seconds)
-    if trainer.is_world_process_zero():
-        save_model(model, Path(output))
+    start = Start(checkpoints, last, state, early_stopping(patience, state))
+    with OutputFolder.at(output) as folder:
+        trainer = build_trainer(model, dataset, loss, evaluator, start, settings, identity)
+        folder.begin(resume=resume)
+        seconds = run_training(trainer, loss, start)
+        run = _result(trainer, evaluator, curve, seconds)
+        folder.save(model)
     if evaluator is not None:
         _warn_if_worse(run, evaluator.greater_is_better)
     return run
@@ -155,63 +163,6 @@ def train_encoder(
 def _score(evaluator: BaseEvaluator, model: SentenceTransformer) -> float:
     metrics = evaluator(model)
     return metrics[str(evaluator.primary_metric)] if isinstance(metrics, dict) else metrics
-
-
-@dataclass(frozen=True)
-class _Start:
-    """Where training starts: at step 0, or at a checkpoint with its trainer state."""
-
-    checkpoints: Path
-    checkpoint: str | None
-    state: TrainerState
-    stopping: EarlyStoppingCallback | None
-
-    def is_the_end(self, max_steps: int) -> bool:
-        """Whether the training had already ended here: patience ran out, or all steps were done."""
-        stopped = (
-            self.stopping is not None
-            and self.stopping.early_stopping_patience_counter >= self.stopping.early_stopping_patience
-        )
-        return stopped or 0 < max_steps <= self.state.global_step
-
-
-def _trainer(
-    model: SentenceTransformer,
-    dataset: Dataset,
-    loss: nn.Module,
-    evaluator: BaseEvaluator | None,
-    start: _Start,
-    settings: dict[str, Any],
-) -> SentenceTransformerTrainer:
-    on_cpu = model.device.type == "cpu"
-    defaults: dict[str, Any] = {"report_to": "none", "use_cpu": on_cpu, "dataloader_pin_memory": not on_cpu}
-    trainer = SentenceTransformerTrainer(
-        model,
-        args=SentenceTransformerTrainingArguments(output_dir=str(start.checkpoints), **(defaults | settings)),
-        train_dataset=dataset,
-        loss=loss,
-        evaluator=evaluator,
-        callbacks=None if start.stopping is None else [start.stopping],
-    )
-    trainer.remove_callback(PrinterCallback)
-    LossStateCallback.attach(trainer)
-    return trainer
-
-
-def _train(trainer: SentenceTransformerTrainer, start: _Start) -> float:
-    """Train from ``start``, load the best weights and return the seconds taken."""
-    began = time.perf_counter()
-    ended = start.is_the_end(trainer.args.max_steps)
-    if start.checkpoint is not None and ended:  # the trainer would train one more step
-        trainer.state = start.state
-        trainer._load_from_checkpoint(start.checkpoint)
-    else:
-        trainer.train(resume_from_checkpoint=start.checkpoint)
-    best = trainer.state.best_model_checkpoint or start.state.best_model_checkpoint
-    if trainer.args.load_best_model_at_end and best is not None and (ended or not Path(best).is_dir()):
-        # the trainer did not load it: nothing was trained, or the output folder was moved since it was saved
-        trainer._load_from_checkpoint(str(start.checkpoints / Path(best).name))
-    return time.perf_counter() - began
 
 
 def _result(
@@ -229,7 +180,7 @@ def _result(
     key = f"eval_{metric}"
     curve = curve + [(int(entry["step"]), entry[key]) for entry in state.log_history if key in entry]
     if not math.isfinite(state.best_metric or 0):
-        raise ValueError(f"Training diverged, no checkpoint has a finite {key}: try a lower learning rate.")
+        raise DivergenceError(f"Training diverged, no checkpoint has a finite {key}: try a lower learning rate.")
     return TrainingRun(trainer, metric, curve, best_step, state.best_metric, state.global_step, seconds)
 
 

@@ -3,33 +3,71 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from datasets import Dataset
+from datasets import Dataset, IterableDataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import nn
 from transformers import EarlyStoppingCallback, TrainerState
 
 from st_extras.checks import check_count, check_positive
+from st_extras.training.divergence import non_finite
 
 
-def training_dataset(data: Sequence[str] | Dataset) -> Dataset:
-    """Return sentences as a Dataset with the column ``sentence``, and a Dataset unchanged.
+def training_dataset(data: Any, max_steps: int = -1) -> Dataset | IterableDataset:
+    """Return sentences as a Dataset with the column ``sentence``, and a Dataset or IterableDataset unchanged.
 
     Raises:
-        ValueError: if there is no row, or a sentence is not a string or empty.
+        ValueError: if ``data`` has splits or no row, a sentence is not a string or empty, a text of a Dataset is None,
+            or an IterableDataset comes without ``max_steps``.
     """
+    if isinstance(data, Mapping):
+        names = ", ".join(repr(name) for name in data)
+        raise ValueError(
+            f"data must be sentences or one split of a data set, got a {type(data).__name__} of {names}: choose one, "
+            f"such as data[{next(iter(data), 'train')!r}]."
+        )
+    if isinstance(data, IterableDataset):
+        if max_steps == -1:
+            raise ValueError("max_steps must be given for an IterableDataset, which has no length, got -1.")
+        return data
+    if not isinstance(data, Iterable):
+        raise ValueError(f"data must be sentences or a Dataset, got {type(data).__name__}.")
     sentences = [data] if isinstance(data, str) else data if isinstance(data, Dataset) else list(data)
     if len(sentences) == 0:
         raise ValueError("data must hold at least one sentence, got none.")
     if isinstance(sentences, Dataset):
+        _check_texts(sentences)
         return sentences
     for number, sentence in enumerate(sentences):
         if not isinstance(sentence, str) or not sentence.strip():
             raise ValueError(f"data[{number}] must be a non-empty string, got {sentence!r}.")
     return Dataset.from_dict({"sentence": sentences})
+
+
+def _check_texts(data: Dataset) -> None:
+    """Refuse a Dataset without a column of texts, and a text that is None."""
+    texts = [name for name, kind in data.features.items() if getattr(kind, "dtype", "") in ("string", "large_string")]
+    if not texts:
+        kinds = ", ".join(f"{name} ({getattr(kind, 'dtype', kind)})" for name, kind in data.features.items())
+        raise ValueError(f"data must have a column of texts, got {kinds}.")
+    for name in texts:
+        if data.data.column(name).null_count:
+            row = next((i for i, text in enumerate(data.with_format(None)[name]) if text is None), None)
+            if row is not None:
+                raise ValueError(f"data[{row}][{name!r}] must be a string, got None.")
+
+
+def check_finite_weights(model: SentenceTransformer) -> None:
+    """Refuse a model that is broken before it is trained.
+
+    Raises:
+        ValueError: if a weight is NaN or infinite.
+    """
+    if (name := non_finite(model)) is not None:
+        raise ValueError(f"model must have finite weights, got NaN or an infinite value in {name}.")
 
 
 def schedule_arguments(

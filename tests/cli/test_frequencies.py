@@ -43,6 +43,15 @@ def test_add_tsv_and_info(run: Run, table: str) -> None:
     assert "types seen" in out
 
 
+def test_a_table_is_replaced_if_asked(run: Run, table: str) -> None:
+    count = ("frequencies", "count", "ENC", "TEXT", "-o", table, "--add", table, "--json")
+    before = Path(table).read_bytes()
+    assert run(*count)[0] == 2
+    assert Path(table).read_bytes() == before
+    assert run(*count, "--overwrite")[0] == 0
+    assert Path(table).read_bytes() != before
+
+
 def test_a_table_without_rare_types(run: Run) -> None:
     Path("one.json").write_text('{"cat": 3}')
     code, out, _ = run("frequencies", "info", "one.json", "--json")
@@ -67,6 +76,10 @@ def test_mistakes(run: Run, tmp_path: Path) -> None:
     [
         (("--add", "none.json", "-o", "t.json"), "none.json"),
         (("-o", "no/t.json"), "--output must be a file in an existing folder, got 'no/t.json'"),
+        (
+            ("-o", "there.json"),
+            "--output must be a new file, got 'there.json': choose another name, or add",
+        ),
         (("-o", "."), "--output must be a file in an existing folder, got '.'"),
         (("wordfreq:en", "-o", "t.json"), "wordfreq must be the only text"),
     ],
@@ -75,8 +88,10 @@ def test_mistakes_show_before_anything_is_counted(
     run: Run, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], reason: str
 ) -> None:
     monkeypatch.setattr(FrequencyTable, "count", lambda *a, **k: pytest.fail("counted"))
+    Path("there.json").write_text("mine")
     code, _, err = run("frequencies", "count", "ENC", "TEXT", *arguments)
     assert (code, reason in err) == (2, True)
+    assert Path("there.json").read_text() == "mine"
 
 
 @pytest.mark.slow
@@ -94,7 +109,7 @@ def test_killed_half_way_it_leaves_the_old_table(inputs: Path, tmp_path: Path, m
             "    os.kill(os.getpid(), signal.SIGKILL)\n"
             f"frequency.os.fsync = die\n{code}"
         )
-    command = [sys.executable, "-c", code, "frequencies", "count", inputs / "encoder", text, "-o", table]
+    command = [sys.executable, "-c", code, "frequencies", "count", inputs / "encoder", text, "-o", table, "--overwrite"]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
         shown = b""
         while moment == "counting" and not re.search(rb"Counting tokens: [1-9]", shown):

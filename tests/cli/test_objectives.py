@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sentence_transformers import SentenceTransformer
@@ -41,12 +42,25 @@ def test_settings_go_to_the_loss_and_to_its_base(encoder: SentenceTransformer, t
     assert (loss.base_loss.threshold, loss.warmup_steps) == (0.25, 7)
 
 
-def test_a_setting_is_named_by_its_option(encoder: SentenceTransformer, table: str) -> None:
+@pytest.mark.parametrize(("text", "is_on"), [("False", False), ("no", False), ("True", True), ("1", True)])
+def test_a_head_is_on_or_off_as_asked(encoder: SentenceTransformer, text: str, is_on: bool) -> None:
+    for name in ("simcse", "adcse"):
+        loss: Any = loss_maker(Objective(name, [f"projection={text}"]), SENTENCES, 4)(encoder)
+        assert (loss.projection_head is not None) == is_on
+
+
+def test_a_setting_is_refused_by_its_option_before_an_encoder_is_loaded() -> None:
     with pytest.raises(ValueError, match=r"^--set must be NAME=VALUE, got '1x=2'\.$"):
         loss_maker(Objective("simcse", ["1x=2"]), SENTENCES, 4)
-    objective = Objective("slt-fai", slt_fai=SLTFAIOptions(table, "adcse", base_set=["nonsense=1"]))
-    with pytest.raises(ValueError, match=r"^--base-set does not fit adcse: .*nonsense"):
-        loss_maker(objective, SENTENCES, 4)(encoder)
+    objective = Objective("slt-fai", slt_fai=SLTFAIOptions("t", "adcse", base_set=["nonsense=1"]))
+    with pytest.raises(ValueError, match=r"^--base-set must name a setting of AdCSELoss \(.*\), got 'nonsense'\.$"):
+        loss_maker(objective, SENTENCES, 4)
+
+
+def test_the_warm_up_is_given_once() -> None:
+    objective = Objective("slt-fai", ["warmup_steps=7"], slt_fai=SLTFAIOptions("t", warmup_epochs=0.5))
+    with pytest.raises(ValueError, match=r"^--warmup-epochs must not be given with --set warmup_steps, got both\.$"):
+        loss_maker(objective, SENTENCES, 4)
 
 
 @pytest.mark.parametrize("name", ["simcse", "consert", "dclr", "adcse", "slt-fai"])

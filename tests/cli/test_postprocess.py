@@ -45,6 +45,10 @@ class TestRepAL:
         model = st_extras.load(str(folder))
         again = sts_evaluator("stsb_dev", inputs)(model)["stsb_dev_spearman_cosine"]
         assert columns["RepAL"]["stsb_dev"] == pytest.approx(100 * again)
+        plain = sts_evaluator("stsb_dev", inputs)(st_extras.modules.RepALPostProcessor.detach(model))
+        assert columns["plain"]["stsb_dev"] == pytest.approx(100 * plain["stsb_dev_spearman_cosine"])
+        assert columns["plain"]["stsb_dev"] != pytest.approx(columns["RepAL"]["stsb_dev"])
+        assert columns["plain"]["stsb_dev"] == pytest.approx(found["plain"], abs=1e-3)
         code, out, _ = run("evaluate", folder, "--sts", "STS", "--sets", "stsb_dev", "--json")
         assert json.loads(out)["stsb_dev"] == pytest.approx(columns["RepAL"]["stsb_dev"])
 
@@ -99,7 +103,7 @@ class TestWhitening:
     ("arguments", "message"),
     [
         (("repal", "fit", "ENC", "none.txt", "-o", "out"), r"none\.txt"),
-        (("repal", "fit", "ENC", "TEXT", "-o", "out", "--lambda-2", "nan"), "lambda_2"),
+        (("repal", "fit", "ENC", "TEXT", "-o", "out", "--lambda-2", "nan"), "--lambda-2 must be"),
         (("repal", "fit", "ENC", "TEXT", "-o", "out", "--keywords", "yake"), "--keywords must be one of"),
         (("repal", "tune", "ENC", "--sts", "STS", "-o", "out"), "encoder must have RepAL attached"),
         (("repal", "evaluate", "ENC", "--sts", "STS"), "encoder must have RepAL attached"),

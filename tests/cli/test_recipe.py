@@ -42,7 +42,7 @@ def test_stages(run: Run) -> None:
         (("TEXT",), "at least 10"),
         (("none.txt",), r"none\.txt"),
         (("TEXT", "--dev", "nowhere"), "nowhere"),
-        (("MORE", "--steps", "0"), "max_steps"),
+        (("MORE", "--steps", "0"), "--steps, unless it is -1, must be"),
         (("MORE", "--augmentations", "dropout"), "augmentations must be two"),
     ],
 )

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from datasets import Dataset
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from transformers import BertTokenizer
 
@@ -56,6 +61,10 @@ def test_a_shorter_guide_retokenizes(make_encoder: Maker) -> None:
     model, guide = make_encoder(max_seq_length=16), make_encoder(max_seq_length=5)
     assert FrozenEncoder(guide, model).must_retokenize
     assert not FrozenEncoder(make_encoder(max_seq_length=16), model).must_retokenize
+    unlimited = make_encoder(max_seq_length=16)
+    unlimited.max_seq_length = None
+    assert FrozenEncoder(make_encoder(max_seq_length=5), unlimited).must_retokenize
+    assert not FrozenEncoder(unlimited, model).must_retokenize
 
 
 def test_frozen_encoder_follows_and_copies(make_encoder: Maker) -> None:
@@ -111,3 +120,97 @@ def test_bad_tables(tmp_path: Path, encoder: SentenceTransformer) -> None:
         EmbeddingTable([[1]], torch.full((1, 3), torch.nan))
     with pytest.raises(ValueError, match="path must be an existing file"):
         EmbeddingTable.load(tmp_path / "none.safetensors")
+    with pytest.raises(ValueError, match="path must be in an existing folder"):
+        EmbeddingTable([[1]], torch.ones(1, 3)).save(tmp_path / "none" / "table.safetensors")
+    for embeddings in (torch.ones(3), torch.ones(1, 3).long(), [[1.0]], torch.ones(1, 2, 3)):
+        with pytest.raises(ValueError, match=r"^embeddings must be "):
+            EmbeddingTable([[1]], embeddings)  # type: ignore[arg-type]
+    for keys in (["ab"], [[1.5]], [5], [None]):
+        with pytest.raises(ValueError, match=r"^keys must be the token ids of each sentence, got "):
+            EmbeddingTable(keys, torch.ones(1, 3))  # type: ignore[arg-type]
+    for batch_size in (0, 1.5, "8"):
+        with pytest.raises(ValueError, match=r"^batch_size must be a whole number >= 1, got "):
+            EmbeddingTable.compute(encoder, encoder, ["a"], batch_size=batch_size)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("sentences", ["a cat", None, 5, [5], {"train": ["a cat"]}])
+def test_a_table_is_of_sentences(encoder: SentenceTransformer, sentences: Any) -> None:
+    with pytest.raises(ValueError, match=r"^sentences"):
+        EmbeddingTable.compute(encoder, encoder, sentences)
+
+
+def test_a_table_of_a_data_set(make_encoder: Maker, sentences: list[str]) -> None:
+    model, guide = make_encoder(), make_encoder(seed=1)
+    data = Dataset.from_dict({"number": list(range(len(sentences))), "sentence": sentences})
+    table = EmbeddingTable.compute(model, guide, data, show_progress_bar=False)
+    torch.testing.assert_close(table(model.preprocess(sentences)), expected(guide, sentences))
+
+
+def test_equal_keys_keep_the_last_embedding_when_saved(tmp_path: Path) -> None:
+    given = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    table = EmbeddingTable([[1, 2], [3], [1, 2], [4]], given)
+    table.save(tmp_path / "table.safetensors")
+    again = EmbeddingTable.load(tmp_path / "table.safetensors")
+    assert (len(again), len(again.embeddings)) == (3, 3)
+    batch = {
+        "input_ids": torch.tensor([[4, 0], [1, 2], [3, 0]]),
+        "attention_mask": torch.tensor([[1, 0], [1, 1], [1, 0]]),
+    }
+    torch.testing.assert_close(again(batch), torch.nn.functional.normalize(given[[3, 2, 1]], dim=-1))
+    assert torch.equal(again(batch), table(batch))
+
+
+FAULTS: dict[str, tuple[Callable[[dict[str, torch.Tensor]], object], str]] = {
+    "no ids": (lambda stored: stored.pop("ids"), "must hold embeddings, ids, lengths, and holds embeddings, lengths"),
+    "more": (lambda stored: stored.update(more=torch.ones(1)), "and holds embeddings, ids, lengths, more"),
+    "whole": (lambda stored: stored.update(embeddings=torch.ones(2, 3).long()), "embeddings must be .* torch.int64"),
+    "flat": (lambda stored: stored.update(embeddings=torch.ones(2)), r"embeddings must be \(N, D\)"),
+    "rough ids": (lambda stored: stored.update(ids=torch.ones(3)), "ids must be a list of int64, and is torch.float32"),
+    "lengths": (lambda stored: stored.update(lengths=torch.tensor([[2, 1]])), r"lengths must be .* of shape \(1, 2\)"),
+    "fewer": (lambda stored: stored.update(lengths=torch.tensor([3])), "an embedding for each length"),
+    "none": (
+        lambda stored: stored.update(lengths=stored["lengths"][:0], embeddings=torch.ones(0, 3)),
+        "for each length",
+    ),
+    "no width": (lambda stored: stored.update(embeddings=torch.ones(2, 0)), "for each length"),
+    "sum": (lambda stored: stored["lengths"].add_(1), "add up to the number of ids, 3"),
+    "negative": (lambda stored: stored["lengths"].copy_(torch.tensor([-1, 4])), "lengths must be >= 0"),
+    "negative id": (lambda stored: stored["ids"].sub_(2), "ids must be >= 0, and the lowest is -1"),
+    "NaN": (lambda stored: stored["embeddings"][0].fill_(torch.nan), "finite and of norm 1"),
+    "infinity": (lambda stored: stored["embeddings"][0].fill_(torch.inf), "finite and of norm 1"),
+    "norm": (lambda stored: stored["embeddings"].mul_(1.1), "finite and of norm 1"),
+    "twice": (lambda stored: stored.update(ids=torch.tensor([1, 1]), lengths=torch.tensor([1, 1])), "a sentence twice"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_faulty_file_is_refused_by_name(tmp_path: Path, fault: str) -> None:
+    path = tmp_path / "table.safetensors"
+    EmbeddingTable([[1, 2], [3]], torch.eye(3)[:2]).save(path)
+    with safe_open(str(path), framework="pt") as file:
+        metadata = file.metadata()
+    stored = load_file(str(path))
+    change, message = FAULTS[fault]
+    change(stored)
+    save_file(stored, str(path), metadata)
+    with pytest.raises(ValueError, match=rf"^{re.escape(str(path))} is not an embedding table .*{message}.*\.$"):
+        EmbeddingTable.load(path)
+
+
+def test_another_version_format_or_half_a_file_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "table.safetensors"
+    table = EmbeddingTable([[1, 2], [3]], torch.eye(3)[:2])
+    table.save(path)
+    table.save(path)
+    assert [file.name for file in tmp_path.iterdir()] == ["table.safetensors"]
+    stored = load_file(str(path))
+    for metadata in (None, {"format": "st-extras embedding table", "version": "2"}, {"version": "1"}):
+        save_file(stored, str(path), metadata)
+        with pytest.raises(ValueError, match=rf"^{re.escape(str(path))} is not .*must say .*version 1, and says .*\.$"):
+            EmbeddingTable.load(path)
+    table.save(path)
+    whole = path.read_bytes()
+    for content in (b"", whole[:5], whole[:-1], b"x" * len(whole), whole + b"x"):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=rf"^{re.escape(str(path))}: not a complete safetensors file .*\.$"):
+            EmbeddingTable.load(path)

@@ -103,6 +103,20 @@ def test_saved_and_loaded_as_before(still_encoder: SentenceTransformer, tmp_path
     assert abs(loaded.encode(TEXTS) - expected).max() < 1e-6
 
 
+def test_inputs_by_position(still_encoder: SentenceTransformer) -> None:
+    body = still_encoder.transformers_model
+    features = still_encoder.preprocess(TEXTS)
+    ids, mask = features["input_ids"], features["attention_mask"]
+    expected = body(ids, mask).last_hidden_state[mask.bool()]
+    use_length_buckets(still_encoder, 3)
+    seen = widths(still_encoder)
+    for output in (body(ids, mask), body(ids, attention_mask=mask), body(input_ids=ids, attention_mask=mask)):
+        torch.testing.assert_close(output.last_hidden_state[mask.bool()], expected, rtol=0, atol=1e-6)
+    assert len(seen) == 9
+    with pytest.raises(TypeError, match="multiple values for attention_mask"):
+        body(ids, mask, attention_mask=mask)
+
+
 def test_bad_input(still_encoder: SentenceTransformer) -> None:
     with pytest.raises(ValueError, match="buckets must be a whole number >= 1, got 0"):
         use_length_buckets(still_encoder, 0)

@@ -183,9 +183,13 @@ def test_another_first_module_is_refused():
     ("options", "message"),
     [
         ({"pooling": "median"}, "pooling must be one of 'cls', 'mean', 'max', 'first-last', 'last-two', got 'median'"),
-        ({"layers": 0}, r"layers must be in \[1, 4\] for this encoder, got 0"),
+        ({"layers": 0}, "layers must be a whole number >= 1, got 0"),
         ({"layers": 5}, r"layers must be in \[1, 4\] for this encoder, got 5"),
-        ({"max_seq_length": 2}, "max_seq_length must be >= 3, got 2"),
+        ({"max_seq_length": 2}, "max_seq_length must be a whole number >= 3, got 2"),
+        ({"max_seq_length": 4.5}, "max_seq_length must be a whole number >= 3, got 4.5"),
+        ({"max_seq_length": "9"}, "max_seq_length must be a whole number >= 3, got '9'"),
+        ({"layers": True}, "layers must be a whole number >= 1, got True"),
+        ({"layers": "2"}, "layers must be a whole number >= 1, got '2'"),
         ({"max_seq_length": 65}, "max_seq_length must be <= 64 for this encoder, got 65"),
     ],
 )
@@ -246,3 +250,26 @@ class TestNoEncoder:
 
         monkeypatch.setattr("st_extras.encoders.loading.SentenceTransformer", fail)
         self.refused(folder, "RuntimeError: no reason given")
+
+
+@pytest.mark.parametrize("path", [None, 5, ["bert"], b"bert"])
+def test_a_path_is_a_path(path):
+    with pytest.raises(ValueError, match=r"^path must be a folder or a hub id, got .*\.$"):
+        load_encoder(path)
+
+
+def test_loading_draws_nothing_that_anyone_sees(tmp_path):
+    """The checkpoint has no pooler: a fresh one is the same at every call, and the random state stays."""
+    build_encoder(tmp_path / "whole")
+    body = AutoModel.from_pretrained(tmp_path / "whole", add_pooling_layer=False)
+    body.save_pretrained(tmp_path / "whole")
+    poolers = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        state = torch.get_rng_state()
+        model = load_encoder(tmp_path / "whole", pooling="mean", device="cpu")
+        assert torch.equal(torch.get_rng_state(), state)
+        assert torch.initial_seed() == seed
+        poolers.append(model[0].auto_model.pooler.dense.weight)
+    assert torch.equal(*poolers)
+    assert poolers[0].std() > 0

@@ -257,9 +257,9 @@ def test_other_parameters_after_the_first_update_are_refused(encoder: SentenceTr
         momentum_encoder.update(encoder)
 
 
-@pytest.mark.parametrize("momentum", [-0.1, 1.1, float("nan")])
-def test_momentum_is_checked(encoder: SentenceTransformer, momentum: float) -> None:
-    with pytest.raises(ValueError, match=rf"momentum must be in \[0, 1\], got {momentum}"):
+@pytest.mark.parametrize("momentum", [-0.1, 1.1, float("nan"), True, "0.9", None])
+def test_momentum_is_checked(encoder: SentenceTransformer, momentum: Any) -> None:
+    with pytest.raises(ValueError, match=rf"^momentum must be between 0 and 1, got {momentum!r}\.$"):
         MomentumEncoder(encoder, momentum)
 
 

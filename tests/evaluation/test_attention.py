@@ -62,3 +62,38 @@ def test_bad_input_is_refused(encoder: SentenceTransformer) -> None:
     static = SentenceTransformer(modules=[StaticEmbedding(encoder.tokenizer.backend_tokenizer, embedding_dim=4)])
     with pytest.raises(ValueError, match="got StaticEmbedding"):
         attention_received(static, SENTENCE)
+
+
+def test_every_module_keeps_its_own_mode(encoder: SentenceTransformer) -> None:
+    inner = encoder.transformers_model
+    encoder.train()
+    inner.embeddings.eval()  # a frozen layer stays without dropout
+    before = [module.training for module in encoder.modules()]
+    attention_received(encoder, SENTENCE)
+    assert [module.training for module in encoder.modules()] == before
+    with pytest.raises(ValueError, match="layers, got 9"):
+        attention_received(encoder, SENTENCE, layer=9)
+    assert [module.training for module in encoder.modules()] == before
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sentence": 3}, "sentence must be a string, got 3"),
+        ({"sentence": ["a cat"]}, r"sentence must be a string, got \['a cat'\]"),
+        ({"layer": True}, "layer .*got True"),
+        ({"layer": 0.5}, "layer .*got 0.5"),
+        ({"layer": "0"}, "layer .*got '0'"),
+        ({"special_tokens": "False"}, "special_tokens must be True or False, got 'False'"),
+    ],
+)
+def test_wrong_settings_are_named(encoder: SentenceTransformer, options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        attention_received(encoder, **{"sentence": SENTENCE, **options})
+
+
+def test_an_encoder_that_diverged_is_named(encoder: SentenceTransformer) -> None:
+    with torch.no_grad():
+        next(encoder.parameters()).fill_(torch.nan)
+    with pytest.raises(ValueError, match=r"attention .*finite.*diverge"):
+        attention_received(encoder, SENTENCE)

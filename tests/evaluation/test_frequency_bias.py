@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 
 from st_extras.encoders.structure import content_mask
@@ -106,6 +107,20 @@ def test_bad_input(encoder: SentenceTransformer, sentences: list[str], frequency
         ({"tokens_per_group": 2}, "tokens_per_group .* 2"),
         ({"max_per_type": 0}, "max_per_type .* 0"),
         ({"neighbours": 0}, "neighbours .* 0"),
+        ({"tokens_per_group": 10**11}, "tokens_per_group .* 100000000000"),
+        ({"max_per_type": True}, "max_per_type .* True"),
+        ({"neighbours": 1.5}, "neighbours .* 1.5"),
+        ({"neighbours": 10**11}, "neighbours .* 100000000000"),
+        ({"batch_size": 0}, "batch_size .* 0"),
+        ({"batch_size": 10**11}, "batch_size .* 100000000000"),
+        ({"seed": 1.5}, "seed .* 1.5"),
+        ({"seed": "0"}, "seed .* '0'"),
+        ({"seed": 2**32}, "seed .* 4294967296"),
+        ({"seed": -1}, "seed .* -1"),
+        ({"write_csv": "no"}, "write_csv .* 'no'"),
+        ({"name": 1}, "name .* 1"),
+        ({"frequency_table": [1, 2]}, "frequency_table must be a FrequencyTable"),
+        ({"low_frequency_ratio": "0.5"}, "low_frequency_ratio .*'0.5'"),
         ({"low_frequency_ratio": 1}, "low_frequency_ratio .* 1"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -114,4 +129,38 @@ def test_bad_input(encoder: SentenceTransformer, sentences: list[str], frequency
         FrequencyBiasEvaluator(["the the the"], frequency_table=frequency_table)(encoder)
     encoder.tokenizer.add_tokens(["moor"])
     with pytest.raises(ValueError, match="same vocabulary"):
+        FrequencyBiasEvaluator(sentences, frequency_table=frequency_table)(encoder)
+
+
+def test_a_data_set_is_taken_and_its_splits_are_not(sentences: list[str], frequency_table: FrequencyTable) -> None:
+    evaluator = FrequencyBiasEvaluator(Dataset.from_dict({"text": sentences}), frequency_table=frequency_table)
+    assert evaluator.sentences == sorted(sentences, key=len)
+    with pytest.raises(ValueError, match="'train'"):
+        FrequencyBiasEvaluator({"train": sentences}, frequency_table=frequency_table)
+
+
+def test_the_seed_and_the_batch_size_arrive(
+    encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def drawn(seed: int) -> list[int]:
+        evaluator = FrequencyBiasEvaluator(
+            sentences * 3, frequency_table=frequency_table, tokens_per_group=15, seed=seed, batch_size=5
+        )
+        return evaluator._tokens(encoder)[1].tolist()
+
+    seen = []
+    preprocess = encoder.preprocess
+    monkeypatch.setattr(
+        encoder, "preprocess", lambda texts, **options: seen.append(len(texts)) or preprocess(texts, **options)
+    )
+    assert drawn(1) == drawn(1) != drawn(2)
+    assert set(seen) == {5, 4}
+
+
+def test_an_encoder_that_diverged_is_named(
+    encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable
+) -> None:
+    with torch.no_grad():
+        next(encoder.parameters()).fill_(math.nan)
+    with pytest.raises(ValueError, match="did the training diverge"):
         FrequencyBiasEvaluator(sentences, frequency_table=frequency_table)(encoder)

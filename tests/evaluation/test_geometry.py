@@ -224,7 +224,20 @@ def test_bad_scores_are_refused(arguments_, message: str) -> None:
 
 
 def test_bad_levels_are_refused() -> None:
-    with pytest.raises(ValueError, match="levels must be a whole number >= 2, got 1"):
+    with pytest.raises(ValueError, match="levels must be a whole number between 2 and 1000, got 1"):
         cosine_by_level([0.1, 0.2], [1.0, 2.0], levels=1)
     with pytest.raises(ValueError, match="low < high"):
         cosine_by_level([0.1, 0.2], [1.0, 2.0], score_range=(5.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    "wrong", [None, "abc", [[1.0, "a"]], [[1.0], [1.0, 2.0]], {}, torch.ones(2, 2, dtype=torch.complex64)]
+)
+def test_what_is_no_matrix_is_named(wrong) -> None:
+    with pytest.raises(ValueError, match="x must be"):
+        uniformity(wrong)
+
+
+def test_arrays_and_lists_are_taken() -> None:
+    x = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
+    assert uniformity(x.numpy()) == uniformity(x.tolist()) == uniformity(x)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from pathlib import Path
 
 import pytest
@@ -101,8 +102,8 @@ def test_evaluators_run_in_the_trainer_and_appear_in_the_model_card(
     [
         (["one"], {}, "at least 2 sentences, got 1"),
         (["one", "one"], {}, "at least 2 distinct sentences, got only 'one'"),
-        ("a string", {}, "got one string: 'a string'"),
-        (["a", 3], {}, "must hold strings, got 3"),
+        ("a string", {}, "got the string 'a string'"),
+        (["a", 3], {}, "sentences, row 1: expected a sentence, got 3"),
         (["a", "b"], {"positives": []}, r"got \[\]"),
         (["a", "b"], {"positives": [("a", "b", "c")]}, "pairs of sentences, got"),
         (["a", "b"], {"positives": ["ab"]}, "pairs of sentences, got 'ab'"),
@@ -122,3 +123,69 @@ def test_level_evaluator_refuses_bad_input() -> None:
         CosineLevelEvaluator(["a", "b"], ["c", "d"], [1.0, 1.0])
     with pytest.raises(ValueError, match="sentences1 must hold at least 2 sentences, got 1"):
         CosineLevelEvaluator(["a"], ["c"], [1.0])
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("batch_size", 0, "between 1 and 1048576, got 0"),
+        ("batch_size", 10**11, "got 100000000000"),
+        ("batch_size", "8", "got '8'"),
+        ("batch_size", True, "got True"),
+        ("write_csv", "False", "True or False, got 'False'"),
+        ("name", 5, "name must be a string"),
+        ("name", "a/b", "name must be a string without"),
+        ("show_progress_bar", "no", "True or False, got 'no'"),
+        ("primary", None, "one of"),
+        ("primary", ["uniformity"], "one of"),
+        ("positives", 3, "a list of pairs"),
+    ],
+)
+def test_wrong_options_are_named(sentences: list[str], option: str, value: object, message: str) -> None:
+    with pytest.raises(ValueError, match=f"{option} must be .*{message.split(' must be ')[-1]}"):
+        GeometryEvaluator(sentences, **{option: value})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"levels": 1}, "levels must be a whole number between 2 and 1000, got 1"),
+        ({"levels": 10**11}, "levels must be .*got 100000000000"),
+        ({"levels": True}, "levels must be .*got True"),
+        ({"score_range": (5, 0)}, "score_range must be"),
+        ({"score_range": 5}, "score_range must be"),
+        ({"score_range": (0, "5")}, "score_range must be"),
+        ({"score_range": (0, math.inf)}, "score_range must be"),
+        ({"score_range": (False, True)}, "score_range must be"),
+        ({"scores": ["1", "2"]}, "scores must be finite numbers, got '1'"),
+        ({"scores": [None, 1.0]}, "scores must be finite numbers, got None"),
+        ({"scores": 3}, "scores must be a list"),
+        ({"batch_size": 0}, "batch_size must be"),
+        ({"show_progress_bar": 1}, "show_progress_bar must be"),
+        ({"write_csv": 0}, "write_csv must be"),
+        ({"name": None}, "name must be"),
+    ],
+)
+def test_wrong_options_of_the_level_evaluator_are_named(options: dict, message: str) -> None:
+    given = {"sentences1": ["a", "b"], "sentences2": ["c", "d"], "scores": [1.0, 2.0], **options}
+    with pytest.raises(ValueError, match=message):
+        CosineLevelEvaluator(**given)
+
+
+def test_a_data_set_is_taken(sentences: list[str]) -> None:
+    assert GeometryEvaluator(Dataset.from_dict({"sentence": sentences})).sentences == sentences
+    with pytest.raises(ValueError, match="'dev', 'test'"):
+        GeometryEvaluator({"dev": sentences, "test": sentences})
+
+
+def test_batches_are_of_the_size_asked_for(
+    encoder: SentenceTransformer, sentences: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    preprocess = encoder.preprocess
+    monkeypatch.setattr(
+        encoder, "preprocess", lambda texts, **options: seen.append(len(texts)) or preprocess(texts, **options)
+    )
+    GeometryEvaluator(sentences, batch_size=3)(encoder)
+    CosineLevelEvaluator(sentences[:4], sentences[4:], [0, 1, 2, 3], batch_size=5)(encoder)
+    assert seen == [3, 3, 2, 5, 3]

@@ -61,3 +61,29 @@ def test_errors(still_encoder):
             lambda_surface(model, PAIRS, [1, 2, 3, 4])
     with pytest.raises(ValueError, match="got 4 pairs, 4 scores, 1 distinct"):
         lambda_surface(still_encoder, PAIRS, [1, 1, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pairs": ["ab"] * 4}, "pairs must hold pairs of sentences"),
+        ({"scores": ["1", "2", "3", "4"]}, "scores must be finite numbers, got '1'"),
+        ({"scores": [1.0, 2.0, 3.0, float("nan")]}, "scores must be finite numbers, got nan"),
+        ({"scores": [1.0, 2.0]}, "got 4 pairs, 2 scores"),
+        ({"lambda_2_grid": [float("nan")]}, "lambda_2_grid must be"),
+        ({"lambda_2_grid": []}, "lambda_2_grid must hold at least one weight"),
+        ({"lambda_2_grid": ["1"]}, "lambda_2_grid must be"),
+        ({"batch_size": 0}, "batch_size must be"),
+    ],
+)
+def test_wrong_arguments_are_named(still_encoder, sentences, options, message):
+    model = RepALPostProcessor.attach(still_encoder, lambda_1=0.1, lambda_2=0.1, corpus=sentences)
+    given = {"pairs": PAIRS, "scores": [1.0, 2.0, 3.0, 4.0], "lambda_2_grid": [0.0, 1.0], **options}
+    for function in (lambda_surface, eigenvalue_curve):
+        with pytest.raises(ValueError, match=message):
+            function(model, **given)
+
+
+def test_the_eigenvalue_of_what_is_not_finite_is_refused():
+    with pytest.raises(ValueError, match="embeddings must be finite"):
+        largest_eigenvalue(torch.tensor([[1.0, torch.nan]]))

@@ -9,10 +9,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from datasets import Dataset, DatasetDict
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 
-from st_extras.evaluation.reporting import check_embeddings, check_sentences, encode_sentences, join_name, report
+from st_extras.evaluation.reporting import (
+    check_embeddings,
+    check_options,
+    check_sentences,
+    encode_sentences,
+    join_name,
+    report,
+)
 
 
 class Evaluator(BaseEvaluator):
@@ -58,6 +66,56 @@ def test_rows_with_other_columns_go_to_another_file(encoder: SentenceTransformer
     assert [row[2] for row in rows(tmp_path / "toy_results_3.csv")] == ["c", "4.0"]
 
 
+def test_a_row_after_a_broken_line_begins_a_new_one(
+    encoder: SentenceTransformer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "toy_results.csv"
+    report(Evaluator(), encoder, {"a": 1.0, "b": 2.0}, tmp_path, 0, 1)
+    path.write_bytes(path.read_bytes() + b"0,2,0.2")  # a kill while the row was written
+    report(Evaluator(), encoder, {"a": 3.0, "b": 4.0}, tmp_path, 0, 3)
+    assert rows(path) == [
+        ["epoch", "steps", "a", "b"],
+        ["0", "1", "1.0", "2.0"],
+        ["0", "2", "0.2"],
+        ["0", "3", "3.0", "4.0"],
+    ]
+    assert "toy_results.csv" in caplog.text
+    assert "last line" in caplog.text
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00\x01", b"epoch,steps,accu", b"\x00", b'"epoch,steps\n1,2'])
+def test_another_file_of_that_name_is_left_alone(encoder: SentenceTransformer, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "toy_results.csv").write_bytes(content)
+    (tmp_path / "toy_results_2.csv").mkdir()
+    report(Evaluator(), encoder, {"accuracy": 1.0}, tmp_path, 0, 1)
+    assert (tmp_path / "toy_results.csv").read_bytes() == content
+    assert rows(tmp_path / "toy_results_3.csv") == [["epoch", "steps", "accuracy"], ["0", "1", "1.0"]]
+
+
+def test_an_empty_file_gets_its_header(encoder: SentenceTransformer, tmp_path: Path) -> None:
+    (tmp_path / "toy_results.csv").touch()
+    report(Evaluator(), encoder, {"accuracy": 1.0}, tmp_path, 0, 1)
+    assert rows(tmp_path / "toy_results.csv") == [["epoch", "steps", "accuracy"], ["0", "1", "1.0"]]
+
+
+def test_a_path_that_cannot_be_written_is_named_and_the_metrics_are_logged(
+    encoder: SentenceTransformer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    evaluator = Evaluator()
+    with caplog.at_level(logging.INFO), pytest.raises(ValueError, match=r"output_path must be a folder .*file.*\.$"):
+        report(evaluator, encoder, {"accuracy": 0.75}, tmp_path / "file", 0, 1)
+    assert "accuracy 0.7500" in caplog.text
+    assert encoder.model_card_data.eval_results_dict[evaluator] == {"accuracy": 0.75}
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", [3, None, "a/b", "a\\b", "..", "a\x00"])
+def test_names_that_are_no_part_of_a_file_name(name: object) -> None:
+    with pytest.raises(ValueError, match=r"name must be .*got"):
+        check_options(name, batch_size=1)
+
+
 def test_no_file_without_a_path_or_a_name(encoder: SentenceTransformer, tmp_path: Path) -> None:
     report(Evaluator(csv_file=None), encoder, {"accuracy": 1.0}, tmp_path / "none", -1, -1)
     assert report(Evaluator(), encoder, {"accuracy": 1.0}, None, -1, -1) == {"accuracy": 1.0}
@@ -68,12 +126,22 @@ def test_no_file_without_a_path_or_a_name(encoder: SentenceTransformer, tmp_path
 def test_sentences_are_checked_and_encoded(encoder: SentenceTransformer, sentences: list[str]) -> None:
     assert check_sentences("sentences", tuple(sentences), at_least=2) == sentences
     for wrong, message in (
-        ("a cat", "texts must be a list of sentences, got one string: 'a cat'"),
-        (["a", None], "texts must hold strings, got None"),
+        ("a cat", "texts must be an iterable of strings, got the string 'a cat'"),
+        (["a", None], "texts, row 1: expected a sentence, got None"),
         (["a"], "texts must hold at least 2 sentences, got 1"),
     ):
         with pytest.raises(ValueError, match=message):
             check_sentences("texts", wrong, at_least=2)
+    for wrong in (
+        torch.ones(2),
+        5,
+        None,
+        {"train": sentences},
+        DatasetDict(train=Dataset.from_dict({"text": sentences})),
+    ):
+        with pytest.raises(ValueError, match="texts"):
+            check_sentences("texts", wrong, at_least=1)
+    assert check_sentences("texts", Dataset.from_dict({"text": sentences}), at_least=1) == sentences
     with pytest.raises(ValueError, match="at least 1 sentence, got 0"):
         check_sentences("texts", [], at_least=1)
     embeddings = encode_sentences(encoder, sentences, batch_size=3, show_progress_bar=False)

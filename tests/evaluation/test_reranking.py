@@ -75,6 +75,26 @@ def test_bad_askubuntu_files_are_refused(askubuntu: Path, line: str, message: st
         read_askubuntu(askubuntu, "dev")
 
 
+@pytest.mark.parametrize("name", ["dev.txt", "text_tokenized.txt"])
+def test_a_damaged_file_is_named_with_its_line(askubuntu: Path, name: str) -> None:
+    (askubuntu / "dev.txt").write_text("0\t1\t1 2\t2 1\n")
+    for content, message in (
+        ("0\t1\t1 2\t2 1\n".encode("utf-16-le"), "line 1: not UTF-8 text"),
+        (b"0\t1\t1 2\t2 1\n0\t1\t1 \xed\xa0\x802\t2 1\n", "line 2: not UTF-8"),
+        (b"0\t1\t1 2\t" + b"1 " * 500_000, "line 1: .* at most 1000000 bytes"),
+    ):
+        (askubuntu / name).write_bytes(content)
+        with pytest.raises(ValueError, match=rf"{name}, {message}"):
+            read_askubuntu(askubuntu, "dev")
+
+
+def test_absurd_sizes_are_refused() -> None:
+    samples = [{"query": "a", "positive": ["b"], "negative": ["c"]}]
+    for option in ("batch_size", "at_k"):
+        with pytest.raises(ValueError, match=f"{option} must be .* got 100000000000"):
+            reranking_evaluator(samples, **{option: 10**11})
+
+
 def test_missing_askubuntu_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"neither text_tokenized.txt nor text_tokenized.txt.gz"):
         read_askubuntu(tmp_path)

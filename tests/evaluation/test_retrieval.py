@@ -11,7 +11,12 @@ import pytest
 from sentence_transformers import SentenceTransformer
 from sklearn.metrics import average_precision_score
 
-from st_extras.evaluation.retrieval import QuestionRetrievalEvaluator, question_retrieval, read_question_pairs
+from st_extras.evaluation.retrieval import (
+    QuestionRetrievalEvaluator,
+    RetrievalTask,
+    question_retrieval,
+    read_question_pairs,
+)
 
 HEADER = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
 QQP = (
@@ -112,6 +117,45 @@ def test_retrieval_metrics_equal_scikit_learns(
     assert list(tmp_path.glob("*qqp_results.csv"))
 
 
+def test_map_is_cut_at_the_depth_given(encoder: SentenceTransformer, qqp: Path) -> None:
+    """One relevant document, ranked second: found at depth 2, worth a half, and not found at depth 1."""
+    texts = ["a cat sat", "the cat sat", "two birds sing"]
+    scores = encoder.similarity(encoder.encode(texts[:1]), encoder.encode(texts[1:]))[0]
+    second = texts[1:][int(scores.argmin())]
+    task = RetrievalTask({"q": texts[0]}, {text: text for text in texts[1:]}, {"q": {second}})
+    found = {}
+    for depth in (1, 2):
+        evaluator = QuestionRetrievalEvaluator(task, map_at_k=depth)
+        assert evaluator.primary_metric == f"cosine_map@{depth}"
+        found[depth] = evaluator(encoder)[evaluator.primary_metric]
+    assert found == {1: 0.0, 2: 0.5}
+
+
+def test_a_damaged_file_is_named_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "qqp.tsv"
+    row = "0\t1\t2\ta\tb\t1\n"
+    for content, message in (
+        ((HEADER + row).encode("utf-16-le"), r"qqp\.tsv, line 1: not UTF-8 text \(a NUL"),
+        ((HEADER + row).encode() + b"1\t1\t2\ta\0\tb\t1\n", r"qqp\.tsv, line 3: not UTF-8 text \(a NUL"),
+        ((HEADER + row).encode() + b"1\t1\t2\t\xed\xa0\x80\tb\t1\n", r"qqp\.tsv, line 3: not UTF-8"),
+        ((HEADER + row).encode() + b"1\t1\t2\ta\tb\tc\t1\n", r"qqp\.tsv, line 3: .* at most 6 fields.* got 7"),
+        ((HEADER + row).encode() + b'1\t1\t2\t"a\tb\t1\n2\t3', r"qqp\.tsv, line 3: a quote is opened .*quoted=False"),
+        ((HEADER + row).encode() + b"x" * 1_000_001, r"qqp\.tsv, line 3: .* at most 1000000 bytes"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=message):
+            read_question_pairs(path)
+    path.write_bytes((HEADER + row).replace("\n", "\r").encode())
+    assert read_question_pairs(path) == read_question_pairs(path, quoted=False) == [("a", "b", True)]
+
+
+@pytest.mark.parametrize("option", ["map_at_k", "batch_size"])
+def test_absurd_sizes_are_refused(option: str) -> None:
+    task = question_retrieval([("a", "b", True)])
+    with pytest.raises(ValueError, match=f"{option} must be .* got 100000000000"):
+        QuestionRetrievalEvaluator(task, **{option: 10**11})
+
+
 def test_the_score_matrix_stays_small() -> None:
     task = question_retrieval([(f"q{i}", f"d{i}", True) for i in range(4000)])
     assert QuestionRetrievalEvaluator(task).corpus_chunk_size == 2**27 // 4000
@@ -138,5 +182,5 @@ def test_missing_questions_are_refused(tmp_path: Path) -> None:
         read_question_pairs(tmp_path / "nowhere.tsv")
     with pytest.raises(ValueError, match="at least one duplicate pair"):
         question_retrieval([("a", "b", False), ("c", "c", True)])
-    with pytest.raises(ValueError, match="map_at_k must be a whole number >= 1, got 0"):
+    with pytest.raises(ValueError, match="map_at_k must be a whole number between 1 and 1000000, got 0"):
         QuestionRetrievalEvaluator(question_retrieval([("a", "b", True)]), map_at_k=0)

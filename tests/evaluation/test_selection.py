@@ -197,10 +197,10 @@ def test_it_chooses_the_checkpoint_in_the_trainer(
         (["one sentence"], {}, "at least 10 distinct, non-empty ones, got 1"),
         (["one sentence", " "] * 30, {}, "got 1"),
         ([], {}, "at least 1 sentence, got 0"),
-        ("one sentence", {}, "got one string"),
-        ([None], {}, "must hold strings, got None"),
+        ("one sentence", {}, "got the string 'one sentence'"),
+        ([None], {}, "sentences, row 0: expected a sentence, got None"),
         (CORPUS, {"signal": "luck"}, "signal must be one of 'margin_dropout'.*got 'luck'"),
-        (CORPUS, {"size": 3}, "size must be a whole number >= 10, got 3"),
+        (CORPUS, {"size": 3}, "size must be a whole number between 10 and 20000, got 3"),
     ],
 )
 def test_bad_input_is_refused(sentences_, options, message: str) -> None:
@@ -213,3 +213,58 @@ def test_a_diverged_encoder_is_named(encoder: SentenceTransformer, evaluator: Un
         next(encoder.parameters()).fill_(math.nan)
     with pytest.raises(ValueError, match="did the training diverge"):
         evaluator(encoder)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("batch_size", 0, "between 1 and 1048576, got 0"),
+        ("batch_size", 10**11, "got 100000000000"),
+        ("batch_size", "8", "got '8'"),
+        ("batch_size", True, "got True"),
+        ("write_csv", "False", "True or False, got 'False'"),
+        ("name", 5, "name must be a string"),
+        ("name", "a/b", "name must be a string without"),
+        ("show_progress_bar", "no", "True or False, got 'no'"),
+        ("seed", 1.5, "whole number .*got 1.5"),
+        ("seed", "1", "got '1'"),
+        ("seed", -1, "got -1"),
+        ("seed", 2**40, "got 1099511627776"),
+        ("size", 10**11, "whole number"),
+        ("size", 12.5, "got 12.5"),
+        ("signal", None, "one of"),
+    ],
+)
+def test_wrong_options_are_named(option: str, value: object, message: str) -> None:
+    with pytest.raises(ValueError, match=f"{option} must be .*{message.split(' must be ')[-1]}"):
+        UnlabeledSelectionEvaluator(CORPUS, **{option: value})
+
+
+def test_a_data_set_is_taken() -> None:
+    expected = UnlabeledSelectionEvaluator(CORPUS, size=12)
+    again = UnlabeledSelectionEvaluator(Dataset.from_dict({"text": CORPUS}), size=12)
+    assert (again.sentences, again.forms) == (expected.sentences, expected.forms)
+    with pytest.raises(ValueError, match="'train'"):
+        UnlabeledSelectionEvaluator({"train": CORPUS})
+
+
+def test_the_seed_fixes_the_dropout_masks(encoder: SentenceTransformer, evaluator: UnlabeledSelectionEvaluator) -> None:
+    torch.manual_seed(1)
+    first = evaluator.embed(encoder)["dropout"]
+    torch.manual_seed(2)
+    torch.testing.assert_close(evaluator.embed(encoder)["dropout"], first, rtol=0, atol=0)
+    evaluator.seed += 1
+    assert not torch.allclose(evaluator.embed(encoder)["dropout"], first)
+    assert torch.initial_seed() == 2
+
+
+def test_batches_are_of_the_size_asked_for(
+    encoder: SentenceTransformer, evaluator: UnlabeledSelectionEvaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    preprocess = encoder.preprocess
+    monkeypatch.setattr(
+        encoder, "preprocess", lambda texts, **options: seen.append(len(texts)) or preprocess(texts, **options)
+    )
+    evaluator(encoder)
+    assert set(seen) == {8, 4}

@@ -112,3 +112,18 @@ def test_signals_do_not_see_scale_and_order_and_refuse_bad_shapes(signal) -> Non
         signal(z, p[:5])
     with pytest.raises(ValueError, match=r"clean must be \(N, D\) with N >= 2"):
         signal(z[:1], p[:1])
+
+
+@pytest.mark.parametrize("value", [0, -1.0, 1e-300, math.inf, "0.05", True])
+def test_a_wrong_temperature_is_named(value) -> None:
+    z = draw(6, 3, seed=11)
+    with pytest.raises(ValueError, match="temperature must be"):
+        contrast(z, z, temperature=value)
+
+
+@pytest.mark.parametrize("value", [0, 1.5, "10", True])
+def test_a_wrong_number_of_neighbours_is_named(value) -> None:
+    z = draw(6, 3, seed=11)
+    for call in (hub_freeness, lambda clean, neighbours: neighbour_stability(clean, clean, neighbours)):
+        with pytest.raises(ValueError, match="neighbours must be a whole number >= 1"):
+            call(z, neighbours=value)

@@ -166,3 +166,22 @@ class TestEvaluator:
 
 def test_real_sets_have_subsets_enough_for_the_weighted_mean(data_folder):
     sts_evaluator(SEVEN_STS, data_folder, setting="wmean")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch_size must be"),
+        ({"batch_size": "8"}, "batch_size must be"),
+        ({"show_progress_bar": "no"}, "show_progress_bar must be"),
+        ({"write_csv": None}, "write_csv must be"),
+        ({"name": 3}, "name must be"),
+        ({"datasets": "stsb_dev"}, "datasets must hold STSDataset"),
+        ({"datasets": 3}, "datasets must hold STSDataset"),
+        ({"datasets": [("a", "b", 1.0)]}, "datasets must hold STSDataset"),
+    ],
+)
+def test_wrong_options_are_named(options: dict, message: str) -> None:
+    data = STSDataset("toy", ["a", "b"], ["c", "d"], [1.0, 2.0], ["x", "x"])
+    with pytest.raises(ValueError, match=message):
+        STSEvaluator(**{"datasets": [data], **options})

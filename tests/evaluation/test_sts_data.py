@@ -68,6 +68,18 @@ class TestFiles:
         with pytest.raises(ValueError, match=message):
             load_sts("sts12", tmp_path)
 
+    def test_a_tab_too_many_is_named(self, tmp_path):
+        write(tmp_path / "sts12.tsv", HEADER + "a\t1\tx\ty\na\t2\tx\ty\tz\n")
+        with pytest.raises(ValueError, match=r"sts12\.tsv, line 3: 5 tab-separated fields, expected 4"):
+            load_sts("sts12", tmp_path)
+        wider = (HEADER + ROWS).replace("\n", "\tmore\n")
+        write(tmp_path / "sts12.tsv", wider)
+        assert load_sts("sts12", tmp_path).scores == [4.5, 0.0, 2.25]
+
+    def test_old_mac_file(self, tmp_path):
+        write(tmp_path / "sts12.tsv", (HEADER + ROWS).replace("\n", "\r"))
+        assert load_sts("sts12", tmp_path).sentences2[-1] == "she"
+
     def test_not_utf8_names_the_line(self, tmp_path):
         (tmp_path / "sts12.tsv").write_bytes(HEADER.encode() + b"a\t1\tx\ty\na\t2\tcaf\xe9\ty\n")
         with pytest.raises(ValueError, match=r"sts12\.tsv, line 3: not UTF-8"):

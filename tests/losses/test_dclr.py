@@ -15,6 +15,7 @@ from torch import Tensor
 from st_extras.encoders.frozen import EmbeddingTable
 from st_extras.functional import cosine_scores
 from st_extras.losses import DCLRLoss, SimCSELoss
+from st_extras.losses.parts.noise import refine_noise
 from tests.helpers import (
     assert_resume_is_seamless,
     columns,
@@ -79,6 +80,43 @@ def test_equation_6(encoder: SentenceTransformer, include_positive: bool, noise_
     assert 0 < masked < 20
     assert float(loss.masked_negatives) == pytest.approx(masked / 20)
     assert got.item() == pytest.approx(equation_6(a, b, noise, alpha, 0.2, include_positive), abs=1e-9)
+
+
+@pytest.mark.parametrize("noise_norm", ["gaussian", "unit"])
+def test_gradients_do_not_flow_through_the_noise(encoder: SentenceTransformer, noise_norm: Any) -> None:
+    """The gradient is that of the loss on noise that was made beforehand, however far the ascent moves it."""
+    options: dict[str, Any] = {"noise_steps": 3, "noise_step_size": 0.5, "temperature": 0.3, "noise_norm": noise_norm}
+    moving = DCLRLoss(encoder, generator=generator(4), **options)
+    constant = DCLRLoss(encoder, generator=generator(4), **options)
+    a, b = draw(5, 8, seed=0), draw(5, 8, seed=1)
+    noise = constant.noise(a).detach()
+    assert (
+        DCLRLoss(encoder, generator=generator(4), **(options | {"noise_steps": 0})).noise(a).sub(noise).abs().min() > 0
+    )
+    constant.noise.forward = lambda anchors: noise  # type: ignore[method-assign]
+    gradients = []
+    for loss in (moving, constant):
+        x, y = a.clone().requires_grad_(), b.clone().requires_grad_()
+        gradients.append(torch.autograd.grad(loss.compute_loss_from_embeddings([x, y]), (x, y)))
+    for one, other in zip(*gradients, strict=True):
+        assert torch.equal(one, other)
+        assert one.abs().max() > 1e-3
+
+
+def test_the_ascent_has_the_losss_temperature_or_one_of_its_own(encoder: SentenceTransformer) -> None:
+    a = draw(5, 8)
+
+    def noise(**options: Any) -> Tensor:
+        found: Tensor = DCLRLoss(encoder, noise_step_size=0.3, generator=generator(4), **options).noise(a)
+        return found
+
+    def expected(temperature: float) -> Tensor:
+        drawn = torch.randn(5, 8, generator=generator(4), dtype=torch.float64)
+        return refine_noise(drawn, a, steps=4, step_size=0.3, temperature=temperature, unit_norm=False)
+
+    assert torch.equal(noise(temperature=0.2), expected(0.2))
+    assert torch.equal(noise(temperature=0.2, noise_temperature=0.7), expected(0.7))
+    assert not torch.allclose(expected(0.2), expected(0.7))
 
 
 def test_threshold_is_inclusive(encoder: SentenceTransformer) -> None:
@@ -284,6 +322,8 @@ def test_bf16_autocast_is_close(still_encoder: SentenceTransformer, sentences: l
     ("option", "value"),
     [
         ("threshold", -1),
+        ("threshold", math.nan),
+        ("threshold", True),
         ("threshold", 1.01),
         ("noise_steps", -1),
         ("temperature", 0),

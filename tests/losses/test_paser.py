@@ -390,6 +390,33 @@ def test_a_prompt_is_not_written(still_encoder: SentenceTransformer) -> None:
     torch.testing.assert_close(signals[0][:, 0], encoded)
 
 
+def test_training_and_writing_read_one_signal_without_dropout_in_writing(make_encoder: MakeEncoder) -> None:
+    """Scale m is the difference's and n the product's, in both; writing has no dropout in encoder and decoder."""
+    model = make_encoder(dropout=0.3)
+    model.eval()
+    loss = make_loss(model, difference_scale=3.0, product_scale=5.0, decoder_dropout=0.5)
+    texts = [DATA["sentence"][:2], DATA["masked"][:2]]
+    s, m = (model.encode(column, convert_to_tensor=True) for column in texts)
+    expected = torch.stack([s, m, 3 * (s - m).abs(), 5 * (s * m).abs()], dim=1)
+    seen: list[tuple[Tensor, bool, bool]] = []
+
+    def note(decoder: nn.Module, args: Any) -> None:
+        dropping = any(module.training for module in decoder.modules() if isinstance(module, nn.Dropout))
+        seen.append((args[1], dropping, model.training))
+
+    loss.decoder.register_forward_pre_hook(note)
+    loss.compute_generative_loss(s, m, features(model, rows=2)[2])
+    torch.testing.assert_close(seen[0][0], expected)
+    loss.train()
+    seen.clear()
+    written = [loss.reconstruct(*texts) for _ in range(3)]
+    assert written[0] == written[1] == written[2]
+    for signal, dropping, training in seen:
+        torch.testing.assert_close(signal, expected)
+        assert (dropping, training) == (False, False)
+    assert all(module.training for module in loss.decoder.modules())
+
+
 def test_truncate_dim_does_not_cut_the_signal(still_encoder: SentenceTransformer) -> None:
     expected = make_loss(still_encoder)(features(still_encoder))
     still_encoder.truncate_dim = 8

@@ -255,17 +255,17 @@ def test_training_is_refused(still_encoder, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"lambda_1": float("nan")}, "lambda_1 must be a finite number >= 0, got nan"),
-        ({"lambda_2": float("inf")}, "lambda_2 must be a finite number >= 0, got inf"),
+        ({"lambda_1": float("nan")}, "lambda_1 must be between 0 and .*got nan"),
+        ({"lambda_2": float("inf")}, "lambda_2 must be between 0 and .*got inf"),
         ({"lambda_1": -0.1}, "lambda_1 .* got -0.1"),
         ({"lambda_2": "1"}, "lambda_2 .* got '1'"),
         ({"redundancy": "both"}, "redundancy must be one of 'encoder', 'pooled', got 'both'"),
         ({"keywords": "yake"}, "keywords must be 'jieba'.*got 'yake'"),
         ({"keywords": "tfidf", "corpus": None}, "corpus"),
         ({"on_missing_mask": "skip"}, "on_missing_mask .* got 'skip'"),
-        ({"corpus": "one text"}, "sentences must be a list of texts, not one text, got 'one text'"),
+        ({"corpus": "one text"}, "sentences must be an iterable of strings, got the string 'one text'"),
         ({"corpus": []}, "at least one text"),
-        ({"corpus": ["a", 3]}, "number 1 is 3"),
+        ({"corpus": ["a", 3]}, "sentences, row 1: expected a sentence, got 3"),
     ],
 )
 def test_bad_settings_are_named(still_encoder, options, message):
@@ -314,3 +314,52 @@ def test_bad_pairs(still_encoder):
             processor.tune(pairs, scores)
     with pytest.raises(ValueError, match="lambda_2_grid"):
         processor.tune([("a", "b"), ("cat", "mat")], [1.0, 2.0], lambda_2_grid=[float("nan")])
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        [("a", "b"), "cd"],
+        [("a", "b"), ("a", "b", "c")],
+        [("a", "b"), ("a", None)],
+        [("a", "b"), ["a"]],
+        [("a", "b"), 7],
+        "ab",
+        7,
+    ],
+)
+def test_pairs_that_are_none_are_named(still_encoder, pairs):
+    processor = attach(still_encoder)[2]
+    with pytest.raises(ValueError, match=r"pairs must (hold|be a list of) pairs of sentences.*got"):
+        processor.tune(pairs, [1.0, 2.0])
+
+
+@pytest.mark.parametrize("scores", [["1", "2"], [True, False], "12", 5, [[1.0], [2.0]], None])
+def test_scores_that_are_no_numbers_are_named(still_encoder, scores):
+    processor = attach(still_encoder)[2]
+    with pytest.raises(ValueError, match=r"scores must be .*numbers.*got"):
+        processor.tune([("a", "b"), ("cat", "mat")], scores)
+
+
+@pytest.mark.parametrize(
+    ("grid", "message"),
+    [(0.5, "list of numbers"), ("12", "list of numbers"), (["1"], "must be between"), ([True], "must be between"),
+     ([-1], "must be between"), ([1e300], "must be between"), (range(10**9), "at most 10000")],
+)  # fmt: skip
+def test_grids_that_are_none_are_named(still_encoder, grid, message):
+    processor = attach(still_encoder)[2]
+    for name in ("lambda_1_grid", "lambda_2_grid"):
+        with pytest.raises(ValueError, match=f"{name} .*{message}.*got"):
+            processor.tune([("a", "b"), ("cat", "mat")], [1.0, 2.0], **{name: grid})
+
+
+def test_tune_keeps_the_mean_of_a_fitted_module(still_encoder):
+    pairs, scores = pairs_and_scores()
+    processor = attach(still_encoder, corpus=["a cat", "the dog ran"])[2]
+    mean = processor.corpus_mean.clone()
+    result = processor.tune(pairs, scores, lambda_1_grid=[0, 0.4], lambda_2_grid=[0, 0.7, 2])
+    assert torch.equal(processor.corpus_mean, mean)
+    assert processor.corpus_size == 2
+    first, second = zip(*pairs, strict=True)
+    refined = EmbeddingSimilarityEvaluator(first, second, scores, show_progress_bar=False)(processor._model)
+    assert result.spearman == pytest.approx(refined["spearman_cosine"], abs=2e-3)

@@ -112,6 +112,20 @@ def test_whitening_can_be_trained_through(still_encoder, corpus):
     assert not list(whitened[2].parameters())
 
 
+@pytest.mark.parametrize("corpus", [["a cat"] * 33, ["the old man read a red book", "THE old man read a red book"] * 9])
+def test_rounding_is_no_variance(still_encoder, corpus):
+    """Equal sentences in batches of other sizes differ in the last digit: whitening would scale that up."""
+    assert still_encoder.tokenizer.tokenize(corpus[0]) == still_encoder.tokenizer.tokenize(corpus[-1])
+    processor = WhiteningPostProcessor.attach(still_encoder)[2]
+    with pytest.raises(ValueError, match=f"two different embeddings.*got {len(corpus)} sentences"):
+        processor.fit(corpus, batch_size=32)
+    mean = torch.full((16,), 3.0, dtype=torch.float64)
+    noise = 1e-7 * torch.randn(50, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(ValueError, match=r"two different embeddings.*got 50 sentences"):
+        processor._set(mean, noise.T @ noise, 50)
+    assert processor.corpus_size == 0
+
+
 def test_errors(still_encoder, corpus):
     for dimensions in (0, 17, 2.5, True):
         with pytest.raises(ValueError, match=r"dimensions must be .*got"):

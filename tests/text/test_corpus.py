@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import itertools
+import time
+import tracemalloc
 from pathlib import Path
 
+import datasets
+import numpy as np
+import pandas as pd
 import pytest
 
-from st_extras.text.corpus import read_sentences
+from st_extras.text.corpus import iterate_sentences, read_sentences, text_column
 
 
 def write(path: Path, content: str | bytes) -> Path:
@@ -78,6 +84,18 @@ FAULTS: dict[str, tuple[str, str | bytes, str]] = {
     "latin-1": ("a.txt", "one\ntwo\ncaf\xe9s\n".encode("latin-1"), r"a\.txt, line 3: not UTF-8 .*byte 3"),
     "latin-1 in gzip": ("a.txt.gz", "caf\xe9s\n".encode("latin-1"), "line 1: not UTF-8"),
     "latin-1 in csv": ("a.csv", "sentence\none\ncaf\xe9s\n".encode("latin-1"), "line 3: not UTF-8"),
+    "UTF-16 without mark": ("a.txt", "one\ntwo".encode("utf-16-le"), "line 1: not UTF-8"),
+    "NUL": ("a.txt", b"one\nt\0wo", r"a\.txt, line 2: not UTF-8 text \(a NUL at byte 1"),
+    "surrogate": ("a.txt", b"one\n\xed\xa0\x80", r"a\.txt, line 2: not UTF-8"),
+    "surplus field": ("a.csv", "id,sentence\n1,Hello, world\n", r"a\.csv, line 2: .* at most 2 fields.* got 3"),
+    "surplus tab": ("a.tsv", "id\tsentence\n1\tHello\tworld\n", r"a\.tsv, line 2: .* at most 2 fields.* got 3"),
+    "open quote": ("a.csv", 'sentence\none\n"two\nthree\n', r"a\.csv, line 3: a quote is opened and never closed"),
+    "text behind a quote": ("a.csv", 'sentence\n"two" three\n', r"a\.csv, line 2: "),
+    "column twice": ("a.csv", "sentence,sentence\none,two\n", "one column sentence, got 2"),
+    "json surrogate": ("a.jsonl", '"one"\n{"text": "\\ud800"}\n', r"a\.jsonl, line 2: .*lone surrogate"),
+    "json key twice": ("a.jsonl", '{"text": "one", "text": "two"}', r"a\.jsonl, line 1 must hold each key once"),
+    "json nested": ("a.jsonl", "[" * 100_000, "line 1: not JSON .nested too deeply"),
+    "long line": ("a.txt", "x" * 1_000_001, r"a\.txt, line 1: .* at most 1000000 bytes"),
     "UTF-16": ("a.txt", "one".encode("utf-16"), "line 1: not UTF-8"),
     "broken json": ("a.jsonl", '{"text": "one"}\n\n{"text": \n', "line 3: not JSON"),
     "json without column": ("a.jsonl", '"one"\n{"id": 1}\n', "line 2 has no column sentence or text .*: it has id"),
@@ -95,6 +113,39 @@ def test_a_faulty_file_is_refused(tmp_path, fault):
     name, content, message = FAULTS[fault]
     with pytest.raises(ValueError, match=message):
         read_sentences(write(tmp_path / name, content))
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.tsv", "a.jsonl"])
+def test_a_file_without_line_feeds_is_read_as_lines(tmp_path, name):
+    lines = ['"one"', '"two"'] if name.endswith("jsonl") else ["sentence", "one", "two"][name == "a.txt" :]
+    expected = ["one", "two"]
+    assert read_sentences(write(tmp_path / name, "\r".join(lines))) == expected
+
+
+def test_a_longer_line_is_read_where_it_is_allowed(tmp_path):
+    long = "x" * 2_000_000
+    for name, content in (("a.txt", long), ("a.jsonl", f'"{long}"'), ("a.tsv", f"text\n{long}")):
+        path = write(tmp_path / name, content)
+        with pytest.raises(ValueError, match=r"line \d: .* at most 1000000 bytes"):
+            read_sentences(path)
+        assert read_sentences(path, max_line=3_000_000) == [long]
+
+
+@pytest.mark.parametrize("name", ["a.txt.gz", "a.csv.gz", "a.tsv.gz", "a.jsonl.gz"])
+@pytest.mark.parametrize("filling", [b"one more\n", b"x"])
+def test_a_packed_bomb_costs_nothing_under_a_limit(tmp_path, name, filling):
+    """A gigabyte, of which no more than a line or a block is unpacked."""
+    start = {"csv": b"text\none\n", "tsv": b"text\none\n", "jsonl": b'"one"\n'}.get(name.split(".")[1], b"one\n")
+    member = gzip.compress(filling * (10_000_000 // len(filling)))
+    (tmp_path / name).write_bytes(gzip.compress(start) + member * 100)
+    tracemalloc.start()
+    began = time.perf_counter()
+    try:
+        assert read_sentences(tmp_path / name, limit=1) == ["one"]
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    finally:
+        tracemalloc.stop()
+    assert time.perf_counter() - began < 1
 
 
 def test_an_empty_file_among_full_ones_is_refused(tmp_path):
@@ -131,8 +182,6 @@ def test_unreachable_data_set_is_one_line():
 
 
 def test_data_set_split_and_column(monkeypatch):
-    import datasets
-
     asked = []
 
     def load_dataset(name, split):
@@ -156,6 +205,85 @@ def test_arguments_are_checked(tmp_path):
     for limit in (0, -1, 2.5):
         with pytest.raises(ValueError, match=f"limit must be a whole number >= 1, got {limit}"):
             read_sentences(path, limit=limit)
+
+
+DATA = {"sentence": ["one", "two"], "text": ["three", "four"], "label": [0, 1]}
+
+
+def tables(columns):
+    """A data set, the same as a stream, and as a stream that knows its columns only when it is read."""
+    data = datasets.Dataset.from_dict(columns)
+    rows = [dict(row) for row in data]
+    return data, data.to_iterable_dataset(), datasets.IterableDataset.from_generator(lambda: iter(rows))
+
+
+@pytest.mark.parametrize("kind", [0, 1, 2])
+def test_data_sets_of_every_kind_are_iterated(kind):
+    data = tables(DATA)[kind]
+    assert list(iterate_sentences(data)) == ["one", "two"]
+    assert list(iterate_sentences(data, "text")) == ["three", "four"]
+    assert list(iterate_sentences(data["text"])) == ["three", "four"]
+    with pytest.raises(ValueError, match="no column body: it has sentence, text, label"):
+        list(iterate_sentences(data, "body"))
+    with pytest.raises(ValueError, match="queries, row 0: expected a sentence, got 0"):
+        list(iterate_sentences(data, "label", name="queries"))
+
+
+def test_the_only_column_of_strings_is_taken():
+    data, stream, unknown = tables({"review": ["one"], "stars": [5]})
+    assert [text_column(kind) for kind in (data, stream, unknown)] == ["review", "review", None]
+    assert list(iterate_sentences(data)) == list(iterate_sentences(stream)) == ["one"]
+    for columns in ({"review": ["one"], "author": ["two"]}, {"stars": [5]}):
+        with pytest.raises(ValueError, match="no column sentence or text"):
+            text_column(datasets.Dataset.from_dict(columns))
+
+
+def test_a_stream_is_read_no_further_than_asked():
+    seen = []
+
+    def rows():
+        for i in range(100):
+            seen.append(i)
+            yield {"text": f"sentence {i}"}
+
+    stream = datasets.IterableDataset.from_generator(rows)
+    assert list(itertools.islice(iterate_sentences(stream), 2)) == ["sentence 0", "sentence 1"]
+    assert len(seen) < 10
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("one", "sentences must be .* got the string 'one'"),
+        (
+            datasets.DatasetDict(train=datasets.Dataset.from_dict(DATA)),
+            r"DatasetDict with the keys 'train': .*\['train'\]",
+        ),
+        (datasets.IterableDatasetDict(dev=tables(DATA)[1]), r"IterableDatasetDict with the keys 'dev': .*\['dev'\]"),
+        ({"sentence": ["one"]}, r"dict with the keys 'sentence'"),
+        ({}, r"dict with the keys none"),
+        (pd.DataFrame(DATA), r"DataFrame: give a column of it, as in frame\['sentence'\]"),
+        (Path("a.txt"), "read_sentences"),
+        (b"one", "got bytes"),
+        (None, "got NoneType None"),
+        (5, "got int 5"),
+        (["one", 2], "sentences, row 1: expected a sentence, got 2"),
+        (["one", None], "sentences, row 1: expected a sentence, got None"),
+        ([{"text": "one"}], r"row 0: expected a sentence, got .* dataset\['sentence'\]"),
+        (["one", "\ud800"], "sentences, row 1: .* lone surrogate"),
+    ],
+)
+def test_what_holds_no_sentences_is_refused(source, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        list(iterate_sentences(source))
+    assert "\n" not in str(caught.value)
+
+
+def test_lists_columns_and_generators_are_iterated():
+    for source in (["one"], ("one",), iter(["one"]), {"one"}, pd.Series(["one"]), np.array(["one"])):
+        assert list(iterate_sentences(source)) == ["one"]
+    with pytest.raises(ValueError, match="column must be None unless sentences is a data set, got 'text'"):
+        list(iterate_sentences(["one"], "text"))
 
 
 def test_real_files(data_folder):

@@ -2,17 +2,22 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from datasets import Dataset
+from datasets import Dataset, DatasetDict
 from transformers import BertTokenizer
 
 from st_extras.text import counting, frequency
 from st_extras.text.frequency import FrequencyTable
+from tests.conftest import build_byte_level_encoder
+
+DATA = Dataset.from_dict({"text": ["the cat"]})
 
 
 def counted_by_hand(texts: list[str], tokenizer: BertTokenizer) -> list[int]:
@@ -51,6 +56,8 @@ def test_every_kind_of_corpus_gives_the_same_table(
         "files": [plain, packed],
         "column": rows["sentence"],
         "streamed column": rows.to_iterable_dataset()["sentence"],
+        "data set": rows,
+        "streamed data set": rows.to_iterable_dataset(),
     }
     for name, corpus in corpora.items():
         counted = FrequencyTable.count(corpus, tokenizer, batch_size=3)
@@ -111,6 +118,41 @@ def test_documents_make_small_batches() -> None:
     assert [len(batch) for batch in counting.batch_texts(iter([text] * 7), 1000)] == [3, 3, 1]
 
 
+def test_wordfreq_words_begin_with_a_space_for_byte_level_tokenizers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a corpus nearly every word follows a space, and its token there is another than at the start of a text."""
+    words = {"park": 0.5, "river": 0.25}
+    module = SimpleNamespace(
+        available_languages=lambda: ["en"],
+        get_frequency_dict=lambda language: words,
+        word_frequency=lambda word, language: 0.0,
+    )
+    monkeypatch.setitem(sys.modules, "wordfreq", module)
+    tokenizer = build_byte_level_encoder(tmp_path).tokenizer
+    assert tokenizer.tokenize(" park") == ["\u0120park"]
+    table = FrequencyTable.from_wordfreq(tokenizer, scale=1000)
+    count = dict(zip(table.tokens, table.counts.tolist(), strict=True))
+    assert (count["\u0120park"], count["\u0120river"]) == (500, 250)
+    assert count["p"] == 0
+
+
+def test_files_of_a_count_are_text_with_lines_under_the_limit(tokenizer: BertTokenizer, tmp_path: Path) -> None:
+    path = tmp_path / "corpus.txt"
+    for content, message in (
+        ("the cat".encode("utf-16-le"), "line 1: not UTF-8 text"),
+        (b"the\nca\0t", "line 2: not UTF-8 text"),
+        (b"the\n\xed\xa0\x80", "line 2: not UTF-8"),
+        (b"the\n" + b"x" * 1_000_001, "line 2: .* at most 1000000 bytes"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=rf"corpus\.txt, {message}"):
+            FrequencyTable.count(path, tokenizer)
+    assert FrequencyTable.count([path], tokenizer, max_line=2_000_000).num_texts == 2
+    path.write_bytes(b"the cat\rthe")
+    assert FrequencyTable.count(path, tokenizer).num_texts == 2
+
+
 @pytest.mark.slow
 def test_wordfreq_gives_plausible_counts(tokenizer: BertTokenizer) -> None:
     pytest.importorskip("wordfreq")
@@ -126,9 +168,14 @@ def test_bad_input_is_named(tokenizer: BertTokenizer) -> None:
         (lambda: FrequencyTable.count(["", ""], tokenizer), "no token"),
         (lambda: FrequencyTable.count("a string", tokenizer), "'a string'"),
         (lambda: FrequencyTable.count([{"sentence": "x"}], tokenizer), r"dataset\['sentence'\]"),
-        (lambda: FrequencyTable.count([None], tokenizer), "NoneType None"),
+        (lambda: FrequencyTable.count([None], tokenizer), "texts, row 0: expected a sentence, got None"),
         (lambda: FrequencyTable.count(["a"], tokenizer, batch_size=0), "batch_size .* 0"),
         (lambda: FrequencyTable.count(["a"], tokenizer, num_processes=1.5), "num_processes .* 1.5"),
+        (lambda: FrequencyTable.count(["a"], tokenizer, batch_size=10**11), "batch_size .* 100000000000"),
+        (lambda: FrequencyTable.count(["a"], tokenizer, num_processes=10**11), "num_processes .* 100000000000"),
+        (lambda: FrequencyTable.count(["a", "\ud800"], tokenizer), "texts, row 1: .* lone surrogate"),
+        (lambda: FrequencyTable.count(DatasetDict(train=DATA), tokenizer), "DatasetDict with the keys 'train'"),
+        (lambda: FrequencyTable.count(DATA, tokenizer, column="body"), "texts has no column body: it has text"),
         (lambda: FrequencyTable.from_wordfreq(tokenizer, "xx"), "language must be .* got 'xx'"),
     ]
     for action, message in cases:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from st_extras.text.files import read_lines, read_tsv
+from st_extras.text.files import MAX_LINE, parse_json, read_lines, read_records, read_tsv
 
 
 @pytest.fixture(params=["a.tsv", "a.tsv.gz"])
@@ -40,3 +40,98 @@ def test_a_line_that_is_not_utf8_is_named(path: Path) -> None:
     write(path, b"one\tone\ncaf\xe9s\ttwo\n")
     with pytest.raises(ValueError, match=rf"{path.name}, line 2: not UTF-8 .*byte 3"):
         list(read_tsv(path))
+
+
+@pytest.mark.parametrize("content", [b"one\rtwo\r\r three", b"one\rtwo\r\r three\r"])
+def test_a_file_without_line_feeds_ends_its_lines_at_carriage_returns(path: Path, content: bytes) -> None:
+    write(path, content)
+    assert [line.rstrip("\r") for _, line in read_lines(path)] == ["one", "two", "", " three"]
+
+
+def test_carriage_returns_at_the_edges_of_blocks(path: Path) -> None:
+    """Blocks of any length must not split "\\r\\n", nor lose a line."""
+    lines = [f"{i}" * (i % 97) for i in range(9000)]
+    write(path, "\r".join(lines).encode())
+    assert [line.rstrip("\r") for _, line in read_lines(path, max_line=1000)] == lines
+    first = "x\r" * (2**15 + 499) + "x" * 3 + "\r"
+    write(path, (first + "\n" + "y\r\nz").encode())
+    assert [line.rstrip("\r\n") for _, line in read_lines(path, max_line=1000)][-3:] == ["xxx", "y", "z"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("one\ntwo".encode("utf-16-le"), "line 1: not UTF-8 text .a NUL at byte 1"),
+        ("one\ntwo".encode("utf-16-be"), "line 1: not UTF-8 text .a NUL at byte 0"),
+        ("one".encode("utf-16"), "line 1: not UTF-8"),
+        ("one".encode("utf-32-le"), "line 1: not UTF-8"),
+        (b"one\nt\0wo\n", "line 2: not UTF-8 text .a NUL at byte 1"),
+        (b"one\n\xed\xa0\x80\n", "line 2: not UTF-8"),  # a lone surrogate
+    ],
+)
+def test_what_is_no_text_is_refused(path: Path, content: bytes, message: str) -> None:
+    write(path, content)
+    with pytest.raises(ValueError, match=rf"{path.name}, {message}"):
+        list(read_lines(path))
+
+
+def test_a_line_over_the_limit_is_refused(path: Path) -> None:
+    for end in (b"\n", b"\r"):
+        write(path, b"one" + end + b"x" * (MAX_LINE - 1) + end)
+        assert len(list(read_lines(path))) == 2
+        write(path, b"one" + end + b"x" * (MAX_LINE + 1) + end)
+        with pytest.raises(ValueError, match=rf"{path.name}, line 2: .* at most {MAX_LINE} bytes.* max_line"):
+            list(read_lines(path))
+        assert len(list(read_lines(path, max_line=2 * MAX_LINE))) == 2
+    write(path, b"one\ntwo\n")
+    with pytest.raises(ValueError, match=r"line 1: .* at most 2 bytes"):
+        next(read_lines(path, max_line=2))
+    for wrong in (0, 1.5, 10**11):
+        with pytest.raises(ValueError, match=r"max_line must be .* got"):
+            next(read_lines(path, max_line=wrong))
+
+
+def test_records(path: Path) -> None:
+    write(path, b'a,b\n\n"1,\n2",x\n3\n')
+    assert list(read_records(path, delimiter=",", quoted=True)) == [(1, ["a", "b"]), (3, ["1,\n2", "x"]), (5, ["3"])]
+    write(path, b'a\tb\n\n"1\tx\n')
+    assert list(read_records(path)) == [(1, ["a", "b"]), (3, ['"1', "x"])]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a,b\n1,2\n1,2,3\n", "line 3: .* at most 2 fields, one for each column, got 3"),
+        (b'a,b\n1,2\n1,"2\n3,4\n', "line 3: a quote is opened and never closed"),
+        (b'a,b\n1,2\n"1" and,2\n', "line 3: .*: double a quote"),
+    ],
+)
+def test_broken_records_are_named(path: Path, content: bytes, message: str) -> None:
+    write(path, content)
+    with pytest.raises(ValueError, match=rf"{path.name}, {message}"):
+        list(read_records(path, delimiter=",", quoted=True))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": 1',
+        "[" * 100_000,
+        "1" * 5000,
+        '"\\ud800"',
+        '{"\\udfff": 1}',
+        '["\\ude00\\ud83d"]',
+        '{"a": {"b": 1, "b": 2}}',
+        '"\n"',
+    ],
+)
+def test_json_that_would_be_guessed_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"file, line 3.*\.$") as caught:
+        parse_json(text, "file, line 3")
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+def test_json_is_read() -> None:
+    text = '{"a": ["\\ud83d\\ude00", "\\\\ud800", null], "b": {"a": 2.5}}'
+    assert parse_json(text, "file") == {"a": ["\U0001f600", "\\ud800", None], "b": {"a": 2.5}}

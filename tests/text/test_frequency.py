@@ -57,6 +57,12 @@ def test_bad_input_is_named(frequency_table: FrequencyTable) -> None:
         (lambda: frequency_table.labels(1.0), "low_frequency_ratio .* 1.0"),
         (lambda: FrequencyTable(["a"], [1, 2]), r"\(2,\)"),
         (lambda: FrequencyTable(["a"], [-1]), "-1"),
+        (lambda: FrequencyTable(["a"], [1.5]), "counts must be whole numbers"),
+        (lambda: FrequencyTable(["a"], [float("nan")]), "counts must be whole numbers"),
+        (lambda: FrequencyTable(["a"], ["1"]), "counts must be whole numbers"),
+        (lambda: FrequencyTable(["a"], [10**30]), "counts must be whole numbers"),
+        (lambda: FrequencyTable(["a"], [1], num_texts=-1), "num_texts must be .* got -1"),
+        (lambda: FrequencyTable(["a", "b"], [2**62, 2**62]), r"sum below 2\*\*63"),
         (lambda: frequency_table + FrequencyTable(["a"], [1]), r"id 0 is '\[PAD\]' here and 'a' there"),
         (
             lambda: frequency_table + FrequencyTable(frequency_table.tokens[:-1], frequency_table.counts[:-1]),

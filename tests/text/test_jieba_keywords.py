@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import marshal
+import os
 import re
 from pathlib import Path
 
@@ -9,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from st_extras.text import JiebaKeywords
+from st_extras.text import JiebaKeywords, words
 from st_extras.text.jieba_keywords import _jieba_tfidf
 from st_extras.text.spans import replace_spans
+from st_extras.text.words import keep_cache_private
 from tests.text.sentences import real_sentences
 
 
@@ -87,7 +90,52 @@ def test_words_added_to_the_global_jieba_change_nothing():
         jieba.del_word("爱北京烤")
 
 
-@pytest.mark.parametrize("top_k", [0, -1, 2.5, True])
+@pytest.mark.parametrize("top_k", [0, -1, 2.5, True, 10**11])
 def test_top_k_is_checked(top_k):
-    with pytest.raises(ValueError, match=rf"top_k must be a whole number >= 1, got {top_k}"):
+    with pytest.raises(ValueError, match=rf"top_k must be a whole number between 1 and 1000000, got {top_k}"):
         JiebaKeywords(top_k)
+
+
+def test_a_dictionary_is_cached_where_only_the_user_can_write(tmp_path, monkeypatch):
+    """A file that somebody else left in the folder for temporary files must not become our dictionary."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "jieba.cache").write_bytes(marshal.dumps(({"\u9634\u8c0b": 1}, 1)))
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(shared))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    words._cache_folder.cache_clear()
+    try:
+        for tokenizer in (jieba.Tokenizer(), jieba.Tokenizer()):  # builds the cache, reads it
+            keep_cache_private(tokenizer)
+            tokenizer.initialize()
+            assert len(tokenizer.FREQ) > 100_000
+        (cache,) = (tmp_path / "cache" / "st_extras").iterdir()
+        assert cache.parent.stat().st_mode & 0o777 == 0o700
+        assert os.listdir(shared) == ["jieba.cache"]
+    finally:
+        words._cache_folder.cache_clear()
+
+
+@pytest.mark.slow
+def test_every_dictionary_of_ours_is_cached_there(tmp_path, monkeypatch):
+    monkeypatch.setattr(words, "_cache_folder", lambda: str(tmp_path))
+    own, shared = jieba.Tokenizer(), jieba.Tokenizer()
+    monkeypatch.setattr(jieba, "Tokenizer", lambda: own)
+    monkeypatch.setattr(jieba, "dt", shared)
+    _jieba_tfidf.__wrapped__()
+    words.jieba_spans("\u5317\u4eac")
+    assert Path(own.cache_file).parent == Path(shared.cache_file).parent == tmp_path
+
+
+def test_a_cache_folder_of_somebody_else_is_not_used(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(os, "getuid", lambda: -1)
+    assert Path(words._cache_folder.__wrapped__()).parent != tmp_path
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert os.path.isdir(words._cache_folder.__wrapped__())
+
+
+def test_a_megabyte_of_dots_takes_no_time():
+    dots = "." * 1_000_000
+    assert JiebaKeywords()(dots) == words.jieba_spans(dots) == []

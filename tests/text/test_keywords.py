@@ -4,6 +4,7 @@ import json
 import pickle
 
 import pytest
+from datasets import Dataset, DatasetDict
 
 from st_extras.text.keywords import (
     JiebaKeywords,
@@ -101,3 +102,17 @@ def test_names_and_their_errors():
         TfidfKeywords.fit(CORPUS, max_df=1.5)
     with pytest.raises(ValueError, match="corpus"):
         TfidfKeywords.fit(["...", "!"])
+    with pytest.raises(ValueError, match="sentences, row 1: expected a sentence, got None"):
+        TfidfKeywords.fit(["a cat", None])
+    with pytest.raises(ValueError, match="DatasetDict with the keys 'train'"):
+        TfidfKeywords.fit(DatasetDict(train=Dataset.from_dict({"text": CORPUS})))
+    for make in (JiebaKeywords, RakeKeywords, lambda top_k: TfidfKeywords.fit(CORPUS, top_k=top_k)):
+        with pytest.raises(ValueError, match=r"top_k must be .* got 100000000000"):
+            make(10**11)
+
+
+@pytest.mark.parametrize("column", ["text", "sentence", "review"])
+def test_tfidf_is_fitted_on_a_data_set(column):
+    data = Dataset.from_dict({column: CORPUS, "label": list(range(len(CORPUS)))})
+    for given in (data, data.to_iterable_dataset(), data[column]):
+        assert TfidfKeywords.fit(given).config == TfidfKeywords.fit(CORPUS).config

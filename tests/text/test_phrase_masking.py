@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from datasets import Dataset, disable_progress_bars
+from datasets import Dataset, DatasetDict, disable_progress_bars
 from hypothesis import given, settings
 
 from st_extras.text import EDA, PhraseMasking, RakePhrases
@@ -16,15 +16,19 @@ from tests.text.sentences import ANY_SENTENCE, real_sentences
 MASK = "[MASK]"
 RAKE = RakePhrases()
 EDA_SWAP = EDA(synonym_ratio=0, swap_ratio=0.3)
+SPLITS = DatasetDict({name: Dataset.from_dict({"sentence": ["a cat"]}) for name in ("train", "test")})
 disable_progress_bars()
 
 
-def folded_words(text: str, words: Callable[[str], Sequence[tuple[int, int]]] = word_spans) -> list[str]:
-    return [text[start:end].casefold() for start, end in words(text)]
-
-
-def holds(words: list[str], phrase: list[str]) -> bool:
-    return any(words[i : i + len(phrase)] == phrase for i in range(len(words) - len(phrase) + 1))
+def holds(text: str, phrase: list[str], words: Callable[[str], Sequence[tuple[int, int]]] = word_spans) -> bool:
+    """Whether the words of ``phrase`` stand in ``text`` with nothing but space between them."""
+    spans = words(text)
+    runs = [spans[i : i + len(phrase)] for i in range(len(spans) - len(phrase) + 1)]
+    return any(
+        [text[start:end].casefold() for start, end in run] == phrase
+        and not any(text[first[1] : second[0]].strip() for first, second in pairwise(run))
+        for run in runs
+    )
 
 
 def check_row(sentence: str, masked: str, phrase: str) -> None:
@@ -38,8 +42,8 @@ def check_row(sentence: str, masked: str, phrase: str) -> None:
     assert unmasked.casefold() == sentence.casefold()
     first = masked.index(MASK)  # exactly as it stands, case and all, at its first occurrence
     assert sentence.startswith(pieces[0] + parts[0]), (sentence, first)
-    assert holds(folded_words(sentence), [part.casefold() for part in parts])
-    assert not holds(folded_words(masked.replace(MASK, " xmaskx ")), [part.casefold() for part in parts])
+    assert holds(sentence, [part.casefold() for part in parts])
+    assert not holds(masked.replace(MASK, " xmaskx "), [part.casefold() for part in parts])
 
 
 @pytest.mark.parametrize(
@@ -73,7 +77,7 @@ def test_chinese_through_jieba() -> None:
     assert len(rows["phrase"]) > 1
     for masked, phrase in zip(rows["masked"], rows["phrase"], strict=True):
         assert "".join(phrase.split()) in sentence
-        assert not holds(folded_words(masked, jieba_spans), phrase.split())
+        assert not holds(masked, phrase.split(), jieba_spans)
     shown = PhraseMasking(lambda text: ["机器学习"], words=jieba_spans)([sentence])
     assert shown["masked"] == [f"我喜欢{MASK}{MASK}，也喜欢深度学习。{MASK}{MASK}！"]
     middle = PhraseMasking(lambda text: [(5, 7)], words=jieba_spans)([sentence])  # no space tells it from 机器
@@ -87,6 +91,38 @@ def test_phrases_come_as_strings_or_spans_once_each_and_must_stand_in_the_senten
     assert masking([sentence])["phrase"] == ["old Dog", "Dog", "The"]
     assert masking([sentence])["masked"][1] == "The old [MASK] sat"
     assert masking(["... !"])["phrase"] == []  # not even nothing, in a sentence without words
+
+
+def test_an_occurrence_never_crosses_punctuation() -> None:
+    sentence = "We ate Red. Apples and red apples were good"
+    rows = PhraseMasking(top_k=2)([sentence])
+    assert rows["phrase"] == ["ate Red", "red apples"]
+    assert rows["masked"][1] == "We ate Red. Apples and [MASK] [MASK] were good"
+    crossing = PhraseMasking(lambda text: [(7, 18), "Red. Apples", "Apples and", "ate (Red"])
+    assert crossing([sentence])["phrase"] == ["Apples and"]
+    listed = PhraseMasking(lambda text: ["a b a"])(["a b, a b a b a"])  # the match that crosses hides no other
+    assert listed["masked"] == ["a b, [MASK] [MASK] [MASK] b a"]
+
+
+def test_a_span_is_written_as_it_stands_at_its_own_place() -> None:
+    sentence = "Red Apples, red apples"
+    assert PhraseMasking(lambda text: [(12, 22)])([sentence])["phrase"] == ["red apples"]
+    assert PhraseMasking(lambda text: ["red apples"])([sentence])["phrase"] == ["Red Apples"]
+    assert PhraseMasking(lambda text: [(12, 22)])([sentence])["masked"] == ["[MASK] [MASK], [MASK] [MASK]"]
+
+
+@pytest.mark.parametrize("columns", [["sentence", "other"], ["text", "other"], ["review"]])
+def test_a_data_set_with_a_text_column_is_taken(columns: list[str]) -> None:
+    data = Dataset.from_dict({columns[0]: ["a red cat", "the"]} | {name: ["x", "y"] for name in columns[1:]})
+    streamed = data.to_iterable_dataset()
+    for source in (data, streamed, data[columns[0]], iter(["a red cat", "the"])):
+        rows = PhraseMasking().dataset(source)
+        assert rows.to_dict() == {"sentence": ["a red cat"], "masked": ["a [MASK] [MASK]"], "phrase": ["red cat"]}
+
+
+def test_a_megabyte_of_one_word_takes_no_hours() -> None:
+    rows = PhraseMasking(lambda text: ["x"])(["x, " * 200_000])
+    assert rows["masked"] == [f"{MASK}, " * 200_000]
 
 
 def test_top_k_and_the_other_mask_tokens() -> None:
@@ -196,7 +232,7 @@ def test_the_phrase_is_taken_from_the_augmented_sentence() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: PhraseMasking(top_k=0), r"top_k must be .* >= 1, got 0"),
+        (lambda: PhraseMasking(top_k=0), r"top_k must be .* between 1 and 1000000, got 0"),
         (lambda: PhraseMasking(top_k=2.5), r"top_k must be .* got 2\.5"),  # type: ignore[arg-type]
         (lambda: PhraseMasking(mask_token=None), r"mask_token must be .* got None"),  # type: ignore[arg-type]
         (lambda: PhraseMasking(mask_token=""), r"mask_token must be .* got ''"),
@@ -204,7 +240,11 @@ def test_the_phrase_is_taken_from_the_augmented_sentence() -> None:
         (lambda: PhraseMasking()({"text": ["a"]}), r"column must be one of \['text'\], got 'sentence'"),
         (lambda: PhraseMasking()({"sentence": "a cat"}), r"batched=True"),
         (lambda: PhraseMasking()(["a cat", None]), r"'sentence' must hold strings, got None"),  # type: ignore[list-item]
-        (lambda: PhraseMasking().dataset(Dataset.from_dict({"text": ["a"]})), r"column must be .* got 'sentence'"),
+        (lambda: PhraseMasking(top_k=10**11), r"top_k must be .* got 100000000000"),
+        (lambda: PhraseMasking().dataset(["a cat"], num_proc=10**11), r"num_proc must be .* got 100000000000"),
+        (lambda: PhraseMasking().dataset(Dataset.from_dict({"label": [1]})), r"has no column sentence .* has label"),
+        (lambda: PhraseMasking(column="body").dataset(Dataset.from_dict({"text": ["a"]})), r"no column body: .* text"),
+        (lambda: PhraseMasking().dataset(SPLITS), r"DatasetDict with the keys 'train', 'test': .* data\['train'\]"),
     ],
 )
 def test_bad_input_is_named(call: Callable[[], object], message: str) -> None:

@@ -3,12 +3,13 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
 from rake_nltk import Rake
 
-from st_extras.text import RakePhrases
+from st_extras.text import RakePhrases, phrases
 from st_extras.text.words import WORD
 from tests.text.sentences import ANY_SENTENCE, real_sentences
 
@@ -63,8 +64,8 @@ def test_rake_on_the_example_of_its_paper() -> None:
 def test_equal_scores_keep_the_order_of_the_sentence() -> None:
     assert RakePhrases()("zebra, apple, the mouse and a bird") == ["zebra", "apple", "mouse", "bird"]
     # 7/3 + 7/3 + 3 and 7/3 + 3 + 7/3: in floating point the second is the larger
-    phrases = RakePhrases()("red sweet apple, red, sweet and red apple sweet")
-    assert phrases == ["red sweet apple", "red apple sweet", "red", "sweet"]
+    found = RakePhrases()("red sweet apple, red, sweet and red apple sweet")
+    assert found == ["red sweet apple", "red apple sweet", "red", "sweet"]
 
 
 def test_a_capital_that_grows_when_lowered_moves_nothing() -> None:
@@ -84,12 +85,25 @@ def test_scores_are_those_of_rake_nltk_on_any_text(sentence: str) -> None:
     check_equal_to_rake(sentence)
 
 
+@settings(max_examples=200, deadline=None)
+@given(ANY_SENTENCE)
+def test_the_places_of_many_phrases_are_those_of_few(sentence: str) -> None:
+    expected = RAKE.scores(sentence)
+    with mock.patch.object(phrases, "_MANY_PHRASES", 0):
+        assert RAKE.scores(sentence) == expected
+
+
+def test_a_book_of_phrases_takes_seconds() -> None:
+    words = [f"word{i}" for i in range(40_000)]
+    assert RAKE(", ".join(words)) == words
+
+
 def test_a_phrase_holds_no_punctuation_and_stops_at_it() -> None:
-    phrases = RakePhrases()("Red apples… green (pears) «blue»—berries! state-of-the-art don't @user #tag_x")
-    assert "Red apples" in phrases
-    assert not any(re.search(r"[^\w \-'’]|_", phrase) for phrase in phrases)
-    assert "green pears" not in phrases
-    assert "state-of-the-art" in phrases
+    found = RakePhrases()("Red apples… green (pears) «blue»—berries! state-of-the-art don't @user #tag_x")
+    assert "Red apples" in found
+    assert not any(re.search(r"[^\w \-'’]|_", phrase) for phrase in found)
+    assert "green pears" not in found
+    assert "state-of-the-art" in found
 
 
 def test_lengths_and_stop_words() -> None:

@@ -11,6 +11,7 @@ from sentence_transformers import SentenceTransformer
 
 from st_extras.losses import DCLRLoss, SimCSELoss
 from tests.helpers import run_in_two_processes
+from tests.training.distributed_worker import ROWS
 
 pytestmark = pytest.mark.slow
 
@@ -51,6 +52,30 @@ def test_gathered_loss_is_that_of_the_whole_batch(
 
 def test_each_rank_draws_its_own_noise(ranks: list[dict[str, Any]]) -> None:
     assert not torch.equal(ranks[0]["noise"], ranks[1]["noise"])
+
+
+@pytest.mark.parametrize("name", ["both", "rank 0 alone"])
+def test_owned_gradients_are_those_of_one_process(
+    ranks: list[dict[str, Any]], make_encoder: Callable[..., SentenceTransformer], name: str
+) -> None:
+    """The mean of the ranks' gradients, not their sum; a rank without a gradient counts as zero."""
+    head = SimCSELoss(make_encoder(), projection=True).projection_head
+    assert head is not None
+    with torch.no_grad():
+        for value in head.parameters():
+            value.fill_(0.1)
+    (head(ROWS).square().mean() if name == "both" else head(ROWS[:4]).square().mean() / 2).backward()
+    expected = torch.cat([p.grad.flatten() for p in head.parameters() if p.grad is not None])
+    assert expected.abs().max() > 1e-5
+    for rank in ranks:
+        torch.testing.assert_close(rank["gradients"][name], expected, rtol=1e-4, atol=1e-9)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_random_state_of_every_rank_is_restored(ranks: list[dict[str, Any]], rank: int) -> None:
+    expected, restored = ranks[rank]["restored"]
+    assert torch.equal(expected, restored)
+    assert not torch.equal(ranks[0]["restored"][0], ranks[1]["restored"][0])
 
 
 def test_owned_parameters_need_the_callback(ranks: list[dict[str, Any]]) -> None:

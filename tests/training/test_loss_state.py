@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset, DatasetDict
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from torch import Tensor, nn
 
 from st_extras.losses import DCLRLoss, SimCSELoss
 from st_extras.training.loss_state import FILE_NAME, LossStateCallback
-from tests.helpers import arguments, assert_resume_is_seamless, columns, snapshot, train
+from st_extras.training.marker import mark_complete
+from tests.helpers import arguments, assert_resume_is_seamless, columns, differing, snapshot, train
 
 Maker = Callable[..., SentenceTransformer]
 SAVE: dict[str, Any] = {"save_strategy": "steps", "save_steps": 2, "num_train_epochs": 2}
@@ -131,8 +132,50 @@ def test_state_of_another_loss_is_refused(make_encoder: Maker, sentences: list[s
     with pytest.raises(ValueError, match=r"projection_head.*differ"):
         train(model, SimCSELoss(model), columns(sentences), tmp_path, resume=checkpoint, **SAVE)
     smaller = make_encoder(hidden_size=8)
-    with pytest.raises(ValueError, match="the shapes differ"):
+    with pytest.raises(
+        ValueError,
+        match=r"is torch\.float32 of shape \(8,.* in the loss and torch\.float32 of shape \(16,.* in the file",
+    ):
         train(smaller, SimCSELoss(smaller, projection=True), columns(sentences), tmp_path, resume=checkpoint, **SAVE)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda value: value.double(), r"projection_head\.0\.weight is torch\.float32 .* and torch\.float64 of shape"),
+        (lambda value: value[:4], r"projection_head\.0\.weight is torch\.float32 of shape \(16, 16\) in the loss and"),
+        (
+            lambda value: value * float("nan"),
+            r"projection_head\.0\.weight in '.*loss_state.safetensors' must be finite",
+        ),
+        (
+            lambda value: value + float("inf"),
+            r"projection_head\.0\.weight in '.*loss_state.safetensors' must be finite",
+        ),
+    ],
+)
+def test_broken_values_are_refused_by_name(
+    make_encoder: Maker, tmp_path: Path, change: Callable[[Tensor], Tensor], message: str
+) -> None:
+    model = make_encoder()
+    trainer = SentenceTransformerTrainer(model, args=arguments(tmp_path), loss=SimCSELoss(model, projection=True))
+    callback = LossStateCallback.attach(trainer)
+    callback.on_save(trainer.args, trainer.state, trainer.control)
+    path = tmp_path / "checkpoint-0" / FILE_NAME
+    stored = load_file(path)
+    save_file(stored | {"loss.projection_head.0.weight": change(stored["loss.projection_head.0.weight"])}, path)
+    mark_complete(path.parent, {})
+    before = snapshot(trainer.loss)
+    with pytest.raises(ValueError, match=message):
+        callback.restore(path.parent)
+    path.write_bytes(b"nonsense")
+    mark_complete(path.parent, {})
+    with pytest.raises(ValueError, match=r"loss_state\.safetensors' must be a safetensors file, got a broken one"):
+        callback.restore(path.parent)
+    path.write_bytes(b"")
+    with pytest.raises(ValueError, match=r"must be complete, got .* where loss_state\.safetensors has 0 bytes instead"):
+        callback.restore(path.parent)
+    assert differing(before, snapshot(trainer.loss)) == set()
 
 
 def test_extra_state_that_is_not_a_tensor_is_refused_at_once(encoder: SentenceTransformer, tmp_path: Path) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from pathlib import Path
 
 import pytest
+from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize
 
 from st_extras.training.loss_state import FILE_NAME
+from st_extras.training.manifest import MANIFEST
+from st_extras.training.marker import MARKER, mark_complete
 from st_extras.training.output_folder import check_output, save_model
 from tests.helpers import differing, snapshot
 
@@ -16,8 +21,10 @@ from tests.helpers import differing, snapshot
 def checkpoint(output: Path, name: str, *, complete: bool = True) -> Path:
     folder = output / "checkpoints" / name
     folder.mkdir(parents=True)
+    for file in ("trainer_state.json", "optimizer.pt", "scheduler.pt", FILE_NAME):
+        (folder / file).write_bytes(b"12")
     if complete:
-        (folder / FILE_NAME).write_bytes(b"")
+        mark_complete(folder, {})
     return folder
 
 
@@ -56,12 +63,58 @@ class TestCheckOutput:
         with caplog.at_level(logging.WARNING):
             _, last = check_output(tmp_path, resume=True)
         assert last == str(tmp_path / "checkpoints" / "checkpoint-4")
-        assert "checkpoint-6 is incomplete: resuming from" in caplog.text
+        assert "checkpoint-6 is incomplete and passed over: complete.json is missing" in caplog.text
 
-    def test_without_a_complete_one_the_newest_is_given(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("lost", ["optimizer.pt", "scheduler.pt", "trainer_state.json", FILE_NAME, MARKER])
+    def test_a_half_deleted_checkpoint_is_passed_over(self, tmp_path: Path, lost: str) -> None:
+        checkpoint(tmp_path, "checkpoint-2")
+        (checkpoint(tmp_path, "checkpoint-4") / lost).unlink()
+        assert check_output(tmp_path, resume=True)[1] == str(tmp_path / "checkpoints" / "checkpoint-2")
+
+    @pytest.mark.parametrize("spoil", ["shorter", "marker", "version", "other marker", "model only"])
+    def test_a_spoilt_checkpoint_is_passed_over(self, tmp_path: Path, spoil: str) -> None:
+        checkpoint(tmp_path, "checkpoint-2")
+        folder = checkpoint(tmp_path, "checkpoint-4")
+        if spoil == "shorter":
+            (folder / "optimizer.pt").write_bytes(b"1")
+        elif spoil == "model only":
+            (folder / "optimizer.pt").unlink()
+            mark_complete(folder, {})
+        else:
+            texts = {"marker": '{"version": 1, "fi', "version": '{"version": 2, "files": {}, "run": {}}'}
+            (folder / MARKER).write_text(texts.get(spoil, "[]"))
+        assert check_output(tmp_path, resume=True)[1] == str(tmp_path / "checkpoints" / "checkpoint-2")
+
+    def test_without_a_whole_one(self, tmp_path: Path) -> None:
         for name in ("checkpoint-2", "checkpoint-4"):
             checkpoint(tmp_path, name, complete=False)
-        assert check_output(tmp_path, resume=True)[1] == str(tmp_path / "checkpoints" / "checkpoint-4")
+        with pytest.raises(ValueError, match=r"no whole checkpoint yet: start again with overwrite \(--overwrite\)\.$"):
+            check_output(tmp_path, resume=True)
+
+    def test_force_needs_resume(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match=r"^force needs resume, got it without"):
+            check_output(tmp_path, force=True)
+
+    @pytest.mark.parametrize("name", ["config.json", "README.md", "model.safetensors", "1_Pooling", "checkpoints"])
+    def test_what_no_run_wrote_is_not_replaced(self, tmp_path: Path, name: str) -> None:
+        (tmp_path / name).mkdir() if "." not in name else (tmp_path / name).write_text("mine")
+        with pytest.raises(ValueError, match=f"{name}', which no earlier run wrote: choose another folder, or move"):
+            check_output(tmp_path, overwrite=True)
+
+    def test_what_a_run_wrote_is_replaced(self, encoder: SentenceTransformer, tmp_path: Path) -> None:
+        save_model(encoder, tmp_path)
+        assert check_output(tmp_path, overwrite=True) == (tmp_path / "checkpoints", None)
+        (tmp_path / "2_Dense").mkdir()
+        with pytest.raises(ValueError, match="'2_Dense', which no earlier run wrote"):
+            check_output(tmp_path, overwrite=True)
+
+    @pytest.mark.parametrize(
+        "text", ["{", '{"files": 3}', '{"files": ["../a"]}', '{"files": ["/a"]}', '{"files": [3]}']
+    )
+    def test_a_broken_list_of_files_is_refused(self, tmp_path: Path, text: str) -> None:
+        (tmp_path / MANIFEST).write_text(text)
+        with pytest.raises(ValueError, match=f"{MANIFEST}' must list files of its folder, got something else"):
+            check_output(tmp_path, overwrite=True)
 
     @pytest.mark.parametrize("make", ["nothing", "output", "checkpoints"])
     def test_nothing_to_resume(self, tmp_path: Path, make: str) -> None:
@@ -76,15 +129,41 @@ class TestSaveModel:
         save_model(make_encoder(), tmp_path)
         checkpoint(tmp_path, "checkpoint-2")
         (tmp_path / "mine").write_text("mine")
-        (tmp_path / "1_Pooling" / "stale").write_text("of the earlier model")
+        (tmp_path / "1_Pooling" / "mine").write_text("mine")
         model = make_encoder(hidden_size=8)
         save_model(model, tmp_path)
         saved = SentenceTransformer(str(tmp_path), device="cpu")
         assert differing(snapshot(model), snapshot(saved)) == set()
         assert (tmp_path / "mine").read_text() == "mine"
         assert (tmp_path / "checkpoints" / "checkpoint-2" / FILE_NAME).is_file()
-        assert not (tmp_path / "1_Pooling" / "stale").exists()
+        assert (tmp_path / "1_Pooling" / "mine").read_text() == "mine"
         assert not (tmp_path / ".saving").exists()
+
+    def test_what_the_earlier_model_alone_had_is_removed(self, make_encoder, tmp_path: Path) -> None:
+        model = make_encoder()
+        model.append(Normalize())
+        save_model(model, tmp_path)
+        assert (tmp_path / "2_Normalize").is_dir() or (tmp_path / "2_Normalize").exists()
+        save_model(make_encoder(), tmp_path)
+        assert not (tmp_path / "2_Normalize").exists()
+        assert MANIFEST in {path.name for path in tmp_path.iterdir()}
+
+    def test_a_file_in_the_way_is_spared(self, encoder: SentenceTransformer, tmp_path: Path) -> None:
+        (tmp_path / "modules.json").write_text("mine")
+        with pytest.raises(ValueError, match=r"modules\.json' is in the way of the model, and no earlier run wrote it"):
+            save_model(encoder, tmp_path)
+        assert (tmp_path / "modules.json").read_text() == "mine"
+
+    @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left"), SafetensorError("I/O error")])
+    def test_a_full_disk_is_one_sentence(
+        self, encoder: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+    ) -> None:
+        def fail(path: str) -> None:
+            raise error
+
+        monkeypatch.setattr(encoder, "save", fail)
+        with pytest.raises(OSError, match=r"^Writing to '.*' failed \(.*\): free space on the disk, then resume.*\.$"):
+            save_model(encoder, tmp_path)
 
     def test_a_failed_save_leaves_the_earlier_model(
         self, make_encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -131,6 +131,45 @@ def test_what_repal_cannot_refine_is_refused_before_the_training(encoder: Senten
     np.testing.assert_array_equal(encoder.encode(SENTENCES), before)
 
 
+def test_every_setting_reaches_the_training(
+    encoder: SentenceTransformer, dev: STSDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Reached(Exception):
+        pass
+
+    seen: dict[str, object] = {}
+
+    def note(model: object, loss: object, data: object, output: object, **options: object) -> None:
+        seen.update(options, data=data, output=output)
+        raise Reached
+
+    monkeypatch.setattr(recipes, "train_encoder", note)
+    wanted = {"learning_rate": 3e-4, "max_steps": 7, "eval_steps": 3, "batch_size": 5, "seed": 11, "bf16": True}
+    with pytest.raises(Reached):
+        train_and_refine(encoder, MORE, tmp_path / "out", dev=dev, overwrite=True, **wanted)
+    assert {name: seen[name] for name in wanted} == wanted
+    assert (seen["overwrite"], seen["data"], seen["output"]) == (True, MORE, tmp_path / "out" / "encoder")
+    assert isinstance(seen["evaluator"], STSEvaluator)
+
+
+def test_the_settings_are_those_of_the_trainer(untuned: tuple[Path, SentenceTransformer, Refined]) -> None:
+    run = untuned[2].run
+    args = run.trainer.args
+    assert (args.max_steps, args.eval_steps, args.save_steps, args.per_device_train_batch_size) == (4, 2, 2, 4)
+    assert (args.learning_rate, args.seed, run.steps) == (1e-4, 42, 4)
+    assert [step for step, _ in run.curve] == [0, 2, 4]
+
+
+def test_overwriting_replaces_both_folders(encoder: SentenceTransformer, tmp_path: Path) -> None:
+    for overwrite in (False, True):
+        train_and_refine(encoder, MORE, tmp_path / "out", overwrite=overwrite, **SHORT)
+    (tmp_path / "own").mkdir()
+    encoder.save(str(tmp_path / "own" / "refined"))
+    with pytest.raises(ValueError, match="which no earlier run wrote"):
+        train_and_refine(encoder, MORE, tmp_path / "own", overwrite=True, **SHORT)
+    assert sorted(path.name for path in (tmp_path / "own").iterdir()) == ["refined"]
+
+
 def test_an_output_in_use(encoder: SentenceTransformer, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "notes.txt").write_text("mine")

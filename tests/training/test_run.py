@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import copy
+import re
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from datasets import Dataset
+from datasets import Dataset, DatasetDict, Features, IterableDataset, Value
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import Tensor, nn
 
+from st_extras.evaluation import STSDataset, STSEvaluator
 from st_extras.losses import AdCSELoss, DCLRLoss, PaSeRLoss, SimCSELoss, SLTFAILoss
+from st_extras.training.divergence import DivergenceError, non_finite
+from st_extras.training.identity import run_identity
 from st_extras.training.loss_state import FILE_NAME
+from st_extras.training.manifest import MANIFEST
 from st_extras.training.run import TrainingRun, train_encoder
 from tests.conftest import SENTENCES
 from tests.helpers import differing, snapshot
@@ -116,7 +122,7 @@ class TestSelection:
         nan = float("nan")
         with pytest.raises(ValueError, match="Training diverged, no checkpoint has a finite eval_scripted"):
             short_training(encoder, tmp_path / "out", evaluator=ScriptedEvaluator([0.1, nan, nan]), max_steps=4)
-        assert [path.name for path in (tmp_path / "out").iterdir()] == ["checkpoints"]
+        assert {path.name for path in (tmp_path / "out").iterdir()} == {"checkpoints", MANIFEST}
         result = short_training(encoder, tmp_path / "late", evaluator=ScriptedEvaluator([0.1, 0.2, nan]), max_steps=4)
         assert (result.best_step, result.best) == (2, 0.2)
 
@@ -194,10 +200,10 @@ class TestResume:
         short_training(whole, tmp_path / "whole", max_steps=6)
         for step in (4, 6):
             self.interrupted(tmp_path / "whole", tmp_path / "parts", step)
-        for name in ("trainer_state.json", FILE_NAME):
+        for name in ("trainer_state.json", FILE_NAME, "complete.json"):
             (tmp_path / "parts" / "checkpoints" / "checkpoint-6" / name).unlink()
         assert short_training(parts, tmp_path / "parts", max_steps=6, resume=True).steps == 6
-        assert "checkpoint-6 is incomplete: resuming from" in caplog.text
+        assert "checkpoint-6 is incomplete and passed over" in caplog.text
         assert differing(snapshot(whole), snapshot(parts)) == set()
 
     @pytest.mark.parametrize("scores", [None, [0.1, 0.9, 0.2]])
@@ -246,8 +252,168 @@ class TestResume:
 
     def test_another_loss_is_refused(self, make_encoder: Make, tmp_path):
         short_training(make_encoder(), tmp_path / "out", SimCSELoss, max_steps=2)
-        with pytest.raises(ValueError, match=r"The loss must have the same settings as in .*checkpoint-2.*differ"):
+        with pytest.raises(
+            ValueError,
+            match=r"got another one: loss is 'DCLRLoss' and was 'SimCSELoss'; max_steps is 4 and was 2: give",
+        ):
             short_training(make_encoder(), tmp_path / "out", DCLRLoss, max_steps=4, resume=True)
+
+
+CHANGES = {
+    "text": {"data": [*SENTENCES[:-1], "another sentence"]},
+    "batch_size": {"batch_size": 2},
+    "seed": {"seed": 43},
+    "learning_rate": {"learning_rate": 2e-2},
+    "loss_learning_rate": {"loss_learning_rate": 1e-3},
+    "loss.temperature": {"loss": lambda model: AdCSELoss(model, temperature=0.1)},
+    "loss": {"loss": lambda model: SimCSELoss(model, projection=True)},
+    "max_steps": {"max_steps": 6},
+    "bf16": {"bf16": True},
+    "no_duplicates (batch_sampler)": {"no_duplicates": False},
+    "weight_decay": {"weight_decay": 0.1},
+}
+
+
+class TestSameTraining:
+    """A resumed training is the one that was interrupted."""
+
+    @pytest.fixture(scope="class")
+    def stopped(self, built_encoders, tmp_path_factory) -> Path:
+        out: Path = tmp_path_factory.mktemp("stopped") / "out"
+        short_training(copy.deepcopy(built_encoders()), out, AdCSELoss, max_steps=4)
+        shutil.rmtree(out / "checkpoints" / "checkpoint-4")
+        return out
+
+    @pytest.mark.parametrize("name", CHANGES)
+    def test_a_difference_is_refused_and_named(self, encoder, stopped, name):
+        options = {"loss": AdCSELoss, "max_steps": 4} | CHANGES[name]
+        before = sorted(stopped.rglob("*"))
+        with pytest.raises(ValueError, match=rf"got another one: {re.escape(name)} is [^;]* and was [^;]*: give"):
+            short_training(encoder, stopped, resume=True, **options)
+        assert sorted(stopped.rglob("*")) == before
+
+    def test_another_encoder_is_refused(self, make_encoder: Make, stopped):
+        with pytest.raises(ValueError, match="got another one: encoder is"):
+            short_training(make_encoder(pooling="cls"), stopped, AdCSELoss, max_steps=4, resume=True)
+
+    def test_force_goes_on_and_says_so(self, encoder, stopped, tmp_path, caplog):
+        shutil.copytree(stopped, tmp_path / "out")
+        options: dict[str, Any] = {"max_steps": 4, "resume": True, "force": True}
+        assert short_training(encoder, tmp_path / "out", AdCSELoss, seed=43, **options).steps == 4
+        assert "though seed is 43 and was 42." in caplog.text
+
+    def test_the_interval_of_checkpoints_may_change(self, encoder, stopped, tmp_path):
+        shutil.copytree(stopped, tmp_path / "out")
+        short_training(encoder, tmp_path / "out", AdCSELoss, max_steps=4, eval_steps=1, resume=True)
+
+    def test_another_dev_set_is_refused(self, make_encoder: Make, tmp_path):
+        def dev(name: str, scores: list[float]) -> STSEvaluator:
+            return STSEvaluator([STSDataset(name, SENTENCES[:3], SENTENCES[3:6], scores)], write_csv=False)
+
+        options = {"max_steps": 2, "learning_rate": 1e-4}
+        short_training(make_encoder(), tmp_path / "out", SimCSELoss, evaluator=dev("a", [1.0, 2.0, 3.0]), **options)
+        for other, name in (
+            (dev("b", [1.0, 2.0, 3.0]), "evaluator.sets"),
+            (dev("a", [1.0, 2.0, 4.0]), "evaluator.pairs"),
+        ):
+            with pytest.raises(ValueError, match=f"got another one: {name} is"):
+                short_training(make_encoder(), tmp_path / "out", SimCSELoss, evaluator=other, resume=True, **options)
+
+    def test_a_transform_of_the_data_is_not_called(self, make_encoder: Make, stopped):
+        data = Dataset.from_dict({"sentence": SENTENCES})
+
+        def fail(rows: Any) -> Any:
+            raise AssertionError
+
+        loss = SimCSELoss(make_encoder())
+        plain, lazy = (run_identity(make_encoder(), loss, rows, None, {}) for rows in (data, data.with_transform(fail)))
+        assert plain == lazy
+
+
+class Exploding(SpyLoss):
+    """Its loss, its gradients or nothing is NaN from a step on."""
+
+    def __init__(self, model: SentenceTransformer, step: int, what: str = "loss") -> None:
+        super().__init__(model)
+        self.step, self.what = step, what
+
+    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
+        value = super().forward(sentence_features, labels)
+        if len(self.batches) < self.step:
+            return value
+        if self.what == "loss":
+            return value * float("nan")
+        value.register_hook(lambda gradient: gradient * float("nan"))
+        return value
+
+
+class TestDivergence:
+    @pytest.mark.parametrize("what", ["loss", "weights"])
+    def test_nothing_is_saved_and_the_last_finite_checkpoint_stays(self, encoder, tmp_path, what):
+        out = tmp_path / "out"
+        with pytest.raises(
+            DivergenceError, match=r"^Training diverged at step [34]: .* not finite, .*lower learning rate"
+        ):
+            short_training(encoder, out, lambda model: Exploding(model, 3, what), max_steps=6)
+        assert {path.name for path in out.iterdir()} == {"checkpoints", MANIFEST}
+        assert [path.name for path in (out / "checkpoints").iterdir()] == ["checkpoint-2"]
+        kept = SentenceTransformer(str(out / "checkpoints" / "checkpoint-2"), device="cpu")
+        assert non_finite(kept) is None
+
+    def test_before_the_first_checkpoint_nothing_stays(self, encoder, tmp_path):
+        out = tmp_path / "new" / "out"
+        with pytest.raises(DivergenceError):
+            short_training(encoder, out, lambda model: Exploding(model, 1), max_steps=6)
+        assert not (tmp_path / "new").exists()
+
+    def test_without_checkpoints_the_last_weights_are_checked(self, encoder, tmp_path):
+        with pytest.raises(DivergenceError, match="not finite"):
+            short_training(
+                encoder, tmp_path / "out", lambda m: Exploding(m, 3, "weights"), max_steps=3, save_strategy="no"
+            )
+        assert not (tmp_path / "out").exists()
+
+    def test_weights_that_were_chosen_before_are_kept(self, encoder, tmp_path, caplog):
+        evaluator = ScriptedEvaluator([0.1, 0.9])
+        result = short_training(encoder, tmp_path / "out", lambda m: Exploding(m, 4), evaluator=evaluator, max_steps=8)
+        assert (result.best_step, result.steps) == (2, 4)
+        assert "Training diverged at step 4 and was stopped: the weights of step 2 are kept" in caplog.text
+        saved = SentenceTransformer(str(tmp_path / "out"), device="cpu")
+        assert differing(evaluator.seen[1], snapshot(saved)) == set()
+
+    def test_a_broken_encoder_is_refused(self, encoder, tmp_path):
+        with torch.no_grad():
+            next(encoder.parameters())[0] = float("nan")
+        with pytest.raises(ValueError, match=r"^model must have finite weights, got NaN .* in 0\..*\.$"):
+            short_training(encoder, tmp_path / "out")
+
+
+class TestStreams:
+    def rows(self, count: int) -> Iterator[dict[str, str]]:
+        for number in range(count):
+            yield {"sentence": f"{SENTENCES[number % 8]} {number}"}
+
+    def stream(self, count: int) -> IterableDataset:
+        features = Features({"sentence": Value("string")})
+        return IterableDataset.from_generator(self.rows, gen_kwargs={"count": count}, features=features)
+
+    def test_a_stream_is_not_drained(self, encoder, tmp_path):
+        start = snapshot(encoder)
+        result = short_training(encoder, tmp_path / "out", data=self.stream(10**9), max_steps=3)
+        assert [len(batch) for batch in spy(result).batches] == [4, 4, 4]
+        assert differing(start, snapshot(encoder)) != set()
+
+    def test_a_stream_needs_max_steps(self, encoder, tmp_path):
+        with pytest.raises(ValueError, match=r"^max_steps must be given for an IterableDataset.*got -1\.$"):
+            short_training(encoder, tmp_path / "out", data=self.stream(8))
+        assert not (tmp_path / "out").exists()
+
+    def test_a_stream_resumes(self, make_encoder: Make, tmp_path):
+        whole, parts = make_encoder(), make_encoder()
+        short_training(whole, tmp_path / "out", data=self.stream(10**6), max_steps=4)
+        shutil.rmtree(tmp_path / "out" / "checkpoints" / "checkpoint-4")
+        short_training(parts, tmp_path / "out", data=self.stream(10**6), max_steps=4, resume=True)
+        assert differing(snapshot(whole), snapshot(parts)) == set()
 
 
 class TestBatches:
@@ -369,6 +535,51 @@ class TestOutput:
         assert differing(snapshot(model), snapshot(SentenceTransformer(str(out), device="cpu"))) == set()
         assert not (out / ".saving").exists()
 
+    def test_overwrite_spares_what_no_run_wrote(self, make_encoder: Make, tmp_path):
+        out = tmp_path / "out"
+        short_training(make_encoder(), out, max_steps=2)
+        (out / "checkpoints" / "notes.txt").write_text("mine")
+        short_training(make_encoder(), out, max_steps=1, overwrite=True)
+        assert (out / "checkpoints" / "notes.txt").read_text() == "mine"
+        make_encoder().save(str(tmp_path / "own"))
+        before = {path: path.read_bytes() for path in (tmp_path / "own").rglob("*") if path.is_file()}
+        with pytest.raises(ValueError, match="which no earlier run wrote"):
+            short_training(make_encoder(), tmp_path / "own", max_steps=1, overwrite=True)
+        assert before == {path: path.read_bytes() for path in (tmp_path / "own").rglob("*") if path.is_file()}
+
+    @pytest.mark.parametrize("made", [True, False])
+    def test_a_failed_run_is_no_obstacle(self, make_encoder: Make, tmp_path, made):
+        class Failing(SpyLoss):
+            def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+                raise RuntimeError("out of memory")
+
+        out = tmp_path / "a" / "out"
+        if made:
+            out.mkdir(parents=True)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            short_training(make_encoder(), out, Failing, max_steps=2)
+        assert sorted(tmp_path.rglob("*")) == ([tmp_path / "a", out] if made else [])
+        assert short_training(make_encoder(), out, max_steps=1).steps == 1
+
+    def test_a_full_disk_can_be_resumed(self, make_encoder: Make, tmp_path, monkeypatch):
+        whole, parts = make_encoder(), make_encoder()
+        short_training(whole, tmp_path / "whole", max_steps=4)
+        save, calls = torch.save, []
+
+        def full(*args: Any, **kwargs: Any) -> None:
+            calls.append(args)
+            if len(calls) > 5:
+                raise RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed")
+            save(*args, **kwargs)
+
+        monkeypatch.setattr(torch, "save", full)
+        with pytest.raises(OSError, match=r"^Writing to '.*checkpoints' failed \(PytorchStreamWriter.*resume.*\.$"):
+            short_training(parts, tmp_path / "parts", max_steps=4)
+        monkeypatch.undo()
+        model = make_encoder()
+        assert short_training(model, tmp_path / "parts", max_steps=4, resume=True).steps == 4
+        assert differing(snapshot(whole), snapshot(model)) == set()
+
     def test_a_file_in_the_way(self, encoder, tmp_path):
         (tmp_path / "out").write_text("mine")
         for output in (tmp_path / "out", tmp_path / "out" / "model"):
@@ -398,6 +609,16 @@ class TestOutput:
         ({"data": ["one", ""]}, r"data\[1\] must be a non-empty string, got ''"),
         ({"data": ["one", " \n"]}, r"data\[1\] must be a non-empty string"),
         ({"data": ["one", "two", None]}, r"data\[2\] must be a non-empty string, got None"),
+        ({"data": 3}, "data must be sentences or a Dataset, got int"),
+        ({"data": None}, "data must be sentences or a Dataset, got NoneType"),
+        (
+            {"data": DatasetDict(train=Dataset.from_dict({"sentence": ["a"]}), test=Dataset.from_dict({"a": ["b"]}))},
+            r"got a DatasetDict of 'train', 'test': choose one, such as data\['train'\]\.$",
+        ),
+        ({"data": {"train": ["a", "b"]}}, r"got a dict of 'train': choose one, such as data\['train'\]\.$"),
+        ({"data": Dataset.from_dict({"n": [1]})}, r"data must have a column of texts, got n \(int64\)\.$"),
+        ({"data": Dataset.from_dict({"s": ["a", None]})}, r"data\[1\]\['s'\] must be a string, got None\.$"),
+        ({"force": True}, "force needs resume, got it without"),
         ({"data": [3]}, r"data\[0\] must be a non-empty string, got 3"),
         ({"data": [b"one"]}, r"data\[0\] must be a non-empty string, got b'one'"),
         ({"data": [("one", "two")]}, r"data\[0\] must be a non-empty string, got \('one', 'two'\)"),

@@ -6,10 +6,10 @@ Source: Li et al., 2022, https://doi.org/10.1007/978-3-031-00129-1_11.
 from __future__ import annotations
 
 import torch
-import torch.distributed as dist
 from sentence_transformers.util import get_world_size
 from torch import Tensor
 
+from st_extras.encoders.distributed import sum_over_processes
 from st_extras.functional import cosine_ascent_direction, cosine_scores, full_precision, weighted_info_nce
 
 
@@ -74,8 +74,6 @@ def ascend(
         weight_decay: lambda.
     """
     gradient = cosine_ascent_direction(adversaries, anchors, shares) / (temperature * len(anchors))
-    if get_world_size() > 1:
-        dist.all_reduce(gradient)
-        gradient /= get_world_size()
+    gradient = sum_over_processes(gradient) / get_world_size()
     velocity.mul_(momentum).add_(weight_decay * adversaries - gradient)
     adversaries.sub_(velocity, alpha=learning_rate)

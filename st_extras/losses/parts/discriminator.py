@@ -5,8 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from st_extras.encoders.distributed import require_synchronised
+from st_extras.checks import check_instance
+from st_extras.encoders.distributed import require_synchronised, sum_over_processes
+from st_extras.encoders.structure import unwrap
 from st_extras.functional import full_precision
+from st_extras.text.frequency import FrequencyTable
 
 SLT_FAI_CITATION = """
 @article{wang2023unsupervised,
@@ -20,8 +23,19 @@ SLT_FAI_CITATION = """
 """
 
 
+def check_frequency_table(frequency_table: FrequencyTable, model: nn.Module) -> FrequencyTable:
+    """Return the table.
+
+    Raises:
+        ValueError: if it is not a FrequencyTable, or one of another vocabulary than the model's.
+    """
+    check_instance("frequency_table", frequency_table, FrequencyTable)
+    frequency_table.check_tokenizer(unwrap(model).tokenizer)
+    return frequency_table
+
+
 class Discriminator(nn.Module):
-    """A discriminator, Linear(D, D), ReLU, Linear(D, 2), with a running record of its answers.
+    """A discriminator, Linear(D, D), ReLU, Linear(D, 2), with a running record of its answers in all processes.
 
     Args:
         dimension: D.
@@ -66,7 +80,8 @@ class Discriminator(nn.Module):
             answer = (logits[..., 1] > logits[..., 0]).to(present.dtype)
             label = labels.to(present.dtype)
             cells = [(present * a * b).sum() for a in (1 - label, label) for b in (1 - answer, answer)]
-            self.confusion.mul_(self.memory).add_(torch.stack(cells).view(2, 2).to(self.confusion.dtype))
+            counted = sum_over_processes(torch.stack(cells).view(2, 2).to(self.confusion.dtype))
+            self.confusion.mul_(self.memory).add_(counted)
 
     @property
     def accuracy(self) -> Tensor:

@@ -8,6 +8,7 @@ from os import PathLike
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
+from st_extras.checks import check_instance
 from st_extras.encoders.distributed import gather_rows
 from st_extras.encoders.frozen import EmbeddingTable, FrozenEncoder
 from st_extras.encoders.rows import Features
@@ -63,11 +64,12 @@ def make_similarities(
     """Return the similarities of a complementary model, of "self" or of a table; None if there is none of them.
 
     Raises:
-        ValueError: if both a model and a table are given.
+        ValueError: if both a model and a table are given, or one of them is something else.
     """
+    check_instance("complementary_table", complementary_table, EmbeddingTable, or_none=True)
     if complementary_model is not None and complementary_table is not None:
         raise ValueError("complementary_model and complementary_table are two forms of one guide: give one, not both.")
-    if complementary_model == "self":
+    if isinstance(complementary_model, str) and complementary_model == "self":
         return self_similarities
     if complementary_model is not None:
         guide: FrozenEncoder | EmbeddingTable = FrozenEncoder(complementary_model, model)

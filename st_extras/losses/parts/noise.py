@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from st_extras.checks import check_choice, check_count, check_not_negative, check_positive
+from st_extras.checks import check_choice, check_count, check_interval, check_temperature, check_weight
 from st_extras.functional import cosine_ascent_direction, cosine_scores
 from st_extras.random_source import RandomSource
 
@@ -72,16 +72,16 @@ class NoiseNegatives(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        self.ratio = check_not_negative("noise_ratio", noise_ratio)
-        self.std = check_positive("noise_std", noise_std)
-        self.steps = check_count("noise_steps", noise_steps)
-        self.step_size = check_not_negative("noise_step_size", noise_step_size)
+        self.ratio = check_interval("noise_ratio", noise_ratio, 0, 1000)
+        self.std = check_interval("noise_std", noise_std, 1e-6, 1e6)
+        self.steps = check_count("noise_steps", noise_steps, at_most=1000)
+        self.step_size = check_weight("noise_step_size", noise_step_size)
         self.unit_norm = check_choice("noise_norm", noise_norm, ("gaussian", "unit")) == "unit"
         if self.unit_norm and noise_std != 1:
             raise ValueError(
                 f'noise_std must be 1 with noise_norm="unit", which sets all norms to 1, got {noise_std!r}.'
             )
-        self.temperature = check_positive("noise_temperature", noise_temperature)
+        self.temperature = check_temperature("noise_temperature", noise_temperature)
         self.source = RandomSource(generator)
         self.angle = torch.tensor(torch.nan)
 

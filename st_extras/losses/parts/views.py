@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from st_extras.checks import check_fraction
+from st_extras.checks import check_bool, check_fraction, shown
 from st_extras.encoders.forward import forward_pass, without_dropout
 from st_extras.encoders.rows import Features, stack_columns, try_stack_columns
 from st_extras.encoders.structure import check_one_encoder, content_mask, unwrap
@@ -29,10 +29,11 @@ def check_augmentations(augmentations: Sequence[str]) -> tuple[str, str]:
     Raises:
         ValueError: if there are not two, one is unknown, or they ask for dropout in one view alone.
     """
-    views = tuple(augmentations)
-    unknown = [name for name in views if name not in AUGMENTATIONS]
-    if unknown or len(views) != 2:
-        raise ValueError(f"augmentations must be two of {AUGMENTATIONS}, one for each view, got {augmentations!r}.")
+    views = tuple(augmentations) if isinstance(augmentations, list | tuple) else ()
+    if len(views) != 2 or any(name not in AUGMENTATIONS for name in views):
+        raise ValueError(
+            f"augmentations must be two of {AUGMENTATIONS}, one for each view, got {shown(augmentations)}."
+        )
     if set(views) == {"dropout", "none"}:
         raise ValueError(
             "augmentations=('dropout', 'none') is not possible: both views go through the encoder in one pass, whose "
@@ -114,9 +115,10 @@ class TwoViews(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
+        unwrap(model)
         self.augmentations = check_augmentations(augmentations)
         self.cutoff_rate = check_fraction("cutoff_rate", cutoff_rate)
-        self.dropout = dropout or "dropout" in self.augmentations
+        self.dropout = check_bool("dropout", dropout) or "dropout" in self.augmentations
         self.source = RandomSource(generator, salt=1)
         changed = {*self.augmentations} & {*CUTOFFS, "shuffle"}
         if changed:

@@ -11,6 +11,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses.matryoshka import ForwardDecorator
 from torch import Tensor, nn
 
+from st_extras.checks import check_instance
 from st_extras.encoders.forward import without_dropout
 from st_extras.encoders.rows import Features, stack_columns
 from st_extras.encoders.structure import unwrap
@@ -22,6 +23,7 @@ def check_base_loss(base_loss: nn.Module, model: SentenceTransformer) -> nn.Modu
     Raises:
         ValueError: if it does not compute its value from embeddings, or was built on another model.
     """
+    check_instance("base_loss", base_loss, nn.Module)
     name = type(base_loss).__name__
     if not hasattr(base_loss, "compute_loss_from_embeddings"):
         raise ValueError(

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from st_extras.encoders import distributed
 from st_extras.losses.parts.discriminator import SLT_FAI_CITATION, Discriminator
-from tests.helpers import differing, draw, snapshot
+from tests.helpers import differing, draw, run_in_two_processes, snapshot
+from tests.losses.parts.discriminator_worker import batch
 
 LABELS = torch.tensor([0, 0, 0, 1, 1])
 ANSWERS = torch.tensor([0, 0, 1, 1, 0])
@@ -105,3 +108,15 @@ def test_several_processes_need_the_callback(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_citation() -> None:
     assert "wang2023unsupervised" in SLT_FAI_CITATION
+
+
+@pytest.mark.slow
+def test_the_record_adds_up_the_answers_of_all_processes(tmp_path: Path) -> None:
+    run_in_two_processes("tests.losses.parts.discriminator_worker", str(tmp_path))
+    alone = Discriminator(4)
+    both = [torch.cat(parts) for parts in zip(batch(0), batch(1), strict=True)]
+    for _ in range(2):
+        alone.observe(*both)
+    for rank in (0, 1):
+        seen = load_file(str(tmp_path / f"confusion{rank}.safetensors"))["confusion"]
+        torch.testing.assert_close(seen, alone.confusion)

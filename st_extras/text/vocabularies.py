@@ -1,0 +1,69 @@
+"""Vocabularies: which token stands at which id, and counts that belong to one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+
+def vocabulary(tokenizer: PreTrainedTokenizerBase) -> tuple[str | None, ...]:
+    """Return the token at each id of the tokenizer, None at ids without a token."""
+    ids = tokenizer.get_vocab()
+    tokens: list[str | None] = [None] * (max(ids.values()) + 1)
+    for token, index in ids.items():
+        tokens[index] = token
+    return tuple(tokens)
+
+
+def whole_numbers(counts: Tensor | Sequence[int]) -> Tensor:
+    """Return the counts as an int64 tensor; ValueError if that would change one."""
+    try:
+        given = torch.as_tensor(counts)
+        whole = given.to(torch.int64).cpu()
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise ValueError(f"counts must be whole numbers from 0 to 2**63 - 1, got others ({error}).") from None
+    if given.dtype in (torch.bool, torch.uint64) or given.is_complex() or (whole != given.cpu()).any():
+        raise ValueError(f"counts must be whole numbers from 0 to 2**63 - 1, got {given.dtype} values that are not.")
+    return whole
+
+
+def check_same_vocabulary(
+    ours: Sequence[str | None], theirs: Sequence[str | None], owner: str, name: str = "The frequency table"
+) -> None:
+    """Raise a ValueError, which begins with ``name``, unless both have the same token at each id."""
+    if tuple(ours) == tuple(theirs):
+        return
+    index = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
+    if index is None:
+        difference = f"{len(ours)} ids here, {len(theirs)} there"
+    else:
+        difference = f"id {index} is {ours[index]!r} here and {theirs[index]!r} there"
+    raise ValueError(f"{name} and {owner} must have the same vocabulary, got a difference: {difference}.")
+
+
+def counts_in_order(
+    listed: Sequence[str | None], counts: Sequence[int], tokens: Sequence[str | None], name: str
+) -> list[int]:
+    """Return the counts of the ``listed`` tokens in the order of ``tokens``, the vocabulary; 0 for tokens not listed.
+
+    Raises:
+        ValueError: if a token is not in the vocabulary, or some are left out although counts of 0 are listed; the
+            message begins with ``name``.
+    """
+    counted = dict(zip(listed, counts, strict=True))
+    unknown = sorted(token for token in counted.keys() - set(tokens) if token is not None)
+    if unknown:
+        raise ValueError(
+            f"{name} must be counted with this tokenizer, got {len(unknown)} tokens that are not in its vocabulary, "
+            f"such as {', '.join(map(repr, unknown[:3]))}."
+        )
+    missing = [token for token in tokens if token is not None and token not in counted]
+    if missing and 0 in counted.values():
+        raise ValueError(
+            f"{name} must have the vocabulary of this tokenizer, as it lists counts of 0 too, got {len(missing)} "
+            f"tokens left out, such as {', '.join(map(repr, missing[:3]))}."
+        )
+    return [0 if token is None else counted.get(token, 0) for token in tokens]

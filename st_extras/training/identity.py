@@ -1,0 +1,125 @@
+"""What makes two trainings the same one: recorded in every checkpoint, and compared when one is resumed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset, IterableDataset
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
+from torch import nn
+
+from st_extras.evaluation import STSEvaluator
+from st_extras.training.marker import read_marker
+
+logger = logging.getLogger(__name__)
+_ROWS = 1000  # hashed at a time
+_NAMES = {
+    "per_device_train_batch_size": "batch_size",
+    "num_train_epochs": "epochs",
+    "save_steps": "eval_steps",
+    "batch_sampler": "no_duplicates (batch_sampler)",
+}
+_IRRELEVANT = {"disable_tqdm", "save_strategy", "save_total_limit", "logging_steps"}
+
+
+def run_identity(
+    model: SentenceTransformer,
+    loss: nn.Module,
+    dataset: Dataset | IterableDataset,
+    evaluator: BaseEvaluator | None,
+    settings: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return what the trained weights depend on, as values that JSON knows.
+
+    Args:
+        model: the encoder; its modules, their settings and the number of parameters count, its weights do not.
+        loss: the loss; its class and ``get_config_dict`` count.
+        dataset: the rows, which are hashed; those of an IterableDataset are not read and not compared.
+        evaluator: what chooses the weights, if anything does.
+        settings: arguments of the trainer and of ``train_encoder`` by name.
+    """
+    dropped = _IRRELEVANT | (set() if evaluator is not None else {"save_steps", "patience"})
+    dropped |= {"num_train_epochs"} if settings.get("max_steps", -1) != -1 else set()
+    identity = {_NAMES.get(name, name): value for name, value in settings.items() if name not in dropped}
+    identity |= {"text": _text(dataset), "processes": int(os.environ.get("WORLD_SIZE", "1"))}
+    encoder = [[type(module).__name__, _config(module)] for module in model]
+    identity["encoder"] = f"{sum(p.numel() for p in model.parameters())} parameters, {_digest(encoder)}"
+    identity |= _described("loss", loss)
+    if evaluator is not None:
+        identity |= _described("evaluator", evaluator)
+    if isinstance(evaluator, STSEvaluator):
+        rows = [[data.sentences1, data.sentences2, list(data.scores)] for data in evaluator.datasets]
+        identity["evaluator.pairs"] = _digest(rows)
+    plain: dict[str, Any] = json.loads(json.dumps(identity, default=_plain, skipkeys=True))
+    return plain
+
+
+def check_same_run(checkpoint: Path, identity: Mapping[str, Any], *, force: bool = False) -> None:
+    """Compare a training with the one that saved a checkpoint.
+
+    Args:
+        checkpoint: a whole checkpoint.
+        identity: what ``run_identity`` returned.
+        force: whether to log the differences and go on.
+
+    Raises:
+        ValueError: if they differ, unless ``force`` is set; it names every difference.
+    """
+    _, before = read_marker(checkpoint)
+    if not before:
+        logger.warning("%s does not say what it was trained with: the settings are not compared.", checkpoint)
+        return
+    names = {name for name in before.keys() | identity.keys() if before.get(name) != identity.get(name)}
+    differing = [
+        f"{name} is {identity.get(name)!r} and was {before.get(name)!r}"
+        for name in sorted(names)
+        if name.split(".")[0] == name or name.split(".")[0] not in names  # of another loss, only the name
+    ]
+    if differing and force:
+        logger.warning("Resuming from %s though %s.", checkpoint, "; ".join(differing))
+    elif differing:
+        raise ValueError(
+            f"resume needs the training that was interrupted, got another one: {'; '.join(differing)}: give the "
+            "earlier values, set force to go on with the new ones, or start again with overwrite."
+        )
+
+
+def _text(dataset: Dataset | IterableDataset) -> str:
+    if isinstance(dataset, IterableDataset):
+        return "a stream"
+    digest = hashlib.sha256()
+    for rows in dataset.with_format(None).iter(_ROWS):  # without the user's transform, which may draw random numbers
+        digest.update(json.dumps(rows, default=_plain).encode())
+    return f"{len(dataset)} rows, sha256 {digest.hexdigest()[:16]}"
+
+
+def _described(role: str, thing: Any) -> dict[str, Any]:
+    name = getattr(thing, "name", "")
+    return {role: f"{type(thing).__name__} {name}".strip()} | {
+        f"{role}.{key}": value for key, value in _config(thing).items()
+    }
+
+
+def _config(thing: Any) -> dict[str, Any]:
+    read = getattr(thing, "get_config_dict", None)
+    return {} if read is None else dict(read())
+
+
+def _digest(value: Any) -> str:
+    return f"sha256 {hashlib.sha256(json.dumps(value, default=_plain, skipkeys=True).encode()).hexdigest()[:16]}"
+
+
+def _plain(value: Any) -> Any:
+    """A number for a numpy or torch scalar; for what JSON does not know, the name of its class."""
+    item = getattr(value, "item", None)
+    try:
+        return type(value).__name__ if item is None else item()
+    except (RuntimeError, TypeError, ValueError):
+        return type(value).__name__

@@ -1,0 +1,128 @@
+"""The trainer of ``train_encoder``, and running it from its start or from a checkpoint."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset, IterableDataset
+from sentence_transformers import (
+    SentenceTransformer,
+    SentenceTransformerTrainer,
+    SentenceTransformerTrainingArguments,
+)
+from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
+from torch import nn
+from transformers import EarlyStoppingCallback, TrainerState
+from transformers.trainer_callback import PrinterCallback
+
+from st_extras.training.divergence import DivergenceCallback, DivergenceError, non_finite
+from st_extras.training.loss_state import LossStateCallback
+from st_extras.training.output_folder import write_errors
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where training starts: at step 0, or at a checkpoint with its trainer state."""
+
+    checkpoints: Path
+    checkpoint: str | None
+    state: TrainerState
+    stopping: EarlyStoppingCallback | None
+
+    def is_the_end(self, max_steps: int) -> bool:
+        """Whether the training had already ended here: patience ran out, or all steps were done."""
+        stopped = (
+            self.stopping is not None
+            and self.stopping.early_stopping_patience_counter >= self.stopping.early_stopping_patience
+        )
+        return stopped or 0 < max_steps <= self.state.global_step
+
+
+def build_trainer(
+    model: SentenceTransformer,
+    dataset: Dataset | IterableDataset,
+    loss: nn.Module,
+    evaluator: BaseEvaluator | None,
+    start: Start,
+    settings: dict[str, Any],
+    run: Mapping[str, Any],
+) -> SentenceTransformerTrainer:
+    """Return a trainer with ``LossStateCallback`` attached.
+
+    Args:
+        model: the model to train.
+        dataset: its rows.
+        loss: the loss.
+        evaluator: what chooses the weights; None: nothing.
+        start: where training starts.
+        settings: arguments of the trainer; they replace the defaults for the device.
+        run: what every checkpoint records of the run.
+    """
+    on_cpu = model.device.type == "cpu"
+    defaults: dict[str, Any] = {"report_to": "none", "use_cpu": on_cpu, "dataloader_pin_memory": not on_cpu}
+    trainer = SentenceTransformerTrainer(
+        model,
+        args=SentenceTransformerTrainingArguments(output_dir=str(start.checkpoints), **(defaults | settings)),
+        train_dataset=dataset,
+        loss=loss,
+        evaluator=evaluator,
+        callbacks=None if start.stopping is None else [start.stopping],
+    )
+    trainer.remove_callback(PrinterCallback)
+    LossStateCallback.attach(trainer, run)
+    return trainer
+
+
+def run_training(trainer: SentenceTransformerTrainer, loss: nn.Module, start: Start) -> float:
+    """Train from ``start``, load the best weights and return the seconds taken.
+
+    Raises:
+        DivergenceError: if the loss or the weights became NaN or infinite and no earlier weights were chosen.
+        OSError: if a checkpoint could not be written.
+    """
+    began = time.perf_counter()
+    ended = start.is_the_end(trainer.args.max_steps)
+    watch = DivergenceCallback(loss)
+    trainer.add_callback(watch)
+    try:
+        if start.checkpoint is not None and ended:  # the trainer would train one more step
+            trainer.state = start.state
+            trainer._load_from_checkpoint(start.checkpoint)
+        else:
+            with write_errors(start.checkpoints):
+                trainer.train(resume_from_checkpoint=start.checkpoint)
+    finally:
+        watch.detach()
+    best = trainer.state.best_model_checkpoint or start.state.best_model_checkpoint
+    if trainer.args.load_best_model_at_end and best is not None and (ended or not Path(best).is_dir()):
+        # the trainer did not load it: nothing was trained, or the output folder was moved since it was saved
+        trainer._load_from_checkpoint(str(start.checkpoints / Path(best).name))
+    _report_divergence(trainer, loss, watch.step)
+    return time.perf_counter() - began
+
+
+def _report_divergence(trainer: SentenceTransformerTrainer, loss: nn.Module, step: int | None) -> None:
+    """Log that training diverged after the weights that were chosen; raise DivergenceError if there are none."""
+    name = non_finite(loss)
+    if name is None and step is None:
+        return
+    if name is None and trainer.args.load_best_model_at_end and trainer.state.best_model_checkpoint is not None:
+        logger.warning(
+            "Training diverged at step %d and was stopped: the weights of step %d are kept; try a lower learning rate.",
+            step,
+            trainer.state.best_global_step,
+        )
+        return
+    where = "" if step is None else f" at step {step}"
+    what = "the loss is not finite" if name is None else f"{name} is not finite"
+    raise DivergenceError(
+        f"Training diverged{where}: {what}, and no model is saved; checkpoints before it stay: try a lower learning "
+        "rate."
+    )

@@ -1,0 +1,70 @@
+"""Numbers on the command line: what is out of range is one line that names the option, before anything is read."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.cli.commands import COMMANDS, parameters
+
+COUNT = ("0", "-1", "-99999999999999999999", str(10**400))
+POSITIVE = ("0", "-1", "inf", "-inf", "nan", "1e999")
+NOT_NEGATIVE = ("-0.5", "inf", "nan")
+STEPS = ("0", "-2", str(10**400))
+SEED = ("-1", str(2**32), str(10**400))
+LINE = (*COUNT, str(2**30 + 1))
+LENGTH = ("0", "1", "2", "-1")
+
+OUT_OF_RANGE: dict[str, dict[str, tuple[str, ...]]] = {
+    "train": {
+        "--limit": COUNT,
+        "--max-line": LINE,
+        "--batch-size": COUNT,
+        "--learning-rate": POSITIVE,
+        "--loss-learning-rate": POSITIVE,
+        "--steps": STEPS,
+        "--epochs": POSITIVE,
+        "--eval-steps": COUNT,
+        "--patience": COUNT,
+        "--max-length": LENGTH,
+        "--layers": COUNT,
+        "--length-buckets": COUNT,
+        "--warmup-epochs": NOT_NEGATIVE,
+        "--top-k": COUNT,
+        "--processes": (*COUNT, "100000"),
+        "--seed": SEED,
+    },
+    "recipe": {
+        "--limit": COUNT,
+        "--max-line": LINE,
+        "--batch-size": COUNT,
+        "--learning-rate": POSITIVE,
+        "--steps": STEPS,
+        "--eval-steps": COUNT,
+        "--max-length": LENGTH,
+        "--layers": COUNT,
+        "--seed": SEED,
+    },
+    "demo": {"--steps": COUNT, "--seed": SEED},
+    "frequencies count": {"--max-line": LINE, "--processes": (*COUNT, "100000")},
+    "frequencies info": {"--ratio": ("0", "1", "-0.1", "nan", "inf")},
+    "repal fit": {"--max-line": LINE, "--lambda-1": NOT_NEGATIVE, "--lambda-2": NOT_NEGATIVE},
+    "whiten fit": {"--max-line": LINE, "--dimensions": COUNT},
+}
+
+
+def test_every_number_of_every_command_has_a_row() -> None:
+    numbers = {(parameter.command, parameter.name) for parameter in parameters() if parameter.types & {int, float}}
+    assert numbers == {(command, option) for command, rows in OUT_OF_RANGE.items() for option in rows}
+
+
+@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize(
+    ("command", "option"), [(command, option) for command, rows in OUT_OF_RANGE.items() for option in rows]
+)
+def test_a_number_out_of_range_is_one_line(assert_refused, command: str, option: str, number: int) -> None:
+    values = OUT_OF_RANGE[command][option]
+    if number < len(values):
+        line = rf"^Error: {re.escape(option)}(, unless it is -1,)? must be .*, got .*\.$"
+        assert_refused((*COMMANDS[command], option, values[number]), line)

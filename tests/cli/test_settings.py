@@ -1,0 +1,100 @@
+"""``--set NAME=VALUE``: values read by the types of the loss's constructor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from st_extras import losses
+from st_extras.cli.settings import parse_settings
+
+
+@pytest.mark.parametrize(
+    ("loss", "pair", "value"),
+    [
+        *((losses.SimCSELoss, f"projection={text}", True) for text in ("true", "True", "YES", "yes", "1")),
+        *((losses.AdCSELoss, f"projection={text}", False) for text in ("false", "False", "FALSE", "No", "0")),
+        (losses.DCLRLoss, "threshold=0.5", 0.5),
+        (losses.DCLRLoss, "threshold=5e-1", 0.5),
+        (losses.DCLRLoss, "noise_std=2", 2.0),
+        (losses.DCLRLoss, "noise_std=-0.5", -0.5),
+        (losses.DCLRLoss, "noise_steps=2", 2),
+        (losses.AdCSELoss, "num_adversaries=1e2", 100),
+        (losses.DCLRLoss, "noise_norm=unit", "unit"),
+        (losses.DCLRLoss, "noise_temperature=null", None),
+        (losses.DCLRLoss, "noise_temperature=None", None),
+        (losses.DCLRLoss, "noise_temperature=0.1", 0.1),
+        (losses.PaSeRLoss, "max_phrase_length=12", 12),
+        (losses.SimCSELoss, "augmentations=feature_cutoff+shuffle", ["feature_cutoff", "shuffle"]),
+        (losses.SimCSELoss, 'augmentations=["dropout", "shuffle"]', ["dropout", "shuffle"]),
+    ],
+)
+def test_a_value_is_read_by_its_type(loss: type, pair: str, value: Any) -> None:
+    read = parse_settings("--set", [pair], loss)
+    assert read == {pair.partition("=")[0]: value}
+    assert type(next(iter(read.values()))) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("loss", "pair", "message"),
+    [
+        (losses.SimCSELoss, "projection=off-ish", "--set projection must be true or false, got 'off-ish'."),
+        (losses.SimCSELoss, "projection=", "--set projection must be true or false, got ''."),
+        (losses.SimCSELoss, "projection=2", "--set projection must be true or false, got '2'."),
+        (losses.SimCSELoss, "projection=null", "--set projection must be true or false, got 'null'."),
+        (losses.SimCSELoss, "temperature=hot", "--set temperature must be a finite number, got 'hot'."),
+        (losses.SimCSELoss, "temperature=nan", "--set temperature must be a finite number, got 'nan'."),
+        (losses.SimCSELoss, "temperature=1e999", "--set temperature must be a finite number, got '1e999'."),
+        (losses.SimCSELoss, "temperature=true", "--set temperature must be a finite number, got 'true'."),
+        (losses.SimCSELoss, "temperature=[1]", "--set temperature must be a finite number, got '[1]'."),
+        (losses.DCLRLoss, "noise_steps=2.5", "--set noise_steps must be a whole number, got '2.5'."),
+        (losses.DCLRLoss, "noise_steps=inf", "--set noise_steps must be a whole number, got 'inf'."),
+        (losses.DCLRLoss, "noise_steps=none", "--set noise_steps must be a whole number, got 'none'."),
+        (losses.DCLRLoss, "noise_steps=" + "9" * 5000, "--set noise_steps must be a whole number, got '999"),
+        (losses.DCLRLoss, "noise_norm=big", "--set noise_norm must be gaussian or unit, got 'big'."),
+        (losses.DCLRLoss, "noise_temperature=x", "--set noise_temperature must be a finite number or none, got 'x'."),
+        (losses.PaSeRLoss, "max_phrase_length=x", "must be a whole number or none, got 'x'."),
+        (losses.SimCSELoss, "augmentations=[1, 2]", "must be names joined by + or a JSON list of names, got '[1, 2]'."),
+        (losses.SimCSELoss, "augmentations=[dropout", "must be names joined by + or a JSON list of names, got"),
+        (losses.SimCSELoss, "threshold", "--set must be NAME=VALUE, got 'threshold'."),
+        (losses.SimCSELoss, "=1", "--set must be NAME=VALUE, got '=1'."),
+        (
+            losses.SimCSELoss,
+            "threshold=0.5",
+            "--set must name a setting of SimCSELoss (temperature, augmentations, cutoff_rate, projection, "
+            "gather_across_devices), got 'threshold'.",
+        ),
+        (losses.SimCSELoss, "self=1", "--set must name a setting of SimCSELoss"),
+        (losses.SimCSELoss, "return=1", "--set must name a setting of SimCSELoss"),
+        (losses.SimCSELoss, "model=x", "--set cannot give model: use the argument ENCODER instead."),
+        (losses.SLTFAILoss, "frequency_table=x", "--set cannot give frequency_table: use --frequencies instead."),
+        (losses.SLTFAILoss, "base_loss=null", "--set cannot give base_loss: use --base instead."),
+        (losses.DCLRLoss, "complementary_table=x", "--set cannot give complementary_table: use --complementary"),
+        (losses.DCLRLoss, "complementary_model=self", "--set cannot give complementary_model: use --complementary"),
+        (losses.DCLRLoss, "generator=1", "--set cannot give generator: use --seed instead."),
+        (losses.PaSeRLoss, "base_loss=null", "--set cannot give base_loss: use PaSeRLoss in Python instead."),
+    ],
+)
+def test_anything_else_is_refused_with_what_is_allowed(loss: type, pair: str, message: str) -> None:
+    with pytest.raises(ValueError) as error:
+        parse_settings("--set", [pair], loss)
+    assert message in str(error.value)
+    assert len(str(error.value)) < 500
+
+
+def test_the_option_and_a_name_given_twice_are_named() -> None:
+    with pytest.raises(ValueError, match=r"^--base-set cutoff_rate must be a finite number, got 'x'\.$"):
+        parse_settings("--base-set", ["cutoff_rate=x"], losses.ConSERTLoss)
+    with pytest.raises(ValueError, match=r"^--set must give each setting once, got 'temperature' twice\.$"):
+        parse_settings("--set", ["temperature=1", "temperature=2"], losses.SimCSELoss)
+
+
+@pytest.mark.parametrize("name", ["SimCSELoss", "ConSERTLoss", "DCLRLoss", "AdCSELoss", "SLTFAILoss", "PaSeRLoss"])
+def test_every_setting_of_every_loss_can_be_given_or_says_where(name: str) -> None:
+    loss = getattr(losses, name)
+    for setting in list(loss.__init__.__annotations__):
+        if setting == "return":
+            continue
+        with pytest.raises(ValueError, match=rf"^--set ({setting} must be |cannot give {setting}: use )"):
+            parse_settings("--set", [f"{setting}=[nonsense"], loss)
