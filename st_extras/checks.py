@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,17 @@ def check_bool(name: str, value: Any) -> bool:
     if not isinstance(value, bool | np.bool_):
         raise ValueError(f"{name} must be True or False, got {shown(value)}.")
     return bool(value)
+
+
+def check_finite(name: str, value: Any) -> float:
+    """Return ``value`` if it is a finite number.
+
+    Raises:
+        ValueError: if it is not.
+    """
+    if not _is_number(value):
+        raise ValueError(f"{name} must be a finite number, got {shown(value)}.")
+    return float(value)
 
 
 def check_positive(name: str, value: Any) -> float:
@@ -156,3 +167,46 @@ def check_choice(name: str, value: Any, allowed: Sequence[Any]) -> Any:
     if not any(isinstance(value, type(choice)) and value == choice for choice in allowed):
         raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {shown(value)}.")
     return value
+
+
+def check_callable(name: str, value: Any, *, or_none: bool = False) -> Any:
+    """Return ``value`` if it can be called as a function, or is None where that is allowed.
+
+    Raises:
+        ValueError: if it cannot.
+    """
+    if not callable(value) and not (or_none and value is None):
+        raise ValueError(f"{name} must be a function{' or None' if or_none else ''}, got {shown(value)}.")
+    return value
+
+
+def check_seed(name: str, value: Any) -> int:
+    """Return ``value`` as an int if it is a whole number (Python's or numpy's), negative or not.
+
+    Raises:
+        ValueError: if it is not: 1.0 would draw other numbers than 1.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise ValueError(f"{name} must be a whole number, got {shown(value)}.")
+    return int(value)
+
+
+def check_strings(name: str, value: Any, *, at_least: int = 0) -> tuple[str, ...]:
+    """Return the strings of ``value``, a collection of at least that many, in its order.
+
+    Raises:
+        ValueError: if it is a string itself, another thing than a collection, or holds anything but strings.
+    """
+    allowed = f"{name} must be a {'non-empty ' if at_least else ''}collection of strings"
+    if isinstance(value, str):
+        raise ValueError(f"{allowed}, got the string {shown(value)}.")
+    try:
+        items = tuple(value)
+    except TypeError:
+        raise ValueError(f"{allowed}, got {shown(value)}.") from None
+    wrong = [item for item in items if not isinstance(item, str)]
+    if wrong:
+        raise ValueError(f"{allowed}, got {shown(value)} with the item {shown(wrong[0])}.")
+    if len(items) < at_least or (not items and hasattr(value, "dtype")):  # an empty tensor holds no strings either
+        raise ValueError(f"{allowed}, got {shown(value)}.")
+    return items

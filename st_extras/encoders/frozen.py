@@ -102,6 +102,7 @@ class EmbeddingTable(nn.Module):
 
     def __init__(self, keys: Sequence[Sequence[int]], embeddings: Tensor) -> None:
         super().__init__()
+        check_instance("keys", keys, Sequence)
         check_instance("embeddings", embeddings, Tensor)
         if embeddings.ndim != 2 or not embeddings.is_floating_point():
             raise ValueError(

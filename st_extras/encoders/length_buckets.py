@@ -11,7 +11,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_extras.checks import check_count
+from st_extras.checks import check_count, check_instance
 
 
 def use_length_buckets(model: SentenceTransformer, buckets: int = 4) -> None:
@@ -30,6 +30,7 @@ def use_length_buckets(model: SentenceTransformer, buckets: int = 4) -> None:
         ValueError: if ``buckets`` is below 1, or the model's first module is not a transformer.
     """
     buckets = check_count("buckets", buckets, at_least=1)
+    check_instance("model", model, SentenceTransformer)
     transformer = model.transformers_model
     if transformer is None:
         raise ValueError(f"model must start with a transformer, got {type(model[0]).__name__}.")

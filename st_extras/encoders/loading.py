@@ -79,7 +79,7 @@ def load_encoder(
     if max_seq_length is not None:
         longest = _most_positions(getattr(next(model.children()), "auto_model", None)) or max_seq_length
         if max_seq_length > longest:
-            raise ValueError(f"max_seq_length must be <= {longest} for this encoder, got {max_seq_length!r}.")
+            raise ValueError(f"max_seq_length must be <= {longest} for this encoder, got {shown(max_seq_length)}.")
         model.max_seq_length = max_seq_length
     return model
 
@@ -113,7 +113,7 @@ def keep_layers(model: SentenceTransformer, layers: int) -> None:
     config = cast(Any, body.config)
     total = int(config.num_hidden_layers)
     if check_count("layers", layers, at_least=1) > total:
-        raise ValueError(f"layers must be in [1, {total}] for this encoder, got {layers!r}.")
+        raise ValueError(f"layers must be in [1, {total}] for this encoder, got {shown(layers)}.")
     if layers == total:
         return
     stacks = [m for m in body.modules() if isinstance(m, nn.ModuleList) and len(m) == total]

@@ -18,8 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from st_extras.checks import check_count
+from st_extras.checks import check_count, shown
 from st_extras.evaluation.reporting import check_embeddings
+from st_extras.modules.lambda_search import check_scores
 
 _ROWS_AT_ONCE = 1024
 _MOST_LEVELS = 1000
@@ -214,13 +215,15 @@ def cosine_by_level(
         score_range: lowest and highest possible gold score.
 
     Raises:
-        ValueError: if the lengths differ, a score lies outside the range, or all scores are equal.
+        ValueError: if one of them is not a finite number, the lengths differ, a score lies outside the range, or all
+            scores are equal.
     """
-    x = torch.as_tensor(cosines, dtype=torch.float64).cpu()
-    gold = torch.as_tensor(scores, dtype=torch.float64).cpu()
-    if x.ndim != 1 or x.shape != gold.shape:
+    x = torch.tensor(check_scores(cosines, "cosines"), dtype=torch.float64)
+    gold = torch.tensor(check_scores(scores), dtype=torch.float64)
+    if len(x) != len(gold):
         raise ValueError(
-            f"cosines and scores must have the same length, got the shapes {tuple(x.shape)} and {tuple(gold.shape)}."
+            f"cosines and scores must have the same length, got {len(x)} and {len(gold)}: {shown(cosines)} and "
+            f"{shown(scores)}."
         )
     index = score_levels(gold, levels, score_range)
     levels = int(levels)

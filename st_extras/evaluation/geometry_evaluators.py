@@ -10,6 +10,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from sentence_transformers.util import pairwise_cos_sim
 
+from st_extras.checks import shown
 from st_extras.evaluation.geometry import (
     alignment,
     cosine_by_level,
@@ -85,8 +86,8 @@ class GeometryEvaluator(BaseEvaluator):
             raise ValueError("positives must hold at least one pair, got []: give None to leave alignment out.")
         allowed = (*_MEASURES, *(() if self.positives is None else ("alignment",)))
         if not isinstance(primary, str) or primary not in allowed:
-            hint = " (alignment needs positives)" if primary == "alignment" else ""
-            raise ValueError(f"primary must be one of {', '.join(allowed)}, got {primary!r}{hint}.")
+            hint = " (alignment needs positives)" if isinstance(primary, str) and primary == "alignment" else ""
+            raise ValueError(f"primary must be one of {', '.join(allowed)}, got {shown(primary)}{hint}.")
         self.primary_metric = join_name(name, primary)
         self.greater_is_better = primary in _HIGHER_IS_BETTER
         self.name = name

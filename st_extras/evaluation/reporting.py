@@ -53,6 +53,17 @@ def check_options(name: Any, batch_size: Any, show_progress_bar: Any = False, wr
     check_bool("write_csv", write_csv)
 
 
+def check_further_options(name: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a Sentence Transformers evaluator, those that ``check_options`` knows checked.
+
+    Raises:
+        ValueError: as for ``check_options``.
+    """
+    usual = {"batch_size": 32, "show_progress_bar": False, "write_csv": True}
+    check_options(name, **{key: options.get(key, value) for key, value in usual.items()})
+    return {key: int(value) if key == "batch_size" else value for key, value in options.items()}
+
+
 def encode_sentences(
     model: SentenceTransformer, sentences: Sequence[str], *, batch_size: int, show_progress_bar: bool
 ) -> Tensor:

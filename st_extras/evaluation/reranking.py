@@ -13,13 +13,14 @@ from typing import Any
 
 from sentence_transformers.sentence_transformer.evaluation import RerankingEvaluator
 
-from st_extras.checks import check_choice, check_count
-from st_extras.evaluation.reporting import join_name
+from st_extras.checks import check_choice, check_count, shown
+from st_extras.evaluation.reporting import check_further_options, check_sentences, join_name
+from st_extras.text.corpus import check_sentence
 from st_extras.text.files import read_tsv
 
 logger = logging.getLogger(__name__)
 
-_MOST = 1_000_000  # questions in a batch or a ranking
+_MOST = 1_000_000  # questions in a ranking
 
 Sample = dict[str, str | list[str]]
 
@@ -80,21 +81,32 @@ def reranking_evaluator(samples: list[Sample], *, name: str = "", **options: Any
         **options: further arguments of RerankingEvaluator (batch_size, at_k, truncate_dim, ...).
 
     Raises:
-        ValueError: if there are no samples, one has no query, positive or negative, or ``batch_size`` or ``at_k`` is
-            not a whole number from 1 to 1,000,000.
+        ValueError: if there are no samples, one has no query, positive or negative, one of their texts is not a string,
+            ``name`` cannot be part of a file's name, or another setting is not allowed.
     """
-    if not samples:
-        raise ValueError("samples must hold at least one query, got [].")
-    for sample in samples:
-        missing = [key for key in ("query", "positive", "negative") if not sample.get(key)]
-        if missing:
-            raise ValueError(f"samples must have query, positive and negative, got none of {missing} in {sample!r}.")
-    for option in ("batch_size", "at_k"):
-        if option in options:
-            options[option] = check_count(option, options[option], 1, _MOST)
+    if not isinstance(samples, list | tuple) or not samples:
+        raise ValueError(f"samples must be a list of at least one query, got {shown(samples)}.")
+    for row, sample in enumerate(samples):
+        _check_sample(sample, f"samples, row {row}")
+    options = check_further_options(name, options)
+    if "at_k" in options:
+        options["at_k"] = check_count("at_k", options["at_k"], 1, _MOST)
     evaluator = RerankingEvaluator(samples, name=name, **options)
     evaluator.primary_metric = join_name(name, "map")
     return evaluator
+
+
+def _check_sample(sample: Any, where: str) -> None:
+    """Refuse a sample without query, positive or negative, or with a text that is not a string."""
+    if not isinstance(sample, dict):
+        raise ValueError(f"{where}: expected a dict with query, positive and negative, got {shown(sample)}.")
+    missing = [key for key in ("query", "positive", "negative") if not sample.get(key)]
+    if missing:
+        raise ValueError(f"{where}: expected query, positive and negative, got none of {missing} in {shown(sample)}.")
+    check_sentence(sample["query"], f"{where}, query")
+    for key in ("positive", "negative"):
+        texts = sample[key]
+        check_sentences(f"{where}, {key}", [texts] if isinstance(texts, str) else texts, at_least=1)
 
 
 def _texts(root: Path, with_body: bool) -> dict[str, str]:

@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 from sentence_transformers.util import cos_sim
 
-from st_extras.checks import check_count
-from st_extras.evaluation.reporting import join_name
+from st_extras.checks import check_bool, check_count, check_instance, check_seed, shown
+from st_extras.evaluation.reporting import check_further_options, join_name
+from st_extras.text.corpus import check_sentence
 from st_extras.text.files import read_records
 
 logger = logging.getLogger(__name__)
 
 _COLUMNS = ("question1", "question2", "is_duplicate")
-_MOST = 1_000_000  # questions in a batch or a ranking
+_MOST = 1_000_000  # questions in a ranking
 _SCORES_AT_ONCE = 2**27  # queries x corpus chunk: 512 MiB of float32
 
 
@@ -43,8 +45,13 @@ class RetrievalTask:
     relevant: dict[str, set[str]]
 
     def sample(self, max_queries: int, seed: int = 42) -> RetrievalTask:
-        """Return the task with at most ``max_queries`` queries, drawn at random, and the whole corpus."""
+        """Return the task with at most ``max_queries`` queries, drawn at random, and the whole corpus.
+
+        Raises:
+            ValueError: if ``max_queries`` is not a whole number >= 1, or the seed not a whole number.
+        """
         max_queries = check_count("max_queries", max_queries, at_least=1)
+        seed = check_seed("seed", seed)
         chosen = set(random.Random(seed).sample(list(self.queries), min(max_queries, len(self.queries))))
         return replace(self, queries={key: text for key, text in self.queries.items() if key in chosen})
 
@@ -105,13 +112,15 @@ def question_retrieval(pairs: Iterable[tuple[str, str, bool]], *, exclude_identi
             (``QuestionRetrievalEvaluator`` then ignores it as a hit, too). The paper does not say.
 
     Raises:
-        ValueError: if no query is left.
+        ValueError: if ``pairs`` does not hold two strings and a label (True or False, 1 or 0) each, or no query is
+            left.
     """
+    check_bool("exclude_identical", exclude_identical)
     ids: dict[str, str] = {}
     corpus: dict[str, str] = {}
     duplicates: dict[str, set[str]] = {}
     texts: dict[str, str] = {}
-    for first, second, is_duplicate in pairs:
+    for first, second, is_duplicate in _checked(pairs):
         query = ids.setdefault(first, f"question{len(ids)}")
         document = ids.setdefault(second, f"question{len(ids)}")
         corpus[document] = second
@@ -121,6 +130,18 @@ def question_retrieval(pairs: Iterable[tuple[str, str, bool]], *, exclude_identi
     if not duplicates:
         raise ValueError("pairs must hold at least one duplicate pair of two different questions, got none.")
     return RetrievalTask(texts, corpus, duplicates)
+
+
+def _checked(pairs: Any) -> Iterator[tuple[str, str, bool]]:
+    """Yield the pairs; the error for one that is not two strings and a label names its row."""
+    if isinstance(pairs, str | Mapping) or not isinstance(pairs, Iterable) or getattr(pairs, "ndim", 1) == 0:
+        raise ValueError(f"pairs must be a list of two questions and a label each, got {shown(pairs)}.")
+    for row, pair in enumerate(pairs):
+        whole = isinstance(pair, tuple | list) and len(pair) == 3
+        if not whole or not isinstance(pair[2], int | np.integer | np.bool_) or pair[2] not in (0, 1):
+            raise ValueError(f"pairs, row {row}: expected two questions and True or False, got {shown(pair)}.")
+        first, second = (check_sentence(text, f"pairs, row {row}") for text in pair[:2])
+        yield first, second, bool(pair[2])
 
 
 class QuestionRetrievalEvaluator(InformationRetrievalEvaluator):
@@ -137,7 +158,8 @@ class QuestionRetrievalEvaluator(InformationRetrievalEvaluator):
         **options: further arguments of InformationRetrievalEvaluator (batch_size, truncate_dim, prompts, ...).
 
     Raises:
-        ValueError: if ``map_at_k`` or ``batch_size`` is not a whole number from 1 to 1,000,000.
+        ValueError: if the task is no RetrievalTask or has no query, ``map_at_k`` is not a whole number from 1 to
+            1,000,000, ``name`` cannot be part of a file's name, or another setting is not allowed.
 
     Example:
         >>> from st_extras.evaluation import QuestionRetrievalEvaluator, question_retrieval
@@ -155,10 +177,12 @@ class QuestionRetrievalEvaluator(InformationRetrievalEvaluator):
         name: str = "",
         **options: Any,
     ) -> None:
+        check_instance("task", task, RetrievalTask)
+        if not task.queries:
+            raise ValueError("task must hold at least one query, got none.")
         map_at_k = check_count("map_at_k", map_at_k, 1, _MOST)
-        if "batch_size" in options:
-            options["batch_size"] = check_count("batch_size", options["batch_size"], 1, _MOST)
-        self.exclude_identical = exclude_identical
+        self.exclude_identical = check_bool("exclude_identical", exclude_identical)
+        options = check_further_options(name, options)
         settings: dict[str, Any] = {
             "queries": task.queries,
             "corpus": task.corpus,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 
+from st_extras.checks import check_instance, shown
 from st_extras.samples import graded_pairs
 from st_extras.text.files import read_tsv
 
@@ -69,9 +70,12 @@ def load_sts(name: str, source: str | PathLike[str] | None = None) -> STSDataset
             None or "hub", for the ``mteb/...`` data sets of the Hugging Face hub.
 
     Raises:
-        ValueError: if the name is unknown, the source does not contain the set, a row is malformed, or all scores are
-            equal.
+        ValueError: if the name is unknown, the source is no path or does not contain the set, a row is malformed, or
+            all scores are equal.
     """
+    check_instance("name", name, str)
+    if source is not None and not isinstance(source, str | PathLike):
+        raise ValueError(f"source must be a path, 'hub' or None, got {shown(source)}.")
     key = re.sub(r"[^a-z0-9]", "", name.lower())
     key = _ALIASES.get(key, key)
     is_file = source is not None and Path(source).is_file()
@@ -120,8 +124,8 @@ def _folder_rows(name: str, folder: Path) -> Iterator[_Row]:
         if rows is not None:
             return rows
     raise ValueError(
-        f"{str(folder)!r} contains neither {name}.tsv, nor {name}.tsv.gz, nor SentEval's folders for {name} "
-        "(STS/STS12-en-test, ..., STS/STSBenchmark, SICK)."
+        f"source must be a folder with the set, got {str(folder)!r}, which contains neither {name}.tsv, nor "
+        f"{name}.tsv.gz, nor SentEval's folders for {name} (STS/STS12-en-test, ..., STS/STSBenchmark, SICK)."
     )
 
 

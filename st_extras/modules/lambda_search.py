@@ -50,7 +50,7 @@ def check_text_pairs(name: str, pairs: Any) -> list[tuple[str, str]]:
     Raises:
         ValueError: if ``pairs`` is not an iterable of pairs of strings.
     """
-    if isinstance(pairs, str | Mapping) or not isinstance(pairs, Iterable):
+    if isinstance(pairs, str | Mapping) or not isinstance(pairs, Iterable) or getattr(pairs, "ndim", 1) == 0:
         raise ValueError(f"{name} must be a list of pairs of sentences, got {shown(pairs)}.")
     listed = list(pairs)
     for pair in listed:
@@ -59,21 +59,20 @@ def check_text_pairs(name: str, pairs: Any) -> list[tuple[str, str]]:
     return [(first, second) for first, second in listed]
 
 
-def check_scores(scores: Any) -> list[float]:
-    """Return gold scores as floats.
+def check_scores(scores: Any, name: str = "scores") -> list[float]:
+    """Return gold scores, or the numbers called ``name``, as floats.
 
     Raises:
         ValueError: if they are not a list, an array or a tensor of finite numbers.
     """
-    if isinstance(scores, str | Mapping) or not isinstance(scores, Iterable):
-        raise ValueError(f"scores must be a list of finite numbers, got {shown(scores)}.")
+    if isinstance(scores, str | Mapping) or not isinstance(scores, Iterable) or getattr(scores, "ndim", 1) == 0:
+        raise ValueError(f"{name} must be a list of finite numbers, got {shown(scores)}.")
     listed = scores.tolist() if isinstance(scores, Tensor) else list(scores)
     for score in listed:
         number = isinstance(score, Real) and not isinstance(score, bool | np.bool_)
         if not number or not math.isfinite(score):
-            raise ValueError(
-                f"scores must be finite numbers, got {shown(score)}: leave out pairs without a gold score."
-            )
+            hint = ": leave out pairs without a gold score" if name == "scores" else ""
+            raise ValueError(f"{name} must be finite numbers, got {shown(score)}{hint}.")
     return [float(score) for score in listed]
 
 

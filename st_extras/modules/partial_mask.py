@@ -91,6 +91,7 @@ class PartialMaskTransformer(Transformer):
             raise ValueError(
                 f"model must start with Sentence Transformers' Transformer module, got {type(encoder).__name__}."
             )
+        check_choice("redundancy", redundancy, _REDUNDANCY)
         pools = [module for module in modules if isinstance(module, Pooling)]
         if redundancy == "pooled" and any("cls" in p.pooling_mode and not p.include_prompt for p in pools):
             raise ValueError('redundancy must be "encoder" for CLS pooling that excludes the prompt, got "pooled".')

@@ -16,7 +16,7 @@ from sentence_transformers.base.modules import Dense, Module, Normalize
 from sentence_transformers.sentence_transformer.model_card import SentenceTransformerModelCardData
 from torch import Tensor, nn
 
-from st_extras.checks import check_bool, check_count
+from st_extras.checks import check_bool, check_count, check_instance
 from st_extras.encoders.loading import with_modules
 from st_extras.text.corpus import iterate_sentences
 
@@ -92,8 +92,12 @@ def modules_before(module: Module) -> list[nn.Module]:
 
 
 def split_before_normalize(model: SentenceTransformer) -> tuple[list[nn.Module], list[nn.Module]]:
-    """Split off the trailing ``Normalize`` modules: post-processing belongs between the two lists."""
-    modules = list(model)
+    """Split off the trailing ``Normalize`` modules: post-processing belongs between the two lists.
+
+    Raises:
+        ValueError: if ``model`` is not a SentenceTransformer.
+    """
+    modules = list(check_instance("model", model, SentenceTransformer))
     cut = len(modules)
     while cut and isinstance(modules[cut - 1], Normalize):
         cut -= 1

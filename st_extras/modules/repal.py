@@ -119,7 +119,7 @@ class RepALPostProcessor(Module):
         modules, normalize = pipeline.split_before_normalize(model)
         if any(isinstance(module, RepALPostProcessor) for module in modules):
             raise ValueError("model must not have RepAL attached already: call RepALPostProcessor.detach(model) first.")
-        if keywords == "tfidf" and corpus is not None:
+        if isinstance(keywords, str) and keywords == "tfidf" and corpus is not None:
             corpus = list(iterate_sentences(corpus))  # read twice
         extractor = build_extractor(keywords, corpus)
         first = PartialMaskTransformer.share(modules, extractor, redundancy, on_missing_mask)

@@ -6,6 +6,8 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from st_extras.checks import check_callable, check_instance, check_seed, check_strings
+from st_extras.text.corpus import check_sentence
 from st_extras.text.spans import Span
 
 GRAMMAR = r"""
@@ -33,8 +35,8 @@ class ChunkPhrases:
         seed: seed of the order, which depends on seed and sentence only and so is the same in every process.
 
     Raises:
-        ValueError: if ``kinds`` is empty or a string, ``tagger`` and ``parse`` are both given, the grammar cannot be
-            read, or the default tagger's data is not installed.
+        ValueError: if a setting has the wrong type, ``kinds`` is empty, ``tagger`` and ``parse`` are both given, the
+            grammar cannot be read, or the default tagger's data is not installed.
 
     Example:
         >>> from st_extras.text import ChunkPhrases
@@ -54,19 +56,24 @@ class ChunkPhrases:
         parse: Callable[[str], Any] | None = None,
         seed: int = 0,
     ) -> None:
-        if isinstance(kinds, str) or not kinds:
-            raise ValueError(f'kinds must be a non-empty sequence of labels such as ("NP", "VP"), got {kinds!r}.')
+        self.kinds = check_strings("kinds", kinds, at_least=1)
+        check_callable("tagger", tagger, or_none=True)
+        check_callable("parse", parse, or_none=True)
         if parse is not None and tagger is not None:
             raise ValueError("tagger and parse must not both be given: a parse needs no tags.")
-        self.kinds = tuple(kinds)
-        self.grammar = grammar
-        self.seed = seed
+        self.grammar: str = check_instance("grammar", grammar, str)
+        self.seed = check_seed("seed", seed)
         self._chunker = self._make_chunker()
         self._tag = tagger or (_PerceptronTags() if parse is None else None)
         self._parse = parse
 
     def __call__(self, sentence: str) -> list[Span]:
-        """Return the character spans of the phrases of ``sentence``, in an order drawn from the seed."""
+        """Return the character spans of the phrases of ``sentence``, in an order drawn from the seed.
+
+        Raises:
+            ValueError: if it is not a string or holds a lone surrogate, or the parse is one of another sentence.
+        """
+        check_sentence(sentence, "sentence")
         tree = self._parse(sentence) if self._parse else self._chunk(sentence)
         tokens = [leaf if isinstance(leaf, str) else leaf[0] for leaf in tree.leaves()]
         found = sorted(set(_labelled_spans(tree, self.kinds, iter(_align(sentence, tokens)))))

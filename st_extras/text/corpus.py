@@ -74,7 +74,7 @@ def is_dataset(source: Any, *, name: str = "sentences") -> bool:
             f"{name} must be an iterable of strings or a data set, got a {type(source).__name__}: give a column of it, "
             "as in frame['sentence']."
         )
-    if isinstance(source, bytes | PathLike) or not isinstance(source, Iterable):
+    if isinstance(source, bytes | PathLike) or not isinstance(source, Iterable) or getattr(source, "shape", None) == ():
         hint = ": read it first with read_sentences" if isinstance(source, PathLike) else ""
         raise ValueError(
             f"{name} must be an iterable of strings or a data set, got {type(source).__name__} {source!r:.80}{hint}."

@@ -8,8 +8,9 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from st_extras.checks import check_interval
-from st_extras.text.stop_words import english_stop_words
+from st_extras.checks import check_callable, check_interval, check_seed, shown
+from st_extras.text.corpus import check_sentence
+from st_extras.text.stop_words import check_stop_words, english_stop_words
 from st_extras.text.words import WordFinder, split_at_words, word_spans
 
 
@@ -85,8 +86,8 @@ class EDA:
             every process.
 
     Raises:
-        ValueError: if a ratio is out of range, ``stop_words`` or ``synonyms`` has the wrong type, or WordNet is needed
-            and not installed.
+        ValueError: if a ratio is out of range, another setting has the wrong type, or WordNet is needed and not
+            installed.
 
     Example:
         >>> from st_extras.text import EDA
@@ -108,21 +109,25 @@ class EDA:
         ratios = {"synonym_ratio": synonym_ratio, "deletion_ratio": deletion_ratio, "swap_ratio": swap_ratio}
         for name, ratio in ratios.items():
             check_interval(name, ratio, 0, 1)
-        if isinstance(stop_words, str):
-            raise ValueError(f"stop_words must be a collection of words, got the string {stop_words!r}.")
         if synonyms is None and synonym_ratio > 0:
             synonyms = WordNetSynonyms()
         if synonyms is not None and not isinstance(synonyms, Mapping) and not callable(synonyms):
-            raise ValueError(f"synonyms must be a mapping, a callable or None (WordNet), got {synonyms!r}.")
+            raise ValueError(f"synonyms must be a mapping, a callable or None (WordNet), got {shown(synonyms)}.")
         self.synonym_ratio, self.deletion_ratio, self.swap_ratio = synonym_ratio, deletion_ratio, swap_ratio
         self.synonyms = synonyms
-        chosen = english_stop_words() if stop_words is None else stop_words
+        chosen = english_stop_words() if stop_words is None else check_stop_words(stop_words)
         self.stop_words = frozenset(word.lower() for word in chosen)
-        self.words = words
-        self.seed = seed
+        self.words: WordFinder = check_callable("words", words)
+        self.seed = check_seed("seed", seed)
 
     def __call__(self, sentence: str, generator: random.Random | None = None) -> str:
-        """Return the changed sentence; draw from ``generator``, if given, so that each call draws anew."""
+        """Return the changed sentence; draw from ``generator``, if given, so that each call draws anew.
+
+        Raises:
+            ValueError: if the sentence is not a string or holds a lone surrogate, or the synonyms of a word are a
+                string.
+        """
+        check_sentence(sentence, "sentence")
         generator = generator or random.Random(f"{self.seed}:{sentence}")
         pieces = split_at_words(sentence, self.words)
         gaps, words = list(pieces[::2]), list(pieces[1::2])  # one gap more than words
@@ -144,9 +149,12 @@ class EDA:
                 wanted -= 1
 
     def _synonyms(self, word: str) -> Sequence[str]:
-        if isinstance(self.synonyms, Mapping):
-            return self.synonyms.get(word, ())
-        return self.synonyms(word) if self.synonyms else ()
+        if self.synonyms is None:
+            return ()
+        found = self.synonyms.get(word, ()) if isinstance(self.synonyms, Mapping) else self.synonyms(word)
+        if isinstance(found, str):  # one of its letters would be drawn
+            raise ValueError(f"synonyms must hold a list for each word, got the string {shown(found)} for {word!r}.")
+        return found
 
     def _delete(self, words: list[str], gaps: list[str], generator: random.Random) -> None:
         dropped = [i for i in range(len(words)) if generator.random() < self.deletion_ratio]

@@ -12,12 +12,12 @@ from torch import Tensor
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from st_extras.checks import check_count, check_fraction
+from st_extras.checks import check_bool, check_count, check_fraction, shown
 from st_extras.text.corpus import MAX_PROCESSES
 from st_extras.text.counting import batch_texts, count_batches, iterate_texts, wordfreq_counts
 from st_extras.text.files import MAX_LINE
 from st_extras.text.frequency_files import TableContent, read_table, write_table
-from st_extras.text.vocabularies import check_same_vocabulary, counts_in_order, vocabulary, whole_numbers
+from st_extras.text.vocabularies import check_same_vocabulary, check_tokens, counts_in_order, vocabulary, whole_numbers
 
 _MAX_BATCH_SIZE = 1_000_000  # texts
 
@@ -41,8 +41,8 @@ class FrequencyTable:
         num_texts: int.
 
     Raises:
-        ValueError: if the lengths differ, a count is negative or not a whole number, all counts are 0, or ``num_texts``
-            is not a whole number >= 0.
+        ValueError: if a token is neither a string nor None, the lengths differ, all counts are 0, or a count or
+            ``num_texts`` is not a whole number >= 0.
 
     Example:
         >>> from transformers import BertTokenizer
@@ -57,14 +57,12 @@ class FrequencyTable:
     """
 
     def __init__(self, tokens: Sequence[str | None], counts: Tensor | Sequence[int], num_texts: int = 0) -> None:
-        self.tokens = tuple(tokens)
+        self.tokens = check_tokens(tokens)
         self.counts = whole_numbers(counts)
         self.num_texts = check_count("num_texts", num_texts)
         if self.counts.shape != (len(self.tokens),):
-            raise ValueError(
-                f"counts must have one entry for each of the {len(self.tokens)} tokens, "
-                f"got shape {tuple(self.counts.shape)}."
-            )
+            needed = f"one entry for each of the {len(self.tokens)} tokens {shown(self.tokens)}"
+            raise ValueError(f"counts must have {needed}, got shape {tuple(self.counts.shape)}: {shown(counts)}.")
         if (self.counts < 0).any():
             raise ValueError(f"counts must be >= 0, got {int(self.counts.min())}.")
         if not self.counts.any():
@@ -126,14 +124,15 @@ class FrequencyTable:
 
         Raises:
             ValueError: if ``texts`` is a string or a data set with splits, holds anything but strings and paths, or
-                holds no token; if a line of a file is too long or not UTF-8; or if a number is out of range.
+                holds no token; if a line of a file is too long or not UTF-8; or if a setting is not allowed.
         """
         batch_size = check_count("batch_size", batch_size, 1, _MAX_BATCH_SIZE)
         num_processes = check_count("num_processes", num_processes, 1, MAX_PROCESSES)
+        check_bool("show_progress_bar", show_progress_bar)
         tokens = vocabulary(tokenizer)
         counts = np.zeros(len(tokens), dtype=np.int64)
         num_texts = 0
-        total = len(texts) if isinstance(texts, Sized) else None
+        total = len(texts) if isinstance(texts, Sized) and getattr(texts, "shape", None) != () else None
         batches = batch_texts(iterate_texts(texts, column, max_line), batch_size)
         with tqdm(total=total, unit=" texts", desc="Counting tokens", disable=not show_progress_bar) as bar:
             for size, batch_counts in count_batches(batches, tokenizer, num_processes):
@@ -215,7 +214,7 @@ class FrequencyTable:
                 ends in ``.tsv`` or ``.tsv.gz``, otherwise "table".
 
         Raises:
-            ValueError: if the format is unknown, or is "tsv" and a token holds a newline or an id has no token.
+            ValueError: if the folder does not exist, the format is unknown, or it is "tsv" and a token fits no line.
         """
         write_table(path, TableContent(self.tokens, self.counts.tolist(), self.num_texts), format)
 

@@ -67,9 +67,11 @@ def write_table(path: str | PathLike[str], content: TableContent, format: str | 
             otherwise "table".
 
     Raises:
-        ValueError: if the format is unknown, or cannot hold one of the tokens.
+        ValueError: if the file's folder does not exist, or the format is unknown or cannot hold one of the tokens.
     """
     file = Path(path)
+    if not file.parent.is_dir():
+        raise ValueError(f"path must be in an existing folder, got {str(path)!r}.")
     format = format or ("tsv" if file.name.removesuffix(".gz").endswith(".tsv") else "table")
     check_choice("format", format, ("table", "tsv", "json"))
     rows = list(zip(content.tokens, content.counts, strict=True))

@@ -12,12 +12,12 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from st_extras.checks import check_count, check_interval
+from st_extras.checks import check_count, check_finite, check_instance, check_interval, check_not_negative
 from st_extras.text.corpus import iterate_sentences
 from st_extras.text.jieba_keywords import JiebaKeywords
 from st_extras.text.phrases import RakePhrases
 from st_extras.text.spans import MAX_TOP_K, Span, checked_span, find_words, split_at_spaces, without_overlaps
-from st_extras.text.stop_words import english_stop_words
+from st_extras.text.stop_words import check_stop_words, english_stop_words
 from st_extras.text.words import WORD, word_spans
 
 Extractor = Callable[[str], Sequence[Span] | Sequence[str]]
@@ -37,7 +37,8 @@ class TfidfKeywords:
         stop_words: lower-case words that are never keywords.
 
     Raises:
-        ValueError: if ``top_k`` is not a whole number from 1 to 1,000,000 or None.
+        ValueError: if ``top_k`` is not a whole number from 1 to 1,000,000 or None, ``idf`` is not a dictionary of
+            finite numbers, ``unseen_idf`` is not a number >= 0, or ``stop_words`` is not a collection of strings.
 
     Example:
         >>> from st_extras.text import TfidfKeywords
@@ -54,10 +55,11 @@ class TfidfKeywords:
         top_k: int | None = 20,
         stop_words: Collection[str] = (),
     ) -> None:
-        self.idf = idf
-        self.unseen_idf = unseen_idf
+        check_instance("idf", idf, dict)
+        self.idf = {word: check_finite(f"idf[{word!r}]", value) for word, value in idf.items()}
+        self.unseen_idf = check_not_negative("unseen_idf", unseen_idf)
         self.top_k = None if top_k is None else check_count("top_k", top_k, 1, MAX_TOP_K)
-        self.stop_words = frozenset(stop_words)
+        self.stop_words = check_stop_words(stop_words)
 
     @classmethod
     def fit(
@@ -82,6 +84,7 @@ class TfidfKeywords:
         from sklearn.feature_extraction.text import TfidfVectorizer
 
         max_df = check_interval("max_df", max_df, 0, 1, low_included=False)
+        given = english_stop_words() if stop_words is None else {word.lower() for word in check_stop_words(stop_words)}
         vectorizer = TfidfVectorizer(token_pattern=WORD.pattern)
         try:
             count = vectorizer.fit_transform(iterate_sentences(sentences)).shape[0]
@@ -92,7 +95,6 @@ class TfidfKeywords:
         idf = {word: float(vectorizer.idf_[i]) for word, i in vectorizer.vocabulary_.items()}
         lowest = math.log((1 + count) / (1 + max_df * count)) + 1  # the IDF of a word in a share max_df
         frequent = {word for word, value in idf.items() if value < lowest - 1e-9}
-        given = english_stop_words() if stop_words is None else {word.lower() for word in stop_words}
         return cls(idf, math.log(1 + count) + 1, top_k=top_k, stop_words=given | frequent)
 
     def __call__(self, text: str) -> list[Span]:
@@ -133,7 +135,8 @@ class RakeKeywords:
         stop_words: words that end a phrase. None: the English list of ``RakePhrases``.
 
     Raises:
-        ValueError: if ``top_k`` is not a whole number from 1 to 1,000,000 or None.
+        ValueError: if ``top_k`` is not a whole number from 1 to 1,000,000 or None, or ``stop_words`` is not a
+            collection of strings.
 
     Example:
         >>> from st_extras.text import RakeKeywords
@@ -144,7 +147,7 @@ class RakeKeywords:
 
     def __init__(self, top_k: int | None = 20, stop_words: Collection[str] | None = None) -> None:
         self.top_k = None if top_k is None else check_count("top_k", top_k, 1, MAX_TOP_K)
-        self.stop_words = None if stop_words is None else frozenset(stop_words)
+        self.stop_words = None if stop_words is None else check_stop_words(stop_words)
 
     def __call__(self, text: str) -> list[Span]:
         """Return the spans of the keywords of ``text``."""

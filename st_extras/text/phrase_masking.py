@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from st_extras.checks import check_count
+from st_extras.checks import check_bool, check_callable, check_count, check_instance, check_seed
 from st_extras.text.corpus import MAX_PROCESSES, is_dataset, iterate_sentences, text_column
 from st_extras.text.eda import EDA
 from st_extras.text.occurrences import join_words, occurrences, phrase_pattern
@@ -63,7 +63,7 @@ class PhraseMasking:
             ``dataset`` and ``examples`` count all of them.
 
     Raises:
-        ValueError: if ``top_k``, ``mask_token`` or ``column`` is not allowed, or a batch does not hold sentences.
+        ValueError: if a setting is not allowed, or a batch does not hold sentences.
 
     Example:
         >>> from st_extras.text import PhraseMasking
@@ -88,18 +88,20 @@ class PhraseMasking:
     ) -> None:
         if not isinstance(mask_token, str) or not mask_token.strip():
             raise ValueError(f"mask_token must be the encoder's mask token, such as '[MASK]', got {mask_token!r}.")
+        check_instance("column", column, str)
         if column in ("masked", "phrase"):
             raise ValueError(f"column must not be a column that PhraseMasking writes, got {column!r}.")
+        check_callable("extractor", extractor, or_none=True)
         self.extractor = RakePhrases() if extractor is None else extractor
         self.top_k = check_count("top_k", top_k, 1, MAX_TOP_K)
         self.mask_token = mask_token
-        self.sample = sample
-        self.augmentation = augmentation
-        default_words: WordFinder = getattr(self.extractor, "words", word_spans)
-        self.words = words or default_words
+        self.sample = check_bool("sample", sample)
+        self.augmentation = check_callable("augmentation", augmentation, or_none=True)
+        own_words = getattr(self.extractor, "words", word_spans) if words is None else words
+        self.words: WordFinder = check_callable("words", own_words)
         self.column = column
         self.skipped = 0
-        self._generator = random.Random(seed)
+        self._generator = random.Random(check_seed("seed", seed))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "skipped": 0}  # counting must not change the cache key of a data set

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from st_extras.checks import check_count
+from st_extras.checks import check_callable, check_count
 from st_extras.text.spans import Span
-from st_extras.text.stop_words import phrase_stop_words
+from st_extras.text.stop_words import check_stop_words, phrase_stop_words
 from st_extras.text.words import WordFinder, jieba_spans, split_at_words, word_spans
 
 _BREAK = "."  # replaces any punctuation between two words: RAKE ends a phrase there
@@ -73,7 +73,8 @@ class RakePhrases:
         max_words: longest phrase, in words. None: no limit.
 
     Raises:
-        ValueError: if ``stop_words`` is a string, a length is out of range, or the language has no stop words.
+        ValueError: if ``stop_words`` or ``words`` has the wrong type, a length is out of range, or the language has no
+            stop words.
 
     Example:
         >>> from st_extras.text import RakePhrases
@@ -90,10 +91,9 @@ class RakePhrases:
         min_words: int = 1,
         max_words: int | None = None,
     ) -> None:
-        if isinstance(stop_words, str):
-            raise ValueError(f"stop_words must be a collection of words, got the string {stop_words!r}.")
-        chosen = phrase_stop_words(language) if stop_words is None else stop_words
+        chosen = phrase_stop_words(language) if stop_words is None else check_stop_words(stop_words)
         self.stop_words = frozenset(word.lower() for word in chosen)
+        check_callable("words", words, or_none=True)
         self.words = words or (jieba_spans if language == "chinese" else word_spans)
         self.min_words = check_count("min_words", min_words, 1)
         self.max_words = None if max_words is None else check_count("max_words", max_words, self.min_words)

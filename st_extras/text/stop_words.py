@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
+
+from st_extras.checks import check_strings
 
 _CONTRACTIONS = """
 ain't aren't can't couldn't didn't doesn't don't hadn't hasn't haven't he'd he'll he's i'd i'll i'm i've
@@ -25,6 +28,15 @@ def english_stop_words() -> frozenset[str]:
     from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
     return frozenset(ENGLISH_STOP_WORDS)
+
+
+def check_stop_words(value: Any) -> frozenset[str]:
+    """Return the stop words that somebody gave, as they are written.
+
+    Raises:
+        ValueError: if they are not a collection of strings.
+    """
+    return frozenset(check_strings("stop_words", value))
 
 
 def phrase_stop_words(language: str) -> frozenset[str]:

@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from st_extras.checks import check_instance, shown
+
 
 def vocabulary(tokenizer: PreTrainedTokenizerBase) -> tuple[str | None, ...]:
-    """Return the token at each id of the tokenizer, None at ids without a token."""
+    """Return the token at each id of the tokenizer, None at ids without a token.
+
+    Raises:
+        ValueError: if it is not a tokenizer of transformers.
+    """
+    check_instance("tokenizer", tokenizer, PreTrainedTokenizerBase)
     ids = tokenizer.get_vocab()
     tokens: list[str | None] = [None] * (max(ids.values()) + 1)
     for token, index in ids.items():
         tokens[index] = token
     return tuple(tokens)
+
+
+def check_tokens(tokens: Sequence[str | None]) -> tuple[str | None, ...]:
+    """Return the tokens of a vocabulary; ValueError unless they are a collection of strings and None."""
+    if isinstance(tokens, str) or not isinstance(tokens, Iterable):
+        raise ValueError(f"tokens must be a sequence of strings, None at ids without a token, got {shown(tokens)}.")
+    listed = tuple(tokens)
+    if any(not isinstance(token, str | None) for token in listed):
+        wrong = next(token for token in listed if not isinstance(token, str | None))
+        raise ValueError(f"tokens must hold strings, None at ids without a token, got the item {shown(wrong)}.")
+    return listed
 
 
 def whole_numbers(counts: Tensor | Sequence[int]) -> Tensor:
@@ -24,9 +42,11 @@ def whole_numbers(counts: Tensor | Sequence[int]) -> Tensor:
         given = torch.as_tensor(counts)
         whole = given.to(torch.int64).cpu()
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise ValueError(f"counts must be whole numbers from 0 to 2**63 - 1, got others ({error}).") from None
+        raise ValueError(f"counts must be whole numbers from 0 to 2**63 - 1, got {shown(counts)} ({error}).") from None
     if given.dtype in (torch.bool, torch.uint64) or given.is_complex() or (whole != given.cpu()).any():
-        raise ValueError(f"counts must be whole numbers from 0 to 2**63 - 1, got {given.dtype} values that are not.")
+        raise ValueError(
+            f"counts must be whole numbers from 0 to 2**63 - 1, got {given.dtype} values that are not: {shown(counts)}."
+        )
     return whole
 
 

@@ -21,9 +21,11 @@ from st_extras.training.divergence import DivergenceError
 from st_extras.training.identity import check_same_run, run_identity
 from st_extras.training.output_folder import OutputFolder, check_output
 from st_extras.training.settings import (
-    check_finite_weights,
+    check_objects,
     check_optional_settings,
+    check_switches,
     early_stopping,
+    made_loss,
     own_parameters,
     schedule_arguments,
     selection_arguments,
@@ -115,26 +117,27 @@ def train_encoder(
         arguments: further SentenceTransformerTrainingArguments.
 
     Raises:
-        ValueError: if a setting is out of range, ``data`` is empty, has splits or holds something that is not a
-            sentence, ``output`` may not be used (see :func:`check_output`), ``loss_learning_rate`` is given for a
-            loss without parameters of its own, or ``resume`` is set for another training.
+        ValueError: if a setting is out of range or of another kind, ``data`` is empty, has splits or holds something
+            that is not a sentence, ``output`` may not be used (see :func:`check_output`), ``loss_learning_rate`` is
+            given for a loss without parameters of its own, or ``resume`` is set for another training.
         DivergenceError: a ValueError, if the loss or the weights become NaN or infinite before the first evaluation,
             or at any time without an evaluator. No model is saved; the checkpoints before it stay.
         OSError: if the disk is full. The training can be resumed.
     """
+    check_objects(model, loss, evaluator)
+    switches = {"bf16": bf16, "no_duplicates": no_duplicates, "show_progress_bar": show_progress_bar}
+    seed = check_switches(seed, resume=resume, force=force, overwrite=overwrite, **switches)
     dataset = training_dataset(data, max_steps)
     schedule = schedule_arguments(batch_size, learning_rate, max_steps, epochs, eval_steps)
     check_optional_settings(loss_learning_rate, patience, evaluator)
-    check_finite_weights(model)
     checkpoints, last = check_output(output, resume=resume, force=force, overwrite=overwrite)
     set_seed(seed)
-    if not isinstance(loss, nn.Module):
-        loss = loss(model)  # before the trainer makes a folder: a refused option leaves nothing behind
+    loss = made_loss(loss, model)  # before the trainer makes a folder: a refused option leaves nothing behind
     apart = no_duplicates and not isinstance(dataset, IterableDataset)
     settings = {
         **schedule,
         "seed": seed,
-        "bf16": bf16,
+        "bf16": bool(bf16),
         "batch_sampler": BatchSamplers.NO_DUPLICATES if apart else BatchSamplers.BATCH_SAMPLER,
         "disable_tqdm": not show_progress_bar,
     } | arguments

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from numbers import Real
 from typing import Any
 
 from datasets import Dataset, IterableDataset
@@ -12,8 +13,11 @@ from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import nn
 from transformers import EarlyStoppingCallback, TrainerState
 
-from st_extras.checks import check_count, check_positive
+from st_extras.checks import check_bool, check_count, check_instance, check_positive, shown
+from st_extras.text.files import has_lone_surrogate
 from st_extras.training.divergence import non_finite
+
+_LARGEST_SEED = 2**32 - 1
 
 
 def training_dataset(data: Any, max_steps: int = -1) -> Dataset | IterableDataset:
@@ -30,10 +34,10 @@ def training_dataset(data: Any, max_steps: int = -1) -> Dataset | IterableDatase
             f"such as data[{next(iter(data), 'train')!r}]."
         )
     if isinstance(data, IterableDataset):
-        if max_steps == -1:
+        if _is_unlimited(max_steps):
             raise ValueError("max_steps must be given for an IterableDataset, which has no length, got -1.")
         return data
-    if not isinstance(data, Iterable):
+    if not isinstance(data, Iterable) or getattr(data, "ndim", 1) == 0:
         raise ValueError(f"data must be sentences or a Dataset, got {type(data).__name__}.")
     sentences = [data] if isinstance(data, str) else data if isinstance(data, Dataset) else list(data)
     if len(sentences) == 0:
@@ -43,7 +47,9 @@ def training_dataset(data: Any, max_steps: int = -1) -> Dataset | IterableDatase
         return sentences
     for number, sentence in enumerate(sentences):
         if not isinstance(sentence, str) or not sentence.strip():
-            raise ValueError(f"data[{number}] must be a non-empty string, got {sentence!r}.")
+            raise ValueError(f"data[{number}] must be a non-empty string, got {shown(sentence)}.")
+        if has_lone_surrogate(sentence):
+            raise ValueError(f"data[{number}] must be valid text, got a lone surrogate in {shown(sentence)}.")
     return Dataset.from_dict({"sentence": sentences})
 
 
@@ -60,6 +66,43 @@ def _check_texts(data: Dataset) -> None:
                 raise ValueError(f"data[{row}][{name!r}] must be a string, got None.")
 
 
+def check_switches(seed: int, **switches: bool) -> int:
+    """Return the seed as an int, and check that each switch is True or False.
+
+    Raises:
+        ValueError: if a switch is neither, or the seed not a whole number from 0 to 2^32 - 1.
+    """
+    for name, value in switches.items():
+        check_bool(name, value)
+    return check_count("seed", seed, 0, _LARGEST_SEED)
+
+
+def check_objects(model: Any, loss: Any, evaluator: Any) -> None:
+    """Check what is trained, with what, and what scores it.
+
+    Raises:
+        ValueError: if the model is no SentenceTransformer or has a weight that is not finite, the loss neither a module
+            nor a function, or the evaluator neither a BaseEvaluator nor None.
+    """
+    check_instance("model", model, SentenceTransformer)
+    if not callable(loss):  # a module is callable, too
+        raise ValueError(f"loss must be a loss, or a function that makes one from the model, got {shown(loss)}.")
+    check_instance("evaluator", evaluator, BaseEvaluator, or_none=True)
+    check_finite_weights(model)
+
+
+def made_loss(loss: nn.Module | Callable[[SentenceTransformer], nn.Module], model: SentenceTransformer) -> nn.Module:
+    """Return the loss, made from the model if it is a function.
+
+    Raises:
+        ValueError: if the function returns something else.
+    """
+    made: Any = loss if isinstance(loss, nn.Module) else loss(model)
+    if not isinstance(made, nn.Module):
+        raise ValueError(f"loss must be a function that returns a loss, got one that returns {shown(made)}.")
+    return made
+
+
 def check_finite_weights(model: SentenceTransformer) -> None:
     """Refuse a model that is broken before it is trained.
 
@@ -70,6 +113,10 @@ def check_finite_weights(model: SentenceTransformer) -> None:
         raise ValueError(f"model must have finite weights, got NaN or an infinite value in {name}.")
 
 
+def _is_unlimited(max_steps: Any) -> bool:
+    return isinstance(max_steps, Real) and max_steps == -1
+
+
 def schedule_arguments(
     batch_size: int, learning_rate: float, max_steps: int, epochs: float, eval_steps: int
 ) -> dict[str, Any]:
@@ -78,7 +125,7 @@ def schedule_arguments(
     Raises:
         ValueError: if one of them is out of range.
     """
-    if max_steps != -1:
+    if not _is_unlimited(max_steps):
         check_count("max_steps, unless it is -1,", max_steps, at_least=1)
     else:
         check_positive("epochs", epochs)

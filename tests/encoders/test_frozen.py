@@ -116,6 +116,8 @@ def test_bad_tables(tmp_path: Path, encoder: SentenceTransformer) -> None:
         EmbeddingTable.compute(encoder, encoder, [])
     with pytest.raises(ValueError, match="got 2 and 1"):
         EmbeddingTable([[1], [2]], torch.ones(1, 3))
+    with pytest.raises(ValueError, match="keys must be a Sequence, got 29"):
+        EmbeddingTable(29, torch.ones(1, 3))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="NaN"):
         EmbeddingTable([[1]], torch.full((1, 3), torch.nan))
     with pytest.raises(ValueError, match="path must be an existing file"):

@@ -121,5 +121,7 @@ def test_bad_input(still_encoder: SentenceTransformer) -> None:
     with pytest.raises(ValueError, match="buckets must be a whole number >= 1, got 0"):
         use_length_buckets(still_encoder, 0)
     static = SentenceTransformer(modules=[StaticEmbedding(still_encoder.tokenizer._tokenizer, embedding_dim=4)])
+    with pytest.raises(ValueError, match="model must be a SentenceTransformer, got 7"):
+        use_length_buckets(7)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="must start with a transformer, got StaticEmbedding"):
         use_length_buckets(static, 2)

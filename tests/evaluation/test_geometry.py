@@ -216,6 +216,12 @@ def test_levels_of_another_scale() -> None:
         (([0.1, 0.2], [1.0, 6.0]), r"score_range=\(0.0, 5.0\), got 6.0"),
         (([0.1, 0.2], [1.0, math.nan]), "got nan"),
         (([], []), "scores must differ"),
+        ((3, [1.0, 2.0]), "cosines must be a list of finite numbers, got 3"),
+        (([0.1, math.inf], [1.0, 2.0]), r"cosines must be finite numbers, got inf\.$"),
+        (([0.1, 0.2], "12"), "scores must be a list of finite numbers, got '12'"),
+        (([0.1, 0.2], [True, 2.0]), "scores must be finite numbers, got True"),
+        (([0.1, 0.2], torch.tensor(0.5)), "scores must be a list of finite numbers, got tensor"),
+        (([0.1, 0.2], [[1.0], [2.0]]), r"scores must be finite numbers, got \[1\.0\]"),
     ],
 )
 def test_bad_scores_are_refused(arguments_, message: str) -> None:

@@ -6,6 +6,7 @@ import csv
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
@@ -139,6 +140,8 @@ def test_level_evaluator_refuses_bad_input() -> None:
         ("primary", None, "one of"),
         ("primary", ["uniformity"], "one of"),
         ("positives", 3, "a list of pairs"),
+        ("positives", np.array(0.5), r"a list of pairs of sentences, got array\(0.5\)"),
+        ("primary", np.zeros(2), r"got array\("),
     ],
 )
 def test_wrong_options_are_named(sentences: list[str], option: str, value: object, message: str) -> None:
@@ -174,6 +177,8 @@ def test_wrong_options_of_the_level_evaluator_are_named(options: dict, message: 
 
 def test_a_data_set_is_taken(sentences: list[str]) -> None:
     assert GeometryEvaluator(Dataset.from_dict({"sentence": sentences})).sentences == sentences
+    with pytest.raises(ValueError, match=r"sentences must be an iterable of strings or a data set, got .*array\('a'"):
+        GeometryEvaluator(np.array("a"))
     with pytest.raises(ValueError, match="'dev', 'test'"):
         GeometryEvaluator({"dev": sentences, "test": sentences})
 

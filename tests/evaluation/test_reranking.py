@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import logging
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -110,3 +111,23 @@ def test_bad_samples_are_refused() -> None:
         reranking_evaluator([])
     with pytest.raises(ValueError, match=r"got none of \['negative'\]"):
         reranking_evaluator([{"query": "a", "positive": ["b"], "negative": []}])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"samples": 3}, "samples must be a list of at least one query, got 3"),
+        ({"samples": ["a"]}, "samples, row 0: expected a dict with query, positive and negative, got 'a'"),
+        ({"samples": [{"query": 3, "positive": ["b"], "negative": ["c"]}]}, "row 0, query: expected a sentence, got 3"),
+        ({"samples": [{"query": "a", "positive": [3], "negative": ["c"]}]}, "row 0, positive, row 0: .*got 3"),
+        ({"samples": [{"query": "a", "positive": "b", "negative": 3}]}, "row 0, negative must be .*int 3"),
+        ({"name": 3}, "name must be a string without path separators, got 3"),
+        ({"name": "a/b"}, "name must be a string without path separators, got 'a/b'"),
+        ({"show_progress_bar": 0}, "show_progress_bar must be True or False, got 0"),
+    ],
+)
+def test_settings_of_another_kind_are_named(change: dict[str, Any], message: str) -> None:
+    good = {"samples": [{"query": "a", "positive": "b", "negative": ["c"]}]}
+    reranking_evaluator(**good)
+    with pytest.raises(ValueError, match=message):
+        reranking_evaluator(**(good | change))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -154,6 +155,41 @@ def test_absurd_sizes_are_refused(option: str) -> None:
     task = question_retrieval([("a", "b", True)])
     with pytest.raises(ValueError, match=f"{option} must be .* got 100000000000"):
         QuestionRetrievalEvaluator(task, **{option: 10**11})
+
+
+TASK = RetrievalTask({"q": "a"}, {"d": "b"}, {"q": {"d"}})
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: QuestionRetrievalEvaluator(3), "task must be a RetrievalTask, got 3"),
+        (lambda: QuestionRetrievalEvaluator(RetrievalTask({}, {}, {})), "task must hold at least one query, got none"),
+        (lambda: QuestionRetrievalEvaluator(TASK, name=3), "name must be a string without path separators, got 3"),
+        (lambda: QuestionRetrievalEvaluator(TASK, name="a/b"), "name must be .* got 'a/b'"),
+        (lambda: QuestionRetrievalEvaluator(TASK, exclude_identical="False"), "exclude_identical must be .*'False'"),
+        (lambda: QuestionRetrievalEvaluator(TASK, batch_size=0), "batch_size must be a whole number .*got 0"),
+        (lambda: QuestionRetrievalEvaluator(TASK, write_csv="no"), "write_csv must be True or False, got 'no'"),
+        (lambda: question_retrieval([("a", "b", True)], exclude_identical=1), "exclude_identical must be .*got 1"),
+        (lambda: question_retrieval(3), "pairs must be a list of two questions and a label each, got 3"),
+        (lambda: question_retrieval(np.array(0.5)), "pairs must be a list"),
+        (lambda: question_retrieval([("a", "b")]), r"pairs, row 0: expected two questions .*got \('a', 'b'\)"),
+        (lambda: question_retrieval([("a", "b", "0")]), r"pairs, row 0: .*got \('a', 'b', '0'\)"),
+        (lambda: question_retrieval([("a", "b", True), ("a", 3, True)]), "pairs, row 1: expected a sentence, got 3"),
+        (lambda: TASK.sample(1, seed=[1]), r"seed must be a whole number, got \[1\]"),
+        (lambda: TASK.sample(1, seed="x"), "seed must be a whole number, got 'x'"),
+    ],
+)
+def test_settings_of_another_kind_are_named(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_labels_and_seeds_of_numpy_are_taken() -> None:
+    pairs = [(f"q{i}", f"d{i}", True) for i in range(20)]
+    task = question_retrieval([(first, second, np.int64(1)) for first, second, _ in pairs])
+    assert task == question_retrieval(pairs)
+    assert task.sample(5, seed=np.int64(3)) == task.sample(5, seed=3)
 
 
 def test_the_score_matrix_stays_small() -> None:

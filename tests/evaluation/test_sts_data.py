@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -189,6 +190,20 @@ class TestHub:
         assert (data.scores, data.sentences1, data.sentences2) == ([1.0, 2.5], ["a1", "a2.5"], ["b1", "b2.5"])
         with pytest.raises(ValueError, match="which the hub copy does not contain"):
             STSEvaluator([data], setting="wmean")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((3,), "name must be a str, got 3"),
+        (("sts12", 3), "source must be a path, 'hub' or None, got 3"),
+        (("sts12", b"x"), "source must be a path, 'hub' or None, got b'x'"),
+        (("sts12", "nowhere"), "source must be a folder or a file that exists, got 'nowhere'"),
+    ],
+)
+def test_arguments_of_another_kind_are_named(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        load_sts(*arguments)
 
 
 COUNTS = {

@@ -77,6 +77,21 @@ def test_a_wrong_batch_size_is_named(still_encoder, batch_size):
             call()
 
 
+@pytest.mark.parametrize("model", [0, None, "bert-base-uncased"])
+def test_a_model_of_another_kind_is_named(model):
+    for call in (
+        lambda: WhiteningPostProcessor.attach(model),
+        lambda: RepALPostProcessor.attach(model, lambda_1=0, lambda_2=0),
+    ):
+        with pytest.raises(ValueError, match=f"model must be a SentenceTransformer, got {model!r}"):
+            call()
+
+
+def test_a_redundancy_of_another_kind_is_named(still_encoder):
+    with pytest.raises(ValueError, match=r"redundancy must be one of 'encoder', 'pooled', got array\("):
+        RepALPostProcessor.attach(still_encoder, lambda_1=0, lambda_2=0, keywords="rake", redundancy=np.zeros(2))
+
+
 @pytest.mark.parametrize("value", ["False", 0, None])
 def test_a_progress_bar_is_shown_or_not(still_encoder, value):
     processor = attach(still_encoder)[2]

@@ -82,7 +82,7 @@ def test_subtrees_of_a_given_parse() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: ChunkPhrases(kinds="NP"), r"kinds must be .* got 'NP'"),
+        (lambda: ChunkPhrases(kinds="NP"), r"kinds must be .* got the string 'NP'"),
         (lambda: ChunkPhrases(kinds=(), parse=str), r"kinds must be .* got \(\)"),
         (lambda: ChunkPhrases(tagger=list, parse=str), r"tagger and parse"),  # type: ignore[arg-type]
         (lambda: ChunkPhrases(grammar="NP: <DT", parse=str), r"grammar must be .* got 'NP: <DT'"),

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from datasets import Dataset, DatasetDict, Features, IterableDataset, Value
@@ -630,17 +631,43 @@ class TestOutput:
         ({"loss_learning_rate": 0.0}, r"loss_learning_rate must be a finite number > 0, got 0\.0"),
         ({"loss_learning_rate": 1e-3}, "loss_learning_rate needs a loss with parameters of its own, got SpyLoss"),
         ({"max_steps": 0}, "max_steps, unless it is -1, must be a whole number >= 1, got 0"),
+        ({"max_steps": np.array([1, 2])}, r"max_steps, unless it is -1, must be .*, got array\(\[1, 2\]\)"),
         ({"max_steps": -2}, "max_steps, unless it is -1, must be a whole number >= 1, got -2"),
         ({"epochs": 0}, "epochs must be a finite number > 0, got 0"),
         ({"patience": 0, "evaluator": ScriptedEvaluator([1.0])}, "patience must be a whole number >= 1, got 0"),
         ({"patience": 2}, "patience counts evaluations and needs an evaluator, got 2"),
-        ({"seed": -1}, "[Ss]eed"),
+        ({"seed": -1}, "seed must be a whole number between 0 and 4294967295, got -1"),
+        ({"seed": [1]}, r"seed must be a whole number .*, got \[1\]"),
+        ({"evaluator": 3}, "evaluator must be a BaseEvaluator or None, got 3"),
+        ({"loss": "simcse"}, "loss must be a loss, or a function that makes one from the model, got 'simcse'"),
+        ({"loss": lambda model: 3}, "loss must be a function that returns a loss, got one that returns 3"),
+        ({"data": ["one", "\ud800"]}, r"data\[1\] must be valid text, got a lone surrogate in '\\ud800'"),
+        ({"data": np.array("one")}, "data must be sentences or a Dataset, got ndarray"),
+        *(
+            ({switch: value}, f"{switch} must be True or False, got {value!r}")
+            for switch in ("bf16", "no_duplicates", "overwrite", "resume", "force", "show_progress_bar")
+            for value in ("False", 0)
+        ),
     ],
 )
 def test_arguments_are_checked(encoder, tmp_path, options, message):
     with pytest.raises(ValueError, match=message):
         short_training(encoder, tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("model", [0, None, SimCSELoss])
+def test_a_model_of_another_kind_is_named(tmp_path, model):
+    with pytest.raises(ValueError, match="model must be a SentenceTransformer, got"):
+        short_training(model, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_numbers_and_booleans_of_numpy_are_taken(make_encoder: Make, tmp_path):
+    first, second = make_encoder(), make_encoder()
+    short_training(first, tmp_path / "first", max_steps=2, seed=3, bf16=False)
+    short_training(second, tmp_path / "second", max_steps=2, seed=np.int64(3), bf16=np.False_, resume=np.False_)
+    assert differing(snapshot(first), snapshot(second)) == set()
 
 
 @pytest.mark.parametrize("loss", [SimCSELoss, DCLRLoss])

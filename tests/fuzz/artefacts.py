@@ -1,0 +1,222 @@
+"""What the library saves, damaged: loading is refused by the file's name, or gives what the file holds."""
+
+from __future__ import annotations
+
+import functools
+import json
+import random
+import resource
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+
+import st_extras
+from st_extras import losses, modules
+from st_extras.encoders import EmbeddingTable, load_encoder
+from st_extras.text.frequency import FrequencyTable
+from st_extras.training import LossStateCallback
+from st_extras.training.loss_state import FILE_NAME
+from tests.conftest import SENTENCES
+from tests.fuzz import world
+from tests.fuzz.classify import REFUSE, Case
+from tests.fuzz.damage import Change, changes
+
+
+def _table_right(path: Path, table: FrequencyTable) -> str | None:
+    stored = json.loads(path.read_bytes().decode("utf8"))
+    if table.tokens != world.table().tokens:
+        return "another vocabulary"
+    return None if table.counts.tolist() == stored["counts"] and min(stored["counts"]) >= 0 else "other counts"
+
+
+def _embeddings_right(path: Path, table: EmbeddingTable) -> str | None:
+    norms = table.embeddings.norm(dim=1)
+    good = bool(((norms - 1).abs() < 0.02).all()) and table.embeddings.shape == (len(SENTENCES), 16)
+    return None if good and len(table) == len(SENTENCES) else f"norms {norms.min():.3g} to {norms.max():.3g}"
+
+
+@functools.cache
+def _models() -> dict[str, Path]:
+    """Saved models, each with its own module last: its folder is what is damaged."""
+    made = {}
+    for name, model in {
+        "repal": modules.RepALPostProcessor.attach(world.encoder(), lambda_1=0.3, lambda_2=0.5, corpus=SENTENCES),
+        "whitening": modules.WhiteningPostProcessor.attach(world.encoder(), dimensions=4, corpus=SENTENCES),
+    }.items():
+        made[name] = world.root() / name
+        model.save(str(made[name]))
+    return made
+
+
+def _encodes(model: SentenceTransformer) -> str | None:
+    """Finite embeddings that a change of the module moves only as far as a bit of it can."""
+    embeddings = model.encode(SENTENCES[:2], convert_to_tensor=True)
+    return None if bool(embeddings.isfinite().all()) else "embeddings are not finite"
+
+
+@functools.cache
+def _trainer(name: str) -> SentenceTransformerTrainer:
+    model = load_encoder(world.encoder_folder())
+    makers: dict[str, Callable[[], torch.nn.Module]] = {
+        "dclr": lambda: losses.DCLRLoss(model, projection=True),
+        "adcse": lambda: losses.AdCSELoss(model, num_adversaries=3),
+        "slt-fai": lambda: losses.SLTFAILoss(model, frequency_table=world.table()),
+    }
+    args = SentenceTransformerTrainingArguments(
+        output_dir=str(world.root() / f"run-{name}"), report_to="none", use_cpu=True
+    )
+    trainer = SentenceTransformerTrainer(
+        model, args=args, train_dataset=Dataset.from_dict({"sentence": SENTENCES}), loss=makers[name]()
+    )
+    callback = LossStateCallback.attach(trainer)
+    callback.on_save(args, trainer.state, trainer.control)
+    trainer.fuzzed = callback  # type: ignore[attr-defined]
+    return trainer
+
+
+def _restore(name: str, path: Path) -> str:
+    """Restore a loss: what is wrong with it afterwards, after an error too, which must leave it as it was."""
+    callback: LossStateCallback = _trainer(name).fuzzed  # type: ignore[attr-defined]
+    before = {key: value.detach().clone() for key, value in callback._state().items()}
+    try:
+        callback.restore(path.parent)
+    except Exception:
+        if any(not torch.equal(before[key], value) for key, value in callback._state().items()):
+            return "an error left the loss half restored"
+        raise
+    found = callback._state()
+    bad = [key for key, value in found.items() if not bool(torch.isfinite(value.float()).all())]
+    with torch.no_grad():
+        for key, value in found.items():
+            value.copy_(before[key])
+    return f"not finite: {bad}" if bad else ""
+
+
+def _loaded(
+    load: Callable[[Path], Any], verify: Callable[[Path, Any], str | None]
+) -> Callable[[Path], tuple[Any, str | None]]:
+    def both(path: Path) -> Any:
+        result = load(path)
+        return result, verify(path, result)
+
+    return both
+
+
+@functools.cache
+def _artefacts() -> dict[str, tuple[Path, str, Callable[[Path], Any]]]:
+    """Name, folder, file in it, and the loader: it takes the damaged file, returns what is loaded and what is wrong."""
+    tokenizer = world.encoder().tokenizer
+    folder = world.new_folder()
+    world.table().save(folder / "table.json")
+    EmbeddingTable.compute(world.encoder(), world.encoder(), SENTENCES, show_progress_bar=False).save(
+        folder / "guide.safetensors"
+    )
+    found: dict[str, tuple[Path, str, Callable[[Path], Any]]] = {
+        "FrequencyTable.load": (folder, "table.json", _loaded(lambda p: FrequencyTable.load(p, tokenizer),
+        _table_right)),
+        "FrequencyTable.from_file": (
+            folder, "table.json",
+            _loaded(lambda p: FrequencyTable.from_file(p, tokenizer), lambda p,
+            t: None if t.counts.min() >= 0 else "negative"),
+        ),
+        "EmbeddingTable.load": (folder, "guide.safetensors", _loaded(EmbeddingTable.load, _embeddings_right)),
+    }  # fmt: skip
+    for name, model in _models().items():
+        listed = json.loads((model / "modules.json").read_text())
+        own = [entry["path"] for entry in listed if entry["type"].startswith("st_extras") and entry["path"]]
+        for file in sorted(model / part / f for part in own for f in ("config.json", "model.safetensors")):
+            if file.is_file():
+                depth = len(file.relative_to(model).parts) - 1
+
+                def load(path: Path, depth: int = depth) -> SentenceTransformer:
+                    return st_extras.load(str(path.parents[depth]))
+
+                found[f"{name} {file.relative_to(model)}"] = (
+                    model, str(file.relative_to(model)), _loaded(load, lambda path, loaded: _encodes(loaded))
+                )  # fmt: skip
+    for name in ("dclr", "adcse", "slt-fai"):
+        checkpoint = Path(str(_trainer(name).args.output_dir)) / "checkpoint-0"
+        found[f"loss state {name}"] = (
+            checkpoint,
+            FILE_NAME,
+            lambda path, name=name: (None, _restore(name, path) or None),
+        )
+    return found
+
+
+def _case(name: str, folder: Path, file: str, load: Callable[[Path], Any], change: tuple[str, str, Change]) -> Case:
+    what, expected, damage = change
+
+    def run() -> Any:
+        copy = world.new_folder() / "copy"
+        shutil.copytree(folder, copy)
+        try:
+            damage(copy / file)
+            return load(copy / file)
+        finally:
+            shutil.rmtree(copy)
+
+    return Case(f"{name}, {what}", run, expected, ("copy",), (), lambda result: result[1])
+
+
+# ------------------------------------------------------------------------------------------- writing fails
+
+
+@contextmanager
+def _no_file_over(size: int) -> Iterator[None]:
+    """No file may grow beyond ``size`` bytes: what a full disk is like."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def _writers() -> list[Case]:
+    """Saving where there is no room, or no place: an error, and nothing left behind."""
+    guide = EmbeddingTable.load(_artefacts()["EmbeddingTable.load"][0] / "guide.safetensors")
+    made = []
+    for name, write in {"FrequencyTable.save": world.table().save, "EmbeddingTable.save": guide.save}.items():
+        for size in (0, 1, 100, 400):
+            folder = world.new_folder()
+            for file in (folder / "new.tsv", folder / "old.tsv"):
+
+                def full(write: Change = write, file: Path = file, size: int = size) -> None:
+                    with _no_file_over(size):
+                        write(file)
+
+                (folder / "old.tsv").write_text("an older file")
+                made.append(Case(f"{name}({file.name}), {size} bytes", full, REFUSE, untouched=folder, system=True))
+        taken = world.new_folder() / "taken"
+        taken.mkdir()
+        where = taken.parent
+        made.append(Case(f"{name}(a folder)", lambda w=write, p=taken: w(p), REFUSE, ("taken",), (), untouched=where))
+        made.append(
+            Case(
+                f"{name}(no folder)",
+                lambda w=write, p=where / "no" / "new": w(p),
+                REFUSE,
+                ("no/new",),
+                (),
+                untouched=where,
+            )
+        )
+    return made
+
+
+def cases(generator: random.Random) -> list[Case]:
+    """Every saved file with every change; writing where it cannot be done."""
+    made = _writers()
+    for name, (folder, file, load) in _artefacts().items():
+        made += [_case(name, folder, file, load, change) for change in changes(folder / file, generator)]
+    return made

@@ -1,0 +1,235 @@
+"""The command line, in this process: wrong options and values, each judged by exit code, message and what is left."""
+
+from __future__ import annotations
+
+import functools
+import io
+import itertools
+import random
+import re
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from st_extras import modules
+from st_extras.cli.app import main
+from tests.conftest import SENTENCES
+from tests.fuzz import world
+from tests.fuzz.classify import ACCEPT, EITHER, REFUSE, Case, UsageError
+
+BAD_NUMBERS = ["nan", "inf", "-inf", "-1", "1e-300x", "x", "", " ", "True", "1e999", "-0.5", "9" * 400, "１"]
+BAD_COUNTS = [*BAD_NUMBERS, "0", "0.5", "1e3"]
+BAD_TEXTS = ["", " ", "nothing-of-the-kind", "a+b", "+", "🙂", "--", "../..", "x" * 300]
+BAD_FILES = ["nowhere.txt", "nowhere/nothing.tsv", "", "{folder}", "{binary}", "{empty}", "{nul}", "{utf16}", "{cut}"]
+BAD_SETTINGS = [
+    "temperature=nan", "temperature=-1", "temperature=x", "temperature=1e-300", "temperature=True", "temperature=",
+    "temperature", "=0.5", "nothing=1", "temperature=[1]", "temperature=null", "projection=False2", "projection=2",
+    "projection=nope", "augmentations=x", 'augmentations=["dropout"]', "augmentations=dropout", "model=x", "self=1",
+    "__class__=1", "temperature=0.1=2", "generator=1", "Temperature=1", "cutoff_rate=2", "temperature={}",
+]  # fmt: skip
+
+_NOISE = re.compile(r"\d+/\d+ \[|warn", re.IGNORECASE)  # progress bars, and what other libraries warn of
+
+
+@functools.cache
+def _places() -> dict[str, str]:
+    """Good and bad files, and the encoders, by the names that stand for them in the arguments."""
+    folder = world.new_folder()
+    (folder / "a folder").mkdir()
+    lines = [*SENTENCES, *(f"{first} and {second}" for first, second in itertools.pairwise(SENTENCES))]
+    (folder / "text.txt").write_text("\n".join(lines), encoding="utf8")
+    (folder / "binary.txt").write_bytes(random.Random(0).randbytes(500))
+    (folder / "empty.txt").touch()
+    (folder / "nul.txt").write_bytes(b"a cat\nthe\0dog\n")
+    (folder / "utf16.txt").write_bytes("\n".join(SENTENCES).encode("utf-16-le"))
+    (folder / "cut.jsonl").write_text('{"sentence": "a cat"}\n{"sentence": "a d')
+    rows = "".join(f"s\t{i % 6}\t{a}\t{b}\n" for i, (a, b) in enumerate(itertools.pairwise(SENTENCES * 2)))
+    (folder / "sts.tsv").write_text("subset\tscore\tsentence1\tsentence2\n" + rows)
+    world.table().save(folder / "table.json")
+    repal = modules.RepALPostProcessor.attach(world.encoder(), lambda_1=0.3, lambda_2=0.0, keywords="rake")
+    repal.save(str(folder / "repal"))
+    names = {"folder": "a folder", "cut": "cut.jsonl", "sts": "sts.tsv", "table": "table.json", "repal": "repal"}
+    files = {
+        name: str(folder / names.get(name, f"{name}.txt"))
+        for name in ("text", "binary", "empty", "nul", "utf16", *names)
+    }
+    return files | {"encoder": str(world.encoder_folder())}
+
+
+TRAIN = ["train", "simcse", "{encoder}", "{text}", "-o", "{output}", "--steps", "2", "--batch-size", "4", "--quiet"]
+SLT = ["train", "slt-fai", *TRAIN[2:], "--frequencies", "{table}"]
+REPAL = ["repal", "fit", "{encoder}", "{text}", "-o", "{output}", "--keywords", "rake"]
+TUNE = ["repal", "tune", "{repal}", "--sts", "{sts}", "-o", "{output}"]
+WHITEN = ["whiten", "fit", "{encoder}", "{text}", "-o", "{output}"]
+COUNT = ["frequencies", "count", "{encoder}", "{text}", "-o", "{output}.json"]
+INFO = ["frequencies", "info", "{table}"]
+EVALUATE = ["evaluate", "{encoder}", "--sts", "{sts}", "--sets", "mine"]
+RECIPE = ["recipe", "{encoder}", "{text}", "-o", "{output}", "--steps", "2", "--batch-size", "4", "--quiet"]
+DEMO = ["demo", "-o", "{output}", "--steps", "0"]
+COMMANDS = {"train": TRAIN, "slt-fai": SLT, "repal fit": REPAL, "repal tune": TUNE, "whiten": WHITEN, "count": COUNT,
+            "info": INFO, "evaluate": EVALUATE, "recipe": RECIPE}  # fmt: skip
+
+_SHARED = {
+    "--batch-size": BAD_COUNTS, "--lr": [*BAD_NUMBERS, "0"], "--steps": [x for x in BAD_COUNTS if x != "-1"],
+    "--eval-steps": BAD_COUNTS,
+    "--max-length": BAD_COUNTS, "--layers": BAD_COUNTS, "--pooling": BAD_TEXTS, "--limit": BAD_COUNTS, "--column": [],
+    "--seed": ["x", "", "nan", "0.5", "-1", "9" * 40], "--dev": BAD_FILES, "--test": BAD_FILES, "--nothing": ["1"],
+}  # fmt: skip
+OPTIONS: dict[str, dict[str, list[str]]] = {
+    "train": _SHARED | {
+        "--loss-lr": [*BAD_NUMBERS, "0", "0.1"], "--patience": BAD_COUNTS, "--length-buckets": BAD_COUNTS,
+        "--set": BAD_SETTINGS, "--complementary": ["self"], "--frequencies": ["{table}"], "--base": ["dclr"],
+        "--base-set": ["temperature=0.1"], "--warmup-epochs": ["1"], "--phrases": ["rake"], "--top-k": ["2"],
+        "--augment": ["rd"], "--language": ["english"], "--processes": ["1"], "--dev-set": [],
+    },
+    "slt-fai": {
+        "--frequencies": [*BAD_FILES, "wordfreq:xx", "wordfreq:"], "--base": BAD_TEXTS, "--base-set": BAD_SETTINGS,
+        "--warmup-epochs": BAD_NUMBERS, "--set": ["mask_ratio=2", "warmup_steps=-1", "always_mask_one=2",
+        "frequency_table=x"],
+    },
+    "repal fit": {
+        "--lambda-1": BAD_NUMBERS, "--lambda-2": BAD_NUMBERS, "--keywords": BAD_TEXTS, "--redundancy": BAD_TEXTS,
+        "--on-missing-mask": BAD_TEXTS,
+    },
+    "repal tune": {"--sts": BAD_FILES, "--nothing": ["1"]},
+    "whiten": {"--dimensions": [*BAD_COUNTS, "17", "1000"]},
+    "count": {"--add": BAD_FILES, "--processes": BAD_COUNTS, "-o": ["{folder}", "nowhere/at/all.json", ""]},
+    "info": {"--ratio": [*BAD_NUMBERS, "0", "1"], "--encoder": ["nowhere", "", "{folder}"]},
+    "evaluate": {"--sts": BAD_FILES, "--sets": [], "--setting": BAD_TEXTS},
+    "recipe": {key: value for key, value in _SHARED.items() if key not in ("--test",)} | {"--augmentations": BAD_TEXTS},
+}  # fmt: skip
+"""Options of each command, with values that must be refused."""
+GOOD = [
+    ["train", ["--set", "temperature=0.1"]], ["train", ["--set", "projection=false", "--json"]], ["repal fit",
+    ["--lambda-2", "0"]],
+    ["whiten", ["--dimensions", "4"]], ["count", []], ["info", ["--json"]], ["evaluate", ["--json"]], ["slt-fai", []],
+    ["repal tune", ["--sentence-term-only"]], ["info", ["--ratio", "0.3"]], ["whiten", ["--stock"]],
+]  # fmt: skip
+
+
+def _filled(argument: str, output: Path) -> str:
+    """An argument with the places for {name} filled in."""
+    for name, path in {**_places(), "output": str(output)}.items():
+        argument = argument.replace(f"{{{name}}}", path)
+    return argument
+
+
+def call(arguments: list[str]) -> str:
+    """Run a command as the shell would and return what it printed.
+
+    Raises:
+        UsageError: if it ended with exit code 1 or 2; the message is what it wrote to stderr, of one line but for
+            typer's own usage, which has up to four.
+    """
+    out, err = io.StringIO(), io.StringIO()
+    argv, sys.argv = sys.argv, ["st-extras", *arguments]
+    code: Any = 0
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
+            main()
+    except SystemExit as ended:
+        code = ended.code
+    finally:
+        sys.argv = argv
+    if code in (0, None):
+        return out.getvalue()
+    lines = [line for line in err.getvalue().splitlines() if line.strip() and not _NOISE.search(line)]
+    usage = [line for line in lines if "Usage:" in line]
+    if code not in (1, 2) or "Traceback" in err.getvalue() or len(lines) > (4 if usage else 1):
+        raise RuntimeError(f"exit code {code}, {len(lines)} lines: {err.getvalue()[-300:]}")
+    raise UsageError(lines[-1] if lines else "")
+
+
+def _case(command: str, added: list[str], expected: str, names: tuple[str, ...] = ()) -> Case:
+    folder = world.new_folder()
+    output = folder / "out"
+    arguments = list(COMMANDS.get(command, []))
+    if added and added[0] in arguments:  # replace the good value of the option
+        at = arguments.index(added[0])
+        del arguments[at : at + 2]
+    filled = [_filled(argument, output) for argument in (*arguments, *added)]
+
+    def verify(printed: str) -> str | None:
+        wanted = "-o" in filled and not list(folder.rglob("*.*"))
+        return "it ended with 0 and saved nothing" if wanted else None
+
+    return Case(f"{command} {' '.join(added)[:80]!r}", lambda: call(filled), expected, names, (), verify, folder)
+
+
+def _positional() -> list[Case]:
+    """Arguments without a name: the objective, the encoder, the text."""
+    made: list[tuple[str, int, str, tuple[str, ...]]] = []
+    encoders = ("nowhere", "", "{folder}", "{text}", "{table}", "{binary}")
+    for command, at in (("train", 2), ("repal fit", 2), ("whiten", 2), ("count", 2), ("recipe", 1), ("evaluate", 1)):
+        made += [(command, at, x, ("encoder", _places().get(x.strip("{}"), x) or "encoder")) for x in encoders]
+    for command, at in (("train", 3), ("repal fit", 3), ("whiten", 3), ("count", 3), ("recipe", 2)):
+        made += [(command, at, wrong, (_places().get(wrong.strip("{}"), wrong) or "''", "text")) for wrong in BAD_FILES]
+    made += [("train", 1, wrong, ("objective",)) for wrong in ("", "SimCSE", "nothing", "slt_fai")]
+    cases = []
+    for command, at, wrong, names in made:
+        folder = world.new_folder()
+        arguments = [*COMMANDS[command][:at], wrong, *COMMANDS[command][at + 1 :]]
+        filled = [_filled(argument, folder / "out") for argument in arguments]
+        cases.append(
+            Case(f"{command}, argument {at} {wrong!r}", lambda f=filled: call(f), REFUSE, names, (), untouched=folder)
+        )
+    return cases
+
+
+def _taken() -> list[Case]:
+    """An output folder that holds somebody's files, with and without --overwrite and --resume."""
+    made = []
+    for command, more in itertools.product(
+        ("train", "repal fit", "whiten", "repal tune"), ([], ["--overwrite"], ["--resume"])
+    ):
+        if more == ["--resume"] and command != "train":
+            continue
+        folder = world.new_folder()
+        output = folder / "out"
+        output.mkdir()
+        (output / "thesis.txt").write_text("mine")
+        (output / "config.json").write_text("mine too")
+        filled = [_filled(argument, output) for argument in (*COMMANDS[command], *more)]
+        kept = f"{command} {more} into a folder with other files"
+        made.append(Case(kept, lambda f=filled: call(f), REFUSE, ("out",), (), untouched=folder))
+    return made
+
+
+def cases(generator: random.Random) -> list[Case]:
+    """Every option of every command with its wrong values; wrong arguments; and right ones."""
+    made = [*_positional(), *_taken()]
+    for command, options in OPTIONS.items():
+        for option, values in options.items():
+            shared = ("argument", "no such option") if option == "--nothing" else ()
+            for value in values:
+                words = option.strip("-")
+                name = value.split("=")[0] if "set" in option and value else words
+                names = (words, words.replace("-", "_"), name or words, *shared, *_ALIASES.get(option, ()))
+                filled = _places().get(value.strip("{}"), value) if value else ""
+                names += (filled,) if filled and value in BAD_FILES else ()
+                made.append(_case(command, [option, value], REFUSE, names))
+            made.append(_case(command, [option], REFUSE, ("requires an argument", "no such option", "missing")))
+    made += [_case(command, added, ACCEPT) for command, added in GOOD]  # type: ignore[arg-type]
+    typed = [
+        [
+            generator.choice(["train", "repal", "x", "whiten", "--", "-h", "fit", "\x00", "frequencies"])
+            for _ in range(3)
+        ]
+        for _ in range(10)
+    ]
+    made += [Case(f"{words}", lambda w=words: call(w), EITHER, (), ()) for words in typed]
+    return made
+
+
+_ALIASES = {
+    "--lr": ("learning-rate", "learning_rate"), "--loss-lr": ("loss-learning-rate", "loss_learning_rate"),
+    "--steps": ("max_steps",), "--max-length": ("max_seq_length",), "--length-buckets": ("buckets",),
+    "--dev": ("sts", "source"),
+    "--test": ("sts", "source"), "--sts": ("source",), "--ratio": ("low_frequency_ratio",),
+    "--processes": ("num_processes",),
+    "-o": ("output",), "--add": ("path",), "--frequencies": ("wordfreq", "language"),
+    "--warmup-epochs": ("epochs",), "--keywords": (),
+    "--encoder": ("tokenizer",), "--sets": ("name",), "--limit": (), "--dimensions": (), "--on-missing-mask": (),
+}  # fmt: skip
+"""What else a message may call an option: the argument of the function behind it."""

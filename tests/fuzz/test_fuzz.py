@@ -1,0 +1,106 @@
+"""The fuzzer, drawn with a fixed seed: 300 cases in the fast suite, over 3,000 in the slow one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.fuzz import constructors, files, texts
+from tests.fuzz.classify import ACCEPT, CLEAR, HALF, HANG, NAMELESS, REFUSE, REFUSED, RIGHT, SILENT, Case, classify
+from tests.fuzz.run import bad, report, run, shown
+from tests.fuzz.world import new_folder
+
+_some = settings(max_examples=60, derandomize=True, database=None, deadline=None)
+
+
+def _check(how_many: str, at_least: int) -> None:
+    outcomes = run(0, how_many=how_many)
+    kinds = Counter(outcome.kind for _, outcome in outcomes)
+    found = ascii(report(outcomes) + shown(bad(outcomes))).replace("\\n", "\n")
+    assert len(outcomes) >= at_least
+    assert [kind for kind in (SILENT, HANG, HALF, REFUSED) if kinds[kind]] == [], found
+    assert kinds[NAMELESS] < 0.01 * len(outcomes), found
+    assert kinds[CLEAR] > 0.3 * len(outcomes), found  # something was tried
+    assert kinds[RIGHT] > 0.05 * len(outcomes), found
+
+
+def test_three_hundred_cases_are_refused_clearly_or_accepted_rightly() -> None:
+    _check("fast", 300)
+
+
+@pytest.mark.slow
+def test_three_thousand_cases_are_refused_clearly_or_accepted_rightly() -> None:
+    _check("slow", 3000)
+
+
+def _assert_right(case: Case) -> None:
+    outcome = classify(case)
+    assert outcome.kind in (CLEAR, RIGHT), ascii((outcome.kind, case.name, outcome.detail))
+
+
+@_some
+@given(st.text(max_size=60))
+def test_any_text(sentence: str) -> None:
+    for name in ("RakeKeywords", "TfidfKeywords", "keyword_spans", "PhraseMasking", "EDA swap", "FrequencyTable.count"):
+        _assert_right(texts._case(name, sentence))
+
+
+@_some
+@given(st.sampled_from(sorted(files.FORMATS)), st.binary(max_size=80), st.booleans())
+def test_any_bytes(kind: str, data: bytes, packed: bool) -> None:
+    _assert_right(files._case(kind, "any bytes", data, packed))
+
+
+@_some
+@given(
+    st.sampled_from(["temperature", "cutoff_rate", "noise_steps", "noise_std", "noise_ratio"]),
+    st.floats() | st.integers(),
+)
+def test_any_number(parameter: str, value: float) -> None:
+    target = next(target for target in constructors.targets() if target.call.__name__ == "DCLRLoss")
+    case = constructors._case(target, parameter, value)
+    assert case is not None
+    _assert_right(case)
+
+
+def _raise(error: Exception) -> Any:
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("case", "kind"),
+    [
+        (Case("a", lambda: 1), RIGHT),
+        (Case("a", lambda: 1, REFUSE), SILENT),
+        (Case("a", lambda: 1, verify=lambda result: "wrong"), SILENT),
+        (Case("a", lambda: 1, verify=lambda result: result[0]), SILENT),
+        (Case("a", lambda: _raise(ValueError("top_k must be 1, got 2.")), REFUSE, ("top_k",), ("2",)), CLEAR),
+        (Case("a", lambda: _raise(ValueError("top_k must be 1, got 2.")), REFUSE, ("top_k",), ("3",)), NAMELESS),
+        (Case("a", lambda: _raise(ValueError("it must be 1, got 2.")), REFUSE, ("top_k",)), NAMELESS),
+        (Case("a", lambda: _raise(TypeError("top_k must be 1, got 2.")), REFUSE, ("top_k",)), NAMELESS),
+        (Case("a", lambda: _raise(ValueError("top_k must be 1, got 2.")), ACCEPT, ("top_k",)), REFUSED),
+    ],
+)
+def test_classes(case: Case, kind: str) -> None:
+    assert classify(case).kind == kind
+
+
+def test_a_file_left_behind_and_a_hang_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = new_folder()
+
+    def half() -> None:
+        (folder / "half").write_text("")
+        raise ValueError("it failed.")
+
+    assert classify(Case("a", half, untouched=folder)).kind == HALF
+
+    def busy() -> None:
+        while True:
+            pass
+
+    monkeypatch.setattr("tests.fuzz.classify.SECONDS", 0.05)
+    assert classify(Case("a", busy)).kind == HANG

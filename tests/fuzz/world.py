@@ -1,0 +1,50 @@
+"""What the cases are tried on: a tiny encoder, its table, a folder for files; made once."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import itertools
+import shutil
+import tempfile
+from pathlib import Path
+
+from sentence_transformers import SentenceTransformer
+
+from st_extras.text.frequency import FrequencyTable
+from tests.conftest import SENTENCES, build_encoder
+
+_numbers = itertools.count()
+
+
+@functools.cache
+def root() -> Path:
+    """A folder that goes with the process."""
+    folder = Path(tempfile.mkdtemp(prefix="st-extras-fuzz-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def new_folder() -> Path:
+    """A new empty folder."""
+    folder = root() / f"case{next(_numbers)}"
+    folder.mkdir()
+    return folder
+
+
+@functools.cache
+def encoder() -> SentenceTransformer:
+    return build_encoder(root() / "encoder-parts")
+
+
+@functools.cache
+def encoder_folder() -> Path:
+    """The encoder as a saved SentenceTransformer."""
+    folder = root() / "encoder"
+    encoder().save(str(folder))
+    return folder
+
+
+@functools.cache
+def table() -> FrequencyTable:
+    return FrequencyTable.count(SENTENCES, encoder().tokenizer)
