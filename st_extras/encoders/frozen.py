@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from operator import index
 from os import PathLike
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +21,7 @@ from st_extras.encoders.rows import Features
 from st_extras.encoders.structure import unwrap
 from st_extras.encoders.table_file import read_table_file, write_table_file
 from st_extras.text.corpus import iterate_sentences
+from st_extras.text.vocabularies import vocabulary, vocabulary_hash
 
 
 class FrozenEncoder(nn.Module):
@@ -94,14 +96,17 @@ class EmbeddingTable(nn.Module):
     Args:
         keys: token ids of each of the N sentences.
         embeddings: (N, D), row i belongs to ``keys[i]``; stored normalised, in float32.
+        vocabulary: hash of the vocabulary that the ids belong to, which :meth:`check_tokenizer` compares. None: not
+            known.
 
     Raises:
         ValueError: if ``keys`` is empty, not token ids or of another length than ``embeddings``, or these are not
             finite (N, D) floating-point numbers.
     """
 
-    def __init__(self, keys: Sequence[Sequence[int]], embeddings: Tensor) -> None:
+    def __init__(self, keys: Sequence[Sequence[int]], embeddings: Tensor, vocabulary: str | None = None) -> None:
         super().__init__()
+        self.vocabulary = vocabulary
         check_instance("keys", keys, Sequence)
         check_instance("embeddings", embeddings, Tensor)
         if embeddings.ndim != 2 or not embeddings.is_floating_point():
@@ -171,7 +176,20 @@ class EmbeddingTable(nn.Module):
         embeddings = guide.encode(
             texts, batch_size=batch_size, show_progress_bar=show_progress_bar, convert_to_tensor=True
         )
-        return cls(keys, embeddings.to(model.device))
+        return cls(keys, embeddings.to(model.device), _vocabulary(model.tokenizer))
+
+    def check_tokenizer(self, tokenizer: Any) -> None:
+        """Refuse a tokenizer with another vocabulary than the one that made the keys.
+
+        Raises:
+            ValueError: if both vocabularies are known and differ.
+        """
+        other = _vocabulary(tokenizer)
+        if self.vocabulary is not None and other is not None and self.vocabulary != other:
+            raise ValueError(
+                "complementary_table must be computed with the trained model's tokenizer, got a table of another "
+                "vocabulary: compute it again with EmbeddingTable.compute(model, ...)."
+            )
 
     def forward(self, features: Features, decode: Callable[[list[int]], str] = str) -> Tensor:
         """Return the stored (B, D) embeddings of the features' sentences.
@@ -196,7 +214,8 @@ class EmbeddingTable(nn.Module):
         Raises:
             ValueError: if the file's folder does not exist.
         """
-        write_table_file(path, list(self._index), self.embeddings.cpu()[torch.tensor(list(self._index.values()))])
+        rows = torch.tensor(list(self._index.values()))
+        write_table_file(path, list(self._index), self.embeddings.cpu()[rows], self.vocabulary)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> EmbeddingTable:
@@ -205,8 +224,8 @@ class EmbeddingTable(nn.Module):
         Raises:
             ValueError: if there is no such file, or it is damaged or another one; the message names it.
         """
-        keys, embeddings = read_table_file(path)
-        table = cls(keys, embeddings)
+        keys, embeddings, vocabulary = read_table_file(path)
+        table = cls(keys, embeddings, vocabulary)
         table._hidden = [embeddings]  # already normalised: bit-equal to the saved table
         return table
 
@@ -227,6 +246,12 @@ def _guide(
             f"{shown(complementary_model)}."
         )
     return load_encoder(complementary_model, device=str(trained.device))
+
+
+def _vocabulary(tokenizer: Any) -> str | None:
+    """Return the hash of a tokenizer's vocabulary; None if it is not one of the transformers library."""
+    known = isinstance(tokenizer, PreTrainedTokenizerBase)
+    return vocabulary_hash(vocabulary(tokenizer)) if known else None
 
 
 def _token_keys(features: Features) -> list[list[int]]:

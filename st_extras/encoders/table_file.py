@@ -16,8 +16,12 @@ _METADATA = {"format": "st-extras embedding table", "version": "1"}
 _TENSORS = ("embeddings", "ids", "lengths")
 
 
-def write_table_file(path: str | PathLike[str], keys: Sequence[Sequence[int]], embeddings: Tensor) -> None:
-    """Write the token ids of N sentences and their embeddings, (N, D); ``path`` appears only when it is complete.
+def write_table_file(
+    path: str | PathLike[str], keys: Sequence[Sequence[int]], embeddings: Tensor, vocabulary: str | None
+) -> None:
+    """Write the token ids of N sentences, their embeddings, (N, D), and the hash of the ids' vocabulary, if known.
+
+    ``path`` appears only when it is complete.
 
     Raises:
         ValueError: if the file's folder does not exist.
@@ -32,14 +36,14 @@ def write_table_file(path: str | PathLike[str], keys: Sequence[Sequence[int]], e
     }
     partial = file.with_name(f".{file.name}.{os.getpid()}.partial")
     try:
-        save_file(tensors, str(partial), _METADATA)
+        save_file(tensors, str(partial), _METADATA | {"vocabulary": vocabulary or ""})
         os.replace(partial, file)
     finally:
         partial.unlink(missing_ok=True)
 
 
-def read_table_file(path: str | PathLike[str]) -> tuple[list[list[int]], Tensor]:
-    """Return the token ids of N sentences and their embeddings, (N, D), from a file of :func:`write_table_file`.
+def read_table_file(path: str | PathLike[str]) -> tuple[list[list[int]], Tensor, str | None]:
+    """Return what :func:`write_table_file` wrote: token ids, embeddings (N, D), and the vocabulary's hash or None.
 
     Raises:
         ValueError: if there is no such file, or it is damaged or another one; the message names it.
@@ -58,12 +62,12 @@ def read_table_file(path: str | PathLike[str]) -> tuple[list[list[int]], Tensor]
     keys = [part.tolist() for part in torch.split(stored["ids"], stored["lengths"].tolist())]
     if len(set(map(tuple, keys))) < len(keys):
         raise ValueError(f"{path} is not an embedding table of EmbeddingTable.save: it holds a sentence twice.")
-    return keys, stored["embeddings"]
+    return keys, stored["embeddings"], metadata.get("vocabulary") or None
 
 
 def _fault(stored: dict[str, Tensor], metadata: dict[str, str]) -> str:
     """Return what is wrong with the content of a file, in words; empty if nothing is."""
-    if metadata != _METADATA:
+    if {name: metadata.get(name) for name in _METADATA} != _METADATA:
         found = f"{metadata.get('format', 'no format')!r}, version {metadata.get('version', 'none')}"
         return f"it must say {_METADATA['format']!r}, version {_METADATA['version']}, and says {found}"
     if set(stored) != set(_TENSORS):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import os
 import tempfile
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 
 from st_extras.checks import check_choice
 from st_extras.text.files import parse_json, read_lines
+from st_extras.text.vocabularies import vocabulary_hash
 
 _FORMAT = "st-extras frequency table"
 _VERSION = 2
@@ -77,7 +77,7 @@ def write_table(path: str | PathLike[str], content: TableContent, format: str | 
     rows = list(zip(content.tokens, content.counts, strict=True))
     if format == "table":
         table: dict[str, Any] = {"format": _FORMAT, "version": _VERSION, "num_texts": content.num_texts}
-        table |= {"vocabulary_size": len(content.tokens), "vocabulary_sha256": _vocabulary_hash(content.tokens)}
+        table |= {"vocabulary_size": len(content.tokens), "vocabulary_sha256": vocabulary_hash(content.tokens)}
         table |= {"tokens": content.tokens, "counts": content.counts}
         text = json.dumps(table, ensure_ascii=False) + "\n"
     elif format == "json":
@@ -125,7 +125,7 @@ def _from_own_json(content: dict[str, Any], path: str | PathLike[str]) -> TableC
         raise ValueError(f"{path} must hold each token once, got one twice.")
     if version > 1 and (content["vocabulary_size"], content["vocabulary_sha256"]) != (
         len(tokens),
-        _vocabulary_hash(tokens),
+        vocabulary_hash(tokens),
     ):
         raise ValueError(f"{path} must hold the vocabulary that its size and hash state, got another: it was changed.")
     return TableContent(tokens, counts, num_texts, in_id_order=True)
@@ -133,11 +133,6 @@ def _from_own_json(content: dict[str, Any], path: str | PathLike[str]) -> TableC
 
 def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value < 2**63
-
-
-def _vocabulary_hash(tokens: Sequence[str | None]) -> str:
-    """Return the sha256 of the tokens as JSON, which no token can imitate by holding a separator."""
-    return hashlib.sha256(json.dumps(list(tokens)).encode()).hexdigest()
 
 
 def _from_tsv(lines: Sequence[tuple[int, str]], path: str | PathLike[str]) -> TableContent:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -23,6 +25,11 @@ def vocabulary(tokenizer: PreTrainedTokenizerBase) -> tuple[str | None, ...]:
     for token, index in ids.items():
         tokens[index] = token
     return tuple(tokens)
+
+
+def vocabulary_hash(tokens: Sequence[str | None]) -> str:
+    """Return the sha256 of the tokens as JSON, which no token can imitate by holding a separator."""
+    return hashlib.sha256(json.dumps(list(tokens)).encode()).hexdigest()
 
 
 def check_tokens(tokens: Sequence[str | None]) -> tuple[str | None, ...]:

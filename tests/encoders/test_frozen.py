@@ -15,6 +15,7 @@ from sentence_transformers import SentenceTransformer
 from transformers import BertTokenizer
 
 from st_extras.encoders.frozen import EmbeddingTable, FrozenEncoder
+from st_extras.losses import DCLRLoss
 from tests.conftest import vocabulary
 
 Maker = Callable[..., SentenceTransformer]
@@ -216,3 +217,16 @@ def test_another_version_format_or_half_a_file_is_refused_by_name(tmp_path: Path
         path.write_bytes(content)
         with pytest.raises(ValueError, match=rf"^{re.escape(str(path))}: not a complete safetensors file .*\.$"):
             EmbeddingTable.load(path)
+
+
+def test_a_table_of_another_vocabulary_is_refused(make_encoder: Maker, sentences: list[str], tmp_path: Path) -> None:
+    model, other = make_encoder(), make_encoder(seed=1)
+    reordered = [*vocabulary()[:5], *reversed(vocabulary()[5:])]
+    other[0].processor = BertTokenizer(vocab={token: i for i, token in enumerate(reordered)}, model_max_length=16)
+    table = EmbeddingTable.compute(model, make_encoder(seed=2), sentences, show_progress_bar=False)
+    table.save(tmp_path / "table.safetensors")
+    for one in (table, EmbeddingTable.load(tmp_path / "table.safetensors")):
+        assert DCLRLoss(model, complementary_table=one)([model.preprocess(sentences)]).isfinite()
+        with pytest.raises(ValueError, match="complementary_table must be computed with the trained model's tokenizer"):
+            DCLRLoss(other, complementary_table=one)
+    DCLRLoss(other, complementary_table=EmbeddingTable([[1]], torch.ones(1, 3)))  # made by hand: not known

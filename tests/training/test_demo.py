@@ -6,6 +6,7 @@ tests/cli/test_demo.py runs it on the packaged encoder.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sentence_transformers import SentenceTransformer
@@ -30,3 +31,16 @@ def test_the_sample_pairs_are_scored_before_and_after(tmp_path: Path, monkeypatc
         assert len(shown) == 1
     assert made.before != made.after
     assert (made.run.steps, made.run.metric) == (2, None)
+
+
+def test_the_seed_reaches_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "raw_encoder", lambda: build_encoder(tmp_path / "encoder"))
+    train, seeds = demo.train_encoder, []
+
+    def note(*arguments: Any, **options: Any) -> Any:
+        seeds.append(options["seed"])
+        return train(*arguments, **options)
+
+    monkeypatch.setattr(demo, "train_encoder", note)
+    demo.demonstrate(tmp_path / "out", steps=1, seed=7, show_progress_bar=False)
+    assert seeds == [7]

@@ -31,6 +31,9 @@ class GuideSimilarities(nn.Module):
         guide: a :class:`~st_extras.encoders.FrozenEncoder` or an :class:`~st_extras.encoders.EmbeddingTable`.
         model: the trained model, whose tokenizer shows a sentence that a table does not have.
         gather_across_devices: compare with the sentences of all processes.
+
+    Raises:
+        ValueError: if a table was computed with another vocabulary.
     """
 
     def __init__(
@@ -39,7 +42,11 @@ class GuideSimilarities(nn.Module):
         super().__init__()
         self.guide = guide
         self.gather_across_devices = gather_across_devices
-        self._options = {"decode": unwrap(model).tokenizer.decode} if isinstance(guide, EmbeddingTable) else {}
+        self._options = {}
+        if isinstance(guide, EmbeddingTable):
+            tokenizer = unwrap(model).tokenizer
+            guide.check_tokenizer(tokenizer)
+            self._options = {"decode": tokenizer.decode}
 
     def forward(self, columns: Sequence[Features] | None, cosines: Tensor) -> Tensor:
         """Return (B, world * B) cosines; ``cosines``, the trained model's, are not used.
