@@ -34,6 +34,14 @@ from st_extras.text.frequency import FrequencyTable
 torch.set_num_threads(1)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Let an idle process take tests from a busy one: the slow ones stand together in their files."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log)
+
+
 def pytest_collection_finish() -> None:
     """Keep the imported modules out of garbage collection: every training ends with a full one, a third of its time."""
     gc.collect()
