@@ -66,7 +66,6 @@ COUNT = ["frequencies", "count", "{encoder}", "{text}", "-o", "{output}.json"]
 INFO = ["frequencies", "info", "{table}"]
 EVALUATE = ["evaluate", "{encoder}", "--sts", "{sts}", "--sets", "mine"]
 RECIPE = ["recipe", "{encoder}", "{text}", "-o", "{output}", "--steps", "2", "--batch-size", "4", "--quiet"]
-DEMO = ["demo", "-o", "{output}", "--steps", "0"]
 COMMANDS = {"train": TRAIN, "slt-fai": SLT, "repal fit": REPAL, "repal tune": TUNE, "whiten": WHITEN, "count": COUNT,
             "info": INFO, "evaluate": EVALUATE, "recipe": RECIPE}  # fmt: skip
 
