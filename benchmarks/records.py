@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
+
+from st_extras.whole_file import whole_file
 
 ROOT = Path(__file__).resolve().parent
 RESULTS = ROOT / "results"
@@ -26,6 +27,5 @@ def records(folder: str, pattern: str = "*.json", *, root: Path | None = None) -
 def write_json(path: Path, record: dict[str, Any]) -> None:
     """Write a record as a whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(record, indent=1) + "\n", encoding="utf8")
-    os.replace(partial, path)
+    with whole_file(path) as partial:
+        partial.write_text(json.dumps(record, indent=1) + "\n", encoding="utf8")

@@ -18,11 +18,9 @@ sentences, which are AdCSE's adversaries and DCLR's noise vectors.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import dataclasses
 import multiprocessing
 import random
-import re
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -34,6 +32,7 @@ from typing import Any
 import torch
 from transformers.utils import logging as transformers_logging
 
+from benchmarks.memory import forget_peak, resident
 from benchmarks.provenance import provenance
 from benchmarks.records import RESULTS, write_json
 from benchmarks.speed_bench import Batch, Bench, Settings, Step
@@ -81,21 +80,11 @@ def peak_memory(bench: Bench, step: Step, batch: Batch) -> float:
         step.run(batch)
         peak = torch.cuda.max_memory_allocated()
     else:
-        ctypes.CDLL(None).malloc_trim(0)  # return freed memory first: the step would reuse it unseen
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # reset the high-water mark
-        before = _resident("VmRSS")
+        before = forget_peak()
         step.run(batch)
-        peak = _resident("VmHWM")
+        peak = resident("VmHWM")
     step.module.zero_grad()
     return (peak - before) / 2**20
-
-
-def _resident(field: str) -> int:
-    """Return a field of this process's status, in bytes."""
-    found = re.search(rf"^{field}:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"), re.MULTILINE)
-    if found is None:
-        raise ValueError(f"/proc/self/status must have {field}, as on Linux: use --no-memory on other systems.")
-    return int(found[1]) * 1024
 
 
 def fresh_peak_memory(settings: Settings, name: str) -> float:

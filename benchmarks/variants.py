@@ -23,7 +23,7 @@ from sentence_transformers import SentenceTransformer
 
 from benchmarks.names import FITTED
 from st_extras.evaluation import SEVEN_STS, STSDataset, load_sts
-from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor, search_lambdas
+from st_extras.modules import CorpusStatistics, RepALPostProcessor, WhiteningPostProcessor, search_lambdas
 from st_extras.modules.lambda_search import LAMBDA_1_GRID, LAMBDA_2_GRID, spearman_surface
 
 Array = NDArray[np.float64]
@@ -128,9 +128,7 @@ def corpus_vectors(model: SentenceTransformer, sentences: Sequence[str], batch_s
 def fit_whitening(corpus: Array, dimensions: int) -> Callable[[Array], Array]:
     """Fit mu and W with the package's own module, and return the whitening as a function of vectors."""
     processor = WhiteningPostProcessor(corpus.shape[1], dimensions or None)
-    values = torch.from_numpy(corpus)
-    mean = values.mean(dim=0)
-    processor._set(mean, (values - mean).T @ (values - mean), len(values))
+    processor.fit(statistics=CorpusStatistics(corpus.shape[1]).update(corpus))
     mu, kernel = processor.corpus_mean.double().numpy(), processor.kernel.double().numpy()
     return lambda vectors: (vectors - mu) @ kernel
 

@@ -18,6 +18,18 @@ def full_precision(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float64 else x.float()
 
 
+def unit_rows(x: Tensor) -> Tensor:
+    """Return the rows of ``x`` with length 1, in float32 (float64 stays); a zero row stays zero."""
+    with torch.autocast(x.device.type, enabled=False):
+        return F.normalize(full_precision(x), dim=-1)
+
+
+def unit_scores(a: Tensor, b: Tensor, temperature: float = 1.0) -> Tensor:
+    """Return what :func:`cosine_scores` does, of rows that :func:`unit_rows` has made, (B, D) and (K, D)."""
+    with torch.autocast(a.device.type, enabled=False):
+        return a @ b.T / temperature
+
+
 def cosine_scores(a: Tensor, b: Tensor, temperature: float = 1.0) -> Tensor:
     """Return cosine similarities divided by the temperature, never in half precision.
 
@@ -29,10 +41,7 @@ def cosine_scores(a: Tensor, b: Tensor, temperature: float = 1.0) -> Tensor:
     Returns:
         (B, K), float32 (float64 for float64 input).
     """
-    with torch.autocast(a.device.type, enabled=False):
-        a = F.normalize(full_precision(a), dim=-1)
-        b = F.normalize(full_precision(b), dim=-1)
-        return a @ b.T / temperature
+    return unit_scores(unit_rows(a), unit_rows(b), temperature)
 
 
 def weighted_info_nce(
@@ -64,7 +73,23 @@ def weighted_info_nce(
     return losses.masked_fill(empty, 0.0).mean()
 
 
-def cosine_ascent_direction(points: Tensor, anchors: Tensor, probabilities: Tensor) -> Tensor:
+@torch.no_grad()
+def anchor_pull(anchors: Tensor, probabilities: Tensor) -> Tensor:
+    """Return sum_i p_ij h_i/|h_i|, the part of :func:`cosine_ascent_direction` that is a sum over the anchors.
+
+    Args:
+        anchors: (B, D), the h_i.
+        probabilities: (B, K), the p_ij, or any other weights; their scale is the caller's.
+
+    Returns:
+        (K, D), float32 (float64 for float64 input). Those of several batches of anchors add up.
+    """
+    with torch.autocast(anchors.device.type, enabled=False):
+        return full_precision(probabilities).T @ unit_rows(anchors)
+
+
+@torch.no_grad()
+def cosine_ascent_direction(points: Tensor, pull: Tensor) -> Tensor:
     """Return the gradient of a softmax-weighted sum of cosine similarities with respect to the points.
 
     For L = sum_i logsumexp_j(cos(h_i, n_j) / tau) and p_ij its softmax, tau dL/dn_j is
@@ -72,18 +97,15 @@ def cosine_ascent_direction(points: Tensor, anchors: Tensor, probabilities: Tens
 
     Args:
         points: (K, D), the n_j.
-        anchors: (B, D), the h_i.
-        probabilities: (B, K), the p_ij, or any other weights; their scale is the caller's.
+        pull: (K, D), see :func:`anchor_pull`.
 
     Returns:
         (K, D) in the points' dtype; zero for a zero point.
     """
-    with torch.autocast(points.device.type, enabled=False), torch.no_grad():
-        n, h, p = full_precision(points), full_precision(anchors), full_precision(probabilities)
+    with torch.autocast(points.device.type, enabled=False):
+        n = full_precision(points)
         norms = n.norm(dim=-1, keepdim=True)
         n_unit = torch.where(norms > 0, n / norms, 0.0)
-        h_unit = F.normalize(h, dim=-1)
-        pull = p.T @ h_unit  # (K, D)
         tangent = pull - (pull * n_unit).sum(-1, keepdim=True) * n_unit
         return torch.where(norms > 0, tangent / norms, 0.0).to(points.dtype)
 

@@ -1,21 +1,21 @@
-"""``st-extras``: the commands put together, and ``evaluate``. Everything they do takes a few lines of Python too."""
+"""``st-extras``: the commands put together. Everything they do takes a few lines of Python too."""
 
 from __future__ import annotations
 
 import logging
 import sys
-from typing import Annotated
 
 import typer
 
-from st_extras.cli.console import discard_output, escape_output, print_error, print_json, print_scores
+from st_extras.cli.console import discard_output, escape_output, print_error
 from st_extras.cli.demo import demo
+from st_extras.cli.evaluate import evaluate
 from st_extras.cli.failures import FAILED_RUN, FAILURES, INTERRUPTED, exit_code, one_line
+from st_extras.cli.fitting import center_app, sif_app, whiten_app
 from st_extras.cli.frequencies import frequencies_app
-from st_extras.cli.options import AnyEncoder, Json, Quiet, Sets, Sts
-from st_extras.cli.postprocess import load_any, repal_app, whiten_app
+from st_extras.cli.postprocess import repal_app
 from st_extras.cli.recipe import recipe
-from st_extras.cli.scoring import percent
+from st_extras.cli.statistics import statistics_app
 from st_extras.cli.train import train
 
 app = typer.Typer(
@@ -64,30 +64,13 @@ def _quiet_libraries() -> None:
     logging.getLogger("sentence_transformers").setLevel(logging.WARNING)
 
 
-def evaluate(
-    encoder: AnyEncoder,
-    sts: Sts = "hub",
-    sets: Sets = None,
-    setting: Annotated[str, typer.Option(help='"all" pairs of a set at once, or "wmean" over its subsets.')] = "all",
-    quiet: Quiet = False,
-    as_json: Json = False,
-) -> None:
-    """Score an encoder on STS sets: Spearman x 100."""
-    from st_extras.evaluation import SEVEN_STS, sts_evaluator
-
-    bar = not (quiet or as_json)
-    evaluator = sts_evaluator(sets or SEVEN_STS, sts, setting=setting, show_progress_bar=bar)  # type: ignore[arg-type]
-    scores = percent(evaluator(load_any(encoder)))
-    if as_json:
-        print_json(scores)
-    else:
-        print_scores("Spearman x 100", {encoder: scores})
-
-
 app.command()(demo)
 app.command()(train)
 app.command()(recipe)
 app.command()(evaluate)
 app.add_typer(repal_app, name="repal")
 app.add_typer(whiten_app, name="whiten")
+app.add_typer(center_app, name="center")
+app.add_typer(sif_app, name="sif")
+app.add_typer(statistics_app, name="statistics")
 app.add_typer(frequencies_app, name="frequencies")

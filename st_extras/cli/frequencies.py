@@ -30,10 +30,15 @@ def load_frequencies(source: str, tokenizer: Any) -> FrequencyTable:
 @frequencies_app.command("count")
 def count(
     encoder: Annotated[str, typer.Argument(help="Encoder or tokenizer: folder or hub id.")],
-    text: Annotated[list[str], typer.Argument(help='Text files (also .gz), data set ids, or "wordfreq:en".')],
+    text: Annotated[
+        list[str], typer.Argument(help='Files, folders, data set ids, as for "train"; or "wordfreq:en" alone.')
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="File to save to; .tsv: token<TAB>count.")],
     column: Column = None,
     max_line: MaxLine = LONGEST_LINE,
+    shard: Annotated[
+        str | None, typer.Option(help='Read part INDEX of COUNT parts of the text, from 0: "3/16".', metavar="TEXT")
+    ] = None,
     processes: Annotated[
         int, typer.Option(help="Worker processes; 1 suits fast tokenizers, which use all cores.", callback=PROCESSES)
     ] = 1,
@@ -42,7 +47,10 @@ def count(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Count an encoder's tokens in a corpus, in one stream."""
+    """Count an encoder's tokens in a corpus, in one stream.
+
+    Run it on each shard of a corpus, on as many machines as there are, and add the tables with --add.
+    """
     if output.is_dir() or not output.absolute().parent.is_dir():
         raise ValueError(f"--output must be a file in an existing folder, got {str(output)!r}.")
     if output.exists() and not overwrite:
@@ -52,7 +60,7 @@ def count(
     tokenizer = _tokenizer(encoder)
     added = [FrequencyTable.from_file(path, tokenizer) for path in add or []]  # refuses a bad one before counting
     bar = not (quiet or as_json)
-    table = sum(added, start=_counted(text, tokenizer, column, max_line, processes, show_progress_bar=bar))
+    table = sum(added, start=_counted(text, tokenizer, column, max_line, shard, processes, show_progress_bar=bar))
     try:
         table.save(output)
     except OSError as error:
@@ -77,26 +85,27 @@ def info(
 
 
 def _counted(
-    text: list[str], tokenizer: Any, column: str | None, max_line: int, processes: int, *, show_progress_bar: bool
+    text: list[str],
+    tokenizer: Any,
+    column: str | None,
+    max_line: int,
+    shard: str | None,
+    processes: int,
+    *,
+    show_progress_bar: bool,
 ) -> FrequencyTable:
-    from st_extras.text.corpus import read_sentences
+    from st_extras.text import corpus
     from st_extras.text.frequency import FrequencyTable
 
     if any(name.startswith("wordfreq:") for name in text):
         if len(text) > 1:
             raise ValueError(f"wordfreq must be the only text, got {' '.join(text)!r}: add other tables with --add.")
+        if shard is not None:
+            raise ValueError(f"--shard needs text to read, got {text[0]!r}, a list of words.")
         return load_frequencies(text[0], tokenizer)
-    files = [Path(name) for name in text]
-    is_plain = column is None and all(
-        path.name.removesuffix(".gz").endswith(".txt") and path.is_file() for path in files
-    )
-    if is_plain:  # streamed
-        texts: Any = files
-    else:
-        texts = read_sentences(text, column=column, max_line=max_line)
-    return FrequencyTable.count(
-        texts, tokenizer, num_processes=processes, max_line=max_line, show_progress_bar=show_progress_bar
-    )
+    part = None if shard is None else corpus.parse_shard(shard)
+    sentences = corpus.stream_sentences(text, column=column, max_line=max_line, shard=part)
+    return FrequencyTable.count(sentences, tokenizer, num_processes=processes, show_progress_bar=show_progress_bar)
 
 
 def _tokenizer(name: str) -> Any:

@@ -57,6 +57,7 @@ class Objective:
         dclr: options of DCLR.
         slt_fai: options of SLT-FAI.
         paser: options of PaSeR.
+        mini_batch_size: sentences that the encoder sees at a time; None: all of a batch.
 
     Raises:
         ValueError: if there is no such objective or base, an option belongs to another objective, or one is missing.
@@ -67,6 +68,7 @@ class Objective:
     dclr: DCLROptions = field(default_factory=DCLROptions)
     slt_fai: SLTFAIOptions = field(default_factory=SLTFAIOptions)
     paser: PaSeROptions = field(default_factory=PaSeROptions)
+    mini_batch_size: int | None = None
 
     def __post_init__(self) -> None:
         check_choice("objective", self.name, OBJECTIVES)
@@ -78,6 +80,8 @@ class Objective:
                     raise ValueError(f"--{option.replace('_', '-')} needs the objective {owner}, got {self.name}.")
         if self.dclr.complementary is not None and "dclr" not in (self.name, self.slt_fai.base):
             raise ValueError(f"--complementary needs the objective dclr, or slt-fai over dclr, got {self.name}.")
+        if self.mini_batch_size is not None and self.name not in BASES:
+            raise ValueError(f"--mini-batch-size needs the objective {', '.join(BASES)}, got {self.name}.")
         if self.name == "slt-fai" and self.slt_fai.frequencies is None:
             raise ValueError('slt-fai needs --frequencies: a file from "st-extras frequencies count", or wordfreq:en.')
 
@@ -105,6 +109,10 @@ def loss_maker(
     base_settings = parse_settings("--base-set", options.base_set or (), _loss_class(base))
     if options.warmup_epochs is not None and "warmup_steps" in settings:
         raise ValueError("--warmup-epochs must not be given with --set warmup_steps, got both.")
+    if objective.mini_batch_size is not None:
+        if "mini_batch_size" in settings:
+            raise ValueError("--mini-batch-size must not be given with --set mini_batch_size, got both.")
+        settings["mini_batch_size"] = objective.mini_batch_size
     guide = objective.dclr.complementary
 
     def make_loss(model: SentenceTransformer) -> nn.Module:
@@ -160,15 +168,21 @@ def training_rows(objective: Objective, sentences: list[str], mask_token: str | 
     """Return what to train on: the sentences, or for PaSeR a dataset of sentences, masked sentences and phrases."""
     if objective.name != "paser":
         return sentences
-    if mask_token is None:
-        raise ValueError("paser needs an encoder whose tokenizer has a mask token, got one without.")
     from st_extras.text import PhraseMasking
 
     options = objective.paser
+    settings = parse_settings("--set", objective.settings, _loss_class("paser"))
+    on_missing_mask = str(settings.get("on_missing_mask", "error"))
+    if mask_token is None and on_missing_mask == "error":
+        raise ValueError(
+            "paser needs an encoder whose tokenizer has a mask token, got one without: --set on_missing_mask=delete "
+            "--set mlm_weight=0 deletes the phrases instead."
+        )
     masking = PhraseMasking(
         _extractor(options, seed),
         top_k=3 if options.top_k is None else options.top_k,
         mask_token=mask_token,
+        on_missing_mask=on_missing_mask,
         augmentation=_augmentation(options.augment, seed),
     )
     rows = masking.dataset(sentences, num_proc=options.processes)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from st_extras.checks import check_count, check_fraction, check_not_negative, check_positive
+from st_extras.checks import check_count, check_fraction, check_interval, check_not_negative, check_positive
 
 # ------------------------------------------------------------------------------------------- what a number may be
 
@@ -41,6 +41,8 @@ POSITIVE = checked(check_positive)
 NOT_NEGATIVE = checked(check_not_negative)
 FRACTION = checked(check_fraction)
 STEPS = checked(_steps)
+DROPOUT = checked(lambda name, value: check_interval(name, value, 0, 1, high_included=False))
+LORA = checked(lambda name, value: check_count(name, value, 1, 4096))
 MAX_LENGTH = checked(lambda name, value: check_count(name, value, 3, _MOST))
 PROCESSES = checked(lambda name, value: check_count(name, value, 1, 1024))
 MAX_LINE = checked(lambda name, value: check_count(name, value, 1, 2**30))
@@ -53,8 +55,14 @@ LONGEST_LINE = 1_000_000
 
 Encoder = Annotated[str, typer.Argument(help="Transformer or SentenceTransformer to train: folder or hub id.")]
 AnyEncoder = Annotated[str, typer.Argument(help="Encoder, with or without post-processing: folder or hub id.")]
-Text = Annotated[list[str], typer.Argument(help="Text: .txt, .jsonl, .csv, .tsv files (also .gz) or data set ids.")]
-Column = Annotated[str | None, typer.Option(help="Column to read from .jsonl, .csv and .tsv files and data sets.")]
+Text = Annotated[
+    list[str],
+    typer.Argument(
+        help="Files (.txt, .jsonl, .csv, .tsv, .parquet, .json; also .gz), folders, patterns, data set ids or "
+        "hf:// paths."
+    ),
+]
+Column = Annotated[str | None, typer.Option(help="Column to read, of all but .txt files; default: the one with text.")]
 Limit = Annotated[int | None, typer.Option(help="Use only the first N sentences.", callback=AT_LEAST_ONE)]
 MaxLine = Annotated[
     int, typer.Option(help="Longest line of a text file, in bytes; a longer one is refused.", callback=MAX_LINE)
@@ -95,9 +103,21 @@ MaxLength = Annotated[
     int | None, typer.Option(help="Maximum tokens per sentence; default: the encoder's own.", callback=MAX_LENGTH)
 ]
 Pooling = Annotated[
-    str | None, typer.Option(help="cls, mean, max, first-last or last-two; default: the encoder's own.")
+    str | None, typer.Option(help="cls, mean, max, lasttoken, first-last or last-two; default: the encoder's own.")
 ]
 Layers = Annotated[int | None, typer.Option(help="Number of layers to keep, from the first.", callback=AT_LEAST_ONE)]
+Dropout = Annotated[
+    float | None, typer.Option(help="Dropout to train with, such as 0.1; default: the encoder's own.", callback=DROPOUT)
+]
+PromptTemplate = Annotated[
+    str | None, typer.Option(help="Text around every sentence, with one {} for the sentence; for decoders.")
+]
+Dtype = Annotated[
+    str | None,
+    typer.Option(
+        help="float32, bfloat16 or float16: what the weights are loaded as; default: what they were saved as."
+    ),
+]
 LengthBuckets = Annotated[
     int | None,
     typer.Option(
@@ -108,6 +128,13 @@ LengthBuckets = Annotated[
 # ------------------------------------------------------------------------------------------- training
 
 BatchSize = Annotated[int, typer.Option(help="Sentences per step.", callback=AT_LEAST_ONE)]
+MiniBatchSize = Annotated[
+    int | None,
+    typer.Option(
+        help="Sentences that the encoder sees at a time, so that a large batch fits into memory; try 64.",
+        callback=AT_LEAST_ONE,
+    ),
+]
 LearningRate = Annotated[
     float,
     typer.Option("--learning-rate", "--lr", help="Initial learning rate; decays linearly to 0.", callback=POSITIVE),
@@ -132,6 +159,14 @@ KeepDuplicates = Annotated[
 ]
 Seed = Annotated[int, typer.Option(help="Random seed for data order, dropout and the loss.", callback=SEED)]
 Bf16 = Annotated[bool, typer.Option(help="Use bfloat16 autocast.")]
+
+Lora = Annotated[
+    int | None,
+    typer.Option(help="Train LoRA adapters of rank N and merge them at the end; try 16. Needs peft.", callback=LORA),
+]
+GradientCheckpointing = Annotated[
+    bool, typer.Option("--gradient-checkpointing", help="Save memory by computing activations twice.")
+]
 
 # ------------------------------------------------------------------------------------------- objectives
 

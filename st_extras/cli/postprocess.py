@@ -1,7 +1,8 @@
-"""``st-extras repal`` and ``st-extras whiten``: post-processing of a finished encoder, without training."""
+"""``st-extras repal``: post-processing of a finished encoder; and what all such commands do to load, fit and save."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,6 @@ from st_extras.checks import check_choice
 from st_extras.cli.console import print_json, print_line, print_scores
 from st_extras.cli.failures import one_line
 from st_extras.cli.options import (
-    AT_LEAST_ONE,
     LONGEST_LINE,
     NOT_NEGATIVE,
     AnyEncoder,
@@ -23,12 +23,18 @@ from st_extras.cli.options import (
     Overwrite,
     Sets,
     Sts,
-    Text,
 )
 from st_extras.cli.scoring import percent
 
 repal_app = typer.Typer(help="Refine a finished encoder with RepAL.", no_args_is_help=True)
-whiten_app = typer.Typer(help="Whiten a finished encoder's embeddings.", no_args_is_help=True)
+
+MaybeText = Annotated[
+    list[str] | None,
+    typer.Argument(help="Text: .txt, .jsonl, .csv, .tsv files (also .gz), folders of them, or data set ids."),
+]
+Statistics = Annotated[
+    Path | None, typer.Option(help='In place of text: a file that "statistics compute" or "merge" saved.')
+]
 
 
 def load_any(path: str) -> Any:
@@ -56,6 +62,29 @@ def save_result(model: Any, output: Path) -> None:
         save_model(model, output)
 
 
+def corpus_or_statistics(
+    text: list[str] | None,
+    statistics: Any,
+    column: str | None,
+    max_line: int,
+    option: str = "--statistics",
+    load: Callable[[Any], Any] | None = None,
+) -> dict[str, Any]:
+    """Return what to fit on as the arguments ``corpus``, a stream of sentences, and ``statistics``; one is None.
+
+    Raises:
+        ValueError: if both or neither are given, or a file is wrong.
+    """
+    from st_extras.modules import CorpusStatistics
+    from st_extras.text import corpus
+
+    if bool(text) == (statistics is not None):
+        raise ValueError(f"text or {option} must be given, and only one of them, got {'both' if text else 'neither'}.")
+    if text:
+        return {"corpus": corpus.stream_sentences(text, column=column, max_line=max_line), "statistics": None}
+    return {"corpus": None, "statistics": (load or CorpusStatistics.load)(statistics)}
+
+
 def _repal(model: Any, path: str) -> Any:
     from st_extras.modules import RepALPostProcessor
 
@@ -75,8 +104,9 @@ def _print(report: dict[str, Any], text: str, as_json: bool) -> None:
 @repal_app.command("fit")
 def repal_fit(
     encoder: AnyEncoder,
-    text: Text,
     output: Output,
+    text: MaybeText = None,
+    statistics: Statistics = None,
     lambda_1: Annotated[
         float, typer.Option("--lambda-1", help="Weight of the sentence term.", callback=NOT_NEGATIVE)
     ] = 0.5,
@@ -100,12 +130,11 @@ def repal_fit(
     "repal tune" chooses the weights on labelled pairs.
     """
     from st_extras.modules import RepALPostProcessor
-    from st_extras.text.corpus import read_sentences
     from st_extras.training import check_output
 
     check_output(output, overwrite=overwrite)
     check_choice("--keywords", keywords, ("jieba", "tfidf", "rake"))
-    sentences = read_sentences(text, column=column, max_line=max_line)
+    given = corpus_or_statistics(text, statistics, column, max_line)
     attached = RepALPostProcessor.attach(
         load_any(encoder),
         lambda_1=lambda_1,
@@ -113,11 +142,15 @@ def repal_fit(
         keywords=keywords,
         redundancy=redundancy,
         on_missing_mask=on_missing_mask,
-        corpus=sentences,
+        corpus=given["corpus"],
     )
+    repal = _repal(attached, str(output))
+    if statistics is not None:
+        repal.fit(statistics=given["statistics"])
     save_result(attached, output)
-    report = {"sentences": len(sentences), "lambda_1": lambda_1, "lambda_2": lambda_2, "output": str(output)}
-    _print(report, f'Fitted on {len(sentences)} sentences, saved to {output}: st_extras.load("{output}")', as_json)
+    count = repal.corpus_size
+    report = {"sentences": count, "lambda_1": lambda_1, "lambda_2": lambda_2, "output": str(output)}
+    _print(report, f'Fitted on {count} sentences, saved to {output}: st_extras.load("{output}")', as_json)
 
 
 @repal_app.command("tune")
@@ -182,36 +215,3 @@ def repal_evaluate(
         print_json(scores)
     else:
         print_scores("Spearman x 100", scores)
-
-
-@whiten_app.command("fit")
-def whiten_fit(
-    encoder: AnyEncoder,
-    text: Text,
-    output: Output,
-    dimensions: Annotated[
-        int | None,
-        typer.Option(help="Number of dimensions to keep, from the first; default: all.", callback=AT_LEAST_ONE),
-    ] = None,
-    stock: Annotated[bool, typer.Option(help="Save as a stock Dense layer, which loads without this package.")] = False,
-    column: Column = None,
-    max_line: MaxLine = LONGEST_LINE,
-    overwrite: Overwrite = False,
-    as_json: Json = False,
-) -> None:
-    """Fit BERT-whitening on a corpus and attach it."""
-    from st_extras.encoders.loading import with_modules
-    from st_extras.modules import WhiteningPostProcessor
-    from st_extras.text.corpus import read_sentences
-    from st_extras.training import check_output
-
-    check_output(output, overwrite=overwrite)
-    sentences = read_sentences(text, column=column, max_line=max_line)
-    whitened = WhiteningPostProcessor.attach(load_any(encoder), dimensions=dimensions, corpus=sentences)
-    how = f'st_extras.load("{output}")'
-    if stock:
-        parts = [part.to_dense() if isinstance(part, WhiteningPostProcessor) else part for part in whitened]
-        whitened, how = with_modules(whitened, parts), f'SentenceTransformer("{output}")'
-    save_result(whitened, output)
-    report = {"sentences": len(sentences), "dimensions": dimensions, "stock": stock, "output": str(output)}
-    _print(report, f"Fitted on {len(sentences)} sentences, saved to {output}: {how}", as_json)

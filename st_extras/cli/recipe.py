@@ -36,8 +36,13 @@ def recipe(
     max_length: options.MaxLength = None,
     pooling: options.Pooling = None,
     layers: options.Layers = None,
+    dropout: options.Dropout = None,
+    prompt_template: options.PromptTemplate = None,
+    dtype: options.Dtype = None,
     seed: options.Seed = 42,
     bf16: options.Bf16 = False,
+    lora: options.Lora = None,
+    gradient_checkpointing: options.GradientCheckpointing = False,
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
@@ -48,15 +53,26 @@ def recipe(
     documentation.
     """
     from st_extras.encoders import load_encoder
+    from st_extras.encoders.adapters import lora_config
     from st_extras.evaluation import load_sts
     from st_extras.text.corpus import read_sentences
     from st_extras.training import check_output, train_and_refine
 
     check_output(output, overwrite=overwrite)
+    if lora is not None:
+        lora_config(lora)
     sentences = read_sentences(text, column=column, limit=limit, max_line=max_line)
     pairs = None if dev is None else load_sts(dev_set, dev)
     score = sts_scorer(test)
-    model = load_encoder(encoder, pooling=pooling, layers=layers, max_seq_length=max_length)  # type: ignore[arg-type]
+    model = load_encoder(
+        encoder,
+        pooling=pooling,  # type: ignore[arg-type]
+        layers=layers,
+        max_seq_length=max_length,
+        dropout=dropout,
+        prompt_template=prompt_template,
+        dtype=dtype,  # type: ignore[arg-type]
+    )
     before = score(model)
     made = train_and_refine(
         model,
@@ -71,8 +87,10 @@ def recipe(
         batch_size=batch_size,
         seed=seed,
         bf16=bf16,
+        lora=lora,
         overwrite=overwrite,
         show_progress_bar=not (quiet or as_json),
+        **({"gradient_checkpointing": True} if gradient_checkpointing else {}),
     )
     scores = {"before": before, "trained": score(model), "refined": score(made.model)}
     if made.tuning is not None:

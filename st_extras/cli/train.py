@@ -39,6 +39,7 @@ def train(
     dev_set: options.DevSet = "stsb_dev",
     test: options.Test = None,
     batch_size: options.BatchSize = 64,
+    mini_batch_size: options.MiniBatchSize = None,
     learning_rate: options.LearningRate = 3e-5,
     loss_learning_rate: options.LossLearningRate = None,
     steps: options.Steps = -1,
@@ -48,6 +49,9 @@ def train(
     max_length: options.MaxLength = None,
     pooling: options.Pooling = None,
     layers: options.Layers = None,
+    dropout: options.Dropout = None,
+    prompt_template: options.PromptTemplate = None,
+    dtype: options.Dtype = None,
     length_buckets: options.LengthBuckets = None,
     keep_duplicates: options.KeepDuplicates = False,
     set_: options.Setting = None,
@@ -63,6 +67,8 @@ def train(
     processes: options.Processes = None,
     seed: options.Seed = 42,
     bf16: options.Bf16 = False,
+    lora: options.Lora = None,
+    gradient_checkpointing: options.GradientCheckpointing = False,
     resume: options.Resume = False,
     force: options.Force = False,
     overwrite: options.Overwrite = False,
@@ -76,22 +82,34 @@ def train(
     from datasets import disable_progress_bars
 
     from st_extras.encoders import load_encoder, use_length_buckets
+    from st_extras.encoders.adapters import lora_config
     from st_extras.text.corpus import read_sentences
     from st_extras.training import check_output, train_encoder
 
     check_output(output, resume=resume, force=force, overwrite=overwrite)
+    if lora is not None:
+        lora_config(lora)
     chosen = Objective(
         objective,
         set_ or (),
         DCLROptions(complementary),
         SLTFAIOptions(frequencies, base, warmup_epochs, base_set),
         PaSeROptions(phrases, top_k, augment, language, processes),
+        mini_batch_size,
     )
     sentences = read_sentences(text, column=column, limit=limit, max_line=max_line)
     make_loss = loss_maker(chosen, sentences, batch_size)
     evaluator = _evaluator(dev, dev_set, sentences)
     score = sts_scorer(test)
-    model = load_encoder(encoder, pooling=pooling, layers=layers, max_seq_length=max_length)  # type: ignore[arg-type]
+    model = load_encoder(
+        encoder,
+        pooling=pooling,  # type: ignore[arg-type]
+        layers=layers,
+        max_seq_length=max_length,
+        dropout=dropout,
+        prompt_template=prompt_template,
+        dtype=dtype,  # type: ignore[arg-type]
+    )
     if length_buckets is not None:
         use_length_buckets(model, length_buckets)
     if quiet or as_json:
@@ -113,11 +131,13 @@ def train(
         patience=patience,
         seed=seed,
         bf16=bf16,
+        lora=lora,
         no_duplicates=chosen.has_negatives and not keep_duplicates,
         resume=resume,
         force=force,
         overwrite=overwrite,
         show_progress_bar=not (quiet or as_json),
+        **({"gradient_checkpointing": True} if gradient_checkpointing else {}),
     )
     after = score(model)
     if run.best is not None and dev != UNLABELED:

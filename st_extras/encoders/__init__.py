@@ -1,6 +1,7 @@
 """Ways to run an encoder: loading, guides and their tables, momentum copies, length buckets, rows and heads."""
 
-from st_extras.encoders.frozen import EmbeddingTable, FrozenEncoder
+from st_extras.encoders.embedding_table import EmbeddingTable
+from st_extras.encoders.frozen import FrozenEncoder
 from st_extras.encoders.length_buckets import use_length_buckets
 from st_extras.encoders.loading import load_encoder
 from st_extras.encoders.momentum import MomentumEncoder

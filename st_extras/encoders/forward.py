@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from sentence_transformers.sentence_transformer.losses.adaptive_layer import TransformerDecorator
 from torch import Tensor, nn
@@ -51,17 +52,40 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def forward_pass(model: nn.Module, features: Features) -> Features:
-    """Run the encoder once; if the features have ``inputs_embeds``, they replace the ``input_ids``.
+def layer_decorator(model: nn.Module) -> TransformerDecorator | None:
+    """Return what AdaptiveLayerLoss puts in place of the transformer's forward while it runs a loss; None outside."""
+    forward = vars(unwrap(model)[0]).get("forward")
+    return forward if isinstance(forward, TransformerDecorator) else None
 
-    Raises:
-        ValueError: if AdaptiveLayerLoss wraps the loss: it passes its layers on in the columns' own features.
-    """
-    if isinstance(vars(unwrap(model)[0]).get("forward"), TransformerDecorator):
-        raise ValueError("AdaptiveLayerLoss cannot wrap this loss, which encodes copies of the columns' features.")
+
+def forward_pass(model: nn.Module, features: Features) -> Features:
+    """Run the encoder once; if the features have ``inputs_embeds``, they replace the ``input_ids``."""
     replaced = "input_ids" if "inputs_embeds" in features else None
-    output: Features = model({key: value for key, value in features.items() if key != replaced})
+    given = {key: value for key, value in features.items() if key != replaced}
+    decorator = layer_decorator(model)
+    output: Features = model(given) if decorator is None else _layer_pass(decorator, model, given)
     return output
+
+
+def _layer_pass(decorator: TransformerDecorator, model: nn.Module, features: Features) -> Features:
+    """Run the encoder for AdaptiveLayerLoss, whose runs after the first take up at a layer of the first run's passes.
+
+    It finds the layers in the columns' own features. Our passes are over copies of them, so they are kept here, on
+    an object that lives as long as its runs of one batch; a later run gets them in the same order, with the rows,
+    masks and draws of the first, whatever rows it has made.
+    """
+    kept: dict[str, Any] = decorator.__dict__.setdefault("kept", {"passes": [], "layer": None, "next": 0})
+    layer: int | None = vars(decorator)["layer_idx"]  # None in the first run
+    if layer is None:
+        output: Features = model(features)
+        kept["passes"].append(output)
+        return output
+    if kept["layer"] != layer:
+        kept.update(layer=layer, next=0)
+    index = kept["next"]
+    kept["next"] = index + 1
+    again: Features = model(dict(kept["passes"][index]))
+    return again
 
 
 def encode_tokens(model: nn.Module, features: Features) -> Encoded:

@@ -1,7 +1,8 @@
-"""Load an encoder, cut it to its first layers, give it another pooling."""
+"""Load an encoder, cut it to its first layers, give it another pooling, a dropout, a text around every sentence."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
@@ -13,9 +14,13 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
 from torch import nn
 
-from st_extras.checks import check_choice, check_count, shown
+from st_extras.checks import check_choice, check_count, check_interval, shown
+from st_extras.encoders.dropout import set_dropout
+from st_extras.encoders.prompt_template import check_prompt_template, set_prompt_template, template_length
 
-PoolingName = Literal["cls", "mean", "max", "first-last", "last-two"]
+logger = logging.getLogger(__name__)
+PoolingName = Literal["cls", "mean", "max", "lasttoken", "first-last", "last-two"]
+DtypeName = Literal["float32", "bfloat16", "float16"]
 
 
 def load_encoder(
@@ -24,21 +29,35 @@ def load_encoder(
     pooling: PoolingName | None = None,
     layers: int | None = None,
     max_seq_length: int | None = None,
+    dropout: float | None = None,
+    prompt_template: str | None = None,
+    dtype: DtypeName | None = None,
     device: str | None = None,
     **options: Any,
 ) -> SentenceTransformer:
     """Load a SentenceTransformer or a plain transformer, from a folder or the hub.
 
     The result has only modules of Sentence Transformers, so that a saved one loads without this package. Weights that
-    no file has, such as an unused pooler's, are the same at every call, and no global random state changes.
+    no file has, such as an unused pooler's, are the same at every call, and no global random state changes. A plain
+    transformer gets mean pooling, or that of its last token if it was saved as a causal language model. A tokenizer
+    without a padding token (GPT-2, Llama) pads with its end-of-text token, which is masked.
 
     Args:
         path: a folder or a hub id.
-        pooling: "cls", "mean", "max", "first-last" (mean over tokens of the average of the first and the last
-            layer) or "last-two". It replaces everything after the transformer, including a Normalize. None: keep the
-            model's own modules.
+        pooling: "cls", "mean", "max", "lasttoken" (for decoders, whose last token alone has seen the whole text),
+            "first-last" (mean over tokens of the average of the first and the last layer) or "last-two". It replaces
+            everything after the transformer, including a Normalize. None: keep the model's own modules.
         layers: number of transformer layers to keep, from the first. None: all.
-        max_seq_length: most tokens of a text. None: the model's own.
+        max_seq_length: most tokens of a text, with those of ``prompt_template``. None: the model's own.
+        dropout: probability of dropping a value in training, in [0, 1), see
+            :func:`~st_extras.encoders.dropout.set_dropout`. Most encoders since 2023 have none, and views by dropout
+            need one: 0.1 is BERT's. It is saved with the model. None: the model's own.
+        prompt_template: text around every sentence, with one ``{}`` where the sentence goes, see
+            :func:`~st_extras.encoders.prompt_template.set_prompt_template`; for decoders with ``pooling="lasttoken"``
+            'This sentence: "{}" means in one word: "' (PromptEOL). It is saved with the model.
+        dtype: "float32", "bfloat16" or "float16": what the weights are loaded as. None: as SentenceTransformer does,
+            which is for most models what they were saved as. Train all weights in float32, and in bfloat16 only
+            adapters (``lora`` of :func:`~st_extras.training.train_encoder`).
         device: None: a GPU if there is one.
         options: further arguments of SentenceTransformer.
 
@@ -51,11 +70,55 @@ def load_encoder(
         max_seq_length = check_count("max_seq_length", max_seq_length, at_least=3)
     if layers is not None:
         layers = check_count("layers", layers, at_least=1)
+    if dropout is not None:
+        check_interval("dropout", dropout, 0, 1, high_included=False)
+    if prompt_template is not None:
+        check_prompt_template(prompt_template)
+    if dtype is not None:
+        check_choice("dtype", dtype, get_args(DtypeName))
+        given = {name: value for name, value in (options.get("model_kwargs") or {}).items() if name != "torch_dtype"}
+        options["model_kwargs"] = given | {"dtype": dtype}
+    model = _loaded(path, device, options)
+    _give_padding_token(model)
+    if layers is not None:
+        keep_layers(model, layers)
+        averages = [module for module in model if isinstance(module, WeightedLayerPooling)]
+        if pooling is None and any(module.num_hidden_layers > layers for module in averages):
+            raise ValueError(
+                f"pooling must be given with layers={layers}: the encoder's own averages layers by their number."
+            )
+    if pooling is not None:
+        model = with_pooling(model, pooling)
+    if dropout is not None:
+        set_dropout(model, dropout)
+    if prompt_template is not None:
+        set_prompt_template(model, prompt_template)
+    if max_seq_length is not None:
+        longest = _most_positions(getattr(next(model.children()), "auto_model", None)) or max_seq_length
+        if max_seq_length > longest:
+            raise ValueError(f"max_seq_length must be <= {longest} for this encoder, got {shown(max_seq_length)}.")
+        model.max_seq_length = max_seq_length
+    if prompt_template is not None and model.max_seq_length is not None:
+        taken = template_length(model)
+        if model.max_seq_length <= taken:
+            raise ValueError(
+                f"max_seq_length must be more than the {taken} tokens of prompt_template, got {model.max_seq_length}."
+            )
+    return model
+
+
+def _loaded(path: str | PathLike[str], device: str | None, options: dict[str, Any]) -> SentenceTransformer:
+    """Load a model with reproducible new weights, or raise ValueError if the path does not hold one."""
     if not isinstance(path, str | PathLike):
         raise ValueError(f"path must be a folder or a hub id, got {shown(path)}.")
     folder = Path(path)
     if folder.is_dir() and not any((folder / name).is_file() for name in ("modules.json", "config.json")):
         raise ValueError(f"{str(path)!r} is not an encoder: the folder has neither modules.json nor config.json.")
+    if (folder / "config_sentence_transformers.json").is_file() and not (folder / "modules.json").is_file():
+        raise ValueError(
+            f"{str(path)!r} is incomplete: config_sentence_transformers.json is there and modules.json, which names "
+            "the pooling, is not: save the model again."
+        )
     if folder.is_file():
         raise ValueError(f"{str(path)!r} is a file: give the encoder's folder or hub id.")
     try:
@@ -67,21 +130,27 @@ def load_encoder(
         raise ValueError(
             f"{str(path)!r} could not be loaded as an encoder: {type(error).__name__}: {reason.rstrip('.')}."
         ) from error
-    if layers is not None:
-        keep_layers(model, layers)
-        averages = [module for module in model if isinstance(module, WeightedLayerPooling)]
-        if pooling is None and any(module.num_hidden_layers > layers for module in averages):
-            raise ValueError(
-                f"pooling must be given with layers={layers}: the encoder's own averages layers by their number."
-            )
-    if pooling is not None:
-        model = with_pooling(model, pooling)
-    if max_seq_length is not None:
-        longest = _most_positions(getattr(next(model.children()), "auto_model", None)) or max_seq_length
-        if max_seq_length > longest:
-            raise ValueError(f"max_seq_length must be <= {longest} for this encoder, got {shown(max_seq_length)}.")
-        model.max_seq_length = max_seq_length
     return model
+
+
+def _give_padding_token(model: SentenceTransformer) -> None:
+    """Let a tokenizer without a padding token pad with its end-of-text token, which the attention mask leaves out.
+
+    Padding goes to the right, where it changes no position and no token of a decoder sees it.
+    """
+    tokenizer: Any = getattr(next(model.children(), None), "tokenizer", None)
+    if getattr(tokenizer, "pad_token", "") is not None:
+        return
+    if tokenizer.eos_token is None:
+        raise ValueError(
+            f"tokenizer must have a padding token or an end-of-text token, and the {type(tokenizer).__name__} of this "
+            "encoder has neither: give processor_kwargs={'pad_token': ...} with a token of its vocabulary."
+        )
+    tokenizer.pad_token = tokenizer.eos_token
+    tokenizer.padding_side = "right"
+    logger.info(
+        "The tokenizer has no padding token: batches are padded with its end-of-text token %r.", tokenizer.pad_token
+    )
 
 
 def _most_positions(body: Any) -> int | None:

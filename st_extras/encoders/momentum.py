@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MethodType
 from typing import Any, TypeVar, cast
 
@@ -59,13 +59,14 @@ def require_trainable(model: nn.Module) -> None:
 
 
 class MomentumEncoder(nn.Module):
-    """A separate copy of the encoder whose weights are a moving average of the trained one's.
+    """A copy of the encoder whose weights are a moving average of the trained one's; it shares the frozen ones.
 
     Sources: He et al., 2020, https://arxiv.org/abs/1911.05722; AdCSE, eq. 4.
 
     theta_p = m theta_p + (1 - m) theta_q. The copy has no gradients and no optimizer state, and is saved in
     ``state_dict()``. It is an exact copy of the model when made, and becomes one again at the first :meth:`update`,
-    unless its state was restored: the model may be loaded, moved, cast or wrapped (PEFT) in between.
+    unless its state was restored: the model may be loaded, moved, cast or wrapped (PEFT) in between. Parameters that
+    are not trained are the model's own tensors, not copies: with LoRA, the copy costs an adapter.
 
     The weights are averaged in the model's own precision, and below float32 most steps round to nothing: train a
     float32 model with ``bf16=True`` or ``fp16=True`` (autocast), which the copy then uses too.
@@ -94,13 +95,14 @@ class MomentumEncoder(nn.Module):
         self._adopted = False
 
     def match(self, model: nn.Module, head: nn.Module | None = None) -> None:
-        """Adopt the model's structure if it has changed (PEFT) since the copy was made.
+        """Adopt the model's structure if it, or what is frozen, has changed (PEFT) since the copy was made.
 
         Parameters that both have keep the copy's values, new ones are copied. For use before a state is read or
         written.
         """
-        if not self._adopted and _layout(self.encoder) != _layout(unwrap(model)):
-            self._adopt(unwrap(model), head)
+        source = unwrap(model)
+        if not self._adopted and (_layout(self.encoder) != _layout(source) or not _shares_frozen(self.encoder, source)):
+            self._adopt(source, head)
 
     @torch.no_grad()
     def update(self, model: nn.Module, head: nn.Module | None = None) -> None:
@@ -116,6 +118,8 @@ class MomentumEncoder(nn.Module):
             self._adopt(source, head)
             self._adopted, starts = True, not bool(self.initialised)
             self.initialised.fill_(True)
+        elif any(own is theirs and own.requires_grad for own, theirs in _parameters(self.encoder, source)):
+            self._adopt(source, head)  # what was frozen is trained now
         averaged, copied = self._pairs(source, head)
         if starts:
             averaged, copied = [], averaged + copied
@@ -138,11 +142,12 @@ class MomentumEncoder(nn.Module):
         return self
 
     def _adopt(self, source: SentenceTransformer, head: nn.Module | None) -> None:
-        """Rebuild the modules as the model's are now, on the tensors that the copy already has."""
+        """Rebuild the modules as the model's are now, on the tensors that the copy already has and the frozen ones."""
         self.encoder = _copy_module(source, dict(self.encoder.named_parameters()))
         if head is not None:
             self.projection_head = _copy_module(head, dict(cast(nn.Module, self.projection_head).named_parameters()))
-        if any(p.is_floating_point() and p.dtype.itemsize < 4 for p in source.parameters()) and self.momentum > 0.9:
+        trained = [p.dtype for p in source.parameters() if p.requires_grad and p.is_floating_point()]
+        if any(dtype.itemsize < 4 for dtype in trained) and self.momentum > 0.9:
             logger.warning(
                 "The model is in half precision, in which a moving average with momentum %s hardly moves: "
                 "train a float32 model with bf16=True.",
@@ -164,6 +169,8 @@ class MomentumEncoder(nn.Module):
                 )
             tensors = ((*module.parameters(), *module.buffers()) for module in (mine, other))
             for own, theirs in zip(*tensors, strict=True):
+                if own is theirs:
+                    continue  # frozen
                 if own.dtype != theirs.dtype or own.device != theirs.device:
                     own.data = own.data.to(theirs)
                 average = isinstance(own, nn.Parameter) and own.is_floating_point()
@@ -171,12 +178,30 @@ class MomentumEncoder(nn.Module):
         return averaged, copied
 
 
+def match_at_state_dict(loss: nn.Module) -> None:
+    """Let ``loss.momentum_encoder`` match the model and head of the loss before each state is read or written."""
+    loss.register_state_dict_pre_hook(_match)  # type: ignore[no-untyped-call]
+    loss.register_load_state_dict_pre_hook(_match)  # type: ignore[no-untyped-call]
+
+
+def _match(loss: Any, *_: Any) -> None:
+    loss.momentum_encoder.match(loss.model, loss.projection_head)
+
+
 def _layout(module: nn.Module) -> list[tuple[str, torch.Size]]:
     return [(name, parameter.shape) for name, parameter in module.named_parameters()]
 
 
+def _parameters(mine: nn.Module, theirs: nn.Module) -> Iterator[tuple[nn.Parameter, nn.Parameter]]:
+    return zip(mine.parameters(), theirs.parameters(), strict=False)
+
+
+def _shares_frozen(mine: nn.Module, theirs: nn.Module) -> bool:
+    return all((own is other) != other.requires_grad for own, other in _parameters(mine, theirs))
+
+
 def _copy_module(module: _Module, reuse: Mapping[str, nn.Parameter]) -> _Module:
-    """Return a frozen deep copy without hooks; tokenizers are shared, and tensors shared inside stay shared.
+    """Return a frozen deep copy without hooks; it shares tokenizers and frozen parameters, and inside what is shared.
 
     Args:
         module: the original.
@@ -196,7 +221,9 @@ def _copy_module(module: _Module, reuse: Mapping[str, nn.Parameter]) -> _Module:
             memo[id(forward)] = forward  # a wrapper for one call (MatryoshkaLoss), removed below
     for name, original in module.named_parameters():
         own = reuse.get(name)
-        if own is not None and own.shape == original.shape:
+        if not original.requires_grad:
+            memo[id(original)] = original
+        elif own is not None and own is not original and own.shape == original.shape:
             own.data = own.data.to(original)
             memo[id(original)] = own
     copied = copy.deepcopy(module, memo)

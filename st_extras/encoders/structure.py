@@ -10,6 +10,7 @@ from sentence_transformers.sentence_transformer.modules import Router
 from torch import Tensor, nn
 
 from st_extras.encoders.rows import Features
+from st_extras.encoders.templates import template_mask
 
 
 def unwrap(model: nn.Module) -> SentenceTransformer:
@@ -70,34 +71,49 @@ def check_one_encoder(model: nn.Module, what: str) -> None:
 
 
 def non_content_ids(model: nn.Module) -> list[int]:
-    """Return the ids of the special tokens that are never content; [UNK] and [MASK] are content."""
+    """Return the ids of the special tokens that are never content; [UNK] and [MASK] are content.
+
+    A token that is [UNK] or [MASK] and also opens, closes, separates or pads rows (CLIP, GPT-2) is not content.
+    """
     tokenizer = unwrap(model).tokenizer
-    return sorted(set(tokenizer.all_special_ids) - {tokenizer.unk_token_id, tokenizer.mask_token_id})
+    frame = {getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "cls", "sep", "pad")}
+    return sorted(set(tokenizer.all_special_ids) - ({tokenizer.unk_token_id, tokenizer.mask_token_id} - frame))
 
 
 def content_mask(model: nn.Module, features: Features) -> Tensor:
-    """Return where the content tokens are: (R, L) bool, no padding, special tokens or prompt.
+    """Return where the content tokens are: (R, L) bool, no padding, special tokens, prompt or chat template.
 
-    [UNK] and [MASK] are content, although the tokenizer lists them as special.
+    [UNK] and [MASK] are content, although the tokenizer lists them as special, unless they also frame the rows.
     """
     special = torch.tensor(non_content_ids(model), device=features["input_ids"].device)
     present = features["attention_mask"].bool()
     if length := prompt_length(model, features):
         present = present & (present.cumsum(dim=1) > length)
+    if features.get("modality") == "message":
+        present = present & ~template_mask(unwrap(model), features)
     return cast(Tensor, present & ~torch.isin(features["input_ids"], special))
 
 
 def prompt_length(model: nn.Module, features: Features) -> int:
     """Return the number of tokens of the prompt before each text, the opening token included; 0 without a prompt.
 
-    Sentence Transformers measures the prompt alone. There, byte-level and SentencePiece tokenizers make a token of
-    the space at the prompt's end; before a text, that space belongs to the first word, which is not prompt.
+    Sentence Transformers measures the prompt alone, without the last of the tokens that close a row (XLNet has two).
+    There, byte-level and SentencePiece tokenizers make a token of the space at the prompt's end; before a text, that
+    space belongs to the first word, which is not prompt.
     """
     found = features.get("prompt_length", 0)
     length = int(found.flatten()[0]) if isinstance(found, Tensor) else int(found or 0)
     if length:
         present = features["attention_mask"].bool()
+        length -= max(_closing_tokens(model, features["input_ids"], present) - 1, 0)
         last = features["input_ids"][present & (present.cumsum(dim=1) == length)]
         tokens = unwrap(model).tokenizer.convert_ids_to_tokens(last.tolist())
         length -= any(token[:1] in ("\u0120", "\u2581") and len(token) > 1 for token in tokens)  # as in "\u0120dog"
     return length
+
+
+def _closing_tokens(model: nn.Module, input_ids: Tensor, present: Tensor) -> int:
+    """Return the number of special tokens that close the rows; all rows hold a prompt, so no row is special alone."""
+    special = torch.isin(input_ids, torch.tensor(non_content_ids(model), device=input_ids.device))
+    behind = (present & ~special).flip(1).cumsum(dim=1).flip(1) == 0  # behind the last token that is not special
+    return int((present & behind).sum(dim=1).min())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
@@ -11,6 +10,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+
+from st_extras.whole_file import whole_file
 
 _METADATA = {"format": "st-extras embedding table", "version": "1"}
 _TENSORS = ("embeddings", "ids", "lengths")
@@ -34,12 +35,8 @@ def write_table_file(
         "ids": torch.tensor([token for key in keys for token in key], dtype=torch.long),
         "lengths": torch.tensor([len(key) for key in keys], dtype=torch.long),
     }
-    partial = file.with_name(f".{file.name}.{os.getpid()}.partial")
-    try:
+    with whole_file(file) as partial:
         save_file(tensors, str(partial), _METADATA | {"vocabulary": vocabulary or ""})
-        os.replace(partial, file)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def read_table_file(path: str | PathLike[str]) -> tuple[list[list[int]], Tensor, str | None]:

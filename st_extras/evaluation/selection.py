@@ -24,7 +24,6 @@ from st_extras.evaluation.perturbations import PerturbedForms
 from st_extras.evaluation.reporting import (
     LARGEST_SEED,
     check_options,
-    check_sentences,
     encode_sentences,
     join_name,
     report,
@@ -41,6 +40,7 @@ from st_extras.evaluation.signals import (
     recovery,
     structure_agreement,
 )
+from st_extras.text.corpus import iterate_sentences, reservoir_sample
 
 _MINIMUM = 10  # distinct sentences
 
@@ -86,7 +86,8 @@ class UnlabeledSelectionEvaluator(BaseEvaluator):
 
     Args:
         sentences: unlabeled sentences of the domain (or a data set with one text column), at least 10 distinct ones;
-            thousands are better. The training sentences will do.
+            thousands are better. The training sentences will do. Anything but a list or tuple is read once, and no more
+            than 20,000 distinct sentences of it, drawn at random, are kept in memory.
         signal: name of the primary signal.
         size: number of sentences chosen, 10 to 20,000; each is encoded in six forms.
         seed: seed of the choice of sentences, their perturbed forms and the dropout masks.
@@ -123,8 +124,7 @@ class UnlabeledSelectionEvaluator(BaseEvaluator):
         check_options(name, batch_size, show_progress_bar, write_csv)
         size = check_count("size", size, _MINIMUM, LARGEST_POOL)
         seed = check_count("seed", seed, 0, LARGEST_SEED)
-        distinct = list(dict.fromkeys(text.strip() for text in check_sentences("sentences", sentences, at_least=1)))
-        distinct = [text for text in distinct if text]
+        distinct = _distinct(sentences, seed)
         if len(distinct) < _MINIMUM:
             raise ValueError(f"sentences must hold at least {_MINIMUM} distinct, non-empty ones, got {len(distinct)}.")
         generator = random.Random(seed)
@@ -201,6 +201,19 @@ class UnlabeledSelectionEvaluator(BaseEvaluator):
     def get_config_dict(self) -> dict[str, Any]:
         """Settings in the model card."""
         return {"signal": self.signal, "size": len(self.sentences), "seed": self.seed}
+
+
+def _distinct(sentences: Any, seed: int) -> list[str]:
+    """Return the distinct sentences, without empty ones; of a stream, a sample that fits in memory.
+
+    A list is in memory anyhow: all of it is returned. A stream of no more than ``LARGEST_POOL`` distinct sentences
+    gives what a list of them gives.
+    """
+    texts = (text.strip() for text in iterate_sentences(sentences))
+    texts = (text for text in texts if text)
+    if isinstance(sentences, list | tuple):
+        return list(dict.fromkeys(texts))
+    return reservoir_sample(texts, LARGEST_POOL, seed, distinct=True)
 
 
 @contextmanager

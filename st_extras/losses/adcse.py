@@ -13,13 +13,28 @@ from st_extras.checks import check_bool, check_count, check_interval, check_temp
 from st_extras.encoders.distributed import gather_rows, require_synchronised
 from st_extras.encoders.forward import forward_pass
 from st_extras.encoders.heads import apply_head, projection_head
-from st_extras.encoders.momentum import MomentumEncoder, check_momentum, require_trainable
+from st_extras.encoders.momentum import MomentumEncoder, check_momentum, match_at_state_dict, require_trainable
 from st_extras.encoders.rows import Features, check_columns
 from st_extras.encoders.structure import embedding_dimension, unwrap
-from st_extras.functional import cosine_scores, full_precision
-from st_extras.losses.parts.adversaries import adversarial_info_nce, ascend
+from st_extras.functional import unit_rows, unit_scores
+from st_extras.losses.parts.adversaries import (
+    Climb,
+    adversarial_info_nce,
+    adversary_scores,
+    ascend,
+    check_shapes,
+    contrast_with,
+)
+from st_extras.losses.parts.dropout_views import warn_if_same_views
+from st_extras.losses.parts.gradient_cache import (
+    GradientCache,
+    check_mini_batch_size,
+    mean_over_mini_batches,
+    mini_batches,
+)
 from st_extras.losses.parts.negatives import warn_without_negatives
 from st_extras.losses.parts.views import TwoViews
+from st_extras.losses.parts.wrapping import refuse_wrapped
 from st_extras.random_source import RandomSource
 
 
@@ -58,12 +73,15 @@ class AdCSELoss(nn.Module):
         projection: heads g_q and g_p, Linear(D, D) + tanh, that belong to the loss and are dropped at evaluation.
         key_dropout: dropout in the momentum encoder.
         gather_across_devices: use the sentences of all processes as negatives.
+        mini_batch_size: rows of one view that the encoder sees at a time (gradient caching): memory is that of so many
+            sentences whatever the batch size, and a step takes about 4/3 of the time. None: the whole batch at once.
         generator: torch.Generator that draws the adversaries, on the model's device. None: one is made from torch's
             seed.
 
     Attributes (0-dim tensors, of the last training step):
         adversary_similarity: mean cosine of adversaries and anchors: are they hard negatives?
         adversary_share: mean share of the softmax that the adversaries take.
+        instruments: both, by name, to log.
 
     Inputs:
         +-------------------------------+--------+
@@ -74,11 +92,13 @@ class AdCSELoss(nn.Module):
         | sentence, its positive        | none   |
         +-------------------------------+--------+
 
-    Works with: any encoder that has dropout; prompts, LoRA, dictionaries of losses, several processes (with
+    Works with: any encoder; one without dropout gets a warning, as each positive is then nearly its anchor and only
+    the negatives teach; prompts, LoRA, dictionaries of losses, several processes (with
     :class:`~st_extras.training.LossStateCallback` attached, which also saves the state; the adversaries' gradient is
     averaged). With gradient accumulation over k batches use ``momentum ** (1 / k)``: both updates happen once per
     training forward. A Router's encoder that only positives use is not trained, unless ``tied``.
-    Refuses: MatryoshkaLoss, AdaptiveLayerLoss, a frozen model.
+    Refuses: MatryoshkaLoss, AdaptiveLayerLoss, a frozen model; with ``mini_batch_size``: flattened (unpadded) features
+    and StaticEmbedding.
 
     Differs from the paper: eq. 5 has the adversaries alone as negatives. The released code that made the reported
     numbers also keeps the in-batch negatives, which is the default here. Weight decay of the adversaries and
@@ -117,6 +137,7 @@ class AdCSELoss(nn.Module):
         projection: bool = True,
         key_dropout: bool = True,
         gather_across_devices: bool = False,
+        mini_batch_size: int | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
@@ -133,6 +154,8 @@ class AdCSELoss(nn.Module):
         self.adversary_weight_decay = check_weight("adversary_weight_decay", adversary_weight_decay)
         self.symmetric = check_bool("symmetric", symmetric)
         self.gather_across_devices = check_bool("gather_across_devices", gather_across_devices)
+        self.mini_batch_size = check_mini_batch_size(model, mini_batch_size)
+        self.uses_gradient_cache = self.mini_batch_size is not None
         self.projection_head = projection_head(dimension).to(device) if check_bool("projection", projection) else None
         check_momentum(momentum)
         check_bool("key_dropout", key_dropout)
@@ -144,8 +167,8 @@ class AdCSELoss(nn.Module):
         self.register_buffer("adversaries", start)
         self.register_buffer("adversary_velocity", torch.zeros_like(start))
         self.adversary_similarity = self.adversary_share = torch.tensor(torch.nan)
-        self.register_state_dict_pre_hook(_match_momentum_encoder)  # type: ignore[no-untyped-call]
-        self.register_load_state_dict_pre_hook(_match_momentum_encoder)  # type: ignore[no-untyped-call]
+        if self.momentum_encoder is not None:
+            match_at_state_dict(self)
 
     def views(self, sentence_features: Sequence[Features]) -> tuple[Features, int]:
         """Return the rows that the trained encoder must see, for a loss that wraps this one.
@@ -158,6 +181,10 @@ class AdCSELoss(nn.Module):
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
         """Return the loss of a batch; ``labels`` are not used."""
         columns = check_columns(sentence_features, "AdCSELoss")
+        if self.uses_gradient_cache:
+            self._refuse_wrapped()
+            cache = GradientCache(self, columns, two_views=self.two_views, head=self.projection_head)
+            return cache.value(sentence_features=columns)
         if self.two_views is None:
             embeddings = [forward_pass(self.model, columns[0])["sentence_embedding"]]
         else:
@@ -179,11 +206,14 @@ class AdCSELoss(nn.Module):
             labels: not used.
             sentence_features: the untouched columns, which the momentum encoder makes the keys of.
         """
+        self._refuse_wrapped()
         untied = self.momentum_encoder is not None
         if sentence_features is not None and len(embeddings) == (1 if untied else 2):
             embeddings = apply_head(self.projection_head, embeddings)
             if untied:
                 embeddings.append(self._keys(sentence_features[-1]))
+            if len(sentence_features) == 1:
+                warn_if_same_views(self, *embeddings)  # the copy's first keys are the model's own embeddings
         if len(embeddings) != 2:
             raise ValueError(
                 f"embeddings must be [queries, keys], got {len(embeddings)}; the trained encoder's output for the rows "
@@ -191,28 +221,69 @@ class AdCSELoss(nn.Module):
             )
         return self._loss(*embeddings)
 
-    def _keys(self, features: Features) -> Tensor:
+    def calculate_loss(
+        self,
+        reps: list[list[Tensor]],
+        labels: Tensor | None = None,
+        *,
+        with_backward: bool = False,
+        sentence_features: Sequence[Features],
+    ) -> Tensor:
+        """Return the loss of the views' mini-batches, (b, D) each, after the head: see ``mini_batch_size``.
+
+        ``sentence_features``, the untouched columns, are what the momentum encoder makes the keys of.
+        """
+        size, queries = len(reps[0][0]), torch.cat(reps[0])
+        keys = self._keys(sentence_features[-1], size) if self.momentum_encoder else torch.cat(reps[1])
+        check_shapes(queries, keys, self.adversaries)
+        if len(sentence_features) == 1:
+            warn_if_same_views(self, queries, keys)
+        directions = [(reps[0], keys)]
+        if self.symmetric:
+            directions.append((reps[1] if self.momentum_encoder is None else list(torch.split(keys, size)), queries))
+        values, climb, climbs = [], Climb(self.adversaries), self._climbs
+        for anchors, positives in directions:
+            candidates, offset = self._candidates(positives)
+
+            def contrast(batch: Tensor, shared: Sequence[Tensor], begin: int, offset: int = offset) -> Tensor:
+                scores = unit_scores(unit_rows(batch), shared[0], self.temperature)
+                negatives = adversary_scores(batch, self.adversaries, self.temperature)
+                loss, share = contrast_with(scores, negatives, self.in_batch_negatives, offset + begin)
+                if climbs:
+                    climb.add(batch, share)
+                return loss / len(directions)
+
+            value = mean_over_mini_batches(anchors, [unit_rows(candidates)], contrast, with_backward=with_backward)
+            values.append(value)
+        if climbs:
+            self._ascend(climb)
+        return torch.stack(values).sum()
+
+    def _refuse_wrapped(self) -> None:
+        advice = "its adversaries take one step, so use SimCSELoss or DCLRLoss, with projection=False"
+        refuse_wrapped(self.model, "AdCSELoss", advice, cached=self)
+
+    def _keys(self, features: Features, mini_batch_size: int | None = None) -> Tensor:
         """Return the momentum encoder's (B, D) keys; it first follows the model if gradients are enabled."""
         momentum_encoder = cast(MomentumEncoder, self.momentum_encoder)
         if torch.is_grad_enabled():
             momentum_encoder.update(self.model, self.projection_head)
         momentum_encoder.train(unwrap(self.model).training)
-        return cast(Tensor, momentum_encoder(features))
+        return torch.cat([momentum_encoder(part) for part in mini_batches(features, mini_batch_size)])
+
+    def _candidates(self, positives: Tensor) -> tuple[Tensor, int]:
+        """Return what the anchors are contrasted with beside the adversaries, and the index of the first positive."""
+        candidates, offset = gather_rows(positives, self.gather_across_devices and self.in_batch_negatives)
+        in_batch = len(candidates) - 1 if self.in_batch_negatives else 0
+        warn_without_negatives(self, in_batch + len(self.adversaries))
+        return candidates, offset
 
     def _loss(self, queries: Tensor, keys: Tensor) -> Tensor:
-        sizes = {queries.size(-1), keys.size(-1), self.adversaries.size(-1)}
-        if len(sizes) > 1 or len(queries) != len(keys):
-            raise ValueError(
-                f"AdCSELoss was made for embeddings of {self.adversaries.size(-1)} dimensions, got queries "
-                f"{tuple(queries.shape)} and keys {tuple(keys.shape)}: make the loss after the model is complete, "
-                "and not inside a loss that truncates embeddings (MatryoshkaLoss)."
-            )
+        check_shapes(queries, keys, self.adversaries)
         directions = [(queries, keys), (keys, queries)] if self.symmetric else [(queries, keys)]
         losses, shares = [], []
         for anchors, positives in directions:
-            candidates, offset = gather_rows(positives, self.gather_across_devices and self.in_batch_negatives)
-            in_batch = len(candidates) - 1 if self.in_batch_negatives else 0
-            warn_without_negatives(self, in_batch + len(self.adversaries))
+            candidates, offset = self._candidates(positives)
             loss, share = adversarial_info_nce(
                 anchors,
                 candidates,
@@ -223,31 +294,35 @@ class AdCSELoss(nn.Module):
             )
             losses.append(loss)
             shares.append(share)
-        if torch.is_grad_enabled() and len(self.adversaries):
-            require_synchronised(self)
-            anchors, taken = torch.cat([anchors for anchors, _ in directions]).detach(), torch.cat(shares)
-            self._measure(anchors, taken)
-            ascend(
-                self.adversaries,
-                self.adversary_velocity,
-                anchors,
-                taken,
-                temperature=self.temperature,
-                learning_rate=self.adversary_learning_rate,
-                momentum=self.adversary_momentum,
-                weight_decay=self.adversary_weight_decay,
-            )
+        if self._climbs:
+            climb = Climb(self.adversaries)
+            climb.add(torch.cat([anchors for anchors, _ in directions]).detach(), torch.cat(shares))
+            self._ascend(climb)
         return torch.stack(losses).mean()
 
-    @torch.no_grad()
-    def _measure(self, anchors: Tensor, shares: Tensor) -> None:
-        self.adversary_share = shares.sum(dim=1).mean()
-        self.adversary_similarity = cosine_scores(anchors, self.adversaries.to(full_precision(anchors).dtype)).mean()
+    @property
+    def _climbs(self) -> bool:
+        """Whether the adversaries take a step now."""
+        return torch.is_grad_enabled() and len(self.adversaries) > 0
+
+    def _ascend(self, climb: Climb) -> None:
+        require_synchronised(self)
+        self.adversary_share, self.adversary_similarity = climb.share, climb.similarity
+        ascend(
+            self.adversaries,
+            self.adversary_velocity,
+            climb.pull,
+            climb.count,
+            temperature=self.temperature,
+            learning_rate=self.adversary_learning_rate,
+            momentum=self.adversary_momentum,
+            weight_decay=self.adversary_weight_decay,
+        )
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card."""
         names = ["temperature", "adversary_learning_rate", "adversary_momentum", "adversary_weight_decay"]
-        names += ["in_batch_negatives", "symmetric", "gather_across_devices"]
+        names += ["in_batch_negatives", "symmetric", "gather_across_devices", "mini_batch_size"]
         copied = self.momentum_encoder
         return {
             "num_adversaries": len(self.adversaries),
@@ -257,6 +332,12 @@ class AdCSELoss(nn.Module):
             "momentum": None if copied is None else copied.momentum,
             "key_dropout": None if copied is None else copied.dropout,
         }
+
+    @property
+    def instruments(self) -> dict[str, Tensor]:
+        """How similar the adversaries are to the anchors of the last training batch, and their share of the softmax."""
+        names = ("adversary_similarity", "adversary_share") if len(self.adversaries) else ()
+        return {name: getattr(self, name) for name in names}
 
     @property
     def citation(self) -> str:
@@ -271,9 +352,3 @@ class AdCSELoss(nn.Module):
     url = "https://doi.org/10.1007/978-3-031-00129-1_11",
 }
 """
-
-
-def _match_momentum_encoder(loss: AdCSELoss, *_: Any) -> None:
-    """Give the momentum encoder the model's structure (PEFT may have changed it) before a state is read or written."""
-    if loss.momentum_encoder is not None:
-        loss.momentum_encoder.match(loss.model, loss.projection_head)

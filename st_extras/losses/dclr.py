@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from typing import Any, Literal
@@ -14,17 +13,22 @@ from torch import Tensor, nn
 
 from st_extras.checks import check_bool, check_interval, check_temperature
 from st_extras.encoders.distributed import gather_rows
-from st_extras.encoders.frozen import EmbeddingTable
+from st_extras.encoders.embedding_table import EmbeddingTable
 from st_extras.encoders.heads import apply_head, projection_head
 from st_extras.encoders.rows import Features, check_columns
 from st_extras.encoders.structure import embedding_dimension
-from st_extras.functional import cosine_scores, weighted_info_nce
-from st_extras.losses.parts.guide import describe_similarities, make_similarities
+from st_extras.functional import cosine_scores, unit_rows, unit_scores, weighted_info_nce
+from st_extras.losses.parts.dropout_views import warn_if_same_views
+from st_extras.losses.parts.gradient_cache import (
+    GradientCache,
+    check_head_size,
+    check_mini_batch_size,
+    mean_over_mini_batches,
+)
+from st_extras.losses.parts.guide import describe_similarities, make_similarities, similarities_of_rows
 from st_extras.losses.parts.negatives import warn_without_negatives
 from st_extras.losses.parts.noise import NoiseNegatives
 from st_extras.losses.parts.views import TwoViews
-
-logger = logging.getLogger(__name__)
 
 
 class DCLRLoss(nn.Module):
@@ -32,7 +36,8 @@ class DCLRLoss(nn.Module):
 
     A frozen guide encoder decides which sentences of the batch are too similar to be negatives (instance weights);
     noise vectors, moved towards the anchors, are further negatives and even out the space. Use it where similar
-    sentences meet in a batch and a guide can tell. Without a guide (the default) no negative is left out.
+    sentences meet in a batch and a guide can tell. Without a guide (the default) no negative is left out, and a
+    warning says so.
 
     Paper: DCLR, Zhou et al., 2022, https://aclanthology.org/2022.acl-long.423.
     Code: https://github.com/RUCAIBox/DCLR.
@@ -49,7 +54,8 @@ class DCLRLoss(nn.Module):
         model: the SentenceTransformer to train.
         complementary_model: C, the guide: a SentenceTransformer, its path or hub id (the paper: a SimCSE checkpoint),
             or "self" for the trained model's own detached scores (the paper's self-weighting). It is frozen and in
-            evaluation mode; a guide with another tokenizer gets the decoded texts. None: no weighting.
+            evaluation mode, and sees each sentence as it would see it alone (own prompt, padding side and special
+            tokens); a guide with another tokenizer gets the decoded texts. None: no weighting.
         complementary_table: an :class:`~st_extras.encoders.EmbeddingTable` of C's embeddings of the training
             sentences, so that no step pays C's forward pass. In place of ``complementary_model``.
         threshold: phi, in (-1, 1]: pairs at least this similar are not used as negatives.
@@ -68,11 +74,14 @@ class DCLRLoss(nn.Module):
         cutoff_rate: share of the tokens or features that a cutoff zeroes, in (0, 1).
         projection: train with a head, Linear(D, D) + tanh, that belongs to the loss and is dropped at evaluation.
         gather_across_devices: use the sentences of all processes as negatives.
+        mini_batch_size: rows of one view that the encoder sees at a time (gradient caching): memory is that of so many
+            sentences whatever the batch size, and a step takes about 4/3 of the time. None: the whole batch at once.
         generator: torch.Generator of the noise, on the model's device. None: one is made from torch's seed.
 
     Attributes (0-dim tensors, of the last training step):
         noise_angle: mean angle in degrees by which the ascent turned the noise.
         masked_negatives: share of the in-batch negatives with weight 0; NaN if the batch has none.
+        instruments: ``noise_angle`` and ``masked_negatives``, for the trainer's log.
         anchors_without_negatives: number of anchors that contributed 0 because every negative was masked
             (possible only without noise, as with noise_ratio=0).
 
@@ -89,8 +98,8 @@ class DCLRLoss(nn.Module):
 
     Works with: any encoder that has dropout, any guide with a tokenizer of the transformers library; prompts, LoRA,
     MatryoshkaLoss (without ``projection``), dictionaries of losses, several processes.
-    Refuses: the trained model itself as its guide, sentences that the table lacks, AdaptiveLayerLoss; flattened
-    (unpadded) features and StaticEmbedding with one column.
+    Refuses: the trained model itself as its guide, sentences that the table lacks; flattened (unpadded) features and
+    StaticEmbedding with one column or ``mini_batch_size``; AdaptiveLayerLoss together with ``mini_batch_size``.
 
     Differs from the paper: noise always has weight 1 (a Gaussian vector is not a sentence that another encoder could
     compare); no projection Pi by default (cosine ignores the norm).
@@ -131,6 +140,7 @@ class DCLRLoss(nn.Module):
         cutoff_rate: float = 0.2,
         projection: bool = False,
         gather_across_devices: bool = False,
+        mini_batch_size: int | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
@@ -153,11 +163,11 @@ class DCLRLoss(nn.Module):
             projection_head(embedding_dimension(model)) if check_bool("projection", projection) else None
         )
         self.gather_across_devices = check_bool("gather_across_devices", gather_across_devices)
+        self.mini_batch_size = check_mini_batch_size(model, mini_batch_size)
+        self.uses_gradient_cache = self.mini_batch_size is not None
         self.similarities = make_similarities(
             model, complementary_model, complementary_table, gather_across_devices=gather_across_devices
         )
-        if self.similarities is None:
-            logger.info("DCLRLoss without a complementary model: no negatives are masked.")
         self.masked_negatives = torch.tensor(torch.nan)
         self.anchors_without_negatives = torch.tensor(0)
 
@@ -168,6 +178,9 @@ class DCLRLoss(nn.Module):
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
         """Return the loss of a batch; ``labels`` are not used."""
         columns = check_columns(sentence_features, "DCLRLoss")
+        if self.uses_gradient_cache:
+            cache = GradientCache(self, columns, two_views=self.two_views, head=self.projection_head)
+            return cache.value(sentence_features=columns)
         embeddings = self.two_views.encode(self.model, columns)
         return self.compute_loss_from_embeddings(embeddings, sentence_features=columns)
 
@@ -182,6 +195,8 @@ class DCLRLoss(nn.Module):
 
         ``sentence_features``, the untouched columns, are needed only for a complementary model or table.
         """
+        if self.dropout:
+            warn_if_same_views(self, *embeddings)
         anchors, positives = apply_head(self.projection_head, embeddings)
         candidates, offset = gather_rows(positives, self.gather_across_devices)
         scores = cosine_scores(anchors, candidates, self.temperature)  # (B, world * B)
@@ -189,13 +204,44 @@ class DCLRLoss(nn.Module):
         noise: Tensor = self.noise(anchors)  # (K, D)
         warn_without_negatives(self, len(candidates) - 1 + len(noise))
         if weights is not None and torch.is_grad_enabled():
-            self._measure_weights(weights, offset, len(noise))
-        if len(noise):
-            scores = torch.cat([scores, cosine_scores(anchors, noise, self.temperature)], dim=1)
-            if weights is not None:
-                weights = F.pad(weights, (0, len(noise)), value=1.0)
-        # by default the positive is left out of the denominator: the difference from InfoNCE
-        return weighted_info_nce(scores, weights, include_positive=self.include_positive, offset=offset)
+            self._measure_weights(_count_negatives(weights, offset), len(candidates), len(noise))
+        return self._contrast(anchors, scores, weights, unit_rows(noise), offset)
+
+    def calculate_loss(
+        self,
+        reps: list[list[Tensor]],
+        labels: Tensor | None = None,
+        *,
+        with_backward: bool = False,
+        sentence_features: Sequence[Features] | None = None,
+    ) -> Tensor:
+        """Return eq. 6 on both views' mini-batches, (b, D) each, after the head: see ``mini_batch_size``."""
+        check_head_size(self.projection_head, reps[0][0])
+        anchors, positives = (torch.cat(batches) for batches in reps)
+        if self.dropout:
+            warn_if_same_views(self, anchors, positives)
+        candidates, offset = gather_rows(positives, self.gather_across_devices)
+        size = len(reps[0][0])
+        noise: Tensor = self.noise(anchors, size)
+        warn_without_negatives(self, len(candidates) - 1 + len(noise))
+        similarities = None
+        if self.similarities is not None:
+            similarities = similarities_of_rows(self.similarities, sentence_features, size)
+        negatives: list[Tensor] = []
+
+        def contrast(batch: Tensor, shared: Sequence[Tensor], begin: int) -> Tensor:
+            scores, weights = unit_scores(unit_rows(batch), shared[0], self.temperature), None
+            if similarities is not None:
+                found = similarities(scores.detach() * self.temperature, begin)
+                weights = (found < self.threshold).to(scores.dtype)
+                negatives.append(_count_negatives(weights, offset + begin))
+            return self._contrast(batch, scores, weights, shared[1], offset + begin)
+
+        shared = [unit_rows(candidates), unit_rows(noise)]
+        value = mean_over_mini_batches(reps[0], shared, contrast, with_backward=with_backward)
+        if negatives and torch.is_grad_enabled():
+            self._measure_weights(torch.cat(negatives), len(candidates), len(noise))
+        return value
 
     def _negative_weights(self, scores: Tensor, columns: Sequence[Features] | None) -> Tensor | None:
         """Return alpha of eq. 5, (B, world * B) of 0 and 1; None without a complementary model."""
@@ -204,9 +250,17 @@ class DCLRLoss(nn.Module):
         similarities = self.similarities(columns, scores.detach() * self.temperature)
         return (similarities < self.threshold).to(scores.dtype)
 
-    def _measure_weights(self, weights: Tensor, offset: int, noise_count: int) -> None:
-        negatives = weights.sum(dim=1) - weights.diagonal(offset=offset)  # (B,)
-        self.masked_negatives = 1 - negatives.mean() / (weights.size(1) - 1 or torch.nan)
+    def _contrast(self, anchors: Tensor, scores: Tensor, weights: Tensor | None, noise: Tensor, offset: int) -> Tensor:
+        """Return eq. 6 of some anchors, with the noise, at length 1, as negatives of weight 1."""
+        if len(noise):
+            scores = torch.cat([scores, unit_scores(unit_rows(anchors), noise, self.temperature)], dim=1)
+            if weights is not None:
+                weights = F.pad(weights, (0, len(noise)), value=1.0)
+        # by default the positive is left out of the denominator: the difference from InfoNCE
+        return weighted_info_nce(scores, weights, include_positive=self.include_positive, offset=offset)
+
+    def _measure_weights(self, negatives: Tensor, candidate_count: int, noise_count: int) -> None:
+        self.masked_negatives = 1 - negatives.mean() / (candidate_count - 1 or torch.nan)
         if noise_count == 0 and not self.include_positive:
             self.anchors_without_negatives = (negatives == 0).sum()
 
@@ -214,6 +268,12 @@ class DCLRLoss(nn.Module):
     def noise_angle(self) -> Tensor:
         """Mean angle in degrees by which the ascent turned the noise of the last training step (0-dim)."""
         return self.noise.angle
+
+    @property
+    def instruments(self) -> dict[str, Tensor]:
+        """The angle of the noise and the share of masked negatives, of the last training step; NaN before."""
+        found = {"noise_angle": self.noise_angle} if self.noise.ratio else {}
+        return found if self.similarities is None else found | {"masked_negatives": self.masked_negatives}
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card."""
@@ -226,6 +286,7 @@ class DCLRLoss(nn.Module):
             **self.two_views.config,
             "projection": self.projection_head is not None,
             "gather_across_devices": self.gather_across_devices,
+            "mini_batch_size": self.mini_batch_size,
         }
 
     @property
@@ -240,3 +301,8 @@ class DCLRLoss(nn.Module):
     url = "https://aclanthology.org/2022.acl-long.423",
 }
 """
+
+
+def _count_negatives(weights: Tensor, offset: int) -> Tensor:
+    """Return how many in-batch negatives each anchor has, (b,), of the weights (b, K) of candidates."""
+    return weights.sum(dim=1) - weights.diagonal(offset=offset)

@@ -16,7 +16,14 @@ from st_extras.encoders.forward import encode_tokens
 from st_extras.encoders.rows import Features, stack_columns
 from st_extras.encoders.structure import token_embedding_dimension
 from st_extras.functional import full_precision, reverse_gradient
-from st_extras.losses.parts.discriminator import SLT_FAI_CITATION, Discriminator, check_frequency_table
+from st_extras.losses.parts.discriminator import (
+    SLT_FAI_CITATION,
+    Discriminator,
+    check_frequency_table,
+    labels_entropy,
+)
+from st_extras.losses.parts.token_probe import check_token_embeddings
+from st_extras.losses.parts.wrapping import refuse_wrapped
 from st_extras.text.frequency import FrequencyTable
 
 
@@ -75,6 +82,10 @@ class FrequencyAdversarialLoss(nn.Module):
             A discriminator that has learned nothing has a balanced accuracy of 0.5 and, at best, an accuracy equal to
             the share of high-frequency tokens.
         steps: training steps so far (0-dim tensor).
+        instruments: the figures to log, by name: both accuracies, and ``adversarial_loss`` (L_AT, unweighted) beside
+            ``labels_entropy`` of the last training batch, in nats. L_AT near the entropy: the discriminator knows no
+            more than how many tokens are rare, which is the aim; far above: it is misled, and its guesses are
+            confidently wrong.
 
     Inputs:
         +-------------------------------+--------+
@@ -85,8 +96,9 @@ class FrequencyAdversarialLoss(nn.Module):
 
     Works with: transformers whose vocabulary is the table's; prompts, LoRA, several processes (with
     :class:`~st_extras.training.LossStateCallback` attached).
-    Refuses: a table of another vocabulary, StaticEmbedding, a Router with several encoders, flattened (unpadded)
-    features, MatryoshkaLoss, AdaptiveLayerLoss.
+    Refuses: a table of another vocabulary, StaticEmbedding, encoders with fewer token embeddings than tokens (Funnel
+    without its decoder), a Router with several encoders, flattened (unpadded) features, MatryoshkaLoss around this
+    term alone (around the whole SLTFAILoss it works), AdaptiveLayerLoss.
 
     Differs from the paper: nothing in the loss.
     Differs from the authors' code: padding and special tokens never count, the average is per sentence first (eq. 4),
@@ -121,6 +133,7 @@ class FrequencyAdversarialLoss(nn.Module):
         super().__init__()
         self.model = model
         dimension = token_embedding_dimension(model)
+        check_token_embeddings(model, "FrequencyAdversarialLoss", "adversarial_weight=0 in SLTFAILoss")
         check_frequency_table(frequency_table, model)
         self.low_frequency_ratio = check_fraction("low_frequency_ratio", low_frequency_ratio)
         self.reversal_strength = check_reversal_strength(reversal_strength)
@@ -129,6 +142,7 @@ class FrequencyAdversarialLoss(nn.Module):
         low_frequency = frequency_table.labels(self.low_frequency_ratio)
         self.register_buffer("low_frequency", low_frequency, persistent=False)  # (V,)
         self.register_buffer("steps", torch.tensor(0))
+        self.last_loss = self.labels_entropy = torch.tensor(torch.nan)
 
     def strength(self) -> float:
         """Return the factor of the reversed gradient at this training step."""
@@ -139,6 +153,7 @@ class FrequencyAdversarialLoss(nn.Module):
 
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
         """Return the loss of a batch; ``labels`` are not used."""
+        refuse_wrapped(self.model, "FrequencyAdversarialLoss", "wrap the whole SLTFAILoss instead")
         encoded = encode_tokens(self.model, stack_columns(list(sentence_features), views=1))
         return self.compute_loss_from_tokens(encoded.tokens, encoded.input_ids, encoded.content_mask)
 
@@ -147,9 +162,11 @@ class FrequencyAdversarialLoss(nn.Module):
         labels = self.low_frequency[input_ids]
         logits = self.discriminator(reverse_gradient(tokens, self.strength()))  # (R, L, 2)
         self.discriminator.observe(logits, labels, content_mask)
+        loss = token_cross_entropy(logits, labels, content_mask)
         if torch.is_grad_enabled():
             self.steps += 1
-        return token_cross_entropy(logits, labels, content_mask)
+            self.last_loss, self.labels_entropy = loss.detach(), labels_entropy(labels, content_mask)
+        return loss
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card."""
@@ -157,6 +174,16 @@ class FrequencyAdversarialLoss(nn.Module):
             "low_frequency_ratio": self.low_frequency_ratio,
             "reversal_strength": self.reversal_strength,
             "reversal_steps": self.reversal_steps,
+        }
+
+    @property
+    def instruments(self) -> dict[str, Tensor]:
+        """The discriminator's running accuracies, and L_AT beside the labels' entropy of the last training batch."""
+        return {
+            "discriminator_accuracy": self.discriminator.accuracy,
+            "balanced_accuracy": self.discriminator.balanced_accuracy,
+            "adversarial_loss": self.last_loss,
+            "labels_entropy": self.labels_entropy,
         }
 
     @property

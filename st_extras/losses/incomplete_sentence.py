@@ -16,6 +16,8 @@ from st_extras.encoders.rows import Features, stack_columns, stack_rows
 from st_extras.encoders.structure import content_mask, embedding_dimension, token_embedding_dimension, unwrap
 from st_extras.functional import full_precision
 from st_extras.losses.parts.discriminator import SLT_FAI_CITATION, Discriminator, check_frequency_table
+from st_extras.losses.parts.missing_mask import check_mask_token, delete_tokens
+from st_extras.losses.parts.wrapping import refuse_wrapped
 from st_extras.random_source import RandomSource
 from st_extras.text.frequency import FrequencyTable
 
@@ -69,17 +71,20 @@ class IncompleteSentenceFilteringLoss(nn.Module):
     count: calling it incomplete would teach noise.
 
     Args:
-        model: the SentenceTransformer to train; its tokenizer must have a mask token.
+        model: the SentenceTransformer to train.
         frequency_table: token counts, ideally from the encoder's pre-training corpus, made with its tokenizer.
         low_frequency_ratio: lambda, in (0, 1): share of the vocabulary types seen that counts as low-frequency.
         mask_ratio: epsilon, in (0, 1): probability to mask a low-frequency token.
         always_mask_one: if a sentence has low-frequency tokens and none was drawn, mask one of them, so that more
             sentences count. The effective rate is then higher than ``mask_ratio``, and 1 for a single such token.
+        on_missing_mask: what to do if the tokenizer has no mask token: "error", or "delete" to delete the tokens
+            instead; a sentence that would lose all its content stays whole, and does not count.
         generator: torch.Generator of the masking, on the model's device. None: one is made from torch's seed.
 
     Attributes:
         discriminator: G; ``discriminator.accuracy`` is a running figure (0-dim tensor).
         left_out: number of sentences of the last training batch that did not count (0-dim tensor).
+        instruments: the figures to log, by name.
 
     Inputs:
         +-------------------------------+--------+
@@ -88,12 +93,14 @@ class IncompleteSentenceFilteringLoss(nn.Module):
         | sentence, any number of times | none   |
         +-------------------------------+--------+
 
-    Works with: transformers with a mask token whose vocabulary is the table's; prompts, LoRA, several processes (with
-    :class:`~st_extras.training.LossStateCallback` attached).
-    Refuses: tokenizers without a mask token, a table of another vocabulary, StaticEmbedding, a Router with several
-    encoders, flattened (unpadded) features, MatryoshkaLoss, AdaptiveLayerLoss.
+    Works with: transformers whose vocabulary is the table's (decoders, which have no mask token, with
+    ``on_missing_mask="delete"``); prompts, LoRA, several processes (with
+    :class:`~st_extras.training.LossStateCallback` attached); MatryoshkaLoss around the whole
+    :class:`~st_extras.losses.SLTFAILoss`.
+    Refuses: a table of another vocabulary, StaticEmbedding, a Router with several encoders, flattened (unpadded)
+    features, MatryoshkaLoss around this term alone, AdaptiveLayerLoss.
 
-    Differs from the paper: sentences without a masked token are left out.
+    Differs from the paper: sentences without a masked token are left out; ``on_missing_mask="delete"`` is ours.
     Differs from the authors' code: they mask HIGH-frequency tokens, with probability 0.5, count every sentence, and
     their discriminator has a ReLU on its logits and no hidden one. We follow the paper's text and equations.
     Paper: lambda 0.5, epsilon 0.2.
@@ -120,17 +127,15 @@ class IncompleteSentenceFilteringLoss(nn.Module):
         low_frequency_ratio: float = 0.5,
         mask_ratio: float = 0.2,
         always_mask_one: bool = False,
+        on_missing_mask: str = "error",
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
         self.model = model
         token_embedding_dimension(model)
         check_frequency_table(frequency_table, model)
-        if unwrap(model).tokenizer.mask_token_id is None:
-            raise ValueError(
-                "model must have a tokenizer with a mask token to put in place of rare tokens: use an encoder "
-                "pre-trained by masked language modelling, or incomplete_weight=0 in SLTFAILoss."
-            )
+        alternatives = "or use incomplete_weight=0 in SLTFAILoss"
+        self.on_missing_mask = check_mask_token(model, on_missing_mask, "rare tokens", alternatives)
         self.low_frequency_ratio = check_fraction("low_frequency_ratio", low_frequency_ratio)
         self.mask_ratio = check_fraction("mask_ratio", mask_ratio)
         self.always_mask_one = check_bool("always_mask_one", always_mask_one)
@@ -142,6 +147,7 @@ class IncompleteSentenceFilteringLoss(nn.Module):
 
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
         """Return the loss of a batch; ``labels`` are not used."""
+        refuse_wrapped(self.model, "IncompleteSentenceFilteringLoss", "wrap the whole SLTFAILoss instead")
         original = stack_columns(list(sentence_features), views=1)
         incomplete, kept = self.make_incomplete(original)
         encoded = encode_tokens(self.model, stack_rows([original, incomplete]))
@@ -151,10 +157,16 @@ class IncompleteSentenceFilteringLoss(nn.Module):
         """Return incomplete copies of a column's B sentences, and (B,) bool: which of them really are incomplete."""
         mask_id = unwrap(self.model).tokenizer.mask_token_id
         ids = features["input_ids"]
-        maskable = self.low_frequency[ids] & content_mask(self.model, features) & (ids != mask_id)
+        content = content_mask(self.model, features)
+        maskable = self.low_frequency[ids] & content
+        if mask_id is not None:
+            maskable &= ids != mask_id
         generator = self.mask_source.on(ids.device)
         masked = draw_masked(maskable, self.mask_ratio, generator, always_mask_one=self.always_mask_one)
-        return {**features, "input_ids": ids.masked_fill(masked, mask_id)}, masked.any(dim=1)
+        if mask_id is not None:
+            return {**features, "input_ids": ids.masked_fill(masked, mask_id)}, masked.any(dim=1)
+        deleted = masked & (content & ~masked).any(dim=1, keepdim=True)  # no sentence is left without content
+        return delete_tokens(self.model, features, deleted), deleted.any(dim=1)
 
     def compute_loss_from_embeddings(
         self, embeddings: Sequence[Tensor], labels: Tensor | None = None, *, kept: Tensor
@@ -174,7 +186,13 @@ class IncompleteSentenceFilteringLoss(nn.Module):
             "low_frequency_ratio": self.low_frequency_ratio,
             "mask_ratio": self.mask_ratio,
             "always_mask_one": self.always_mask_one,
+            "on_missing_mask": self.on_missing_mask,
         }
+
+    @property
+    def instruments(self) -> dict[str, Tensor]:
+        """The discriminator's running accuracy, and how many sentences of the last training batch did not count."""
+        return {"discriminator_accuracy": self.discriminator.accuracy, "left_out": self.left_out}
 
     @property
     def citation(self) -> str:

@@ -8,33 +8,33 @@ from typing import Any, cast
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.losses.merged_forward import merge_feature_batches
 from sentence_transformers.util import batch_to_device
 from torch import Tensor, nn
 
 from st_extras.checks import check_count, check_instance, check_interval, check_weight
 from st_extras.encoders.distributed import require_synchronised
-from st_extras.encoders.forward import Encoded, encode_tokens, without_dropout
-from st_extras.encoders.rows import Features, split_rows
+from st_extras.encoders.forward import without_dropout
+from st_extras.encoders.rows import Features
 from st_extras.encoders.structure import embedding_dimension, unwrap
-from st_extras.functional import full_precision
 from st_extras.losses.parts.masked_lm import MaskedLM, vocabulary_cross_entropy
 from st_extras.losses.parts.phrase_decoder import (
     PhraseDecoder,
+    bracketed,
     check_phrase_columns,
     check_phrase_tokenizer,
+    decoding_signal,
     phrase_brackets,
-    without_prompt,
 )
-from st_extras.losses.parts.wrapping import base_mode, base_value, base_views, check_base_loss, refuse_matryoshka
+from st_extras.losses.parts.wrapping import (
+    base_value,
+    base_views,
+    check_base_loss,
+    encode_blocks,
+    gather_instruments,
+    is_repeated,
+    is_wrapped,
+)
 from st_extras.text.corpus import iterate_sentences
-
-
-def decoding_signal(sentence: Tensor, masked: Tensor, difference_scale: float, product_scale: float) -> Tensor:
-    """Return eq. 2, [E_s, E_s', m |E_s - E_s'|, n |E_s * E_s'|]: (B, D) and (B, D) -> (B, 4, D) in float32."""
-    sentence, masked = full_precision(sentence), full_precision(masked)
-    difference = difference_scale * (sentence - masked).abs()
-    return torch.stack([sentence, masked, difference, product_scale * (sentence * masked).abs()], dim=1)
 
 
 class PaSeRLoss(nn.Module):
@@ -59,7 +59,7 @@ class PaSeRLoss(nn.Module):
     (``train_encoder(loss_learning_rate=1e-3)``). Vocabulary-sized logits are computed at the target positions only.
 
     Args:
-        model: the SentenceTransformer to train; its tokenizer needs a mask token.
+        model: the SentenceTransformer to train.
         num_decoder_layers: layers of the transformer decoder (the paper's figure 4 tries 1 to 8, best near 6).
         difference_scale: m, the scale of |E_s - E_s'| in the signal.
         product_scale: n, the scale of |E_s * E_s'| in the signal.
@@ -72,10 +72,14 @@ class PaSeRLoss(nn.Module):
         decoder_dropout: dropout of the decoder, in [0, 1).
         max_phrase_length: most tokens of a phrase, opening and closing token included.
             None: ``model.max_seq_length``, at most 512.
+        on_missing_mask: what to do if the tokenizer has no mask token: "error", or "delete" for rows whose phrase is
+            deleted instead, as ``PhraseMasking(mask_token=None, on_missing_mask="delete")`` makes them.
         generator: torch.Generator of the MLM corruption, on the model's device. None: one is made from torch's seed.
 
-    Attributes (0-dim tensor, of the last training step):
-        truncated_phrases: number of rows left out because ``max_seq_length`` cut off the masks of their phrase.
+    Attributes (of the last training step):
+        truncated_phrases: number of rows left out because ``max_seq_length`` cut off the masks of their phrase (0-dim
+            tensor).
+        instruments: the figures to log, by name: this number, and those of the base loss.
 
     Inputs:
         +------------------------------------------------+----------------+
@@ -89,12 +93,15 @@ class PaSeRLoss(nn.Module):
     The first column is the sentence that ``masked`` and ``phrase`` belong to;
     :class:`~st_extras.text.PhraseMasking` makes them.
 
-    Works with: BERT, RoBERTa, MPNet and similar encoders; prompts, LoRA, MatryoshkaLoss (with ``mlm_weight=0`` and no
-    base), several processes (with :class:`~st_extras.training.LossStateCallback` attached).
-    Refuses: tokenizers without a mask token, without opening and closing special tokens, or that pad on the left; a
-    Router with several encoders, flattened (unpadded) features, AdaptiveLayerLoss.
+    Works with: transformers with a mask token, and decoders without one (``on_missing_mask="delete"``,
+    ``mlm_weight=0``); prompts, LoRA, several processes (with :class:`~st_extras.training.LossStateCallback` attached);
+    MatryoshkaLoss and AdaptiveLayerLoss: phrases and base at every dimension or layer, MLM once a step, and the sum of
+    all terms.
+    Refuses: tokenizers without a token that ends a sequence; MLM where tokens are pooled inside (Funnel without its
+    decoder); a Router with several encoders, flattened (unpadded) features.
 
     Differs from the paper: eq. 3 sums over each phrase; like the authors' code, we average over all tokens of a batch.
+    ``on_missing_mask="delete"`` is ours.
     Differs from the authors' code: there, E_s' passes a linear layer first, difference and product keep their sign,
     and one head serves MLM and decoder.
     Paper (BERT base): all STS sentences, RAKE top 3, synonym replacement, [CLS],
@@ -128,6 +135,7 @@ class PaSeRLoss(nn.Module):
         base_loss: nn.Module | None = None,
         decoder_dropout: float = 0.1,
         max_phrase_length: int | None = None,
+        on_missing_mask: str = "error",
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
@@ -137,7 +145,7 @@ class PaSeRLoss(nn.Module):
         check_instance("generator", generator, torch.Generator, or_none=True)
         if base_loss is not None:
             check_base_loss(base_loss, model)
-        check_phrase_tokenizer(model)
+        self.on_missing_mask = check_phrase_tokenizer(model, on_missing_mask)
         self.model = model
         self.num_decoder_layers = check_count("num_decoder_layers", num_decoder_layers, at_least=1, at_most=100)
         self.difference_scale = check_weight("difference_scale", difference_scale)
@@ -163,9 +171,8 @@ class PaSeRLoss(nn.Module):
     def forward(
         self, sentence_features: Iterable[Features], labels: Tensor | None = None
     ) -> Tensor | dict[str, Tensor]:
-        """Return the weighted terms of a batch, or a scalar if there is only the generative one."""
-        if self.masked_lm is not None or self.base_loss is not None:
-            refuse_matryoshka(self.model, "use mlm_weight=0 and no base_loss")
+        """Return the weighted terms of a batch; a scalar if there is one, and their sum inside MatryoshkaLoss."""
+        repeated = is_repeated(self.model)
         columns = list(sentence_features)
         shown = check_phrase_columns(columns, self.model, self.max_phrase_length, with_base=self.base_loss is not None)
         *base_columns, masked, phrase = columns
@@ -176,13 +183,13 @@ class PaSeRLoss(nn.Module):
         view_rows, count = (sentence, 1) if self.base_loss is None else base_views(self.base_loss, base_columns)
         added = [masked]
         if self.masked_lm is not None:
-            corrupted, drawn = self.masked_lm.corrupt(self.model, sentence)
+            corrupted, drawn = (sentence, None) if repeated else self.masked_lm.corrupt(self.model, sentence)
             added.append(corrupted)
-        encoded = self._encode(view_rows, count, added)
+        encoded = encode_blocks(self.model, self.base_loss, view_rows, count, added)
         views, masked_rows = encoded[:count], encoded[count]
         generative = self.compute_generative_loss(views[0].sentence, masked_rows.sentence, phrase, shown)
         terms = {"generative": self.generative_weight * generative}
-        if self.masked_lm is not None:
+        if self.masked_lm is not None and drawn is not None:
             corrupted_rows = encoded[-1]
             tokens = corrupted_rows.tokens[:, : drawn.size(1)][drawn]  # (N, hidden)
             targets = sentence["input_ids"][drawn]
@@ -190,6 +197,8 @@ class PaSeRLoss(nn.Module):
         if self.base_loss is not None:
             base = base_value(self.base_loss, [view.sentence for view in views], labels, base_columns)
             terms |= base if isinstance(base, dict) else {"base": base}
+        if is_wrapped(self.model):
+            return torch.stack(list(terms.values())).sum()
         return terms if len(terms) > 1 else terms["generative"]
 
     def compute_generative_loss(
@@ -203,7 +212,7 @@ class PaSeRLoss(nn.Module):
             phrase: the tokenized phrases, (B, T): opening token, t_1 ... t_k, separator; a prompt is ignored.
             shown: (B,) bool, the rows that count. None: all.
         """
-        phrase = without_prompt(self.model, phrase)
+        phrase = bracketed(self.model, phrase)
         ids, mask = phrase["input_ids"], phrase["attention_mask"].bool()
         counted = mask[:, 1:] if shown is None else mask[:, 1:] & shown.unsqueeze(1)
         signal = decoding_signal(sentence, masked, self.difference_scale, self.product_scale)
@@ -255,22 +264,21 @@ class PaSeRLoss(nn.Module):
         signal = decoding_signal(sentence, masked, self.difference_scale, self.product_scale)
         return self.decoder.write(self._words, signal, phrase_brackets(model), length)
 
-    def _encode(self, view_rows: Features, count: int, added: Sequence[Features]) -> list[Encoded]:
-        """Return the ``count`` views and the added blocks, (B, ...) each, from one pass if they can be merged."""
-        blocks = [*split_rows(view_rows, count), *added]
-        with base_mode(self.base_loss, self.model):
-            merged = merge_feature_batches(blocks)
-            if merged is not None:
-                return encode_tokens(self.model, merged).split(len(blocks))
-            views = encode_tokens(self.model, view_rows).split(count)
-            return views + [encode_tokens(self.model, block) for block in added]
-
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card."""
         names = ("difference_scale", "product_scale", "generative_weight", "mlm_weight", "max_phrase_length")
         base = None if self.base_loss is None else type(self.base_loss).__name__
-        own = {"num_decoder_layers": self.num_decoder_layers, "base_loss": base}
+        own = {
+            "num_decoder_layers": self.num_decoder_layers,
+            "base_loss": base,
+            "on_missing_mask": self.on_missing_mask,
+        }
         return own | {name: getattr(self, name) for name in names}
+
+    @property
+    def instruments(self) -> dict[str, Tensor]:
+        """How many rows of the last training batch were left out, and the base loss's figures."""
+        return {"truncated_phrases": self.truncated_phrases} | gather_instruments(base=self.base_loss)
 
     @property
     def citation(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
@@ -13,7 +14,14 @@ from st_extras.encoders.distributed import gather_rows
 from st_extras.encoders.heads import apply_head, projection_head
 from st_extras.encoders.rows import Features, check_columns
 from st_extras.encoders.structure import embedding_dimension
-from st_extras.functional import cosine_scores, weighted_info_nce
+from st_extras.functional import unit_rows, unit_scores, weighted_info_nce
+from st_extras.losses.parts.dropout_views import warn_if_same_views
+from st_extras.losses.parts.gradient_cache import (
+    GradientCache,
+    check_head_size,
+    check_mini_batch_size,
+    mean_over_mini_batches,
+)
 from st_extras.losses.parts.negatives import warn_without_negatives
 from st_extras.losses.parts.views import TwoViews
 
@@ -43,6 +51,8 @@ class SimCSELoss(nn.Module):
         cutoff_rate: share of the tokens or features that a cutoff zeroes, in (0, 1).
         projection: train with a head, Linear(D, D) + tanh, that belongs to the loss and is dropped at evaluation.
         gather_across_devices: use the sentences of all processes as negatives.
+        mini_batch_size: rows of one view that the encoder sees at a time (gradient caching): memory is that of so many
+            sentences whatever the batch size, and a step takes about 4/3 of the time. None: the whole batch at once.
 
     Inputs:
         +-------------------------------+--------+
@@ -55,9 +65,12 @@ class SimCSELoss(nn.Module):
 
     Equal sentences in one batch are false negatives: use ``BatchSamplers.NO_DUPLICATES``.
 
-    Works with: any encoder that has dropout ("shuffle" and cutoffs: transformers that take position ids or input
-    embeddings); prompts, LoRA, MatryoshkaLoss (without ``projection``), dictionaries of losses, several processes.
-    Refuses: StaticEmbedding with one column, flattened (unpadded) features with one column, AdaptiveLayerLoss.
+    Works with: any encoder that has dropout, or other views ("shuffle": any transformer; cutoffs: transformers that
+    take input embeddings, not BART or CLIP); prompts, chat templates, LoRA, MatryoshkaLoss (without ``projection``),
+    dictionaries of losses, several processes. Dropout views without dropout in the encoder are equal: the first
+    training batch says so in a warning that names the remedies.
+    Refuses: a frozen encoder, StaticEmbedding with one column, flattened (unpadded) features with one column (both
+    also with ``mini_batch_size``), AdaptiveLayerLoss together with ``mini_batch_size``.
 
     Differs from the paper: nothing in the loss.
     Differs from the authors' code: the head is off by default (their script trains with one), and the model's own
@@ -84,6 +97,7 @@ class SimCSELoss(nn.Module):
         cutoff_rate: float = 0.2,
         projection: bool = False,
         gather_across_devices: bool = False,
+        mini_batch_size: int | None = None,
     ) -> None:
         super().__init__()
         self.model = model
@@ -94,6 +108,8 @@ class SimCSELoss(nn.Module):
             projection_head(embedding_dimension(model)) if check_bool("projection", projection) else None
         )
         self.gather_across_devices = check_bool("gather_across_devices", gather_across_devices)
+        self.mini_batch_size = check_mini_batch_size(model, mini_batch_size)
+        self.uses_gradient_cache = self.mini_batch_size is not None
 
     def views(self, sentence_features: Sequence[Features]) -> tuple[Features, int]:
         """Return the rows that the encoder must see, for a loss that wraps this one: (2B rows, 2)."""
@@ -102,14 +118,38 @@ class SimCSELoss(nn.Module):
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
         """Return the loss of a batch; ``labels`` are not used."""
         columns = check_columns(sentence_features, "SimCSELoss")
+        if self.uses_gradient_cache:
+            return GradientCache(self, columns, two_views=self.two_views, head=self.projection_head).value()
         return self.compute_loss_from_embeddings(self.two_views.encode(self.model, columns))
 
     def compute_loss_from_embeddings(self, embeddings: Sequence[Tensor], labels: Tensor | None = None) -> Tensor:
         """Return the loss of [anchors, positives], each (B, D), before the projection head."""
+        if self.dropout:
+            warn_if_same_views(self, *embeddings)
         anchors, positives = apply_head(self.projection_head, embeddings)
         candidates, offset = gather_rows(positives, self.gather_across_devices)
         warn_without_negatives(self, len(candidates) - 1)
-        return weighted_info_nce(cosine_scores(anchors, candidates, self.temperature), offset=offset)
+        return self._contrast(unit_rows(anchors), unit_rows(candidates), offset)
+
+    def calculate_loss(
+        self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False
+    ) -> Tensor:
+        """Return the loss of both views' mini-batches, (b, D) each, after the head: see ``mini_batch_size``."""
+        check_head_size(self.projection_head, reps[0][0])
+        anchors, positives = (torch.cat(batches) for batches in reps)
+        if self.dropout:
+            warn_if_same_views(self, anchors, positives)
+        candidates, offset = gather_rows(positives, self.gather_across_devices)
+        warn_without_negatives(self, len(candidates) - 1)
+        return mean_over_mini_batches(
+            reps[0],
+            [unit_rows(candidates)],
+            lambda batch, shared, begin: self._contrast(unit_rows(batch), shared[0], offset + begin),
+            with_backward=with_backward,
+        )
+
+    def _contrast(self, anchors: Tensor, candidates: Tensor, offset: int) -> Tensor:
+        return weighted_info_nce(unit_scores(anchors, candidates, self.temperature), offset=offset)
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card."""
@@ -118,6 +158,7 @@ class SimCSELoss(nn.Module):
             **self.two_views.config,
             "projection": self.projection_head is not None,
             "gather_across_devices": self.gather_across_devices,
+            "mini_batch_size": self.mini_batch_size,
         }
 
     @property

@@ -4,19 +4,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import torch
+import torch.nn.functional as F
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_extras.checks import check_bool, check_count, check_fraction, check_instance, check_interval, check_weight
+from st_extras.checks import (
+    check_bool,
+    check_choice,
+    check_count,
+    check_fraction,
+    check_instance,
+    check_interval,
+    check_weight,
+)
 from st_extras.encoders.forward import encode_tokens
 from st_extras.encoders.rows import Features, count_rows, first_rows, stack_rows
 from st_extras.losses.frequency_adversarial import FrequencyAdversarialLoss, check_reversal_strength
 from st_extras.losses.incomplete_sentence import IncompleteSentenceFilteringLoss
 from st_extras.losses.parts.discriminator import SLT_FAI_CITATION
-from st_extras.losses.parts.wrapping import base_mode, base_value, base_views, check_base_loss, refuse_matryoshka
+from st_extras.losses.parts.missing_mask import ON_MISSING_MASK
+from st_extras.losses.parts.wrapping import (
+    base_mode,
+    base_value,
+    base_views,
+    check_base_loss,
+    gather_instruments,
+    is_repeated,
+    is_truncated,
+    is_wrapped,
+)
 from st_extras.losses.simcse import SimCSELoss
 from st_extras.text.frequency import FrequencyTable
 
@@ -76,6 +95,7 @@ class SLTFAILoss(nn.Module):
         low_frequency_ratio: lambda, in (0, 1): share of the vocabulary types seen that counts as low-frequency.
         mask_ratio: epsilon, in (0, 1): probability to mask a low-frequency token.
         always_mask_one: see IncompleteSentenceFilteringLoss.
+        on_missing_mask: see IncompleteSentenceFilteringLoss: "error", or "delete" for decoders.
         reversal_strength: see FrequencyAdversarialLoss.
         reversal_steps: see FrequencyAdversarialLoss.
         generator: torch.Generator of the masking, on the model's device. None: one is made from torch's seed.
@@ -84,6 +104,7 @@ class SLTFAILoss(nn.Module):
         adversarial: the FrequencyAdversarialLoss, with ``discriminator.accuracy`` and ``.balanced_accuracy``.
         incomplete: the IncompleteSentenceFilteringLoss, with ``discriminator.accuracy`` and ``left_out``.
         steps: training forward passes so far (0-dim tensor).
+        instruments: the figures to log, by name: those of both terms and of the base.
 
     Inputs:
         +------------------------------------------+----------------+
@@ -92,12 +113,15 @@ class SLTFAILoss(nn.Module):
         | those of the base loss: usually sentence | the base's     |
         +------------------------------------------+----------------+
 
-    Returns a dict of weighted terms, "base", "adversarial" and "incomplete", which the trainer sums and logs.
+    Returns a dict of weighted terms, "base", "adversarial" and "incomplete", which the trainer sums and logs; inside
+    MatryoshkaLoss, their sum.
 
-    Works with: transformers with a mask token (without one: ``incomplete_weight=0``) whose vocabulary is the table's;
-    prompts, LoRA, dictionaries of losses, several processes (with :class:`~st_extras.training.LossStateCallback`
-    attached).
-    Refuses: MatryoshkaLoss and AdaptiveLayerLoss, columns that cannot share a pass, a base on another model.
+    Works with: transformers whose vocabulary is the table's (decoders, which have no mask token, with
+    ``on_missing_mask="delete"`` or ``incomplete_weight=0``); prompts, LoRA, dictionaries of losses, several processes
+    (with :class:`~st_extras.training.LossStateCallback` attached); MatryoshkaLoss and
+    AdaptiveLayerLoss over a base that they can wrap: the base runs at every dimension or layer, AT and ISF once a
+    step, with the weight of the largest.
+    Refuses: columns that cannot share a pass, a base on another model.
 
     Differs from the paper: nothing beyond what the two term losses list.
     Differs from the authors' code: what the two term losses list; also, one pass instead of one for each view.
@@ -135,6 +159,7 @@ class SLTFAILoss(nn.Module):
         low_frequency_ratio: float = 0.5,
         mask_ratio: float = 0.2,
         always_mask_one: bool = False,
+        on_missing_mask: str = "error",
         reversal_strength: float = 1.0,
         reversal_steps: int = 0,
         generator: torch.Generator | None = None,
@@ -154,9 +179,10 @@ class SLTFAILoss(nn.Module):
             raise ValueError(
                 f"warmup_steps must be 0 with base_weight=0, as nothing would train during them, got {warmup_steps!r}."
             )
-        check_fraction("low_frequency_ratio", low_frequency_ratio)  # these five also where their term is off
+        check_fraction("low_frequency_ratio", low_frequency_ratio)  # these six also where their term is off
         check_fraction("mask_ratio", mask_ratio)
         check_bool("always_mask_one", always_mask_one)
+        check_choice("on_missing_mask", on_missing_mask, ON_MISSING_MASK)
         check_reversal_strength(reversal_strength)
         check_count("reversal_steps", reversal_steps)
         check_instance("generator", generator, torch.Generator, or_none=True)
@@ -177,21 +203,24 @@ class SLTFAILoss(nn.Module):
                 low_frequency_ratio=low_frequency_ratio,
                 mask_ratio=mask_ratio,
                 always_mask_one=always_mask_one,
+                on_missing_mask=on_missing_mask,
                 generator=generator,
             )
         self.register_buffer("steps", torch.tensor(0))
 
-    def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> dict[str, Tensor]:
-        """Return the weighted terms of a batch; ``labels`` go to the base loss."""
-        refuse_matryoshka(self.model, "apply it to the base loss only, in a separate training run")
+    def forward(
+        self, sentence_features: Iterable[Features], labels: Tensor | None = None
+    ) -> Tensor | dict[str, Tensor]:
+        """Return the weighted terms of a batch, or inside MatryoshkaLoss their sum; ``labels`` go to the base loss."""
         columns = list(sentence_features)
-        warming_up = int(self.steps) < self.warmup_steps
-        if torch.is_grad_enabled():
+        repeated = is_repeated(self.model)
+        only_base = repeated or int(self.steps) < self.warmup_steps
+        if torch.is_grad_enabled() and not repeated:
             self.steps += 1
         view_rows, count = base_views(self.base_loss, columns)
         size = count_rows(view_rows) // count  # B
         incomplete_rows, kept = [], None
-        if self.incomplete is not None and not warming_up:
+        if self.incomplete is not None and not only_base:
             masked, kept = self.incomplete.make_incomplete(columns[0])
             masked_views, _ = base_views(self.base_loss, [masked, *columns[1:]])
             incomplete_rows = [first_rows(masked_views, size)]  # made as view 1 is
@@ -202,14 +231,22 @@ class SLTFAILoss(nn.Module):
         base = base_value(self.base_loss, embeddings, labels, columns)
         base = torch.stack(list(base.values())).sum() if isinstance(base, dict) else base
         terms = {"base": base, "adversarial": base.new_zeros(()), "incomplete": base.new_zeros(())}
-        if self.adversarial is not None and not warming_up:
+        if self.adversarial is not None and not only_base:
             terms["adversarial"] = self.adversarial.compute_loss_from_tokens(
                 views.tokens, views.input_ids, views.content_mask
             )
         if self.incomplete is not None and kept is not None:
-            pair = [embeddings[0], incomplete.sentence]
+            pair = [self._filled(embeddings[0]), self._filled(incomplete.sentence)]
             terms["incomplete"] = self.incomplete.compute_loss_from_embeddings(pair, kept=kept)
-        return {name: weight * terms[name] for name, weight in self.weights.items() if weight}
+        weighted = {name: weight * terms[name] for name, weight in self.weights.items() if weight}
+        return torch.stack(list(weighted.values())).sum() if is_wrapped(self.model) else weighted
+
+    def _filled(self, embeddings: Tensor) -> Tensor:
+        """Return (B, D) embeddings, with zeros in place of what MatryoshkaLoss has truncated."""
+        if not is_truncated(self.model):
+            return embeddings
+        dimension = cast(IncompleteSentenceFilteringLoss, self.incomplete).discriminator.dimension
+        return F.pad(embeddings, (0, dimension - embeddings.size(-1)))
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card."""
@@ -223,6 +260,11 @@ class SLTFAILoss(nn.Module):
         for term in (self.adversarial, self.incomplete):
             config |= {} if term is None else term.get_config_dict()
         return config
+
+    @property
+    def instruments(self) -> dict[str, Tensor]:
+        """The figures of both terms and of the base loss, of the last training step."""
+        return gather_instruments(adversarial=self.adversarial, incomplete=self.incomplete, base=self.base_loss)
 
     @property
     def citation(self) -> str:

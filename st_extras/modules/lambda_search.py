@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from st_extras.checks import check_weight, shown
+
+logger = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
 _LARGEST_GRID = 10_000
@@ -225,7 +228,7 @@ def search_lambdas(
     surface = spearman_surface(first, second, corpus_mean, scores, lambda_1, lambda_2, groups)
     i, j = np.unravel_index(int(surface.argmax()), surface.shape)  # the first of equals: the smallest weights
     at_edge = (len(lambda_1) > 1 and i == len(lambda_1) - 1) or (len(lambda_2) > 1 and j == len(lambda_2) - 1)
-    return TuningResult(
+    result = TuningResult(
         lambda_1=lambda_1[i],
         lambda_2=lambda_2[j],
         spearman=float(surface[i, j]),
@@ -233,3 +236,6 @@ def search_lambdas(
         at_edge=bool(at_edge),
         settings=surface.size,
     )
+    if result.at_edge:
+        logger.warning("The best weights lie on the edge of the grid (%s): try a wider one.", result)
+    return result

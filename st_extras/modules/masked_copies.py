@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 COPIES = "masked_copies"
 """Feature key: present if the second half of the rows are masked copies of the first half."""
+POOLED = "pooled_copies"
+"""Feature key: present if those copies are the texts' own token embeddings, their keywords left out of the mask."""
 
 
 @runtime_checkable
@@ -38,15 +40,10 @@ def with_pooled_copies(features: dict[str, Any], keyword_tokens: Tensor) -> dict
     attention = features["attention_mask"]  # (B, L)
     kept = attention * ~keyword_tokens.to(attention.device)
     kept = torch.where(kept.any(dim=1, keepdim=True), kept, attention)
-    tokens = features["token_embeddings"]  # (B, L, D)
-    first = tokens[torch.arange(len(tokens), device=tokens.device), attention.int().argmax(dim=1)]
-    weights = (kept / kept.sum(dim=1, keepdim=True)).to(tokens.dtype)
-    mean = (weights.unsqueeze(1) @ tokens).squeeze(1)
-    rows = len(tokens)
+    rows = len(attention)
     doubled = {name: _map_rows(value, rows, lambda x: torch.cat([x, x])) for name, value in features.items()}
     doubled["attention_mask"] = torch.cat([attention, kept])
-    # [CLS] is never a keyword, so CLS pooling would see no difference: the copies get the mean of what is left
-    doubled["cls_token_embeddings"] = torch.cat([first, mean])
+    doubled[POOLED] = True
     return doubled
 
 
@@ -54,7 +51,7 @@ def split_copies(features: dict[str, Any]) -> tuple[dict[str, Any], Tensor | Non
     """Undo the doubling: return the features of the B texts, and the embeddings (B, D) of their masked copies."""
     if not features.pop(COPIES, False):
         return features, None
-    features.pop("cls_token_embeddings", None)
+    features.pop(POOLED, None)
     embeddings = features["sentence_embedding"]  # (2B, D)
     rows = len(embeddings)
     halved = {name: _map_rows(value, rows, lambda x: x[: rows // 2]) for name, value in features.items()}

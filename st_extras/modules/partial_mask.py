@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
 from pathlib import Path
 from typing import Any
 
-import torch
 from sentence_transformers.base.modules import Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling
-from torch import nn
 
-from st_extras.checks import check_choice
+from st_extras.checks import check_choice, check_instance
+from st_extras.modules.encoder_class import check_importable, class_path, import_encoder_class, shared_module
+from st_extras.modules.keyword_tokens import check_offsets, tokens_of_spans
 from st_extras.modules.keywords_file import KEYWORDS_FILE, read_keywords, write_keywords
-from st_extras.modules.masked_copies import COPIES, JoinedParts, MaskedCopyReader, refuse_training, with_pooled_copies
+from st_extras.modules.masked_copies import COPIES, MaskedCopyReader, refuse_training, with_pooled_copies
 from st_extras.modules.saving import find_file, hub_options
 from st_extras.text.keywords import Extractor, build_extractor, extractor_config, keyword_spans
 from st_extras.text.spans import replace_spans
@@ -38,17 +37,18 @@ class PartialMaskTransformer(Transformer):
         keywords: "jieba", "tfidf", "rake", an extractor or a callable, see ``st_extras.text.keywords.build_extractor``.
         redundancy: "encoder" (the paper): ``preprocess`` adds B masked rows, and one pass encodes 2B rows.
             "pooled": the B rows are encoded once, and repeated after the encoder with the keywords' tokens left out of
-            the attention mask (CLS pooling then sees the mean of the other tokens), so that f(x*) is only approximated,
-            at about the usual cost.
+            the attention mask, so that f(x*) is only approximated, at about the usual cost. "cls" and "lasttoken"
+            pooling then see the mean of the tokens that are left (``MaskedCopyPooling``).
         on_missing_mask: what to do if the tokenizer has no mask token: "error", or "delete" to delete the keywords
             instead.
         **kwargs: as for ``Transformer``.
 
     Works with:
-        Any encoder that Sentence Transformers loads as a plain ``Transformer``, with any pooling; prompts are never
-        masked. Unpadded (flattened) inputs are turned off. ``redundancy="pooled"`` needs a fast tokenizer, no chat
-        template, and refuses CLS pooling that excludes the prompt. Inputs must be strings. A model with masked copies
-        cannot be trained, and a callable extractor cannot be saved.
+        Any encoder that starts with a ``Transformer``, a user's subclass of it (whose behaviour is kept) or a Router
+        over one, with any pooling. Prompts and chat templates are never masked. Unpadded (flattened) inputs are turned
+        off. ``redundancy="pooled"`` needs a fast tokenizer, and a chat template that changes no more of a text than the
+        white space around it. Inputs must be strings. A model with masked copies cannot be trained; a callable
+        extractor and a subclass that cannot be imported cannot be saved.
 
     Differs from the paper:
         ``redundancy="pooled"`` and ``on_missing_mask="delete"`` are ours. Decided here, because the paper does not say:
@@ -63,7 +63,9 @@ class PartialMaskTransformer(Transformer):
         'A [MASK] [MASK] on the [MASK].'
     """
 
-    config_keys: list[str] = [*Transformer.config_keys, "redundancy", "on_missing_mask"]  # noqa: RUF012
+    config_keys: list[str] = [*Transformer.config_keys, "redundancy", "on_missing_mask", "encoder_class"]  # noqa: RUF012
+    encoder_type: type[Transformer] = Transformer
+    """What this class makes masked copies for: ``Transformer`` or a subclass of it."""
 
     def __init__(
         self,
@@ -74,29 +76,20 @@ class PartialMaskTransformer(Transformer):
         on_missing_mask: str = "error",
         **kwargs: Any,
     ) -> None:
-        super().__init__(model_name_or_path, **{**kwargs, "unpad_inputs": False})
+        kwargs.pop("encoder_class", None)  # in a saved model's settings; this class is made for that one
+        super().__init__(model_name_or_path, **kwargs)
         self._configure(build_extractor(keywords), redundancy, on_missing_mask)
 
-    @classmethod
+    @staticmethod
     def share(
-        cls, modules: Sequence[nn.Module], extractor: Extractor, redundancy: str, on_missing_mask: str
+        encoder: Transformer, extractor: Extractor, redundancy: str, on_missing_mask: str
     ) -> PartialMaskTransformer:
-        """Turn the first of ``modules`` into a masking encoder that shares its weights and tokenizer.
+        """Turn an encoder into a masking one that shares its weights and tokenizer, and keeps what a subclass does.
 
         Raises:
-            ValueError: if the modules do not start with a plain ``Transformer``, or a setting does not fit them.
+            ValueError: if a setting does not fit the encoder.
         """
-        encoder = modules[0] if modules else None
-        if not isinstance(encoder, Transformer) or type(encoder) is not Transformer:
-            raise ValueError(
-                f"model must start with Sentence Transformers' Transformer module, got {type(encoder).__name__}."
-            )
-        check_choice("redundancy", redundancy, _REDUNDANCY)
-        pools = [module for module in modules if isinstance(module, Pooling)]
-        if redundancy == "pooled" and any("cls" in p.pooling_mode and not p.include_prompt for p in pools):
-            raise ValueError('redundancy must be "encoder" for CLS pooling that excludes the prompt, got "pooled".')
-        shared: PartialMaskTransformer = same_encoder(encoder, cls)
-        shared.unpad_inputs = False
+        shared: PartialMaskTransformer = shared_module(encoder, masking_class(type(encoder)))
         shared._configure(extractor, redundancy, on_missing_mask)
         return shared
 
@@ -104,17 +97,37 @@ class PartialMaskTransformer(Transformer):
         check_choice("redundancy", redundancy, _REDUNDANCY)
         check_choice("on_missing_mask", on_missing_mask, _ON_MISSING_MASK)
         tokenizer: Any = self.tokenizer
+        if tokenizer is None:
+            raise ValueError("model must have a tokenizer, got an encoder without one.")
         if redundancy == "encoder" and on_missing_mask == "error" and tokenizer.mask_token is None:
             raise ValueError(
                 f"the tokenizer must have a mask token to put in place of keywords, got a {type(tokenizer).__name__} "
                 'with no mask token: pass on_missing_mask="delete" to delete the keywords instead.'
             )
-        if redundancy == "pooled" and (not tokenizer.is_fast or "message" in self.modality_config):
-            raise ValueError(
-                'redundancy must be "encoder" for a slow tokenizer or one with a chat template, got "pooled".'
-            )
+        if redundancy == "pooled":
+            check_offsets(self)
         self.extractor, self.redundancy, self.on_missing_mask = extractor, redundancy, on_missing_mask
+        self._given_unpad_inputs = self.unpad_inputs
+        self.unpad_inputs = False
         self.make_copies_for(None)
+
+    def plain_encoder(self) -> Transformer:
+        """Return the encoder that this one was made from, its setting of ``unpad_inputs`` too; weights are shared."""
+        plain: Transformer = shared_module(self, self.encoder_type)
+        plain.unpad_inputs = self._given_unpad_inputs
+        return plain
+
+    @property
+    def card_settings(self) -> dict[str, Any]:
+        """The settings that the model card names."""
+        known = hasattr(self.extractor, "config")
+        name = extractor_config(self.extractor)["name"] if known else "a function of the user's"
+        return {"keywords": name, "redundancy": self.redundancy, "on_missing_mask": self.on_missing_mask}
+
+    @property
+    def encoder_class(self) -> str:
+        """Where to import the class of the encoder from."""
+        return class_path(self.encoder_type)
 
     def on_model_ready(self, model: Any) -> None:
         """Find the module that reads the masked copies; without one, none are made."""
@@ -149,19 +162,10 @@ class PartialMaskTransformer(Transformer):
 
     def _preprocess_pooled(self, texts: list[str], prompt: str | None, kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the features of B texts, and which of their tokens (B, L) belong to a keyword."""
-        options: Any = dict(kwargs.pop("processing_kwargs", None) or {})
-        options["text"] = {**options.get("text", {}), "return_offsets_mapping": True}
-        features: dict[str, Any] = super().preprocess(texts, prompt=prompt, processing_kwargs=options, **kwargs)
-        offsets = features.pop("offset_mapping")  # (B, L, 2)
         spans = [keyword_spans(text, self.extractor) for text in texts]
-        bounds = torch.zeros(len(texts), max(1, *map(len, spans)), 2, dtype=offsets.dtype)  # (B, S, 2)
-        for row, found in enumerate(spans):
-            if found:
-                bounds[row, : len(found)] = torch.tensor(found) + len(prompt or "")
-        starts, ends = offsets.unsqueeze(2).unbind(-1)  # (B, L, 1)
-        inside = (starts < bounds[:, None, :, 1]) & (ends > bounds[:, None, :, 0]) & (starts < ends)
-        features[_KEYWORD_TOKENS] = inside.any(dim=-1)  # (B, L)
-        return features
+        tokenize = functools.partial(super().preprocess, texts, prompt=prompt)
+        features, keyword_tokens = tokens_of_spans(self, tokenize, texts, spans, prompt, kwargs)
+        return {**features, _KEYWORD_TOKENS: keyword_tokens}
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Encode; for ``redundancy="pooled"``, repeat the encoded rows without the keywords' tokens."""
@@ -176,9 +180,20 @@ class PartialMaskTransformer(Transformer):
             features[COPIES] = True
         return features
 
+    def get_config_dict(self) -> dict[str, Any]:
+        """Return the settings to save, with the encoder's own setting of ``unpad_inputs``."""
+        config: dict[str, Any] = super().get_config_dict()
+        config.pop("unpad_inputs", None)
+        return config if self._given_unpad_inputs is None else {**config, "unpad_inputs": self._given_unpad_inputs}
+
     def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
-        """Save the encoder as ``Transformer`` does, and the keyword extractor beside it."""
+        """Save the encoder as its own class does, and the keyword extractor beside it.
+
+        Raises:
+            ValueError: if the extractor cannot be saved, or the encoder's class could not be imported again.
+        """
         keywords = extractor_config(self.extractor)
+        check_importable(self.encoder_type)
         super().save(output_path, *args, safe_serialization=safe_serialization, **kwargs)
         write_keywords(output_path, keywords)
 
@@ -195,6 +210,7 @@ class PartialMaskTransformer(Transformer):
             config: dict[str, Any] = super().load_config(model_name_or_path, *args, **kwargs)
             check_choice("redundancy", config.get("redundancy"), _REDUNDANCY)
             check_choice("on_missing_mask", config.get("on_missing_mask"), _ON_MISSING_MASK)
+            check_instance("encoder_class", config.setdefault("encoder_class", class_path(Transformer)), str)
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from None
         return config
@@ -204,42 +220,39 @@ class PartialMaskTransformer(Transformer):
         """Load the encoder and its keyword extractor from a folder or the Hub.
 
         Raises:
-            ValueError: if the file of keywords is missing, broken, of another version or holds a wrong setting.
+            ValueError: if the file of keywords is missing, broken, of another version or holds a wrong setting; or the
+                encoder is of a class outside Sentence Transformers, without ``trust_remote_code=True``.
         """
-        extractor = read_keywords(find_file(cls, KEYWORDS_FILE, model_name_or_path, hub_options(kwargs)))
-        module = super().load(model_name_or_path, *args, **kwargs)
+        hub = hub_options(kwargs)
+        extractor = read_keywords(find_file(cls, KEYWORDS_FILE, model_name_or_path, hub))
+        name = cls.load_config(model_name_or_path, **hub)["encoder_class"]
+        trusted = kwargs.get("trust_remote_code", False)
+        encoder_type = import_encoder_class(name, model_name_or_path, trusted, hub)
+        kind = masking_class(encoder_type)
+        module = super(PartialMaskTransformer, kind).load(model_name_or_path, *args, **kwargs)
         module.extractor = extractor
         return module
 
-
-def same_encoder(transformer: Transformer, cls: Any) -> Any:
-    """Return ``transformer`` as an instance of ``cls`` that shares its weights but has settings of its own."""
-    shared = cls.__new__(cls)
-    shared.__dict__.update(transformer.__dict__)
-    for name in ("_modules", "_parameters", "_buffers"):
-        shared.__dict__[name] = dict(transformer.__dict__[name])
-    shared._prompt_length_mapping = {}
-    return shared
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Copy and pickle an instance of a class that ``masking_class`` made by what it was made from."""
+        if type(self) is PartialMaskTransformer:
+            return super().__reduce_ex__(protocol)
+        return _without_state, (self.encoder_type,), self.__dict__
 
 
-def joined_modules(modules: Sequence[Any]) -> list[Any]:
-    """Return ``modules`` with masked copies always on, ending in both embeddings side by side.
+@functools.cache
+def masking_class(encoder_type: type[Transformer]) -> type[PartialMaskTransformer]:
+    """Return the class that makes masked copies and otherwise does what ``encoder_type`` does.
 
-    Raises:
-        ValueError: if the modules do not start with a ``PartialMaskTransformer``.
+    It has the name of ``PartialMaskTransformer``, under which Sentence Transformers lists it in a saved model.
     """
-    if not modules or not isinstance(modules[0], PartialMaskTransformer):
-        raise ValueError("the model has no PartialMaskTransformer: build it with RepALPostProcessor.attach.")
-    joined = JoinedParts()
-    first: PartialMaskTransformer = same_encoder(modules[0], PartialMaskTransformer)
-    first.make_copies_for(joined)
-    return [first, *modules[1:], joined]
+    if encoder_type is Transformer:
+        return PartialMaskTransformer
+    keys = dict.fromkeys([*encoder_type.config_keys, *PartialMaskTransformer.config_keys])
+    members = {"__module__": __name__, "encoder_type": encoder_type, "config_keys": list(keys)}
+    return type(PartialMaskTransformer.__name__, (PartialMaskTransformer, encoder_type), members)
 
 
-def plain_modules(modules: Sequence[Any]) -> list[Any]:
-    """Return ``modules`` with a stock ``Transformer`` in place of the masking one."""
-    if not modules or not isinstance(modules[0], PartialMaskTransformer):
-        return list(modules)
-    first = same_encoder(modules[0], Transformer)
-    first.unpad_inputs = None
-    return [first, *modules[1:]]
+def _without_state(encoder_type: type[Transformer]) -> PartialMaskTransformer:
+    kind = masking_class(encoder_type)
+    return kind.__new__(kind)

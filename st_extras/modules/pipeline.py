@@ -1,4 +1,4 @@
-"""What the post-processing modules share: passes through part of a model, and the model card."""
+"""What the post-processing modules share: models rebuilt around their modules, and passes through part of a model."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ import itertools
 import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Dense, Module, Normalize
-from sentence_transformers.sentence_transformer.model_card import SentenceTransformerModelCardData
+from sentence_transformers.base.modules import Dense, Module, Normalize, Router
 from torch import Tensor, nn
 
 from st_extras.checks import check_bool, check_count, check_instance
 from st_extras.encoders.loading import with_modules
+from st_extras.modules.model_card import card_of
 from st_extras.text.corpus import iterate_sentences
 
 logger = logging.getLogger(__name__)
@@ -29,33 +28,12 @@ ROUNDING = 1e-6
 _LARGEST_DIMENSION = 2**16
 
 
-@dataclass
-class PostProcessedModelCardData(SentenceTransformerModelCardData):
-    """Model card data whose usage snippet shows both ways to load a model with a module of this package."""
-
-    def generate_usage_snippet(self) -> str:
-        """Return the usual snippet with ``trust_remote_code=True``, and ``st_extras.load`` beside it."""
-        name = self.model_id or "sentence_transformers_model_id"
-        plain = f'model = SentenceTransformer("{name}")'
-        both = (
-            "# Needs its post-processing module: pip install st-extras\n"
-            f'model = SentenceTransformer("{name}", trust_remote_code=True)\n'
-            f'# or, without that flag:  import st_extras; model = st_extras.load("{name}")'
-        )
-        return super().generate_usage_snippet().replace(plain, both)
-
-
 # --- models and their modules ---
 
 
 def rebuild_model(model: SentenceTransformer, modules: Sequence[nn.Module]) -> SentenceTransformer:
     """Build a model of ``modules`` with the prompts and settings of ``model``; weights are shared, not copied."""
-    old = model.model_card_data
-    card = PostProcessedModelCardData(
-        language=old.language, license=old.license, generate_widget_examples=old.generate_widget_examples
-    )
-    card.base_model, card.base_model_revision = old.base_model, old.base_model_revision
-    return with_modules(model, modules, truncate_dim=model.truncate_dim, model_card_data=card)
+    return with_modules(model, modules, truncate_dim=model.truncate_dim, model_card_data=card_of(model))
 
 
 def temporary_model(module: Module, modules: Sequence[nn.Module]) -> SentenceTransformer:
@@ -95,13 +73,35 @@ def split_before_normalize(model: SentenceTransformer) -> tuple[list[nn.Module],
     """Split off the trailing ``Normalize`` modules: post-processing belongs between the two lists.
 
     Raises:
-        ValueError: if ``model`` is not a SentenceTransformer.
+        ValueError: if ``model`` is not a SentenceTransformer, or starts with a Router whose routes have encoders of
+            their own or normalize.
     """
     modules = list(check_instance("model", model, SentenceTransformer))
+    if modules and isinstance(modules[0], Router):
+        check_routes(modules[0])
     cut = len(modules)
     while cut and isinstance(modules[cut - 1], Normalize):
         cut -= 1
     return modules[:cut], modules[cut:]
+
+
+def check_routes(router: Router) -> None:
+    """Check that post-processing behind a Router sees the embeddings of one encoder, before they are normalized.
+
+    Raises:
+        ValueError: if it does not.
+    """
+    routes: list[Any] = list(router.sub_modules.values())
+    if len({id(route[0]) for route in routes}) > 1:
+        raise ValueError(
+            f"model must have one encoder for all routes of its Router, got one for each of "
+            f"{', '.join(router.sub_modules)}: post-process the models of the routes on their own."
+        )
+    if any(isinstance(route[-1], Normalize) for route in routes):
+        raise ValueError(
+            "model must not normalize inside the routes of its Router, because post-processing comes before that: put "
+            "Normalize behind the Router, SentenceTransformer(modules=[router, Normalize()])."
+        )
 
 
 def embedding_dimension(modules: Sequence[nn.Module]) -> int:

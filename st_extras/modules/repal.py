@@ -13,9 +13,13 @@ from torch import Tensor
 
 from st_extras.checks import check_count, check_weight
 from st_extras.modules import lambda_search, pipeline, saving
+from st_extras.modules.corpus_mean import mean_before
 from st_extras.modules.lambda_search import LAMBDA_1_GRID, LAMBDA_2_GRID, TuningResult
 from st_extras.modules.masked_copies import refuse_training, split_copies
-from st_extras.modules.partial_mask import PartialMaskTransformer, joined_modules, plain_modules
+from st_extras.modules.masked_pipeline import first_encoder, joined_modules, masking_modules, plain_modules
+from st_extras.modules.model_card import renew_card
+from st_extras.modules.partial_mask import PartialMaskTransformer
+from st_extras.modules.statistics import CorpusStatistics
 from st_extras.text.corpus import iterate_sentences
 from st_extras.text.keywords import build_extractor
 
@@ -42,10 +46,11 @@ class RepALPostProcessor(Module):
         corpus_size: number of sentences that the mean was computed from; 0 if not fitted.
 
     Works with:
-        Any model that starts with Sentence Transformers' own ``Transformer`` module (BERT, RoBERTa, decoders), with any
-        pooling and Dense or whitening behind it; prompts (never masked), multi-process encoding, every evaluator. A
-        tokenizer without a mask token needs ``on_missing_mask="delete"``. Refused: static embeddings, a ``Router``,
-        inputs that are not strings, training, and saving with a callable as ``keywords``.
+        Any model that starts with a ``Transformer``, a subclass of it or a Router whose routes share one (its default
+        route encodes the corpus), with any pooling and Dense or whitening behind it; prompts and chat templates (never
+        masked), multi-process encoding, every evaluator. A tokenizer without a mask token needs
+        ``on_missing_mask="delete"``. Refused: static embeddings, inputs that are not strings, training, and saving with
+        a callable as ``keywords``.
 
     Differs from the paper:
         ``redundancy="pooled"`` is ours: f(x*) is approximated by pooling the tokens of the first pass that belong to no
@@ -88,6 +93,26 @@ class RepALPostProcessor(Module):
         """Whether the next pass needs f(x*); asked by ``PartialMaskTransformer``."""
         return self.lambda_1 != 0
 
+    @property
+    def citation(self) -> str:
+        """BibTeX of the paper."""
+        return """
+@misc{shen2023repal,
+    title = "A Simple and Plug-and-play Method for Unsupervised Sentence Representation Enhancement",
+    author = "Shen, Lingfeng and Jiang, Haiyun and Liu, Lemao and Shi, Shuming",
+    year = "2023",
+    eprint = "2305.07824",
+    archivePrefix = "arXiv",
+    url = "https://arxiv.org/abs/2305.07824",
+}
+"""
+
+    @property
+    def card_settings(self) -> dict[str, Any]:
+        """The settings that the model card names: this module's, and how the copies are masked."""
+        first = first_encoder(list(self.__dict__.get("_model") or []))
+        return {**self.get_config_dict(), **(first.card_settings if isinstance(first, PartialMaskTransformer) else {})}
+
     @staticmethod
     def attach(
         model: SentenceTransformer,
@@ -122,9 +147,9 @@ class RepALPostProcessor(Module):
         if isinstance(keywords, str) and keywords == "tfidf" and corpus is not None:
             corpus = list(iterate_sentences(corpus))  # read twice
         extractor = build_extractor(keywords, corpus)
-        first = PartialMaskTransformer.share(modules, extractor, redundancy, on_missing_mask)
+        masking = masking_modules(modules, extractor, redundancy, on_missing_mask)
         processor = RepALPostProcessor(pipeline.embedding_dimension(modules), lambda_1, lambda_2)
-        attached = pipeline.rebuild_model(model, [first, *modules[1:], processor, *normalize])
+        attached = pipeline.rebuild_model(model, [*masking, processor, *normalize])
         if corpus is not None:
             processor.fit(corpus, batch_size=batch_size)
         return attached
@@ -132,22 +157,32 @@ class RepALPostProcessor(Module):
     @staticmethod
     def detach(model: SentenceTransformer) -> SentenceTransformer:
         """Return the plain model again (weights are shared), for instance to train it."""
-        modules = [module for module in model if not isinstance(module, RepALPostProcessor)]
-        return pipeline.rebuild_model(model, plain_modules(modules))
+        return pipeline.rebuild_model(model, plain_modules([m for m in model if not isinstance(m, RepALPostProcessor)]))
 
     def fit(
-        self, sentences: Iterable[str], *, batch_size: int = 32, show_progress_bar: bool = False
+        self,
+        sentences: Iterable[str] | None = None,
+        *,
+        statistics: CorpusStatistics | None = None,
+        batch_size: int = 32,
+        show_progress_bar: bool = False,
     ) -> RepALPostProcessor:
         """Take the corpus mean (equation 2) over ``sentences``: any iterable, of any size, read once.
 
+        Args:
+            sentences: the corpus.
+            statistics: of the corpus, in place of ``sentences``; their mean is taken.
+            batch_size: sentences per forward pass.
+            show_progress_bar: whether to show the progress of encoding.
+
         Raises:
-            ValueError: if there are no sentences, or an embedding is not finite (the error names the sentence).
+            ValueError: if both or neither are given, the statistics came from another encoder or hold no sentences,
+                there are no sentences, or an embedding is not finite (the error names the sentence).
         """
-        plain = pipeline.temporary_model(self, plain_modules(pipeline.modules_before(self)))
-        mean, self.corpus_size = pipeline.mean_embedding(
-            plain, sentences, batch_size=batch_size, show_progress_bar=show_progress_bar
-        )
+        encoding = {"batch_size": batch_size, "show_progress_bar": show_progress_bar}
+        mean, self.corpus_size = mean_before(self, sentences, statistics, **encoding)
         self.corpus_mean.copy_(mean)
+        renew_card(pipeline.model_of(self))
         return self
 
     def parts(
@@ -196,12 +231,10 @@ class RepALPostProcessor(Module):
             logger.info("RepAL is not fitted: the corpus mean is computed from the sentences of the pairs.")
             self.corpus_mean.copy_(embeddings.double().mean(dim=0))
             self.corpus_size = len(texts)
-        first, second = lambda_search.pair_sides(embeddings, redundant)
-        mean = self.corpus_mean.double().cpu().numpy()
-        result = lambda_search.search_lambdas(first, second, mean, scores, lambda_1_grid, lambda_2_grid, groups)
+        sides, mean = lambda_search.pair_sides(embeddings, redundant), self.corpus_mean.double().cpu().numpy()
+        result = lambda_search.search_lambdas(*sides, mean, scores, lambda_1_grid, lambda_2_grid, groups)
         self.lambda_1, self.lambda_2 = result.lambda_1, result.lambda_2
-        if result.at_edge:
-            logger.warning("The best weights lie on the edge of the grid (%s): try a wider one.", result)
+        renew_card(pipeline.model_of(self))
         return result
 
     def to_dense(self, lambda_2: float | None = None) -> Module:

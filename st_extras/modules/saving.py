@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from safetensors import SafetensorError
@@ -19,6 +19,15 @@ from st_extras.text.files import parse_json
 _TENSORS_FILE = "model.safetensors"
 _VERSION = 1
 _Module = TypeVar("_Module", bound=Module)
+
+
+@runtime_checkable
+class ChecksStatistics(Protocol):
+    """A module whose tensors must fit its ``corpus_size`` and settings in a way of their own."""
+
+    def check_statistics(self) -> None:
+        """Raise ValueError if they do not."""
+        ...
 
 
 def save_module(module: Module, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
@@ -145,5 +154,8 @@ def _check_corpus_size(settings_file: Path, tensors_file: Path, module: Any) -> 
             f"{settings_file}: corpus_size must be the number of sentences behind the statistics in "
             f"{_TENSORS_FILE}, got {module.corpus_size}: fit the module again."
         )
-    if module.corpus_size and "kernel" in module.state_dict() and not module.kernel.any():
-        raise ValueError(f"{tensors_file}: kernel must not be all zero, got zeros only: fit the module again.")
+    if isinstance(module, ChecksStatistics):
+        try:
+            module.check_statistics()
+        except ValueError as error:
+            raise ValueError(f"{tensors_file}: {error}") from None

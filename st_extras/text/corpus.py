@@ -1,111 +1,68 @@
-"""Reading sentences from files and data sets, with errors that name the line."""
+"""Corpora: sentences held in Python or named by files and data sets, read once and in flat memory."""
 
 from __future__ import annotations
 
+import heapq
+import random
 from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
+from itertools import islice
 from os import PathLike
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from st_extras.checks import check_count
-from st_extras.text.files import MAX_LINE, has_lone_surrogate, parse_json, read_lines, read_records
+from st_extras.checks import check_bool, check_count, check_seed, shown
+from st_extras.text.columns import can_be_split, is_dataset, iterate_values, text_column
+from st_extras.text.files import MAX_LINE, has_lone_surrogate
+from st_extras.text.sources import Source, open_sources
+
+__all__ = [
+    "MAX_PROCESSES",
+    "check_sentence",
+    "check_shard",
+    "is_dataset",
+    "iterate_sentences",
+    "iterate_values",
+    "parse_shard",
+    "read_sentences",
+    "reservoir_sample",
+    "stream_sentences",
+    "text_column",
+]
 
 MAX_PROCESSES = 1024
 """The most processes that can be asked for to work on a corpus."""
-_SUFFIXES = (".txt", ".jsonl", ".csv", ".tsv", ".gz")
-_USUAL_COLUMNS = ("sentence", "text", "sentence1", "content")
+Shard = tuple[int, int]
+"""``(index, count)``: part ``index``, from 0, of ``count`` parts of a corpus."""
+_MAX_SHARDS = 1_000_000
+_MAX_SAMPLE = 2**31 - 1
+_Item = TypeVar("_Item")
 
 
-def iterate_sentences(source: Any, column: str | None = None, *, name: str = "sentences") -> Iterator[str]:
+def iterate_sentences(
+    source: Any, column: str | None = None, *, name: str = "sentences", shard: Shard | None = None
+) -> Iterator[str]:
     """Iterate over sentences held in Python, one at a time: an iterable of strings, or a data set with a text column.
 
     Args:
         source: a list, a generator, a column, or a ``datasets.Dataset`` or ``IterableDataset``.
         column: column of a data set. None: see :func:`text_column`.
         name: name of the argument, for the messages.
+        shard: ``(index, count)``, to yield every ``count``-th sentence from number ``index`` on. A stream of at least
+            ``count`` files is split by its files instead, so that nobody reads all of them.
 
     Yields:
         The sentences, unchanged.
 
     Raises:
         ValueError: if ``source`` is a string, a path, a data set with splits (a ``DatasetDict``) or a data frame, the
-            column does not exist, or a sentence is not a string or holds a lone surrogate.
+            column does not exist, ``shard`` is not allowed, or a sentence is not a string or holds a lone surrogate.
     """
-    for row, value in iterate_values(source, column, name=name):
+    if shard is not None:
+        index, count = shard = check_shard(shard)
+        if is_dataset(source, name=name) and can_be_split(source, count):
+            source, name, shard = source.shard(count, index), f"{name}, shard {index}/{count}", None
+    for row, value in islice(iterate_values(source, column, name=name), *_steps(shard)):
         yield check_sentence(value, f"{name}, row {row}")
-
-
-def iterate_values(source: Any, column: str | None = None, *, name: str = "sentences") -> Iterator[tuple[int, Any]]:
-    """Iterate over ``(row from 0, value)`` as :func:`iterate_sentences` does, with values of any type."""
-    if is_dataset(source, name=name):
-        chosen = text_column(source, column, name=name)
-        if chosen is not None:
-            yield from enumerate(source[chosen])
-            return
-        for number, row in enumerate(source):  # a stream that knows its columns only when it is read
-            where = f"{name}, row {number}"
-            chosen = chosen or _choose_column(where, row, column)
-            if chosen not in row:
-                raise ValueError(f"{where} has no column {chosen}: it has {', '.join(map(str, row)) or 'none'}.")
-            yield number, row[chosen]
-        return
-    if column is not None:
-        raise ValueError(f"column must be None unless {name} is a data set, got {column!r}.")
-    yield from enumerate(source)
-
-
-def is_dataset(source: Any, *, name: str = "sentences") -> bool:
-    """Return whether ``source`` is a data set with columns, rather than an iterable of values.
-
-    Raises:
-        ValueError: if it is neither: a string, a path, a dictionary (such as a ``DatasetDict`` with its splits), a data
-            frame, or nothing that can be iterated over.
-    """
-    if isinstance(source, str):
-        raise ValueError(f"{name} must be an iterable of strings, got the string {source[:80]!r}.")
-    if isinstance(source, Mapping):
-        keys = ", ".join(map(repr, list(source)[:10])) or "none"
-        raise ValueError(
-            f"{name} must be an iterable of strings or one data set, got a {type(source).__name__} with the keys "
-            f"{keys}: give one of them, as in data[{next(iter(source), 'train')!r}]."
-        )
-    if hasattr(source, "columns") and not hasattr(source, "column_names"):
-        raise ValueError(
-            f"{name} must be an iterable of strings or a data set, got a {type(source).__name__}: give a column of it, "
-            "as in frame['sentence']."
-        )
-    if isinstance(source, bytes | PathLike) or not isinstance(source, Iterable) or getattr(source, "shape", None) == ():
-        hint = ": read it first with read_sentences" if isinstance(source, PathLike) else ""
-        raise ValueError(
-            f"{name} must be an iterable of strings or a data set, got {type(source).__name__} {source!r:.80}{hint}."
-        )
-    return hasattr(source, "column_names")
-
-
-def text_column(dataset: Any, column: str | None = None, *, name: str = "sentences") -> str | None:
-    """Return the name of the column of a ``datasets.Dataset`` or ``IterableDataset`` that holds the sentences.
-
-    Args:
-        dataset: the data set.
-        column: the column asked for. None: the first of sentence, text, sentence1, content that exists, otherwise the
-            only column of strings.
-        name: name of the argument, for the messages.
-
-    Returns:
-        The name; None if the data set is a stream that knows its columns only when it is read.
-
-    Raises:
-        ValueError: if there is no such column.
-    """
-    names = dataset.column_names
-    if names is None:
-        return None
-    if column is None and not set(_USUAL_COLUMNS) & set(names):
-        features = getattr(dataset, "features", None) or {}
-        textual = [key for key in names if getattr(features.get(key), "dtype", None) in ("string", "large_string")]
-        if len(textual) == 1:
-            return str(textual[0])
-    return _choose_column(name, names, column)
 
 
 def check_sentence(value: Any, where: str) -> str:
@@ -122,107 +79,148 @@ def check_sentence(value: Any, where: str) -> str:
     return value
 
 
-def read_sentences(
+def check_shard(shard: Any) -> Shard:
+    """Return ``(index, count)`` if it is a part of a corpus: ``index`` counts from 0 to ``count - 1``.
+
+    Raises:
+        ValueError: if it is not.
+    """
+    if not isinstance(shard, tuple | list) or len(shard) != 2:
+        raise ValueError(f"shard must be a pair (index, count), such as (0, 16), got {shown(shard)}.")
+    count = check_count("shard's count", shard[1], 1, _MAX_SHARDS)
+    return check_count(f"shard's index, of {count} shards,", shard[0], 0, count - 1), count
+
+
+def parse_shard(text: str) -> Shard:
+    """Return ``(index, count)`` of a text such as "3/16".
+
+    Raises:
+        ValueError: if it is anything else, or ``index`` is not below ``count``.
+    """
+    index, slash, count = text.partition("/")
+    if not (slash and index.strip().isdecimal() and count.strip().isdecimal()):
+        raise ValueError(f'shard must be INDEX/COUNT with INDEX from 0, such as "3/16", got {shown(text)}.')
+    return check_shard((int(index), int(count)))
+
+
+def _steps(shard: Shard | None) -> tuple[int, None, int]:
+    """Return the arguments of ``islice`` for a part of a corpus; None: all of it."""
+    index, count = shard or (0, 1)
+    return index, None, count
+
+
+def reservoir_sample(items: Iterable[_Item], count: int, seed: int = 0, *, distinct: bool = False) -> list[_Item]:
+    """Draw a sample of a stream of unknown length, read once, with no more than the sample in memory.
+
+    Every item gets a random number, and the ``count`` lowest stay (bottom-k sampling). The same stream and seed give
+    the same sample; the global random state is left untouched.
+
+    Args:
+        items: any iterable.
+        count: number of items to draw, without replacement; all of them if there are fewer.
+        seed: random seed.
+        distinct: draw from the distinct items, which must be strings. An item's number is a hash of it, so the sample
+            does not depend on how often or in which order items come.
+
+    Returns:
+        The sample, in the order of the stream (by first appearance).
+
+    Raises:
+        ValueError: if a setting is not allowed.
+    """
+    count = check_count("count", count, 1, _MAX_SAMPLE)
+    seed = check_seed("seed", seed)
+    check_bool("distinct", distinct)
+    generator, key = random.Random(seed), blake2b(str(seed).encode()).digest()
+    heap: list[tuple[float, int, _Item]] = []  # (-number, -position, item): the highest number comes first
+    kept: set[float] = set()  # numbers of the distinct items in the heap
+    for position, item in enumerate(items):
+        number = _hashed(check_sentence(item, f"items, row {position}"), key) if distinct else generator.random()
+        if (len(heap) == count and number >= -heap[0][0]) or number in kept:
+            continue
+        heapq.heappush(heap, (-number, -position, item))
+        if distinct:
+            kept.add(number)
+        if len(heap) > count:
+            kept.discard(-heapq.heappop(heap)[0])
+    return [item for _, _, item in sorted(heap, key=lambda entry: -entry[1])]
+
+
+def _hashed(item: str, key: bytes) -> int:
+    """Return a number below 2^128 that looks random, and is the same for the same text and key on every machine."""
+    return int.from_bytes(blake2b(item.encode(), digest_size=16, key=key).digest(), "big")
+
+
+def stream_sentences(
     sources: str | PathLike[str] | Iterable[str | PathLike[str]],
     *,
     column: str | None = None,
     limit: int | None = None,
     max_line: int = MAX_LINE,
-) -> list[str]:
-    """Read the sentences of files (text with a sentence per line, .jsonl, .csv or .tsv; also .gz) and hub data sets.
-
-    The first line of a .csv or .tsv file names the columns. Quotes have a meaning in .csv files only.
+    shard: Shard | None = None,
+) -> Iterator[str]:
+    """Read the sentences of files, folders and data sets one after another, in flat memory.
 
     Args:
-        sources: one or several files or data set ids (``owner/name`` or ``owner/name:split``; the default split is
-            train).
-        column: column of jsonl, csv and tsv files and of data sets. None: the first of sentence, text, sentence1,
-            content that exists.
+        sources: one or several of
+
+            * a file: text with a sentence per line (any name), .jsonl, .csv or .tsv, also with .gz; .parquet, .arrow or
+              .json. The first line of a .csv or .tsv file names the columns; quotes have a meaning in .csv files only;
+            * a folder, which stands for all .txt, .jsonl, .csv, .tsv (also .gz), .parquet or .arrow files in it and
+              below it, in the order of their names; they must be of one kind. Or what ``Dataset.save_to_disk`` wrote;
+            * a pattern of files, such as ``data/*.parquet`` or ``data/**/*.txt``;
+            * a data set id, ``owner/name``, ``owner/name:split`` or ``owner/name:configuration:split`` (the default
+              split is train): downloaded once into the cache of ``datasets``;
+            * ``hf://datasets/owner/name`` with the same endings: streamed, with nothing kept on disk; also the address
+              of files, such as ``hf://datasets/owner/name/data/*.parquet`` or ``https://host/a.jsonl.gz``.
+        column: column of jsonl, csv, tsv and parquet files and of data sets. None: the first of sentence, text,
+            sentence1, content that exists; of parquet files and data sets, otherwise the only column of strings.
         limit: number of sentences after which to stop. None: read all.
-        max_line: longest line of a file allowed, in bytes.
+        max_line: longest line of a local text file allowed, in bytes.
+        shard: ``(index, count)``, to read every ``count``-th sentence from number ``index`` on, so that ``count``
+            machines share a corpus. A stream of at least ``count`` files is split by its files.
 
     Returns:
-        The sentences in order, stripped, without empty ones.
+        An iterator over the sentences in order, stripped, without empty ones. It can be read once.
 
     Raises:
-        ValueError: if a file is missing or empty or a line of it is broken, too long, or not UTF-8, a value is not a
-            string, the column does not exist, or ``limit`` is not a whole number >= 1.
+        ValueError: at once if there is no such file or data set, or a setting is not allowed; while reading if a file
+            is empty or damaged, a line of it is broken, too long, or not UTF-8, a value is not a string, or the column
+            does not exist. The message names the file with its line or row.
     """
     names = [sources] if isinstance(sources, str | PathLike) else list(sources)
     if not names:
         raise ValueError("sources must name at least one text file or data set, got none.")
     if limit is not None:
         limit = check_count("limit", limit, 1)
-    sentences: list[str] = []
-    for name in names:
-        before = len(sentences)
-        for where, value in _values(str(name), column, max_line):
+    if shard is not None:
+        shard = check_shard(shard)
+    opened = [source for name in names for source in open_sources(str(name), column, max_line, shard)]
+    return islice(_stripped(opened, shard), limit)
+
+
+def _stripped(sources: list[Source], shard: Shard | None) -> Iterator[str]:
+    index, count = shard or (0, 1)
+    number = 0  # of sentences in the sources that are not split by their files
+    for source in sources:
+        empty = True
+        for where, value in source.values:
             if sentence := check_sentence(value, where).strip():
-                sentences.append(sentence)
-            if limit is not None and len(sentences) >= limit:
-                return sentences
-        if len(sentences) == before:
-            raise ValueError(f"{str(name)!r} holds no sentences.")
-    return sentences
+                empty = False
+                if source.is_split or number % count == index:
+                    yield sentence
+                number += not source.is_split
+        if empty and not source.is_split:
+            raise ValueError(f"{source.name!r} holds no sentences.")
 
 
-def _values(name: str, column: str | None, max_line: int) -> Iterator[tuple[str, Any]]:
-    """Return ``(place, value)`` for each value of a source; errors name the place."""
-    path = Path(name)
-    if path.is_file():
-        suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
-        if suffix == ".jsonl":
-            return _jsonl(path, column, max_line)
-        if suffix in (".csv", ".tsv"):
-            return _table(path, column, max_line, is_csv=suffix == ".csv")
-        return ((f"{path}, line {number}", line) for number, line in read_lines(path, max_line=max_line))
-    if path.is_dir():
-        raise ValueError(f"{name!r} is a folder: give the text files in it.")
-    looks_like_file = path.suffix in _SUFFIXES or path.is_absolute() or name.startswith((".", "~"))
-    if looks_like_file or name.count("/") > 1:
-        raise ValueError(f"There is no file {name!r}.")
-    return _hub_dataset(name, column)
-
-
-def _choose_column(where: str, available: Iterable[str], column: str | None) -> str:
-    names = list(available)
-    for name in [column] if column is not None else _USUAL_COLUMNS:
-        if names.count(name) > 1:
-            raise ValueError(f"{where} must have one column {name}, got {names.count(name)}.")
-        if name in names:
-            return name
-    wanted = column if column is not None else " or ".join(_USUAL_COLUMNS)
-    raise ValueError(f"{where} has no column {wanted}: it has {', '.join(map(str, names)) or 'none'}.")
-
-
-def _jsonl(path: Path, column: str | None, max_line: int) -> Iterator[tuple[str, Any]]:
-    for number, line in read_lines(path, max_line=max_line):
-        if not line.strip():
-            continue
-        where = f"{path}, line {number}"
-        row = parse_json(line, where)
-        yield where, row[_choose_column(where, row, column)] if isinstance(row, dict) else row
-
-
-def _table(path: Path, column: str | None, max_line: int, *, is_csv: bool) -> Iterator[tuple[str, Any]]:
-    rows = read_records(path, delimiter="," if is_csv else "\t", quoted=is_csv, max_line=max_line)
-    _, names = next(rows, (1, None))
-    if names is None:
-        return
-    position = names.index(_choose_column(str(path), names, column))
-    for number, row in rows:
-        yield f"{path}, line {number}", row[position] if position < len(row) else None
-
-
-def _hub_dataset(name: str, column: str | None) -> Iterator[tuple[str, Any]]:
-    repository, _, split = name.partition(":")
-    try:
-        from datasets import load_dataset
-
-        rows = load_dataset(repository, split=split or "train")
-    except Exception as error:
-        raise ValueError(
-            f"{name!r} is neither a file nor a data set that could be loaded ({type(error).__name__}: "
-            f"{str(error).splitlines()[0] if str(error) else 'no reason given'})."
-        ) from error
-    return ((f"{name}, row {number}", value) for number, value in iterate_values(rows, column, name=name))
+def read_sentences(
+    sources: str | PathLike[str] | Iterable[str | PathLike[str]],
+    *,
+    column: str | None = None,
+    limit: int | None = None,
+    max_line: int = MAX_LINE,
+    shard: Shard | None = None,
+) -> list[str]:
+    """Return all sentences of files, folders and data sets as a list; arguments and errors: ``stream_sentences``."""
+    return list(stream_sentences(sources, column=column, limit=limit, max_line=max_line, shard=shard))

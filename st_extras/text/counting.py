@@ -35,8 +35,12 @@ def _token_encoder(tokenizer: PreTrainedTokenizerBase) -> _Encode:
 
 
 def _histogram(encode: _Encode, texts: list[str]) -> np.ndarray:
-    ids = np.fromiter(chain.from_iterable(encode(texts)), dtype=np.int64)
-    return np.bincount(ids)  # (highest id seen + 1,)
+    try:
+        encoded = encode(texts)
+    except Exception as error:  # the tokenizers library raises nothing more precise
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise ValueError(f"tokenizer must tokenize every text, got an error of its own: {reason}.") from error
+    return np.bincount(np.fromiter(chain.from_iterable(encoded), dtype=np.int64))  # (highest id seen + 1,)
 
 
 _worker_encode: _Encode | None = None

@@ -113,7 +113,7 @@ class FrequencyTable:
             texts: any iterable of strings: a list, a generator, a column of a data set, or a data set with a text
                 column. A ``pathlib.Path``, alone or among them, is a text file (plain or ``.gz``, UTF-8) with one text
                 per line.
-            tokenizer: the tokenizer of the model that will be trained.
+            tokenizer: the tokenizer of the model that will be trained, one of the transformers library.
             column: column of a data set. None: the first of sentence, text, sentence1, content that exists, otherwise
                 the only column of strings.
             batch_size: number of texts in each call of the tokenizer.
@@ -124,7 +124,8 @@ class FrequencyTable:
 
         Raises:
             ValueError: if ``texts`` is a string or a data set with splits, holds anything but strings and paths, or
-                holds no token; if a line of a file is too long or not UTF-8; or if a setting is not allowed.
+                holds no token; if the tokenizer is of another library, has no vocabulary or fails; if a line of a
+                file is too long or not UTF-8; or if a setting is not allowed.
         """
         batch_size = check_count("batch_size", batch_size, 1, _MAX_BATCH_SIZE)
         num_processes = check_count("num_processes", num_processes, 1, MAX_PROCESSES)
@@ -136,6 +137,9 @@ class FrequencyTable:
         batches = batch_texts(iterate_texts(texts, column, max_line), batch_size)
         with tqdm(total=total, unit=" texts", desc="Counting tokens", disable=not show_progress_bar) as bar:
             for size, batch_counts in count_batches(batches, tokenizer, num_processes):
+                if len(batch_counts) > len(tokens):
+                    highest = len(batch_counts) - 1
+                    raise ValueError(f"tokenizer must give ids of its vocabulary, below {len(tokens)}, got {highest}.")
                 counts[: len(batch_counts)] += batch_counts
                 num_texts += size
                 bar.update(size)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
-import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +12,7 @@ from typing import Any, NamedTuple
 from st_extras.checks import check_choice
 from st_extras.text.files import parse_json, read_lines
 from st_extras.text.vocabularies import vocabulary_hash
+from st_extras.whole_file import whole_file
 
 _FORMAT = "st-extras frequency table"
 _VERSION = 2
@@ -88,7 +86,9 @@ def write_table(path: str | PathLike[str], content: TableContent, format: str | 
         if unfit:
             raise ValueError(f'format must be "table" for a table with the token {unfit[0]!r}, got "tsv".')
         text = "token\tcount\n" + "".join(f"{token}\t{count}\n" for token, count in rows)
-    _write_whole(file, text)
+    data = text.encode()
+    with whole_file(file) as partial:
+        partial.write_bytes(gzip.compress(data) if file.suffix == ".gz" else data)
 
 
 def _from_json(text: str, path: str | PathLike[str]) -> TableContent:
@@ -152,21 +152,3 @@ def _from_tsv(lines: Sequence[tuple[int, str]], path: str | PathLike[str]) -> Ta
     if not counts:
         raise ValueError(f"{path} must hold at least one line token<TAB>count, got none.")
     return TableContent(list(counts), list(counts.values()))
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Write beside ``path`` and move the file into place, so that nobody ever sees half of it."""
-    data = text.encode("utf-8")
-    data = gzip.compress(data) if path.suffix == ".gz" else data
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise

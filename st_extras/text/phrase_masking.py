@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from st_extras.checks import check_bool, check_callable, check_count, check_instance, check_seed
+from st_extras.checks import check_bool, check_callable, check_choice, check_count, check_instance, check_seed
 from st_extras.text.corpus import MAX_PROCESSES, is_dataset, iterate_sentences, text_column
 from st_extras.text.eda import EDA
 from st_extras.text.occurrences import join_words, occurrences, phrase_pattern
@@ -48,7 +48,7 @@ class PhraseMasking:
     Args:
         extractor: any ``PhraseExtractor``. None: ``RakePhrases()``.
         top_k: number of phrases of a sentence that give one row each (the paper: 3).
-        mask_token: the encoder's mask token, ``model.tokenizer.mask_token``.
+        mask_token: the encoder's mask token, ``model.tokenizer.mask_token``; None if it has none.
         sample: return one row per sentence, for a phrase drawn at random from the best ``top_k`` at each call,
             instead of up to ``top_k`` rows.
         augmentation: function from a sentence to a changed sentence, such as ``EDA``. It is applied first; phrase and
@@ -56,6 +56,8 @@ class PhraseMasking:
         words: function that returns the spans of a sentence's words. None: the extractor's ``words`` if it has that
             attribute, otherwise runs of letters and digits.
         column: the column to read; an augmented sentence is written back to it.
+        on_missing_mask: what to do if ``mask_token`` is None: "error", or "delete" to delete the phrases instead, for a
+            PaSeRLoss with the same setting. A sentence that is nothing but the phrase gives no row. This is ours.
         seed: random seed for ``sample``.
 
     Attributes:
@@ -79,14 +81,21 @@ class PhraseMasking:
         extractor: PhraseExtractor | None = None,
         *,
         top_k: int = 3,
-        mask_token: str = "[MASK]",
+        mask_token: str | None = "[MASK]",
         sample: bool = False,
         augmentation: Callable[..., str] | None = None,
         words: WordFinder | None = None,
         column: str = _DEFAULT_COLUMN,
+        on_missing_mask: str = "error",
         seed: int = 0,
     ) -> None:
-        if not isinstance(mask_token, str) or not mask_token.strip():
+        check_choice("on_missing_mask", on_missing_mask, ("error", "delete"))
+        if mask_token is None and on_missing_mask == "error":
+            raise ValueError(
+                "mask_token must be the encoder's mask token, such as '[MASK]', got None: pass "
+                'on_missing_mask="delete" to delete the phrases instead, here and in PaSeRLoss.'
+            )
+        if mask_token is not None and (not isinstance(mask_token, str) or not mask_token.strip()):
             raise ValueError(f"mask_token must be the encoder's mask token, such as '[MASK]', got {mask_token!r}.")
         check_instance("column", column, str)
         if column in ("masked", "phrase"):
@@ -94,7 +103,7 @@ class PhraseMasking:
         check_callable("extractor", extractor, or_none=True)
         self.extractor = RakePhrases() if extractor is None else extractor
         self.top_k = check_count("top_k", top_k, 1, MAX_TOP_K)
-        self.mask_token = mask_token
+        self.mask_token, self.on_missing_mask = mask_token, on_missing_mask
         self.sample = check_bool("sample", sample)
         self.augmentation = check_callable("augmentation", augmentation, or_none=True)
         own_words = getattr(self.extractor, "words", word_spans) if words is None else words
@@ -216,7 +225,7 @@ class PhraseMasking:
 
     def _mask(self, sentence: str) -> list[MaskedRow]:
         """Return the rows of the first ``top_k`` phrases that occur in ``sentence``."""
-        if self.mask_token in sentence:
+        if self.mask_token is not None and self.mask_token in sentence:
             return []  # its mask tokens could not be told from ours
         pieces = split_at_words(sentence, self.words)
         text = join_words(pieces[1::2])
@@ -229,9 +238,12 @@ class PhraseMasking:
             count = pattern.count(" ") - 1
             masked = list(pieces)
             for first in found:  # the words are the odd pieces
-                masked[2 * first + 1 : 2 * (first + count) : 2] = [self.mask_token] * count
+                masked[2 * first + 1 : 2 * (first + count) : 2] = [self.mask_token or ""] * count
+            if self.mask_token is None and not any(masked[1::2]):
+                continue  # no word would be left
+            text_left = "".join(masked) if self.mask_token is not None else " ".join("".join(masked).split())
             first = found[0] if own is None else own
-            rows[pattern] = (sentence, "".join(masked), " ".join(pieces[2 * first + 1 : 2 * (first + count) : 2]))
+            rows[pattern] = (sentence, text_left, " ".join(pieces[2 * first + 1 : 2 * (first + count) : 2]))
             if len(rows) == self.top_k:
                 break
         return list(rows.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 Span = tuple[int, int]
@@ -20,6 +20,7 @@ _UNSPACED = (
 )
 _SPACED_WORD_CHARACTER = re.compile(rf"[^\W_{_UNSPACED}]")
 _NOT_SPACE = re.compile(r"\S+")
+_LONG_SEARCH = 1_000_000  # words x characters, above which a text is searched in one pass
 
 
 def _is_mark(character: str) -> bool:
@@ -48,19 +49,38 @@ def find_words(text: str, words: Iterable[str]) -> list[Span]:
     includes the combining marks that follow it. Overlaps are resolved as in :func:`without_overlaps`.
     """
     lowered = _lower(text)
+    wanted = {_lower(word) for word in words} - {""}
+    search = _starts_and_ends if len(wanted) * len(lowered) > _LONG_SEARCH else _one_word_after_another
     found: list[Span] = []
-    for word in {_lower(word) for word in words}:
-        start = lowered.find(word) if word else -1
-        while start >= 0:
-            end = start + len(word)
-            while end < len(text) and _is_mark(text[end]):
-                end += 1
-            before, after = text[start - 1 : start] or " ", text[end : end + 1] or " "
-            inside = (before != " " and _same_word(word[0], before)) or (after != " " and _same_word(word[-1], after))
-            if not inside:
-                found.append((start, end))
-            start = lowered.find(word, start + 1)
+    for start, end in search(lowered, wanted):
+        first, last = lowered[start], lowered[end - 1]
+        while end < len(text) and _is_mark(text[end]):
+            end += 1
+        before, after = text[start - 1 : start] or " ", text[end : end + 1] or " "
+        inside = (before != " " and _same_word(first, before)) or (after != " " and _same_word(last, after))
+        if not inside:
+            found.append((start, end))
     return without_overlaps(found)
+
+
+def _one_word_after_another(text: str, words: Iterable[str]) -> Iterator[Span]:
+    """Yield every occurrence of ``words``: the fastest way in a sentence, with time that grows as words x text."""
+    for word in words:
+        start = text.find(word)
+        while start >= 0:
+            yield start, start + len(word)
+            start = text.find(word, start + 1)
+
+
+def _starts_and_ends(text: str, words: Collection[str]) -> Iterator[Span]:
+    """Yield every occurrence of ``words`` in one pass over the text, however many words there are."""
+    lengths: dict[str, set[int]] = {}  # by the first letter
+    for word in words:
+        lengths.setdefault(word[0], set()).add(len(word))
+    for start, letter in enumerate(text):
+        for length in lengths.get(letter, ()):
+            if text[start : start + length] in words and start + length <= len(text):
+                yield start, start + length
 
 
 def without_overlaps(spans: Iterable[Span]) -> list[Span]:

@@ -5,26 +5,40 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from st_extras.checks import check_instance, shown
+from st_extras.checks import shown
 
 
 def vocabulary(tokenizer: PreTrainedTokenizerBase) -> tuple[str | None, ...]:
     """Return the token at each id of the tokenizer, None at ids without a token.
 
     Raises:
-        ValueError: if it is not a tokenizer of transformers.
+        ValueError: if it is not a tokenizer of transformers, or has no vocabulary.
     """
-    check_instance("tokenizer", tokenizer, PreTrainedTokenizerBase)
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        raise ValueError(f"tokenizer must be one of transformers, got {shown(tokenizer)}: {_remedy(tokenizer)}.")
     ids = tokenizer.get_vocab()
+    if not ids:
+        raise ValueError("tokenizer must have a vocabulary, got one without a token.")
     tokens: list[str | None] = [None] * (max(ids.values()) + 1)
     for token, index in ids.items():
         tokens[index] = token
     return tuple(tokens)
+
+
+def _remedy(given: Any) -> str:
+    """Return what to give in place of something that is not a tokenizer of transformers."""
+    if isinstance(getattr(given, "tokenizer", None), PreTrainedTokenizerBase):
+        return "give its .tokenizer"
+    if isinstance(given, Tokenizer):
+        return "wrap it, PreTrainedTokenizerFast(tokenizer_object=...)"
+    return "give the tokenizer of an encoder that is a transformer"
 
 
 def vocabulary_hash(tokens: Sequence[str | None]) -> str:

@@ -37,6 +37,11 @@ def word_spans(text: str) -> list[Span]:
     return [match.span() for match in (_ASCII_WORD if text.isascii() else WORD).finditer(text)]
 
 
+def find_all_words(text: str) -> list[str]:
+    """Return the words of ``text`` as they are written, left to right."""
+    return (_ASCII_WORD if text.isascii() else WORD).findall(text)
+
+
 def jieba_spans(text: str) -> list[Span]:
     """Return the spans of the words that jieba finds in ``text``, without punctuation; for Chinese."""
     if not any(map(str.isalnum, text)):

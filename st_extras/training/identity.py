@@ -12,9 +12,11 @@ from typing import Any
 
 from datasets import Dataset, IterableDataset
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.sampler import BatchSamplers
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import nn
 
+from st_extras.encoders.dropout import dropout_rates
 from st_extras.evaluation import STSEvaluator
 from st_extras.training.marker import read_marker
 
@@ -39,7 +41,8 @@ def run_identity(
     """Return what the trained weights depend on, as values that JSON knows.
 
     Args:
-        model: the encoder; its modules, their settings and the number of parameters count, its weights do not.
+        model: the encoder; its modules, their settings, dropout and chat template and the number and kind of its
+            parameters count, its weights do not.
         loss: the loss; its class and ``get_config_dict`` count.
         dataset: the rows, which are hashed; those of an IterableDataset are not read and not compared.
         evaluator: what chooses the weights, if anything does.
@@ -48,9 +51,15 @@ def run_identity(
     dropped = _IRRELEVANT | (set() if evaluator is not None else {"save_steps", "patience"})
     dropped |= {"num_train_epochs"} if settings.get("max_steps", -1) != -1 else set()
     identity = {_NAMES.get(name, name): value for name, value in settings.items() if name not in dropped}
+    if identity.get(_NAMES["batch_sampler"]) == BatchSamplers.NO_DUPLICATES_HASHED:
+        identity[_NAMES["batch_sampler"]] = BatchSamplers.NO_DUPLICATES  # the same batches, found faster
     identity |= {"text": _text(dataset), "processes": int(os.environ.get("WORLD_SIZE", "1"))}
     encoder = [[type(module).__name__, _config(module)] for module in model]
     identity["encoder"] = f"{sum(p.numel() for p in model.parameters())} parameters, {_digest(encoder)}"
+    kinds = sorted({str(parameter.dtype).removeprefix("torch.") for parameter in model.parameters()})
+    identity |= {"dtype": "+".join(kinds), "dropout": dropout_rates(model)}
+    if template := getattr(getattr(model, "tokenizer", None), "chat_template", None):
+        identity["prompt_template"] = template
     identity |= _described("loss", loss)
     if evaluator is not None:
         identity |= _described("evaluator", evaluator)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,18 +10,16 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from sentence_transformers import SentenceTransformerTrainer
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from sentence_transformers.util import get_rank, get_world_size
 from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from st_extras.training.marker import fault, mark_complete
+from st_extras.training.loss_state_file import EXTRA, FILE_NAME, read_loss_state, write_loss_state
+from st_extras.training.marker import mark_complete
+from st_extras.training.sharding import check_sharding
 
-logger = logging.getLogger(__name__)
-FILE_NAME = "loss_state.safetensors"
-_EXTRA = "_extra_state"
+__all__ = ["FILE_NAME", "LossStateCallback"]
 
 
 class LossStateCallback(TrainerCallback):
@@ -44,6 +42,13 @@ class LossStateCallback(TrainerCallback):
     from rank 0 when training begins and averages their gradients before every optimizer step (a rank without a
     gradient counts as zero). A loss of this package that owns parameters refuses to train in several processes
     without this callback.
+
+    What a loss measures of itself appears in the trainer's log, and so in TensorBoard and in every other callback,
+    wherever it stands among them: each entry that has the training loss gets the loss's ``instruments``, a property
+    that is a dict of numbers or 0-dim tensors of the last training step (``noise_angle`` of DCLR, ``adversary_share``
+    of AdCSE ...). They are read only then, so no other step waits for the GPU; in a multi-process run they are the
+    main process's. Losses of Sentence Transformers that wrap one (MatryoshkaLoss) show what it has; in a dict of
+    losses, the data set's name and an underscore come first. NaN, before the first step, is left out.
     """
 
     def __init__(self, trainer: SentenceTransformerTrainer, run: Mapping[str, Any] | None = None) -> None:
@@ -59,12 +64,17 @@ class LossStateCallback(TrainerCallback):
             run: settings to write into every checkpoint's ``complete.json``, as values that JSON knows.
 
         Raises:
-            ValueError: if the loss has extra state that is not a tensor and cannot be saved.
+            ValueError: if the loss has extra state that is not a tensor and cannot be saved, or the trainer shards its
+                model (FSDP, DeepSpeed) and the loss does not go with that: FSDP 2 goes with losses that own no
+                parameters and make no view by a cutoff.
         """
         callback = cls(trainer, run)
-        for name, value in callback._state().items():
+        state = callback._state()
+        for name, value in state.items():
             if not isinstance(value, Tensor):
                 raise ValueError(f"The loss's extra state {name!r} must be a tensor, got {type(value).__name__}.")
+        owned = [name for name, value in state.items() if isinstance(value, nn.Parameter)]
+        check_sharding(vars(trainer.args), callback._losses().values(), owned)
         load = trainer._load_from_checkpoint
 
         def load_with_loss_state(resume_from_checkpoint: str, *args: Any, **kwargs: Any) -> None:
@@ -72,6 +82,13 @@ class LossStateCallback(TrainerCallback):
             load(resume_from_checkpoint, *args, **kwargs)
 
         trainer._load_from_checkpoint = load_with_loss_state  # type: ignore[method-assign, assignment]
+        log = trainer.log
+
+        def log_with_instruments(logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+            found = callback.instruments() if "loss" in logs else {}
+            log(logs | {name: value for name, value in found.items() if name not in logs}, *args, **kwargs)
+
+        trainer.log = log_with_instruments  # type: ignore[method-assign]
         trainer.add_callback(callback)
         for loss in callback._losses().values():
             for module in loss.modules():
@@ -84,7 +101,7 @@ class LossStateCallback(TrainerCallback):
         """Copy rank 0's parameters and buffers to every process."""
         if get_world_size() > 1:
             for name, tensor in self._state().items():
-                if not name.endswith(_EXTRA):
+                if not name.endswith(EXTRA):
                     dist.broadcast(tensor.data, src=0)
 
     def on_pre_optimizer_step(
@@ -107,16 +124,23 @@ class LossStateCallback(TrainerCallback):
         tensors = {
             name: tensor.detach().cpu().contiguous().clone()
             for name, tensor in self._state().items()
-            if rank == 0 or name.endswith(_EXTRA)
+            if rank == 0 or name.endswith(EXTRA)
         }
-        target = folder / _file_name(rank)
-        partial = target.with_suffix(".partial")
-        save_file(tensors, str(partial))
-        os.replace(partial, target)
+        write_loss_state(folder, tensors)
         if get_world_size() > 1:
             dist.barrier()  # the marker lists the files of every rank
         if rank == 0:
             mark_complete(folder, self.run)
+
+    def instruments(self) -> dict[str, float]:
+        """Return what the losses have measured in their last training step, without NaN."""
+        several = isinstance(self.trainer.loss, dict)
+        values = {
+            f"{prefix}_{name}" if several else name: float(value)
+            for prefix, loss in self._losses().items()
+            for name, value in _instruments(loss).items()
+        }
+        return {name: value for name, value in values.items() if not math.isnan(value)}
 
     def restore(self, checkpoint: str | os.PathLike[str]) -> None:
         """Load the loss's state from a checkpoint folder, in place.
@@ -126,16 +150,16 @@ class LossStateCallback(TrainerCallback):
                 value, or belongs to a loss with other settings.
         """
         current = self._state()
-        stored = _read(Path(checkpoint), current)
+        stored = read_loss_state(Path(checkpoint), current)
         with torch.no_grad():
             for name, value in stored.items():
-                if not name.endswith(_EXTRA):
+                if not name.endswith(EXTRA):
                     current[name].copy_(value)
         for prefix, loss in self._losses().items():
             for path, module in loss.named_modules(prefix=prefix):
-                state = stored.get(f"{path}.{_EXTRA}")
+                state = stored.get(f"{path}.{EXTRA}")
                 if state is not None:
-                    _set_extra_state(module, state, f"{path}.{_EXTRA}", checkpoint)
+                    _set_extra_state(module, state, f"{path}.{EXTRA}", checkpoint)
 
     def _losses(self) -> dict[str, nn.Module]:
         loss = self.trainer.loss
@@ -148,7 +172,7 @@ class LossStateCallback(TrainerCallback):
         state = {}
         for prefix, loss in self._losses().items():
             for name, value in loss.state_dict(prefix=f"{prefix}.", keep_vars=True).items():
-                if name.endswith(_EXTRA) or id(value) not in seen:
+                if name.endswith(EXTRA) or id(value) not in seen:
                     state[name] = value
                     seen.add(id(value))
         return state
@@ -162,63 +186,17 @@ def _set_extra_state(module: nn.Module, state: Tensor, name: str, checkpoint: st
         raise ValueError(f"{name} of the loss state in {str(checkpoint)!r} cannot be restored: {reason}.") from None
 
 
-def _read(checkpoint: Path, current: dict[str, Any]) -> dict[str, Tensor]:
-    """The stored state of this rank, checked to fit the ``current`` one."""
-    path = checkpoint / FILE_NAME
-    if not path.is_file():
-        raise ValueError(
-            f"checkpoint must hold {FILE_NAME}, got {str(checkpoint)!r} without it: the checkpoint was saved without "
-            "LossStateCallback and cannot be resumed."
-        )
-    if (reason := fault(checkpoint)) is not None:
-        raise ValueError(f"checkpoint must be complete, got {str(checkpoint)!r}, where {reason}: take an earlier one.")
-    stored = _load(path)
-    if differing := sorted(stored.keys() ^ current.keys()):
-        raise ValueError(f"The loss must have the same settings as in {str(path)!r}, got others: {differing} differ.")
-    for name, tensor in stored.items():
-        _check_tensor(path, name, tensor, current[name])
-    rank = get_rank()
-    own = checkpoint / _file_name(rank)
-    if rank > 0 and own.is_file():
-        more = _load(own)
-        if differing := sorted(more.keys() - current.keys()):
-            raise ValueError(f"{str(own)!r} must hold the state of this loss, got {differing} of another one.")
-        for name, tensor in more.items():
-            _check_tensor(own, name, tensor, current[name])
-        stored.update(more)
-    elif rank > 0:
-        logger.warning("%s has no random state for rank %d: starting a new one.", checkpoint, rank)
-        stored = {name: tensor for name, tensor in stored.items() if not name.endswith(_EXTRA)}
-    return stored
-
-
-def _load(path: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(str(path))
-    except (SafetensorError, OSError) as error:
-        reason = " ".join(str(error).split()).rstrip(".")
-        raise ValueError(f"{str(path)!r} must be a safetensors file, got a broken one ({reason}).") from None
-
-
-def _check_tensor(path: Path, name: str, stored: Tensor, current: Tensor) -> None:
-    """Compare dtype and shape (of extra state, which may be empty, the dtype) and check that all values are finite."""
-    wanted, found = (
-        f"{tensor.dtype}" if name.endswith(_EXTRA) else f"{tensor.dtype} of shape {tuple(tensor.shape)}"
-        for tensor in (current, stored)
-    )
-    if wanted != found:
-        raise ValueError(
-            f"The loss must have the same settings as in {str(path)!r}, got others: {name} is {wanted} in the loss and "
-            f"{found} in the file."
-        )
-    if not bool(stored.isfinite().all()):
-        raise ValueError(f"{name} in {str(path)!r} must be finite, got NaN or an infinite value.")
+def _instruments(loss: nn.Module) -> dict[str, Any]:
+    """Return the instruments of a loss, or of the losses that it wraps if it has none itself."""
+    own: dict[str, Any] | None = getattr(loss, "instruments", None)
+    if own is not None or isinstance(loss, SentenceTransformer):
+        return own or {}
+    found: dict[str, Any] = {}
+    for part in loss.children():
+        found |= _instruments(part)
+    return found
 
 
 def _tensors(module: nn.Module) -> Iterator[Tensor]:
     yield from module.parameters()
     yield from module.buffers()
-
-
-def _file_name(rank: int) -> str:
-    return FILE_NAME if rank == 0 else f"loss_state_rank{rank}.safetensors"

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from st_extras.whole_file import whole_file
 
 MARKER = "complete.json"
 
 
 def write_json(path: Path, value: Any) -> None:
     """Write ``value`` as JSON, so that an interruption leaves the earlier file or the new one."""
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(json.dumps(value, indent=1), encoding="utf8")
-    os.replace(partial, path)
+    with whole_file(path) as partial:
+        partial.write_text(json.dumps(value, indent=1), encoding="utf8")
 
 
 def mark_complete(checkpoint: Path, run: Mapping[str, Any]) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
+from datasets import Dataset, IterableDataset
 from sentence_transformers import SentenceTransformer
 from torch import nn
 
@@ -17,6 +19,7 @@ from st_extras.evaluation import STSDataset, STSEvaluator, UnlabeledSelectionEva
 from st_extras.losses import DCLRLoss
 from st_extras.modules import RepALPostProcessor, TuningResult, WhiteningPostProcessor
 from st_extras.modules.pipeline import embedding_dimension
+from st_extras.text.corpus import iterate_sentences, reservoir_sample
 from st_extras.training.output_folder import check_output, save_model
 from st_extras.training.run import TrainingRun, train_encoder
 
@@ -32,7 +35,7 @@ MAX_WHITENED_DIMENSIONS = 256
 """Whitened embeddings have this many dimensions, or the encoder's if it has fewer."""
 
 MAX_WHITENING_SENTENCES = 20_000
-"""Whitening is fitted on at most this many of the training sentences, evenly spaced."""
+"""Whitening is fitted on at most this many of the training sentences: evenly spaced, or a random sample of a stream."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class Refined:
 
 def train_and_refine(
     model: SentenceTransformer,
-    sentences: Sequence[str],
+    sentences: Sequence[str] | Dataset | IterableDataset,
     output: str | os.PathLike[str],
     *,
     dev: STSDataset | None = None,
@@ -74,7 +77,8 @@ def train_and_refine(
 
     Args:
         model: the SentenceTransformer to train, in place.
-        sentences: what to train on.
+        sentences: what to train on: a list, a Dataset, or an IterableDataset, which is read once for each use: the
+            choice of weights without ``dev``, training, and whitening.
         output: a new or empty folder. ``output/encoder`` gets the trained encoder, a plain SentenceTransformer, and
             ``output/refined`` the same encoder with its refinement, for ``st_extras.load``.
         dev: labelled pairs that choose the weights to keep, whether to whiten, and the sentence term's weight. None:
@@ -89,8 +93,8 @@ def train_and_refine(
         max_steps: number of optimizer steps.
         eval_steps: steps between evaluations.
         overwrite: replace what ``output`` holds.
-        arguments: further arguments of :func:`~st_extras.training.train_encoder`, such as ``batch_size``, ``seed``
-            and ``bf16``; not ``resume`` or ``evaluator``.
+        arguments: further arguments of :func:`~st_extras.training.train_encoder`, such as ``batch_size``, ``seed``,
+            ``bf16`` and ``lora``; not ``resume`` or ``evaluator``.
 
     Raises:
         ValueError: for the same reasons as ``train_encoder``; also, before training starts, if RepAL or whitening
@@ -116,8 +120,7 @@ def train_and_refine(
         **arguments,
     )
     if True in refined:
-        stride = math.ceil(len(sentences) / MAX_WHITENING_SENTENCES)
-        _find(refined[True], WhiteningPostProcessor).fit(sentences[::stride])
+        _find(refined[True], WhiteningPostProcessor).fit(_whitening_sample(sentences))
     tunings = {}
     if dev is not None:
         pairs = list(zip(dev.sentences1, dev.sentences2, strict=True))
@@ -127,6 +130,13 @@ def train_and_refine(
     best = max(tunings, key=lambda whitened: tunings[whitened].spearman) if tunings else wanted[0]
     save_model(refined[best], folder / "refined")
     return Refined(refined[best], run, tunings.get(best), best)
+
+
+def _whitening_sample(sentences: Sequence[str] | Dataset | IterableDataset) -> Iterable[str]:
+    stream = iterate_sentences(sentences)
+    if isinstance(sentences, IterableDataset):  # of unknown length
+        return reservoir_sample(stream, MAX_WHITENING_SENTENCES)
+    return islice(stream, None, None, math.ceil(len(sentences) / MAX_WHITENING_SENTENCES))
 
 
 def _refinement(model: SentenceTransformer, whitened: bool) -> SentenceTransformer:

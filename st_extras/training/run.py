@@ -5,22 +5,23 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from datasets import Dataset, IterableDataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
-from sentence_transformers.base.sampler import BatchSamplers
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import nn
 from transformers import TrainerState, set_seed
 
+from st_extras.encoders.adapters import adapted, described_lora
 from st_extras.training.divergence import DivergenceError
 from st_extras.training.identity import check_same_run, run_identity
 from st_extras.training.output_folder import OutputFolder, check_output
 from st_extras.training.settings import (
+    batch_sampler,
     check_objects,
     check_optional_settings,
     check_switches,
@@ -30,8 +31,13 @@ from st_extras.training.settings import (
     schedule_arguments,
     selection_arguments,
     training_dataset,
+    warn_of_half_precision,
 )
+from st_extras.training.sharding import refuse_sharding
 from st_extras.training.trainer import Start, build_trainer, run_training
+
+if TYPE_CHECKING:
+    from peft import LoraConfig
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +81,7 @@ def train_encoder(
     patience: int | None = None,
     seed: int = 42,
     bf16: bool = False,
+    lora: int | Mapping[str, Any] | LoraConfig | None = None,
     no_duplicates: bool = True,
     resume: bool = False,
     force: bool = False,
@@ -108,56 +115,74 @@ def train_encoder(
         patience: stop after this many evaluations in a row without improvement. None: never.
         seed: random seed for data order, dropout and the loss.
         bf16: use bfloat16 autocast.
-        no_duplicates: keep equal sentences out of the same batch, where they would be false negatives.
+        lora: train LoRA adapters of this rank in all linear layers, and no other weights of the transformer: for
+            encoders too large to train whole, loaded in bfloat16. A dict of arguments of ``peft.LoraConfig``, or one,
+            is taken too, see :class:`~st_extras.encoders.adapters.Adapters`. They are merged at the end, so that the
+            saved model is a plain one; checkpoints hold the adapters alone. A training that fails removes them from
+            ``model``. Learning rates of 1e-4 to 5e-4 are usual. Needs peft: ``pip install "st-extras[lora]"``.
+        no_duplicates: keep equal sentences out of the same batch, where they would be false negatives. From a million
+            rows on, Sentence Transformers' sampler compares hashes, which makes the same batches.
         resume: continue from the last whole checkpoint in ``output``. Text, loss and settings must be those of the
             interrupted training.
         force: resume although they differ; the differences are logged.
         overwrite: replace an earlier training in ``output``; other files in it stay.
         show_progress_bar: show a progress bar.
-        arguments: further SentenceTransformerTrainingArguments.
+        arguments: further SentenceTransformerTrainingArguments, such as ``gradient_checkpointing=True``, which saves
+            memory and costs a third more time; not ``fsdp`` or ``deepspeed``.
+
+    Several processes (``torchrun``, ``accelerate launch``) train with DistributedDataParallel, which needs the whole
+    model in each of them.
 
     Raises:
         ValueError: if a setting is out of range or of another kind, ``data`` is empty, has splits or holds something
             that is not a sentence, ``output`` may not be used (see :func:`check_output`), ``loss_learning_rate`` is
-            given for a loss without parameters of its own, or ``resume`` is set for another training.
+            given for a loss without parameters of its own, ``resume`` is set for another training, or FSDP or DeepSpeed
+            is asked for.
         DivergenceError: a ValueError, if the loss or the weights become NaN or infinite before the first evaluation,
             or at any time without an evaluator. No model is saved; the checkpoints before it stay.
+        ImportError: if ``lora`` is given without peft.
         OSError: if the disk is full. The training can be resumed.
     """
     check_objects(model, loss, evaluator)
     switches = {"bf16": bf16, "no_duplicates": no_duplicates, "show_progress_bar": show_progress_bar}
     seed = check_switches(seed, resume=resume, force=force, overwrite=overwrite, **switches)
     dataset = training_dataset(data, max_steps)
+    refuse_sharding(arguments)
     schedule = schedule_arguments(batch_size, learning_rate, max_steps, epochs, eval_steps)
     check_optional_settings(loss_learning_rate, patience, evaluator)
     checkpoints, last = check_output(output, resume=resume, force=force, overwrite=overwrite)
+    recorded: dict[str, Any] = {"loss_learning_rate": loss_learning_rate, "patience": patience}
+    recorded |= {} if lora is None else {"lora": described_lora(lora)}
     set_seed(seed)
-    loss = made_loss(loss, model)  # before the trainer makes a folder: a refused option leaves nothing behind
-    apart = no_duplicates and not isinstance(dataset, IterableDataset)
-    settings = {
-        **schedule,
-        "seed": seed,
-        "bf16": bool(bf16),
-        "batch_sampler": BatchSamplers.NO_DUPLICATES if apart else BatchSamplers.BATCH_SAMPLER,
-        "disable_tqdm": not show_progress_bar,
-    } | arguments
-    recorded = settings | {"loss_learning_rate": loss_learning_rate, "patience": patience}
-    identity = run_identity(model, loss, dataset, evaluator, recorded)
-    if last is not None:
-        check_same_run(Path(last), identity, force=force)
-    if loss_learning_rate is not None:
-        rates = {own_parameters(loss, model): loss_learning_rate}
-        settings["learning_rate_mapping"] = rates | settings.get("learning_rate_mapping", {})
-    curve = [] if evaluator is None else [(0, _score(evaluator, model))]
-    settings = selection_arguments(evaluator, eval_steps) | settings
-    state = TrainerState() if last is None else TrainerState.load_from_json(str(Path(last) / "trainer_state.json"))
-    start = Start(checkpoints, last, state, early_stopping(patience, state))
-    with OutputFolder.at(output) as folder:
-        trainer = build_trainer(model, dataset, loss, evaluator, start, settings, identity)
-        folder.begin(resume=resume)
-        seconds = run_training(trainer, loss, start)
-        run = _result(trainer, evaluator, curve, seconds)
-        folder.save(model)
+    with adapted(model, lora) as merge_adapters:
+        warn_of_half_precision(model)
+        loss = made_loss(loss, model)  # before the trainer makes a folder: a refused option leaves nothing behind
+        settings = {
+            **schedule,
+            "seed": seed,
+            "bf16": bool(bf16),
+            "batch_sampler": batch_sampler(dataset, no_duplicates),
+            "disable_tqdm": not show_progress_bar,
+        } | arguments
+        identity = run_identity(model, loss, dataset, evaluator, settings | recorded)
+        if last is not None:
+            check_same_run(Path(last), identity, force=force)
+        if loss_learning_rate is not None:
+            rates = {own_parameters(loss, model): loss_learning_rate}
+            settings["learning_rate_mapping"] = rates | settings.get("learning_rate_mapping", {})
+        curve = [] if evaluator is None else [(0, _score(evaluator, model))]
+        settings = selection_arguments(evaluator, eval_steps) | settings
+        state = TrainerState() if last is None else TrainerState.load_from_json(str(Path(last) / "trainer_state.json"))
+        start = Start(checkpoints, last, state, early_stopping(patience, state))
+        with OutputFolder.at(output) as folder:
+            trainer = build_trainer(
+                model, dataset, loss, evaluator, start, settings, identity, trained_only=lora is not None
+            )
+            folder.begin(resume=resume)
+            seconds = run_training(trainer, loss, start)
+            run = _result(trainer, evaluator, curve, seconds)
+            merge_adapters()
+            folder.save(model)
     if evaluator is not None:
         _warn_if_worse(run, evaluator.greater_is_better)
     return run

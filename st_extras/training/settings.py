@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Real
 from typing import Any
 
-from datasets import Dataset, IterableDataset
+from datasets import Dataset, Features, IterableDataset, Value
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.sampler import BatchSamplers
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import nn
 from transformers import EarlyStoppingCallback, TrainerState
@@ -17,7 +19,10 @@ from st_extras.checks import check_bool, check_count, check_instance, check_posi
 from st_extras.text.files import has_lone_surrogate
 from st_extras.training.divergence import non_finite
 
+logger = logging.getLogger(__name__)
 _LARGEST_SEED = 2**32 - 1
+HASHED_FROM = 1_000_000
+"""Rows from which on equal sentences are found by their hashes, computed once in seconds and kept in 8 bytes each."""
 
 
 def training_dataset(data: Any, max_steps: int = -1) -> Dataset | IterableDataset:
@@ -25,7 +30,7 @@ def training_dataset(data: Any, max_steps: int = -1) -> Dataset | IterableDatase
 
     Raises:
         ValueError: if ``data`` has splits or no row, a sentence is not a string or empty, a text of a Dataset is None,
-            or an IterableDataset comes without ``max_steps``.
+            or an IterableDataset comes without ``max_steps``, or without features and with something else than texts.
     """
     if isinstance(data, Mapping):
         names = ", ".join(repr(name) for name in data)
@@ -36,7 +41,7 @@ def training_dataset(data: Any, max_steps: int = -1) -> Dataset | IterableDatase
     if isinstance(data, IterableDataset):
         if _is_unlimited(max_steps):
             raise ValueError("max_steps must be given for an IterableDataset, which has no length, got -1.")
-        return data
+        return data if data.features is not None else _with_features(data)
     if not isinstance(data, Iterable) or getattr(data, "ndim", 1) == 0:
         raise ValueError(f"data must be sentences or a Dataset, got {type(data).__name__}.")
     sentences = [data] if isinstance(data, str) else data if isinstance(data, Dataset) else list(data)
@@ -53,6 +58,17 @@ def training_dataset(data: Any, max_steps: int = -1) -> Dataset | IterableDatase
     return Dataset.from_dict({"sentence": sentences})
 
 
+def _with_features(data: IterableDataset) -> IterableDataset:
+    """Return a stream that says what its columns are, as the trainer wants, by a look at its first row."""
+    row = next(iter(data), None)
+    if not row:
+        raise ValueError("data must hold at least one sentence, got none.")
+    if any(not isinstance(value, str) for value in row.values()):
+        kinds = ", ".join(f"{name} ({type(value).__name__})" for name, value in row.items())
+        raise ValueError(f"data must have columns of texts, got a stream of {kinds}.")
+    return data.cast(Features({name: Value("string") for name in row}))
+
+
 def _check_texts(data: Dataset) -> None:
     """Refuse a Dataset without a column of texts, and a text that is None."""
     texts = [name for name, kind in data.features.items() if getattr(kind, "dtype", "") in ("string", "large_string")]
@@ -64,6 +80,13 @@ def _check_texts(data: Dataset) -> None:
             row = next((i for i, text in enumerate(data.with_format(None)[name]) if text is None), None)
             if row is not None:
                 raise ValueError(f"data[{row}][{name!r}] must be a string, got None.")
+
+
+def batch_sampler(data: Dataset | IterableDataset, no_duplicates: bool) -> BatchSamplers:
+    """Return what makes the batches: NO_DUPLICATES and NO_DUPLICATES_HASHED make the same ones."""
+    if not no_duplicates or isinstance(data, IterableDataset):
+        return BatchSamplers.BATCH_SAMPLER
+    return BatchSamplers.NO_DUPLICATES if len(data) < HASHED_FROM else BatchSamplers.NO_DUPLICATES_HASHED
 
 
 def check_switches(seed: int, **switches: bool) -> int:
@@ -111,6 +134,17 @@ def check_finite_weights(model: SentenceTransformer) -> None:
     """
     if (name := non_finite(model)) is not None:
         raise ValueError(f"model must have finite weights, got NaN or an infinite value in {name}.")
+
+
+def warn_of_half_precision(model: SentenceTransformer) -> None:
+    """Warn where weights in half precision are trained: most updates are smaller than the gap to the next number."""
+    half = [p.dtype for p in model.parameters() if p.requires_grad and p.is_floating_point() and p.dtype.itemsize < 4]
+    if half:
+        logger.warning(
+            "The weights to train are in %s, in which small updates are lost: load the encoder with dtype='float32' "
+            "and train with bf16=True, or train adapters with lora=16.",
+            str(half[0]).removeprefix("torch."),
+        )
 
 
 def _is_unlimited(max_steps: Any) -> bool:

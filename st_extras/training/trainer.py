@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets import Dataset, IterableDataset
+from safetensors.torch import load_file, save_file
 from sentence_transformers import (
     SentenceTransformer,
     SentenceTransformerTrainer,
@@ -20,11 +21,15 @@ from torch import nn
 from transformers import EarlyStoppingCallback, TrainerState
 from transformers.trainer_callback import PrinterCallback
 
+from st_extras.encoders.adapters import trained_state
+from st_extras.encoders.structure import unwrap
 from st_extras.training.divergence import DivergenceCallback, DivergenceError, non_finite
 from st_extras.training.loss_state import LossStateCallback
 from st_extras.training.output_folder import write_errors
 
 logger = logging.getLogger(__name__)
+TRAINED = "trained.safetensors"
+"""File of a checkpoint that holds only what is trained, where the rest of the model is frozen."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,8 @@ def build_trainer(
     start: Start,
     settings: dict[str, Any],
     run: Mapping[str, Any],
+    *,
+    trained_only: bool = False,
 ) -> SentenceTransformerTrainer:
     """Return a trainer with ``LossStateCallback`` attached.
 
@@ -64,9 +71,11 @@ def build_trainer(
         start: where training starts.
         settings: arguments of the trainer; they replace the defaults for the device.
         run: what every checkpoint records of the run.
+        trained_only: whether checkpoints leave out the frozen parameters, which the model at hand has.
     """
     on_cpu = model.device.type == "cpu"
     defaults: dict[str, Any] = {"report_to": "none", "use_cpu": on_cpu, "dataloader_pin_memory": not on_cpu}
+    defaults["logging_nan_inf_filter"] = False  # it reads every loss at once; DivergenceCallback watches for NaN
     trainer = SentenceTransformerTrainer(
         model,
         args=SentenceTransformerTrainingArguments(output_dir=str(start.checkpoints), **(defaults | settings)),
@@ -76,8 +85,34 @@ def build_trainer(
         callbacks=None if start.stopping is None else [start.stopping],
     )
     trainer.remove_callback(PrinterCallback)
+    if trained_only:
+        _checkpoint_only_what_is_trained(trainer)
     LossStateCallback.attach(trainer, run)
     return trainer
+
+
+def _checkpoint_only_what_is_trained(trainer: SentenceTransformerTrainer) -> None:
+    """Let checkpoints hold no frozen parameters: those of a large model with adapters would be gigabytes.
+
+    Sentence Transformers would save adapters by their base model's name, and load that again to read them: a base
+    that was changed after loading, by fewer layers, say, would be another one.
+    """
+
+    def save(output_dir: str | None = None, state_dict: Any = None) -> None:
+        folder = Path(output_dir or str(trainer.args.output_dir))
+        folder.mkdir(parents=True, exist_ok=True)
+        state = trained_state(unwrap(trainer.model))
+        save_file({name: value.detach().cpu().contiguous().clone() for name, value in state.items()}, folder / TRAINED)
+
+    def load(resume_from_checkpoint: str, model: Any = None) -> None:
+        own = unwrap(trainer.model)
+        stored = load_file(Path(resume_from_checkpoint) / TRAINED)
+        if stored.keys() != trained_state(own).keys():
+            raise ValueError(f"{resume_from_checkpoint!r} must hold the weights that are trained here, got other ones.")
+        own.load_state_dict(stored, strict=False)
+
+    trainer._save = save  # type: ignore[method-assign]
+    trainer._load_from_checkpoint = load  # type: ignore[method-assign, assignment]
 
 
 def run_training(trainer: SentenceTransformerTrainer, loss: nn.Module, start: Start) -> float:

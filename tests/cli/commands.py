@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -19,6 +19,10 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "repal tune": ("repal", "tune", "ENC", "--sts", "STS", "-o", "out"),
     "repal evaluate": ("repal", "evaluate", "ENC"),
     "whiten fit": ("whiten", "fit", "ENC", "TEXT", "-o", "out"),
+    "center fit": ("center", "fit", "ENC", "TEXT", "-o", "out"),
+    "sif fit": ("sif", "fit", "ENC", "TEXT", "-o", "out"),
+    "statistics compute": ("statistics", "compute", "ENC", "TEXT", "-o", "out.safetensors"),
+    "statistics merge": ("statistics", "merge", "a.safetensors", "-o", "out.safetensors"),
     "frequencies count": ("frequencies", "count", "ENC", "TEXT", "-o", "out.json"),
     "frequencies info": ("frequencies", "info", "table.json"),
 }
@@ -58,6 +62,8 @@ def parameters() -> Iterator[Parameter]:
             hints = get_type_hints(function, include_extras=True)
             for parameter in built.commands[command].params:
                 kind = hints[parameter.name]
+                if get_origin(kind) is Union:  # Python 3.10 puts what has None as its default into an Optional
+                    kind = get_args(kind)[0]
                 kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
                 yield Parameter(
                     f"{prefix}{command}",

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from st_extras.evaluation import SEVEN_STS, STSDataset
+from st_extras.modules import CorpusStatistics
 from st_extras.text.files import MAX_LINE
 from st_extras.text.frequency import FrequencyTable
 
@@ -43,6 +44,9 @@ class Model(NamedTuple):
     pooling: str | None = None
     layers: int | None = None
     max_seq_length: int | None = None
+    dropout: float | None = None
+    prompt_template: str | None = None
+    dtype: str | None = None
 
     device = "cpu"
     tokenizer = SimpleNamespace(mask_token="[MASK]")
@@ -65,8 +69,11 @@ def corpus(sources: Any = ("text.txt",), column: Any = None, limit: Any = None, 
 
 FREQUENCIES = ("--frequencies", "f.json")
 TABLE = FrequencyTable(["a", "b"], [1, 1])
+STATISTICS = CorpusStatistics(2)
 OTHER_TABLE = FrequencyTable(["a", "b"], [1, 1])
 PAIRS = STSDataset("pairs", ["a", "b"], ["c", "d"], [0.0, 1.0], ["one", "two"])
+
+WITHOUT_TEXT = {f"{group} fit": (group, "fit", "enc", "-o", "out") for group in ("repal", "whiten", "center", "sif")}
 
 SHARED_BY_TRAININGS = [
     ("--column", "body", "data", corpus(column="body")),
@@ -75,6 +82,11 @@ SHARED_BY_TRAININGS = [
     ("--max-length", "9", "model", Model("enc", max_seq_length=9)),
     ("--pooling", "cls", "model", Model("enc", pooling="cls")),
     ("--layers", "1", "model", Model("enc", layers=1)),
+    ("--dropout", "0.25", "model", Model("enc", dropout=0.25)),
+    ("--prompt-template", "a {} b", "model", Model("enc", prompt_template="a {} b")),
+    ("--dtype", "bfloat16", "model", Model("enc", dtype="bfloat16")),
+    ("--lora", "8", "lora", 8),
+    ("--gradient-checkpointing", None, "gradient_checkpointing", True),
     ("--batch-size", "7", "batch_size", 7),
     ("--learning-rate", "0.5", "learning_rate", 0.5),
     ("--lr", "0.5", "learning_rate", 0.5),
@@ -116,6 +128,10 @@ def _train() -> list[Row]:
         train("objective", None, "AdCSELoss", "model", Model("enc"), objective="adcse"),
         slt_fai("objective", None, "SLTFAILoss", "model", Model("enc"), needs=FREQUENCIES),
         paser("objective", None, "PaSeRLoss", "model", Model("enc")),
+        train("--mini-batch-size", "5", "SimCSELoss", "mini_batch_size", 5),
+        train("--mini-batch-size", "5", "DCLRLoss", "mini_batch_size", 5, objective="dclr"),
+        train("--mini-batch-size", "5", "ConSERTLoss", "mini_batch_size", 5, objective="consert"),
+        train("--mini-batch-size", "5", "AdCSELoss", "mini_batch_size", 5, objective="adcse"),
         train("--dev", "D", "train_encoder", "evaluator", Evaluator("stsb_dev", "D")),
         train("--dev", "unlabeled", "train_encoder", "evaluator", ("unlabeled", corpus())),
         train("--dev-set", "X", "train_encoder", "evaluator", Evaluator("X", "D"), needs=("--dev", "D")),
@@ -195,12 +211,18 @@ ROWS: list[Row] = [
             Row(command, "--json", None, "stdout", "is_json", True),
         )
     ),
+    Row("evaluate", "--mteb", "STS12", "mteb_tasks", "names", ["STS12"]),
     Row("evaluate", "--setting", "wmean", "sts_evaluator", "setting", "wmean"),
     Row("evaluate", "--quiet", None, "sts_evaluator", "show_progress_bar", False),
     Row("evaluate", "--json", None, "sts_evaluator", "show_progress_bar", False),
     *(
         row
-        for command, attach in (("repal fit", "RepAL.attach"), ("whiten fit", "Whitening.attach"))
+        for command, attach in (
+            ("repal fit", "RepAL.attach"),
+            ("whiten fit", "Whitening.attach"),
+            ("center fit", "AllButTheTop.attach"),
+            ("sif fit", "SIF.attach"),
+        )
         for row in (
             *(Row(command, *shared) for shared in SHARED_BY_ALL),
             Row(command, "encoder", None, "load_any", "path", "enc"),
@@ -214,7 +236,45 @@ ROWS: list[Row] = [
     Row("repal fit", "--redundancy", "pooled", "RepAL.attach", "redundancy", "pooled"),
     Row("repal fit", "--on-missing-mask", "delete", "RepAL.attach", "on_missing_mask", "delete"),
     Row("whiten fit", "--dimensions", "3", "Whitening.attach", "dimensions", 3),
-    Row("whiten fit", "--stock", None, "with_modules", "modules", ["plain", "dense"]),
+    *(
+        row
+        for command, attach in (("whiten fit", "Whitening.attach"), ("center fit", "AllButTheTop.attach"))
+        for row in (
+            Row(command, "--stock", None, "with_modules", "modules", ["plain", "dense"]),
+            Row(command, "--statistics", "s", attach, "statistics", STATISTICS, base=WITHOUT_TEXT[command]),
+            Row(command, "--statistics", "s", "statistics", "path", Path("s"), base=WITHOUT_TEXT[command]),
+            Row(command, "--batch-size", "7", attach, "batch_size", 7),
+            Row(command, "--device", "cpu", attach, "encode_options", {"device": "cpu"}),
+            Row(command, "--device", "b", attach, "encode_options", {"device": ["a", "b"]}, ("--device", "a")),
+            Row(command, "--prompt", "query: ", attach, "encode_options", {"prompt": "query: "}),
+        )
+    ),
+    Row("whiten fit", "--epsilon", "0.125", "Whitening.attach", "epsilon", 0.125),
+    Row("center fit", "--components", "3", "AllButTheTop.attach", "components", 3),
+    Row("sif fit", "--a", "0.125", "SIF.attach", "a", 0.125),
+    Row("sif fit", "--frequencies", "f.json", "SIF.attach", "frequency_table", TABLE, base=WITHOUT_TEXT["sif fit"]),
+    Row("sif fit", "--frequencies", "f.json", "from_file", "path", "f.json", base=WITHOUT_TEXT["sif fit"]),
+    Row("repal fit", "--statistics", "s", "statistics", "path", Path("s"), base=WITHOUT_TEXT["repal fit"]),
+    Row("repal fit", "--statistics", "s", "RepAL.fit", "statistics", STATISTICS, base=WITHOUT_TEXT["repal fit"]),
+    Row("statistics compute", "encoder", None, "load_any", "path", "enc"),
+    Row("statistics compute", "text", None, "compute", "sentences", corpus()),
+    Row("statistics compute", "--column", "body", "read_sentences", "column", "body"),
+    Row("statistics compute", "--max-line", "99", "read_sentences", "max_line", 99),
+    Row("statistics compute", "--shard", "3/16", "read_sentences", "shard", (3, 16)),
+    Row("statistics compute", "--output", "there", "save statistics", "path", Path("there")),
+    Row("statistics compute", "-o", "there", "save statistics", "path", Path("there")),
+    Row("statistics compute", "--overwrite", None, "save statistics", "path", Path("text.txt"), ("-o", "text.txt")),
+    Row("statistics compute", "--batch-size", "7", "compute", "batch_size", 7),
+    Row("statistics compute", "--device", "cpu", "compute", "encode_options", {"device": "cpu"}),
+    Row("statistics compute", "--prompt", "query: ", "compute", "encode_options", {"prompt": "query: "}),
+    Row("statistics compute", "--quiet", None, "compute", "show_progress_bar", False),
+    Row("statistics compute", "--json", None, "compute", "show_progress_bar", False),
+    Row("statistics compute", "--json", None, "stdout", "is_json", True),
+    Row("statistics merge", "files", None, "statistics", "path", Path("a.safetensors")),
+    Row("statistics merge", "--output", "there", "save statistics", "path", Path("there")),
+    Row("statistics merge", "-o", "there", "save statistics", "path", Path("there")),
+    Row("statistics merge", "--overwrite", None, "save statistics", "path", Path("text.txt"), ("-o", "text.txt")),
+    Row("statistics merge", "--json", None, "stdout", "is_json", True),
     Row("repal tune", "encoder", None, "load_any", "path", "enc"),
     Row("repal tune", "--sts", "D", "load_sts", "source", "D"),
     Row("repal tune", "--dev-set", "X", "load_sts", "name", "X"),
@@ -226,9 +286,10 @@ ROWS: list[Row] = [
     Row("repal tune", "--by-subset", None, "tune", "groups", PAIRS.subsets),
     Row("repal tune", "--json", None, "stdout", "is_json", True),
     Row("frequencies count", "encoder", None, "tokenizer", "name", "enc"),
-    Row("frequencies count", "text", None, "count", "texts", [Path("text.txt")]),
+    Row("frequencies count", "text", None, "count", "texts", corpus()),
     Row("frequencies count", "--column", "body", "count", "texts", corpus(column="body")),
-    Row("frequencies count", "--max-line", "99", "count", "max_line", 99),
+    Row("frequencies count", "--max-line", "99", "read_sentences", "max_line", 99),
+    Row("frequencies count", "--shard", "3/16", "read_sentences", "shard", (3, 16)),
     Row(
         "frequencies count",
         "--max-line",

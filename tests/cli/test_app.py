@@ -1,8 +1,7 @@
-"""The command line as a whole: help, exit codes, one line for every mistake, and ``evaluate``."""
+"""The command line as a whole: help, exit codes, one line for every mistake."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -14,8 +13,6 @@ from typer.testing import CliRunner
 
 import st_extras
 from st_extras.cli import app as cli
-from st_extras.encoders.loading import load_encoder
-from st_extras.evaluation import SEVEN_STS, sts_evaluator
 from tests.cli.conftest import Run
 
 ROOT = Path(st_extras.__file__).parents[1]
@@ -54,43 +51,3 @@ class TestHelp:
         shown = CliRunner().invoke(cli.app, [])
         commands = ("train", "recipe", "evaluate", "demo", "repal", "whiten", "frequencies")
         assert all(command in shown.output for command in commands)
-
-
-class TestEvaluate:
-    def test_json(self, run: Run, inputs: Path) -> None:
-        code, out, _ = run("evaluate", "ENC", "--sts", "STS", "--json")
-        metrics = sts_evaluator(SEVEN_STS, inputs)(load_encoder(inputs / "encoder", device="cpu"))
-        assert code == 0
-        expected = {name.removesuffix("_spearman_cosine"): 100 * value for name, value in metrics.items()}
-        assert json.loads(out) == pytest.approx(expected)
-        assert list(expected) == [*SEVEN_STS, "average"]
-
-    def test_what_is_no_number_is_null(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-        scores = {"x_spearman_cosine": float("nan"), "y_spearman_cosine": 0.5}
-        monkeypatch.setattr("st_extras.evaluation.sts_evaluator", lambda *a, **k: lambda model: scores)
-        code, out, _ = run("evaluate", "ENC", "--sts", "STS", "--json")
-        assert (code, out) == (0, '{"x": null, "y": 50.0}\n')
-
-    def test_table_of_chosen_sets(self, run: Run) -> None:
-        code, out, _ = run("evaluate", "ENC", "--sts", "STS", "--sets", "sts12", "--sets", "stsb", "--quiet")
-        assert code == 0
-        assert [name in out for name in ("sts12", "stsb_test", "average", "sts13")] == [True, True, True, False]
-
-    def test_one_file_and_weighted_mean(self, run: Run, inputs: Path) -> None:
-        file = inputs / "sts13.tsv"
-        code, out, _ = run("evaluate", "ENC", "--sts", file, "--sets", "mine", "--setting", "wmean", "--json")
-        metrics = sts_evaluator("mine", file, setting="wmean")(load_encoder(inputs / "encoder", device="cpu"))
-        assert (code, json.loads(out)) == (0, {"mine": pytest.approx(100 * metrics["mine_spearman_cosine"])})
-
-    @pytest.mark.parametrize(
-        ("arguments", "message"),
-        [
-            (("FOLDER", "--sts", "STS"), r"modules\.json"),
-            (("ENC", "--sts", "none"), "source .*'none'"),
-            (("ENC", "--sts", "STS", "--sets", "sts99"), "name must be one of"),
-            (("ENC", "--sts", "STS", "--setting", "best"), "setting must be"),
-            (("ENC", "--sts", "TSV"), r"one name .*stsb_dev\.tsv"),
-        ],
-    )
-    def test_mistakes(self, assert_refused, arguments: tuple[str, ...], message: str) -> None:
-        assert_refused(("evaluate", *arguments), message)

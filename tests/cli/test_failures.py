@@ -145,7 +145,7 @@ class TestFailedRuns:
         def fail(*_: Any) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        monkeypatch.setattr("st_extras.text.frequency_files.os.fsync", fail)
+        monkeypatch.setattr("os.fsync", fail)
         code, _, err = run("frequencies", "count", "ENC", "TEXT", "-o", "t.json", "--quiet")
         assert (code, err) == (1, "Error: 't.json': No space left on device.\n")
         assert list(Path.cwd().iterdir()) == []

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 
 from st_extras.text.frequency import FrequencyTable
@@ -43,6 +44,16 @@ def test_add_tsv_and_info(run: Run, table: str) -> None:
     assert "types seen" in out
 
 
+def test_shards_of_a_folder_add_up(run: Run, table: str) -> None:
+    Dataset.from_dict({"sentence": SENTENCES[:5]}).to_parquet("parts/a.parquet")
+    Dataset.from_dict({"sentence": SENTENCES[5:]}).to_parquet("parts/b.parquet")
+    for shard in range(3):
+        added = () if shard == 0 else ("--add", f"{shard - 1}.json")
+        count = ("frequencies", "count", "ENC", "parts", "--shard", f"{shard}/3", "-o", f"{shard}.json", "--quiet")
+        assert run(*count, *added)[0] == 0
+    assert Path("2.json").read_bytes() == Path(table).read_bytes()
+
+
 def test_a_table_is_replaced_if_asked(run: Run, table: str) -> None:
     count = ("frequencies", "count", "ENC", "TEXT", "-o", table, "--add", table, "--json")
     before = Path(table).read_bytes()
@@ -65,6 +76,8 @@ def test_mistakes(run: Run, tmp_path: Path) -> None:
         (("frequencies", "info", "other.tsv", "--encoder", "ENC"), "foo"),
         (("frequencies", "count", str(tmp_path), "TEXT", "-o", "t.json"), "encoder must have a tokenizer"),
         (("frequencies", "count", "ENC", "none.txt", "-o", "t.json"), "none.txt"),
+        (("frequencies", "count", "ENC", "TEXT", "-o", "t.json", "--shard", "3"), "shard must be INDEX/COUNT"),
+        (("frequencies", "count", "ENC", "wordfreq:en", "-o", "t.json", "--shard", "0/2"), "--shard needs text"),
     ):
         code, _, err = run(*arguments)
         assert (code, reason in err, err.count("\n")) == (2, True, 1)

@@ -11,6 +11,7 @@ from tests.cli.commands import COMMANDS, parameters
 COUNT = ("0", "-1", "-99999999999999999999", str(10**400))
 POSITIVE = ("0", "-1", "inf", "-inf", "nan", "1e999")
 NOT_NEGATIVE = ("-0.5", "inf", "nan")
+RATE = ("-0.1", "1", "1.5", "nan", "inf")
 STEPS = ("0", "-2", str(10**400))
 SEED = ("-1", str(2**32), str(10**400))
 LINE = (*COUNT, str(2**30 + 1))
@@ -21,6 +22,7 @@ OUT_OF_RANGE: dict[str, dict[str, tuple[str, ...]]] = {
         "--limit": COUNT,
         "--max-line": LINE,
         "--batch-size": COUNT,
+        "--mini-batch-size": COUNT,
         "--learning-rate": POSITIVE,
         "--loss-learning-rate": POSITIVE,
         "--steps": STEPS,
@@ -29,6 +31,8 @@ OUT_OF_RANGE: dict[str, dict[str, tuple[str, ...]]] = {
         "--patience": COUNT,
         "--max-length": LENGTH,
         "--layers": COUNT,
+        "--dropout": RATE,
+        "--lora": (*COUNT, "4097"),
         "--length-buckets": COUNT,
         "--warmup-epochs": NOT_NEGATIVE,
         "--top-k": COUNT,
@@ -44,13 +48,27 @@ OUT_OF_RANGE: dict[str, dict[str, tuple[str, ...]]] = {
         "--eval-steps": COUNT,
         "--max-length": LENGTH,
         "--layers": COUNT,
+        "--dropout": RATE,
+        "--lora": (*COUNT, "4097"),
         "--seed": SEED,
     },
     "demo": {"--steps": COUNT, "--seed": SEED},
     "frequencies count": {"--max-line": LINE, "--processes": (*COUNT, "100000")},
     "frequencies info": {"--ratio": ("0", "1", "-0.1", "nan", "inf")},
     "repal fit": {"--max-line": LINE, "--lambda-1": NOT_NEGATIVE, "--lambda-2": NOT_NEGATIVE},
-    "whiten fit": {"--max-line": LINE, "--dimensions": COUNT},
+    "whiten fit": {
+        "--max-line": LINE,
+        "--dimensions": COUNT,
+        "--epsilon": NOT_NEGATIVE,
+        "--batch-size": COUNT,
+    },
+    "center fit": {
+        "--max-line": LINE,
+        "--components": ("-1", str(2**16), str(10**400)),
+        "--batch-size": COUNT,
+    },
+    "sif fit": {"--max-line": LINE, "--a": ("0", "-1", "1.5", "inf", "nan")},
+    "statistics compute": {"--max-line": LINE, "--batch-size": COUNT},
 }
 
 

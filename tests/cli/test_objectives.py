@@ -63,6 +63,12 @@ def test_the_warm_up_is_given_once() -> None:
         loss_maker(objective, SENTENCES, 4)
 
 
+def test_the_mini_batch_size_is_given_once() -> None:
+    objective = Objective("simcse", ["mini_batch_size=7"], mini_batch_size=8)
+    with pytest.raises(ValueError, match=r"^--mini-batch-size must not be .* --set mini_batch_size, got both\.$"):
+        loss_maker(objective, SENTENCES, 4)
+
+
 @pytest.mark.parametrize("name", ["simcse", "consert", "dclr", "adcse", "slt-fai"])
 def test_the_rows_are_the_sentences_of_a_loss_with_negatives(name: str) -> None:
     objective = Objective(name, slt_fai=SLTFAIOptions("table.json") if name == "slt-fai" else SLTFAIOptions())
@@ -80,5 +86,13 @@ def test_paser_gets_masked_sentences_and_phrases(capsys: pytest.CaptureFixture[s
 
 
 def test_paser_needs_a_mask_token() -> None:
-    with pytest.raises(ValueError, match="mask token"):
+    with pytest.raises(ValueError, match="got one without: --set on_missing_mask=delete --set mlm_weight=0 deletes"):
         training_rows(Objective("paser"), SENTENCES, None, seed=0)
+
+
+def test_paser_deletes_phrases_if_told_to() -> None:
+    deleting = Objective("paser", ["on_missing_mask=delete", "mlm_weight=0"])
+    rows = training_rows(deleting, SENTENCES, None, seed=0)
+    assert len(rows) >= len(SENTENCES)
+    for sentence, masked, phrase in zip(rows["sentence"], rows["masked"], rows["phrase"], strict=True):
+        assert sorted(masked.split() + phrase.split()) == sorted(sentence.split())

@@ -17,12 +17,19 @@ import pytest
 
 from st_extras import losses
 from st_extras.cli import options
-from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor
+from st_extras.modules import (
+    AllButTheTopPostProcessor,
+    CorpusStatistics,
+    RepALPostProcessor,
+    SIFPooling,
+    WhiteningPostProcessor,
+)
+from st_extras.modules.linear import LinearPostProcessor
 from st_extras.text.files import MAX_LINE
 from st_extras.text.frequency import FrequencyTable
 from tests.cli.commands import COMMANDS, parameters
 from tests.cli.conftest import Run
-from tests.cli.rows import OTHER_TABLE, PAIRS, ROWS, TABLE, Evaluator, Model, Row, corpus
+from tests.cli.rows import OTHER_TABLE, PAIRS, ROWS, STATISTICS, TABLE, Evaluator, Model, Row, corpus
 
 
 class Calls:
@@ -62,8 +69,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     import transformers
 
     from st_extras import encoders, evaluation, text, training
-    from st_extras.cli import app, postprocess
+    from st_extras.cli import evaluate, fitting, postprocess, statistics
     from st_extras.encoders import loading
+    from st_extras.evaluation import mteb
     from st_extras.text import corpus as reading
     from st_extras.training import output_folder
 
@@ -71,6 +79,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     run = SimpleNamespace(best=None, best_step=1, steps=1, seconds=1.0, curve=[])
     calls.on(training, "check_output", lambda **_: None)
     calls.on(reading, "read_sentences", corpus)
+    calls.on(reading, "stream_sentences", _streamed, "read_sentences")
     calls.on(encoders, "load_encoder", _model)
     calls.on(encoders, "use_length_buckets", lambda **_: None)
     calls.on(encoders.EmbeddingTable, "compute", _embedded)
@@ -80,6 +89,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     calls.on(training, "train_and_refine", lambda **_: made)
     calls.on(training, "demonstrate", lambda **_: SimpleNamespace(before={}, after={}, run=run))
     calls.on(evaluation, "sts_evaluator", lambda names, source, **_: Evaluator(names, source))
+    calls.on(mteb, "mteb_tasks", lambda names: names)
+    calls.on(mteb, "mteb_scores", lambda model, tasks, **_: {})
     calls.on(evaluation, "load_sts", lambda **_: PAIRS)
     calls.on(evaluation, "UnlabeledSelectionEvaluator", lambda sentences, **_: ("unlabeled", sentences))
     for name in ("SimCSELoss", "ConSERTLoss", "DCLRLoss", "AdCSELoss", "SLTFAILoss", "PaSeRLoss"):
@@ -96,19 +107,34 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     calls.on(FrequencyTable, "labels", lambda **_: TABLE.counts)
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", _tokenizer(calls))
     calls.on(output_folder, "save_model", lambda **_: None)
-    calls.on(RepALPostProcessor, "attach", lambda **_: None, "RepAL.attach")
+    calls.on(RepALPostProcessor, "attach", lambda **_: [RepALPostProcessor(2)], "RepAL.attach")
+    calls.on(RepALPostProcessor, "fit", lambda **_: None, "RepAL.fit")
     calls.on(RepALPostProcessor, "tune", lambda **_: SimpleNamespace(**TUNED))
     calls.on(RepALPostProcessor, "detach", lambda model: model)
-    dense = WhiteningPostProcessor(2)
-    monkeypatch.setattr(WhiteningPostProcessor, "to_dense", lambda self: "dense")
-    calls.on(WhiteningPostProcessor, "attach", lambda **_: ["plain", dense], "Whitening.attach")
+    monkeypatch.setattr(LinearPostProcessor, "to_dense", lambda self: "dense")
+    for kind, name in ((WhiteningPostProcessor, "Whitening"), (AllButTheTopPostProcessor, "AllButTheTop")):
+        calls.on(kind, "attach", lambda kind=kind, **_: ["plain", kind(2)], f"{name}.attach")
+    calls.on(SIFPooling, "attach", lambda **_: [SIFPooling(TABLE)], "SIF.attach")
+    calls.on(CorpusStatistics, "load", lambda **_: STATISTICS, "statistics")
+    calls.on(CorpusStatistics, "compute", lambda **_: CorpusStatistics(2))
+    calls.on(CorpusStatistics, "save", lambda **_: None, "save statistics")
     calls.on(loading, "with_modules", lambda **_: None)
-    for module in (app, postprocess):
-        calls.on(module, "load_any", lambda path: [RepALPostProcessor(2, 0.5, 0.5)])
+    for module in (evaluate, fitting, postprocess, statistics):
+        calls.on(module, "load_any", lambda path: _Loaded([RepALPostProcessor(2, 0.5, 0.5)]))
     return calls
 
 
 TUNED = {"lambda_1": 0.5, "lambda_2": 0.5, "spearman": 0.5, "plain_spearman": 0.5, "settings": 1}
+
+
+class _Loaded(list[Any]):
+    """The modules of what stands for a loaded model."""
+
+    tokenizer = Model.tokenizer
+
+
+def _streamed(sources: Any, column: Any = None, max_line: int = MAX_LINE, **_: Any) -> list[str]:
+    return corpus(sources, column, None, max_line)
 
 
 def _embedded(complementary_model: Model, sentences: list[str], **_: Any) -> tuple[str, list[str]]:

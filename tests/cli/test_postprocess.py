@@ -1,4 +1,4 @@
-"""``st-extras repal`` and ``st-extras whiten``."""
+"""``st-extras repal``."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from sentence_transformers import SentenceTransformer
 
 import st_extras
 from st_extras.evaluation import sts_evaluator
 from tests.cli.conftest import Run
-from tests.conftest import SENTENCES
 
 
 @pytest.fixture(scope="module")
@@ -76,27 +73,12 @@ class TestRepAL:
         code, out, _ = run("repal", "fit", "ENC", "TEXT", "-o", "fitted", "--redundancy", "pooled")
         assert (code, out) == (0, 'Fitted on 8 sentences, saved to fitted: st_extras.load("fitted")\n')
 
-
-class TestWhitening:
-    def test_whitening(self, run: Run) -> None:
-        assert run("whiten", "fit", "ENC", "TEXT", "-o", "white", "--dimensions", 4)[0] == 0
-        assert run("whiten", "fit", "ENC", "TEXT", "-o", "stock", "--dimensions", 4, "--stock")[0] == 0
-        ours = st_extras.load("white").encode(SENTENCES)
-        stock = SentenceTransformer("stock", device="cpu").encode(SENTENCES)
-        assert ours.shape == (len(SENTENCES), 4)
-        np.testing.assert_allclose(ours, stock, atol=1e-4)
-
-    def test_stock_whitening_keeps_prompts_and_similarity(self, run: Run, inputs: Path) -> None:
-        model = SentenceTransformer(str(inputs / "encoder"), prompts={"query": "the dog "}, similarity_fn_name="dot")
-        model.default_prompt_name = "query"
-        model.save("prompted")
-        for name, options in (("white", ()), ("stock", ("--stock",))):
-            assert run("whiten", "fit", "prompted", "TEXT", "-o", name, *options)[0] == 0
-        stock = SentenceTransformer("stock", device="cpu")
-        assert (stock.prompts["query"], stock.default_prompt_name, stock.similarity_fn_name) == (
-            "the dog ", "query", "dot",
-        )  # fmt: skip
-        np.testing.assert_allclose(stock.encode(SENTENCES), st_extras.load("white").encode(SENTENCES), atol=1e-4)
+    def test_fitting_on_statistics(self, run: Run) -> None:
+        assert run("statistics", "compute", "ENC", "TEXT", "-o", "all.safetensors")[0] == 0
+        words = ("-o", "refined", "--lambda-2", 0.3, "--lambda-1", 0)
+        code, out, err = run("repal", "fit", "ENC", "--statistics", "all.safetensors", *words)
+        assert (code, out) == (0, 'Fitted on 8 sentences, saved to refined: st_extras.load("refined")\n'), err
+        assert run("repal", "fit", "ENC", "TEXT", *words, "--overwrite")[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -107,7 +89,9 @@ class TestWhitening:
         (("repal", "fit", "ENC", "TEXT", "-o", "out", "--keywords", "yake"), "--keywords must be one of"),
         (("repal", "tune", "ENC", "--sts", "STS", "-o", "out"), "encoder must have RepAL attached"),
         (("repal", "evaluate", "ENC", "--sts", "STS"), "encoder must have RepAL attached"),
-        (("whiten", "fit", "ENC", "TEXT", "-o", "out", "--dimensions", "99"), "99"),
+        (("repal", "fit", "ENC", "-o", "out"), r"text or --statistics must be given, .* got neither\.$"),
+        (("repal", "fit", "ENC", "TEXT", "--statistics", "s", "-o", "out"), r"only one of them, got both\.$"),
+        (("repal", "fit", "ENC", "--statistics", "s", "-o", "out"), "path must be an existing file, got 's'"),
     ],
 )
 def test_mistakes(assert_refused, arguments: tuple[str, ...], message: str) -> None:

@@ -20,6 +20,7 @@ from st_extras.encoders.loading import load_encoder
 from st_extras.evaluation import SEVEN_STS, UnlabeledSelectionEvaluator, sts_evaluator
 from tests.cli.conftest import Run
 from tests.conftest import SENTENCES
+from tests.encoders.decoders import build_decoder
 from tests.helpers import differing, snapshot
 
 TRAIN = ("train", "dclr", "ENC", "TEXT", "-o", "out", "--batch-size", 4, "--lr", 1e-2)
@@ -248,6 +249,10 @@ MISTAKES: dict[str, tuple[tuple[object, ...], str]] = {
     "slt-fai: missing table": ((*SLT_FAI, "--frequencies", "none.json"), r"none\.json"),
     "slt-fai: base": ((*SLT_FAI, "--frequencies", "t", "--base", "mnrl"), "--base must be one of .*'mnrl'"),
     "slt-fai: base's setting": ((*SLT_FAI, "--frequencies", "t", "--base-set", "x"), "--base-set must be NAME=VALUE"),
+    "paser's mini-batches": (
+        (*PASER, "--mini-batch-size", 2),
+        "--mini-batch-size needs the objective simcse, consert, dclr, adcse, got paser",
+    ),
     "slt-fai's base": ((*SIMCSE, "--base", "simcse"), "--base needs the objective slt-fai, got simcse"),
     "paser's phrases": ((*SIMCSE, "--top-k", 2), "--top-k needs the objective paser, got simcse"),
     "adcse: adversaries": (("train", "adcse", *SIMCSE[2:], "--set", "num_adversaries=-1"), "num_adversaries"),
@@ -259,3 +264,18 @@ MISTAKES: dict[str, tuple[tuple[object, ...], str]] = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_one_line_and_leaves_nothing(assert_refused, mistake: str) -> None:
     assert_refused(*MISTAKES[mistake])
+
+
+def test_an_encoder_without_dropout_is_told_once(run_in: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    build_decoder(tmp_path / "decoder")
+    words = ("train", "simcse", "decoder", "TEXT", "-o", "out", "--steps", "2", "--batch-size", "4", "--quiet")
+    assert run_in(tmp_path, *words)[0] == 0
+    told = [record.getMessage() for record in caplog.records if record.name.startswith("st_extras.losses")]
+    assert len(told) == 1
+    assert "--dropout 0.1" in told[0]
+    assert "\n" not in told[0]
+    caplog.clear()
+    assert run_in(tmp_path, *words, "--overwrite", "--dropout", "0.1")[0] == 0
+    assert not [record for record in caplog.records if record.name.startswith("st_extras.losses")]
+    saved = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert saved["attention_dropout"] == 0.1

@@ -1,16 +1,12 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.losses import AdaptiveLayerLoss
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from st_extras.encoders.forward import Encoded, encode_tokens, forward_pass, without_dropout
 from st_extras.encoders.structure import content_mask
-from st_extras.losses import AdCSELoss, ConSERTLoss, SimCSELoss
 from tests.helpers import Wrapped, draw
 
 
@@ -34,12 +30,6 @@ def test_given_embeddings_replace_the_ids(still_encoder: SentenceTransformer, se
     torch.testing.assert_close(same, expected)
     other = forward_pass(still_encoder, {**features, "inputs_embeds": 0 * words})["sentence_embedding"]
     assert not torch.allclose(other, expected)
-
-
-@pytest.mark.parametrize("make", [SimCSELoss, AdCSELoss, ConSERTLoss])
-def test_adaptive_layers_are_refused(encoder: SentenceTransformer, sentences: list[str], make: Any) -> None:
-    with pytest.raises(ValueError, match="AdaptiveLayerLoss cannot wrap this loss"):
-        AdaptiveLayerLoss(encoder, make(encoder))([encoder.preprocess(sentences)], None)
 
 
 def test_without_dropout_restores_every_modules_mode(encoder: SentenceTransformer) -> None:

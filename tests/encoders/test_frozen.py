@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import copy
 import re
+import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,16 @@ from datasets import Dataset
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
-from transformers import BertTokenizer
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling, Router
+from tokenizers import processors
+from transformers import BertTokenizer, PreTrainedTokenizerFast, Qwen2Config, Qwen2Model
 
-from st_extras.encoders.frozen import EmbeddingTable, FrozenEncoder
+from st_extras.encoders.embedding_table import EmbeddingTable
+from st_extras.encoders.frozen import FrozenEncoder
 from st_extras.losses import DCLRLoss
-from tests.conftest import vocabulary
+from tests.conftest import build_byte_level_encoder, vocabulary
+from tests.encoders.test_templates import ONE_TURN, QUOTED, TURNS, with_template
 
 Maker = Callable[..., SentenceTransformer]
 
@@ -63,7 +70,7 @@ def test_a_shorter_guide_retokenizes(make_encoder: Maker) -> None:
     assert FrozenEncoder(guide, model).must_retokenize
     assert not FrozenEncoder(make_encoder(max_seq_length=16), model).must_retokenize
     unlimited = make_encoder(max_seq_length=16)
-    unlimited.max_seq_length = None
+    unlimited.max_seq_length = int(1e30)  # as transformers writes it
     assert FrozenEncoder(make_encoder(max_seq_length=5), unlimited).must_retokenize
     assert not FrozenEncoder(unlimited, model).must_retokenize
 
@@ -230,3 +237,200 @@ def test_a_table_of_another_vocabulary_is_refused(make_encoder: Maker, sentences
         with pytest.raises(ValueError, match="complementary_table must be computed with the trained model's tokenizer"):
             DCLRLoss(other, complementary_table=one)
     DCLRLoss(other, complementary_table=EmbeddingTable([[1]], torch.ones(1, 3)))  # made by hand: not known
+
+
+def expected_alone(guide: SentenceTransformer, texts: list[str]) -> torch.Tensor:
+    return guide.encode(texts, convert_to_tensor=True)
+
+
+def with_prompt(model: SentenceTransformer, prompt: str) -> SentenceTransformer:
+    model.prompts = {"own": prompt}
+    model.default_prompt_name = "own"
+    return model
+
+
+def causal_guide(like: SentenceTransformer, *, chat: bool = False) -> SentenceTransformer:
+    """A tiny decoder of the same vocabulary that pads on the left and pools its last token."""
+    torch.manual_seed(5)
+    config = Qwen2Config(
+        vocab_size=len(vocabulary()), hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, max_position_embeddings=64, pad_token_id=0, bos_token_id=2, eos_token_id=3,
+    )  # fmt: skip
+    folder = Path(tempfile.mkdtemp())
+    try:
+        Qwen2Model(config).save_pretrained(folder)
+        names = {name: getattr(like.tokenizer, name) for name in ("cls_token", "pad_token", "sep_token", "unk_token")}
+        tokenizer = PreTrainedTokenizerFast(tokenizer_object=like.tokenizer.backend_tokenizer, **names)
+        tokenizer.padding_side = "left"
+        if chat:
+            tokenizer.chat_template = (
+                "{% for message in messages %}{{ message['role'] }} the {{ message['content'] }}{% endfor %}"
+                "{% if add_generation_prompt %} dog{% endif %}"
+            )
+        tokenizer.save_pretrained(folder)
+        transformer = Transformer(str(folder), max_seq_length=32)
+        transformer.processor = tokenizer  # not the one that transformers prefers for this architecture
+        transformer.max_seq_length = 32
+    finally:
+        shutil.rmtree(folder)
+    return SentenceTransformer(modules=[transformer, Pooling(16, pooling_mode="lasttoken")], device="cpu")
+
+
+def without_special_tokens(guide: SentenceTransformer) -> SentenceTransformer:
+    backend = guide.tokenizer.backend_tokenizer
+    backend.post_processor = processors.TemplateProcessing(single="$A [SEP]", special_tokens=[("[SEP]", 3)])
+    return guide
+
+
+def routed(guide: SentenceTransformer) -> SentenceTransformer:
+    routes = {"query": list(guide), "document": list(guide)}
+    return SentenceTransformer(modules=[Router(routes, default_route="document")], device="cpu")
+
+
+def cut(guide: SentenceTransformer) -> SentenceTransformer:
+    guide.truncate_dim = 5
+    return guide
+
+
+GUIDES: dict[str, Callable[[Maker], SentenceTransformer]] = {
+    "plain": lambda make: make(seed=1),
+    "own prompt": lambda make: with_prompt(make(seed=1), "the old "),
+    "left padding": lambda make: causal_guide(make()),
+    "left padding, own prompt": lambda make: with_prompt(causal_guide(make()), "the old "),
+    "chat template": lambda make: causal_guide(make(), chat=True),
+    "chat template, own prompt": lambda make: with_prompt(causal_guide(make(), chat=True), "old "),
+    "shorter": lambda make: make(seed=1, max_seq_length=5),
+    "longer": lambda make: make(seed=1, max_seq_length=40),
+    "other special tokens": lambda make: without_special_tokens(make(seed=1)),
+    "router": lambda make: routed(make(seed=1)),
+    "truncated dimension": lambda make: cut(make(seed=1)),
+}
+
+
+@pytest.mark.parametrize("prompt", [None, "the red "])
+@pytest.mark.parametrize("guide_name", GUIDES)
+def test_a_guide_sees_what_it_would_see_alone(
+    make_encoder: Maker, sentences: list[str], guide_name: str, prompt: str | None
+) -> None:
+    model, guide = make_encoder(), GUIDES[guide_name](make_encoder)
+    texts = [*sentences, "A Cat, in the rain!", "☃ the cat", "cat"]
+    features = model.preprocess(texts, prompt=prompt)
+    assert features["input_ids"].size(1) < 16  # nothing is cut by the trained model
+    alone = expected_alone(guide, texts)
+    torch.testing.assert_close(FrozenEncoder(guide, model)(features), alone, atol=1e-5, rtol=0)
+    table = EmbeddingTable.compute(model, guide, texts, prompt=prompt, batch_size=4, show_progress_bar=False)
+    alone = torch.nn.functional.normalize(alone, dim=-1)
+    torch.testing.assert_close(table(features), alone, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("prompt", [None, "the red "])
+@pytest.mark.parametrize("guide_name", GUIDES)
+def test_guide_and_table_agree_on_texts_that_the_trained_model_cuts(
+    make_encoder: Maker, sentences: list[str], guide_name: str, prompt: str | None
+) -> None:
+    model, guide = make_encoder(max_seq_length=8), GUIDES[guide_name](make_encoder)
+    texts = [*sentences, "a cat sings, " * 9, "☃ playing play" * 5]
+    features = model.preprocess(texts, prompt=prompt)
+    table = EmbeddingTable.compute(model, guide, texts, prompt=prompt, batch_size=4, show_progress_bar=False)
+    alive = torch.nn.functional.normalize(FrozenEncoder(guide, model)(features), dim=-1)
+    torch.testing.assert_close(table(features), alive, atol=1e-5, rtol=0)
+
+
+def test_prompts_of_byte_level_tokenizers_leave_the_texts_whole(tmp_path: Path, sentences: list[str]) -> None:
+    model = build_byte_level_encoder(tmp_path)
+    guide = copy.deepcopy(model)
+    torch.nn.init.normal_(guide[0].auto_model.embeddings.word_embeddings.weight)
+    for prompt, own in ((None, None), ("query: ", None), (None, "query: "), ("query: ", "the"), ("query:", None)):
+        if own:
+            with_prompt(guide, own)
+        features = model.preprocess(sentences, prompt=prompt)
+        alone = expected_alone(guide, sentences)
+        torch.testing.assert_close(FrozenEncoder(guide, model)(features), alone, atol=1e-5, rtol=0)
+
+
+def test_two_columns_with_prompts_of_their_own(make_encoder: Maker, sentences: list[str]) -> None:
+    model, guide = make_encoder(), with_prompt(make_encoder(seed=1), "the old ")
+    both = [model.preprocess(sentences, prompt=prompt) for prompt in ("a ", "the red ")]
+    frozen = FrozenEncoder(guide, model)
+    for features in both:
+        torch.testing.assert_close(frozen(features), expected_alone(guide, sentences), atol=1e-5, rtol=0)
+
+
+def flattened(features: dict[str, Any]) -> dict[str, Any]:
+    """What preprocess gives where ``unpad_inputs`` is on: all rows in one, and where each begins."""
+    kept = features["attention_mask"].bool()
+    starts = torch.nn.functional.pad(kept.sum(dim=1).cumsum(dim=0), (1, 0)).int()
+    return {"input_ids": features["input_ids"][kept][None], "cu_seq_lens_q": starts, "cu_seq_lens_k": starts} | {
+        key: features[key] for key in ("prompt_length",) if key in features
+    }
+
+
+@pytest.mark.parametrize("prompt", [None, "the red "])
+def test_flattened_features_are_the_same_sentences(
+    make_encoder: Maker, sentences: list[str], prompt: str | None
+) -> None:
+    model, guide = make_encoder(), make_encoder(seed=1, hidden_size=8)
+    features = flattened(model.preprocess(sentences, prompt=prompt))
+    table = EmbeddingTable.compute(model, guide, sentences, prompt=prompt, show_progress_bar=False)
+    torch.testing.assert_close(table(features), expected(guide, sentences))
+    whole = model.preprocess
+    model.preprocess = lambda *a, **k: flattened(whole(*a, **k))  # type: ignore[method-assign]
+    table = EmbeddingTable.compute(model, guide, sentences, prompt=prompt, show_progress_bar=False)
+    torch.testing.assert_close(table(features), expected(guide, sentences))
+    torch.testing.assert_close(FrozenEncoder(guide, model)(features), expected_alone(guide, sentences))
+
+
+def test_a_trained_model_with_a_chat_template(make_encoder: Maker, sentences: list[str]) -> None:
+    model = causal_guide(make_encoder(), chat=True)
+    guide, other = copy.deepcopy(model), make_encoder(seed=1)
+    own_prompt = with_prompt(copy.deepcopy(model), "the old ")
+    for chosen in (guide, other, own_prompt):
+        frozen = FrozenEncoder(chosen, model)
+        assert frozen.must_retokenize == (chosen is not guide)
+        for prompt in (None, "old "):
+            features = model.preprocess(sentences, prompt=prompt)
+            assert features["modality"] == "message"
+            torch.testing.assert_close(frozen(features), expected_alone(chosen, sentences))
+            table = EmbeddingTable.compute(model, chosen, sentences, prompt=prompt, show_progress_bar=False)
+            torch.testing.assert_close(table(features), expected(chosen, sentences))
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("template", [TURNS, QUOTED, ONE_TURN])
+def test_a_byte_level_model_with_a_chat_template(
+    make_encoder: Maker, tmp_path: Path, sentences: list[str], template: str, side: str
+) -> None:
+    model, other = with_template(tmp_path, template, side), make_encoder(seed=1)
+    model.max_seq_length = other.max_seq_length = 64
+    frozen = FrozenEncoder(other, model)
+    for prompt in (None, "find the birds near a river"):
+        features = model.preprocess(sentences, prompt=prompt)
+        torch.testing.assert_close(frozen(features), expected_alone(other, sentences), atol=1e-5, rtol=0)
+
+
+def test_guide_and_table_agree_on_templated_texts_that_are_cut(make_encoder: Maker, sentences: list[str]) -> None:
+    model = causal_guide(make_encoder(), chat=True)
+    model.max_seq_length = 8
+    for guide in (copy.deepcopy(model), make_encoder(seed=1)):
+        features = model.preprocess([*sentences, "a cat sings, " * 9])
+        texts = [*sentences, "a cat sings, " * 9]
+        table = EmbeddingTable.compute(model, guide, texts, batch_size=4, show_progress_bar=False)
+        alive = torch.nn.functional.normalize(FrozenEncoder(guide, model)(features), dim=-1)
+        torch.testing.assert_close(table(features), alive, atol=1e-5, rtol=0)
+
+
+def test_a_guide_of_the_same_kind_gets_the_ids_as_they_are(make_encoder: Maker, sentences: list[str]) -> None:
+    model, guide = make_encoder(), make_encoder(seed=1)
+    frozen = FrozenEncoder(guide, model)
+    assert not frozen.must_retokenize
+    features = model.preprocess(sentences)
+    direct = guide.eval()(dict(features))["sentence_embedding"]
+    guide.preprocess = None  # type: ignore[assignment, method-assign]
+    assert torch.equal(frozen(features), direct)
+
+
+def test_a_router_without_a_default_route_is_refused(make_encoder: Maker) -> None:
+    guide = make_encoder(seed=1)
+    router = Router({"query": list(guide), "document": list(guide)}, allow_empty_key=False)
+    with pytest.raises(ValueError, match=r"^complementary_model must encode sentences without a task.*\.$"):
+        FrozenEncoder(SentenceTransformer(modules=[router], device="cpu"), make_encoder())

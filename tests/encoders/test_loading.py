@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +24,7 @@ from transformers import (
 
 from st_extras.encoders.loading import keep_layers, load_encoder, with_pooling
 from tests.conftest import SENTENCES, build_encoder
+from tests.encoders.decoders import build_decoder
 
 TEXTS = ["a cat", *SENTENCES[:3]]  # of different lengths, so that padding is there
 POOLINGS = ("cls", "mean", "max", "first-last", "last-two")
@@ -182,7 +184,13 @@ def test_another_first_module_is_refused():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"pooling": "median"}, "pooling must be one of 'cls', 'mean', 'max', 'first-last', 'last-two', got 'median'"),
+        (
+            {"pooling": "median"},
+            "pooling must be one of 'cls', 'mean', 'max', 'lasttoken', 'first-last', 'last-two', got 'median'",
+        ),
+        ({"dtype": "float8"}, "dtype must be one of 'float32', 'bfloat16', 'float16', got 'float8'"),
+        ({"dropout": 1.0}, "dropout must be between 0 and 1, 1 excluded, got 1.0"),
+        ({"prompt_template": "x"}, "prompt_template must be text with exactly one {}"),
         ({"layers": 0}, "layers must be a whole number >= 1, got 0"),
         ({"layers": 5}, r"layers must be in \[1, 4\] for this encoder, got 5"),
         ({"max_seq_length": 2}, "max_seq_length must be a whole number >= 3, got 2"),
@@ -273,3 +281,72 @@ def test_loading_draws_nothing_that_anyone_sees(tmp_path):
         poolers.append(model[0].auto_model.pooler.dense.weight)
     assert torch.equal(*poolers)
     assert poolers[0].std() > 0
+
+
+# ------------------------------------------------------------------------------------------- decoders
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2", "bloom"])
+def test_the_last_token_by_hand(tmp_path, kind, side):
+    build_decoder(tmp_path / kind, kind, pad=kind == "qwen2")  # the tokenizer class of Qwen brings one of its own
+    model = load_encoder(tmp_path / kind, pooling="lasttoken", device="cpu")
+    model.tokenizer.padding_side = side
+    body = AutoModel.from_pretrained(tmp_path / kind, dtype="float32").eval()
+    alone = [model.tokenizer(text, return_tensors="pt") for text in TEXTS]
+    with torch.no_grad():
+        expected = [body(**features).last_hidden_state[0, -1].tolist() for features in alone]
+    if (kind, side) == ("gpt2", "left"):  # GPT-2 counts positions from the padding
+        np.testing.assert_allclose(model.encode(TEXTS, batch_size=1), expected, atol=1e-5)
+        return
+    assert 0 in model.preprocess(TEXTS)["attention_mask"]
+    np.testing.assert_allclose(model.encode(TEXTS), expected, atol=1e-5)
+    model.save(str(tmp_path / "saved"))
+    again = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    np.testing.assert_array_equal(again.encode(TEXTS), model.encode(TEXTS))
+
+
+def test_a_tokenizer_without_padding_token_gets_one(tmp_path, caplog):
+    """Sentence Transformers loads such a decoder and fails at the first batch."""
+    build_decoder(tmp_path / "llama")
+    with pytest.raises(ValueError, match="pad"):
+        SentenceTransformer(str(tmp_path / "llama"), device="cpu").encode(TEXTS)
+    with caplog.at_level("INFO", logger="st_extras"):
+        model = load_encoder(tmp_path / "llama", device="cpu")
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("st_extras")] == [
+        "The tokenizer has no padding token: batches are padded with its end-of-text token '</s>'."
+    ]
+    assert model[1].pooling_mode == "lasttoken"  # as Sentence Transformers decides for a causal language model
+    assert model.tokenizer.padding_side == "right"
+    np.testing.assert_allclose(model.encode(TEXTS), model.encode(TEXTS, batch_size=1), atol=1e-5)
+    caplog.clear()
+    build_decoder(tmp_path / "padded", pad=True)
+    assert load_encoder(tmp_path / "padded", device="cpu").tokenizer.pad_token == "<pad>"
+    assert "padding token" not in caplog.text
+
+
+def test_a_tokenizer_without_padding_and_end_is_refused(tmp_path):
+    build_decoder(tmp_path / "llama")
+    path = tmp_path / "llama" / "tokenizer_config.json"
+    settings = json.loads(path.read_text())
+    path.write_text(json.dumps({name: value for name, value in settings.items() if name != "eos_token"}))
+    with pytest.raises(
+        ValueError, match=r"^tokenizer must have a padding token or an end-of-text token, and the .*\.$"
+    ):
+        load_encoder(tmp_path / "llama", device="cpu")
+    model = load_encoder(tmp_path / "llama", device="cpu", processor_kwargs={"pad_token": "<pad>"})
+    assert model.tokenizer.pad_token_id == 2
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_the_precision_of_the_weights(folder, dtype):
+    model = load_encoder(folder, dtype=dtype, device="cpu", model_kwargs={"torch_dtype": "float32"})
+    assert {parameter.dtype for parameter in model.parameters()} == {getattr(torch, dtype)}
+
+
+def test_an_incomplete_save_is_refused(folder, tmp_path):
+    """Sentence Transformers would load the transformer alone and take the mean."""
+    SentenceTransformer(str(folder), device="cpu").save(str(tmp_path / "saved"))
+    (tmp_path / "saved" / "modules.json").unlink()
+    with pytest.raises(ValueError, match=r"is incomplete: config_sentence_transformers.json is there and modules.json"):
+        load_encoder(tmp_path / "saved", device="cpu")

@@ -35,7 +35,8 @@ def assert_exact_copy(own: nn.Module, theirs: nn.Module) -> None:
     assert mine.keys() == other.keys()
     assert not differing(other, mine)
     assert [value.dtype for value in mine.values()] == [value.dtype for value in other.values()]
-    assert not storages(own) & storages(theirs)
+    frozen = {parameter.data_ptr() for parameter in theirs.parameters() if not parameter.requires_grad}
+    assert storages(own) & storages(theirs) == frozen
     assert not any(parameter.requires_grad for parameter in own.parameters())
 
 
@@ -297,3 +298,43 @@ def test_memory_is_one_copy_of_the_weights(encoder: SentenceTransformer) -> None
         momentum_encoder.update(Wrapped(encoder))
     assert bytes_of(momentum_encoder.parameters()) == bytes_of(encoder.parameters())
     assert all(parameter.grad is None for parameter in momentum_encoder.parameters())
+
+
+def test_frozen_parameters_are_the_models_own(make_encoder: MakeEncoder) -> None:
+    """LoRA: the copy holds adapters, not another base."""
+    for frozen_before in (True, False):
+        model = make_encoder()
+        if frozen_before:
+            add_adapter(model)
+        momentum = MomentumEncoder(model, 0.5)
+        if not frozen_before:
+            add_adapter(model)
+        momentum.match(model)
+        momentum.update(model)
+        own = [
+            mine.numel()
+            for mine, theirs in zip(momentum.encoder.parameters(), model.parameters(), strict=True)
+            if mine is not theirs
+        ]
+        assert sum(own) == sum(p.numel() for p in model.parameters() if p.requires_grad)
+        before = snapshot(model)
+        shift(model)
+        momentum.update(model)
+        for name, value in momentum.encoder.state_dict().items():
+            torch.testing.assert_close(value, (before[name] + model.state_dict()[name]) / 2)
+
+
+def test_what_is_trained_later_gets_a_copy(encoder: SentenceTransformer) -> None:
+    words = encoder[0].model.get_input_embeddings().weight.requires_grad_(False)
+    momentum = MomentumEncoder(encoder, 0.5)
+    momentum.update(encoder)
+    shift(encoder)
+    words.requires_grad_(True)
+    momentum.update(encoder)
+    before = words.detach().clone()
+    shift(encoder)
+    momentum.update(encoder)
+    own = momentum.encoder[0].model.get_input_embeddings().weight
+    torch.testing.assert_close(own, (before + words.detach()) / 2)
+    assert not own.requires_grad
+    assert words.requires_grad

@@ -8,6 +8,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense
 from sentence_transformers.sentence_transformer.modules import Router, StaticEmbedding
+from tokenizers.processors import TemplateProcessing
 from torch import nn
 
 from st_extras.encoders.structure import (
@@ -80,6 +81,14 @@ def test_non_content_ids(encoder: SentenceTransformer) -> None:
     assert non_content_ids(encoder) == sorted(non_content_ids(encoder))
 
 
+@pytest.mark.parametrize("role", ["bos", "eos", "cls", "sep", "pad"])
+@pytest.mark.parametrize("content", ["unk", "mask"])
+def test_a_token_that_frames_the_rows_is_not_content(encoder: SentenceTransformer, role: str, content: str) -> None:
+    token = getattr(encoder.tokenizer, f"{content}_token")
+    setattr(encoder.tokenizer, f"{role}_token", token)  # as <|endoftext|> in CLIP and GPT-2
+    assert encoder.tokenizer.convert_tokens_to_ids(token) in non_content_ids(encoder)
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_a_prompt_is_not_content(encoder: SentenceTransformer, side: str) -> None:
     encoder.tokenizer.padding_side = side
@@ -150,3 +159,17 @@ def test_heads_behind_one_encoder_are_not_encoders(encoder: SentenceTransformer,
     heads = Router({"query": [Dense(16, 16)], "document": [Dense(16, 16)]}, default_route="query")
     model = SentenceTransformer(modules=[*encoder, heads], device="cpu")
     assert torch.isfinite(ConSERTLoss(model)([model.preprocess(sentences)]))
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_prompt_ends_before_the_text_where_two_tokens_close_a_row(encoder: SentenceTransformer, side: str) -> None:
+    tokenizer = encoder.tokenizer
+    tokenizer.padding_side = side
+    closing = [(token, tokenizer.convert_tokens_to_ids(token)) for token in ("[SEP]", "[CLS]")]
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="$A [SEP] [CLS]", special_tokens=closing)
+    features = encoder.preprocess(["a cat", "the old dog", ""], prompt="the man ")
+    kept = [
+        tokenizer.convert_ids_to_tokens(row[mask].tolist())
+        for row, mask in zip(features["input_ids"], content_mask(encoder, features), strict=True)
+    ]
+    assert kept == [["a", "cat"], ["the", "old", "dog"], []]

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from datasets import Dataset
+from datasets import Dataset, IterableDataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 
+from st_extras.evaluation.confusable import choose_confusable
 from st_extras.evaluation.geometry import uniformity
 from st_extras.evaluation.selection import SIGNALS, UnlabeledSelectionEvaluator
 from st_extras.evaluation.signals import agreement_margin, graded_agreement
@@ -196,7 +197,7 @@ def test_it_chooses_the_checkpoint_in_the_trainer(
     [
         (["one sentence"], {}, "at least 10 distinct, non-empty ones, got 1"),
         (["one sentence", " "] * 30, {}, "got 1"),
-        ([], {}, "at least 1 sentence, got 0"),
+        ([], {}, "at least 10 distinct, non-empty ones, got 0"),
         ("one sentence", {}, "got the string 'one sentence'"),
         ([None], {}, "sentences, row 0: expected a sentence, got None"),
         (CORPUS, {"signal": "luck"}, "signal must be one of 'margin_dropout'.*got 'luck'"),
@@ -246,6 +247,50 @@ def test_a_data_set_is_taken() -> None:
     assert (again.sentences, again.forms) == (expected.sentences, expected.forms)
     with pytest.raises(ValueError, match="'train'"):
         UnlabeledSelectionEvaluator({"train": CORPUS})
+
+
+def _many(count: int = 600) -> list[str]:
+    return [f"{CORPUS[i % len(CORPUS)]} number {i % 400} " for i in range(count)]
+
+
+def _stream(sentences: list[str]) -> IterableDataset:
+    return IterableDataset.from_generator(lambda: ({"text": sentence} for sentence in sentences))
+
+
+@pytest.mark.parametrize("make", [iter, _stream])
+def test_a_short_stream_gives_the_choice_of_its_list(make) -> None:
+    expected = UnlabeledSelectionEvaluator(_many(), size=20)
+    again = UnlabeledSelectionEvaluator(make(_many()), size=20)
+    assert (again.sentences, again.forms) == (expected.sentences, expected.forms)
+
+
+def test_a_long_stream_is_sampled_with_no_more_than_the_sample_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    pools = []
+
+    def choose(sentences, size, generator):
+        pools.append(list(sentences))
+        return choose_confusable(sentences, size, generator)
+
+    monkeypatch.setattr("st_extras.evaluation.selection.LARGEST_POOL", 50)
+    monkeypatch.setattr("st_extras.evaluation.selection.choose_confusable", choose)
+    first, again, other = (
+        UnlabeledSelectionEvaluator(make(_many()), size=20, seed=seed)
+        for make, seed in ((iter, 1), (_stream, 1), (iter, 2))
+    )
+    assert [len(set(pool)) for pool in pools] == [50, 50, 50]
+    assert set(pools[0]) <= {text.strip() for text in _many()}
+    assert (first.sentences, first.forms) == (again.sentences, again.forms)
+    assert first.sentences != other.sentences
+
+
+def test_the_choice_from_a_list_is_that_of_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records of earlier runs depend on it."""
+    monkeypatch.setattr("st_extras.evaluation.confusable.LARGEST_POOL", 50)
+    monkeypatch.setattr("st_extras.evaluation.selection.LARGEST_POOL", 50)
+    distinct = list(dict.fromkeys(text.strip() for text in _many()))
+    expected = choose_confusable(distinct, 20, random.Random(3)).sentences
+    assert UnlabeledSelectionEvaluator(_many(), size=20, seed=3).sentences == expected
+    assert UnlabeledSelectionEvaluator(tuple(_many()), size=20, seed=3).sentences == expected
 
 
 def test_the_seed_fixes_the_dropout_masks(encoder: SentenceTransformer, evaluator: UnlabeledSelectionEvaluator) -> None:

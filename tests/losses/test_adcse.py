@@ -441,8 +441,10 @@ def test_bad_inputs(encoder: SentenceTransformer, sentences: list[str]) -> None:
         make_loss(encoder, tied=True).compute_loss_from_embeddings([draw(4, 16)], sentence_features=[features])
     for projection in (True, False):
         inner = make_loss(encoder, projection=projection)
-        with pytest.raises(ValueError, match="MatryoshkaLoss"):
+        before = snapshot(inner)
+        with pytest.raises(ValueError, match=r"^AdCSELoss cannot run inside MatryoshkaLoss.* use SimCSELoss"):
             MatryoshkaLoss(encoder, inner, [16, 8])([features], None)
+        assert not differing(before, snapshot(inner))
     encoder.requires_grad_(False)
     with pytest.raises(ValueError, match="model is frozen"):
         loss([features])
@@ -487,3 +489,87 @@ def test_two_processes_stay_equal(encoder: SentenceTransformer, tmp_path: Path) 
     optimizer.step()
     for step in steps:
         torch.testing.assert_close(step["adversaries"], reference.detach(), rtol=0, atol=1e-10)
+
+
+# ---- encoders without dropout
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_without_dropout_it_says_so_once(
+    make_encoder: Callable[..., SentenceTransformer],
+    sentences: list[str],
+    caplog: pytest.LogCaptureFixture,
+    tied: bool,
+) -> None:
+    for dropout, count, told in ((0.0, 1, True), (0.0, 2, False), (0.1, 1, False)):
+        caplog.clear()
+        model = make_encoder(dropout=dropout).train()
+        loss = make_loss(model, tied=tied)
+        features = [model.preprocess(column) for column in columns(sentences, count).values()]
+        for _ in range(2):
+            loss(features).backward()
+        assert [record.message[:34] for record in caplog.records] == ["AdCSELoss got the same vector twice"[:34]] * told
+        if told:
+            assert "dropout=0.1" in caplog.text
+
+
+def test_without_dropout_the_negatives_still_teach(still_encoder: SentenceTransformer, sentences: list[str]) -> None:
+    loss = make_loss(still_encoder.train())
+    loss([still_encoder.preprocess(sentences)]).backward()
+    assert max(p.grad.abs().max() for p in still_encoder.parameters() if p.grad is not None) > 1e-3
+
+
+def test_instruments(encoder: SentenceTransformer, sentences: list[str]) -> None:
+    loss = make_loss(encoder)
+    features = [encoder.preprocess(sentences)]
+    loss(features)
+    found = loss.instruments
+    assert found == {"adversary_similarity": loss.adversary_similarity, "adversary_share": loss.adversary_share}
+    assert all(value.dim() == 0 and value.isfinite() and not value.requires_grad for value in found.values())
+    with torch.no_grad():
+        loss(features)
+    assert all(loss.instruments[name] is value for name, value in found.items())
+    assert make_loss(encoder, num_adversaries=0).instruments == {}
+
+
+# ---- mini_batch_size; see also parts/test_gradient_cache.py
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_in_mini_batches_all_that_it_owns_moves_once(
+    still_encoder: SentenceTransformer, sentences: list[str], tied: bool
+) -> None:
+    features = [still_encoder.train().preprocess(sentences)]
+    losses, found = [], []
+    for size in (None, 3):
+        torch.manual_seed(0)
+        model = copy.deepcopy(still_encoder)
+        loss = make_loss(model, tied=tied, momentum=0.5, adversary_learning_rate=0.1, mini_batch_size=size)
+        optimizer = torch.optim.SGD(loss.parameters(), lr=0.1)
+        values = []
+        for _ in range(3):
+            optimizer.zero_grad()
+            values.append(loss(features))
+            values[-1].backward()
+            optimizer.step()
+        found.append(torch.stack(values).detach())
+        losses.append(loss)
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)
+    for (name, whole), cached in zip(losses[0].state_dict().items(), losses[1].state_dict().values(), strict=True):
+        torch.testing.assert_close(cached, whole, rtol=1e-3, atol=1e-4, msg=name)
+
+
+def test_in_mini_batches_the_momentum_encoder_sees_them_too(encoder: SentenceTransformer, sentences: list[str]) -> None:
+    loss = make_loss(encoder.train(), mini_batch_size=3)
+    with count_rows(loss.momentum_encoder.encoder) as seen:
+        loss([encoder.preprocess(sentences)])  # makes the copy anew
+    with count_rows(loss.momentum_encoder.encoder) as seen:
+        loss([encoder.preprocess(sentences)]).backward()
+    assert seen == [3, 3, 2]
+
+
+def test_in_mini_batches_matryoshka_is_refused_too(encoder: SentenceTransformer, sentences: list[str]) -> None:
+    loss = make_loss(encoder, projection=False, mini_batch_size=3)
+    wrapped = MatryoshkaLoss(encoder, loss, [16, 8])
+    with pytest.raises(ValueError, match=r"^AdCSELoss cannot run inside MatryoshkaLoss, .* use SimCSELoss"):
+        wrapped([encoder.preprocess(sentences)], None)

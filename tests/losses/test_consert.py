@@ -181,3 +181,19 @@ def test_config_and_citation(encoder: SentenceTransformer) -> None:
     loss = ConSERTLoss(encoder)
     assert loss.get_config_dict()["augmentations"] == ["feature_cutoff", "shuffle"]
     assert "yan2021consert" in loss.citation
+
+
+@pytest.mark.parametrize("include_positive", [True, False])
+@pytest.mark.parametrize("sizes", [[5], [2, 2, 1], [1] * 5])
+def test_mini_batches_add_up_to_the_equation(
+    encoder: SentenceTransformer, sizes: list[int], include_positive: bool
+) -> None:
+    views = pair()
+    loss = ConSERTLoss(encoder, mini_batch_size=sizes[0], temperature=0.2, include_positive=include_positive)
+    reps = [[part.clone().requires_grad_() for part in view.split(sizes)] for view in views]
+    value = loss.calculate_loss(reps, with_backward=True)
+    assert value.item() == pytest.approx(nt_xent_loop(*views, 0.2, include_positive), abs=1e-12)
+    leaves = [view.clone().requires_grad_() for view in views]
+    nt_xent(leaves, 0.2, include_positive=include_positive).backward()
+    for leaf, parts in zip(leaves, reps, strict=True):
+        torch.testing.assert_close(torch.cat([part.grad for part in parts]), leaf.grad)

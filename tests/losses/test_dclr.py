@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
 from torch import Tensor
 
-from st_extras.encoders.frozen import EmbeddingTable
+from st_extras.encoders.embedding_table import EmbeddingTable
 from st_extras.functional import cosine_scores
 from st_extras.losses import DCLRLoss, SimCSELoss
 from st_extras.losses.parts.noise import refine_noise
@@ -347,11 +347,88 @@ def test_bad_combinations(make_encoder: Maker, sentences: list[str]) -> None:
         DCLRLoss(model)([model.preprocess(["a cat"])] * 3)
 
 
-def test_card(encoder: SentenceTransformer, sentences: list[str], tmp_path: Path) -> None:
-    loss = DCLRLoss(encoder, threshold=0.8)
+def test_card(make_encoder: Maker, sentences: list[str], tmp_path: Path) -> None:
+    encoder = make_encoder()
+    make_encoder(seed=1).save(str(tmp_path / "guide"))
+    loss = DCLRLoss(encoder, complementary_model=tmp_path / "guide", threshold=0.8, noise_std=0.7)
     assert loss.get_config_dict()["threshold"] == 0.8
     train(encoder, loss, columns(sentences), tmp_path)
     encoder.save(str(tmp_path / "saved"))
     card = (tmp_path / "saved" / "README.md").read_text()
     assert "zhou2022debiased" in card
     assert "loss:DCLRLoss" in card
+    for setting in (f'"complementary": "{tmp_path / "guide"}"', '"threshold": 0.8', '"noise_std": 0.7'):
+        assert setting in card
+
+
+def test_instruments(encoder: SentenceTransformer, sentences: list[str]) -> None:
+    without_guide = DCLRLoss(encoder)
+    assert set(without_guide.instruments) == {"noise_angle"}
+    loss = DCLRLoss(encoder, complementary_model="self", threshold=-0.9)
+    assert all(value.isnan() for value in loss.instruments.values())
+    loss([encoder.preprocess(sentences)])
+    assert loss.instruments["masked_negatives"] is loss.masked_negatives
+    assert loss.instruments["noise_angle"] is loss.noise_angle
+    assert not any(value.isnan() for value in loss.instruments.values())
+    assert set(DCLRLoss(encoder, complementary_model="self", noise_ratio=0).instruments) == {"masked_negatives"}
+
+
+# ---- mini_batch_size; see also parts/test_gradient_cache.py
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("kind", ["model", "table"])
+def test_in_mini_batches_a_guide_weighs_the_whole_batch(
+    make_encoder: Callable[..., SentenceTransformer], sentences: list[str], kind: str, count: int
+) -> None:
+    model, guide = make_encoder(dropout=0.0).train(), make_encoder(dropout=0.0, layers=1)
+    texts = columns(sentences, count)
+    features = [model.preprocess(column) for column in texts.values()]
+    everything = [text for column in texts.values() for text in column]
+    guides: dict[str, Any] = {"complementary_model": guide}
+    if kind == "table":
+        guides = {"complementary_table": EmbeddingTable.compute(model, guide, everything)}
+    similar = cosine_scores(*(guide.encode(texts[name], convert_to_tensor=True) for name in (min(texts), max(texts))))
+    losses = [
+        DCLRLoss(
+            model, **guides, threshold=float(similar.median()), generator=generator(1), noise_step_size=0.1,
+            augmentations=("none", "none"), mini_batch_size=size,
+        )
+        for size in (None, 3)
+    ]  # fmt: skip
+    found = []
+    with count_rows(guide) as seen:
+        for loss in losses:
+            value = loss(features)
+            value.backward()
+            found.append([value.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)])
+            model.zero_grad()
+    if kind == "model":
+        assert seen == [8] * count + [3, 3, 2] * count
+    for cached, whole in zip(found[1], found[0], strict=True):
+        torch.testing.assert_close(cached, whole, rtol=1e-4, atol=1e-5)
+    assert 0.2 < losses[1].masked_negatives < 0.8
+    for name, value in losses[0].instruments.items():
+        assert losses[1].instruments[name].item() == pytest.approx(value.item(), rel=1e-4)
+
+
+def test_in_mini_batches_without_noise_masked_anchors_are_counted(
+    still_encoder: SentenceTransformer, sentences: list[str]
+) -> None:
+    options: dict[str, Any] = {"complementary_model": "self", "threshold": -0.99, "noise_ratio": 0}
+    loss = DCLRLoss(still_encoder.train(), **options, mini_batch_size=3)
+    value = loss([still_encoder.preprocess(sentences)])
+    value.backward()
+    assert value == 0
+    assert loss.anchors_without_negatives == len(sentences)
+    assert loss.masked_negatives == 1
+
+
+@pytest.mark.parametrize("mini_batch_size", [None, 2])
+def test_views_without_dropout_are_told_once(make_encoder, sentences, caplog, mini_batch_size):
+    encoder = make_encoder(dropout=0.0).train()
+    loss = DCLRLoss(encoder, complementary_model="self", mini_batch_size=mini_batch_size)
+    for _ in range(2):
+        loss([encoder.preprocess(sentences)]).backward()
+    (record,) = caplog.records
+    assert "DCLRLoss got the same vector twice" in record.getMessage()

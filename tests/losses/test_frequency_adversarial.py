@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import Tensor
 
 from st_extras.encoders.forward import encode_tokens
+from st_extras.encoders.structure import content_mask
 from st_extras.losses.frequency_adversarial import FrequencyAdversarialLoss, token_cross_entropy
+from st_extras.losses.parts.discriminator import labels_entropy
 from st_extras.text.frequency import FrequencyTable
 from tests.helpers import assert_resume_is_seamless, columns, count_rows, differing, fit, padded, snapshot, train
 
@@ -237,3 +240,30 @@ def test_config_and_citation(encoder: SentenceTransformer, frequency_table: Freq
     loss = FrequencyAdversarialLoss(encoder, frequency_table=frequency_table, low_frequency_ratio=0.3)
     assert loss.get_config_dict()["low_frequency_ratio"] == 0.3
     assert "wang2023unsupervised" in loss.citation
+
+
+def test_instruments_of_the_last_training_step(
+    encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable
+) -> None:
+    loss = FrequencyAdversarialLoss(encoder, frequency_table=frequency_table)
+    features = encoder.preprocess(sentences)
+    value = loss([features])
+    found = loss.instruments
+    assert found["adversarial_loss"] == value
+    assert not found["adversarial_loss"].requires_grad
+    labels, mask = frequency_table.labels()[features["input_ids"]], content_mask(encoder, features)
+    assert found["labels_entropy"] == labels_entropy(labels, mask) > 0.1
+    assert torch.equal(found["discriminator_accuracy"], loss.discriminator.accuracy)
+    assert torch.equal(found["balanced_accuracy"], loss.discriminator.balanced_accuracy)
+    with torch.no_grad():
+        loss([encoder.preprocess(sentences[:2])])
+    assert torch.equal(loss.instruments["labels_entropy"], found["labels_entropy"])
+
+
+def test_matryoshka_around_this_term_alone_is_refused(
+    encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable
+) -> None:
+    loss = FrequencyAdversarialLoss(encoder, frequency_table=frequency_table)
+    with pytest.raises(ValueError, match=r"^FrequencyAdversarialLoss cannot run inside MatryoshkaLoss.*SLTFAILoss"):
+        MatryoshkaLoss(encoder, loss, [16, 8])([encoder.preprocess(sentences)], None)
+    assert loss.steps == 0

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import Tensor
 
 from st_extras.encoders.structure import content_mask
 from st_extras.losses.incomplete_sentence import IncompleteSentenceFilteringLoss, draw_masked, incomplete_cross_entropy
+from st_extras.losses.parts.missing_mask import delete_tokens
 from st_extras.text.frequency import FrequencyTable
 from tests.helpers import (
     assert_resume_is_seamless,
@@ -253,13 +255,16 @@ def test_bad_input(encoder: SentenceTransformer, frequency_table: FrequencyTable
     with pytest.raises(ValueError, match="MatryoshkaLoss"):
         loss.compute_loss_from_embeddings([torch.zeros(2, 8)] * 2, kept=torch.ones(2, dtype=torch.bool))
     encoder.tokenizer.mask_token = None
-    with pytest.raises(ValueError, match="must have a tokenizer with a mask token"):
+    with pytest.raises(ValueError, match=r'must have a tokenizer with a mask token.*on_missing_mask="delete"'):
         make_loss(encoder, frequency_table)
+    with pytest.raises(ValueError, match=r"^on_missing_mask must be one of 'error', 'delete', got None\.$"):
+        make_loss(encoder, frequency_table, on_missing_mask=None)
 
 
 def test_config_and_citation(encoder: SentenceTransformer, frequency_table: FrequencyTable) -> None:
     loss = make_loss(encoder, frequency_table)
-    assert loss.get_config_dict() == {"low_frequency_ratio": 0.5, "mask_ratio": 0.2, "always_mask_one": False}
+    settings = {"low_frequency_ratio": 0.5, "mask_ratio": 0.2, "always_mask_one": False, "on_missing_mask": "error"}
+    assert loss.get_config_dict() == settings
     assert "wang2023unsupervised" in loss.citation
 
 
@@ -280,3 +285,97 @@ def test_the_running_accuracy_counts_right_answers_on_both_sides(
     incomplete[0] = -1
     loss.compute_loss_from_embeddings([whole, incomplete], kept=kept)
     assert loss.discriminator.accuracy == 0.75
+
+
+# ---- encoders without a mask token
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_deleted_tokens_leave_the_rows_of_the_shorter_sentences(
+    still_encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable, side: str
+) -> None:
+    model = still_encoder
+    model.tokenizer.mask_token = None
+    model.tokenizer.padding_side = side
+    loss = make_loss(model, frequency_table, on_missing_mask="delete", mask_ratio=0.5)
+    features = model.preprocess(sentences, prompt="the old ")
+    incomplete, kept = loss.make_incomplete(features)
+    drawn = draw_masked(frequency_table.rare(features["input_ids"]) & content_mask(model, features), 0.5, generator())
+    texts = [
+        model.tokenizer.decode(row[content & ~gone])
+        for row, content, gone in zip(features["input_ids"], content_mask(model, features), drawn, strict=True)
+    ]
+    assert torch.equal(kept, drawn.any(dim=1))
+    assert 0 < kept.sum() < len(kept)
+    alone = model.preprocess(texts, prompt="the old ")
+    width, length = alone["input_ids"].size(1), features["input_ids"].size(1)
+    assert incomplete["input_ids"].shape == features["input_ids"].shape
+    part = slice(length - width, None) if side == "left" else slice(width)
+    for key in ("input_ids", "attention_mask", "token_type_ids"):
+        assert torch.equal(incomplete[key][:, part], alone[key])
+    assert incomplete["attention_mask"].sum() == alone["attention_mask"].sum()
+    assert incomplete["prompt_length"] == features["prompt_length"]
+
+
+def test_position_ids_keep_their_places(encoder: SentenceTransformer) -> None:
+    encoder.tokenizer.mask_token = None
+    ids = torch.tensor([[2, 7, 8, 9, 3, 0]])
+    rows = {"input_ids": ids, "attention_mask": (ids > 0).long(), "position_ids": torch.arange(6).unsqueeze(0)}
+    shorter = delete_tokens(encoder, rows, ids == 8)
+    assert shorter["input_ids"].tolist() == [[2, 7, 9, 3, 0, 0]]
+    assert shorter["attention_mask"].tolist() == [[1, 1, 1, 1, 0, 0]]
+    assert shorter["position_ids"].tolist() == [[0, 1, 2, 3, 4, 5]]
+    both = {key: torch.nn.functional.pad(value, (2, 0)) for key, value in rows.items()}  # padding on both sides
+    encoder.tokenizer.padding_side = "left"
+    shorter = delete_tokens(encoder, both, both["input_ids"] == 8)
+    assert shorter["input_ids"].tolist() == [[0, 0, 0, 2, 7, 9, 3, 0]]
+    assert shorter["attention_mask"].tolist() == [[0, 0, 0, 1, 1, 1, 1, 0]]
+    assert ids.tolist() == [[2, 7, 8, 9, 3, 0]]
+
+
+def test_a_sentence_keeps_some_content(encoder: SentenceTransformer, frequency_table: FrequencyTable) -> None:
+    encoder.tokenizer.mask_token = None
+    loss = make_loss(encoder, frequency_table, on_missing_mask="delete", mask_ratio=0.999)
+    features = encoder.preprocess(["birds", "birds birds", "the birds birds", ""])
+    incomplete, kept = loss.make_incomplete(features)
+    assert kept.tolist() == [False, False, True, False]
+    assert torch.equal(incomplete["input_ids"][[0, 1, 3]], features["input_ids"][[0, 1, 3]])
+    assert incomplete["attention_mask"].sum(dim=1).tolist() == [3, 4, 3, 2]
+    assert torch.isfinite(loss([features]))
+    assert loss.left_out == 3
+
+
+def test_a_mask_token_is_used_where_there_is_one(
+    encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable
+) -> None:
+    features = encoder.preprocess(sentences)
+    plain, deleting = (
+        make_loss(encoder, frequency_table, **options).make_incomplete(features)[0]["input_ids"]
+        for options in ({}, {"on_missing_mask": "delete"})
+    )
+    assert torch.equal(plain, deleting)
+
+
+def test_training_without_a_mask_token(
+    encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable, tmp_path: Path
+) -> None:
+    encoder.tokenizer.mask_token = None
+    loss = make_loss(encoder, frequency_table, on_missing_mask="delete")
+    before = snapshot(loss)
+    train(encoder, loss, columns(sentences), tmp_path)
+    assert any(name.startswith("model.") for name in differing(before, snapshot(loss)))
+
+
+def test_instruments(encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable) -> None:
+    loss = make_loss(encoder, frequency_table)
+    loss([encoder.preprocess(sentences)])
+    assert loss.instruments["left_out"] is loss.left_out
+    assert torch.equal(loss.instruments["discriminator_accuracy"], loss.discriminator.accuracy)
+
+
+def test_matryoshka_around_this_term_alone_is_refused(
+    encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable
+) -> None:
+    loss = MatryoshkaLoss(encoder, make_loss(encoder, frequency_table), [16, 8])
+    with pytest.raises(ValueError, match=r"^IncompleteSentenceFilteringLoss cannot run inside MatryoshkaLoss.*SLTFAI"):
+        loss([encoder.preprocess(sentences)], None)

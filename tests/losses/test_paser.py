@@ -358,8 +358,9 @@ def test_the_pass_has_no_dropout_where_the_base_wants_none(make_encoder: MakeEnc
     make_loss(model, base_loss=base)(features(model))
     assert torch.equal(*seen[0])
     modes: list[bool] = []
+    loss = make_loss(model, base_loss=ConSERTLoss(model))
     model.register_forward_pre_hook(lambda module, args: modes.append(module.training))
-    make_loss(model, base_loss=ConSERTLoss(model))(features(model))
+    loss(features(model))
     assert modes == [False, False]
     assert model.training
     make_loss(model, base_loss=SimCSELoss(model))(features(model))
@@ -425,12 +426,102 @@ def test_truncate_dim_does_not_cut_the_signal(still_encoder: SentenceTransformer
     assert torch.equal(loss(features(still_encoder)), expected)
 
 
-def test_matryoshka(make_encoder: MakeEncoder) -> None:
-    model = make_encoder()
-    loss: nn.Module = MatryoshkaLoss(model, make_loss(model), [16, 8])
-    assert torch.isfinite(loss(features(model), None))
-    with pytest.raises(ValueError, match=r"MatryoshkaLoss takes losses of one term.*mlm_weight=0"):
-        MatryoshkaLoss(model, make_loss(model, mlm_weight=1.0), [16, 8])(features(model), None)
+def test_matryoshka_gets_the_sum_of_each_dimension_and_mlm_once(make_encoder: MakeEncoder) -> None:
+    model = make_encoder(dropout=0.0, with_head=True)
+    columns = features(model)
+    with torch.no_grad():  # the generator of the corruption draws the same again
+        loss = make_loss(model, mlm_weight=0.5, base_loss=SimCSELoss(model), generator=generator(3))
+        parts = loss(columns)
+        whole = MatryoshkaLoss(model, loss, [16, 8])(columns, None)
+        views = [model(dict(column))["sentence_embedding"] for column in columns[:2]]
+        expected = parts["mlm"]
+        for dimension in (16, 8):
+            sentence, masked = (F.normalize(view[:, :dimension], dim=-1) for view in views)
+            expected = expected + loss.compute_generative_loss(sentence, masked, columns[2])
+            expected = expected + loss.base_loss.compute_loss_from_embeddings([sentence, sentence])
+    torch.testing.assert_close(whole, expected)
+    assert set(loss(columns)) == {"generative", "mlm", "base"}  # and outside it, several terms as ever
+
+
+def test_matryoshka_draws_the_corruption_once(make_encoder: MakeEncoder) -> None:
+    model = make_encoder(with_head=True)
+    states = []
+    for dimensions in ([16], [16, 8, 4]):
+        loss = make_loss(model, mlm_weight=1.0, generator=generator(3))
+        MatryoshkaLoss(model, loss, dimensions)(features(model), None).backward()
+        states.append(loss.masked_lm.source.generator.get_state())
+    assert torch.equal(*states)
+
+
+# ---- encoders without a mask token
+
+
+def decoder_like(model: SentenceTransformer, side: str = "right") -> SentenceTransformer:
+    """The model with a tokenizer as decoders have it: no mask token, nothing around a text."""
+    model.tokenizer.mask_token = None
+    model.tokenizer.backend_tokenizer.post_processor = None
+    model.tokenizer.padding_side = side
+    return model
+
+
+DELETED = PhraseMasking(mask_token=None, on_missing_mask="delete")(SENTENCES)
+DELETED_DATA = {name: list(DELETED[name]) for name in ("sentence", "masked", "phrase")}
+
+
+def test_without_a_mask_token_the_error_names_the_option(encoder: SentenceTransformer) -> None:
+    encoder.tokenizer.mask_token = None
+    with pytest.raises(ValueError, match=r'^model must have .* mask token .* on_missing_mask="delete".*\.$'):
+        make_loss(encoder)
+    with pytest.raises(ValueError, match=r"^mlm_weight must be 0 for an encoder without a mask token, got .*\.$"):
+        PaSeRLoss(encoder, on_missing_mask="delete")
+    with pytest.raises(ValueError, match=r"^on_missing_mask must be one of 'error', 'delete', got 'drop'\.$"):
+        make_loss(encoder, on_missing_mask="drop")
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_a_decoder_trains_on_deleted_phrases(still_encoder: SentenceTransformer, tmp_path: Path, side: str) -> None:
+    model = decoder_like(still_encoder, side)
+    loss = make_loss(model, on_missing_mask="delete")
+    before = snapshot(loss)
+    assert torch.isfinite(loss(features(model, DELETED_DATA)))
+    assert loss.truncated_phrases == 0
+    train(model, loss, DELETED_DATA, tmp_path)
+    assert any(name.startswith("model.") for name in differing(before, snapshot(loss)))
+    texts = (DELETED_DATA["sentence"][:2], DELETED_DATA["masked"][:2])
+    assert len(loss.reconstruct(*texts)) == 2
+
+
+def test_the_decoder_reads_the_same_phrases_whoever_writes_the_brackets(make_encoder: MakeEncoder) -> None:
+    """[CLS] and [SEP], written by the tokenizer or by the loss, with padding on either side."""
+    values = []
+    for kind in ("written", "right", "left"):
+        model = make_encoder(dropout=0.0)
+        if kind != "written":
+            decoder_like(model, kind)
+        loss = make_loss(model, on_missing_mask="delete")
+        phrase = features(model, DELETED_DATA)[2]
+        s, m = torch.randn(2, 6, 16, generator=generator(1))
+        values.append(loss.compute_generative_loss(s, m, phrase))
+    torch.testing.assert_close(values[1], values[0])
+    torch.testing.assert_close(values[2], values[0])
+
+
+def test_a_deletion_beyond_the_length_does_not_count(still_encoder: SentenceTransformer) -> None:
+    model = decoder_like(still_encoder)
+    model.max_seq_length = 4
+    loss = make_loss(model, on_missing_mask="delete", max_phrase_length=9)
+    rows = [("a cat sat on the mat", "a cat sat on the", "mat"), ("a cat sat on the mat", "a sat on the mat", "cat")]
+    data = dict(zip(DELETED_DATA, map(list, zip(*rows, strict=True)), strict=True))
+    loss(features(model, data))
+    assert loss.truncated_phrases == 1
+    with pytest.raises(ValueError, match="'masked' has a row equal to its sentence"):
+        loss(features(model, one("a cat", "a cat", "a")))
+
+
+def test_instruments(encoder: SentenceTransformer) -> None:
+    loss = make_loss(encoder)
+    loss(features(encoder))
+    assert loss.instruments == {"truncated_phrases": torch.tensor(0)}
 
 
 def test_prompts(make_encoder: MakeEncoder, tmp_path: Path) -> None:

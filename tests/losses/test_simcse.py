@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
+from sentence_transformers.sentence_transformer.losses import (
+    CachedMultipleNegativesRankingLoss,
+    MatryoshkaLoss,
+    MultipleNegativesRankingLoss,
+)
 from torch import Tensor
 
 from st_extras.losses import SimCSELoss
@@ -153,6 +157,7 @@ def test_card_config_and_citation(encoder: SentenceTransformer, sentences: list[
         "cutoff_rate": 0.2,
         "projection": False,
         "gather_across_devices": False,
+        "mini_batch_size": None,
     }
     train(encoder, loss, columns(sentences), tmp_path)
     encoder.save(str(tmp_path / "saved"))
@@ -170,3 +175,23 @@ def test_bad_temperature(encoder: SentenceTransformer, value: float) -> None:
 def test_three_columns(encoder: SentenceTransformer) -> None:
     with pytest.raises(ValueError, match="got 3"):
         SimCSELoss(encoder)([encoder.preprocess(["a cat"])] * 3)
+
+
+# ---- mini_batch_size; see also parts/test_gradient_cache.py
+
+
+def test_in_mini_batches_it_is_sentence_transformers_cached_loss(
+    still_encoder: SentenceTransformer, sentences: list[str]
+) -> None:
+    features = [still_encoder.train().preprocess(column) for column in columns(sentences, 2).values()]
+    found = []
+    for loss in (
+        SimCSELoss(still_encoder, mini_batch_size=3),
+        CachedMultipleNegativesRankingLoss(still_encoder, scale=20, mini_batch_size=3),
+    ):
+        value = loss(features, None)
+        value.backward()
+        found.append([value.detach(), *(p.grad.clone() for p in still_encoder.parameters() if p.grad is not None)])
+        still_encoder.zero_grad()
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from datasets import Dataset, DatasetDict
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from sentence_transformers.sentence_transformer.losses import (
@@ -17,7 +19,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import Tensor
 
 from st_extras.encoders.forward import encode_tokens
-from st_extras.losses import DCLRLoss, SimCSELoss
+from st_extras.losses import AdCSELoss, DCLRLoss, SimCSELoss
 from st_extras.losses.consert import ConSERTLoss
 from st_extras.losses.frequency_adversarial import token_cross_entropy
 from st_extras.losses.incomplete_sentence import incomplete_cross_entropy
@@ -119,11 +121,82 @@ def test_a_base_of_several_terms_is_their_sum(
     torch.testing.assert_close(wrapped, sum(terms.values()))
 
 
-def test_matryoshka_is_refused(
+def test_matryoshka_runs_the_base_at_every_dimension_and_the_terms_once(
+    still_encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable
+) -> None:
+    features = [still_encoder.preprocess(sentences)]
+    settings: dict[str, Any] = {"base_weight": 0.5, "adversarial_weight": 2.0, "incomplete_weight": 3.0}
+    loss = make_loss(still_encoder, frequency_table, **settings)
+    with torch.no_grad():
+        whole = MatryoshkaLoss(still_encoder, loss, [16, 8], matryoshka_weights=[1, 0.25])(features, None)
+        terms = loss(features)
+        view = still_encoder(dict(features[0]))["sentence_embedding"]
+        masked, kept = loss.incomplete.make_incomplete(features[0])
+        pair = [F.normalize(v, dim=-1) for v in (view, still_encoder(dict(masked))["sentence_embedding"])]
+        half = F.normalize(view[:, :8], dim=-1)
+        expected = terms["base"] + terms["adversarial"]
+        expected += 3.0 * loss.incomplete.compute_loss_from_embeddings(pair, kept=kept)
+        expected += 0.25 * 0.5 * loss.base_loss.compute_loss_from_embeddings([half, half])
+    torch.testing.assert_close(whole, expected)
+
+
+@pytest.mark.parametrize("base", ["simcse", "consert", "dclr", "mnrl", "own keys"])
+def test_matryoshka_counts_a_step_once(
+    encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable, base: str
+) -> None:
+    features = [encoder.preprocess(sentences)]
+    loss = make_loss(encoder, frequency_table, base_loss=BASES[base][0](encoder), warmup_steps=2, reversal_steps=9)
+    matryoshka = MatryoshkaLoss(encoder, loss, [8, 4, 12])  # the full dimension is not among them
+    with count_rows(encoder) as passes:
+        for _ in range(4):
+            matryoshka(features, None).backward()
+    views = BASES[base][1]
+    assert set(passes) == {8 * views, 8 * views + 8}
+    assert (loss.steps, loss.adversarial.steps) == (4, 2)
+    assert loss.adversarial.discriminator.confusion.sum() > 0
+    assert all(parameter.grad is not None for parameter in loss.incomplete.discriminator.parameters())
+
+
+def test_matryoshka_over_a_base_that_has_no_smaller_dimensions_is_refused(
     encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable
 ) -> None:
-    with pytest.raises(ValueError, match="MatryoshkaLoss takes losses of one term"):
-        MatryoshkaLoss(encoder, make_loss(encoder, frequency_table), [16, 8])([encoder.preprocess(sentences)], None)
+    features = [encoder.preprocess(sentences)]
+    for base, message in (
+        (AdCSELoss(encoder), "^AdCSELoss cannot run inside MatryoshkaLoss"),
+        (SimCSELoss(encoder, projection=True), "use projection=False"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            MatryoshkaLoss(encoder, make_loss(encoder, frequency_table, base_loss=base), [16, 8])(features, None)
+
+
+def test_instruments_are_those_of_the_parts(
+    encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable
+) -> None:
+    loss = make_loss(encoder, frequency_table, base_loss=AdCSELoss(encoder))
+    loss([encoder.preprocess(sentences)])
+    assert set(loss.instruments) == {
+        "adversarial_discriminator_accuracy", "balanced_accuracy", "adversarial_loss", "labels_entropy",
+        "incomplete_discriminator_accuracy", "left_out", "adversary_similarity", "adversary_share",
+    }  # fmt: skip
+    assert all(value.isfinite() and value.dim() == 0 for value in loss.instruments.values())
+    without = make_loss(encoder, frequency_table, adversarial_weight=0)
+    assert "discriminator_accuracy" in without.instruments
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_a_decoder_trains_with_deleted_tokens(
+    encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable, tmp_path: Path, side: str
+) -> None:
+    encoder.tokenizer.mask_token = None
+    encoder.tokenizer.padding_side = side
+    with pytest.raises(ValueError, match=r'on_missing_mask="delete".*incomplete_weight=0'):
+        make_loss(encoder, frequency_table)
+    loss = make_loss(encoder, frequency_table, on_missing_mask="delete")
+    terms = loss([encoder.preprocess(sentences)])
+    assert terms["incomplete"] > 0
+    train(encoder, loss, columns(sentences), tmp_path)
+    with pytest.raises(ValueError, match=r"^on_missing_mask must be one of"):
+        make_loss(encoder, frequency_table, incomplete_weight=0, on_missing_mask="mask")
 
 
 def test_without_at_or_isf(encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable) -> None:

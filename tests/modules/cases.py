@@ -76,3 +76,10 @@ def pairs_and_scores():
     pairs = [(a, b) for i, a in enumerate(texts) for b in texts[i + 1 :]][:60]
     generator = np.random.default_rng(5)
     return pairs, generator.integers(0, 6, len(pairs)).tolist()
+
+
+def corpus_of_words(size, seed=3):
+    """Sentences of random words, many of them different."""
+    generator = np.random.default_rng(seed)
+    words = ["a", "cat", "dog", "man", "woman", "red", "book", "park", "rain", "train", "soup", "river", "old", "two"]
+    return [" ".join(generator.choice(words, size=generator.integers(2, 8))) for _ in range(size)]

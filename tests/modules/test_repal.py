@@ -282,9 +282,6 @@ def test_models_that_repal_cannot_work_on(still_encoder):
         attach(static)
     with pytest.raises(ValueError, match="whiten"):
         WhiteningPostProcessor.attach(attached)
-    still_encoder[1] = Pooling(16, "cls", include_prompt=False)
-    with pytest.raises(ValueError, match="CLS pooling"):
-        attach(still_encoder, redundancy="pooled")
 
 
 def test_an_unfitted_module_and_a_wrong_dimension(still_encoder):

@@ -6,7 +6,13 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 
-from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor, load
+from st_extras.modules import (
+    AllButTheTopPostProcessor,
+    CorpusStatistics,
+    RepALPostProcessor,
+    WhiteningPostProcessor,
+    load,
+)
 
 WORDS = ["a", "cat", "dog", "man", "woman", "red", "book", "park", "rain", "train", "soup", "river", "old", "two"]
 
@@ -51,15 +57,63 @@ def test_one_stream_of_any_chunk_is_one_fit(still_encoder, corpus, monkeypatch):
     assert np.abs(grams[0] - grams[1]).max() < 1e-2
 
 
-def test_a_corpus_far_from_the_origin_loses_no_digits():
-    generator = torch.Generator().manual_seed(0)
-    vectors = 1e6 + torch.randn(500, 4, generator=generator, dtype=torch.float64)
-    processor = WhiteningPostProcessor(4)
-    mean, scatter, count = torch.zeros(4, dtype=torch.float64), torch.zeros(4, 4, dtype=torch.float64), 0
-    for chunk in vectors.split(90):
-        mean, scatter, count = processor._merge(mean, scatter, count, chunk)
-    assert count == 500
-    assert np.abs(scatter.numpy() / 499 - np.cov(vectors.numpy().T)).max() < 1e-6
+@pytest.mark.parametrize("dimensions", [None, 5])
+@pytest.mark.parametrize("epsilon", [0.03, 1.0, 50.0])
+def test_soft_whitening_is_the_formula_in_float64(still_encoder, corpus, epsilon, dimensions):
+    vectors = still_encoder.encode(corpus).astype(np.float64)
+    mean = np.array([sum(column) / len(column) for column in vectors.T])
+    covariance = sum(np.outer(v - mean, v - mean) for v in vectors) / (len(vectors) - 1)
+    values, axes = np.linalg.eigh(covariance)
+    values, axes = np.clip(values[::-1], 0, None), axes[:, ::-1]
+    expected = np.zeros((len(vectors), 16))
+    for i in range(dimensions or 16):
+        along = (vectors - mean) @ axes[:, i] / np.sqrt(values[i] + epsilon * sum(values) / 16)
+        if dimensions is None:
+            expected += np.outer(along, axes[:, i])  # rotated back
+        else:
+            expected[:, i] = along
+    model = WhiteningPostProcessor.attach(still_encoder, dimensions=dimensions, epsilon=epsilon, corpus=corpus)
+    out = model.encode(corpus)
+    if dimensions is not None:
+        expected = expected[:, :dimensions]
+        expected *= np.sign((out * expected).sum(axis=0))  # an eigenvector has no sign
+    assert np.abs(out - expected).max() < 1e-4
+    dense = SentenceTransformer(modules=[*still_encoder, model[2].to_dense()], device="cpu")
+    assert np.abs(dense.encode(corpus) - out).max() < 1e-4
+
+
+def test_epsilon_goes_from_whitening_to_the_centred_embedding(still_encoder, corpus):
+    def cosines(model):
+        rows = model.encode(corpus).astype(np.float64)
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        return rows @ rows.T
+
+    full = cosines(WhiteningPostProcessor.attach(still_encoder, corpus=corpus, dimensions=15))
+    nearly = cosines(WhiteningPostProcessor.attach(still_encoder, corpus=corpus, dimensions=15, epsilon=1e-9))
+    assert np.abs(full - nearly).max() < 1e-3
+    centred = cosines(AllButTheTopPostProcessor.attach(still_encoder, components=0, corpus=corpus))
+    softest = cosines(WhiteningPostProcessor.attach(still_encoder, corpus=corpus, epsilon=1e6))
+    assert np.abs(centred - softest).max() < 1e-3
+    assert np.abs(centred - full).max() > 0.1
+
+
+def test_softness_needs_no_variance(still_encoder, corpus, caplog):
+    with caplog.at_level(logging.WARNING):
+        soft = WhiteningPostProcessor.attach(still_encoder, epsilon=0.1, corpus=corpus[:4])
+    assert "vary in 3 directions only: the other 13 of 16 whitened dimensions have" in caplog.text
+    assert np.isfinite(soft.encode(corpus)).all()
+    assert np.abs(soft.encode(corpus)).max() < 100
+
+
+def test_refitting_within_a_model_with_repal_reads_plain_embeddings(still_encoder, corpus):
+    pytest.importorskip("jieba")
+    whitened = WhiteningPostProcessor.attach(still_encoder, corpus=corpus[:30])
+    stacked = RepALPostProcessor.attach(whitened, lambda_1=0.4, lambda_2=0.0)
+    module = next(part for part in stacked if isinstance(part, WhiteningPostProcessor))
+    module.fit(corpus)
+    assert module.corpus_size == len(corpus)
+    alone = WhiteningPostProcessor.attach(still_encoder, corpus=corpus)[2]
+    assert torch.equal(module.kernel, alone.kernel)
 
 
 def test_directions_without_variance_come_out_as_zero(still_encoder, corpus, caplog):
@@ -119,10 +173,9 @@ def test_rounding_is_no_variance(still_encoder, corpus):
     processor = WhiteningPostProcessor.attach(still_encoder)[2]
     with pytest.raises(ValueError, match=f"two different embeddings.*got {len(corpus)} sentences"):
         processor.fit(corpus, batch_size=32)
-    mean = torch.full((16,), 3.0, dtype=torch.float64)
     noise = 1e-7 * torch.randn(50, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     with pytest.raises(ValueError, match=r"two different embeddings.*got 50 sentences"):
-        processor._set(mean, noise.T @ noise, 50)
+        processor.fit(statistics=CorpusStatistics(16).update(3.0 + noise))
     assert processor.corpus_size == 0
 
 
@@ -130,6 +183,9 @@ def test_errors(still_encoder, corpus):
     for dimensions in (0, 17, 2.5, True):
         with pytest.raises(ValueError, match=r"dimensions must be .*got"):
             WhiteningPostProcessor.attach(still_encoder, dimensions=dimensions)
+    for epsilon in (-0.1, float("nan"), "1", True):
+        with pytest.raises(ValueError, match=r"epsilon must be .*got"):
+            WhiteningPostProcessor.attach(still_encoder, epsilon=epsilon)
     unfitted = WhiteningPostProcessor.attach(still_encoder)
     with pytest.raises(ValueError, match=r"not fitted.*fit\(sentences\)"):
         unfitted.encode(corpus)

@@ -170,7 +170,7 @@ def test_missing_file_is_no_data_set(name):
         read_sentences(name)
 
 
-def test_folder_is_refused(tmp_path):
+def test_a_folder_without_text_is_refused(tmp_path):
     with pytest.raises(ValueError, match="is a folder"):
         read_sentences(tmp_path)
 

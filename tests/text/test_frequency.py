@@ -1,10 +1,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from transformers import BertTokenizer
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from sentence_transformers.sentence_transformer.modules.tokenizer import WhitespaceTokenizer
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import BertTokenizer, PreTrainedTokenizerFast
 
 from st_extras.text.frequency import FrequencyTable
 
@@ -74,3 +80,55 @@ def test_bad_input_is_named(frequency_table: FrequencyTable) -> None:
             action()
     with pytest.raises(TypeError):
         frequency_table + 1
+
+
+class _Processor:
+    """What AutoProcessor gives: a tokenizer among other parts."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+
+
+def test_tokenizers_that_cannot_be_used_are_refused_in_one_line(encoder: SentenceTransformer) -> None:
+    backend = encoder.tokenizer.backend_tokenizer
+    own = "give its .tokenizer"
+    wrap = r"wrap it, PreTrainedTokenizerFast\(tokenizer_object=...\)"
+    none = "give the tokenizer of an encoder that is a transformer"
+    for tokenizer, remedy in (
+        (None, none),
+        ("bert", none),
+        (str.split, none),
+        (WhitespaceTokenizer(["cat"]), none),
+        (backend, wrap),
+        (StaticEmbedding(backend, embedding_dim=4).tokenizer, wrap),
+        (encoder, own),
+        (_Processor(encoder.tokenizer), own),
+    ):
+        with pytest.raises(ValueError, match=rf"^tokenizer must be one of transformers, got .*: {remedy}\.$"):
+            FrequencyTable.count(["a cat"], tokenizer)
+
+
+def test_a_tokenizer_without_a_vocabulary_or_unknown_token_is_refused() -> None:
+    def fast(vocabulary: dict[str, int], unknown: str = "u") -> PreTrainedTokenizerFast:
+        return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel(vocabulary, unk_token=unknown)))
+
+    with pytest.raises(ValueError, match=r"^tokenizer must have a vocabulary, got one without a token\.$"):
+        FrequencyTable.count(["a"], fast({}))
+    with pytest.raises(ValueError, match=r"^tokenizer must tokenize every text, got an error of its own: .*UNK.*\.$"):
+        FrequencyTable.count(["b"], fast({"a": 5}, "z"))
+    assert FrequencyTable.count(["a"], fast({"a": 5, "u": 2})).counts.tolist() == [0, 0, 0, 0, 0, 1]
+
+
+class _Beyond(BertTokenizer):
+    """Gives ids that its own vocabulary does not have."""
+
+    backend_tokenizer = None
+
+    def __call__(self, texts: list[str], **options: Any) -> dict[str, list[list[int]]]:
+        return {"input_ids": [[10_000] for _ in texts]}
+
+
+def test_ids_beyond_the_vocabulary_are_refused() -> None:
+    tokenizer = _Beyond(vocab={"[PAD]": 0, "[UNK]": 1, "a": 2})
+    with pytest.raises(ValueError, match=r"^tokenizer must give ids of its vocabulary, below \d+, got 10000\.$"):
+        FrequencyTable.count(["a"], tokenizer)

@@ -61,7 +61,7 @@ def test_a_killed_write_leaves_the_old_table(
     def killed(handle: int) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(frequency_files.os, "fsync", killed)
+    monkeypatch.setattr("os.fsync", killed)
     for target in (path, tmp_path / "new.json"):
         with pytest.raises(KeyboardInterrupt):
             (frequency_table + frequency_table).save(target)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import marshal
 import os
 import re
+import time
 from pathlib import Path
 
 import jieba
@@ -139,3 +140,11 @@ def test_a_cache_folder_of_somebody_else_is_not_used(tmp_path, monkeypatch):
 def test_a_megabyte_of_dots_takes_no_time():
     dots = "." * 1_000_000
     assert JiebaKeywords()(dots) == words.jieba_spans(dots) == []
+
+
+def test_all_keywords_of_a_long_text_take_time_in_proportion():
+    """A search for one keyword after the other takes time in proportion to keywords x text."""
+    text = " ".join(f"w{i:x}" for i in range(80_000))
+    began = time.process_time()
+    assert len(JiebaKeywords(top_k=None)(text)) == 80_000 - 1  # "we" is a stop word
+    assert time.process_time() - began < 4

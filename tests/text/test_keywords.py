@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import pickle
 
+import numpy as np
 import pytest
 from datasets import Dataset, DatasetDict
 
@@ -88,7 +89,7 @@ def test_names_and_their_errors():
     assert build_extractor(len) is len
     with pytest.raises(ValueError, match="corpus"):
         build_extractor("tfidf")
-    for name in ("yake", None, 3.5, {}):
+    for name in ("yake", None, 3.5, {}, np.array(["tfidf", "jieba"]), np.array("jieba"), {"name": ["jieba"]}):
         with pytest.raises(ValueError, match=r"keywords must be 'jieba', 'tfidf', 'rake'.*got"):
             build_extractor(name)
     with pytest.raises(ValueError, match="cannot be saved"):

@@ -183,6 +183,9 @@ def test_processes_agree_and_the_skipped_of_all_are_counted() -> None:
     assert alone.column_names == shared.column_names == ["sentence", "masked", "phrase"]
     assert alone.to_dict() == shared.to_dict()
     assert one.skipped == two.skipped == 20
+    data = Dataset.from_dict({"id": list(range(100)), "sentence": sentences})
+    mapped = data.map(two, batched=True, batch_size=30, num_proc=2)
+    assert mapped.remove_columns("id").to_dict() == alone.to_dict()
     examples = PhraseMasking().examples(sentences[:3])
     assert examples[0].texts == [
         "the red cat 1 sat, with a dog",
@@ -234,7 +237,12 @@ def test_the_phrase_is_taken_from_the_augmented_sentence() -> None:
     [
         (lambda: PhraseMasking(top_k=0), r"top_k must be .* between 1 and 1000000, got 0"),
         (lambda: PhraseMasking(top_k=2.5), r"top_k must be .* got 2\.5"),  # type: ignore[arg-type]
-        (lambda: PhraseMasking(mask_token=None), r"mask_token must be .* got None"),  # type: ignore[arg-type]
+        (lambda: PhraseMasking(mask_token=None), r'mask_token must be .* got None: .* on_missing_mask="delete"'),
+        (lambda: PhraseMasking(mask_token=5), r"mask_token must be .* got 5"),  # type: ignore[arg-type]
+        (
+            lambda: PhraseMasking(on_missing_mask="drop"),
+            r"^on_missing_mask must be one of 'error', 'delete', got 'drop'",
+        ),
         (lambda: PhraseMasking(mask_token=""), r"mask_token must be .* got ''"),
         (lambda: PhraseMasking(column="phrase"), r"column must not be .* got 'phrase'"),
         (lambda: PhraseMasking()({"text": ["a"]}), r"column must be one of \['text'\], got 'sentence'"),
@@ -250,3 +258,21 @@ def test_the_phrase_is_taken_from_the_augmented_sentence() -> None:
 def test_bad_input_is_named(call: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+# ---- encoders without a mask token
+
+
+def test_without_a_mask_token_phrases_are_deleted() -> None:
+    deleting = PhraseMasking(mask_token=None, on_missing_mask="delete", top_k=1)
+    rows = deleting(["Red apples, and more red apples!", "The old man read a book.", "red apples"])
+    assert rows["phrase"] == ["Red apples", "old man read"]
+    assert rows["masked"] == [", and more !", "The a book."]
+    assert rows["sentence"] == ["Red apples, and more red apples!", "The old man read a book."]
+    assert deleting.skipped == 1  # nothing would be left of "red apples"
+    assert pickle.loads(pickle.dumps(deleting))(["The old man read a book."])["masked"] == ["The a book."]
+
+
+def test_a_mask_token_is_used_where_there_is_one() -> None:
+    sentences = ["Red apples, and more red apples!", "red apples"]
+    assert PhraseMasking(on_missing_mask="delete")(sentences) == PhraseMasking()(sentences)

@@ -84,7 +84,7 @@ def test_a_table_of_idf_holds_finite_numbers() -> None:
     ("name", "value"), [("tokenizer", True), ("show_progress_bar", "False"), ("texts", torch.tensor(0.5))]
 )
 def test_counting_names_its_settings(name: str, value: Any, tokenizer: BertTokenizer) -> None:
-    with pytest.raises(ValueError, match=rf"^{name} must be .*, got .*{re.escape(repr(value))}\.$"):
+    with pytest.raises(ValueError, match=rf"^{name} must be .*, got .*{re.escape(repr(value))}(: give .*)?\.$"):
         FrequencyTable.count(**{"texts": CORPUS, "tokenizer": tokenizer} | {name: value})
 
 

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from datasets import Dataset, DatasetDict
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+from sentence_transformers import (
+    SentenceTransformer,
+    SentenceTransformerTrainer,
+    SentenceTransformerTrainingArguments,
+)
+from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
 from torch import Tensor, nn
+from transformers import TrainerCallback
 
-from st_extras.losses import DCLRLoss, SimCSELoss
+from st_extras.losses import AdCSELoss, DCLRLoss, SimCSELoss
 from st_extras.training.loss_state import FILE_NAME, LossStateCallback
 from st_extras.training.marker import mark_complete
 from tests.helpers import arguments, assert_resume_is_seamless, columns, differing, snapshot, train
@@ -195,3 +203,117 @@ def test_saved_model_is_plain(make_encoder: Maker, sentences: list[str], tmp_pat
     plain = SentenceTransformer(str(tmp_path / "saved"))
     assert plain.state_dict().keys() == model.state_dict().keys()
     assert "st_extras" not in (tmp_path / "saved" / "modules.json").read_text()
+
+
+class Recorder(TrainerCallback):
+    """Keeps what the trainer's callbacks are told."""
+
+    def __init__(self) -> None:
+        self.logs: list[dict[str, float]] = []
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **kwargs: Any) -> None:
+        self.logs.append(dict(logs))
+
+
+LOG: dict[str, Any] = {"logging_steps": 1, "logging_strategy": "steps"}
+
+
+@pytest.mark.parametrize("wrap", [lambda model, loss: loss, lambda model, loss: MatryoshkaLoss(model, loss, [16, 8])])
+def test_instruments_are_logged_whatever_the_order_of_callbacks(
+    encoder: SentenceTransformer, sentences: list[str], tmp_path: Path, wrap: Callable[..., Any]
+) -> None:
+    before, after = Recorder(), Recorder()
+    loss = wrap(encoder, DCLRLoss(encoder, complementary_model="self", threshold=0.2))
+    trainer = SentenceTransformerTrainer(
+        encoder,
+        args=arguments(tmp_path, **LOG),
+        train_dataset=Dataset.from_dict(columns(sentences)),
+        loss=loss,
+        callbacks=[before],
+    )
+    LossStateCallback.attach(trainer)
+    trainer.add_callback(after)
+    trainer.train()
+    for told in (before.logs, after.logs, trainer.state.log_history):
+        steps = [logs for logs in told if "loss" in logs]
+        assert len(steps) == 2
+        for logs in steps:
+            assert isinstance(logs["noise_angle"], float)
+            assert 0 <= logs["masked_negatives"] <= 1
+        assert "noise_angle" not in told[-1]  # the summary of the training
+    inner = loss.loss if isinstance(loss, MatryoshkaLoss) else loss
+    assert steps[-1]["masked_negatives"] == float(inner.masked_negatives)
+
+
+def test_instruments_of_several_losses_bear_the_name_of_their_data(
+    encoder: SentenceTransformer, sentences: list[str], tmp_path: Path
+) -> None:
+    losses = {
+        "first-set": DCLRLoss(encoder),
+        "second": AdCSELoss(encoder, num_adversaries=4),
+        "third": SimCSELoss(encoder),
+    }
+    trainer = SentenceTransformerTrainer(
+        encoder,
+        args=arguments(tmp_path, max_steps=6, **LOG),
+        train_dataset=DatasetDict({key: Dataset.from_dict(columns(sentences)) for key in losses}),
+        loss=losses,
+    )
+    LossStateCallback.attach(trainer)
+    trainer.train()
+    steps = [logs for logs in trainer.state.log_history if "loss" in logs]
+    expected = {"first-set_noise_angle", "second_adversary_share", "second_adversary_similarity"}
+    assert expected == {key for key in steps[-1] if key.startswith((*losses,))}
+    assert len([key for key in steps[0] if key in expected]) in (0, 1, 2)  # NaN before the first step: left out
+    assert not any(value != value for logs in steps for value in logs.values())
+
+
+def test_nothing_is_read_between_two_logs(encoder: SentenceTransformer, sentences: list[str], tmp_path: Path) -> None:
+    reads: list[int] = []
+
+    class Counted(DCLRLoss):
+        @property
+        def instruments(self) -> dict[str, Tensor]:
+            reads.append(1)
+            return super().instruments
+
+    train(encoder, Counted(encoder), columns(sentences), tmp_path, logging_steps=2, num_train_epochs=3)
+    assert len(reads) == 3
+
+
+def test_instruments_in_tensorboard(encoder: SentenceTransformer, sentences: list[str], tmp_path: Path) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    options = {"report_to": "tensorboard", "logging_dir": str(tmp_path / "tb")}
+    known = {field.name for field in fields(SentenceTransformerTrainingArguments)}
+    if "logging_dir" not in known:
+        options.pop("logging_dir")
+    train(encoder, DCLRLoss(encoder), columns(sentences), tmp_path, **LOG, **options)
+    (file,) = tmp_path.rglob("events.out.tfevents*")
+    found = accumulator.EventAccumulator(str(file.parent))
+    found.Reload()
+    assert len(found.Scalars("train/noise_angle")) == 2
+
+
+def test_the_file_has_a_version(make_encoder: Maker, sentences: list[str], tmp_path: Path) -> None:
+    model = make_encoder()
+    callback = LossStateCallback.attach(
+        SentenceTransformerTrainer(model, args=arguments(tmp_path), loss=SimCSELoss(model, projection=True))
+    )
+    callback.on_save(callback.trainer.args, callback.trainer.state, callback.trainer.control)
+    path = tmp_path / "checkpoint-0" / FILE_NAME
+    with safe_open(str(path), framework="pt") as file:
+        metadata = file.metadata()
+    assert metadata == {"format": "st-extras loss state", "version": "1"}
+    stored = load_file(path)
+    for kind in (None, {"version": "1"}, metadata):  # files without a version are the first's
+        save_file(stored, path, kind)
+        mark_complete(path.parent, {})
+        callback.restore(path.parent)
+    for version in ("2", "", "x"):
+        save_file(stored, path, metadata | {"version": version})
+        mark_complete(path.parent, {})
+        with pytest.raises(
+            ValueError,
+            match=rf"loss_state\.safetensors' must be a loss state of version 1, got version '{version}': .*\.$",
+        ):
+            callback.restore(path.parent)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import pairwise_cos_sim
 
@@ -14,6 +15,7 @@ import st_extras
 from st_extras.evaluation import STSDataset, STSEvaluator
 from st_extras.losses import DCLRLoss
 from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor
+from st_extras.text.corpus import reservoir_sample
 from st_extras.training import recipe as recipes
 from st_extras.training.recipe import Refined, train_and_refine
 from tests.conftest import SENTENCES, build_encoder
@@ -84,6 +86,25 @@ def test_whitening_is_fitted_on_the_trained_encoder(
     np.testing.assert_allclose(refined.encode(SENTENCES), by_hand.encode(SENTENCES), atol=1e-4)
     plain = SentenceTransformer(str(tmp_path / "out" / "encoder"), device="cpu")
     np.testing.assert_allclose(plain.encode(SENTENCES), encoder.encode(SENTENCES), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["dataset", "stream"])
+def test_data_sets_and_streams(
+    encoder: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """A Dataset gives what a list gives; of a stream, a sample is drawn."""
+    monkeypatch.setattr(recipes, "MAX_WHITENING_SENTENCES", 10)
+    data = Dataset.from_dict({"sentence": MORE})
+    fitted: list[list[str]] = []
+    fit = WhiteningPostProcessor.fit
+    monkeypatch.setattr(
+        WhiteningPostProcessor, "fit", lambda self, texts: fit(self, fitted.append(list(texts)) or fitted[-1])
+    )
+    given = data if kind == "dataset" else data.to_iterable_dataset()
+    made = train_and_refine(encoder, given, tmp_path / "out", whiten=True, **SHORT)
+    assert made.whitened
+    expected = MORE[:: -(-len(MORE) // 10)] if kind == "dataset" else reservoir_sample(MORE, 10)
+    assert fitted == [expected]
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset, DatasetDict, Features, IterableDataset, Value
+from datasets import Dataset, DatasetDict, Features, IterableDataset, Value, load_dataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import Tensor, nn
@@ -397,6 +397,22 @@ class TestStreams:
     def stream(self, count: int) -> IterableDataset:
         features = Features({"sentence": Value("string")})
         return IterableDataset.from_generator(self.rows, gen_kwargs={"count": count}, features=features)
+
+    def test_a_stream_that_does_not_say_its_columns(self, make_encoder: Make, tmp_path):
+        (tmp_path / "text.txt").write_text("\n".join(SENTENCES), encoding="utf8")
+        data = load_dataset("text", data_files=str(tmp_path / "text.txt"), split="train", streaming=True)
+        assert data.features is None
+        first, second = (
+            short_training(make_encoder(), tmp_path / name, data=rows, max_steps=2)
+            for name, rows in (("stream", data), ("cast", data.cast(Features({"text": Value("string")}))))
+        )
+        assert spy(first).batches == spy(second).batches
+        numbers = IterableDataset.from_generator(lambda: iter([{"number": 1}]))
+        with pytest.raises(ValueError, match=r"^data must have columns of texts, got a stream of number \(int\)\.$"):
+            short_training(make_encoder(), tmp_path / "numbers", data=numbers, max_steps=2)
+        empty = IterableDataset.from_generator(lambda: iter([]))
+        with pytest.raises(ValueError, match=r"^data must hold at least one sentence, got none\.$"):
+            short_training(make_encoder(), tmp_path / "empty", data=empty, max_steps=2)
 
     def test_a_stream_is_not_drained(self, encoder, tmp_path):
         start = snapshot(encoder)

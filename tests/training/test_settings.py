@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +15,8 @@ from sentence_transformers import SentenceTransformer
 from transformers import TrainerState
 
 from st_extras.losses import AdCSELoss, SimCSELoss
+from st_extras.training import settings, train_encoder
+from st_extras.training.marker import MARKER
 from st_extras.training.settings import (
     check_optional_settings,
     early_stopping,
@@ -21,6 +26,7 @@ from st_extras.training.settings import (
     training_dataset,
 )
 from tests.conftest import SENTENCES
+from tests.helpers import differing, snapshot
 
 
 def test_sentences_become_one_column() -> None:
@@ -81,3 +87,22 @@ def test_patience_counts_on_from_a_checkpoint() -> None:
     resumed = early_stopping(4, state)
     assert resumed is not None
     assert (resumed.early_stopping_patience, resumed.early_stopping_patience_counter) == (4, 2)
+
+
+def test_a_large_data_set_is_sampled_by_hashes_into_the_same_batches(
+    make_encoder: Callable[..., SentenceTransformer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [f"{sentence} {i % 5}" for i in range(2) for sentence in SENTENCES] * 2  # each twice
+    found = []
+    for limit in (settings.HASHED_FROM, 32, 33):
+        monkeypatch.setattr(settings, "HASHED_FROM", limit)
+        run = train_encoder(
+            make_encoder(), SimCSELoss, rows, tmp_path / str(limit), batch_size=4, max_steps=3, show_progress_bar=False
+        )
+        recorded = json.loads((tmp_path / str(limit) / "checkpoints" / "checkpoint-3" / MARKER).read_text("utf8"))
+        found.append((run.trainer.args.batch_sampler, snapshot(run.trainer.model), recorded["run"]))
+    assert [sampler for sampler, _, _ in found] == ["no_duplicates", "no_duplicates_hashed", "no_duplicates"]
+    for _, weights, identity in found[1:]:
+        assert differing(found[0][1], weights) == set()
+        assert identity == found[0][2]  # so a training can be resumed with either
+    assert settings.batch_sampler(Dataset.from_dict({"sentence": rows}), False) == "batch_sampler"

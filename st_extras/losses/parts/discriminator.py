@@ -34,6 +34,26 @@ def check_frequency_table(frequency_table: FrequencyTable, model: nn.Module) -> 
     return frequency_table
 
 
+@torch.no_grad()
+def labels_entropy(labels: Tensor, mask: Tensor) -> Tensor:
+    """Return the entropy of a batch's labels in nats, weighted as eq. 4 weighs them: sentence by sentence.
+
+    It is the lowest cross-entropy that a discriminator can reach which knows the share of the labels and nothing of
+    the tokens: above it, the discriminator is misled; below it, it has learned something.
+
+    Args:
+        labels: (R, L) of 0 and 1.
+        mask: (R, L) bool, the tokens that count.
+
+    Returns:
+        (); 0 if no token counts.
+    """
+    lengths = mask.sum(dim=1)  # (R,)
+    shares = (mask * labels).sum(dim=1) / lengths.clamp(min=1)
+    share = shares.sum() / (lengths > 0).sum().clamp(min=1)
+    return -(torch.xlogy(share, share) + torch.xlogy(1 - share, 1 - share))
+
+
 class Discriminator(nn.Module):
     """A discriminator, Linear(D, D), ReLU, Linear(D, 2), with a running record of its answers in all processes.
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from os import PathLike
 
+import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_extras.checks import check_instance
 from st_extras.encoders.distributed import gather_rows
-from st_extras.encoders.frozen import EmbeddingTable, FrozenEncoder
+from st_extras.encoders.embedding_table import EmbeddingTable
+from st_extras.encoders.frozen import FrozenEncoder
 from st_extras.encoders.rows import Features
 from st_extras.encoders.structure import unwrap
-from st_extras.functional import cosine_scores
+from st_extras.functional import cosine_scores, unit_rows, unit_scores
+from st_extras.losses.parts.gradient_cache import mini_batches
+
+logger = logging.getLogger(__name__)
 
 Similarities = Callable[[Sequence[Features] | None, Tensor], Tensor]
 """(the untouched columns, the trained model's cosines (B, world * B)) -> cosines to compare with a threshold."""
@@ -54,11 +60,41 @@ class GuideSimilarities(nn.Module):
         Raises:
             ValueError: if ``columns`` is None.
         """
-        if columns is None:
-            raise ValueError("sentence_features is None: the complementary model needs the tokenized columns.")
-        embeddings = [self.guide(column, **self._options) for column in columns]
+        return cosine_scores(*self.embed(_given(columns)))
+
+    def embed(self, columns: Sequence[Features], mini_batch_size: int | None = None) -> tuple[Tensor, Tensor]:
+        """Return the guide's embeddings of the sentences, (B, D), and of their candidates, (world * B, D).
+
+        With ``mini_batch_size``, the guide sees only so many sentences at a time.
+        """
+        embeddings = [
+            torch.cat([self.guide(part, **self._options) for part in mini_batches(column, mini_batch_size)])
+            for column in columns
+        ]
         candidates, _ = gather_rows(embeddings[-1], self.gather_across_devices)
-        return cosine_scores(embeddings[0], candidates)
+        return embeddings[0], candidates
+
+
+def similarities_of_rows(
+    similarities: Similarities, columns: Sequence[Features] | None, mini_batch_size: int
+) -> Callable[[Tensor, int], Tensor]:
+    """Return a function of the trained model's cosines of some rows, (b, world * B), and the first row's index.
+
+    It returns what ``similarities`` does for those rows, with a guide's embeddings made here, once.
+
+    Raises:
+        ValueError: if there is a guide and ``columns`` is None.
+    """
+    if not isinstance(similarities, GuideSimilarities):
+        return lambda cosines, begin: similarities(columns, cosines)
+    sentences, candidates = (unit_rows(x) for x in similarities.embed(_given(columns), mini_batch_size))
+    return lambda cosines, begin: unit_scores(sentences[begin : begin + len(cosines)], candidates)
+
+
+def _given(columns: Sequence[Features] | None) -> Sequence[Features]:
+    if columns is None:
+        raise ValueError("sentence_features is None: the complementary model needs the tokenized columns.")
+    return columns
 
 
 def make_similarities(
@@ -68,7 +104,9 @@ def make_similarities(
     *,
     gather_across_devices: bool = False,
 ) -> Similarities | None:
-    """Return the similarities of a complementary model, of "self" or of a table; None if there is none of them.
+    """Return the similarities of a complementary model, of "self" or of a table.
+
+    None if there is none of them, with a warning: then no negative is left out.
 
     Raises:
         ValueError: if both a model and a table are given, or one of them is something else.
@@ -83,6 +121,11 @@ def make_similarities(
     elif complementary_table is not None:
         guide = complementary_table
     else:
+        logger.warning(
+            "DCLR without a complementary model does not debias: no negative is left out (the paper's ablation "
+            "w/o instance weighting). To weight them, set complementary_model to the path or hub id of an encoder, "
+            'to "self", or to a frozen copy of the model itself, copy.deepcopy(model).'
+        )
         return None
     return GuideSimilarities(guide, model, gather_across_devices=gather_across_devices)
 
@@ -90,5 +133,5 @@ def make_similarities(
 def describe_similarities(similarities: Similarities | None) -> str | None:
     """Return what the similarities come from, for the model card."""
     if isinstance(similarities, GuideSimilarities):
-        return type(similarities.guide).__name__
+        return similarities.guide.name
     return None if similarities is None else "self"

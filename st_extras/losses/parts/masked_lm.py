@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_extras.encoders.structure import content_mask, unwrap
+from st_extras.encoders.structure import content_mask, token_embedding_dimension, unwrap
 from st_extras.functional import full_precision
+from st_extras.losses.parts.token_probe import check_token_embeddings
 from st_extras.random_source import RandomSource
 
 logger = logging.getLogger(__name__)
@@ -80,18 +81,28 @@ class MaskedLM(nn.Module):
 
     Attributes:
         from_checkpoint: whether the checkpoint had such a head.
+
+    Raises:
+        ValueError: if the tokenizer has no mask token, or the encoder has fewer token embeddings than tokens.
     """
 
     def __init__(
         self, model: SentenceTransformer, *, probability: float = 0.15, generator: torch.Generator | None = None
     ) -> None:
         super().__init__()
+        tokenizer = unwrap(model).tokenizer
+        if tokenizer.mask_token_id is None:
+            raise ValueError(
+                "mlm_weight must be 0 for an encoder without a mask token, got a "
+                f"{type(tokenizer).__name__} without one."
+            )
+        check_token_embeddings(model, "Masked language modelling", "set mlm_weight=0")
         encoder: Any = model.transformers_model
         words, width = encoder.get_input_embeddings().weight.shape
         found = _checkpoint_head(encoder, width)
         self.from_checkpoint = found is not None
         if found is None:
-            hidden = encoder.config.hidden_size
+            hidden = token_embedding_dimension(model)
             logger.info("The checkpoint has no masked-language-model head: starting a fresh one.")
             found = nn.Sequential(nn.Linear(hidden, width), nn.GELU(), nn.LayerNorm(width)), torch.zeros(words)
         self.head, bias = found

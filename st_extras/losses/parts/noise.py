@@ -12,12 +12,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from st_extras.checks import check_choice, check_count, check_interval, check_temperature, check_weight
-from st_extras.functional import cosine_ascent_direction, cosine_scores
+from st_extras.functional import anchor_pull, cosine_ascent_direction, unit_rows, unit_scores
 from st_extras.random_source import RandomSource
 
 
 def refine_noise(
-    noise: Tensor, anchors: Tensor, *, steps: int, step_size: float, temperature: float, unit_norm: bool
+    noise: Tensor,
+    anchors: Tensor,
+    *,
+    steps: int,
+    step_size: float,
+    temperature: float,
+    unit_norm: bool,
+    mini_batch_size: int | None = None,
 ) -> Tensor:
     """Move noise negatives up the batch mean of L_U by normalised gradient ascent (eq. 2-4).
 
@@ -31,14 +38,17 @@ def refine_noise(
         step_size: beta, the length of each step.
         temperature: tau_u.
         unit_norm: put the noise back onto the unit sphere after each step.
+        mini_batch_size: anchors whose (b, K) similarities are held at a time. None: those of all.
 
     Returns:
         (K, D), without gradients.
     """
     anchors = anchors.detach()
     for _ in range(steps):
-        probabilities = cosine_scores(anchors, noise, temperature).softmax(dim=1)
-        noise = noise + step_size * F.normalize(cosine_ascent_direction(noise, anchors, probabilities), dim=-1)
+        pull, units = torch.zeros((), device=noise.device), unit_rows(noise)
+        for batch in torch.split(anchors, mini_batch_size or len(anchors)):
+            pull = pull + anchor_pull(batch, unit_scores(unit_rows(batch), units, temperature).softmax(dim=1))
+        noise = noise + step_size * F.normalize(cosine_ascent_direction(noise, pull), dim=-1)
         if unit_norm:
             noise = F.normalize(noise, dim=-1)
     return noise
@@ -85,8 +95,11 @@ class NoiseNegatives(nn.Module):
         self.source = RandomSource(generator)
         self.angle = torch.tensor(torch.nan)
 
-    def forward(self, anchors: Tensor) -> Tensor:
-        """Return K = round(noise_ratio * B) noise vectors, (K, D), as constants, for anchors (B, D)."""
+    def forward(self, anchors: Tensor, mini_batch_size: int | None = None) -> Tensor:
+        """Return K = round(noise_ratio * B) noise vectors, (K, D), as constants, for anchors (B, D).
+
+        With ``mini_batch_size``, only so many anchors' similarities with the noise are held at a time.
+        """
         count = round(self.ratio * anchors.size(0))
         dtype = torch.promote_types(anchors.dtype, torch.float32)
         if count == 0:
@@ -102,6 +115,7 @@ class NoiseNegatives(nn.Module):
                 step_size=self.step_size,
                 temperature=self.temperature,
                 unit_norm=self.unit_norm,
+                mini_batch_size=mini_batch_size,
             )
         if torch.is_grad_enabled():
             self._measure_angle(start, noise)

@@ -11,8 +11,17 @@ from torch.nn import functional as F
 
 from st_extras.encoders.rows import Features
 from st_extras.encoders.structure import check_one_encoder, content_mask, prompt_length, unwrap
+from st_extras.functional import full_precision
+from st_extras.losses.parts.missing_mask import check_mask_token
 
 _ORDER = "the columns must be sentence, masked, phrase in this order, as PhraseMasking writes them"
+
+
+def decoding_signal(sentence: Tensor, masked: Tensor, difference_scale: float, product_scale: float) -> Tensor:
+    """Return eq. 2, [E_s, E_s', m |E_s - E_s'|, n |E_s * E_s'|]: (B, D) and (B, D) -> (B, 4, D) in float32."""
+    sentence, masked = full_precision(sentence), full_precision(masked)
+    difference = difference_scale * (sentence - masked).abs()
+    return torch.stack([sentence, masked, difference, product_scale * (sentence * masked).abs()], dim=1)
 
 
 class PhraseDecoder(nn.Module):
@@ -71,31 +80,68 @@ class PhraseDecoder(nn.Module):
         return [row[1 : [*row, closing].index(closing, 1)] for row in ids.tolist()]
 
 
+def _written_brackets(tokenizer: Any) -> tuple[int, int] | None:
+    """Return the special tokens that the tokenizer writes around every text, such as [CLS] and [SEP]; None if none."""
+    ids: list[int] = tokenizer("a")["input_ids"]
+    return (ids[0], ids[-1]) if len(ids) > 2 and {ids[0], ids[-1]} <= set(tokenizer.all_special_ids) else None
+
+
 def phrase_brackets(model: SentenceTransformer) -> tuple[int, int]:
-    """Return the tokens that open and close every text, such as [CLS] and [SEP]."""
-    ids: list[int] = model.tokenizer("a")["input_ids"]
-    return ids[0], ids[-1]
+    """Return the tokens that open and close a phrase: those around every text, such as [CLS] and [SEP].
 
-
-def check_phrase_tokenizer(model: SentenceTransformer) -> None:
-    """Refuse tokenizers without what PaSeR needs: a mask token, opening and closing tokens, padding on the right.
+    Where the tokenizer does not write both (decoders), those that begin and end a sequence; one that only ends it
+    serves for both.
 
     Raises:
-        ValueError: if the tokenizer lacks one of these, or the model is a Router with several encoders.
+        ValueError: if the tokenizer has neither.
+    """
+    tokenizer: Any = unwrap(model).tokenizer
+    if (written := _written_brackets(tokenizer)) is not None:
+        return written
+    closing = tokenizer.sep_token_id if tokenizer.eos_token_id is None else tokenizer.eos_token_id
+    opening = next((i for i in (tokenizer.bos_token_id, tokenizer.cls_token_id, closing) if i is not None), None)
+    if opening is None or closing is None:
+        raise ValueError(
+            f"PaSeRLoss needs a tokenizer with a token that ends a sequence, got a {type(tokenizer).__name__} without "
+            "one: set model.tokenizer.eos_token."
+        )
+    return opening, closing
+
+
+def check_phrase_tokenizer(model: SentenceTransformer, on_missing_mask: str = "error") -> str:
+    """Return ``on_missing_mask``, and refuse models whose phrases cannot be masked, opened or closed.
+
+    Raises:
+        ValueError: if the model has no transformer or several, its tokenizer has no token that ends a sequence, or
+            there is no mask token and ``on_missing_mask`` is "error".
     """
     check_one_encoder(model, "PaSeRLoss")
-    tokenizer: Any = getattr(model, "tokenizer", None)
-    if getattr(model, "transformers_model", None) is None or getattr(tokenizer, "mask_token_id", None) is None:
+    if unwrap(model).transformers_model is None:
         raise ValueError(
-            "PaSeRLoss needs a transformer whose tokenizer has a mask token (such as BERT, RoBERTa or MPNet), got the "
-            f"tokenizer {type(tokenizer).__name__} without one."
+            f"PaSeRLoss needs a transformer with a word embedding, got {type(unwrap(model)[0]).__name__}: use a "
+            "transformer, or a contrastive loss such as SimCSELoss with pairs of sentences."
         )
-    opening, closing = phrase_brackets(model)
-    if not {opening, closing} <= set(tokenizer.all_special_ids) or tokenizer.padding_side != "right":
-        raise ValueError(
-            "PaSeRLoss needs a tokenizer that opens and closes a text with special tokens and pads on the right, got "
-            f"{tokenizer.convert_ids_to_tokens([opening, closing])} and padding_side={tokenizer.padding_side!r}."
-        )
+    alternatives = "in PhraseMasking too, and use mlm_weight=0"
+    check_mask_token(unwrap(model), on_missing_mask, "phrases", alternatives)
+    phrase_brackets(model)
+    return on_missing_mask
+
+
+def bracketed(model: nn.Module, phrase: Features) -> Features:
+    """Return the phrases' input_ids and attention_mask, (B, T): opening token, content, closing token, padding.
+
+    As the tokenizer wrote them, where it writes both brackets and pads on the right.
+    """
+    tokenizer = unwrap(model).tokenizer
+    if _written_brackets(tokenizer) is not None and tokenizer.padding_side == "right":
+        return without_prompt(model, phrase)
+    opening, closing = phrase_brackets(unwrap(model))
+    content = content_mask(model, phrase)
+    lengths = content.sum(dim=1, keepdim=True)  # (B, 1)
+    words = phrase["input_ids"].gather(1, (~content).long().argsort(dim=1, stable=True))
+    places = torch.arange(int(lengths.max()) + 2, device=words.device)
+    ids = F.pad(words, (1, 1), value=opening)[:, : len(places)]
+    return {"input_ids": torch.where(places > lengths, closing, ids), "attention_mask": (places < lengths + 2).long()}
 
 
 def without_prompt(model: nn.Module, phrase: Features) -> Features:
@@ -116,7 +162,7 @@ def check_phrase_columns(columns: list[Features], model: nn.Module, max_length: 
         with_base: allow columns of a base loss between the sentence and the others.
 
     Returns:
-        (B,) bool; False if ``max_seq_length`` cut the masks off.
+        (B,) bool; False if ``max_seq_length`` cut the masks off (without a mask token: the place of the deletion).
 
     Raises:
         ValueError: if columns are missing or in another order, or a phrase is empty or too long.
@@ -128,22 +174,25 @@ def check_phrase_columns(columns: list[Features], model: nn.Module, max_length: 
         if "input_ids" not in column or column["input_ids"].ndim != 2 or "attention_mask" not in column:
             raise ValueError(f"PaSeRLoss needs (B, L) input_ids in column {name!r}: use unpad_inputs=False.")
     encoder = unwrap(model)
-    mask_id = encoder.tokenizer.mask_token_id
+    mask_token, mask_id = encoder.tokenizer.mask_token, encoder.tokenizer.mask_token_id
     content = content_mask(model, phrase)
-    bare = without_prompt(model, phrase)
+    bare = bracketed(model, phrase)
     lengths = [column["attention_mask"].sum(dim=1) for column in (sentence, masked, bare)]
-    shown: Tensor = (masked["input_ids"] == mask_id).any(dim=1)
+    shown = _differ(sentence, masked) if mask_id is None else (masked["input_ids"] == mask_id).any(dim=1)
+    holds = torch.zeros_like(shown) if mask_id is None else phrase["input_ids"] == mask_id
     cut = lengths[1] >= (encoder.max_seq_length or torch.inf)
     empty, unmasked, holds_mask, longer = torch.stack([
         ~content.any(dim=1).all(),
         ~(shown | cut).all(),
-        (phrase["input_ids"] == mask_id).any(),
+        holds.any(),
         lengths[2].sum() > lengths[0].sum() + len(shown),
     ]).tolist()  # fmt: skip
     if holds_mask:
-        raise ValueError(f"Column 'phrase' holds {encoder.tokenizer.mask_token}: {_ORDER}.")
+        raise ValueError(f"Column 'phrase' holds {mask_token}: {_ORDER}.")
+    if unmasked and mask_id is None:
+        raise ValueError(f"Column 'masked' has a row equal to its sentence, with no phrase deleted: {_ORDER}.")
     if unmasked:
-        raise ValueError(f"Column 'masked' has a row without {encoder.tokenizer.mask_token}: {_ORDER}.")
+        raise ValueError(f"Column 'masked' has a row without {mask_token}: {_ORDER}.")
     if longer:
         raise ValueError(f"Column 'phrase' is longer than the sentences: {_ORDER}.")
     if empty:
@@ -151,3 +200,15 @@ def check_phrase_columns(columns: list[Features], model: nn.Module, max_length: 
     if (width := bare["input_ids"].size(1)) > max_length:
         raise ValueError(f"A phrase has {width} tokens, more than max_phrase_length={max_length}.")
     return shown
+
+
+def _differ(first: Features, second: Features) -> Tensor:
+    """Return which rows of two columns have different tokens, (B,) bool, wherever their padding is."""
+    width = max(column["input_ids"].size(1) for column in (first, second))
+    rows = []
+    for column in (first, second):
+        present = column["attention_mask"].bool()
+        order = (~present).long().argsort(dim=1, stable=True)
+        ids = column["input_ids"].masked_fill(~present, -1).gather(1, order)
+        rows.append(F.pad(ids, (0, width - ids.size(1)), value=-1))
+    return (rows[0] != rows[1]).any(dim=1)

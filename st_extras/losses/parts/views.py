@@ -5,16 +5,16 @@ Source: Yan et al., 2021, https://aclanthology.org/2021.acl-long.393.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from st_extras.checks import check_bool, check_fraction, shown
 from st_extras.encoders.forward import forward_pass, without_dropout
+from st_extras.encoders.positions import InputWays, find_input_ways, input_embeddings, move, position_ids
 from st_extras.encoders.rows import Features, stack_columns, try_stack_columns
 from st_extras.encoders.structure import check_one_encoder, content_mask, unwrap
 from st_extras.random_source import RandomSource
@@ -74,11 +74,21 @@ def feature_cutoff(rows: int, size: int, rate: float, generator: torch.Generator
     return ranks < _share(rate, torch.tensor(size, device=device))
 
 
+def shuffle_order(content: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Draw a new order: the places of each row, content first, and where their tokens go. Both (B, L)."""
+    in_order = (~content).long().argsort(dim=1, stable=True)  # content first
+    return in_order, _ranks(content, generator).argsort(dim=1)
+
+
 def shuffled_positions(positions: Tensor, content: Tensor, generator: torch.Generator) -> Tensor:
     """Permute the position ids of each row's content tokens among themselves. All (B, L)."""
-    in_order = (~content).long().argsort(dim=1, stable=True)  # content first
-    at_random = _ranks(content, generator).argsort(dim=1)
+    in_order, at_random = shuffle_order(content, generator)
     return positions.scatter(1, in_order, positions.gather(1, at_random))
+
+
+def shuffled_tokens(ids: Tensor, content: Tensor, generator: torch.Generator) -> Tensor:
+    """Permute each row's content tokens among themselves, so that each has the position of the above. All (B, L)."""
+    return move(ids, *shuffle_order(content, generator))
 
 
 class TwoViews(nn.Module):
@@ -88,21 +98,23 @@ class TwoViews(nn.Module):
     The augmentations of a view, on the n content tokens (neither special nor padding nor prompt):
 
     * "dropout": the encoder's own dropout, which is then on in the whole pass; "none": no change.
-    * "shuffle": permute the position ids of the content tokens, so that attention sees them in another order.
+    * "shuffle": the content tokens in another order. Where order reaches the encoder by position ids alone (BERT),
+      those are permuted and the tokens stay where they are; elsewhere, the token ids are.
     * "token_cutoff", "span_cutoff": zero the word embeddings of some content tokens, or of a span of them.
     * "feature_cutoff": zero the same features in all tokens of a sentence.
 
     Cutoffs act on word embeddings, before position and type embeddings are added. Each view has its own draws.
 
     Args:
-        model: the encoder; asked whether it takes ``inputs_embeds`` (cutoffs) or ``position_ids`` (shuffle), not kept.
+        model: the encoder, not kept; some passes over short rows find out what it takes, if a view changes its input.
         augmentations: the two views' augmentations.
         cutoff_rate: share of the content tokens, or of the features, that a cutoff zeroes, in (0, 1).
         dropout: run the encoder with its dropout although no view is "dropout".
         generator: source of the draws. None: one of its own, made from torch's seed.
 
     Raises:
-        ValueError: if an augmentation is unknown or the encoder cannot be given what it needs.
+        ValueError: if an augmentation is unknown, or the encoder cannot be given what it needs: tokens in a row
+            ("shuffle": all transformers), embeddings in place of token ids (cutoffs).
     """
 
     def __init__(
@@ -121,14 +133,10 @@ class TwoViews(nn.Module):
         self.dropout = check_bool("dropout", dropout) or "dropout" in self.augmentations
         self.source = RandomSource(generator, salt=1)
         changed = {*self.augmentations} & {*CUTOFFS, "shuffle"}
+        self.ways = InputWays()
         if changed:
             check_one_encoder(model, f"augmentations={tuple(augmentations)!r}")
-        self.takes_positions = bool(changed) and _takes(model, "position_ids")
-        if "shuffle" in changed and not (self.takes_positions and _uses_positions(model)):
-            _refuse(model, "shuffle", "position_ids")
-        for name in changed & {*CUTOFFS}:
-            if not _takes(model, "inputs_embeds"):
-                _refuse(model, name, "inputs_embeds")
+            self.ways = _find_ways(model, sorted(changed))
 
     def rows(self, model: nn.Module, columns: Sequence[Features]) -> Features:
         """Return both views as one batch of 2B rows, for a loss that adds rows of its own to the pass.
@@ -149,34 +157,59 @@ class TwoViews(nn.Module):
             embeddings = forward_pass(model, self.augment(model, rows, self.augmentations))["sentence_embedding"]
             return list(embeddings.chunk(2))
 
+    def encode_view(
+        self, model: nn.Module, rows: Features, augmentation: str, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Return one view of the rows alone, (R, D); ``generator``: the source of its draws, if not the module's."""
+        with nullcontext() if self.dropout else without_dropout(model):
+            return cast(
+                Tensor, forward_pass(model, self.augment(model, rows, (augmentation,), generator))["sentence_embedding"]
+            )
+
+    @property
+    def draws(self) -> bool:
+        """Whether a view takes draws of the module's own generator: all but "dropout" and "none"."""
+        return bool({*self.augmentations} & {*CUTOFFS, "shuffle"})
+
     @property
     def config(self) -> dict[str, Any]:
         """The settings, for the model card."""
         return {"augmentations": list(self.augmentations), "cutoff_rate": self.cutoff_rate}
 
-    def augment(self, model: nn.Module, rows: Features, augmentations: Sequence[str]) -> Features:
-        """Return the rows, view after view, with ``inputs_embeds`` or ``position_ids`` if the views need them."""
-        if not set(augmentations) & {*CUTOFFS, "shuffle"}:
+    def augment(
+        self,
+        model: nn.Module,
+        rows: Features,
+        augmentations: Sequence[str],
+        generator: torch.Generator | None = None,
+    ) -> Features:
+        """Return the rows, view after view, with ``inputs_embeds``, ``position_ids`` or other ``input_ids``."""
+        changed = set(augmentations) & {*CUTOFFS, "shuffle"}
+        if not changed:
             return rows
-        transformer: Any = unwrap(model).transformers_model
         content = content_mask(model, rows)  # (R, L)
-        generator = self.source.on(content.device)
+        generator = self.source.on(content.device) if generator is None else generator
         result = dict(rows)
         views = list(zip(augmentations, content.chunk(len(augmentations)), strict=True))
-        if set(augmentations) & set(CUTOFFS):
-            embeddings = transformer.get_input_embeddings()(rows["input_ids"])  # (R, L, E)
-            blocks = embeddings.chunk(len(augmentations))
+
+        def change_shuffled(values: Tensor, shuffle: Callable[[Tensor, Tensor, torch.Generator], Tensor]) -> Tensor:
+            blocks = zip(values.chunk(len(views)), views, strict=True)  # (B, L) each
+            return torch.cat(
+                [shuffle(block, own, generator) if name == "shuffle" else block for block, (name, own) in blocks]
+            )
+
+        if "shuffle" in changed and not self.ways.permutes:
+            result["input_ids"] = change_shuffled(rows["input_ids"], shuffled_tokens)
+        if changed & {*CUTOFFS}:
+            blocks = input_embeddings(model, result["input_ids"]).chunk(len(augmentations))  # (B, L, E) each
             result["inputs_embeds"] = torch.cat(
                 [self._cut(name, block, own, generator) for block, (name, own) in zip(blocks, views, strict=True)]
             )
-        if self.takes_positions:  # with inputs_embeds alone, some encoders would count padding as positions
-            blocks = _default_positions(transformer, rows).chunk(len(augmentations))  # (B, L) each
-            result["position_ids"] = torch.cat(
-                [
-                    shuffled_positions(block, own, generator) if name == "shuffle" else block
-                    for block, (name, own) in zip(blocks, views, strict=True)
-                ]
-            )
+        if self.ways.permutes:
+            positions = position_ids(model, rows, cast(str, self.ways.scheme))
+            result["position_ids"] = change_shuffled(positions, shuffled_positions)
+        elif self.ways.scheme and "inputs_embeds" in result:  # of which the encoder could not count its positions
+            result["position_ids"] = position_ids(model, rows, self.ways.scheme)
         return result
 
     def _cut(self, name: str, embeddings: Tensor, content: Tensor, generator: torch.Generator) -> Tensor:
@@ -192,32 +225,22 @@ class TwoViews(nn.Module):
         return embeddings.masked_fill(cut, 0.0)
 
 
-def _takes(model: nn.Module, argument: str) -> bool:
-    transformer = unwrap(model).transformers_model
-    return transformer is not None and argument in inspect.signature(transformer.forward).parameters
+def _find_ways(model: nn.Module, changed: Sequence[str]) -> InputWays:
+    """Return what the encoder can be given.
 
-
-def _uses_positions(model: nn.Module) -> bool:
-    """Return False for DeBERTa with relative positions alone, which accepts position ids and ignores them."""
-    config: Any = getattr(unwrap(model).transformers_model, "config", None)
-    return bool(getattr(config, "position_biased_input", True))
-
-
-def _refuse(model: nn.Module, augmentation: str, wanted: str) -> None:
-    encoder = unwrap(model).transformers_model or unwrap(model)[0]
-    raise ValueError(
-        f"augmentations={augmentation!r} needs an encoder that uses {wanted}, which {type(encoder).__name__} does "
-        "not: choose 'dropout' or another augmentation."
-    )
-
-
-def _default_positions(transformer: Any, rows: Features) -> Tensor:
-    """Return the position ids (R, L) that the encoder itself would use for these rows."""
-    ids = rows["input_ids"]
-    for module in transformer.modules():
-        padding = getattr(module, "padding_idx", None)  # RoBERTa and similar encoders count from padding_idx + 1
-        if isinstance(padding, int) and isinstance(getattr(module, "position_embeddings", None), nn.Embedding):
-            present = (ids != padding).long()
-            counted: Tensor = present.cumsum(dim=1) * present + padding
-            return counted
-    return torch.arange(ids.size(1), device=ids.device).expand(ids.shape)
+    Raises:
+        ValueError: if that is not what the augmentations in ``changed`` need.
+    """
+    encoder: nn.Module = unwrap(model).transformers_model or unwrap(model)[0]
+    if unwrap(model).transformers_model is None:
+        raise ValueError(
+            f"augmentations={changed[0]!r} changes what a transformer is given, which {type(encoder).__name__} is not: "
+            "give two columns, the sentence and its positive, with augmentations=('none', 'none')."
+        )
+    ways = find_input_ways(model)
+    if cutoffs := [name for name in changed if name in CUTOFFS and not ways.embeddings]:
+        raise ValueError(
+            f"augmentations={cutoffs[0]!r} needs an encoder that takes input embeddings in place of token ids, which "
+            f"{type(encoder).__name__} does not: choose 'shuffle', or 'dropout' if the encoder has dropout."
+        )
+    return ways

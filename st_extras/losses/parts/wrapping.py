@@ -8,20 +8,23 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.losses.matryoshka import ForwardDecorator
+from sentence_transformers.base.losses.merged_forward import merge_feature_batches
+from sentence_transformers.sentence_transformer.losses.matryoshka import CachedLossDecorator, ForwardDecorator
 from torch import Tensor, nn
 
 from st_extras.checks import check_instance
-from st_extras.encoders.forward import without_dropout
-from st_extras.encoders.rows import Features, stack_columns
+from st_extras.encoders.forward import Encoded, encode_tokens, layer_decorator, without_dropout
+from st_extras.encoders.rows import Features, split_rows, stack_columns
 from st_extras.encoders.structure import unwrap
+from st_extras.losses.parts.dropout_views import warn_if_same_views
 
 
 def check_base_loss(base_loss: nn.Module, model: SentenceTransformer) -> nn.Module:
     """Return the base loss.
 
     Raises:
-        ValueError: if it does not compute its value from embeddings, or was built on another model.
+        ValueError: if it does not compute its value from embeddings, encodes them in mini-batches, or was built on
+            another model.
     """
     check_instance("base_loss", base_loss, nn.Module)
     name = type(base_loss).__name__
@@ -29,6 +32,11 @@ def check_base_loss(base_loss: nn.Module, model: SentenceTransformer) -> nn.Modu
         raise ValueError(
             f"base_loss={name} has no compute_loss_from_embeddings, so it cannot share the encoder's pass: use a loss "
             "that has it, such as SimCSELoss, ConSERTLoss, DCLRLoss, AdCSELoss or MultipleNegativesRankingLoss."
+        )
+    if getattr(base_loss, "mini_batch_size", None) is not None:
+        raise ValueError(
+            f"base_loss={name} must not have a mini_batch_size, as its views share one pass of the encoder with other "
+            f"rows, got {cast(Any, base_loss).mini_batch_size}: use a smaller batch."
         )
     if unwrap(cast(Any, base_loss).model) is not unwrap(model):
         raise ValueError(f"base_loss={name} must be built on the same model.")
@@ -44,6 +52,8 @@ def base_views(base_loss: nn.Module, columns: Sequence[Features]) -> tuple[Featu
     Raises:
         ValueError: if the columns cannot share one pass.
     """
+    if len(columns) > 1 and layer_decorator(cast(Any, base_loss).model) is not None:
+        raise ValueError(f"AdaptiveLayerLoss takes this combination of losses with one column, got {len(columns)}.")
     if hasattr(base_loss, "views"):
         return cast("tuple[Features, int]", cast(Any, base_loss).views(columns))
     return stack_columns(columns), max(len(columns), 2)
@@ -60,17 +70,77 @@ def base_value(
     """Return the base loss of its views' embeddings, (B, D) each; ``columns`` go to a loss that takes them."""
     compute = cast(Any, base_loss).compute_loss_from_embeddings
     takes_features = "sentence_features" in inspect.signature(compute).parameters
+    if len(columns) == 1 and len(embeddings) == 2 and getattr(base_loss, "dropout", True):
+        warn_if_same_views(base_loss, *embeddings)
     value: Tensor | dict[str, Tensor] = compute(
         list(embeddings), labels, **({"sentence_features": columns} if takes_features else {})
     )
     return value
 
 
-def refuse_matryoshka(model: nn.Module, advice: str) -> None:
-    """Refuse MatryoshkaLoss around a loss of several terms: it multiplies the value that a loss returns.
+def encode_blocks(
+    model: nn.Module, base_loss: nn.Module | None, view_rows: Features, count: int, added: Sequence[Features]
+) -> list[Encoded]:
+    """Return the base's ``count`` views and the added blocks, (B, ...) each, from one pass if they can be merged."""
+    blocks = [*split_rows(view_rows, count), *added]
+    with base_mode(base_loss, model):
+        merged = merge_feature_batches(blocks)
+        if merged is not None:
+            return encode_tokens(model, merged).split(len(blocks))
+        views = encode_tokens(model, view_rows).split(count)
+        return views + [encode_tokens(model, block) for block in added]
+
+
+def gather_instruments(**parts: Any) -> dict[str, Tensor]:
+    """Return the ``instruments`` of a loss's parts; a name that several have gets the part's name in front."""
+    found = {part: getattr(loss, "instruments", {}) for part, loss in parts.items()}
+    names = [name for instruments in found.values() for name in instruments]
+    return {
+        f"{part}_{name}" if names.count(name) > 1 else name: value
+        for part, instruments in found.items()
+        for name, value in instruments.items()
+    }
+
+
+def _matryoshka(model: nn.Module) -> ForwardDecorator | None:
+    """Return what MatryoshkaLoss puts in place of the model's forward while it runs the loss; None outside it."""
+    forwards = [vars(module).get("forward") for module in (model, unwrap(model))]
+    return next((forward for forward in forwards if isinstance(forward, ForwardDecorator)), None)
+
+
+def is_wrapped(model: nn.Module) -> bool:
+    """Return whether MatryoshkaLoss or AdaptiveLayerLoss runs the loss: they take one value, not several terms."""
+    return is_truncated(model) or layer_decorator(model) is not None
+
+
+def is_truncated(model: nn.Module) -> bool:
+    """Return whether MatryoshkaLoss runs the loss, on embeddings that it has truncated."""
+    return _matryoshka(model) is not None
+
+
+def is_repeated(model: nn.Module) -> bool:
+    """Return whether MatryoshkaLoss or AdaptiveLayerLoss runs the loss again on a batch: a smaller dimension, a layer.
+
+    Then the encoder's output is that of the first run, of the very rows that were drawn there. What belongs to the
+    batch as a whole (terms on tokens, counters, draws) is the first run's alone.
+    """
+    layers: Any = layer_decorator(model)
+    if layers is not None and layers.layer_idx is not None:
+        return True
+    found: Any = _matryoshka(model)
+    return found is not None and found.cache_dim not in (None, found.dim)
+
+
+def refuse_wrapped(model: nn.Module, name: str, advice: str, *, cached: nn.Module | None = None) -> None:
+    """Refuse MatryoshkaLoss and AdaptiveLayerLoss around a loss that must run once on a batch.
+
+    MatryoshkaLoss leaves the model alone and wraps ``calculate_loss`` if the loss caches gradients: then the loss is
+    given as ``cached``.
 
     Raises:
-        ValueError: if MatryoshkaLoss has wrapped the model; the message ends with ``advice``.
+        ValueError: if one of them runs the loss; the message begins with ``name`` and ends with ``advice``.
     """
-    if any(isinstance(vars(module).get("forward"), ForwardDecorator) for module in (model, unwrap(model))):
-        raise ValueError(f"MatryoshkaLoss takes losses of one term, and this one returns several: {advice}.")
+    truncated = is_truncated(model) or isinstance(vars(cached or model).get("calculate_loss"), CachedLossDecorator)
+    if truncated or is_wrapped(model):
+        wrapper = "MatryoshkaLoss" if truncated else "AdaptiveLayerLoss"
+        raise ValueError(f"{name} cannot run inside {wrapper}, which runs a loss several times a batch: {advice}.")

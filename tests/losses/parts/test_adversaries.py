@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from st_extras.losses.parts.adversaries import adversarial_info_nce, ascend
+from st_extras.functional import anchor_pull
+from st_extras.losses.parts.adversaries import adversarial_info_nce, ascend, mean_similarity
 from tests.helpers import cosine, draw, generator
 
 
@@ -78,7 +79,7 @@ def test_ascent_is_torchs_sgd_that_maximises(in_batch_negatives: bool) -> None:
         queries, keys = draw(5, 8, seed=10 + step), draw(5, 8, seed=20 + step)
         _, shares = adversarial_info_nce(queries, keys, adversaries, **options)
         ascend(
-            adversaries, velocity, queries, shares,
+            adversaries, velocity, anchor_pull(queries, shares), len(queries),
             temperature=0.3, learning_rate=0.3, momentum=0.9, weight_decay=0.01,
         )  # fmt: skip
         optimizer.zero_grad()
@@ -94,10 +95,17 @@ def test_ascent_is_in_place_and_without_gradients() -> None:
     shares = torch.full((5, 3), 0.2, dtype=torch.float64, requires_grad=True)
     settings = {"temperature": 0.3, "momentum": 0.9, "weight_decay": 0.0}
     before = adversaries.clone()
-    ascend(adversaries, velocity, draw(5, 8, seed=1).requires_grad_(), shares, learning_rate=0.0, **settings)
+    pull = anchor_pull(draw(5, 8, seed=1).requires_grad_(), shares)
+    ascend(adversaries, velocity, pull, 5, learning_rate=0.0, **settings)
     assert torch.equal(adversaries, before)
-    ascend(adversaries, velocity, draw(5, 8, seed=1), shares, learning_rate=0.1, **settings)
+    ascend(adversaries, velocity, pull, 5, learning_rate=0.1, **settings)
     assert (adversaries.data_ptr(), velocity.data_ptr()) == places
     assert not torch.equal(adversaries, before)
     assert not adversaries.requires_grad
     assert not velocity.requires_grad
+
+
+def test_mean_similarity_is_the_mean_cosine() -> None:
+    anchors, adversaries = draw(3, 4), draw(5, 4, seed=1)
+    expected = sum(cosine(a, n) for a in anchors for n in adversaries) / 15
+    assert mean_similarity(anchors, adversaries).item() == pytest.approx(expected)

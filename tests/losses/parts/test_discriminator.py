@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,8 @@ import torch
 from safetensors.torch import load_file
 
 from st_extras.encoders import distributed
-from st_extras.losses.parts.discriminator import SLT_FAI_CITATION, Discriminator
+from st_extras.losses.frequency_adversarial import token_cross_entropy
+from st_extras.losses.parts.discriminator import SLT_FAI_CITATION, Discriminator, labels_entropy
 from tests.helpers import differing, draw, run_in_two_processes, snapshot
 from tests.losses.parts.discriminator_worker import batch
 
@@ -120,3 +122,18 @@ def test_the_record_adds_up_the_answers_of_all_processes(tmp_path: Path) -> None
     for rank in (0, 1):
         seen = load_file(str(tmp_path / f"confusion{rank}.safetensors"))["confusion"]
         torch.testing.assert_close(seen, alone.confusion)
+
+
+# ---- the labels' entropy
+
+
+def test_the_entropy_is_what_a_discriminator_of_the_share_alone_reaches() -> None:
+    labels = torch.tensor([[1, 0, 0, 0], [1, 1, 0, 1], [0, 0, 1, 1]])
+    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 0, 0]]).bool()
+    share = (1 / 4 + 1) / 2
+    expected = -(share * math.log(share) + (1 - share) * math.log(1 - share))
+    assert labels_entropy(labels, mask).item() == pytest.approx(expected)
+    logits = torch.tensor([math.log(1 - share), math.log(share)]).expand(3, 4, 2)
+    assert token_cross_entropy(logits, labels, mask).item() == pytest.approx(expected)
+    assert labels_entropy(labels, torch.zeros_like(mask)) == 0
+    assert labels_entropy(torch.ones_like(labels), mask) == 0

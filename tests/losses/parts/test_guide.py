@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from st_extras.encoders import EmbeddingTable, FrozenEncoder
+from st_extras.encoders import EmbeddingTable
 from st_extras.functional import cosine_scores
+from st_extras.losses import DCLRLoss
 from st_extras.losses.parts import guide as guide_module
 from st_extras.losses.parts.guide import (
     GuideSimilarities,
@@ -105,10 +108,36 @@ def test_bad_guides(make_encoder: Maker, sentences: list[str]) -> None:
     assert make_similarities(model, None, None) is None
 
 
-def test_what_the_card_says(make_encoder: Maker) -> None:
-    model, guide = make_encoder(), make_encoder()
-    table = EmbeddingTable([[1]], torch.ones(1, 3))
-    assert describe_similarities(make_similarities(model, guide, None)) == FrozenEncoder.__name__
-    assert describe_similarities(make_similarities(model, None, table)) == EmbeddingTable.__name__
-    assert describe_similarities(make_similarities(model, "self", None)) == "self"
+def test_what_the_card_says(make_encoder: Maker, sentences: list[str], tmp_path: Path) -> None:
+    model, guide = make_encoder(), make_encoder(seed=1)
+    guide.save(str(tmp_path / "guide"))
+
+    def described(*options: Any) -> str | None:
+        return describe_similarities(make_similarities(model, *options))
+
+    assert described(tmp_path / "guide", None) == str(tmp_path / "guide")
+    assert described(SentenceTransformer(str(tmp_path / "guide")), None) == str(tmp_path / "guide")
+    guide.transformers_model.config.name_or_path = ""
+    assert described(guide, None) == "a SentenceTransformer over BertModel"
+    table = EmbeddingTable.compute(model, guide, sentences, show_progress_bar=False)
+    assert described(None, table) == "EmbeddingTable of 8 sentences, 16 dimensions"
+    table.save(tmp_path / "table.safetensors")
+    for saved in (table, EmbeddingTable.load(tmp_path / "table.safetensors")):
+        assert described(None, saved) == "EmbeddingTable table.safetensors of 8 sentences, 16 dimensions"
+    assert described("self", None) == "self"
     assert describe_similarities(None) is None
+
+
+def test_without_a_guide_a_warning_names_the_ways_out(
+    make_encoder: Maker, caplog: pytest.LogCaptureFixture, sentences: list[str]
+) -> None:
+    model = make_encoder()
+    loss = DCLRLoss(model)
+    loss([model.preprocess(sentences)])
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert all(part in record.message for part in ("no negative is left out", "path", '"self"', "copy.deepcopy(model)"))
+    caplog.clear()
+    for guide in ("self", copy.deepcopy(model)):
+        DCLRLoss(model, complementary_model=guide)
+    assert not caplog.records

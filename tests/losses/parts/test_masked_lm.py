@@ -256,3 +256,9 @@ def test_any_precision_of_checkpoint_and_encoder(
     assert all(torch.isfinite(term) and term.dtype == precision for term in terms.values())
     sum(terms.values()).backward()
     assert len(loss.reconstruct(DATA["sentence"][:2], DATA["masked"][:2])) == 2
+
+
+def test_a_tokenizer_without_a_mask_token_is_refused(encoder: SentenceTransformer) -> None:
+    encoder.tokenizer.mask_token = None
+    with pytest.raises(ValueError, match=r"^mlm_weight must be 0 for an encoder without a mask token, got a .*\.$"):
+        MaskedLM(encoder)

@@ -204,3 +204,11 @@ def test_config_makes_the_same_noise() -> None:
     }
     assert make_noise(**options).config == options
     assert make_noise().config["noise_norm"] == "gaussian"
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_noise_is_refined_in_mini_batches_of_anchors(size: int) -> None:
+    anchors, noise = draw(7, 6), draw(4, 6, seed=1)
+    options: dict[str, Any] = {"steps": 3, "step_size": 0.3, "temperature": 0.2, "unit_norm": False}
+    expected = refine_noise(noise, anchors, **options)
+    torch.testing.assert_close(refine_noise(noise, anchors, **options, mini_batch_size=size), expected)

@@ -13,6 +13,7 @@ from torch import nn
 from st_extras.losses import PaSeRLoss
 from st_extras.losses.parts.phrase_decoder import (
     PhraseDecoder,
+    bracketed,
     check_phrase_columns,
     check_phrase_tokenizer,
     phrase_brackets,
@@ -140,22 +141,48 @@ def test_brackets(encoder: SentenceTransformer, tmp_path: Path) -> None:
 
 def test_tokenizers_that_do_not_serve_are_refused(encoder: SentenceTransformer) -> None:
     static = SentenceTransformer(modules=[StaticEmbedding(encoder.tokenizer, embedding_dim=8)], device="cpu")
-    with pytest.raises(ValueError, match="needs a transformer whose tokenizer has a mask token"):
+    with pytest.raises(ValueError, match="needs a transformer with a word embedding, got StaticEmbedding"):
         check_phrase_tokenizer(static)
-    encoder.tokenizer.padding_side = "left"
-    with pytest.raises(ValueError, match="padding_side='left'"):
-        check_phrase_tokenizer(encoder)
-    encoder.tokenizer.padding_side = "right"
     check_phrase_tokenizer(encoder)
     encoder.tokenizer.mask_token = None
-    with pytest.raises(ValueError, match="mask token"):
+    with pytest.raises(ValueError, match=r'mask token.*on_missing_mask="delete"'):
         check_phrase_tokenizer(encoder)
-
-
-def test_a_tokenizer_that_closes_with_a_word_is_refused(encoder: SentenceTransformer) -> None:
+    assert check_phrase_tokenizer(encoder, "delete") == "delete"
     encoder.tokenizer.backend_tokenizer.post_processor = None
-    with pytest.raises(ValueError, match=r"opens and closes a text with special tokens.* got \['a', 'a'\]"):
-        check_phrase_tokenizer(encoder)
+    encoder.tokenizer.sep_token = None
+    with pytest.raises(ValueError, match=r"a token that ends a sequence.*set model\.tokenizer\.eos_token\.$"):
+        check_phrase_tokenizer(encoder, "delete")
+
+
+@pytest.mark.parametrize(("special", "expected"), [
+    ({}, ("[CLS]", "[SEP]")),
+    ({"eos_token": "[PAD]"}, ("[CLS]", "[PAD]")),
+    ({"bos_token": "[UNK]"}, ("[UNK]", "[SEP]")),
+    ({"cls_token": None}, ("[SEP]", "[SEP]")),
+])  # fmt: skip
+def test_brackets_where_the_tokenizer_writes_none(
+    encoder: SentenceTransformer, special: dict[str, str | None], expected: tuple[str, str]
+) -> None:
+    assert phrase_brackets(encoder) == (vocabulary().index("[CLS]"), vocabulary().index("[SEP]"))
+    encoder.tokenizer.backend_tokenizer.post_processor = None
+    for name, token in special.items():
+        setattr(encoder.tokenizer, name, token)
+    assert phrase_brackets(encoder) == tuple(vocabulary().index(token) for token in expected)
+
+
+@pytest.mark.parametrize("prompt", [None, "the old "])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_brackets_are_put_around_the_content(make_encoder: MakeEncoder, side: str, prompt: str | None) -> None:
+    texts = ["red book", "cat", "old man read"]
+    usual = make_encoder()
+    expected = bracketed(usual, usual.preprocess(texts))
+    model = make_encoder()
+    model.tokenizer.backend_tokenizer.post_processor = None
+    model.tokenizer.padding_side = side
+    found = bracketed(model, model.preprocess(texts, prompt=prompt))
+    present = expected["attention_mask"].bool()
+    assert torch.equal(found["attention_mask"].bool(), present)
+    assert torch.equal(found["input_ids"][present], expected["input_ids"][present])
 
 
 # ---- the prompt

@@ -17,7 +17,16 @@ from torch import Tensor, nn
 from st_extras.encoders.forward import forward_pass
 from st_extras.encoders.rows import count_rows
 from st_extras.losses import ConSERTLoss, SimCSELoss
-from st_extras.losses.parts.wrapping import base_mode, base_value, base_views, check_base_loss, refuse_matryoshka
+from st_extras.losses.parts.wrapping import (
+    base_mode,
+    base_value,
+    base_views,
+    check_base_loss,
+    gather_instruments,
+    is_repeated,
+    is_wrapped,
+    refuse_wrapped,
+)
 from tests.helpers import Wrapped, columns, draw, generator
 from tests.losses.bases import BASES, OwnKeysLoss
 
@@ -164,35 +173,100 @@ def test_a_base_of_several_terms_keeps_them(encoder: SentenceTransformer) -> Non
     assert all(torch.equal(terms[name], expected[name]) for name in expected)
 
 
-# ---- refuse_matryoshka
+# ---- MatryoshkaLoss
 
 
-class Refusing(nn.Module):
-    """A loss of several terms."""
+class Noting(nn.Module):
+    """Notes, before and after the encoder's pass, whether it is truncated and repeated."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
+        self.seen: list[tuple[bool, bool, bool]] = []
 
     def forward(self, sentence_features: Any, labels: Tensor | None = None) -> Tensor:
-        refuse_matryoshka(self.model, "use one term")
-        return self.model(dict(next(iter(sentence_features))))["sentence_embedding"].sum()
+        before = is_repeated(self.model)
+        value = self.model(dict(next(iter(sentence_features))))["sentence_embedding"].sum()
+        self.seen.append((is_wrapped(self.model), before, is_repeated(self.model)))
+        return value
 
 
-def test_matryoshka_is_refused_with_advice(encoder: SentenceTransformer, sentences: list[str]) -> None:
+def test_matryoshka_is_seen_and_its_first_run_told_from_the_others(
+    encoder: SentenceTransformer, sentences: list[str]
+) -> None:
     features = [encoder.preprocess(sentences)]
-    loss = Refusing(encoder)
-    with pytest.raises(ValueError, match=r"^MatryoshkaLoss takes losses of one term.*: use one term\.$"):
-        MatryoshkaLoss(encoder, loss, [16, 8])(features, None)
-    assert torch.isfinite(loss(features))  # and is taken off again
+    loss = Noting(encoder)
+    matryoshka = MatryoshkaLoss(encoder, loss, [4, 16, 8])
+    for _ in range(2):
+        loss.seen.clear()
+        matryoshka(features, None)
+        assert loss.seen == [(True, False, False), (True, True, True), (True, True, True)]
+    loss.seen.clear()
+    loss(features)
+    assert loss.seen == [(False, False, False)]
 
 
 def test_matryoshka_is_seen_inside_and_outside_a_wrapper(encoder: SentenceTransformer, sentences: list[str]) -> None:
     features = [encoder.preprocess(sentences)]
-    loss = Refusing(Wrapped(encoder))
-    assert torch.isfinite(loss(features))
+    loss = Noting(Wrapped(encoder))
     matryoshka = MatryoshkaLoss(encoder, loss, [16, 8])
     for decorated in (encoder, loss.model):
+        loss.seen.clear()
         matryoshka.model = decorated
-        with pytest.raises(ValueError, match="MatryoshkaLoss takes losses of one term"):
-            matryoshka(features, None)
+        matryoshka(features, None)
+        assert loss.seen == [(True, False, False), (True, True, True)]
+
+
+def test_matryoshka_is_refused_with_advice(encoder: SentenceTransformer, sentences: list[str]) -> None:
+    class Refusing(Noting):
+        def forward(self, sentence_features: Any, labels: Tensor | None = None) -> Tensor:
+            refuse_wrapped(self.model, "ThisLoss", "use another")
+            return super().forward(sentence_features, labels)
+
+    features = [encoder.preprocess(sentences)]
+    loss = Refusing(encoder)
+    with pytest.raises(ValueError, match=r"^ThisLoss cannot run inside MatryoshkaLoss, which .*: use another\.$"):
+        MatryoshkaLoss(encoder, loss, [16, 8])(features, None)
+    assert torch.isfinite(loss(features))  # and is taken off again
+
+
+# ---- same views, instruments
+
+
+def test_a_base_without_dropout_is_told_so(
+    still_encoder: SentenceTransformer, sentences: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    still_encoder.train()
+    column, view = still_encoder.preprocess(sentences), draw(8, 16).float().requires_grad_()
+    for make, columns_given, told in (
+        (MultipleNegativesRankingLoss, [column], True),
+        (SimCSELoss, [column], True),
+        (MultipleNegativesRankingLoss, [column, column], False),
+        (ConSERTLoss, [column], False),
+    ):
+        caplog.clear()
+        base = make(still_encoder)
+        for _ in range(2):
+            base_value(base, [view, view], None, columns_given)
+        assert [record.message.split()[0] for record in caplog.records] == [make.__name__] * told
+    caplog.clear()
+    base_value(MultipleNegativesRankingLoss(still_encoder), [view, -view], None, [column])
+    assert not caplog.records
+
+
+def test_instruments_keep_their_names_unless_two_parts_have_one() -> None:
+    class Part(nn.Module):
+        def __init__(self, **instruments: Tensor) -> None:
+            super().__init__()
+            self.instruments = instruments
+
+    a, b, c = torch.arange(3)
+    found = gather_instruments(left=Part(accuracy=a), right=Part(accuracy=b, angle=c), none=None, plain=nn.Identity())
+    assert found == {"left_accuracy": a, "right_accuracy": b, "angle": c}
+
+
+@pytest.mark.parametrize("base", [name for name in BASES if name in ("simcse", "consert", "dclr", "adcse")])
+def test_a_base_in_mini_batches_is_refused(encoder: SentenceTransformer, base: str) -> None:
+    loss = BASES[base][0](encoder, mini_batch_size=4)
+    with pytest.raises(ValueError, match=r"^base_loss=\w+ must not have a mini_batch_size, .*, got 4: .*\.$"):
+        check_base_loss(loss, encoder)

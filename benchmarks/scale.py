@@ -1,0 +1,140 @@
+"""What a large corpus costs: memory that stays flat, and the speed of each work with its size and with processes.
+
+    python -m benchmarks.scale memory [--sizes 10000 100000 1000000]
+    python -m benchmarks.scale speed [--rounds 3] [--works training encoding counting masking]
+    python -m benchmarks.scale memory|speed --smoke
+
+``memory`` reads the first sentences of one generated text file in four ways: ``CorpusStatistics.compute``,
+``WhiteningPostProcessor.attach``, ``FrequencyTable.count`` and ``EmbeddingTable.compute(folder=)``. Each size of each
+is a process of its own; the record says how much resident memory it needed at its peak, above what it held when
+encoder and libraries were loaded. The encoder is a table of word vectors: nearly all of the time is the library's own.
+
+``speed`` measures sentences per second of a small and of a larger work, with one and with two processes of one thread
+each, beside the one call that the work cannot do without (its floor): the encoder's passes, the tokenizer's, the
+extractor's. Every round runs every case once, in a new random order.
+
+Records are written to ``benchmarks/results/scale/``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # a process is one thread, here and in what it starts
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+from benchmarks.memory import forget_peak, resident
+from benchmarks.provenance import provenance
+from benchmarks.records import RESULTS, write_json
+from benchmarks.scale_corpus import quick_encoder, trained_encoder, write_corpus
+from benchmarks.scale_speed import SIZES, measure_speed
+from st_extras.encoders import EmbeddingTable
+from st_extras.modules import CorpusStatistics, WhiteningPostProcessor
+from st_extras.text import stream_sentences
+from st_extras.text.frequency import FrequencyTable
+
+MOST_MIB = 300
+"""The limit: MiB above the start, whatever the size of the corpus."""
+Work = Callable[[Any], Any]
+
+
+def statistics_compute(folder: Path) -> Work:
+    encoder = quick_encoder()
+    return lambda sentences: CorpusStatistics.compute(encoder, sentences, batch_size=256)
+
+
+def whiten_fit(folder: Path) -> Work:
+    encoder = quick_encoder()
+    return lambda sentences: WhiteningPostProcessor.attach(encoder, dimensions=256, corpus=sentences, batch_size=256)
+
+
+def frequencies_count(folder: Path) -> Work:
+    tokenizer = trained_encoder().tokenizer
+    return lambda sentences: FrequencyTable.count(sentences, tokenizer)
+
+
+def table_compute(folder: Path) -> Work:
+    """The trained encoder only tokenizes; the table of word vectors is the guide."""
+    pair = trained_encoder(), quick_encoder()
+    options: dict[str, Any] = {"folder": folder / "table", "batch_size": 256, "show_progress_bar": False}
+    return lambda sentences: EmbeddingTable.compute(*pair, sentences, **options)
+
+
+READERS: dict[str, Callable[[Path], Work]] = {
+    "statistics compute": statistics_compute,
+    "whiten fit": whiten_fit,
+    "frequencies count": frequencies_count,
+    "EmbeddingTable.compute": table_compute,
+}
+
+
+def measure_memory(name: str, corpus: Path, size: int) -> dict[str, float]:
+    """Read the first ``size`` sentences; return seconds, and MiB held at the start and needed above it at the peak."""
+    with tempfile.TemporaryDirectory() as folder:
+        work = READERS[name](Path(folder))
+        before, began = forget_peak(), time.perf_counter()
+        work(stream_sentences(corpus, limit=size))
+        peak, seconds = resident("VmHWM"), time.perf_counter() - began
+    return {"sentences": size, "seconds": seconds, "start_mib": before / 2**20, "above_mib": (peak - before) / 2**20}
+
+
+def memory_record(sizes: list[int], names: list[str]) -> dict[str, Any]:
+    """Measure each way to read a corpus at each size, each in a fresh process, and print a line for each."""
+    rows: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = Path(folder) / "sentences.txt"
+        write_corpus(corpus, max(sizes))
+        for name in names:
+            for size in sizes:
+                with ProcessPoolExecutor(1, get_context("spawn")) as process:
+                    row = process.submit(measure_memory, name, corpus, size).result()
+                rows[name].append(row)
+                missed = " MISSED" if row["above_mib"] > MOST_MIB else ""
+                print(
+                    f"{name:24} {size:>11,} sentences {size / row['seconds']:>9,.0f}/s {row['above_mib']:>5.0f} MiB "
+                    f"above {row['start_mib']:.0f} (limit {MOST_MIB}){missed}",
+                    flush=True,
+                )
+    return {"limit_mib": MOST_MIB, "readers": rows}
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["memory", "speed"])
+    parser.add_argument("--sizes", nargs="+", type=int, help="of the corpus, for memory (default: 10^4, 10^5, 10^6)")
+    parser.add_argument("--readers", nargs="+", choices=list(READERS), default=list(READERS), help="only these")
+    parser.add_argument("--works", nargs="+", choices=list(SIZES), default=list(SIZES), help="only these, for speed")
+    parser.add_argument("--rounds", type=int, default=3, help="measured rounds, for speed (default: %(default)s)")
+    parser.add_argument("--output", type=Path, help="file of the record")
+    parser.add_argument("--smoke", action="store_true", help="a few sentences; no record unless --output is given")
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parse_arguments()
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    record: dict[str, Any] = {"what": options.what, **provenance()}
+    if options.what == "memory":
+        record |= memory_record(
+            options.sizes or ([200, 400] if options.smoke else [10**4, 10**5, 10**6]), options.readers
+        )
+    else:
+        scale, rounds = (0.01, 1) if options.smoke else (1.0, options.rounds)
+        record |= measure_speed(options.works, rounds, scale)
+    if options.output or not options.smoke:
+        name = f"{options.what}-{time.strftime('%Y%m%d-%H%M%S')}.json"
+        write_json(options.output or RESULTS / "scale" / name, record)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""LoRA: a model's linear layers get small trained updates, everything else of the transformer is frozen."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+
+from st_extras.checks import check_count, shown
+from st_extras.encoders.structure import unwrap
+
+if TYPE_CHECKING:
+    from peft import LoraConfig
+
+LARGEST_RANK = 4096
+"""A larger rank than the size of a layer would not be one of low rank."""
+
+
+class Adapters:
+    """LoRA adapters in a model's transformer, until they are merged or removed.
+
+    Every linear layer W of the transformer becomes W + (alpha / r) B A with trained A (r x in) and B (out x r), kept in
+    float32 where W is in half precision; B starts at zero, so the model is at first what it was. The rest of the
+    transformer is frozen; modules after it (a Dense) stay trainable. Modules keep their names and identity but for the
+    linear layers, so that a loss may be made before or after.
+
+    Works with transformers that peft knows how to adapt: linear layers of torch and GPT-2's. Needs peft
+    (``pip install "st-extras[lora]"``).
+
+    Paper: Edward J. Hu et al.: "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022,
+    https://arxiv.org/abs/2106.09685
+
+    Args:
+        model: the SentenceTransformer; its first module is a transformer.
+        lora: the rank r, or the arguments of ``peft.LoraConfig``, or one. A rank stands for all linear layers,
+            alpha = 2 r and a dropout of 0.05; a dict without ``target_modules`` also means all linear layers.
+
+    Attributes:
+        gone: whether they were merged or removed.
+
+    Raises:
+        ImportError: if peft is not installed.
+        ValueError: if ``lora`` is none of these, or the model has adapters already or no linear layer that matches.
+    """
+
+    def __init__(self, model: SentenceTransformer, lora: int | Mapping[str, Any] | LoraConfig) -> None:
+        config = copy.deepcopy(lora_config(lora))  # peft writes the names of the layers into it
+        from peft import LoraModel
+        from peft.tuners.tuners_utils import BaseTunerLayer
+
+        body = unwrap(model).transformers_model
+        if body is None:
+            raise ValueError(f"lora needs an encoder that starts with a transformer, got {type(model[0]).__name__}.")
+        if any(isinstance(module, BaseTunerLayer) for module in body.modules()):
+            raise ValueError("lora needs a model without adapters, got one that has some: merge or remove them first.")
+        self._trainable = {name for name, parameter in body.named_parameters() if parameter.requires_grad}
+        self._body: Any = body
+        self.gone = False
+        try:
+            self._tuner = LoraModel(body, config, "default")
+        except ValueError as error:
+            raise ValueError(f"lora does not fit this encoder: {str(error).splitlines()[0].rstrip('.')}.") from error
+        for parameter in body.parameters():
+            if parameter.requires_grad and parameter.dtype.itemsize < 4:  # the adapters of weights in half precision
+                parameter.data = parameter.data.float()
+
+    def merge(self) -> None:
+        """Add the updates to the layers: the transformer is a plain one again, all of it as trainable as before."""
+        self._tuner.merge_and_unload()
+        self._restore()
+
+    def remove(self) -> None:
+        """Remove the adapters and what they learned: the transformer is what it was before."""
+        self._tuner.unload()
+        self._restore()
+
+    def _restore(self) -> None:
+        for name, parameter in self._body.named_parameters():
+            parameter.requires_grad_(name in self._trainable)
+        vars(self._body).pop("peft_config", None)
+        self.gone = True
+
+
+def lora_config(lora: Any) -> LoraConfig:
+    """Return the settings of LoRA adapters as peft reads them.
+
+    Args:
+        lora: a rank, the arguments of ``peft.LoraConfig``, or one.
+
+    Raises:
+        ImportError: if peft is not installed.
+        ValueError: if it is none of these, or peft refuses an argument.
+    """
+    try:
+        from peft import LoraConfig
+    except ImportError as error:
+        raise ImportError('lora needs peft: pip install "st-extras[lora]".') from error
+    if isinstance(lora, LoraConfig):
+        return lora
+    if isinstance(lora, Mapping):
+        try:
+            return LoraConfig(**({"target_modules": "all-linear"} | dict(lora)))
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"lora must hold arguments of peft.LoraConfig, got {shown(dict(lora))}: {error}."
+            ) from None
+    if isinstance(lora, bool) or not isinstance(lora, int):
+        raise ValueError(f"lora must be a rank, a dict or a peft.LoraConfig, got {shown(lora)}.")
+    rank = check_count("lora", lora, 1, LARGEST_RANK)
+    return LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.05, target_modules="all-linear")
+
+
+def described_lora(lora: Any) -> dict[str, Any]:
+    """Return the settings of LoRA adapters that are not peft's defaults, in one order."""
+    config = lora_config(lora)
+    given = {name: sorted(value) if isinstance(value, set) else value for name, value in vars(config).items()}
+    usual = vars(type(config)())
+    return {name: value for name, value in sorted(given.items()) if value != usual.get(name)}
+
+
+@contextmanager
+def adapted(
+    model: SentenceTransformer, lora: int | Mapping[str, Any] | LoraConfig | None
+) -> Iterator[Callable[[], None]]:
+    """Give a model adapters, unless ``lora`` is None, and yield a function that merges them.
+
+    If they were not merged, because the body failed or was interrupted, they are removed at the end.
+    """
+    if lora is None:
+        yield lambda: None
+        return
+    adapters = Adapters(model, lora)
+    try:
+        yield adapters.merge
+    finally:
+        if not adapters.gone:
+            adapters.remove()
+
+
+def trained_state(model: nn.Module) -> dict[str, Tensor]:
+    """Return a model's state without its frozen parameters: what training can have changed."""
+    frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+    return {name: value for name, value in model.state_dict().items() if name not in frozen}

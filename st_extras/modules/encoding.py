@@ -1,0 +1,154 @@
+"""How a corpus is encoded to fit on: the options of ``encode``, one pool for all chunks, and which encoder it was."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+
+from st_extras.checks import shown
+
+PROBES = ("A man is playing a guitar in the park.", "The market is closed on Sunday.")
+"""Texts whose embeddings tell encoders apart. Saved statistics hold them: other texts need another file version."""
+_TOLERANCE = 0.05
+"""How far two embeddings of a probe may be apart, relative to their length: bfloat16 on other hardware stays below."""
+_FIXED = {
+    "inputs",
+    "sentences",
+    "batch_size",
+    "show_progress_bar",
+    "output_value",
+    "precision",
+    "convert_to_numpy",
+    "convert_to_tensor",
+    "normalize_embeddings",
+    "truncate_dim",
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """What embeddings came from.
+
+    Attributes:
+        prompt: text put before every sentence; may be empty.
+        max_seq_length: most tokens of a text, as text; "None" if the encoder has no limit.
+        probes: (P, D) float32, the embeddings of ``PROBES``.
+    """
+
+    prompt: str
+    max_seq_length: str
+    probes: Tensor
+
+    @classmethod
+    def of(cls, encoder: SentenceTransformer, prompt: str) -> Source:
+        """Return the source that ``encoder`` is with that prompt: one pass over two texts."""
+        probes = encoder.encode(
+            list(PROBES), prompt=prompt, batch_size=len(PROBES), show_progress_bar=False, convert_to_tensor=True
+        )
+        return cls(prompt, str(encoder.max_seq_length), probes.float().cpu().clone())
+
+    def difference(self, other: Source) -> str | None:
+        """Say in words how ``other`` differs; None if it is the same encoder and prompt."""
+        if self.prompt != other.prompt:
+            return f"the prompt {shown(self.prompt)} here and {shown(other.prompt)} there"
+        if self.max_seq_length != other.max_seq_length:
+            return f"max_seq_length {self.max_seq_length} here and {other.max_seq_length} there"
+        length = torch.maximum(self.probes.norm(dim=1), other.probes.norm(dim=1))
+        apart = ((self.probes - other.probes).norm(dim=1) / length.clamp(min=1e-30)).max().item()
+        if apart > _TOLERANCE:
+            return f"embeddings of one text that are {100 * apart:.0f} % apart"
+        return None
+
+
+def check_options(encode_options: Any) -> dict[str, Any]:
+    """Return the options for ``encode`` as a dictionary; None is none.
+
+    Raises:
+        ValueError: if they are not a dictionary with names as keys, or one of them would change what embeddings are.
+    """
+    if encode_options is None:
+        return {}
+    if not isinstance(encode_options, Mapping) or not all(isinstance(name, str) for name in encode_options):
+        raise ValueError(
+            f"encode_options must be a dictionary of arguments of encode or None, got {shown(encode_options)}."
+        )
+    wrong = sorted(_FIXED & encode_options.keys())
+    if wrong:
+        raise ValueError(
+            f"encode_options must hold such as device, pool, chunk_size, prompt or prompt_name, got {wrong[0]!r}: "
+            "statistics are those of whole, plain embeddings."
+        )
+    prompt = encode_options.get("prompt")
+    if prompt is not None and not isinstance(prompt, str):
+        raise ValueError(f"prompt in encode_options must be a string or None, got {shown(prompt)}.")
+    return dict(encode_options)
+
+
+def prompt_text(model: SentenceTransformer, options: Mapping[str, Any]) -> str:
+    """Return the text that ``encode`` puts before each sentence with these options.
+
+    Raises:
+        ValueError: if the model has no prompt of that name.
+    """
+    if options.get("prompt") is not None:
+        return str(options["prompt"])
+    name = options.get("prompt_name")
+    if name is not None and name not in model.prompts:
+        known = ", ".join(map(repr, model.prompts)) or "none"
+        raise ValueError(f"prompt_name in encode_options must be one of the model's ({known}), got {shown(name)}.")
+    name = name if name is not None else model.default_prompt_name
+    return "" if name is None else str(model.prompts.get(name) or "")
+
+
+@contextmanager
+def part_of_model(
+    model: SentenceTransformer, modules: Sequence[nn.Module], encode_options: Mapping[str, Any] | None = None
+) -> Iterator[SentenceTransformer]:
+    """Yield ``model`` made of ``modules`` only, to encode a corpus with; no weight is copied.
+
+    Several devices get one pool of processes, one a device, for all calls of ``encode``; it is stopped at the end.
+
+    Raises:
+        ValueError: if an option is not allowed, or the processes of a given pool hold another model than this part.
+    """
+    options = check_options(encode_options)
+    if options.pop("prompt_name", None) is not None:
+        options["prompt"] = prompt_text(model, encode_options or {})
+    part = copy.copy(model)
+    part._modules = OrderedDict((str(i), module) for i, module in enumerate(modules))
+    part.truncate_dim = None
+    if options.get("pool") is not None:
+        _check_pool(part, options["pool"])
+    device = options.get("device")
+    pool = None
+    if isinstance(device, list | tuple) and options.get("pool") is None:
+        pool = options["pool"] = part.start_multi_process_pool([str(name) for name in device])
+        del options["device"]
+    bound = copy.copy(part)  # the processes got the part without the options, which hold their pool
+    bound.encode = functools.partial(part.encode, **options)  # type: ignore[method-assign, assignment]
+    try:
+        yield bound
+    finally:
+        if pool is not None:
+            part.stop_multi_process_pool(pool)
+
+
+def _check_pool(part: SentenceTransformer, pool: Any) -> None:
+    """Check that the processes of ``pool``, which have models of their own, encode as ``part`` does."""
+    pooled = copy.copy(part)
+    pooled.encode = functools.partial(part.encode, pool=pool)  # type: ignore[method-assign, assignment]
+    difference = Source.of(part, "").difference(Source.of(pooled, ""))
+    if difference is not None:
+        raise ValueError(
+            "pool in encode_options must be started from the model without Normalize and post-processing, got "
+            f'{difference}: give device=["cuda:0", ...] instead, which starts one.'
+        )

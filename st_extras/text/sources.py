@@ -1,0 +1,231 @@
+"""Opening what names a corpus: files, folders, patterns, data set ids and addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from glob import escape, glob, has_magic
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from st_extras.text.columns import can_be_split, choose_column, iterate_values
+from st_extras.text.files import parse_json, read_lines, read_records
+
+Values = Iterator[tuple[str, Any]]
+"""``(place, value)`` pairs; the place is a file with its line or row, for messages."""
+
+_LINES = (".txt", ".jsonl", ".csv", ".tsv")  # read here, with errors that name the line
+_LOADERS: dict[str, tuple[str, dict[str, Any]]] = {  # read by datasets: the name of its loader, and its settings
+    ".parquet": ("parquet", {"batch_size": 1000}),
+    ".arrow": ("arrow", {}),
+    ".json": ("json", {}),
+    ".jsonl": ("json", {}),
+    ".csv": ("csv", {}),
+    ".tsv": ("csv", {"sep": "\t", "quoting": 3}),
+    ".txt": ("text", {}),
+}
+_OF_FOLDERS = (*_LINES, ".parquet", ".arrow")  # .json is left out: folders of data sets describe themselves in it
+_PACKED = (".gz", ".zst", ".bz2", ".xz", ".lz4")
+_AHEAD = 1000  # rows of a file that are read together
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file or data set that is being read.
+
+    Attributes:
+        name: what the user called it, or its path.
+        values: its values with their places, read once.
+        is_split: whether ``values`` are those of one shard alone.
+    """
+
+    name: str
+    values: Values
+    is_split: bool = False
+
+
+def open_sources(name: str, column: str | None, max_line: int, shard: tuple[int, int] | None = None) -> list[Source]:
+    """Open what ``name`` stands for: one source, or each file of a folder or pattern.
+
+    Files are read when their values are asked for; data sets are found, and downloaded, at once.
+
+    Raises:
+        ValueError: if there is nothing of that name.
+    """
+    path = Path(name)
+    if "://" in name:
+        return [_of_dataset(name, partial(_load_address, name), column, shard)]
+    if path.is_file() or path.is_fifo():
+        return [_of_file(path, column, max_line)]
+    if path.is_dir():
+        if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
+            return [_of_dataset(name, partial(_load_saved, path), column, shard)]
+        return [_of_file(file, column, max_line) for file in _files_of_folder(path)]
+    if has_magic(name):
+        files = sorted(file for file in map(Path, glob(name, recursive=True)) if file.is_file())
+        if not files:
+            raise ValueError(f"There is no file that matches {name!r}.")
+        return [_of_file(file, column, max_line) for file in files]
+    looks_like_file = _kind(path)[0] or path.suffix in _PACKED or path.is_absolute() or name.startswith((".", "~"))
+    if looks_like_file or name.count("/") > 1:
+        raise ValueError(f"There is no file {name!r}.")
+    return [_of_dataset(name, partial(_load_hub, name, streaming=False), column, shard)]
+
+
+# --- files ---
+
+
+def _kind(path: Path) -> tuple[str, str]:
+    """Return what kind of file the name tells, such as ".csv", and how it is packed; "" for what it does not tell."""
+    packed = path.suffix if path.suffix in _PACKED else ""
+    kind = Path(path.stem).suffix if packed else path.suffix
+    return (kind if kind in _LOADERS else ""), packed
+
+
+def _files_of_folder(folder: Path) -> list[Path]:
+    """Return the files with sentences in a folder and below it, hidden ones left out, sorted by name."""
+    files = {
+        file: _kind(file)[0]
+        for file in sorted(folder.rglob("*"))
+        if _kind(file)[0] in _OF_FOLDERS
+        and not any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
+        and file.is_file()
+    }
+    kinds = sorted(set(files.values()))
+    if not kinds:
+        raise ValueError(f"'{folder}' is a folder without {', '.join(_OF_FOLDERS)} files: give files.")
+    if len(kinds) > 1:
+        raise ValueError(
+            f"'{folder}' must hold files of one kind, got {' and '.join(kinds)}: give a pattern of those to read, such "
+            f"as '{folder}/**/*{kinds[0]}'."
+        )
+    return list(files)
+
+
+def _of_file(path: Path, column: str | None, max_line: int) -> Source:
+    kind, packed = _kind(path)
+    if kind == ".parquet" and not packed:
+        return Source(str(path), _in_one_line(str(path), partial(_parquet, path, column)))
+    if kind and (kind not in _LINES or packed not in ("", ".gz")):
+        return Source(str(path), _rows(str(path), partial(_load_files, escape(str(path))), column))
+    if kind == ".jsonl":
+        return Source(str(path), _jsonl(path, column, max_line))
+    if kind in (".csv", ".tsv"):
+        return Source(str(path), _table(path, column, max_line, is_csv=kind == ".csv"))
+    return Source(str(path), ((f"{path}, line {number}", line) for number, line in read_lines(path, max_line=max_line)))
+
+
+def _jsonl(path: Path, column: str | None, max_line: int) -> Values:
+    for number, line in read_lines(path, max_line=max_line):
+        if not line.strip():
+            continue
+        where = f"{path}, line {number}"
+        row = parse_json(line, where)
+        yield where, row[choose_column(where, row, column)] if isinstance(row, dict) else row
+
+
+def _table(path: Path, column: str | None, max_line: int, *, is_csv: bool) -> Values:
+    rows = read_records(path, delimiter="," if is_csv else "\t", quoted=is_csv, max_line=max_line)
+    _, names = next(rows, (1, None))
+    if names is None:
+        return
+    position = names.index(choose_column(str(path), names, column))
+    for number, row in rows:
+        yield f"{path}, line {number}", row[position] if position < len(row) else None
+
+
+def _parquet(path: Path, column: str | None) -> Iterator[tuple[int, Any]]:
+    """Yield ``(row, value)`` of one column; ``datasets`` would keep the row groups read so far in memory."""
+    import pyarrow  # type: ignore[import-untyped]
+    from pyarrow.parquet import ParquetFile  # type: ignore[import-untyped]
+
+    with ParquetFile(path, pre_buffer=False, buffer_size=2**20) as file:
+        strings = (pyarrow.string(), pyarrow.large_string())
+        textual = [field.name for field in file.schema_arrow if field.type in strings]
+        chosen = choose_column(str(path), file.schema_arrow.names, column, textual)
+        batches = file.iter_batches(_AHEAD, columns=[chosen])
+        yield from enumerate(chain.from_iterable(batch.column(0).to_pylist() for batch in batches))
+
+
+# --- what datasets reads ---
+
+
+def _of_dataset(name: str, load: Callable[[], Any], column: str | None, shard: tuple[int, int] | None) -> Source:
+    try:
+        dataset = load()
+    except Exception as error:
+        raise ValueError(f"{name!r} is neither a file nor a data set that could be loaded {_reason(error)}.") from error
+    if shard is None or not can_be_split(dataset, shard[1]):
+        return Source(name, _rows(name, lambda: dataset, column))
+    part = f"{name}, shard {shard[0]}/{shard[1]}"
+    return Source(name, _rows(part, lambda: dataset.shard(shard[1], shard[0]), column), is_split=True)
+
+
+def _rows(name: str, load: Callable[[], Any], column: str | None) -> Values:
+    """Yield the values of a data set that ``load`` returns."""
+    return _in_one_line(name, lambda: iterate_values(load(), column, name=name, ahead=_AHEAD))
+
+
+def _in_one_line(name: str, read: Callable[[], Iterator[tuple[int, Any]]]) -> Values:
+    """Yield the values with their places; an error inside of another package becomes one line that names the place."""
+    row = -1
+    try:
+        for row, value in read():
+            yield f"{name}, row {row}", value
+    except Exception as error:
+        if type(error) is ValueError and str(error).startswith(name):
+            raise  # our own, about the column
+        place = f"{name}: could not be read" if row < 0 else f"{name}: could not be read after row {row}"
+        raise ValueError(f"{place} {_reason(error)}.") from error
+
+
+def _reason(error: Exception) -> str:
+    lines = str(error).splitlines()
+    return f"({type(error).__name__}: {lines[0] if lines else 'no reason given'})"
+
+
+def _load_files(files: str) -> Any:
+    """Return the stream of the files that a path, a pattern or an address names."""
+    from datasets import load_dataset
+
+    kind, _ = _kind(Path(files))
+    loader, settings = _LOADERS[kind]
+    return load_dataset(loader, data_files=files, split="train", streaming=True, **settings)
+
+
+def _load_saved(folder: Path) -> Any:
+    """Return the data set that ``save_to_disk`` wrote, mapped to memory."""
+    from datasets import load_from_disk
+
+    if not (folder / "state.json").is_file():
+        splits = sorted(part.name for part in folder.iterdir() if part.is_dir())
+        raise ValueError(
+            f"it has the splits {', '.join(splits)}: give one of its folders, as in '{folder / splits[0]}'"
+        )
+    return load_from_disk(str(folder))
+
+
+def _load_hub(name: str, *, streaming: bool) -> Any:
+    """Return a split of a data set of the Hub: ``owner/name``, ``...:split`` or ``...:configuration:split``."""
+    from datasets import load_dataset
+
+    repository, *rest = name.split(":")
+    if len(rest) > 2:
+        raise ValueError("expected owner/name, owner/name:split or owner/name:configuration:split")
+    options: dict[str, Any] = {"name": rest[0]} if len(rest) == 2 else {}
+    options |= {"streaming": True} if streaming else {}
+    repository, _, revision = repository.partition("@")
+    options |= {"revision": revision} if revision else {}
+    return load_dataset(repository, split=(rest[-1] if rest else "") or "train", **options)
+
+
+def _load_address(name: str) -> Any:
+    """Return the stream of an address: ``hf://datasets/owner/name`` as a data set, everything else as files."""
+    rest = name.removeprefix("hf://").removeprefix("datasets/")
+    if name.startswith("hf://") and rest.count("/") <= 1:
+        return _load_hub(rest, streaming=True)
+    if not _kind(Path(name))[0]:
+        raise ValueError(f"expected an address that ends in {', '.join(_LOADERS)}, such as hf://.../*.parquet")
+    return _load_files(name)

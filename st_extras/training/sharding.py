@@ -1,0 +1,76 @@
+"""FSDP and DeepSpeed, which give each process a shard of the model: what they do not go with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from torch import nn
+
+from st_extras.losses.parts.views import CUTOFFS, TwoViews
+
+
+def refuse_sharding(settings: Mapping[str, Any]) -> None:
+    """Refuse them for ``train_encoder``.
+
+    Args:
+        settings: the trainer's arguments that were given.
+
+    Raises:
+        ValueError: if the arguments or ``accelerate launch`` ask for one of them.
+    """
+    if (kind := sharder(settings)) is not None:
+        raise ValueError(
+            f"train_encoder needs the whole model in every process, to score and save it, got {kind}: train without "
+            "it (lora=16 for a large encoder), or use SentenceTransformerTrainer with a loss without parameters of "
+            "its own."
+        )
+
+
+def check_sharding(settings: Mapping[str, Any], losses: Iterable[nn.Module], owned: Collection[str]) -> None:
+    """Check that losses can be computed, kept equal and saved where the trainer shards its model.
+
+    Args:
+        settings: the trainer's arguments.
+        losses: the losses.
+        owned: the names of the parameters that belong to them.
+
+    Raises:
+        ValueError: if the model is sharded and the losses own parameters or need the model's, or if it is sharded by
+            something else than FSDP 2.
+    """
+    kind = sharder(settings)
+    if kind is None:
+        return
+    if owned:
+        raise ValueError(
+            f"A loss with parameters of its own ({next(iter(owned))!r} and the like) must be trained without {kind}, "
+            "which shards and steps the model's parameters alone: use torchrun or accelerate launch without it."
+        )
+    if kind != "FSDP 2":
+        raise ValueError(
+            f"LossStateCallback goes with DistributedDataParallel and FSDP 2, got {kind}, which replaces the model's "
+            'parameters: use fsdp=True with fsdp_config={"version": 2}.'
+        )
+    views = [module for loss in losses for module in loss.modules() if isinstance(module, TwoViews)]
+    if cutoffs := [name for view in views for name in view.augmentations if name in CUTOFFS]:
+        raise ValueError(
+            f"augmentations={cutoffs[0]!r} looks words up beside the encoder's pass, in embeddings that {kind} has cut "
+            "into shards: choose 'shuffle' or 'dropout', or train without it."
+        )
+
+
+def sharder(settings: Mapping[str, Any]) -> str | None:
+    """Return "FSDP 1", "FSDP 2" or "DeepSpeed" if the arguments or ``accelerate launch`` ask for it, else None."""
+    if settings.get("deepspeed") or _is_set("ACCELERATE_USE_DEEPSPEED"):
+        return "DeepSpeed"
+    if settings.get("fsdp"):
+        config = settings.get("fsdp_config")
+        config = config if isinstance(config, Mapping) else {}
+        return f"FSDP {config.get('version', config.get('fsdp_version', 2))}"
+    return f"FSDP {os.environ.get('FSDP_VERSION', '1')}" if _is_set("ACCELERATE_USE_FSDP") else None
+
+
+def _is_set(name: str) -> bool:
+    return os.environ.get(name, "false").lower() in {"1", "true", "yes"}

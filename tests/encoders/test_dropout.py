@@ -1,0 +1,139 @@
+"""Dropout set after loading: it acts, is saved, is what a model built with it has, and nothing else changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import BoW
+from torch import nn
+from transformers import AutoModel
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from st_extras.encoders.dropout import dropout_acts, set_dropout
+from st_extras.encoders.loading import load_encoder
+from tests.conftest import SENTENCES, build_encoder
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 150, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,
+    "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "max_position_embeddings": 64,
+}  # fmt: skip
+HEADS = {"num_key_value_heads": 2, "head_dim": 8}
+WITHOUT: dict[str, dict[str, Any]] = {
+    "albert": {"embedding_size": 16}, "modernbert": {"cls_token_id": 2, "sep_token_id": 3}, "nomic_bert": {},
+    "eurobert": HEADS, "gemma": HEADS, "llama": HEADS, "qwen3": HEADS, "mistral": HEADS, "bloom": {},
+    "clip_text_model": {}, "gpt_neox": {}, "phi3": HEADS,
+}  # fmt: skip
+"""Architectures whose dropout is 0 unless it is set."""
+WITH: dict[str, dict[str, Any]] = {
+    "bert": {}, "gpt2": {}, "t5": {"d_kv": 8, "d_ff": 32}, "bart": {"decoder_layers": 2}, "deberta-v2": {}, "opt": {},
+}  # fmt: skip
+
+
+def build(kind: str, folder: Path) -> SentenceTransformer:
+    build_encoder(folder)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        AutoModel.from_config(CONFIG_MAPPING[kind](**(SIZES | (WITHOUT | WITH)[kind]))).save_pretrained(folder)
+    return SentenceTransformer(str(folder), device="cpu")
+
+
+def rates(model: nn.Module) -> dict[str, Any]:
+    """Every module's class and whatever number it holds that may be a rate."""
+    return {
+        name: (type(module).__name__, {k: v for k, v in vars(module).items() if k == "p" or "drop" in k})
+        for name, module in model.named_modules()
+    }
+
+
+@pytest.mark.parametrize("kind", [*WITHOUT, *WITH])
+def test_it_acts_and_is_saved_and_nothing_else_changes(tmp_path, kind):
+    model = build(kind, tmp_path / "enc")
+    assert dropout_acts(model) == (kind in WITH)
+    expected, weights, state = model.encode(SENTENCES), dict(model.named_parameters()), torch.get_rng_state()
+    model[0].auto_model.train()
+    modes = [module.training for module in model.modules()]
+    set_dropout(model, 0.25)
+    assert torch.equal(state, torch.get_rng_state())
+    assert modes == [module.training for module in model.modules()]
+    assert all(weights[name] is value for name, value in model.named_parameters())
+    assert dropout_acts(model)
+    np.testing.assert_array_equal(model.encode(SENTENCES), expected)
+    model.save(str(tmp_path / "saved"))
+    again = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    assert rates(again) == rates(model)
+    assert dropout_acts(again)
+    set_dropout(again, 0)
+    assert not dropout_acts(again)
+    again.save(str(tmp_path / "off"))
+    assert rates(SentenceTransformer(str(tmp_path / "off"), device="cpu")) == rates(again)
+
+
+def test_only_the_dropouts_of_the_tokens_are_set(tmp_path):
+    model = build("bart", tmp_path / "enc")
+    set_dropout(model, 0.25)
+    config = model[0].auto_model.config
+    assert (config.dropout, config.attention_dropout) == (0.25, 0.25)
+    assert (config.activation_dropout, config.classifier_dropout, config.encoder_layerdrop) == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_the_attention_of_a_decoder_drops(tmp_path, attention):
+    build("llama", tmp_path / "enc")
+    model = load_encoder(tmp_path / "enc", dropout=0.1, device="cpu", model_kwargs={"attn_implementation": attention})
+    assert model[0].auto_model.config._attn_implementation == attention
+    assert dropout_acts(model)
+
+
+def test_an_architecture_without_dropout_is_refused(tmp_path):
+    model = build("llama", tmp_path / "enc")
+    body = model[0].auto_model
+    del body.config.attention_dropout
+    for layer in body.layers:
+        layer.self_attn.attention_dropout = 0.0
+    with pytest.raises(
+        ValueError, match=r"^dropout must be 0 or None for a LlamaModel, .* got 0.1: use views by cutoff"
+    ):
+        set_dropout(model, 0.1)
+    set_dropout(model, 0)
+
+
+def test_a_refused_rate_leaves_the_configuration(tmp_path):
+    """MPT has settings for dropout that its code does not read."""
+    model = build_mpt(tmp_path / "enc")
+    before = model[0].auto_model.config.to_dict()
+    with pytest.raises(ValueError, match="no dropout that acts"):
+        set_dropout(model, 0.1)
+    assert model[0].auto_model.config.to_dict() == before
+
+
+def build_mpt(folder: Path) -> SentenceTransformer:
+    build_encoder(folder)
+    config = CONFIG_MAPPING["mpt"](d_model=16, n_heads=2, n_layers=2, vocab_size=150, max_seq_len=64)
+    AutoModel.from_config(config).save_pretrained(folder)
+    return SentenceTransformer(str(folder), device="cpu")
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1, 1.5, float("nan"), "0.1", True])
+def test_the_rate_is_checked(encoder, tmp_path, rate):
+    for call in (lambda: set_dropout(encoder, rate), lambda: load_encoder(tmp_path, dropout=rate)):
+        with pytest.raises(ValueError, match=r"^dropout must be between 0 and 1, 1 excluded, got "):
+            call()
+
+
+def test_a_model_without_transformer_is_refused():
+    model = SentenceTransformer(modules=[BoW(["a", "b"])], device="cpu")
+    with pytest.raises(ValueError, match=r"^dropout needs .* transformer, got BoW: give each sentence a pos"):
+        set_dropout(model, 0.1)
+
+
+def test_a_frozen_part_stays_in_its_mode(encoder):
+    encoder.train()
+    encoder[0].auto_model.embeddings.eval()
+    dropout_acts(encoder)
+    assert encoder[0].training
+    assert not encoder[0].auto_model.embeddings.training

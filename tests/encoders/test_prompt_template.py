@@ -1,0 +1,115 @@
+"""A text around every sentence: token for token what stands in the text, saved, and kept when a text is cut."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import BoW
+
+from st_extras.encoders import load_encoder
+from st_extras.encoders.prompt_template import set_prompt_template, template_length
+from st_extras.encoders.structure import content_mask
+from st_extras.losses import SimCSELoss
+from st_extras.training import train_encoder
+from tests.conftest import SENTENCES, build_byte_level_encoder, build_encoder
+from tests.encoders.decoders import PROMPT_EOL, build_decoder
+
+TEXTS = ["a cat", *SENTENCES[:2], "{{ 7 * 7 }} {% if %}", 'say "hi" {}', "\u00e9\U0001f600", "<|x|>", ""]
+TEMPLATES = [PROMPT_EOL, "{} {{x}} {% y %} \\n 'z'", 'a "b" {}']
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("templates")
+    build_encoder(root / "bert", max_seq_length=60)
+    build_byte_level_encoder(root / "roberta")
+    for kind in ("llama", "qwen2", "gpt2"):
+        build_decoder(root / kind, kind, bos=kind == "llama", pad=kind == "qwen2")
+    return root
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize("kind", ["bert", "roberta", "llama", "qwen2", "gpt2"])
+def test_it_stands_around_every_text(folders, tmp_path, kind, template):
+    pooling = "mean" if kind in ("bert", "roberta") else "lasttoken"
+    plain = load_encoder(folders / kind, pooling=pooling, device="cpu")
+    plain.max_seq_length = 60
+    model = load_encoder(folders / kind, pooling=pooling, prompt_template=template, device="cpu")
+    model.max_seq_length = 60
+    filled = [template.replace("{}", text, 1) for text in TEXTS]
+    ids = plain.tokenizer(filled)["input_ids"]
+    for side in ("right", "left"):
+        model.tokenizer.padding_side = plain.tokenizer.padding_side = side
+        features = model.preprocess(TEXTS)
+        rows = zip(features["input_ids"], features["attention_mask"], strict=True)
+        assert [row[kept.bool()].tolist() for row, kept in rows] == ids
+        np.testing.assert_allclose(model.encode(TEXTS), plain.encode(filled), atol=2e-6)
+    model.save(str(tmp_path / "saved"))
+    again = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    np.testing.assert_array_equal(again.encode(TEXTS), model.encode(TEXTS))
+    assert "st_extras" not in (tmp_path / "saved" / "modules.json").read_text()
+    assert template_length(model) == len(plain.tokenizer(template.replace("{}", ""))["input_ids"])
+
+
+@pytest.mark.parametrize("kind", ["roberta", "llama"])  # not the BERT here, to which all digits are unknown
+def test_a_long_text_loses_its_own_end(folders, kind):
+    model = load_encoder(folders / kind, prompt_template=PROMPT_EOL, device="cpu")
+    short = model.tokenizer.decode(model.preprocess(["a"])["input_ids"][0])
+    model.max_seq_length = template_length(model) + 4
+    ids = model.preprocess([" ".join(SENTENCES)])["input_ids"]
+    assert ids.shape == (1, model.max_seq_length)
+    found = model.tokenizer.decode(ids[0])
+    ending = PROMPT_EOL.split("{}")[1] + ("" if kind == "llama" else "</s>")
+    assert short.endswith(ending)
+    assert found.endswith(ending)
+    assert "cat" in found
+
+
+@pytest.mark.parametrize("kind", ["bert", "llama"])
+def test_a_prompt_stands_inside(folders, kind):
+    model = load_encoder(folders / kind, prompt_template="x {} y", device="cpu")
+    other = load_encoder(folders / kind, prompt_template="x a{} y", device="cpu")
+    np.testing.assert_array_equal(model.encode(TEXTS, prompt="a"), other.encode(TEXTS))
+
+
+def test_the_template_is_not_content(folders):
+    model = load_encoder(folders / "llama", prompt_template=PROMPT_EOL, device="cpu")
+    features = dict(model.preprocess(["a cat sat", "the dog"]))
+    kept = content_mask(model, features)
+    texts = [model.tokenizer.decode(ids[row]).strip(' "') for ids, row in zip(features["input_ids"], kept, strict=True)]
+    assert texts == ["a cat sat", "the dog"]
+
+
+def test_training(folders, tmp_path):
+    model = load_encoder(folders / "llama", pooling="lasttoken", prompt_template=PROMPT_EOL, dropout=0.1, device="cpu")
+    train_encoder(model, SimCSELoss, SENTENCES, tmp_path / "out", batch_size=4, show_progress_bar=False)
+    again = SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    np.testing.assert_array_equal(again.encode(TEXTS), model.encode(TEXTS))
+
+
+def test_a_chat_template_is_replaced(folders, caplog):
+    model = load_encoder(folders / "llama", device="cpu")
+    model.tokenizer.chat_template = "{{ messages[0].content }} assistant:"
+    with caplog.at_level("INFO"):
+        set_prompt_template(model, PROMPT_EOL)
+    assert "chat template is replaced by prompt_template" in caplog.text
+    assert "assistant" not in model.tokenizer.decode(model.preprocess(["a"])["input_ids"][0])
+
+
+@pytest.mark.parametrize("template", ["", "no place", "{} and {}", "{x}", "{}", " {} ", 3, b"{} x"])
+def test_a_template_must_have_one_place(folders, template):
+    with pytest.raises(ValueError, match=r"^prompt_template must (be text with exactly one \{\}|have text beside)"):
+        load_encoder(folders / "llama", prompt_template=template, device="cpu")
+
+
+def test_the_longest_text_must_hold_more_than_the_template(folders):
+    with pytest.raises(
+        ValueError, match=r"^max_seq_length must be more than the \d+ tokens of prompt_template, got 5\.$"
+    ):
+        load_encoder(folders / "llama", prompt_template=PROMPT_EOL, max_seq_length=5, device="cpu")
+
+
+def test_a_model_without_transformer_is_refused():
+    with pytest.raises(ValueError, match=r"^prompt_template needs an encoder that starts with a transformer"):
+        set_prompt_template(SentenceTransformer(modules=[BoW(["a", "b"])], device="cpu"), PROMPT_EOL)

@@ -1,0 +1,132 @@
+"""MTEB's tasks: the same score as our own evaluator, and one line for what cannot be run."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer
+
+from st_extras.cli import app as cli
+from st_extras.evaluation import STSDataset, STSEvaluator
+from st_extras.evaluation.mteb import mteb_scores, mteb_tasks
+from st_extras.losses import SimCSELoss
+from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor
+from st_extras.samples import graded_pairs, sample_sentences
+from st_extras.samples.encoder import raw_encoder
+from tests.helpers import train
+
+NEEDS_MTEB = pytest.mark.skipif(
+    importlib.util.find_spec("mteb") is None, reason='mteb is not installed: pip install "st-extras[mteb]"'
+)
+SLOW = pytest.mark.slow  # importing mteb takes seconds
+
+
+def sample_task() -> Any:
+    """An STS task on the sample pairs, which needs no hub."""
+    from mteb.abstasks.sts import AbsTaskSTS
+    from mteb.abstasks.task_metadata import TaskMetadata
+
+    class SamplePairs(AbsTaskSTS):
+        metadata = TaskMetadata(
+            name="SamplePairs",
+            description="The graded pairs of st_extras.",
+            reference=None,
+            dataset={"path": "none/none", "revision": "1"},
+            type="STS",
+            category="t2t",
+            modalities=["text"],
+            eval_splits=["test"],
+            eval_langs=["eng-Latn"],
+            main_score="cosine_spearman",
+            date=None,
+            domains=[],
+            task_subtypes=[],
+            license=None,
+            annotations_creators=None,
+            dialect=[],
+            sample_creation=None,
+            bibtex_citation=None,
+        )
+
+        def load_data(self, *args: Any, **kwargs: Any) -> None:
+            first, second, scores = graded_pairs()
+            rows = Dataset.from_dict({"sentence1": first, "sentence2": second, "score": scores})
+            self.dataset, self.data_loaded = {"default": {"test": rows}}, True
+
+    return SamplePairs()
+
+
+def trained(folder: Path) -> SentenceTransformer:
+    model = raw_encoder()
+    train(model, SimCSELoss(model), {"sentence": sample_sentences()[:16]}, folder, max_steps=2)
+    return model
+
+
+def repal(folder: Path) -> SentenceTransformer:
+    corpus = sample_sentences()[:100]
+    return RepALPostProcessor.attach(raw_encoder(), lambda_1=0.4, lambda_2=0.6, keywords="rake", corpus=corpus)
+
+
+def whitened(folder: Path) -> SentenceTransformer:
+    return WhiteningPostProcessor.attach(raw_encoder(), dimensions=32, corpus=sample_sentences()[:200])
+
+
+@NEEDS_MTEB
+@SLOW
+@pytest.mark.parametrize("make", [trained, repal, whitened])
+def test_the_score_of_a_task_is_that_of_our_evaluator(make: Any, tmp_path: Path) -> None:
+    model = make(tmp_path)
+    first, second, scores = graded_pairs()
+    own = STSEvaluator([STSDataset("sample", first, second, scores, ["sample"] * len(scores))], write_csv=False)
+    found = mteb_scores(model, [sample_task()])
+    # both round their cosines, so that a few ranks may change places
+    assert found == {"SamplePairs": pytest.approx(own(model)["sample_spearman_cosine"], abs=2e-4)}
+
+
+@NEEDS_MTEB
+@SLOW
+class TestRefusals:
+    def test_data_out_of_reach_is_one_line_and_code_1(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    ) -> None:
+        raw_encoder().save_pretrained(str(tmp_path / "model"), create_model_card=False)
+        monkeypatch.setattr(sys, "argv", ["st-extras", "evaluate", str(tmp_path / "model"), "--mteb", "STS12"])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        shown = capsys.readouterr().err.strip().splitlines()
+        assert ended.value.code == 1
+        assert shown[-1].startswith("Error: The data of the MTEB task STS12 could not be loaded: ")
+        assert sum(line.startswith("Error") for line in shown) == 1
+
+    @pytest.mark.parametrize("names", [[], "", ["STS12", 3]])
+    def test_no_names(self, names: Any) -> None:
+        with pytest.raises(ValueError, match=r"^names must hold the names of MTEB tasks, such as 'STS12', got .*\.$"):
+            mteb_tasks(names)
+
+    @pytest.mark.parametrize(
+        ("name", "hint"), [("STS122", r"the nearest is 'STS\d+'"), ("q" * 9, r"mteb.get_tasks\(\) lists them")]
+    )
+    def test_an_unknown_task(self, name: str, hint: str) -> None:
+        with pytest.raises(ValueError, match=rf"^names must be names of MTEB tasks, got '{name}': {hint}\.$"):
+            mteb_tasks(name)
+
+    def test_not_tasks(self) -> None:
+        with pytest.raises(ValueError, match=r"^tasks must hold MTEB tasks, .* got 'STS12'\.$"):
+            mteb_scores(raw_encoder(), ["STS12"])  # type: ignore[list-item]
+
+    def test_not_a_model(self) -> None:
+        with pytest.raises(ValueError, match=r"^model must be"):
+            mteb_scores("model", [sample_task()])  # type: ignore[arg-type]
+
+
+def test_without_mteb_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mteb", None)
+    with pytest.raises(
+        ImportError, match=r'^The tasks of MTEB need the package mteb: pip install "st-extras\[mteb\]"\.$'
+    ):
+        mteb_tasks("STS12")

@@ -1,0 +1,431 @@
+"""Gradient caching of every loss that has ``mini_batch_size``, against one backward pass over the same mini-batches."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.losses import AdaptiveLayerLoss, MatryoshkaLoss
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from torch import Tensor, nn
+
+from st_extras.encoders.structure import content_mask
+from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, SimCSELoss
+from st_extras.losses.parts.gradient_cache import GradientCache, mean_over_mini_batches, take_rows
+from tests.conftest import SENTENCES
+from tests.helpers import (
+    assert_resume_is_seamless,
+    columns,
+    count_rows,
+    differing,
+    draw,
+    run_in_two_processes,
+    snapshot,
+    train,
+)
+
+Make = Callable[..., nn.Module]
+CUTS = ("token_cutoff", "feature_cutoff")
+
+LOSSES: dict[str, tuple[Make, dict[str, Any]]] = {
+    "SimCSE": (SimCSELoss, {}),
+    "SimCSE, head and cutoffs": (SimCSELoss, {"projection": True, "augmentations": ("span_cutoff", "dropout")}),
+    "DCLR": (DCLRLoss, {"complementary_model": "self", "threshold": 0.97}),
+    "DCLR, head, all options": (
+        DCLRLoss,
+        {"projection": True, "noise_norm": "unit", "noise_ratio": 0.3, "noise_step_size": 0.1, "augmentations": CUTS},
+    ),
+    "DCLR without noise": (DCLRLoss, {"complementary_model": "self", "threshold": 0.97, "noise_ratio": 0}),
+    "ConSERT": (ConSERTLoss, {}),
+    "ConSERT, dropout, no positive": (ConSERTLoss, {"dropout": True, "include_positive": False, "augmentations": CUTS}),
+}
+LOSSES |= {
+    "AdCSE": (AdCSELoss, {"num_adversaries": 5, "key_dropout": False, "adversary_learning_rate": 0.1}),
+    "AdCSE, symmetric, no head": (
+        AdCSELoss,
+        {"num_adversaries": 3, "key_dropout": False, "symmetric": True, "projection": False, "momentum": 0.5},
+    ),
+    "AdCSE, adversaries alone": (
+        AdCSELoss,
+        {"num_adversaries": 5, "key_dropout": False, "in_batch_negatives": False, "adversary_learning_rate": 0.0},
+    ),
+    "AdCSE, tied, symmetric": (AdCSELoss, {"tied": True, "symmetric": True, "num_adversaries": 0}),
+}
+BARE = ["AdCSE", "SimCSE", "DCLR", "ConSERT"]
+
+
+def make(name: str, model: SentenceTransformer, **more: Any) -> nn.Module:
+    """The loss of that name; two of them on equal models are equal."""
+    torch.manual_seed(3)
+    loss_class, options = LOSSES[name]
+    return loss_class(model, **options | more)
+
+
+def many_sentences(count: int) -> list[str]:
+    """Sentences of 1 to 12 words, no two equal."""
+    words = sorted({word for sentence in SENTENCES for word in sentence.split()})
+    return [" ".join(words[(i * 7 + j * (1 + i // 30)) % len(words)] for j in range(1 + i % 12)) for i in range(count)]
+
+
+def features_of(model: SentenceTransformer, texts: list[str], count: int = 1) -> list[dict[str, Any]]:
+    return [model.preprocess(column) for column in columns(texts, count).values()]
+
+
+def gradients(*modules: nn.Module) -> list[Tensor]:
+    """The gradients of all parameters that have one; they are then forgotten."""
+    found = [p.grad.clone() for module in modules for p in module.parameters() if p.grad is not None]
+    for module in modules:
+        module.zero_grad()
+    assert found
+    return found
+
+
+def assert_equal_gradients(found: list[Tensor], expected: list[Tensor], tolerance: float = 1e-5) -> None:
+    """Within the tolerance, of the largest gradient: the floating point error of another order of summation."""
+    assert len(found) == len(expected)
+    scale = max(float(gradient.abs().max()) for gradient in expected)
+    assert scale > 0
+    for one, other in zip(found, expected, strict=True):
+        assert (one - other).abs().max() <= tolerance * scale
+
+
+def assert_equal_instruments(loss: Any, other: Any) -> None:
+    """What both measured of themselves in the last step, and what they moved in it."""
+    found, expected = getattr(loss, "instruments", {}), getattr(other, "instruments", {})
+    assert found.keys() == expected.keys()
+    for name, value in found.items():
+        assert 0 < value == pytest.approx(float(expected[name]), rel=1e-4)
+    for (name, own), theirs in zip(loss.named_buffers(), other.buffers(), strict=True):
+        assert torch.allclose(own, theirs, atol=1e-6), name
+
+
+def uncached(loss: Any, batch: list[dict[str, Any]]) -> Tensor:
+    """The loss of the same mini-batches, embedded with a graph, from the mathematics of the uncached loss."""
+    cache: Any = GradientCache(loss, batch, two_views=loss.two_views, head=None)
+    embeddings = [
+        torch.cat([part for part, _ in cache.embed_minibatch_iter(view, with_grad=True, copy_random_state=False)])
+        for view in cache.views
+    ]
+    columns = {"sentence_features": batch} if isinstance(loss, AdCSELoss) else {}
+    value: Tensor = loss.compute_loss_from_embeddings(embeddings, **columns)
+    return value
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("name", LOSSES)
+def test_gradients_are_those_of_one_pass_with_dropout(
+    make_encoder: Callable[..., SentenceTransformer], name: str, count: int
+) -> None:
+    model = make_encoder(dropout=0.2).train()
+    batch = features_of(model, many_sentences(256), count)
+    before = copy.deepcopy(batch)
+    loss, same = (make(name, model, mini_batch_size=48) for _ in range(2))
+    torch.manual_seed(0)
+    expected_value = uncached(same, batch)
+    expected_value.backward()
+    expected = gradients(same)
+    torch.manual_seed(0)
+    value = loss(batch)
+    value.backward()
+    assert value.item() == pytest.approx(expected_value.item(), rel=1e-5)
+    assert_equal_gradients(gradients(loss), expected)
+    assert all(
+        torch.equal(x[k], y[k]) for x, y in zip(batch, before, strict=True) for k in x if isinstance(x[k], Tensor)
+    )
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("name", LOSSES)
+def test_without_random_numbers_it_is_the_uncached_loss(
+    still_encoder: SentenceTransformer, name: str, count: int
+) -> None:
+    model = still_encoder.train()
+    batch = features_of(model, many_sentences(40), count)
+    values, found = [], []
+    for size in (None, 7, 1000):
+        loss = make(name, model, mini_batch_size=size, **still(name))
+        values.append(loss(batch))
+        values[-1].backward()
+        found.append(gradients(loss))
+    for value, gradient in zip(values[1:], found[1:], strict=True):
+        assert value.item() == pytest.approx(values[0].item(), rel=1e-5)
+        assert_equal_gradients(gradient, found[0])
+
+
+def still(name: str) -> dict[str, Any]:
+    """Settings that leave nothing to chance in an encoder without dropout."""
+    if LOSSES[name][0] is AdCSELoss:
+        return {}
+    return {"augmentations": ("none", "none")} | ({"dropout": False} if LOSSES[name][0] is ConSERTLoss else {})
+
+
+@pytest.mark.parametrize("name", BARE)
+def test_the_encoder_sees_one_mini_batch_of_a_view_at_a_time(encoder: SentenceTransformer, name: str) -> None:
+    loss = make(name, encoder.train(), mini_batch_size=5)
+    with count_rows(encoder) as passes:
+        value = loss(features_of(encoder, many_sentences(12)))
+        forward = list(passes)
+        value.backward()
+    assert max(passes) == 5
+    assert forward[:3] == [5, 5, 2]
+    assert len(passes) > len(forward)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_gradient_is_scaled_and_adds_up(encoder: SentenceTransformer, name: str) -> None:
+    batches = [features_of(encoder.train(), texts) for texts in (many_sentences(20)[:9], many_sentences(20)[9:])]
+    loss = make(name, encoder, mini_batch_size=4)
+    separate = []
+    for batch in batches:
+        torch.manual_seed(1)
+        loss(batch).backward()
+        separate.append(gradients(loss))
+    loss = make(name, encoder, mini_batch_size=4)
+    losses = []
+    for batch in batches:
+        torch.manual_seed(1)
+        losses.append(loss(batch))
+    (3 * losses[0] + 0.5 * losses[1]).backward()  # the first batch's draws, though a second one came between
+    expected = [3 * a + 0.5 * b for a, b in zip(*separate, strict=True)]
+    assert_equal_gradients(gradients(loss), expected)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_random_states_end_where_one_forward_pass_leaves_them(encoder: SentenceTransformer, name: str) -> None:
+    batch = features_of(encoder.train(), many_sentences(12))
+    loss = make(name, encoder, mini_batch_size=5)
+    value = loss(batch)
+    state, own = torch.get_rng_state(), {k: v for k, v in loss.state_dict().items() if k.endswith("_extra_state")}
+    own = {name: kept.clone() for name, kept in own.items()}
+    value.backward()
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(loss.state_dict()[name], kept) for name, kept in own.items())
+    again = loss(batch)
+    assert again.item() != value.item()  # other views
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_evaluation_moves_nothing(encoder: SentenceTransformer, name: str) -> None:
+    loss = make(name, encoder.train(), mini_batch_size=5)
+    batch = features_of(encoder, many_sentences(12))
+    loss(batch).backward()
+    before = snapshot(loss)
+    for mode in (True, False):
+        loss.train(mode)
+        with torch.no_grad():
+            value = loss(batch)
+        assert value.isfinite()
+        assert not value.requires_grad
+    assert not differing(before, snapshot(loss))
+
+
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("name", LOSSES)
+def test_bf16_stays_close(encoder: SentenceTransformer, name: str, inside: bool) -> None:
+    batch = features_of(encoder.train(), many_sentences(40))
+    found, values = [], []
+    for enabled in (False, True):
+        loss = make(name, encoder, mini_batch_size=16)
+        torch.manual_seed(0)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            value = loss(batch)
+            if inside:
+                value.backward()
+        if not inside:
+            value.backward()
+        assert value.dtype == torch.float32
+        values.append(value.item())
+        found.append(torch.cat([gradient.flatten() for gradient in gradients(loss)]))
+    assert values[1] == pytest.approx(values[0], rel=0.05)
+    assert torch.cosine_similarity(*found, dim=0) > 0.9
+    assert found[0].shape == found[1].shape  # every parameter has its gradient
+
+
+def test_the_replay_is_in_the_forward_passs_precision(encoder: SentenceTransformer) -> None:
+    loss: Any = make("SimCSE, head and cutoffs", encoder.train(), mini_batch_size=4)
+    kinds: list[torch.dtype] = []
+    loss.projection_head[0].register_forward_hook(lambda module, given, output: kinds.append(output.dtype))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value = loss(features_of(encoder, many_sentences(8)))
+    value.backward()
+    assert kinds == [torch.bfloat16] * 8
+
+
+@pytest.mark.parametrize("name", BARE)
+def test_lora(encoder: SentenceTransformer, name: str) -> None:
+    peft = pytest.importorskip("peft")
+    loss = make(name, encoder, mini_batch_size=5)
+    encoder.add_adapter(peft.LoraConfig(task_type="FEATURE_EXTRACTION", target_modules=["query", "value"]))
+    loss.train()
+    loss(features_of(encoder, many_sentences(12))).backward()
+    trained = [name for name, p in encoder.named_parameters() if p.grad is not None]
+    assert trained
+    assert all("lora" in name for name in trained)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("name", BARE)
+def test_training(encoder: SentenceTransformer, sentences: list[str], tmp_path: Path, name: str, count: int) -> None:
+    loss = make(name, encoder, mini_batch_size=3)
+    before = snapshot(encoder)
+    train(encoder, loss, columns(sentences, count), tmp_path, gradient_accumulation_steps=2, bf16=True)
+    assert differing(before, snapshot(encoder))
+
+
+@pytest.mark.parametrize("name", BARE)
+def test_resume(
+    make_encoder: Callable[..., SentenceTransformer], sentences: list[str], tmp_path: Path, name: str
+) -> None:
+    assert_resume_is_seamless(
+        make_encoder, lambda model: make(name, model, mini_batch_size=3), columns(sentences), tmp_path
+    )
+
+
+IN_MATRYOSHKA = [name for name in LOSSES if "head" not in name and "AdCSE" not in name]
+
+
+@pytest.mark.parametrize("name", IN_MATRYOSHKA)
+def test_matryoshka(still_encoder: SentenceTransformer, name: str) -> None:
+    batch = features_of(still_encoder.train(), many_sentences(24))
+    values, found = [], []
+    for size in (None, 7):
+        inner = make(name, still_encoder, mini_batch_size=size, **still(name))
+        loss = MatryoshkaLoss(still_encoder, inner, [16, 4], matryoshka_weights=[1, 0.5])
+        values.append(loss(batch, None))
+        values[-1].backward()
+        found.append(gradients(loss))
+    assert values[1].item() == pytest.approx(values[0].item(), rel=1e-5)
+    assert_equal_gradients(found[1], found[0])
+
+
+def test_matryoshka_with_a_head_is_refused(encoder: SentenceTransformer) -> None:
+    loss = MatryoshkaLoss(encoder, SimCSELoss(encoder, projection=True, mini_batch_size=3), [16, 8])
+    with pytest.raises(ValueError, match=r"^projection=True was built for embeddings of 16 dimensions, got 8"):
+        loss(features_of(encoder, SENTENCES), None)
+
+
+@pytest.mark.parametrize("name", BARE)
+def test_adaptive_layer_is_refused(encoder: SentenceTransformer, name: str) -> None:
+    loss = AdaptiveLayerLoss(encoder, make(name, encoder, mini_batch_size=3))
+    with pytest.raises(ValueError, match="AdaptiveLayerLoss"):
+        loss(features_of(encoder, SENTENCES), None)
+
+
+@pytest.mark.parametrize("name", BARE)
+@pytest.mark.parametrize("size", [0, -1, 1.5, "8", True])
+def test_a_bad_size_is_refused(encoder: SentenceTransformer, name: str, size: Any) -> None:
+    with pytest.raises(ValueError, match=r"^mini_batch_size must be a whole number >= 1, got .*\.$"):
+        make(name, encoder, mini_batch_size=size)
+
+
+def test_static_embedding_is_refused(encoder: SentenceTransformer) -> None:
+    static = SentenceTransformer(modules=[StaticEmbedding(encoder.tokenizer.backend_tokenizer, embedding_dim=8)])
+    with pytest.raises(ValueError, match=r"^mini_batch_size=4 does not go with a StaticEmbedding.*\.$"):
+        SimCSELoss(static, mini_batch_size=4, augmentations=("none", "none"))
+
+
+def test_flattened_features_are_refused(encoder: SentenceTransformer) -> None:
+    encoder[0].can_flatten_inputs = True  # as with flash attention
+    with pytest.raises(ValueError, match=r"^mini_batch_size=4 does not go with flattened.*\.$"):
+        SimCSELoss(encoder, mini_batch_size=4)
+
+
+def test_a_frozen_encoder_is_refused(encoder: SentenceTransformer) -> None:
+    loss = SimCSELoss(encoder.requires_grad_(False), mini_batch_size=3)
+    with pytest.raises(ValueError, match=r"^model is frozen"):
+        loss(features_of(encoder, SENTENCES))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_equal_views_are_said_once(
+    still_encoder: SentenceTransformer, caplog: pytest.LogCaptureFixture, count: int
+) -> None:
+    loss = SimCSELoss(still_encoder.train(), mini_batch_size=3)
+    for _ in range(2):
+        loss(features_of(still_encoder, SENTENCES, count)).backward()
+    told = [record for record in caplog.records if "same vector twice" in record.message]
+    assert len(told) == (count == 1)
+
+
+@pytest.mark.parametrize("name", BARE)
+def test_edge_batches(encoder: SentenceTransformer, name: str) -> None:
+    for texts in (["a cat"], ["a cat"] * 4, ["", ""], ["", "a cat"], ["the " * 90, "a"]):
+        loss = make(name, encoder.train(), mini_batch_size=1)
+        value = loss(features_of(encoder, texts))
+        value.backward()
+        assert value.isfinite()
+        assert all(gradient.isfinite().all() for gradient in gradients(loss))
+
+
+def test_rows_are_taken_without_padding_at_their_end(encoder: SentenceTransformer) -> None:
+    batch = encoder.preprocess(["a", "a cat sat on the mat", "the cat"]) | {"note": "kept"}
+    part = take_rows(batch, 0, 1)
+    assert part["input_ids"].shape == part["attention_mask"].shape == (1, 3)
+    assert part["note"] == "kept"
+    assert take_rows(batch, 1, 3)["input_ids"].shape == (2, batch["input_ids"].size(1))
+    left = {key: value.flip(1) for key, value in batch.items() if isinstance(value, Tensor)}
+    assert take_rows(left, 0, 1)["input_ids"].shape == (1, batch["input_ids"].size(1))
+    assert content_mask(encoder, part).sum() == 1
+
+
+def still_loss(name: str, model: SentenceTransformer, **more: Any) -> nn.Module:
+    """The loss with candidates of all processes and nothing left to chance, not even noise."""
+    noise = {"noise_ratio": 0} if LOSSES[name][0] is DCLRLoss else {}
+    return make(name, model, gather_across_devices=True, **still(name) | noise | more)
+
+
+def state_and_gradients(loss: Any, value: Tensor) -> dict[str, Tensor]:
+    """What a step ends with: its value, the gradients, and the adversaries."""
+    found = {name: p.grad.clone() for name, p in loss.named_parameters() if p.grad is not None}
+    adversaries = {"adversaries": loss.adversaries.clone()} if isinstance(loss, AdCSELoss) else {}
+    return found | adversaries | {"value": value.detach().clone()}
+
+
+@pytest.mark.slow
+def test_two_processes_are_one_on_the_whole_batch(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
+    still_encoder.save(str(tmp_path / "model"))
+    run_in_two_processes("tests.losses.parts.gradient_cache_worker", str(tmp_path))
+    for number, name in enumerate(LOSSES):
+        model = SentenceTransformer(str(tmp_path / "model"), device="cpu").train()
+        loss = still_loss(name, model.double()).double()
+        for _ in range(2):
+            loss.zero_grad()
+            value = loss([model.preprocess(many_sentences(16))])
+            value.backward()
+        expected = state_and_gradients(loss, value)
+        for rank in range(2):
+            found = load_file(str(tmp_path / f"{number}-{rank}.safetensors"))
+            assert found.keys() == expected.keys()
+            for key, tensor in found.items():
+                torch.testing.assert_close(tensor, expected[key], rtol=1e-8, atol=1e-10, msg=f"{name}: {key}")
+
+
+@pytest.mark.parametrize("with_backward", [False, True])
+def test_mean_over_mini_batches(with_backward: bool) -> None:
+    anchors, candidates = draw(7, 3, seed=1), draw(5, 3, seed=2)
+    found = []
+    for sizes in ([7], [3, 3, 1]):
+        batches = [batch.clone().requires_grad_() for batch in anchors.split(sizes)]
+        leaf = candidates.clone().requires_grad_()
+        with nullcontext() if len(sizes) > 1 else torch.enable_grad():
+            value = mean_over_mini_batches(
+                batches,
+                [leaf.tanh(), anchors],
+                lambda batch, shared, begin: (
+                    (batch @ shared[0].T).exp() * shared[1][begin : begin + len(batch), :1]
+                ).mean(),
+                with_backward=with_backward,
+            )
+        assert value.requires_grad != with_backward
+        if not with_backward:
+            value.backward()
+        found.append((value.detach(), torch.cat([batch.grad for batch in batches]), leaf.grad))
+    for one, other in zip(*found, strict=True):
+        assert torch.allclose(one, other, rtol=1e-12)

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from transformers import FunnelBaseModel, FunnelConfig
+
+from st_extras.losses import FrequencyAdversarialLoss, PaSeRLoss, SLTFAILoss
+from st_extras.losses.parts.token_probe import check_token_embeddings
+from st_extras.text.frequency import FrequencyTable
+from tests.helpers import count_rows, generator
+from tests.losses.phrases import features, make_loss
+
+
+@pytest.fixture
+def funnel(encoder: SentenceTransformer, tmp_path: Path) -> SentenceTransformer:
+    """A tiny Funnel without its decoder: it gives half as many token embeddings as tokens."""
+    size = len(encoder.tokenizer)
+    config = FunnelConfig(vocab_size=size, block_sizes=[1, 1], d_model=16, n_head=2, d_head=8, d_inner=32)
+    FunnelBaseModel(config).save_pretrained(tmp_path)
+    encoder.tokenizer.save_pretrained(tmp_path)
+    return SentenceTransformer(modules=[Transformer(str(tmp_path), max_seq_length=16), Pooling(16)], device="cpu")
+
+
+def test_tokens_pooled_inside_are_refused_with_what_to_do(
+    funnel: SentenceTransformer, frequency_table: FrequencyTable
+) -> None:
+    message = r"needs an encoder with one token embedding for each token, got \d+ for \d+ tokens from FunnelBaseModel"
+    for make, remedy in (
+        (lambda: FrequencyAdversarialLoss(funnel, frequency_table=frequency_table), "adversarial_weight=0"),
+        (lambda: SLTFAILoss(funnel, frequency_table=frequency_table), "adversarial_weight=0"),
+        (lambda: PaSeRLoss(funnel), "set mlm_weight=0"),
+    ):
+        with pytest.raises(ValueError, match=rf"{message}.*{remedy}"):
+            make()
+
+
+def test_the_terms_that_need_no_tokens_work(
+    funnel: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable
+) -> None:
+    loss = SLTFAILoss(funnel, frequency_table=frequency_table, adversarial_weight=0, generator=generator())
+    assert all(term.isfinite() for term in loss([funnel.preprocess(sentences)]).values())
+    assert make_loss(funnel)(features(funnel)).isfinite()
+
+
+def test_the_look_leaves_no_trace(encoder: SentenceTransformer) -> None:
+    encoder.train()
+    encoder[1].eval()
+    modes, state = [module.training for module in encoder.modules()], torch.get_rng_state()
+    with count_rows(encoder) as passes:
+        check_token_embeddings(encoder, "This", "that")
+    assert torch.equal(torch.get_rng_state(), state)
+    assert [module.training for module in encoder.modules()] == modes
+    assert passes == []

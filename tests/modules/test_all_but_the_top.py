@@ -1,0 +1,75 @@
+"""All-but-the-top against plain loops in float64; centring; what it refuses."""
+
+import numpy as np
+import pytest
+from sentence_transformers.base.modules import Normalize
+
+from st_extras.modules import AllButTheTopPostProcessor, CorpusStatistics, RepALPostProcessor
+from tests.modules.cases import corpus_of_words
+
+CORPUS = corpus_of_words(60)
+
+
+def by_power_iteration(vectors, components):
+    """The paper's formula written again: each direction by power iteration on what is left, in float64."""
+    mean = sum(vectors) / len(vectors)
+    rest = [v - mean for v in vectors]
+    for _ in range(components):
+        direction = np.ones(len(mean)) + np.arange(len(mean))
+        for _ in range(3000):
+            direction = sum(v * (v @ direction) for v in rest)
+            direction /= np.sqrt(direction @ direction)
+        rest = [v - (v @ direction) * direction for v in rest]
+    return np.array(rest)
+
+
+@pytest.mark.parametrize("components", [0, 1, 3])
+def test_against_power_iteration_in_float64(still_encoder, components):
+    vectors = still_encoder.encode(CORPUS).astype(np.float64)
+    model = AllButTheTopPostProcessor.attach(still_encoder, components=components, corpus=iter(CORPUS))
+    assert np.abs(model.encode(CORPUS) - by_power_iteration(vectors, components)).max() < 1e-5
+    assert model[2].corpus_size == 60
+    assert model.get_embedding_dimension() == 16
+
+
+def test_centring_is_the_corpus_term_of_repal(still_encoder):
+    pytest.importorskip("jieba")
+    centred = AllButTheTopPostProcessor.attach(still_encoder, components=0, corpus=CORPUS)
+    repal = RepALPostProcessor.attach(still_encoder, lambda_1=0, lambda_2=1, corpus=CORPUS)
+    assert np.abs(centred.encode(CORPUS) - repal.encode(CORPUS)).max() < 1e-6
+
+
+def test_the_paper_s_default(still_encoder):
+    assert AllButTheTopPostProcessor(768).components == 8
+    assert AllButTheTopPostProcessor(16).components == 1
+    assert AllButTheTopPostProcessor(1).components == 0
+    model = AllButTheTopPostProcessor.attach(still_encoder, corpus=CORPUS)
+    assert model[2].components == 1
+
+
+def test_it_stands_before_a_final_normalize(still_encoder):
+    still_encoder.append(Normalize())
+    model = AllButTheTopPostProcessor.attach(still_encoder, components=2, corpus=CORPUS)
+    assert [type(part).__name__ for part in model][2:] == ["AllButTheTopPostProcessor", "Normalize"]
+
+
+@pytest.mark.parametrize("components", [-1, 16, 2.5, True, "1"])
+def test_wrong_components_are_named(still_encoder, components):
+    with pytest.raises(ValueError, match=r"components must be a whole number between 0 and 15, got"):
+        AllButTheTopPostProcessor.attach(still_encoder, components=components)
+
+
+def test_a_corpus_that_leaves_nothing_is_refused(still_encoder):
+    model = AllButTheTopPostProcessor.attach(still_encoder, components=3)
+    distinct = list(dict.fromkeys(CORPUS))
+    with pytest.raises(ValueError, match=r"components must be below .*the 4 sentences vary \(3\), got 3: remove fewer"):
+        model[2].fit(distinct[:4])
+    for corpus in (["a cat"], ["a cat"] * 40):
+        with pytest.raises(ValueError, match=rf"two different embeddings.*got {len(corpus)} sentences"):
+            model[2].fit(corpus)
+    assert model[2].corpus_size == 0
+    assert not model[2].kernel.any()
+    with pytest.raises(ValueError, match=r"not fitted.*fit\(sentences\)"):
+        model.encode("a cat")
+    model[2].fit(statistics=CorpusStatistics.compute(still_encoder, distinct[:5]))
+    assert model[2].corpus_size == 5

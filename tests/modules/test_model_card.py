@@ -1,0 +1,132 @@
+"""The card of a post-processed model: its training stays, its post-processing is added, and goes with it again."""
+
+import re
+from pathlib import Path
+
+import pytest
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+
+from st_extras.losses import SimCSELoss
+from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor, load
+from tests.helpers import columns, train
+from tests.modules.cases import TEXTS, attach, pairs_and_scores
+
+pytest.importorskip("jieba")
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+
+TRAINING = [
+    "SimCSELoss", "loss:SimCSELoss", "### Training Dataset", "* Size: 8 training samples", "`learning_rate`: 0.01",
+    "### Training Logs", "gao2021simcse",
+]  # fmt: skip
+WHITENING = ["* **WhiteningPostProcessor**, fitted on 8 sentences:", '"dimensions": 6', "#### WhiteningPostProcessor"]
+REPAL = [
+    "* **RepALPostProcessor**, fitted on 5 sentences:", '"lambda_1": 0.5', '"keywords": "tfidf"', "shen2023repal",
+    '"redundancy": "encoder"', "#### RepALPostProcessor",
+]  # fmt: skip
+NEEDS_US = ["pip install st-extras", "trust_remote_code=True", "st_extras.load("]
+
+
+def card(model: SentenceTransformer, folder: Path) -> str:
+    model.save(str(folder))
+    return (folder / "README.md").read_text(encoding="utf8")
+
+
+def missing(text: str, *groups: list[str]) -> list[str]:
+    return [wanted for group in groups for wanted in group if wanted not in text]
+
+
+def present(text: str, *groups: list[str]) -> list[str]:
+    return [unwanted for group in groups for unwanted in group if unwanted in text]
+
+
+def citations(text: str) -> list[str]:
+    return re.findall(r"^#### (\S[^\n]*)\n```bibtex", text, re.M)
+
+
+@pytest.fixture
+def trained(still_encoder, sentences, tmp_path) -> SentenceTransformer:
+    train(still_encoder, SimCSELoss(still_encoder), columns(sentences), tmp_path / "training", logging_steps=1)
+    return still_encoder
+
+
+@pytest.mark.parametrize("reloaded", [False, True])
+def test_the_card_along_the_way(trained, sentences, tmp_path, reloaded):
+    def step(model, name):
+        text = card(model, tmp_path / name)
+        assert re.search(r"\*\*Output Dimensionality:\*\* (\d+)", text)[1] == str(model.get_embedding_dimension())
+        assert text.count("## Training of the Encoder") == (reloaded and name != "plain")
+        return text, load(str(tmp_path / name), device="cpu") if reloaded else model
+
+    text, model = step(trained, "plain")
+    assert not missing(text, TRAINING)
+    assert not present(text, WHITENING, REPAL, NEEDS_US)
+    model = WhiteningPostProcessor.attach(model, dimensions=6, corpus=sentences)
+    text, model = step(model, "whitened")
+    assert not missing(text, TRAINING, WHITENING, NEEDS_US)
+    model = RepALPostProcessor.attach(model, lambda_1=0.5, lambda_2=0.25, keywords="tfidf", corpus=sentences[:5])
+    text, model = step(model, "repal")
+    assert not missing(text, TRAINING, WHITENING, REPAL, NEEDS_US)
+    assert citations(text) == [
+        "Sentence Transformers", "SimCSELoss", "WhiteningPostProcessor", "RepALPostProcessor",
+    ]  # fmt: skip
+    model = RepALPostProcessor.detach(model)
+    text, model = step(model, "detached")
+    assert not missing(text, TRAINING, WHITENING, NEEDS_US)
+    assert not present(text, REPAL)
+    plain = RepALPostProcessor.detach(RepALPostProcessor.attach(trained, lambda_1=0.5, lambda_2=0, keywords="rake"))
+    text = card(plain, tmp_path / "plain again")
+    assert type(plain[0]) is Transformer
+    assert not missing(text, TRAINING)
+    assert not present(text, REPAL, WHITENING, NEEDS_US)
+
+
+def test_the_evaluation_of_the_plain_model_is_not_the_new_one_s(trained, sentences, tmp_path):
+    from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
+
+    scores = list(range(7))
+    EmbeddingSimilarityEvaluator(sentences[:7], sentences[1:], scores, name="mine", show_progress_bar=False)(trained)
+    assert "`mine`" in card(trained, tmp_path / "plain")
+    assert "`mine`" not in card(WhiteningPostProcessor.attach(trained, corpus=sentences), tmp_path / "whitened")
+    assert "`mine`" in card(trained, tmp_path / "still"), "the given model keeps its own"
+    again = SentenceTransformer(str(tmp_path / "plain"), device="cpu")
+    text = card(WhiteningPostProcessor.attach(again, corpus=sentences), tmp_path / "from the folder")
+    assert "`mine`" not in text
+    assert not missing(text, TRAINING)
+
+
+def test_what_a_loaded_model_is_tuned_to_stands_in_its_card(still_encoder, tmp_path):
+    attach(still_encoder, keywords="rake").save(str(tmp_path / "fitted"))
+    model = load(str(tmp_path / "fitted"), device="cpu")
+    model[2].fit(TEXTS[:3])
+    assert "fitted on 3 sentences" in card(model, tmp_path / "again")
+    model = load(str(tmp_path / "again"), device="cpu")
+    found = model[2].tune(*pairs_and_scores())
+    text = card(model, tmp_path / "tuned")
+    assert f'"lambda_1": {found.lambda_1}, "lambda_2": {found.lambda_2}' in text
+    assert citations(text).count("RepALPostProcessor") == 1
+
+
+def test_a_card_that_is_not_of_sentence_transformers_gives_what_it_can(still_encoder, tmp_path):
+    folder = tmp_path / "plain"
+    still_encoder.save(str(folder))
+    for text in (
+        "---\nlanguage: [en]\nlicense: mit\ntags: [mine]\n---\n# My model\n## Training Details\nsecret\n",
+        "---\nlicense: [broken\n---\n# My model\n",
+        "# My model, without metadata\n",
+        "---\ntags: 5\nlanguage: 7\ndatasets: mine\n---\n",
+    ):
+        (folder / "README.md").write_text(text, encoding="utf8")
+        model = SentenceTransformer(str(folder), device="cpu")
+        written = card(WhiteningPostProcessor.attach(model, corpus=TEXTS), tmp_path / "whitened")
+        assert "fitted on 12 sentences" in written
+        assert "My model" not in written
+        assert "secret" not in written
+        assert ("license: mit" in written) == ("license: mit" in text)
+
+
+def test_a_callable_and_an_unfitted_module_are_named(still_encoder):
+    attached = attach(still_encoder, corpus=None)
+    text = attached.model_card_data.to_dict()["usage_snippet"]
+    assert "**RepALPostProcessor**, not fitted on a corpus:" in text
+    assert '"keywords": "a function of the user\'s"' in text

@@ -1,0 +1,202 @@
+"""SIF pooling against a plain loop in float64: prompts, special tokens, texts without content, files."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize
+from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
+
+from st_extras.modules import AllButTheTopPostProcessor, RepALPostProcessor, SIFPooling, WhiteningPostProcessor
+from st_extras.text.frequency import FrequencyTable
+from tests.modules.cases import TEXTS, corpus_of_words
+
+A = 0.05
+CORPUS = corpus_of_words(60)
+
+
+def reference(model, table, texts, prompt="", include_prompt=True):
+    """The formula written again, one text and one token at a time, in float64."""
+    tokenizer, rows = model.tokenizer, []
+    total = sum(table.counts.tolist())
+    features = model.preprocess(texts, prompt=prompt)
+    with torch.no_grad():
+        encoded = model[0](dict(features))["token_embeddings"].double().numpy()
+    skipped = 0 if include_prompt else len(tokenizer(prompt)["input_ids"]) - 1
+    for ids, tokens, mask in zip(features["input_ids"], encoded, features["attention_mask"], strict=True):
+        pairs = [pair for *pair, present in zip(ids.tolist(), tokens, mask.tolist(), strict=True) if present][skipped:]
+        special = {tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id}
+        above, below = np.zeros(len(tokens[0])), 0.0
+        for token, vector in pairs:
+            if token not in special:
+                weight = A / (A + table.counts[token].item() / total)
+                above, below = above + weight * vector, below + weight
+        rows.append(above / below if below else sum(vector for _, vector in pairs) / len(pairs))
+    return np.array(rows)
+
+
+@pytest.fixture
+def table(still_encoder):
+    return FrequencyTable.count(CORPUS, still_encoder.tokenizer)
+
+
+def test_against_a_loop_in_float64(still_encoder, table):
+    model = SIFPooling.attach(still_encoder, table, a=A)
+    out = model.encode(TEXTS)
+    assert np.abs(out - reference(still_encoder, table, TEXTS)).max() < 1e-5
+    assert np.abs(out - still_encoder.encode(TEXTS)).max() > 1e-2
+    empty = TEXTS.index("")
+    assert np.abs(out[empty] - still_encoder.encode("")).max() < 1e-6, "a text without content is the plain mean"
+    assert type(still_encoder[1]) is Pooling, "changed by attaching"
+
+
+@pytest.mark.parametrize("include_prompt", [True, False])
+@pytest.mark.parametrize("padding_side", ["right", "left"])
+def test_prompts(still_encoder, table, include_prompt, padding_side):
+    still_encoder.tokenizer.padding_side = padding_side
+    still_encoder[1].include_prompt = include_prompt
+    model = SIFPooling.attach(still_encoder, table, a=A)
+    assert model[1].include_prompt is include_prompt
+    prompt = "the old man "
+    out = model.encode(TEXTS, prompt=prompt)
+    expected = reference(still_encoder, table, TEXTS, prompt, include_prompt)
+    assert np.abs(out - expected).max() < 1e-5
+
+
+def test_unknown_and_masked_tokens_are_content(still_encoder, table):
+    texts = ["北京", "[MASK]"]
+    module = SIFPooling.attach(still_encoder, table, a=A)[1]
+    tokenizer = still_encoder.tokenizer
+    assert all(module.token_weights[i] == 0 for i in (tokenizer.cls_token_id, tokenizer.sep_token_id, 0))
+    assert all(module.token_weights[i] == 1 for i in (tokenizer.unk_token_id, tokenizer.mask_token_id))
+    assert np.abs(reference(still_encoder, table, texts) - still_encoder.encode(texts)).max() > 1e-2
+
+
+def test_a_large_a_is_the_mean_of_the_content(still_encoder, table):
+    model = SIFPooling.attach(still_encoder, table, a=1)
+    ones = SIFPooling.attach(still_encoder, table, a=1)
+    ones[1].token_weights = (ones[1].token_weights > 0).float()
+    assert np.abs(model.encode(TEXTS) - ones.encode(TEXTS)).max() < 0.1
+
+
+def test_a_model_built_by_hand(still_encoder, table):
+    model = SentenceTransformer(modules=[still_encoder[0], SIFPooling(table, a=A)], device="cpu")
+    assert model.get_embedding_dimension() == 16
+    assert isinstance(model[1], Pooling)
+    assert np.array_equal(model.encode(TEXTS), SIFPooling.attach(still_encoder, table, a=A).encode(TEXTS))
+
+
+def test_flattened_features(still_encoder, table):
+    module = SIFPooling.attach(still_encoder, table, a=A)[1]
+    lengths, ids = [3, 1, 4], torch.tensor([[2, 30, 3, 3, 2, 31, 32, 3]])
+    tokens = torch.randn(1, 8, 16, generator=torch.Generator().manual_seed(0))
+    ends = torch.tensor([0, *lengths]).cumsum(dim=0)
+    for extra in ({}, {"prompt_length": torch.tensor([1])}):
+        module.include_prompt = not extra
+        flat = module({"token_embeddings": tokens, "input_ids": ids, "cu_seq_lens_q": ends, **extra})
+        padded = [
+            torch.nn.utils.rnn.pad_sequence(x[0].split(lengths), batch_first=True) for x in (tokens, ids, ids * 0 + 1)
+        ]
+        names = ("token_embeddings", "input_ids", "attention_mask")
+        rows = module({**dict(zip(names, padded, strict=True)), **extra})
+        assert torch.allclose(flat["sentence_embedding"], rows["sentence_embedding"], atol=1e-6)
+
+
+def test_counted_from_sentences(still_encoder, table):
+    model = SIFPooling.attach(still_encoder, corpus=iter(CORPUS), a=A)
+    assert model[1].corpus_size == 60
+    assert np.array_equal(model.encode(TEXTS), SIFPooling.attach(still_encoder, table, a=A).encode(TEXTS))
+    model[1].fit(CORPUS[:9])
+    assert model[1].corpus_size == 9
+
+
+def test_half_precision_is_close(still_encoder, table):
+    model = SIFPooling.attach(still_encoder, table, a=A)
+    expected = model.encode(TEXTS)
+    out = model.bfloat16().encode(TEXTS, convert_to_tensor=True)
+    assert np.abs(out.float().numpy() - expected).max() < 0.1
+
+
+def test_it_can_be_trained_through(still_encoder, table):
+    model = SIFPooling.attach(still_encoder, table)
+    model(model.preprocess(TEXTS[:3]))["sentence_embedding"].sum().backward()
+    assert still_encoder.transformers_model.embeddings.word_embeddings.weight.grad.abs().sum() > 0
+    assert not list(model[1].parameters())
+
+
+def test_stacked(still_encoder, table):
+    pytest.importorskip("jieba")
+    pooled = SIFPooling.attach(still_encoder, table, a=A)
+    removed = AllButTheTopPostProcessor.attach(pooled, components=1, corpus=CORPUS)
+    assert np.abs(removed.encode(CORPUS).mean(axis=0)).max() < 1e-5
+    for redundancy in ("encoder", "pooled"):
+        model = RepALPostProcessor.attach(removed, lambda_1=0.3, lambda_2=0.2, redundancy=redundancy, corpus=CORPUS)
+        assert any(isinstance(part, SIFPooling) for part in model)
+        assert np.abs(RepALPostProcessor.detach(model).encode(TEXTS) - removed.encode(TEXTS)).max() == 0
+        assert not np.allclose(model.encode(TEXTS), removed.encode(TEXTS), atol=1e-3)
+
+
+def test_saved_and_loaded_to_the_bit(still_encoder, table, tmp_path):
+    still_encoder.append(Normalize())
+    model = SIFPooling.attach(still_encoder, table, a=A)
+    model.save(str(tmp_path / "saved"))
+    again = SentenceTransformer(str(tmp_path / "saved"), trust_remote_code=True, device="cpu")
+    assert np.array_equal(again.encode(TEXTS), model.encode(TEXTS))
+    assert (again[1].a, again[1].corpus_size, again[1].include_prompt) == (A, 60, True)
+    assert not hasattr(again[1], "to_dense")
+    again[1].fit(CORPUS[:9])
+
+
+def test_what_a_file_holds_is_checked(still_encoder, table, tmp_path):
+    SIFPooling.attach(still_encoder, table).save(str(tmp_path))
+    part = tmp_path / "1_SIFPooling"
+    settings = json.loads((part / "config.json").read_text())
+    tensors = load_file(part / "model.safetensors")
+    for changes, message in (
+        ({"a": 0}, "a must be between 1e-09 and 1, got 0"),
+        ({"a": "1"}, "a must be between"),
+        ({"vocabulary_size": 5}, r"token_weights must have the shape \(5,\)"),
+        ({"vocabulary_size": 10**12}, "vocabulary_size must be a whole number between"),
+        ({"embedding_dimension": 0}, "embedding_dimension must be"),
+        ({"corpus_size": -1}, "corpus_size must be"),
+        ({"include_prompt": 1}, "include_prompt must be True or False"),
+    ):
+        (part / "config.json").write_text(json.dumps(settings | changes))
+        with pytest.raises(ValueError, match=rf"1_SIFPooling.*{message}"):
+            SIFPooling.load(str(tmp_path), subfolder="1_SIFPooling")
+    (part / "config.json").write_text(json.dumps(settings))
+    tensors["token_weights"][3] = float("nan")
+    save_file(tensors, part / "model.safetensors")
+    with pytest.raises(ValueError, match=r"token_weights must be finite"):
+        SIFPooling.load(str(tmp_path), subfolder="1_SIFPooling")
+
+
+def test_what_is_refused(still_encoder, table, tmp_path):
+    for a in (0, -1, 2, float("nan"), "1", True):
+        with pytest.raises(ValueError, match=r"a must be between 1e-09 and 1, got"):
+            SIFPooling.attach(still_encoder, table, a=a)
+    with pytest.raises(ValueError, match=r"frequency_table must be a FrequencyTable or None, got 'a.json'"):
+        SIFPooling.attach(still_encoder, "a.json")
+    with pytest.raises(ValueError, match="vocabulary"):
+        SIFPooling.attach(still_encoder, FrequencyTable(["a", "b"], [1, 1]))
+    with pytest.raises(ValueError, match=r"only one of them, got both"):
+        SIFPooling.attach(still_encoder, table, corpus=CORPUS)
+    unfitted = SIFPooling.attach(still_encoder)
+    with pytest.raises(ValueError, match=r"not fitted"):
+        unfitted.encode("a cat")
+    with pytest.raises(ValueError, match=r"only one of them, got neither"):
+        unfitted[1].fit()
+    with pytest.raises(ValueError, match="at least one text"):
+        unfitted[1].fit([])
+    static = SentenceTransformer(modules=[StaticEmbedding(still_encoder.tokenizer, embedding_dim=8)], device="cpu")
+    both = SentenceTransformer(modules=[still_encoder[0], Pooling(16, ["mean", "max"])], device="cpu")
+    for model in (static, both):
+        with pytest.raises(ValueError, match="one Pooling of one kind"):
+            SIFPooling.attach(model, table)
+    with pytest.raises(ValueError, match="attach SIF pooling before it"):
+        SIFPooling.attach(WhiteningPostProcessor.attach(still_encoder), table)
+    with pytest.raises(ValueError, match="not part of a model"):
+        SIFPooling(table).fit(CORPUS)

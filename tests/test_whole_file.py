@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from st_extras.whole_file import whole_file
+
+
+def test_the_file_appears_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.txt"
+    with whole_file(path) as partial:
+        partial.write_text("1 2")
+        assert not path.exists()
+    assert path.read_text() == "1 2"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_error_keeps_the_earlier_file_and_leaves_nothing_behind(tmp_path: Path, error: type[BaseException]) -> None:
+    path = tmp_path / "numbers.txt"
+    path.write_text("earlier")
+
+    def fail() -> None:
+        with whole_file(path) as partial:
+            partial.write_text("half")
+            raise error
+
+    with pytest.raises(error):
+        fail()
+    assert path.read_text() == "earlier"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_block_that_writes_nothing_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), whole_file(tmp_path / "numbers.txt"):
+        pass
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,63 @@
+"""Columns of data sets: which one is read, and that reading it in batches changes nothing."""
+
+from __future__ import annotations
+
+import datasets
+import pytest
+
+from st_extras.text.columns import can_be_split, choose_column, iterate_values
+
+ROWS = [f"sentence {i}" for i in range(2500)]
+
+
+def stream(columns):
+    rows = [dict(row) for row in datasets.Dataset.from_dict(columns)]
+    return datasets.IterableDataset.from_generator(lambda: iter(rows))
+
+
+@pytest.mark.parametrize("form", [None, "numpy", "torch", "transform"])
+def test_every_row_comes_once_and_in_order(form):
+    data = datasets.Dataset.from_dict({"text": ROWS, "label": list(range(len(ROWS)))})
+    expected = ROWS
+    if form == "transform":  # needs a column that is not asked for
+        data = data.with_transform(lambda batch: {"text": [f"{t} {i}" for t, i in zip(*batch.values(), strict=True)]})
+        expected = [f"{text} {i}" for i, text in enumerate(ROWS)]
+    elif form:
+        data = data.with_format(form)
+    assert list(iterate_values(data, "text")) == list(enumerate(expected))
+    shuffled = data.select(range(len(ROWS))[::-1])
+    assert [value for _, value in iterate_values(shuffled, "text")] == expected[::-1]
+
+
+@pytest.mark.parametrize("ahead", [1, 8, 1000])
+def test_streams_are_read_in_batches(ahead):
+    data = datasets.Dataset.from_dict({"text": ROWS, "label": list(range(len(ROWS)))}).to_iterable_dataset()
+    assert list(iterate_values(data, ahead=ahead)) == list(enumerate(ROWS))
+
+
+def test_a_stream_that_knows_its_columns_when_it_is_read():
+    assert list(iterate_values(stream({"review": ["one", "two"], "stars": [5, 4]}))) == [(0, "one"), (1, "two")]
+    with pytest.raises(ValueError, match=r"sentences, row 0 has no column sentence or text .*: it has review, author"):
+        list(iterate_values(stream({"review": ["one"], "author": ["two"]})))
+    with pytest.raises(ValueError, match="sentences, row 0 has no column body: it has review"):
+        list(iterate_values(stream({"review": ["one"]}), "body"))
+
+
+def test_the_column_asked_for_then_a_usual_one_then_the_only_one_of_text():
+    assert choose_column("here", ["a", "text", "sentence"], None, ["a"]) == "sentence"
+    assert choose_column("here", ["a", "text"], "a") == "a"
+    assert choose_column("here", ["a", "b"], None, ["b"]) == "b"
+    for names, textual in ((["a", "b"], ["a", "b"]), (["a"], []), ([], [])):
+        with pytest.raises(ValueError, match="here has no column sentence or text or sentence1 or content: it has"):
+            choose_column("here", names, None, textual)
+    with pytest.raises(ValueError, match="here has no column c: it has a"):
+        choose_column("here", ["a"], "c", ["a"])
+    with pytest.raises(ValueError, match="here must have one column text, got 2"):
+        choose_column("here", ["text", "text"], None)
+
+
+def test_only_streams_of_enough_files_can_be_split():
+    data = datasets.Dataset.from_dict({"text": ROWS})
+    assert not can_be_split(data, 1)
+    assert can_be_split(data.to_iterable_dataset(num_shards=3), 3)
+    assert not can_be_split(data.to_iterable_dataset(num_shards=3), 4)

@@ -1,0 +1,345 @@
+"""Corpora named by folders, patterns, parquet files, addresses and data sets; and who reads which shard of them."""
+
+from __future__ import annotations
+
+import bz2
+import json
+import os
+import threading
+from pathlib import Path
+
+import datasets
+import pyarrow.parquet
+import pytest
+
+from st_extras.text.corpus import (
+    check_shard,
+    iterate_sentences,
+    parse_shard,
+    read_sentences,
+    reservoir_sample,
+    stream_sentences,
+)
+
+ROWS = [f"sentence {i}" for i in range(10)]
+
+
+def parquet(path: Path, texts=ROWS, column="sentence", **columns) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    datasets.Dataset.from_dict({"id": list(range(len(texts))), column: texts, **columns}).to_parquet(str(path))
+    return path
+
+
+def write(path: Path, content: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+    return path
+
+
+# --- kinds of sources ---
+
+
+@pytest.mark.parametrize("column", ["sentence", "text", "review"])
+def test_a_parquet_file_is_read_by_its_text_column(tmp_path, column):
+    assert read_sentences(parquet(tmp_path / "a[1].parquet", column=column)) == ROWS
+
+
+def test_a_parquet_file_without_one_text_column_needs_its_name(tmp_path):
+    path = parquet(tmp_path / "a.parquet", column="title", body=[text.upper() for text in ROWS])
+    with pytest.raises(ValueError, match=r"a\.parquet has no column sentence or text .*: it has id, title, body"):
+        read_sentences(path)
+    assert read_sentences(path, column="body", limit=2) == ["SENTENCE 0", "SENTENCE 1"]
+    with pytest.raises(ValueError, match=r"a\.parquet, row 0: expected a sentence, got 0"):
+        read_sentences(path, column="id")
+
+
+def test_a_fault_in_a_parquet_file_names_file_and_row(tmp_path):
+    path = parquet(tmp_path / "a.parquet", texts=[*ROWS, None])
+    with pytest.raises(ValueError, match=r"a\.parquet, row 10: expected a sentence, got None"):
+        read_sentences(path)
+    path.write_bytes(b"PAR1 but nothing else PAR1")
+    with pytest.raises(ValueError, match=r"a\.parquet: could not be read \(.*\)\.") as caught:
+        read_sentences(path)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(ValueError, match=r"There is no file 'none\.parquet'"):
+        read_sentences("none.parquet")
+    with pytest.raises(ValueError, match=r"'.*' holds no sentences"):
+        read_sentences(parquet(tmp_path / "empty.parquet", texts=["", " "]))
+
+
+def test_a_damaged_row_group_is_named_with_the_last_row(tmp_path):
+    path = tmp_path / "a.parquet"
+    table = pyarrow.table({"text": [f"sentence {i}" for i in range(4000)]})
+    pyarrow.parquet.write_table(table, path, row_group_size=2000, use_dictionary=False, compression="zstd")
+    with pyarrow.parquet.ParquetFile(path) as file:
+        start = file.metadata.row_group(1).column(0).data_page_offset
+    content = bytearray(path.read_bytes())
+    content[start + 100 : start + 400] = bytes(300)
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"a\.parquet: could not be read after row 1999 \(.*\)\.") as caught:
+        read_sentences(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_json_array_is_read_as_rows(tmp_path):
+    path = write(tmp_path / "a.json", json.dumps([{"sentence": text, "id": 1} for text in ROWS]))
+    assert read_sentences(path) == ROWS
+
+
+def test_files_packed_in_other_ways_are_read(tmp_path):
+    (tmp_path / "a.txt.bz2").write_bytes(bz2.compress("\n".join(ROWS).encode()))
+    assert read_sentences(tmp_path / "a.txt.bz2") == ROWS
+    (tmp_path / "a.tsv.bz2").write_bytes(bz2.compress(b'id\tsentence\n1\t"one\n2\ttwo\n'))
+    assert read_sentences(tmp_path / "a.tsv.bz2") == ['"one', "two"]
+
+
+def test_a_folder_stands_for_its_files_in_order(tmp_path):
+    for name, text in (("b.txt", "three"), ("a/z.txt", "two"), ("a/b.txt", "one"), ("_logs/x.txt", "not this")):
+        write(tmp_path / name, text)
+    for name in ("README.md", ".hidden.txt", "dataset_info.json", "a/.git/x.txt", "_SUCCESS"):
+        write(tmp_path / name, "not this")
+    assert read_sentences(tmp_path) == ["one", "two", "three"]
+    parquet(tmp_path / "c.parquet")
+    with pytest.raises(
+        ValueError, match=r"must hold files of one kind, got \.parquet and \.txt: give a pattern .*such"
+    ):
+        read_sentences(tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"'.*empty' is a folder without \.txt, .*\.parquet.* files"):
+        read_sentences(tmp_path / "empty")
+
+
+def test_a_folder_of_parquet_files(tmp_path):
+    for part in range(3):
+        parquet(tmp_path / f"part-{part}.parquet", texts=ROWS[3 * part : 3 * part + 3])
+    assert read_sentences(tmp_path) == ROWS[:9]
+    parquet(tmp_path / "part-1.parquet", texts=["one", None])
+    with pytest.raises(ValueError, match=r"part-1\.parquet, row 1: expected a sentence"):
+        read_sentences(tmp_path)
+
+
+def test_a_pattern_stands_for_files(tmp_path):
+    for name in ("a/1.txt", "a/2.txt", "b/c/3.txt", "a/4.csv"):
+        write(tmp_path / name, f"sentence\n{name}\n")
+    assert read_sentences(f"{tmp_path}/a/*.txt") == ["sentence", "a/1.txt", "sentence", "a/2.txt"]
+    assert read_sentences(f"{tmp_path}/**/*.txt")[1::2] == ["a/1.txt", "a/2.txt", "b/c/3.txt"]
+    assert read_sentences(f"{tmp_path}/*/[14].*") == ["sentence", "a/1.txt", "a/4.csv"]
+    with pytest.raises(ValueError, match=r"There is no file that matches '.*\.jsonl'"):
+        read_sentences(f"{tmp_path}/**/*.jsonl")
+
+
+def test_a_file_with_the_signs_of_a_pattern_in_its_name_is_a_file(tmp_path):
+    assert read_sentences(write(tmp_path / "a[1]*.txt", "one")) == ["one"]
+
+
+def test_a_pipe_is_a_text_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=("one\ntwo\n",))
+    writer.start()
+    assert read_sentences(tmp_path / "pipe") == ["one", "two"]
+    writer.join()
+
+
+def test_what_save_to_disk_wrote_is_read(tmp_path):
+    data = datasets.Dataset.from_dict({"text": ROWS})
+    data.save_to_disk(str(tmp_path / "one"))
+    datasets.DatasetDict(train=data, test=data.select([3])).save_to_disk(str(tmp_path / "splits"))
+    assert read_sentences(tmp_path / "one") == ROWS
+    assert read_sentences(tmp_path / "splits/test") == ["sentence 3"]
+    with pytest.raises(
+        ValueError, match=r"it has the splits test, train: give one of its folders, as in '.*splits/test"
+    ):
+        read_sentences(tmp_path / "splits")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "options"),
+    [
+        ("owner/name", ("owner/name",), {"split": "train"}),
+        ("owner/name:dev", ("owner/name",), {"split": "dev"}),
+        ("owner/name:20231101.en:dev", ("owner/name",), {"split": "dev", "name": "20231101.en"}),
+        ("owner/name@main:", ("owner/name",), {"split": "train", "revision": "main"}),
+        ("hf://datasets/owner/name", ("owner/name",), {"split": "train", "streaming": True}),
+        ("hf://owner/name:en:dev", ("owner/name",), {"split": "dev", "name": "en", "streaming": True}),
+    ],
+)
+def test_a_data_set_id_names_configuration_split_and_revision(monkeypatch, name, arguments, options):
+    asked = []
+
+    def load_dataset(*given, **settings):
+        asked.append((given, settings))
+        return datasets.Dataset.from_dict({"text": ROWS})
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    assert read_sentences(name) == ROWS
+    assert asked == [(arguments, options)]
+
+
+def test_addresses_of_files_are_streamed(monkeypatch):
+    asked = []
+
+    def load_dataset(loader, *, data_files, split, streaming, **settings):
+        asked.append((loader, data_files, split, streaming))
+        return datasets.Dataset.from_dict({"text": ROWS}).to_iterable_dataset()
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    for address, loader in (
+        ("hf://datasets/owner/name/data/*.parquet", "parquet"),
+        ("https://host/a.jsonl.gz", "json"),
+        ("s3://bucket/a.tsv", "csv"),
+    ):
+        assert read_sentences(address) == ROWS
+        assert asked[-1] == (loader, address, "train", True)
+    with pytest.raises(ValueError, match=r"expected an address that ends in \.parquet"):
+        read_sentences("https://host/page.html")
+    with pytest.raises(ValueError, match=r"expected owner/name, owner/name:split"):
+        read_sentences("owner/name:a:b:c")
+
+
+def test_an_address_of_the_local_file_system_is_streamed_by_datasets(tmp_path):
+    parquet(tmp_path / "a.parquet")
+    assert read_sentences(f"file://{tmp_path}/a.parquet") == ROWS
+
+
+# --- streams ---
+
+
+def test_a_missing_file_is_found_before_the_first_is_read(tmp_path):
+    with pytest.raises(ValueError, match=r"There is no file 'none\.txt'"):
+        stream_sentences([write(tmp_path / "a.txt", "one"), "none.txt"])
+    with pytest.raises(ValueError, match="limit"):
+        stream_sentences(tmp_path / "a.txt", limit=0)
+
+
+def test_files_are_read_as_far_as_asked(tmp_path):
+    stream = stream_sentences([write(tmp_path / "a.txt", "one\ntwo\n"), parquet(tmp_path / "b.parquet")])
+    assert [next(stream) for _ in range(3)] == ["one", "two", "sentence 0"]
+    assert len(list(stream)) == 9
+
+
+def test_a_stream_holds_no_sentences(tmp_path):
+    """Of 20,000 sentences that are read, no more than two batches are alive at any time."""
+
+    class Sentence(str):
+        alive = 0
+        most = 0
+
+        def __new__(cls, text):
+            Sentence.alive += 1
+            Sentence.most = max(Sentence.most, Sentence.alive)
+            return super().__new__(cls, text)
+
+        def __del__(self):
+            Sentence.alive -= 1
+
+    def rows():
+        for i in range(20_000):
+            yield Sentence(i)
+
+    assert sum(1 for _ in iterate_sentences(rows())) == 20_000
+    assert Sentence.most <= 3
+    sample = reservoir_sample(iterate_sentences(rows()), 50, 1)
+    assert Sentence.most <= 55
+    assert len(set(map(int, sample))) == 50
+
+
+# --- shards ---
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 16])
+def test_shards_share_a_corpus(tmp_path, count):
+    write(tmp_path / "a.txt", "one\n\n two\nthree\n")
+    sources = [tmp_path / "a.txt", parquet(tmp_path / "b.parquet"), write(tmp_path / "c.jsonl", '"four"')]
+    whole = read_sentences(sources)
+    shards = [read_sentences(sources, shard=(index, count)) for index in range(count)]
+    assert shards == [whole[index::count] for index in range(count)]
+    assert read_sentences(sources, shard=(0, 2), limit=2) == ["one", "three"]
+
+
+@pytest.mark.parametrize("kind", ["list", "iterator", "data set", "stream", "generator"])
+def test_shards_of_sentences_in_python(kind):
+    data = datasets.Dataset.from_dict({"text": ROWS})
+    for index in range(4):
+        source = {
+            "list": ROWS,
+            "iterator": iter(ROWS),
+            "data set": data,
+            "stream": data.to_iterable_dataset(),
+            "generator": datasets.IterableDataset.from_generator(lambda: ({"text": text} for text in ROWS)),
+        }[kind]
+        assert list(iterate_sentences(source, shard=(index, 4))) == ROWS[index::4]
+    with pytest.raises(ValueError, match="sentences, row 3: expected a sentence, got 3"):
+        list(iterate_sentences([*ROWS[:3], 3], shard=(3, 4)))
+
+
+def test_a_stream_of_many_files_is_split_by_its_files(tmp_path):
+    files = [str(parquet(tmp_path / f"{part}.parquet", texts=ROWS[part::5])) for part in range(5)]
+    stream = datasets.load_dataset("parquet", data_files=files, split="train", streaming=True)
+    shards = [list(iterate_sentences(stream, shard=(index, 2))) for index in range(2)]
+    assert shards == [[*ROWS[::5], *ROWS[1::5], *ROWS[2::5]], [*ROWS[3::5], *ROWS[4::5]]]
+    address = f"file://{tmp_path}/*.parquet"
+    assert [read_sentences(address, shard=(index, 2)) for index in range(2)] == shards
+    six = [read_sentences(address, shard=(index, 6)) for index in range(6)]
+    assert six == [read_sentences(address)[index::6] for index in range(6)]
+
+
+def test_a_shard_is_checked():
+    assert check_shard([3, 16]) == parse_shard("3/16") == parse_shard(" 3 / 16") == (3, 16)
+    for wrong in ((16, 16), (-1, 4), (0, 0), (0.5, 2), ("0", 2)):
+        with pytest.raises(ValueError, match=r"shard's (index, of \d+ shards,|count) must be a whole number.*got"):
+            check_shard(wrong)
+    for wrong in (3, "3/16", (1,), None):
+        with pytest.raises(ValueError, match=r"shard must be a pair \(index, count\), such as \(0, 16\), got"):
+            check_shard(wrong)
+    for wrong in ("", "3", "a/b", "-1/4", "1/2/3", "0.5/2"):
+        with pytest.raises(ValueError, match=r"shard must be INDEX/COUNT .* got"):
+            parse_shard(wrong)
+    with pytest.raises(
+        ValueError, match=r"shard's index, of 16 shards, must be a whole number between 0 and 15, got 16"
+    ):
+        parse_shard("16/16")
+    for read in (
+        lambda shard: list(iterate_sentences(ROWS, shard=shard)),
+        lambda shard: stream_sentences("a", shard=shard),
+    ):
+        with pytest.raises(ValueError, match="shard"):
+            read((2, 2))
+
+
+# --- samples ---
+
+
+def test_a_sample_of_a_stream():
+    stream = [f"sentence {i}" for i in range(1000)]
+    sample = reservoir_sample(iter(stream), 100, 7)
+    assert sample == reservoir_sample(stream, 100, 7) == sorted(sample, key=stream.index)
+    assert len(set(sample)) == 100
+    assert sample != reservoir_sample(stream, 100, 8)
+    assert reservoir_sample(iter(stream), 5000, 7) == stream
+    assert reservoir_sample([], 5) == []
+
+
+@pytest.mark.parametrize("distinct", [False, True])
+def test_every_item_has_the_same_chance(distinct):
+    counts = dict.fromkeys(map(str, range(20)), 0)
+    for seed in range(2000):
+        for item in reservoir_sample(counts, 5, seed, distinct=distinct):
+            counts[item] += 1
+    assert all(abs(count - 500) < 5 * (2000 * 0.25 * 0.75) ** 0.5 for count in counts.values())
+
+
+def test_a_distinct_sample_knows_neither_order_nor_repetition():
+    stream = [f"sentence {i % 300}" for i in range(2000)]
+    sample = reservoir_sample(stream, 40, 3, distinct=True)
+    assert len(set(sample)) == 40
+    assert sorted(sample) == sorted(reservoir_sample(sorted(stream)[::-1], 40, 3, distinct=True))
+    assert sample != reservoir_sample(stream, 40, 4, distinct=True)
+    assert reservoir_sample(stream, 300, 3, distinct=True) == list(dict.fromkeys(stream))
+
+
+def test_a_sample_is_checked():
+    for arguments, name in (((["a"], 0), "count"), ((["a"], 1.5), "count"), ((["a"], 1, 1.5), "seed")):
+        with pytest.raises(ValueError, match=f"{name} must be"):
+            reservoir_sample(*arguments)
+    with pytest.raises(ValueError, match="items, row 1: expected a sentence, got 3"):
+        reservoir_sample(["a", 3], 1, distinct=True)

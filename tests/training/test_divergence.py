@@ -1,0 +1,111 @@
+"""Watching for NaN without waiting for a device; test_run.py has the outcomes, test_every_loss.py two processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from torch import Tensor, nn
+from transformers import TrainerControl, TrainerState
+
+from st_extras.losses import SimCSELoss
+from st_extras.training import DivergenceError, divergence, train_encoder
+from st_extras.training.divergence import DivergenceCallback, steps_behind
+from tests.helpers import arguments
+
+SETTINGS: dict[str, Any] = {"batch_size": 4, "max_steps": 8, "eval_steps": 4, "show_progress_bar": False}
+
+
+class NaNAt(SimCSELoss):
+    """Its value is NaN at one step, without a trace in the gradients."""
+
+    def __init__(self, model: SentenceTransformer, step: int) -> None:
+        super().__init__(model)
+        self.step = step
+        self.calls = 0
+
+    def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> Tensor:
+        self.calls += 1
+        return super().forward(sentence_features, labels) + (float("nan") if self.calls == self.step else 0.0)
+
+
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU."""
+    monkeypatch.setattr(divergence, "steps_behind", lambda device: 1)
+
+
+def test_a_gpu_is_read_late() -> None:
+    assert [steps_behind(torch.device(name)) for name in ("cpu", "cuda:1", "mps")] == [0, 1, 1]
+
+
+@pytest.mark.usefixtures("late")
+@pytest.mark.parametrize(("step", "seen_at"), [(1, 2), (2, 3), (3, 4), (4, 4), (8, 8)])
+def test_the_step_is_named_though_it_is_read_late(
+    encoder: SentenceTransformer, sentences: list[str], tmp_path: Path, step: int, seen_at: int
+) -> None:
+    """A checkpoint at step 4 is not written if one of the steps before it, or it, diverged."""
+    made: list[NaNAt] = []
+
+    def make(model: SentenceTransformer) -> nn.Module:
+        made.append(NaNAt(model, step))
+        return made[0]
+
+    with pytest.raises(DivergenceError, match=rf"^Training diverged at step {step}: the loss is not finite"):
+        train_encoder(encoder, make, sentences, tmp_path / "out", **SETTINGS)
+    assert made[0].calls == seen_at
+    kept = tmp_path / "out" / "checkpoints"
+    assert [path.name for path in kept.glob("*")] == (["checkpoint-4"] if step > 4 else [])
+
+
+@pytest.mark.usefixtures("late")
+def test_what_diverges_after_the_last_log_is_seen_at_the_end(
+    encoder: SentenceTransformer, sentences: list[str], tmp_path: Path
+) -> None:
+    with pytest.raises(DivergenceError, match="at step 6"):
+        train_encoder(
+            encoder, lambda model: NaNAt(model, 6), sentences, tmp_path / "out",
+            **(SETTINGS | {"max_steps": 6, "save_strategy": "no", "logging_strategy": "no"}),
+        )  # fmt: skip
+
+
+@pytest.mark.usefixtures("late")
+def test_the_loss_of_a_step_is_not_read_at_its_end(encoder: SentenceTransformer, tmp_path: Path) -> None:
+    """Only the step before it, until the log, an evaluation or a checkpoint asks."""
+    loss = MultipleNegativesRankingLoss(encoder)
+    watch = DivergenceCallback(loss)
+    args, state, read = arguments(tmp_path), TrainerState(), []
+
+    class Flag:
+        device = torch.device("cuda")
+
+        def __init__(self, step: int) -> None:
+            self.step = step
+
+        def __bool__(self) -> bool:
+            read.append(self.step)
+            return True
+
+    def end(step: int, **control: bool) -> list[int]:
+        state.global_step = step
+        watch._finite = Flag(step)  # type: ignore[assignment]
+        read.clear()
+        watch.on_step_end(args, state, TrainerControl(**control))
+        return list(read)
+
+    assert [end(1), end(2), end(3)] == [[], [1], [2]]
+    assert [end(4, should_log=True), end(5), end(6, should_save=True), end(7)] == [[3, 4], [], [5, 6], []]
+    assert end(8, should_evaluate=True) == [7, 8]
+    watch.detach()
+
+
+def test_the_trainer_does_not_read_every_loss(
+    encoder: SentenceTransformer, sentences: list[str], tmp_path: Path
+) -> None:
+    run = train_encoder(encoder, SimCSELoss, sentences, tmp_path / "out", **(SETTINGS | {"max_steps": 1}))
+    assert run.trainer.args.logging_nan_inf_filter is False

@@ -1,0 +1,185 @@
+"""LoRA in ``train_encoder``: on a decoder in half precision, resumed, with its best weights, and gone at the end."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from torch import nn
+
+from st_extras.encoders import load_encoder
+from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, PaSeRLoss, SimCSELoss, SLTFAILoss
+from st_extras.text.frequency import FrequencyTable
+from st_extras.training import train_encoder
+from st_extras.training.trainer import TRAINED
+from tests.conftest import SENTENCES
+from tests.encoders.decoders import PROMPT_EOL, build_decoder
+from tests.helpers import differing, snapshot
+from tests.training.test_run import ScriptedEvaluator, short_training
+
+pytest.importorskip("peft")
+CUT = ("token_cutoff", "feature_cutoff")
+
+
+def slt_fai(model: SentenceTransformer) -> nn.Module:
+    table = FrequencyTable.count(SENTENCES, model.tokenizer)
+    return SLTFAILoss(model, frequency_table=table, on_missing_mask="delete")
+
+
+LOSSES: dict[str, Any] = {
+    "simcse": SimCSELoss,
+    "consert": partial(ConSERTLoss, augmentations=CUT),
+    "dclr": DCLRLoss,
+    "dclr, guided by itself": partial(DCLRLoss, complementary_model="self", augmentations=CUT),
+    "adcse": AdCSELoss,
+    "slt-fai": slt_fai,
+    "paser": partial(PaSeRLoss, on_missing_mask="delete", mlm_weight=0),
+}
+PHRASES = Dataset.from_dict(
+    {
+        "sentence": SENTENCES,
+        "masked": [" ".join(sentence.split()[2:]) for sentence in SENTENCES],
+        "phrase": [" ".join(sentence.split()[:2]) for sentence in SENTENCES],
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_decoder(tmp_path_factory.mktemp("lora") / "llama")
+
+
+@pytest.fixture
+def decoder(folder: Path) -> SentenceTransformer:
+    return load(folder)
+
+
+def load(folder: Path, **options: Any) -> SentenceTransformer:
+    settings = {"pooling": "lasttoken", "prompt_template": PROMPT_EOL, "dropout": 0.1, "device": "cpu"}
+    return load_encoder(folder, **(settings | options))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_loss_trains_a_decoder(folder, tmp_path, caplog, loss, dtype, bf16):
+    model = load(folder, dtype=dtype)
+    before, data = model.encode(SENTENCES), PHRASES if loss == "paser" else SENTENCES
+    options = {"max_steps": 3, "lora": 4, "bf16": bf16, "gradient_checkpointing": True}
+    run = short_training(model, tmp_path / "out", LOSSES[loss], data, **options)
+    after = model.encode(SENTENCES)
+    assert np.isfinite(after).all()
+    assert np.abs(after - before).max() > 0.05
+    assert np.isfinite(run.trainer.state.log_history[-1]["train_loss"])
+    assert {parameter.dtype for parameter in model.parameters()} == {getattr(torch, dtype)}
+    saved = SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    np.testing.assert_allclose(saved.encode(SENTENCES), after, atol=0.02 if bf16 else 0)  # autocast stays on the model
+    assert not [record for record in caplog.records if record.name == "st_extras.training.settings"]
+
+
+@pytest.mark.parametrize("made_before", [False, True])
+@pytest.mark.parametrize("loss", ["simcse", "adcse"])
+def test_resumed_it_ends_with_the_same_weights(folder, tmp_path, loss, made_before):
+    def train(output: Path, **options: Any) -> SentenceTransformer:
+        model = load(folder)
+        torch.manual_seed(0)
+        made = LOSSES[loss](model) if made_before else LOSSES[loss]
+        short_training(model, output, made, max_steps=4, lora=4, **options)
+        return model
+
+    whole = train(tmp_path / "whole")
+    checkpoint = tmp_path / "parts" / "checkpoints" / "checkpoint-2"
+    shutil.copytree(tmp_path / "whole" / "checkpoints" / "checkpoint-2", checkpoint)
+    parts = train(tmp_path / "parts", resume=True)
+    assert differing(snapshot(whole), snapshot(parts)) == set()
+    assert differing(snapshot(load(folder)), snapshot(parts)) != set()
+    other = load(folder, dropout=0.3, prompt_template="{} is", dtype="bfloat16")
+    with pytest.raises(ValueError, match=r"another one: dropout is .*; dtype is .*; lora is .*; prompt_template is "):
+        short_training(other, tmp_path / "parts", LOSSES[loss], max_steps=4, lora=8, resume=True)
+
+
+def test_checkpoints_hold_only_what_is_trained(decoder, tmp_path):
+    short_training(decoder, tmp_path / "out", SimCSELoss, max_steps=2, lora=4)
+    checkpoint = tmp_path / "out" / "checkpoints" / "checkpoint-2"
+    names = load_file(checkpoint / TRAINED).keys()
+    assert names
+    assert all(".lora_" in name for name in names)
+    assert not (checkpoint / "model.safetensors").exists()
+    recorded = json.loads((checkpoint / "complete.json").read_text())["run"]
+    assert recorded["lora"] == {"lora_dropout": 0.05, "r": 4, "target_modules": "all-linear"}  # alpha is peft's 8
+
+
+def test_the_best_weights_are_merged(folder, tmp_path):
+    model, short = load(folder), load(folder)
+    options: dict[str, Any] = {"lora": 4, "lr_scheduler_type": "constant"}
+    evaluator = ScriptedEvaluator([0.1, 0.9, 0.2, 0.3])
+    run = short_training(model, tmp_path / "out", SimCSELoss, max_steps=6, evaluator=evaluator, **options)
+    assert run.best_step == 2
+    short_training(short, tmp_path / "short", SimCSELoss, max_steps=2, **options)
+    for name, value in snapshot(short).items():
+        torch.testing.assert_close(snapshot(model)[name], value)
+
+
+def test_a_training_that_fails_leaves_the_model(decoder, tmp_path):
+    class Failing(nn.Module):
+        def __init__(self, model: SentenceTransformer) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, features: Any, labels: Any = None) -> Any:
+            raise RuntimeError("no")
+
+    plain = snapshot(decoder)
+    with pytest.raises(RuntimeError, match="no"):
+        short_training(decoder, tmp_path / "out", Failing, lora=4)
+    assert differing(plain, snapshot(decoder)) == set()
+    assert all(parameter.requires_grad for parameter in decoder.parameters())
+
+
+def test_a_frozen_encoder_is_trained_by_its_adapters(decoder, tmp_path):
+    decoder.requires_grad_(False)
+    before = decoder.encode(SENTENCES)
+    short_training(decoder, tmp_path / "out", AdCSELoss, max_steps=3, lora=4)
+    assert np.abs(decoder.encode(SENTENCES) - before).max() > 0.05
+    assert not any(parameter.requires_grad for parameter in decoder.parameters())
+
+
+def test_gradient_checkpointing_changes_nothing(folder, tmp_path):
+    one, other = load(folder), load(folder)
+    short_training(one, tmp_path / "one", SimCSELoss, max_steps=3, lora=4)
+    short_training(other, tmp_path / "other", SimCSELoss, max_steps=3, lora=4, gradient_checkpointing=True)
+    for name, value in snapshot(one).items():
+        torch.testing.assert_close(snapshot(other)[name], value)
+
+
+def test_half_precision_without_adapters_is_told(folder, tmp_path, caplog):
+    with caplog.at_level(logging.WARNING, logger="st_extras"):
+        short_training(load(folder, dtype="bfloat16"), tmp_path / "out", SimCSELoss, max_steps=1)
+    told = [r.getMessage() for r in caplog.records if r.name == "st_extras.training.settings"]
+    assert told == [
+        "The weights to train are in bfloat16, in which small updates are lost: load the encoder with dtype='float32' "
+        "and train with bf16=True, or train adapters with lora=16."
+    ]
+
+
+def test_without_lora_a_seed_gives_the_same_weights_as_ever(encoder, tmp_path):
+    """No random number is drawn for adapters that are not there."""
+    torch.manual_seed(5)
+    draws: list[torch.Tensor] = []
+    train_encoder(
+        encoder, lambda model: (draws.append(torch.rand(3)), SimCSELoss(model))[1], SENTENCES, tmp_path / "out",
+        batch_size=4, max_steps=1, show_progress_bar=False,
+    )  # fmt: skip
+    torch.manual_seed(42)
+    assert torch.equal(draws[0], torch.rand(3))
