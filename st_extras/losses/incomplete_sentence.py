@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -127,7 +127,7 @@ class IncompleteSentenceFilteringLoss(nn.Module):
         low_frequency_ratio: float = 0.5,
         mask_ratio: float = 0.2,
         always_mask_one: bool = False,
-        on_missing_mask: str = "error",
+        on_missing_mask: Literal["error", "delete"] = "error",
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()

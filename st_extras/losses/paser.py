@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -135,7 +135,7 @@ class PaSeRLoss(nn.Module):
         base_loss: nn.Module | None = None,
         decoder_dropout: float = 0.1,
         max_phrase_length: int | None = None,
-        on_missing_mask: str = "error",
+        on_missing_mask: Literal["error", "delete"] = "error",
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -159,7 +159,7 @@ class SLTFAILoss(nn.Module):
         low_frequency_ratio: float = 0.5,
         mask_ratio: float = 0.2,
         always_mask_one: bool = False,
-        on_missing_mask: str = "error",
+        on_missing_mask: Literal["error", "delete"] = "error",
         reversal_strength: float = 1.0,
         reversal_steps: int = 0,
         generator: torch.Generator | None = None,

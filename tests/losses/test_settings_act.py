@@ -163,4 +163,6 @@ def test_no_option_is_left_out(kind: Any) -> None:
     memory and time alone: tests/losses/parts/test_gradient_cache.py.
     """
     options = {name for name, value in inspect.signature(kind).parameters.items() if value.kind == value.KEYWORD_ONLY}
-    assert options - {"gather_across_devices", "frequency_table", "on_missing_mask", "mini_batch_size"} == set(CASES[kind])
+    assert options - {"gather_across_devices", "frequency_table", "on_missing_mask", "mini_batch_size"} == set(
+        CASES[kind]
+    )
