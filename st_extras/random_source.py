@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from st_extras.checks import check_instance
 
 logger = logging.getLogger(__name__)
+_LARGEST_OTHER_STATE = 64
+"""Bytes; the states of other devices' generators are small (CUDA: 16)."""
 _RANK_STRIDE = 1_000_003
 
 
@@ -74,8 +76,15 @@ class RandomSource(nn.Module):
         return torch.empty(0, dtype=torch.uint8) if self._restored is None else self._restored
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Continue from a state that ``get_extra_state`` returned."""
+        """Continue from a state that ``get_extra_state`` returned.
+
+        Raises:
+            ValueError: if it has the size of no generator's state.
+        """
         state = state.detach().cpu().to(torch.uint8)
+        whole = torch.get_rng_state().numel()
+        if _LARGEST_OTHER_STATE < state.numel() != whole:
+            raise ValueError(f"a random state must have {whole} bytes on the CPU, got {state.numel()}: it is damaged.")
         if state.numel() == 0:
             return
         if self.generator is not None and self.generator.get_state().shape == state.shape:

@@ -108,3 +108,10 @@ class TestRandomSource:
         assert own.on(CPU).device.type == "cpu"
         with pytest.raises(ValueError, match="generator is on cuda"):
             given.on(CPU)
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_a_damaged_state_is_refused(change: int) -> None:
+    state = torch.get_rng_state()
+    with pytest.raises(ValueError, match=rf"^a random state must have {len(state)} bytes on the CPU, got "):
+        RandomSource().set_extra_state(state.new_zeros(len(state) + change))

@@ -14,14 +14,14 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from st_extras.checks import check_choice, check_count, check_instance, check_strings, shown
+from st_extras.checks import check_choice, check_count, check_instance, shown
 from st_extras.encoders.frozen import guide_name, load_guide
 from st_extras.encoders.recovered_texts import token_rows
 from st_extras.encoders.rows import Features
 from st_extras.encoders.table_computing import SentenceEmbedder, compute_folder, one_pool
 from st_extras.encoders.table_file import read_table_file, write_table_file
-from st_extras.encoders.table_folder import TableFolder, merge_folders
-from st_extras.text.corpus import iterate_sentences
+from st_extras.encoders.table_folder import TableFolder, folder_path, merge_folders
+from st_extras.text.corpus import check_sentence, iterate_sentences
 from st_extras.text.vocabularies import vocabulary, vocabulary_hash
 
 
@@ -142,11 +142,14 @@ class EmbeddingTable(nn.Module):
 
         Raises:
             ValueError: if there are no sentences, one is not a string, ``batch_size`` is not a whole number >= 1,
-                ``dtype`` is given without a folder, an option is another one, or the folder holds something else.
+                ``prompt`` is not text, ``dtype`` is given without a folder, an option is another one, or the folder
+                holds something else.
         """
         batch_size = check_count("batch_size", batch_size, at_least=1)
         if check_choice("dtype", dtype, ("float32", "float16")) != "float32" and folder is None:
             raise ValueError(f'dtype must be "float32" without a folder, got {dtype!r}.')
+        target = None if folder is None else folder_path("folder", folder)
+        prompt = None if prompt is None else check_sentence(prompt, "prompt")
         stream = iterate_sentences(sentences)
         texts = [] if folder is not None else list(dict.fromkeys(stream))
         if folder is None and not texts:
@@ -155,15 +158,13 @@ class EmbeddingTable(nn.Module):
         known = _vocabulary(model.tokenizer)
         with one_pool(guide, encode_options) as options:
             embedder = SentenceEmbedder(model, guide, prompt, batch_size, options)
-            if folder is None:
+            if target is None:
                 keys = embedder.keys(texts)
                 embeddings = embedder.embed(texts, keys, show_progress_bar=show_progress_bar)
                 return cls(keys, embeddings.to(model.device), known)
             settings: dict[str, Any] = {"vocabulary": known, "guide": guide_name(complementary_model), "prompt": prompt}
             settings |= {"max_seq_length": model.max_seq_length, "dtype": dtype}
-            return cls._of(
-                compute_folder(embedder, stream, Path(folder), settings, show_progress_bar=show_progress_bar)
-            )
+            return cls._of(compute_folder(embedder, stream, target, settings, show_progress_bar=show_progress_bar))
 
     @classmethod
     def merge(cls, tables: Sequence[str | PathLike[str]], folder: str | PathLike[str]) -> EmbeddingTable:
@@ -179,8 +180,7 @@ class EmbeddingTable(nn.Module):
         Raises:
             ValueError: if there is none, one is not a complete folder, or their settings differ.
         """
-        parts = [TableFolder(path) for path in check_strings("tables", map(str, tables), at_least=1)]
-        return cls._of(merge_folders(parts, Path(folder)))
+        return cls._of(merge_folders(tables, folder_path("folder", folder)))
 
     def check_tokenizer(self, tokenizer: Any) -> None:
         """Refuse a tokenizer with another vocabulary than the one that made the keys.

@@ -54,6 +54,9 @@ def load_module(cls: type[_Module], model_name_or_path: str, **kwargs: Any) -> _
             module = cls(**settings)
     except ValueError as error:
         raise ValueError(f"{settings_file}: {error}") from None
+    for name, value in module.get_config_dict().items():
+        if value is not None and settings[name] is None:  # a default would take its place
+            raise ValueError(f"{settings_file}: {name} must be given, got None: save the model again.")
     tensors = _read_tensors(tensors_file)
     expected = module.state_dict()
     _check_names(tensors_file, "tensors", tensors, expected)

@@ -17,6 +17,7 @@ from st_extras.modules import pipeline, saving
 from st_extras.modules.linear import LinearPostProcessor
 from st_extras.modules.model_card import renew_card
 from st_extras.modules.repal import RepALPostProcessor
+from st_extras.text.corpus import iterate_sentences
 from st_extras.text.frequency import FrequencyTable
 from st_extras.text.vocabularies import vocabulary
 
@@ -155,7 +156,7 @@ class SIFPooling(Pooling):
             raise ValueError(f"sentences or statistics must be given, and only one of them, got {both}.")
         model = pipeline.model_of(self)
         if statistics is None:
-            statistics = FrequencyTable.count(sentences, model.tokenizer)
+            statistics = FrequencyTable.count(iterate_sentences(sentences), model.tokenizer)
         table: FrequencyTable = check_instance("statistics", statistics, FrequencyTable)
         table.check_tokenizer(model.tokenizer)
         share = table.counts.double() / table.total  # (V,)

@@ -128,6 +128,8 @@ def reservoir_sample(items: Iterable[_Item], count: int, seed: int = 0, *, disti
     Raises:
         ValueError: if a setting is not allowed.
     """
+    if isinstance(items, str | bytes) or not isinstance(items, Iterable) or getattr(items, "shape", None) == ():
+        raise ValueError(f"items must be an iterable, such as a list or a generator, got {shown(items)}.")
     count = check_count("count", count, 1, _MAX_SAMPLE)
     seed = check_seed("seed", seed)
     check_bool("distinct", distinct)

@@ -155,3 +155,13 @@ def test_without_peft(encoder, monkeypatch):
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(ImportError, match=r'^lora needs peft: pip install "st-extras\[lora\]"\.$'), adapted(encoder, 2):
         pass
+
+
+def test_the_trained_state_holds_buffers(encoder):
+    dense = Dense(16, 4)
+    dense.register_buffer("steps", torch.zeros(1))
+    model = SentenceTransformer(modules=[*encoder, dense], device="cpu")
+    with adapted(model, 2):
+        state = trained_state(model)
+    assert any(name.endswith("steps") for name in state)
+    assert not any(name.endswith("embeddings.weight") for name in state)

@@ -173,3 +173,10 @@ def test_a_prompt_ends_before_the_text_where_two_tokens_close_a_row(encoder: Sen
         for row, mask in zip(features["input_ids"], content_mask(encoder, features), strict=True)
     ]
     assert kept == [["a", "cat"], ["the", "old", "dog"], []]
+
+
+def test_a_text_that_ends_in_a_special_token_moves_no_prompt(encoder: SentenceTransformer) -> None:
+    both = encoder.preprocess(["cat", "cat [SEP]"], prompt="the old ")
+    alone = encoder.preprocess(["cat"], prompt="the old ")
+    assert prompt_length(encoder, both) == prompt_length(encoder, alone)
+    assert content_mask(encoder, both).sum(dim=1).tolist() == [1, 1]

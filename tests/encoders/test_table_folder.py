@@ -103,7 +103,7 @@ def test_an_interrupted_computation_goes_on(pair: Pair, tmp_path: Path, at: int)
     assert len(done) == at // 16
     with pytest.raises(ValueError, match=rf"^{re.escape(str(path))} is not a complete folder.*goes on.*\.$"):
         EmbeddingTable.load(path)
-    (path / f"chunk-{len(done):05d}.partial").write_bytes(b"half a chunk")
+    (path / f".chunk-{len(done):05d}.safetensors.1.partial").write_bytes(b"half a chunk")
     before = {name: (path / name).stat().st_mtime_ns for name in done}
     table = EmbeddingTable.compute(*pair, texts, folder=path, **QUIET)
     assert before == {name: (path / name).stat().st_mtime_ns for name in done}  # not written again
@@ -238,7 +238,7 @@ def test_what_a_folder_refuses(pair: Pair, make_encoder: Maker, tmp_path: Path) 
         EmbeddingTable.merge([path, tmp_path / "other"], tmp_path / "new")
     with pytest.raises(ValueError, match=r"^folder must be new or empty, got .*\.$"):
         EmbeddingTable.merge([path], tmp_path / "other")
-    with pytest.raises(ValueError, match=r"^tables must be a non-empty collection of strings"):
+    with pytest.raises(ValueError, match=r"^tables must be a list of at least one folder, got "):
         EmbeddingTable.merge([], tmp_path / "new")
     with pytest.raises(ValueError, match=r"^folder must be new, empty or one of an earlier compute, got .*\.$"):
         EmbeddingTable.compute(*pair, texts, folder=tmp_path, **QUIET)
@@ -280,10 +280,118 @@ def test_keys_with_zero_bytes_are_found(tmp_path: Path) -> None:
     assert any(len(key) < 16 for key in keys.tolist())
     table_folder = tmp_path / "table"
     module.begin(table_folder, {"vocabulary": None})
-    module.write_chunk(table_folder, 0, keys, np.arange(3000, dtype=np.float32)[:, None], 3000, "")
+    angles = np.arange(3000) / 3000
+    vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    module.write_chunk(table_folder, 0, keys, vectors, 3000, "")
     table = module.finish(table_folder)
     found = table.find(rows)
     assert found == list(range(3000))
-    assert table.fetch([row for row in found if row is not None])[:, 0].tolist() == list(range(3000))
+    np.testing.assert_array_equal(table.fetch([row for row in found if row is not None]).numpy(), vectors)
     assert table.find([[5000], [1], []]) == [None, 1, None]
     assert isinstance(table, TableFolder)
+
+
+SETTINGS: dict[str, Any] = {"vocabulary": None, "dtype": "float32"}
+
+
+def written(path: Path, chunks: list[list[int]], dimension: int = 4) -> TableFolder:
+    """A folder with these keys, one row of token ids each; row i is the unit vector i % D."""
+    module.begin(path, SETTINGS)
+    row = 0
+    for number, numbers in enumerate(chunks):
+        vectors = np.eye(dimension, dtype=np.float32)[[(row + i) % dimension for i in range(len(numbers))]]
+        module.write_chunk(path, number, hash_keys([[key] for key in numbers]), vectors, len(numbers), "")
+        row += len(numbers)
+    return module.finish(path)
+
+
+@pytest.mark.parametrize("block", [1, 7, 1 << 18])
+def test_of_equal_keys_the_first_counts_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr(module, "_BLOCK", block)
+    first, second = list(range(200)), [5000 + i for i in range(100)] + list(range(100))[::-1]
+    folder = written(tmp_path / "table", [first, second])
+    assert folder.count == 300
+    assert folder.find([[key] for key in range(200)]) == list(range(200))  # not row 300 and on
+
+
+def test_keys_before_and_behind_all_others_are_not_found(tmp_path: Path) -> None:
+    folder = written(tmp_path / "table", [[0, 1], [2]])
+    assert folder.find([[key] for key in range(50)]) == [0, 1, 2, *[None] * 47]
+
+
+def test_tables_of_other_dimensions_are_not_merged(tmp_path: Path) -> None:
+    written(tmp_path / "a", [[0, 1]])
+    written(tmp_path / "b", [[2, 3]], dimension=3)
+    with pytest.raises(ValueError, match=r"^tables must have the same settings, got .*b with others than .*a\.$"):
+        EmbeddingTable.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "both")
+
+
+def test_a_sentence_of_an_earlier_chunk_is_not_embedded_again(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = corpus(20)
+    embedded: list[str] = []
+    embed = table_computing.SentenceEmbedder.embed
+    monkeypatch.setattr(
+        table_computing.SentenceEmbedder,
+        "embed",
+        lambda self, batch, *args, **more: (embedded.extend(batch), embed(self, batch, *args, **more))[1],
+    )
+    EmbeddingTable.compute(*pair, texts * 3, folder=tmp_path / "table", **QUIET)
+    assert len(embedded) == len(set(texts))
+
+
+def test_the_digest_tells_where_sentences_end() -> None:
+    assert table_computing._chain("", ["ab", "c"]) != table_computing._chain("", ["a", "bc"])
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 3.0])
+def test_damaged_vectors_are_refused_when_they_are_looked_up(tmp_path: Path, value: float) -> None:
+    path = tmp_path / "table"
+    written(path, [[0, 1, 2]])
+    vectors = np.eye(4, dtype=np.float32)[:3]
+    vectors[1, 1] = value
+    module.write_chunk(path, 0, hash_keys([[0], [1], [2]]), vectors, 3, "")
+    folder = TableFolder(path)
+    assert folder.fetch([0, 2]).shape == (2, 4)
+    with pytest.raises(ValueError, match=r"table: embeddings must be finite and of norm 1, got others"):
+        folder.fetch([1])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"count": 4}, {"count": True}, {"count": None}, {"dimension": 0}, {"dimension": "4"}, {"chunks": []},
+     {"chunks": [["../chunk", 3, 1]]}, {"chunks": [["chunk-00000.safetensors", 3]]}, {"settings": {}},
+     {"version": True}, {"chunks": None}],
+)  # fmt: skip
+def test_a_damaged_description_is_refused_by_name(tmp_path: Path, change: dict[str, Any]) -> None:
+    path = tmp_path / "table"
+    written(path, [[0, 1, 2]])
+    module._write_json(path / "table.json", module._read_json(path / "table.json") | change)
+    with pytest.raises(ValueError, match=r"table\.json must be as EmbeddingTable\.compute wrote it, got a damaged"):
+        TableFolder(path)
+
+
+def test_an_index_of_other_rows_is_refused(tmp_path: Path) -> None:
+    folder = written(tmp_path / "table", [[0, 1, 2]])
+    with pytest.raises(ValueError, match=r"index\.bin must name rows of the chunks, got others"):
+        folder.fetch([0, 3])
+
+
+@pytest.mark.parametrize("wrong", [3, b"x", ["a"], True])
+def test_folders_that_are_no_paths_are_refused(pair: Pair, tmp_path: Path, wrong: Any) -> None:
+    with pytest.raises(ValueError, match=r"^folder must be the path of a folder, got "):
+        EmbeddingTable.compute(*pair, corpus(3), folder=wrong, **QUIET)
+    with pytest.raises(ValueError, match=r"^folder must be the path of a folder, got "):
+        EmbeddingTable.merge([tmp_path], wrong)
+    with pytest.raises(ValueError, match=r"^tables"):
+        EmbeddingTable.merge(wrong if isinstance(wrong, bytes) else [wrong], tmp_path / "new")
+    for tables in ("text", 3, None, [], {"a"}):
+        with pytest.raises(ValueError, match=r"^tables must be a list of at least one folder, got "):
+            EmbeddingTable.merge(tables, tmp_path / "new")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("prompt", [0, 3, "\ud800", ["a"]])
+def test_a_prompt_that_is_no_text_is_refused(pair: Pair, prompt: Any) -> None:
+    with pytest.raises(ValueError, match=r"^prompt: "):
+        EmbeddingTable.compute(*pair, corpus(3), prompt=prompt, **QUIET)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import random
@@ -48,11 +49,42 @@ def _models() -> dict[str, Path]:
     made = {}
     for name, model in {
         "repal": modules.RepALPostProcessor.attach(world.encoder(), lambda_1=0.3, lambda_2=0.5, corpus=SENTENCES),
-        "whitening": modules.WhiteningPostProcessor.attach(world.encoder(), dimensions=4, corpus=SENTENCES),
+        "whitening": modules.WhiteningPostProcessor.attach(
+            world.encoder(), dimensions=4, epsilon=0.1, corpus=SENTENCES
+        ),
+        "all but the top": modules.AllButTheTopPostProcessor.attach(world.encoder(), components=2, corpus=SENTENCES),
+        "sif": modules.SIFPooling.attach(world.encoder(), world.table()),
     }.items():
         made[name] = world.root() / name
         model.save(str(made[name]))
     return made
+
+
+def _statistics_right(path: Path, statistics: modules.CorpusStatistics) -> str | None:
+    """They are finite, and post-processing can be fitted on them or says why not."""
+    if not bool(statistics.mean.isfinite().all() and statistics.scatter.isfinite().all()) or statistics.count < 0:
+        return "not finite"
+    with contextlib.suppress(ValueError):
+        module = modules.WhiteningPostProcessor(statistics.embedding_dimension, 4).fit(statistics=statistics)
+        return None if bool(module.kernel.isfinite().all()) else "a kernel that is not finite"
+    return None
+
+
+def _looked_up(path: Path) -> torch.Tensor:
+    """Open the folder of a table, or merge it if a chunk is damaged, and look all its sentences up."""
+    if path.suffix == ".safetensors":
+        table = EmbeddingTable.merge([path.parent], path.parent / "copy")
+    else:
+        table = EmbeddingTable.load(path.parent)
+    try:
+        return table(world.encoder().preprocess(SENTENCES))
+    except ValueError as error:  # a damaged index is without the sentence, which is all that a lookup can see
+        raise ValueError(str(error).replace("complementary_table has no", f"{path} has no")) from error
+
+
+def _vectors_right(path: Path, vectors: torch.Tensor) -> str | None:
+    norms = vectors.norm(dim=1)
+    return None if bool(((norms - 1).abs() < 0.02).all()) else f"norms {norms.min():.3g} to {norms.max():.3g}"
 
 
 def _encodes(model: SentenceTransformer) -> str | None:
@@ -128,6 +160,14 @@ def _artefacts() -> dict[str, tuple[Path, str, Callable[[Path], Any]]]:
         ),
         "EmbeddingTable.load": (folder, "guide.safetensors", _loaded(EmbeddingTable.load, _embeddings_right)),
     }  # fmt: skip
+    modules.CorpusStatistics.compute(world.encoder(), SENTENCES).save(folder / "statistics.safetensors")
+    found["CorpusStatistics.load"] = (
+        folder, "statistics.safetensors", _loaded(modules.CorpusStatistics.load, _statistics_right)
+    )  # fmt: skip
+    table = world.new_folder() / "table"
+    EmbeddingTable.compute(world.encoder(), world.encoder(), SENTENCES, show_progress_bar=False, folder=table)
+    for file in ("table.json", "index.bin", "chunk-00000.safetensors"):
+        found[f"EmbeddingTable folder {file}"] = (table, file, _loaded(_looked_up, _vectors_right))
     for name, model in _models().items():
         listed = json.loads((model / "modules.json").read_text())
         own = [entry["path"] for entry in listed if entry["type"].startswith("st_extras") and entry["path"]]

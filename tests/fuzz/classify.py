@@ -143,12 +143,18 @@ def _is_clear(case: Case, error: Exception) -> bool:
 
 def written(value: Any) -> tuple[str, ...]:
     """The ways in which a message may show a value: its repr, text, type, length or shape, or an item of it."""
-    items = list(value)[:3] if isinstance(value, list | tuple | range | set | dict) else []
+    rows = isinstance(value, list | tuple | range | set | dict) or getattr(value, "ndim", 0) > 0
+    items = list(value)[:3] if rows else []
     shown = [item[:20] for part in (value, *items) for item in (_safe(repr, part), _safe(str, part))]
     if isinstance(value, Sized) and not isinstance(value, str | type) and getattr(value, "ndim", 1):
         shown += ["none", f"got {len(value)}"] if len(value) == 0 else [f" {len(value)}"]
-    shape = getattr(value, "shape", ())
-    return (*shown, type(value).__name__, *([str(tuple(shape))] if shape else []))
+    shape = getattr(value, "shape", None)
+    return (
+        *shown,
+        type(value).__name__,
+        *([] if shape is None else [f"the shape {tuple(shape)}"]),
+        *([str(tuple(shape))] if shape else []),
+    )
 
 
 def _safe(function: Callable[[Any], str], value: Any) -> str:

@@ -73,11 +73,14 @@ _SHARED = {
     "--batch-size": BAD_COUNTS, "--lr": [*BAD_NUMBERS, "0"], "--steps": [x for x in BAD_COUNTS if x != "-1"],
     "--eval-steps": BAD_COUNTS,
     "--max-length": BAD_COUNTS, "--layers": BAD_COUNTS, "--pooling": BAD_TEXTS, "--limit": BAD_COUNTS, "--column": [],
+    "--dropout": [*BAD_NUMBERS, "1", "2"], "--lora": [*BAD_COUNTS, "4097"], "--dtype": BAD_TEXTS,
+    "--prompt-template": ["no place", "{} and {}", "{}", "{x}"],
     "--seed": ["x", "", "nan", "0.5", "-1", "9" * 40], "--dev": BAD_FILES, "--test": BAD_FILES, "--nothing": ["1"],
 }  # fmt: skip
 OPTIONS: dict[str, dict[str, list[str]]] = {
     "train": _SHARED | {
         "--loss-lr": [*BAD_NUMBERS, "0", "0.1"], "--patience": BAD_COUNTS, "--length-buckets": BAD_COUNTS,
+        "--mini-batch-size": BAD_COUNTS,
         "--set": BAD_SETTINGS, "--complementary": ["self"], "--frequencies": ["{table}"], "--base": ["dclr"],
         "--base-set": ["temperature=0.1"], "--warmup-epochs": ["1"], "--phrases": ["rake"], "--top-k": ["2"],
         "--augment": ["rd"], "--language": ["english"], "--processes": ["1"], "--dev-set": [],

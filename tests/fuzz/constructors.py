@@ -15,19 +15,20 @@ from tests.fuzz import world
 from tests.fuzz.classify import ACCEPT, EITHER, REFUSE, Case, written
 from tests.fuzz.loss_targets import loss_targets
 from tests.fuzz.model_targets import encoder_targets, evaluator_targets
+from tests.fuzz.module_targets import module_targets
 from tests.fuzz.text_targets import text_targets
 from tests.fuzz.values import Target
 
 _outputs = itertools.count()
 # attach hands its corpus to fit, whose parameter is called sentences
-_ALIASES = {"corpus": ("corpus", "sentences"), "path": ("path", "encoder")}
+_ALIASES = {"corpus": ("corpus", "sentences", "texts"), "path": ("path", "encoder"), "tables": ("tables", "folder")}
 
 
 @functools.cache
 def targets() -> list[Target]:
     lines = "".join(json.dumps({"sentence": sentence}) + "\n" for sentence in SENTENCES)
     (world.root() / "ok.jsonl").write_text(lines, encoding="utf8")
-    return [*loss_targets(), *text_targets(), *encoder_targets(), *evaluator_targets()]
+    return [*loss_targets(), *text_targets(), *encoder_targets(), *module_targets(), *evaluator_targets()]
 
 
 def _name(target: Target) -> str:

@@ -72,8 +72,9 @@ def _tensor_changes(tensors: dict[str, torch.Tensor]) -> Iterator[tuple[str, str
     for name, tensor in tensors.items():
         where = f"{name}: "
         yield where + "missing", REFUSE, {k: t for k, t in tensors.items() if k != name}
-        if tensor.ndim:
+        if tensor.ndim and tensor.numel():
             yield where + "shorter", REFUSE, tensors | {name: tensor[:-1].clone()}
+        if tensor.ndim:
             yield where + "another axis", REFUSE, tensors | {name: tensor[None].clone()}
         yield where + "boolean", REFUSE, tensors | {name: tensor.bool()}
         if tensor.is_floating_point() and tensor.numel():

@@ -24,6 +24,7 @@ def loss_targets() -> list[Target]:
         "augmentations": v.augmentations,
         "cutoff_rate": v.FRACTION,
         "gather_across_devices": v.boolean,
+        "mini_batch_size": v.optional(v.count(1)),
     }
     generator: dict[str, v.Domain] = {"generator": v.optional(v.instance(torch.Generator))}
     rare: dict[str, v.Domain] = {"model": _MODEL, "frequency_table": _TABLE, "low_frequency_ratio": v.FRACTION}
@@ -38,7 +39,7 @@ def loss_targets() -> list[Target]:
             | generator
             | {
                 "threshold": v.either(v.real(-1, 1, closed=(True, True), usual=(0, 1))),
-                "noise_ratio": v.NOT_NEGATIVE,
+                "noise_ratio": v.real(0, 1000, closed=(True, True), usual=(0, 1000)),
                 "noise_std": v.POSITIVE,
                 "noise_steps": v.count(0, 10**9),
                 "noise_step_size": v.NOT_NEGATIVE,
@@ -55,6 +56,7 @@ def loss_targets() -> list[Target]:
             generator
             | {
                 "model": _MODEL,
+                "mini_batch_size": v.optional(v.count(1)),
                 "num_adversaries": v.count(1, 10**9),
                 "temperature": v.TEMPERATURE,
                 "momentum": v.SHARE,

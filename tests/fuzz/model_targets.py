@@ -25,12 +25,20 @@ _EVALUATOR: dict[str, v.Domain] = {
 }
 
 
+def _is_template(value: object) -> bool | None:
+    return None if isinstance(value, str) and value.count("{}") == 1 and value != "{}" else False
+
+
+def _is_lora(value: object) -> bool | None:
+    return None if isinstance(value, dict) and not value else v.count(1, 4096)(value)
+
+
 def encoder_targets() -> list[Target]:
     model = {"model": world.encoder()}
     corpus = v.optional(v.sentences(1))
     lambdas = {"lambda_1": 0.1, "lambda_2": 0.0}
     repal: dict[str, v.Domain] = {"lambda_1": v.NOT_NEGATIVE, "lambda_2": v.NOT_NEGATIVE}
-    pooling = ("cls", "mean", "max", "first-last", "last-two")
+    pooling = ("cls", "mean", "max", "lasttoken", "first-last", "last-two")
     return [
         Target(
             encoders.load_encoder,
@@ -39,6 +47,9 @@ def encoder_targets() -> list[Target]:
                 "pooling": v.optional(v.choice(*pooling)),
                 "layers": v.optional(v.either(v.count(1, 9))),
                 "max_seq_length": v.optional(v.either(v.count(1, 10**9))),
+                "dropout": v.optional(v.real(0, 1, closed=(True, False), usual=(0, 0.99))),
+                "prompt_template": v.optional(_is_template),
+                "dtype": v.optional(v.choice("float32", "bfloat16", "float16")),
             },
             {"path": world.encoder_folder()},
         ),
@@ -78,6 +89,7 @@ def encoder_targets() -> list[Target]:
             {
                 "embedding_dimension": v.count(1, 10**6),
                 "dimensions": v.optional(v.either(v.count(1, 8))),
+                "epsilon": v.either(v.NOT_NEGATIVE),
                 "corpus_size": v.count(0),
             },
             {"embedding_dimension": 8},
@@ -87,6 +99,7 @@ def encoder_targets() -> list[Target]:
             {
                 "model": _MODEL,
                 "dimensions": v.optional(v.either(v.count(1, 16))),
+                "epsilon": v.either(v.NOT_NEGATIVE),
                 "batch_size": v.count(1),
                 "corpus": v.optional(v.sentences(2)),
             },
@@ -107,6 +120,7 @@ def encoder_targets() -> list[Target]:
                 "epochs": v.POSITIVE,
                 "patience": v.optional(v.count(1)),
                 "seed": v.seed,
+                "lora": v.optional(v.either(_is_lora)),
                 "bf16": v.boolean,
                 "no_duplicates": v.boolean,
                 "resume": v.boolean,

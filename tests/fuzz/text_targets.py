@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 from st_extras import text
+from st_extras.text.corpus import reservoir_sample
 from st_extras.text.frequency import FrequencyTable
 from tests.conftest import SENTENCES
 from tests.fuzz import values as v
 from tests.fuzz import world
 from tests.fuzz.values import Target
+
+
+def _is_shard(value: object) -> bool | None:
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        return False
+    return None if all(type(part) is int for part in value) else False
+
+
+def _shard_read(shard: object) -> list[str]:
+    """The sentences of a shard: what is read is every count-th sentence."""
+    return list(text.stream_sentences(world.root() / "ok.jsonl", shard=shard))  # type: ignore[arg-type]
+
+
+def _sampled(items: object, count: object, seed: object, distinct: object) -> list[object]:
+    """A sample of what was asked for."""
+    sample = reservoir_sample(items, count, seed, distinct=distinct)  # type: ignore[arg-type, call-overload]
+    assert len(set(sample)) == len(sample) <= int(count)  # type: ignore[call-overload]
+    return list(sample)
 
 
 def text_targets() -> list[Target]:
@@ -72,7 +91,16 @@ def text_targets() -> list[Target]:
             spelled,
         ),
         Target(
-            text.read_sentences, {"limit": top, "column": v.optional(v.text)}, {"sources": world.root() / "ok.jsonl"}
+            text.read_sentences,
+            {"limit": top, "column": v.optional(v.text), "shard": v.optional(_is_shard)},
+            {"sources": world.root() / "ok.jsonl"},
+        ),
+        Target(_shard_read, {"shard": v.optional(_is_shard)}, {"shard": (0, 2)}, name="stream_sentences"),
+        Target(
+            _sampled,
+            {"items": v.sentences(0), "count": v.count(1, 2**31 - 1), "seed": v.seed, "distinct": v.boolean},
+            {"items": SENTENCES, "count": 3, "seed": 0, "distinct": True},
+            name="reservoir_sample",
         ),
         Target(
             FrequencyTable,

@@ -100,3 +100,12 @@ def test_a_router_is_exported(still_encoder):
     stock = to_stock(model)
     assert [type(part).__name__ for part in stock] == ["Router", "Dense", "Normalize"]
     assert np.abs(stock.encode_query(TEXTS) - model.encode_query(TEXTS)).max() < 1e-6
+
+
+def test_the_card_of_an_export_of_an_export_tells_of_both(still_encoder):
+    whitened = to_stock(WhiteningPostProcessor.attach(still_encoder, dimensions=6, corpus=TEXTS))
+    both = RepALPostProcessor.attach(whitened, lambda_1=0.0, lambda_2=0.7, keywords="rake", corpus=TEXTS)
+    card = to_stock(both).model_card_data
+    assert list(card.exported) == ["WhiteningPostProcessor", "RepALPostProcessor"]
+    snippet = card.to_dict()["usage_snippet"]
+    assert snippet.index("WhiteningPostProcessor") < snippet.index("RepALPostProcessor")

@@ -136,3 +136,33 @@ def test_gradients_pass_through(still_encoder):
     model(model.preprocess(CORPUS[:3]))["sentence_embedding"].square().sum().backward()
     assert still_encoder.transformers_model.embeddings.word_embeddings.weight.grad.abs().sum() > 0
     assert not list(model[2].parameters())
+
+
+@pytest.mark.parametrize("module", [WhiteningPostProcessor(4), AllButTheTopPostProcessor(4)])
+def test_what_differs_by_rounding_alone_is_equal(module):
+    noise = torch.randn(20, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    row = torch.tensor([1.0, -2.0, 0.5, 0.0], dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"^sentences must have at least two different embeddings to fit on, got 20 "):
+        module.fit(statistics=CorpusStatistics(4).update(row + 1e-8 * noise))
+    module.fit(statistics=CorpusStatistics(4).update(row + 1e-4 * noise))
+
+
+@members
+def test_a_setting_that_a_file_leaves_empty_is_refused(still_encoder, tmp_path, attach):
+    attach(still_encoder, corpus=CORPUS).save(str(tmp_path))
+    (file,) = tmp_path.glob("*PostProcessor/config.json")
+    settings = json.loads(file.read_text())
+    for name in settings.keys() - {"version"}:
+        file.write_text(json.dumps(settings | {name: None}))
+        with pytest.raises(ValueError, match=rf"config\.json: .*{name}"):
+            SentenceTransformer(str(tmp_path), device="cpu", trust_remote_code=True)
+
+
+@members
+def test_a_loaded_model_that_is_fitted_again_says_so(still_encoder, tmp_path, attach):
+    attach(still_encoder, corpus=CORPUS).save(str(tmp_path / "first"))
+    loaded = SentenceTransformer(str(tmp_path / "first"), device="cpu", trust_remote_code=True)
+    (module,) = (part for part in loaded if hasattr(part, "corpus_mean"))
+    module.fit(CORPUS[:31])
+    loaded.save(str(tmp_path / "second"))
+    assert "fitted on 31 sentences" in (tmp_path / "second" / "README.md").read_text(encoding="utf8")

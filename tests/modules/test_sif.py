@@ -200,3 +200,28 @@ def test_what_is_refused(still_encoder, table, tmp_path):
         SIFPooling.attach(WhiteningPostProcessor.attach(still_encoder), table)
     with pytest.raises(ValueError, match="not part of a model"):
         SIFPooling(table).fit(CORPUS)
+
+
+def test_counts_of_a_corpus_of_unknown_size_do(still_encoder, table):
+    model = SIFPooling.attach(still_encoder, FrequencyTable(table.tokens, table.counts, 0), a=A)
+    assert model[1].corpus_size == 1
+    np.testing.assert_array_equal(model.encode(TEXTS), SIFPooling.attach(still_encoder, table, a=A).encode(TEXTS))
+
+
+def test_a_corpus_that_is_a_path_is_refused(still_encoder, tmp_path):
+    with pytest.raises(ValueError, match=r"^sentences must be an iterable of strings or a data set, got PosixPath"):
+        SIFPooling.attach(still_encoder, corpus=tmp_path / "texts.txt")
+
+
+@pytest.mark.parametrize("length", [150, 300, 700])
+def test_a_mean_in_half_precision_is_summed_in_full(still_encoder, table, length):
+    pooling = SIFPooling.attach(still_encoder, table, a=1.0)[1]
+    content = int(table.counts.argmin())
+    rows = {
+        "token_embeddings": torch.ones(1, length, pooling.embedding_dimension, dtype=torch.bfloat16),
+        "input_ids": torch.full((1, length), content),
+        "attention_mask": torch.ones(1, length, dtype=torch.long),
+    }
+    embedding = pooling(rows)["sentence_embedding"]
+    assert embedding.dtype == torch.bfloat16
+    assert (embedding == 1).all()

@@ -7,6 +7,7 @@ import json
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import datasets
 import pyarrow.parquet
@@ -20,6 +21,7 @@ from st_extras.text.corpus import (
     reservoir_sample,
     stream_sentences,
 )
+from st_extras.text.sources import Source
 
 ROWS = [f"sentence {i}" for i in range(10)]
 
@@ -343,3 +345,32 @@ def test_a_sample_is_checked():
             reservoir_sample(*arguments)
     with pytest.raises(ValueError, match="items, row 1: expected a sentence, got 3"):
         reservoir_sample(["a", 3], 1, distinct=True)
+
+
+@pytest.mark.parametrize("items", ["text", b"text", 3, None, Path("nowhere")])
+def test_a_sample_is_of_an_iterable(items: Any) -> None:
+    with pytest.raises(ValueError, match=r"^items must be an iterable, such as a list or a generator, got "):
+        reservoir_sample(items, 2)
+
+
+def test_a_part_of_a_stream_may_hold_no_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(name: str, *rest: Any) -> list[Source]:
+        return [Source(name, iter([("row 0", "  ")]), is_split=name == "stream")]
+
+    monkeypatch.setattr("st_extras.text.corpus.open_sources", opened)
+    assert read_sentences("stream", shard=(0, 2)) == []
+    with pytest.raises(ValueError, match=r"^'file' holds no sentences\.$"):
+        read_sentences("file", shard=(0, 2))
+
+
+def test_a_bad_row_of_a_part_of_a_stream_is_named_with_its_part() -> None:
+    stream = datasets.Dataset.from_dict({"text": ["a", "b", None, "d"]}).to_iterable_dataset(num_shards=2)
+    assert list(iterate_sentences(stream, shard=(0, 2))) == ["a", "b"]
+    with pytest.raises(ValueError, match=r"^sentences, shard 1/2, row 0: expected a sentence, got None\.$"):
+        list(iterate_sentences(stream, shard=(1, 2)))
+
+
+def test_brackets_in_the_name_of_a_file_are_no_pattern(tmp_path: Path) -> None:
+    for name, rows in (("a[1].json", ["here"]), ("a1.json", ["not asked for"])):
+        (tmp_path / name).write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
+    assert read_sentences(tmp_path / "a[1].json") == ["here"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
@@ -87,3 +88,9 @@ def test_all_words_of_a_text():
     assert find_all_words("The cat's e-mail; naïve 3.5") == ["The", "cat's", "e-mail", "naïve", "3", "5"]
     assert find_all_words("the cat") == ["the", "cat"]
     assert find_all_words("...") == []
+
+
+def test_a_word_of_no_sentence_is_the_rarest() -> None:
+    extractor = TfidfKeywords.fit(["a cat sat", "a cat ran", "a dog ran home"], stop_words=[])
+    assert extractor.unseen_idf == pytest.approx(math.log(4) + 1)
+    assert extractor.unseen_idf > max(extractor.idf.values())

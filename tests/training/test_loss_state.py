@@ -317,3 +317,22 @@ def test_the_file_has_a_version(make_encoder: Maker, sentences: list[str], tmp_p
             match=rf"loss_state\.safetensors' must be a loss state of version 1, got version '{version}': .*\.$",
         ):
             callback.restore(path.parent)
+
+
+def test_an_instrument_of_a_taken_name_hides_nothing(
+    encoder: SentenceTransformer, sentences: list[str], tmp_path: Path
+) -> None:
+    trainer = SentenceTransformerTrainer(
+        encoder,
+        args=arguments(tmp_path, **LOG),
+        train_dataset=Dataset.from_dict(columns(sentences)),
+        loss=SimCSELoss(encoder),
+    )
+    callback = LossStateCallback.attach(trainer)
+    callback.instruments = lambda: {"loss": 99.0, "learning_rate": 99.0, "own": 1.0}  # type: ignore[method-assign]
+    trainer.train()
+    steps = [logs for logs in trainer.state.log_history if "loss" in logs]
+    assert len(steps) == 2
+    for logs in steps:
+        assert logs["own"] == 1.0
+        assert 99.0 not in (logs["loss"], logs["learning_rate"])

@@ -429,3 +429,25 @@ def test_mean_over_mini_batches(with_backward: bool) -> None:
         found.append((value.detach(), torch.cat([batch.grad for batch in batches]), leaf.grad))
     for one, other in zip(*found, strict=True):
         assert torch.allclose(one, other, rtol=1e-12)
+
+
+def test_what_is_not_as_wide_as_the_rows_is_taken_whole() -> None:
+    features = {"attention_mask": torch.tensor([[1, 1, 1], [1, 0, 0]]), "prior": torch.arange(10).view(2, 5)}
+    assert take_rows(features, 1, 2)["prior"].tolist() == [[5, 6, 7, 8, 9]]
+    assert take_rows(features, 1, 2)["attention_mask"].tolist() == [[1]]
+
+
+def test_embeddings_in_half_precision_get_their_gradients_in_full(
+    encoder: SentenceTransformer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loss = SimCSELoss(encoder.to(torch.bfloat16), mini_batch_size=3)
+    kinds: list[torch.dtype] = []
+    calculate = loss.calculate_loss
+
+    def watched(reps: list[list[Tensor]], *args: Any, **options: Any) -> Tensor:
+        kinds.extend(part.dtype for view in reps for part in view)
+        return calculate(reps, *args, **options)
+
+    monkeypatch.setattr(loss, "calculate_loss", watched)
+    loss(features_of(encoder, SENTENCES)).backward()
+    assert set(kinds) == {torch.float32}

@@ -6,7 +6,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.sentence_transformer.modules import Pooling, Router
 from transformers import FunnelBaseModel, FunnelConfig
 
 from st_extras.losses import FrequencyAdversarialLoss, PaSeRLoss, SLTFAILoss
@@ -56,3 +56,14 @@ def test_the_look_leaves_no_trace(encoder: SentenceTransformer) -> None:
     assert torch.equal(torch.get_rng_state(), state)
     assert [module.training for module in encoder.modules()] == modes
     assert passes == []
+
+
+def test_the_routes_of_one_encoder_are_looked_into(encoder: SentenceTransformer, funnel: SentenceTransformer) -> None:
+    for one in (encoder, funnel):
+        routes = {"query": list(one), "document": list(one)}
+        router = SentenceTransformer(modules=[Router(routes, default_route="document")], device="cpu")
+        if one is encoder:
+            check_token_embeddings(router, "a loss", "stop")
+            continue
+        with pytest.raises(ValueError, match=r"^a loss needs an encoder .* from FunnelBaseModel.*, or stop\.$"):
+            check_token_embeddings(router, "a loss", "stop")
