@@ -83,8 +83,10 @@ class RandomSource(nn.Module):
         """
         state = state.detach().cpu().to(torch.uint8)
         whole = torch.get_rng_state().numel()
-        if _LARGEST_OTHER_STATE < state.numel() != whole:
-            raise ValueError(f"a random state must have {whole} bytes on the CPU, got {state.numel()}: it is damaged.")
+        if state.ndim != 1 or _LARGEST_OTHER_STATE < state.numel() != whole:
+            raise ValueError(
+                f"a random state must have {whole} bytes on the CPU, got shape {tuple(state.shape)}: it is damaged."
+            )
         if state.numel() == 0:
             return
         if self.generator is not None and self.generator.get_state().shape == state.shape:

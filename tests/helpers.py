@@ -194,7 +194,7 @@ def run_in_two_processes(module: str, *arguments: str) -> None:
     environment = os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=280, check=False)
     if done.returncode:
-        raise AssertionError((done.stdout + done.stderr)[-3000:])
+        raise AssertionError((done.stdout + done.stderr)[-12000:])
 
 
 def docstring_examples(package: ModuleType) -> list[doctest.DocTest]:

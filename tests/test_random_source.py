@@ -110,8 +110,9 @@ class TestRandomSource:
             given.on(CPU)
 
 
-@pytest.mark.parametrize("change", [-1, 1])
-def test_a_damaged_state_is_refused(change: int) -> None:
-    state = torch.get_rng_state()
-    with pytest.raises(ValueError, match=rf"^a random state must have {len(state)} bytes on the CPU, got "):
-        RandomSource().set_extra_state(state.new_zeros(len(state) + change))
+@pytest.mark.parametrize("shape", [(-1,), (1,), (0, 1)])
+def test_a_damaged_state_is_refused(shape: tuple[int, ...]) -> None:
+    size = torch.get_rng_state().numel()
+    damaged = torch.zeros(size + shape[0], *shape[1:], dtype=torch.uint8)
+    with pytest.raises(ValueError, match=rf"^a random state must have {size} bytes on the CPU, got "):
+        RandomSource().set_extra_state(damaged)

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 import torch.distributed as dist
 from sentence_transformers.util import all_gather_with_grad, get_rank, get_world_size
 from torch import Tensor, nn
+
+
+def launched_rank() -> int:
+    """Return the rank of this process, also before the process group exists; 0 in a single process."""
+    if dist.is_initialized() or int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return int(get_rank())
+    return int(os.environ.get("RANK", "0"))
 
 
 def gather_rows(x: Tensor, across_devices: bool) -> tuple[Tensor, int]:

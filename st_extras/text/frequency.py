@@ -135,7 +135,7 @@ class FrequencyTable:
         num_texts = 0
         total = len(texts) if isinstance(texts, Sized) and getattr(texts, "shape", None) != () else None
         batches = batch_texts(iterate_texts(texts, column, max_line), batch_size)
-        with tqdm(total=total, unit=" texts", desc="Counting tokens", disable=not show_progress_bar) as bar:
+        with tqdm(total=total, unit=" texts", desc="Counting tokens", delay=0.5, disable=not show_progress_bar) as bar:
             for size, batch_counts in count_batches(batches, tokenizer, num_processes):
                 if len(batch_counts) > len(tokens):
                     highest = len(batch_counts) - 1

@@ -54,6 +54,8 @@ def open_sources(name: str, column: str | None, max_line: int, shard: tuple[int,
     Raises:
         ValueError: if there is nothing of that name.
     """
+    if not name.strip():
+        raise ValueError(f"A source of text must be a file, folder, pattern or data set, got {name!r}.")
     path = Path(name)
     if "://" in name:
         return [_of_dataset(name, partial(_load_address, name), column, shard)]

@@ -20,7 +20,8 @@ _UNSPACED = (
 )
 _SPACED_WORD_CHARACTER = re.compile(rf"[^\W_{_UNSPACED}]")
 _NOT_SPACE = re.compile(r"\S+")
-_LONG_SEARCH = 1_000_000  # words x characters, above which a text is searched in one pass
+_MANY_WORDS = 100
+_LONG_SEARCH = 1_000_000  # words x characters, above which a text is searched for many words in one pass
 
 
 def _is_mark(character: str) -> bool:
@@ -50,7 +51,8 @@ def find_words(text: str, words: Iterable[str]) -> list[Span]:
     """
     lowered = _lower(text)
     wanted = {_lower(word) for word in words} - {""}
-    search = _starts_and_ends if len(wanted) * len(lowered) > _LONG_SEARCH else _one_word_after_another
+    many = len(wanted) > _MANY_WORDS and len(wanted) * len(lowered) > _LONG_SEARCH
+    search = _starts_and_ends if many else _one_word_after_another
     found: list[Span] = []
     for start, end in search(lowered, wanted):
         first, last = lowered[start], lowered[end - 1]
@@ -79,7 +81,7 @@ def _starts_and_ends(text: str, words: Collection[str]) -> Iterator[Span]:
         lengths.setdefault(word[0], set()).add(len(word))
     for start, letter in enumerate(text):
         for length in lengths.get(letter, ()):
-            if text[start : start + length] in words and start + length <= len(text):
+            if start + length <= len(text) and text[start : start + length] in words:
                 yield start, start + length
 
 

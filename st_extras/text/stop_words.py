@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from st_extras.checks import check_strings
+from st_extras.checks import check_instance, check_strings
 
 _CONTRACTIONS = """
 ain't aren't can't couldn't didn't doesn't don't hadn't hasn't haven't he'd he'll he's i'd i'll i'm i've
@@ -48,6 +48,7 @@ def phrase_stop_words(language: str) -> frozenset[str]:
     Raises:
         ValueError: if NLTK has no stop word list for the language.
     """
+    check_instance("language", language, str)
     if language == "chinese":
         return frozenset(_CHINESE.split())
     if language == "english":

@@ -76,7 +76,7 @@ def _load(path: Path) -> dict[str, Tensor]:
 
 
 def _check_tensor(path: Path, name: str, stored: Tensor, current: Tensor) -> None:
-    """Compare dtype and shape (of extra state, which may be empty, the dtype) and check that all values are finite."""
+    """Compare dtype and shape (of extra state, which may be empty, the dtype); values are finite, counts >= 0."""
     wanted, found = (
         f"{tensor.dtype}" if name.endswith(EXTRA) else f"{tensor.dtype} of shape {tuple(tensor.shape)}"
         for tensor in (current, stored)
@@ -88,6 +88,8 @@ def _check_tensor(path: Path, name: str, stored: Tensor, current: Tensor) -> Non
         )
     if not bool(stored.isfinite().all()):
         raise ValueError(f"{name} in {str(path)!r} must be finite, got NaN or an infinite value.")
+    if not stored.is_floating_point() and bool((stored < 0).any()):  # whole numbers are counts
+        raise ValueError(f"{name} in {str(path)!r} must be >= 0, got {int(stored.min())}.")
 
 
 def _file_name(rank: int) -> str:

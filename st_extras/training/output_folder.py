@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import get_rank
 
+from st_extras.encoders.distributed import launched_rank
 from st_extras.training.checkpoints import find_checkpoints, has_whole, last_whole, remove_checkpoints
 from st_extras.training.manifest import (
     CHECKPOINTS,
@@ -32,6 +33,9 @@ def check_output(
     output: str | os.PathLike[str], *, resume: bool = False, force: bool = False, overwrite: bool = False
 ) -> tuple[Path, str | None]:
     """Check that a training may write to ``output``. Nothing is created or deleted.
+
+    Of several processes, the first alone looks at what the folder holds: it may have begun to write to it before
+    another one looks, and if it refuses, the launcher ends them all.
 
     Args:
         output: the folder that the trained model will be saved to.
@@ -54,12 +58,14 @@ def check_output(
     nearest = next((path for path in (output, *output.parents) if path.exists()), None)
     if nearest is not None and not nearest.is_dir():
         raise ValueError(f"output must be a folder, got {str(output)!r}: {str(nearest)!r} is a file.")
+    last = _resumable(checkpoints) if resume else None
+    if launched_rank() > 0:
+        return checkpoints, last
     if not resume and not overwrite and output.is_dir() and any(output.iterdir()):
         raise ValueError(
             f"output must be a new or empty folder, got {str(output)!r}: choose another folder, or set overwrite or "
             "resume."
         )
-    last = _resumable(checkpoints) if resume else None
     name = conflict(output) if output.is_dir() else None
     if name is not None and not (resume and name == CHECKPOINTS):
         raise ValueError(

@@ -57,7 +57,7 @@ def loss_targets() -> list[Target]:
             | {
                 "model": _MODEL,
                 "mini_batch_size": v.optional(v.count(1)),
-                "num_adversaries": v.count(1, 10**9),
+                "num_adversaries": v.count(0, 10**9),
                 "temperature": v.TEMPERATURE,
                 "momentum": v.SHARE,
                 "tied": v.boolean,

@@ -183,3 +183,18 @@ class TestSaveModel:
         monkeypatch.undo()
         save_model(model, tmp_path)  # what the failed one left is no obstacle
         assert not (tmp_path / ".saving").exists()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_first_of_several_processes_alone_looks_into_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int
+) -> None:
+    """The first may have begun to write to it before the others look."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", str(rank))
+    (tmp_path / "config.json").write_text("{}")
+    if rank:
+        assert check_output(tmp_path) == (tmp_path / "checkpoints", None)
+    else:
+        with pytest.raises(ValueError, match="output must be a new or empty folder"):
+            check_output(tmp_path)
