@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from st_extras.checks import check_choice, check_count, check_instance, shown
+from st_extras.encoders.device_pool import device_pool
 from st_extras.encoders.frozen import guide_name, load_guide
 from st_extras.encoders.recovered_texts import token_rows
 from st_extras.encoders.rows import Features
-from st_extras.encoders.table_computing import SentenceEmbedder, compute_folder, one_pool
+from st_extras.encoders.table_computing import SentenceEmbedder, check_guide_options, compute_folder
 from st_extras.encoders.table_file import read_table_file, write_table_file
 from st_extras.encoders.table_folder import TableFolder, folder_path, merge_folders
 from st_extras.text.corpus import check_sentence, iterate_sentences
@@ -156,7 +157,7 @@ class EmbeddingTable(nn.Module):
             raise ValueError("sentences must hold at least one sentence, got none.")
         guide = load_guide(complementary_model, model)
         known = _vocabulary(model.tokenizer)
-        with one_pool(guide, encode_options) as options:
+        with device_pool(guide, check_guide_options(encode_options)) as options:
             embedder = SentenceEmbedder(model, guide, prompt, batch_size, options)
             if target is None:
                 keys = embedder.keys(texts)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from hashlib import blake2b
 from itertools import islice
 from math import inf
@@ -28,9 +27,8 @@ CHUNK = 16_384
 """Sentences that are read, embedded and written together."""
 
 
-@contextmanager
-def one_pool(guide: SentenceTransformer, encode_options: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
-    """Yield the options of the guide's ``encode``: several devices get one pool, one process each, for all calls.
+def check_guide_options(encode_options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the options of the guide's ``encode`` as a dictionary; None is none.
 
     Raises:
         ValueError: if they are not a dictionary, or hold another option than device, pool and chunk_size.
@@ -40,17 +38,7 @@ def one_pool(guide: SentenceTransformer, encode_options: Mapping[str, Any] | Non
             "encode_options must be a dictionary of device, pool and chunk_size or None, got "
             f"{shown(encode_options)}: a prompt of the guide's own is its default prompt."
         )
-    options = dict(encode_options or {})
-    devices = options.get("device")
-    if not isinstance(devices, list | tuple) or options.get("pool") is not None:
-        yield options
-        return
-    del options["device"]
-    pool = guide.start_multi_process_pool([str(device) for device in devices])
-    try:
-        yield options | {"pool": pool}
-    finally:
-        guide.stop_multi_process_pool(pool)
+    return dict(encode_options or {})
 
 
 class SentenceEmbedder:

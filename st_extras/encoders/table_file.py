@@ -7,10 +7,10 @@ from os import PathLike
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from st_extras.encoders.tensor_file import read_tensor_file
 from st_extras.whole_file import whole_file
 
 _METADATA = {"format": "st-extras embedding table", "version": "1"}
@@ -45,14 +45,7 @@ def read_table_file(path: str | PathLike[str]) -> tuple[list[list[int]], Tensor,
     Raises:
         ValueError: if there is no such file, or it is damaged or another one; the message names it.
     """
-    if not Path(path).is_file():
-        raise ValueError(f"path must be an existing file, got {str(path)!r}.")
-    try:
-        with safe_open(str(path), framework="pt") as file:
-            metadata = file.metadata() or {}
-            stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, it is not a dict
-    except (SafetensorError, OSError) as error:
-        raise ValueError(f"{path}: not a complete safetensors file ({error}).") from error
+    stored, metadata = read_tensor_file(path)
     fault = _fault(stored, metadata)
     if fault:
         raise ValueError(f"{path} is not an embedding table of EmbeddingTable.save: {fault}; compute it again.")

@@ -73,8 +73,8 @@ class AdCSELoss(nn.Module):
         projection: heads g_q and g_p, Linear(D, D) + tanh, that belong to the loss and are dropped at evaluation.
         key_dropout: dropout in the momentum encoder.
         gather_across_devices: use the sentences of all processes as negatives.
-        mini_batch_size: rows of one view that the encoder sees at a time (gradient caching): memory is that of so many
-            sentences whatever the batch size, and a step takes about 4/3 of the time. None: the whole batch at once.
+        mini_batch_size: number of sentences that the encoder sees at a time (gradient caching). Memory no longer grows
+            with the batch's activations, and a step takes about 4/3 of the time. None: the whole batch at once.
         generator: torch.Generator that draws the adversaries, on the model's device. None: one is made from torch's
             seed.
 

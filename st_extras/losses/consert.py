@@ -68,8 +68,8 @@ class ConSERTLoss(nn.Module):
         include_positive: keep the positive in the denominator.
         dropout: run the encoder with its own dropout too; always on if a view is "dropout".
         gather_across_devices: use the sentences of all processes as negatives.
-        mini_batch_size: rows of one view that the encoder sees at a time (gradient caching): memory is that of so many
-            sentences whatever the batch size, and a step takes about 4/3 of the time. None: the whole batch at once.
+        mini_batch_size: number of sentences that the encoder sees at a time (gradient caching). Memory no longer grows
+            with the batch's activations, and a step takes about 4/3 of the time. None: the whole batch at once.
         generator: torch.Generator of the views, on the model's device. None: one is made from torch's seed.
 
     Inputs:

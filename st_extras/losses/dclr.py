@@ -74,8 +74,8 @@ class DCLRLoss(nn.Module):
         cutoff_rate: share of the tokens or features that a cutoff zeroes, in (0, 1).
         projection: train with a head, Linear(D, D) + tanh, that belongs to the loss and is dropped at evaluation.
         gather_across_devices: use the sentences of all processes as negatives.
-        mini_batch_size: rows of one view that the encoder sees at a time (gradient caching): memory is that of so many
-            sentences whatever the batch size, and a step takes about 4/3 of the time. None: the whole batch at once.
+        mini_batch_size: number of sentences that the encoder sees at a time (gradient caching). Memory no longer grows
+            with the batch's activations, and a step takes about 4/3 of the time. None: the whole batch at once.
         generator: torch.Generator of the noise, on the model's device. None: one is made from torch's seed.
 
     Attributes (0-dim tensors, of the last training step):

@@ -51,8 +51,8 @@ class SimCSELoss(nn.Module):
         cutoff_rate: share of the tokens or features that a cutoff zeroes, in (0, 1).
         projection: train with a head, Linear(D, D) + tanh, that belongs to the loss and is dropped at evaluation.
         gather_across_devices: use the sentences of all processes as negatives.
-        mini_batch_size: rows of one view that the encoder sees at a time (gradient caching): memory is that of so many
-            sentences whatever the batch size, and a step takes about 4/3 of the time. None: the whole batch at once.
+        mini_batch_size: number of sentences that the encoder sees at a time (gradient caching). Memory no longer grows
+            with the batch's activations, and a step takes about 4/3 of the time. None: the whole batch at once.
 
     Inputs:
         +-------------------------------+--------+

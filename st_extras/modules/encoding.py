@@ -15,6 +15,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_extras.checks import shown
+from st_extras.encoders.device_pool import device_pool
 
 PROBES = ("A man is playing a guitar in the park.", "The market is closed on Sunday.")
 """Texts whose embeddings tell encoders apart. Saved statistics hold them: other texts need another file version."""
@@ -128,18 +129,10 @@ def part_of_model(
     part.truncate_dim = None
     if options.get("pool") is not None:
         _check_pool(part, options["pool"])
-    device = options.get("device")
-    pool = None
-    if isinstance(device, list | tuple) and options.get("pool") is None:
-        pool = options["pool"] = part.start_multi_process_pool([str(name) for name in device])
-        del options["device"]
-    bound = copy.copy(part)  # the processes got the part without the options, which hold their pool
-    bound.encode = functools.partial(part.encode, **options)  # type: ignore[method-assign, assignment]
-    try:
+    with device_pool(part, options) as pooled:
+        bound = copy.copy(part)  # the processes got the part without the options, which hold their pool
+        bound.encode = functools.partial(part.encode, **pooled)  # type: ignore[method-assign, assignment]
         yield bound
-    finally:
-        if pool is not None:
-            part.stop_multi_process_pool(pool)
 
 
 def _check_pool(part: SentenceTransformer, pool: Any) -> None:

@@ -65,7 +65,7 @@ class GuideSimilarities(nn.Module):
     def embed(self, columns: Sequence[Features], mini_batch_size: int | None = None) -> tuple[Tensor, Tensor]:
         """Return the guide's embeddings of the sentences, (B, D), and of their candidates, (world * B, D).
 
-        With ``mini_batch_size``, the guide sees only so many sentences at a time.
+        With ``mini_batch_size``, the guide encodes that many sentences at a time.
         """
         embeddings = [
             torch.cat([self.guide(part, **self._options) for part in mini_batches(column, mini_batch_size)])
