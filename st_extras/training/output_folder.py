@@ -113,14 +113,16 @@ class OutputFolder:
         if kind is not None and get_rank() == 0:
             self._abandon()
 
+    def claim(self) -> None:
+        """Make the folder and record that it is a run's, before anything else is written to it."""
+        if launched_rank() == 0:  # the processes do not know each other yet
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_manifest(self.path, read_manifest(self.path) | {CHECKPOINTS})
+
     def begin(self, *, resume: bool) -> None:
-        """Remove the checkpoints of an earlier run, or with ``resume`` the incomplete ones, and record the folder."""
-        if get_rank() != 0:
-            return
-        checkpoints = self.path / CHECKPOINTS
-        self.path.mkdir(parents=True, exist_ok=True)
-        write_manifest(self.path, read_manifest(self.path) | {CHECKPOINTS})
-        remove_checkpoints(checkpoints, whole=not resume)
+        """Remove the checkpoints of an earlier run, or with ``resume`` the incomplete ones."""
+        if get_rank() == 0:
+            remove_checkpoints(self.path / CHECKPOINTS, whole=not resume)
 
     def save(self, model: SentenceTransformer) -> None:
         """Save the trained model, in the main process."""

@@ -175,6 +175,7 @@ def train_encoder(
         state = TrainerState() if last is None else TrainerState.load_from_json(str(Path(last) / "trainer_state.json"))
         start = Start(checkpoints, last, state, early_stopping(patience, state))
         with OutputFolder.at(output) as folder:
+            folder.claim()  # the trainer makes the folder of the checkpoints as soon as it is built
             trainer = build_trainer(
                 model, dataset, loss, evaluator, start, settings, identity, trained_only=lora is not None
             )

@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraine
 
 from st_extras.losses import DCLRLoss, SimCSELoss
 from st_extras.training import LossStateCallback
-from tests.helpers import arguments, columns, train
+from tests.helpers import arguments, columns, end_process, train
 
 ROWS = torch.arange(8 * 16, dtype=torch.float32).reshape(8, 16).remainder(7)
 """Embeddings of a batch; each of two ranks takes half of them."""
@@ -100,7 +100,7 @@ def main(encoder: str, folder: str) -> None:
     out["head"] = head.projection_head.state_dict()  # type: ignore[union-attr]
     out["model"] = {name: p.detach().clone() for name, p in model.named_parameters()}
     torch.save(out, Path(folder) / f"rank{rank}.pt")
-    dist.destroy_process_group()
+    end_process()
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from st_extras.losses import SimCSELoss
 from st_extras.training import DivergenceError, train_encoder
+from tests.helpers import end_process
 from tests.training.every_loss import CASES, TEXTS, gradients, short_training, weights
 
 SHARDED = ("simcse", "simcse, own negatives", "consert", "consert, shuffle", "consert, mini-batches", "dclr, guide")
@@ -57,3 +58,4 @@ def main(encoder: str, guide: str, folder: str, launcher: str) -> None:
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
+    end_process()

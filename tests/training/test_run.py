@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from st_extras.training.divergence import DivergenceError, non_finite
 from st_extras.training.identity import run_identity
 from st_extras.training.loss_state import FILE_NAME
 from st_extras.training.manifest import MANIFEST
+from st_extras.training.output_folder import check_output
 from st_extras.training.run import TrainingRun, train_encoder
 from tests.conftest import SENTENCES
 from tests.helpers import differing, snapshot
@@ -691,3 +693,22 @@ def test_three_columns_are_refused(encoder, tmp_path, loss):
     data = Dataset.from_dict(dict.fromkeys(("a", "b", "c"), SENTENCES))
     with pytest.raises(ValueError, match="3"):
         short_training(encoder, tmp_path / "out", loss, data)
+
+
+def test_a_run_killed_while_its_trainer_is_built_can_be_started_again(
+    encoder: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trainer makes the folder of the checkpoints, which must be known as a run's by then."""
+    module = sys.modules["st_extras.training.run"]
+    build, output = module.build_trainer, tmp_path / "out"
+
+    def checked(*arguments: Any, **options: Any) -> Any:
+        build(*arguments, **options)
+        assert (output / "checkpoints").is_dir()
+        check_output(output, overwrite=True)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "build_trainer", checked)
+    with pytest.raises(KeyboardInterrupt):
+        train_encoder(encoder, SpyLoss, SENTENCES, output, max_steps=1, show_progress_bar=False)
+    assert not output.exists()

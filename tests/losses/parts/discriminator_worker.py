@@ -11,7 +11,7 @@ import torch.distributed as dist
 from safetensors.torch import save_file
 
 from st_extras.losses.parts.discriminator import Discriminator
-from tests.helpers import draw
+from tests.helpers import draw, end_process
 
 
 def batch(rank: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -29,7 +29,7 @@ def main(folder: str) -> None:
     with torch.no_grad():
         discriminator.observe(*batch(rank))
     save_file({"confusion": discriminator.confusion}, str(Path(folder) / f"confusion{rank}.safetensors"))
-    dist.destroy_process_group()
+    end_process()
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
 from torch.nn.parallel import DistributedDataParallel
 
+from tests.helpers import end_process
 from tests.losses.parts.test_gradient_cache import LOSSES, many_sentences, state_and_gradients, still_loss
 
 
@@ -40,6 +41,7 @@ def main(path: str) -> None:
                 dist.all_reduce(tensor)
                 found[key] = tensor / 2
         save_file(found, str(folder / f"{number}-{rank}.safetensors"))
+    end_process()
 
 
 if __name__ == "__main__":
