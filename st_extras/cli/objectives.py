@@ -150,13 +150,13 @@ def _loss_class(name: str) -> type[nn.Module]:
 
 
 def _guide(complementary: str | None, model: SentenceTransformer, sentences: list[str]) -> dict[str, Any]:
-    """DCLR's settings for its complementary encoder, which embeds all sentences once."""
+    """DCLR's settings for its complementary encoder, which embeds all sentences once if it is another one."""
     from st_extras.encoders import EmbeddingTable, load_encoder
 
     if complementary is None:
         return {}
-    if complementary == "self":
-        return {"complementary_model": "self"}
+    if complementary in ("start", "self"):
+        return {"complementary_model": complementary}
     frozen = load_encoder(complementary, device=str(model.device))
     return {"complementary_table": EmbeddingTable.compute(model, frozen, sentences)}
 

@@ -174,7 +174,10 @@ Setting = Annotated[
     list[str] | None,
     typer.Option("--set", help="Setting of the loss, NAME=VALUE, by the name of its argument; repeatable."),
 ]
-Complementary = Annotated[str | None, typer.Option(help='dclr: complementary encoder, or "self".')]
+Complementary = Annotated[
+    str | None,
+    typer.Option(help='dclr: complementary encoder, "start" (a frozen copy of ENCODER), or "self".'),
+]
 Frequencies = Annotated[str | None, typer.Option(help='slt-fai (required): file of token counts, or "wordfreq:en".')]
 Base = Annotated[str | None, typer.Option(help="slt-fai: base loss, simcse (default), consert, dclr or adcse.")]
 BaseSetting = Annotated[

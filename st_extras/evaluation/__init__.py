@@ -2,6 +2,9 @@
 
 from st_extras.evaluation.frequency_bias import FrequencyBiasEvaluator
 from st_extras.evaluation.geometry_evaluators import CosineLevelEvaluator, GeometryEvaluator
+from st_extras.evaluation.label_scores import label_scores
+from st_extras.evaluation.labeled_data import LabeledTexts, load_labeled_texts
+from st_extras.evaluation.labeled_texts import LabeledTextEvaluator
 from st_extras.evaluation.lambda_curves import eigenvalue_curve, lambda_surface, largest_eigenvalue
 from st_extras.evaluation.redundancy import redundancy_overlap_ratio, trivial_word_importance, word_importance
 from st_extras.evaluation.reranking import read_askubuntu, reranking_evaluator
@@ -15,14 +18,18 @@ __all__ = [
     "CosineLevelEvaluator",
     "FrequencyBiasEvaluator",
     "GeometryEvaluator",
+    "LabeledTextEvaluator",
+    "LabeledTexts",
     "QuestionRetrievalEvaluator",
     "STSDataset",
     "STSEvaluator",
     "UnlabeledSelectionEvaluator",
     "development_and_test",
     "eigenvalue_curve",
+    "label_scores",
     "lambda_surface",
     "largest_eigenvalue",
+    "load_labeled_texts",
     "load_sts",
     "question_retrieval",
     "read_askubuntu",

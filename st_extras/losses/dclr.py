@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
 from os import PathLike
 from typing import Any, Literal
 
@@ -11,7 +12,7 @@ import torch.nn.functional as F
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_extras.checks import check_bool, check_interval, check_temperature
+from st_extras.checks import check_bool, check_temperature
 from st_extras.encoders.distributed import gather_rows
 from st_extras.encoders.embedding_table import EmbeddingTable
 from st_extras.encoders.heads import apply_head, projection_head
@@ -25,10 +26,12 @@ from st_extras.losses.parts.gradient_cache import (
     check_mini_batch_size,
     mean_over_mini_batches,
 )
-from st_extras.losses.parts.guide import describe_similarities, make_similarities, similarities_of_rows
+from st_extras.losses.parts.guide import Similarities, describe_similarities
+from st_extras.losses.parts.instance_weights import InstanceWeights, count_negatives
 from st_extras.losses.parts.negatives import warn_without_negatives
 from st_extras.losses.parts.noise import NoiseNegatives
 from st_extras.losses.parts.views import TwoViews
+from st_extras.losses.parts.wrapping import is_repeated
 
 
 class DCLRLoss(nn.Module):
@@ -52,13 +55,20 @@ class DCLRLoss(nn.Module):
 
     Args:
         model: the SentenceTransformer to train.
-        complementary_model: C, the guide: a SentenceTransformer, its path or hub id (the paper: a SimCSE checkpoint),
-            or "self" for the trained model's own detached scores (the paper's self-weighting). It is frozen and in
-            evaluation mode, and sees each sentence as it would see it alone (own prompt, padding side and special
-            tokens); a guide with another tokenizer gets the decoded texts. None: no weighting.
+        complementary_model: C, the guide: a SentenceTransformer, its path or hub id (the paper: a SimCSE checkpoint);
+            "start" for a frozen copy of the model as it is when the loss is made (to resume, make the loss from the
+            same start); or "self" for the trained model's own detached scores (the paper's self-weighting). It is
+            frozen and in evaluation mode, and sees each sentence as it would see it alone (own prompt, padding side
+            and special tokens); a guide with another tokenizer gets the decoded texts. None: no weighting.
         complementary_table: an :class:`~st_extras.encoders.EmbeddingTable` of C's embeddings of the training
             sentences, so that no step pays C's forward pass. In place of ``complementary_model``.
-        threshold: phi, in (-1, 1]: pairs at least this similar are not used as negatives.
+        threshold: phi, in (-1, 1]: pairs at least this similar are not used as negatives. None: 0.9, as in the paper,
+            unless ``masked_share`` is given.
+        masked_share: in place of ``threshold``, the share of the negatives to leave out, in (0, 1): phi is the mean,
+            over the training batches so far, of the cosine that this share of a batch's pairs i != j reach. A share
+            carries over from one text or guide to another; a threshold does not. It is met in batches of 16 or more
+            of a shuffled text; smaller ones leave out more, and those of fewer than three sentences do not count. If
+            all sentences are alike, all are left out.
         noise_ratio: k, noise vectors per sentence of the batch: K = round(k B). 0: none; at most 1000.
         noise_std: sigma of the Gaussian.
         noise_steps: t, gradient-ascent steps. 0: random noise; at most 1000.
@@ -81,7 +91,9 @@ class DCLRLoss(nn.Module):
     Attributes (0-dim tensors, of the last training step):
         noise_angle: mean angle in degrees by which the ascent turned the noise.
         masked_negatives: share of the in-batch negatives with weight 0; NaN if the batch has none.
-        instruments: ``noise_angle`` and ``masked_negatives``, for the trainer's log.
+        threshold: phi, given or, with ``masked_share``, found so far; NaN before the first step.
+        instruments: ``noise_angle`` and ``masked_negatives``, and ``threshold`` with ``masked_share``, for the
+            trainer's log.
         anchors_without_negatives: number of anchors that contributed 0 because every negative was masked
             (possible only without noise, as with noise_ratio=0).
 
@@ -127,7 +139,8 @@ class DCLRLoss(nn.Module):
         *,
         complementary_model: SentenceTransformer | str | PathLike[str] | None = None,
         complementary_table: EmbeddingTable | None = None,
-        threshold: float = 0.9,
+        threshold: float | None = None,
+        masked_share: float | None = None,
         noise_ratio: float = 1.0,
         noise_std: float = 1.0,
         noise_steps: int = 4,
@@ -145,7 +158,6 @@ class DCLRLoss(nn.Module):
     ) -> None:
         super().__init__()
         self.model = model
-        self.threshold = check_interval("threshold", threshold, -1, 1, low_included=False)
         self.temperature = check_temperature("temperature", temperature)
         self.noise = NoiseNegatives(
             noise_ratio=noise_ratio,
@@ -165,11 +177,14 @@ class DCLRLoss(nn.Module):
         self.gather_across_devices = check_bool("gather_across_devices", gather_across_devices)
         self.mini_batch_size = check_mini_batch_size(model, mini_batch_size)
         self.uses_gradient_cache = self.mini_batch_size is not None
-        self.similarities = make_similarities(
-            model, complementary_model, complementary_table, gather_across_devices=gather_across_devices
+        self.instance_weights = InstanceWeights(
+            model,
+            complementary_model,
+            complementary_table,
+            threshold=threshold,
+            masked_share=masked_share,
+            gather_across_devices=self.gather_across_devices,
         )
-        self.masked_negatives = torch.tensor(torch.nan)
-        self.anchors_without_negatives = torch.tensor(0)
 
     def views(self, sentence_features: Sequence[Features]) -> tuple[Features, int]:
         """Return the rows that the encoder must see, for a loss that wraps this one: (2B rows, 2)."""
@@ -180,7 +195,7 @@ class DCLRLoss(nn.Module):
         columns = check_columns(sentence_features, "DCLRLoss")
         if self.uses_gradient_cache:
             cache = GradientCache(self, columns, two_views=self.two_views, head=self.projection_head)
-            return cache.value(sentence_features=columns)
+            return cache.value(sentence_features=columns, runs=count())
         embeddings = self.two_views.encode(self.model, columns)
         return self.compute_loss_from_embeddings(embeddings, sentence_features=columns)
 
@@ -200,11 +215,12 @@ class DCLRLoss(nn.Module):
         anchors, positives = apply_head(self.projection_head, embeddings)
         candidates, offset = gather_rows(positives, self.gather_across_devices)
         scores = cosine_scores(anchors, candidates, self.temperature)  # (B, world * B)
-        weights = self._negative_weights(scores, sentence_features)
+        cosines, first = scores.detach() * self.temperature, not is_repeated(self.model)
+        weights = self.instance_weights.of_batch(cosines, sentence_features, first=first)
         noise: Tensor = self.noise(anchors)  # (K, D)
         warn_without_negatives(self, len(candidates) - 1 + len(noise))
         if weights is not None and torch.is_grad_enabled():
-            self._measure_weights(_count_negatives(weights, offset), len(candidates), len(noise))
+            self._measure(count_negatives(weights, offset), len(candidates), len(noise))
         return self._contrast(anchors, scores, weights, unit_rows(noise), offset)
 
     def calculate_loss(
@@ -214,8 +230,12 @@ class DCLRLoss(nn.Module):
         *,
         with_backward: bool = False,
         sentence_features: Sequence[Features] | None = None,
+        runs: Iterator[int] | None = None,
     ) -> Tensor:
-        """Return eq. 6 on both views' mini-batches, (b, D) each, after the head: see ``mini_batch_size``."""
+        """Return eq. 6 on both views' mini-batches, (b, D) each, after the head: see ``mini_batch_size``.
+
+        ``runs`` counts the runs on a batch, of which MatryoshkaLoss makes one for each dimension.
+        """
         check_head_size(self.projection_head, reps[0][0])
         anchors, positives = (torch.cat(batches) for batches in reps)
         if self.dropout:
@@ -224,31 +244,23 @@ class DCLRLoss(nn.Module):
         size = len(reps[0][0])
         noise: Tensor = self.noise(anchors, size)
         warn_without_negatives(self, len(candidates) - 1 + len(noise))
-        similarities = None
-        if self.similarities is not None:
-            similarities = similarities_of_rows(self.similarities, sentence_features, size)
+        shared = [unit_rows(candidates), unit_rows(noise)]
+        weigh = self.instance_weights.of_rows(
+            anchors, shared[0], sentence_features, size, first=runs is None or next(runs) == 0
+        )
         negatives: list[Tensor] = []
 
         def contrast(batch: Tensor, shared: Sequence[Tensor], begin: int) -> Tensor:
             scores, weights = unit_scores(unit_rows(batch), shared[0], self.temperature), None
-            if similarities is not None:
-                found = similarities(scores.detach() * self.temperature, begin)
-                weights = (found < self.threshold).to(scores.dtype)
-                negatives.append(_count_negatives(weights, offset + begin))
+            if weigh is not None:
+                weights = weigh(scores.detach() * self.temperature, begin)
+                negatives.append(count_negatives(weights, offset + begin))
             return self._contrast(batch, scores, weights, shared[1], offset + begin)
 
-        shared = [unit_rows(candidates), unit_rows(noise)]
         value = mean_over_mini_batches(reps[0], shared, contrast, with_backward=with_backward)
         if negatives and torch.is_grad_enabled():
-            self._measure_weights(torch.cat(negatives), len(candidates), len(noise))
+            self._measure(torch.cat(negatives), len(candidates), len(noise))
         return value
-
-    def _negative_weights(self, scores: Tensor, columns: Sequence[Features] | None) -> Tensor | None:
-        """Return alpha of eq. 5, (B, world * B) of 0 and 1; None without a complementary model."""
-        if self.similarities is None:
-            return None
-        similarities = self.similarities(columns, scores.detach() * self.temperature)
-        return (similarities < self.threshold).to(scores.dtype)
 
     def _contrast(self, anchors: Tensor, scores: Tensor, weights: Tensor | None, noise: Tensor, offset: int) -> Tensor:
         """Return eq. 6 of some anchors, with the noise, at length 1, as negatives of weight 1."""
@@ -259,10 +271,28 @@ class DCLRLoss(nn.Module):
         # by default the positive is left out of the denominator: the difference from InfoNCE
         return weighted_info_nce(scores, weights, include_positive=self.include_positive, offset=offset)
 
-    def _measure_weights(self, negatives: Tensor, candidate_count: int, noise_count: int) -> None:
-        self.masked_negatives = 1 - negatives.mean() / (candidate_count - 1 or torch.nan)
-        if noise_count == 0 and not self.include_positive:
-            self.anchors_without_negatives = (negatives == 0).sum()
+    def _measure(self, negatives: Tensor, candidates: int, noise: int) -> None:
+        self.instance_weights.measure(negatives, candidates, others=noise > 0 or self.include_positive)
+
+    @property
+    def similarities(self) -> Similarities | None:
+        """The guide's, which ``complementary_model`` or ``complementary_table`` gives."""
+        return self.instance_weights.similarities
+
+    @property
+    def threshold(self) -> float | Tensor:
+        """phi: the number given, or a 0-dim tensor, that of ``masked_share`` so far; NaN before the first step."""
+        return self.instance_weights.threshold.value
+
+    @property
+    def masked_negatives(self) -> Tensor:
+        """Share of the in-batch negatives with weight 0 in the last training step (0-dim)."""
+        return self.instance_weights.masked_negatives
+
+    @property
+    def anchors_without_negatives(self) -> Tensor:
+        """Number of anchors that contributed 0 to the last training step (0-dim)."""
+        return self.instance_weights.anchors_without_negatives
 
     @property
     def noise_angle(self) -> Tensor:
@@ -271,15 +301,16 @@ class DCLRLoss(nn.Module):
 
     @property
     def instruments(self) -> dict[str, Tensor]:
-        """The angle of the noise and the share of masked negatives, of the last training step; NaN before."""
+        """The angle of the noise, phi if it is found, and the share of masked negatives; NaN before the first step."""
         found = {"noise_angle": self.noise_angle} if self.noise.ratio else {}
+        found |= {"threshold": self.threshold} if isinstance(self.threshold, Tensor) else {}
         return found if self.similarities is None else found | {"masked_negatives": self.masked_negatives}
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card."""
         return {
             "complementary": describe_similarities(self.similarities),
-            "threshold": self.threshold,
+            **self.instance_weights.threshold.config,
             **self.noise.config,
             "temperature": self.temperature,
             "include_positive": self.include_positive,
@@ -301,8 +332,3 @@ class DCLRLoss(nn.Module):
     url = "https://aclanthology.org/2022.acl-long.423",
 }
 """
-
-
-def _count_negatives(weights: Tensor, offset: int) -> Tensor:
-    """Return how many in-batch negatives each anchor has, (b,), of the weights (b, K) of candidates."""
-    return weights.sum(dim=1) - weights.diagonal(offset=offset)

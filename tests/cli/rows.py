@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from st_extras.evaluation import SEVEN_STS, STSDataset
+from st_extras.evaluation import SEVEN_STS, LabeledTexts, STSDataset
 from st_extras.modules import CorpusStatistics
 from st_extras.text.files import MAX_LINE
 from st_extras.text.frequency import FrequencyTable
@@ -71,6 +71,7 @@ FREQUENCIES = ("--frequencies", "f.json")
 TABLE = FrequencyTable(["a", "b"], [1, 1])
 STATISTICS = CorpusStatistics(2)
 OTHER_TABLE = FrequencyTable(["a", "b"], [1, 1])
+LABELED = LabeledTexts(["a", "b"], ["one", "two"])
 PAIRS = STSDataset("pairs", ["a", "b"], ["c", "d"], [0.0, 1.0], ["one", "two"])
 
 WITHOUT_TEXT = {f"{group} fit": (group, "fit", "enc", "-o", "out") for group in ("repal", "whiten", "center", "sif")}
@@ -151,6 +152,7 @@ def _train() -> list[Row]:
         train("--quiet", None, "disable_progress_bars", "called", True),
         train("--set", "temperature=0.3", "SimCSELoss", "temperature", 0.3),
         train("--complementary", "self", "DCLRLoss", "complementary_model", "self", objective="dclr"),
+        train("--complementary", "start", "DCLRLoss", "complementary_model", "start", objective="dclr"),
         train("--complementary", "C", "DCLRLoss", "complementary_table", ("C", corpus()), objective="dclr"),
         slt_fai("--frequencies", "f.json", "from_file", "path", "f.json"),
         slt_fai("--frequencies", "f.json", "from_file", "tokenizer", Model.tokenizer),
@@ -212,6 +214,9 @@ ROWS: list[Row] = [
         )
     ),
     Row("evaluate", "--mteb", "STS12", "mteb_tasks", "names", ["STS12"]),
+    Row("evaluate", "--labeled", "F", "load_labeled_texts", "path", "F"),
+    Row("evaluate", "--labeled", "F", "LabeledTextEvaluator", "labels", LABELED.labels),
+    Row("evaluate", "--quiet", None, "LabeledTextEvaluator", "show_progress_bar", False, ("--labeled", "F")),
     Row("evaluate", "--setting", "wmean", "sts_evaluator", "setting", "wmean"),
     Row("evaluate", "--quiet", None, "sts_evaluator", "show_progress_bar", False),
     Row("evaluate", "--json", None, "sts_evaluator", "show_progress_bar", False),

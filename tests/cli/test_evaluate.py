@@ -1,4 +1,4 @@
-"""``st-extras evaluate``: STS sets, and tasks of MTEB."""
+"""``st-extras evaluate``: STS sets, labelled texts, and tasks of MTEB."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from st_extras.encoders.loading import load_encoder
-from st_extras.evaluation import SEVEN_STS, mteb, sts_evaluator
+from st_extras.evaluation import SEVEN_STS, LabeledTextEvaluator, mteb, sts_evaluator
 from tests.cli.conftest import Run
+from tests.conftest import SENTENCES
 
 
 class TestEvaluate:
@@ -51,6 +52,55 @@ class TestEvaluate:
     )
     def test_mistakes(self, assert_refused, arguments: tuple[str, ...], message: str) -> None:
         assert_refused(("evaluate", *arguments), message)
+
+
+class TestLabeled:
+    LABELS = ("a", "b", "a", "b", "c", "c", "a", "b")
+
+    @pytest.fixture
+    def file(self, tmp_path: Path) -> Path:
+        path = tmp_path / "intents.tsv"
+        rows = [f"{label}\t{sentence}\n" for label, sentence in zip(self.LABELS, SENTENCES, strict=True)]
+        path.write_text("label\ttext\n" + "".join(rows))
+        return path
+
+    def test_json(self, run: Run, inputs: Path, file: Path) -> None:
+        code, out, _ = run("evaluate", "ENC", "--labeled", file, "--json")
+        evaluator = LabeledTextEvaluator(SENTENCES, self.LABELS)
+        expected = evaluator(load_encoder(inputs / "encoder", device="cpu"))
+        assert code == 0
+        assert json.loads(out) == pytest.approx({name: 100 * value for name, value in expected.items()})
+
+    def test_table(self, run: Run, file: Path) -> None:
+        code, out, _ = run("evaluate", "ENC", "--labeled", file, "--quiet")
+        assert code == 0
+        assert [text in out for text in ("Labelled texts x 100", "knn5_accuracy", "map_at_r", "mean")] == [True] * 4
+
+    @pytest.mark.parametrize(
+        ("option", "message"),
+        [
+            (("--sts", "STS"), "--labeled does not go with --sts, --sets or --setting: its file is the data"),
+            (("--sets", "sts12"), "--labeled does not go with --sts"),
+            (("--setting", "wmean"), "--labeled does not go with --sts"),
+            (("--mteb", "STS12"), "--mteb does not go with --labeled"),
+        ],
+    )
+    def test_it_stands_alone(self, assert_refused: Any, option: tuple[str, str], message: str) -> None:
+        assert_refused(("evaluate", "ENC", "--labeled", "TSV", *option), message)
+
+    @pytest.mark.parametrize(
+        ("file", "message"),
+        [
+            ("none.tsv", r"no file of labelled texts 'none\.tsv'"),
+            ("", "no file of labelled texts"),
+            ("FOLDER", "no file of labelled texts"),
+            ("TSV", r"stsb_dev\.tsv has no column label"),
+            ("JSONL", r"broken\.jsonl, line 1 has no column label"),
+            ("MORE", "path must be a file whose name ends in"),
+        ],
+    )
+    def test_mistakes(self, assert_refused: Any, file: str, message: str) -> None:
+        assert_refused(("evaluate", "ENC", "--labeled", file), message)
 
 
 class TestMTEB:

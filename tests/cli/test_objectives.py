@@ -42,6 +42,13 @@ def test_settings_go_to_the_loss_and_to_its_base(encoder: SentenceTransformer, t
     assert (loss.base_loss.threshold, loss.warmup_steps) == (0.25, 7)
 
 
+def test_a_share_of_the_pairs_goes_to_the_base(encoder: SentenceTransformer, table: str) -> None:
+    options = SLTFAIOptions(table, "dclr", base_set=["masked_share=0.14"])
+    loss: Any = loss_maker(Objective("slt-fai", (), DCLROptions("start"), options), SENTENCES, 4)(encoder)
+    config = loss.base_loss.get_config_dict()
+    assert (config["complementary"], config["masked_share"], config["threshold"]) == ("start", 0.14, None)
+
+
 @pytest.mark.parametrize(("text", "is_on"), [("False", False), ("no", False), ("True", True), ("1", True)])
 def test_a_head_is_on_or_off_as_asked(encoder: SentenceTransformer, text: str, is_on: bool) -> None:
     for name in ("simcse", "adcse"):

@@ -29,7 +29,7 @@ from st_extras.text.files import MAX_LINE
 from st_extras.text.frequency import FrequencyTable
 from tests.cli.commands import COMMANDS, parameters
 from tests.cli.conftest import Run
-from tests.cli.rows import OTHER_TABLE, PAIRS, ROWS, STATISTICS, TABLE, Evaluator, Model, Row, corpus
+from tests.cli.rows import LABELED, OTHER_TABLE, PAIRS, ROWS, STATISTICS, TABLE, Evaluator, Model, Row, corpus
 
 
 class Calls:
@@ -91,6 +91,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     calls.on(evaluation, "sts_evaluator", lambda names, source, **_: Evaluator(names, source))
     calls.on(mteb, "mteb_tasks", lambda names: names)
     calls.on(mteb, "mteb_scores", lambda model, tasks, **_: {})
+    calls.on(evaluation, "load_labeled_texts", lambda **_: LABELED)
+    calls.on(evaluation, "LabeledTextEvaluator", lambda **_: lambda model: {})
     calls.on(evaluation, "load_sts", lambda **_: PAIRS)
     calls.on(evaluation, "UnlabeledSelectionEvaluator", lambda sentences, **_: ("unlabeled", sentences))
     for name in ("SimCSELoss", "ConSERTLoss", "DCLRLoss", "AdCSELoss", "SLTFAILoss", "PaSeRLoss"):

@@ -16,6 +16,7 @@ from st_extras.cli.settings import parse_settings
         *((losses.SimCSELoss, f"projection={text}", True) for text in ("true", "True", "YES", "yes", "1")),
         *((losses.AdCSELoss, f"projection={text}", False) for text in ("false", "False", "FALSE", "No", "0")),
         (losses.DCLRLoss, "threshold=0.5", 0.5),
+        (losses.DCLRLoss, "masked_share=0.14", 0.14),
         (losses.DCLRLoss, "threshold=5e-1", 0.5),
         (losses.DCLRLoss, "noise_std=2", 2.0),
         (losses.DCLRLoss, "noise_std=-0.5", -0.5),

@@ -172,10 +172,16 @@ class TestObjectives:
             "noise_temperature": None,
         }
 
-    @pytest.mark.parametrize("complementary", ["self", "ENC"])
+    @pytest.mark.parametrize("complementary", ["self", "start", "ENC"])
     def test_complementary(self, run: Run, complementary: str) -> None:
         code, _, err = run(*TRAIN, "--steps", 1, "--complementary", complementary, "--json")
         assert code == 0, err
+
+    def test_a_share_of_the_pairs_is_masked_by_the_start(self, run: Run) -> None:
+        code, _, err = run(*TRAIN, "--steps", 1, "--complementary", "start", "--set", "masked_share=0.14")
+        assert code == 0, err
+        card = Path("out/README.md").read_text()
+        assert all(setting in card for setting in ('"complementary": "start"', '"masked_share": 0.14'))
 
     @pytest.mark.parametrize("base", BASES)
     def test_slt_fai_over_every_base(self, run: Run, frequencies: Path, base: str) -> None:
@@ -225,6 +231,7 @@ MISTAKES: dict[str, tuple[tuple[object, ...], str]] = {
     "missing encoder": (("train", "dclr", "./none", "TEXT", "-o", "out"), "could not be loaded as an encoder"),
     "unknown objective": (("train", "word2vec", "ENC", "TEXT", "-o", "out"), r"objective must be one of .*'word2vec'"),
     "threshold": ((*TRAIN, "--set", "threshold=1.5"), r"threshold .*1\.5"),
+    "a share without a guide": ((*TRAIN, "--set", "masked_share=0.14"), "masked_share needs a guide"),
     "threshold, low": ((*TRAIN, "--set", "threshold=-1"), "threshold .*-1"),
     "noise": ((*TRAIN, "--set", "noise_std=-0.5"), r"noise_std .*-0\.5"),
     "temperature": ((*TRAIN, "--set", "temperature=0"), "temperature .*0"),

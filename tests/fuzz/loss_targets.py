@@ -38,7 +38,8 @@ def loss_targets() -> list[Target]:
             views
             | generator
             | {
-                "threshold": v.either(v.real(-1, 1, closed=(True, True), usual=(0, 1))),
+                "threshold": v.optional(v.either(v.real(-1, 1, closed=(True, True), usual=(0, 1)))),
+                "masked_share": v.optional(v.either(v.FRACTION)),
                 "noise_ratio": v.real(0, 1000, closed=(True, True), usual=(0, 1000)),
                 "noise_std": v.POSITIVE,
                 "noise_steps": v.count(0, 10**9),

@@ -2,20 +2,26 @@ from __future__ import annotations
 
 import copy
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
 from torch import Tensor
 
 from st_extras.encoders.embedding_table import EmbeddingTable
 from st_extras.functional import cosine_scores
-from st_extras.losses import DCLRLoss, SimCSELoss
+from st_extras.losses import DCLRLoss, SimCSELoss, SLTFAILoss
 from st_extras.losses.parts.noise import refine_noise
+from st_extras.text.frequency import FrequencyTable
+from st_extras.training import train_encoder
+from st_extras.training.identity import run_identity
+from tests.conftest import SENTENCES
 from tests.helpers import (
     assert_resume_is_seamless,
     columns,
@@ -187,7 +193,7 @@ def test_the_angle_of_the_noise_is_the_losss_too(encoder: SentenceTransformer) -
 class TestComplementary:
     def weights(self, loss: DCLRLoss, features: list[dict[str, Any]]) -> Tensor:
         count = features[0]["input_ids"].size(0)
-        weights = loss._negative_weights(torch.zeros(count, count), features)
+        weights = loss.instance_weights.of_batch(torch.zeros(count, count), features)
         assert weights is not None
         return weights
 
@@ -325,6 +331,8 @@ def test_bf16_autocast_is_close(still_encoder: SentenceTransformer, sentences: l
         ("threshold", math.nan),
         ("threshold", True),
         ("threshold", 1.01),
+        ("masked_share", 0),
+        ("masked_share", 14),
         ("noise_steps", -1),
         ("temperature", 0),
         ("noise_temperature", -0.05),
@@ -432,3 +440,182 @@ def test_views_without_dropout_are_told_once(make_encoder, sentences, caplog, mi
         loss([encoder.preprocess(sentences)]).backward()
     (record,) = caplog.records
     assert "DCLRLoss got the same vector twice" in record.getMessage()
+
+
+# ---- masked_share; see also parts/test_similarity_threshold.py
+
+
+def share_of_batch(similar: list[list[float]], share: float) -> float:
+    """The (1 - share) quantile of a batch's pairs i != j, as a plain loop."""
+    pairs = sorted(similar[i][j] for i in range(len(similar)) for j in range(len(similar)) if i != j)
+    place = (1 - share) * (len(pairs) - 1)
+    below, above = pairs[math.floor(place)], pairs[math.ceil(place)]
+    return below + (place - math.floor(place)) * (above - below)
+
+
+@pytest.mark.parametrize("size", [None, 3])
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("guided_by", ["model", "table", "start", "self"])
+def test_equation_6_with_a_share(
+    make_encoder: Maker, sentences: list[str], guided_by: str, count: int, size: int | None
+) -> None:
+    """Three steps: phi is the mean of the three batches' quantiles, for the weights of the third."""
+    model = make_encoder(dropout=0.0).train()
+    guide = {"model": make_encoder(seed=1, hidden_size=8), "table": make_encoder(seed=1)}.get(guided_by, model)
+    texts = list(columns(sentences, count).values())
+    options: dict[str, Any] = {"complementary_model": guided_by if guide is model else guide}
+    if guided_by == "table":
+        table = EmbeddingTable.compute(model, guide, [text for column in texts for text in column])
+        options = {"complementary_table": table}
+    loss = DCLRLoss(
+        model, **options, masked_share=0.3, temperature=0.5, noise_ratio=0, augmentations=("none", "none"),
+        mini_batch_size=size,
+    )  # fmt: skip
+    seen = []
+    for chosen in (slice(0, 5), slice(3, 8), slice(0, 8)):
+        batch = [column[chosen] for column in texts]
+        value = loss([model.preprocess(column) for column in batch])
+        told = [guide.encode(column, convert_to_tensor=True).double() for column in batch]
+        similar = [[cosine(x, y) for y in told[-1]] for x in told[0]]
+        seen.append(share_of_batch(similar, 0.3))
+        phi = sum(seen) / len(seen)
+        own = [model.train().encode(column, convert_to_tensor=True).double() for column in batch]
+        alpha = [[0 if x >= phi else 1 for x in row] for row in similar]
+        masked = sum(1 - alpha[i][j] for i in range(len(alpha)) for j in range(len(alpha)) if i != j)
+        expected = equation_6(own[0], own[-1], torch.empty(0, 16), alpha, 0.5, positive=False)
+        assert value.item() == pytest.approx(expected, abs=1e-4)
+        assert float(loss.threshold) == pytest.approx(phi, abs=1e-5)
+        pairs = len(alpha) * (len(alpha) - 1)
+        assert 0 < masked < pairs
+        assert float(loss.masked_negatives) == pytest.approx(masked / pairs, abs=1e-6)
+        model.train()
+    assert max(seen) - min(seen) > 1e-4
+
+
+@pytest.mark.parametrize("size", [None, 3])
+def test_a_step_counts_once_in_every_wrapper(make_encoder: Maker, sentences: list[str], size: int | None) -> None:
+    """MatryoshkaLoss runs the loss for every dimension, a guide's cosines are the same in all of them."""
+    model = make_encoder()
+    features = [model.preprocess(sentences)]
+    plain = DCLRLoss(model, complementary_model="start", masked_share=0.3)
+    plain(features)
+    loss = DCLRLoss(model, complementary_model="start", masked_share=0.3, mini_batch_size=size)
+    wrapped = MatryoshkaLoss(model, loss, [16, 8, 4])
+    for step in (1, 2):
+        wrapped(features, None).backward()
+        assert loss.instance_weights.threshold.batches == step
+    assert float(loss.threshold) == pytest.approx(float(plain.threshold), abs=1e-6)
+    with torch.no_grad():
+        wrapped(features, None)
+    assert loss.instance_weights.threshold.batches == 2
+    if size is None:
+        table = FrequencyTable.count(sentences, model.tokenizer)
+        base = DCLRLoss(model, complementary_model="start", masked_share=0.3)
+        SLTFAILoss(model, frequency_table=table, base_loss=base)(features)
+        assert base.instance_weights.threshold.batches == 1
+
+
+def test_sentences_that_are_all_alike_leave_the_noise(encoder: SentenceTransformer) -> None:
+    features = [encoder.preprocess(["a cat sat"] * 6)]
+    loss = DCLRLoss(encoder, complementary_model="start", masked_share=0.14)
+    value = loss(features)
+    assert value.isfinite()
+    assert loss.masked_negatives == 1
+    alone = DCLRLoss(encoder, complementary_model="start", masked_share=0.14, noise_ratio=0)
+    assert alone(features) == 0
+    assert alone.anchors_without_negatives == 6
+
+
+def test_small_batches_with_a_share(encoder: SentenceTransformer, sentences: list[str]) -> None:
+    loss = DCLRLoss(encoder, complementary_model="start", masked_share=0.14)
+    for batch, masked in ((sentences[:1], math.nan), (sentences[:2], 0)):
+        assert loss([encoder.preprocess(batch)]).isfinite()
+        assert float(loss.masked_negatives) == pytest.approx(masked, nan_ok=True)
+        assert loss.threshold.isnan()
+    loss([encoder.preprocess(sentences[:3])])
+    assert loss.masked_negatives > 0
+
+
+def test_evaluation_leaves_the_share_alone(encoder: SentenceTransformer, sentences: list[str]) -> None:
+    loss = DCLRLoss(encoder, complementary_model="start", masked_share=0.3)
+    before = snapshot(loss)
+    with torch.no_grad():
+        assert loss([encoder.preprocess(sentences)]).isfinite()
+    assert not differing(before, snapshot(loss)) - {"noise.source._extra_state"}
+    assert loss.threshold.isnan()
+
+
+@pytest.mark.parametrize("size", [None, 3])
+@pytest.mark.parametrize("guide", ["start", "self"])
+def test_resume_with_a_share(
+    make_encoder: Maker, sentences: list[str], tmp_path: Path, guide: str, size: int | None
+) -> None:
+    def make(model: SentenceTransformer) -> DCLRLoss:
+        return DCLRLoss(model, complementary_model=guide, masked_share=0.3, mini_batch_size=size)
+
+    assert_resume_is_seamless(make_encoder, make, columns(sentences), tmp_path)
+
+
+def share_training(model: SentenceTransformer, output: Path, guide: Any = "start", **options: Any) -> DCLRLoss:
+    """Four steps, with a checkpoint after the second."""
+
+    def make(model: SentenceTransformer) -> DCLRLoss:
+        return DCLRLoss(model, complementary_model=guide, masked_share=0.3)
+
+    settings: dict[str, Any] = {"batch_size": 4, "learning_rate": 1e-2, "eval_steps": 2, "show_progress_bar": False}
+    run = train_encoder(model, make, SENTENCES, output, max_steps=4, **(settings | options))
+    loss: Any = run.trainer.loss
+    return loss
+
+
+@pytest.mark.parametrize("lora", [None, 2])
+def test_start_is_the_start_of_a_training_that_is_resumed(
+    make_encoder: Maker, tmp_path: Path, lora: int | None
+) -> None:
+    if lora is not None:
+        pytest.importorskip("peft")
+    whole, parts, other = make_encoder(), make_encoder(), make_encoder()
+    copied = copy.deepcopy(whole)
+    expected = share_training(whole, tmp_path / "whole", lora=lora)
+    checkpoint = tmp_path / "parts" / "checkpoints" / "checkpoint-2"
+    shutil.copytree(tmp_path / "whole" / "checkpoints" / "checkpoint-2", checkpoint)
+    loss = share_training(parts, tmp_path / "parts", lora=lora, resume=True)
+    assert not differing(snapshot(whole), snapshot(parts))
+    assert torch.equal(loss.threshold, expected.threshold)
+    assert loss.instance_weights.threshold.batches == 4
+    start = loss.similarities.guide.encoder.encode(SENTENCES)
+    assert (abs(start - copied.encode(SENTENCES)) < 1e-6).all()
+    share_training(other, tmp_path / "other", copied, lora=lora)
+    assert not differing(snapshot(whole), snapshot(other))  # as if the copy had been made by hand
+
+
+def test_two_runs_from_start_are_the_same_run(make_encoder: Maker, sentences: list[str]) -> None:
+    data: Any = columns(sentences)
+    identities = []
+    for options in ({"complementary_model": "start", "masked_share": 0.3},) * 2 + ({"complementary_model": "self"},):
+        model = make_encoder()
+        identities.append(run_identity(model, DCLRLoss(model, **options), Dataset.from_dict(data), None, {}))
+    assert identities[0] == identities[1]
+    assert identities[0]["loss.complementary"] == "start"
+    assert (identities[0]["loss.threshold"], identities[0]["loss.masked_share"]) == (None, 0.3)
+    assert (identities[2]["loss.threshold"], identities[2]["loss.masked_share"]) == (0.9, None)
+
+
+def test_instruments_and_card_with_a_share(encoder: SentenceTransformer, sentences: list[str], tmp_path: Path) -> None:
+    loss = DCLRLoss(encoder, complementary_model="start", masked_share=0.3)
+    assert loss.instruments["threshold"].isnan()
+    trainer = train(encoder, loss, columns(sentences), tmp_path, logging_steps=1, logging_strategy="steps")
+    logged = [entry["threshold"] for entry in trainer.state.log_history if "loss" in entry]
+    assert logged[-1] == loss.instruments["threshold"] == loss.threshold
+    encoder.save(str(tmp_path / "saved"))
+    card = (tmp_path / "saved" / "README.md").read_text()
+    assert all(setting in card for setting in ('"complementary": "start"', '"masked_share": 0.3', '"threshold": null'))
+
+
+def test_a_share_needs_a_guide_and_no_threshold(encoder: SentenceTransformer, caplog: Any) -> None:
+    with pytest.raises(ValueError, match=r'^masked_share needs a guide, got masked_share=0.14 .* "start" .*\.$'):
+        DCLRLoss(encoder, masked_share=0.14)
+    with pytest.raises(ValueError, match=r"^threshold and masked_share .*, got threshold=0.9 and masked_share=0.14\.$"):
+        DCLRLoss(encoder, complementary_model="self", threshold=0.9, masked_share=0.14)
+    assert not caplog.records
+    assert DCLRLoss(encoder, complementary_model="self").threshold == 0.9

@@ -55,6 +55,7 @@ NUMBERS: dict[Any, dict[str, list[Any]]] = {
         "temperature": _TEMPERATURES,
         "cutoff_rate": [0, 1],
         "threshold": [-1, 1.01],
+        "masked_share": [0, 1, -0.1, 14],
         "noise_ratio": [-1, 1e9],
         "noise_std": [0, -1, 1e-300, 1e300],
         "noise_steps": [-1, 1.5, 10**30],
@@ -88,7 +89,7 @@ NUMBERS: dict[Any, dict[str, list[Any]]] = {
         "max_phrase_length": [2, 4.5, 10**9],
     },
 }
-_MAY_BE_NONE = {"noise_temperature", "mlm_weight", "max_phrase_length"}
+_MAY_BE_NONE = {"threshold", "masked_share", "noise_temperature", "mlm_weight", "max_phrase_length"}
 GENERATORS = (DCLRLoss, ConSERTLoss, AdCSELoss, IncompleteSentenceFilteringLoss, SLTFAILoss, PaSeRLoss)
 NOT_NUMBERS: list[Any] = [True, "1", [1], math.nan, math.inf, np.float32("nan"), torch.tensor(1.0), 10**400]
 
@@ -131,9 +132,11 @@ def test_a_number_is_a_number_in_its_range(make: Make, kind: Any, option: str) -
 @pytest.mark.parametrize(("kind", "option"), [(kind, option) for kind in NUMBERS for option in NUMBERS[kind]])
 def test_numbers_of_numpy_are_numbers(make: Make, kind: Any, option: str) -> None:
     default = kind.__init__.__kwdefaults__[option]
-    value = {"max_phrase_length": 8, "mlm_weight": 1, "noise_temperature": 0.5}.get(option, default)
+    others = {"max_phrase_length": 8, "mlm_weight": 1, "noise_temperature": 0.5, "threshold": 0.5, "masked_share": 0.5}
+    value = others.get(option, default)
     scalar = np.int64(value) if isinstance(value, int) else np.float32(value)
-    config: Any = make(kind, **{option: scalar}).get_config_dict  # type: ignore[union-attr]
+    needs = {"complementary_model": "self"} if option == "masked_share" else {}
+    config: Any = make(kind, **{option: scalar}, **needs).get_config_dict  # type: ignore[union-attr]
     if option in config():  # the model card is written as JSON and YAML
         assert type(config()[option]) in (int, float)
         assert config()[option] == pytest.approx(value)

@@ -50,6 +50,7 @@ CASES: dict[Any, dict[str, tuple[Any, dict[str, Any]]]] = {
         "complementary_model": ("self", {"threshold": -0.9}),
         "complementary_table": (None, {"threshold": -0.9}),
         "threshold": (-0.9, {"complementary_model": "self"}),
+        "masked_share": (0.3, {"complementary_model": "self"}),
         "noise_ratio": (0.5, {}),
         "noise_std": (0.1, _ASCENT),
         "noise_steps": (1, _ASCENT),

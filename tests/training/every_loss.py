@@ -97,6 +97,16 @@ CASES = {
     "dclr, guide": Case(
         lambda model, alone: DCLRLoss(model, noise_ratio=0, complementary_model=_guide(model), threshold=0.8, **_ALL)
     ),
+    "dclr, share, mini-batches": Case(
+        lambda model, alone: DCLRLoss(
+            model,
+            noise_ratio=0,
+            complementary_model="start",
+            masked_share=0.3,
+            mini_batch_size=None if alone else 3,
+            **_ALL,
+        )
+    ),
     "dclr, noise of one generator": Case(
         lambda model, alone: DCLRLoss(
             model, noise_ratio=1 if alone else 2, noise_steps=0, generator=generator(3), **_ALL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable, Sequence
 from os import PathLike
@@ -20,6 +21,9 @@ from st_extras.functional import cosine_scores, unit_rows, unit_scores
 from st_extras.losses.parts.gradient_cache import mini_batches
 
 logger = logging.getLogger(__name__)
+
+START = "start"
+"""The complementary model that is a copy of the trained one as it is when the loss is made."""
 
 Similarities = Callable[[Sequence[Features] | None, Tensor], Tensor]
 """(the untouched columns, the trained model's cosines (B, world * B)) -> cosines to compare with a threshold."""
@@ -104,9 +108,10 @@ def make_similarities(
     *,
     gather_across_devices: bool = False,
 ) -> Similarities | None:
-    """Return the similarities of a complementary model, of "self" or of a table.
+    """Return the similarities of a complementary model, of "start", of "self" or of a table.
 
-    None if there is none of them, with a warning: then no negative is left out.
+    None if there is none of them, with a warning: then no negative is left out. A folder that is named "start" or
+    "self" is given as a Path, or as "./start".
 
     Raises:
         ValueError: if both a model and a table are given, or one of them is something else.
@@ -116,18 +121,30 @@ def make_similarities(
         raise ValueError("complementary_model and complementary_table are two forms of one guide: give one, not both.")
     if isinstance(complementary_model, str) and complementary_model == "self":
         return self_similarities
-    if complementary_model is not None:
-        guide: FrozenEncoder | EmbeddingTable = FrozenEncoder(complementary_model, model)
+    guide: FrozenEncoder | EmbeddingTable
+    if isinstance(complementary_model, str) and complementary_model == START:
+        guide = FrozenEncoder(frozen_copy(model), model)
+        guide.name = START
+    elif complementary_model is not None:
+        guide = FrozenEncoder(complementary_model, model)
     elif complementary_table is not None:
         guide = complementary_table
     else:
         logger.warning(
             "DCLR without a complementary model does not debias: no negative is left out (the paper's ablation "
             "w/o instance weighting). To weight them, set complementary_model to the path or hub id of an encoder, "
-            'to "self", or to a frozen copy of the model itself, copy.deepcopy(model).'
+            'to "start", a frozen copy of the model as it is now, or to "self".'
         )
         return None
     return GuideSimilarities(guide, model, gather_across_devices=gather_across_devices)
+
+
+def frozen_copy(model: nn.Module) -> SentenceTransformer:
+    """Return a deep copy of the encoder as it is, in evaluation mode and without gradients.
+
+    Adapters are copied with what they are in, and what is frozen in the model is copied too: it may be trained later.
+    """
+    return copy.deepcopy(unwrap(model)).eval().requires_grad_(False)
 
 
 def describe_similarities(similarities: Similarities | None) -> str | None:

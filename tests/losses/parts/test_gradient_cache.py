@@ -43,6 +43,7 @@ LOSSES: dict[str, tuple[Make, dict[str, Any]]] = {
         {"projection": True, "noise_norm": "unit", "noise_ratio": 0.3, "noise_step_size": 0.1, "augmentations": CUTS},
     ),
     "DCLR without noise": (DCLRLoss, {"complementary_model": "self", "threshold": 0.97, "noise_ratio": 0}),
+    "DCLR, share": (DCLRLoss, {"complementary_model": "self", "masked_share": 0.3}),
     "ConSERT": (ConSERTLoss, {}),
     "ConSERT, dropout, no positive": (ConSERTLoss, {"dropout": True, "include_positive": False, "augmentations": CUTS}),
 }

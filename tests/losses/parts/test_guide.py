@@ -11,15 +11,16 @@ from sentence_transformers import SentenceTransformer
 
 from st_extras.encoders import EmbeddingTable
 from st_extras.functional import cosine_scores
-from st_extras.losses import DCLRLoss
+from st_extras.losses import DCLRLoss, SimCSELoss
 from st_extras.losses.parts import guide as guide_module
 from st_extras.losses.parts.guide import (
     GuideSimilarities,
     describe_similarities,
+    frozen_copy,
     make_similarities,
     self_similarities,
 )
-from tests.helpers import columns, cosine, count_rows, differing, draw, snapshot
+from tests.helpers import columns, cosine, count_rows, differing, draw, snapshot, train
 
 Maker = Callable[..., SentenceTransformer]
 
@@ -136,8 +137,91 @@ def test_without_a_guide_a_warning_names_the_ways_out(
     loss([model.preprocess(sentences)])
     (record,) = caplog.records
     assert record.levelname == "WARNING"
-    assert all(part in record.message for part in ("no negative is left out", "path", '"self"', "copy.deepcopy(model)"))
+    assert all(part in record.message for part in ("no negative is left out", "path", '"start"', '"self"'))
     caplog.clear()
-    for guide in ("self", copy.deepcopy(model)):
+    for guide in ("self", "start"):
         DCLRLoss(model, complementary_model=guide)
     assert not caplog.records
+
+
+# ---- "start"
+
+
+def start_cosines(model: SentenceTransformer, sentences: list[str]) -> torch.Tensor:
+    """What the model computes now, without dropout."""
+    embeddings = model.encode(sentences, convert_to_tensor=True)
+    return cosine_scores(embeddings, embeddings)
+
+
+def test_start_is_the_model_as_it_was(make_encoder: Maker, sentences: list[str], tmp_path: Path) -> None:
+    model = make_encoder().train()
+    expected = start_cosines(model, sentences)
+    similarities = make_similarities(model, "start", None)
+    train(model, SimCSELoss(model), columns(sentences), tmp_path)
+    model.train()
+    features, ignored = [model.preprocess(sentences)], torch.zeros(1)
+    found = similarities(features, ignored)
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+    assert torch.equal(similarities(features, ignored), found)  # without dropout
+    assert (start_cosines(model, sentences) - expected).abs().max() > 0.01
+    assert not found.requires_grad
+    assert describe_similarities(similarities) == "start"
+    assert not list(similarities.parameters())
+    assert not similarities.state_dict()
+
+
+def test_start_after_a_training_is_what_was_trained(make_encoder: Maker, sentences: list[str], tmp_path: Path) -> None:
+    """A trained model has a card with the trainer's data, and what autocast has put in place of its forward pass."""
+    model = make_encoder()
+    train(model, SimCSELoss(model), columns(sentences), tmp_path, bf16=True)
+    similarities = make_similarities(model, "start", None)
+    features = model.preprocess(sentences)
+    embeddings = model.eval()(dict(features))["sentence_embedding"].detach()
+    train(model, SimCSELoss(model), columns(sentences), tmp_path)
+    found = similarities([features], torch.zeros(1))
+    torch.testing.assert_close(found, cosine_scores(embeddings, embeddings), atol=1e-6, rtol=0)
+
+
+def test_start_with_adapters_is_what_they_make_of_the_model(make_encoder: Maker, sentences: list[str]) -> None:
+    peft = pytest.importorskip("peft")
+    model = make_encoder()
+    model.add_adapter(peft.LoraConfig(r=2, target_modules=["query", "value"], init_lora_weights=False))
+    expected = start_cosines(model, sentences)
+    similarities = make_similarities(model, "start", None)
+    with torch.no_grad():
+        for parameter in model.parameters():  # what was frozen may be trained later, or merged into
+            parameter.mul_(1.5)
+    torch.testing.assert_close(similarities([model.preprocess(sentences)], torch.zeros(1)), expected, atol=1e-6, rtol=0)
+    assert (start_cosines(model, sentences) - expected).abs().max() > 0.01
+
+
+def test_a_frozen_copy_shares_nothing_that_is_trained(make_encoder: Maker) -> None:
+    model = make_encoder().train()
+    copied = frozen_copy(model)
+    own = {tensor.data_ptr() for tensor in (*model.parameters(), *model.buffers())}
+    assert not own & {tensor.data_ptr() for tensor in (*copied.parameters(), *copied.buffers())}
+    assert not any(parameter.requires_grad for parameter in copied.parameters())
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    assert (copied.training, model.training) == (False, True)
+
+
+def test_a_loss_with_start_is_copied_with_it(make_encoder: Maker, sentences: list[str]) -> None:
+    model = make_encoder()
+    similarities = make_similarities(model, "start", None)
+    twin = copy.deepcopy(similarities)
+    features = [model.preprocess(sentences)]
+    assert twin.guide.encoder is not similarities.guide.encoder
+    assert torch.equal(twin(features, torch.zeros(1)), similarities(features, torch.zeros(1)))
+
+
+def test_the_word_is_not_a_folder(
+    make_encoder: Maker, sentences: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model, other = make_encoder(), make_encoder(seed=1)
+    other.save("start")
+    features = [model.preprocess(sentences)]
+    words, *folders = (make_similarities(model, name, None) for name in ("start", "./start", Path("start")))
+    torch.testing.assert_close(words(features, torch.zeros(1)), start_cosines(model, sentences))
+    for folder in folders:
+        torch.testing.assert_close(folder(features, torch.zeros(1)), start_cosines(other, sentences))
