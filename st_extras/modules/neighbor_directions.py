@@ -1,0 +1,180 @@
+"""The mathematics of a soft Locality Preserving Projection: on which directions do a text and its neighbours agree?"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from scipy.optimize import isotonic_regression
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from st_extras.checks import check_count, check_seed, check_weight
+from st_extras.modules import linear, pipeline
+
+FEWEST_TEXTS = 50
+LOWEST_AGREEMENT = 1e-3
+"""Agreement is no less, so that no power of it removes a direction altogether."""
+_EQUAL = 1e-6  # centred embeddings with a cosine above 1 - _EQUAL are equal: rounding, and texts that differ in nothing
+_BLOCK = 2**22  # cosines held at a time: 16 MiB
+_MOST_NEIGHBORS = 1000
+
+
+@dataclass(frozen=True)
+class NeighborDirections:
+    """Directions of an embedding space, ordered by how far texts and their nearest neighbours agree on them.
+
+    Equation: the columns of ``whitener @ directions`` solve M w = rho C w, with the symbols of
+    :func:`neighbor_directions`.
+
+    Attributes:
+        count: number of texts that they were computed from (N).
+        mean: (D,) mean embedding (mu).
+        variances: (R,) eigenvalues of C above 0, largest first (Lambda); R <= D.
+        axes: (D, R) its eigenvectors (U).
+        directions: (R, R) eigenvectors of M in the whitened space, those of most agreement first (Q).
+        agreement: (R,) agreement of neighbours on each of them (rho), between 1e-3 and 1, descending.
+    """
+
+    count: int
+    mean: Tensor
+    variances: Tensor
+    axes: Tensor
+    directions: Tensor
+    agreement: Tensor
+
+    def kernel(self, power: float, recolor: float) -> Tensor:
+        """Return W = U Lambda^{-1/2} Q diag(rho^power) Q^T Lambda^{recolor/2} U^T, (D, D) in float64."""
+        whitened = (self.axes * self.variances.rsqrt()) @ self.directions  # (D, R)
+        back = (self.axes * self.variances ** (recolor / 2)) @ self.directions  # (D, R)
+        return (whitened * self.agreement**power) @ back.T
+
+
+def neighbor_directions(
+    embeddings: Tensor,
+    neighbors: int = 10,
+    epsilon: float = 0.1,
+    *,
+    words: Any = None,
+    folds: int | None = 5,
+    seed: int = 0,
+) -> NeighborDirections:
+    """Return the directions of an embedding space and how far nearest neighbours agree on each.
+
+    Equation: z = (e - mu) / |e - mu|, n = mean of the z of the ``neighbors`` nearest other texts by cosine;
+    C = Z^T Z / N + epsilon (tr(Z^T Z) / ND) I = U Lambda U^T; M = (Z^T N + N^T Z) / 2N;
+    Lambda^{-1/2} U^T M U Lambda^{-1/2} = Q diag(rho) Q^T.
+
+    In few dimensions per text, the eigenvalues rho come out too high, and the first ones most, because Q was chosen on
+    the same texts. With ``folds``, Q is computed without each fold in turn, and rho is the agreement that the fold's
+    texts then show; the means over the folds are made to descend (isotonic regression).
+
+    Args:
+        embeddings: (N, D); a row that equals an earlier one, and one at the mean, is left out.
+        neighbors: number of nearest texts, 1 to 1000.
+        epsilon: how much of the mean eigenvalue is added to each eigenvalue of C, >= 0.
+        words: (N, V) sparse rows of length 1 of the same texts, as ``st_extras.text.lexical.character_tfidf`` gives
+            them. Then neighbours are nearest by the sum of both cosines, each divided by its standard deviation: two
+            views whose errors differ. None: by the embeddings alone.
+        folds: number of parts, 2 to 20; None: rho are the eigenvalues themselves.
+        seed: random seed of the parts.
+
+    Raises:
+        ValueError: if a setting is not allowed, or there are fewer different rows than ``fewest_texts`` says.
+    """
+    check_weight("epsilon", epsilon)
+    check_seed("seed", seed)
+    folds = 1 if folds is None else check_count("folds", folds, 2, 20)
+    least = fewest_texts(neighbors)
+    mean, unit, kept = _different_directions(embeddings.double())
+    if len(unit) < least:
+        raise ValueError(
+            f"sentences must have at least {least} different embeddings for neighbors={neighbors}, got {len(unit)}: "
+            "fit on more text, or leave this step out."
+        )
+    others = mean_neighbors(unit, int(neighbors), None if words is None else words[kept.numpy()])
+    covariance = unit.T @ unit / len(unit)
+    variances, axes = (part.flip(-1) for part in torch.linalg.eigh(covariance))
+    variances = variances.clamp(min=0) + epsilon * variances.mean()
+    varies = variances > linear.MIN_RELATIVE_VARIANCE * variances[0]
+    variances, axes = variances[varies], axes[:, varies]  # (R,), (D, R)
+    whitener = axes * variances.rsqrt()
+    parts = _parts(len(unit), folds, seed)
+    sums = torch.stack([_agreement_of(unit[rows] @ whitener, others[rows] @ whitener) for rows in parts])  # (F, R, R)
+    eigenvalues, directions = (part.flip(-1) for part in torch.linalg.eigh(sums.sum(dim=0) / len(unit)))
+    agreement = eigenvalues if folds == 1 else _held_out_agreement(sums, [len(rows) for rows in parts])
+    agreement = agreement.clamp(LOWEST_AGREEMENT, 1)
+    return NeighborDirections(len(unit), mean, variances, axes, directions, agreement)
+
+
+def fewest_texts(neighbors: Any) -> int:
+    """Return how many texts with different embeddings are needed: 50, or 2 ``neighbors`` + 2 if that is more.
+
+    Raises:
+        ValueError: if ``neighbors`` is not a whole number from 1 to 1000.
+    """
+    return max(FEWEST_TEXTS, 2 * check_count("neighbors", neighbors, 1, _MOST_NEIGHBORS) + 2)
+
+
+def mean_neighbors(unit: Tensor, neighbors: int, words: Any = None) -> Tensor:
+    """Return the mean (N, D) of each row's nearest other rows; ``unit`` holds (N, D) unit rows.
+
+    Nearest by cosine; with ``words``, (N, V) sparse unit rows, by the sum of both cosines in standard deviations.
+    """
+    searched = unit.float()
+    means = torch.empty_like(unit)
+    for rows in _blocks(len(unit)):
+        cosines = searched[rows] @ searched.T  # (B, N)
+        if words is not None:
+            shared = torch.from_numpy((words[rows.numpy()] @ words.T).toarray()).float()
+            cosines = cosines / cosines.std() + shared / shared.std().clamp_min(_EQUAL)
+        cosines[torch.arange(len(rows)), rows] = -torch.inf
+        means[rows] = unit[cosines.topk(neighbors, dim=1).indices].mean(dim=1)
+    return means
+
+
+def _different_directions(embeddings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the mean (D,) of the different ones among (N, D) embeddings, unit rows from it to them, their numbers."""
+    shifted = embeddings - embeddings.mean(dim=0)
+    rounding = pipeline.ROUNDING * embeddings.abs().max()
+    away = shifted.norm(dim=1) > rounding
+    numbers = away.nonzero().squeeze(1)
+    embeddings, searched = embeddings[away], normalize(shifted[away]).float()
+    new = torch.ones(len(searched), dtype=torch.bool)
+    for rows in _blocks(len(searched)):
+        equal = searched[rows] @ searched[: int(rows[-1]) + 1].T > 1 - _EQUAL
+        new[rows] = ~equal.tril(int(rows[0]) - 1).any(dim=1)  # to earlier rows
+    different = embeddings[new]
+    if not len(different):
+        return embeddings.new_zeros(embeddings.size(1)), different, numbers[new]
+    mean = different.mean(dim=0)
+    return mean, normalize(different - mean), numbers[new]
+
+
+def _blocks(count: int) -> tuple[Tensor, ...]:
+    """Split the numbers of ``count`` rows into blocks whose cosines with all rows fit into ``_BLOCK``."""
+    return torch.arange(count).split(max(1, _BLOCK // max(1, count)))
+
+
+def _parts(count: int, folds: int, seed: int) -> tuple[Tensor, ...]:
+    """Return the row numbers of each of ``folds`` random parts of equal size."""
+    order = random.Random(seed).sample(range(count), count)
+    return torch.tensor(order).tensor_split(folds)
+
+
+def _agreement_of(white: Tensor, white_others: Tensor) -> Tensor:
+    """Return the sum (R, R) of the products of (N, R) whitened rows with their neighbours, made symmetric."""
+    product = white.T @ white_others
+    return (product + product.T) / 2
+
+
+def _held_out_agreement(sums: Tensor, sizes: list[int]) -> Tensor:
+    """Return rho (R,), descending: of each part along the directions that the others have, averaged over the parts."""
+    whole, held_out = sums.sum(dim=0), []
+    for part, size in zip(sums, sizes, strict=True):
+        directions = torch.linalg.eigh(whole - part)[1].flip(-1)  # (R, R)
+        held_out.append((directions * (part @ directions)).sum(dim=0) / size)
+    mean = torch.stack(held_out).mean(dim=0)
+    return torch.from_numpy(isotonic_regression(mean.numpy(), increasing=False).x.copy())
