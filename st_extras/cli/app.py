@@ -7,6 +7,7 @@ import sys
 
 import typer
 
+from st_extras.cli.adapt import adapt
 from st_extras.cli.console import discard_output, escape_output, print_error
 from st_extras.cli.demo import demo
 from st_extras.cli.evaluate import evaluate
@@ -67,6 +68,7 @@ def _quiet_libraries() -> None:
 app.command()(demo)
 app.command()(train)
 app.command()(recipe)
+app.command()(adapt)
 app.command()(evaluate)
 app.add_typer(repal_app, name="repal")
 app.add_typer(whiten_app, name="whiten")

@@ -26,6 +26,16 @@ def print_scores(title: str, columns: dict[str, dict[str, float]]) -> None:
     Console().print(table)
 
 
+def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
+    """Print a table of texts; the first column names the rows."""
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
 def print_line(text: str, *, to_stderr: bool = False) -> None:
     """Print ``text`` on one line, however long it is."""
     Console(stderr=to_stderr).print(text, markup=False, highlight=False, soft_wrap=True)

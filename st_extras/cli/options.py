@@ -209,3 +209,28 @@ Augmentations = Annotated[
     str, typer.Option(help='How the two views are made; "dropout+dropout" works with every encoder.')
 ]
 Whiten = Annotated[bool | None, typer.Option(help="Whiten before RepAL; default: if --dev scores better with it.")]
+
+# ------------------------------------------------------------------------------------------- adapting
+
+MINUTES = checked(lambda name, value: check_interval(name, value, 0, 10_000, low_included=False))
+TEXTS = checked(lambda name, value: check_count(name, value, 500, 50_000))
+
+Minutes = Annotated[
+    float, typer.Option(help="How long it may take, about; a slow encoder gets fewer texts.", callback=MINUTES)
+]
+DrawnTexts = Annotated[int, typer.Option("--limit", help="Use at most N texts, drawn at random.", callback=TEXTS)]
+MaxGeneralLoss = Annotated[
+    float,
+    typer.Option(help="Points it may lose on pairs of general English (Spearman x 100).", callback=NOT_NEGATIVE),
+]
+AnyGeneralLoss = Annotated[
+    bool, typer.Option("--any-general-loss", help="Allow any loss there: for encoders used for this text alone.")
+]
+AdaptDev = Annotated[
+    str | None, typer.Option(help='STS source (folder, .tsv, "hub") to choose by; default: the text alone.')
+]
+AdaptLabeled = Annotated[
+    str | None, typer.Option("--labeled", help="File of texts with a column label to choose by, in place of --dev.")
+]
+EncodingBatch = Annotated[int, typer.Option("--batch-size", help="Texts per forward pass.", callback=AT_LEAST_ONE)]
+DrawSeed = Annotated[int, typer.Option("--seed", help="Random seed for which texts are drawn.", callback=SEED)]

@@ -1,5 +1,6 @@
 """Evaluators, and readers of the data sets that they need."""
 
+from st_extras.evaluation.change import ChangeJudge, Verdict
 from st_extras.evaluation.frequency_bias import FrequencyBiasEvaluator
 from st_extras.evaluation.geometry_evaluators import CosineLevelEvaluator, GeometryEvaluator
 from st_extras.evaluation.label_scores import label_scores
@@ -15,6 +16,7 @@ from st_extras.evaluation.sts_data import SEVEN_STS, STSDataset, development_and
 
 __all__ = [
     "SEVEN_STS",
+    "ChangeJudge",
     "CosineLevelEvaluator",
     "FrequencyBiasEvaluator",
     "GeometryEvaluator",
@@ -24,6 +26,7 @@ __all__ = [
     "STSDataset",
     "STSEvaluator",
     "UnlabeledSelectionEvaluator",
+    "Verdict",
     "development_and_test",
     "eigenvalue_curve",
     "label_scores",

@@ -1,5 +1,6 @@
 """Training in one call, and the callback that saves what a loss owns."""
 
+from st_extras.training.adapt import Adapted, adapt
 from st_extras.training.demo import Demonstration, demonstrate
 from st_extras.training.divergence import DivergenceError
 from st_extras.training.loss_state import LossStateCallback
@@ -8,11 +9,13 @@ from st_extras.training.recipe import Refined, train_and_refine
 from st_extras.training.run import TrainingRun, train_encoder
 
 __all__ = [
+    "Adapted",
     "Demonstration",
     "DivergenceError",
     "LossStateCallback",
     "Refined",
     "TrainingRun",
+    "adapt",
     "check_output",
     "demonstrate",
     "save_model",

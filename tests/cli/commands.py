@@ -14,6 +14,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "demo": ("demo",),
     "train": ("train", "simcse", "ENC", "TEXT", "-o", "out"),
     "recipe": ("recipe", "ENC", "TEXT", "-o", "out"),
+    "adapt": ("adapt", "ENC", "TEXT", "-o", "out"),
     "evaluate": ("evaluate", "ENC"),
     "repal fit": ("repal", "fit", "ENC", "TEXT", "-o", "out"),
     "repal tune": ("repal", "tune", "ENC", "--sts", "STS", "-o", "out"),

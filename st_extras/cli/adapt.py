@@ -1,0 +1,96 @@
+"""``st-extras adapt``: an encoder made better on text of one's own, or left as it is."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from st_extras.cli import options
+from st_extras.cli.console import print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from st_extras.training.adapt import Adapted, Row
+
+
+def adapt(
+    encoder: options.Encoder,
+    text: options.Text,
+    output: options.Output,
+    column: options.Column = None,
+    limit: options.DrawnTexts = 12_000,
+    max_line: options.MaxLine = options.LONGEST_LINE,
+    minutes: options.Minutes = 10.0,
+    max_general_loss: options.MaxGeneralLoss = 1.0,
+    any_general_loss: options.AnyGeneralLoss = False,
+    dev: options.AdaptDev = None,
+    dev_set: options.DevSet = "stsb_dev",
+    labeled: options.AdaptLabeled = None,
+    batch_size: options.EncodingBatch = 64,
+    seed: options.DrawSeed = 42,
+    overwrite: options.Overwrite = False,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Refine an encoder for your text, without labels and without training, or leave it as it is.
+
+    Three linear steps are tried and judged on texts that they were not fitted on; the best one that passes is saved.
+    """
+    from st_extras import training
+    from st_extras.encoders import load_encoder
+    from st_extras.text import corpus
+
+    training.check_output(output, overwrite=overwrite)
+    chooser = _chooser(dev, dev_set, labeled)
+    sentences: Any = corpus.stream_sentences(text, column=column, max_line=max_line)
+    adapted = training.adapt(
+        load_encoder(encoder),
+        sentences,
+        output,
+        dev=chooser,
+        minutes=minutes,
+        limit=limit,
+        max_general_loss=None if any_general_loss else max_general_loss,
+        batch_size=batch_size,
+        seed=seed,
+        overwrite=overwrite,
+        show_progress_bar=not (quiet or as_json),
+    )
+    if as_json:
+        print_json(_summary(adapted, output))
+        return
+    if adapted.rows:
+        judged = "by the judge, on held-out text" if chooser is None else "on the development set, x 100"
+        cells = [_cells(row) for row in adapted.rows]
+        print_table(
+            f"Gain over the start, {judged}", ["candidate", "gain", "interval", "general pairs", "accepted"], cells
+        )
+    print_line(f'{adapted.reason} Saved to {output}: SentenceTransformer("{output}")')
+
+
+def _chooser(dev: str | None, dev_set: str, labeled: str | None) -> Any:
+    """Return the labelled data to choose by; None: there are none."""
+    from st_extras import evaluation
+
+    if dev is not None and labeled is not None:
+        raise ValueError("--dev does not go with --labeled: choose by one of them.")
+    if labeled is not None:
+        return evaluation.load_labeled_texts(labeled)
+    return None if dev is None else evaluation.load_sts(dev_set, dev)
+
+
+def _summary(adapted: Adapted, output: Path) -> dict[str, Any]:
+    return {
+        "chosen": adapted.chosen,
+        "reason": adapted.reason,
+        "candidates": [dataclasses.asdict(row) for row in adapted.rows],
+        "facts": adapted.facts,
+        "seconds": adapted.seconds,
+        "output": str(output),
+    }
+
+
+def _cells(row: Row) -> list[str]:
+    interval = "-" if row.low is None or row.high is None else f"{row.low:+.4f} to {row.high:+.4f}"
+    general = "-" if row.general is None else f"{row.general:.2f}"
+    return [row.name, f"{row.gain:+.4f}", interval, general, "yes" if row.accepted else f"no: {row.why}"]
