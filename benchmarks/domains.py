@@ -4,15 +4,14 @@
 
 For each encoder, domain, row and seed it fits on the train texts of ``DATA_FOLDER/domains``, without their labels, and
 scores the test texts: 1-NN accuracy, V-measure of k-means, MAP@R, and their mean. STS-B test beside it shows what was
-forgotten. Each result is a file in ``benchmarks/results/domains/``; what is there is not run again. ``--table`` prints
-the means over seeds. The labels only judge: nothing here chooses by them.
+forgotten. Each result is a file in ``benchmarks/results/domains/``; what is there is not run again. The labels
+only judge: nothing here chooses by them. ``benchmarks/tables/domains.py`` makes the tables.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -26,7 +25,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from torch import Tensor
 
 from benchmarks.provenance import provenance
-from benchmarks.records import RESULTS, records, write_json
+from benchmarks.records import RESULTS, write_json
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import label_scores, load_labeled_texts, sts_evaluator
 from st_extras.losses import ConSERTLoss, DCLRLoss, SimCSELoss
@@ -35,7 +34,7 @@ from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.samples.encoder import packaged_minilm
 from st_extras.text.lexical import character_tfidf
 from st_extras.training import train_encoder
-from st_extras.training.adapt import CANDIDATES, Candidate, adapt
+from st_extras.training.adaptation import CANDIDATES, Candidate, adapt
 
 DOMAINS = ("banking77", "clinc150", "stackoverflow")
 OWN_ENCODER = "runs/own_encoder/encoder"
@@ -166,48 +165,16 @@ def run_cell(name: str, domain: str, row: str, seed: int, data: Path) -> dict[st
     return {"encoder": name, "domain": domain, "row": row, "seed": seed, "scores": found, **facts, **provenance()}
 
 
-def table(found: Sequence[dict[str, Any]], encoders: Sequence[str], domains: Sequence[str]) -> str:
-    """Return the means over seeds, and their standard deviation, a row each."""
-    lines = []
-    for name in encoders:
-        for domain in domains:
-            cell = [one for one in found if (one["encoder"], one["domain"]) in ((name, domain), ("", domain))]
-            start = next((one["scores"]["mean"] for one in cell if one["row"] == "start"), None)
-            lines += ["", f"{name}, {domain}", ""]
-            lines.append("| row | seeds | 1-NN | V-measure | MAP@R | mean | to the start | STS-B test |")
-            lines.append("|---|---:|---:|---:|---:|---:|---:|---:|")
-            for row in (*FLOORS, *ROWS):
-                seeds = [one["scores"] for one in cell if one["row"] == row]
-                if seeds:
-                    lines.append(_line(row, seeds, start))
-    return "\n".join(lines)
-
-
-def _line(row: str, seeds: list[dict[str, float]], start: float | None) -> str:
-    means = [statistics.mean(one[key] for one in seeds) for key in MEASURES]
-    spread = f" ± {statistics.stdev(one['mean'] for one in seeds):.2f}" if len(seeds) > 1 else ""
-    forgotten = f"{statistics.mean(one['stsb_test'] for one in seeds):.1f}" if "stsb_test" in seeds[0] else ""
-    change = "" if start is None else f"{means[-1] - start:+.1f}"
-    figures = " | ".join(f"{value:.1f}" for value in means)
-    return f"| {row} | {len(seeds)} | {figures}{spread} | {change} | {forgotten} |"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="folder with domains/ and the STS sets")
+    parser.add_argument("--data", type=Path, required=True, help="folder with domains/ and the STS sets")
     parser.add_argument("--encoders", nargs="+", default=["minilm", "layers3", "own"], help="default: all three")
     parser.add_argument("--domains", nargs="+", choices=DOMAINS, default=list(DOMAINS))
     parser.add_argument("--rows", nargs="+", choices=[*FLOORS, *ROWS], default=[*FLOORS, *ROWS])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--table", action="store_true", help="print what was recorded, run nothing")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    if options.table:
-        print(table(records("domains"), options.encoders, options.domains))
-        return
-    if options.data is None:
-        parser.error("--data is needed")
     for row in options.rows:
         for name in [""] if row in FLOORS else options.encoders:
             for domain in options.domains:

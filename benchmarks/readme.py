@@ -20,6 +20,7 @@ from benchmarks.records import ROOT
 from benchmarks.tables.combinations import both_encoders_table, claims_table, ranked_table
 from benchmarks.tables.cost import preparation_table, speed_table, sweep_table
 from benchmarks.tables.coverage import unrun_table
+from benchmarks.tables.domains import adapted_table, domains_table
 from benchmarks.tables.inspection import phrases_table, space_table
 from benchmarks.tables.markdown import markdown_table
 from benchmarks.tables.post_processing import refined_table, repal_table, whitening_table
@@ -27,7 +28,7 @@ from benchmarks.tables.pretraining import pretraining_table
 from benchmarks.tables.quality import Rows, combined_rows, main_table, study_rows, study_table
 from st_extras.evaluation.selection import DEFAULT_SIGNAL
 
-PAGES = (ROOT.parent / "README.md", ROOT / "RESULTS.md")
+PAGES = (ROOT.parent / "README.md", ROOT / "RESULTS.md", ROOT.parent / "docs" / "adapting.md")
 BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", flags=re.DOTALL)
 
 
@@ -76,6 +77,8 @@ TABLES: dict[str, Callable[[], str]] = {
     **{f"preparation-{task}": partial(preparation_table, task) for task in ("masking", "counting")},
     "unrun": unrun_table,
     "speed": speed_table,
+    "adapted": adapted_table,
+    "domains": domains_table,
     **{f"speed-{sweep}": partial(sweep_table, sweep) for sweep in ("batch", "length", "negatives")},
 }
 

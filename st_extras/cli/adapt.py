@@ -10,7 +10,7 @@ from st_extras.cli import options
 from st_extras.cli.console import print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from st_extras.training.adapt import Adapted, Row
+    from st_extras.training.adaptation import Adapted, Row
 
 
 def adapt(

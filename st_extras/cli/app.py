@@ -12,7 +12,7 @@ from st_extras.cli.console import discard_output, escape_output, print_error
 from st_extras.cli.demo import demo
 from st_extras.cli.evaluate import evaluate
 from st_extras.cli.failures import FAILED_RUN, FAILURES, INTERRUPTED, exit_code, one_line
-from st_extras.cli.fitting import center_app, sif_app, whiten_app
+from st_extras.cli.fitting import center_app, locality_app, sif_app, whiten_app
 from st_extras.cli.frequencies import frequencies_app
 from st_extras.cli.postprocess import repal_app
 from st_extras.cli.recipe import recipe
@@ -73,6 +73,7 @@ app.command()(evaluate)
 app.add_typer(repal_app, name="repal")
 app.add_typer(whiten_app, name="whiten")
 app.add_typer(center_app, name="center")
+app.add_typer(locality_app, name="locality")
 app.add_typer(sif_app, name="sif")
 app.add_typer(statistics_app, name="statistics")
 app.add_typer(frequencies_app, name="frequencies")

@@ -104,7 +104,7 @@ class ChangeJudge:
         check_count("resamples", resamples, 100, 100_000)
         changes = self._measures(self._checked("embeddings", embeddings)) - self._start  # (N, 3)
         per_text = (changes @ torch.tensor([0.5, 0.5, 1.0], dtype=changes.dtype)).numpy()
-        draw = np.random.default_rng(self.seed)
+        draw = np.random.default_rng(self.seed % 2**64)
         means = [per_text[draw.integers(0, len(per_text), len(per_text))].mean() for _ in range(resamples)]
         low, high = np.quantile(means, [0.025, 0.975])
         confirmed, lexical, coherence = changes.mean(dim=0).tolist()

@@ -138,7 +138,7 @@ def mean_neighbors(unit: Tensor, neighbors: int, words: Any = None) -> Tensor:
 def _different_directions(embeddings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the mean (D,) of the different ones among (N, D) embeddings, unit rows from it to them, their numbers."""
     shifted = embeddings - embeddings.mean(dim=0)
-    rounding = pipeline.ROUNDING * embeddings.abs().max()
+    rounding = pipeline.ROUNDING * embeddings.norm() / max(1, len(embeddings)) ** 0.5  # of the root mean square
     away = shifted.norm(dim=1) > rounding
     numbers = away.nonzero().squeeze(1)
     embeddings, searched = embeddings[away], normalize(shifted[away]).float()
@@ -155,7 +155,8 @@ def _different_directions(embeddings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def _blocks(count: int) -> tuple[Tensor, ...]:
     """Split the numbers of ``count`` rows into blocks whose cosines with all rows fit into ``_BLOCK``."""
-    return torch.arange(count).split(max(1, _BLOCK // max(1, count)))
+    size = max(1, _BLOCK // max(1, count))
+    return tuple(torch.arange(first, min(first + size, count)) for first in range(0, count, size))
 
 
 def _parts(count: int, folds: int, seed: int) -> tuple[Tensor, ...]:

@@ -1,6 +1,6 @@
 """Training in one call, and the callback that saves what a loss owns."""
 
-from st_extras.training.adapt import Adapted, adapt
+from st_extras.training.adaptation import Adapted, adapt
 from st_extras.training.demo import Demonstration, demonstrate
 from st_extras.training.divergence import DivergenceError
 from st_extras.training.loss_state import LossStateCallback

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from st_extras.text.lexical import character_tfidf
 
 FEWEST_TEXTS = 5 * FEWEST
 """Fewer different texts are left alone: a fifth of them is kept for the judge."""
+FORGETS = "loses too much on general pairs"
 _SAME_COSINE = 0.9999  # two different texts, on average
 _RATE_TEXTS = 256  # encoded first, to find out how many fit into the time
 _SMALLEST_GENERAL_SCORE = 30.0  # below it, the graded pairs say nothing about this encoder
@@ -165,7 +165,7 @@ def try_candidates(
         verdict, value = score(matrix, offset), general.score(matrix, offset)
         why = [] if verdict.low > 0 else [not_better]
         if max_general_loss is not None and value is not None and value < (general.start or 0) - max_general_loss:
-            why.append("loses too much on general pairs")
+            why.append(FORGETS)
         low, high = (verdict.low, verdict.high) if dev is None else (None, None)
         trial.rows.append(Row(candidate.name, verdict.gain, low, high, value, not why, "; ".join(why)))
     return trial
@@ -203,8 +203,6 @@ def _developed(dev: STSDataset | LabeledTexts, encode: TextEncoder) -> Score:
 
     size = encode.encoder.get_embedding_dimension()
     before = value(torch.eye(size or 0, dtype=torch.float64), torch.zeros(size or 0, dtype=torch.float64))
-    if not math.isfinite(before):
-        raise ValueError("dev must have scores and similarities that differ, got all the same: give other pairs.")
 
     def verdict(matrix: Tensor, offset: Tensor) -> Verdict:
         gain = 100 * (value(matrix, offset) - before)

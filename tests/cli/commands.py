@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "repal evaluate": ("repal", "evaluate", "ENC"),
     "whiten fit": ("whiten", "fit", "ENC", "TEXT", "-o", "out"),
     "center fit": ("center", "fit", "ENC", "TEXT", "-o", "out"),
+    "locality fit": ("locality", "fit", "ENC", "TEXT", "-o", "out"),
     "sif fit": ("sif", "fit", "ENC", "TEXT", "-o", "out"),
     "statistics compute": ("statistics", "compute", "ENC", "TEXT", "-o", "out.safetensors"),
     "statistics merge": ("statistics", "merge", "a.safetensors", "-o", "out.safetensors"),

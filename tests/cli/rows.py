@@ -244,6 +244,7 @@ ROWS: list[Row] = [
             ("repal fit", "RepAL.attach"),
             ("whiten fit", "Whitening.attach"),
             ("center fit", "AllButTheTop.attach"),
+            ("locality fit", "LocalityPreserving.attach"),
             ("sif fit", "SIF.attach"),
         )
         for row in (
@@ -263,15 +264,38 @@ ROWS: list[Row] = [
         row
         for command, attach in (("whiten fit", "Whitening.attach"), ("center fit", "AllButTheTop.attach"))
         for row in (
-            Row(command, "--stock", None, "with_modules", "modules", ["plain", "dense"]),
             Row(command, "--statistics", "s", attach, "statistics", STATISTICS, base=WITHOUT_TEXT[command]),
             Row(command, "--statistics", "s", "statistics", "path", Path("s"), base=WITHOUT_TEXT[command]),
+        )
+    ),
+    *(
+        row
+        for command, attach in (
+            ("whiten fit", "Whitening.attach"),
+            ("center fit", "AllButTheTop.attach"),
+            ("locality fit", "LocalityPreserving.attach"),
+        )
+        for row in (
+            Row(command, "--stock", None, "with_modules", "modules", ["plain", "dense"]),
             Row(command, "--batch-size", "7", attach, "batch_size", 7),
             Row(command, "--device", "cpu", attach, "encode_options", {"device": "cpu"}),
             Row(command, "--device", "b", attach, "encode_options", {"device": ["a", "b"]}, ("--device", "a")),
             Row(command, "--prompt", "query: ", attach, "encode_options", {"prompt": "query: "}),
         )
     ),
+    *(
+        Row("locality fit", f"--{name.replace('_', '-')}", str(value), "LocalityPreserving.attach", name, value)
+        for name, value in {
+            "neighbors": 7,
+            "power": 0.25,
+            "recolor": 0.125,
+            "epsilon": 0.375,
+            "max_sentences": 70,
+            "seed": 13,
+        }.items()
+    ),
+    Row("locality fit", "--no-words", None, "LocalityPreserving.attach", "words", False),
+    Row("locality fit", "--words", None, "LocalityPreserving.attach", "words", True, ("--no-words",)),
     Row("whiten fit", "--epsilon", "0.125", "Whitening.attach", "epsilon", 0.125),
     Row("center fit", "--components", "3", "AllButTheTop.attach", "components", 3),
     Row("sif fit", "--a", "0.125", "SIF.attach", "a", 0.125),

@@ -75,6 +75,16 @@ OUT_OF_RANGE: dict[str, dict[str, tuple[str, ...]]] = {
         "--components": ("-1", str(2**16), str(10**400)),
         "--batch-size": COUNT,
     },
+    "locality fit": {
+        "--max-line": LINE,
+        "--neighbors": (*COUNT, "1001"),
+        "--power": (*NOT_NEGATIVE, "10.5"),
+        "--recolor": (*NOT_NEGATIVE, "1.5"),
+        "--epsilon": NOT_NEGATIVE,
+        "--max-sentences": (*COUNT, "49"),
+        "--seed": SEED,
+        "--batch-size": COUNT,
+    },
     "sif fit": {"--max-line": LINE, "--a": ("0", "-1", "1.5", "inf", "nan")},
     "statistics compute": {"--max-line": LINE, "--batch-size": COUNT},
 }

@@ -20,6 +20,7 @@ from st_extras.cli import options
 from st_extras.modules import (
     AllButTheTopPostProcessor,
     CorpusStatistics,
+    LocalityPreservingPostProcessor,
     RepALPostProcessor,
     SIFPooling,
     WhiteningPostProcessor,
@@ -116,7 +117,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     calls.on(RepALPostProcessor, "tune", lambda **_: SimpleNamespace(**TUNED))
     calls.on(RepALPostProcessor, "detach", lambda model: model)
     monkeypatch.setattr(LinearPostProcessor, "to_dense", lambda self: "dense")
-    for kind, name in ((WhiteningPostProcessor, "Whitening"), (AllButTheTopPostProcessor, "AllButTheTop")):
+    linear = {"Whitening": WhiteningPostProcessor, "AllButTheTop": AllButTheTopPostProcessor}
+    for name, kind in (linear | {"LocalityPreserving": LocalityPreservingPostProcessor}).items():
         calls.on(kind, "attach", lambda kind=kind, **_: ["plain", kind(2)], f"{name}.attach")
     calls.on(SIFPooling, "attach", lambda **_: [SIFPooling(TABLE)], "SIF.attach")
     calls.on(CorpusStatistics, "load", lambda **_: STATISTICS, "statistics")

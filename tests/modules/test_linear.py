@@ -97,7 +97,9 @@ def test_only_one_of_them(still_encoder, attach):
     refined = RepALPostProcessor.attach(still_encoder, lambda_1=0.4, lambda_2=0.0)
     for other in MEMBERS.values():
         for taken in (model, refined):
-            with pytest.raises(ValueError, match="already: attach one of the first two to the plain model, then RepAL"):
+            with pytest.raises(
+                ValueError, match="already: attach one of the first three to the plain model, then RepAL"
+            ):
                 other(taken)
 
 

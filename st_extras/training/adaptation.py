@@ -23,7 +23,7 @@ from st_extras.evaluation import LabeledTexts, STSDataset
 from st_extras.modules import pipeline
 from st_extras.modules.encoding import part_of_model
 from st_extras.text.corpus import iterate_sentences, reservoir_sample
-from st_extras.training.candidates import CANDIDATES, FEWEST_TEXTS, Candidate, Row, TextEncoder, try_candidates
+from st_extras.training.candidates import CANDIDATES, FEWEST_TEXTS, FORGETS, Candidate, Row, TextEncoder, try_candidates
 from st_extras.training.manifest import read_manifest, write_manifest
 from st_extras.training.output_folder import OutputFolder, check_output, save_model
 from st_extras.whole_file import whole_file
@@ -133,14 +133,19 @@ def adapt(
             )
         best = max((row for row in trial.rows if row.accepted), key=lambda row: row.gain, default=None)
         refined = model if best is None else _with_step(model, modules, normalize, *trial.steps[best.name])
-        reason = trial.reason or (
-            "Left as it is: no candidate was better than the start." if best is None else f"{best.name} was best."
-        )
+        reason = trial.reason or (_left_as_it_is(trial.rows) if best is None else f"{best.name} was best.")
         name = None if best is None else best.name
         adapted = Adapted(refined, name, reason, trial.rows, trial.facts, time.perf_counter() - began)
         save_model(refined, output)
         _save_report(adapted, Path(output))
     return adapted
+
+
+def _left_as_it_is(rows: list[Row]) -> str:
+    """Say why no candidate was chosen."""
+    if any(row.why == FORGETS for row in rows):
+        return "Left as it is: what was better than the start loses too much on general pairs (see max_general_loss)."
+    return "Left as it is: no candidate was better than the start."
 
 
 def _with_step(

@@ -1,0 +1,165 @@
+"""``ChangeJudge``: each measure as a plain loop, what must give no gain, and what is refused."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from st_extras.evaluation import ChangeJudge, Verdict
+from st_extras.text.lexical import character_tfidf
+from tests.helpers import cosine, draw
+
+WORDS = [
+    *("cat", "dog", "bird", "fish", "tree", "house", "river", "road", "train", "bread"),
+    *("soup", "milk", "red", "blue", "green", "old", "new", "small", "fast", "warm"),
+]
+N = 110
+
+
+def made_texts() -> list[str]:
+    """Texts of different words, so that no two are equally like a third."""
+    drawn, found = random.Random(0), {}
+    while len(found) < N:
+        words = drawn.sample(WORDS, k=5)
+        found[tuple(sorted(words))] = " ".join(words)
+    return list(found.values())
+
+
+TEXTS = made_texts()
+
+
+def embedded(texts: list[str], noise: float = 0.5, size: int = 12) -> Tensor:
+    """(N, D) sums of random word vectors, and noise."""
+    table = dict(zip(WORDS, draw(len(WORDS), size, seed=1), strict=True))
+    sums = torch.stack([torch.stack([table[word] for word in text.split()]).sum(dim=0) for text in texts])
+    return sums + noise * draw(len(texts), size, seed=2)
+
+
+START = embedded(TEXTS)
+
+
+def ranked(similarities: list[list[float]], i: int) -> list[int]:
+    """The other texts, most similar first; ties by their number."""
+    return sorted((j for j in range(len(similarities)) if j != i), key=lambda j: -similarities[i][j])
+
+
+def measured(texts: list[str], start: Tensor, after: Tensor) -> list[list[float]]:
+    """For each text: confirmed, lexical, coherence of ``after``; plain loops."""
+    rows = character_tfidf(texts).toarray().astype(float)
+    words = [[float(a @ b) for b in rows] for a in rows]
+    before = [[cosine(a, b) for b in start] for a in start]
+    now = [[cosine(a, b) for b in after] for a in after]
+    near = [set(ranked(now, i)[:10]) for i in range(len(texts))]
+    found = []
+    for i in range(len(texts)):
+        by_words = [j for j in ranked(words, i) if words[i][j] > 0]
+        relevant = [set(by_words[:20]) & set(ranked(before, i)[:20]), set(by_words[:5])]
+        line = []
+        for wanted in relevant:
+            hits, total = 0, 0.0
+            for rank, j in enumerate(ranked(now, i), start=1):
+                if j in wanted:
+                    hits += 1
+                    total += hits / rank
+            line.append(total / len(wanted) if wanted else 0.0)
+        line.append(sum(len(near[i] & near[j]) / 10 for j in near[i]) / 10)
+        found.append(line)
+    return found
+
+
+@pytest.mark.slow
+def test_the_measures_their_sum_and_the_interval_are_those_of_plain_loops() -> None:
+    after = START @ draw(12, 12, seed=5) + 0.1
+    verdict = ChangeJudge(TEXTS, START, seed=3).compare(after, resamples=200)
+    changes = np.array(measured(TEXTS, START, after)) - np.array(measured(TEXTS, START, START))
+    confirmed, lexical, coherence = changes.mean(axis=0)
+    assert [verdict.confirmed, verdict.lexical, verdict.coherence] == pytest.approx([confirmed, lexical, coherence])
+    assert verdict.gain == pytest.approx((confirmed + lexical) / 2 + coherence)
+    per_text = [(a + b) / 2 + c for a, b, c in changes]
+    drawn = np.random.default_rng(3)
+    means = sorted(sum(per_text[i] for i in drawn.integers(0, N, N)) / N for _ in range(200))
+
+    def quantile(share: float) -> float:
+        place = share * (len(means) - 1)
+        low = int(place)
+        return means[low] + (place - low) * (means[low + 1] - means[low])
+
+    assert (verdict.low, verdict.high) == (pytest.approx(quantile(0.025)), pytest.approx(quantile(0.975)))
+
+
+def test_the_share_of_texts_with_a_confirmed_neighbour() -> None:
+    alone = [*TEXTS[:-2], "xyzzy", "qqqqq"]
+    assert ChangeJudge(TEXTS, START).confirmed_share == 1.0
+    assert ChangeJudge(alone, START).confirmed_share == pytest.approx(1 - 2 / N)
+
+
+def test_a_rotation_or_scaling_changes_nothing() -> None:
+    judge = ChangeJudge(TEXTS, START)
+    rotation = torch.linalg.qr(draw(12, 12, seed=4))[0]
+    for same in (START, 3 * START, START @ rotation, torch.cat([START, torch.zeros(N, 4)], dim=1)):
+        verdict = judge.compare(same)
+        assert verdict == Verdict(*[pytest.approx(0, abs=1e-12)] * 6)
+
+
+def test_shuffled_embeddings_are_worse_and_less_noise_is_better() -> None:
+    judge = ChangeJudge(TEXTS, embedded(TEXTS, noise=3.0))
+    shuffled = embedded(TEXTS, noise=3.0)[torch.randperm(N, generator=torch.Generator().manual_seed(0))]
+    assert judge.compare(shuffled).high < 0
+    better = judge.compare(embedded(TEXTS, noise=0.0))
+    assert 0 < better.low < better.gain < better.high
+
+
+def test_equal_embeddings_keep_an_order() -> None:
+    ties = START.clone()
+    ties[:30] = ties[0]
+    judge = ChangeJudge(TEXTS, ties)
+    assert judge.compare(ties).gain == 0
+    assert judge.compare(START) == judge.compare(START)
+
+
+def test_the_global_random_state_stays() -> None:
+    torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    ChangeJudge(TEXTS, START).compare(START)
+    assert torch.equal(torch.get_rng_state(), torch_state)
+    assert (np.random.get_state()[1] == numpy_state).all()  # noqa: NPY002
+
+
+@pytest.mark.parametrize(
+    ("texts", "start", "message"),
+    [
+        (TEXTS[:99], START[:99], "the number of texts must be .* got 99"),
+        ([*TEXTS[:-1], TEXTS[0]], START, "texts must be different from each other"),
+        (TEXTS, START[:-1], "start must be one for each of the 110 texts, got 109"),
+        (TEXTS, START * float("nan"), "start must be finite"),
+        (TEXTS, START * 0, "start must have a direction in each row"),
+    ],
+)
+def test_what_cannot_be_judged(texts: list[str], start: Tensor, message: str) -> None:
+    with pytest.raises(ValueError, match=rf"^{message}"):
+        ChangeJudge(texts, start)
+
+
+@pytest.mark.parametrize(
+    ("after", "options", "message"),
+    [
+        (START[1:], {}, "embeddings must be one for each of the 110 texts"),
+        (START / 0, {}, "embeddings must be finite"),
+        (START, {"resamples": 99}, "resamples must be"),
+    ],
+)
+def test_what_cannot_be_compared(after: Tensor, options: dict[str, int], message: str) -> None:
+    judge = ChangeJudge(TEXTS, START)
+    with pytest.raises(ValueError, match=rf"^{message}"):
+        judge.compare(after, **options)
+
+
+def test_too_many_texts_and_a_wrong_seed() -> None:
+    with pytest.raises(ValueError, match="the number of texts must be"):
+        ChangeJudge([str(i) for i in range(2001)], torch.ones(2001, 2))
+    with pytest.raises(ValueError, match="seed must be a whole number"):
+        ChangeJudge(TEXTS, START, seed=0.5)  # type: ignore[arg-type]
+    assert ChangeJudge(TEXTS, START, seed=-1).compare(START).gain == 0

