@@ -1,4 +1,4 @@
-"""``st-extras whiten``, ``center`` and ``sif``: post-processing that is fitted on text or on its statistics."""
+"""``st-extras whiten``, ``center``, ``locality`` and ``sif``: post-processing that is fitted on text or its statistics."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from st_extras.cli.options import (
     AT_LEAST_ONE,
     LONGEST_LINE,
     NOT_NEGATIVE,
+    SEED,
     AnyEncoder,
     Column,
     Json,
     MaxLine,
     Output,
     Overwrite,
+    Text,
     checked,
 )
 from st_extras.cli.postprocess import MaybeText, Statistics, corpus_or_statistics, load_any, save_result
@@ -26,9 +28,14 @@ from st_extras.cli.statistics import Devices, EncodeBatch, Prompt, encode_option
 
 whiten_app = typer.Typer(help="Whiten a finished encoder's embeddings.", no_args_is_help=True)
 center_app = typer.Typer(help="Centre a finished encoder's embeddings.", no_args_is_help=True)
+locality_app = typer.Typer(help="Keep what a text and its nearest neighbours agree on.", no_args_is_help=True)
 sif_app = typer.Typer(help="Pool a finished encoder's tokens by their frequency.", no_args_is_help=True)
 
 _COMPONENTS = checked(lambda name, value: check_count(name, value, 0, 2**16 - 1))
+_NEIGHBORS = checked(lambda name, value: check_count(name, value, 1, 1000))
+_POWER = checked(lambda name, value: check_interval(name, value, 0, 10))
+_RECOLOR = checked(lambda name, value: check_interval(name, value, 0, 1))
+_SAMPLE = checked(lambda name, value: check_count(name, value, 50, 2**31 - 1))
 _A = checked(lambda name, value: check_interval(name, value, 1e-9, 1))
 Stock = Annotated[bool, typer.Option(help="Save as a stock Dense layer, which loads without this package.")]
 
@@ -104,6 +111,59 @@ def center_fit(
         encode_options=encode_options(device, prompt),
     )
     _finish(attached, output, stock, {"components": components}, as_json)
+
+
+@locality_app.command("fit")
+def locality_fit(
+    encoder: AnyEncoder,
+    text: Text,
+    output: Output,
+    neighbors: Annotated[int, typer.Option(help="Number of nearest texts.", callback=_NEIGHBORS)] = 10,
+    power: Annotated[
+        float, typer.Option(help="How strongly to shrink what neighbours disagree on; 0: not.", callback=_POWER)
+    ] = 1.0,
+    recolor: Annotated[
+        float,
+        typer.Option(help="Variance given back: 1 all, 0 none; try 0 on a raw encoder.", callback=_RECOLOR),
+    ] = 0.5,
+    epsilon: Annotated[
+        float, typer.Option(help="Share of the mean variance added to every direction.", callback=NOT_NEGATIVE)
+    ] = 0.1,
+    words: Annotated[bool, typer.Option(help="Find neighbours by embeddings and words together.")] = True,
+    max_sentences: Annotated[
+        int, typer.Option(help="Fit on at most N different sentences, drawn at random.", callback=_SAMPLE)
+    ] = 20_000,
+    seed: Annotated[int, typer.Option(help="Random seed of what is drawn.", callback=SEED)] = 0,
+    stock: Stock = False,
+    batch_size: EncodeBatch = 32,
+    device: Devices = None,
+    prompt: Prompt = None,
+    column: Column = None,
+    max_line: MaxLine = LONGEST_LINE,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Keep the directions on which a text and its nearest neighbours agree, shrink the others (soft LPP).
+
+    Fit it on some thousand texts of the domain. "st-extras adapt" judges such steps, and saves the best or none.
+    """
+    from st_extras.modules import LocalityPreservingPostProcessor
+    from st_extras.text import corpus
+    from st_extras.training import check_output
+
+    check_output(output, overwrite=overwrite)
+    sentences = corpus.stream_sentences(text, column=column, max_line=max_line)
+    settings = {"neighbors": neighbors, "power": power, "recolor": recolor, "epsilon": epsilon, "words": words}
+    attached = LocalityPreservingPostProcessor.attach(
+        load_any(encoder),
+        **settings,  # type: ignore[arg-type]
+        max_sentences=max_sentences,
+        seed=seed,
+        corpus=sentences,
+        batch_size=batch_size,
+        encode_options=encode_options(device, prompt),
+    )
+    _finish(attached, output, stock, settings, as_json)
 
 
 @sif_app.command("fit")

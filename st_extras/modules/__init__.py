@@ -3,6 +3,7 @@
 from st_extras.modules.all_but_the_top import AllButTheTopPostProcessor
 from st_extras.modules.lambda_search import TuningResult, search_lambdas
 from st_extras.modules.load import load
+from st_extras.modules.locality_preserving import LocalityPreservingPostProcessor
 from st_extras.modules.partial_mask import PartialMaskTransformer
 from st_extras.modules.repal import RepALPostProcessor
 from st_extras.modules.sif import SIFPooling
@@ -12,6 +13,7 @@ from st_extras.modules.whitening import WhiteningPostProcessor
 __all__ = [
     "AllButTheTopPostProcessor",
     "CorpusStatistics",
+    "LocalityPreservingPostProcessor",
     "PartialMaskTransformer",
     "RepALPostProcessor",
     "SIFPooling",

@@ -76,13 +76,16 @@ class LinearPostProcessor(Module):
             self, sentences, statistics, batch_size=batch_size, show_progress_bar=show_progress_bar,
             encode_options=encode_options,
         )  # fmt: skip
-        kernel = self.kernel_of(statistics)
-        self.corpus_mean.copy_(statistics.mean)
+        self.set_step(statistics.mean, self.kernel_of(statistics), statistics.count)
+        return self
+
+    def set_step(self, mean: Tensor, kernel: Tensor, count: int) -> None:
+        """Take over mu (D,) and W (D, k), which were computed from ``count`` sentences."""
+        self.corpus_mean.copy_(mean)
         self.kernel.copy_(kernel)
-        self.corpus_size = statistics.count
+        self.corpus_size = count
         if "_model" in self.__dict__:
             renew_card(pipeline.model_of(self))
-        return self
 
     def to_dense(self) -> Module:
         """Export the fitted step as a stock ``Dense`` module, which loads without this package."""
@@ -144,8 +147,8 @@ def attach(
     modules, normalize = pipeline.split_before_normalize(model)
     if any(isinstance(module, (LinearPostProcessor, RepALPostProcessor)) for module in modules):
         raise ValueError(
-            "model must not have whitening, all-but-the-top or RepAL attached already: attach one of the first two to "
-            "the plain model, then RepAL."
+            "model must not have whitening, all-but-the-top, locality preservation or RepAL attached already: attach "
+            "one of the first three to the plain model, then RepAL."
         )
     processor: LinearPostProcessor = build(pipeline.embedding_dimension(modules))
     attached = pipeline.rebuild_model(model, [*modules, processor, *normalize])

@@ -9,6 +9,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Module
 
 from st_extras.modules.all_but_the_top import AllButTheTopPostProcessor
+from st_extras.modules.locality_preserving import LocalityPreservingPostProcessor
 from st_extras.modules.masked_pooling import MaskedCopyPooling
 from st_extras.modules.partial_mask import PartialMaskTransformer
 from st_extras.modules.repal import RepALPostProcessor
@@ -18,6 +19,7 @@ from st_extras.modules.whitening import WhiteningPostProcessor
 
 _MODULES: tuple[type[Module], ...] = (
     AllButTheTopPostProcessor,
+    LocalityPreservingPostProcessor,
     MaskedCopyPooling,
     PartialMaskTransformer,
     RepALPostProcessor,

@@ -71,7 +71,7 @@ class CorpusStatistics:
         Raises:
             ValueError: if they have another shape, are not real numbers, or one is not finite.
         """
-        rows = self._rows(embeddings)
+        rows = embedding_rows(embeddings, self.embedding_dimension)
         if len(rows):
             mean = rows.mean(dim=0)
             centred = rows - mean
@@ -174,22 +174,6 @@ class CorpusStatistics:
         if difference is not None:
             raise ValueError(f"statistics must come from the encoder that they are used for, got {difference}.")
 
-    def _rows(self, embeddings: Any) -> Tensor:
-        """Return embeddings as float64 on the CPU, (N, D), checked."""
-        try:
-            rows = torch.as_tensor(embeddings).detach()
-        except (TypeError, ValueError, RuntimeError):
-            raise ValueError(f"embeddings must be a tensor or an array (N, D), got {shown(embeddings)}.") from None
-        if rows.ndim != 2 or rows.shape[1] != self.embedding_dimension or rows.is_complex() or rows.dtype == torch.bool:
-            raise ValueError(
-                f"embeddings must be real numbers of the shape (N, {self.embedding_dimension}), got {rows.dtype} of "
-                f"the shape {tuple(rows.shape)}."
-            )
-        finite = rows.isfinite().all(dim=1)
-        if not finite.all():
-            raise ValueError(f"embeddings must be finite, got NaN or infinity in row {int((~finite).int().argmax())}.")
-        return rows.to("cpu", torch.float64)
-
     def _merge(self, count: int, mean: Tensor, scatter: Tensor) -> None:
         """Add ``count`` embeddings by Chan's update, without the cancellation of E[vv] - E[v]E[v]."""
         if not count:
@@ -199,6 +183,27 @@ class CorpusStatistics:
         self.mean = self.mean + shift * (count / total)
         self.scatter = self.scatter + scatter + between
         self.count = total
+
+
+def embedding_rows(embeddings: Any, size: int) -> Tensor:
+    """Return embeddings given as a tensor, an array or a list as (N, ``size``) float64 on the CPU.
+
+    Raises:
+        ValueError: if they have another shape, are not real numbers, or one is not finite.
+    """
+    try:
+        rows = torch.as_tensor(embeddings).detach()
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"embeddings must be a tensor or an array (N, D), got {shown(embeddings)}.") from None
+    if rows.ndim != 2 or rows.shape[1] != size or rows.is_complex() or rows.dtype == torch.bool:
+        raise ValueError(
+            f"embeddings must be real numbers of the shape (N, {size}), got {rows.dtype} of the shape "
+            f"{tuple(rows.shape)}."
+        )
+    finite = rows.isfinite().all(dim=1)
+    if not finite.all():
+        raise ValueError(f"embeddings must be finite, got NaN or infinity in row {int((~finite).int().argmax())}.")
+    return rows.to("cpu", torch.float64)
 
 
 def given_statistics(

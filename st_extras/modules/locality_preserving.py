@@ -1,0 +1,256 @@
+"""Locality Preserving Projections, softly: keep the directions on which a text and its nearest neighbours agree."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from torch import Tensor
+
+from st_extras.checks import check_bool, check_count, check_interval, check_seed, check_strings, check_weight
+from st_extras.modules import linear, pipeline
+from st_extras.modules.encoding import part_of_model
+from st_extras.modules.masked_pipeline import plain_modules
+from st_extras.modules.neighbor_directions import fewest_texts, neighbor_directions
+from st_extras.modules.statistics import CorpusStatistics, embedding_rows
+from st_extras.text.corpus import iterate_sentences, reservoir_sample
+from st_extras.text.lexical import character_tfidf
+
+logger = logging.getLogger(__name__)
+_FEW = 1000  # texts: with fewer, a good encoder came out worse on some domains
+
+
+class LocalityPreservingPostProcessor(linear.LinearPostProcessor):
+    """Keep the directions on which a text and its nearest neighbours agree, and shrink those on which they do not.
+
+    Neighbours mostly mean the same, so what differs between them is mostly noise: on text of one domain, this brings
+    texts of one meaning together without labels. Use it for clustering, search and classification within a domain,
+    fitted on some thousand texts of it: ``recolor=0.5`` or 1 for an encoder trained for similarity, 0 for a raw one. Do
+    not use it on few texts (a good encoder comes out worse on some hundred), nor for texts of other kinds than those
+    that it was fitted on. ``st-extras adapt`` chooses among such steps by a judge, and leaves alone what none helps.
+
+    Paper: Locality Preserving Projections (He and Niyogi, 2003),
+    https://papers.nips.cc/paper/2003/hash/d69116f8b0140cdeb1f99a4d5096ffe4-Abstract.html.
+
+    Equation: v' = (v - mu) W, with W = U Lambda^{-1/2} Q diag(rho^power) Q^T Lambda^{recolor/2} U^T;
+    z = (e - mu) / |e - mu| over the embeddings e of a corpus, and n the mean z of a text's nearest neighbours;
+    C = Z^T Z / N + epsilon (mean eigenvalue) I = U Lambda U^T; M = (Z^T N + N^T Z) / 2N;
+    Lambda^{-1/2} U^T M U Lambda^{-1/2} = Q diag(rho) Q^T, with rho as texts show it that Q was not computed from.
+
+    ``attach`` builds the pipeline [Transformer, Pooling, ..., LocalityPreservingPostProcessor(, Normalize)].
+
+    Args:
+        embedding_dimension: D, size of the embeddings.
+        neighbors: number of nearest texts, 1 to 1000 (k).
+        power: how strongly directions are shrunk on which neighbours disagree, 0 to 10; 0: not at all.
+        recolor: how far directions get their variance back, 0 to 1; 1 all of it, 0 leaves them white.
+        epsilon: how much of the mean variance is added to that of every direction, >= 0.
+        words: whether nearest neighbours are those by embeddings and words together (TF-IDF of parts of words), two
+            views whose errors differ; False: by the embeddings alone.
+        max_sentences: most texts to fit on, drawn at random from the different ones; the time grows with its square.
+        seed: random seed of what is drawn.
+        corpus_size: number of texts with different embeddings that mu and W were computed from; 0 if not fitted.
+
+    Attributes:
+        agreement: (D,) rho, between 0.001 and 1, descending: how far neighbours agree on each direction, for diagnosis;
+            0 where the embeddings do not vary.
+
+    Works with:
+        Any SentenceTransformer whose last module before a final ``Normalize`` knows its embedding dimension: every
+        encoder and pooling, static embeddings too. RepAL can be attached afterwards. The step is linear, so gradients
+        pass through it and ``to_dense`` exports it as a stock module. Refused: ``CorpusStatistics``, which hold no
+        neighbours; fewer than 50 texts with different embeddings (2 ``neighbors`` + 2, if that is more); a model that
+        has a linear step or RepAL already.
+
+    Differs from the paper:
+        All directions stay, with soft weights, in place of a cut to the first k; with ``recolor``, they get variance
+        back. Embeddings are centred and of length one before anything is computed. A text's neighbours are the mean of
+        its k nearest other texts, found within the corpus, in place of a symmetric graph. The agreement is
+        cross-fitted, because the eigenvalues themselves come out too high where there are few texts per dimension.
+
+    Example:
+        >>> from st_extras.modules import LocalityPreservingPostProcessor
+        >>> from st_extras.samples import sample_sentences
+        >>> from st_extras.samples.encoder import raw_encoder
+        >>> encoder, corpus = raw_encoder(), sample_sentences()[:1000]
+        >>> model = LocalityPreservingPostProcessor.attach(encoder, recolor=0.0, corpus=corpus)
+        >>> agreement = model[-1].agreement
+        >>> bool(agreement[0] > 5 * agreement[200])
+        True
+    """
+
+    config_keys: list[str] = [  # noqa: RUF012
+        "embedding_dimension", "neighbors", "power", "recolor", "epsilon", "words", "max_sentences", "seed",
+        "corpus_size",
+    ]  # fmt: skip
+    agreement: Tensor
+
+    def __init__(
+        self,
+        embedding_dimension: int,
+        neighbors: int = 10,
+        power: float = 1.0,
+        recolor: float = 0.5,
+        epsilon: float = 0.1,
+        words: bool = True,
+        max_sentences: int = 20_000,
+        seed: int = 0,
+        corpus_size: int = 0,
+    ) -> None:
+        size = pipeline.check_size(embedding_dimension)
+        super().__init__(size, size, corpus_size)
+        least = fewest_texts(neighbors)
+        self.neighbors = int(neighbors)
+        self.power = check_interval("power", power, 0, 10)
+        self.recolor = check_interval("recolor", recolor, 0, 1)
+        self.epsilon = check_weight("epsilon", epsilon)
+        self.words = check_bool("words", words)
+        self.max_sentences = check_count("max_sentences", max_sentences, least)
+        self.seed = check_seed("seed", seed)
+        self.register_buffer("agreement", torch.zeros(size))
+
+    @staticmethod
+    def attach(
+        model: SentenceTransformer,
+        *,
+        neighbors: int = 10,
+        power: float = 1.0,
+        recolor: float = 0.5,
+        epsilon: float = 0.1,
+        words: bool = True,
+        max_sentences: int = 20_000,
+        seed: int = 0,
+        corpus: Iterable[str] | None = None,
+        batch_size: int = 32,
+        encode_options: Mapping[str, Any] | None = None,
+    ) -> SentenceTransformer:
+        """Return a new model: ``model`` with this step before a final ``Normalize``. Weights are shared.
+
+        Args:
+            model: any model (see "Works with"). It is not changed.
+            neighbors: number of nearest texts (k).
+            power: how strongly directions are shrunk on which neighbours disagree.
+            recolor: how far directions get their variance back.
+            epsilon: how much of the mean variance is added to that of every direction.
+            words: whether nearest neighbours are those by embeddings and words together.
+            max_sentences: most texts to fit on.
+            seed: random seed of what is drawn.
+            corpus: sentences to fit on, or a data set with one text column; None: call ``fit`` before encoding.
+            batch_size: sentences per forward pass over ``corpus``.
+            encode_options: further arguments of ``encode``, as for ``CorpusStatistics.compute``.
+
+        Raises:
+            ValueError: if a setting is not allowed, the model has a linear step or RepAL already, or there are too few
+                different sentences.
+        """
+        return linear.attach(
+            model,
+            lambda size: LocalityPreservingPostProcessor(
+                size, neighbors, power, recolor, epsilon, words, max_sentences, seed
+            ),
+            corpus=corpus,
+            statistics=None,
+            batch_size=batch_size,
+            encode_options=encode_options,
+        )
+
+    def fit(
+        self,
+        sentences: Iterable[str] | None = None,
+        *,
+        statistics: CorpusStatistics | None = None,
+        batch_size: int = 32,
+        show_progress_bar: bool = False,
+        encode_options: Mapping[str, Any] | None = None,
+    ) -> LocalityPreservingPostProcessor:
+        """Compute mu and W from ``sentences``.
+
+        Args:
+            sentences: any iterable or data set with one text column, of any size, read once; ``max_sentences`` of the
+                different ones are encoded and kept in memory.
+            statistics: refused: neighbours need the texts themselves.
+            batch_size: sentences per forward pass.
+            show_progress_bar: whether to show the progress of encoding.
+            encode_options: further arguments of ``encode``, as for :meth:`CorpusStatistics.compute`.
+
+        Raises:
+            ValueError: if statistics are given or no sentences, there are too few different sentences, or an embedding
+                is not finite (the error names the sentence).
+        """
+        pipeline.check_encoding(batch_size, show_progress_bar)
+        if statistics is not None:
+            self.kernel_of(statistics)
+        if sentences is None:
+            raise ValueError("sentences must be given, got None: pass an iterable of strings.")
+        modules = plain_modules(pipeline.modules_before(self))
+        texts = reservoir_sample(iterate_sentences(sentences), self.max_sentences, self.seed, distinct=True)
+        with part_of_model(pipeline.model_of(self), modules, encode_options) as encoder:
+            embeddings = pipeline.all_embeddings(
+                encoder, texts, batch_size=batch_size, show_progress_bar=show_progress_bar
+            )
+        return self.fit_embeddings(embeddings, texts if self.words else None)
+
+    def fit_embeddings(
+        self, embeddings: Tensor | Any, texts: Sequence[str] | None = None
+    ) -> LocalityPreservingPostProcessor:
+        """Compute mu and W from embeddings, and return this module; it need not be part of a model.
+
+        Args:
+            embeddings: (N, D) that reach this module, one for each text: a tensor, an array or a list. More than
+                ``max_sentences`` are drawn from.
+            texts: the N texts, with ``words=True``.
+
+        Raises:
+            ValueError: if ``embeddings`` or ``texts`` are not as above, or too few embeddings are different.
+        """
+        rows = embedding_rows(embeddings, self.embedding_dimension)
+        if self.words and texts is None:
+            raise ValueError("texts must be the texts of the embeddings with words=True, got None: or set words=False.")
+        texts = None if texts is None else check_strings("texts", texts)
+        if texts is not None and len(texts) != len(rows):
+            raise ValueError(f"texts must be as many as embeddings, {len(rows)}, got {len(texts)}.")
+        count = min(len(rows), self.max_sentences)
+        drawn = sorted(random.Random(self.seed).sample(range(len(rows)), count))
+        vectors = character_tfidf([texts[i] for i in drawn]) if texts is not None and self.words else None
+        found = neighbor_directions(rows[drawn], self.neighbors, self.epsilon, words=vectors, seed=self.seed)
+        if found.count < _FEW:
+            logger.warning(
+                "Fitted on %d texts with different embeddings: with fewer than about %d, a good encoder can come out "
+                "worse.", found.count, _FEW,
+            )  # fmt: skip
+        self.agreement.zero_()
+        self.agreement[: len(found.agreement)] = found.agreement
+        self.set_step(found.mean, found.kernel(self.power, self.recolor), found.count)
+        return self
+
+    def kernel_of(self, statistics: CorpusStatistics) -> Tensor:
+        """Raise ValueError: W does not follow from statistics."""
+        raise ValueError(
+            "statistics must be None for LocalityPreservingPostProcessor, whose neighbours need the texts themselves, "
+            f"got {statistics!r}: give sentences instead."
+        )
+
+    def check_statistics(self) -> None:
+        """Check that W and the agreement fit ``corpus_size``, after loading.
+
+        Raises:
+            ValueError: if they do not.
+        """
+        super().check_statistics()
+        if (self.agreement < 0).any() or (self.agreement > 1).any() or (self.corpus_size and not self.agreement.any()):
+            raise ValueError("agreement must be between 0 and 1 and not all zero, got others: fit the module again.")
+
+    @property
+    def citation(self) -> str:
+        """BibTeX of the paper."""
+        return """@inproceedings{he2003locality,
+    title={Locality Preserving Projections},
+    author={He, Xiaofei and Niyogi, Partha},
+    booktitle={Advances in Neural Information Processing Systems},
+    volume={16},
+    year={2003},
+}"""

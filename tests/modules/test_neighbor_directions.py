@@ -1,0 +1,247 @@
+"""Directions on which neighbours agree: against loops in float64 and scipy's generalised eigenproblem."""
+
+import numpy as np
+import pytest
+import scipy.linalg
+import torch
+from sklearn.isotonic import isotonic_regression
+from torch.nn.functional import normalize
+
+from st_extras.evaluation.label_metrics import knn_accuracies, map_at_r
+from st_extras.modules import neighbor_directions as module
+from st_extras.modules.neighbor_directions import fewest_texts, neighbor_directions
+from st_extras.text.lexical import character_tfidf
+from tests.helpers import draw
+from tests.modules.cases import corpus_of_words
+
+SCALES = torch.tensor([3.0, 2.0, 1.0, 1.0, 0.5, 0.2])
+
+
+def embeddings(count=90, seed=0):
+    """Six dimensions, of different strength, far from 0."""
+    return draw(count, 6, seed=seed).double() * SCALES + 1.5
+
+
+def centred(rows):
+    """Unit vectors from the mean to each row, one by one."""
+    rows = np.asarray(rows, dtype=np.float64)
+    mean = sum(rows) / len(rows)
+    return mean, np.array([(row - mean) / np.sqrt(sum((row - mean) ** 2)) for row in rows])
+
+
+def nearest_means(z, similarity, neighbors):
+    means = []
+    for i in range(len(z)):
+        others = sorted((j for j in range(len(z)) if j != i), key=lambda j: -similarity(i, j))
+        means.append(sum(z[j] for j in others[:neighbors]) / neighbors)
+    return np.array(means)
+
+
+def both(z, n, rows):
+    """The sum of (z n^T + n z^T) / 2 over some rows."""
+    return sum((np.outer(z[i], n[i]) + np.outer(n[i], z[i])) / 2 for i in rows)
+
+
+def covariance_of(z, epsilon):
+    c = sum(np.outer(row, row) for row in z) / len(z)
+    return c + epsilon * np.trace(c) / len(c) * np.eye(len(c))
+
+
+def reference(rows, neighbors, epsilon, similarity=None):
+    """The generalised eigenproblem M w = rho C w: agreement and a function that gives the kernel."""
+    mean, z = centred(rows)
+    n = nearest_means(z, similarity or (lambda i, j: z[i] @ z[j]), neighbors)
+    c, m = covariance_of(z, epsilon), both(z, n, range(len(z))) / len(z)
+    rho, w = scipy.linalg.eigh(m, c)  # w^T C w = 1
+    rho, w = np.clip(rho[::-1], 1e-3, 1), w[:, ::-1]
+
+    def kernel(power, recolor):
+        back = scipy.linalg.fractional_matrix_power(c, (1 + recolor) / 2).real
+        return sum(rho[k] ** power * np.outer(w[:, k], back @ w[:, k]) for k in range(len(rho)))
+
+    return mean, rho, kernel
+
+
+@pytest.mark.parametrize(("neighbors", "epsilon"), [(10, 0.1), (3, 0.0), (1, 2.0)])
+def test_against_the_generalised_eigenproblem(neighbors, epsilon):
+    rows = embeddings()
+    found = neighbor_directions(rows, neighbors, epsilon, folds=None)
+    mean, rho, kernel = reference(rows, neighbors, epsilon)
+    assert found.count == 90
+    assert np.abs(found.mean.numpy() - mean).max() < 1e-12
+    assert np.abs(found.agreement.numpy() - rho).max() < 1e-9
+    assert len(set(rho.round(9))) > 3
+    for power, recolor in ((1.0, 0.5), (0.5, 1.0), (2.0, 0.0)):
+        assert np.abs(found.kernel(power, recolor).numpy() - kernel(power, recolor)).max() < 1e-8
+
+
+def test_neighbours_by_embeddings_and_words_together():
+    texts = list(dict.fromkeys(corpus_of_words(100)))[:80]
+    rows, words = embeddings(80), character_tfidf(texts)
+    z, shared = centred(rows)[1], (words @ words.T).toarray().astype(np.float64)
+    spread = (z @ z.T).std(ddof=1), shared.std(ddof=1)
+    _, rho, kernel = reference(
+        rows, 10, 0.1, lambda i, j: z[i] @ z[j] / spread[0] + shared[i, j] / spread[1]
+    )  # fmt: skip
+    found = neighbor_directions(rows, words=words, folds=None)
+    assert np.abs(found.agreement.numpy() - rho).max() < 1e-9
+    assert np.abs(found.kernel(1, 0.5).numpy() - kernel(1, 0.5)).max() < 1e-8
+    assert np.abs(rho - reference(rows, 10, 0.1)[1]).max() > 0.01
+
+
+@pytest.mark.parametrize("folds", [2, 5])
+def test_the_agreement_is_that_of_texts_that_the_directions_were_not_computed_from(folds):
+    rows = embeddings(93)
+    _, z = centred(rows)
+    n = nearest_means(z, lambda i, j: z[i] @ z[j], 10)
+    c, held_out = covariance_of(z, 0.1), []
+    for part in module._parts(93, folds, 7):
+        part = part.tolist()
+        others = [i for i in range(93) if i not in part]
+        w = scipy.linalg.eigh(both(z, n, others), c)[1][:, ::-1]
+        m = both(z, n, part) / len(part)
+        held_out.append([w[:, k] @ m @ w[:, k] for k in range(6)])
+    rho = np.clip(isotonic_regression(np.mean(held_out, axis=0), increasing=False), 1e-3, 1)
+    found = neighbor_directions(rows, folds=folds, seed=7)
+    assert np.abs(found.agreement.numpy() - rho).max() < 1e-9
+    whole = neighbor_directions(rows, folds=None)
+    assert (found.directions.abs() - whole.directions.abs()).abs().max() < 1e-9
+
+
+def test_the_parts_hold_every_row_once_and_depend_on_the_seed():
+    parts = module._parts(23, 5, 3)
+    assert sorted(row for part in parts for row in part.tolist()) == list(range(23))
+    assert {len(part) for part in parts} == {4, 5}
+    assert [part.tolist() for part in parts] != [part.tolist() for part in module._parts(23, 5, 4)]
+
+
+@pytest.mark.parametrize("folds", [None, 5])
+def test_a_rotated_space_has_a_rotated_kernel(folds):
+    rows = embeddings()
+    turn = torch.linalg.qr(draw(6, 6, seed=1).double())[0]
+    found, turned = neighbor_directions(rows, folds=folds), neighbor_directions(rows @ turn, folds=folds)
+    assert (found.agreement - turned.agreement).abs().max() < 1e-9
+    assert (turn.T @ found.kernel(1, 0.5) @ turn - turned.kernel(1, 0.5)).abs().max() < 1e-9
+    assert (found.mean @ turn - turned.mean).abs().max() < 1e-9
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_the_scale_and_the_place_of_the_space_change_nothing(scale):
+    found, moved = neighbor_directions(embeddings()), neighbor_directions(scale * embeddings() + 5 * scale)
+    assert (found.kernel(1, 0.5) - moved.kernel(1, 0.5)).abs().max() < 1e-9
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
+def test_without_weights_and_recoloured_it_is_the_identity(epsilon):
+    kernel = neighbor_directions(embeddings(), epsilon=epsilon).kernel(power=0, recolor=1)
+    assert (kernel - torch.eye(6)).abs().max() < 1e-9
+
+
+def test_without_weights_and_not_recoloured_it_whitens_the_unit_rows():
+    found = neighbor_directions(embeddings(), epsilon=0)
+    white = torch.from_numpy(centred(embeddings())[1]) @ found.kernel(power=0, recolor=0)
+    assert (white.T @ white / 90 - torch.eye(6)).abs().max() < 1e-9
+
+
+def test_a_direction_without_variance_is_left_out():
+    rows = embeddings()
+    flat = torch.cat([rows, rows.sum(dim=1, keepdim=True)], dim=1)  # seven dimensions, six of them independent
+    found = neighbor_directions(flat, epsilon=0)
+    assert found.agreement.shape == (6,)
+    kernel = found.kernel(1, 0.5)
+    gone = torch.cat([torch.ones(6), -torch.ones(1)]).double()
+    assert (gone @ kernel).abs().max() < 1e-9
+    assert (kernel @ gone).abs().max() < 1e-9
+    assert neighbor_directions(flat, epsilon=0.1).agreement.shape == (7,)
+    kernel = found.kernel(power=0, recolor=1)
+    assert ((flat - found.mean) @ kernel - (flat - found.mean)).abs().max() < 1e-9
+
+
+def test_noise_has_one_agreement_and_only_the_folds_see_it():
+    noise = draw(2000, 32)
+    held_out, inside = (neighbor_directions(noise, folds=folds).agreement for folds in (5, None))
+    assert inside[0] - inside[-1] > 2 * (held_out[0] - held_out[-1])
+    assert held_out[0] - held_out[-1] < 0.15
+    assert abs(held_out.mean() - inside.mean()) < 0.02
+
+
+def clustered(count, seed):
+    """Texts of 20 meanings in 6 dimensions, under noise of more variance in 26 others."""
+    labels = torch.randint(20, (count,), generator=torch.Generator().manual_seed(seed))
+    signal = 1.5 * draw(20, 6, seed=99)[labels] + 0.3 * draw(count, 6, seed=seed)
+    return torch.cat([signal, 1.5 * draw(count, 26, seed=seed + 1)], dim=1), labels
+
+
+def test_what_is_planted_comes_out_on_texts_that_were_not_seen():
+    found = neighbor_directions(clustered(1500, 1)[0])
+    new, labels = clustered(400, 5)
+    before = normalize(new - found.mean.float())
+    for power, recolor in ((1.0, 0.5), (1.0, 0.0), (1.0, 1.0)):
+        after = normalize((new - found.mean) @ found.kernel(power, recolor)).float()
+        assert map_at_r(after, labels) > map_at_r(before, labels) + 0.15
+        assert knn_accuracies(after, labels, [1])[0] > knn_accuracies(before, labels, [1])[0] + 0.1
+    assert found.agreement[0] > 1.5 * found.agreement[6]
+
+
+def test_equal_rows_count_once():
+    rows = embeddings()
+    again = torch.cat([rows, rows[:30], rows[:30] + 1e-7 * draw(30, 6, seed=2)])
+    found, once = neighbor_directions(again), neighbor_directions(rows)
+    assert found.count == 90
+    assert (found.kernel(1, 0.5) - once.kernel(1, 0.5)).abs().max() < 1e-9
+
+
+def test_equal_rows_leave_their_words_out():
+    texts = list(dict.fromkeys(corpus_of_words(100)))[:80]
+    rows = embeddings(80)
+    words = character_tfidf(texts)
+    doubled = neighbor_directions(rows[[0, 1, 0, *range(2, 80)]], words=words[[0, 1, 5, *range(2, 80)]])
+    assert torch.allclose(doubled.kernel(1, 0.5), neighbor_directions(rows, words=words).kernel(1, 0.5))
+
+
+def test_a_row_at_the_mean_is_left_out():
+    rows = embeddings(60)
+    rows = torch.cat([rows, rows.mean(dim=0, keepdim=True)])
+    assert neighbor_directions(rows).count == 60
+
+
+def test_blocks_change_nothing(monkeypatch):
+    rows = torch.cat([embeddings(), embeddings()[:20]])
+    whole = neighbor_directions(rows)
+    monkeypatch.setattr(module, "_BLOCK", 700)  # seven rows at a time
+    assert torch.allclose(neighbor_directions(rows).kernel(1, 0.5), whole.kernel(1, 0.5))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_other_precisions_are_close(dtype):
+    found, rounded = neighbor_directions(embeddings(300)), neighbor_directions(embeddings(300).to(dtype))
+    assert rounded.agreement.dtype == torch.float64
+    assert (found.agreement - rounded.agreement).abs().max() < 0.05
+
+
+def test_too_few_different_rows_are_refused():
+    rows = embeddings(49)
+    for few, count in ((rows, 49), (rows[:1].repeat(80, 1), 0), (rows[:0], 0), (rows[:20].repeat(9, 1), 20)):
+        message = rf"^sentences must have at least 50 different embeddings for neighbors=10, got {count}: fit on more"
+        with pytest.raises(ValueError, match=message):
+            neighbor_directions(few)
+    with pytest.raises(ValueError, match="at least 62 different embeddings for neighbors=30, got 61"):
+        neighbor_directions(embeddings(61), neighbors=30)
+    assert neighbor_directions(embeddings(62), neighbors=30).count == 62
+    assert (fewest_texts(10), fewest_texts(24), fewest_texts(25)) == (50, 50, 52)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"neighbors": 0}, "neighbors must be a whole number between 1 and 1000, got 0"),
+        ({"neighbors": 2.5}, "neighbors must be"),
+        ({"epsilon": -0.1}, "epsilon must be between 0 and 1000000, got -0.1"),
+        ({"folds": 1}, "folds must be a whole number between 2 and 20, got 1"),
+        ({"folds": 21}, "folds must be"),
+        ({"seed": 0.5}, "seed must be a whole number, got 0.5"),
+    ],
+)
+def test_wrong_settings_are_named(settings, message):
+    with pytest.raises(ValueError, match=message):
+        neighbor_directions(embeddings(), **settings)
