@@ -1,4 +1,4 @@
-"""``st-extras whiten``, ``center``, ``locality`` and ``sif``: post-processing that is fitted on text or its statistics."""
+"""``st-extras whiten``, ``center``, ``locality``, ``sif``: post-processing fitted on text or on its statistics."""
 
 from __future__ import annotations
 
