@@ -192,7 +192,7 @@ class LocalityPreservingPostProcessor(linear.LinearPostProcessor):
             embeddings = pipeline.all_embeddings(
                 encoder, texts, batch_size=batch_size, show_progress_bar=show_progress_bar
             )
-        return self.fit_embeddings(embeddings, texts if self.words else None)
+        return self.fit_embeddings(embeddings, texts)
 
     def fit_embeddings(
         self, embeddings: Tensor | Any, texts: Sequence[str] | None = None

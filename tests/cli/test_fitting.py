@@ -1,4 +1,4 @@
-"""``st-extras whiten``, ``center`` and ``sif``."""
+"""``st-extras whiten``, ``center``, ``locality`` and ``sif``."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from sentence_transformers import SentenceTransformer
 import st_extras
 from tests.cli.conftest import Run
 from tests.conftest import SENTENCES
+from tests.modules.cases import corpus_of_words
 
 
 class TestWhitening:
@@ -56,6 +57,27 @@ class TestCentring:
     def test_more_components_than_text(self, assert_refused) -> None:
         words = ("center", "fit", "ENC", "TEXT", "-o", "out", "--components", "7")
         assert_refused(words, r"components must be below .*8 sentences vary \(7\), got 7")
+
+
+class TestLocality:
+    def test_locality(self, run: Run) -> None:
+        Path("domain.txt").write_text("\n".join(corpus_of_words(160)))
+        code, out, err = run("locality", "fit", "ENC", "domain.txt", "-o", "ours", "--recolor", 0, "--json")
+        assert code == 0, err
+        report = json.loads(out)
+        assert report.pop("sentences") > 100
+        assert report == {
+            "neighbors": 10, "power": 1.0, "recolor": 0.0, "epsilon": 0.1, "words": True, "stock": False,
+            "output": "ours",
+        }  # fmt: skip
+        assert run("locality", "fit", "ENC", "domain.txt", "-o", "stock", "--recolor", 0, "--stock")[0] == 0
+        ours, stock = st_extras.load("ours"), SentenceTransformer("stock", device="cpu")
+        assert ours[2].recolor == 0
+        np.testing.assert_allclose(ours.encode(SENTENCES), stock.encode(SENTENCES), atol=1e-4)
+
+    def test_too_few_texts(self, assert_refused) -> None:
+        message = r"sentences must have at least 50 different embeddings for neighbors=10, got 8: fit on more text, or"
+        assert_refused(("locality", "fit", "ENC", "TEXT", "-o", "out"), message)
 
 
 class TestSIF:

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import random
 import subprocess
 import sys
 
@@ -118,6 +119,9 @@ def test_a_sample_of_a_long_text(still_encoder):
     assert modules[0].corpus_size <= 60
     assert torch.equal(modules[0].kernel, modules[1].kernel)
     assert not torch.equal(modules[0].kernel, modules[2].kernel)
+    rows = sorted(random.Random(0).sample(range(120), 60))
+    found = neighbor_directions(torch.from_numpy(vectors[rows]), words=character_tfidf([CORPUS[i] for i in rows]))
+    assert torch.allclose(modules[0].kernel, found.kernel(1.0, 0.5).float(), atol=1e-6)
 
 
 def test_a_data_set_and_the_encode_options(still_encoder):
