@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -34,7 +35,7 @@ from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.samples.encoder import packaged_minilm
 from st_extras.text.lexical import character_tfidf
 from st_extras.training import train_encoder
-from st_extras.training.adaptation import CANDIDATES, Candidate, adapt
+from st_extras.training.adaptation import CANDIDATES, Candidate, adapt, with_step
 
 DOMAINS = ("banking77", "clinc150", "stackoverflow")
 OWN_ENCODER = "runs/own_encoder/encoder"
@@ -77,8 +78,8 @@ def neighbours(
     fitted = random.Random(seed).sample(sorted(set(texts)), min(FITTED, len(set(texts))))
     with part_of_model(model, modules) as part:
         embeddings = part.encode(fitted, batch_size=64, convert_to_tensor=True, show_progress_bar=False)
-    matrix, offset = candidate.affine(neighbor_directions(embeddings, words=character_tfidf(fitted), seed=seed))
-    return pipeline.rebuild_model(model, [*modules, pipeline.as_dense(matrix.T.float(), offset.float()), *normalize])
+    step = candidate.affine(neighbor_directions(embeddings, words=character_tfidf(fitted), seed=seed))
+    return with_step(model, modules, normalize, *step)
 
 
 def adapted(
@@ -135,7 +136,7 @@ FLOORS = {
 
 def floor_scores(options: dict[str, Any], train: _Texts, test: _Texts, labels: Sequence[str]) -> dict[str, float]:
     """Score TF-IDF fitted on the train texts; rows of many columns are rotated to as many columns as there are rows."""
-    rows = TfidfVectorizer(**options, dtype="float32").fit(train).transform(test)
+    rows = TfidfVectorizer(**options, dtype=np.float32).fit(train).transform(test)
     gram = torch.from_numpy((rows @ rows.T).toarray()).double()  # same cosines as the rows'
     values, vectors = torch.linalg.eigh(gram)
     return scores(vectors * values.clamp_min(0).sqrt() + 1e-9, labels)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from st_extras.checks import check_count, check_seed
 from st_extras.evaluation.reporting import check_embeddings
+from st_extras.text.lexical import character_tfidf
 
 FEWEST = 100
 """Fewer texts cannot be judged."""
@@ -144,7 +145,5 @@ def _average_precision(relevant: Tensor, order: Tensor) -> Tensor:
 
 def _word_similarities(texts: list[str]) -> Tensor:
     """Return TF-IDF cosines (N, N) of the texts; -inf of a text with itself, 0 if two share nothing."""
-    from st_extras.text.lexical import character_tfidf
-
     rows = character_tfidf(texts)
     return torch.from_numpy((rows @ rows.T).toarray()).fill_diagonal_(-torch.inf)

@@ -132,7 +132,7 @@ def adapt(
                 "give more minutes."
             )
         best = max((row for row in trial.rows if row.accepted), key=lambda row: row.gain, default=None)
-        refined = model if best is None else _with_step(model, modules, normalize, *trial.steps[best.name])
+        refined = model if best is None else with_step(model, modules, normalize, *trial.steps[best.name])
         reason = trial.reason or (_left_as_it_is(trial.rows) if best is None else f"{best.name} was best.")
         name = None if best is None else best.name
         adapted = Adapted(refined, name, reason, trial.rows, trial.facts, time.perf_counter() - began)
@@ -148,9 +148,10 @@ def _left_as_it_is(rows: list[Row]) -> str:
     return "Left as it is: no candidate was better than the start."
 
 
-def _with_step(
+def with_step(
     model: SentenceTransformer, modules: list[Any], normalize: list[Any], matrix: Tensor, offset: Tensor
-) -> Any:
+) -> SentenceTransformer:
+    """Return a model of ``modules``, a candidate's step v X + b and ``normalize``; weights are shared."""
     with torch.random.fork_rng(devices=[]):  # Dense draws weights before it takes these
         dense = pipeline.as_dense(matrix.T.float(), offset.float())
     return pipeline.rebuild_model(model, [*modules, dense.to(model.device), *normalize])

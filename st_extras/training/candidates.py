@@ -14,6 +14,7 @@ from torch import Tensor
 
 from st_extras.evaluation import LabeledTexts, STSDataset
 from st_extras.evaluation.change import FEWEST, LEAST_CONFIRMED, MOST, ChangeJudge, Verdict
+from st_extras.evaluation.geometry import mean_cosine
 from st_extras.evaluation.label_scores import label_scores
 from st_extras.evaluation.signals import rank_correlation
 from st_extras.modules import pipeline
@@ -137,7 +138,7 @@ def try_candidates(
         trial.reason = f"Left as it is: {FEWEST_TEXTS} different texts are needed, got {len(texts)}."
         return trial
     judged = min(MOST, len(texts) // 5)
-    trial.facts |= {"judged": judged, "mean_cosine": _mean_cosine(embeddings)}
+    trial.facts |= {"judged": judged, "mean_cosine": mean_cosine(embeddings)}
     if trial.facts["mean_cosine"] > _SAME_COSINE:
         trial.reason = "Left as it is: the encoder gives all texts about the same embedding."
         return trial
@@ -229,10 +230,3 @@ class _General:
 
 def _pair_score(first: Tensor, second: Tensor, scores: Sequence[float]) -> float:
     return rank_correlation(torch.cosine_similarity(first, second), torch.tensor(scores))
-
-
-def _mean_cosine(embeddings: Tensor) -> float:
-    """Return the mean cosine of two different texts."""
-    unit = torch.nn.functional.normalize(embeddings)
-    count = len(unit)
-    return float((unit.sum(dim=0).square().sum() - count) / (count * (count - 1)))
