@@ -4,44 +4,43 @@
 
 For each encoder, domain, row and seed it fits on the train texts of ``DATA_FOLDER/domains``, without their labels, and
 scores the test texts: 1-NN accuracy, V-measure of k-means, MAP@R, and their mean. STS-B test beside it shows what was
-forgotten. Each result is a file in ``benchmarks/results/domains/``; what is there is not run again. The labels
-only judge: nothing here chooses by them. ``benchmarks/tables/domains.py`` makes the tables.
+forgotten, and the label-free judge of ``adapt`` says what it thinks of the change, on train texts that nothing was
+fitted on. Each result is a file in ``benchmarks/results/domains/``; what is there is not run again. The labels only
+judge: nothing here chooses by them. ``benchmarks/tables/domains.py`` makes the tables.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import random
-import tempfile
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
-from sklearn.feature_extraction.text import TfidfVectorizer
 from torch import Tensor
 
+from benchmarks.domain_rows import BAGS, FLOORS, FOLLOWING, MODELS, SEEDLESS, STEPS, TRAINED, Affine, floor_embeddings
+from benchmarks.names import OWN_ENCODER
 from benchmarks.provenance import provenance
 from benchmarks.records import RESULTS, write_json
 from st_extras.encoders import load_encoder
-from st_extras.evaluation import label_scores, load_labeled_texts, sts_evaluator
-from st_extras.losses import ConSERTLoss, DCLRLoss, SimCSELoss
-from st_extras.modules import AllButTheTopPostProcessor, RepALPostProcessor, WhiteningPostProcessor
-from st_extras.modules.neighbor_directions import neighbor_directions
+from st_extras.evaluation import ChangeJudge, label_scores, load_labeled_texts, load_sts
+from st_extras.evaluation.signals import rank_correlation
 from st_extras.samples.encoder import packaged_minilm
-from st_extras.text.lexical import character_tfidf
-from st_extras.training import train_encoder
-from st_extras.training.adaptation import CANDIDATES, Candidate, adapt, with_step
+from st_extras.training.adaptation import with_step
 
 DOMAINS = ("banking77", "clinc150", "stackoverflow")
-OWN_ENCODER = "runs/own_encoder/encoder"
-FITTED = 10_000  # train texts that a post-processing is fitted on
+FITTED = 10_000  # train texts that a row is fitted on, at most
+JUDGED = 1_000  # train texts that are kept for the judge
 MEASURES = ("knn_accuracy", "v_measure", "map_at_r", "mean")
-_Texts = Sequence[str]
+START = "start"
+ROWS = (*FLOORS, START, *BAGS, *STEPS, *MODELS, *TRAINED)
 
 
 def encoder(name: str) -> SentenceTransformer:
@@ -53,117 +52,141 @@ def encoder(name: str) -> SentenceTransformer:
     return load_encoder(packaged_minilm() if name == "minilm" else name, max_seq_length=64)
 
 
-def attached(attach: Callable[..., SentenceTransformer], **options: Any) -> Any:
-    """A row: the encoder with post-processing, fitted on the train texts if it takes a corpus."""
-
-    def run(model: SentenceTransformer, texts: _Texts, seed: int, facts: dict[str, Any]) -> SentenceTransformer:
-        corpus = random.Random(seed).sample(list(texts), min(FITTED, len(texts)))
-        return attach(model, corpus=corpus, **options)
-
-    return run
+def encoded(model: SentenceTransformer, texts: Sequence[str]) -> Tensor:
+    """Return (N, D) embeddings in float64."""
+    found: Tensor = model.encode(list(texts), batch_size=64, convert_to_tensor=True, show_progress_bar=False)
+    return found.cpu().double()
 
 
-def sentence_term(model: SentenceTransformer, *_: Any) -> SentenceTransformer:
-    return RepALPostProcessor.attach(model, lambda_1=0.3, lambda_2=0, redundancy="pooled")
+@dataclass(frozen=True)
+class Domain:
+    """The texts of a domain.
+
+    Attributes:
+        name: of the domain.
+        train: different texts, sorted.
+        test: texts that are scored.
+        labels: of ``test``.
+        pairs: of STS-B test: the first sentences, then the second.
+        grades: of the pairs.
+    """
+
+    name: str
+    train: list[str]
+    test: list[str]
+    labels: list[str]
+    pairs: list[str]
+    grades: list[float]
+
+    @classmethod
+    def load(cls, name: str, data: Path) -> Domain:
+        """Read a domain from the data folder."""
+        train, test = (load_labeled_texts(data / "domains" / f"{name}_{part}.tsv.gz") for part in ("train", "test"))
+        sts = load_sts("stsb_test", data)
+        distinct = sorted(set(train.texts))
+        pairs = [*sts.sentences1, *sts.sentences2]
+        return cls(name, distinct, list(test.texts), list(test.labels), pairs, list(sts.scores))
+
+    def order(self, seed: int) -> list[int]:
+        """Return the numbers of the train texts of a seed: first those for the judge, then those to fit on."""
+        return random.Random(seed).sample(range(len(self.train)), len(self.train))[: JUDGED + FITTED]
 
 
-def neighbours(
-    candidate: Candidate, model: SentenceTransformer, texts: _Texts, seed: int, facts: dict[str, Any]
-) -> SentenceTransformer:
-    """A row: one candidate of ``adapt``, whatever the judge says."""
-    from st_extras.modules import pipeline
-    from st_extras.modules.encoding import part_of_model
+class Cell:
+    """An encoder and a domain; what the encoder makes of the texts is found out once.
 
-    modules, normalize = pipeline.split_before_normalize(model)
-    fitted = random.Random(seed).sample(sorted(set(texts)), min(FITTED, len(set(texts))))
-    with part_of_model(model, modules) as part:
-        embeddings = part.encode(fitted, batch_size=64, convert_to_tensor=True, show_progress_bar=False)
-    step = candidate.affine(neighbor_directions(embeddings, words=character_tfidf(fitted), seed=seed))
-    return with_step(model, modules, normalize, *step)
+    Args:
+        name: of the encoder.
+        domain: the texts.
+    """
 
+    def __init__(self, name: str, domain: Domain) -> None:
+        self.name, self.domain = name, domain
 
-def adapted(
-    max_general_loss: float | None, model: SentenceTransformer, texts: _Texts, seed: int, facts: dict[str, Any]
-) -> SentenceTransformer:
-    """A row: what ``adapt`` picks."""
-    options = {"seed": seed, "minutes": 60, "max_general_loss": max_general_loss, "show_progress_bar": False}
-    with tempfile.TemporaryDirectory() as folder:
-        found = adapt(model, list(texts), Path(folder) / "adapted", **options)
-    facts |= {"chosen": found.chosen, "candidates": [vars(row) for row in found.rows], "facts": found.facts}
-    return found.model
+    @cached_property
+    def model(self) -> SentenceTransformer:
+        """The start."""
+        return encoder(self.name)
 
+    @cached_property
+    def train(self) -> Tensor:
+        """(N, D) of the train texts, by the start."""
+        return encoded(self.model, self.domain.train)
 
-def trained(
-    loss: Any, steps: int, rate: float, model: SentenceTransformer, texts: _Texts, seed: int, facts: dict[str, Any]
-) -> SentenceTransformer:
-    """A row: the encoder after some steps of training at batch 64."""
-    options = {"max_steps": steps, "learning_rate": rate, "seed": seed, "show_progress_bar": False}
-    with tempfile.TemporaryDirectory() as folder:
-        train_encoder(model, loss, list(texts), Path(folder) / "trained", **options)
-    return model
+    @cached_property
+    def test(self) -> Tensor:
+        """(M, D) of the test texts and the texts of the pairs, by the start."""
+        return encoded(self.model, [*self.domain.test, *self.domain.pairs])
 
+    def figures(self, judged: Tensor, test: Tensor, seed: int) -> dict[str, Any]:
+        """Score embeddings of the test texts and the pairs, and ask the judge about those of the texts kept for it."""
+        numbers = self.domain.order(seed)[:JUDGED]
+        judge = ChangeJudge([self.domain.train[i] for i in numbers], self.train[numbers], seed=seed)
+        scores = label_figures(test[: len(self.domain.test)], self.domain.labels)
+        first, second = test[len(self.domain.test) :].chunk(2)
+        cosines = torch.cosine_similarity(first, second)
+        scores["stsb_test"] = 100 * rank_correlation(cosines, torch.tensor(self.domain.grades))
+        return {"scores": scores, "judge": asdict(judge.compare(judged))}
 
-_START = partial(DCLRLoss, complementary_model="start")
-_CONSERT_VIEWS = ("feature_cutoff", "shuffle")
-ROWS: dict[str, Any] = {
-    "start": lambda model, *_: model,
-    "centred": attached(AllButTheTopPostProcessor.attach, components=0),
-    "all-but-the-top 1": attached(AllButTheTopPostProcessor.attach, components=1),
-    "all-but-the-top 3": attached(AllButTheTopPostProcessor.attach, components=3),
-    "whitened": attached(WhiteningPostProcessor.attach),
-    "whitened to 256": attached(WhiteningPostProcessor.attach, dimensions=256),
-    "whitened softly 1": attached(WhiteningPostProcessor.attach, epsilon=1.0),
-    "RepAL sentence term 0.3": sentence_term,
-    **{one.name: partial(neighbours, one) for one in CANDIDATES},
-    "adapt": partial(adapted, 1.0),
-    "adapt, general use given up": partial(adapted, None),
-    "SimCSE 2e-5, 25 steps": partial(trained, SimCSELoss, 25, 2e-5),
-    "ConSERT 2e-5, 25 steps": partial(trained, ConSERTLoss, 25, 2e-5),
-    "DCLR start 0.05, 2e-5, 25 steps": partial(trained, partial(_START, masked_share=0.05), 25, 2e-5),
-    "DCLR start 0.14, 2e-5, 25 steps": partial(trained, partial(_START, masked_share=0.14), 25, 2e-5),
-    "DCLR start 0.14, 2e-5, 50 steps": partial(trained, partial(_START, masked_share=0.14), 50, 2e-5),
-    "DCLR start 0.25, 2e-5, 25 steps": partial(trained, partial(_START, masked_share=0.25), 25, 2e-5),
-    "DCLR start 0.14 on ConSERT's views, 2e-5, 25 steps": partial(
-        trained, partial(_START, masked_share=0.14, augmentations=_CONSERT_VIEWS), 25, 2e-5
-    ),
-}
-SEEDLESS = {"start", "RepAL sentence term 0.3"}
-FLOORS = {
-    "TF-IDF of words": {"analyzer": "word", "sublinear_tf": True},
-    "TF-IDF of characters 3-5": {"analyzer": "char_wb", "ngram_range": (3, 5), "sublinear_tf": True},
-}
+    def of_step(self, row: str, seed: int) -> dict[str, Any]:
+        """Run a row that is a linear step after the start."""
+        numbers = self.domain.order(seed)
+        judged, fitted = numbers[:JUDGED], numbers[JUDGED:]
+        began = time.perf_counter()
+        step = STEPS[row](self.train[fitted], [self.domain.train[i] for i in fitted], seed)
+        seconds = {"seconds": round(time.perf_counter() - began, 1), "fitted": len(fitted)}
+        return self.figures(apply(self.train[judged], step), apply(self.test, step), seed) | seconds
+
+    def of_model(self, model: SentenceTransformer, seed: int) -> dict[str, Any]:
+        """Score another model."""
+        judged = [self.domain.train[i] for i in self.domain.order(seed)[:JUDGED]]
+        test = encoded(model, [*self.domain.test, *self.domain.pairs])
+        return self.figures(encoded(model, judged), test, seed)
 
 
-def floor_scores(options: dict[str, Any], train: _Texts, test: _Texts, labels: Sequence[str]) -> dict[str, float]:
-    """Score TF-IDF fitted on the train texts; rows of many columns are rotated to as many columns as there are rows."""
-    rows = TfidfVectorizer(**options, dtype=np.float32).fit(train).transform(test)
-    gram = torch.from_numpy((rows @ rows.T).toarray()).double()  # same cosines as the rows'
-    values, vectors = torch.linalg.eigh(gram)
-    return scores(vectors * values.clamp_min(0).sqrt() + 1e-9, labels)
+def apply(embeddings: Tensor, step: Affine) -> Tensor:
+    """Return v X + b."""
+    return embeddings @ step[0] + step[1]
 
 
-def scores(embeddings: Tensor, labels: Sequence[str]) -> dict[str, float]:
+def label_figures(embeddings: Tensor, labels: Sequence[str]) -> dict[str, float]:
     """Return each measure times 100."""
     found = label_scores(embeddings.float(), labels)
     return {name: 100 * found[name] for name in MEASURES}
 
 
-def run_cell(name: str, domain: str, row: str, seed: int, data: Path) -> dict[str, Any]:
-    """Run a row and return its record."""
+def run_row(cell: Cell, row: str, seed: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Run a row and yield its record; a training yields another, with a linear step behind it."""
     torch.manual_seed(seed)
-    train, test = (load_labeled_texts(data / "domains" / f"{domain}_{part}.tsv.gz") for part in ("train", "test"))
-    facts: dict[str, Any] = {}
-    began = time.perf_counter()
+    domain = cell.domain
     if row in FLOORS:
-        found = floor_scores(FLOORS[row], train.texts, test.texts, test.labels)
+        embeddings = floor_embeddings(FLOORS[row], domain.train, domain.test)
+        yield row, {"scores": label_figures(embeddings, domain.labels)}
+        return
+    numbers = domain.order(seed)
+    judged, fitted = ([domain.train[i] for i in part] for part in (numbers[:JUDGED], numbers[JUDGED:]))
+    if row == START:
+        yield row, cell.figures(cell.train[numbers[:JUDGED]], cell.test, seed)
+    elif row in BAGS:
+        embed = BAGS[row](cell.model, fitted)
+        yield row, {"scores": label_figures(embed(domain.test) + 1e-9, domain.labels)}
+    elif row in STEPS:
+        yield row, cell.of_step(row, seed)
     else:
-        model = ROWS[row](encoder(name), train.texts, seed, facts)
-        spent = time.perf_counter() - began
-        options = {"batch_size": 64, "convert_to_tensor": True, "show_progress_bar": False}
-        found = scores(model.encode(list(test.texts), **options), test.labels)
-        found["stsb_test"] = 100 * sts_evaluator("stsb_test", data)(model)["stsb_test_spearman_cosine"]
-        facts["seconds"] = round(spent, 1)
-    return {"encoder": name, "domain": domain, "row": row, "seed": seed, "scores": found, **facts, **provenance()}
+        facts: dict[str, Any] = {"fitted": len(fitted)}
+        began = time.perf_counter()
+        model = {**MODELS, **TRAINED}[row](copy.deepcopy(cell.model), fitted, seed, facts)
+        facts["seconds"] = round(time.perf_counter() - began, 1)
+        yield row, cell.of_model(model, seed) | facts
+        if row in TRAINED:
+            step = STEPS[FOLLOWING](encoded(model, fitted), fitted, seed)
+            yield f"{row}, then {FOLLOWING}", cell.of_model(with_step(model, *step), seed) | facts
+
+
+def path_of(name: str, domain: str, row: str, seed: int) -> Path:
+    """Return the file of a record."""
+    parts = "-".join((name or "text", domain, row, f"seed{seed}"))
+    return RESULTS / "domains" / (parts.replace(" ", "_").replace(",", "").replace("'", "") + ".json")
 
 
 def main() -> None:
@@ -171,21 +194,25 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with domains/ and the STS sets")
     parser.add_argument("--encoders", nargs="+", default=["minilm", "layers3", "own"], help="default: all three")
     parser.add_argument("--domains", nargs="+", choices=DOMAINS, default=list(DOMAINS))
-    parser.add_argument("--rows", nargs="+", choices=[*FLOORS, *ROWS], default=[*FLOORS, *ROWS])
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    for row in options.rows:
-        for name in [""] if row in FLOORS else options.encoders:
-            for domain in options.domains:
-                for seed in options.seeds[:1] if row in FLOORS or row in SEEDLESS else options.seeds:
-                    parts = "-".join((name or "text", domain, row, f"seed{seed}"))
-                    path = RESULTS / "domains" / (parts.replace(" ", "_").replace(",", "").replace("'", "") + ".json")
-                    if not path.exists():
-                        record = run_cell(name, domain, row, seed, options.data)
-                        write_json(path, record)
-                        print(f"{parts}: {record['scores']['mean']:.2f}", flush=True)
+    for domain in options.domains:
+        texts = Domain.load(domain, options.data)
+        for name in options.encoders:
+            cell = Cell(name, texts)
+            for row in options.rows:
+                of = "" if row in FLOORS else name
+                for seed in options.seeds[:1] if row in SEEDLESS or row in FLOORS else options.seeds:
+                    if path_of(of, domain, row, seed).exists():
+                        continue
+                    for full_row, found in run_row(cell, row, seed):
+                        record = {"encoder": of, "domain": domain, "row": full_row, "seed": seed}
+                        path = path_of(of, domain, full_row, seed)
+                        write_json(path, record | found | provenance())
+                        print(f"{path.stem}: {found['scores']['mean']:.2f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -10,3 +10,10 @@ FITTED = {
     "whitened 256 + sentence term pooled": "whitened on the text, sentence term pooled",
 }
 """Variants of ``benchmarks.repal``, and their names when whitening is fitted on the training text."""
+
+OWN_ENCODER = "runs/own_encoder/encoder"
+"""Where ``benchmarks.pretrain_encoder`` leaves its encoder."""
+
+FLOOR_TEXTS = {"wiki": "wiki_sentences.txt.gz", "sts": "sts_unlabeled.txt.gz"}
+"""The texts that the floors are fitted on: files of the data folder by their names in the records."""
+

@@ -20,6 +20,7 @@ LOWEST_AGREEMENT = 1e-3
 _EQUAL = 1e-6  # centred embeddings with a cosine above 1 - _EQUAL are equal: rounding, and texts that differ in nothing
 _BLOCK = 2**22  # cosines held at a time: 16 MiB
 _MOST_NEIGHBORS = 1000
+_SPREAD_ROWS = 256  # whose similarities with all give the standard deviations
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,8 @@ def neighbor_directions(
         neighbors: number of nearest texts, 1 to 1000.
         epsilon: how much of the mean eigenvalue is added to each eigenvalue of C, >= 0.
         words: (N, V) sparse rows of length 1 of the same texts, as ``st_extras.text.lexical.character_tfidf`` gives
-            them. Then neighbours are nearest by the sum of both cosines, each divided by its standard deviation: two
-            views whose errors differ. None: by the embeddings alone.
+            them. Then neighbours are nearest by the sum of both cosines, each divided by its standard deviation (over
+            pairs of all rows with some): two views whose errors differ. None: by the embeddings alone.
         folds: number of parts, 2 to 20; None: rho are the eigenvalues themselves.
         seed: random seed of the parts.
 
@@ -124,12 +125,20 @@ def mean_neighbors(unit: Tensor, neighbors: int, words: Any = None) -> Tensor:
     Nearest by cosine; with ``words``, (N, V) sparse unit rows, by the sum of both cosines in standard deviations.
     """
     searched = unit.float()
+
+    def similarities(rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return (B, N) cosines of some rows with all, of the embeddings and of the words."""
+        cosines = searched[rows] @ searched.T
+        if words is None:
+            return cosines, torch.zeros(())
+        return cosines, torch.from_numpy((words[rows.numpy()] @ words.T).toarray()).float()
+
+    some = torch.linspace(0, len(unit) - 1, min(_SPREAD_ROWS, len(unit))).long()  # evenly: the order may mean something
+    scale = [1.0, 1.0] if words is None else [float(part.std().clamp_min(_EQUAL)) for part in similarities(some)]
     means = torch.empty_like(unit)
     for rows in _blocks(len(unit)):
-        cosines = searched[rows] @ searched.T  # (B, N)
-        if words is not None:
-            shared = torch.from_numpy((words[rows.numpy()] @ words.T).toarray()).float()
-            cosines = cosines / cosines.std() + shared / shared.std().clamp_min(_EQUAL)
+        cosines, shared = similarities(rows)
+        cosines = cosines / scale[0] + shared / scale[1]
         cosines[torch.arange(len(rows)), rows] = -torch.inf
         means[rows] = unit[cosines.topk(neighbors, dim=1).indices].mean(dim=1)
     return means

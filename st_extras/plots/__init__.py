@@ -5,6 +5,7 @@ axes to draw on; None makes a new figure. They take plain arrays and choose noth
 """
 
 from st_extras.plots.curves import plot_eigenvalue_curve, plot_lambda_heatmap, plot_training_curves
+from st_extras.plots.neighborhoods import plot_neighborhoods
 from st_extras.plots.spaces import (
     plot_alignment_uniformity,
     plot_attention_received,
@@ -19,5 +20,6 @@ __all__ = [
     "plot_eigenvalue_curve",
     "plot_embedding_map",
     "plot_lambda_heatmap",
+    "plot_neighborhoods",
     "plot_training_curves",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,13 +28,31 @@ def new_axes(ax: Axes | None) -> Axes:
         if not hasattr(ax, "get_lines"):
             raise ValueError(f"ax must be matplotlib Axes or None, got {shown(ax)}.")
         return ax
+    _, ax = _pyplot().subplots(layout="constrained")
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+def new_pair(ax: Sequence[Axes] | None) -> tuple[Axes, Axes]:
+    """Return the two axes of ``ax``, or those of a new figure, side by side, if it is None.
+
+    Raises:
+        ValueError: if ``ax`` is neither two Axes nor None.
+        ImportError: if matplotlib is needed and not installed.
+    """
+    if ax is None:
+        _, ax = _pyplot().subplots(1, 2, figsize=(10, 4.5), layout="constrained")
+    elif not hasattr(ax, "__len__") or [hasattr(one, "get_lines") for one in ax] != [True, True]:
+        raise ValueError(f"ax must be two matplotlib Axes or None, got {shown(ax)}.")
+    return ax[0], ax[1]
+
+
+def _pyplot() -> Any:
     try:
         from matplotlib import pyplot
     except ImportError:
         raise ImportError('The plots need matplotlib: pip install "st-extras[plot]".') from None
-    _, ax = pyplot.subplots(layout="constrained")
-    ax.spines[["top", "right"]].set_visible(False)
-    return ax
+    return pyplot
 
 
 def shades(count: int) -> list[Any]:

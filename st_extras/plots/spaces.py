@@ -60,7 +60,7 @@ def plot_embedding_map(
         raise ValueError(f"values must be > 0 for log_values=True, got {colours.min():g}.")
     check_choice("method", method, ("pca", "tsne"))
     seed = check_count("seed", seed, 0, LARGEST_SEED)
-    points = _principal_plane(x) if method == "pca" else _tsne(x, seed)
+    points = in_two_dimensions(x, method, seed)
     ax = new_axes(ax)
     size = 30.0 if len(x) < 500 else 6.0
     if colours is None:
@@ -73,6 +73,11 @@ def plot_embedding_map(
     ax.set_xlabel(f"{name} 1")
     ax.set_ylabel(f"{name} 2")
     return ax
+
+
+def in_two_dimensions(x: Floats, method: str, seed: int) -> Floats:
+    """Return (N, 2) points for (N, D) embeddings, D >= 2, by "pca" or "tsne"."""
+    return _principal_plane(x) if method == "pca" else _tsne(x, seed)
 
 
 def _principal_plane(x: Floats) -> Floats:

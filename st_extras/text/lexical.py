@@ -21,3 +21,11 @@ def character_tfidf(texts: Sequence[str]) -> Any:
         return vectorizer.fit_transform(texts)
     except ValueError:  # no gram stands in two texts
         return csr_matrix((len(texts), 1), dtype=np.float32)
+
+
+def near_duplicate_share(texts: Sequence[str], cosine: float = 0.9) -> float:
+    """Return the share of texts that share nearly all their grams with another: TF-IDF cosine above ``cosine``."""
+    rows = character_tfidf(texts)
+    similarities = (rows @ rows.T).toarray()
+    np.fill_diagonal(similarities, 0)
+    return float((similarities > cosine).any(axis=1).mean()) if len(texts) else 0.0

@@ -18,18 +18,24 @@ from datasets import Dataset, IterableDataset
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_extras.checks import check_count, check_interval, check_seed, check_weight, shown
+from st_extras.checks import check_bool, check_count, check_interval, check_seed, check_weight, shown
+from st_extras.encoders.dropout import dropout_acts
 from st_extras.evaluation import LabeledTexts, STSDataset
 from st_extras.modules import pipeline
 from st_extras.modules.encoding import part_of_model
 from st_extras.text.corpus import iterate_sentences, reservoir_sample
-from st_extras.training.candidates import CANDIDATES, FEWEST_TEXTS, FORGETS, Candidate, Row, TextEncoder, try_candidates
+from st_extras.training.adaptation_report import write_neighbors
+from st_extras.training.candidates import CANDIDATES, FORGETS, Candidate, Row
 from st_extras.training.manifest import read_manifest, write_manifest
 from st_extras.training.output_folder import OutputFolder, check_output, save_model
+from st_extras.training.short_training import TRAININGS
+from st_extras.training.text_encoder import WORK, TextEncoder, WorkFolder
+from st_extras.training.trial import FEWEST_TEXTS, Trial
 from st_extras.whole_file import whole_file
 
 __all__ = ["CANDIDATES", "REPORT", "Adapted", "Candidate", "Row", "adapt"]
 REPORT = "adaptation.json"
+REPORTS = (REPORT, "neighbors.md", "neighbors.png")
 _ENCODING_SHARE = 0.6  # of the time; the rest is for candidates and judge
 
 
@@ -42,9 +48,12 @@ class Adapted:
         chosen: name of the chosen candidate; None: left as it is.
         reason: why, in one sentence.
         rows: the table, without the start.
-        facts: of text and encoder, as far as found out: drawn (different texts, at most ``limit``), texts (those used),
-            judged (those of them that the judge kept), mean_words, mean_cosine (of two different texts),
-            confirmed_share (see :class:`~st_extras.evaluation.change.ChangeJudge`), general (score of the start).
+        facts: of text and encoder, as far as found out: read (texts), drawn (different ones, at most ``limit``), texts
+            (those used), judged (those of them that the judge kept), mean_words, near_duplicates (share of the judged),
+            mean_cosine (of two different texts: near 0 for most encoders that were tuned for similarity), dropout
+            (whether it acts, without which no training is tried), confirmed_share (see
+            :class:`~st_extras.evaluation.change.ChangeJudge`), general and dev (scores of the start), and
+            "not tried": why a training was left out.
         seconds: how long it took.
     """
 
@@ -65,37 +74,43 @@ def adapt(
     minutes: float = 10.0,
     limit: int = 12_000,
     max_general_loss: float | None = 1.0,
+    train: bool = False,
     batch_size: int = 64,
     seed: int = 42,
+    resume: bool = False,
     overwrite: bool = False,
     show_progress_bar: bool = True,
 ) -> Adapted:
     """Refine an encoder for the text of a domain, without labels, or leave it as it is; save the result.
 
-    The candidates are linear steps after the encoder, computed from its embeddings of the text: directions on which a
-    text and its nearest neighbours (by embeddings and words together) agree are kept, the others shrunk. Each is judged
-    on texts that it was not fitted on. The encoder's weights are not trained; a step of D x D numbers is added, as a
-    stock ``Dense`` module.
+    The first candidates are linear steps after the encoder, computed from its embeddings of the text: directions on
+    which a text and its nearest neighbours (by embeddings and words together) agree are kept, the others shrunk. With
+    ``train``, copies of the encoder are trained for some steps, and tried with and without such a step. Each candidate
+    is judged on texts that it was not made from. A step of D x D numbers is a stock ``Dense`` module.
 
     Args:
         model: the encoder. It is not changed.
         sentences: text of the domain: at least 500 different texts, better some thousand. A stream is read once.
-        output: a new or empty folder, for the model and ``adaptation.json``, the report.
+        output: a new or empty folder, for the model, ``adaptation.json`` (the report), ``neighbors.md`` (neighbours
+            before and after) and, with matplotlib, a picture of them, ``neighbors.png``.
         dev: graded pairs or labelled texts that choose in place of the judge: by Spearman correlation, or by the mean
             of 1-NN accuracy, V-measure and MAP@R.
-        minutes: how long it may take, about; fewer texts are used if the encoder is slow.
+        minutes: how long it may take, about; fewer texts are used if the encoder is slow, and no training is begun
+            that would not end in time.
         limit: use at most this many texts, 500 to 50,000, drawn at random.
         max_general_loss: how many points of Spearman correlation a candidate may lose on 300 graded pairs of general
             English that come with the package. None: any number; then stronger steps may be chosen, which suit encoders
             that are used for this domain alone.
+        train: whether to try short trainings too (``TRAININGS``), each as long as there is time for it.
         batch_size: texts per forward pass.
         seed: random seed.
+        resume: continue a run of the same encoder, text and seed that was interrupted: what it encoded is used.
         overwrite: replace what an earlier run wrote to ``output``.
-        show_progress_bar: show the progress of encoding.
+        show_progress_bar: show how far encoding and training are and how long they take.
 
     Raises:
         ValueError: if a setting is not allowed, ``output`` may not be used, nothing can be put after the encoder's
-            pooling, an embedding is not finite, or ``dev`` cannot be scored.
+            pooling, an embedding is not finite, ``dev`` cannot be scored, or there is no such run to resume.
 
     Example:
         >>> import tempfile
@@ -113,31 +128,33 @@ def adapt(
     if max_general_loss is not None:
         check_weight("max_general_loss", max_general_loss)
     seed = check_seed("seed", seed)
+    check_bool("train", train)
     pipeline.check_encoding(batch_size, show_progress_bar)
     if not isinstance(dev, STSDataset | LabeledTexts | None):
         raise ValueError(f"dev must be an STSDataset, LabeledTexts or None, got {shown(dev)}.")
-    _check_output(Path(output), overwrite)
-    modules, normalize = pipeline.split_before_normalize(model)
-    pipeline.embedding_dimension(modules)
-    drawn = reservoir_sample(_non_empty(sentences), limit, seed, distinct=True)
-    random.Random(seed).shuffle(drawn)  # text is often sorted, by label or source: the judge must see all kinds
-    with OutputFolder.at(output), _modes_kept(model), part_of_model(model, modules) as encoder:
-        encode = TextEncoder(encoder, batch_size, show_progress_bar)
-        texts = drawn[: encode.affordable(drawn, 60 * minutes * _ENCODING_SHARE)]
-        trial = try_candidates(encode, texts, dev, max_general_loss, seed)
-        trial.facts["drawn"] = len(drawn)
-        if len(texts) < FEWEST_TEXTS <= len(drawn):
-            trial.reason = (
-                f"Left as it is: {minutes:g} minutes are enough for {len(texts)} texts, and {FEWEST_TEXTS} are needed: "
-                "give more minutes."
-            )
-        best = max((row for row in trial.rows if row.accepted), key=lambda row: row.gain, default=None)
-        refined = model if best is None else with_step(model, modules, normalize, *trial.steps[best.name])
-        reason = trial.reason or (_left_as_it_is(trial.rows) if best is None else f"{best.name} was best.")
-        name = None if best is None else best.name
-        adapted = Adapted(refined, name, reason, trial.rows, trial.facts, time.perf_counter() - began)
-        save_model(refined, output)
-        _save_report(adapted, Path(output))
+    work = WorkFolder(Path(output) / WORK)
+    _check_output(work, resume, overwrite)
+    with _opened(model, batch_size, show_progress_bar, "Encoding") as start, _modes_kept(model):
+        drawn, read = _drawn(sentences, limit, seed)
+        if resume:
+            used = work.resumed(start.encoder, drawn, seed)
+        with OutputFolder.at(output), _removed_after_mistakes(work):
+            seconds_per_text = start.seconds_per_text(drawn)
+            if not resume:
+                used = min(len(drawn), int(60 * minutes * _ENCODING_SHARE / max(seconds_per_text, 1e-9)))
+                work.remove()
+                work.begin(start.encoder, drawn, seed, used)
+            trial = Trial(start, drawn[:used], dev, max_general_loss, seed, work.path)
+            trial.facts |= {"read": read, "drawn": len(drawn)}
+            if used < FEWEST_TEXTS <= len(drawn):
+                trial.reason = (
+                    f"Left as it is: {minutes:g} minutes are enough for {used} texts, and {FEWEST_TEXTS} are needed: "
+                    "give more minutes."
+                )
+            if train and not trial.reason:
+                _train(trial, start, work, seconds_per_text, began + 60 * minutes, seed)
+            adapted = _finish(trial, model, Path(output), began, seed)
+            work.remove()
     return adapted
 
 
@@ -148,13 +165,88 @@ def _left_as_it_is(rows: list[Row]) -> str:
     return "Left as it is: no candidate was better than the start."
 
 
-def with_step(
-    model: SentenceTransformer, modules: list[Any], normalize: list[Any], matrix: Tensor, offset: Tensor
-) -> SentenceTransformer:
-    """Return a model of ``modules``, a candidate's step v X + b and ``normalize``; weights are shared."""
+def with_step(model: SentenceTransformer, matrix: Tensor, offset: Tensor) -> SentenceTransformer:
+    """Return a model with a step v X + b after its pooling, before a Normalize module; weights are shared."""
+    modules, normalize = pipeline.split_before_normalize(model)
     with torch.random.fork_rng(devices=[]):  # Dense draws weights before it takes these
         dense = pipeline.as_dense(matrix.T.float(), offset.float())
     return pipeline.rebuild_model(model, [*modules, dense.to(model.device), *normalize])
+
+
+@contextmanager
+def _opened(model: SentenceTransformer, batch_size: int, show_progress_bar: bool, label: str) -> Iterator[TextEncoder]:
+    """Yield an encoder of texts: the part of ``model`` that a step can be put after."""
+    modules, _ = pipeline.split_before_normalize(model)
+    pipeline.embedding_dimension(modules)
+    with part_of_model(model, modules) as part:
+        yield TextEncoder(model, part, batch_size, show_progress_bar, label)
+
+
+def _drawn(sentences: Any, limit: int, seed: int) -> tuple[list[str], int]:
+    """Return different texts in random order, and how many texts were read."""
+    read = 0
+
+    def texts() -> Iterator[str]:
+        nonlocal read
+        for text in map(str.strip, iterate_sentences(sentences)):
+            read += bool(text)
+            if text:
+                yield text
+
+    drawn = reservoir_sample(texts(), limit, seed, distinct=True)
+    random.Random(seed).shuffle(drawn)  # text is often sorted, by label or source: the judge must see all kinds
+    return drawn, read
+
+
+def _train(
+    trial: Trial, start: TextEncoder, work: WorkFolder, seconds_per_text: float, end: float, seed: int
+) -> None:
+    """Try each training that has an end in time."""
+    trial.facts["dropout"] = dropout_acts(start.model)
+    for training in TRAININGS:
+        seconds = training.seconds(seconds_per_text) + len(trial.judged + trial.fitted) * seconds_per_text
+        if not trial.facts["dropout"]:
+            trial.facts["not tried"] = "training, which needs an encoder whose dropout acts"
+        elif time.perf_counter() + seconds > end:
+            trial.facts["not tried"] = f"{training.name}, which would take {seconds / 60:.1f} minutes more"
+        else:
+            began = time.perf_counter()
+            folder = work.path / "training"
+            try:
+                trained = training.trained_copy(start.model, trial.fitted, folder, seed, start.show_progress_bar)
+            except ValueError as error:  # an encoder that cannot be trained so, or one that diverges
+                trial.facts["not tried"] = f"{training.name}: {error}"
+                continue
+            spent = time.perf_counter() - began
+            with _opened(trained, start.batch_size, start.show_progress_bar, training.name) as encode:
+                trial.add(encode, training.name, spent=spent)
+
+
+def _finish(trial: Trial, model: SentenceTransformer, output: Path, began: float, seed: int) -> Adapted:
+    """Choose, and save the model and the report."""
+    best = max((row for row in trial.rows if row.accepted), key=lambda row: row.gain, default=None)
+    refined, files = model, list[str]()
+    if best is not None:
+        encode, matrix, offset = trial.steps[best.name]
+        refined = encode.model if matrix is None or offset is None else with_step(encode.model, matrix, offset)
+    reason = trial.reason or (_left_as_it_is(trial.rows) if best is None else f"{best.name} was best.")
+    name = None if best is None else best.name
+    adapted = Adapted(refined, name, reason, trial.rows, trial.facts, time.perf_counter() - began)
+    save_model(refined, output)
+    if best is not None:
+        files = write_neighbors(output, trial.judged, *trial.judged_before_and_after(best.name), seed=seed)
+    _save_report(adapted, output, files)
+    return adapted
+
+
+@contextmanager
+def _removed_after_mistakes(work: WorkFolder) -> Iterator[None]:
+    """Remove what was found out if it cannot be gone on with; an interruption leaves it."""
+    try:
+        yield
+    except ValueError:
+        work.remove()
+        raise
 
 
 @contextmanager
@@ -168,33 +260,33 @@ def _modes_kept(model: SentenceTransformer) -> Iterator[None]:
             module.training = training
 
 
-def _check_output(output: Path, overwrite: bool) -> None:
-    """Check the folder, also for a report that no earlier run wrote.
+def _check_output(work: WorkFolder, resume: bool, overwrite: bool) -> None:
+    """Check the folder, also for what no earlier run wrote.
 
     Raises:
         ValueError: if it may not be used.
     """
-    check_output(output, overwrite=overwrite)
-    if (output / REPORT).exists() and REPORT not in read_manifest(output):
-        raise ValueError(
-            f"output must be a folder whose files may be replaced, got {str(output)!r} with {REPORT!r}, which no "
-            "earlier run wrote: choose another folder, or move that away."
-        )
+    check_bool("resume", resume)
+    output = work.path.parent
+    check_output(output, overwrite=overwrite or (resume and work.is_one()))
+    written = read_manifest(output)
+    for name in REPORTS:
+        if (output / name).exists() and name not in written:
+            raise ValueError(
+                f"output must be a folder whose files may be replaced, got {str(output)!r} with {name!r}, which no "
+                "earlier run wrote: choose another folder, or move that away."
+            )
 
 
-def _non_empty(sentences: Any) -> Any:
-    return (text for text in map(str.strip, iterate_sentences(sentences)) if text)
-
-
-def _save_report(adapted: Adapted, output: Path) -> None:
+def _save_report(adapted: Adapted, output: Path, others: list[str]) -> None:
     report = {
         "chosen": adapted.chosen,
         "reason": adapted.reason,
         "candidates": [dataclasses.asdict(row) for row in adapted.rows],
         "facts": adapted.facts,
-        "settings": {one.name: dataclasses.asdict(one) for one in CANDIDATES},
+        "settings": {one.name: dataclasses.asdict(one) for one in (*CANDIDATES, *TRAININGS)},
         "seconds": round(adapted.seconds, 1),
     }
-    write_manifest(output, read_manifest(output) | {REPORT})
+    write_manifest(output, read_manifest(output) | {REPORT, *others})
     with whole_file(output / REPORT) as partial:
         partial.write_text(json.dumps(report, indent=1) + "\n", encoding="utf8")

@@ -205,11 +205,13 @@ def test_a_row_at_the_mean_is_left_out():
     assert neighbor_directions(rows).count == 60
 
 
-def test_blocks_change_nothing(monkeypatch):
-    rows = torch.cat([embeddings(), embeddings()[:20]])
-    whole = neighbor_directions(rows)
+@pytest.mark.parametrize("by_words", [False, True])
+def test_blocks_change_nothing(monkeypatch, by_words):
+    rows = torch.cat([embeddings(80), embeddings(80)[:20]])
+    words = character_tfidf(list(dict.fromkeys(corpus_of_words(120)))[:100]) if by_words else None
+    whole = neighbor_directions(rows, words=words)
     monkeypatch.setattr(module, "_BLOCK", 700)  # seven rows at a time
-    assert torch.allclose(neighbor_directions(rows).kernel(1, 0.5), whole.kernel(1, 0.5))
+    assert torch.allclose(neighbor_directions(rows, words=words).kernel(1, 0.5), whole.kernel(1, 0.5))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])

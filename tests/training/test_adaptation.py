@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 from collections.abc import Callable, Iterator
@@ -19,8 +20,9 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from st_extras.evaluation import LabeledTexts, STSDataset, label_scores
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.samples import sample_sentences
-from st_extras.training import Adapted, adapt, candidates
+from st_extras.training import Adapted, adapt, adaptation, measures, text_encoder
 from st_extras.training.candidates import CANDIDATES, Candidate
+from st_extras.training.short_training import TRAININGS, ShortTraining
 from tests.conftest import SENTENCES
 from tests.helpers import differing, draw, snapshot
 
@@ -44,7 +46,7 @@ DEV = topical(200, seed=9)
 
 
 def run(model: SentenceTransformer, texts: Any, folder: Path, **options: Any) -> Adapted:
-    return adapt(model, texts, folder, show_progress_bar=False, **{"max_general_loss": None, **options})
+    return adapt(model, texts, folder, show_progress_bar=False, **{"max_general_loss": None, "train": False, **options})
 
 
 def chosen_by_labels(model: SentenceTransformer, folder: Path, texts: Any = TEXTS, **options: Any) -> Adapted:
@@ -128,9 +130,15 @@ def test_the_report(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
     assert report["chosen"] == found.chosen
     assert report["reason"] == found.reason
     assert [row["name"] for row in report["candidates"]] == [one.name for one in CANDIDATES]
-    assert list(report["settings"]) == [one.name for one in CANDIDATES]
-    assert report["facts"]["drawn"] == report["facts"]["texts"] == 600
-    assert report["facts"]["judged"] == 120
+    assert list(report["settings"]) == [one.name for one in (*CANDIDATES, *TRAININGS)]
+    facts = report["facts"]
+    assert facts["read"] == facts["drawn"] == facts["texts"] == 600
+    assert (facts["judged"], facts["mean_words"]) == (120, 6.0)
+    assert 0 <= facts["near_duplicates"] < 1
+    assert facts["dev"] == pytest.approx(100 * label_scores(still_encoder.encode(DEV.texts), DEV.labels)["mean"], abs=0.1)
+    assert (tmp_path / "neighbors.md").read_text().count("|") > 20
+    assert {"adaptation.json", "neighbors.md"} <= set(json.loads((tmp_path / "st_extras_files.json").read_text())["files"])
+    assert not (tmp_path / "adapting").exists()
 
 
 def test_an_earlier_result_is_replaced_and_no_file_of_others(
@@ -185,7 +193,7 @@ def test_streams_are_read_once_and_give_the_same(still_encoder: SentenceTransfor
     encoded = []
     for name, form in forms.items():
         found = chosen_by_labels(still_encoder, tmp_path / name, form)
-        assert found.facts["drawn"] == 600
+        assert (found.facts["drawn"], found.facts["read"]) == (600, 602 if name == "untidy" else 600)
         encoded.append(found.model.encode(SENTENCES))
     assert all(np.array_equal(encoded[0], other) for other in encoded[1:])
 
@@ -230,7 +238,7 @@ HOSTILE: dict[str, Callable[[], list[str]]] = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_text_ends_in_a_sentence(still_encoder: SentenceTransformer, tmp_path: Path, name: str) -> None:
-    found = adapt(still_encoder, HOSTILE[name](), tmp_path / "out", show_progress_bar=False)
+    found = adapt(still_encoder, HOSTILE[name](), tmp_path / "out", train=False, show_progress_bar=False)
     loaded = saved(tmp_path / "out")
     assert found.reason.endswith(".")
     if found.chosen is None:
@@ -242,6 +250,8 @@ def test_hostile_text_ends_in_a_sentence(still_encoder: SentenceTransformer, tmp
         assert np.array_equal(loaded.encode(SENTENCES), found.model.encode(SENTENCES))
     if name in ("none", "empty", "few", "equal"):
         assert "500 different texts are needed" in found.reason
+    if name == "numbers":
+        assert found.reason == "Left as it is: only 0% of the texts have a letter, so they hold no words to compare."
 
 
 def test_too_little_time_is_said(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
@@ -252,7 +262,7 @@ def test_too_little_time_is_said(still_encoder: SentenceTransformer, tmp_path: P
 
 def test_general_use_is_kept(still_encoder: SentenceTransformer, tmp_path: Path, monkeypatch: Any) -> None:
     scores = iter([60.0, 58.5, 59.5, 58.0])  # of the start and the three candidates
-    monkeypatch.setattr(candidates, "_pair_score", lambda *_: next(scores) / 100)
+    monkeypatch.setattr(measures.Pairs, "score", lambda *_: next(scores))
     found = run(still_encoder, TEXTS, tmp_path / "out", dev=DEV, max_general_loss=1.0)
     assert found.facts["general"] == 60
     assert ["loses too much on general pairs" in row.why for row in found.rows] == [True, False, True]
@@ -261,6 +271,145 @@ def test_general_use_is_kept(still_encoder: SentenceTransformer, tmp_path: Path,
     found = run(still_encoder, TEXTS, tmp_path / "left", dev=DEV, max_general_loss=1.0)
     assert found.chosen is None
     assert "loses too much on general pairs" in found.reason
+
+
+# --- interrupted ---
+
+
+class Interrupted(KeyboardInterrupt):
+    """What a user's Ctrl-C raises."""
+
+
+def interrupted(model: SentenceTransformer, folder: Path, monkeypatch: Any, parts: int, **options: Any) -> None:
+    """Run until some parts of the texts are encoded."""
+    encode, done = text_encoder.TextEncoder._encode, []
+
+    def counted(self: Any, texts: Any) -> Any:
+        done.append(texts)
+        if len(done) > parts + 1:  # the first call measures the speed
+            raise Interrupted
+        return encode(self, texts)
+
+    monkeypatch.setattr(text_encoder, "_PART", 100)
+    monkeypatch.setattr(text_encoder.TextEncoder, "_encode", counted)
+    with pytest.raises(Interrupted):
+        run(model, TEXTS, folder, **options)
+    monkeypatch.setattr(text_encoder.TextEncoder, "_encode", encode)
+
+
+def test_an_interrupted_run_goes_on_where_it_was(
+    still_encoder: SentenceTransformer, tmp_path: Path, monkeypatch: Any
+) -> None:
+    interrupted(still_encoder, tmp_path / "out", monkeypatch, 4)
+    kept = sorted(path.name for path in (tmp_path / "out" / "adapting").iterdir())
+    assert kept == ["000000.safetensors", "000100.safetensors", "000200.safetensors", "000300.safetensors", "settings.json"]
+    encode, encoded = text_encoder.TextEncoder._encode, []
+    monkeypatch.setattr(
+        text_encoder.TextEncoder, "_encode", lambda self, texts: (encoded.extend(texts), encode(self, texts))[1]
+    )
+    found = run(still_encoder, TEXTS, tmp_path / "out", resume=True, dev=DEV, minutes=1e-6)
+    assert len([text for text in encoded if text in set(TEXTS)]) < 256 + 200 + 1 + len(DEV.texts)
+    whole = chosen_by_labels(still_encoder, tmp_path / "whole")
+    assert [(row.name, row.gain) for row in found.rows] == [(row.name, row.gain) for row in whole.rows]
+    assert not (tmp_path / "out" / "adapting").exists()
+    assert np.array_equal(saved(tmp_path / "out").encode(SENTENCES), whole.model.encode(SENTENCES))
+
+
+def test_another_run_is_not_resumed(
+    still_encoder: SentenceTransformer, encoder: SentenceTransformer, tmp_path: Path, monkeypatch: Any
+) -> None:
+    with pytest.raises(ValueError, match=r"^resume needs an interrupted adaptation in '.*out', got none: start without"):
+        run(still_encoder, TEXTS, tmp_path / "out", resume=True)
+    assert not (tmp_path / "out").exists()
+    interrupted(still_encoder, tmp_path / "out", monkeypatch, 2)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out" / "adapting").iterdir()}
+    with pytest.raises(ValueError, match="output must be a new or empty folder"):
+        run(still_encoder, TEXTS, tmp_path / "out")
+    for model, texts, seed, named in (
+        (still_encoder, TEXTS[:-1], 42, "text"),
+        (still_encoder, TEXTS, 43, "text and seed"),  # the seed orders the texts
+    ):
+        with pytest.raises(ValueError, match=f"got one with another {named}: give the same again"):
+            run(model, texts, tmp_path / "out", resume=True, seed=seed)
+    with torch.no_grad():
+        for parameter in encoder.parameters():
+            parameter.mul_(1.5)
+    with pytest.raises(ValueError, match="got one with another encoder"):
+        run(encoder, TEXTS, tmp_path / "out", resume=True)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out" / "adapting").iterdir()} == before
+    (tmp_path / "out" / "adapting" / "settings.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"one whose settings\.json is broken: start again with overwrite"):
+        run(still_encoder, TEXTS, tmp_path / "out", resume=True)
+    run(still_encoder, TEXTS, tmp_path / "out", overwrite=True)
+    assert not (tmp_path / "out" / "adapting").exists()
+
+
+# --- trainings ---
+
+
+TINY = ShortTraining("guided training", steps=2, learning_rate=1e-3, masked_share=0.1)
+
+
+def test_a_trained_copy_is_tried_with_and_without_a_step(
+    encoder: SentenceTransformer, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(adaptation, "TRAININGS", (TINY,))
+    before = snapshot(encoder)
+    found = run(encoder, TEXTS, tmp_path / "out", train=True, dev=DEV)
+    assert [row.name for row in found.rows] == [
+        *(one.name for one in CANDIDATES),
+        "guided training",
+        *(f"guided training, then {one.name}" for one in CANDIDATES),
+    ]
+    assert found.facts["dropout"] is True
+    assert "not tried" not in found.facts
+    assert not differing(before, snapshot(encoder))
+    assert not (tmp_path / "out" / "adapting").exists()
+    best = max(found.rows, key=lambda row: row.gain)
+    start, after = (label_scores(part.encode(DEV.texts), DEV.labels)["mean"] for part in (encoder, found.model))
+    assert best.gain == pytest.approx(100 * (after - start), abs=0.05)
+
+
+@pytest.mark.parametrize(("step", "modules"), [("", 2), (f", then {CANDIDATES[0].name}", 3)])
+def test_a_trained_copy_can_be_chosen(
+    encoder: SentenceTransformer, tmp_path: Path, monkeypatch: Any, step: str, modules: int
+) -> None:
+    monkeypatch.setattr(adaptation, "TRAININGS", (TINY,))
+    row = adaptation.Trial._try
+
+    def liked(self: Any, name: str, *others: Any) -> None:
+        row(self, name, *others)
+        gain = 1.0 if name == f"guided training{step}" else -1.0
+        self.rows[-1] = dataclasses.replace(self.rows[-1], gain=gain, accepted=gain > 0)
+
+    monkeypatch.setattr(adaptation.Trial, "_try", liked)
+    found = run(encoder, TEXTS, tmp_path / "out", train=True)
+    assert found.chosen == f"guided training{step}"
+    loaded = saved(tmp_path / "out")
+    assert len(loaded) == modules
+    assert np.array_equal(loaded.encode(SENTENCES), found.model.encode(SENTENCES))
+    assert differing(snapshot(encoder[0]), snapshot(found.model[0]))
+
+
+def test_no_training_without_dropout_or_time(
+    encoder: SentenceTransformer, still_encoder: SentenceTransformer, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(adaptation, "TRAININGS", (TINY,))
+    found = run(still_encoder, TEXTS, tmp_path / "still", train=True)
+    assert found.facts["not tried"] == "training, which needs an encoder whose dropout acts"
+    assert len(found.rows) == 3
+    slow = dataclasses.replace(TINY, steps=10_000_000)
+    monkeypatch.setattr(adaptation, "TRAININGS", (slow,))
+    found = run(encoder, TEXTS, tmp_path / "slow", train=True)
+    assert found.facts["not tried"].startswith("guided training, which would take ")
+    assert len(found.rows) == 3
+
+
+def test_a_training_that_diverges_is_left_out(encoder: SentenceTransformer, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(adaptation, "TRAININGS", (dataclasses.replace(TINY, learning_rate=1e30),))
+    found = run(encoder, TEXTS, tmp_path / "out", train=True, dev=DEV)
+    assert [row.name for row in found.rows] == [one.name for one in CANDIDATES]
+    assert found.facts["not tried"].startswith("guided training: ")
 
 
 # --- other encoders ---
@@ -309,6 +458,8 @@ def test_models_of_another_kind(tmp_path: Path) -> None:
         ({"max_general_loss": -1}, "max_general_loss must be"),
         ({"batch_size": 0}, "batch_size must be"),
         ({"seed": 0.5}, "seed must be"),
+        ({"train": 1}, "train must be"),
+        ({"resume": "yes"}, "resume must be"),
         ({"dev": DEV.texts}, "dev must be an STSDataset, LabeledTexts or None"),
     ],
 )
@@ -326,7 +477,8 @@ def test_a_raw_encoder_gets_better_on_real_sentences(tmp_path: Path) -> None:
     from st_extras.samples.encoder import raw_encoder
 
     model = raw_encoder()
-    found = adapt(model, sample_sentences(), tmp_path / "out", limit=1500, show_progress_bar=False)
+    options = {"limit": 1500, "train": False, "show_progress_bar": False}
+    found = adapt(model, sample_sentences(), tmp_path / "out", **options)
     assert found.chosen is not None, found.rows
     best = max((row for row in found.rows if row.accepted), key=lambda row: row.gain)
     assert found.chosen == best.name
@@ -335,5 +487,8 @@ def test_a_raw_encoder_gets_better_on_real_sentences(tmp_path: Path) -> None:
     assert best.general is not None
     assert best.general >= found.facts["general"] - 1
     assert np.array_equal(saved(tmp_path / "out").encode(SENTENCES), found.model.encode(SENTENCES))
-    again = adapt(model, sample_sentences(), tmp_path / "again", limit=1500, show_progress_bar=False)
-    assert (again.chosen, again.rows) == (found.chosen, found.rows)
+    again = adapt(model, sample_sentences(), tmp_path / "again", **options)
+    assert again.chosen == found.chosen
+    assert [dataclasses.replace(row, seconds=0) for row in again.rows] == [
+        dataclasses.replace(row, seconds=0) for row in found.rows
+    ]

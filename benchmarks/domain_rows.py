@@ -1,0 +1,212 @@
+"""The rows of the domain study: floors, linear steps, trainings and ``adapt``."""
+
+from __future__ import annotations
+
+import copy
+import random
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer import losses
+from sklearn.feature_extraction.text import TfidfVectorizer
+from torch import Tensor
+
+from benchmarks.floors import InputEmbeddings, first_direction, sif_weights
+from st_extras.losses import ConSERTLoss, DCLRLoss, SimCSELoss
+from st_extras.modules import (
+    AllButTheTopPostProcessor,
+    CorpusStatistics,
+    LocalityPreservingPostProcessor,
+    RepALPostProcessor,
+    WhiteningPostProcessor,
+)
+from st_extras.modules.neighbor_directions import neighbor_directions
+from st_extras.text.lexical import character_tfidf
+from st_extras.training import adapt, train_encoder
+from st_extras.training.candidates import CANDIDATES, Candidate
+from st_extras.training.short_training import TRAININGS, ShortTraining
+
+Texts = Sequence[str]
+Affine = tuple[Tensor, Tensor]
+"""Matrix (D, D') and offset (D',) of v X + b."""
+Facts = dict[str, Any]
+
+
+# --- linear steps, from the embeddings of texts ---
+
+
+def of_statistics(processor: Callable[[int], Any], embeddings: Tensor, texts: Texts, seed: int) -> Affine:
+    """A step that needs mean and scatter alone."""
+    statistics = CorpusStatistics(embeddings.size(1)).update(embeddings)
+    kernel = processor(embeddings.size(1)).kernel_of(statistics)
+    return kernel, -statistics.mean @ kernel
+
+
+def neighbours(candidate: Candidate, embeddings: Tensor, texts: Texts, seed: int) -> Affine:
+    """A candidate of ``adapt``, whatever the judge says."""
+    return candidate.affine(neighbor_directions(embeddings, words=character_tfidf(texts), seed=seed))
+
+
+def locality(embeddings: Tensor, texts: Texts, seed: int) -> Affine:
+    """``LocalityPreservingPostProcessor`` at its defaults."""
+    found = neighbor_directions(embeddings, words=character_tfidf(texts), seed=seed)
+    defaults = LocalityPreservingPostProcessor(embeddings.size(1))
+    kernel = found.kernel(defaults.power, defaults.recolor)
+    return kernel, -found.mean @ kernel
+
+
+STEPS: dict[str, Callable[[Tensor, Texts, int], Affine]] = {
+    "centred": partial(of_statistics, lambda size: AllButTheTopPostProcessor(size, components=0)),
+    "all-but-the-top 1": partial(of_statistics, lambda size: AllButTheTopPostProcessor(size, components=1)),
+    "all-but-the-top 3": partial(of_statistics, lambda size: AllButTheTopPostProcessor(size, components=3)),
+    "all-but-the-top 10": partial(of_statistics, lambda size: AllButTheTopPostProcessor(size, components=10)),
+    "whitened": partial(of_statistics, WhiteningPostProcessor),
+    "whitened to 256": partial(of_statistics, lambda size: WhiteningPostProcessor(size, min(size, 256))),
+    "whitened to 128": partial(of_statistics, lambda size: WhiteningPostProcessor(size, 128)),
+    "whitened softly 0.1": partial(of_statistics, lambda size: WhiteningPostProcessor(size, epsilon=0.1)),
+    "whitened softly 1": partial(of_statistics, lambda size: WhiteningPostProcessor(size, epsilon=1.0)),
+    "locality": locality,
+    **{one.name: partial(neighbours, one) for one in CANDIDATES},
+}
+FOLLOWING = CANDIDATES[1].name
+"""The step that is also put after each training."""
+
+
+# --- floors without an encoder ---
+
+FLOORS = {
+    "TF-IDF of words": {"analyzer": "word", "sublinear_tf": True},
+    "TF-IDF of characters 3-5": {"analyzer": "char_wb", "ngram_range": (3, 5), "sublinear_tf": True},
+}
+
+
+def floor_embeddings(options: dict[str, Any], train: Texts, test: Texts) -> Tensor:
+    """Return TF-IDF fitted on the train texts; rows of many columns are rotated to as many columns as there are rows."""
+    rows = TfidfVectorizer(**options, dtype=np.float32).fit(train).transform(test)
+    gram = torch.from_numpy((rows @ rows.T).toarray()).double()  # same cosines as the rows'
+    values, vectors = torch.linalg.eigh(gram)
+    return vectors * values.clamp_min(0).sqrt() + 1e-9
+
+
+def input_means(weighted: bool, removed: bool, model: SentenceTransformer, texts: Texts) -> Callable[[Texts], Tensor]:
+    """Return a function from texts to the means of their tokens' input embeddings: plain, or SIF counted on ``texts``."""
+    transformer: Any = model.transformers_model
+    weights = transformer.get_input_embeddings().weight.detach().double().numpy()
+    bags = InputEmbeddings(model.tokenizer, weights)
+    of_tokens = np.ones(len(weights))
+    if weighted:
+        of_tokens = sif_weights(np.asarray(bags.bags(texts).sum(axis=0)).ravel())
+    direction = first_direction(bags.pooled(texts, of_tokens)) if removed else np.zeros(weights.shape[1])
+
+    def embed(found: Texts) -> Tensor:
+        vectors = bags.pooled(found, of_tokens)
+        return torch.from_numpy(vectors - np.outer(vectors @ direction, direction))
+
+    return embed
+
+
+BAGS: dict[str, Callable[[SentenceTransformer, Texts], Callable[[Texts], Tensor]]] = {
+    "mean of input embeddings": partial(input_means, False, False),
+    "SIF of input embeddings": partial(input_means, True, False),
+    "SIF of input embeddings, first component removed": partial(input_means, True, True),
+}
+
+
+# --- models ---
+
+
+def sentence_term(model: SentenceTransformer, texts: Texts, seed: int, facts: Facts) -> SentenceTransformer:
+    """RepAL without its corpus term."""
+    return RepALPostProcessor.attach(model, lambda_1=0.3, lambda_2=0, redundancy="pooled")
+
+
+def adapted(
+    options: dict[str, Any], model: SentenceTransformer, texts: Texts, seed: int, facts: Facts
+) -> SentenceTransformer:
+    """What ``adapt`` picks, by its own judge."""
+    options = {"seed": seed, "minutes": 60, "show_progress_bar": False} | options
+    with tempfile.TemporaryDirectory() as folder:
+        found = adapt(model, list(texts), Path(folder) / "adapted", **options)
+    facts |= {"chosen": found.chosen, "candidates": [vars(row) for row in found.rows], "facts": found.facts}
+    return found.model
+
+
+def trained(
+    loss: Any, steps: int, rate: float, model: SentenceTransformer, texts: Texts, seed: int, facts: Facts
+) -> SentenceTransformer:
+    """The encoder after some steps of training at batch 64."""
+    options = {"max_steps": steps, "learning_rate": rate, "seed": seed, "show_progress_bar": False}
+    with tempfile.TemporaryDirectory() as folder:
+        data = texts if isinstance(texts, Dataset) else list(texts)
+        train_encoder(model, loss, data, Path(folder) / "trained", **options)
+    return model
+
+
+def gist(
+    steps: int, rate: float, model: SentenceTransformer, texts: Texts, seed: int, facts: Facts
+) -> SentenceTransformer:
+    """GISTEmbed (Solatorio, 2024), on two dropout views of each text; the guide is the frozen start."""
+    guide = copy.deepcopy(model).eval().requires_grad_(False)
+    pairs = Dataset.from_dict({"first": list(texts), "second": list(texts)})
+    return trained(lambda model: losses.GISTEmbedLoss(model, guide), steps, rate, model, pairs, seed, facts)
+
+
+def denoised(
+    steps: int, rate: float, model: SentenceTransformer, texts: Texts, seed: int, facts: Facts
+) -> SentenceTransformer:
+    """TSDAE (Wang et al., 2021): 60 % of the words deleted, the text restored by a decoder that shares the weights."""
+    draw = random.Random(seed)
+    noisy = [" ".join(word for word in text.split() if draw.random() > 0.6) or text.split()[0] for text in texts]
+    pairs = Dataset.from_dict({"damaged": noisy, "text": list(texts)})
+    with tempfile.TemporaryDirectory() as folder:
+        model[0].auto_model.save_pretrained(folder)
+        model.tokenizer.save_pretrained(folder)
+        model[0].auto_model.config._name_or_path = folder
+        return trained(
+            lambda model: losses.DenoisingAutoEncoderLoss(model, decoder_name_or_path=folder, tie_encoder_decoder=False),
+            steps, rate, model, pairs, seed, facts,
+        )  # fmt: skip
+
+
+def short(training: ShortTraining, model: SentenceTransformer, texts: Texts, seed: int, facts: Facts) -> Any:
+    """A training that ``adapt`` may try."""
+    with tempfile.TemporaryDirectory() as folder:
+        return training.trained_copy(model, texts, Path(folder) / "trained", seed, show_progress_bar=False)
+
+
+def _start(share: float, **options: Any) -> Any:
+    return partial(DCLRLoss, complementary_model="start", masked_share=share, **options)
+
+
+MODELS: dict[str, Callable[[SentenceTransformer, Texts, int, Facts], SentenceTransformer]] = {
+    "adapt": partial(adapted, {}),
+    "adapt, general use given up": partial(adapted, {"max_general_loss": None}),
+    "RepAL sentence term 0.3": sentence_term,
+}
+TRAINED: dict[str, Callable[[SentenceTransformer, Texts, int, Facts], SentenceTransformer]] = {
+    **{f"{one.name}, {one.learning_rate:g}, {one.steps} steps": partial(short, one) for one in TRAININGS},
+    "SimCSE 2e-5, 25 steps": partial(trained, SimCSELoss, 25, 2e-5),
+    "ConSERT 2e-5, 25 steps": partial(trained, ConSERTLoss, 25, 2e-5),
+    "DCLR, no guide, 2e-5, 25 steps": partial(trained, DCLRLoss, 25, 2e-5),
+    "GISTEmbed 2e-5, 25 steps": partial(gist, 25, 2e-5),
+    **{
+        f"DCLR start {share:g}, 2e-5, 25 steps": partial(trained, _start(share), 25, 2e-5)
+        for share in (0.02, 0.05, 0.14, 0.3)
+    },
+    **{
+        f"DCLR start 0.14, {rate:g}, 25 steps": partial(trained, _start(0.14), 25, rate) for rate in (2e-6, 5e-6, 3e-5)
+    },
+    "DCLR start 0.14 on ConSERT's views, 2e-5, 25 steps": partial(
+        trained, _start(0.14, augmentations=("feature_cutoff", "shuffle")), 25, 2e-5
+    ),
+    "TSDAE 3e-5, 100 steps": partial(denoised, 100, 3e-5),
+}
+SEEDLESS = {"start", "RepAL sentence term 0.3", "mean of input embeddings"}
+"""Rows that no seed changes: neither training nor which texts they are fitted on."""

@@ -1,0 +1,200 @@
+"""Floors: what no training reaches for free. Texts as TF-IDF, and means of an encoder's input embeddings.
+
+    python -m benchmarks.floors --data DATA_FOLDER [--encoders minilm own] [--results FOLDER]
+
+Nothing here reads a sentence as more than a bag of its parts. Every row is scored on STS-B dev and on the seven sets:
+
+* TF-IDF of words, and of characters 3-5 within words, fitted on a text;
+* the plain mean of the embeddings of a text's tokens before the first layer, special tokens left out;
+* SIF (Arora et al., 2017): the same with a weight of a / (a + p(token)) and p counted on a text; and without the first
+  principal direction of 20,000 of that text's sentences.
+
+Each is fitted on Wikipedia's sentences and on the unlabeled sentences of the STS sets, which the methods train on and
+which hold the test sentences. A row that has its record is not run again; an encoder that is not there is left out, and
+the command says so. ``benchmarks/tables/floors.py`` puts the rows into the tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from benchmarks.names import FLOOR_TEXTS, OWN_ENCODER
+from benchmarks.pairs import DEV, correlation, pair_figures
+from benchmarks.provenance import provenance
+from benchmarks.records import RESULTS, write_json
+from st_extras.encoders import load_encoder
+from st_extras.evaluation import SEVEN_STS, STSDataset, load_sts
+from st_extras.samples.encoder import packaged_minilm
+from st_extras.text import read_sentences
+
+Array = NDArray[np.float64]
+Cosines = Callable[[Sequence[str], Sequence[str]], Array]
+"""The cosine of each pair, (N,), of N first sentences and N second ones."""
+Fit = Callable[[], Cosines]
+
+TFIDF: dict[str, dict[str, Any]] = {
+    "words": {"analyzer": "word", "sublinear_tf": True},
+    "characters": {"analyzer": "char_wb", "ngram_range": (3, 5), "sublinear_tf": True},
+}
+"""Options of TfidfVectorizer."""
+
+FITTED = 100_000  # sentences that TF-IDF and the counts are fitted on, from the first
+DIRECTIONS = 20_000  # sentences that the first direction is computed on
+A = 1e-3  # SIF's a
+_TINY = 1e-12
+
+
+class InputEmbeddings:
+    """The embeddings of an encoder's tokens before its first layer, and its tokenizer.
+
+    Args:
+        tokenizer: the encoder's.
+        weights: (V, D), a row for each token.
+    """
+
+    def __init__(self, tokenizer: Any, weights: Array) -> None:
+        self.tokenizer = tokenizer
+        self.weights = weights
+
+    def bags(self, texts: Sequence[str]) -> csr_matrix:
+        """Return how often each text holds each token, (N, V), without special tokens."""
+        ids = self.tokenizer(list(texts), add_special_tokens=False, truncation=False)["input_ids"]
+        rows = np.repeat(np.arange(len(ids)), [len(row) for row in ids])
+        columns = np.array([token for row in ids for token in row], dtype=np.int64)
+        return csr_matrix((np.ones(len(columns)), (rows, columns)), shape=(len(ids), len(self.weights)))
+
+    def pooled(self, texts: Sequence[str], token_weights: Array) -> Array:
+        """Return the weighted means of the token embeddings, (N, D); ``token_weights`` has a weight for each token."""
+        bags = self.bags(texts).multiply(token_weights[None]).tocsr()
+        return np.asarray(bags @ self.weights) / np.maximum(np.asarray(bags.sum(axis=1)), _TINY)
+
+
+def sif_weights(counts: Array, a: float = A) -> Array:
+    """Return a / (a + p) for each token, (V,), with p the token's share of ``counts``, (V,)."""
+    return a / (a + counts / counts.sum())
+
+
+def first_direction(vectors: Array) -> Array:
+    """Return the unit vector, (D,), along which (N, D) vectors are longest, their mean not taken away."""
+    direction: Array = np.linalg.eigh(vectors.T @ vectors)[1][:, -1]
+    return direction
+
+
+def cosines_of(embed: Callable[[Sequence[str]], Array]) -> Cosines:
+    """Return the cosine of pairs whose sentences ``embed`` turns into (N, D) vectors; that of a zero vector is 0."""
+
+    def cosines(first: Sequence[str], second: Sequence[str]) -> Array:
+        left, right = embed(first), embed(second)
+        lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
+        found: Array = (left * right).sum(axis=1) / np.maximum(lengths, _TINY)
+        return found
+
+    return cosines
+
+
+def tfidf_cosines(options: dict[str, Any], text: Sequence[str]) -> Cosines:
+    """Fit TF-IDF on a text. Parts that the text does not hold do not count."""
+    vectorizer = TfidfVectorizer(**options, dtype=np.float32).fit(text)
+
+    def cosines(first: Sequence[str], second: Sequence[str]) -> Array:
+        left, right = vectorizer.transform(first), vectorizer.transform(second)  # rows of length 1
+        return np.asarray(left.multiply(right).sum(axis=1), dtype=np.float64).ravel()
+
+    return cosines
+
+
+def mean_cosines(embeddings: InputEmbeddings) -> Cosines:
+    """Return the cosines of plain means."""
+    even = np.ones(len(embeddings.weights))
+    return cosines_of(lambda texts: embeddings.pooled(texts, even))
+
+
+def sif_cosines(embeddings: InputEmbeddings, text: Sequence[str], *, removed: bool) -> Cosines:
+    """Count a text and return the cosines of SIF's means; with ``removed``, without the text's first direction."""
+    weights = sif_weights(np.asarray(embeddings.bags(text).sum(axis=0)).ravel())
+    if not removed:
+        return cosines_of(lambda texts: embeddings.pooled(texts, weights))
+    direction = first_direction(embeddings.pooled(text[:DIRECTIONS], weights))
+
+    def embed(texts: Sequence[str]) -> Array:
+        vectors = embeddings.pooled(texts, weights)
+        return vectors - np.outer(vectors @ direction, direction)
+
+    return cosines_of(embed)
+
+
+def score(cosines: Cosines, dev: STSDataset, tests: Sequence[STSDataset]) -> dict[str, Any]:
+    """Score a row: Spearman times 100 on dev, by its genres and on each test set, and the figures of its pairs."""
+    found = {pairs.name: cosines(pairs.sentences1, pairs.sentences2) for pairs in (dev, *tests)}
+    scores = {pairs.name: correlation(np.asarray(pairs.scores), found[pairs.name]) for pairs in (dev, *tests)}
+    gold, genres = np.asarray(dev.scores), np.asarray(dev.subsets)
+    each = [correlation(gold[genres == genre], found[dev.name][genres == genre]) for genre in np.unique(genres)]
+    of_dev = scores.pop(dev.name)
+    return {
+        "dev": of_dev,
+        "dev_by_genre": float(np.mean(each)),
+        "scores": scores,
+        "average": float(np.mean(list(scores.values()))),
+        **pair_figures(tests, found, dev),
+    }
+
+
+def input_embeddings(name: str) -> InputEmbeddings | None:
+    """Return those of "minilm" (its first layers share them) or "own"; None, and a line, if it is not there."""
+    if name == "own" and not Path(OWN_ENCODER).is_dir():
+        print(f"own: left out, there is no {OWN_ENCODER}: python -m benchmarks.pretrain_encoder makes it.", flush=True)
+        return None
+    model = load_encoder(packaged_minilm() if name == "minilm" else OWN_ENCODER, pooling="mean")
+    transformer: Any = model.transformers_model
+    return InputEmbeddings(model.tokenizer, transformer.get_input_embeddings().weight.detach().double().numpy())
+
+
+def rows(encoders: Sequence[str], texts: dict[str, Sequence[str]]) -> Iterator[tuple[str, str, str, Fit]]:
+    """Yield encoder ("" for none), kind, text ("" for none) of every row, and a function that fits it."""
+    for kind, options in TFIDF.items():
+        for name, text in texts.items():
+            yield "", kind, name, partial(tfidf_cosines, options, text)
+    for encoder in encoders:
+        embeddings = input_embeddings(encoder)
+        if embeddings is None:
+            continue
+        yield encoder, "mean", "", partial(mean_cosines, embeddings)
+        for name, text in texts.items():
+            yield encoder, "sif", name, partial(sif_cosines, embeddings, text, removed=False)
+            yield encoder, "sif_removed", name, partial(sif_cosines, embeddings, text, removed=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=os.environ.get("ST_EXTRAS_DATA"), help="folder with STS and text")
+    parser.add_argument("--encoders", nargs="*", choices=["minilm", "own"], default=["minilm", "own"])
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for records (default: %(default)s)")
+    options = parser.parse_args()
+    if options.data is None:
+        parser.error("--data FOLDER (or ST_EXTRAS_DATA) must name the folder with the STS sets.")
+    data = Path(options.data)
+    dev, *tests = [load_sts(name, data) for name in (DEV, *SEVEN_STS)]
+    texts = {name: read_sentences(data / file, limit=FITTED) for name, file in FLOOR_TEXTS.items()}
+    for encoder, kind, text, fit in rows(options.encoders, texts):
+        name = "-".join(part for part in (encoder, kind, text) if part)
+        path = options.results / "floors" / f"{name}.json"
+        if path.exists():
+            continue
+        row = {"study": "floors", "encoder": encoder, "kind": kind, "text": text, "sentences": len(texts.get(text, ()))}
+        found = score(fit(), dev, tests)
+        write_json(path, row | found | provenance())
+        print(f"{name}: dev {found['dev']:.2f}, seven sets {found['average']:.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

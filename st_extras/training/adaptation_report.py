@@ -1,0 +1,157 @@
+"""The part of an adaptation's report that is read by eye: nearest neighbours before and after, as text and picture."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from unicodedata import category
+
+import torch
+from torch import Tensor
+
+from st_extras.checks import check_count, check_seed, check_strings
+from st_extras.evaluation.reporting import check_embeddings
+from st_extras.plots import plot_neighborhoods
+from st_extras.whole_file import whole_file
+
+TEXT_FILE = "neighbors.md"
+PICTURE = "neighbors.png"
+_NEAREST = 3
+_DRAWN = 1000  # texts in the picture
+_LONGEST = 200  # characters of a text that are shown
+_SAME = 1e-6  # cosines that differ by less are equal
+_ESCAPED = {ord(sign): f"\\{sign}" for sign in "`*_[]<>&~$"} | {ord("|"): "&#124;", ord("\\"): "&#92;"}
+
+
+def write_neighbors(
+    folder: Path, texts: Sequence[str], before: Tensor, after: Tensor, *, examples: int = 20, seed: int = 42
+) -> list[str]:
+    """Write the nearest neighbours of texts before and after a change of their embeddings.
+
+    ``neighbors.md`` says how many of the texts have other neighbours than before, and shows some of these.
+    ``neighbors.png`` shows at most 1,000 of the texts, as drawn by :func:`~st_extras.plots.plot_neighborhoods`; it is
+    only written if matplotlib is installed. Neighbours that are equally near, to 1e-6 of the cosine, count as the same.
+
+    Args:
+        folder: an existing folder; files of the same names are replaced.
+        texts: N different texts, 4 to some thousand: the cosines of all pairs are held.
+        before: (N, D) embeddings, D >= 2.
+        after: (N, D') embeddings of the same texts, D' >= 2.
+        examples: how many texts to show, drawn at random.
+        seed: of the draws.
+
+    Returns:
+        Names of the files written.
+
+    Raises:
+        ValueError: if a setting or a shape is not allowed, or an embedding is zero or not finite.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import torch
+        >>> from st_extras.training.adaptation_report import write_neighbors
+        >>> texts = ["black tea", "green tea", "rain", "heavy rain", "snow"]
+        >>> before, after = torch.eye(5), torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0], [0.5, 1.0]])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     names = write_neighbors(Path(folder), texts, before, after)
+        >>> names[0]
+        'neighbors.md'
+    """
+    texts = check_strings("texts", texts)
+    start, end = (_checked(name, x, len(texts)) for name, x in (("before", before), ("after", after)))
+    examples = check_count("examples", examples)
+    draw = random.Random(check_seed("seed", seed))
+    near_start, near_end = _nearest(start), _nearest(end)
+    changed = _farther(end, near_start, near_end)
+    candidates = changed[_NEAREST - 1].nonzero().flatten().tolist()
+    shown = sorted(draw.sample(candidates, min(examples, len(candidates))))
+    drawn = sorted(draw.sample(range(len(texts)), min(_DRAWN, len(texts))))
+    written = [PICTURE] if _write_picture(folder / PICTURE, start[drawn], end[drawn]) else []
+    parts = [_summary(len(texts), changed, len(shown))]
+    if written:
+        parts.append(_caption(len(drawn), len(texts)))
+    parts += [_example(texts, row, (start, near_start), (end, near_end)) for row in shown]
+    with whole_file(folder / TEXT_FILE) as partial:
+        partial.write_text("\n\n".join(parts) + "\n", encoding="utf8")
+    return [TEXT_FILE, *written]
+
+
+def _checked(name: str, embeddings: Tensor, count: int) -> Tensor:
+    """Return the (N, D) rows scaled to length one, in float64 on the CPU."""
+    unit = check_embeddings(name, embeddings, at_least=_NEAREST + 1).detach().cpu().double()
+    if len(unit) != count:
+        raise ValueError(f"{name} must have a row for each of the {count} texts, got {len(unit)}.")
+    return unit
+
+
+def _nearest(unit: Tensor) -> Tensor:
+    """Return the (N, 3) rows of each text's nearest neighbours."""
+    return (unit @ unit.T).fill_diagonal_(-torch.inf).topk(_NEAREST, dim=1).indices
+
+
+def _cosines(unit: Tensor, near: Tensor) -> Tensor:
+    """Return the (N, 3) cosines with these neighbours."""
+    return (unit.unsqueeze(1) * unit[near]).sum(dim=2)
+
+
+def _farther(end: Tensor, near_start: Tensor, near_end: Tensor) -> Tensor:
+    """Return (3, N): whether one of the text's k nearest of the start is no longer among them, for k = 1, 2, 3."""
+    farthest_old = _cosines(end, near_start).cummin(dim=1).values
+    return (farthest_old < _cosines(end, near_end) - _SAME).T
+
+
+def _summary(count: int, changed: Tensor, shown: int) -> str:
+    first, three = (int(changed[k - 1].sum()) for k in (1, _NEAREST))
+    text = (
+        "# Nearest neighbours before and after\n\n"
+        f"Of {count} texts, {first} ({first / count:.0%}) have another nearest neighbour than before, and {three} "
+        f"({three / count:.0%}) have others among their three nearest. None of these texts was used to compute the "
+        "change. Other neighbours are not better ones: read some and judge for yourself."
+    )
+    if not shown:
+        return text
+    return f"{text}\n\nBelow are {shown} of the {three}, drawn at random. Compare cosines within a column only."
+
+
+def _caption(drawn: int, count: int) -> str:
+    which = "all texts" if drawn == count else f"{drawn} of the texts, drawn at random"
+    return (
+        f"![Two panels of points: the texts before and after]({PICTURE})\n\n"
+        f"The picture shows {which}, each with a line to its nearest neighbour in the picture, by cosine in all "
+        "dimensions. Colours and shapes are clusters of the embeddings after the change; a line is black if it leaves "
+        "its cluster."
+    )
+
+
+def _example(texts: Sequence[str], row: int, start: tuple[Tensor, Tensor], end: tuple[Tensor, Tensor]) -> str:
+    """Return a text with its neighbours, those that are new in bold, as a table."""
+    lines = [f"**Text:** {_escaped(texts[row])}", "", "| before | cosine | after | cosine |", "|---|---:|---|---:|"]
+    olds, news = ([(at, float(unit[row] @ unit[at])) for at in near[row].tolist()] for unit, near in (start, end))
+    for (old, old_cosine), (new, new_cosine) in zip(olds, news, strict=True):
+        found = _escaped(texts[new])
+        found = found if new in dict(olds) else f"**new:** {found}"
+        lines.append(f"| {_escaped(texts[old])} | {old_cosine:.3f} | {found} | {new_cosine:.3f} |")
+    return "\n".join(lines)
+
+
+def _escaped(text: str) -> str:
+    """Return a text on one line, cut if it is long, that Markdown shows as it is, also in a table."""
+    line = " ".join(text.split())
+    line = line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3].rstrip()}..."
+    line = "".join(" " if category(sign) in ("Cc", "Cs") else sign for sign in line)  # control codes, lone surrogates
+    return line.strip().translate(_ESCAPED)
+
+
+def _write_picture(path: Path, start: Tensor, end: Tensor) -> bool:
+    """Write the picture, and return whether matplotlib is there to do so."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return False
+    figure = Figure(figsize=(10, 4.5), layout="constrained")  # not pyplot's: nothing is shown, and no display needed
+    plot_neighborhoods(start, end, ax=figure.subplots(1, 2))
+    with whole_file(path) as partial:
+        figure.savefig(partial, format="png", dpi=150)
+    return True

@@ -1,0 +1,130 @@
+"""The domain study: what is kept apart, steps against the modules, one record a row."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+
+from benchmarks import domain_rows, domains
+from st_extras.modules import WhiteningPostProcessor
+from tests.conftest import SENTENCES
+from tests.helpers import draw
+
+WORDS = sorted({word for sentence in SENTENCES for word in sentence.split()})
+TOPICS = [WORDS[i::4] for i in range(4)]
+
+
+def texts(count: int, seed: int) -> tuple[list[str], list[str]]:
+    drawn, found = random.Random(seed), {}
+    while len(found) < count:
+        topic = drawn.randrange(4)
+        found[" ".join([*drawn.choices(TOPICS[topic], k=4), *drawn.choices(WORDS, k=2)])] = str(topic)
+    return list(found), list(found.values())
+
+
+@pytest.fixture
+def domain(monkeypatch: pytest.MonkeyPatch) -> domains.Domain:
+    monkeypatch.setattr(domains, "JUDGED", 100)
+    monkeypatch.setattr(domains, "FITTED", 120)
+    test, labels = texts(60, 1)
+    return domains.Domain("made up", sorted(texts(300, 0)[0]), test, labels, SENTENCES[:8], [0.0, 1.0, 2.0, 3.0])
+
+
+@pytest.fixture
+def cell(domain: domains.Domain, encoder: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> domains.Cell:
+    monkeypatch.setattr(domains, "encoder", lambda name: encoder)
+    return domains.Cell("tiny", domain)
+
+
+def test_the_judges_texts_are_not_fitted_on(domain: domains.Domain) -> None:
+    order = domain.order(0)
+    assert len(set(order)) == len(order) == 220
+    assert set(order) != set(domain.order(1))
+    assert order == domain.order(0)
+
+
+def test_a_step_of_statistics_is_that_of_the_module(encoder: SentenceTransformer) -> None:
+    sentences = texts(80, 3)[0]
+    embeddings = domains.encoded(encoder, sentences)
+    matrix, offset = domain_rows.STEPS["whitened softly 0.1"](embeddings, sentences, 0)
+    model = WhiteningPostProcessor.attach(encoder, epsilon=0.1, corpus=sentences)
+    assert torch.allclose(embeddings @ matrix + offset, domains.encoded(model, sentences), atol=1e-4)
+
+
+@pytest.mark.parametrize("row", [row for row in domain_rows.STEPS if row != "whitened to 128"])
+def test_every_step_gives_finite_embeddings(row: str) -> None:
+    sentences = texts(150, 4)[0]
+    matrix, offset = domain_rows.STEPS[row](draw(150, 16).double(), sentences, 0)
+    assert torch.isfinite(draw(5, 16).double() @ matrix + offset).all()
+
+
+def test_a_floor_needs_no_encoder(domain: domains.Domain) -> None:
+    cell = domains.Cell("none such", domain)
+    [(row, found)] = domains.run_row(cell, "TF-IDF of words", 0)
+    assert row == "TF-IDF of words"
+    assert 0 < found["scores"]["mean"] <= 100
+
+
+@pytest.mark.parametrize("row", ["start", "neighbours, gentle", "SIF of input embeddings", "RepAL sentence term 0.3"])
+def test_rows_have_scores_and_the_judge(cell: domains.Cell, row: str) -> None:
+    [(name, found)] = domains.run_row(cell, row, 0)
+    assert name == row
+    assert 0 < found["scores"]["mean"] <= 100
+    if row.startswith("SIF"):
+        assert "judge" not in found
+    else:
+        assert (found["judge"]["gain"] == 0) is (row == "start")
+        assert -100 <= found["scores"]["stsb_test"] <= 100
+
+
+def test_a_training_yields_two_rows_and_leaves_the_start_alone(
+    cell: domains.Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shifted(model: SentenceTransformer, *_: Any) -> SentenceTransformer:
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.1 * torch.randn_like(parameter))
+        return model
+
+    monkeypatch.setitem(domain_rows.TRAINED, "SimCSE 2e-5, 25 steps", shifted)
+    before = domains.encoded(cell.model, SENTENCES)
+    names = [name for name, found in domains.run_row(cell, "SimCSE 2e-5, 25 steps", 0) if found["judge"]["gain"] != 0]
+    assert names == ["SimCSE 2e-5, 25 steps", "SimCSE 2e-5, 25 steps, then neighbours, medium"]
+    assert torch.equal(domains.encoded(cell.model, SENTENCES), before)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", ["GISTEmbed 2e-5, 25 steps", "TSDAE 3e-5, 100 steps"])
+def test_the_trainings_of_others_run(
+    cell: domains.Cell, encoder: SentenceTransformer, monkeypatch: pytest.MonkeyPatch, row: str
+) -> None:
+    run = domain_rows.trained
+    monkeypatch.setattr(domain_rows, "trained", lambda loss, steps, *others: run(loss, 2, *others))
+    rows = dict(domains.run_row(cell, row, 0))
+    assert [name.startswith(row) for name in rows] == [True, True]
+
+
+def test_what_is_recorded_is_not_run_again(
+    domain: domains.Domain, encoder: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(domains, "RESULTS", tmp_path)
+    monkeypatch.setattr(domains, "encoder", lambda name: encoder)
+    monkeypatch.setattr(domains.Domain, "load", lambda name, data: domain)
+    arguments = ["domains", "--data", "x", "--encoders", "minilm", "--domains", "banking77", "--seeds", "0", "1"]
+    monkeypatch.setattr("sys.argv", [*arguments, "--rows", "start", "centred"])
+    domains.main()
+    files = sorted((tmp_path / "domains").iterdir())
+    assert [path.stem for path in files] == [
+        "minilm-banking77-centred-seed0",
+        "minilm-banking77-centred-seed1",
+        "minilm-banking77-start-seed0",
+    ]
+    record = json.loads(files[0].read_text())
+    assert (record["encoder"], record["domain"], record["row"], record["seed"]) == ("minilm", "banking77", "centred", 0)
+    stamps = [path.stat().st_mtime_ns for path in files]
+    domains.main()
+    assert [path.stat().st_mtime_ns for path in files] == stamps

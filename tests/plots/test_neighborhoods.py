@@ -1,0 +1,193 @@
+"""The picture of neighbours before and after: lines, groups, titles, the turn, and what is refused."""
+
+from __future__ import annotations
+
+import builtins
+import warnings
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("Agg")
+
+from matplotlib import pyplot  # noqa: E402
+
+from st_extras.plots import plot_neighborhoods  # noqa: E402
+from st_extras.plots.neighborhoods import MARKERS  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def close_figures() -> Iterator[None]:
+    yield
+    pyplot.close("all")
+
+
+def cloud(rows: int, size: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(rows, size))
+
+
+def nearest(x: np.ndarray) -> list[int]:
+    """Each row's nearest neighbour by cosine, as a plain loop."""
+    found = []
+    for i, row in enumerate(x):
+        cosines = [row @ y / np.linalg.norm(row) / np.linalg.norm(y) if j != i else -2 for j, y in enumerate(x)]
+        found.append(int(np.argmax(cosines)))
+    return found
+
+
+def points(panel, groups: list[str]) -> np.ndarray:
+    """Where each row was drawn, from the dots of each group."""
+    dots = panel.collections[1:]
+    drawn = np.full((len(groups), 2), np.nan)
+    for one in dots:
+        drawn[[group == one.get_label() for group in groups]] = one.get_offsets()
+    return drawn
+
+
+def test_lines_go_to_the_nearest_neighbours_and_are_black_between_groups() -> None:
+    before, after = cloud(30, 6), cloud(30, 4, seed=1)
+    groups = [f"group {number % 3}" for number in range(30)]
+    pair = plot_neighborhoods(before, after, groups)
+    for panel, x in zip(pair, (before, after), strict=True):
+        near, drawn = nearest(x), points(panel, groups)
+        lines = panel.collections[0]
+        for i, (begin, end) in enumerate(lines.get_segments()):
+            assert begin == pytest.approx(drawn[i])
+            assert end == pytest.approx(drawn[near[i]])
+        leaves = [groups[i] != groups[near[i]] for i in range(30)]
+        assert 0 < sum(leaves) < 30
+        assert [tuple(colour) == (0, 0, 0, 1) for colour in lines.get_colors()] == leaves
+        assert min(colour[0] for colour in lines.get_colors()[~np.array(leaves)]) > 0.5
+
+
+def test_titles_give_the_share_in_the_same_group() -> None:
+    before, after = cloud(40, 6), cloud(40, 6, seed=1)
+    groups = np.arange(40) % 4
+    pair = plot_neighborhoods(torch.tensor(before), after, groups)
+    for name, panel, x in zip(("before", "after"), pair, (before, after), strict=True):
+        share = sum(groups[i] == groups[j] for i, j in enumerate(nearest(x))) / 40
+        assert panel.get_title() == f"{name}: {share:.0%} of nearest neighbours\nare in the same group"
+    assert pair[0].get_title()[6:] != pair[1].get_title()[5:]
+
+
+def test_groups_differ_in_shape_and_in_darkness() -> None:
+    x = cloud(40, 6)
+    _, panel = plot_neighborhoods(x, x, [f"{number % 10}" for number in range(40)])
+    dots = panel.collections[1:]
+    assert len({one.get_paths()[0].vertices.tobytes() for one in dots}) == 10
+    greys = [one.get_facecolors()[0][:3] @ [0.299, 0.587, 0.114] for one in dots]
+    assert (np.diff(greys) > 0.02).all()
+    assert [text.get_text() for text in panel.get_legend().get_texts()] == [f"{number}" for number in range(10)]
+
+
+def test_many_groups_have_no_legend() -> None:
+    x = cloud(40, 6)
+    _, panel = plot_neighborhoods(x, x, range(40))
+    assert panel.get_legend() is None
+    assert len(panel.collections) == 1 + 40
+    assert len({one.get_paths()[0].vertices.tobytes() for one in panel.collections[1:]}) == len(MARKERS)
+
+
+def test_without_groups_the_clusters_are_those_of_after_and_the_title_is_fair() -> None:
+    before, side = cloud(20, 5), 9 * np.eye(5)[0]
+    after = np.concatenate([cloud(10, 5, seed=1) + side, cloud(10, 5, seed=2) - side])
+    pair = plot_neighborhoods(before, after, clusters=2)
+    for name, panel, x in zip(("before", "after"), pair, (before, after), strict=True):
+        _, one, two = panel.collections
+        assert len(one.get_offsets()) == len(two.get_offsets()) == 10
+        near = nearest(x)
+        share = sum(near[near[i]] == i for i in range(20)) / 20
+        ending = "of texts are the nearest\nneighbour of their nearest neighbour"
+        assert panel.get_title() == f"{name}: {share:.0%} {ending}"
+        assert panel.get_legend() is None
+    sides = [np.asarray(dots.get_offsets())[:, 0] for dots in pair[1].collections[1:]]
+    assert max(sides[0]) < min(sides[1]) or max(sides[1]) < min(sides[0])
+
+
+def test_the_second_panel_is_turned_to_the_first() -> None:
+    before = cloud(25, 5) * [3, 2, 1, 1, 1]
+    turn = np.linalg.qr(cloud(5, 5, seed=3))[0]
+    groups = [str(number % 2) for number in range(25)]
+    lengths = np.linspace(0.1, 7, 25)[:, None]  # nothing depends on them
+    left, right = plot_neighborhoods(before, before @ -turn * lengths, groups)
+    np.testing.assert_allclose(points(left, groups), points(right, groups), atol=1e-6)
+    other = points(plot_neighborhoods(before[:, :4], before @ turn, groups)[0], groups)
+    assert np.abs(points(left, groups) - other).max() > 0.01  # the first panel is that of before
+
+
+def test_tsne_keeps_clouds_apart() -> None:
+    x = np.concatenate([cloud(15, 4) + 20 * np.eye(4)[0], cloud(15, 4, seed=1) + 20 * np.eye(4)[1]])
+    groups = ["a"] * 15 + ["b"] * 15
+    for panel in plot_neighborhoods(x, x, groups, method="tsne"):
+        drawn = points(panel, groups)
+        centres = drawn[:15].mean(axis=0), drawn[15:].mean(axis=0)
+        own, other = (np.linalg.norm(drawn[:15] - centre, axis=1) for centre in centres)
+        assert (own < other).all()
+
+
+def test_it_draws_on_given_axes_and_leaves_the_random_state() -> None:
+    state = np.random.get_state()[1].copy()  # noqa: NPY002
+    _, axes = pyplot.subplots(1, 2)
+    assert plot_neighborhoods(cloud(9, 3), cloud(9, 3, seed=1), ax=axes) == tuple(axes)
+    assert len(pyplot.get_fignums()) == 1
+    left, right = plot_neighborhoods(cloud(9, 3), cloud(9, 3, seed=1))
+    assert left.figure is right.figure
+    assert len(pyplot.get_fignums()) == 2
+    assert (np.random.get_state()[1] == state).all()  # noqa: NPY002
+
+
+@pytest.mark.parametrize(
+    "x", [np.ones((3, 2)), np.ones((50, 4)), np.eye(7), np.eye(3, 2) + 1e-30, np.repeat(np.eye(5), 9, axis=0)]
+)
+def test_strange_embeddings_are_drawn_without_a_warning(x: np.ndarray) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for panel in plot_neighborhoods(x, x[::-1].copy()):
+            drawn = np.concatenate([dots.get_offsets() for dots in panel.collections[1:]])
+            assert drawn.shape == (len(x), 2)
+            assert np.isfinite(drawn).all()
+
+
+X = np.eye(4)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: plot_neighborhoods(X[:2], X[:2]), r"before must be \(N, D\) with N >= 3, got the shape \(2, 4\)"),
+        (lambda: plot_neighborhoods(X, X[:3]), "after must have a row for each of the 4 rows of before, got 3"),
+        (lambda: plot_neighborhoods(np.ones((4, 1)), X), r"before must have D >= 2 dimensions, got .*\(4, 1\)"),
+        (lambda: plot_neighborhoods(X, X * np.nan), "after must be finite"),
+        (lambda: plot_neighborhoods(X, X * 0), "after must have a direction in each row"),
+        (lambda: plot_neighborhoods("abc", X), "before must be numbers"),
+        (lambda: plot_neighborhoods(X, X, ["a", "b"]), "groups must have one label .*, got 2 for 4"),
+        (lambda: plot_neighborhoods(X, X, "abcd"), "groups must be a list"),
+        (lambda: plot_neighborhoods(X, X, [0.5] * 4), "a label must be a string or a whole number, got 0.5"),
+        (lambda: plot_neighborhoods(X, X, clusters=0), "clusters must be a whole number >= 1, got 0"),
+        (lambda: plot_neighborhoods(X, X, method="umap"), "method must be one of 'pca', 'tsne', got 'umap'"),
+        (lambda: plot_neighborhoods(X, X, seed=-1), "seed must be"),
+        (lambda: plot_neighborhoods(X, X, ax="ab"), "ax must be two matplotlib Axes or None, got 'ab'"),
+        (lambda: plot_neighborhoods(X, X, ax=(None, None)), "ax must be two matplotlib Axes or None"),
+        (lambda: plot_neighborhoods(X, X, ax=3), "ax must be two matplotlib Axes or None"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_drawn(call, message: str) -> None:
+    with pytest.raises(ValueError, match=rf"{message}.*[.?]$"):
+        call()
+    assert not pyplot.get_fignums()
+
+
+def test_without_matplotlib_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    importing = builtins.__import__
+
+    def refuse(name, *args, **kwargs):
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return importing(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(ImportError, match=r'pip install "st-extras\[plot\]"'):
+        plot_neighborhoods(X, X)

@@ -1,0 +1,231 @@
+"""``neighbors.md`` and ``neighbors.png``: what they count, what they show, and that no text breaks them."""
+
+from __future__ import annotations
+
+import builtins
+import math
+import re
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from st_extras.training import adaptation_report
+from st_extras.training.adaptation_report import write_neighbors
+from tests.helpers import draw
+
+TEXTS = ["black tea", "green tea", "rain", "heavy rain", "snow", "hot chocolate"]
+
+
+@pytest.fixture
+def no_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    importing = builtins.__import__
+
+    def refuse(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return importing(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+
+
+def cosine(x: Tensor, y: Tensor) -> float:
+    return float(x.double() @ y.double()) / math.sqrt(float(x.double() @ x.double()) * float(y.double() @ y.double()))
+
+
+def three_nearest(x: Tensor, row: int) -> list[int]:
+    others = [other for other in range(len(x)) if other != row]
+    return sorted(others, key=lambda other: -cosine(x[row], x[other]))[:3]
+
+
+def page(folder: Path) -> str:
+    return (folder / "neighbors.md").read_text(encoding="utf8")
+
+
+def tables(markdown: str) -> dict[str, list[list[str]]]:
+    """Each text that is shown, with the cells of its table's three rows."""
+    found = {}
+    for part in markdown.split("**Text:** ")[1:]:
+        text, _, *lines = part.splitlines()
+        rows = [line for line in lines if line.startswith("|")][2:]
+        found[text] = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    return found
+
+
+@pytest.mark.usefixtures("no_matplotlib")
+def test_the_changed_are_counted_and_shown(tmp_path: Path) -> None:
+    texts = [f"text {number}" for number in range(60)]
+    before = draw(60, 6)
+    after = before + 0.3 * draw(60, 6, seed=1)
+    write_neighbors(tmp_path, texts, before, after, examples=100)
+    near = [(three_nearest(before, row), three_nearest(after, row)) for row in range(60)]
+    first = sum(old[0] != new[0] for old, new in near)
+    three = [row for row, (old, new) in enumerate(near) if set(old) != set(new)]
+    assert 0 < first < 60
+    assert first != len(three) < 60
+    numbers = [int(number) for number in re.findall(r"\d+", page(tmp_path).splitlines()[2])]
+    assert numbers == [60, first, round(100 * first / 60), len(three), round(100 * len(three) / 60)]
+    shown = tables(page(tmp_path))
+    assert list(shown) == [texts[row] for row in three]
+    for row in three:
+        old, new = near[row]
+        names = [texts[at] if at in old else f"**new:** {texts[at]}" for at in new]
+        assert shown[texts[row]] == [
+            [texts[a], f"{cosine(before[row], before[a]):.3f}", name, f"{cosine(after[row], after[b]):.3f}"]
+            for a, b, name in zip(old, new, names, strict=True)
+        ]
+
+
+@pytest.mark.usefixtures("no_matplotlib")
+def test_examples_are_drawn(tmp_path: Path) -> None:
+    texts = [f"text {number}" for number in range(60)]
+    pages = []
+    for seed in (1, 1, 2):
+        write_neighbors(tmp_path, texts, draw(60, 6), draw(60, 5, seed=1), examples=7, seed=seed)
+        pages.append(page(tmp_path))
+    assert pages[0] == pages[1]
+    assert list(tables(pages[0])) != list(tables(pages[2]))
+    assert len(tables(pages[0])) == 7
+    assert "Below are 7 of the " in pages[0]
+    write_neighbors(tmp_path, texts, draw(60, 6), draw(60, 5, seed=1), examples=0)
+    assert tables(page(tmp_path)) == {}
+    assert "Below" not in page(tmp_path)
+
+
+@pytest.mark.usefixtures("no_matplotlib")
+def test_nothing_changed(tmp_path: Path) -> None:
+    before = draw(6, 4)
+    turn = torch.linalg.qr(draw(4, 4, seed=1)).Q
+    write_neighbors(tmp_path, TEXTS, before, 5 * before @ turn)
+    assert "Of 6 texts, 0 (0%) have another nearest neighbour than before, and 0 (0%) have others" in page(tmp_path)
+    assert tables(page(tmp_path)) == {}
+
+
+@pytest.mark.usefixtures("no_matplotlib")
+def test_equally_near_neighbours_are_no_change(tmp_path: Path) -> None:
+    before = torch.eye(6)  # all are equally far from each other
+    write_neighbors(tmp_path, TEXTS, before, before[torch.randperm(6, generator=torch.Generator().manual_seed(0))])
+    assert "Of 6 texts, 0 (0%)" in page(tmp_path)
+
+
+HOSTILE = [
+    "a | b || c",
+    "a \\| b \\",
+    "two\nlines\r\n\r\n# heading\x0b\x0c\x85\u2028\u2029end",
+    "``` code",
+    "`one` and ``two",
+    "**bold** _it_ ~~gone~~ <b>tag</b> <script>",
+    "&lt; &amp; &#124; <!-- comment",
+    "[link](x) ![picture](y) <http://example.org>",
+    "# no heading",
+    "- | - | -",
+    "|---|---|",
+    "1. $x$ \\(y\\)",
+    "\\\\\\",
+    "犬 é \u200d 🙂",
+    "tab\tnul\0esc\x1b[31m",
+]
+
+
+@pytest.mark.usefixtures("no_matplotlib")
+def test_no_text_breaks_the_page(tmp_path: Path) -> None:
+    parser = pytest.importorskip("markdown_it").MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    write_neighbors(tmp_path, HOSTILE, draw(15, 4), draw(15, 4, seed=1))
+    expected = {" ".join(re.sub("[\0\x1b]", " ", text).split()) for text in HOSTILE}
+    shown, cells, kinds = set(), set(), set()
+    tokens = parser.parse(page(tmp_path))
+    for before, token in pairwise(tokens):
+        if token.type != "inline":
+            continue
+        kinds |= {child.type for child in token.children}
+        text = " ".join("".join(child.content for child in token.children).split())
+        if before.type == "td_open":
+            cells.add(text.removeprefix("new: "))
+        elif text.startswith("Text: "):
+            shown.add(text.removeprefix("Text: "))
+    assert len(shown) > 10
+    assert shown <= expected
+    texts = {cell for cell in cells if not re.fullmatch(r"-?\d\.\d{3}", cell)}
+    assert len(texts) > 10
+    assert texts <= expected
+    assert kinds <= {"text", "text_special", "strong_open", "strong_close"}
+    assert sum(token.type == "table_open" for token in tokens) == len(shown)
+    assert sum(token.type == "td_open" for token in tokens) == 12 * len(shown)
+
+
+@pytest.mark.usefixtures("no_matplotlib")
+def test_long_texts_are_cut_and_lone_surrogates_written(tmp_path: Path) -> None:
+    long = "\n".join(["word"] * 10_000)
+    texts = [long, "half \ud83d of a pair", *TEXTS]
+    write_neighbors(tmp_path, texts, draw(8, 3), draw(8, 3, seed=1))
+    shown = tables(page(tmp_path))
+    assert any(text.startswith("word word") for text in shown)
+    assert "half of a pair" in " ".join(page(tmp_path).split())
+    assert max(map(len, page(tmp_path).splitlines())) < 900
+    assert next(text for text in shown if text.startswith("word word")) == " ".join(["word"] * 40)[:197] + "..."
+
+
+def test_the_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib import pyplot
+
+    drawn: list[tuple[Tensor, Tensor]] = []
+    plot = adaptation_report.plot_neighborhoods
+    monkeypatch.setattr(
+        adaptation_report, "plot_neighborhoods", lambda *x, **options: drawn.append(x) or plot(*x, **options)
+    )
+    monkeypatch.setattr(adaptation_report, "_DRAWN", 20)
+    before, after = draw(30, 6), draw(30, 4, seed=1)
+    texts = [f"text {number}" for number in range(30)]
+    assert write_neighbors(tmp_path, texts, before, after) == ["neighbors.md", "neighbors.png"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["neighbors.md", "neighbors.png"]
+    assert (tmp_path / "neighbors.png").read_bytes().startswith(b"\x89PNG")
+    assert "](neighbors.png)" in page(tmp_path)
+    assert "The picture shows 20 of the texts, drawn at random" in page(tmp_path)
+    assert not pyplot.get_fignums()
+    (start, end) = drawn[0]
+    unit = before.double() / before.double().norm(dim=1, keepdim=True)
+    rows = [int((unit - one).norm(dim=1).argmin()) for one in start]
+    assert len(set(rows)) == 20
+    torch.testing.assert_close(start, unit[rows])
+    torch.testing.assert_close(end, after[rows].double() / after[rows].double().norm(dim=1, keepdim=True))  # same texts
+    write_neighbors(tmp_path, texts[:20], before[:20], after[:20])
+    assert "The picture shows all texts" in page(tmp_path)
+
+
+@pytest.mark.usefixtures("no_matplotlib")
+def test_without_matplotlib_there_is_no_picture(tmp_path: Path) -> None:
+    assert write_neighbors(tmp_path, TEXTS, draw(6, 3), draw(6, 3, seed=1)) == ["neighbors.md"]
+    assert [path.name for path in tmp_path.iterdir()] == ["neighbors.md"]
+    assert "neighbors.png" not in page(tmp_path)
+
+
+def test_the_random_states_stay(tmp_path: Path) -> None:
+    states = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    write_neighbors(tmp_path, TEXTS, draw(6, 3).bfloat16(), draw(6, 3, seed=1))
+    assert torch.equal(states[0], torch.get_rng_state())
+    assert (np.random.get_state()[1] == states[1]).all()  # noqa: NPY002
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"texts": "abcdef"}, "texts must be a collection of strings, got the string"),
+        ({"texts": TEXTS[:3]}, "before must have a row for each of the 3 texts, got 6"),
+        ({"before": torch.ones(3, 2)}, r"before must be \(N, D\) with N >= 4"),
+        ({"after": torch.ones(5, 2)}, "after must have a row for each of the 6 texts, got 5"),
+        ({"after": torch.zeros(6, 2)}, "after must have a direction"),
+        ({"before": torch.full((6, 2), math.nan)}, "before must be finite"),
+        ({"examples": -1}, "examples must be a whole number >= 0, got -1"),
+        ({"seed": 0.5}, "seed must be a whole number, got 0.5"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    given: dict[str, Any] = {"texts": TEXTS, "before": torch.ones(6, 2), "after": torch.ones(6, 2)}
+    with pytest.raises(ValueError, match=rf"^{message}.*[.?]$"):
+        write_neighbors(tmp_path, **(given | change))
+    assert not list(tmp_path.iterdir())
