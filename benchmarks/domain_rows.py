@@ -88,7 +88,7 @@ FLOORS = {
 
 
 def floor_embeddings(options: dict[str, Any], train: Texts, test: Texts) -> Tensor:
-    """Return TF-IDF fitted on the train texts; rows of many columns are rotated to as many columns as there are rows."""
+    """Return TF-IDF fitted on the train texts, (N, N): rotated from the many columns of the vocabulary."""
     rows = TfidfVectorizer(**options, dtype=np.float32).fit(train).transform(test)
     gram = torch.from_numpy((rows @ rows.T).toarray()).double()  # same cosines as the rows'
     values, vectors = torch.linalg.eigh(gram)
@@ -96,7 +96,7 @@ def floor_embeddings(options: dict[str, Any], train: Texts, test: Texts) -> Tens
 
 
 def input_means(weighted: bool, removed: bool, model: SentenceTransformer, texts: Texts) -> Callable[[Texts], Tensor]:
-    """Return a function from texts to the means of their tokens' input embeddings: plain, or SIF counted on ``texts``."""
+    """Return a function from texts to means of their input embeddings: plain, or SIF, counted on ``texts``."""
     transformer: Any = model.transformers_model
     weights = transformer.get_input_embeddings().weight.detach().double().numpy()
     bags = InputEmbeddings(model.tokenizer, weights)
@@ -169,10 +169,8 @@ def denoised(
         model[0].auto_model.save_pretrained(folder)
         model.tokenizer.save_pretrained(folder)
         model[0].auto_model.config._name_or_path = folder
-        return trained(
-            lambda model: losses.DenoisingAutoEncoderLoss(model, decoder_name_or_path=folder, tie_encoder_decoder=False),
-            steps, rate, model, pairs, seed, facts,
-        )  # fmt: skip
+        loss = partial(losses.DenoisingAutoEncoderLoss, decoder_name_or_path=folder, tie_encoder_decoder=False)
+        return trained(loss, steps, rate, model, pairs, seed, facts)
 
 
 def short(training: ShortTraining, model: SentenceTransformer, texts: Texts, seed: int, facts: Facts) -> Any:
@@ -200,9 +198,7 @@ TRAINED: dict[str, Callable[[SentenceTransformer, Texts, int, Facts], SentenceTr
         f"DCLR start {share:g}, 2e-5, 25 steps": partial(trained, _start(share), 25, 2e-5)
         for share in (0.02, 0.05, 0.14, 0.3)
     },
-    **{
-        f"DCLR start 0.14, {rate:g}, 25 steps": partial(trained, _start(0.14), 25, rate) for rate in (2e-6, 5e-6, 3e-5)
-    },
+    **{f"DCLR start 0.14, {rate:g}, 25 steps": partial(trained, _start(0.14), 25, rate) for rate in (2e-6, 5e-6, 3e-5)},
     "DCLR start 0.14 on ConSERT's views, 2e-5, 25 steps": partial(
         trained, _start(0.14, augmentations=("feature_cutoff", "shuffle")), 25, 2e-5
     ),

@@ -33,7 +33,7 @@ from st_extras.encoders import load_encoder
 from st_extras.evaluation import ChangeJudge, label_scores, load_labeled_texts, load_sts
 from st_extras.evaluation.signals import rank_correlation
 from st_extras.samples.encoder import packaged_minilm
-from st_extras.training.adaptation import with_step
+from st_extras.training.adapted import with_step
 
 DOMAINS = ("banking77", "clinc150", "stackoverflow")
 FITTED = 10_000  # train texts that a row is fitted on, at most
@@ -164,7 +164,7 @@ def run_row(cell: Cell, row: str, seed: int) -> Iterator[tuple[str, dict[str, An
         yield row, {"scores": label_figures(embeddings, domain.labels)}
         return
     numbers = domain.order(seed)
-    judged, fitted = ([domain.train[i] for i in part] for part in (numbers[:JUDGED], numbers[JUDGED:]))
+    fitted = [domain.train[i] for i in numbers[JUDGED:]]
     if row == START:
         yield row, cell.figures(cell.train[numbers[:JUDGED]], cell.test, seed)
     elif row in BAGS:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import os
 import random
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from datasets import Dataset, IterableDataset
 from sentence_transformers import SentenceTransformer
-from torch import Tensor
 
 from st_extras.checks import check_bool, check_count, check_interval, check_seed, check_weight, shown
 from st_extras.encoders.dropout import dropout_acts
@@ -24,45 +19,16 @@ from st_extras.evaluation import LabeledTexts, STSDataset
 from st_extras.modules import pipeline
 from st_extras.modules.encoding import part_of_model
 from st_extras.text.corpus import iterate_sentences, reservoir_sample
-from st_extras.training.adaptation_report import write_neighbors
-from st_extras.training.candidates import CANDIDATES, FORGETS, Candidate, Row
-from st_extras.training.manifest import read_manifest, write_manifest
-from st_extras.training.output_folder import OutputFolder, check_output, save_model
+from st_extras.training.adapted import REPORTS, Adapted, finish
+from st_extras.training.candidates import CANDIDATES, Candidate, Row
+from st_extras.training.manifest import read_manifest
+from st_extras.training.output_folder import OutputFolder, check_output
 from st_extras.training.short_training import TRAININGS
 from st_extras.training.text_encoder import WORK, TextEncoder, WorkFolder
 from st_extras.training.trial import FEWEST_TEXTS, Trial
-from st_extras.whole_file import whole_file
 
-__all__ = ["CANDIDATES", "REPORT", "Adapted", "Candidate", "Row", "adapt"]
-REPORT = "adaptation.json"
-REPORTS = (REPORT, "neighbors.md", "neighbors.png")
+__all__ = ["CANDIDATES", "Adapted", "Candidate", "Row", "adapt"]
 _ENCODING_SHARE = 0.6  # of the time; the rest is for candidates and judge
-
-
-@dataclass(frozen=True)
-class Adapted:
-    """What :func:`adapt` found.
-
-    Attributes:
-        model: the chosen model, of stock modules; the given one if ``chosen`` is None.
-        chosen: name of the chosen candidate; None: left as it is.
-        reason: why, in one sentence.
-        rows: the table, without the start.
-        facts: of text and encoder, as far as found out: read (texts), drawn (different ones, at most ``limit``), texts
-            (those used), judged (those of them that the judge kept), mean_words, near_duplicates (share of the judged),
-            mean_cosine (of two different texts: near 0 for most encoders that were tuned for similarity), dropout
-            (whether it acts, without which no training is tried), confirmed_share (see
-            :class:`~st_extras.evaluation.change.ChangeJudge`), general and dev (scores of the start), and
-            "not tried": why a training was left out.
-        seconds: how long it took.
-    """
-
-    model: SentenceTransformer
-    chosen: str | None
-    reason: str
-    rows: list[Row]
-    facts: dict[str, Any]
-    seconds: float
 
 
 def adapt(
@@ -153,24 +119,9 @@ def adapt(
                 )
             if train and not trial.reason:
                 _train(trial, start, work, seconds_per_text, began + 60 * minutes, seed)
-            adapted = _finish(trial, model, Path(output), began, seed)
+            adapted = finish(trial, model, Path(output), began, seed)
             work.remove()
     return adapted
-
-
-def _left_as_it_is(rows: list[Row]) -> str:
-    """Say why no candidate was chosen."""
-    if any(row.why == FORGETS for row in rows):
-        return "Left as it is: what was better than the start loses too much on general pairs (see max_general_loss)."
-    return "Left as it is: no candidate was better than the start."
-
-
-def with_step(model: SentenceTransformer, matrix: Tensor, offset: Tensor) -> SentenceTransformer:
-    """Return a model with a step v X + b after its pooling, before a Normalize module; weights are shared."""
-    modules, normalize = pipeline.split_before_normalize(model)
-    with torch.random.fork_rng(devices=[]):  # Dense draws weights before it takes these
-        dense = pipeline.as_dense(matrix.T.float(), offset.float())
-    return pipeline.rebuild_model(model, [*modules, dense.to(model.device), *normalize])
 
 
 @contextmanager
@@ -198,9 +149,7 @@ def _drawn(sentences: Any, limit: int, seed: int) -> tuple[list[str], int]:
     return drawn, read
 
 
-def _train(
-    trial: Trial, start: TextEncoder, work: WorkFolder, seconds_per_text: float, end: float, seed: int
-) -> None:
+def _train(trial: Trial, start: TextEncoder, work: WorkFolder, seconds_per_text: float, end: float, seed: int) -> None:
     """Try each training that has an end in time."""
     trial.facts["dropout"] = dropout_acts(start.model)
     for training in TRAININGS:
@@ -220,23 +169,6 @@ def _train(
             spent = time.perf_counter() - began
             with _opened(trained, start.batch_size, start.show_progress_bar, training.name) as encode:
                 trial.add(encode, training.name, spent=spent)
-
-
-def _finish(trial: Trial, model: SentenceTransformer, output: Path, began: float, seed: int) -> Adapted:
-    """Choose, and save the model and the report."""
-    best = max((row for row in trial.rows if row.accepted), key=lambda row: row.gain, default=None)
-    refined, files = model, list[str]()
-    if best is not None:
-        encode, matrix, offset = trial.steps[best.name]
-        refined = encode.model if matrix is None or offset is None else with_step(encode.model, matrix, offset)
-    reason = trial.reason or (_left_as_it_is(trial.rows) if best is None else f"{best.name} was best.")
-    name = None if best is None else best.name
-    adapted = Adapted(refined, name, reason, trial.rows, trial.facts, time.perf_counter() - began)
-    save_model(refined, output)
-    if best is not None:
-        files = write_neighbors(output, trial.judged, *trial.judged_before_and_after(best.name), seed=seed)
-    _save_report(adapted, output, files)
-    return adapted
 
 
 @contextmanager
@@ -276,17 +208,3 @@ def _check_output(work: WorkFolder, resume: bool, overwrite: bool) -> None:
                 f"output must be a folder whose files may be replaced, got {str(output)!r} with {name!r}, which no "
                 "earlier run wrote: choose another folder, or move that away."
             )
-
-
-def _save_report(adapted: Adapted, output: Path, others: list[str]) -> None:
-    report = {
-        "chosen": adapted.chosen,
-        "reason": adapted.reason,
-        "candidates": [dataclasses.asdict(row) for row in adapted.rows],
-        "facts": adapted.facts,
-        "settings": {one.name: dataclasses.asdict(one) for one in (*CANDIDATES, *TRAININGS)},
-        "seconds": round(adapted.seconds, 1),
-    }
-    write_manifest(output, read_manifest(output) | {REPORT, *others})
-    with whole_file(output / REPORT) as partial:
-        partial.write_text(json.dumps(report, indent=1) + "\n", encoding="utf8")

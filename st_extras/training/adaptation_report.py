@@ -18,7 +18,7 @@ from st_extras.whole_file import whole_file
 TEXT_FILE = "neighbors.md"
 PICTURE = "neighbors.png"
 _NEAREST = 3
-_DRAWN = 1000  # texts in the picture
+_DRAWN = 300  # texts in the picture: a second of t-SNE or two, and lines that can be told apart
 _LONGEST = 200  # characters of a text that are shown
 _SAME = 1e-6  # cosines that differ by less are equal
 _ESCAPED = {ord(sign): f"\\{sign}" for sign in "`*_[]<>&~$"} | {ord("|"): "&#124;", ord("\\"): "&#92;"}
@@ -30,8 +30,9 @@ def write_neighbors(
     """Write the nearest neighbours of texts before and after a change of their embeddings.
 
     ``neighbors.md`` says how many of the texts have other neighbours than before, and shows some of these.
-    ``neighbors.png`` shows at most 1,000 of the texts, as drawn by :func:`~st_extras.plots.plot_neighborhoods`; it is
-    only written if matplotlib is installed. Neighbours that are equally near, to 1e-6 of the cosine, count as the same.
+    ``neighbors.png`` shows at most 300 of the texts, as drawn by :func:`~st_extras.plots.plot_neighborhoods` with
+    t-SNE; it is only written if matplotlib is installed. Neighbours that are equally near, to 1e-6 of the cosine, count
+    as the same.
 
     Args:
         folder: an existing folder; files of the same names are replaced.
@@ -121,7 +122,7 @@ def _caption(drawn: int, count: int) -> str:
         f"![Two panels of points: the texts before and after]({PICTURE})\n\n"
         f"The picture shows {which}, each with a line to its nearest neighbour in the picture, by cosine in all "
         "dimensions. Colours and shapes are clusters of the embeddings after the change; a line is black if it leaves "
-        "its cluster."
+        "its cluster. The places are those of t-SNE, which draws clumps even where there are none."
     )
 
 
@@ -151,7 +152,7 @@ def _write_picture(path: Path, start: Tensor, end: Tensor) -> bool:
     except ImportError:
         return False
     figure = Figure(figsize=(10, 4.5), layout="constrained")  # not pyplot's: nothing is shown, and no display needed
-    plot_neighborhoods(start, end, ax=figure.subplots(1, 2))
+    plot_neighborhoods(start, end, method="tsne", ax=figure.subplots(1, 2))
     with whole_file(path) as partial:
         figure.savefig(partial, format="png", dpi=150)
     return True

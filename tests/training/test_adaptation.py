@@ -135,9 +135,13 @@ def test_the_report(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
     assert facts["read"] == facts["drawn"] == facts["texts"] == 600
     assert (facts["judged"], facts["mean_words"]) == (120, 6.0)
     assert 0 <= facts["near_duplicates"] < 1
-    assert facts["dev"] == pytest.approx(100 * label_scores(still_encoder.encode(DEV.texts), DEV.labels)["mean"], abs=0.1)
+    assert facts["dev"] == pytest.approx(
+        100 * label_scores(still_encoder.encode(DEV.texts), DEV.labels)["mean"], abs=0.1
+    )
     assert (tmp_path / "neighbors.md").read_text().count("|") > 20
-    assert {"adaptation.json", "neighbors.md"} <= set(json.loads((tmp_path / "st_extras_files.json").read_text())["files"])
+    assert {"adaptation.json", "neighbors.md"} <= set(
+        json.loads((tmp_path / "st_extras_files.json").read_text())["files"]
+    )
     assert not (tmp_path / "adapting").exists()
 
 
@@ -302,7 +306,13 @@ def test_an_interrupted_run_goes_on_where_it_was(
 ) -> None:
     interrupted(still_encoder, tmp_path / "out", monkeypatch, 4)
     kept = sorted(path.name for path in (tmp_path / "out" / "adapting").iterdir())
-    assert kept == ["000000.safetensors", "000100.safetensors", "000200.safetensors", "000300.safetensors", "settings.json"]
+    assert kept == [
+        "000000.safetensors",
+        "000100.safetensors",
+        "000200.safetensors",
+        "000300.safetensors",
+        "settings.json",
+    ]
     encode, encoded = text_encoder.TextEncoder._encode, []
     monkeypatch.setattr(
         text_encoder.TextEncoder, "_encode", lambda self, texts: (encoded.extend(texts), encode(self, texts))[1]
@@ -318,7 +328,9 @@ def test_an_interrupted_run_goes_on_where_it_was(
 def test_another_run_is_not_resumed(
     still_encoder: SentenceTransformer, encoder: SentenceTransformer, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    with pytest.raises(ValueError, match=r"^resume needs an interrupted adaptation in '.*out', got none: start without"):
+    with pytest.raises(
+        ValueError, match=r"^resume needs an interrupted adaptation in '.*out', got none: start without"
+    ):
         run(still_encoder, TEXTS, tmp_path / "out", resume=True)
     assert not (tmp_path / "out").exists()
     interrupted(still_encoder, tmp_path / "out", monkeypatch, 2)
@@ -480,7 +492,8 @@ def test_a_raw_encoder_gets_better_on_real_sentences(tmp_path: Path) -> None:
     options = {"limit": 1500, "train": False, "show_progress_bar": False}
     found = adapt(model, sample_sentences(), tmp_path / "out", **options)
     assert found.chosen is not None, found.rows
-    best = max((row for row in found.rows if row.accepted), key=lambda row: row.gain)
+    most = max(row.gain for row in found.rows if row.accepted)
+    best = next(row for row in found.rows if row.accepted and row.gain >= 0.75 * most)
     assert found.chosen == best.name
     assert best.low is not None
     assert best.low > 0
