@@ -75,7 +75,7 @@ STEPS: dict[str, Callable[[Tensor, Texts, int], Affine]] = {
     "locality": locality,
     **{one.name: partial(neighbours, one) for one in CANDIDATES},
 }
-FOLLOWING = CANDIDATES[1].name
+FOLLOWING = "neighbours, medium"
 """The step that is also put after each training."""
 
 
@@ -185,7 +185,7 @@ def _start(share: float, **options: Any) -> Any:
 
 MODELS: dict[str, Callable[[SentenceTransformer, Texts, int, Facts], SentenceTransformer]] = {
     "adapt": partial(adapted, {}),
-    "adapt, general use given up": partial(adapted, {"max_general_loss": None}),
+    "adapt, general use given up": partial(adapted, {"max_general_loss": 200.0}),
     "RepAL sentence term 0.3": sentence_term,
 }
 TRAINED: dict[str, Callable[[SentenceTransformer, Texts, int, Facts], SentenceTransformer]] = {

@@ -113,6 +113,13 @@ class Cell:
         """(N, D) of the train texts, by the start."""
         return encoded(self.model, self.domain.train)
 
+    def judged(self, seed: int) -> Tensor:
+        """(J, D) of the texts for the judge, by the start; no others are encoded for them."""
+        numbers = self.domain.order(seed)[:JUDGED]
+        if "train" in self.__dict__:
+            return self.train[numbers]
+        return encoded(self.model, [self.domain.train[i] for i in numbers])
+
     @cached_property
     def test(self) -> Tensor:
         """(M, D) of the test texts and the texts of the pairs, by the start."""
@@ -120,8 +127,8 @@ class Cell:
 
     def figures(self, judged: Tensor, test: Tensor, seed: int) -> dict[str, Any]:
         """Score embeddings of the test texts and the pairs, and ask the judge about those of the texts kept for it."""
-        numbers = self.domain.order(seed)[:JUDGED]
-        judge = ChangeJudge([self.domain.train[i] for i in numbers], self.train[numbers], seed=seed)
+        judged_texts = [self.domain.train[i] for i in self.domain.order(seed)[:JUDGED]]
+        judge = ChangeJudge(judged_texts, self.judged(seed), seed=seed)
         scores = label_figures(test[: len(self.domain.test)], self.domain.labels)
         first, second = test[len(self.domain.test) :].chunk(2)
         cosines = torch.cosine_similarity(first, second)
@@ -166,7 +173,7 @@ def run_row(cell: Cell, row: str, seed: int) -> Iterator[tuple[str, dict[str, An
     numbers = domain.order(seed)
     fitted = [domain.train[i] for i in numbers[JUDGED:]]
     if row == START:
-        yield row, cell.figures(cell.train[numbers[:JUDGED]], cell.test, seed)
+        yield row, cell.figures(cell.judged(seed), cell.test, seed)
     elif row in BAGS:
         embed = BAGS[row](cell.model, fitted)
         yield row, {"scores": label_figures(embed(domain.test) + 1e-9, domain.labels)}

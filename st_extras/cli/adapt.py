@@ -12,6 +12,8 @@ from st_extras.cli.console import print_json, print_line, print_table
 if TYPE_CHECKING:
     from st_extras.training.adaptation import Adapted, Row
 
+_ANY = 200.0  # from 100 to -100: a candidate cannot lose more
+
 
 def adapt(
     encoder: options.Encoder,
@@ -21,26 +23,29 @@ def adapt(
     limit: options.DrawnTexts = 12_000,
     max_line: options.MaxLine = options.LONGEST_LINE,
     minutes: options.Minutes = 10.0,
-    max_general_loss: options.MaxGeneralLoss = 1.0,
+    max_general_loss: options.MaxGeneralLoss = None,
     any_general_loss: options.AnyGeneralLoss = False,
+    train: options.AdaptTrain = False,
     dev: options.AdaptDev = None,
     dev_set: options.DevSet = "stsb_dev",
     labeled: options.AdaptLabeled = None,
     batch_size: options.EncodingBatch = 64,
     seed: options.DrawSeed = 42,
+    resume: options.AdaptResume = False,
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
-    """Refine an encoder for your text, without labels and without training, or leave it as it is.
+    """Refine an encoder for your text, without labels, or leave it as it is.
 
-    Three linear steps are tried and judged on texts that they were not fitted on; the best one that passes is saved.
+    Linear steps of four strengths, and with --train two short trainings, are tried and judged on texts that they were not made
+    from; the best one that passes is saved.
     """
     from st_extras import training
     from st_extras.encoders import load_encoder
     from st_extras.text import corpus
 
-    training.check_output(output, overwrite=overwrite)
+    training.check_output(output, overwrite=overwrite or resume)
     chooser = _chooser(dev, dev_set, labeled)
     sentences: Any = corpus.stream_sentences(text, column=column, max_line=max_line)
     adapted = training.adapt(
@@ -50,20 +55,25 @@ def adapt(
         dev=chooser,
         minutes=minutes,
         limit=limit,
-        max_general_loss=None if any_general_loss else max_general_loss,
+        max_general_loss=_ANY if any_general_loss else max_general_loss,
+        train=train,
         batch_size=batch_size,
         seed=seed,
+        resume=resume,
         overwrite=overwrite,
         show_progress_bar=not (quiet or as_json),
     )
     if as_json:
         print_json(_summary(adapted, output))
         return
+    print_line(_described(adapted.facts))
     if adapted.rows:
         judged = "by the judge, on held-out text" if chooser is None else "on the development set, x 100"
         cells = [_cells(row) for row in adapted.rows]
         print_table(
-            f"Gain over the start, {judged}", ["candidate", "gain", "interval", "general pairs", "accepted"], cells
+            f"Gain over the start, {judged}",
+            ["candidate", "gain", "interval", "general pairs", "seconds", "accepted"],
+            cells,
         )
     print_line(f'{adapted.reason} Saved to {output}: SentenceTransformer("{output}")')
 
@@ -90,7 +100,24 @@ def _summary(adapted: Adapted, output: Path) -> dict[str, Any]:
     }
 
 
+def _described(facts: dict[str, Any]) -> str:
+    """Say what was found out about text and encoder."""
+    said = f"Text: {facts['read']:,} read, {facts['texts']:,} different ones used, {facts['mean_words']} words each"
+    if "near_duplicates" in facts:
+        said += f", {facts['near_duplicates']:.0%} near-duplicates. Encoder: mean cosine {facts['mean_cosine']:.2f}"
+    if facts.get("general") is not None:
+        said += f", {facts['general']:.1f} on general pairs"
+    return f"{said}."
+
+
 def _cells(row: Row) -> list[str]:
     interval = "-" if row.low is None or row.high is None else f"{row.low:+.4f} to {row.high:+.4f}"
     general = "-" if row.general is None else f"{row.general:.2f}"
-    return [row.name, f"{row.gain:+.4f}", interval, general, "yes" if row.accepted else f"no: {row.why}"]
+    return [
+        row.name,
+        f"{row.gain:+.4f}",
+        interval,
+        general,
+        f"{row.seconds:.0f}",
+        "yes" if row.accepted else f"no: {row.why}",
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 
 import typer
@@ -10,18 +11,19 @@ import typer
 from st_extras.cli.adapt import adapt
 from st_extras.cli.console import discard_output, escape_output, print_error
 from st_extras.cli.demo import demo
+from st_extras.cli.doctor import doctor
 from st_extras.cli.evaluate import evaluate
 from st_extras.cli.failures import FAILED_RUN, FAILURES, INTERRUPTED, exit_code, one_line
 from st_extras.cli.fitting import center_app, locality_app, sif_app, whiten_app
 from st_extras.cli.frequencies import frequencies_app
 from st_extras.cli.postprocess import repal_app
-from st_extras.cli.recipe import recipe
 from st_extras.cli.statistics import statistics_app
 from st_extras.cli.train import train
 
 app = typer.Typer(
     name="st-extras",
     help="Train and refine sentence encoders without labels.",
+    epilog="The tab key completes commands and options after: st-extras --install-completion",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help: rich cuts long option names at 80 columns
@@ -58,18 +60,20 @@ def main() -> None:
 
 
 def _quiet_libraries() -> None:
-    from transformers.utils import logging as transformers_logging
+    """Hide other libraries' bars and remarks, unless the environment asks for them.
 
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    The variables are read when the libraries are imported; importing them here would take seconds, even for --help.
+    """
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     logging.getLogger("sentence_transformers").setLevel(logging.WARNING)
 
 
 app.command()(demo)
 app.command()(train)
-app.command()(recipe)
 app.command()(adapt)
 app.command()(evaluate)
+app.command()(doctor)
 app.add_typer(repal_app, name="repal")
 app.add_typer(whiten_app, name="whiten")
 app.add_typer(center_app, name="center")

@@ -89,9 +89,6 @@ TrainDev = Annotated[
     str | None,
     typer.Option(help='Data to choose the best weights by: STS source (folder, .tsv, "hub") or "unlabeled".'),
 ]
-RecipeDev = Annotated[
-    str | None, typer.Option(help='STS source (folder, .tsv, "hub") to choose by; default: the sentences alone.')
-]
 DevSet = Annotated[str, typer.Option(help="Name of the labelled set to choose by.")]
 Test = Annotated[
     str | None, typer.Option(help="STS source whose seven test sets are scored before and after training.")
@@ -203,13 +200,6 @@ Processes = Annotated[
     int | None, typer.Option(help="paser: worker processes for extracting phrases.", callback=PROCESSES)
 ]
 
-# ------------------------------------------------------------------------------------------- the recipe
-
-Augmentations = Annotated[
-    str, typer.Option(help='How the two views are made; "dropout+dropout" works with every encoder.')
-]
-Whiten = Annotated[bool | None, typer.Option(help="Whiten before RepAL; default: if --dev scores better with it.")]
-
 # ------------------------------------------------------------------------------------------- adapting
 
 MINUTES = checked(lambda name, value: check_interval(name, value, 0, 10_000, low_included=False))
@@ -220,12 +210,18 @@ Minutes = Annotated[
 ]
 DrawnTexts = Annotated[int, typer.Option("--limit", help="Use at most N texts, drawn at random.", callback=TEXTS)]
 MaxGeneralLoss = Annotated[
-    float,
-    typer.Option(help="Points it may lose on pairs of general English (Spearman x 100).", callback=NOT_NEGATIVE),
+    float | None,
+    typer.Option(
+        help="Points it may lose on pairs of general English (Spearman x 100); default: a fortieth of what it lacks to "
+        "100 there.",
+        callback=NOT_NEGATIVE,
+    ),
 ]
 AnyGeneralLoss = Annotated[
     bool, typer.Option("--any-general-loss", help="Allow any loss there: for encoders used for this text alone.")
 ]
+AdaptTrain = Annotated[bool, typer.Option("--train", help="Try short trainings too, while there is time.")]
+AdaptResume = Annotated[bool, typer.Option(help="Continue an interrupted run: what it encoded is used.")]
 AdaptDev = Annotated[
     str | None, typer.Option(help='STS source (folder, .tsv, "hub") to choose by; default: the text alone.')
 ]

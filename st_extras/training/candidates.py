@@ -39,6 +39,7 @@ class Candidate:
 
 
 CANDIDATES = (
+    Candidate("neighbours, slight", recolor=1.0, strength=0.25, kept_mean=1.0),
     Candidate("neighbours, gentle", recolor=1.0, strength=0.5, kept_mean=1.0),
     Candidate("neighbours, medium", recolor=0.5, strength=0.75, kept_mean=0.5),
     Candidate("neighbours, white", recolor=0.0, strength=1.0, kept_mean=0.0),

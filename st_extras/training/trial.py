@@ -35,7 +35,7 @@ class Trial:
         encode: the start.
         texts: different ones, in random order: the first fifth of them, at most 2,000, is kept for the judge.
         dev: chooses in place of the judge.
-        max_general_loss: how much a candidate may lose on general pairs; None: anything.
+        max_general_loss: how much a candidate may lose on general pairs; None: a fortieth of what the start lacks.
         seed: random seed.
         kept: folder for the embeddings of the start.
 
@@ -60,7 +60,7 @@ class Trial:
         seed: int,
         kept: Path | None = None,
     ) -> None:
-        self.seed, self.max_general_loss = seed, max_general_loss
+        self.seed = seed
         self.rows: list[Row] = []
         self.steps: dict[str, Step] = {}
         self._judged: dict[TextEncoder, Tensor] = {}
@@ -84,6 +84,7 @@ class Trial:
         self._general = Pairs.of_general_english()
         score = self._general.score(encode(self._general.texts))
         self.facts["general"] = score if score >= SMALLEST_GENERAL_SCORE else None
+        self._may_lose = (100 - score) / 40 if max_general_loss is None else max_general_loss
         if self._dev is not None:
             self.facts["dev"] = self._dev.score(encode(self._dev.texts))
         self.add(encode, "", self._start)
@@ -138,7 +139,7 @@ class Trial:
             why = [] if low > 0 else ["not better than the start, by the 95 % interval"]
         if self.facts["general"] is not None:
             value = self._general.score(after(general, step))
-            if self.max_general_loss is not None and value < self.facts["general"] - self.max_general_loss:
+            if value < self.facts["general"] - self._may_lose:
                 why.append(FORGETS)
         seconds = round(spent + time.perf_counter() - began, 1)
         self.rows.append(Row(name, gain, low, high, value, not why, "; ".join(why), seconds))

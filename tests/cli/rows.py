@@ -179,25 +179,13 @@ def _train() -> list[Row]:
 
 ROWS: list[Row] = [
     *_train(),
-    *(
-        Row("recipe", option, value, "train_and_refine", "sentences" if argument == "data" else argument, arrives)
-        for option, value, argument, arrives in SHARED_BY_TRAININGS
-    ),
-    *(Row("recipe", *row) for row in SHARED_BY_ALL),
-    Row("recipe", "--dev", "D", "train_and_refine", "dev", PAIRS),
-    Row("recipe", "--dev", "D", "load_sts", "source", "D"),
-    Row("recipe", "--dev-set", "X", "load_sts", "name", "X", ("--dev", "D")),
-    Row("recipe", "--test", "T", "sts_evaluator", "source", "T"),
-    Row("recipe", "--augmentations", "dropout+shuffle", "train_and_refine", "augmentations", ["dropout", "shuffle"]),
-    Row("recipe", "--whiten", None, "train_and_refine", "whiten", True),
-    Row("recipe", "--no-whiten", None, "train_and_refine", "whiten", False),
     *(Row("adapt", *row) for row in SHARED_BY_ALL),
     Row("adapt", "encoder", None, "adapt", "model", Model("enc")),
     Row("adapt", "text", None, "adapt", "sentences", corpus()),
     Row("adapt", "--limit", "600", "adapt", "limit", 600),
     Row("adapt", "--minutes", "2.5", "adapt", "minutes", 2.5),
     Row("adapt", "--max-general-loss", "0.5", "adapt", "max_general_loss", 0.5),
-    Row("adapt", "--any-general-loss", None, "adapt", "max_general_loss", None),
+    Row("adapt", "--any-general-loss", None, "adapt", "max_general_loss", 200.0),
     Row("adapt", "--dev", "D", "adapt", "dev", PAIRS),
     Row("adapt", "--dev", "D", "load_sts", "source", "D"),
     Row("adapt", "--dev-set", "X", "load_sts", "name", "X", ("--dev", "D")),
@@ -206,6 +194,8 @@ ROWS: list[Row] = [
     Row("adapt", "--batch-size", "7", "adapt", "batch_size", 7),
     Row("adapt", "--seed", "13", "adapt", "seed", 13),
     Row("adapt", "--output", "there", "adapt", "output", Path("there")),
+    Row("adapt", "--train", None, "adapt", "train", True),
+    Row("adapt", "--resume", None, "adapt", "resume", True),
     Row("adapt", "--overwrite", None, "adapt", "overwrite", True),
     Row("adapt", "--quiet", None, "adapt", "show_progress_bar", False),
     Row("adapt", "--json", None, "adapt", "show_progress_bar", False),
@@ -220,6 +210,7 @@ ROWS: list[Row] = [
     Row("demo", "--quiet", None, "demonstrate", "show_progress_bar", False),
     Row("demo", "--json", None, "demonstrate", "show_progress_bar", False),
     Row("demo", "--json", None, "stdout", "is_json", True),
+    Row("doctor", "--json", None, "stdout", "is_json", True),
     *(
         row
         for command in ("evaluate", "repal evaluate")

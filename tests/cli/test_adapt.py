@@ -27,7 +27,9 @@ CHOSEN = ("adapt", "ENC", "texts.txt", "-o", "out", "--labeled", "labels.tsv", "
 def test_what_was_chosen_and_how_to_load_it(run: Run) -> None:
     code, out, err = run(*CHOSEN, "--quiet")
     assert code == 0, err
-    assert all(word in out for word in ("candidate", "gain", "general pairs", "neighbours, gentle", "yes"))
+    assert all(word in out for word in ("candidate", "gain", "general pairs", "neighbours, gentle", "seconds", "yes"))
+    assert out.startswith("Text: 600 read, 600 different ones used, 6.0 words each, ")
+    assert "near-duplicates. Encoder: mean cosine 0." in out
     assert out.splitlines()[-1].endswith('was best. Saved to out: SentenceTransformer("out")')
     assert len(SentenceTransformer("out", device="cpu")) == 3
 
@@ -44,9 +46,12 @@ def test_json(run: Run) -> None:
 
 def test_left_as_it_is_is_no_failure(run: Run) -> None:
     code, out, _ = run("adapt", "ENC", "TEXT", "-o", "out", "--quiet")
-    assert (code, out) == (
+    assert (code, out.splitlines()) == (
         0,
-        'Left as it is: 500 different texts are needed, got 8. Saved to out: SentenceTransformer("out")\n',
+        [
+            "Text: 8 read, 8 different ones used, 6.2 words each.",
+            'Left as it is: 500 different texts are needed, got 8. Saved to out: SentenceTransformer("out")',
+        ],
     )
     assert len(SentenceTransformer("out", device="cpu")) == 2
 

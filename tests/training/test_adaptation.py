@@ -46,7 +46,7 @@ DEV = topical(200, seed=9)
 
 
 def run(model: SentenceTransformer, texts: Any, folder: Path, **options: Any) -> Adapted:
-    return adapt(model, texts, folder, show_progress_bar=False, **{"max_general_loss": None, "train": False, **options})
+    return adapt(model, texts, folder, show_progress_bar=False, **{"max_general_loss": 200.0, "train": False, **options})
 
 
 def chosen_by_labels(model: SentenceTransformer, folder: Path, texts: Any = TEXTS, **options: Any) -> Adapted:
@@ -216,7 +216,7 @@ def test_graded_pairs_choose(still_encoder: SentenceTransformer, tmp_path: Path)
     assert found.chosen == (best.name if best.gain > 0 else None)
     same = STSDataset("pairs", first, second, [1.0] * len(pairs), ["pairs"] * len(pairs))
     found = run(still_encoder, TEXTS, tmp_path / "same", dev=same)
-    assert (found.chosen, [row.gain for row in found.rows]) == (None, [0, 0, 0])
+    assert (found.chosen, [row.gain for row in found.rows]) == (None, [0, 0, 0, 0])
 
 
 # --- what is left alone ---
@@ -265,13 +265,16 @@ def test_too_little_time_is_said(still_encoder: SentenceTransformer, tmp_path: P
 
 
 def test_general_use_is_kept(still_encoder: SentenceTransformer, tmp_path: Path, monkeypatch: Any) -> None:
-    scores = iter([60.0, 58.5, 59.5, 58.0])  # of the start and the three candidates
+    scores = iter([60.0, 58.5, 59.5, 58.0, 59.0])  # of the start and the candidates
     monkeypatch.setattr(measures.Pairs, "score", lambda *_: next(scores))
     found = run(still_encoder, TEXTS, tmp_path / "out", dev=DEV, max_general_loss=1.0)
     assert found.facts["general"] == 60
-    assert ["loses too much on general pairs" in row.why for row in found.rows] == [True, False, True]
-    assert found.chosen == CANDIDATES[1].name
-    scores = iter([60.0, 50.0, 50.0, 50.0])
+    assert ["loses too much on general pairs" in row.why for row in found.rows] == [True, False, True, False]
+    assert found.chosen in (CANDIDATES[1].name, CANDIDATES[3].name)
+    scores = iter([60.0, 58.9, 59.1, 50.0, 50.0])
+    found = run(still_encoder, TEXTS, tmp_path / "default", dev=DEV, max_general_loss=None)  # a fortieth of 40
+    assert ["loses too much on general pairs" in row.why for row in found.rows] == [True, False, True, True]
+    scores = iter([60.0, 50.0, 50.0, 50.0, 50.0])
     found = run(still_encoder, TEXTS, tmp_path / "left", dev=DEV, max_general_loss=1.0)
     assert found.chosen is None
     assert "loses too much on general pairs" in found.reason
@@ -409,12 +412,12 @@ def test_no_training_without_dropout_or_time(
     monkeypatch.setattr(adaptation, "TRAININGS", (TINY,))
     found = run(still_encoder, TEXTS, tmp_path / "still", train=True)
     assert found.facts["not tried"] == "training, which needs an encoder whose dropout acts"
-    assert len(found.rows) == 3
+    assert len(found.rows) == len(CANDIDATES)
     slow = dataclasses.replace(TINY, steps=10_000_000)
     monkeypatch.setattr(adaptation, "TRAININGS", (slow,))
     found = run(encoder, TEXTS, tmp_path / "slow", train=True)
     assert found.facts["not tried"].startswith("guided training, which would take ")
-    assert len(found.rows) == 3
+    assert len(found.rows) == len(CANDIDATES)
 
 
 def test_a_training_that_diverges_is_left_out(encoder: SentenceTransformer, tmp_path: Path, monkeypatch: Any) -> None:
@@ -498,7 +501,7 @@ def test_a_raw_encoder_gets_better_on_real_sentences(tmp_path: Path) -> None:
     assert best.low is not None
     assert best.low > 0
     assert best.general is not None
-    assert best.general >= found.facts["general"] - 1
+    assert best.general >= found.facts["general"] - (100 - found.facts["general"]) / 40
     assert np.array_equal(saved(tmp_path / "out").encode(SENTENCES), found.model.encode(SENTENCES))
     again = adapt(model, sample_sentences(), tmp_path / "again", **options)
     assert again.chosen == found.chosen
