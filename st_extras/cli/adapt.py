@@ -38,8 +38,8 @@ def adapt(
 ) -> None:
     """Refine an encoder for your text, without labels, or leave it as it is.
 
-    Linear steps of four strengths, and with --train two short trainings, are tried and judged on texts that they were not made
-    from; the best one that passes is saved.
+    Linear steps of four strengths, and with --train two short trainings, are tried and judged on texts that they were
+    not made from; the gentlest one that gains about as much as the best is saved.
     """
     from st_extras import training
     from st_extras.encoders import load_encoder

@@ -124,7 +124,7 @@ def _draw(panel: Axes, points: Floats, nearest: NDArray[Any], groups: NDArray[An
 
     ends = np.stack([points, points[nearest]], axis=1)  # (N, 2 ends, 2 coordinates)
     colours = np.where(groups == groups[nearest], "0.75", "0.0").tolist()
-    panel.add_collection(LineCollection(ends, colors=colours, linewidths=0.5, zorder=0))
+    panel.add_collection(LineCollection(list(ends), colors=colours, linewidths=0.5, zorder=0))
     names = np.unique(groups)
     for number, (name, colour) in enumerate(zip(names, shades(len(names)), strict=True)):
         x, y = points[groups == name].T

@@ -94,6 +94,8 @@ def _principal_plane(x: Floats) -> Floats:
 def _tsne(x: Floats, seed: int) -> Floats:
     from sklearn.manifold import TSNE
 
+    if float(np.ptp(x, axis=0).max()) <= 1e-12 * float(np.abs(x).max()):  # all rows equal, which ends scikit-learn
+        return np.zeros((len(x), 2))
     return np.asarray(TSNE(perplexity=min(30, (len(x) - 1) / 3), random_state=seed).fit_transform(x), dtype=float)
 
 

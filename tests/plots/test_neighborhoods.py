@@ -118,6 +118,15 @@ def test_the_second_panel_is_turned_to_the_first() -> None:
     assert np.abs(points(left, groups) - other).max() > 0.01  # the first panel is that of before
 
 
+def test_axes_that_change_places_are_turned_back() -> None:
+    flat = 0.1 * np.linalg.qr(cloud(25, 2) - cloud(25, 2).mean(axis=0))[0]
+    before, after = (np.column_stack([flat * widths, np.ones(25)]) for widths in ([1.3, 1.0], [1.0, 1.3]))
+    groups = ["one"] * 25
+    left, right = (points(panel, groups) for panel in plot_neighborhoods(before, after, groups))
+    assert np.corrcoef(left[:, 0], right[:, 0])[0, 1] > 0.99
+    assert np.corrcoef(left[:, 1], right[:, 1])[0, 1] > 0.99
+
+
 def test_tsne_keeps_clouds_apart() -> None:
     x = np.concatenate([cloud(15, 4) + 20 * np.eye(4)[0], cloud(15, 4, seed=1) + 20 * np.eye(4)[1]])
     groups = ["a"] * 15 + ["b"] * 15
@@ -139,13 +148,14 @@ def test_it_draws_on_given_axes_and_leaves_the_random_state() -> None:
     assert (np.random.get_state()[1] == state).all()  # noqa: NPY002
 
 
+@pytest.mark.parametrize("method", ["pca", "tsne"])
 @pytest.mark.parametrize(
     "x", [np.ones((3, 2)), np.ones((50, 4)), np.eye(7), np.eye(3, 2) + 1e-30, np.repeat(np.eye(5), 9, axis=0)]
 )
-def test_strange_embeddings_are_drawn_without_a_warning(x: np.ndarray) -> None:
+def test_strange_embeddings_are_drawn_without_a_warning(x: np.ndarray, method: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for panel in plot_neighborhoods(x, x[::-1].copy()):
+        for panel in plot_neighborhoods(x, x[::-1].copy(), method=method):
             drawn = np.concatenate([dots.get_offsets() for dots in panel.collections[1:]])
             assert drawn.shape == (len(x), 2)
             assert np.isfinite(drawn).all()

@@ -46,7 +46,9 @@ DEV = topical(200, seed=9)
 
 
 def run(model: SentenceTransformer, texts: Any, folder: Path, **options: Any) -> Adapted:
-    return adapt(model, texts, folder, show_progress_bar=False, **{"max_general_loss": 200.0, "train": False, **options})
+    return adapt(
+        model, texts, folder, show_progress_bar=False, **{"max_general_loss": 200.0, "train": False, **options}
+    )
 
 
 def chosen_by_labels(model: SentenceTransformer, folder: Path, texts: Any = TEXTS, **options: Any) -> Adapted:
