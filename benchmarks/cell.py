@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import statistics
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 
 from benchmarks.building import frequency_table, make_loss, phrase_rows, starting_encoder
+from benchmarks.pairs import DEV, KeepsCosines, pair_figures
 from benchmarks.provenance import provenance
 from benchmarks.studies import corpus_sentences
 from benchmarks.variants import run_after
@@ -22,6 +24,7 @@ from st_extras.evaluation import (
     FrequencyBiasEvaluator,
     GeometryEvaluator,
     UnlabeledSelectionEvaluator,
+    load_sts,
     sts_evaluator,
 )
 from st_extras.losses import AdCSELoss
@@ -91,7 +94,7 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
         show_progress_bar=False,
         **method.get("arguments", {}),
     )
-    scores = sts_evaluator(SEVEN_STS, data)(model) if method.get("test", True) else {}
+    scores, of_pairs = score_sets(model, data) if method.get("test", True) else ({}, {})
     extra = {"checkpoints": checkpoints(run, evaluator.seen)} if size else {}
     extra |= adversary(run.trainer.loss) | post_processed(model, method, sentences, data)
     extra |= embedding_space(model, method, sentences, data)
@@ -107,6 +110,7 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
         **training_figures(run),
         "scores": {key: 100 * scores[f"{key}_spearman_cosine"] for key in SEVEN_STS if scores},
         "average": 100 * scores["average_spearman_cosine"] if scores else None,
+        **of_pairs,
         "seconds": round(time.perf_counter() - began, 1),
         **extra,
         **origin,
@@ -116,7 +120,7 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
 def start_record(study: dict[str, Any], data: Path) -> dict[str, Any]:
     """Score the encoder of a study before training and return its record."""
     model = starting_encoder(study["encoder"])
-    scores = sts_evaluator((*SEVEN_STS, "stsb_dev"), data)(model)
+    scores, of_pairs = score_sets(model, data, (*SEVEN_STS, DEV))
     sets = {key: 100 * scores[f"{key}_spearman_cosine"] for key in SEVEN_STS}
     sentences = corpus_sentences(study["training"], data)
     return {
@@ -129,10 +133,21 @@ def start_record(study: dict[str, Any], data: Path) -> dict[str, Any]:
         "dev": 100 * scores["stsb_dev_spearman_cosine"],
         "scores": sets,
         "average": statistics.mean(sets.values()),
+        **of_pairs,
         **post_processed(model, study["training"], sentences, data),
         **embedding_space(model, study["training"], sentences, data),
         **provenance(),
     }
+
+
+def score_sets(
+    model: SentenceTransformer, data: Path, names: Sequence[str] = SEVEN_STS
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """Return the metrics of the named sets, and what ``pair_figures`` says of the pairs of the seven."""
+    evaluator = KeepsCosines([load_sts(name, data) for name in names])
+    scores: dict[str, float] = evaluator(model)
+    tests = [pairs for pairs in evaluator.datasets if pairs.name in SEVEN_STS]
+    return scores, pair_figures(tests, evaluator.cosines, load_sts(DEV, data))
 
 
 def training_figures(run: TrainingRun) -> dict[str, Any]:

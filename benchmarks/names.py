@@ -16,4 +16,3 @@ OWN_ENCODER = "runs/own_encoder/encoder"
 
 FLOOR_TEXTS = {"wiki": "wiki_sentences.txt.gz", "sts": "sts_unlabeled.txt.gz"}
 """The texts that the floors are fitted on: files of the data folder by their names in the records."""
-

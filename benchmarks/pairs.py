@@ -93,8 +93,8 @@ def pair_figures(tests: Sequence[STSDataset], cosines: Mapping[str, Array], dev:
         dev: the set that chose the weights.
 
     Returns:
-        ``without_dev``: the score of each set that has pairs left, and their ``average``; ``resampled``: the average for
-        each of RESAMPLES draws of as many pairs from each set, with replacement, the same pairs in every record.
+        ``without_dev``: the score of each set that has pairs left, and their ``average``; ``resampled``: the average
+        for each of RESAMPLES draws of as many pairs from each set, with replacement, the same in every record.
     """
     without: dict[str, float] = {}
     drawn = np.zeros(RESAMPLES)

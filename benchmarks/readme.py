@@ -2,15 +2,14 @@
 
     python -m benchmarks.readme [--check]
 
-A table named X stands between ``<!-- table: X -->`` and ``<!-- end -->``. X is an entry of ``TABLES``, or else the
-name of a study.
+A table named X stands between ``<!-- table: X -->`` and ``<!-- end -->``. X is an entry of ``TABLES``, ``pairs-STUDY``
+(``benchmarks/tables/pair_intervals.py``), or else the name of a study.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
-import statistics
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -21,14 +20,24 @@ from benchmarks.tables.combinations import both_encoders_table, claims_table, ra
 from benchmarks.tables.cost import preparation_table, speed_table, sweep_table
 from benchmarks.tables.coverage import unrun_table
 from benchmarks.tables.domains import adapted_table, domains_table
+from benchmarks.tables.floors import floors_table, overlap_table
 from benchmarks.tables.inspection import phrases_table, space_table
+from benchmarks.tables.judge import acceptance_table, judge_table
 from benchmarks.tables.markdown import markdown_table
+from benchmarks.tables.pair_intervals import pairs_table
+from benchmarks.tables.papers import costs_table, papers_table
 from benchmarks.tables.post_processing import refined_table, repal_table, whitening_table
 from benchmarks.tables.pretraining import pretraining_table
 from benchmarks.tables.quality import Rows, combined_rows, main_table, study_rows, study_table
+from benchmarks.tables.scale import large_batches_table, memory_table, processes_table
+from benchmarks.tables.verdict import same_step_table, verdict_table, weights_table
 from st_extras.evaluation.selection import DEFAULT_SIGNAL
 
-PAGES = (ROOT.parent / "README.md", ROOT / "RESULTS.md", ROOT.parent / "docs" / "adapting.md")
+PAGES = (
+    ROOT.parent / "README.md",
+    ROOT / "RESULTS.md",
+    *(ROOT.parent / "docs" / f"{name}.md" for name in ("adapting", "papers", "scale")),
+)
 BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", flags=re.DOTALL)
 
 
@@ -38,19 +47,19 @@ def selection_table() -> str:
 
 
 def short_selection_table() -> str:
-    """Compare the default signal with the last checkpoint and the lowest training loss."""
+    """Compare the default signal with the last checkpoint and the lowest training loss, as in the whole table."""
     curves = selection.recorded_curves()
     selectors = selection.selectors(curves)
     rows = []
     for name in (DEFAULT_SIGNAL, selection.LAST, selection.LOSS):
-        regrets = [curve.regret(selectors[name](curve)) for curve in curves]
-        rows.append([name, f"{statistics.mean(regrets):.2f}", f"{max(regrets):.2f}", str(len(regrets))])
+        mean, worst = selection.mean_regret(curves, selectors[name]), selection.worst_regret(curves, selectors[name])
+        rows.append([name, f"{mean:.2f}", f"{worst:.2f}", str(len(curves))])
     return markdown_table(("picked by", "mean regret", "worst run", "runs"), rows)
 
 
-def for_study(make: Callable[[Rows], str], study: str) -> str:
+def for_study(make: Callable[[Rows, str], str], study: str) -> str:
     """Make a table of the methods for another study."""
-    return make(study_rows(study))
+    return make(study_rows(study), study)
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -58,10 +67,15 @@ TABLES: dict[str, Callable[[], str]] = {
     "main": main_table,
     "refined": refined_table,
     "recipes": partial(ranked_table, "recipes"),
-    "recipes-refined": lambda: refined_table(combined_rows()),
+    "recipes-refined": lambda: refined_table(combined_rows(), "recipes"),
     "whitening": whitening_table,
     "pretraining": partial(pretraining_table, "own_encoder"),
     "claims": claims_table,
+    "verdict": verdict_table,
+    "same-step": same_step_table,
+    "weights": weights_table,
+    "floors": floors_table,
+    "dev-overlap": overlap_table,
     "own-main": partial(for_study, main_table, "own_encoder"),
     "own-refined": partial(for_study, refined_table, "own_encoder"),
     "own-recipes": partial(ranked_table, "own_encoder"),
@@ -76,9 +90,18 @@ TABLES: dict[str, Callable[[], str]] = {
     "paser-phrases": partial(phrases_table, "paser"),
     **{f"preparation-{task}": partial(preparation_table, task) for task in ("masking", "counting")},
     "unrun": unrun_table,
+    **{
+        f"papers-{name.lower()}": partial(papers_table, name) for name in ("DCLR", "AdCSE", "SLT-FAI", "PaSeR", "RepAL")
+    },
+    "papers-costs": costs_table,
     "speed": speed_table,
     "adapted": adapted_table,
     "domains": domains_table,
+    "judge": judge_table,
+    "acceptance": acceptance_table,
+    "scale-memory": memory_table,
+    "scale-processes": processes_table,
+    "large-batches": large_batches_table,
     **{f"speed-{sweep}": partial(sweep_table, sweep) for sweep in ("batch", "length", "negatives")},
 }
 
@@ -88,7 +111,13 @@ def updated(text: str) -> str:
 
     def fill(match: re.Match[str]) -> str:
         name = match[2]
-        return f"{match[1]}{TABLES[name]() if name in TABLES else study_table(name)}\n{match[3]}"
+        if name in TABLES:
+            made = TABLES[name]()
+        elif name.startswith("pairs-"):
+            made = pairs_table(name.removeprefix("pairs-"))
+        else:
+            made = study_table(name)
+        return f"{match[1]}{made}\n{match[3]}"
 
     return BLOCK.sub(fill, text)
 

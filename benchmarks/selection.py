@@ -7,7 +7,8 @@ these if it has ``signals = N``: the output of `UnlabeledSelectionEvaluator` on 
 
 A selector picks one checkpoint of a run: the one with the highest value of a signal (the earliest of equals), the last
 checkpoint, or the one with the lowest training loss. Regret is the best dev Spearman of the run minus that of the
-picked checkpoint, in points (Spearman x 100).
+picked checkpoint, in points (Spearman x 100). A mean regret is always that over the objectives of the mean over the
+runs of each, so that an objective with many runs does not decide.
 
 A signal that is chosen and judged on the same runs proves nothing. So the signal is chosen with one objective left out
 at a time (least mean regret over the others, each objective with the same weight) and judged on that objective.
@@ -130,6 +131,11 @@ def mean_regret(curves: Sequence[Curve], pick: Callable[[Curve], int]) -> float:
     return fmean(fmean(group) for group in groups.values())
 
 
+def worst_regret(curves: Sequence[Curve], pick: Callable[[Curve], int]) -> float:
+    """Return the highest regret of any run."""
+    return max(curve.regret(pick(curve)) for curve in curves)
+
+
 @dataclass(frozen=True)
 class LeftOut:
     """One objective left out: the signal chosen on the other objectives, and its regrets on the runs of this one."""
@@ -181,16 +187,17 @@ def table(curves: Sequence[Curve]) -> str:
         folds = leave_one_objective_out(curves)
         titles = ("objective left out", "signal chosen on the others", "regret on it", "runs")
         rows = [[fold.objective, fold.signal, f"{fmean(fold.regrets):.2f}", str(len(fold.regrets))] for fold in folds]
-        regrets = [regret for fold in folds for regret in fold.regrets]
+        mean = fmean(fmean(fold.regrets) for fold in folds)
+        worst = max(regret for fold in folds for regret in fold.regrets)
         lines += [
             "",
             markdown_table(titles, rows, left=(0, 1)),
             "",
-            f"Left-out mean regret over {len(regrets)} runs: {fmean(regrets):.2f} (worst {max(regrets):.2f}).",
+            f"Left-out mean regret over {len(folds)} objectives: {mean:.2f} (worst run {worst:.2f}).",
         ]
         for name, pick in ((LAST, last), (LOSS, lowest_loss)):
-            others = [curve.regret(pick(curve)) for curve in curves]
-            lines.append(f"{name.capitalize()} over the same runs: {fmean(others):.2f} (worst {max(others):.2f}).")
+            mean, worst = mean_regret(curves, pick), worst_regret(curves, pick)
+            lines.append(f"{name.capitalize()} over the same runs: {mean:.2f} (worst run {worst:.2f}).")
     return "\n".join(lines)
 
 
@@ -200,7 +207,7 @@ def _selectors_table(curves: Sequence[Curve], objectives: Sequence[str]) -> str:
     rows = []
     for name in sorted(everything, key=lambda name: mean_regret(curves, everything[name])):
         pick = everything[name]
-        worst = max(curve.regret(pick(curve)) for curve in curves)
+        worst = worst_regret(curves, pick)
         agreement = "" if name in (LAST, LOSS) else f"{rank_agreement(curves, name):.2f}"
         each = [mean_regret([c for c in curves if c.objective == objective], pick) for objective in objectives]
         regrets = [f"{value:.2f}" for value in each]

@@ -12,7 +12,8 @@ Settings of a method:
 * ``complementary``: the frozen encoder of DCLR: a method of the study (its weights with the same seed), ``minilm``, or
   a folder.
 * ``start``: a method of the study whose weights training starts from.
-* ``corpus``: a file in the data folder; ``sentences``: how many of its sentences to take.
+* ``corpus``: a file in the data folder, an address (``hf://...``), or ``sts``: the unlabeled sentences of the STS
+  sets; ``sentences``: how many of its sentences to take.
 * ``masking``: how PaSeR's rows are made.
 * ``frequencies``: a table of token counts; it also turns on the frequency probe.
 * ``steps``, ``eval_steps``, ``batch_size``, ``learning_rate``, ``bf16``; ``arguments``: further ones of
@@ -20,6 +21,8 @@ Settings of a method:
 * ``signals`` and ``geometry``: how many sentences to compute the label-free signals and the geometry on.
 * ``post_processing``: variants of ``benchmarks/variants.py`` to score after training.
 * ``test = false``: score STS-B dev only.
+
+``papers/`` holds the papers' own settings (``benchmarks/papers.py``); such a study is called ``papers/NAME``.
 
 A first line ``base = "OTHER.toml"`` makes a study an addition to another one.
 """
@@ -43,7 +46,8 @@ def load_study(path: Path) -> dict[str, Any]:
     if "base" in study:
         base = load_study(path.with_name(study.pop("base")))
         study = {name: value | study.get(name, {}) for name, value in base.items() if name != "name"}
-    return {"name": path.stem, **study}
+    name = f"papers/{path.stem}" if path.parent.name == "papers" else path.stem
+    return {"name": name, **study}
 
 
 def named_study(name: str) -> dict[str, Any]:
@@ -75,4 +79,18 @@ def corpus_sentences(settings: dict[str, Any], data: Path) -> list[str]:
         settings: settings of a method or of a study's training.
         data: folder with the corpora and the STS sets.
     """
-    return read_sentences(data / settings["corpus"], limit=settings.get("sentences"))
+    corpus, limit = settings["corpus"], settings.get("sentences")
+    if corpus == "sts":
+        return sts_sentences(data)[:limit]
+    return read_sentences(corpus if "://" in corpus else data / corpus, limit=limit)
+
+
+def sts_sentences(data: Path) -> list[str]:
+    """Read ``sts_unlabeled.txt[.gz]``, all sentences of the STS sets; if it is not there, those of the scored pairs."""
+    from st_extras.evaluation import SEVEN_STS, load_sts  # here, because the tables import this file without torch
+
+    for name in ("sts_unlabeled.txt", "sts_unlabeled.txt.gz"):
+        if (data / name).is_file():
+            return read_sentences(data / name)
+    sets = [load_sts(name, data) for name in (*SEVEN_STS, "stsb_train", "stsb_dev", "sickr_train", "sickr_trial")]
+    return [text for pairs in sets for text in (*pairs.sentences1, *pairs.sentences2)]

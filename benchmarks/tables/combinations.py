@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.names import FITTED
+from benchmarks.tables.floors import noted, shown_floors
 from benchmarks.tables.markdown import difference, markdown_table, spread
 from benchmarks.tables.post_processing import (
     BOTH_TERMS,
@@ -21,6 +22,9 @@ from benchmarks.tables.quality import ROWS, Rows, averages_as_trained, study_row
 
 Scores = dict[int, dict[str, Any]]
 """Scores by seed."""
+
+SEEDS = 3
+"""The fewest seeds that a trained row must have to be ranked."""
 
 OWN = {
     "DCLR": "dclr",
@@ -38,6 +42,10 @@ CLAIMS = {label: (ROWS[label][0], method) for label, method in OWN.items()} | {
 }
 """The rows to compare with SimCSE: their records on MiniLM's layers, and their name in own_encoder.toml."""
 
+OWN_STUDIES = ("own_encoder", "own_encoder_wiki")
+OVER_CONSERT = 73.29 - 71.98
+"""What SLT-FAI adds to ConSERT in its table 1."""
+
 
 def combinations(shown: Rows) -> dict[tuple[str, str], Scores]:
     """Return the scores of each (training, post-processing) that has STS-B dev by genre too."""
@@ -52,17 +60,30 @@ def combinations(shown: Rows) -> dict[tuple[str, str], Scores]:
     return found
 
 
+def enough(training: str, scores: Scores) -> bool:
+    """Say whether a row may be ranked: it has SEEDS seeds, or was not trained, so that one run is all there is."""
+    return training == "start" or len(scores) >= SEEDS
+
+
 def ranked_table(study: str, top: int = 16) -> str:
     """Rank training x post-processing by STS-B dev (mean over its genres), with the gain over SimCSE as trained."""
     shown = study_rows(study)
     baseline = averages_as_trained(shown["SimCSE"][0])
-    rows = []
+    rows, few = [], []
     for names, scores in combinations(shown).items():
+        if not enough(names[0], scores):
+            few.append((names, len(scores)))
+            continue
         genres, dev, sets = (_figures(scores, key) for key in ("dev_by_genre", "stsb_dev", "average"))
-        cells = [*names, str(len(scores)), spread(genres), spread(dev), spread(sets), _gain_over(baseline, scores)]
-        rows.append((statistics.mean(genres), cells))
+        gain = _gain_over(baseline, names[0], scores)
+        rows.append((statistics.mean(genres), [*names, str(len(scores)), *map(spread, (genres, dev, sets)), gain]))
+    floors = []
+    for label, row in shown_floors(study).items():
+        scores = (row["dev_by_genre"], row["dev"], row["average"])
+        gain = difference(dict.fromkeys(baseline, row["average"]), baseline)
+        floors.append([label, "", "1", *(f"{score:.2f}" for score in scores), gain])
     titles = ("seeds", "STS-B dev, its genres", "STS-B dev", "seven sets", "minus SimCSE, same seeds")
-    return _ranking(titles, rows, top)
+    return _ranking(titles, floors, rows, top) + _unranked(few)
 
 
 def both_encoders_table(top: int = 12) -> str:
@@ -78,39 +99,74 @@ def both_encoders_table(top: int = 12) -> str:
         for (method, variant), scores in combinations(study_rows("own_encoder")).items()
     }
     baselines = averages_as_trained(ROWS["SimCSE"][0]), averages_as_trained("own_encoder/simcse")
-    rows = []
-    for names in layers.keys() & own.keys():
+    rows, few = [], []
+    for names in sorted(layers.keys() & own.keys()):
         found = (layers[names], own[names])
+        if not all(enough(names[0], scores) for scores in found):
+            few.append((names, min(map(len, found))))
+            continue
         devs = [statistics.mean(_figures(scores, "dev_by_genre")) for scores in found]
         cells = [f"{dev:.2f} ({len(scores)})" for dev, scores in zip(devs, found, strict=True)]
-        gains = [_gain_over(baseline, scores) for baseline, scores in zip(baselines, found, strict=True)]
+        gains = [_gain_over(baseline, names[0], scores) for baseline, scores in zip(baselines, found, strict=True)]
         mean = statistics.mean(devs)
         rows.append((mean, [*names, *cells, f"{mean:.2f}", *gains]))
+    floors = []
+    of_layers, of_own = shown_floors("recipes"), shown_floors("own_encoder")
+    for label in [label for label in of_layers if label in of_own]:
+        pair = (of_layers[label], of_own[label])
+        devs = [row["dev_by_genre"] for row in pair]
+        gains = [
+            difference(dict.fromkeys(baseline, row["average"]), baseline)
+            for baseline, row in zip(baselines, pair, strict=True)
+        ]
+        cells = [f"{dev:.2f} (1)" for dev in devs]
+        floors.append([label, "", *cells, f"{statistics.mean(devs):.2f}", *gains])
     titles = ("MiniLM's layers, dev (seeds)", "own encoder, dev (seeds)", "mean")
     gained = ("MiniLM's layers, minus SimCSE", "own encoder, minus SimCSE")
-    return _ranking((*titles, *gained), rows, top)
+    return _ranking((*titles, *gained), floors, rows, top) + _unranked(few)
 
 
 def claims_table() -> str:
     """Compare each paper's gain over SimCSE with ours on every encoder, over the seeds that both sides have.
 
-    The first row is the gain of SimCSE itself over the encoder before training; the last rows are those of RepAL.
+    Before them the floors and SimCSE itself over the encoder before training; the last rows are SLT-FAI over ConSERT
+    and RepAL.
     """
-    own_studies = ("own_encoder", "own_encoder_wiki")
     titles = ("the paper, BERT base", "MiniLM's layers", "own encoder", "own encoder, Wikipedia's sentences")
-    rows = [["SimCSE, minus start", "", _gain_of_simcse(ROWS["SimCSE"][0], ROWS["start"][0])]]
-    rows[0] += [_gain_of_simcse(f"{study}/simcse", f"{study}/start") for study in own_studies]
+    rows = _floor_claims()
+    rows.append(["SimCSE, minus start", "", _gain_of_simcse(ROWS["SimCSE"][0], ROWS["start"][0])])
+    rows[-1] += [_gain_of_simcse(f"{study}/simcse", f"{study}/start") for study in OWN_STUDIES]
     for label, (sources, method) in sorted(CLAIMS.items()):
         claimed = ROWS[label.partition(",")[0]][1]
         cells = [f"{label}, minus SimCSE", "" if claimed is None else f"{claimed:+.2f}"]
         cells.append(_gain(sources, ROWS["SimCSE"][0]))
-        cells += [_gain(f"{study}/{method}", f"{study}/simcse") for study in own_studies]
+        cells += [_gain(f"{study}/{method}", f"{study}/simcse") for study in OWN_STUDIES]
         rows.append(cells)
+    rows.append([
+        "SLT-FAI over ConSERT, minus ConSERT",
+        f"{OVER_CONSERT:+.2f}",
+        _gain(ROWS["SLT-FAI over ConSERT"][0], ROWS["ConSERT"][0]),
+        *(_gain(f"{study}/consert-slt-fai", f"{study}/consert") for study in OWN_STUDIES),
+    ])  # fmt: skip
     for label, method, claimed in (("start", "start", 3.01), ("SimCSE", "simcse", 0.33), ("ConSERT", "consert", 0.42)):
         cells = [f"RepAL pooled after {label}, minus plain", f"{claimed:+.2f}"]  # table 2 of the paper: two passes
-        cells += [_gain_of_repal(ROWS[label][0]), *(_gain_of_repal(f"{study}/{method}") for study in own_studies)]
+        cells += [_gain_of_repal(ROWS[label][0]), *(_gain_of_repal(f"{study}/{method}") for study in OWN_STUDIES)]
         rows.append(cells)
-    return markdown_table(("seven sets (seeds)", *titles), rows)
+    return noted(markdown_table(("seven sets (seeds)", *titles), rows))
+
+
+def _floor_claims() -> list[list[str]]:
+    """Return the rows of the floors minus SimCSE."""
+    columns = [(shown_floors("foundation"), averages_as_trained(ROWS["SimCSE"][0]))]
+    columns += [(shown_floors(study), averages_as_trained(f"{study}/simcse")) for study in OWN_STUDIES]
+    rows = []
+    for label in dict.fromkeys(label for found, _ in columns for label in found):
+        cells = [f"{label}, minus SimCSE", ""]
+        for found, baseline in columns:
+            gain = difference(dict.fromkeys(baseline, found[label]["average"]), baseline) if label in found else ""
+            cells.append(f"{gain} ({len(baseline)})" if gain else "")
+        rows.append(cells)
+    return rows
 
 
 def _gain_of_simcse(sources: str, start: str) -> str:
@@ -130,15 +186,28 @@ def _gain_of_repal(sources: str) -> str:
     return f"{difference(ours, plain)} ({len(ours)})" if ours else ""
 
 
-def _gain_over(baseline: dict[int, float], scores: Scores) -> str:
-    return difference({seed: row["average"] for seed, row in scores.items()}, baseline)
+def _gain_over(baseline: dict[int, float], training: str, scores: Scores) -> str:
+    """Write the gain over the baseline, seed by seed; what was not trained is compared with every seed."""
+    ours = {seed: row["average"] for seed, row in scores.items()}
+    return difference(dict.fromkeys(baseline, ours[0]) if training == "start" else ours, baseline)
 
 
 def _figures(scores: Scores, key: str) -> list[float]:
     return [row[key] for row in scores.values()]
 
 
-def _ranking(titles: Sequence[str], rows: list[tuple[float, list[str]]], top: int) -> str:
-    """Tabulate the ``top`` rows, given as (score to rank by, cells), the highest first."""
+def _ranking(titles: Sequence[str], floors: Sequence[list[str]], rows: list[tuple[float, list[str]]], top: int) -> str:
+    """Tabulate the floors, then the ``top`` rows, given as (score to rank by, cells), the highest first."""
     shown = [cells for _, cells in sorted(rows, reverse=True)[:top]]
-    return markdown_table(("training", "then", *titles), shown, left=(0, 1))
+    return noted(markdown_table(("training", "then", *titles), [*floors, *shown], left=(0, 1)))
+
+
+def _unranked(few: Sequence[tuple[tuple[str, str], int]]) -> str:
+    """Write a line on the rows with fewer than SEEDS seeds, by training with the most seeds that any of them has."""
+    if not few:
+        return ""
+    most: dict[str, int] = {}
+    for (training, _), seeds in few:
+        most[training] = max(seeds, most.get(training, 0))
+    names = "; ".join(f"{training} ({seeds})" for training, seeds in sorted(most.items()))
+    return f"\n\nNot ranked where there are fewer than {SEEDS} seeds (the most that they have): {names}."

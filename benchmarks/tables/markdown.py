@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Container, Iterable, Sequence
 
+from scipy.stats import sem
 from scipy.stats import t as student
 
 
@@ -32,8 +32,15 @@ def spread(values: Sequence[float]) -> str:
     return f"{statistics.mean(values):.2f}" + (f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else "")
 
 
+def span(values: Sequence[float]) -> str:
+    """Write the lowest and the highest value, with how many there are; nothing for none."""
+    return f"{min(values):.2f} to {max(values):.2f} ({len(values)})" if values else ""
+
+
 def difference(ours: dict[int, float], baseline: dict[int, float]) -> str:
     """Write the mean difference over the seeds that both have, from two seeds on with its 95 % interval (Student's t).
+
+    The interval covers the seeds of training, not which pairs a test set holds.
 
     Args:
         ours: score of each seed.
@@ -45,5 +52,6 @@ def difference(ours: dict[int, float], baseline: dict[int, float]) -> str:
     mean = statistics.mean(pairs)
     if len(pairs) < 2:
         return f"{mean:+.2f}"
-    half = float(student.ppf(0.975, len(pairs) - 1)) * statistics.stdev(pairs) / math.sqrt(len(pairs))
-    return f"{mean:+.2f} [{mean - half:+.2f}, {mean + half:+.2f}]"
+    error = float(sem(pairs))
+    low, high = student.interval(0.95, len(pairs) - 1, mean, error) if error else (mean, mean)
+    return f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]"

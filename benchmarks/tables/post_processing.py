@@ -7,6 +7,7 @@ from typing import Any
 
 from benchmarks.names import FITTED
 from benchmarks.records import records
+from benchmarks.tables.floors import KINDS, SHOWN, floor, noted, shown_floors
 from benchmarks.tables.markdown import difference, markdown_table, spread
 from benchmarks.tables.quality import ROWS, Rows, row_records
 
@@ -40,21 +41,39 @@ def repal_table() -> str:
         for fit in ("target", "general")
         if f"english, {fit} fit" in found
     }
-    rows = (
+    rows = _floor_rows(list(columns))
+    rows += [
         [row, *(f"{found[row]['average']:.2f}" if row in found else "" for found in columns.values())]
         for row in REPAL_ROWS
-    )
-    return markdown_table(("variant", *columns), rows)
+    ]
+    return noted(markdown_table(("variant", *columns), rows))
 
 
-def refined_table(shown: Rows = ROWS) -> str:
-    """Tabulate RepAL after each method: seven-set averages over the seeds with records, (n) if a variant has fewer."""
+def _floor_rows(columns: list[str]) -> list[list[str]]:
+    """Return the floors for the columns of ``repal_table``: fitted on the text of the sets, or on Wikipedia."""
+    rows = []
+    for kind in SHOWN:
+        found = [floor(kind, "minilm", "sts" if "target" in column else "wiki") for column in columns]
+        if any(found):
+            rows.append([f"floor: {KINDS[kind]}", *(f"{row['average']:.2f}" if row else "" for row in found)])
+    return rows
+
+
+def refined_table(shown: Rows = ROWS, study: str = "foundation") -> str:
+    """Tabulate RepAL after each method: seven-set averages over the seeds with records, (n) if a variant has fewer.
+
+    Args:
+        shown: the rows.
+        study: whose floors stand first.
+    """
     found = {label: refined(sources) for label, (sources, _) in shown.items()}
     found = {label: rows for label, rows in found.items() if rows}
     columns = ("plain", "RepAL", SENTENCE_TERM, BOTH_TERMS, BY_GENRE, WHITENED)
     named = [name for name in columns if any(averages(rows, name) for rows in found.values())]
     gains = (f"{SENTENCE_TERM}, minus plain", f"{BOTH_TERMS}, minus plain")
-    lines = []
+    lines = [
+        [label, "1", f"{row['average']:.2f}", *[""] * (len(named) + 2)] for label, row in shown_floors(study).items()
+    ]
     for label, rows in found.items():
         cells = [label, str(len(rows))]
         for variant in named:
@@ -66,7 +85,7 @@ def refined_table(shown: Rows = ROWS) -> str:
         lambdas = (statistics.mean(row[BOTH_TERMS][f"lambda_{number}"] for row in rows.values()) for number in (1, 2))
         cells.append(", ".join(f"{mean:.2f}" for mean in lambdas))
         lines.append(cells)
-    return markdown_table(("after", "seeds", *named, *gains, "its lambdas"), lines)
+    return noted(markdown_table(("after", "seeds", *named, *gains, "its lambdas"), lines))
 
 
 def whitening_table() -> str:
@@ -74,12 +93,16 @@ def whitening_table() -> str:
     whitened = "whitened 256 + sentence term pooled"
     variants = ("plain", SENTENCE_TERM, *FITTED)
     titles = ("plain", SENTENCE_TERM, *FITTED.values(), f"{SENTENCE_TERM}, STS-B dev", f"{FITTED[whitened]}, STS-B dev")
-    lines = []
+    found = {}
+    for name, study in (("MiniLM", "foundation"), ("own encoder", "own_encoder")):
+        for label, row in shown_floors(study).items():
+            found[label if "TF-IDF" in label else f"{label}, {name}"] = row
+    lines = [[label, "1", f"{row['average']:.2f}", *[""] * (len(titles) - 1)] for label, row in found.items()]
     for source, rows in sorted(grid_on_text().items()):
         cells = [source, str(len(rows)), *(spread(list(averages(rows, variant).values())) for variant in variants)]
         cells += [spread([row[variant]["stsb_dev"] for row in rows.values()]) for variant in (SENTENCE_TERM, whitened)]
         lines.append(cells)
-    return markdown_table(("encoder", "seeds", *titles), lines)
+    return noted(markdown_table(("encoder", "seeds", *titles), lines))
 
 
 def averages(rows: dict[int, Variants], variant: str) -> dict[int, float]:

@@ -36,7 +36,7 @@ from st_extras.evaluation.signals import (
     graded_agreement,
     hub_freeness,
     lexical_agreement,
-    neighbour_stability,
+    neighbor_stability,
     recovery,
     structure_agreement,
 )
@@ -177,7 +177,7 @@ class UnlabeledSelectionEvaluator(BaseEvaluator):
             "alignment_uniformity": alignment_uniformity(clean, embeddings["deletion"]),
             "spread": -uniformity(clean),
             "hub_freeness": hub_freeness(clean),
-            "stability": neighbour_stability(clean, previous) if previous.shape == clean.shape else 0.0,
+            "stability": neighbor_stability(clean, previous) if previous.shape == clean.shape else 0.0,
         }
         for form in ("dropout", "deletion", "swap", "shortening"):
             values[f"margin_{form}"] = agreement_margin(clean, embeddings[form])

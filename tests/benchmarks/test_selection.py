@@ -116,8 +116,9 @@ def test_the_command_prints_the_table(
     assert "| last checkpoint | 2.25 | 5.00 |  | 3.50 | 1.00 |" in lines
     assert "| lowest training loss | 1.75 | 5.00 |  | 3.50 | 0.00 |" in lines
     assert "| B | good | 1.00 | 1 |" in lines
-    assert "Left-out mean regret over 3 runs: 0.33 (worst 1.00)." in printed
-    assert "Last checkpoint over the same runs: 2.67 (worst 5.00)." in printed
+    assert "Left-out mean regret over 2 objectives: 0.50 (worst run 1.00)." in printed
+    assert "Last checkpoint over the same runs: 2.25 (worst run 5.00)." in printed
+    assert "Lowest training loss over the same runs: 1.75 (worst run 5.00)." in printed
 
 
 def test_bad_records_are_refused(write: Write, tmp_path: Path) -> None:
