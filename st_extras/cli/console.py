@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.table import Table
 
 
-def print_scores(title: str, columns: dict[str, dict[str, float]]) -> None:
-    """Print a table with one row per STS set and one column per state of the encoder (before, after)."""
+def print_scores(title: str, columns: dict[str, dict[str, float]], rows: str = "set") -> None:
+    """Print a table with one row per STS set, or what ``rows`` calls them, and one column per state of the encoder."""
     table = Table(title=title, title_justify="left")
-    table.add_column("set")
+    table.add_column(rows)
     for name in columns:
         table.add_column(name, justify="right")
     for row in next(iter(columns.values())):

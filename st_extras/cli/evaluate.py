@@ -38,18 +38,18 @@ def evaluate(
         option, why = ("--mteb", "its tasks bring their own data") if mteb else ("--labeled", "its file is the data")
         raise ValueError(f"{option} does not go with --sts, --sets or --setting: {why}.")
     if mteb:
-        title, scores = "MTEB main score x 100", _mteb(encoder, mteb, bar)
+        title, rows, scores = "MTEB main score x 100", "task", _mteb(encoder, mteb, bar)
     elif labeled is not None:
-        title, scores = "Labelled texts x 100", _labeled(encoder, labeled, bar)
+        title, rows, scores = "Labelled texts x 100", "metric", _labeled(encoder, labeled, bar)
     else:
         from st_extras.evaluation import SEVEN_STS, sts_evaluator
 
         evaluator = sts_evaluator(sets or SEVEN_STS, sts, setting=setting, show_progress_bar=bar)  # type: ignore[arg-type]
-        title, scores = "Spearman x 100", percent(evaluator(load_any(encoder)))
+        title, rows, scores = "Spearman x 100", "set", percent(evaluator(load_any(encoder)))
     if as_json:
         print_json(scores)
     else:
-        print_scores(title, {encoder: scores})
+        print_scores(title, {encoder: scores}, rows)
 
 
 def _mteb(encoder: str, names: list[str], bar: bool) -> dict[str, float]:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from st_extras.checks import check_count, check_seed
+from st_extras.checks import check_count, check_seed, check_strings
 from st_extras.evaluation.reporting import check_embeddings
 from st_extras.text.lexical import character_tfidf
 
@@ -78,7 +78,7 @@ class ChangeJudge:
     """
 
     def __init__(self, texts: Sequence[str], start: Tensor, *, seed: int = 0) -> None:
-        self.texts = list(texts)
+        self.texts = check_strings("texts", texts)
         self.seed = check_seed("seed", seed)
         check_count("the number of texts", len(self.texts), FEWEST, MOST)
         if len(set(self.texts)) < len(self.texts):

@@ -49,12 +49,12 @@ def probe_accuracy(embeddings: Tensor, low_frequency: Tensor, types: Tensor, see
     return float(scores.mean())
 
 
-def neighbour_distances(embeddings: Tensor, types: Tensor, neighbours: int) -> Tensor:
-    """Mean distance (N,) of each token to its nearest ``neighbours`` of other types; small in dense regions."""
+def neighbor_distances(embeddings: Tensor, types: Tensor, neighbors: int) -> Tensor:
+    """Mean distance (N,) of each token to its nearest ``neighbors`` of other types; small in dense regions."""
     means = []
     for rows, own in zip(torch.split(embeddings, 512), torch.split(types, 512), strict=True):
         distances = torch.cdist(rows, embeddings).masked_fill(own.unsqueeze(1) == types, torch.inf)
-        means.append(distances.topk(neighbours, dim=1, largest=False).values.mean(dim=1))
+        means.append(distances.topk(neighbors, dim=1, largest=False).values.mean(dim=1))
     return torch.cat(means)
 
 
@@ -78,7 +78,7 @@ class FrequencyBiasEvaluator(BaseEvaluator):
         low_frequency_ratio: share of the vocabulary that counts as low-frequency (lambda), in (0, 1).
         tokens_per_group: largest number of tokens drawn from each group, >= 5.
         max_per_type: largest number of occurrences drawn of one type.
-        neighbours: number of nearest tokens in the neighbour distances.
+        neighbors: number of nearest tokens in the neighbour distances.
         batch_size: sentences per forward pass.
         seed: seed of the draws and of the probe's splits.
         name: prefix of the metrics and part of the CSV file's name.
@@ -96,7 +96,7 @@ class FrequencyBiasEvaluator(BaseEvaluator):
         low_frequency_ratio: float = 0.5,
         tokens_per_group: int = 1000,
         max_per_type: int = 3,
-        neighbours: int = 5,
+        neighbors: int = 5,
         batch_size: int = 64,
         seed: int = 0,
         name: str = "",
@@ -111,7 +111,7 @@ class FrequencyBiasEvaluator(BaseEvaluator):
         self.low_frequency = frequency_table.labels(low_frequency_ratio).bool()  # (V,)
         self.tokens_per_group = check_count("tokens_per_group", tokens_per_group, FOLDS, _MOST_TOKENS)
         self.max_per_type = check_count("max_per_type", max_per_type, 1, _MOST_TOKENS)
-        self.neighbours = check_count("neighbours", neighbours, 1, _MOST_TOKENS)
+        self.neighbors = check_count("neighbors", neighbors, 1, _MOST_TOKENS)
         self.batch_size = int(batch_size)
         self.seed = check_count("seed", seed, 0, LARGEST_SEED)
         self.name = name
@@ -135,7 +135,7 @@ class FrequencyBiasEvaluator(BaseEvaluator):
         low = self.low_frequency[types]
         scaled = embeddings / embeddings.square().sum(dim=1).mean().sqrt()
         from_centre = (scaled - scaled.mean(dim=0)).norm(dim=1)
-        from_neighbours = neighbour_distances(scaled, types, self.neighbours)
+        from_neighbours = neighbor_distances(scaled, types, self.neighbors)
         metrics = {
             "probe_accuracy": probe_accuracy(embeddings, low, types, self.seed),
             "low_centre_distance": float(from_centre[low].mean()),
@@ -172,9 +172,9 @@ class FrequencyBiasEvaluator(BaseEvaluator):
         low = self.low_frequency.numpy()[ids]
         groups = [order[allowed[order] & (low[order] == group)] for group in (True, False)]
         for group, name in zip(groups, ("low", "high"), strict=True):
-            if len(np.unique(ids[group])) < max(FOLDS, self.neighbours + 1):
+            if len(np.unique(ids[group])) < max(FOLDS, self.neighbors + 1):
                 raise ValueError(
-                    f"sentences must contain at least {max(FOLDS, self.neighbours + 1)} types of {name} frequency, got "
+                    f"sentences must contain at least {max(FOLDS, self.neighbors + 1)} types of {name} frequency, got "
                     f"{len(np.unique(ids[group]))}: give more sentences, or another low_frequency_ratio."
                 )
         count = min(self.tokens_per_group, *map(len, groups))
@@ -190,4 +190,4 @@ class FrequencyBiasEvaluator(BaseEvaluator):
 
     def get_config_dict(self) -> dict[str, Any]:
         """Settings in the model card."""
-        return {"low_frequency_ratio": self.low_frequency_ratio, "neighbours": self.neighbours}
+        return {"low_frequency_ratio": self.low_frequency_ratio, "neighbors": self.neighbors}

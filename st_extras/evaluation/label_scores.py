@@ -19,14 +19,14 @@ from st_extras.evaluation.label_metrics import (
     map_at_r,
     v_measure,
 )
-from st_extras.evaluation.labels import check_different, check_labels, label_numbers
+from st_extras.evaluation.labels import check_different, check_labels, check_together, label_numbers
 from st_extras.evaluation.reporting import LARGEST_SEED, check_embeddings
 
 METRICS = ("knn_accuracy", "v_measure", "map_at_r", "linear_probe")
 """What can be chosen with ``metrics=``."""
 DEFAULT_METRICS = METRICS[:3]
 """What is computed unless ``metrics=`` says otherwise, and what ``mean`` is the mean of."""
-_MOST_NEIGHBOURS = 100
+_MOST_NEIGHBORS = 100
 
 
 def label_scores(
@@ -36,7 +36,7 @@ def label_scores(
     train_embeddings: Any = None,
     train_labels: Any = None,
     metrics: Sequence[str] = DEFAULT_METRICS,
-    neighbours: int = 5,
+    neighbors: int = 5,
     seeds: Iterable[int] = (0, 1, 2),
 ) -> dict[str, float]:
     """Score N embeddings by their labels; 4,500 of them, of 384 dimensions, take less than two seconds on one core.
@@ -50,7 +50,7 @@ def label_scores(
             None: among the other N - 1 texts, and the probe is cross-validated.
         train_labels: M labels, with ``train_embeddings``.
         metrics: which of ``METRICS`` to compute.
-        neighbours: k of the vote among several neighbours; 1 leaves it out.
+        neighbors: k of the vote among several neighbours; 1 leaves it out.
         seeds: seeds of k-means and of the folds; each metric that draws is the mean over them.
 
     Returns:
@@ -64,16 +64,15 @@ def label_scores(
 
     Example:
         >>> from st_extras.evaluation import label_scores
-        >>> scores = label_scores([[1, 0], [2, 1], [0, 1], [1, 2]], ["a", "a", "b", "b"], neighbours=1)
+        >>> scores = label_scores([[1, 0], [2, 1], [0, 1], [1, 2]], ["a", "a", "b", "b"], neighbors=1)
         >>> {name: round(score, 3) for name, score in scores.items()}
         {'knn_accuracy': 1.0, 'v_measure': 1.0, 'v_measure_std': 0.0, 'map_at_r': 1.0, 'mean': 1.0}
     """
-    metrics, neighbours, seeds = check_settings(metrics, neighbours, seeds)
+    metrics, neighbors, seeds = check_settings(metrics, neighbors, seeds)
     unit = check_embeddings("embeddings", embeddings, at_least=2).detach()
     names = check_labels("labels", labels, len(unit), "embeddings")
     check_scored(metrics, names, is_split=train_embeddings is not None)
-    if (train_embeddings is None) != (train_labels is None):
-        raise ValueError("train_embeddings and train_labels must be given together, got one of them.")
+    check_together("train_embeddings", train_embeddings, "train_labels", train_labels)
     train, (own,) = None, label_numbers(names)
     if train_embeddings is not None:
         train_unit = check_embeddings("train_embeddings", train_embeddings).detach()
@@ -86,7 +85,7 @@ def label_scores(
         own, train_own = label_numbers(names, train_names)
         train = (train_unit.to(unit), train_own.to(unit.device))
     with torch.autocast(unit.device.type, enabled=False):  # a caller's autocast is meant for the encoder only
-        return _scores(unit, own.to(unit.device), train, metrics, neighbours, seeds)
+        return _scores(unit, own.to(unit.device), train, metrics, neighbors, seeds)
 
 
 def _scores(
@@ -94,12 +93,12 @@ def _scores(
     labels: Tensor,
     train: tuple[Tensor, Tensor] | None,
     metrics: tuple[str, ...],
-    neighbours: int,
+    neighbors: int,
     seeds: tuple[int, ...],
 ) -> dict[str, float]:
     scores: dict[str, float] = {}
     if "knn_accuracy" in metrics:
-        counts = sorted({1, neighbours})
+        counts = sorted({1, neighbors})
         names = ["knn_accuracy" if k == 1 else f"knn{k}_accuracy" for k in counts]
         scores |= dict(zip(names, knn_accuracies(unit, labels, counts, train), strict=True))
     if "v_measure" in metrics:
@@ -124,23 +123,23 @@ def primary_metric(metrics: Sequence[str]) -> str:
     return "mean" if set(DEFAULT_METRICS) <= set(metrics) else metrics[0]
 
 
-def check_settings(metrics: Any, neighbours: Any, seeds: Any) -> tuple[tuple[str, ...], int, tuple[int, ...]]:
+def check_settings(metrics: Any, neighbors: Any, seeds: Any) -> tuple[tuple[str, ...], int, tuple[int, ...]]:
     """Return the settings of ``label_scores``, the metrics in the order of ``METRICS``.
 
     Raises:
-        ValueError: if a metric is unknown or there is none, ``neighbours`` is not a whole number from 1 to 100, or
+        ValueError: if a metric is unknown or there is none, ``neighbors`` is not a whole number from 1 to 100, or
             ``seeds`` does not hold whole numbers from 0 to 2^32 - 1.
     """
     asked = check_strings("metrics", metrics, at_least=1)
     for metric in asked:
         check_choice("metrics: each", metric, METRICS)
-    neighbours = check_count("neighbours", neighbours, 1, _MOST_NEIGHBOURS)
+    neighbors = check_count("neighbors", neighbors, 1, _MOST_NEIGHBORS)
     if isinstance(seeds, str) or not isinstance(seeds, Iterable) or getattr(seeds, "ndim", 1) == 0:
         raise ValueError(f"seeds must be a list of whole numbers, got {shown(seeds)}.")
     checked = tuple(check_count("seeds: each", seed, 0, LARGEST_SEED) for seed in seeds)
     if not checked:
         raise ValueError("seeds must hold at least one whole number, got none.")
-    return tuple(metric for metric in METRICS if metric in asked), neighbours, checked
+    return tuple(metric for metric in METRICS if metric in asked), neighbors, checked
 
 
 def check_scored(metrics: Sequence[str], labels: list[str], *, is_split: bool) -> None:

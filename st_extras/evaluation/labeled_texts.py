@@ -19,7 +19,7 @@ from st_extras.evaluation.label_scores import (
     label_scores,
     primary_metric,
 )
-from st_extras.evaluation.labels import check_labels
+from st_extras.evaluation.labels import check_labels, check_together
 from st_extras.evaluation.reporting import check_options, check_sentences, encode_sentences, join_name, report
 
 
@@ -32,7 +32,7 @@ class LabeledTextEvaluator(BaseEvaluator):
     Metrics, all in [0, 1], higher is better:
         knn_accuracy: share of texts whose nearest neighbour, by cosine, has their label (leave-one-out, or among the
             training texts).
-        knn5_accuracy: the same for the majority of the 5 (``neighbours``) nearest; left out if ``neighbours`` is 1.
+        knn5_accuracy: the same for the majority of the 5 (``neighbors``) nearest; left out if ``neighbors`` is 1.
         v_measure, v_measure_std: agreement of the labels with the clusters of k-means, as many as there are labels (1:
             the clusters are the labels; equal to NMI); mean and standard deviation over ``seeds``.
         map_at_r: mean average precision at R, the number of OTHER texts with a text's label (Musgrave et al., 2020,
@@ -54,7 +54,7 @@ class LabeledTextEvaluator(BaseEvaluator):
             remain those of ``texts``. None: neighbours are looked for among the other N - 1 texts.
         train_labels: their labels, with ``train_texts``.
         metrics: which of "knn_accuracy", "v_measure", "map_at_r" and "linear_probe" to compute.
-        neighbours: k of the vote among several neighbours, 1 to 100.
+        neighbors: k of the vote among several neighbours, 1 to 100.
         seeds: seeds of k-means and of the folds.
         name: prefix of the metrics and part of the CSV file's name.
         batch_size: texts per forward pass.
@@ -82,7 +82,7 @@ class LabeledTextEvaluator(BaseEvaluator):
         train_texts: Iterable[str] | None = None,
         train_labels: Iterable[str] | Iterable[int] | None = None,
         metrics: Sequence[str] = DEFAULT_METRICS,
-        neighbours: int = 5,
+        neighbors: int = 5,
         seeds: Iterable[int] = (0, 1, 2),
         name: str = "",
         batch_size: int = 64,
@@ -91,14 +91,13 @@ class LabeledTextEvaluator(BaseEvaluator):
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         check_options(name, batch_size, show_progress_bar, write_csv)
-        self.metrics, self.neighbours, self.seeds = check_settings(metrics, neighbours, seeds)
+        self.metrics, self.neighbors, self.seeds = check_settings(metrics, neighbors, seeds)
         self.texts = check_sentences("texts", texts, at_least=2)
         self.labels = check_labels("labels", labels, len(self.texts))
         check_scored(self.metrics, self.labels, is_split=train_texts is not None)
         self.train_texts: list[str] | None = None
         self.train_labels: list[str] | None = None
-        if (train_texts is None) != (train_labels is None):
-            raise ValueError("train_texts and train_labels must be given together, got one of them.")
+        check_together("train_texts", train_texts, "train_labels", train_labels)
         if train_texts is not None:
             self.train_texts = check_sentences("train_texts", train_texts, at_least=2)
             self.train_labels = check_labels("train_labels", train_labels, len(self.train_texts), "train_texts")
@@ -126,7 +125,7 @@ class LabeledTextEvaluator(BaseEvaluator):
             train_embeddings=None if self.train_texts is None else train,
             train_labels=self.train_labels,
             metrics=self.metrics,
-            neighbours=self.neighbours,
+            neighbors=self.neighbors,
             seeds=self.seeds,
         )
         return report(self, model, metrics, output_path, epoch, steps)
@@ -151,6 +150,6 @@ class LabeledTextEvaluator(BaseEvaluator):
             "texts": len(self.texts),
             "labels": len(set(self.labels)),
             "train_texts": 0 if self.train_texts is None else len(self.train_texts),
-            "neighbours": self.neighbours,
+            "neighbors": self.neighbors,
             "seeds": list(self.seeds),
         }

@@ -47,6 +47,17 @@ def check_labels(name: str, labels: Any, count: int, texts: str = "texts") -> li
     return listed
 
 
+def check_together(name: str, value: Any, labels_name: str, labels: Any) -> None:
+    """Check that texts or embeddings and their labels are both given, or neither.
+
+    Raises:
+        ValueError: if one of them is None alone.
+    """
+    if (value is None) != (labels is None):
+        missing = name if value is None else labels_name
+        raise ValueError(f"{name} and {labels_name} must be given together, got {missing}=None: give both, or neither.")
+
+
 def check_different(name: str, labels: list[str]) -> None:
     """Check that there are two labels to tell apart.
 

@@ -81,10 +81,13 @@ def check_embeddings(name: str, embeddings: Any, at_least: int = 1) -> Tensor:
         ValueError: if they are not numbers, the shape is not (N, D) with N >= ``at_least``, a value is NaN or infinite,
             or a row is zero.
     """
+    given = embeddings
     try:
-        embeddings = torch.as_tensor(embeddings)
+        embeddings = torch.as_tensor(given)
     except (TypeError, ValueError, RuntimeError):
-        raise ValueError(f"{name} must be numbers of the shape (N, D), got {shown(embeddings)}.") from None
+        raise ValueError(f"{name} must be numbers of the shape (N, D), got {shown(given)}.") from None
+    if embeddings.ndim == 0:
+        raise ValueError(f"{name} must be numbers of the shape (N, D), got {shown(given)}.")
     if embeddings.is_complex():
         raise ValueError(f"{name} must be real numbers, got {embeddings.dtype}.")
     if embeddings.ndim != 2 or embeddings.size(0) < at_least or embeddings.size(1) == 0:

@@ -83,28 +83,28 @@ def alignment_uniformity(clean: Tensor, perturbed: Tensor) -> float:
     return -(alignment(clean, perturbed) + uniformity(clean))
 
 
-def neighbour_stability(clean: Tensor, previous: Tensor, neighbours: int = 10) -> float:
+def neighbor_stability(clean: Tensor, previous: Tensor, neighbors: int = 10) -> float:
     """Mean share of a sentence's nearest neighbours that were its neighbours at the previous checkpoint; 0 to 1."""
-    now = nearest(clean, neighbours)
-    before = nearest(previous, neighbours)
+    now = nearest(clean, neighbors)
+    before = nearest(previous, neighbors)
     return float((now.unsqueeze(2) == before.unsqueeze(1)).any(dim=2).double().mean())
 
 
-def hub_freeness(clean: Tensor, neighbours: int = 10) -> float:
+def hub_freeness(clean: Tensor, neighbors: int = 10) -> float:
     """Minus the skewness of how often a sentence is a nearest neighbour of others; hubs lower it."""
-    found = nearest(clean, neighbours)
+    found = nearest(clean, neighbors)
     counts = torch.bincount(found.flatten(), minlength=len(found)).double()
     deviation = counts - counts.mean()
     spread = deviation.square().mean().sqrt()
     return float(-(deviation**3).mean() / spread**3) if float(spread) > 0 else 0.0
 
 
-def nearest(clean: Tensor, neighbours: int) -> Tensor:
-    """Return the (N, min(neighbours, N - 1)) indices of each sentence's nearest neighbours."""
-    neighbours = check_count("neighbours", neighbours, 1)
+def nearest(clean: Tensor, neighbors: int) -> Tensor:
+    """Return the (N, min(neighbors, N - 1)) indices of each sentence's nearest neighbours."""
+    neighbors = check_count("neighbors", neighbors, 1)
     z = check_embeddings("clean", clean, at_least=2)
     scores = (z @ z.T).fill_diagonal_(-torch.inf)
-    return scores.topk(min(neighbours, len(z) - 1), dim=1).indices
+    return scores.topk(min(neighbors, len(z) - 1), dim=1).indices
 
 
 def rank_correlation(a: Tensor, b: Tensor) -> float:

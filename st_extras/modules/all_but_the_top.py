@@ -39,7 +39,7 @@ class AllButTheTopPostProcessor(linear.LinearPostProcessor):
         Any SentenceTransformer whose last module before a final ``Normalize`` knows its embedding dimension: every
         encoder and pooling, static embeddings too. RepAL can be attached afterwards. The step is linear, so gradients
         pass through it and ``to_dense`` exports it as a stock module. Refused: a model that has whitening,
-        all-but-the-top or RepAL already.
+        all-but-the-top, locality preservation or RepAL already.
 
     Differs from the paper:
         The paper works on the word vectors of a vocabulary; here the embeddings are those of sentences.
@@ -84,7 +84,7 @@ class AllButTheTopPostProcessor(linear.LinearPostProcessor):
             encode_options: further arguments of ``encode``, as for ``CorpusStatistics.compute``.
 
         Raises:
-            ValueError: if a setting is not allowed, or the model has whitening, all-but-the-top or RepAL already.
+            ValueError: if a setting is not allowed, or the model has a linear step or RepAL already.
         """
         return linear.attach(
             model,

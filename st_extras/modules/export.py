@@ -25,9 +25,9 @@ class HasDense(Protocol):
 def to_stock(model: SentenceTransformer) -> SentenceTransformer:
     """Return a model of Sentence Transformers' own modules alone, with the same embeddings; weights are shared.
 
-    Saved, it loads without this package and without ``trust_remote_code=True``. Whitening, all-but-the-top and RepAL's
-    corpus term become ``Dense`` modules. What needs the text or the token ids cannot be exported: RepAL's sentence term
-    (``lambda_1`` > 0) and SIF pooling.
+    Saved, it loads without this package and without ``trust_remote_code=True``. Whitening, all-but-the-top, locality
+    preservation and RepAL's corpus term become ``Dense`` modules. What needs the text or the token ids cannot be
+    exported: RepAL's sentence term (``lambda_1`` > 0) and SIF pooling.
 
     Raises:
         ValueError: if a module cannot be exported, or is not fitted.

@@ -85,8 +85,8 @@ def neighbor_directions(
     Raises:
         ValueError: if a setting is not allowed, or there are fewer different rows than ``fewest_texts`` says.
     """
-    check_weight("epsilon", epsilon)
-    check_seed("seed", seed)
+    epsilon = check_weight("epsilon", epsilon)
+    seed = check_seed("seed", seed)
     folds = 1 if folds is None else check_count("folds", folds, 2, 20)
     least = fewest_texts(neighbors)
     mean, unit, kept = _different_directions(embeddings.double())

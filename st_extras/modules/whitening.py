@@ -44,8 +44,8 @@ class WhiteningPostProcessor(linear.LinearPostProcessor):
         Any SentenceTransformer whose last module before a final ``Normalize`` knows its embedding dimension: every
         encoder and pooling, static embeddings too. RepAL can be attached afterwards. The step is linear, so gradients
         pass through it (mu and W stay fixed) and ``to_dense`` exports it as a stock module. ``CorpusStatistics``
-        fits it on a corpus that was encoded in shards. Refused: a model that has whitening, all-but-the-top or RepAL
-        already.
+        fits it on a corpus that was encoded in shards. Refused: a model that has whitening, all-but-the-top,
+        locality preservation or RepAL already.
 
     Differs from the paper:
         The Soft-ZCA paper adds epsilon itself to the eigenvalues; here it is relative to their mean, so that one value
@@ -102,7 +102,7 @@ class WhiteningPostProcessor(linear.LinearPostProcessor):
             encode_options: further arguments of ``encode``, as for ``CorpusStatistics.compute``.
 
         Raises:
-            ValueError: if a setting is not allowed, or the model has whitening, all-but-the-top or RepAL already.
+            ValueError: if a setting is not allowed, or the model has a linear step or RepAL already.
         """
         return linear.attach(
             model,

@@ -101,7 +101,7 @@ def adapt(
         raise ValueError(f"dev must be an STSDataset, LabeledTexts or None, got {shown(dev)}.")
     work = WorkFolder(Path(output) / WORK)
     _check_output(work, resume, overwrite)
-    with _opened(model, batch_size, show_progress_bar, "Encoding") as start, _modes_kept(model):
+    with _opened(model, int(batch_size), show_progress_bar, "Encoding") as start, _modes_kept(model):
         drawn, read = _drawn(sentences, limit, seed)
         if resume:
             used = work.resumed(start.encoder, drawn, seed)
@@ -200,6 +200,7 @@ def _check_output(work: WorkFolder, resume: bool, overwrite: bool) -> None:
         ValueError: if it may not be used.
     """
     check_bool("resume", resume)
+    check_bool("overwrite", overwrite)
     output = work.path.parent
     check_output(output, overwrite=overwrite or (resume and work.is_one()))
     written = read_manifest(output)

@@ -13,9 +13,9 @@ from st_extras.cli.app import app
 COMMANDS: dict[str, tuple[str, ...]] = {
     "demo": ("demo",),
     "train": ("train", "simcse", "ENC", "TEXT", "-o", "out"),
-    "recipe": ("recipe", "ENC", "TEXT", "-o", "out"),
     "adapt": ("adapt", "ENC", "TEXT", "-o", "out"),
     "evaluate": ("evaluate", "ENC"),
+    "doctor": ("doctor",),
     "repal fit": ("repal", "fit", "ENC", "TEXT", "-o", "out"),
     "repal tune": ("repal", "tune", "ENC", "--sts", "STS", "-o", "out"),
     "repal evaluate": ("repal", "evaluate", "ENC"),

@@ -37,7 +37,7 @@ def test_a_real_process_ends_in_one_line_and_code_2(inputs: Path, tmp_path: Path
 
 class TestHelp:
     @pytest.mark.parametrize("columns", ["60", "80", "200"])
-    @pytest.mark.parametrize("command", ["train", "recipe", "adapt", "evaluate", "demo"])
+    @pytest.mark.parametrize("command", ["train", "adapt", "evaluate", "demo"])
     def test_every_option_has_a_line_with_its_whole_name(self, command: str, columns: str) -> None:
         group = typer.main.get_command(cli.app)
         shown = CliRunner().invoke(cli.app, [command, "--help"], env={"COLUMNS": columns, "TERMINAL_WIDTH": columns})
@@ -49,5 +49,5 @@ class TestHelp:
 
     def test_without_arguments(self) -> None:
         shown = CliRunner().invoke(cli.app, [])
-        commands = ("train", "recipe", "adapt", "evaluate", "demo", "repal", "whiten", "frequencies")
+        commands = ("train", "adapt", "evaluate", "demo", "repal", "whiten", "frequencies")
         assert all(command in shown.output for command in commands)

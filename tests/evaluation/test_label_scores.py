@@ -45,7 +45,7 @@ def test_the_default_metrics() -> None:
     ],
 )
 def test_chosen_metrics(metrics: list[str], names: list[str], primary: str) -> None:
-    assert list(label_scores(X, LABELS, metrics=metrics, neighbours=3, seeds=[1])) == names
+    assert list(label_scores(X, LABELS, metrics=metrics, neighbors=3, seeds=[1])) == names
     assert primary_metric(tuple(name for name in METRICS if name in metrics)) == primary
 
 
@@ -62,7 +62,7 @@ def test_training_texts_are_the_neighbours_and_what_the_probe_learns_from() -> N
 
 
 def test_training_texts_may_have_labels_that_are_not_scored() -> None:
-    options = {"metrics": ["knn_accuracy", "linear_probe"], "neighbours": 1}
+    options = {"metrics": ["knn_accuracy", "linear_probe"], "neighbors": 1}
     train = {"train_embeddings": torch.eye(3), "train_labels": ["a", "b", "c"]}
     assert label_scores(torch.eye(3)[1:], ["b", "c"], **options, **train) == {"knn_accuracy": 1.0, "linear_probe": 1.0}
     assert label_scores(torch.eye(3), ["b", "c", "x"], **options, **train) == {"knn_accuracy": 0.0, "linear_probe": 0.0}
@@ -140,14 +140,14 @@ ONCE = [str(row) for row in range(100)]
         ),
         (lambda: label_scores(X, LABELS, metrics=[]), r"metrics must be a non-empty collection of strings, got \[\]"),
         (lambda: label_scores(X, LABELS, metrics="map_at_r"), "metrics must be .*got the string 'map_at_r'"),
-        (lambda: label_scores(X, LABELS, neighbours=0), "neighbours must be a whole number between 1 and 100, got 0"),
-        (lambda: label_scores(X, LABELS, neighbours=101), "neighbours must be .*got 101"),
+        (lambda: label_scores(X, LABELS, neighbors=0), "neighbors must be a whole number between 1 and 100, got 0"),
+        (lambda: label_scores(X, LABELS, neighbors=101), "neighbors must be .*got 101"),
         (lambda: label_scores(X, LABELS, seeds=3), "seeds must be a list of whole numbers, got 3"),
         (lambda: label_scores(X, LABELS, seeds=[]), "seeds must hold at least one whole number, got none"),
         (lambda: label_scores(X, LABELS, seeds=[1, -1]), "seeds: each must be a whole number between 0 .*got -1"),
         (lambda: label_scores(X, LABELS, seeds=torch.tensor(3)), "seeds must be a list of whole numbers"),
-        (lambda: label_scores(X, LABELS, train_labels=LABELS), "train_embeddings and train_labels must be given tog"),
-        (lambda: label_scores(X, LABELS, train_embeddings=X), "train_embeddings and train_labels must be given tog"),
+        (lambda: label_scores(X, LABELS, train_labels=LABELS), ".* must be given together, got train_embeddings=None"),
+        (lambda: label_scores(X, LABELS, train_embeddings=X), ".* must be given together, got train_labels=None"),
         (
             lambda: label_scores(X, LABELS, train_embeddings=X[:, :3], train_labels=LABELS),
             "train_embeddings must have the 4 dimensions of embeddings, got 3",
@@ -176,7 +176,7 @@ def test_what_is_refused(call: Callable[[], object], message: str) -> None:
 
 
 def test_labels_that_stand_once_are_fine_for_the_other_metrics() -> None:
-    assert label_scores(X, ONCE, metrics=["knn_accuracy"], neighbours=1) == {"knn_accuracy": 0.0}
+    assert label_scores(X, ONCE, metrics=["knn_accuracy"], neighbors=1) == {"knn_accuracy": 0.0}
     assert label_scores(X, ONCE, metrics=["v_measure"])["v_measure"] == pytest.approx(1.0, abs=0.05)
 
 

@@ -39,7 +39,7 @@ def test_it_measures_what_the_function_measures(encoder: SentenceTransformer, tm
 
 
 def test_training_texts(encoder: SentenceTransformer, tmp_path: Path) -> None:
-    options = {"metrics": ("linear_probe", "knn_accuracy"), "neighbours": 3, "seeds": (5,)}
+    options = {"metrics": ("linear_probe", "knn_accuracy"), "neighbors": 3, "seeds": (5,)}
     evaluator = LabeledTextEvaluator(
         TEXTS[:8], LABELS[:8], train_texts=TEXTS[8:], train_labels=LABELS[8:], write_csv=False, **options
     )
@@ -52,7 +52,7 @@ def test_training_texts(encoder: SentenceTransformer, tmp_path: Path) -> None:
     assert evaluator.primary_metric == "knn_accuracy"
     assert list(tmp_path.iterdir()) == []
     assert evaluator.get_config_dict() == {
-        "texts": 8, "labels": 3, "train_texts": 8, "neighbours": 3, "seeds": [5],
+        "texts": 8, "labels": 3, "train_texts": 8, "neighbors": 3, "seeds": [5],
     }  # fmt: skip
 
 
@@ -119,7 +119,7 @@ def test_it_chooses_in_the_trainer_and_appears_in_the_model_card(encoder: Senten
     assert trainer.state.best_metric == pytest.approx(max(logged))
     encoder.save(str(tmp_path / "saved"))
     card = (tmp_path / "saved" / "README.md").read_text(encoding="utf8")
-    for words in ("Labeled Texts", "map_at_r", "v_measure_std", "neighbours"):
+    for words in ("Labeled Texts", "map_at_r", "v_measure_std", "neighbors"):
         assert words in card
 
 
@@ -147,13 +147,13 @@ def test_it_chooses_in_train_encoder(encoder: SentenceTransformer, tmp_path: Pat
         ({"texts": [], "labels": []}, "texts must hold at least 2 sentences, got 0"),
         ({"texts": [*TEXTS[:15], 3]}, "texts, row 15: expected a sentence, got 3"),
         ({"texts": "abc"}, "texts must be an iterable of strings, got the string 'abc'"),
-        ({"train_texts": TEXTS}, "train_texts and train_labels must be given together"),
-        ({"train_labels": LABELS}, "train_texts and train_labels must be given together"),
+        ({"train_texts": TEXTS}, "train_texts and train_labels must be given together, got train_labels=None"),
+        ({"train_labels": LABELS}, "train_texts and train_labels must be given together, got train_texts=None"),
         ({"train_texts": TEXTS, "train_labels": LABELS[:2]}, "train_labels must have one .* train_texts, got 2 for 16"),
         ({"train_texts": TEXTS, "train_labels": ["a"] * 16}, "train_labels must hold at least two different labels"),
         ({"train_texts": TEXTS, "train_labels": [1, 2] * 8}, "train_labels must hold labels of the texts .*'1' beside"),
         ({"train_texts": [None, "a"], "train_labels": [1, 2]}, "train_texts, row 0: expected a sentence, got None"),
-        ({"neighbours": 0}, "neighbours must be a whole number between 1 and 100, got 0"),
+        ({"neighbors": 0}, "neighbors must be a whole number between 1 and 100, got 0"),
         ({"seeds": 1}, "seeds must be a list of whole numbers, got 1"),
         ({"name": "a/b"}, "name must be a string without"),
         ({"batch_size": 0}, "batch_size must be"),

@@ -9,7 +9,7 @@ import pytest
 import torch
 from datasets import Dataset
 
-from st_extras.evaluation.labels import check_different, check_label, check_labels, label_numbers
+from st_extras.evaluation.labels import check_different, check_label, check_labels, check_together, label_numbers
 
 
 @pytest.mark.parametrize(
@@ -52,6 +52,15 @@ def test_a_matrix_is_no_list() -> None:
 def test_another_number_is_named() -> None:
     with pytest.raises(ValueError, match=r"^train_labels must have one label for each of the train_texts, got 2 for 3"):
         check_labels("train_labels", ["a", "b"], 3, "train_texts")
+
+
+def test_texts_and_labels_come_together() -> None:
+    check_together("texts", None, "labels", None)
+    check_together("texts", [], "labels", [])
+    for texts, labels, missing in (([], None, "labels"), (None, [], "texts")):
+        message = rf"^texts and labels must be given together, got {missing}=None: give both, or neither\.$"
+        with pytest.raises(ValueError, match=message):
+            check_together("texts", texts, "labels", labels)
 
 
 def test_there_must_be_something_to_tell_apart() -> None:

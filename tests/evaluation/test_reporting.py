@@ -155,6 +155,7 @@ def test_embeddings_are_scaled_or_refused() -> None:
     assert unit.tolist() == [[pytest.approx(0.6), pytest.approx(0.8)], [0.0, -1.0]]
     for wrong, message in (
         (torch.ones(3), r"x must be \(N, D\) with N >= 1, got the shape \(3,\)"),
+        (3.5, r"x must be numbers of the shape \(N, D\), got 3\.5\.$"),
         (torch.tensor([[math.inf, 1.0]]), "x must be finite"),
         (torch.tensor([[1.0, 1.0], [0.0, 0.0]]), r"row of length zero \(row 1\)"),
     ):

@@ -20,7 +20,7 @@ from st_extras.evaluation.signals import (
     hub_freeness,
     lexical_agreement,
     nearest,
-    neighbour_stability,
+    neighbor_stability,
     rank_correlation,
     recovery,
     structure_agreement,
@@ -85,7 +85,7 @@ def test_alignment_uniformity_is_their_sum_turned_round() -> None:
     assert alignment_uniformity(z, p) == pytest.approx(-alignment(z, p) - uniformity(z))
 
 
-def test_neighbour_stability_and_hubs_equal_the_loops() -> None:
+def test_neighbor_stability_and_hubs_equal_the_loops() -> None:
     z, previous = draw(8, 3, seed=9), draw(8, 3, seed=9) + 0.6 * draw(8, 3, seed=10)
 
     def neighbours(x: Tensor) -> list[set[int]]:
@@ -95,13 +95,13 @@ def test_neighbour_stability_and_hubs_equal_the_loops() -> None:
     assert [set(row) for row in nearest(z, 3).tolist()] == now
     expected = sum(len(a & b) / 3 for a, b in zip(now, before, strict=True)) / 8
     assert 0 < expected < 1
-    assert neighbour_stability(z, previous, neighbours=3) == pytest.approx(expected)
-    assert neighbour_stability(z, z) == 1.0
+    assert neighbor_stability(z, previous, neighbors=3) == pytest.approx(expected)
+    assert neighbor_stability(z, z) == 1.0
     counts = [sum(i in row for row in now) for i in range(8)]
     mean = sum(counts) / 8
     spread = math.sqrt(sum((c - mean) ** 2 for c in counts) / 8)
-    assert hub_freeness(z, neighbours=3) == pytest.approx(-sum((c - mean) ** 3 for c in counts) / 8 / spread**3)
-    assert hub_freeness(torch.eye(4), neighbours=3) == 0.0
+    assert hub_freeness(z, neighbors=3) == pytest.approx(-sum((c - mean) ** 3 for c in counts) / 8 / spread**3)
+    assert hub_freeness(torch.eye(4), neighbors=3) == 0.0
 
 
 @pytest.mark.parametrize("signal", [agreement_margin, recovery, contrast, discriminability, structure_agreement])
@@ -124,6 +124,6 @@ def test_a_wrong_temperature_is_named(value) -> None:
 @pytest.mark.parametrize("value", [0, 1.5, "10", True])
 def test_a_wrong_number_of_neighbours_is_named(value) -> None:
     z = draw(6, 3, seed=11)
-    for call in (hub_freeness, lambda clean, neighbours: neighbour_stability(clean, clean, neighbours)):
-        with pytest.raises(ValueError, match="neighbours must be a whole number >= 1"):
-            call(z, neighbours=value)
+    for call in (hub_freeness, lambda clean, neighbors: neighbor_stability(clean, clean, neighbors)):
+        with pytest.raises(ValueError, match="neighbors must be a whole number >= 1"):
+            call(z, neighbors=value)

@@ -54,6 +54,7 @@ def _models() -> dict[str, Path]:
         ),
         "all but the top": modules.AllButTheTopPostProcessor.attach(world.encoder(), components=2, corpus=SENTENCES),
         "sif": modules.SIFPooling.attach(world.encoder(), world.table()),
+        "locality": modules.LocalityPreservingPostProcessor.attach(world.encoder(), corpus=world.corpus()[:120]),
     }.items():
         made[name] = world.root() / name
         model.save(str(made[name]))

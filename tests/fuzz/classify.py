@@ -142,12 +142,18 @@ def _is_clear(case: Case, error: Exception) -> bool:
 
 
 def written(value: Any) -> tuple[str, ...]:
-    """The ways in which a message may show a value: its repr, text, type, length or shape, or an item of it."""
+    """The ways in which a message may show a value: its repr, text, type, length or shape, or an item or row of it."""
     rows = isinstance(value, list | tuple | range | set | dict) or getattr(value, "ndim", 0) > 0
     items = list(value)[:3] if rows else []
+    items += value[:3].tolist() if rows and hasattr(value, "tolist") else []
     shown = [item[:20] for part in (value, *items) for item in (_safe(repr, part), _safe(str, part))]
     if isinstance(value, Sized) and not isinstance(value, str | type) and getattr(value, "ndim", 1):
         shown += ["none", f"got {len(value)}"] if len(value) == 0 else [f" {len(value)}"]
+        shown.append(f"the shape ({len(value)},")
+    if isinstance(value, float) and value.is_integer():
+        shown.append(f" {int(value)} ")
+    if getattr(value, "ndim", 0) == 2:
+        shown.append("(row ")
     shape = getattr(value, "shape", None)
     return (
         *shown,

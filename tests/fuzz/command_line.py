@@ -46,13 +46,19 @@ def _places() -> dict[str, str]:
     (folder / "cut.jsonl").write_text('{"sentence": "a cat"}\n{"sentence": "a d')
     rows = "".join(f"s\t{i % 6}\t{a}\t{b}\n" for i, (a, b) in enumerate(itertools.pairwise(SENTENCES * 2)))
     (folder / "sts.tsv").write_text("subset\tscore\tsentence1\tsentence2\n" + rows)
+    (folder / "domain.txt").write_text("\n".join(world.corpus()[:120]), encoding="utf8")
+    rows = "".join(f"{i % 2}\t{text}\n" for i, text in enumerate(SENTENCES))
+    (folder / "labelled.tsv").write_text("label\ttext\n" + rows, encoding="utf8")
     world.table().save(folder / "table.json")
     repal = modules.RepALPostProcessor.attach(world.encoder(), lambda_1=0.3, lambda_2=0.0, keywords="rake")
     repal.save(str(folder / "repal"))
-    names = {"folder": "a folder", "cut": "cut.jsonl", "sts": "sts.tsv", "table": "table.json", "repal": "repal"}
+    names = {
+        "folder": "a folder", "cut": "cut.jsonl", "sts": "sts.tsv", "table": "table.json", "repal": "repal",
+        "labelled": "labelled.tsv",
+    }  # fmt: skip
     files = {
         name: str(folder / names.get(name, f"{name}.txt"))
-        for name in ("text", "binary", "empty", "nul", "utf16", *names)
+        for name in ("text", "domain", "binary", "empty", "nul", "utf16", *names)
     }
     return files | {"encoder": str(world.encoder_folder())}
 
@@ -65,17 +71,20 @@ WHITEN = ["whiten", "fit", "{encoder}", "{text}", "-o", "{output}"]
 COUNT = ["frequencies", "count", "{encoder}", "{text}", "-o", "{output}.json"]
 INFO = ["frequencies", "info", "{table}"]
 EVALUATE = ["evaluate", "{encoder}", "--sts", "{sts}", "--sets", "mine"]
-RECIPE = ["recipe", "{encoder}", "{text}", "-o", "{output}", "--steps", "2", "--batch-size", "4", "--quiet"]
+LABELLED = ["evaluate", "{encoder}", "--labeled", "{labelled}"]
+ADAPT = ["adapt", "{encoder}", "{text}", "-o", "{output}", "--quiet"]
+LOCALITY = ["locality", "fit", "{encoder}", "{domain}", "-o", "{output}"]
 COMMANDS = {"train": TRAIN, "slt-fai": SLT, "repal fit": REPAL, "repal tune": TUNE, "whiten": WHITEN, "count": COUNT,
-            "info": INFO, "evaluate": EVALUATE, "recipe": RECIPE}  # fmt: skip
+            "info": INFO, "evaluate": EVALUATE, "labelled": LABELLED, "adapt": ADAPT, "locality": LOCALITY}  # fmt: skip
 
+_SEEDS = ["x", "", "nan", "0.5", "-1", "9" * 40]
 _SHARED = {
     "--batch-size": BAD_COUNTS, "--lr": [*BAD_NUMBERS, "0"], "--steps": [x for x in BAD_COUNTS if x != "-1"],
     "--eval-steps": BAD_COUNTS,
     "--max-length": BAD_COUNTS, "--layers": BAD_COUNTS, "--pooling": BAD_TEXTS, "--limit": BAD_COUNTS, "--column": [],
     "--dropout": [*BAD_NUMBERS, "1", "2"], "--lora": [*BAD_COUNTS, "4097"], "--dtype": BAD_TEXTS,
     "--prompt-template": ["no place", "{} and {}", "{}", "{x}"],
-    "--seed": ["x", "", "nan", "0.5", "-1", "9" * 40], "--dev": BAD_FILES, "--test": BAD_FILES, "--nothing": ["1"],
+    "--seed": _SEEDS, "--dev": BAD_FILES, "--test": BAD_FILES, "--nothing": ["1"],
 }  # fmt: skip
 OPTIONS: dict[str, dict[str, list[str]]] = {
     "train": _SHARED | {
@@ -99,7 +108,17 @@ OPTIONS: dict[str, dict[str, list[str]]] = {
     "count": {"--add": BAD_FILES, "--processes": BAD_COUNTS, "-o": ["{folder}", "nowhere/at/all.json", ""]},
     "info": {"--ratio": [*BAD_NUMBERS, "0", "1"], "--encoder": ["nowhere", "", "{folder}"]},
     "evaluate": {"--sts": BAD_FILES, "--sets": [], "--setting": BAD_TEXTS},
-    "recipe": {key: value for key, value in _SHARED.items() if key not in ("--test",)} | {"--augmentations": BAD_TEXTS},
+    "labelled": {"--labeled": [*BAD_FILES, "{sts}"], "--sts": ["{sts}"], "--sets": ["x"], "--setting": ["wmean"]},
+    "adapt": {
+        "--limit": [*BAD_COUNTS, "499"], "--minutes": [*BAD_NUMBERS, "0", "10001"], "--max-general-loss": BAD_NUMBERS,
+        "--dev": BAD_FILES, "--labeled": BAD_FILES, "--batch-size": BAD_COUNTS, "--seed": _SEEDS, "--column": [],
+        "--max-line": BAD_COUNTS, "--dev-set": [],
+    },
+    "locality": {
+        "--neighbors": [*BAD_COUNTS, "60", "1001"], "--power": [*BAD_NUMBERS, "10.5"], "--epsilon": BAD_NUMBERS,
+        "--recolor": [*BAD_NUMBERS, "1.5"], "--max-sentences": [*BAD_COUNTS, "49"], "--seed": _SEEDS,
+        "--batch-size": BAD_COUNTS,
+    },
 }  # fmt: skip
 """Options of each command, with values that must be refused."""
 GOOD = [
@@ -107,6 +126,8 @@ GOOD = [
     ["--lambda-2", "0"]],
     ["whiten", ["--dimensions", "4"]], ["count", []], ["info", ["--json"]], ["evaluate", ["--json"]], ["slt-fai", []],
     ["repal tune", ["--sentence-term-only"]], ["info", ["--ratio", "0.3"]], ["whiten", ["--stock"]],
+    ["labelled", []], ["labelled", ["--json"]], ["adapt", []], ["adapt", ["--json", "--any-general-loss"]],
+    ["locality", ["--no-words", "--recolor", "0"]], ["locality", ["--stock", "--json"]],
 ]  # fmt: skip
 
 
@@ -163,10 +184,11 @@ def _positional() -> list[Case]:
     """Arguments without a name: the objective, the encoder, the text."""
     made: list[tuple[str, int, str, tuple[str, ...]]] = []
     encoders = ("nowhere", "", "{folder}", "{text}", "{table}", "{binary}")
-    for command, at in (("train", 2), ("repal fit", 2), ("whiten", 2), ("count", 2), ("recipe", 1), ("evaluate", 1)):
+    shared = [("train", 2), ("repal fit", 2), ("whiten", 2), ("count", 2), ("locality", 2), ("adapt", 1)]
+    for command, at in (*shared, ("evaluate", 1), ("labelled", 1)):
         made += [(command, at, x, ("encoder", _places().get(x.strip("{}"), x) or "encoder")) for x in encoders]
-    for command, at in (("train", 3), ("repal fit", 3), ("whiten", 3), ("count", 3), ("recipe", 2)):
-        made += [(command, at, wrong, (_places().get(wrong.strip("{}"), wrong) or "''", "text")) for wrong in BAD_FILES]
+    for (command, at), wrong in itertools.product(shared, BAD_FILES):
+        made.append((command, at + 1, wrong, (_places().get(wrong.strip("{}"), wrong) or "''", "text")))
     made += [("train", 1, wrong, ("objective",)) for wrong in ("", "SimCSE", "nothing", "slt_fai")]
     cases = []
     for command, at, wrong, names in made:
@@ -183,7 +205,7 @@ def _taken() -> list[Case]:
     """An output folder that holds somebody's files, with and without --overwrite and --resume."""
     made = []
     for command, more in itertools.product(
-        ("train", "repal fit", "whiten", "repal tune"), ([], ["--overwrite"], ["--resume"])
+        ("train", "repal fit", "whiten", "repal tune", "adapt", "locality"), ([], ["--overwrite"], ["--resume"])
     ):
         if more == ["--resume"] and command != "train":
             continue
@@ -232,6 +254,7 @@ _ALIASES = {
     "--processes": ("num_processes",),
     "-o": ("output",), "--add": ("path",), "--frequencies": ("wordfreq", "language"),
     "--warmup-epochs": ("epochs",), "--keywords": (),
-    "--encoder": ("tokenizer",), "--sets": ("name",), "--limit": (), "--dimensions": (), "--on-missing-mask": (),
+    "--labeled": ("label",), "--encoder": ("tokenizer",),
+    "--sets": ("name",), "--limit": (), "--dimensions": (), "--on-missing-mask": (),
 }  # fmt: skip
 """What else a message may call an option: the argument of the function behind it."""

@@ -13,6 +13,7 @@ from tests.conftest import SENTENCES
 from tests.fuzz import values as v
 from tests.fuzz import world
 from tests.fuzz.classify import ACCEPT, EITHER, REFUSE, Case, written
+from tests.fuzz.domain_targets import domain_targets
 from tests.fuzz.loss_targets import loss_targets
 from tests.fuzz.model_targets import encoder_targets, evaluator_targets
 from tests.fuzz.module_targets import module_targets
@@ -20,15 +21,23 @@ from tests.fuzz.text_targets import text_targets
 from tests.fuzz.values import Target
 
 _outputs = itertools.count()
-# attach hands its corpus to fit, whose parameter is called sentences
-_ALIASES = {"corpus": ("corpus", "sentences", "texts"), "path": ("path", "encoder"), "tables": ("tables", "folder")}
+# attach hands its corpus to fit, whose parameter is called sentences; Sentence Transformers refuses encode's options
+_ALIASES = {
+    "corpus": ("corpus", "sentences", "texts"),
+    "path": ("path", "encoder", "file"),
+    "tables": ("tables", "folder"),
+    "text_column": ("column",),
+    "label_column": ("column",),
+    "encode_options": ("encode_options", "encode()"),
+}
 
 
 @functools.cache
 def targets() -> list[Target]:
     lines = "".join(json.dumps({"sentence": sentence}) + "\n" for sentence in SENTENCES)
     (world.root() / "ok.jsonl").write_text(lines, encoding="utf8")
-    return [*loss_targets(), *text_targets(), *encoder_targets(), *module_targets(), *evaluator_targets()]
+    families = (loss_targets, text_targets, encoder_targets, module_targets, evaluator_targets, domain_targets)
+    return [target for family in families for target in family()]
 
 
 def _name(target: Target) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from st_extras.evaluation import load_sts, read_askubuntu, read_question_pairs
+from st_extras.evaluation import load_labeled_texts, load_sts, read_askubuntu, read_question_pairs
 from st_extras.text import read_sentences
 from st_extras.text.frequency import FrequencyTable
 from tests.conftest import SENTENCES
@@ -88,6 +88,17 @@ def _tsv(text: str) -> Expected:
         return REFUSE, None
     wrong = any(len(row) != len(header) for row in rows)
     return (EITHER, None) if wrong else _stripped([row[place] for row in rows])
+
+
+def _labelled(text: str) -> Expected:
+    header, *rows = [line.split("\t") for line in _lines(text)]
+    rows = [row for row in rows if row != [""]]
+    if "label" not in header:
+        return REFUSE, None
+    if "text" not in header or any(len(row) != len(header) for row in rows):
+        return EITHER, None
+    pairs = [(row[header.index("text")].strip(), row[header.index("label")].strip()) for row in rows]
+    return (EITHER, pairs) if pairs and all(map(all, pairs)) else (REFUSE, None)
 
 
 def _sts(text: str) -> Expected:
@@ -164,6 +175,10 @@ FORMATS: dict[str, tuple[str, str, Callable[[Path], Any], Callable[[str], Expect
         ".tsv", "subset\tscore\tsentence1\tsentence2\n" + "".join(f"s\t{s}\t{t}\tb\n" for s, t in zip(_SCORES,
         TEXTS, strict=False)),
         lambda path: load_sts("sts12", path), _sts, lambda data: data.scores,
+    ),
+    "labelled": (
+        ".tsv", "label\ttext\n" + "".join(f"{i % 3}\t{t}\n" for i, t in enumerate(TEXTS)), load_labeled_texts,
+        _labelled, lambda data: list(zip(data.texts, data.labels, strict=True)),
     ),
     "counts": (
         ".tsv", "token\tcount\n" + "".join(f"{word}\t{i}\n" for i, word in enumerate(("the", "cat", "日本", "ß"))),

@@ -53,6 +53,12 @@ def loss_targets() -> list[Target]:
             model,
         ),
         Target(
+            losses.DCLRLoss,
+            {"masked_share": v.optional(v.FRACTION)},
+            model | {"complementary_model": "start"},
+            name="DCLRLoss, guided by the start",
+        ),
+        Target(
             losses.AdCSELoss,
             generator
             | {

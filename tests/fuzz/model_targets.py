@@ -17,7 +17,7 @@ from tests.fuzz.values import Target
 
 _MODEL = v.instance(SentenceTransformer)
 _TABLE = v.instance(FrequencyTable)
-_EVALUATOR: dict[str, v.Domain] = {
+EVALUATOR: dict[str, v.Domain] = {
     "name": v.text,
     "batch_size": v.count(1),
     "show_progress_bar": v.boolean,
@@ -141,12 +141,12 @@ def evaluator_targets() -> list[Target]:
     return [
         Target(
             evaluation.STSEvaluator,
-            _EVALUATOR | {"datasets": lambda value: False, "setting": v.choice("all", "wmean")},
+            EVALUATOR | {"datasets": lambda value: False, "setting": v.choice("all", "wmean")},
             {"datasets": [pairs]},
         ),
         Target(
             evaluation.GeometryEvaluator,
-            _EVALUATOR
+            EVALUATOR
             | {
                 "sentences": v.sentences(2),
                 "primary": v.either(v.choice("uniformity")),
@@ -156,7 +156,7 @@ def evaluator_targets() -> list[Target]:
         ),
         Target(
             evaluation.CosineLevelEvaluator,
-            _EVALUATOR
+            EVALUATOR
             | {
                 "sentences1": lambda value: False,
                 "scores": lambda value: False,
@@ -173,7 +173,7 @@ def evaluator_targets() -> list[Target]:
                 "low_frequency_ratio": v.FRACTION,
                 "tokens_per_group": v.either(v.count(1)),
                 "max_per_type": v.count(1),
-                "neighbours": v.count(1),
+                "neighbors": v.count(1),
                 "batch_size": v.count(1),
                 "seed": v.seed,
                 "name": v.text,
@@ -183,7 +183,7 @@ def evaluator_targets() -> list[Target]:
         ),
         Target(
             evaluation.UnlabeledSelectionEvaluator,
-            _EVALUATOR
+            EVALUATOR
             | {
                 "sentences": v.sentences(3),
                 "signal": v.either(v.choice("contrast_shortening")),

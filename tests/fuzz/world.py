@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import itertools
+import random
 import shutil
 import tempfile
 from pathlib import Path
@@ -48,3 +49,12 @@ def encoder_folder() -> Path:
 @functools.cache
 def table() -> FrequencyTable:
     return FrequencyTable.count(SENTENCES, encoder().tokenizer)
+
+
+@functools.cache
+def corpus() -> list[str]:
+    """560 different sentences of the words of SENTENCES: enough to fit a step on that looks for neighbours."""
+    generator = random.Random(0)
+    words = sorted({word for sentence in SENTENCES for word in sentence.split()})
+    drawn = (" ".join(generator.choices(words, k=generator.randint(4, 7))) for _ in range(600))
+    return list(dict.fromkeys(drawn))[:560]
