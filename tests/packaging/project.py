@@ -1,0 +1,24 @@
+"""What pyproject.toml says, for the tests of packaging."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parents[2]
+PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf8"))
+PROJECT: dict[str, Any] = PYPROJECT["project"]
+EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+
+
+def classified_pythons() -> list[str]:
+    """The Python versions of the classifiers, "3.10" first."""
+    versions = [re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", line) for line in PROJECT["classifiers"]]
+    return [found[1] for found in versions if found]
