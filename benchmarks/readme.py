@@ -96,7 +96,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "papers-costs": costs_table,
     "speed": speed_table,
     "adapted": adapted_table,
-    "domains": domains_table,
+    **{f"domains-{name}": partial(domains_table, name) for name in ("minilm", "layers3", "own")},
     "judge": judge_table,
     "acceptance": acceptance_table,
     "scale-memory": memory_table,

@@ -15,7 +15,6 @@ NAMES = {
     "own": "own pre-trained (raw)",
     "": "no encoder",
 }
-MEASURES = ("knn_accuracy", "v_measure", "map_at_r")
 _Cell = tuple[str, str]
 _FLOOR, _START, _ADAPTED = "TF-IDF of characters 3-5", "start", "adapt"
 
@@ -53,16 +52,36 @@ def adapted_table() -> str:
     return markdown_table(titles, rows, left=(0, 1))
 
 
-def domains_table() -> str:
-    """List every row of every encoder and domain, with its measures."""
-    rows = []
-    for (name, domain), found in by_cell(records("domains")).items():
-        for row, seeds in found.items():
-            scores = list(seeds.values())
-            measures = [f"{statistics.mean(one[key] for one in scores):.1f}" for key in MEASURES]
-            forgotten = [one["stsb_test"] for one in scores if "stsb_test" in one]
-            sts = f"{statistics.mean(forgotten):.1f}" if forgotten else ""
-            mean = spread([one["mean"] for one in scores])
-            rows.append([NAMES[name], domain, row, *measures, mean, sts, str(len(scores))])
-    titles = ["encoder", "domain", "row", "1-NN", "V-measure", "MAP@R", "mean", "STS-B test", "seeds"]
-    return markdown_table(titles, rows, left=(0, 1, 2))
+def domains_table(encoder: str) -> str:
+    """List every row of an encoder with its mean score on each domain, and STS-B test over the domains.
+
+    The floors that need no encoder come first, then the start, then the rows by their mean over the domains.
+    """
+    cells = by_cell(records("domains"))
+    domains = sorted({domain for _, domain in cells})
+    found: dict[str, dict[str, list[dict[str, float]]]] = {}
+    for domain in domains:
+        for name in ("", encoder):
+            for row, seeds in cells.get((name, domain), {}).items():
+                found.setdefault(row, {})[domain] = list(seeds.values())
+    floors = {row for domain in domains for row in cells.get(("", domain), {})}
+
+    def place(row: str) -> tuple[int, int, float]:
+        means = [_mean(scores, "mean") for scores in found[row].values()]
+        return (0 if row in floors else 1 if row == _START else 2, -len(means), -statistics.mean(means))
+
+    lines = []
+    for row in sorted(found, key=place):
+        of_row = found[row]
+        all_scores = [one for scores in of_row.values() for one in scores]
+        means = [spread([one["mean"] for one in of_row[domain]]) if domain in of_row else "" for domain in domains]
+        forgotten = [one["stsb_test"] for one in all_scores if "stsb_test" in one]
+        sts = f"{statistics.mean(forgotten):.1f}" if forgotten else ""
+        fewest = min(len(scores) for scores in of_row.values())
+        lines.append([row, *means, sts, str(fewest)])
+    titles = ["row", *domains, "STS-B test", "seeds"]
+    return markdown_table(titles, lines)
+
+
+def _mean(scores: Sequence[dict[str, float]], key: str) -> float:
+    return statistics.mean(one[key] for one in scores)

@@ -143,7 +143,7 @@ def _average_precision(relevant: Tensor, order: Tensor) -> Tensor:
     return (precision * hits).sum(dim=1) / hits.sum(dim=1).clamp_min(1)
 
 
-def _word_similarities(texts: list[str]) -> Tensor:
+def _word_similarities(texts: Sequence[str]) -> Tensor:
     """Return TF-IDF cosines (N, N) of the texts; -inf of a text with itself, 0 if two share nothing."""
     rows = character_tfidf(texts)
     return torch.from_numpy((rows @ rows.T).toarray()).fill_diagonal_(-torch.inf)

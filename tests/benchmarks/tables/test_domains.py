@@ -33,7 +33,20 @@ def test_what_adapt_picks_stands_beside_start_and_floor():
     assert cells[1:] == ["bank", "35.0", "40.0", "43.00 ± 1.00", "+3.00 [+0.52, +5.48]", "82.0", "81.0", "3"]
 
 
-def test_every_row_is_listed():
-    lines = domains.domains_table().splitlines()[2:]
-    assert [line.split("|")[3].strip() for line in lines] == ["TF-IDF of characters 3-5", "start", "adapt"]
-    assert [line.split("|")[8].strip() for line in lines] == ["", "82.0", "81.0"]
+def test_every_row_is_listed_floors_first() -> None:
+    lines = domains.domains_table("minilm").splitlines()
+    assert lines[0] == "| row | bank | STS-B test | seeds |"
+    assert lines[2:] == [
+        "| TF-IDF of characters 3-5 | 35.00 |  | 1 |",
+        "| start | 40.00 | 82.0 | 1 |",
+        "| adapt | 43.00 ± 1.00 | 81.0 | 3 |",
+    ]
+
+
+def test_a_row_that_some_domains_lack_comes_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = [FOUND[1] | {"domain": "other"}, FOUND[2] | {"domain": "other"}]
+    monkeypatch.setattr(domains, "records", lambda folder: [*FOUND, *elsewhere, record("minilm", "best", 0, 90.0)])
+    lines = domains.domains_table("minilm").splitlines()
+    assert lines[0] == "| row | bank | other | STS-B test | seeds |"
+    assert [line.split(" | ")[0] for line in lines[3:]] == ["| start", "| adapt", "| best"]
+    assert lines[4] == "| adapt | 43.00 ± 1.00 | 42.00 | 81.0 | 1 |"
