@@ -72,7 +72,7 @@ def adapt(
         cells = [_cells(row) for row in adapted.rows]
         print_table(
             f"Gain over the start, {judged}",
-            ["candidate", "gain", "interval", "general pairs", "seconds", "accepted"],
+            ["candidate", "gain", "interval", "general", "seconds", "accepted"],
             cells,
         )
     print_line(f'{adapted.reason} Saved to {output}: SentenceTransformer("{output}")')

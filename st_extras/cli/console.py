@@ -27,10 +27,10 @@ def print_scores(title: str, columns: dict[str, dict[str, float]], rows: str = "
 
 
 def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
-    """Print a table of texts; the first column names the rows."""
+    """Print a table of texts; the first column names the rows. In a narrow terminal, it and the last one wrap."""
     table = Table(title=title, title_justify="left")
     for column in columns:
-        table.add_column(column)
+        table.add_column(column, no_wrap=column not in (columns[0], columns[-1]))
     for row in rows:
         table.add_row(*row)
     Console().print(table)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import warnings
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -17,12 +16,6 @@ from matplotlib import pyplot  # noqa: E402
 
 from st_extras.plots import plot_neighborhoods  # noqa: E402
 from st_extras.plots.neighborhoods import MARKERS  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def close_figures() -> Iterator[None]:
-    yield
-    pyplot.close("all")
 
 
 def cloud(rows: int, size: int, seed: int = 0) -> np.ndarray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -16,12 +15,6 @@ matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402
 
 from st_extras import plots  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def close_figures() -> Iterator[None]:
-    yield
-    pyplot.close("all")
 
 
 def cloud(rows: int, size: int, seed: int = 0) -> np.ndarray:
