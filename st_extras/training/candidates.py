@@ -9,6 +9,8 @@ from torch import Tensor
 
 from st_extras.modules.neighbor_directions import NeighborDirections
 
+RAW = 70.0
+"""An encoder with less on the packaged graded pairs (Spearman correlation times 100) is taken for a raw one."""
 FORGETS = "loses too much on general pairs"
 
 
@@ -21,12 +23,14 @@ class Candidate:
         recolor: how far W gives directions their variance back: 1 all of it, 0 leaves them white.
         strength: t, with any amount of text; N texts have N / (N + 1000) of it, as few say little.
         kept_mean: share of the mean embedding mu that is kept. 1 forgets least.
+        for_raw: whether it is only tried on encoders that are raw, unless a development set chooses.
     """
 
     name: str
     recolor: float
     strength: float
     kept_mean: float
+    for_raw: bool = False
 
     def affine(self, found: NeighborDirections) -> tuple[Tensor, Tensor]:
         """Return the matrix (D, D) and the offset (D,) of v' = v X + b, in float64."""
@@ -42,7 +46,7 @@ CANDIDATES = (
     Candidate("neighbours, slight", recolor=1.0, strength=0.25, kept_mean=1.0),
     Candidate("neighbours, gentle", recolor=1.0, strength=0.5, kept_mean=1.0),
     Candidate("neighbours, medium", recolor=0.5, strength=0.75, kept_mean=0.5),
-    Candidate("neighbours, white", recolor=0.0, strength=1.0, kept_mean=0.0),
+    Candidate("neighbours, white", recolor=0.0, strength=1.0, kept_mean=0.0, for_raw=True),
 )
 
 

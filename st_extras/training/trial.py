@@ -16,7 +16,7 @@ from st_extras.evaluation.geometry import mean_cosine
 from st_extras.modules import pipeline
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.text.lexical import character_tfidf, near_duplicate_share
-from st_extras.training.candidates import CANDIDATES, FORGETS, Row
+from st_extras.training.candidates import CANDIDATES, FORGETS, RAW, Row
 from st_extras.training.measures import SMALLEST_GENERAL_SCORE, Pairs, development
 from st_extras.training.text_encoder import TextEncoder
 
@@ -116,7 +116,10 @@ class Trial:
             self.reason = f"Left as it is: {error}" if not name else ""
             return
         spent += time.perf_counter() - began
+        tuned = self._dev is None and (self.facts["general"] or 0) >= RAW
         for candidate in CANDIDATES:
+            if candidate.for_raw and tuned:
+                continue
             full_name = f"{name}, then {candidate.name}" if name else candidate.name
             self._try(full_name, (encode, *candidate.affine(found)), general, dev, spent)
 

@@ -429,6 +429,16 @@ def test_a_training_that_diverges_is_left_out(encoder: SentenceTransformer, tmp_
     assert found.facts["not tried"].startswith("guided training: ")
 
 
+@pytest.mark.parametrize(("general", "tried"), [(69.0, 4), (71.0, 3)])
+def test_the_strongest_step_is_for_raw_encoders(
+    still_encoder: SentenceTransformer, tmp_path: Path, monkeypatch: Any, general: float, tried: int
+) -> None:
+    monkeypatch.setattr(measures.Pairs, "score", lambda *_: general)
+    found = run(still_encoder, TEXTS, tmp_path / "out")
+    assert [row.name for row in found.rows] == [one.name for one in CANDIDATES[:tried]]
+    assert len(run(still_encoder, TEXTS, tmp_path / "dev", dev=DEV).rows) == 4
+
+
 # --- other encoders ---
 
 
