@@ -68,7 +68,8 @@ def adapt(
             English that come with the package. None: a fortieth of what the encoder lacks to 100 there, half a point
             for a good one, which has more to forget than a raw one. 200: any number; then stronger steps may be chosen,
             which suit encoders that are used for this domain alone.
-        train: whether to try short trainings too (``TRAININGS``), each as long as there is time for it.
+        train: whether to try short trainings too (``TRAININGS``), each as long as there is time for it. They set the
+            global random state, as every training does; without them, it stays.
         batch_size: texts per forward pass.
         seed: random seed.
         resume: continue a run of the same encoder, text and seed that was interrupted: what it encoded is used.

@@ -59,16 +59,17 @@ class Adapted:
 def finish(trial: Trial, model: SentenceTransformer, output: Path, began: float, seed: int) -> Adapted:
     """Choose, and save the model and the report."""
     best, reason = picked(trial.rows)
-    refined, files = model, list[str]()
+    refined = model
     if best is not None:
         encode, matrix, offset = trial.steps[best.name]
         refined = encode.model if matrix is None or offset is None else with_step(encode.model, matrix, offset)
     name = None if best is None else best.name
     adapted = Adapted(refined, name, trial.reason or reason, trial.rows, trial.facts, time.perf_counter() - began)
     save_model(refined, output)
+    write_manifest(output, read_manifest(output) | set(REPORTS))  # first: a run that is killed here may be repeated
     if best is not None:
-        files = write_neighbors(output, trial.judged, *trial.judged_before_and_after(best.name), seed=seed)
-    _save_report(adapted, output, files)
+        write_neighbors(output, trial.judged, *trial.judged_before_and_after(best.name), seed=seed)
+    _save_report(adapted, output)
     return adapted
 
 
@@ -102,7 +103,7 @@ def with_step(model: SentenceTransformer, matrix: Tensor, offset: Tensor) -> Sen
     return pipeline.rebuild_model(model, [*modules, dense.to(model.device), *normalize])
 
 
-def _save_report(adapted: Adapted, output: Path, others: list[str]) -> None:
+def _save_report(adapted: Adapted, output: Path) -> None:
     report = {
         "chosen": adapted.chosen,
         "reason": adapted.reason,
@@ -111,6 +112,5 @@ def _save_report(adapted: Adapted, output: Path, others: list[str]) -> None:
         "settings": {one.name: dataclasses.asdict(one) for one in (*CANDIDATES, *TRAININGS)},
         "seconds": round(adapted.seconds, 1),
     }
-    write_manifest(output, read_manifest(output) | {REPORT, *others})
     with whole_file(output / REPORT) as partial:
         partial.write_text(json.dumps(report, indent=1) + "\n", encoding="utf8")
