@@ -18,7 +18,7 @@ from sentence_transformers.sentence_transformer import losses
 from sklearn.feature_extraction.text import TfidfVectorizer
 from torch import Tensor
 
-from benchmarks.floors import InputEmbeddings, first_direction, sif_weights
+from benchmarks.floors import TFIDF, InputEmbeddings, first_direction, sif_weights
 from st_extras.losses import ConSERTLoss, DCLRLoss, SimCSELoss
 from st_extras.modules import (
     AllButTheTopPostProcessor,
@@ -81,10 +81,7 @@ FOLLOWING = "neighbours, medium"
 
 # --- floors without an encoder ---
 
-FLOORS = {
-    "TF-IDF of words": {"analyzer": "word", "sublinear_tf": True},
-    "TF-IDF of characters 3-5": {"analyzer": "char_wb", "ngram_range": (3, 5), "sublinear_tf": True},
-}
+FLOORS = {"TF-IDF of words": TFIDF["words"], "TF-IDF of characters 3-5": TFIDF["characters"]}
 
 
 def floor_embeddings(options: dict[str, Any], train: Texts, test: Texts) -> Tensor:

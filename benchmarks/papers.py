@@ -17,9 +17,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.records import RESULTS
 from benchmarks.smoke import write_data
-from benchmarks.sts import run_study
+from benchmarks.sts import add_run_options, run_study
 from benchmarks.studies import CONFIGS, load_study
 from benchmarks.tables.quality import study_table
 
@@ -75,10 +74,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)} (default: all)")
     parser.add_argument("--data", type=Path, default=os.environ.get("ST_EXTRAS_DATA"), help="folder with the STS sets")
-    parser.add_argument("--methods", nargs="+", help="methods to run (default: all)")
-    parser.add_argument("--seeds", nargs="+", type=int, help="seeds to run (default: those of the configuration)")
-    parser.add_argument("--work", type=Path, default=Path("runs"), help="folder for weights (default: %(default)s)")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for records (default: %(default)s)")
+    add_run_options(parser)
     parser.add_argument("--smoke", action="store_true", help="a few steps on a small encoder, nothing is kept")
     options = parser.parse_args()
     names = options.names or list(NAMES)

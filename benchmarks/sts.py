@@ -75,6 +75,14 @@ def finish_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: P
     print(f"{name}, seed {seed}: {line}, {record['seconds']:.0f} s", flush=True)
 
 
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which cells of a study to run, and where weights and records go."""
+    parser.add_argument("--methods", nargs="+", help="methods to run (default: all of the study)")
+    parser.add_argument("--seeds", nargs="+", type=int, help="seeds to run (default: those of the study)")
+    parser.add_argument("--work", type=Path, default=Path("runs"), help="folder for weights (default: %(default)s)")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for records (default: %(default)s)")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("configs", type=Path, nargs="+", metavar="CONFIG", help="configuration files of the studies")
@@ -84,10 +92,7 @@ def main() -> None:
         default=os.environ.get("ST_EXTRAS_DATA"),
         help="folder with the corpora and the STS sets (default: $ST_EXTRAS_DATA)",
     )
-    parser.add_argument("--methods", nargs="+", help="methods to run (default: all of the study)")
-    parser.add_argument("--seeds", nargs="+", type=int, help="seeds to run (default: those of the study)")
-    parser.add_argument("--work", type=Path, default=Path("runs"), help="folder for weights (default: %(default)s)")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for records (default: %(default)s)")
+    add_run_options(parser)
     parser.add_argument("--table", action="store_true", help="run nothing, print the results so far")
     options = parser.parse_args()
     if options.data is None and not options.table:

@@ -21,7 +21,6 @@ from st_extras.modules.encoding import part_of_model
 from st_extras.text.corpus import iterate_sentences, reservoir_sample
 from st_extras.training.adapted import REPORTS, Adapted, finish
 from st_extras.training.candidates import CANDIDATES, Candidate, Row
-from st_extras.training.manifest import read_manifest
 from st_extras.training.output_folder import OutputFolder, check_output
 from st_extras.training.short_training import TRAININGS
 from st_extras.training.text_encoder import WORK, TextEncoder, WorkFolder
@@ -202,12 +201,4 @@ def _check_output(work: WorkFolder, resume: bool, overwrite: bool) -> None:
     """
     check_bool("resume", resume)
     check_bool("overwrite", overwrite)
-    output = work.path.parent
-    check_output(output, overwrite=overwrite or (resume and work.is_one()))
-    written = read_manifest(output)
-    for name in REPORTS:
-        if (output / name).exists() and name not in written:
-            raise ValueError(
-                f"output must be a folder whose files may be replaced, got {str(output)!r} with {name!r}, which no "
-                "earlier run wrote: choose another folder, or move that away."
-            )
+    check_output(work.path.parent, overwrite=overwrite or (resume and work.is_one()), reports=REPORTS)

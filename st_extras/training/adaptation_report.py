@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from unicodedata import category
 
-import torch
 from torch import Tensor
 
 from st_extras.checks import check_count, check_seed, check_strings
 from st_extras.evaluation.reporting import check_embeddings
+from st_extras.evaluation.signals import nearest
 from st_extras.plots import plot_neighborhoods
 from st_extras.whole_file import whole_file
 
@@ -64,7 +64,7 @@ def write_neighbors(
     start, end = (_checked(name, x, len(texts)) for name, x in (("before", before), ("after", after)))
     examples = check_count("examples", examples)
     draw = random.Random(check_seed("seed", seed))
-    near_start, near_end = _nearest(start), _nearest(end)
+    near_start, near_end = nearest(start, _NEAREST), nearest(end, _NEAREST)
     changed = _farther(end, near_start, near_end)
     candidates = changed[_NEAREST - 1].nonzero().flatten().tolist()
     shown = sorted(draw.sample(candidates, min(examples, len(candidates))))
@@ -85,11 +85,6 @@ def _checked(name: str, embeddings: Tensor, count: int) -> Tensor:
     if len(unit) != count:
         raise ValueError(f"{name} must have a row for each of the {count} texts, got {len(unit)}.")
     return unit
-
-
-def _nearest(unit: Tensor) -> Tensor:
-    """Return the (N, 3) rows of each text's nearest neighbours."""
-    return (unit @ unit.T).fill_diagonal_(-torch.inf).topk(_NEAREST, dim=1).indices
 
 
 def _cosines(unit: Tensor, near: Tensor) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,10 +17,10 @@ from st_extras.modules import pipeline
 from st_extras.training.adaptation_report import PICTURE, TEXT_FILE, write_neighbors
 from st_extras.training.candidates import CANDIDATES, FORGETS, Row
 from st_extras.training.manifest import read_manifest, write_manifest
+from st_extras.training.marker import write_json
 from st_extras.training.output_folder import save_model
 from st_extras.training.short_training import TRAININGS
 from st_extras.training.trial import Trial
-from st_extras.whole_file import whole_file
 
 REPORT = "adaptation.json"
 ENOUGH = 0.75
@@ -89,10 +88,9 @@ def picked(rows: Sequence[Row]) -> tuple[Row | None, str]:
     if best.low is None:
         return best, f"{best.name} was best."
     taken = next(row for row in accepted if row.gain >= ENOUGH * best.gain)
-    return (
-        taken,
-        f"{taken.name} was best." if taken is best else f"{taken.name} was taken: {best.name} gains little more.",
-    )
+    if taken is best:
+        return best, f"{best.name} was best."
+    return taken, f"{taken.name} was taken: {best.name} gains little more."
 
 
 def with_step(model: SentenceTransformer, matrix: Tensor, offset: Tensor) -> SentenceTransformer:
@@ -112,5 +110,4 @@ def _save_report(adapted: Adapted, output: Path) -> None:
         "settings": {one.name: dataclasses.asdict(one) for one in (*CANDIDATES, *TRAININGS)},
         "seconds": round(adapted.seconds, 1),
     }
-    with whole_file(output / REPORT) as partial:
-        partial.write_text(json.dumps(report, indent=1) + "\n", encoding="utf8")
+    write_json(output / REPORT, report)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from st_extras.training.marker import write_json
@@ -54,12 +54,17 @@ def remove_written(folder: Path, names: Iterable[str]) -> None:
             parent.rmdir()
 
 
-def conflict(folder: Path) -> str | None:
-    """Return the name of something in ``folder`` that a run would write to and no earlier run wrote; None if none."""
+def conflict(folder: Path, reports: Collection[str] = ()) -> str | None:
+    """Return the name of something in ``folder`` that a run would write to and no earlier run wrote; None if none.
+
+    Args:
+        folder: an existing folder.
+        reports: names that the run writes beside a model.
+    """
     written = read_manifest(folder)
     tops = {name.split("/")[0] for name in written} | {MANIFEST, STAGING}
     for path in sorted(folder.iterdir()):
-        if path.name not in tops and (path.name == CHECKPOINTS or _OF_A_MODEL.fullmatch(path.name)):
+        if path.name not in tops and (path.name in {CHECKPOINTS, *reports} or _OF_A_MODEL.fullmatch(path.name)):
             return path.name
     return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,12 @@ _NO_SPACE = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS, errno.EIO}
 
 
 def check_output(
-    output: str | os.PathLike[str], *, resume: bool = False, force: bool = False, overwrite: bool = False
+    output: str | os.PathLike[str],
+    *,
+    resume: bool = False,
+    force: bool = False,
+    overwrite: bool = False,
+    reports: Collection[str] = (),
 ) -> tuple[Path, str | None]:
     """Check that a training may write to ``output``. Nothing is created or deleted.
 
@@ -42,6 +47,7 @@ def check_output(
         resume: whether training continues from a checkpoint in it.
         force: whether to resume although settings differ; refused without ``resume``.
         overwrite: whether what an earlier run wrote to it may be replaced. Its other files stay.
+        reports: names of files that the run writes beside the model.
 
     Returns:
         The folder of the checkpoints and, with ``resume``, the checkpoint to continue from (else None).
@@ -66,7 +72,7 @@ def check_output(
             f"output must be a new or empty folder, got {str(output)!r}: choose another folder, or set overwrite or "
             "resume."
         )
-    name = conflict(output) if output.is_dir() else None
+    name = conflict(output, reports) if output.is_dir() else None
     if name is not None and not (resume and name == CHECKPOINTS):
         raise ValueError(
             f"output must be a folder whose files may be replaced, got {str(output)!r} with {name!r}, which no earlier "

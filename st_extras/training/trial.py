@@ -82,11 +82,8 @@ class Trial:
                 )
                 return
         self._general = Pairs.of_general_english()
-        score = self._general.score(encode(self._general.texts))
-        self.facts["general"] = score if score >= SMALLEST_GENERAL_SCORE else None
-        self._may_lose = (100 - score) / 40 if max_general_loss is None else max_general_loss
-        if self._dev is not None:
-            self.facts["dev"] = self._dev.score(encode(self._dev.texts))
+        self._words = character_tfidf(self.fitted)
+        self._max_general_loss = max_general_loss
         self.add(encode, "", self._start)
 
     def add(self, encode: TextEncoder, name: str, embeddings: Tensor | None = None, spent: float = 0.0) -> None:
@@ -108,12 +105,15 @@ class Trial:
         spent += time.perf_counter() - began
         if name:
             self._try(name, (encode, None, None), general, dev, spent)
+        else:
+            self._note_start(general, dev)
         began = time.perf_counter()
         fitted = embeddings[len(self.judged) :]
         try:
-            found = neighbor_directions(fitted, words=character_tfidf(self.fitted), seed=self.seed)
+            found = neighbor_directions(fitted, words=self._words, seed=self.seed)
         except ValueError as error:
-            self.reason = f"Left as it is: {error}" if not name else ""
+            if not name:
+                self.reason = f"Left as it is: {error}"
             return
         spent += time.perf_counter() - began
         tuned = self._dev is None and (self.facts["general"] or 0) >= RAW
@@ -127,6 +127,14 @@ class Trial:
         """Return (J, D) embeddings of the judged texts, by the start and by the candidate of a row."""
         step = self.steps[name]
         return self._start[: len(self.judged)], after(self._judged[step[0]], step)
+
+    def _note_start(self, general: Tensor, dev: Tensor | None) -> None:
+        """Score the start on the general pairs and the development set."""
+        score = self._general.score(general)
+        self.facts["general"] = score if score >= SMALLEST_GENERAL_SCORE else None
+        self._may_lose = (100 - score) / 40 if self._max_general_loss is None else self._max_general_loss
+        if self._dev is not None and dev is not None:
+            self.facts["dev"] = self._dev.score(dev)
 
     def _try(self, name: str, step: Step, general: Tensor, dev: Tensor | None, spent: float) -> None:
         """Measure a candidate and add its row."""
