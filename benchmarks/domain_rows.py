@@ -139,7 +139,8 @@ def trained(
     loss: Any, steps: int, rate: float, model: SentenceTransformer, texts: Texts, seed: int, facts: Facts
 ) -> SentenceTransformer:
     """The encoder after some steps of training at batch 64."""
-    options = {"max_steps": steps, "learning_rate": rate, "seed": seed, "show_progress_bar": False}
+    options = {"max_steps": steps, "learning_rate": rate, "seed": seed, "bf16": True, "show_progress_bar": False}
+    facts["precision"] = "bfloat16"
     with tempfile.TemporaryDirectory() as folder:
         data = texts if isinstance(texts, Dataset) else list(texts)
         train_encoder(model, loss, data, Path(folder) / "trained", **options)
@@ -170,8 +171,13 @@ def denoised(
         return trained(loss, steps, rate, model, pairs, seed, facts)
 
 
+def bfloat16(enabled: bool) -> torch.autocast:
+    """Encode in the precision of the trainings: 2.8 times as fast; 0.02 of the scores, but k-means may settle apart."""
+    return torch.autocast("cpu", torch.bfloat16, enabled=enabled)
+
+
 def short(training: ShortTraining, model: SentenceTransformer, texts: Texts, seed: int, facts: Facts) -> Any:
-    """A training that ``adapt`` may try."""
+    """A training that ``adapt`` may try, in its own precision."""
     with tempfile.TemporaryDirectory() as folder:
         return training.trained_copy(model, texts, Path(folder) / "trained", seed, show_progress_bar=False)
 

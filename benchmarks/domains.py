@@ -25,7 +25,18 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from benchmarks.domain_rows import BAGS, FLOORS, FOLLOWING, MODELS, SEEDLESS, STEPS, TRAINED, Affine, floor_embeddings
+from benchmarks.domain_rows import (
+    BAGS,
+    FLOORS,
+    FOLLOWING,
+    MODELS,
+    SEEDLESS,
+    STEPS,
+    TRAINED,
+    Affine,
+    bfloat16,
+    floor_embeddings,
+)
 from benchmarks.names import OWN_ENCODER
 from benchmarks.provenance import provenance
 from benchmarks.records import RESULTS, write_json
@@ -33,7 +44,6 @@ from st_extras.encoders import load_encoder
 from st_extras.evaluation import ChangeJudge, label_scores, load_labeled_texts, load_sts
 from st_extras.evaluation.signals import rank_correlation
 from st_extras.samples.encoder import packaged_minilm
-from st_extras.training.adapted import with_step
 
 DOMAINS = ("banking77", "clinc150", "stackoverflow")
 FITTED = 10_000  # train texts that a row is fitted on, at most
@@ -144,12 +154,6 @@ class Cell:
         seconds = {"seconds": round(time.perf_counter() - began, 1), "fitted": len(fitted)}
         return self.figures(apply(self.train[judged], step), apply(self.test, step), seed) | seconds
 
-    def of_model(self, model: SentenceTransformer, seed: int) -> dict[str, Any]:
-        """Score another model."""
-        judged = [self.domain.train[i] for i in self.domain.order(seed)[:JUDGED]]
-        test = encoded(model, [*self.domain.test, *self.domain.pairs])
-        return self.figures(encoded(model, judged), test, seed)
-
 
 def apply(embeddings: Tensor, step: Affine) -> Tensor:
     """Return v X + b."""
@@ -184,10 +188,17 @@ def run_row(cell: Cell, row: str, seed: int) -> Iterator[tuple[str, dict[str, An
         began = time.perf_counter()
         model = {**MODELS, **TRAINED}[row](copy.deepcopy(cell.model), fitted, seed, facts)
         facts["seconds"] = round(time.perf_counter() - began, 1)
-        yield row, cell.of_model(model, seed) | facts
-        if row in TRAINED:
-            step = STEPS[FOLLOWING](encoded(model, fitted), fitted, seed)
-            yield f"{row}, then {FOLLOWING}", cell.of_model(with_step(model, *step), seed) | facts
+        judged = [domain.train[i] for i in numbers[:JUDGED]]
+        with bfloat16(row in TRAINED):
+            of_judged, of_test = encoded(model, judged), encoded(model, [*domain.test, *domain.pairs])
+            of_fitted = encoded(model, fitted) if row in TRAINED else None
+        yield row, cell.figures(of_judged, of_test, seed) | facts
+        if of_fitted is not None:
+            step = STEPS[FOLLOWING](of_fitted, fitted, seed)
+            yield (
+                f"{row}, then {FOLLOWING}",
+                cell.figures(apply(of_judged, step), apply(of_test, step), seed) | facts,
+            )
 
 
 def path_of(name: str, domain: str, row: str, seed: int) -> Path:

@@ -173,6 +173,7 @@ def test_the_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
     from matplotlib import pyplot
 
+    pyplot.close("all")  # other tests of this process may have left some
     drawn: list[tuple[Tensor, Tensor]] = []
     plot = adaptation_report.plot_neighborhoods
     monkeypatch.setattr(
