@@ -110,6 +110,13 @@ def cosine_ascent_direction(points: Tensor, pull: Tensor) -> Tensor:
         return torch.where(norms > 0, tangent / norms, 0.0).to(points.dtype)
 
 
+@torch.no_grad()
+def mean_angle(start: Tensor, end: Tensor) -> Tensor:
+    """Return the mean angle in degrees, (), between rows of the same index, (K, D) each; exact for small angles."""
+    chord = (unit_rows(start) - unit_rows(end)).norm(dim=-1)
+    return torch.rad2deg(2 * torch.asin((chord / 2).clamp(max=1))).mean()
+
+
 class _ReverseGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, strength: float) -> Tensor:

@@ -11,6 +11,7 @@ from st_extras.functional import (
     cosine_ascent_direction,
     cosine_scores,
     full_precision,
+    mean_angle,
     reverse_gradient,
     weighted_info_nce,
 )
@@ -90,6 +91,14 @@ def test_full_precision(dtype: torch.dtype) -> None:
     got = full_precision(x)
     assert got.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
     assert torch.equal(got.double(), x.double())
+
+
+def test_mean_angle_by_hand() -> None:
+    start = torch.tensor([[2.0, 0.0], [0.0, 3.0], [1.0, 0.0]])
+    end = torch.tensor([[0.0, 5.0], [0.0, 1.0], [-1.0, 0.0]])
+    assert mean_angle(start, end).item() == pytest.approx((90 + 0 + 180) / 3)
+    turned = torch.tensor([[math.cos(1e-5), math.sin(1e-5)]])
+    assert mean_angle(start[:1], turned).item() == pytest.approx(math.degrees(1e-5), rel=1e-3)  # arccos would give 0
 
 
 @pytest.mark.parametrize("strength", [1.0, 0.25, 0.0])

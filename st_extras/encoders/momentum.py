@@ -179,13 +179,13 @@ class MomentumEncoder(nn.Module):
 
 
 def match_at_state_dict(loss: nn.Module) -> None:
-    """Let ``loss.momentum_encoder`` match the model and head of the loss before each state is read or written."""
+    """Let ``loss.momentum_encoder`` match the loss's model and followed head before a state is read or written."""
     loss.register_state_dict_pre_hook(_match)  # type: ignore[no-untyped-call]
     loss.register_load_state_dict_pre_hook(_match)  # type: ignore[no-untyped-call]
 
 
 def _match(loss: Any, *_: Any) -> None:
-    loss.momentum_encoder.match(loss.model, loss.projection_head)
+    loss.momentum_encoder.match(loss.model, loss.followed_head)
 
 
 def _layout(module: nn.Module) -> list[tuple[str, torch.Size]]:

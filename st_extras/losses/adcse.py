@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_extras.checks import check_bool, check_count, check_interval, check_temperature, check_weight
-from st_extras.encoders.distributed import gather_rows, require_synchronised
+from st_extras.checks import check_bool, check_count, check_temperature
+from st_extras.encoders.distributed import gather_rows
 from st_extras.encoders.forward import forward_pass
 from st_extras.encoders.heads import apply_head, projection_head
 from st_extras.encoders.momentum import MomentumEncoder, check_momentum, match_at_state_dict, require_trainable
@@ -18,10 +18,9 @@ from st_extras.encoders.rows import Features, check_columns
 from st_extras.encoders.structure import embedding_dimension, unwrap
 from st_extras.functional import unit_rows, unit_scores
 from st_extras.losses.parts.adversaries import (
-    Climb,
+    Adversaries,
     adversarial_info_nce,
     adversary_scores,
-    ascend,
     check_shapes,
     contrast_with,
 )
@@ -35,7 +34,6 @@ from st_extras.losses.parts.gradient_cache import (
 from st_extras.losses.parts.negatives import warn_without_negatives
 from st_extras.losses.parts.views import TwoViews
 from st_extras.losses.parts.wrapping import refuse_wrapped
-from st_extras.random_source import RandomSource
 
 
 class AdCSELoss(nn.Module):
@@ -49,7 +47,8 @@ class AdCSELoss(nn.Module):
     Paper: AdCSE, Li et al., 2022, https://doi.org/10.1007/978-3-031-00129-1_11.
     Code: https://github.com/lirenhao1997/AdCSE.
 
-    For B sentences, h_i = g_q(f_q(x_i)) with gradients and h_i^+ = g_p(f_p(x_i)) without, s = cos/tau (eq. 5)::
+    For B sentences, h_i = g_q(f_q(x_i)) with gradients and h_i^+ = g_p(f_p(x_i)) without, s = cos/tau (eq. 5; with
+    ``shared_head``, g_p is g_q)::
 
         loss = mean_i -log( e^{s(h_i,h_i^+)} / ( e^{s(h_i,h_i^+)} [+ N_i] + sum_m e^{s(h_i,n_m)} ) )
         N_i = sum_{j != i} e^{s(h_i,h_j^+)}                                        (in-batch negatives)
@@ -57,7 +56,9 @@ class AdCSELoss(nn.Module):
         v_m = mu v_m - dloss/dn_m + lambda n_m,   n_m = n_m - alpha v_m            (eq. 7, ascent, after each loss)
 
     f_q is the trained model and f_p a :class:`~st_extras.encoders.MomentumEncoder`, which starts as its exact copy.
-    The adversaries n_1..n_M in R^D climb the same loss by SGD, with the gradient in closed form.
+    The adversaries n_1..n_M in R^D climb the same loss by SGD, with the gradient in closed form. Drawn at random, they
+    are nearly orthogonal to all embeddings and stay so at the paper's rate, see ``adversary_share`` and
+    ``adversary_angle``; ``adversary_start="features"`` puts them where the embeddings are.
 
     Args:
         model: the SentenceTransformer to train.
@@ -65,12 +66,20 @@ class AdCSELoss(nn.Module):
         temperature: tau.
         momentum: m of the momentum encoder, in [0, 1].
         tied: one encoder for both sides, 2B rows, gradients on both (the paper's "w/o untied dual-encoder").
-        adversary_learning_rate: alpha. 0: the adversaries do not move.
+        adversary_start: "random": drawn from N(0, I), as in the paper; "features": each is replaced, once, by a key of
+            the first batches at length 1, after the batch's loss (as in AdCo, which the paper builds on). Until then
+            it is random.
+        adversary_learning_rate: alpha. 0: the adversaries do not move. A step turns an adversary by an angle in
+            proportion to 1/|n_m|^2: a rate for unit vectors ("features") acts D times as much as on random ones.
         adversary_momentum: mu of their SGD, in [0, 1).
         adversary_weight_decay: lambda of their SGD.
+        adversary_temperature: tau of the loss that the adversaries climb; the encoder's stays ``temperature``. Lower:
+            each adversary follows the anchors nearest to it. None: ``temperature``, as in the paper.
         in_batch_negatives: use the other sentences of the batch as negatives too. False: eq. 5 to the letter.
         symmetric: also contrast each h_i^+ with the h_j and the adversaries; the mean of both directions.
         projection: heads g_q and g_p, Linear(D, D) + tanh, that belong to the loss and are dropped at evaluation.
+        shared_head: g_p is the trained head g_q, without gradients from the keys (the released code), and not a copy
+            of it that follows by eq. 4 (the paper). Needs ``projection``; with ``tied``, the head is shared anyway.
         key_dropout: dropout in the momentum encoder.
         gather_across_devices: use the sentences of all processes as negatives.
         mini_batch_size: number of sentences that the encoder sees at a time (gradient caching). Memory no longer grows
@@ -81,7 +90,8 @@ class AdCSELoss(nn.Module):
     Attributes (0-dim tensors, of the last training step):
         adversary_similarity: mean cosine of adversaries and anchors: are they hard negatives?
         adversary_share: mean share of the softmax that the adversaries take.
-        instruments: both, by name, to log.
+        adversary_angle: mean angle in degrees by which the adversaries have turned since each was drawn.
+        instruments: all three, by name, to log.
 
     Inputs:
         +-------------------------------+--------+
@@ -101,9 +111,10 @@ class AdCSELoss(nn.Module):
     and StaticEmbedding.
 
     Differs from the paper: eq. 5 has the adversaries alone as negatives. The released code that made the reported
-    numbers also keeps the in-batch negatives, which is the default here. Weight decay of the adversaries and
-    ``symmetric`` are the code's.
-    Differs from the authors' code: the momentum encoder starts as a copy (theirs appears to start at random).
+    numbers also keeps the in-batch negatives, which is the default here. Weight decay of the adversaries,
+    ``adversary_temperature`` and ``symmetric`` are the code's; ``adversary_start`` is AdCo's.
+    Differs from the authors' code: the momentum encoder starts as a copy (theirs appears to start at random), and has
+    a head of its own unless ``shared_head``.
     Paper (BERT base): batch 64, learning rate 3e-5, max length 32, STS-B dev every 125 steps. Script: 1 epoch.
 
     Example:
@@ -118,9 +129,6 @@ class AdCSELoss(nn.Module):
         1
     """
 
-    adversaries: Tensor
-    adversary_velocity: Tensor
-
     def __init__(
         self,
         model: SentenceTransformer,
@@ -129,12 +137,15 @@ class AdCSELoss(nn.Module):
         temperature: float = 0.05,
         momentum: float = 0.995,
         tied: bool = False,
+        adversary_start: Literal["random", "features"] = "random",
         adversary_learning_rate: float = 3e-3,
         adversary_momentum: float = 0.9,
         adversary_weight_decay: float = 1e-4,
+        adversary_temperature: float | None = None,
         in_batch_negatives: bool = True,
         symmetric: bool = False,
         projection: bool = True,
+        shared_head: bool = False,
         key_dropout: bool = True,
         gather_across_devices: bool = False,
         mini_batch_size: int | None = None,
@@ -149,24 +160,32 @@ class AdCSELoss(nn.Module):
         dimension, device = embedding_dimension(model), unwrap(model).device
         self.model = model
         self.temperature = check_temperature("temperature", temperature)
-        self.adversary_learning_rate = check_weight("adversary_learning_rate", adversary_learning_rate)
-        self.adversary_momentum = check_interval("adversary_momentum", adversary_momentum, 0, 1, high_included=False)
-        self.adversary_weight_decay = check_weight("adversary_weight_decay", adversary_weight_decay)
         self.symmetric = check_bool("symmetric", symmetric)
         self.gather_across_devices = check_bool("gather_across_devices", gather_across_devices)
         self.mini_batch_size = check_mini_batch_size(model, mini_batch_size)
         self.uses_gradient_cache = self.mini_batch_size is not None
         self.projection_head = projection_head(dimension).to(device) if check_bool("projection", projection) else None
+        self.shared_head = check_bool("shared_head", shared_head)
+        if shared_head and not projection:
+            raise ValueError("shared_head=True needs a head, got projection=False: set projection=True too.")
         check_momentum(momentum)
         check_bool("key_dropout", key_dropout)
         self.two_views = TwoViews(model) if check_bool("tied", tied) else None
         self.momentum_encoder = (
-            None if tied else MomentumEncoder(model, momentum, head=self.projection_head, dropout=key_dropout)
+            None if tied else MomentumEncoder(model, momentum, head=self.followed_head, dropout=key_dropout)
         )
-        start = torch.randn(num_adversaries, dimension, device=device, generator=RandomSource(generator).on(device))
-        self.register_buffer("adversaries", start)
-        self.register_buffer("adversary_velocity", torch.zeros_like(start))
-        self.adversary_similarity = self.adversary_share = torch.tensor(torch.nan)
+        self.adversaries = Adversaries(
+            num_adversaries,
+            dimension,
+            device,
+            start=adversary_start,
+            learning_rate=adversary_learning_rate,
+            momentum=adversary_momentum,
+            weight_decay=adversary_weight_decay,
+            temperature=self.temperature,
+            climbed_temperature=adversary_temperature,
+            generator=generator,
+        )
         if self.momentum_encoder is not None:
             match_at_state_dict(self)
 
@@ -235,28 +254,28 @@ class AdCSELoss(nn.Module):
         """
         size, queries = len(reps[0][0]), torch.cat(reps[0])
         keys = self._keys(sentence_features[-1], size) if self.momentum_encoder else torch.cat(reps[1])
-        check_shapes(queries, keys, self.adversaries)
+        check_shapes(queries, keys, self.adversaries.vectors)
         if len(sentence_features) == 1:
             warn_if_same_views(self, queries, keys)
         directions = [(reps[0], keys)]
         if self.symmetric:
             directions.append((reps[1] if self.momentum_encoder is None else list(torch.split(keys, size)), queries))
-        values, climb, climbs = [], Climb(self.adversaries), self._climbs
+        values, climb, climbs = [], self.adversaries.new_climb(), self._climbs
         for anchors, positives in directions:
             candidates, offset = self._candidates(positives)
 
             def contrast(batch: Tensor, shared: Sequence[Tensor], begin: int, offset: int = offset) -> Tensor:
                 scores = unit_scores(unit_rows(batch), shared[0], self.temperature)
-                negatives = adversary_scores(batch, self.adversaries, self.temperature)
-                loss, share = contrast_with(scores, negatives, self.in_batch_negatives, offset + begin)
+                negatives = adversary_scores(batch, self.adversaries.vectors, self.temperature)
+                loss, logits = contrast_with(scores, negatives, self.in_batch_negatives, offset + begin)
                 if climbs:
-                    climb.add(batch, share)
+                    climb.add(batch, logits)
                 return loss / len(directions)
 
             value = mean_over_mini_batches(anchors, [unit_rows(candidates)], contrast, with_backward=with_backward)
             values.append(value)
         if climbs:
-            self._ascend(climb)
+            self.adversaries.climb(climb, keys)
         return torch.stack(values).sum()
 
     def _refuse_wrapped(self) -> None:
@@ -267,9 +286,16 @@ class AdCSELoss(nn.Module):
         """Return the momentum encoder's (B, D) keys; it first follows the model if gradients are enabled."""
         momentum_encoder = cast(MomentumEncoder, self.momentum_encoder)
         if torch.is_grad_enabled():
-            momentum_encoder.update(self.model, self.projection_head)
+            momentum_encoder.update(self.model, self.followed_head)
         momentum_encoder.train(unwrap(self.model).training)
-        return torch.cat([momentum_encoder(part) for part in mini_batches(features, mini_batch_size)])
+        keys = torch.cat([momentum_encoder(part) for part in mini_batches(features, mini_batch_size)])
+        with torch.no_grad():
+            return apply_head(self.projection_head, [keys])[0] if self.shared_head else keys
+
+    @property
+    def followed_head(self) -> nn.Module | None:
+        """The head that the momentum encoder has a copy of."""
+        return None if self.shared_head else self.projection_head
 
     def _candidates(self, positives: Tensor) -> tuple[Tensor, int]:
         """Return what the anchors are contrasted with beside the adversaries, and the index of the first positive."""
@@ -279,25 +305,25 @@ class AdCSELoss(nn.Module):
         return candidates, offset
 
     def _loss(self, queries: Tensor, keys: Tensor) -> Tensor:
-        check_shapes(queries, keys, self.adversaries)
+        check_shapes(queries, keys, self.adversaries.vectors)
         directions = [(queries, keys), (keys, queries)] if self.symmetric else [(queries, keys)]
-        losses, shares = [], []
+        losses, logits = [], []
         for anchors, positives in directions:
             candidates, offset = self._candidates(positives)
-            loss, share = adversarial_info_nce(
+            loss, of_anchors = adversarial_info_nce(
                 anchors,
                 candidates,
-                self.adversaries,
+                self.adversaries.vectors,
                 temperature=self.temperature,
                 in_batch_negatives=self.in_batch_negatives,
                 offset=offset,
             )
             losses.append(loss)
-            shares.append(share)
+            logits.append(of_anchors)
         if self._climbs:
-            climb = Climb(self.adversaries)
-            climb.add(torch.cat([anchors for anchors, _ in directions]).detach(), torch.cat(shares))
-            self._ascend(climb)
+            climb = self.adversaries.new_climb()
+            climb.add(torch.cat([anchors for anchors, _ in directions]).detach(), torch.cat(logits))
+            self.adversaries.climb(climb, keys)
         return torch.stack(losses).mean()
 
     @property
@@ -305,39 +331,39 @@ class AdCSELoss(nn.Module):
         """Whether the adversaries take a step now."""
         return torch.is_grad_enabled() and len(self.adversaries) > 0
 
-    def _ascend(self, climb: Climb) -> None:
-        require_synchronised(self)
-        self.adversary_share, self.adversary_similarity = climb.share, climb.similarity
-        ascend(
-            self.adversaries,
-            self.adversary_velocity,
-            climb.pull,
-            climb.count,
-            temperature=self.temperature,
-            learning_rate=self.adversary_learning_rate,
-            momentum=self.adversary_momentum,
-            weight_decay=self.adversary_weight_decay,
-        )
+    @property
+    def adversary_similarity(self) -> Tensor:
+        """Mean cosine of adversaries and anchors of the last training step (0-dim)."""
+        return self.adversaries.similarity
+
+    @property
+    def adversary_share(self) -> Tensor:
+        """Mean share of the softmax that the adversaries took in the last training step (0-dim)."""
+        return self.adversaries.share
+
+    @property
+    def adversary_angle(self) -> Tensor:
+        """Mean angle in degrees between each adversary and what it was when drawn (0-dim)."""
+        return self.adversaries.angle
+
+    @property
+    def instruments(self) -> dict[str, Tensor]:
+        """How similar the adversaries are to the last training batch's anchors, their share, how far they turned."""
+        return self.adversaries.instruments
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card."""
-        names = ["temperature", "adversary_learning_rate", "adversary_momentum", "adversary_weight_decay"]
-        names += ["in_batch_negatives", "symmetric", "gather_across_devices", "mini_batch_size"]
+        names = ["temperature", "in_batch_negatives", "symmetric", "shared_head", "gather_across_devices"]
         copied = self.momentum_encoder
         return {
-            "num_adversaries": len(self.adversaries),
+            "mini_batch_size": self.mini_batch_size,
+            **self.adversaries.config,
             **{name: getattr(self, name) for name in names},
             "projection": self.projection_head is not None,
             "tied": copied is None,
             "momentum": None if copied is None else copied.momentum,
             "key_dropout": None if copied is None else copied.dropout,
         }
-
-    @property
-    def instruments(self) -> dict[str, Tensor]:
-        """How similar the adversaries are to the anchors of the last training batch, and their share of the softmax."""
-        names = ("adversary_similarity", "adversary_share") if len(self.adversaries) else ()
-        return {name: getattr(self, name) for name in names}
 
     @property
     def citation(self) -> str:

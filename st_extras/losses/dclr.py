@@ -51,7 +51,9 @@ class DCLRLoss(nn.Module):
         alpha_ij = 0 if sim_C(x_i, x_j) >= phi, else 1           (eq. 5; C the guide, a frozen complementary model)
         n_k ~ N(0, sigma^2), then t steps of n_k += beta g_k/|g_k|, g the gradient of -log softmax (eq. 2-4)
 
-    As in the paper, the positive is not in the denominator, so the loss can be negative.
+    As in the paper, the positive is not in the denominator, so the loss can be negative. With ``noise_ratio=0`` and
+    without a guide, that is all that is left: SimCSE without the positive in the denominator, which is decoupled
+    contrast (Yeh et al., 2022, https://arxiv.org/abs/2110.06848).
 
     Args:
         model: the SentenceTransformer to train.

@@ -4,44 +4,54 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_extras.checks import check_count, check_fraction, check_interval
+from st_extras.checks import check_bool, check_choice, check_count, check_fraction, check_interval
 from st_extras.encoders.forward import encode_tokens
 from st_extras.encoders.rows import Features, stack_columns
 from st_extras.encoders.structure import token_embedding_dimension
 from st_extras.functional import full_precision, reverse_gradient
-from st_extras.losses.parts.discriminator import (
-    SLT_FAI_CITATION,
-    Discriminator,
-    check_frequency_table,
-    labels_entropy,
-)
+from st_extras.losses.parts.discriminator import SLT_FAI_CITATION, Discriminator, check_frequency_table
+from st_extras.losses.parts.token_labels import balancing_weights, label_shares, labels_entropy, token_mean
 from st_extras.losses.parts.token_probe import check_token_embeddings
 from st_extras.losses.parts.wrapping import refuse_wrapped
 from st_extras.text.frequency import FrequencyTable
 
+ADVERSARIES = ("reversal", "confusion")
 
-def token_cross_entropy(logits: Tensor, labels: Tensor, content_mask: Tensor) -> Tensor:
+
+def token_cross_entropy(logits: Tensor, labels: Tensor, content_mask: Tensor, weights: Tensor | None = None) -> Tensor:
     """Compute eq. 4: the mean over the content tokens of a sentence, then over the sentences.
 
     Args:
         logits: (R, L, 2) of the discriminator.
         labels: (R, L), 1 = low frequency, 0 = high.
         content_mask: (R, L) bool: neither padding nor a special token.
+        weights: (R, L), a factor of each token. None: 1.
 
     Returns:
         (), over the sentences that have a content token; 0 if none has.
     """
     losses = F.cross_entropy(full_precision(logits).transpose(1, 2), labels, reduction="none")  # (R, L)
-    lengths = content_mask.sum(dim=1)  # (R,)
-    means = losses.masked_fill(~content_mask, 0.0).sum(dim=1) / lengths.clamp(min=1)
-    return means.sum() / (lengths > 0).sum().clamp(min=1)
+    return token_mean(losses if weights is None else weights * losses, content_mask)
+
+
+def token_confusion(logits: Tensor, prior: Tensor, content_mask: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Compute the cross-entropy of every answer with the labels' prior, averaged as eq. 4: least where all are it.
+
+    Args:
+        logits: (R, L, 2) of the discriminator.
+        prior: (2,), the shares of high- and low-frequency tokens.
+        content_mask: (R, L) bool: neither padding nor a special token.
+        weights: (R, L), a factor of each token. None: 1.
+    """
+    losses = -(prior * full_precision(logits).log_softmax(dim=-1)).sum(dim=-1)  # (R, L)
+    return token_mean(losses if weights is None else weights * losses, content_mask)
 
 
 def check_reversal_strength(strength: float) -> float:
@@ -67,7 +77,10 @@ class FrequencyAdversarialLoss(nn.Module):
 
         L_AT = 1/N sum_i 1/|s_i| sum_j CE( G(H_ij), y_ij ),    G descends it, the encoder ascends it
 
-    through a gradient reversal layer between the two, in one backward pass.
+    through a gradient reversal layer between the two, in one backward pass. With ``adversary="confusion"`` the encoder
+    descends, instead of ascending L_AT, the cross-entropy of the discriminator's answer with the labels' prior pi::
+
+        L_confusion = 1/N sum_i 1/|s_i| sum_j sum_c -pi_c log G(H_ij)_c,    the encoder descends it, G does not see it
 
     Args:
         model: the SentenceTransformer to train; it must give token embeddings.
@@ -76,6 +89,12 @@ class FrequencyAdversarialLoss(nn.Module):
         reversal_strength: factor of the reversed gradient that the encoder receives.
         reversal_steps: number of training steps over which the strength rises from 0 to ``reversal_strength`` as
             2/(1 + e^{-10 p}) - 1 (Ganin & Lempitsky, 2015). 0: constant.
+        adversary: what the encoder does to the discriminator. "reversal": the paper's min-max, which has no
+            equilibrium where rare tokens are few: the encoder gains most by answers that are confidently wrong.
+            "confusion": it draws every answer to the prior, pi, so that tokens tell no more than how many of them are
+            rare; ``reversal_strength`` is then the factor of L_confusion, which is added to the value.
+        balanced: weigh tokens by 1 / (2 share of their label in the batch of all processes), so that rare and frequent
+            ones count the same, in both sides' losses; pi is then (1/2, 1/2).
 
     Attributes:
         discriminator: G; ``discriminator.accuracy`` and ``.balanced_accuracy`` are running figures (0-dim tensors).
@@ -85,7 +104,7 @@ class FrequencyAdversarialLoss(nn.Module):
         instruments: the figures to log, by name: both accuracies, and ``adversarial_loss`` (L_AT, unweighted) beside
             ``labels_entropy`` of the last training batch, in nats. L_AT near the entropy: the discriminator knows no
             more than how many tokens are rare, which is the aim; far above: it is misled, and its guesses are
-            confidently wrong.
+            confidently wrong. With ``adversary="confusion"`` also ``confusion_loss``, at the entropy where it is least.
 
     Inputs:
         +-------------------------------+--------+
@@ -100,7 +119,7 @@ class FrequencyAdversarialLoss(nn.Module):
     without its decoder), a Router with several encoders, flattened (unpadded) features, MatryoshkaLoss around this
     term alone (around the whole SLTFAILoss it works), AdaptiveLayerLoss.
 
-    Differs from the paper: nothing in the loss.
+    Differs from the paper: nothing in the loss; ``adversary="confusion"`` and ``balanced=True`` are ours.
     Differs from the authors' code: padding and special tokens never count, the average is per sentence first (eq. 4),
     and the discriminator has the paper's hidden ReLU and none on its logits. The labels come from one lookup in a
     tensor instead of a Python loop over tokens.
@@ -129,6 +148,8 @@ class FrequencyAdversarialLoss(nn.Module):
         low_frequency_ratio: float = 0.5,
         reversal_strength: float = 1.0,
         reversal_steps: int = 0,
+        adversary: Literal["reversal", "confusion"] = "reversal",
+        balanced: bool = False,
     ) -> None:
         super().__init__()
         self.model = model
@@ -138,11 +159,13 @@ class FrequencyAdversarialLoss(nn.Module):
         self.low_frequency_ratio = check_fraction("low_frequency_ratio", low_frequency_ratio)
         self.reversal_strength = check_reversal_strength(reversal_strength)
         self.reversal_steps = check_count("reversal_steps", reversal_steps)
+        self.adversary = check_choice("adversary", adversary, ADVERSARIES)
+        self.balanced = check_bool("balanced", balanced)
         self.discriminator = Discriminator(dimension)
         low_frequency = frequency_table.labels(self.low_frequency_ratio)
         self.register_buffer("low_frequency", low_frequency, persistent=False)  # (V,)
         self.register_buffer("steps", torch.tensor(0))
-        self.last_loss = self.labels_entropy = torch.tensor(torch.nan)
+        self.last_loss = self.labels_entropy = self.last_confusion = torch.tensor(torch.nan)
 
     def strength(self) -> float:
         """Return the factor of the reversed gradient at this training step."""
@@ -157,16 +180,36 @@ class FrequencyAdversarialLoss(nn.Module):
         encoded = encode_tokens(self.model, stack_columns(list(sentence_features), views=1))
         return self.compute_loss_from_tokens(encoded.tokens, encoded.input_ids, encoded.content_mask)
 
-    def compute_loss_from_tokens(self, tokens: Tensor, input_ids: Tensor, content_mask: Tensor) -> Tensor:
-        """Return eq. 4 on token embeddings (R, L, D), their ids (R, L) and the mask of content tokens (R, L)."""
+    def compute_loss_from_tokens(
+        self, tokens: Tensor, input_ids: Tensor, content_mask: Tensor, *, warmup: bool = False
+    ) -> Tensor:
+        """Return eq. 4 on token embeddings, with ``adversary="confusion"`` plus its own term.
+
+        Args:
+            tokens: (R, L, D).
+            input_ids: (R, L).
+            content_mask: (R, L) bool, the content tokens.
+            warmup: train the discriminator alone, and leave ``steps`` as it is.
+        """
         labels = self.low_frequency[input_ids]
-        logits = self.discriminator(reverse_gradient(tokens, self.strength()))  # (R, L, 2)
+        reverses = self.adversary == "reversal" and not warmup
+        seen = reverse_gradient(tokens, self.strength()) if reverses else tokens.detach()
+        logits = self.discriminator(seen)  # (R, L, 2)
+        gathered = (self.balanced or self.adversary == "confusion") and torch.is_grad_enabled()
+        shares = label_shares(labels, content_mask, dtype=logits.dtype, across_processes=gathered)
+        weights, prior = None, shares
+        if self.balanced:
+            weights, prior = balancing_weights(labels, shares), torch.full_like(shares, 0.5)
         self.discriminator.observe(logits, labels, content_mask)
-        loss = token_cross_entropy(logits, labels, content_mask)
+        value = loss = token_cross_entropy(logits, labels, content_mask, weights)
+        if self.adversary == "confusion" and not warmup:
+            confusion = token_confusion(self.discriminator.judge(tokens), prior, content_mask, weights)
+            value = loss + self.strength() * confusion  # the discriminator descends the first, the encoder the second
+            self.last_confusion = confusion.detach() if torch.is_grad_enabled() else self.last_confusion
         if torch.is_grad_enabled():
-            self.steps += 1
-            self.last_loss, self.labels_entropy = loss.detach(), labels_entropy(labels, content_mask)
-        return loss
+            self.steps += not warmup
+            self.last_loss, self.labels_entropy = loss.detach(), labels_entropy(prior)
+        return value
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card."""
@@ -174,17 +217,20 @@ class FrequencyAdversarialLoss(nn.Module):
             "low_frequency_ratio": self.low_frequency_ratio,
             "reversal_strength": self.reversal_strength,
             "reversal_steps": self.reversal_steps,
+            "adversary": self.adversary,
+            "balanced": self.balanced,
         }
 
     @property
     def instruments(self) -> dict[str, Tensor]:
         """The discriminator's running accuracies, and L_AT beside the labels' entropy of the last training batch."""
-        return {
+        found = {
             "discriminator_accuracy": self.discriminator.accuracy,
             "balanced_accuracy": self.discriminator.balanced_accuracy,
             "adversarial_loss": self.last_loss,
             "labels_entropy": self.labels_entropy,
         }
+        return found | ({"confusion_loss": self.last_confusion} if self.adversary == "confusion" else {})
 
     @property
     def citation(self) -> str:

@@ -11,20 +11,19 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import batch_to_device
 from torch import Tensor, nn
 
-from st_extras.checks import check_count, check_instance, check_interval, check_weight
+from st_extras.checks import check_bool, check_choice, check_count, check_instance, check_interval, check_weight
 from st_extras.encoders.distributed import require_synchronised
 from st_extras.encoders.forward import without_dropout
 from st_extras.encoders.rows import Features
 from st_extras.encoders.structure import embedding_dimension, unwrap
 from st_extras.losses.parts.masked_lm import MaskedLM, vocabulary_cross_entropy
-from st_extras.losses.parts.phrase_decoder import (
-    PhraseDecoder,
+from st_extras.losses.parts.phrase_columns import (
     bracketed,
     check_phrase_columns,
     check_phrase_tokenizer,
-    decoding_signal,
     phrase_brackets,
 )
+from st_extras.losses.parts.phrase_decoder import OUTPUTS, STARTS, PhraseDecoder, PhraseOutput, decoding_signal
 from st_extras.losses.parts.wrapping import (
     base_value,
     base_views,
@@ -54,9 +53,10 @@ class PaSeRLoss(nn.Module):
         loss = generative + MLM                                               (eq. 4)
         loss = base + alpha generative                                        (eq. 5, with a ``base_loss``)
 
-    The decoder starts at random, reads and writes with the encoder's own word embedding, and belongs to the loss:
-    nothing of it is in the saved model. Give it a higher learning rate than the encoder's
-    (``train_encoder(loss_learning_rate=1e-3)``). Vocabulary-sized logits are computed at the target positions only.
+    The decoder starts at random, reads (and, unless ``decoder_output`` says otherwise, writes) with the encoder's own
+    word embedding, and belongs to the loss: nothing of it is in the saved model. Give it a higher learning rate than
+    the encoder's (``train_encoder(loss_learning_rate=1e-3)``). Vocabulary-sized logits are computed at the target
+    positions only.
 
     Args:
         model: the SentenceTransformer to train.
@@ -70,15 +70,24 @@ class PaSeRLoss(nn.Module):
         base_loss: a loss on the same model with ``compute_loss_from_embeddings``, such as
             ``MultipleNegativesRankingLoss(model)``; it gets every column but the last two.
         decoder_dropout: dropout of the decoder, in [0, 1).
+        decoder_output: the decoder's output layer. "tied": the encoder's word embedding, which learns from it too.
+            "detached": the same, but it does not learn from it. "own": a head as BERT's (dense, GELU, LayerNorm,
+            vocabulary) that belongs to the loss, as in the authors' code: it costs a matrix of the vocabulary's size.
+        decoder_start: how the decoder's weights are drawn: "xavier", or "normal": N(0, 0.02), the authors' choice.
+        decoder_pre_norm: normalise before each sublayer of the decoder instead of after it.
+        decoder_warmup_steps: number of training forward passes in which phrases and MLM train the decoder and the
+            head alone, on detached embeddings, so that their first noise does not reach the encoder. A base loss acts
+            on it from the start.
         max_phrase_length: most tokens of a phrase, opening and closing token included.
             None: ``model.max_seq_length``, at most 512.
         on_missing_mask: what to do if the tokenizer has no mask token: "error", or "delete" for rows whose phrase is
             deleted instead, as ``PhraseMasking(mask_token=None, on_missing_mask="delete")`` makes them.
         generator: torch.Generator of the MLM corruption, on the model's device. None: one is made from torch's seed.
 
-    Attributes (of the last training step):
-        truncated_phrases: number of rows left out because ``max_seq_length`` cut off the masks of their phrase (0-dim
-            tensor).
+    Attributes:
+        steps: training forward passes so far (0-dim tensor).
+        truncated_phrases: number of rows of the last one left out because ``max_seq_length`` cut off the masks of
+            their phrase (0-dim tensor).
         instruments: the figures to log, by name: this number, and those of the base loss.
 
     Inputs:
@@ -101,9 +110,9 @@ class PaSeRLoss(nn.Module):
     decoder); a Router with several encoders, flattened (unpadded) features.
 
     Differs from the paper: eq. 3 sums over each phrase; like the authors' code, we average over all tokens of a batch.
-    ``on_missing_mask="delete"`` is ours.
+    ``on_missing_mask="delete"`` and ``decoder_warmup_steps`` are ours.
     Differs from the authors' code: there, E_s' passes a linear layer first, difference and product keep their sign,
-    and one head serves MLM and decoder.
+    one head of its own serves MLM and decoder, and the decoder starts from N(0, 0.02).
     Paper (BERT base): all STS sentences, RAKE top 3, synonym replacement, [CLS],
     max length 32, learning rate 3e-5, batch 32, 64 or 96. Script: 5 epochs, batch 64.
 
@@ -123,6 +132,8 @@ class PaSeRLoss(nn.Module):
         1
     """
 
+    steps: Tensor
+
     def __init__(
         self,
         model: SentenceTransformer,
@@ -134,6 +145,10 @@ class PaSeRLoss(nn.Module):
         mlm_weight: float | None = None,
         base_loss: nn.Module | None = None,
         decoder_dropout: float = 0.1,
+        decoder_output: Literal["tied", "own", "detached"] = "tied",
+        decoder_start: Literal["xavier", "normal"] = "xavier",
+        decoder_pre_norm: bool = False,
+        decoder_warmup_steps: int = 0,
         max_phrase_length: int | None = None,
         on_missing_mask: Literal["error", "delete"] = "error",
         generator: torch.Generator | None = None,
@@ -157,9 +172,17 @@ class PaSeRLoss(nn.Module):
             raise ValueError("generative_weight and mlm_weight must not both be 0 without a base_loss.")
         self.base_loss = base_loss
         self.max_phrase_length = max_phrase_length or min(model.max_seq_length or 512, 512)
+        self.decoder_output = check_choice("decoder_output", decoder_output, OUTPUTS)
+        self.decoder_start = check_choice("decoder_start", decoder_start, STARTS)
+        self.decoder_pre_norm = check_bool("decoder_pre_norm", decoder_pre_norm)
+        self.decoder_warmup_steps = check_count("decoder_warmup_steps", decoder_warmup_steps)
         sizes = self._words.weight.size(1), embedding_dimension(model), self.num_decoder_layers
-        self.decoder = PhraseDecoder(*sizes, decoder_dropout, self.max_phrase_length).to(model.device)
+        self.decoder = PhraseDecoder(
+            *sizes, decoder_dropout, self.max_phrase_length, pre_norm=self.decoder_pre_norm, start=self.decoder_start
+        ).to(model.device)
+        self.output = PhraseOutput(self.decoder_output, self._words).to(model.device)
         self.masked_lm = MaskedLM(model, generator=generator).to(model.device) if self.mlm_weight > 0 else None
+        self.register_buffer("steps", torch.tensor(0))
         self.truncated_phrases = torch.tensor(0)
 
     @property
@@ -180,6 +203,8 @@ class PaSeRLoss(nn.Module):
         require_synchronised(self.decoder)
         if torch.is_grad_enabled():
             self.truncated_phrases = (~shown).sum()
+            self.steps += not repeated
+        warming = self.decoder_warmup_steps > 0 and int(self.steps) <= self.decoder_warmup_steps
         view_rows, count = (sentence, 1) if self.base_loss is None else base_views(self.base_loss, base_columns)
         added = [masked]
         if self.masked_lm is not None:
@@ -187,13 +212,15 @@ class PaSeRLoss(nn.Module):
             added.append(corrupted)
         encoded = encode_blocks(self.model, self.base_loss, view_rows, count, added)
         views, masked_rows = encoded[:count], encoded[count]
-        generative = self.compute_generative_loss(views[0].sentence, masked_rows.sentence, phrase, shown)
+        whole, lacking = views[0].sentence, masked_rows.sentence  # (B, D) each
+        whole, lacking = (whole.detach(), lacking.detach()) if warming else (whole, lacking)
+        generative = self.compute_generative_loss(whole, lacking, phrase, shown, train_words=not warming)
         terms = {"generative": self.generative_weight * generative}
         if self.masked_lm is not None and drawn is not None:
             corrupted_rows = encoded[-1]
-            tokens = corrupted_rows.tokens[:, : drawn.size(1)][drawn]  # (N, hidden)
-            targets = sentence["input_ids"][drawn]
-            terms["mlm"] = self.mlm_weight * self.masked_lm(tokens, targets, self._words.weight)
+            tokens, weight = corrupted_rows.tokens[:, : drawn.size(1)][drawn], self._words.weight  # (N, hidden), (V, W)
+            tokens, weight = (tokens.detach(), weight.detach()) if warming else (tokens, weight)
+            terms["mlm"] = self.mlm_weight * self.masked_lm(tokens, sentence["input_ids"][drawn], weight)
         if self.base_loss is not None:
             base = base_value(self.base_loss, [view.sentence for view in views], labels, base_columns)
             terms |= base if isinstance(base, dict) else {"base": base}
@@ -202,7 +229,13 @@ class PaSeRLoss(nn.Module):
         return terms if len(terms) > 1 else terms["generative"]
 
     def compute_generative_loss(
-        self, sentence: Tensor, masked: Tensor, phrase: Features, shown: Tensor | None = None
+        self,
+        sentence: Tensor,
+        masked: Tensor,
+        phrase: Features,
+        shown: Tensor | None = None,
+        *,
+        train_words: bool = True,
     ) -> Tensor:
         """Return eq. 3, a mean over the tokens of all phrases and their closing separators.
 
@@ -211,14 +244,18 @@ class PaSeRLoss(nn.Module):
             masked: (B, D) embeddings of their masked copies.
             phrase: the tokenized phrases, (B, T): opening token, t_1 ... t_k, separator; a prompt is ignored.
             shown: (B,) bool, the rows that count. None: all.
+            train_words: whether the encoder's word embedding learns from it, as far as ``decoder_output`` lets it.
         """
         phrase = bracketed(self.model, phrase)
         ids, mask = phrase["input_ids"], phrase["attention_mask"].bool()
         counted = mask[:, 1:] if shown is None else mask[:, 1:] & shown.unsqueeze(1)
         signal = decoding_signal(sentence, masked, self.difference_scale, self.product_scale)
         with nullcontext() if torch.is_grad_enabled() else without_dropout(self.decoder):
-            hidden: Tensor = self.decoder(self._words(ids[:, :-1]), signal)  # (B, T-1, W); position t predicts t+1
-        return vocabulary_cross_entropy(hidden[counted], self._words.weight, ids[:, 1:][counted])
+            read = self._words(ids[:, :-1])
+            read = read if train_words else read.detach()
+            hidden = self.decoder(read, signal)  # (B, T-1, W); position t predicts t+1
+            found, weight, bias = self.output(hidden[counted], self._words, train_words=train_words)
+        return vocabulary_cross_entropy(found, weight, ids[:, 1:][counted], bias)
 
     @torch.no_grad()
     def reconstruct(
@@ -262,18 +299,17 @@ class PaSeRLoss(nn.Module):
         rows = batch_to_device(model.preprocess(list(texts), prompt=prompt), model.device)
         sentence, masked = model(rows)["sentence_embedding"].chunk(2)
         signal = decoding_signal(sentence, masked, self.difference_scale, self.product_scale)
-        return self.decoder.write(self._words, signal, phrase_brackets(model), length)
+        return self.decoder.write(self.output, self._words, signal, phrase_brackets(model), length)
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card."""
-        names = ("difference_scale", "product_scale", "generative_weight", "mlm_weight", "max_phrase_length")
+        names = (
+            *("num_decoder_layers", "difference_scale", "product_scale", "generative_weight", "mlm_weight"),
+            *("decoder_output", "decoder_start", "decoder_pre_norm", "decoder_warmup_steps"),
+            *("max_phrase_length", "on_missing_mask"),
+        )
         base = None if self.base_loss is None else type(self.base_loss).__name__
-        own = {
-            "num_decoder_layers": self.num_decoder_layers,
-            "base_loss": base,
-            "on_missing_mask": self.on_missing_mask,
-        }
-        return own | {name: getattr(self, name) for name in names}
+        return {"base_loss": base} | {name: getattr(self, name) for name in names}
 
     @property
     def instruments(self) -> dict[str, Tensor]:

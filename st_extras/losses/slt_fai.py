@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any, Literal, cast
 
@@ -17,12 +16,11 @@ from st_extras.checks import (
     check_count,
     check_fraction,
     check_instance,
-    check_interval,
     check_weight,
 )
 from st_extras.encoders.forward import encode_tokens
 from st_extras.encoders.rows import Features, count_rows, first_rows, stack_rows
-from st_extras.losses.frequency_adversarial import FrequencyAdversarialLoss, check_reversal_strength
+from st_extras.losses.frequency_adversarial import ADVERSARIES, FrequencyAdversarialLoss, check_reversal_strength
 from st_extras.losses.incomplete_sentence import IncompleteSentenceFilteringLoss
 from st_extras.losses.parts.discriminator import SLT_FAI_CITATION
 from st_extras.losses.parts.missing_mask import ON_MISSING_MASK
@@ -38,27 +36,6 @@ from st_extras.losses.parts.wrapping import (
 )
 from st_extras.losses.simcse import SimCSELoss
 from st_extras.text.frequency import FrequencyTable
-
-
-def epochs_to_steps(epochs: float, num_sentences: int, batch_size: int, num_processes: int = 1) -> int:
-    """Return the number of training forward passes in ``epochs`` epochs, for ``warmup_steps``.
-
-    The paper warms up for 0.1 or 0.5 epochs.
-
-    Args:
-        epochs: a number >= 0, not necessarily whole.
-        num_sentences: rows of the training set.
-        batch_size: sentences of one process in one forward, whether or not gradients are accumulated.
-        num_processes: processes that train.
-
-    Raises:
-        ValueError: if ``epochs`` is not between 0 and 1e6, or another number is not a whole one >= 1.
-    """
-    epochs = check_interval("epochs", epochs, 0, 1e6)
-    num_sentences = check_count("num_sentences", num_sentences, at_least=1)
-    batch_size = check_count("batch_size", batch_size, at_least=1)
-    num_processes = check_count("num_processes", num_processes, at_least=1)
-    return round(epochs * math.ceil(num_sentences / (batch_size * num_processes)))
 
 
 class SLTFAILoss(nn.Module):
@@ -91,13 +68,18 @@ class SLTFAILoss(nn.Module):
         base_weight: weight of the base loss.
         adversarial_weight: alpha. 0: the paper's "w/o AT".
         incomplete_weight: beta. 0: the paper's "w/o ISF".
-        warmup_steps: number of training forward passes in which only the base acts (see :func:`epochs_to_steps`).
+        warmup_steps: number of training forward passes in which only the base acts on the encoder (see
+            :func:`~st_extras.losses.epochs_to_steps`).
+        warmup_discriminators: train the discriminators during the warm-up, on detached embeddings, so that they know
+            something when they first act on the encoder. A step of the warm-up then encodes as many rows as any other.
         low_frequency_ratio: lambda, in (0, 1): share of the vocabulary types seen that counts as low-frequency.
         mask_ratio: epsilon, in (0, 1): probability to mask a low-frequency token.
         always_mask_one: see IncompleteSentenceFilteringLoss.
         on_missing_mask: see IncompleteSentenceFilteringLoss: "error", or "delete" for decoders.
         reversal_strength: see FrequencyAdversarialLoss.
-        reversal_steps: see FrequencyAdversarialLoss.
+        reversal_steps: see FrequencyAdversarialLoss; counted from the end of the warm-up.
+        adversary: see FrequencyAdversarialLoss.
+        balanced: see FrequencyAdversarialLoss.
         generator: torch.Generator of the masking, on the model's device. None: one is made from torch's seed.
 
     Attributes:
@@ -123,7 +105,7 @@ class SLTFAILoss(nn.Module):
     step, with the weight of the largest.
     Refuses: columns that cannot share a pass, a base on another model.
 
-    Differs from the paper: nothing beyond what the two term losses list.
+    Differs from the paper: what the two term losses list; ``warmup_discriminators=True`` is ours.
     Differs from the authors' code: what the two term losses list; also, one pass instead of one for each view.
     Paper (BERT base): batch 32, alpha = beta = 1, lambda 0.5, epsilon 0.2; over ConSERT on the 89,192 STS sentences
     with 0.5 epochs of warm-up, over SimCSE on a million Wikipedia sentences with 0.1 epochs.
@@ -156,12 +138,15 @@ class SLTFAILoss(nn.Module):
         adversarial_weight: float = 1.0,
         incomplete_weight: float = 1.0,
         warmup_steps: int = 0,
+        warmup_discriminators: bool = False,
         low_frequency_ratio: float = 0.5,
         mask_ratio: float = 0.2,
         always_mask_one: bool = False,
         on_missing_mask: Literal["error", "delete"] = "error",
         reversal_strength: float = 1.0,
         reversal_steps: int = 0,
+        adversary: Literal["reversal", "confusion"] = "reversal",
+        balanced: bool = False,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
@@ -179,33 +164,27 @@ class SLTFAILoss(nn.Module):
             raise ValueError(
                 f"warmup_steps must be 0 with base_weight=0, as nothing would train during them, got {warmup_steps!r}."
             )
-        check_fraction("low_frequency_ratio", low_frequency_ratio)  # these six also where their term is off
-        check_fraction("mask_ratio", mask_ratio)
-        check_bool("always_mask_one", always_mask_one)
-        check_choice("on_missing_mask", on_missing_mask, ON_MISSING_MASK)
-        check_reversal_strength(reversal_strength)
-        check_count("reversal_steps", reversal_steps)
-        check_instance("generator", generator, torch.Generator, or_none=True)
-        self.adversarial: FrequencyAdversarialLoss | None = None
-        self.incomplete: IncompleteSentenceFilteringLoss | None = None
-        if adversarial_weight:
-            self.adversarial = FrequencyAdversarialLoss(
-                model,
-                frequency_table=frequency_table,
-                low_frequency_ratio=low_frequency_ratio,
-                reversal_strength=reversal_strength,
-                reversal_steps=reversal_steps,
-            )
-        if incomplete_weight:
-            self.incomplete = IncompleteSentenceFilteringLoss(
-                model,
-                frequency_table=frequency_table,
-                low_frequency_ratio=low_frequency_ratio,
-                mask_ratio=mask_ratio,
-                always_mask_one=always_mask_one,
-                on_missing_mask=on_missing_mask,
-                generator=generator,
-            )
+        self.warmup_discriminators = check_bool("warmup_discriminators", warmup_discriminators)
+        if self.warmup_discriminators and not self.warmup_steps:
+            raise ValueError("warmup_discriminators must be False with warmup_steps=0, got True: set warmup_steps.")
+        shared: dict[str, Any] = {  # all are checked, also those of a term that is off
+            "frequency_table": frequency_table,
+            "low_frequency_ratio": check_fraction("low_frequency_ratio", low_frequency_ratio),
+        }
+        adversarial: dict[str, Any] = {
+            "reversal_strength": check_reversal_strength(reversal_strength),
+            "reversal_steps": check_count("reversal_steps", reversal_steps),
+            "adversary": check_choice("adversary", adversary, ADVERSARIES),
+            "balanced": check_bool("balanced", balanced),
+        }
+        incomplete: dict[str, Any] = {
+            "mask_ratio": check_fraction("mask_ratio", mask_ratio),
+            "always_mask_one": check_bool("always_mask_one", always_mask_one),
+            "on_missing_mask": check_choice("on_missing_mask", on_missing_mask, ON_MISSING_MASK),
+            "generator": check_instance("generator", generator, torch.Generator, or_none=True),
+        }
+        self.adversarial = FrequencyAdversarialLoss(model, **shared, **adversarial) if adversarial_weight else None
+        self.incomplete = IncompleteSentenceFilteringLoss(model, **shared, **incomplete) if incomplete_weight else None
         self.register_buffer("steps", torch.tensor(0))
 
     def forward(
@@ -214,7 +193,8 @@ class SLTFAILoss(nn.Module):
         """Return the weighted terms of a batch, or inside MatryoshkaLoss their sum; ``labels`` go to the base loss."""
         columns = list(sentence_features)
         repeated = is_repeated(self.model)
-        only_base = repeated or int(self.steps) < self.warmup_steps
+        warming = int(self.steps) < self.warmup_steps
+        only_base = repeated or (warming and not self.warmup_discriminators)
         if torch.is_grad_enabled() and not repeated:
             self.steps += 1
         view_rows, count = base_views(self.base_loss, columns)
@@ -232,11 +212,11 @@ class SLTFAILoss(nn.Module):
         base = torch.stack(list(base.values())).sum() if isinstance(base, dict) else base
         terms = {"base": base, "adversarial": base.new_zeros(()), "incomplete": base.new_zeros(())}
         if self.adversarial is not None and not only_base:
-            terms["adversarial"] = self.adversarial.compute_loss_from_tokens(
-                views.tokens, views.input_ids, views.content_mask
-            )
+            rows = (views.tokens, views.input_ids, views.content_mask)
+            terms["adversarial"] = self.adversarial.compute_loss_from_tokens(*rows, warmup=warming)
         if self.incomplete is not None and kept is not None:
             pair = [self._filled(embeddings[0]), self._filled(incomplete.sentence)]
+            pair = [side.detach() for side in pair] if warming else pair
             terms["incomplete"] = self.incomplete.compute_loss_from_embeddings(pair, kept=kept)
         weighted = {name: weight * terms[name] for name, weight in self.weights.items() if weight}
         return torch.stack(list(weighted.values())).sum() if is_wrapped(self.model) else weighted
@@ -255,6 +235,7 @@ class SLTFAILoss(nn.Module):
             "base_loss": type(base).__name__,
             "base_loss_config": base.get_config_dict() if hasattr(base, "get_config_dict") else {},
             "warmup_steps": self.warmup_steps,
+            "warmup_discriminators": self.warmup_discriminators,
         }
         config |= {f"{name}_weight": weight for name, weight in self.weights.items()}
         for term in (self.adversarial, self.incomplete):

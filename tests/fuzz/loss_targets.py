@@ -29,7 +29,12 @@ def loss_targets() -> list[Target]:
     generator: dict[str, v.Domain] = {"generator": v.optional(v.instance(torch.Generator))}
     rare: dict[str, v.Domain] = {"model": _MODEL, "frequency_table": _TABLE, "low_frequency_ratio": v.FRACTION}
     masks: dict[str, v.Domain] = {"mask_ratio": v.FRACTION, "always_mask_one": v.boolean}
-    reversal: dict[str, v.Domain] = {"reversal_strength": v.POSITIVE, "reversal_steps": v.count(0)}
+    reversal: dict[str, v.Domain] = {
+        "reversal_strength": v.POSITIVE,
+        "reversal_steps": v.count(0),
+        "adversary": v.choice("reversal", "confusion"),
+        "balanced": v.boolean,
+    }
     return [
         Target(losses.SimCSELoss, views | {"projection": v.boolean}, model),
         Target(losses.ConSERTLoss, views | generator | {"include_positive": v.boolean, "dropout": v.boolean}, model),
@@ -71,6 +76,9 @@ def loss_targets() -> list[Target]:
                 "adversary_learning_rate": v.NOT_NEGATIVE,
                 "adversary_momentum": v.either(v.SHARE),
                 "adversary_weight_decay": v.NOT_NEGATIVE,
+                "adversary_temperature": v.optional(v.TEMPERATURE),
+                "adversary_start": v.choice("random", "features"),
+                "shared_head": v.boolean,
                 "in_batch_negatives": v.boolean,
                 "symmetric": v.boolean,
                 "projection": v.boolean,
@@ -94,6 +102,7 @@ def loss_targets() -> list[Target]:
                 "adversarial_weight": v.NOT_NEGATIVE,
                 "incomplete_weight": v.NOT_NEGATIVE,
                 "warmup_steps": v.count(0),
+                "warmup_discriminators": v.either(v.boolean),
             },
             model | table,
         ),
@@ -109,6 +118,10 @@ def loss_targets() -> list[Target]:
                 "mlm_weight": v.optional(v.NOT_NEGATIVE),
                 "base_loss": v.optional(v.instance(torch.nn.Module)),
                 "decoder_dropout": v.real(0, 1, closed=(True, False), usual=(0, 0.99)),
+                "decoder_output": v.choice("tied", "own", "detached"),
+                "decoder_start": v.choice("xavier", "normal"),
+                "decoder_pre_norm": v.boolean,
+                "decoder_warmup_steps": v.count(0),
                 "max_phrase_length": v.optional(v.count(3, 10**9)),
             },
             model,

@@ -18,19 +18,18 @@ from tests.losses.test_adcse import make_loss
 
 def main(path: str) -> None:
     folder, rank = Path(path), int(os.environ["RANK"])
-    for gather in (False, True):
+    cases = {"own": {}, "gathered": {"gather_across_devices": True}, "features": {"adversary_start": "features"}}
+    for case, options in cases.items():
         model = SentenceTransformer(str(folder / "model"), device="cpu")
         torch.manual_seed(rank)  # adversaries and heads start differently: they must be made equal
-        loss = AdCSELoss(
-            model, num_adversaries=6, adversary_learning_rate=0.1, momentum=0.5, gather_across_devices=gather
-        )
-        start = loss.adversaries.clone()
+        loss = AdCSELoss(model, num_adversaries=6, adversary_learning_rate=0.1, momentum=0.5, **options)
+        start = loss.adversaries.vectors.clone()
         train(
             model, loss, columns(SENTENCES * 2), folder / "run", per_device_train_batch_size=2, ddp_backend="gloo",
             gradient_accumulation_steps=2, ddp_find_unused_parameters=True,
         )  # fmt: skip
         state = {name: tensor.clone() for name, tensor in loss.state_dict().items()}
-        save_file(state | {"start": start}, str(folder / f"state{rank}{gather}.safetensors"))
+        save_file(state | {"start": start}, str(folder / f"state-{case}-{rank}.safetensors"))
 
     unattached = make_loss(model, projection=False)
     refused = False
@@ -39,9 +38,9 @@ def main(path: str) -> None:
     except ValueError as error:
         refused = "LossStateCallback.attach" in str(error)
     exact = make_loss(model).double()
-    exact.synchronised_across_processes = True  # type: ignore[assignment]
+    exact.adversaries.synchronised_across_processes = True  # type: ignore[assignment]
     exact.compute_loss_from_embeddings([draw(3, 16, seed=rank), draw(3, 16, seed=10 + rank)])
-    result = {"adversaries": exact.adversaries, "refused": torch.tensor(refused)}
+    result = {"adversaries": exact.adversaries.vectors, "refused": torch.tensor(refused)}
     save_file(result, str(folder / f"step{rank}.safetensors"))
 
 

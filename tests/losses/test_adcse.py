@@ -38,7 +38,12 @@ DIMENSION = 16
 
 
 def equation_5(
-    queries: Tensor, keys: Tensor, adversaries: Tensor, temperature: float, in_batch_negatives: bool, symmetric: bool
+    queries: Tensor,
+    keys: Tensor,
+    adversaries: Tensor,
+    temperature: float,
+    in_batch_negatives: bool = True,
+    symmetric: bool = False,
 ) -> float:
     total = 0.0
     h, k, n = queries.tolist(), keys.tolist(), adversaries.tolist()
@@ -68,24 +73,26 @@ FORMS = [(True, False), (True, True), (False, False), (False, True)]
 def test_equals_equation_5_as_a_loop(encoder: SentenceTransformer, in_batch_negatives: bool, symmetric: bool) -> None:
     loss = make_loss(encoder, in_batch_negatives=in_batch_negatives, symmetric=symmetric).double()
     queries, keys = draw(4, DIMENSION), draw(4, DIMENSION, seed=1)
-    expected = equation_5(queries, keys, loss.adversaries, 0.3, in_batch_negatives, symmetric)
+    expected = equation_5(queries, keys, loss.adversaries.vectors, 0.3, in_batch_negatives, symmetric)
     assert loss.compute_loss_from_embeddings([queries, keys]).item() == pytest.approx(expected, abs=1e-12)
-    others = {equation_5(queries, keys, loss.adversaries, 0.3, *form) for form in FORMS}
+    others = {equation_5(queries, keys, loss.adversaries.vectors, 0.3, *form) for form in FORMS}
     assert len(others) == len(FORMS), "the forms must differ for this to show anything"
 
 
 @pytest.mark.parametrize(("in_batch_negatives", "symmetric"), FORMS)
+@pytest.mark.parametrize("climbed", [None, 0.1])
 def test_adversaries_step_as_torch_sgd_does(
-    encoder: SentenceTransformer, in_batch_negatives: bool, symmetric: bool
+    encoder: SentenceTransformer, in_batch_negatives: bool, symmetric: bool, climbed: float | None
 ) -> None:
     loss = make_loss(
         encoder,
         in_batch_negatives=in_batch_negatives,
         symmetric=symmetric,
+        adversary_temperature=climbed,
         adversary_learning_rate=0.3,
         adversary_weight_decay=0.01,
     ).double()
-    reference = loss.adversaries.clone().requires_grad_()
+    reference = loss.adversaries.vectors.clone().requires_grad_()
     optimizer = torch.optim.SGD([reference], lr=0.3, momentum=0.9, weight_decay=0.01, maximize=True)
     for step in range(4):
         queries, keys = draw(5, DIMENSION, seed=step), draw(5, DIMENSION, seed=10 + step)
@@ -93,24 +100,92 @@ def test_adversaries_step_as_torch_sgd_does(
         optimizer.zero_grad()
         torch.stack(
             [
-                adversarial_info_nce(a, b, reference, temperature=0.3, in_batch_negatives=in_batch_negatives)[0]
+                adversarial_info_nce(
+                    a, b, reference, temperature=climbed or 0.3, in_batch_negatives=in_batch_negatives
+                )[0]
                 for a, b in directions
             ]
         ).mean().backward()
         optimizer.step()
         loss.compute_loss_from_embeddings([queries, keys])
-        torch.testing.assert_close(loss.adversaries, reference.detach(), rtol=0, atol=1e-10)
-    assert (loss.adversaries - make_loss(encoder).double().adversaries).abs().max() > 0.01
+        torch.testing.assert_close(loss.adversaries.vectors, reference.detach(), rtol=0, atol=1e-10)
+    assert (loss.adversaries.vectors - make_loss(encoder).double().adversaries.vectors).abs().max() > 0.01
+
+
+def test_the_temperature_of_the_climb_as_a_loop(encoder: SentenceTransformer) -> None:
+    """The encoder's loss stays at tau; an adversary's step is the slope of the loss at the other temperature."""
+    rate, plain = 0.1, {"adversary_momentum": 0.0, "adversary_weight_decay": 0.0}
+    loss = make_loss(encoder, adversary_temperature=0.1, adversary_learning_rate=rate, **plain).double()
+    queries, keys, start = draw(4, DIMENSION), draw(4, DIMENSION, seed=1), loss.adversaries.vectors.clone()
+    value = loss.compute_loss_from_embeddings([queries, keys])
+    assert value.item() == pytest.approx(equation_5(queries, keys, start, 0.3), abs=1e-12)
+    steps = (loss.adversaries.vectors - start) / rate
+    for m, d in ((0, 0), (3, 7), (5, DIMENSION - 1)):
+        slopes = {}
+        for temperature in (0.1, 0.3):
+            ends = []
+            for shift in (-1e-5, 1e-5):
+                moved = start.clone()
+                moved[m, d] += shift
+                ends.append(equation_5(queries, keys, moved, temperature))
+            slopes[temperature] = (ends[1] - ends[0]) / 2e-5
+        assert steps[m, d].item() == pytest.approx(slopes[0.1], rel=1e-5, abs=1e-9)
+        assert abs(slopes[0.1] - slopes[0.3]) > 1e-3
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_adversaries_from_features_are_the_keys_of_the_first_batches(encoder: SentenceTransformer, tied: bool) -> None:
+    loss = make_loss(encoder, num_adversaries=7, adversary_start="features", adversary_learning_rate=0.2, tied=tied)
+    twin, first = make_loss(encoder, num_adversaries=7), loss.double().adversaries.vectors.clone()
+    assert torch.equal(first, twin.double().adversaries.vectors), (
+        "until a key replaces it, an adversary is a random one"
+    )
+    batches = [(draw(3, DIMENSION, seed=step), draw(3, DIMENSION, seed=10 + step)) for step in range(4)]
+    expected = first.tolist()
+    for step, (queries, keys) in enumerate(batches):
+        with torch.no_grad():
+            loss.compute_loss_from_embeddings([queries, keys])  # an evaluation draws nothing
+        value = loss.compute_loss_from_embeddings([queries, keys.clone().requires_grad_()])
+        assert value.item() == pytest.approx(equation_5(queries, keys, torch.tensor(expected), 0.3), abs=1e-6)
+        now = loss.adversaries.vectors.tolist()
+        for m in range(3 * step, min(3 * step + 3, 7)):  # the last of the third batch's keys find no place
+            key = keys[m - 3 * step].tolist()
+            expected[m] = [x / math.hypot(*key) for x in key]
+            assert now[m] == pytest.approx(expected[m], abs=1e-12)
+            assert loss.adversaries.velocity[m].abs().max() == 0
+            assert torch.equal(loss.adversaries.origins[m], loss.adversaries.vectors[m])
+        if step:
+            assert now[0] != pytest.approx(expected[0], abs=1e-4), "adversaries climb as soon as they are drawn"
+        expected = now
+    assert int(loss.adversaries.drawn) == 7
+    angles = [
+        math.degrees(math.acos(cosine(a, b)))
+        for a, b in zip(loss.adversaries.origins.tolist(), loss.adversaries.vectors.tolist(), strict=True)
+    ]
+    assert loss.adversary_angle.item() == pytest.approx(sum(angles) / 7, abs=1e-6)
+    assert loss.adversary_angle > 1
+    assert not loss.adversaries.vectors.requires_grad
+
+
+def test_adversaries_from_features_take_more_of_the_softmax(encoder: SentenceTransformer, sentences: list[str]) -> None:
+    shares = {}
+    features = [encoder.preprocess(sentences)]
+    for start in ("random", "features"):
+        loss = make_loss(encoder, adversary_start=start, temperature=0.05)
+        for _ in range(2):
+            loss(features)
+        shares[start] = loss.adversary_share
+    assert shares["features"] > 10 * shares["random"]
 
 
 @pytest.mark.parametrize(("in_batch_negatives", "symmetric"), FORMS)
 def test_update_raises_the_loss(encoder: SentenceTransformer, in_batch_negatives: bool, symmetric: bool) -> None:
     loss = make_loss(encoder, in_batch_negatives=in_batch_negatives, symmetric=symmetric, adversary_weight_decay=0.0)
     embeddings = [draw(5, DIMENSION), draw(5, DIMENSION, seed=1)]
-    loss.adversary_learning_rate = 0.0
+    loss.adversaries.learning_rate = 0.0
     first = loss.compute_loss_from_embeddings(embeddings)
     assert loss.compute_loss_from_embeddings(embeddings) == first
-    loss.adversary_learning_rate = 0.1
+    loss.adversaries.learning_rate = 0.1
     values = [loss.compute_loss_from_embeddings(embeddings).item() for _ in range(10)]
     assert values[0] == first
     assert values == sorted(values)
@@ -138,7 +213,7 @@ def test_inspectable_attributes(encoder: SentenceTransformer) -> None:
     loss = make_loss(encoder)
     embeddings = [draw(4, DIMENSION), draw(4, DIMENSION, seed=1)]
     assert loss.adversary_share.isnan()
-    n, queries = loss.adversaries.tolist(), embeddings[0].tolist()
+    n, queries = loss.adversaries.vectors.tolist(), embeddings[0].tolist()
     loss.compute_loss_from_embeddings(embeddings)
     expected = sum(cosine(h, a) for h in queries for a in n) / (len(n) * 4)
     assert loss.adversary_similarity.item() == pytest.approx(expected, abs=1e-6)
@@ -184,7 +259,7 @@ def test_keys_come_from_the_momentum_encoder(make_encoder: MakeEncoder, sentence
     with torch.no_grad():
         for parameter in (*encoder.parameters(), *loss.projection_head.parameters()):
             parameter.mul_(1.05)
-    adversaries = loss.adversaries.clone()
+    adversaries = loss.adversaries.vectors.clone()
     value = loss(features)
     with torch.no_grad():
         own = loss.momentum_encoder
@@ -194,6 +269,37 @@ def test_keys_come_from_the_momentum_encoder(make_encoder: MakeEncoder, sentence
     q = dict(encoder.named_parameters())
     for name, p in own.encoder.named_parameters():
         torch.testing.assert_close(p.data, (0.9 + 0.1 * 1.05) / 1.05 * q[name].data)
+
+
+def test_a_shared_head_makes_queries_and_keys(make_encoder: MakeEncoder, sentences: list[str]) -> None:
+    """As in the released code: the keys are g_q(f_p(x)), and teach the head nothing."""
+    encoder = make_encoder(dropout=0.0)
+    loss = make_loss(encoder, shared_head=True, momentum=0.9, adversary_learning_rate=0.0)
+    features = [encoder.preprocess(column) for column in columns(sentences, 2).values()]
+    assert loss.momentum_encoder.projection_head is None
+    assert not any("momentum_encoder.projection_head" in name for name in loss.state_dict())
+    loss(features)
+    with torch.no_grad():
+        for parameter in (*encoder.parameters(), *loss.projection_head.parameters()):
+            parameter.mul_(1.05)
+    value = loss(features)
+    value.backward()
+    found = [parameter.grad.clone() for parameter in loss.projection_head.parameters()]
+    head = copy.deepcopy(loss.projection_head)
+    with torch.no_grad():
+        before = loss.momentum_encoder.encoder(dict(features[1]))["sentence_embedding"]
+        queries = encoder(dict(features[0]))["sentence_embedding"]
+        keys = head(before)
+    assert value.item() == pytest.approx(equation_5(head(queries), keys, loss.adversaries.vectors, 0.3), abs=1e-5)
+    head.zero_grad()
+    adversarial_info_nce(head(queries), keys, loss.adversaries.vectors, temperature=0.3)[0].backward()
+    for own, expected in zip(found, head.parameters(), strict=True):
+        torch.testing.assert_close(own, expected.grad)
+    with_keys = torch.autograd.grad(
+        adversarial_info_nce(head(queries), head(before), loss.adversaries.vectors, temperature=0.3)[0],
+        [*head.parameters()],
+    )
+    assert (with_keys[0] - found[0]).abs().max() > 1e-4, "the keys' gradient would be another"
 
 
 def test_composition_with_its_own_rows(still_encoder: SentenceTransformer, sentences: list[str]) -> None:
@@ -208,7 +314,7 @@ def test_composition_with_its_own_rows(still_encoder: SentenceTransformer, sente
         embeddings = still_encoder(dict(rows))["sentence_embedding"].chunk(count)
         value = loss.compute_loss_from_embeddings(embeddings, sentence_features=features)
         torch.testing.assert_close(value, twin(features))
-        torch.testing.assert_close(loss.adversaries, twin.adversaries)
+        torch.testing.assert_close(loss.adversaries.vectors, twin.adversaries.vectors)
 
 
 def test_evaluation_changes_nothing(encoder: SentenceTransformer, sentences: list[str]) -> None:
@@ -227,7 +333,7 @@ def test_evaluation_changes_nothing(encoder: SentenceTransformer, sentences: lis
         assert loss.adversary_share is share
     loss(features)
     changed = differing(before, snapshot(loss))
-    assert {"adversaries", "adversary_velocity"} <= changed
+    assert {"adversaries.vectors", "adversaries.velocity"} <= changed
 
 
 def test_first_forward_copies_what_the_model_has_become(encoder: SentenceTransformer, sentences: list[str]) -> None:
@@ -257,7 +363,7 @@ def test_trains(encoder: SentenceTransformer, sentences: list[str], tmp_path: Pa
     changed = differing(before, snapshot(loss))
     for part in ("model.0.", "projection_head.", "momentum_encoder.encoder.", "momentum_encoder.projection_head."):
         assert any(name.startswith(part) for name in changed), part
-    assert {"adversaries", "adversary_velocity", "momentum_encoder.initialised"} <= changed
+    assert {"adversaries.vectors", "adversaries.velocity", "momentum_encoder.initialised"} <= changed
     encoder.save(str(tmp_path / "saved"))
     again = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
     assert torch.equal(
@@ -274,9 +380,19 @@ def test_trainer_evaluation_moves_no_state(encoder: SentenceTransformer, sentenc
     assert not differing(before, snapshot(loss))
 
 
-@pytest.mark.parametrize("options", [{}, {"projection": False, "symmetric": True}, {"tied": True}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"projection": False, "symmetric": True},
+        {"tied": True},
+        {"shared_head": True, "adversary_temperature": 0.1},
+        {"adversary_start": "features", "num_adversaries": 5},
+        {"adversary_start": "features", "num_adversaries": 11},  # the checkpoint has eight of them
+    ],
+)
 def test_resume_is_seamless(
-    make_encoder: MakeEncoder, sentences: list[str], tmp_path: Path, options: dict[str, bool]
+    make_encoder: MakeEncoder, sentences: list[str], tmp_path: Path, options: dict[str, object]
 ) -> None:
     def loss(model: SentenceTransformer) -> AdCSELoss:
         return make_loss(model, generator=None, momentum=0.8, **options)
@@ -339,7 +455,7 @@ def test_bf16_autocast_is_finite_and_close(still_encoder: SentenceTransformer, s
     assert value.dtype == torch.float32
     torch.testing.assert_close(value, expected, rtol=0.02, atol=0.02)
     value.backward()
-    torch.testing.assert_close(twin.adversaries, loss.adversaries, rtol=0, atol=1e-3)
+    torch.testing.assert_close(twin.adversaries.vectors, loss.adversaries.vectors, rtol=0, atol=1e-3)
 
 
 def test_trainer_in_bf16_runs_the_copy_under_autocast_too(
@@ -375,7 +491,7 @@ def test_edge_batches(encoder: SentenceTransformer, text: list[str], adversaries
         value.backward()
         assert value.isfinite()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in loss.projection_head.parameters())
-    assert loss.adversaries.isfinite().all()
+    assert loss.adversaries.vectors.isfinite().all()
 
 
 def test_adversaries_have_a_source_of_their_own(make_encoder: MakeEncoder) -> None:
@@ -383,13 +499,13 @@ def test_adversaries_have_a_source_of_their_own(make_encoder: MakeEncoder) -> No
     torch.manual_seed(1)
     expected = torch.rand(1)
     torch.manual_seed(1)
-    first = AdCSELoss(encoder, num_adversaries=3, projection=False).adversaries
+    first = AdCSELoss(encoder, num_adversaries=3, projection=False).adversaries.vectors
     assert torch.equal(torch.rand(1), expected)
     torch.manual_seed(1)
-    assert torch.equal(AdCSELoss(encoder, num_adversaries=3).adversaries, first)
+    assert torch.equal(AdCSELoss(encoder, num_adversaries=3).adversaries.vectors, first)
     torch.manual_seed(2)
-    assert not torch.equal(AdCSELoss(encoder, num_adversaries=3).adversaries, first)
-    assert torch.equal(make_loss(encoder).adversaries, make_loss(encoder).adversaries)
+    assert not torch.equal(AdCSELoss(encoder, num_adversaries=3).adversaries.vectors, first)
+    assert torch.equal(make_loss(encoder).adversaries.vectors, make_loss(encoder).adversaries.vectors)
 
 
 def test_memory_is_one_copy_and_the_adversaries(encoder: SentenceTransformer, sentences: list[str]) -> None:
@@ -402,7 +518,7 @@ def test_memory_is_one_copy_and_the_adversaries(encoder: SentenceTransformer, se
         return sum(tensors.values())
 
     assert loss.projection_head is not None
-    vectors = 2 * loss.adversaries.nbytes
+    vectors = 3 * loss.adversaries.vectors.nbytes  # with their velocity, and what they were when drawn
     flag = 1
     assert size(loss) == 2 * size(encoder) + 2 * size(loss.projection_head) + vectors + flag
 
@@ -419,6 +535,9 @@ def test_memory_is_one_copy_and_the_adversaries(encoder: SentenceTransformer, se
         ({"adversary_learning_rate": -1}, "adversary_learning_rate must be between 0 and 1000000, got -1"),
         ({"adversary_momentum": 1.0}, r"adversary_momentum must be between 0 and 1, 1 excluded, got 1.0"),
         ({"adversary_weight_decay": -1}, "adversary_weight_decay must be between 0 and 1000000, got -1"),
+        ({"adversary_temperature": 0}, "adversary_temperature must be between 0.0001 and 10000, got 0"),
+        ({"adversary_start": "keys"}, r"adversary_start must be one of 'random', 'features', got 'keys'"),
+        ({"shared_head": True, "projection": False}, "^shared_head=True needs a head, got projection=False: set proj"),
     ],
 )
 def test_bad_settings(encoder: SentenceTransformer, options: dict[str, object], message: str) -> None:
@@ -462,12 +581,17 @@ def test_prompts_and_a_dictionary_of_losses(encoder: SentenceTransformer, senten
     LossStateCallback.attach(trainer)
     trainer.train()
     for name, loss in losses.items():
-        assert "adversaries" in differing(before[name], snapshot(loss))
+        assert "adversaries.vectors" in differing(before[name], snapshot(loss))
 
 
 def test_card(encoder: SentenceTransformer) -> None:
     config = make_loss(encoder, momentum=0.9).get_config_dict()
     assert (config["num_adversaries"], config["momentum"], config["tied"]) == (6, 0.9, False)
+    assert (config["adversary_start"], config["adversary_temperature"], config["shared_head"]) == (
+        "random",
+        None,
+        False,
+    )
     assert make_loss(encoder, tied=True).get_config_dict()["momentum"] is None
     assert "AdCSE" in make_loss(encoder).citation
 
@@ -476,13 +600,14 @@ def test_card(encoder: SentenceTransformer) -> None:
 def test_two_processes_stay_equal(encoder: SentenceTransformer, tmp_path: Path) -> None:
     encoder.save(str(tmp_path / "model"))
     run_in_two_processes("tests.losses.adcse_worker", str(tmp_path))
-    for gather in (False, True):
-        first, second = (load_file(str(tmp_path / f"state{rank}{gather}.safetensors")) for rank in range(2))
+    for case in ("own", "gathered", "features"):
+        first, second = (load_file(str(tmp_path / f"state-{case}-{rank}.safetensors")) for rank in range(2))
         assert differing(first, second) == {"start"}
-        assert first["adversary_velocity"].abs().max() > 0
+        assert first["adversaries.velocity"].abs().max() > 0
+    assert first["adversaries.drawn"] == 6
     steps = [load_file(str(tmp_path / f"step{rank}.safetensors")) for rank in range(2)]
     assert all(step["refused"] for step in steps)
-    reference = make_loss(encoder).double().adversaries.clone().requires_grad_()
+    reference = make_loss(encoder).double().adversaries.vectors.clone().requires_grad_()
     optimizer = torch.optim.SGD([reference], lr=3e-3, momentum=0.9, weight_decay=1e-4, maximize=True)
     batches = [(draw(3, DIMENSION, seed=rank), draw(3, DIMENSION, seed=10 + rank)) for rank in range(2)]
     torch.stack([adversarial_info_nce(q, k, reference, temperature=0.3)[0] for q, k in batches]).mean().backward()
@@ -524,27 +649,38 @@ def test_instruments(encoder: SentenceTransformer, sentences: list[str]) -> None
     features = [encoder.preprocess(sentences)]
     loss(features)
     found = loss.instruments
-    assert found == {"adversary_similarity": loss.adversary_similarity, "adversary_share": loss.adversary_share}
+    assert found == {
+        f"adversary_{name}": getattr(loss, f"adversary_{name}") for name in ("similarity", "share", "angle")
+    }
     assert all(value.dim() == 0 and value.isfinite() and not value.requires_grad for value in found.values())
     with torch.no_grad():
         loss(features)
-    assert all(loss.instruments[name] is value for name, value in found.items())
+    assert loss.instruments == found
+    assert all(value.isnan() for value in make_loss(encoder).instruments.values())
     assert make_loss(encoder, num_adversaries=0).instruments == {}
 
 
 # ---- mini_batch_size; see also parts/test_gradient_cache.py
 
 
-@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"tied": True},
+        {"shared_head": True, "symmetric": True, "adversary_temperature": 0.1},
+        {"adversary_start": "features", "num_adversaries": 11, "adversary_temperature": 0.1},
+    ],
+)
 def test_in_mini_batches_all_that_it_owns_moves_once(
-    still_encoder: SentenceTransformer, sentences: list[str], tied: bool
+    still_encoder: SentenceTransformer, sentences: list[str], options: dict[str, object]
 ) -> None:
     features = [still_encoder.train().preprocess(sentences)]
     losses, found = [], []
     for size in (None, 3):
         torch.manual_seed(0)
         model = copy.deepcopy(still_encoder)
-        loss = make_loss(model, tied=tied, momentum=0.5, adversary_learning_rate=0.1, mini_batch_size=size)
+        loss = make_loss(model, momentum=0.5, adversary_learning_rate=0.1, mini_batch_size=size, **options)
         optimizer = torch.optim.SGD(loss.parameters(), lr=0.1)
         values = []
         for _ in range(3):

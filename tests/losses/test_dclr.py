@@ -88,6 +88,32 @@ def test_equation_6(encoder: SentenceTransformer, include_positive: bool, noise_
     assert got.item() == pytest.approx(equation_6(a, b, noise, alpha, 0.2, include_positive), abs=1e-9)
 
 
+def test_without_noise_and_weights_it_is_the_decoupled_contrast(encoder: SentenceTransformer) -> None:
+    """SimCSE with the positive left out of the denominator, and nothing else.
+
+    Sentence by sentence, SimCSE's loss is then log(1 + e^x) of this one, x: its gradient is this one's times the share
+    of the softmax that the negatives take, so sentences that are told apart already teach SimCSE little.
+    """
+    a, b = draw(5, 8, seed=0), draw(5, 8, seed=1)
+    alone = [
+        math.log(sum(math.exp(cosine(a[i], b[j]) / 0.3) for j in range(5) if j != i)) - cosine(a[i], b[i]) / 0.3
+        for i in range(5)
+    ]
+    decoupled = DCLRLoss(encoder, noise_ratio=0, temperature=0.3)
+    assert decoupled.compute_loss_from_embeddings([a, b]).item() == pytest.approx(sum(alone) / 5, abs=1e-12)
+    coupled = [math.log1p(math.exp(x)) for x in alone]
+    simcse = SimCSELoss(encoder, temperature=0.3)
+    assert simcse.compute_loss_from_embeddings([a, b]).item() == pytest.approx(sum(coupled) / 5, abs=1e-12)
+    by_loss = {}
+    for name, loss in (("decoupled", decoupled), ("simcse", simcse)):
+        x = a.clone().requires_grad_()
+        loss.compute_loss_from_embeddings([x, b]).backward()
+        by_loss[name] = x.grad
+    shares = torch.tensor([1 / (1 + math.exp(-x)) for x in alone], dtype=torch.float64)
+    torch.testing.assert_close(by_loss["simcse"], shares.unsqueeze(1) * by_loss["decoupled"])
+    assert shares.min() < 0.9
+
+
 @pytest.mark.parametrize("noise_norm", ["gaussian", "unit"])
 def test_gradients_do_not_flow_through_the_noise(encoder: SentenceTransformer, noise_norm: Any) -> None:
     """The gradient is that of the loss on noise that was made beforehand, however far the ascent moves it."""

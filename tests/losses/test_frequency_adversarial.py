@@ -13,8 +13,8 @@ from torch import Tensor
 
 from st_extras.encoders.forward import encode_tokens
 from st_extras.encoders.structure import content_mask
-from st_extras.losses.frequency_adversarial import FrequencyAdversarialLoss, token_cross_entropy
-from st_extras.losses.parts.discriminator import labels_entropy
+from st_extras.losses.frequency_adversarial import FrequencyAdversarialLoss, token_confusion, token_cross_entropy
+from st_extras.losses.parts.token_labels import balancing_weights, label_shares, labels_entropy
 from st_extras.text.frequency import FrequencyTable
 from tests.helpers import assert_resume_is_seamless, columns, count_rows, differing, fit, padded, snapshot, train
 
@@ -66,6 +66,44 @@ def test_gradcheck_and_no_content() -> None:
     assert (logits.grad == 0).all()
 
 
+def test_confusion_as_a_loop() -> None:
+    logits, labels, content = small_batch()
+    prior = label_shares(labels, content).double()
+    assert prior.tolist() == pytest.approx([2 / 3, 1 / 3])  # one frequent token of three, one of one; no content
+    sentences = []
+    for row in range(2):
+        tokens = []
+        for place in range(5):
+            if content[row, place]:
+                high, low = logits[row, place].tolist()
+                total = math.log(math.exp(high) + math.exp(low))
+                tokens.append(prior[0].item() * (total - high) + prior[1].item() * (total - low))
+        sentences.append(sum(tokens) / len(tokens))
+    assert token_confusion(logits, prior, content).item() == pytest.approx(sum(sentences) / 2, abs=1e-12)
+    ignorant = token_confusion(prior.log().expand_as(logits), prior, content)
+    assert ignorant.item() == pytest.approx(labels_entropy(prior).item())
+    assert token_confusion(logits, prior, content) > ignorant
+    logits.requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: token_confusion(x, prior, content), (logits,))
+
+
+def test_balanced_as_a_loop() -> None:
+    """The mean of both labels' own means, each weighted as eq. 4 weighs tokens."""
+    logits, labels, content = small_batch()
+    sums, weights = [0.0, 0.0], [0.0, 0.0]
+    for row in range(2):
+        for place in range(5):
+            if content[row, place]:
+                label, weight = int(labels[row, place]), 1 / int(content[row].sum())
+                log_answers = logits[row, place].log_softmax(dim=0)
+                sums[label] -= weight * log_answers[label].item()
+                weights[label] += weight
+    assert weights == pytest.approx([4 / 3, 2 / 3])
+    expected = (sums[0] / weights[0] + sums[1] / weights[1]) / 2
+    factors = balancing_weights(labels, label_shares(labels, content)).double()
+    assert token_cross_entropy(logits, labels, content, factors).item() == pytest.approx(expected, abs=1e-6)
+
+
 def gradients(loss: FrequencyAdversarialLoss, features: dict[str, Tensor]) -> dict[str, Tensor]:
     loss.zero_grad()
     loss([features]).backward()
@@ -90,6 +128,85 @@ def test_the_discriminator_descends_and_the_encoder_ascends(
         encoder_parameters += name.startswith("model.")
         assert torch.allclose(computed[name], factor * parameter.grad, atol=1e-8), name
     assert encoder_parameters > 20
+
+
+@pytest.mark.parametrize("balanced", [False, True])
+def test_with_confusion_each_side_descends_its_own_term(
+    still_encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable, balanced: bool
+) -> None:
+    options = {"adversary": "confusion", "balanced": balanced, "reversal_strength": 0.5}
+    loss = FrequencyAdversarialLoss(still_encoder, frequency_table=frequency_table, **options)
+    features = still_encoder.preprocess(sentences)
+    computed = gradients(loss, features)
+    encoded = encode_tokens(still_encoder, features)
+    logits = loss.discriminator(encoded.tokens)
+    labels, mask = loss.low_frequency[encoded.input_ids], encoded.content_mask
+    shares = label_shares(labels, mask)
+    weights = balancing_weights(labels, shares) if balanced else None
+    assert shares[0] != shares[1]
+    prior = torch.tensor([0.5, 0.5]) if balanced else shares
+    answer = token_cross_entropy(logits, labels, mask, weights)
+    confusion = token_confusion(logits, prior, mask, weights)
+    torch.testing.assert_close(loss([features]), answer + 0.5 * confusion)
+    found = loss.instruments
+    torch.testing.assert_close(found["adversarial_loss"], answer.detach())
+    torch.testing.assert_close(found["confusion_loss"], confusion.detach())
+    torch.testing.assert_close(found["labels_entropy"], labels_entropy(prior))
+    own = [name for name in computed if not name.startswith("model.")]
+    assert len(own) == 4
+    for part, term in (("model.", 0.5 * confusion), ("discriminator.", answer)):
+        loss.zero_grad()
+        term.backward(retain_graph=True)
+        for name, parameter in loss.named_parameters():
+            if name.startswith(part) and parameter.grad is not None:
+                torch.testing.assert_close(computed[name], parameter.grad, msg=name)
+
+
+@pytest.mark.parametrize("balanced", [False, True])
+@pytest.mark.parametrize("adversary", ["reversal", "confusion"])
+def test_confusion_ends_in_ignorance_and_reversal_in_error(
+    encoder: SentenceTransformer, frequency_table: FrequencyTable, adversary: str, balanced: bool
+) -> None:
+    """Free token embeddings, one in eight rare, against a discriminator that stands still."""
+    torch.manual_seed(0)
+    options = {"adversary": adversary, "balanced": balanced}
+    loss = FrequencyAdversarialLoss(encoder, frequency_table=frequency_table, **options)
+    low, high = (int((loss.low_frequency == label).nonzero()[0]) for label in (1, 0))
+    rows = torch.tensor([[low, *[high] * 7]] * 4), torch.ones(4, 8).bool()
+    tokens = torch.randn(4, 8, 16).requires_grad_()
+    optimizer = torch.optim.Adam([tokens], lr=0.1)
+    for _ in range(200):
+        optimizer.zero_grad()
+        loss.compute_loss_from_tokens(tokens, *rows).backward()
+        optimizer.step()
+    found = loss.instruments
+    expected = math.log(2) if balanced else -(math.log(1 / 8) / 8 + 7 * math.log(7 / 8) / 8)
+    assert found["labels_entropy"].item() == pytest.approx(expected)
+    if adversary == "confusion":
+        assert found["adversarial_loss"].item() == pytest.approx(expected, abs=0.01)
+        assert found["confusion_loss"].item() == pytest.approx(expected, abs=0.01)
+    else:
+        assert found["adversarial_loss"] > 1
+
+
+@pytest.mark.parametrize("adversary", ["reversal", "confusion"])
+def test_in_a_warmup_the_discriminator_learns_alone(
+    still_encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable, adversary: str
+) -> None:
+    options = {"adversary": adversary, "reversal_steps": 3}
+    loss = FrequencyAdversarialLoss(still_encoder, frequency_table=frequency_table, **options)
+    encoded = encode_tokens(still_encoder, still_encoder.preprocess(sentences))
+    rows = (encoded.tokens, encoded.input_ids, encoded.content_mask)
+    value = loss.compute_loss_from_tokens(*rows, warmup=True)
+    value.backward()
+    assert all(parameter.grad is None for parameter in still_encoder.parameters())
+    assert all(parameter.grad.abs().sum() > 0 for parameter in loss.discriminator.parameters())
+    logits = loss.discriminator(encoded.tokens)
+    assert value == token_cross_entropy(logits, loss.low_frequency[encoded.input_ids], encoded.content_mask)
+    assert loss.steps == 0
+    assert loss.instruments["adversarial_loss"] == value
+    loss.compute_loss_from_tokens(*rows).backward()
+    assert loss.steps == 1
 
 
 def test_padding_and_special_tokens_never_count(
@@ -226,6 +343,7 @@ def test_bad_input(encoder: SentenceTransformer, frequency_table: FrequencyTable
         (encoder, {"reversal_strength": -1}, "reversal_strength .* -1"),
         (encoder, {"reversal_steps": -2}, "reversal_steps .* -2"),
         (encoder, {"reversal_steps": 0.1}, r"reversal_steps .* 0\.1"),
+        (encoder, {"adversary": "none"}, r"^adversary must be one of 'reversal', 'confusion', got 'none'\.$"),
         (encoder, {"frequency_table": other}, "'other'"),
         (static, {}, "StaticEmbedding"),
     ):
@@ -239,6 +357,7 @@ def test_bad_input(encoder: SentenceTransformer, frequency_table: FrequencyTable
 def test_config_and_citation(encoder: SentenceTransformer, frequency_table: FrequencyTable) -> None:
     loss = FrequencyAdversarialLoss(encoder, frequency_table=frequency_table, low_frequency_ratio=0.3)
     assert loss.get_config_dict()["low_frequency_ratio"] == 0.3
+    assert loss.get_config_dict()["adversary"] == "reversal"
     assert "wang2023unsupervised" in loss.citation
 
 
@@ -252,7 +371,7 @@ def test_instruments_of_the_last_training_step(
     assert found["adversarial_loss"] == value
     assert not found["adversarial_loss"].requires_grad
     labels, mask = frequency_table.labels()[features["input_ids"]], content_mask(encoder, features)
-    assert found["labels_entropy"] == labels_entropy(labels, mask) > 0.1
+    assert found["labels_entropy"] == labels_entropy(label_shares(labels, mask)) > 0.1
     assert torch.equal(found["discriminator_accuracy"], loss.discriminator.accuracy)
     assert torch.equal(found["balanced_accuracy"], loss.discriminator.balanced_accuracy)
     with torch.no_grad():

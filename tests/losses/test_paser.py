@@ -239,7 +239,7 @@ def test_no_state_moves_without_gradients(make_encoder: MakeEncoder) -> None:
 def test_resuming_is_seamless(make_encoder: MakeEncoder, tmp_path: Path) -> None:
     assert_resume_is_seamless(
         make_encoder,
-        lambda model: PaSeRLoss(model, num_decoder_layers=1),
+        lambda model: PaSeRLoss(model, num_decoder_layers=1, decoder_warmup_steps=2, decoder_output="own"),
         {name: column[:16] for name, column in DATA.items()},
         tmp_path,
     )
@@ -365,6 +365,106 @@ def test_the_pass_has_no_dropout_where_the_base_wants_none(make_encoder: MakeEnc
     assert model.training
     make_loss(model, base_loss=SimCSELoss(model))(features(model))
     assert modes[2:] == [True]
+
+
+# ---- the decoder's settings
+
+
+@pytest.mark.parametrize("kind", ["tied", "detached", "own"])
+def test_the_output_layer_of_equation_3(still_encoder: SentenceTransformer, kind: str) -> None:
+    loss = make_loss(still_encoder.double(), decoder_output=kind).double()
+    columns = features(still_encoder)
+    ids, mask = columns[2]["input_ids"], columns[2]["attention_mask"].bool()
+    s, m = torch.randn(2, 6, 16, generator=generator(1)).double()
+    hidden = loss.decoder(loss._words(ids[:, :-1]), decoding_signal(s, m, 10.0, 10.0))
+    logits = loss.output.words(loss.output.head(hidden)) if kind == "own" else hidden @ loss._words.weight.T
+    total = 0.0
+    for row, place in mask[:, 1:].nonzero().tolist():
+        total -= logits[row, place].log_softmax(dim=0)[ids[row, place + 1]].item()
+    value = loss.compute_generative_loss(s, m, columns[2])
+    assert value.item() == pytest.approx(total / int(mask[:, 1:].sum()), rel=1e-6)
+    value.backward()
+    unread = [i for i in range(len(vocabulary())) if i not in set(ids[:, :-1].flatten().tolist())]
+    assert bool(loss._words.weight.grad[unread].any()) == (kind == "tied")  # the others are read, and so trained
+
+
+def test_an_output_layer_of_its_own_trains_and_writes(make_encoder: MakeEncoder, tmp_path: Path) -> None:
+    model = make_encoder()
+    loss = make_loss(model, decoder_output="own", decoder_start="normal", decoder_pre_norm=True)
+    before = snapshot(loss)
+    train(model, loss, DATA, tmp_path)
+    changed = differing(before, snapshot(loss))
+    assert {"output.words.weight", "output.words.bias", "output.head.0.weight"} <= changed
+    assert len(loss.reconstruct(DATA["sentence"][:2], DATA["masked"][:2])) == 2
+    model.save(str(tmp_path / "saved"))
+    assert not any("output.words" in name for name in model.state_dict())
+    model.tokenizer.add_tokens(["zebra"])
+    model.transformers_model.resize_token_embeddings(len(model.tokenizer))
+    with pytest.raises(ValueError, match=r"^decoder_output='own' needs the vocabulary"):
+        loss(features(model))
+
+
+@pytest.mark.parametrize("kind", ["tied", "own"])
+def test_the_decoder_warms_up_alone(make_encoder: MakeEncoder, kind: str) -> None:
+    model = make_encoder(dropout=0.0, with_head=True)
+    loss = make_loss(model, mlm_weight=1.0, decoder_output=kind, decoder_warmup_steps=2, generator=generator(3))
+    usual = make_loss(model, mlm_weight=1.0, decoder_output=kind, generator=generator(3))
+    columns = features(model)
+    with torch.no_grad():
+        loss(columns)
+    assert loss.steps == 0
+    loss.masked_lm.source.generator.manual_seed(4)
+    usual.masked_lm.source.generator.manual_seed(4)
+    for step in range(3):
+        terms, expected = loss(columns), usual(columns)
+        for name in expected:
+            torch.testing.assert_close(terms[name], expected[name])  # the values are the same, the gradients are not
+        sum(terms.values()).backward()
+        moved = [name for name, p in model.named_parameters() if p.grad is not None]
+        assert bool(moved) == (step == 2), moved
+        for part in (loss.decoder, loss.masked_lm):
+            assert any(p.grad is not None and p.grad.any() for p in part.parameters())
+    assert loss.steps == 3
+
+
+def test_a_base_acts_while_the_decoder_warms_up(still_encoder: SentenceTransformer) -> None:
+    columns = features(still_encoder)
+    base = SimCSELoss(still_encoder)
+    base([dict(columns[0])]).backward()
+    wanted = {name: p.grad.clone() for name, p in still_encoder.named_parameters() if p.grad is not None}
+    still_encoder.zero_grad()
+    sum(make_loss(still_encoder, base_loss=base, decoder_warmup_steps=1)(columns).values()).backward()
+    for name, parameter in still_encoder.named_parameters():
+        if parameter.grad is not None:
+            torch.testing.assert_close(parameter.grad, wanted[name], msg=name)
+    assert any(gradient.any() for gradient in wanted.values())
+
+
+def test_trainer_and_fit_leave_the_encoder_alone_while_the_decoder_warms_up(
+    make_encoder: MakeEncoder, tmp_path: Path
+) -> None:
+    for number, run in enumerate((train, fit)):
+        model = make_encoder()
+        loss = make_loss(model, decoder_warmup_steps=1000)
+        before = snapshot(loss)
+        run(model, loss, DATA, tmp_path / f"run{number}")
+        changed = differing(before, snapshot(loss))
+        assert any(name.startswith("decoder.") for name in changed)
+        assert not any(name.startswith("model.") for name in changed)
+        assert loss.steps > 0
+
+
+def test_matryoshka_counts_a_step_of_the_warmup_once(make_encoder: MakeEncoder) -> None:
+    model = make_encoder()
+    loss = make_loss(model, decoder_warmup_steps=2)
+    matryoshka = MatryoshkaLoss(model, loss, [16, 8, 4])
+    reached = []
+    for _ in range(3):
+        model.zero_grad()
+        matryoshka(features(model), None).backward()
+        reached.append(any(p.grad is not None for p in model.parameters()))
+    assert reached == [False, False, True]
+    assert loss.steps == 3
 
 
 def test_evaluation_has_no_dropout_in_the_decoder(still_encoder: SentenceTransformer) -> None:
@@ -592,6 +692,10 @@ def test_wrong_columns(encoder: SentenceTransformer) -> None:
         ({"generative_weight": -1}, r"generative_weight .* got -1"),
         ({"mlm_weight": float("nan")}, r"mlm_weight .* got nan"),
         ({"decoder_dropout": 1.0}, r"decoder_dropout .* got 1\.0"),
+        ({"decoder_output": "free"}, r"^decoder_output must be one of 'tied', 'own', 'detached', got 'free'\.$"),
+        ({"decoder_start": "zero"}, r"^decoder_start must be one of 'xavier', 'normal', got 'zero'\.$"),
+        ({"decoder_pre_norm": 1}, r"^decoder_pre_norm must be True or False, got 1\.$"),
+        ({"decoder_warmup_steps": -1}, r"decoder_warmup_steps .* got -1"),
         ({"generative_weight": 0.0}, "generative_weight and mlm_weight must not both be 0"),
         ({"max_phrase_length": 2}, r"max_phrase_length .* got 2"),
         ({"base_loss": nn.Identity()}, r"base_loss=Identity has no compute_loss_from_embeddings"),

@@ -22,8 +22,8 @@ from st_extras.losses import (
     PaSeRLoss,
     SimCSELoss,
     SLTFAILoss,
+    epochs_to_steps,
 )
-from st_extras.losses.slt_fai import epochs_to_steps
 from st_extras.text.frequency import FrequencyTable
 from tests.helpers import generator
 
@@ -35,9 +35,11 @@ BOOLS: dict[Any, list[str]] = {
     SimCSELoss: [*_PAIRS, "projection"],
     DCLRLoss: [*_PAIRS, "projection", "include_positive"],
     ConSERTLoss: [*_PAIRS, "include_positive", "dropout"],
-    AdCSELoss: [*_PAIRS, "tied", "in_batch_negatives", "symmetric", "projection", "key_dropout"],
+    AdCSELoss: [*_PAIRS, "tied", "in_batch_negatives", "symmetric", "projection", "shared_head", "key_dropout"],
+    PaSeRLoss: ["decoder_pre_norm"],
+    FrequencyAdversarialLoss: ["balanced"],
     IncompleteSentenceFilteringLoss: ["always_mask_one"],
-    SLTFAILoss: ["always_mask_one"],
+    SLTFAILoss: ["always_mask_one", "balanced", "warmup_discriminators"],
 }
 
 _TEMPERATURES = [0, -1, 1e-300, 1e300, 1e-5, 1e5]
@@ -69,6 +71,7 @@ NUMBERS: dict[Any, dict[str, list[Any]]] = {
         "adversary_learning_rate": [-1, 1e300],
         "adversary_momentum": [-0.1, 1],
         "adversary_weight_decay": [-1, 1e300],
+        "adversary_temperature": _TEMPERATURES,
     },
     FrequencyAdversarialLoss: {key: _SLT_FAI[key] for key in _SLT_FAI if key != "mask_ratio"},
     IncompleteSentenceFilteringLoss: {key: _SLT_FAI[key] for key in ("low_frequency_ratio", "mask_ratio")},
@@ -86,10 +89,13 @@ NUMBERS: dict[Any, dict[str, list[Any]]] = {
         "generative_weight": _WEIGHTS,
         "mlm_weight": _WEIGHTS,
         "decoder_dropout": [-0.1, 1],
+        "decoder_warmup_steps": [-1, 1.5],
         "max_phrase_length": [2, 4.5, 10**9],
     },
 }
-_MAY_BE_NONE = {"threshold", "masked_share", "noise_temperature", "mlm_weight", "max_phrase_length"}
+_MAY_BE_NONE = {"threshold", "masked_share", "noise_temperature", "mlm_weight", "max_phrase_length"} | {
+    "adversary_temperature"
+}
 GENERATORS = (DCLRLoss, ConSERTLoss, AdCSELoss, IncompleteSentenceFilteringLoss, SLTFAILoss, PaSeRLoss)
 NOT_NUMBERS: list[Any] = [True, "1", [1], math.nan, math.inf, np.float32("nan"), torch.tensor(1.0), 10**400]
 
@@ -115,8 +121,9 @@ def test_a_bool_option_takes_a_bool(make: Make, kind: Any, option: str) -> None:
     for value in ("False", "", 0, 1, None, []):
         with pytest.raises(ValueError, match=rf"^{option} must be True or False, got {re.escape(repr(value))}\.$"):
             make(kind, **{option: value})
+    needs = {"warmup_steps": 1} if option == "warmup_discriminators" else {}
     for right in (np.True_, np.False_):
-        plain = make(kind, **{option: right}).get_config_dict()[option]  # type: ignore[operator]
+        plain = make(kind, **{option: right}, **needs).get_config_dict()[option]  # type: ignore[operator]
         assert type(plain) is bool
         assert plain == right
 
@@ -133,6 +140,7 @@ def test_a_number_is_a_number_in_its_range(make: Make, kind: Any, option: str) -
 def test_numbers_of_numpy_are_numbers(make: Make, kind: Any, option: str) -> None:
     default = kind.__init__.__kwdefaults__[option]
     others = {"max_phrase_length": 8, "mlm_weight": 1, "noise_temperature": 0.5, "threshold": 0.5, "masked_share": 0.5}
+    others["adversary_temperature"] = 0.5
     value = others.get(option, default)
     scalar = np.int64(value) if isinstance(value, int) else np.float32(value)
     needs = {"complementary_model": "self"} if option == "masked_share" else {}
@@ -152,7 +160,7 @@ def test_a_generator_is_torchs(make: Make, kind: Any) -> None:
 
 def test_options_of_a_term_that_is_off_are_checked_too(make: Make) -> None:
     for weight, options in (
-        ("adversarial_weight", {"reversal_strength": "1", "reversal_steps": "1"}),
+        ("adversarial_weight", {"reversal_strength": "1", "reversal_steps": "1", "adversary": 1, "balanced": 1}),
         ("incomplete_weight", {"mask_ratio": 2, "always_mask_one": "no", "generator": 7}),
     ):
         for option, value in options.items():

@@ -69,12 +69,15 @@ CASES: dict[Any, dict[str, tuple[Any, dict[str, Any]]]] = {
         "temperature": (0.1, {}),
         "momentum": (0.5, {}),
         "tied": (True, {}),
+        "adversary_start": ("features", {}),
         "adversary_learning_rate": (0.5, {}),
         "adversary_momentum": (0.1, _STRONG),
         "adversary_weight_decay": (0.5, _STRONG),
+        "adversary_temperature": (1.0, _STRONG),
         "in_batch_negatives": (False, {}),
         "symmetric": (True, {}),
         "projection": (False, {}),
+        "shared_head": (True, {}),
         "key_dropout": (False, {}),
         "generator": (generator(9), {}),
     },
@@ -82,6 +85,8 @@ CASES: dict[Any, dict[str, tuple[Any, dict[str, Any]]]] = {
         "low_frequency_ratio": (0.2, {}),
         "reversal_strength": (0.5, {}),
         "reversal_steps": (9, {}),
+        "adversary": ("confusion", {}),
+        "balanced": (True, {}),
     },
     IncompleteSentenceFilteringLoss: {
         "low_frequency_ratio": (0.9, {}),
@@ -95,11 +100,14 @@ CASES: dict[Any, dict[str, tuple[Any, dict[str, Any]]]] = {
         "adversarial_weight": (0.5, {}),
         "incomplete_weight": (0.5, {}),
         "warmup_steps": (1, {}),
+        "warmup_discriminators": (True, {"warmup_steps": 2}),
         "low_frequency_ratio": (0.9, {}),
         "mask_ratio": (0.8, {}),
         "always_mask_one": (True, {}),
         "reversal_strength": (0.5, {}),
         "reversal_steps": (9, {}),
+        "adversary": ("confusion", {}),
+        "balanced": (True, {}),
         "generator": (generator(9), {}),
     },
     PaSeRLoss: {
@@ -110,6 +118,10 @@ CASES: dict[Any, dict[str, tuple[Any, dict[str, Any]]]] = {
         "mlm_weight": (0.5, {}),
         "base_loss": (None, {"mlm_weight": 1.0}),
         "decoder_dropout": (0.5, {}),
+        "decoder_output": ("own", {}),
+        "decoder_start": ("normal", {}),
+        "decoder_pre_norm": (True, {}),
+        "decoder_warmup_steps": (2, {}),
         "max_phrase_length": (9, {}),
         "generator": (generator(9), {}),
     },
@@ -136,13 +148,13 @@ def first_steps(kind: Any, make_encoder: Maker, table: FrequencyTable, options: 
     seen = []
     torch.manual_seed(2)
     for _ in range(3):
-        model.zero_grad()
+        loss.zero_grad()
         value = loss(columns)
         value = torch.stack(list(value.values())).sum() if isinstance(value, dict) else value
         value.backward()
         seen += [value.item(), *(p.grad.norm().item() for p in model.parameters() if p.grad is not None)]
         with torch.no_grad():
-            for parameter in model.parameters():
+            for parameter in loss.parameters():
                 if parameter.grad is not None:
                     parameter -= 0.1 * parameter.grad
     return seen

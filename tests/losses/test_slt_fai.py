@@ -19,11 +19,11 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import Tensor
 
 from st_extras.encoders.forward import encode_tokens
-from st_extras.losses import AdCSELoss, DCLRLoss, SimCSELoss
+from st_extras.losses import AdCSELoss, DCLRLoss, SimCSELoss, epochs_to_steps
 from st_extras.losses.consert import ConSERTLoss
 from st_extras.losses.frequency_adversarial import token_cross_entropy
 from st_extras.losses.incomplete_sentence import incomplete_cross_entropy
-from st_extras.losses.slt_fai import SLTFAILoss, epochs_to_steps
+from st_extras.losses.slt_fai import SLTFAILoss
 from st_extras.text.frequency import FrequencyTable
 from tests.helpers import (
     arguments,
@@ -177,6 +177,7 @@ def test_instruments_are_those_of_the_parts(
     assert set(loss.instruments) == {
         "adversarial_discriminator_accuracy", "balanced_accuracy", "adversarial_loss", "labels_entropy",
         "incomplete_discriminator_accuracy", "left_out", "adversary_similarity", "adversary_share",
+        "adversary_angle",
     }  # fmt: skip
     assert all(value.isfinite() and value.dim() == 0 for value in loss.instruments.values())
     without = make_loss(encoder, frequency_table, adversarial_weight=0)
@@ -265,6 +266,39 @@ def test_warm_up_counts_training_forwards(
     assert epochs_to_steps(0.5, 89192, 32) == 1394
     assert epochs_to_steps(0.1, 1_000_000, 32, num_processes=2) == 1562
     assert epochs_to_steps(0, 10, 3) == 0
+
+
+@pytest.mark.parametrize("adversary", ["reversal", "confusion"])
+def test_discriminators_warm_up_while_the_base_alone_moves_the_encoder(
+    still_encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable, adversary: str
+) -> None:
+    features = [still_encoder.preprocess(sentences)]
+    options: dict[str, Any] = {"warmup_steps": 1, "adversary": adversary}
+    plain = make_loss(still_encoder, frequency_table, **options)
+    expected = plain(features)["base"]
+    expected.backward()
+    wanted = {name: p.grad.clone() for name, p in still_encoder.named_parameters() if p.grad is not None}
+    still_encoder.zero_grad()
+    loss = make_loss(still_encoder, frequency_table, warmup_discriminators=True, **options)
+    with count_rows(still_encoder) as passes:
+        terms = loss(features)
+    assert passes == [24]
+    assert terms["adversarial"] > 0
+    assert terms["incomplete"] > 0
+    sum(terms.values()).backward()
+    for name, parameter in still_encoder.named_parameters():
+        assert (parameter.grad is None) == (name not in wanted), name
+        if name in wanted:
+            torch.testing.assert_close(parameter.grad, wanted[name], msg=name)
+    owned = [p for name, p in loss.named_parameters() if "discriminator" in name]
+    assert len(owned) == 8
+    assert all(p.grad.abs().sum() > 0 for p in owned)
+    assert loss.adversarial.steps == 0
+    still_encoder.zero_grad()
+    second = loss(features)
+    (second["adversarial"] + second["incomplete"]).backward()
+    assert any(p.grad is not None and p.grad.any() for p in still_encoder.parameters())
+    assert loss.adversarial.steps == 1
 
 
 def test_evaluation_moves_nothing(
@@ -389,6 +423,11 @@ def test_bad_input(make_encoder: Callable[..., SentenceTransformer], frequency_t
         (encoder, {"base_weight": 0, "adversarial_weight": 0, "incomplete_weight": 0}, "must not all be 0"),
         (encoder, {"base_weight": 0, "warmup_steps": 1}, "warmup_steps must be 0 with base_weight=0.* 1"),
         (encoder, {"warmup_steps": -1}, "warmup_steps .* -1"),
+        (
+            encoder,
+            {"warmup_discriminators": True},
+            "warmup_discriminators must be False with .*=0, got True",
+        ),
         (encoder, {"warmup_steps": 0.5}, r"warmup_steps .* 0\.5"),
         (encoder, {"low_frequency_ratio": 0}, "low_frequency_ratio .* 0"),
         (encoder, {"mask_ratio": 2}, "mask_ratio .* 2"),

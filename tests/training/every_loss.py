@@ -122,6 +122,12 @@ CASES = {
     ),
     "adcse, tied": Case(lambda model, alone: AdCSELoss(model, tied=True, symmetric=True, **_ADVERSARIES, **_ALL)),
     "frequency": Case(lambda model, alone: FrequencyAdversarialLoss(model, frequency_table=_table(model)), columns=1),
+    "frequency, balanced confusion": Case(
+        lambda model, alone: FrequencyAdversarialLoss(
+            model, frequency_table=_table(model), adversary="confusion", balanced=True
+        ),
+        columns=1,
+    ),
     "incomplete": Case(
         lambda model, alone: IncompleteSentenceFilteringLoss(model, frequency_table=_table(model), **_MASKED), columns=1
     ),
@@ -142,6 +148,17 @@ CASES = {
     ),
     "paser": Case(
         lambda model, alone: PaSeRLoss(model, num_decoder_layers=1, decoder_dropout=0, mlm_weight=0), columns=3
+    ),
+    "paser, own output, warmed up": Case(
+        lambda model, alone: PaSeRLoss(
+            model,
+            num_decoder_layers=1,
+            decoder_dropout=0,
+            mlm_weight=0,
+            decoder_output="own",
+            decoder_warmup_steps=1,
+        ),
+        columns=3,
     ),
     "paser, masked words": Case(
         lambda model, alone: PaSeRLoss(model, num_decoder_layers=1, decoder_dropout=0), columns=3, draws=True

@@ -28,7 +28,9 @@ OWNERS |= {
     "adcse, mini-batches",
     "incomplete, drawn",
     "slt-fai over adcse",
+    "frequency, balanced confusion",
     "paser",
+    "paser, own output, warmed up",
     "paser, masked words",
 }
 

@@ -34,26 +34,6 @@ def check_frequency_table(frequency_table: FrequencyTable, model: nn.Module) -> 
     return frequency_table
 
 
-@torch.no_grad()
-def labels_entropy(labels: Tensor, mask: Tensor) -> Tensor:
-    """Return the entropy of a batch's labels in nats, weighted as eq. 4 weighs them: sentence by sentence.
-
-    It is the lowest cross-entropy that a discriminator can reach which knows the share of the labels and nothing of
-    the tokens: above it, the discriminator is misled; below it, it has learned something.
-
-    Args:
-        labels: (R, L) of 0 and 1.
-        mask: (R, L) bool, the tokens that count.
-
-    Returns:
-        (); 0 if no token counts.
-    """
-    lengths = mask.sum(dim=1)  # (R,)
-    shares = (mask * labels).sum(dim=1) / lengths.clamp(min=1)
-    share = shares.sum() / (lengths > 0).sum().clamp(min=1)
-    return -(torch.xlogy(share, share) + torch.xlogy(1 - share, 1 - share))
-
-
 class Discriminator(nn.Module):
     """A discriminator, Linear(D, D), ReLU, Linear(D, 2), with a running record of its answers in all processes.
 
@@ -84,6 +64,12 @@ class Discriminator(nn.Module):
                 "cannot be used with a loss that truncates embeddings (MatryoshkaLoss)."
             )
         return full_precision(self.layers(x.to(next(self.layers.parameters()).dtype)))
+
+    def judge(self, x: Tensor) -> Tensor:
+        """Return the same logits, whose gradients reach the embeddings but not the discriminator."""
+        frozen = {name: parameter.detach() for name, parameter in self.named_parameters()}
+        logits: Tensor = torch.func.functional_call(self, frozen, (x,))
+        return logits
 
     def observe(self, logits: Tensor, labels: Tensor, mask: Tensor) -> None:
         """Add a batch's answers to the record, unless gradients are disabled.

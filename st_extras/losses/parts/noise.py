@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from st_extras.checks import check_choice, check_count, check_interval, check_temperature, check_weight
-from st_extras.functional import anchor_pull, cosine_ascent_direction, unit_rows, unit_scores
+from st_extras.functional import anchor_pull, cosine_ascent_direction, mean_angle, unit_rows, unit_scores
 from st_extras.random_source import RandomSource
 
 
@@ -118,13 +118,8 @@ class NoiseNegatives(nn.Module):
                 mini_batch_size=mini_batch_size,
             )
         if torch.is_grad_enabled():
-            self._measure_angle(start, noise)
+            self.angle = mean_angle(start, noise)
         return noise
-
-    def _measure_angle(self, start: Tensor, noise: Tensor) -> None:
-        with torch.no_grad():
-            chord = (F.normalize(start, dim=-1) - F.normalize(noise, dim=-1)).norm(dim=-1)
-            self.angle = torch.rad2deg(2 * torch.asin((chord / 2).clamp(max=1))).mean()
 
     @property
     def config(self) -> dict[str, Any]:

@@ -1,20 +1,17 @@
-"""PaSeR's phrase decoder, and checks of the tokenizer and the columns it works with."""
+"""PaSeR's phrase decoder: the signal that it attends to, its layers, and its output layer."""
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 import torch
-from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from st_extras.encoders.rows import Features
-from st_extras.encoders.structure import check_one_encoder, content_mask, prompt_length, unwrap
 from st_extras.functional import full_precision
-from st_extras.losses.parts.missing_mask import check_mask_token
 
-_ORDER = "the columns must be sentence, masked, phrase in this order, as PhraseMasking writes them"
+OUTPUTS = ("tied", "own", "detached")
+STARTS = ("xavier", "normal")
 
 
 def decoding_signal(sentence: Tensor, masked: Tensor, difference_scale: float, product_scale: float) -> Tensor:
@@ -22,6 +19,59 @@ def decoding_signal(sentence: Tensor, masked: Tensor, difference_scale: float, p
     sentence, masked = full_precision(sentence), full_precision(masked)
     difference = difference_scale * (sentence - masked).abs()
     return torch.stack([sentence, masked, difference, product_scale * (sentence * masked).abs()], dim=1)
+
+
+def draw_normal(module: nn.Module) -> None:
+    """Draw the weights of a layer as BERT and BART do, from N(0, 0.02), and set its biases to 0."""
+    if isinstance(module, nn.MultiheadAttention):
+        nn.init.normal_(module.in_proj_weight, std=0.02)
+    elif isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=0.02)
+    if isinstance(module, nn.Linear) and module.bias is not None:
+        nn.init.zeros_(module.bias)
+
+
+class PhraseOutput(nn.Module):
+    """The output layer of PaSeR's decoder: what its hidden states become, and the words they are compared with.
+
+    Args:
+        kind: "tied": the encoder's word embedding, which it trains. "detached": the same, not trained by it. "own": a
+            head as BERT's, Linear(W, W), GELU, LayerNorm and Linear(W, V), drawn from N(0, 0.02).
+        words: the encoder's word embedding, (V, W).
+    """
+
+    def __init__(self, kind: str, words: nn.Embedding) -> None:
+        super().__init__()
+        self.kind = kind
+        self.head: nn.Module | None = None
+        if kind == "own":
+            size, width = words.weight.shape
+            self.head = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width))
+            self.words = nn.Linear(width, size)
+            self.apply(draw_normal)
+
+    def forward(
+        self, hidden: Tensor, words: nn.Embedding, *, train_words: bool = True
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return hidden states (N, W), a weight (V, W) and a bias (V,) or None, of which F.linear makes the logits.
+
+        Args:
+            hidden: (N, W), of the decoder.
+            words: the encoder's word embedding, (V, W).
+            train_words: whether the word embedding learns from it, unless the kind is "detached".
+
+        Raises:
+            ValueError: if the vocabulary has been resized since a layer of its own was made.
+        """
+        if self.head is None:
+            trained = train_words and self.kind == "tied"
+            return hidden, words.weight if trained else words.weight.detach(), None
+        if len(words.weight) != len(self.words.weight):
+            raise ValueError(
+                f"decoder_output='own' needs the vocabulary that the loss was made with, {len(self.words.weight)} "
+                f"words, got {len(words.weight)}: make the loss after resizing the word embedding."
+            )
+        return self.head(hidden), self.words.weight, self.words.bias
 
 
 class PhraseDecoder(nn.Module):
@@ -33,13 +83,27 @@ class PhraseDecoder(nn.Module):
         layers: number of decoder layers.
         dropout: dropout of the decoder.
         max_length: most tokens of a phrase, opening and closing token included.
+        pre_norm: normalise before each sublayer and after the last layer, instead of after each sublayer.
+        start: how weights are drawn: "xavier", or "normal" as BERT and BART draw them, N(0, 0.02) with biases 0.
     """
 
-    def __init__(self, width: int, dimension: int, layers: int, dropout: float, max_length: int) -> None:
+    def __init__(
+        self,
+        width: int,
+        dimension: int,
+        layers: int,
+        dropout: float,
+        max_length: int,
+        *,
+        pre_norm: bool = False,
+        start: str = "xavier",
+    ) -> None:
         super().__init__()
         heads = max(h for h in range(1, width + 1) if width % h == 0 and width // h >= min(64, width))
-        layer = nn.TransformerDecoderLayer(width, heads, 4 * width, dropout, "gelu", batch_first=True)
-        self.layers = nn.TransformerDecoder(layer, layers)
+        layer = nn.TransformerDecoderLayer(
+            width, heads, 4 * width, dropout, "gelu", batch_first=True, norm_first=pre_norm
+        )
+        self.layers = nn.TransformerDecoder(layer, layers, nn.LayerNorm(width) if pre_norm else None)
         for parameter in self.layers.parameters():  # nn.TransformerDecoder starts with copies of one layer
             if parameter.dim() > 1:
                 nn.init.xavier_uniform_(parameter)
@@ -49,6 +113,8 @@ class PhraseDecoder(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.dimension = dimension
         self.fit_signal = nn.Linear(dimension, width) if dimension != width else nn.Identity()
+        if start == "normal":
+            self.apply(draw_normal)
 
     def forward(self, words: Tensor, signal: Tensor) -> Tensor:
         """Return hidden states (B, T, W) for word embeddings (B, T, W); position t sees the words 0 ... t.
@@ -63,10 +129,13 @@ class PhraseDecoder(nn.Module):
         memory = self.fit_signal(signal.to(self.norm.weight.dtype))
         return cast(Tensor, self.layers(x, memory, tgt_mask=causal, tgt_is_causal=True))
 
-    def write(self, words: nn.Embedding, signal: Tensor, brackets: tuple[int, int], max_length: int) -> list[list[int]]:
+    def write(
+        self, output: PhraseOutput, words: nn.Embedding, signal: Tensor, brackets: tuple[int, int], max_length: int
+    ) -> list[list[int]]:
         """Return the ids of B phrases, written greedily.
 
         Args:
+            output: the output layer.
             words: the encoder's word embedding, (V, W).
             signal: (B, 4, D).
             brackets: the tokens that open and close a phrase; a phrase ends before the closing one.
@@ -75,140 +144,7 @@ class PhraseDecoder(nn.Module):
         opening, closing = brackets
         ids = torch.full((len(signal), 1), opening, device=signal.device)
         for _ in range(max_length):
-            hidden = self(words(ids), signal)[:, -1].to(words.weight.dtype)  # (B, W)
-            ids = torch.cat([ids, (hidden @ words.weight.T).argmax(dim=1, keepdim=True)], dim=1)
+            hidden, weight, bias = output(self(words(ids), signal)[:, -1], words)  # (B, W), (V, W)
+            logits = F.linear(hidden.to(weight.dtype), weight, bias)
+            ids = torch.cat([ids, logits.argmax(dim=1, keepdim=True)], dim=1)
         return [row[1 : [*row, closing].index(closing, 1)] for row in ids.tolist()]
-
-
-def _written_brackets(tokenizer: Any) -> tuple[int, int] | None:
-    """Return the special tokens that the tokenizer writes around every text, such as [CLS] and [SEP]; None if none."""
-    ids: list[int] = tokenizer("a")["input_ids"]
-    return (ids[0], ids[-1]) if len(ids) > 2 and {ids[0], ids[-1]} <= set(tokenizer.all_special_ids) else None
-
-
-def phrase_brackets(model: SentenceTransformer) -> tuple[int, int]:
-    """Return the tokens that open and close a phrase: those around every text, such as [CLS] and [SEP].
-
-    Where the tokenizer does not write both (decoders), those that begin and end a sequence; one that only ends it
-    serves for both.
-
-    Raises:
-        ValueError: if the tokenizer has neither.
-    """
-    tokenizer: Any = unwrap(model).tokenizer
-    if (written := _written_brackets(tokenizer)) is not None:
-        return written
-    closing = tokenizer.sep_token_id if tokenizer.eos_token_id is None else tokenizer.eos_token_id
-    opening = next((i for i in (tokenizer.bos_token_id, tokenizer.cls_token_id, closing) if i is not None), None)
-    if opening is None or closing is None:
-        raise ValueError(
-            f"PaSeRLoss needs a tokenizer with a token that ends a sequence, got a {type(tokenizer).__name__} without "
-            "one: set model.tokenizer.eos_token."
-        )
-    return opening, closing
-
-
-def check_phrase_tokenizer(model: SentenceTransformer, on_missing_mask: str = "error") -> str:
-    """Return ``on_missing_mask``, and refuse models whose phrases cannot be masked, opened or closed.
-
-    Raises:
-        ValueError: if the model has no transformer or several, its tokenizer has no token that ends a sequence, or
-            there is no mask token and ``on_missing_mask`` is "error".
-    """
-    check_one_encoder(model, "PaSeRLoss")
-    if unwrap(model).transformers_model is None:
-        raise ValueError(
-            f"PaSeRLoss needs a transformer with a word embedding, got {type(unwrap(model)[0]).__name__}: use a "
-            "transformer, or a contrastive loss such as SimCSELoss with pairs of sentences."
-        )
-    alternatives = "in PhraseMasking too, and use mlm_weight=0"
-    check_mask_token(unwrap(model), on_missing_mask, "phrases", alternatives)
-    phrase_brackets(model)
-    return on_missing_mask
-
-
-def bracketed(model: nn.Module, phrase: Features) -> Features:
-    """Return the phrases' input_ids and attention_mask, (B, T): opening token, content, closing token, padding.
-
-    As the tokenizer wrote them, where it writes both brackets and pads on the right.
-    """
-    tokenizer = unwrap(model).tokenizer
-    if _written_brackets(tokenizer) is not None and tokenizer.padding_side == "right":
-        return without_prompt(model, phrase)
-    opening, closing = phrase_brackets(unwrap(model))
-    content = content_mask(model, phrase)
-    lengths = content.sum(dim=1, keepdim=True)  # (B, 1)
-    words = phrase["input_ids"].gather(1, (~content).long().argsort(dim=1, stable=True))
-    places = torch.arange(int(lengths.max()) + 2, device=words.device)
-    ids = F.pad(words, (1, 1), value=opening)[:, : len(places)]
-    return {"input_ids": torch.where(places > lengths, closing, ids), "attention_mask": (places < lengths + 2).long()}
-
-
-def without_prompt(model: nn.Module, phrase: Features) -> Features:
-    """Return the tokenized phrases without the prompt before them; unchanged if there is no prompt."""
-    if not (length := prompt_length(model, phrase)):
-        return phrase
-    read = ("input_ids", "attention_mask")  # the decoder reads nothing else
-    return {key: torch.cat([phrase[key][:, :1], phrase[key][:, length:]], dim=1) for key in read}
-
-
-def check_phrase_columns(columns: list[Features], model: nn.Module, max_length: int, *, with_base: bool) -> Tensor:
-    """Check the columns of a batch, and return which rows have their masked phrase within the encoder's length.
-
-    Args:
-        columns: the tokenized columns of a batch: the sentence first, masked and phrase last.
-        model: the encoder.
-        max_length: most tokens of a phrase, opening and closing token included.
-        with_base: allow columns of a base loss between the sentence and the others.
-
-    Returns:
-        (B,) bool; False if ``max_seq_length`` cut the masks off (without a mask token: the place of the deletion).
-
-    Raises:
-        ValueError: if columns are missing or in another order, or a phrase is empty or too long.
-    """
-    if len(columns) < 3 or (len(columns) > 3 and not with_base):
-        raise ValueError(f"PaSeRLoss got {len(columns)} columns: {_ORDER}.")
-    sentence, masked, phrase = columns[0], *columns[-2:]
-    for name, column in (("sentence", sentence), ("masked", masked), ("phrase", phrase)):
-        if "input_ids" not in column or column["input_ids"].ndim != 2 or "attention_mask" not in column:
-            raise ValueError(f"PaSeRLoss needs (B, L) input_ids in column {name!r}: use unpad_inputs=False.")
-    encoder = unwrap(model)
-    mask_token, mask_id = encoder.tokenizer.mask_token, encoder.tokenizer.mask_token_id
-    content = content_mask(model, phrase)
-    bare = bracketed(model, phrase)
-    lengths = [column["attention_mask"].sum(dim=1) for column in (sentence, masked, bare)]
-    shown = _differ(sentence, masked) if mask_id is None else (masked["input_ids"] == mask_id).any(dim=1)
-    holds = torch.zeros_like(shown) if mask_id is None else phrase["input_ids"] == mask_id
-    cut = lengths[1] >= (encoder.max_seq_length or torch.inf)
-    empty, unmasked, holds_mask, longer = torch.stack([
-        ~content.any(dim=1).all(),
-        ~(shown | cut).all(),
-        holds.any(),
-        lengths[2].sum() > lengths[0].sum() + len(shown),
-    ]).tolist()  # fmt: skip
-    if holds_mask:
-        raise ValueError(f"Column 'phrase' holds {mask_token}: {_ORDER}.")
-    if unmasked and mask_id is None:
-        raise ValueError(f"Column 'masked' has a row equal to its sentence, with no phrase deleted: {_ORDER}.")
-    if unmasked:
-        raise ValueError(f"Column 'masked' has a row without {mask_token}: {_ORDER}.")
-    if longer:
-        raise ValueError(f"Column 'phrase' is longer than the sentences: {_ORDER}.")
-    if empty:
-        raise ValueError("Column 'phrase' has an empty phrase: leave such rows out, as PhraseMasking does.")
-    if (width := bare["input_ids"].size(1)) > max_length:
-        raise ValueError(f"A phrase has {width} tokens, more than max_phrase_length={max_length}.")
-    return shown
-
-
-def _differ(first: Features, second: Features) -> Tensor:
-    """Return which rows of two columns have different tokens, (B,) bool, wherever their padding is."""
-    width = max(column["input_ids"].size(1) for column in (first, second))
-    rows = []
-    for column in (first, second):
-        present = column["attention_mask"].bool()
-        order = (~present).long().argsort(dim=1, stable=True)
-        ids = column["input_ids"].masked_fill(~present, -1).gather(1, order)
-        rows.append(F.pad(ids, (0, width - ids.size(1)), value=-1))
-    return (rows[0] != rows[1]).any(dim=1)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from st_extras.functional import anchor_pull
-from st_extras.losses.parts.adversaries import adversarial_info_nce, ascend, mean_similarity
+from st_extras.losses.parts.adversaries import Climb, adversarial_info_nce, adversary_shares, ascend, mean_similarity
 from tests.helpers import cosine, draw, generator
 
 
@@ -16,9 +16,10 @@ from tests.helpers import cosine, draw, generator
 def test_equation_5_and_the_shares_as_a_loop(in_batch_negatives: bool, offset: int) -> None:
     """With gathered keys, the shifted positive stands among 6 candidates."""
     queries, keys, adversaries = draw(2, 5), draw(6, 5, seed=1), draw(3, 5, seed=2)
-    loss, shares = adversarial_info_nce(
+    loss, logits = adversarial_info_nce(
         queries, keys, adversaries, temperature=0.5, in_batch_negatives=in_batch_negatives, offset=offset
     )
+    shares = adversary_shares(logits, 3)
     total = 0.0
     for i in range(2):
         positive = math.exp(cosine(queries[i], keys[i + offset]) / 0.5)
@@ -31,13 +32,34 @@ def test_equation_5_and_the_shares_as_a_loop(in_batch_negatives: bool, offset: i
     assert loss.item() == pytest.approx(total, abs=1e-12)
 
 
+@pytest.mark.parametrize("in_batch_negatives", [True, False])
+def test_the_climb_sees_shares_of_its_own_temperature(in_batch_negatives: bool) -> None:
+    """The share that is reported is the loss's, the pull is that of a softmax at half its temperature."""
+    queries, keys, adversaries = draw(4, 5), draw(4, 5, seed=1), draw(3, 5, seed=2)
+    options = {"in_batch_negatives": in_batch_negatives}
+    _, logits = adversarial_info_nce(queries, keys, adversaries, temperature=0.5, **options)
+    climb = Climb(adversaries, sharpness=2.0)
+    for rows in (slice(0, 1), slice(1, 4)):
+        climb.add(queries[rows], logits[rows])
+    taken = {0.5: torch.zeros(4, 3, dtype=torch.float64), 0.25: torch.zeros(4, 3, dtype=torch.float64)}
+    for temperature, shares in taken.items():
+        for i in range(4):
+            others = [keys[j] for j in range(4) if in_batch_negatives or j == i]
+            denominator = sum(math.exp(cosine(queries[i], other) / temperature) for other in (*others, *adversaries))
+            for m in range(3):
+                shares[i, m] = math.exp(cosine(queries[i], adversaries[m]) / temperature) / denominator
+    assert climb.share.item() == pytest.approx(taken[0.5].sum(dim=1).mean().item(), abs=1e-12)
+    torch.testing.assert_close(climb.pull, anchor_pull(queries, taken[0.25]))
+    assert (taken[0.5] - taken[0.25]).abs().max() > 0.01
+
+
 def test_permutation_and_scale() -> None:
     queries, keys, adversaries = draw(6, 16), draw(6, 16, seed=1), draw(3, 16, seed=2)
-    loss, shares = adversarial_info_nce(queries, keys, adversaries, temperature=0.1)
+    loss, logits = adversarial_info_nce(queries, keys, adversaries, temperature=0.1)
     order = torch.randperm(6, generator=generator(5))
-    moved, moved_shares = adversarial_info_nce(3 * queries[order], keys[order] / 7, 2 * adversaries, temperature=0.1)
+    moved, moved_logits = adversarial_info_nce(3 * queries[order], keys[order] / 7, 2 * adversaries, temperature=0.1)
     torch.testing.assert_close(loss, moved)
-    torch.testing.assert_close(shares[order], moved_shares)
+    torch.testing.assert_close(adversary_shares(logits, 3)[order], adversary_shares(moved_logits, 3))
 
 
 @pytest.mark.parametrize("in_batch_negatives", [True, False])
@@ -51,18 +73,19 @@ def test_gradcheck(in_batch_negatives: bool) -> None:
     assert torch.autograd.gradcheck(scalar, (queries, keys))
 
 
-def test_the_shares_are_constants_and_half_precision_is_not_kept() -> None:
+def test_the_logits_are_constants_and_half_precision_is_not_kept() -> None:
     queries, keys = draw(3, 5).bfloat16().requires_grad_(), draw(3, 5, seed=1).bfloat16()
-    loss, shares = adversarial_info_nce(queries, keys, draw(2, 5, seed=2), temperature=0.5)
+    loss, logits = adversarial_info_nce(queries, keys, draw(2, 5, seed=2), temperature=0.5)
     assert loss.requires_grad
-    assert not shares.requires_grad
-    assert loss.dtype == shares.dtype == torch.float32
+    assert not logits.requires_grad
+    assert loss.dtype == logits.dtype == torch.float32
 
 
 def test_no_adversaries_take_nothing() -> None:
     queries, keys = draw(3, 5), draw(3, 5, seed=1)
-    loss, shares = adversarial_info_nce(queries, keys, torch.empty(0, 5), temperature=0.5)
-    assert shares.shape == (3, 0)
+    loss, logits = adversarial_info_nce(queries, keys, torch.empty(0, 5), temperature=0.5)
+    assert logits.shape == (3, 3)
+    assert adversary_shares(logits, 0).shape == (3, 0)
     scores = torch.tensor([[cosine(h, k) / 0.5 for k in keys] for h in queries])
     torch.testing.assert_close(loss.float(), torch.nn.functional.cross_entropy(scores, torch.arange(3)))
 
@@ -77,9 +100,9 @@ def test_ascent_is_torchs_sgd_that_maximises(in_batch_negatives: bool) -> None:
     start = adversaries.clone()
     for step in range(4):
         queries, keys = draw(5, 8, seed=10 + step), draw(5, 8, seed=20 + step)
-        _, shares = adversarial_info_nce(queries, keys, adversaries, **options)
+        _, logits = adversarial_info_nce(queries, keys, adversaries, **options)
         ascend(
-            adversaries, velocity, anchor_pull(queries, shares), len(queries),
+            adversaries, velocity, anchor_pull(queries, adversary_shares(logits, 6)), len(queries),
             temperature=0.3, learning_rate=0.3, momentum=0.9, weight_decay=0.01,
         )  # fmt: skip
         optimizer.zero_grad()

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from pathlib import Path
 
 import pytest
@@ -9,8 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from st_extras.encoders import distributed
-from st_extras.losses.frequency_adversarial import token_cross_entropy
-from st_extras.losses.parts.discriminator import SLT_FAI_CITATION, Discriminator, labels_entropy
+from st_extras.losses.parts.discriminator import SLT_FAI_CITATION, Discriminator
 from tests.helpers import differing, draw, run_in_two_processes, snapshot
 from tests.losses.parts.discriminator_worker import batch
 
@@ -37,6 +35,18 @@ def test_the_layers_as_a_loop() -> None:
             expected = [sum(w2[c, k].item() * hidden[k] for k in range(3)) + b2[c].item() for c in range(2)]
             assert got[i, j].tolist() == pytest.approx(expected, abs=1e-12)
     assert 0 < silent < 24  # the ReLU acts
+
+
+def test_judging_gives_the_same_logits_and_spares_the_discriminator() -> None:
+    discriminator = Discriminator(3)
+    x = draw(2, 4, 3).float().requires_grad_()
+    expected = torch.autograd.grad(discriminator(x)[..., 1].sum(), x)[0]
+    logits = discriminator.judge(x)
+    assert torch.equal(logits, discriminator(x))
+    logits[..., 1].sum().backward()
+    assert torch.equal(x.grad, expected)
+    assert expected.abs().sum() > 0
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in discriminator.parameters())
 
 
 def test_the_running_accuracy() -> None:
@@ -122,18 +132,3 @@ def test_the_record_adds_up_the_answers_of_all_processes(tmp_path: Path) -> None
     for rank in (0, 1):
         seen = load_file(str(tmp_path / f"confusion{rank}.safetensors"))["confusion"]
         torch.testing.assert_close(seen, alone.confusion)
-
-
-# ---- the labels' entropy
-
-
-def test_the_entropy_is_what_a_discriminator_of_the_share_alone_reaches() -> None:
-    labels = torch.tensor([[1, 0, 0, 0], [1, 1, 0, 1], [0, 0, 1, 1]])
-    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 0, 0]]).bool()
-    share = (1 / 4 + 1) / 2
-    expected = -(share * math.log(share) + (1 - share) * math.log(1 - share))
-    assert labels_entropy(labels, mask).item() == pytest.approx(expected)
-    logits = torch.tensor([math.log(1 - share), math.log(share)]).expand(3, 4, 2)
-    assert token_cross_entropy(logits, labels, mask).item() == pytest.approx(expected)
-    assert labels_entropy(labels, torch.zeros_like(mask)) == 0
-    assert labels_entropy(torch.ones_like(labels), mask) == 0

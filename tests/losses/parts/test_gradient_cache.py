@@ -385,7 +385,7 @@ def still_loss(name: str, model: SentenceTransformer, **more: Any) -> nn.Module:
 def state_and_gradients(loss: Any, value: Tensor) -> dict[str, Tensor]:
     """What a step ends with: its value, the gradients, and the adversaries."""
     found = {name: p.grad.clone() for name, p in loss.named_parameters() if p.grad is not None}
-    adversaries = {"adversaries": loss.adversaries.clone()} if isinstance(loss, AdCSELoss) else {}
+    adversaries = {"adversaries": loss.adversaries.vectors.clone()} if isinstance(loss, AdCSELoss) else {}
     return found | adversaries | {"value": value.detach().clone()}
 
 

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
+from st_extras.losses import PaSeRLoss
+from st_extras.losses.parts.phrase_columns import (
+    bracketed,
+    check_phrase_columns,
+    check_phrase_tokenizer,
+    phrase_brackets,
+    without_prompt,
+)
+from tests.conftest import build_byte_level_encoder, vocabulary
+from tests.losses.phrases import features, one
+
+MakeEncoder = Callable[..., SentenceTransformer]
+
+
+# ---- the tokenizer
+
+
+def test_brackets(encoder: SentenceTransformer, tmp_path: Path) -> None:
+    assert phrase_brackets(encoder) == (vocabulary().index("[CLS]"), vocabulary().index("[SEP]"))
+    model = build_byte_level_encoder(tmp_path)
+    assert model.tokenizer.convert_ids_to_tokens(list(phrase_brackets(model))) == ["<s>", "</s>"]
+    for able in (encoder, model):
+        check_phrase_tokenizer(able)
+
+
+def test_tokenizers_that_do_not_serve_are_refused(encoder: SentenceTransformer) -> None:
+    static = SentenceTransformer(modules=[StaticEmbedding(encoder.tokenizer, embedding_dim=8)], device="cpu")
+    with pytest.raises(ValueError, match="needs a transformer with a word embedding, got StaticEmbedding"):
+        check_phrase_tokenizer(static)
+    check_phrase_tokenizer(encoder)
+    encoder.tokenizer.mask_token = None
+    with pytest.raises(ValueError, match=r'mask token.*on_missing_mask="delete"'):
+        check_phrase_tokenizer(encoder)
+    assert check_phrase_tokenizer(encoder, "delete") == "delete"
+    encoder.tokenizer.backend_tokenizer.post_processor = None
+    encoder.tokenizer.sep_token = None
+    with pytest.raises(ValueError, match=r"a token that ends a sequence.*set model\.tokenizer\.eos_token\.$"):
+        check_phrase_tokenizer(encoder, "delete")
+
+
+@pytest.mark.parametrize(("special", "expected"), [
+    ({}, ("[CLS]", "[SEP]")),
+    ({"eos_token": "[PAD]"}, ("[CLS]", "[PAD]")),
+    ({"bos_token": "[UNK]"}, ("[UNK]", "[SEP]")),
+    ({"cls_token": None}, ("[SEP]", "[SEP]")),
+])  # fmt: skip
+def test_brackets_where_the_tokenizer_writes_none(
+    encoder: SentenceTransformer, special: dict[str, str | None], expected: tuple[str, str]
+) -> None:
+    assert phrase_brackets(encoder) == (vocabulary().index("[CLS]"), vocabulary().index("[SEP]"))
+    encoder.tokenizer.backend_tokenizer.post_processor = None
+    for name, token in special.items():
+        setattr(encoder.tokenizer, name, token)
+    assert phrase_brackets(encoder) == tuple(vocabulary().index(token) for token in expected)
+
+
+@pytest.mark.parametrize("prompt", [None, "the old "])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_brackets_are_put_around_the_content(make_encoder: MakeEncoder, side: str, prompt: str | None) -> None:
+    texts = ["red book", "cat", "old man read"]
+    usual = make_encoder()
+    expected = bracketed(usual, usual.preprocess(texts))
+    model = make_encoder()
+    model.tokenizer.backend_tokenizer.post_processor = None
+    model.tokenizer.padding_side = side
+    found = bracketed(model, model.preprocess(texts, prompt=prompt))
+    present = expected["attention_mask"].bool()
+    assert torch.equal(found["attention_mask"].bool(), present)
+    assert torch.equal(found["input_ids"][present], expected["input_ids"][present])
+
+
+# ---- the prompt
+
+
+def test_without_a_prompt_the_phrases_stay(encoder: SentenceTransformer) -> None:
+    phrase = encoder.preprocess(["cat", "red book"])
+    assert without_prompt(encoder, phrase) is phrase
+
+
+def test_the_prompt_goes_and_the_opening_token_stays(encoder: SentenceTransformer) -> None:
+    plain, prompted = (encoder.preprocess(["cat", "red book"], prompt=prompt) for prompt in (None, "the old "))
+    bare = without_prompt(encoder, prompted)
+    for key in ("input_ids", "attention_mask"):
+        assert torch.equal(bare[key], plain[key])
+
+
+@pytest.mark.parametrize("prompt", ["query: ", "query:", "query: \n"])
+@pytest.mark.parametrize("texts", [["dog"], ["dog", "cat sat"], ["dog", "dog"]])
+def test_the_space_behind_a_prompt_takes_no_word_with_it(tmp_path: Path, prompt: str, texts: list[str]) -> None:
+    model = build_byte_level_encoder(tmp_path)
+    features = model.preprocess(texts, prompt=prompt)
+    bare = without_prompt(model, features)
+    ids, present = bare["input_ids"], bare["attention_mask"].bool()
+    assert [
+        model.tokenizer.decode(row[1:][kept[1:]][:-1]).strip() for row, kept in zip(ids, present, strict=True)
+    ] == texts
+    terms = PaSeRLoss(model, num_decoder_layers=1)([
+        features,
+        model.preprocess(["<mask>", *texts[1:]] if len(texts) == 1 else ["<mask>", "<mask> sat"], prompt=prompt),
+        features,
+    ])  # fmt: skip
+    assert all(torch.isfinite(term) for term in terms.values())
+
+
+# ---- the columns
+
+
+def test_rows_whose_masks_were_cut_off_are_told(make_encoder: MakeEncoder) -> None:
+    model = make_encoder(max_seq_length=8)
+    long = "a " * 20
+    data = {
+        "sentence": ["a cat sat", f"{long} cat", "the dog"],
+        "masked": ["a [MASK] sat", f"{long} [MASK]", "the [MASK]"],
+        "phrase": ["cat", "cat", "dog"],
+    }
+    assert check_phrase_columns(features(model, data), model, 8, with_base=False).tolist() == [True, False, True]
+
+
+def test_columns_of_a_base_may_stand_between(encoder: SentenceTransformer) -> None:
+    columns = features(encoder, one("a cat", "a [MASK]", "cat"))
+    more = [columns[0], *encoder_columns(encoder), *columns[1:]]
+    assert check_phrase_columns(more, encoder, 4, with_base=True).all()
+    with pytest.raises(ValueError, match=r"got 5 columns"):
+        check_phrase_columns(more, encoder, 4, with_base=False)
+
+
+def encoder_columns(encoder: SentenceTransformer) -> list[dict[str, Any]]:
+    return [encoder.preprocess([text]) for text in ("the cat", "a dog")]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"sentence": ["a cat"], "masked": ["a [MASK]"]}, r"got 2 columns: .*sentence, masked, phrase"),
+        ({**one("a", "[MASK]", "a"), "more": ["a"]}, r"got 4 columns"),
+        ({"sentence": ["a cat"], "phrase": ["cat"], "masked": ["a [MASK]"]}, r"'phrase' holds \[MASK\].*in this order"),
+        ({"masked": ["a [MASK]"], "sentence": ["a cat"], "phrase": ["cat"]}, r"'masked' has a row without \[MASK\]"),
+        ({"p": ["cat"], "m": ["a [MASK] sat on"], "s": ["a cat sat on"]}, r"'phrase' is longer than the sentences"),
+        (one("a cat", "a [MASK]", ""), r"'phrase' has an empty phrase"),
+        (
+            {"sentence": ["a cat", "a dog"], "masked": ["a [MASK]", "a [MASK]"], "phrase": ["cat", ""]},
+            r"'phrase' has an empty phrase",
+        ),
+        (one("a cat a cat", "a [MASK]", "a cat a"), r"A phrase has 5 tokens, more than max_phrase_length=4"),
+    ],
+)
+def test_wrong_columns(encoder: SentenceTransformer, data: dict[str, list[str]], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_phrase_columns(features(encoder, data), encoder, 4, with_base=False)
+
+
+def test_flattened_columns_are_refused(encoder: SentenceTransformer) -> None:
+    columns = features(encoder, one("a cat", "a [MASK]", "cat"))
+    columns[1] = {"input_ids": torch.ones(9, dtype=torch.long), "cu_seq_lens_q": torch.tensor([0, 4, 9])}
+    with pytest.raises(ValueError, match=r"column 'masked': use unpad_inputs=False"):
+        check_phrase_columns(columns, encoder, 4, with_base=False)
