@@ -43,6 +43,16 @@ def texts(notebook: Any) -> Iterator[str]:
                     yield str(content)
 
 
+def settings(cell: Any) -> list[str]:
+    """The names in capitals that a cell sets."""
+    names = [node.id for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.Name) and is_set(node)]
+    return [name for name in names if name.isupper()]
+
+
+def is_set(name: ast.Name) -> bool:
+    return isinstance(name.ctx, ast.Store)
+
+
 def faults(notebook: Any) -> list[str]:
     """What must not be in a committed notebook."""
     first, last = notebook.cells[0], notebook.cells[-1]
@@ -65,29 +75,43 @@ def faults(notebook: Any) -> list[str]:
             for node in ast.walk(ast.parse(cell.source))
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
         ]
+    if len(code) == 0 or notebook.cells[1] is not code[0] or not settings(code[0]):
+        found.append("does not set everything in its second cell")
+    found += [f"sets {name} outside its second cell" for cell in code[1:] for name in settings(cell)]
     found += [f"holds the path {match.group()!r}" for text in texts(notebook) for match in MACHINE_PATH.finditer(text)]
     if notebook.metadata != METADATA or any(cell.metadata for cell in notebook.cells):
         found.append("has metadata of an editor or a machine")
     return found
 
 
-def test_they_are_those_of_the_readme():
-    readme = (ROOT / "README.md").read_text(encoding="utf8")
-    listed = re.findall(r"^\| \[(.+)\]\((notebooks/\S+)\) \| (.+) \|$", readme, flags=re.MULTILINE)
-    openings = [read(path).cells[0].source for path in NOTEBOOKS]
-    titles = [re.findall(r"^# \d\. (.+)$|^\*\*([^*]+\?)\*\*$", text, flags=re.MULTILINE) for text in openings]
-    assert listed == [
-        (title, f"notebooks/{path.name}", question)
-        for path, ((title, _), (_, question)) in zip(NOTEBOOKS, titles, strict=True)
-    ]
-    assert len(NOTEBOOKS) == 6
-    assert sum(path.stat().st_size for path in NOTEBOOKS) < 3 * LARGEST
+def test_they_are_numbered_and_small_together():
+    titles = [read(path).cells[0].source.partition("\n")[0] for path in NOTEBOOKS]
+    assert [re.match(r"# (\d)\. \S", title)[1] for title in titles] == [path.name[1] for path in NOTEBOOKS]
+    assert [path.name[:3] for path in NOTEBOOKS] == [f"0{number}_" for number in range(1, 8)]
+    assert sum(path.stat().st_size for path in NOTEBOOKS) < 4 * LARGEST
 
 
 @each_notebook
 def test_what_is_committed(path):
     assert faults(read(path)) == []
     assert path.stat().st_size < LARGEST
+
+
+@each_notebook
+def test_it_can_be_opened_elsewhere(path):
+    """The link leads to this file at the address of ``[project.urls]``."""
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf8")
+    repository = re.findall(r'^Repository = "https://github\.com/(\S+)"$', project, flags=re.MULTILINE)
+    address = f"https://colab.research.google.com/github/{repository[0]}/blob/main/notebooks/{path.name}"
+    assert f"]({address})" in read(path).cells[0].source
+
+
+@each_notebook
+def test_the_graded_pairs_are_those_of_the_settings(path):
+    code = [cell.source for cell in read(path).cells if cell.cell_type == "code"]
+    assert not any("environ.get" in source or "getenv" in source for source in code[1:])
+    if any("development_and_test" in source for source in code):
+        assert 'STS_DIR = os.environ.get("STS_DIR")' in code[0]
 
 
 @each_notebook
@@ -121,10 +145,14 @@ def planted() -> Any:
     """A notebook without fault."""
     cells = [
         nbformat.v4.new_markdown_cell("# 1. Title\n\n**Does it work?**"),
-        nbformat.v4.new_code_cell("1 + 1", execution_count=1),
+        nbformat.v4.new_code_cell("STEPS = 1", execution_count=1),
         nbformat.v4.new_markdown_cell("## What was seen\n\nIt does, and/or it does not; see https://example.org/a/b."),
     ]
     return nbformat.v4.new_notebook(cells=cells, metadata=METADATA)
+
+
+def again(source: str) -> Any:
+    return nbformat.v4.new_code_cell(source, execution_count=2)
 
 
 def test_a_notebook_without_fault():
@@ -139,8 +167,14 @@ def test_a_notebook_without_fault():
         (lambda nb: nb.cells.pop(), "does not end with what was seen"),
         (lambda nb: nb.cells[1].update(execution_count=None), "was not run top to bottom"),
         (lambda nb: nb.cells[1].update(execution_count=3), "was not run top to bottom"),
-        (lambda nb: nb.cells[1].update(source="def f():\n    return 1"), "defines f, which belongs in the library"),
-        (lambda nb: nb.cells[1].update(source="open('/home/ada/x.txt')"), "holds the path '/home/ada'"),
+        (
+            lambda nb: nb.cells[1].update(source="STEPS = 1\ndef f():\n    return 1"),
+            "defines f, which belongs in the library",
+        ),
+        (lambda nb: nb.cells[1].update(source="steps = 1"), "does not set everything in its second cell"),
+        (lambda nb: nb.cells.insert(1, nb.cells[0]), "does not set everything in its second cell"),
+        (lambda nb: nb.cells.insert(2, again("for SEED in range(3): pass")), "sets SEED outside its second cell"),
+        (lambda nb: nb.cells[1].update(source="STEPS = 1\nopen('/home/ada/x.txt')"), "holds the path '/home/ada'"),
         (lambda nb: nb.cells[1].metadata.update(scrolled=True), "has metadata of an editor or a machine"),
         (lambda nb: nb.metadata.language_info.update(version="3.9"), "has metadata of an editor or a machine"),
     ],

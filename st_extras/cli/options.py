@@ -73,12 +73,7 @@ Resume = Annotated[bool, typer.Option(help="Continue from the last checkpoint in
 Force = Annotated[
     bool, typer.Option("--force", help="With --resume: continue although the text or a setting differs, and log it.")
 ]
-Quiet = Annotated[
-    bool,
-    typer.Option(
-        "--quiet", help="Hide progress bars, except the one while the model card is written; implied by --json."
-    ),
-]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Hide progress bars; implied by --json.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 # ------------------------------------------------------------------------------------------- scoring

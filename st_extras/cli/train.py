@@ -116,6 +116,7 @@ def train(
         disable_progress_bars()
     rows = training_rows(chosen, sentences, model.tokenizer.mask_token, seed)
     before = score(model)
+    saving: dict[str, Any] = {"gradient_checkpointing": True} if gradient_checkpointing else {}
     run = train_encoder(
         model,
         make_loss,
@@ -137,7 +138,7 @@ def train(
         force=force,
         overwrite=overwrite,
         show_progress_bar=not (quiet or as_json),
-        **({"gradient_checkpointing": True} if gradient_checkpointing else {}),
+        **saving,
     )
     after = score(model)
     if run.best is not None and dev != UNLABELED:

@@ -69,6 +69,14 @@ def distinct_colours(count: int) -> list[Any]:
     return [matplotlib.colormaps["tab10"](number % 10) for number in range(count)]
 
 
+def line_styles(count: int) -> list[str]:
+    """Return ``count`` line styles, so that neighbours can be told apart without colours; they repeat after four.
+
+    Beside the ten distinct colours, no pair of colour and style comes twice before the twentieth line.
+    """
+    return [("-", "--", ":", "-.")[number % 4] for number in range(count)]
+
+
 def check_matrix(name: str, values: Any, *, least_rows: int = 1, columns: int | None = None) -> Floats:
     """Return a finite matrix, or raise a ValueError that names the argument."""
     x = _numbers(name, values)

@@ -17,6 +17,7 @@ from st_extras.plots.axes import (
     check_matrix,
     check_vector,
     distinct_colours,
+    line_styles,
     new_axes,
     shades,
 )
@@ -118,8 +119,9 @@ def plot_training_curves(
         if step not in points[name][0].tolist():
             raise ValueError(f"picked must be a step of {name!r}, got {step!r}.")
     ax = new_axes(ax)
-    for (name, (x, y)), colour in zip(points.items(), distinct_colours(len(points)), strict=True):
-        ax.plot(x, y, color=colour, label=name)
+    looks = zip(distinct_colours(len(points)), line_styles(len(points)), strict=True)
+    for (name, (x, y)), (colour, style) in zip(points.items(), looks, strict=True):
+        ax.plot(x, y, color=colour, linestyle=style, label=name)
         if best is not None:
             at = int(y.argmax() if best == "max" else y.argmin())
             ax.plot([x[at]], [y[at]], "o", color=colour)

@@ -67,7 +67,7 @@ def plot_neighborhoods(
         >>> right.get_title()
         'after: 100% of nearest neighbours\\nare in the same group'
     """
-    start, end = _checked("before", before), _checked("after", after)
+    start, end = unit_rows("before", before), unit_rows("after", after)
     if len(start) != len(end):
         raise ValueError(f"after must have a row for each of the {len(start)} rows of before, got {len(end)}.")
     check_choice("method", method, ("pca", "tsne"))
@@ -75,13 +75,11 @@ def plot_neighborhoods(
     clusters = check_count("clusters", clusters, 1)
     labels = None if groups is None else check_labels("groups", groups, len(end), "rows of before")
     pair = new_pair(ax)
-    drawn = _clustered(end, clusters, seed) if labels is None else np.asarray(labels)
-    places = [in_two_dimensions(unit, method, seed) for unit in (start, end)]
-    first, second = (points - points.mean(axis=0) for points in places)
-    second = second @ orthogonal_procrustes(second, first)[0]
-    for name, panel, unit, points in zip(("before", "after"), pair, (start, end), (first, second), strict=True):
-        nearest = _nearest(unit)
-        _draw(panel, points, nearest, drawn)
+    drawn = clustered(end, clusters, seed) if labels is None else np.asarray(labels)
+    layout = side_by_side(start, end, method, seed)
+    for name, panel, unit, points in zip(("before", "after"), pair, (start, end), layout, strict=True):
+        nearest = nearest_rows(unit)
+        draw_neighborhood(panel, points, nearest, drawn)
         if labels is None:
             share = (nearest[nearest] == np.arange(len(nearest))).mean()
             panel.set_title(f"{name}: {share:.0%} of texts are the nearest\nneighbour of their nearest neighbour")
@@ -93,7 +91,7 @@ def plot_neighborhoods(
     return pair
 
 
-def _checked(name: str, embeddings: Any) -> Floats:
+def unit_rows(name: str, embeddings: Any) -> Floats:
     """Return the (N, D) rows scaled to length one."""
     unit = check_embeddings(name, embeddings, at_least=3)
     if unit.size(1) < 2:
@@ -101,7 +99,14 @@ def _checked(name: str, embeddings: Any) -> Floats:
     return np.asarray(unit.detach().cpu().double().numpy())
 
 
-def _clustered(unit: Floats, clusters: int, seed: int) -> NDArray[Any]:
+def side_by_side(start: Floats, end: Floats, method: str, seed: int) -> tuple[Floats, Floats]:
+    """Return where to draw the rows of both, (N, 2) each; the second is turned so that it resembles the first."""
+    places = [in_two_dimensions(unit, method, seed) for unit in (start, end)]
+    first, second = (points - points.mean(axis=0) for points in places)
+    return first, second @ orthogonal_procrustes(second, first)[0]
+
+
+def clustered(unit: Floats, clusters: int, seed: int) -> NDArray[Any]:
     """Return the number of each row's cluster (N,)."""
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
@@ -112,14 +117,15 @@ def _clustered(unit: Floats, clusters: int, seed: int) -> NDArray[Any]:
         return np.asarray(means.fit_predict(unit))
 
 
-def _nearest(unit: Floats) -> NDArray[Any]:
+def nearest_rows(unit: Floats) -> NDArray[Any]:
     """Return the row of each row's nearest neighbour (N,)."""
     cosines = unit @ unit.T
     np.fill_diagonal(cosines, -np.inf)
     return np.asarray(cosines.argmax(axis=1))
 
 
-def _draw(panel: Axes, points: Floats, nearest: NDArray[Any], groups: NDArray[Any]) -> None:
+def draw_neighborhood(panel: Axes, points: Floats, nearest: NDArray[Any], groups: NDArray[Any]) -> None:
+    """Draw points (N, 2) by their groups (N,), each with a line to its nearest neighbour (N,), a row of ``points``."""
     from matplotlib.collections import LineCollection
 
     ends = np.stack([points, points[nearest]], axis=1)  # (N, 2 ends, 2 coordinates)

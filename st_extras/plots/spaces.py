@@ -19,6 +19,7 @@ from st_extras.plots.axes import (
     check_matrix,
     check_vector,
     check_words,
+    line_styles,
     new_axes,
     shades,
 )
@@ -153,11 +154,12 @@ def plot_cosine_density(
     ax = new_axes(ax)
     margin = 0.1 * (float(x.max() - x.min()) or 1.0)
     grid = np.linspace(max(x.min() - margin, -1.0), min(x.max() + margin, 1.0), 200)  # a cosine is at most 1
-    for level, (row, colour) in enumerate(zip(table, shades(len(table)), strict=True)):
+    looks = zip(shades(len(table)), line_styles(len(table)), strict=True)
+    for level, (row, (colour, style)) in enumerate(zip(table, looks, strict=True)):
         inside = x[index == level]
         label = f"{row.low:g}-{row.high:g} ({row.mean:.2f} / {row.variance:.3f})"
         if len(np.unique(inside)) > 1:
-            ax.plot(grid, gaussian_kde(inside)(grid), color=colour, label=label)
+            ax.plot(grid, gaussian_kde(inside)(grid), color=colour, linestyle=style, label=label)
         elif len(inside):
             ax.axvline(row.mean, color=colour, label=label, linestyle="--")
     ax.set_xlabel("cosine similarity")

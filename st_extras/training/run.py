@@ -14,8 +14,9 @@ from datasets import Dataset, IterableDataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import nn
-from transformers import TrainerState, set_seed
+from transformers import TrainerCallback, TrainerState, set_seed
 
+from st_extras.checks import check_instance
 from st_extras.encoders.adapters import adapted, described_lora
 from st_extras.training.divergence import DivergenceError
 from st_extras.training.identity import check_same_run, run_identity
@@ -87,6 +88,7 @@ def train_encoder(
     force: bool = False,
     overwrite: bool = False,
     show_progress_bar: bool = True,
+    callbacks: Sequence[TrainerCallback] = (),
     **arguments: Any,
 ) -> TrainingRun:
     """Train a model in place, keep its best weights and save it to ``output``.
@@ -127,6 +129,7 @@ def train_encoder(
         force: resume although they differ; the differences are logged.
         overwrite: replace an earlier training in ``output``; other files in it stay.
         show_progress_bar: show a progress bar.
+        callbacks: further callbacks of the trainer; ``resume`` does not compare them.
         arguments: further SentenceTransformerTrainingArguments, such as ``gradient_checkpointing=True``, which saves
             memory and costs a third more time; not ``fsdp`` or ``deepspeed``.
 
@@ -146,6 +149,8 @@ def train_encoder(
     check_objects(model, loss, evaluator)
     switches = {"bf16": bf16, "no_duplicates": no_duplicates, "show_progress_bar": show_progress_bar}
     seed = check_switches(seed, resume=resume, force=force, overwrite=overwrite, **switches)
+    for callback in callbacks:
+        check_instance("each of callbacks", callback, TrainerCallback)
     dataset = training_dataset(data, max_steps)
     refuse_sharding(arguments)
     schedule = schedule_arguments(batch_size, learning_rate, max_steps, epochs, eval_steps)
@@ -179,6 +184,8 @@ def train_encoder(
             trainer = build_trainer(
                 model, dataset, loss, evaluator, start, settings, identity, trained_only=lora is not None
             )
+            for callback in callbacks:
+                trainer.add_callback(callback)
             folder.begin(resume=resume)
             seconds = run_training(trainer, loss, start)
             run = _result(trainer, evaluator, curve, seconds)

@@ -26,6 +26,7 @@ from st_extras.encoders.structure import unwrap
 from st_extras.training.divergence import DivergenceCallback, DivergenceError, non_finite
 from st_extras.training.loss_state import LossStateCallback
 from st_extras.training.output_folder import write_errors
+from st_extras.training.progress import log_above_the_bar, no_bar_of_the_model_card, use_one_bar
 
 logger = logging.getLogger(__name__)
 TRAINED = "trained.safetensors"
@@ -76,15 +77,17 @@ def build_trainer(
     on_cpu = model.device.type == "cpu"
     defaults: dict[str, Any] = {"report_to": "none", "use_cpu": on_cpu, "dataloader_pin_memory": not on_cpu}
     defaults["logging_nan_inf_filter"] = False  # it reads every loss at once; DivergenceCallback watches for NaN
-    trainer = SentenceTransformerTrainer(
-        model,
-        args=SentenceTransformerTrainingArguments(output_dir=str(start.checkpoints), **(defaults | settings)),
-        train_dataset=dataset,
-        loss=loss,
-        evaluator=evaluator,
-        callbacks=None if start.stopping is None else [start.stopping],
-    )
+    with no_bar_of_the_model_card():
+        trainer = SentenceTransformerTrainer(
+            model,
+            args=SentenceTransformerTrainingArguments(output_dir=str(start.checkpoints), **(defaults | settings)),
+            train_dataset=dataset,
+            loss=loss,
+            evaluator=evaluator,
+            callbacks=None if start.stopping is None else [start.stopping],
+        )
     trainer.remove_callback(PrinterCallback)
+    use_one_bar(trainer)
     if trained_only:
         _checkpoint_only_what_is_trained(trainer)
     LossStateCallback.attach(trainer, run)
@@ -131,7 +134,7 @@ def run_training(trainer: SentenceTransformerTrainer, loss: nn.Module, start: St
             trainer.state = start.state
             trainer._load_from_checkpoint(start.checkpoint)
         else:
-            with write_errors(start.checkpoints):
+            with write_errors(start.checkpoints), log_above_the_bar(trainer):
                 trainer.train(resume_from_checkpoint=start.checkpoint)
     finally:
         watch.detach()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -235,3 +236,17 @@ def test_wrong_types_are_named_before_anything_is_drawn(call, message: str) -> N
     with pytest.raises(ValueError, match=message):
         call()
     assert not pyplot.get_fignums()
+
+
+def test_curves_differ_in_style_too_and_none_is_drawn_twice() -> None:
+    """Without colours, neighbours can be told apart; with them, all can, also past the ten colours."""
+    curves = {str(number): ([0, 1], [number, 2]) for number in range(14)}
+    lines = plots.plot_training_curves(curves, best=None).get_lines()
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 14
+    assert all(one.get_linestyle() != other.get_linestyle() for one, other in pairwise(lines))
+
+
+def test_levels_differ_in_style_too() -> None:
+    lines = plots.plot_cosine_density(np.random.default_rng(0).uniform(size=100), np.arange(100) / 20).get_lines()
+    assert len(lines) == 5
+    assert all(one.get_linestyle() != other.get_linestyle() for one, other in pairwise(lines))

@@ -17,6 +17,7 @@ from datasets import Dataset, DatasetDict, Features, IterableDataset, Value, loa
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import Tensor, nn
+from transformers import TrainerCallback
 
 from st_extras.evaluation import STSDataset, STSEvaluator
 from st_extras.losses import AdCSELoss, DCLRLoss, PaSeRLoss, SimCSELoss, SLTFAILoss
@@ -91,6 +92,21 @@ class TestSelection:
         assert differing(evaluator.seen[2], evaluator.seen[4]) != set()
         saved = SentenceTransformer(str(tmp_path / "out"), device="cpu")
         assert differing(evaluator.seen[2], snapshot(saved)) == set()
+
+    def test_callbacks_can_ask_for_more_evaluations(self, encoder, tmp_path):
+        class Third(TrainerCallback):
+            def on_step_end(self, args, state, control, **kwargs):
+                if state.global_step == 3:
+                    control.should_evaluate = control.should_save = True
+
+        evaluator = ScriptedEvaluator([0.1, 0.5, 0.9, 0.2])
+        result = short_training(encoder, tmp_path / "out", evaluator=evaluator, max_steps=4, callbacks=[Third()])
+        assert result.curve == [(0, 0.1), (2, 0.5), (3, 0.9), (4, 0.2)]
+        assert (result.best_step, result.best) == (3, 0.9)
+        assert differing(evaluator.seen[2], snapshot(encoder)) == set()
+        with pytest.raises(ValueError, match=r"^each of callbacks must be a TrainerCallback, got 'early'\.$"):
+            short_training(encoder, tmp_path / "refused", callbacks=["early"])
+        assert not (tmp_path / "refused").exists()
 
     def test_lower_may_be_better(self, encoder, tmp_path):
         evaluator = ScriptedEvaluator([9.0, 3.0, 5.0], greater_is_better=False)

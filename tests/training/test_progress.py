@@ -1,0 +1,106 @@
+"""The progress bar of a training: one bar, and nothing that a log says between its lines."""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+import shutil
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sentence_transformers import SentenceTransformer
+from transformers.utils.notebook import NotebookProgressCallback
+
+from st_extras.losses import SimCSELoss
+from st_extras.training import progress
+from st_extras.training.progress import TrainingBar, use_one_bar
+from st_extras.training.run import train_encoder
+from tests.conftest import SENTENCES
+from tests.training.test_run import ScriptedEvaluator
+
+
+class WarningLoss(SimCSELoss):
+    """Warns at every step, as losses do of a batch of one."""
+
+    def forward(self, *arguments: Any, **options: Any) -> Any:
+        logging.getLogger("st_extras.test").warning("Something is odd.")
+        return super().forward(*arguments, **options)
+
+
+def written(model: SentenceTransformer, output: Path, loss: Any = SimCSELoss, **options: Any) -> tuple[str, list[str]]:
+    """What a training of four steps writes to stdout, and the lines it writes to stderr, as a terminal shows them."""
+    out, err = io.StringIO(), io.StringIO()
+    settings = {"batch_size": 4, "max_steps": 4, "eval_steps": 2} | options
+    with redirect_stdout(out), redirect_stderr(err):
+        train_encoder(model, loss, SENTENCES, output, **settings)
+    return out.getvalue(), [line for line in re.split(r"[\r\n]", err.getvalue()) if line.strip()]
+
+
+@pytest.fixture(autouse=True)
+def _as_on_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transformers.utils.logging._tqdm_active", False)  # no bars while weights are loaded and saved
+
+
+def test_there_is_one_bar_with_the_latest_loss_and_score(encoder, tmp_path):
+    out, lines = written(encoder, tmp_path / "out", evaluator=ScriptedEvaluator([0.1, 0.25, 0.75]))
+    assert out == ""
+    assert [line for line in lines if not re.match(r"Training: +\d+%\|", line)] == []
+    assert re.search(r" 4/4 \[.*, loss=[\d.e-]+, score=0\.75\]", lines[-1])
+    assert any(re.search(r" 2/4 \[.*, loss=[\d.e-]+, score=0\.25\]", line) for line in lines)
+
+
+def test_without_an_evaluator_the_bar_has_the_loss_alone(encoder, tmp_path):
+    out, lines = written(encoder, tmp_path / "out", logging_steps=1)
+    assert out == ""
+    assert re.search(r" 4/4 \[.*, loss=[\d.e-]+\]", lines[-1])
+
+
+def test_a_resumed_training_starts_the_bar_where_it_stopped(encoder, make_encoder, tmp_path):
+    written(encoder, tmp_path / "out", SimCSELoss)
+    shutil.rmtree(tmp_path / "out" / "checkpoints" / "checkpoint-4")
+    _, lines = written(make_encoder(), tmp_path / "out", SimCSELoss, resume=True)
+    assert re.match(r"Training: +50%\|.* 2/4 ", lines[0])
+    assert " 4/4 [" in lines[-1]
+
+
+def test_no_bar_leaves_nothing(encoder, tmp_path):
+    assert written(encoder, tmp_path / "out", show_progress_bar=False) == ("", [])
+
+
+def test_a_warning_has_a_line_of_its_own(encoder, tmp_path, monkeypatch):
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])  # as on the command line, where no handler is set
+    before = list(root.handlers)
+    _, lines = written(encoder, tmp_path / "out", WarningLoss)
+    assert [line.strip() for line in lines if "odd" in line] == ["Something is odd."] * 4
+    assert root.handlers == before
+
+
+def test_the_trainer_keeps_the_bar_of_a_notebook():
+    class Trainer:
+        def __init__(self, callback: Any) -> None:
+            self.callbacks = [callback]
+
+        def pop_callback(self, kind: type) -> Any:
+            found = [callback for callback in self.callbacks if isinstance(callback, kind)]
+            self.callbacks = [callback for callback in self.callbacks if callback not in found]
+            return found[0] if found else None
+
+        def add_callback(self, callback: Any) -> None:
+            self.callbacks.append(callback)
+
+    notebook: Any = Trainer(NotebookProgressCallback())
+    use_one_bar(notebook)
+    assert [type(callback) for callback in notebook.callbacks] == [NotebookProgressCallback]
+    terminal: Any = Trainer(progress.ProgressCallback())
+    use_one_bar(terminal)
+    assert [type(callback) for callback in terminal.callbacks] == [TrainingBar]
+
+
+def test_the_examples_of_the_model_card_stay(encoder, tmp_path):
+    """Their bar is hidden, not their choice: it draws from Python's random numbers, which are saved in checkpoints."""
+    written(encoder, tmp_path / "out")
+    assert encoder.model_card_data.widget != []
