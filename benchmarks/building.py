@@ -6,14 +6,26 @@ from pathlib import Path
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer import losses
 from torch import nn
 
 import st_extras.losses
+from benchmarks.authors_slt_fai import AuthorsSLTFAILoss
+from benchmarks.baselines import ROWS, WITHOUT_NEGATIVES, denoising_loss, frozen
 from benchmarks.distillation import DistillationLoss
+from benchmarks.paser_rows import chunks, with_positives
+from benchmarks.redrawn import RedrawnAdversariesLoss
 from st_extras.encoders import EmbeddingTable, load_encoder
 from st_extras.samples.encoder import packaged_minilm
 from st_extras.text import EDA, PhraseMasking
 from st_extras.text.frequency import FrequencyTable
+
+OWN: dict[str, type[nn.Module]] = {
+    "AuthorsSLTFAILoss": AuthorsSLTFAILoss,
+    "DistillationLoss": DistillationLoss,
+    "RedrawnAdversariesLoss": RedrawnAdversariesLoss,
+}
+"""Losses of the benchmarks, which a paper or a study only uses for comparison."""
 
 
 def starting_encoder(settings: dict[str, Any]) -> SentenceTransformer:
@@ -23,22 +35,57 @@ def starting_encoder(settings: dict[str, Any]) -> SentenceTransformer:
 
 
 def loss_class(name: str) -> Any:
-    """Return a class of ``st_extras.losses``, or of the benchmarks if a paper only uses it for comparison."""
-    return DistillationLoss if name == "DistillationLoss" else getattr(st_extras.losses, name)
+    """Return a class of ``st_extras.losses``; of the benchmarks if a paper only compares; of Sentence Transformers."""
+    if name in OWN:
+        return OWN[name]
+    return getattr(st_extras.losses if hasattr(st_extras.losses, name) else losses, name)
 
 
-def phrase_rows(model: SentenceTransformer, masking: dict[str, Any], sentences: list[str]) -> Any:
+def phrase_rows(
+    model: SentenceTransformer, masking: dict[str, Any], sentences: list[str], data: Path | None = None
+) -> Any:
     """Make PaSeR's data set.
 
     Args:
         model: the encoder, for its mask token.
-        masking: options of PhraseMasking; ``augmentation`` holds the ratios of EDA.
+        masking: options of PhraseMasking; ``augmentation`` holds the ratios of EDA, ``phrases`` the kinds of chunks
+            to take instead of RAKE's phrases, ``positives`` an STS set whose pairs replace the sentences, and
+            ``at_least`` the least score of such a pair.
         sentences: the training text.
+        data: folder with the STS sets, for ``positives``.
     """
     options = dict(masking)
+    positives, at_least = options.pop("positives", None), options.pop("at_least", 4.0)
     if "augmentation" in options:
         options["augmentation"] = EDA(**options["augmentation"])
-    return PhraseMasking(mask_token=model.tokenizer.mask_token, **options).dataset(sentences)
+    if "phrases" in options:
+        options["extractor"] = chunks(options.pop("phrases"))
+    rows = PhraseMasking(mask_token=model.tokenizer.mask_token, **options)
+    return with_positives(rows, positives, at_least, data or Path()) if positives else rows.dataset(sentences)
+
+
+def training_rows(
+    model: SentenceTransformer, method: dict[str, Any], sentences: list[str], seed: int, data: Path | None = None
+) -> Any:
+    """Make the rows that the loss of a method is trained on.
+
+    Args:
+        model: the encoder, for its mask token.
+        method: its settings; ``rows`` holds options of the function in ``benchmarks.baselines.ROWS``.
+        sentences: the training text.
+        seed: of what is drawn.
+        data: folder with the STS sets, for ``positives`` of ``masking``.
+    """
+    if "masking" in method:
+        return phrase_rows(model, method["masking"], sentences, data)
+    if method["loss"] in ROWS:
+        return ROWS[method["loss"]](sentences, seed, **method.get("rows", {}))
+    return sentences
+
+
+def has_negatives(method: dict[str, Any]) -> bool:
+    """Say whether the rows of a batch are negatives of each other, so that equal sentences must not meet there."""
+    return ("masking" not in method or "base" in method) and method["loss"] not in WITHOUT_NEGATIVES
 
 
 def frequency_table(model: SentenceTransformer, settings: dict[str, Any], data: Path) -> FrequencyTable:
@@ -57,7 +104,7 @@ def complementary_weights(name: str, weights: dict[str, Path]) -> Path:
 def make_loss(
     model: SentenceTransformer, method: dict[str, Any], sentences: list[str], weights: dict[str, Path], data: Path
 ) -> nn.Module:
-    """Make the loss of a method, with the frequency table, base loss or complementary table that it needs.
+    """Make the loss of a method, with the frequency table, base loss, complementary table or guide that it needs.
 
     Args:
         model: the encoder to train.
@@ -67,11 +114,16 @@ def make_loss(
         data: folder with the corpora and the frequency tables.
     """
     options = dict(method.get("options", {}))
-    if method["loss"] == "SLTFAILoss":
+    if "SLTFAILoss" in method["loss"]:
         options["frequency_table"] = frequency_table(model, method, data)
+    if "base" in method:
         options["base_loss"] = make_loss(model, method["base"], sentences, weights, data)
     if "complementary" in method:
         guide = load_encoder(complementary_weights(method["complementary"], weights))
-        options["complementary_table"] = EmbeddingTable.compute(model, guide, sentences, show_progress_bar=False)
-    loss: nn.Module = loss_class(method["loss"])(model, **options)
+        if method["loss"] == "GISTEmbedLoss":
+            options["guide"] = frozen(guide)
+        else:
+            options["complementary_table"] = EmbeddingTable.compute(model, guide, sentences, show_progress_bar=False)
+    make = denoising_loss if method["loss"] == "DenoisingAutoEncoderLoss" else loss_class(method["loss"])
+    loss: nn.Module = make(model, **options)
     return loss

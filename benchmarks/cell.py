@@ -13,11 +13,14 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 
-from benchmarks.building import frequency_table, make_loss, phrase_rows, starting_encoder
+from benchmarks.building import frequency_table, has_negatives, make_loss, starting_encoder, training_rows
+from benchmarks.evaluation_steps import EvaluateAt
+from benchmarks.fitted_text import spaced
 from benchmarks.pairs import DEV, KeepsCosines, pair_figures
 from benchmarks.provenance import provenance
-from benchmarks.studies import corpus_sentences
+from benchmarks.studies import check_chosen, corpus_sentences
 from benchmarks.variants import run_after
+from benchmarks.warmups import warmup_choice
 from st_extras.encoders import load_encoder, use_length_buckets
 from st_extras.evaluation import (
     SEVEN_STS,
@@ -27,14 +30,14 @@ from st_extras.evaluation import (
     load_sts,
     sts_evaluator,
 )
-from st_extras.losses import AdCSELoss
 from st_extras.training import TrainingRun, train_encoder
 
 
 class DevAndSignals(BaseEvaluator):
     """Score STS-B dev, and compute the label-free signals beside it.
 
-    Both run under bfloat16 autocast if the training does. The signals of every call are kept in ``seen``.
+    Both run under bfloat16 autocast if the training does. The signals of every call are kept in ``seen``, and in
+    ``seconds`` how long the training had taken until then, without the time of these calls.
 
     Args:
         dev: chooses the weights that are kept.
@@ -47,8 +50,18 @@ class DevAndSignals(BaseEvaluator):
         self.dev, self.signals, self.bf16 = dev, signals, bf16
         self.primary_metric, self.greater_is_better = dev.primary_metric, dev.greater_is_better
         self.seen: list[dict[str, float]] = []
+        self.seconds: list[float] = []
+        self._began = time.perf_counter()
 
     def __call__(self, model: SentenceTransformer, *args: Any, **kwargs: Any) -> Any:
+        began = time.perf_counter()
+        self.seconds.append(began - self._began)
+        try:
+            return self._score(model, *args, **kwargs)
+        finally:
+            self._began += time.perf_counter() - began
+
+    def _score(self, model: SentenceTransformer, *args: Any, **kwargs: Any) -> Any:
         with torch.autocast(model.device.type, torch.bfloat16, enabled=self.bf16):
             if self.signals is not None:
                 self.seen.append(self.signals(model))
@@ -66,11 +79,12 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
         work: folder for the weights of the study, one folder for each method and seed.
     """
     method = study["training"] | study["methods"][name]
+    check_chosen(name, method)
     sentences = corpus_sentences(method, data)
     encoder = study["encoder"] | method.get("encoder", {})
     weights = {other: work / f"{other}-{seed}" for other in study["methods"]}
     model = load_encoder(weights[method["start"]]) if "start" in method else starting_encoder(encoder)
-    rows: Any = phrase_rows(model, method["masking"], sentences) if "masking" in method else sentences
+    rows = training_rows(model, method, sentences, seed, data)
     if method.get("length_buckets"):
         use_length_buckets(model, method["length_buckets"])
     size = method.get("signals", 0)
@@ -89,14 +103,15 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
         eval_steps=method["eval_steps"],
         bf16=method["bf16"],
         seed=seed,
-        no_duplicates="masking" not in method,  # PaSeR has no in-batch negatives, so equal sentences may meet
+        no_duplicates=has_negatives(method),
         overwrite=True,
         show_progress_bar=False,
+        callbacks=[EvaluateAt(method.get("eval_at", ()))],
         **method.get("arguments", {}),
     )
     scores, of_pairs = score_sets(model, data) if method.get("test", True) else ({}, {})
     extra = {"checkpoints": checkpoints(run, evaluator.seen)} if size else {}
-    extra |= adversary(run.trainer.loss) | post_processed(model, method, sentences, data)
+    extra |= warmup_choice(run, method) | adversary(logged(run)) | post_processed(model, method, sentences, data)
     extra |= embedding_space(model, method, sentences, data)
     if "masking" in method:
         extra["reconstructed"] = reconstructed(run.trainer.loss, rows)
@@ -108,6 +123,7 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
         "settings": method,
         "seed": seed,
         **training_figures(run),
+        "training_seconds": [[step, round(s, 1)] for (step, _), s in zip(run.curve, evaluator.seconds, strict=True)],
         "scores": {key: 100 * scores[f"{key}_spearman_cosine"] for key in SEVEN_STS if scores},
         "average": 100 * scores["average_spearman_cosine"] if scores else None,
         **of_pairs,
@@ -157,7 +173,18 @@ def training_figures(run: TrainingRun) -> dict[str, Any]:
         "best_step": run.best_step,
         "dev": 100 * (run.best or 0),
         "curve": [[step, round(100 * value, 3)] for step, value in run.curve],
+        "log": logged(run),
     }
+
+
+def logged(run: TrainingRun) -> list[list[Any]]:
+    """Return [step, {name: value}] of each entry of the log: training loss, its terms, the loss's instruments."""
+    others = {"step", "epoch", "grad_norm", "learning_rate"}
+    return [
+        [entry["step"], {name: float(f"{value:.5g}") for name, value in entry.items() if name not in others}]
+        for entry in run.trainer.state.log_history
+        if "loss" in entry
+    ]
 
 
 def checkpoints(run: TrainingRun, signals: list[dict[str, float]]) -> list[dict[str, Any]]:
@@ -169,14 +196,9 @@ def checkpoints(run: TrainingRun, signals: list[dict[str, float]]) -> list[dict[
     ]
 
 
-def adversary(loss: Any) -> dict[str, float]:
-    """Return how strong AdCSE's adversaries were at the last step; empty for another loss."""
-    if not isinstance(loss, AdCSELoss):
-        return {}
-    return {
-        "adversary_share": float(loss.adversary_share),
-        "adversary_similarity": float(loss.adversary_similarity),
-    }
+def adversary(log: list[list[Any]]) -> dict[str, float]:
+    """Return how strong AdCSE's adversaries were at the last step, and how far they had turned; {} for another loss."""
+    return {name: value for name, value in log[-1][1].items() if name.startswith("adversary_")}
 
 
 def post_processed(
@@ -184,10 +206,10 @@ def post_processed(
 ) -> dict[str, Any]:
     """Score the seven sets after each post-processing that the settings name.
 
-    Variants that are fitted on the training text use 20,000 of its sentences.
+    ``sentences`` is the training text, for the variants that are fitted on it.
     """
-    variants, text = settings.get("post_processing"), spaced(sentences, 20_000)
-    return {"post_processing": run_after(model, data, variants, text, bf16=settings["bf16"])} if variants else {}
+    variants = settings.get("post_processing")
+    return {"post_processing": run_after(model, data, variants, sentences, bf16=settings["bf16"])} if variants else {}
 
 
 def embedding_space(
@@ -212,8 +234,3 @@ def reconstructed(loss: Any, rows: Any) -> list[dict[str, str]]:
     chosen = rows.select(range(0, len(rows), len(rows) // 10)).select(range(10))
     phrases = loss.reconstruct(list(chosen["sentence"]), list(chosen["masked"]))
     return [{"phrase": row["phrase"], "reconstructed": phrase} for row, phrase in zip(chosen, phrases, strict=True)]
-
-
-def spaced(sentences: list[str], count: int) -> list[str]:
-    """Return ``count`` of the sentences, evenly spaced."""
-    return sentences[:: max(len(sentences) // count, 1)][:count]

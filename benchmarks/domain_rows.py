@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import random
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,6 +17,7 @@ from sentence_transformers.sentence_transformer import losses
 from sklearn.feature_extraction.text import TfidfVectorizer
 from torch import Tensor
 
+from benchmarks.baselines import damaged, denoising_loss, doubled, frozen
 from benchmarks.floors import TFIDF, InputEmbeddings, first_direction, sif_weights
 from st_extras.losses import ConSERTLoss, DCLRLoss, SimCSELoss
 from st_extras.modules import (
@@ -151,24 +151,16 @@ def gist(
     steps: int, rate: float, model: SentenceTransformer, texts: Texts, seed: int, facts: Facts
 ) -> SentenceTransformer:
     """GISTEmbed (Solatorio, 2024), on two dropout views of each text; the guide is the frozen start."""
-    guide = copy.deepcopy(model).eval().requires_grad_(False)
-    pairs = Dataset.from_dict({"first": list(texts), "second": list(texts)})
-    return trained(lambda model: losses.GISTEmbedLoss(model, guide), steps, rate, model, pairs, seed, facts)
+    guide = frozen(copy.deepcopy(model))
+    return trained(lambda model: losses.GISTEmbedLoss(model, guide), steps, rate, model, doubled(texts), seed, facts)
 
 
 def denoised(
     steps: int, rate: float, model: SentenceTransformer, texts: Texts, seed: int, facts: Facts
 ) -> SentenceTransformer:
-    """TSDAE (Wang et al., 2021): 60 % of the words deleted, the text restored by a decoder that shares the weights."""
-    draw = random.Random(seed)
-    noisy = [" ".join(word for word in text.split() if draw.random() > 0.6) or text.split()[0] for text in texts]
-    pairs = Dataset.from_dict({"damaged": noisy, "text": list(texts)})
-    with tempfile.TemporaryDirectory() as folder:
-        model[0].auto_model.save_pretrained(folder)
-        model.tokenizer.save_pretrained(folder)
-        model[0].auto_model.config._name_or_path = folder
-        loss = partial(losses.DenoisingAutoEncoderLoss, decoder_name_or_path=folder, tie_encoder_decoder=False)
-        return trained(loss, steps, rate, model, pairs, seed, facts)
+    """TSDAE: 60 % of the words deleted, the text restored by a decoder that starts from the encoder's weights."""
+    loss = partial(denoising_loss, tie_encoder_decoder=False)
+    return trained(loss, steps, rate, model, damaged(texts, seed), seed, facts)
 
 
 def bfloat16(enabled: bool) -> torch.autocast:

@@ -11,6 +11,12 @@ FITTED = {
 }
 """Variants of ``benchmarks.repal``, and their names when whitening is fitted on the training text."""
 
+UNSEEN = {
+    "whitened 256": "whitened on the text without the test sentences",
+    "whitened 256 + sentence term pooled": "whitened on the text without the test sentences, sentence term pooled",
+}
+"""The same variants, and their names when the training text is fitted on without the sentences of the test sets."""
+
 OWN_ENCODER = "runs/own_encoder/encoder"
 """Where ``benchmarks.pretrain_encoder`` leaves its encoder."""
 

@@ -1,44 +1,33 @@
-"""Draw the pictures of the README from the result files, into ``docs/``.
+"""Draw the pictures of the pages from the result files, into ``docs/``.
 
 python -m benchmarks.pictures
+
+Two of them show records of ``python -m benchmarks.spaces``.
 """
 
 from __future__ import annotations
 
-import statistics
+from collections.abc import Callable
+from typing import Any
 
 import matplotlib as mpl
 
-from benchmarks import selection
-from benchmarks.records import RESULTS, ROOT
-from benchmarks.tables.quality import ROWS, row_records
-from st_extras.evaluation.selection import DEFAULT_SIGNAL
-from st_extras.plots import plot_training_curves
+from benchmarks.drawing import costs, curves, spaces
+from benchmarks.records import ROOT
 
 DOCS = ROOT.parent / "docs"
-
-
-def mean_curves() -> dict[str, tuple[list[int], list[float]]]:
-    """Return STS-B dev over the steps of every method of the main table, the mean of its seeds."""
-    curves = {}
-    for label, (sources, _) in ROWS.items():
-        found = [dict(record["curve"]) for record in row_records(sources) if record["steps"]]
-        if found:
-            steps = sorted(found[0])
-            curves[label] = (steps, [statistics.mean(curve[step] for curve in found) for step in steps])
-    return curves
-
-
-def picked_curves(
-    study: str = "slt_fai", seed: int = 0
-) -> tuple[dict[str, tuple[list[int], list[float]]], dict[str, int]]:
-    """Return the curves of a study for one seed, and the step that the default label-free signal picks in each."""
-    curves, picks = {}, {}
-    for curve in selection.read_curves(sorted((RESULTS / study).glob(f"*-{seed}.json"))):
-        name = curve.run.removeprefix(f"{study}/").removesuffix(f"-{seed}")
-        curves[name] = ([row["step"] for row in curve.rows], [100 * row["dev_spearman"] for row in curve.rows])
-        picks[name] = curve.rows[selection.by_signal(DEFAULT_SIGNAL)(curve)]["step"]
-    return curves, picks
+PICTURES: dict[str, Callable[[], Any]] = {
+    "training_curves.png": lambda: curves.draw_families(curves.mean_curves(), "step"),
+    "training_seconds.svg": lambda: curves.draw_families(
+        curves.timed_curves(), "seconds of training steps", xscale="log"
+    ),
+    "label_free_selection.png": lambda: curves.draw_picked(*curves.picked_curves()),
+    "cosine_levels.svg": lambda: spaces.draw_levels(spaces.levels()),
+    "neighborhoods.png": lambda: spaces.draw_neighborhoods(spaces.neighborhoods()),
+    "training_costs.svg": lambda: costs.draw_trainings(costs.trainings()),
+    "domain_costs.svg": lambda: costs.draw_domains(costs.domain_gains(), costs.domain_seconds()),
+}
+"""File name -> figure. Backgrounds are white, so that they are read on a dark page too."""
 
 
 def main() -> None:
@@ -46,16 +35,11 @@ def main() -> None:
     from matplotlib import pyplot as plt
 
     DOCS.mkdir(exist_ok=True)
-    curves, picks = picked_curves()
-    drawings = {
-        "training_curves": {"curves": mean_curves()},
-        "label_free_selection": {"curves": curves, "picked": picks},
-    }
-    for name, options in drawings.items():
-        figure, ax = plt.subplots(figsize=(7, 4))
-        plot_training_curves(**options, ylabel="STS-B dev Spearman x 100", ax=ax)  # type: ignore[arg-type]
-        ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
-        figure.savefig(DOCS / f"{name}.png", dpi=90, bbox_inches="tight", metadata={"Software": None})
+    mpl.rcParams["svg.hashsalt"] = "st_extras"  # the same file at every run
+    for name, draw in PICTURES.items():
+        figure = draw()
+        same = {"Date": None} if name.endswith(".svg") else {"Software": None}
+        figure.savefig(DOCS / name, dpi=110, metadata=same)
         plt.close(figure)
 
 

@@ -7,6 +7,10 @@ tokenizer, which is that of bert-base-uncased. If a run was stopped by ``--minut
 continues it with the same weights, optimizer and data order, so that it ends with the weights of one long run. Every
 evaluation scores STS-B dev and measures how anisotropic the sentence embeddings are (mean pooling).
 
+``--recipe better`` learns more from the same text: words that start from counts (``benchmarks/word_start.py``), more
+tokens masked at first than at last, a larger learning rate, and more steps. Each of them is an option of its own, too.
+Without these options the encoder is the same to the bit as before there were any.
+
 ``OUTPUT/encoder`` is a plain ``BertForMaskedLM`` checkpoint; ``OUTPUT/frequencies.tsv.gz`` has the token counts of the
 pre-training corpus, which SLT-FAI needs; ``OUTPUT/checkpoints`` is what the next run continues from. The record
 (settings, curve, sha256 of the weights) is written to ``benchmarks/results/pretraining/`` when all steps are done.
@@ -27,12 +31,15 @@ from typing import Any
 import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
+from transformers import TrainerCallback, set_seed
 from transformers.trainer_utils import get_last_checkpoint
 
+from benchmarks.pretraining_run import MaskingSchedule, StopAfter, curve
 from benchmarks.provenance import provenance
 from benchmarks.raw_bert import MaskedLMLoss, export, start_encoder
 from benchmarks.records import RESULTS, write_json
+from benchmarks.word_start import start_words
+from st_extras.checks import check_fraction
 from st_extras.encoders import load_encoder, use_length_buckets
 from st_extras.evaluation import SEVEN_STS, GeometryEvaluator, sts_evaluator
 from st_extras.text import read_sentences
@@ -45,7 +52,16 @@ CORPUS = ("wiki_sentences.txt.gz", "books_sentences.txt.gz")
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a pre-training. A run is continued only with the settings that it was started with."""
+    """Settings of a pre-training. A run is continued only with the settings that it was started with.
+
+    Args:
+        masking: share of the tokens that are masked at first.
+        last_masking: the same at the last step; it changes linearly.
+        count_words: start words from counts of the corpus (``benchmarks/word_start.py``).
+
+    Raises:
+        ValueError: if a share is not between 0 and 1.
+    """
 
     layers: int = 4
     width: int = 256
@@ -57,37 +73,34 @@ class Settings:
     bf16: bool = True
     length_buckets: int = 8
     seed: int = 0
+    masking: float = 0.15
+    last_masking: float = 0.15
+    count_words: bool = False
+
+    def __post_init__(self) -> None:
+        check_fraction("masking", self.masking)
+        check_fraction("last_masking", self.last_masking)
 
 
-class StopAfter(TrainerCallback):
-    """Stops a run, with a checkpoint, when its time is over.
-
-    Args:
-        seconds: time from now.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self.end = time.monotonic() + seconds
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if time.monotonic() >= self.end:
-            control.should_save = control.should_training_stop = True
-
-
-def curve(history: list[dict[str, Any]]) -> list[dict[str, float]]:
-    """Return training loss, STS-B dev and isotropy of every evaluation in the trainer's log, in the order of steps."""
-    rows: dict[int, dict[str, float]] = {}
-    for entry in history:
-        row = rows.setdefault(int(entry["step"]), {"step": int(entry["step"])})
-        row |= {"loss": round(entry["loss"], 4)} if "loss" in entry else {}
-        for key, value in entry.items():
-            if key.startswith("eval_") and key.endswith(("spearman_cosine", "mean_cosine", "iso_score")):
-                row[key.removeprefix("eval_")] = round(value, 4)
-    return [row for row in rows.values() if len(row) > 1]
+RECIPES: dict[str, dict[str, Any]] = {
+    "better": {
+        "learning_rate": 2e-3,
+        "steps": 14_400,
+        "eval_steps": 600,
+        "masking": 0.4,
+        "count_words": True,
+    }
+}
+"""Other values than the defaults, by the name of the recipe."""
+HELP = {
+    "masking": "share of the tokens that are masked at first",
+    "last_masking": "share at the last step; linear between them",
+    "count_words": "start word embeddings and output bias from counts of the corpus",
+}
 
 
 def make_trainer(
-    settings: Settings, sentences: list[str], data: Path, checkpoints: Path, minutes: float | None
+    settings: Settings, sentences: list[str], data: Path, checkpoints: Path, minutes: float | None, *, fresh: bool
 ) -> SentenceTransformerTrainer:
     """Make the trainer of a random encoder.
 
@@ -97,6 +110,7 @@ def make_trainer(
         data: folder with the STS sets.
         checkpoints: folder for the checkpoints.
         minutes: time until this run stops; None: it runs to the end.
+        fresh: whether no checkpoint will replace the start; only then are words counted.
     """
     set_seed(settings.seed)
     with tempfile.TemporaryDirectory() as folder:
@@ -104,6 +118,10 @@ def make_trainer(
             Path(folder), layers=settings.layers, width=settings.width, max_length=settings.max_length
         )
         loss = MaskedLMLoss(model)
+    if settings.count_words and fresh:
+        start_words(loss, sentences, settings.seed)
+    callbacks: list[TrainerCallback] = [] if minutes is None else [StopAfter(60 * minutes)]
+    callbacks.append(MaskingSchedule(loss.masked_lm, settings.masking, settings.last_masking))
     use_length_buckets(model, settings.length_buckets)
     arguments = SentenceTransformerTrainingArguments(
         output_dir=str(checkpoints),
@@ -132,7 +150,7 @@ def make_trainer(
             sts_evaluator("stsb_dev", data),
             GeometryEvaluator(sentences[:1000], name="corpus", write_csv=False),
         ],
-        callbacks=None if minutes is None else [StopAfter(60 * minutes)],
+        callbacks=callbacks,
     )
     LossStateCallback.attach(trainer)
     return trainer
@@ -156,13 +174,13 @@ def pretrain(
     checkpoints, settings_file = output / "checkpoints", output / "settings.json"
     last = get_last_checkpoint(str(checkpoints)) if checkpoints.is_dir() else None  # type: ignore[no-untyped-call]
     wanted = asdict(settings) | {"sentences": len(sentences)}
-    if last is not None and json.loads(settings_file.read_text(encoding="utf8")) != wanted:
+    if last is not None and asdict(Settings()) | json.loads(settings_file.read_text(encoding="utf8")) != wanted:
         raise ValueError(
             f"output must be a new folder or that of a run with the same settings, got {str(output)!r}: choose another "
             "folder."
         )
     write_json(settings_file, wanted)
-    trainer = make_trainer(settings, sentences, data, checkpoints, minutes)
+    trainer = make_trainer(settings, sentences, data, checkpoints, minutes, fresh=last is None)
     began = time.perf_counter()
     trainer.train(resume_from_checkpoint=last)
     print(f"step {trainer.state.global_step} of {settings.steps}, {time.perf_counter() - began:.0f} s", flush=True)
@@ -188,15 +206,23 @@ def pretrain(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=os.environ.get("ST_EXTRAS_DATA"), help=DATA_HELP)
-    parser.add_argument("--output", type=Path, default=Path("runs/own_encoder"), help="folder for the encoder")
+    parser.add_argument("--output", type=Path, help="folder for the encoder (default: runs/own_encoder[_RECIPE])")
+    parser.add_argument("--recipe", choices=list(RECIPES), help="settings that learn more; options beside it win")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for records (default: %(default)s)")
     parser.add_argument("--minutes", type=float, help="stop after this time; run the command again to continue")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="threads of torch")
     parser.add_argument("--no-bf16", dest="bf16", action="store_false", help="train without bfloat16 autocast")
     for name, default in asdict(Settings()).items():
+        kind: dict[str, Any] = {"type": type(default)}
+        if isinstance(default, bool):
+            kind = {"action": argparse.BooleanOptionalAction}
         if name != "bf16":
-            parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
+            parser.add_argument(f"--{name.replace('_', '-')}", default=default, help=HELP.get(name), **kind)
+    recipe = parser.parse_known_args()[0].recipe
+    parser.set_defaults(**RECIPES.get(recipe, {}))
     options = vars(parser.parse_args())
+    recipe = options.pop("recipe")
+    options["output"] = options["output"] or Path("runs/own_encoder" + (f"_{recipe}" if recipe else ""))
     if options["data"] is None:
         parser.error("--data FOLDER (or ST_EXTRAS_DATA) must name the folder with the corpus and the STS sets.")
     data, output, minutes = Path(options.pop("data")), options.pop("output"), options.pop("minutes")

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from functools import partial
 
 from benchmarks import selection
-from benchmarks.records import ROOT
+from benchmarks.records import ROOT, records
+from benchmarks.tables.beyond import beyond_table
 from benchmarks.tables.combinations import both_encoders_table, claims_table, ranked_table
 from benchmarks.tables.cost import preparation_table, speed_table, sweep_table
 from benchmarks.tables.coverage import unrun_table
@@ -24,19 +25,27 @@ from benchmarks.tables.floors import floors_table, overlap_table
 from benchmarks.tables.inspection import phrases_table, space_table
 from benchmarks.tables.judge import acceptance_table, judge_table
 from benchmarks.tables.markdown import markdown_table
+from benchmarks.tables.methods import CASES, METHODS, cost_table, method_table
+from benchmarks.tables.overview import overview_table
 from benchmarks.tables.pair_intervals import pairs_table
 from benchmarks.tables.papers import costs_table, papers_table
 from benchmarks.tables.post_processing import refined_table, repal_table, whitening_table
 from benchmarks.tables.pretraining import pretraining_table
 from benchmarks.tables.quality import Rows, combined_rows, main_table, study_rows, study_table
 from benchmarks.tables.scale import large_batches_table, memory_table, processes_table
+from benchmarks.tables.time_to_quality import ENCODERS, curve_table, time_table
+from benchmarks.tables.trainings import trainings_table
 from benchmarks.tables.verdict import same_step_table, verdict_table, weights_table
 from st_extras.evaluation.selection import DEFAULT_SIGNAL
 
 PAGES = (
     ROOT.parent / "README.md",
     ROOT / "RESULTS.md",
-    *(ROOT.parent / "docs" / f"{name}.md" for name in ("adapting", "papers", "scale")),
+    *(
+        path
+        for path in sorted((ROOT.parent / "docs").rglob("*.md"))
+        if "<!-- table: " in path.read_text(encoding="utf8")
+    ),
 )
 BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", flags=re.DOTALL)
 
@@ -62,7 +71,13 @@ def for_study(make: Callable[[Rows, str], str], study: str) -> str:
     return make(study_rows(study), study)
 
 
+def once_run(make: Callable[[str], str], study: str) -> str:
+    """Make a table of a study that may have no record yet."""
+    return make(study) if records(study) else "Not run yet."
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "overview": overview_table,
     "repal": repal_table,
     "main": main_table,
     "refined": refined_table,
@@ -70,6 +85,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "recipes-refined": lambda: refined_table(combined_rows(), "recipes"),
     "whitening": whitening_table,
     "pretraining": partial(pretraining_table, "own_encoder"),
+    "pretraining-better": partial(pretraining_table, "own_encoder_better"),
     "claims": claims_table,
     "verdict": verdict_table,
     "same-step": same_step_table,
@@ -95,8 +111,20 @@ TABLES: dict[str, Callable[[], str]] = {
     },
     "papers-costs": costs_table,
     "speed": speed_table,
+    **{f"{name}_search": partial(once_run, study_table, f"{name}_search") for name in ("baselines", "baselines_own")},
+    **{
+        f"{name}-{kind}": partial(once_run, partial(for_study, make), name)
+        for name in ("baselines", "baselines_own")
+        for kind, make in (("main", main_table), ("refined", refined_table))
+    },
+    "beyond": beyond_table,
+    **{f"time-to-quality-{name}": partial(time_table, name) for name in ENCODERS},
+    **{f"quality-over-time-{name}": partial(curve_table, name) for name in ENCODERS},
+    **{f"method-{name}": partial(method_table, name) for name in METHODS},
+    **{f"cost-{name}": partial(cost_table, name) for name in CASES},
     "adapted": adapted_table,
     **{f"domains-{name}": partial(domains_table, name) for name in ("minilm", "layers3", "own")},
+    **{f"trainings-{name}": partial(trainings_table, name) for name in ("minilm", "layers3", "own")},
     "judge": judge_table,
     "acceptance": acceptance_table,
     "scale-memory": memory_table,

@@ -8,19 +8,23 @@ A study is a TOML file in ``configs/``, read by ``load_study``:
 
 Settings of a method:
 
-* ``loss`` and its ``options``; ``base``: the same for the loss inside SLT-FAI.
+* ``loss`` and its ``options``; ``base``: the same for the loss inside SLT-FAI or PaSeR.
 * ``complementary``: the frozen encoder of DCLR: a method of the study (its weights with the same seed), ``minilm``, or
   a folder.
 * ``start``: a method of the study whose weights training starts from.
 * ``corpus``: a file in the data folder, an address (``hf://...``), or ``sts``: the unlabeled sentences of the STS
   sets; ``sentences``: how many of its sentences to take.
-* ``masking``: how PaSeR's rows are made.
+* ``masking``: how PaSeR's rows are made (``building.phrase_rows``).
 * ``frequencies``: a table of token counts; it also turns on the frequency probe.
 * ``steps``, ``eval_steps``, ``batch_size``, ``learning_rate``, ``bf16``; ``arguments``: further ones of
   ``train_encoder``; ``length_buckets``: groups of rows with like length; ``seeds``.
+* ``eval_at``: further steps to evaluate at, beside every ``eval_steps``.
 * ``signals`` and ``geometry``: how many sentences to compute the label-free signals and the geometry on.
 * ``post_processing``: variants of ``benchmarks/variants.py`` to score after training.
+* ``rows``: options of a baseline's rows (``benchmarks/baselines.py``).
 * ``test = false``: score STS-B dev only.
+* ``chosen_in``: a study that searched settings. The method has those of its rows named ``METHOD-...`` that STS-B dev
+  scored best, as ``chosen`` then says, with what is set here on top; before all of them have a record, it cannot run.
 
 ``papers/`` holds the papers' own settings (``benchmarks/papers.py``); such a study is called ``papers/NAME``.
 
@@ -34,7 +38,7 @@ from typing import Any
 
 import tomllib
 
-from benchmarks.records import ROOT
+from benchmarks.records import ROOT, records
 from st_extras.text import read_sentences
 
 CONFIGS = ROOT / "configs"
@@ -46,8 +50,39 @@ def load_study(path: Path) -> dict[str, Any]:
     if "base" in study:
         base = load_study(path.with_name(study.pop("base")))
         study = {name: value | study.get(name, {}) for name, value in base.items() if name != "name"}
+    for method, settings in study["methods"].items():
+        if "chosen_in" in settings:
+            study["methods"][method] = chosen_settings(method, settings["chosen_in"]) | settings
     name = f"papers/{path.stem}" if path.parent.name == "papers" else path.stem
     return {"name": name, **study}
+
+
+def chosen_settings(method: str, search: str) -> dict[str, Any]:
+    """Return the settings that STS-B dev chose for a method in a study of searched settings.
+
+    The first ones that the study lists stand in, without ``chosen``, until all of them have a record.
+    """
+    study = named_study(search)
+    rate = {"learning_rate": study["training"]["learning_rate"]}
+    listed = {name: rate | own for name, own in study["methods"].items() if name.startswith(f"{method}-")}
+    dev = {record["method"]: record["dev"] for record in records(search) if record["method"] in listed}
+    if dev.keys() != listed.keys():
+        return next(iter(listed.values()))
+    best = max(dev, key=dev.__getitem__)
+    return listed[best] | {"chosen": best}
+
+
+def check_chosen(name: str, method: dict[str, Any]) -> None:
+    """Refuse to run a method before its settings were chosen.
+
+    Raises:
+        ValueError: if the study that searches them is not complete.
+    """
+    if "chosen_in" in method and "chosen" not in method:
+        raise ValueError(
+            f"{name} must have its settings chosen, got {method['chosen_in']!r} without the records of all of them: "
+            "run that study first."
+        )
 
 
 def named_study(name: str) -> dict[str, Any]:

@@ -5,7 +5,8 @@ variant are tuned on the dev set alone, then the test sets are scored. Scores ar
 set together; ``dev_by_genre`` is the mean of Spearman within each subset of the dev set.
 
 Mean and whitening are fitted either on the sentences of the evaluated set ("target fit", as in the paper) or on a
-corpus ("general fit").
+corpus ("general fit"). The text of the STS sets holds the sentences that are scored: the variants of ``UNSEEN`` are
+fitted on what is left of the training text without them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
-from benchmarks.names import FITTED
+from benchmarks.fitted_text import spaced, without_sentences
+from benchmarks.names import FITTED, UNSEEN
 from st_extras.evaluation import SEVEN_STS, STSDataset, load_sts
 from st_extras.modules import CorpusStatistics, RepALPostProcessor, WhiteningPostProcessor, search_lambdas
 from st_extras.modules.lambda_search import LAMBDA_1_GRID, LAMBDA_2_GRID, spearman_surface
@@ -29,6 +31,7 @@ from st_extras.modules.lambda_search import LAMBDA_1_GRID, LAMBDA_2_GRID, spearm
 Array = NDArray[np.float64]
 Vectors = tuple[Array, Array, Array]  # v, v* of the encoder's own pass, v* pooled: each (N, D)
 LookUp = Callable[[list[str]], Vectors]
+FIT_ON = 20_000  # sentences of the training text that whitening is fitted on
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class Variant:
         lambda_2: weights of the corpus term to choose from.
         by_genre: choose by the mean over the dev set's subsets.
         on_text: fit mean and whitening on the training text that ``run_after`` is given.
+        unseen: leave the sentences of the test sets out of that text.
     """
 
     whiten: int | None = None
@@ -50,6 +54,7 @@ class Variant:
     lambda_2: tuple[float, ...] = (0.0,)
     by_genre: bool = False
     on_text: bool = False
+    unseen: bool = False
 
 
 BOTH: dict[str, Any] = {"lambda_1": LAMBDA_1_GRID, "lambda_2": LAMBDA_2_GRID}
@@ -69,6 +74,7 @@ VARIANTS = {
     "whitened + RepAL": Variant(whiten=0, **BOTH),
 }
 VARIANTS |= {label: replace(VARIANTS[name], on_text=True) for name, label in FITTED.items()}
+VARIANTS |= {label: replace(VARIANTS[name], on_text=True, unseen=True) for name, label in UNSEEN.items()}
 
 
 def read_pairs(data: Path, name: str) -> STSDataset:
@@ -204,7 +210,8 @@ def run_after(
         model: the encoder.
         data: folder with the STS sets.
         variants: names of the variants.
-        text: the training text, for the variants that are fitted on it; the others have the target fit.
+        text: the training text, for the variants that are fitted on it, on FIT_ON of its sentences; the others have
+            the target fit.
         batch_size: texts per batch.
         bf16: encode the sets under bfloat16 autocast.
 
@@ -213,7 +220,12 @@ def run_after(
     """
     dev, *tests = [read_pairs(data, name) for name in ("stsb_dev", *SEVEN_STS)]
     look_up = encode(model, texts_of([dev, *tests]), batch_size, variants, bf16=bf16)
-    fits: dict[bool, Array | None] = {False: None}
-    if any(VARIANTS[name].on_text for name in variants):
-        fits[True] = corpus_vectors(model, text, batch_size)
-    return {name: run_variant(dev, tests, look_up, fits[VARIANTS[name].on_text], VARIANTS[name]) for name in variants}
+    fits: dict[bool, Array] = {}
+    for unseen in {VARIANTS[name].unseen for name in variants if VARIANTS[name].on_text}:
+        chosen = spaced(without_sentences(text, tests) if unseen else text, FIT_ON)
+        fits[unseen] = corpus_vectors(model, chosen, batch_size)
+
+    def score(variant: Variant) -> dict[str, Any]:
+        return run_variant(dev, tests, look_up, fits[variant.unseen] if variant.on_text else None, variant)
+
+    return {name: score(VARIANTS[name]) for name in variants}

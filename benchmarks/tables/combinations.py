@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.names import FITTED
+from benchmarks.names import FITTED, UNSEEN
 from benchmarks.tables.floors import noted, shown_floors
 from benchmarks.tables.markdown import difference, markdown_table, spread
 from benchmarks.tables.post_processing import (
@@ -50,7 +50,7 @@ OVER_CONSERT = 73.29 - 71.98
 def combinations(shown: Rows) -> dict[tuple[str, str], Scores]:
     """Return the scores of each (training, post-processing) that has STS-B dev by genre too."""
     found: dict[tuple[str, str], Scores] = {}
-    variants = ("plain", SENTENCE_TERM, BOTH_TERMS, BY_GENRE, WHITENED, *FITTED.values())
+    variants = ("plain", SENTENCE_TERM, BOTH_TERMS, BY_GENRE, WHITENED, *FITTED.values(), *UNSEEN.values())
     for label, (sources, _) in shown.items():
         for rows in (refined(sources), fitted_on_text(sources)):
             for variant in variants:

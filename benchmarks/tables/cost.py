@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 from benchmarks.names import MNRL
@@ -15,14 +16,18 @@ def newest_speed(sweep: str | None = None) -> dict[str, Any] | None:
     return next((r for r in found if r.get("full", True) and r.get("device", "cpu") == "cpu"), None)
 
 
-def speed_table() -> str:
-    """Tabulate the time and memory of each case, relative to the bare passes that it needs and to MNRL."""
+def speed_table(shown: Container[str] | None = None) -> str:
+    """Tabulate the time and memory of each case, relative to the bare passes that it needs and to MNRL.
+
+    Args:
+        shown: names of the cases; None: all but the bare passes.
+    """
     record = newest_speed()
     if record is None:
         return "Not measured yet."
     rows = []
     for name, row in record["cases"].items():
-        if name.startswith("bare"):
+        if name.startswith("bare") or (shown is not None and name not in shown):
             continue
         ratios = {other: ratio["median"] for other, ratio in row.get("ratios", {}).items()}
         if row.get("reference"):  # the first records had this ratio only

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 from fnmatch import fnmatch
+from pathlib import Path
 from typing import Any
 
 import tomllib
@@ -81,10 +83,11 @@ def _here(entry: dict[str, Any]) -> str:
 
 def page_of(table: str) -> str:
     """Return the page that shows a table, as docs/papers.md links it."""
-    for page in ("README.md", "benchmarks/RESULTS.md"):
-        if f"<!-- table: {table} -->" in (ROOT.parent / page).read_text(encoding="utf8"):
-            return f"../{page}"
-    raise ValueError(f"table must be one of the README's or of RESULTS.md, got {table!r}.")
+    docs = ROOT.parent / "docs"
+    for page in (*sorted(docs.rglob("*.md")), ROOT / "RESULTS.md"):
+        if f"<!-- table: {table} -->" in page.read_text(encoding="utf8"):
+            return Path(os.path.relpath(page, docs)).as_posix()
+    raise ValueError(f"table must be one of a page in docs or of RESULTS.md, got {table!r}.")
 
 
 def matching_cells(patterns: list[str] | tuple[str, ...]) -> list[tuple[str, str]]:

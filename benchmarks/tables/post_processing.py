@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from benchmarks.names import FITTED
+from benchmarks.names import FITTED, UNSEEN
 from benchmarks.records import records
 from benchmarks.tables.floors import KINDS, SHOWN, floor, noted, shown_floors
 from benchmarks.tables.markdown import difference, markdown_table, spread
@@ -68,7 +68,7 @@ def refined_table(shown: Rows = ROWS, study: str = "foundation") -> str:
     """
     found = {label: refined(sources) for label, (sources, _) in shown.items()}
     found = {label: rows for label, rows in found.items() if rows}
-    columns = ("plain", "RepAL", SENTENCE_TERM, BOTH_TERMS, BY_GENRE, WHITENED)
+    columns = ("plain", "RepAL", SENTENCE_TERM, BOTH_TERMS, BY_GENRE, WHITENED, *UNSEEN.values())
     named = [name for name in columns if any(averages(rows, name) for rows in found.values())]
     gains = (f"{SENTENCE_TERM}, minus plain", f"{BOTH_TERMS}, minus plain")
     lines = [
@@ -89,17 +89,25 @@ def refined_table(shown: Rows = ROWS, study: str = "foundation") -> str:
 
 
 def whitening_table() -> str:
-    """Compare no whitening with whitening on the training text: seven-set averages, and STS-B dev for the choice."""
+    """Compare no whitening with whitening on the training text: seven-set averages, and STS-B dev for the choice.
+
+    Beside it the same text without the test sentences, where a record has it.
+    """
     whitened = "whitened 256 + sentence term pooled"
     variants = ("plain", SENTENCE_TERM, *FITTED)
-    titles = ("plain", SENTENCE_TERM, *FITTED.values(), f"{SENTENCE_TERM}, STS-B dev", f"{FITTED[whitened]}, STS-B dev")
+    grid = sorted(grid_on_text().items())
+    unseen = {source: refined(source) for source, _ in grid}
+    kept = [name for name in UNSEEN.values() if any(averages(rows, name) for rows in unseen.values())]
+    dev = (f"{SENTENCE_TERM}, STS-B dev", f"{FITTED[whitened]}, STS-B dev")
+    titles = ("plain", SENTENCE_TERM, *FITTED.values(), *kept, *dev)
     found = {}
     for name, study in (("MiniLM", "foundation"), ("own encoder", "own_encoder")):
         for label, row in shown_floors(study).items():
             found[label if "TF-IDF" in label else f"{label}, {name}"] = row
     lines = [[label, "1", f"{row['average']:.2f}", *[""] * (len(titles) - 1)] for label, row in found.items()]
-    for source, rows in sorted(grid_on_text().items()):
+    for source, rows in grid:
         cells = [source, str(len(rows)), *(spread(list(averages(rows, variant).values())) for variant in variants)]
+        cells += [spread(list(averages(unseen[source], name).values())) for name in kept]
         cells += [spread([row[variant]["stsb_dev"] for row in rows.values()]) for variant in (SENTENCE_TERM, whitened)]
         lines.append(cells)
     return noted(markdown_table(("encoder", "seeds", *titles), lines))

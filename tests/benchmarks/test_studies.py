@@ -11,6 +11,8 @@ import pytest
 from benchmarks import studies
 from benchmarks.building import loss_class
 
+MASKING = {"top_k", "augmentation", "phrases", "positives", "at_least"}
+
 
 def faults(study: dict[str, Any]) -> list[str]:
     """What is wrong with the rows of a study."""
@@ -24,7 +26,7 @@ def faults(study: dict[str, Any]) -> list[str]:
             "the last step is not evaluated": method["steps"] % method["eval_steps"] != 0,
             "no such complementary method": method.get("complementary", name) not in {*study["methods"], "minilm"},
             "no such start": method.get("start", name) not in study["methods"],
-            "unknown masking": not set(method.get("masking", {})) <= {"top_k", "augmentation"},
+            "unknown masking": not set(method.get("masking", {})) <= MASKING,
         }
         found += [f"{study['name']}/{name}: {fault}" for fault, is_there in wrong.items() if is_there]
     return found

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.names import FITTED
+from benchmarks.names import FITTED, UNSEEN
 from benchmarks.records import write_json
 from benchmarks.tables import post_processing
 
@@ -22,6 +22,22 @@ def test_whitening_rows_by_hand(results: Path) -> None:
     assert first == ["| foundation/start", "1", "3.00", "4.00", "5.00", "6.00", "31.00", "33.00 |"]
     assert second[:4] == ["| own_encoder/simcse", "2", "6.00 ± 1.41", "7.00 ± 1.41"]
     assert second[-1] == "63.00 ± 14.14 |"
+
+
+def test_what_was_fitted_without_the_test_sentences_gets_a_column_once_it_has_a_record(results: Path) -> None:
+    plain = {"plain": {"average": 1.0, "stsb_dev": 2.0, "dev_by_genre": 2.0}}
+    names = ("plain", "sentence term pooled", *FITTED)
+    rows = {name: {"average": 3.0, "stsb_dev": 4.0} for name in names}
+    write_json(results / "whitening" / "a.json", {"encoders": {"minilm-3-mean": {"english, general fit": rows}}})
+    write_json(results / "foundation" / "start-0.json", {"method": "start", "seed": 0, "post_processing": plain})
+    label = UNSEEN["whitened 256"]
+    assert label not in post_processing.whitening_table()
+    found = plain | {label: {"average": 55.0, "stsb_dev": 2.0, "dev_by_genre": 2.0}}
+    write_json(results / "foundation" / "start-0.json", {"method": "start", "seed": 0, "post_processing": found})
+    titles, _, row = (line.split(" | ") for line in post_processing.whitening_table().splitlines())
+    assert row[titles.index(label)] == "55.00"
+    assert UNSEEN["whitened 256 + sentence term pooled"] not in titles
+    assert len(row) == len(titles)
 
 
 def test_the_grid_stands_in_for_records_without_post_processing(results: Path) -> None:

@@ -17,3 +17,9 @@ def test_the_pretraining_curve_by_hand(results: Path) -> None:
     assert lines[2:4] == ["| 10 | 7.12 | 50.00 | 0.75 | 0.05 |", "| 17 | 6.50 |  |  |  |"]
     assert "11,000,000 parameters; 30 steps of 8 sentences, learning rate 0.001; sha256" in lines[-1]
     assert lines[-1].endswith(" 0123456789abcdef.")
+    settings |= {"masking": 0.4, "last_masking": 0.15, "count_words": True}
+    write_json(results / "pretraining" / "mine.json", record)
+    changed = (
+        "learning rate 0.001, words started from counts, 40% of the tokens masked at first and 15% at last; sha256"
+    )
+    assert changed in pretraining.pretraining_table("mine")

@@ -1,0 +1,238 @@
+"""Beyond similarity: encoders on labelled texts of three domains and on question retrieval, with their floors.
+
+    python -m benchmarks.beyond --data DATA_FOLDER [--encoders minilm layers3 own FOLDER]
+    python -m benchmarks.beyond --data DATA_FOLDER --studies baselines own_encoder --work runs
+
+The first command scores named encoders: ``minilm`` (tuned for similarity), ``layers3`` (its first 3 layers, raw),
+``own`` (pre-trained, raw), or folders. The second one scores the encoders that studies left in ``--work``, one folder
+for each method and seed. Before them come the floors: TF-IDF of words and of characters, and means of the input
+embeddings.
+
+* Domains: the test texts of ``DATA_FOLDER/domains``. 1-NN accuracy among the other test texts, V-measure of k-means,
+  MAP@R, and a linear probe in 5-fold cross-validation; nothing is fitted on labels but the probe.
+* Questions: ``qqp_dev.tsv.gz``. Each question that has a duplicate looks for it among all second questions: MAP@100 and
+  MRR@10.
+
+TF-IDF is fitted on the texts that are compared (for domains, on the train texts), SIF's counts likewise. Each row is a
+file in ``benchmarks/results/beyond/``; what is there is not run again. ``benchmarks/tables/beyond.py`` makes the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+from sentence_transformers import SentenceTransformer
+from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_extraction.text import TfidfVectorizer
+from torch import Tensor
+
+from benchmarks.domain_rows import BAGS, FLOORS
+from benchmarks.domains import DOMAINS, encoder
+from benchmarks.names import OWN_ENCODER
+from benchmarks.provenance import provenance
+from benchmarks.records import RESULTS, write_json
+from st_extras.encoders import load_encoder
+from st_extras.evaluation import (
+    LabeledTextEvaluator,
+    QuestionRetrievalEvaluator,
+    label_scores,
+    load_labeled_texts,
+    question_retrieval,
+    read_question_pairs,
+)
+
+NEAREST = ("knn_accuracy", "v_measure", "map_at_r")
+PROBE = "linear_probe"
+MEASURES = (*NEAREST, PROBE)
+PROBED = 384  # leading directions of TF-IDF that the probe learns from: MiniLM's size
+RANKED = 101  # hits of a query, its own text among them
+QUERIES = 500  # ranked at a time
+NAMED = ("minilm", "layers3", "own")
+QUESTIONS = "qqp_dev.tsv.gz"
+
+
+class Tasks:
+    """The texts of all tasks, read once.
+
+    Args:
+        data: the data folder.
+    """
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.domains = {name: self._read(name, "test") for name in DOMAINS}
+
+    def _read(self, domain: str, part: str) -> Any:
+        return load_labeled_texts(self.data / "domains" / f"{domain}_{part}.tsv.gz")
+
+    def train(self, domain: str) -> list[str]:
+        """Return the different train texts of a domain, sorted."""
+        return sorted(set(self._read(domain, "train").texts))
+
+    @cached_property
+    def retrieval(self) -> QuestionRetrievalEvaluator:
+        """The evaluator of the question pairs."""
+        task = question_retrieval(read_question_pairs(self.data / QUESTIONS, quoted=False))
+        return QuestionRetrievalEvaluator(task, batch_size=64, write_csv=False)
+
+
+def of_labels(scores: dict[str, float]) -> dict[str, float]:
+    """Return each measure times 100."""
+    return {name: 100 * scores[name] for name in MEASURES}
+
+
+def of_questions(scores: dict[str, Any]) -> dict[str, float]:
+    """Return MAP@100 and MRR@10 times 100."""
+    return {"map": 100 * float(scores["cosine_map@100"]), "mrr": 100 * float(scores["cosine_mrr@10"])}
+
+
+def score_encoder(model: SentenceTransformer, tasks: Tasks) -> dict[str, Any]:
+    """Score an encoder on every domain and on the questions."""
+    domains = {}
+    for name, found in tasks.domains.items():
+        evaluator = LabeledTextEvaluator(found.texts, found.labels, metrics=MEASURES, batch_size=64, write_csv=False)
+        domains[name] = of_labels(evaluator(model))
+    return {"domains": domains, "questions": of_questions(tasks.retrieval(model))}
+
+
+def score_tfidf(options: dict[str, Any], tasks: Tasks) -> dict[str, Any]:
+    """Score TF-IDF; the probe learns from its PROBED leading directions."""
+    domains = {}
+    for name, found in tasks.domains.items():
+        rows = TfidfVectorizer(**options, dtype=np.float32).fit(tasks.train(name)).transform(found.texts)
+        near = label_scores(same_cosines(rows), found.labels, metrics=NEAREST)
+        leading = torch.from_numpy(TruncatedSVD(PROBED, random_state=0).fit_transform(rows)) + 1e-9
+        domains[name] = of_labels(near | label_scores(leading, found.labels, metrics=[PROBE]))
+    evaluator = tasks.retrieval
+    vectorizer = TfidfVectorizer(**options, dtype=np.float32).fit([*evaluator.corpus, *evaluator.queries])
+    corpus = vectorizer.transform(evaluator.corpus).T.tocsc()
+
+    def similarities(queries: Sequence[str]) -> NDArray[Any]:
+        return np.asarray((vectorizer.transform(queries) @ corpus).todense())
+
+    return {"domains": domains, "questions": rank(evaluator, similarities)}
+
+
+def same_cosines(rows: csr_matrix) -> Tensor:
+    """Return (N, N) embeddings with the cosines of (N, V) rows of length 1; one of length 0 is like no other."""
+    gram = torch.from_numpy((rows @ rows.T).toarray()).double()
+    return torch.linalg.cholesky(gram + 1e-6 * torch.eye(len(gram))).float()  # equal rows make it singular
+
+
+def score_bag(kind: str, model: SentenceTransformer, tasks: Tasks) -> dict[str, Any]:
+    """Score means of a model's input embeddings, of a kind in ``BAGS``."""
+    domains = {}
+    for name, found in tasks.domains.items():
+        embed = BAGS[kind](model, tasks.train(name))
+        embeddings = unit(embed(found.texts))
+        domains[name] = of_labels(label_scores(embeddings, found.labels, metrics=MEASURES))
+    evaluator = tasks.retrieval
+    embed = BAGS[kind](model, [*evaluator.corpus, *evaluator.queries])
+    corpus = unit(embed(evaluator.corpus)).T
+
+    def similarities(queries: Sequence[str]) -> NDArray[Any]:
+        return (unit(embed(queries)) @ corpus).numpy()
+
+    return {"domains": domains, "questions": rank(evaluator, similarities)}
+
+
+def unit(embeddings: Tensor) -> Tensor:
+    """Return (N, D) unit rows in float32; a text without a known token gets an even row."""
+    return torch.nn.functional.normalize(embeddings + 1e-9, dim=1).float()
+
+
+def rank(
+    evaluator: QuestionRetrievalEvaluator, similarities: Callable[[Sequence[str]], NDArray[Any]]
+) -> dict[str, float]:
+    """Rank the corpus for each query by a function from Q queries to (Q, N) similarities, as the evaluator does."""
+    hits = []
+    for start in range(0, len(evaluator.queries), QUERIES):
+        values, best = torch.from_numpy(similarities(evaluator.queries[start : start + QUERIES])).topk(
+            min(RANKED, len(evaluator.corpus))
+        )
+        for row, columns in zip(values.tolist(), best.tolist(), strict=True):
+            found = zip(columns, row, strict=True)
+            hits.append([{"corpus_id": evaluator.corpus_ids[column], "score": value} for column, value in found])
+    scores = evaluator.compute_metrics(hits)
+    return {"map": 100 * float(scores["map@k"][100]), "mrr": 100 * float(scores["mrr@k"][10])}
+
+
+Row = tuple[dict[str, Any], Callable[[Tasks], dict[str, Any]]]
+"""What is scored, by the fields of its record, and the function that scores it."""
+
+
+def floors(encoders: Sequence[str]) -> Iterator[Row]:
+    """Yield the floors: TF-IDF, and those of the input embeddings of each encoder (layers3 has those of minilm)."""
+    for kind, options in FLOORS.items():
+        yield {"encoder": "", "row": kind, "seed": 0}, partial(score_tfidf, options)
+    for name in dict.fromkeys("minilm" if name == "layers3" else name for name in encoders if name in NAMED):
+        for kind in BAGS:
+            yield {"encoder": name, "row": kind, "seed": 0}, partial(_bag_of, kind, name)
+
+
+def _bag_of(kind: str, name: str, tasks: Tasks) -> dict[str, Any]:
+    return score_bag(kind, encoder(name), tasks)
+
+
+def named(encoders: Sequence[str]) -> Iterator[Row]:
+    """Yield the encoders by name, or folder."""
+    for name in encoders:
+        yield {"encoder": name, "row": "start", "seed": 0}, partial(_encoder_of, name)
+
+
+def trained(studies: Sequence[str], work: Path) -> Iterator[Row]:
+    """Yield the encoders that studies left: of each study, the folders METHOD-SEED that hold a whole model."""
+    for study in studies:
+        for folder in sorted(path.parent for path in (work / study).glob("*/modules.json")):
+            method, _, seed = folder.name.rpartition("-")
+            yield {"encoder": study, "row": method, "seed": int(seed)}, partial(_encoder_of, str(folder))
+
+
+def _encoder_of(name: str, tasks: Tasks) -> dict[str, Any]:
+    return score_encoder(encoder(name) if name in NAMED else load_encoder(name), tasks)
+
+
+def path_of(fields: dict[str, Any], results: Path) -> Path:
+    """Return the file of a record."""
+    name = "-".join((fields["encoder"] or "text", fields["row"], str(fields["seed"])))
+    return results / "beyond" / (name.replace(" ", "_").replace(",", "").replace("/", "_") + ".json")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=os.environ.get("ST_EXTRAS_DATA"), help="folder with domains/, QQP")
+    parser.add_argument("--encoders", nargs="+", default=[], help=f"{', '.join(NAMED)} (the default), or folders")
+    parser.add_argument("--studies", nargs="+", default=[], help="studies whose encoders are in --work")
+    parser.add_argument("--work", type=Path, default=Path("runs"), help="folder for weights (default: %(default)s)")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for records (default: %(default)s)")
+    options = parser.parse_args()
+    if options.data is None:
+        parser.error("--data FOLDER (or ST_EXTRAS_DATA) must name the folder with the domains and the question pairs.")
+    encoders = options.encoders or ([] if options.studies else list(NAMED))
+    if "own" in encoders and not Path(OWN_ENCODER).is_dir():
+        print(f"own: left out, there is no {OWN_ENCODER}: python -m benchmarks.pretrain_encoder makes it.", flush=True)
+        encoders = [name for name in encoders if name != "own"]
+    tasks = Tasks(Path(options.data))
+    for fields, score in (*floors(encoders), *named(encoders), *trained(options.studies, options.work)):
+        path = path_of(fields, options.results)
+        if path.exists():
+            continue
+        began = time.perf_counter()
+        found = score(tasks)
+        seconds = round(time.perf_counter() - began, 1)
+        write_json(path, {"study": "beyond", **fields, **found, "seconds": seconds, **provenance()})
+        print(f"{path.stem}: MAP {found['questions']['map']:.2f}, {seconds:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

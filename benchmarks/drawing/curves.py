@@ -1,0 +1,190 @@
+"""STS-B dev over training: a panel for each method, over steps and over seconds."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks import selection
+from benchmarks.records import RESULTS
+from benchmarks.tables.cost import newest_speed
+from benchmarks.tables.floors import shown_floors
+from benchmarks.tables.quality import ROWS, row_records
+from st_extras.evaluation.selection import DEFAULT_SIGNAL
+
+Curve = tuple[list[float], list[float]]
+"""Steps or seconds, and STS-B dev."""
+
+SPEED = {
+    "SimCSE": "simcse",
+    "DCLR": "dclr, table",
+    "DCLR, searched: lr 1e-4": "dclr, table",
+    "AdCSE": "adcse",
+    "AdCSE, no head": "adcse, no head",
+    "AdCSE, searched: no head, lr 1e-4": "adcse, no head",
+    "ConSERT": "consert",
+    "ConSERT, searched: temperature 0.05": "consert",
+    "SLT-FAI over SimCSE": "slt-fai",
+    "PaSeR": "paser",
+    "PaSeR, searched: no MLM, decoder at 1e-3": "paser, no mlm",
+}
+"""The case of ``benchmarks.speed`` with the step of a row of the main table; SLT-FAI over ConSERT has none."""
+RUNS = {
+    "consert": "ConSERT",
+    "consert-slt-fai": "SLT-FAI over ConSERT",
+    "slt-fai": "SLT-FAI over SimCSE",
+    "slt-fai-no-at": "the same, no AT",
+    "slt-fai-no-isf": "the same, no ISF",
+}
+"""Titles of the runs of the study ``slt_fai``."""
+FLOOR_STYLES: tuple[Any, ...] = ("-.", (0, (6, 2)))
+STYLES = ("-", "--", ":")
+GREY = "0.8"
+
+
+def mean_curves() -> dict[str, Curve]:
+    """Return STS-B dev over the steps of every method of the main table, the mean of its seeds."""
+    curves: dict[str, Curve] = {}
+    for label, (sources, _) in ROWS.items():
+        found = [dict(record["curve"]) for record in row_records(sources) if record["steps"]]
+        if found:
+            steps = sorted(found[0])
+            curves[label] = (steps, [statistics.mean(curve[step] for curve in found) for step in steps])
+    return curves
+
+
+def seconds_per_step() -> dict[str, float]:
+    """Return the seconds of a step of 64 sentences, for each method that the newest record of speeds has."""
+    record = newest_speed()
+    cases = {} if record is None else record["cases"]
+    return {label: cases[case]["median_ms"] / 1000 for label, case in SPEED.items() if case in cases}
+
+
+def timed_curves() -> dict[str, Curve]:
+    """Return STS-B dev over the seconds of training steps, without preparation and evaluation, and without the start.
+
+    The start takes no seconds, so it has no place on a logarithmic axis.
+    """
+    curves, pace = mean_curves(), seconds_per_step()
+    return {
+        label: ([step * pace[label] for step in steps[1:]], values[1:])
+        for label, (steps, values) in curves.items()
+        if label in pace
+    }
+
+
+def start() -> float:
+    """Return STS-B dev of the encoder before training."""
+    return float(row_records(ROWS["start"][0])[0]["dev"])
+
+
+def picked_curves(study: str = "slt_fai", seed: int = 0) -> tuple[dict[str, Curve], dict[str, int]]:
+    """Return the curves of a study for one seed, and the step that the default label-free signal picks in each."""
+    curves: dict[str, Curve] = {}
+    picks = {}
+    for curve in selection.read_curves(sorted((RESULTS / study).glob(f"*-{seed}.json"))):
+        name = curve.run.removeprefix(f"{study}/").removesuffix(f"-{seed}")
+        curves[name] = ([row["step"] for row in curve.rows], [100 * row["dev_spearman"] for row in curve.rows])
+        picks[name] = curve.rows[selection.by_signal(DEFAULT_SIGNAL)(curve)]["step"]
+    return curves, picks
+
+
+def dev_floors() -> dict[str, float]:
+    """Return STS-B dev of the floors of the main table."""
+    return {label.removeprefix("floor: "): row["dev"] for label, row in shown_floors("foundation").items()}
+
+
+def families(curves: Mapping[str, Curve]) -> dict[str, dict[str, Curve]]:
+    """Return the curves by method: "AdCSE, no head" belongs to AdCSE, as the variant "no head"."""
+    found: dict[str, dict[str, Curve]] = {}
+    for label, curve in curves.items():
+        method, _, variant = label.partition(", ")
+        found.setdefault(method, {})[variant or "before the search"] = curve
+    return found
+
+
+def draw_families(curves: Mapping[str, Curve], xlabel: str, *, columns: int = 4, xscale: str = "linear") -> Any:
+    """Draw a panel for each method: its own curves black, best points as dots, all others grey, floors as lines."""
+    from matplotlib import pyplot as plt
+
+    groups = families(curves)
+    rows = -(-(len(groups) + 1) // columns)
+    figure, grid = plt.subplots(
+        rows, columns, figsize=(10, 2.6 * rows), sharex=True, sharey=True, layout="constrained", squeeze=False
+    )
+    panels = list(grid.flat)
+    for ax, (method, variants) in zip(panels, groups.items(), strict=False):
+        for x, y in curves.values():
+            ax.plot(x, y, color=GREY, linewidth=0.8, zorder=1)
+        for style, (variant, (x, y)) in zip(STYLES, variants.items(), strict=False):
+            ax.plot(x, y, color="black", linestyle=style, linewidth=1.6, label=variant.replace(", ", ",\n"), zorder=3)
+            best = max(range(len(y)), key=y.__getitem__)
+            ax.plot([x[best]], [y[best]], "o", color="black", markersize=5, zorder=4)
+        draw_levels(ax)
+        ax.set_title(method, fontsize="medium")
+        if len(variants) > 1:
+            ax.legend(frameon=False, fontsize="x-small", loc="lower right", handlelength=2.5)
+    panels[0].set_xscale(xscale)
+    for ax in panels[len(groups) :]:
+        ax.set_axis_off()
+    explain(panels[len(groups)])
+    for ax in panels[len(groups) - columns : len(groups)]:
+        ax.tick_params(labelbottom=True)
+    figure.supxlabel(xlabel, fontsize="medium")
+    figure.supylabel("STS-B dev, Spearman x 100", fontsize="medium")
+    return figure
+
+
+def draw_levels(ax: Any) -> None:
+    """Draw the floors and the start as lines."""
+    for style, value in zip(FLOOR_STYLES, dev_floors().values(), strict=False):
+        ax.axhline(value, color="tab:red", linewidth=0.8, linestyle=style, zorder=2)
+    ax.axhline(start(), color="0.5", linewidth=0.8, linestyle=":", zorder=2)
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def explain(ax: Any) -> None:
+    """Write in an empty panel what the lines are."""
+    from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D([], [], color="black", linewidth=1.6, label="the method, mean of its seeds"),
+        Line2D([], [], color="black", marker="o", linestyle="", markersize=5, label="its best point"),
+        Line2D([], [], color=GREY, linewidth=0.8, label="the other methods"),
+    ]
+    handles += [
+        Line2D([], [], color="tab:red", linewidth=0.8, linestyle=style, label=f"floor {value:.1f}: {wrapped(label)}")
+        for style, (label, value) in zip(FLOOR_STYLES, dev_floors().items(), strict=False)
+    ]
+    handles.append(Line2D([], [], color="0.5", linewidth=0.8, linestyle=":", label=f"start {start():.1f}"))
+    ax.legend(handles=handles, frameon=False, fontsize="x-small", loc="center left", bbox_to_anchor=(-0.05, 0.5))
+
+
+def wrapped(label: str) -> str:
+    """Break a long label of a floor."""
+    return label.replace(" of ", " of\n", 1).replace(", ", ",\n")
+
+
+def draw_picked(curves: Mapping[str, Curve], picked: Mapping[str, float]) -> Any:
+    """Draw a panel for each run: the best point as a dot, the one that was picked without labels as a cross."""
+    from matplotlib import pyplot as plt
+
+    figure, panels = plt.subplots(
+        1, len(curves), figsize=(10, 2.6), sharex=True, sharey=True, layout="constrained", squeeze=False
+    )
+    for ax, (name, (x, y)) in zip(panels.flat, curves.items(), strict=True):
+        for other, values in curves.values():
+            ax.plot(other, values, color=GREY, linewidth=0.8, zorder=1)
+        ax.plot(x, y, color="black", linewidth=1.6, zorder=3)
+        best, at = max(range(len(y)), key=y.__getitem__), x.index(picked[name])
+        ax.plot([x[best]], [y[best]], "o", color="black", markersize=6, zorder=4, label="best by labels")
+        ax.plot(
+            [x[at]], [y[at]], "x", color="tab:red", markersize=10, markeredgewidth=2, zorder=5, label="picked without"
+        )
+        ax.set_title(f"{RUNS.get(name, name)}\nregret {y[best] - y[at]:.2f}", fontsize="small")
+        draw_levels(ax)
+    panels.flat[0].legend(frameon=False, fontsize="x-small", loc="lower right")
+    figure.supxlabel("step", fontsize="medium")
+    figure.supylabel("STS-B dev, Spearman x 100", fontsize="small")
+    return figure

@@ -1,0 +1,109 @@
+"""What two pictures of embedding spaces show: cosines of graded pairs by level, and neighbours before and after adapt.
+
+    python -m benchmarks.spaces --data DATA_FOLDER [--results FOLDER]
+
+Cosines are those of STS-B dev, by the packaged encoder: its first three layers, the same whitened on the sample
+sentences, and all six. ``adapt`` runs on all six layers and the sample sentences, with its defaults; 300 of these are
+held out, and shown in the map. A record that is there is not made again; ``benchmarks.pictures`` draws them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import pairwise_cos_sim
+from torch import Tensor
+
+from benchmarks.provenance import provenance
+from benchmarks.records import RESULTS, write_json
+from st_extras.evaluation import CosineLevelEvaluator, STSDataset, STSEvaluator, load_sts
+from st_extras.modules import WhiteningPostProcessor
+from st_extras.plots.neighborhoods import clustered, nearest_rows, side_by_side, unit_rows
+from st_extras.samples import sample_sentences
+from st_extras.samples.encoder import packaged_minilm, raw_encoder
+from st_extras.training import adapt
+
+LEVELS, NEIGHBORHOODS = "cosine_levels.json", "neighborhoods.json"
+DRAWN = 300
+CLUSTERS = 8
+
+
+def level_record(models: dict[str, SentenceTransformer], data: STSDataset) -> dict[str, Any]:
+    """Return the cosine of every pair by each model, what separates the levels of the gold score, and Spearman."""
+    found = {}
+    for name, model in models.items():
+        cosines = pairwise_cos_sim(
+            *(model.encode(texts, convert_to_tensor=True) for texts in (data.sentences1, data.sentences2))
+        )
+        levels = CosineLevelEvaluator(data.sentences1, data.sentences2, data.scores, write_csv=False)
+        spearman = STSEvaluator([data], write_csv=False)
+        found[name] = {
+            "cosines": [round(float(value), 3) for value in cosines],
+            "separation": levels(model)["separation"],
+            "spearman": 100 * spearman(model)[str(spearman.primary_metric)],
+        }
+    return {"study": "spaces", "set": data.name, "scores": list(data.scores), "encoders": found} | provenance()
+
+
+def map_record(before: Tensor, after: Tensor, *, clusters: int = CLUSTERS, seed: int = 42) -> dict[str, Any]:
+    """Return where the texts are drawn before and after, their nearest neighbours, and clusters of the latter.
+
+    Args:
+        before: (N, D) embeddings.
+        after: (N, D') embeddings of the same texts.
+        clusters: how many.
+        seed: of k-means and t-SNE.
+    """
+    units = unit_rows("before", before), unit_rows("after", after)
+    found: dict[str, Any] = {"groups": clustered(units[1], clusters, seed).tolist()}
+    for name, unit, points in zip(("before", "after"), units, side_by_side(*units, "tsne", seed), strict=True):
+        nearest = nearest_rows(unit)
+        mutual = float((nearest[nearest] == np.arange(len(nearest))).mean())
+        found[name] = {"points": points.round(2).tolist(), "nearest": nearest.tolist(), "mutual": mutual}
+    return found
+
+
+def adapted_record(model: SentenceTransformer, texts: Sequence[str]) -> dict[str, Any]:
+    """Return the map of texts that are held out before and after ``adapt`` on the others, and what it chose."""
+    distinct = sorted(set(texts))
+    drawn = distinct[:: max(1, len(distinct) // DRAWN)][:DRAWN]
+    rest = sorted(set(distinct) - set(drawn))
+    with tempfile.TemporaryDirectory() as folder:
+        adapted = adapt(model, rest, Path(folder) / "adapted", show_progress_bar=False)
+    before, after = (one.encode(drawn, convert_to_tensor=True) for one in (model, adapted.model))
+    gain = next((row.gain for row in adapted.rows if row.name == adapted.chosen), None)
+    chosen = {"texts": len(rest), "chosen": adapted.chosen, "gain": gain}
+    return {"study": "spaces"} | chosen | map_record(before, after) | provenance()
+
+
+def encoders() -> dict[str, SentenceTransformer]:
+    """Return the encoders whose cosines are recorded."""
+    raw = raw_encoder()
+    return {
+        "first 3 layers (raw)": raw,
+        "the same, whitened": WhiteningPostProcessor.attach(raw, corpus=sample_sentences()),
+        "all-MiniLM-L6-v2": SentenceTransformer(str(packaged_minilm())),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", default=os.environ.get("ST_EXTRAS_DATA"), help="folder with stsb_dev.tsv.gz")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    chosen = parser.parse_args()
+    levels, neighborhoods = chosen.results / "spaces" / LEVELS, chosen.results / "spaces" / NEIGHBORHOODS
+    if not levels.exists():
+        write_json(levels, level_record(encoders(), load_sts("stsb_dev", chosen.data)))
+    if not neighborhoods.exists():
+        write_json(neighborhoods, adapted_record(SentenceTransformer(str(packaged_minilm())), sample_sentences()))
+
+
+if __name__ == "__main__":
+    main()

