@@ -15,7 +15,7 @@ from tests.packaging.project import EXTRAS, PROJECT, PYPROJECT, ROOT, classified
 
 CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf8"))
 ADDRESS = "https://github.com/st-extras/st-extras"
-NOT_TESTED_EVERYWHERE = {"docs", "ray"}
+NOT_TESTED_EVERYWHERE = {"ray"}
 """Extras that "dev" leaves out: large, and not released for every Python at once."""
 LEFT_OUT = {".gitignore", ".ci"}
 """What the repository holds at its top and the source distribution does not."""

@@ -34,6 +34,10 @@ BRACKETS = re.compile(r"(?:\.|st-extras)\[([\w,]+)\]")
 MARKERS = {line.split(":")[0] for line in PYPROJECT["tool"]["pytest"]["ini_options"]["markers"]}
 
 
+RIGHTS = {"docs": {"id-token": "write", "pages": "write"}, "release": {"id-token": "write"}}
+"""What the job "publish" of a workflow may do beyond reading."""
+
+
 def _jobs(text: str) -> dict[str, Any]:
     return dict(yaml.safe_load(text)["jobs"])
 
@@ -75,7 +79,7 @@ class TestWorkflow:
         workflow = yaml.safe_load(WORKFLOWS[name])
         assert workflow["permissions"] == {"contents": "read"}
         given = {job: found["permissions"] for job, found in workflow["jobs"].items() if "permissions" in found}
-        assert given == ({"publish": {"id-token": "write"}} if name == "release" else {})
+        assert given == ({"publish": RIGHTS[name]} if name in RIGHTS else {})
         assert "secrets." not in WORKFLOWS[name]
         checkouts = WORKFLOWS[name].count("actions/checkout@")
         assert WORKFLOWS[name].count("persist-credentials: false") == checkouts
