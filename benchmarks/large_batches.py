@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import random
-import re
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -34,6 +33,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import batch_to_device
 from torch import nn
 
+from benchmarks.memory import resident
 from benchmarks.provenance import provenance
 from benchmarks.records import RESULTS, write_json
 from st_extras.encoders.rows import Features
@@ -123,7 +123,7 @@ def peak_memory(name: str, settings: Settings, cached: bool) -> float:
     The steps are those of a round: one with caching, the first eight without it.
     """
     on_cuda = settings.device == "cuda"
-    before = 0 if on_cuda else _resident("VmRSS")
+    before = 0 if on_cuda else resident("VmRSS")
     model, loss = make(name, settings, cached=cached)
     size = settings.batch if cached else settings.mini_batch
     columns = batches(model, settings.batch, size, 0)[:8]
@@ -132,15 +132,7 @@ def peak_memory(name: str, settings: Settings, cached: bool) -> float:
     else:
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forget the peak of loading
     run(loss, columns)
-    return (torch.cuda.max_memory_allocated() if on_cuda else _resident("VmHWM") - before) / 2**20
-
-
-def _resident(field: str) -> int:
-    """Return a field of this process's status, in bytes."""
-    found = re.search(rf"^{field}:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"), re.MULTILINE)
-    if found is None:
-        raise ValueError(f"/proc/self/status must have {field}, as on Linux: use --no-memory on other systems.")
-    return int(found[1]) * 1024
+    return (torch.cuda.max_memory_allocated() if on_cuda else resident("VmHWM") - before) / 2**20
 
 
 def peaks(name: str, settings: Settings) -> dict[str, float]:

@@ -55,7 +55,7 @@ def main() -> None:
         print_error(one_line(error))
         discard_output()
     if code == INTERRUPTED:  # also where typer has caught it
-        print_error("Interrupted: a training with a checkpoint continues with --resume.")
+        print_error("Interrupted: a command that knows --resume can go on from what it had saved.")
     sys.exit(code)
 
 

@@ -53,7 +53,7 @@ SEED = checked(lambda name, value: check_count(name, value, 0, 2**32 - 1))
 LONGEST_LINE = 1_000_000
 """The default of ``--max-line``, that of ``read_sentences``; importing it from there would take seconds."""
 
-Encoder = Annotated[str, typer.Argument(help="Transformer or SentenceTransformer to train: folder or hub id.")]
+Encoder = Annotated[str, typer.Argument(help="Transformer or SentenceTransformer to work on: folder or hub id.")]
 AnyEncoder = Annotated[str, typer.Argument(help="Encoder, with or without post-processing: folder or hub id.")]
 Text = Annotated[
     list[str],

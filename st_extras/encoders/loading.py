@@ -50,8 +50,8 @@ def load_encoder(
         layers: number of transformer layers to keep, from the first. None: all.
         max_seq_length: most tokens of a text, with those of ``prompt_template``. None: the model's own.
         dropout: probability of dropping a value in training, in [0, 1), see
-            :func:`~st_extras.encoders.dropout.set_dropout`. Most encoders since 2023 have none, and views by dropout
-            need one: 0.1 is BERT's. It is saved with the model. None: the model's own.
+            :func:`~st_extras.encoders.dropout.set_dropout`. Most encoders made since 2024 have none, and views by
+            dropout need one: 0.1 is BERT's. It is saved with the model. None: the model's own.
         prompt_template: text around every sentence, with one ``{}`` where the sentence goes, see
             :func:`~st_extras.encoders.prompt_template.set_prompt_template`; for decoders with ``pooling="lasttoken"``
             'This sentence: "{}" means in one word: "' (PromptEOL). It is saved with the model.

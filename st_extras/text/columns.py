@@ -113,11 +113,14 @@ def can_be_split(dataset: Any, count: int) -> bool:
     return not hasattr(dataset, "__len__") and getattr(dataset, "num_shards", 1) >= count
 
 
-def choose_column(where: str, available: Iterable[str], column: str | None, textual: Iterable[str] = ()) -> str:
+def choose_column(
+    where: str, available: Iterable[str], column: str | None, textual: Iterable[str] = (), hint: str = ""
+) -> str:
     """Return the column asked for; otherwise the first usual one, or the only one of ``textual``, the columns of text.
 
     Raises:
-        ValueError: if there is no such column, or two of that name; the message begins with ``where``.
+        ValueError: if there is no such column, or two of that name; the message begins with ``where`` and, without
+            such a column, ends with ``hint``.
     """
     names = list(available)
     for name in [column] if column is not None else _USUAL_COLUMNS:
@@ -129,4 +132,4 @@ def choose_column(where: str, available: Iterable[str], column: str | None, text
     if column is None and len(texts) == 1:
         return str(texts[0])
     wanted = column if column is not None else " or ".join(_USUAL_COLUMNS)
-    raise ValueError(f"{where} has no column {wanted}: it has {', '.join(map(str, names)) or 'none'}.")
+    raise ValueError(f"{where} has no column {wanted}: it has {', '.join(map(str, names)) or 'none'}{hint}.")

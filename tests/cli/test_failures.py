@@ -44,7 +44,7 @@ def _decode_error() -> UnicodeDecodeError:
         (RuntimeError("CUDA out of memory.\nTried to"), 1, "RuntimeError: CUDA out of memory. Tried to."),
         (FloatingPointError("Training diverged at step 3."), 1, "Training diverged at step 3."),
         (MemoryError(), 1, "MemoryError."),
-        (KeyboardInterrupt(), 130, "Interrupted: a training with a checkpoint continues with --resume."),
+        (KeyboardInterrupt(), 130, "Interrupted: a command that knows --resume can go on from what it had saved."),
     ],
 )
 def test_every_error_is_one_line(

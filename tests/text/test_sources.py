@@ -374,3 +374,12 @@ def test_brackets_in_the_name_of_a_file_are_no_pattern(tmp_path: Path) -> None:
     for name, rows in (("a[1].json", ["here"]), ("a1.json", ["not asked for"])):
         (tmp_path / name).write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
     assert read_sentences(tmp_path / "a[1].json") == ["here"]
+
+
+def test_a_table_without_a_header_says_what_the_first_row_must_be(tmp_path):
+    path = tmp_path / "export.csv"
+    path.write_text('0,"I am still waiting for my card.",2024-05-01\n', encoding="utf8")
+    with pytest.raises(
+        ValueError, match=r"export\.csv has no column .*; its first row must be a header that names the"
+    ):
+        list(stream_sentences(path))
