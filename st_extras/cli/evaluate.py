@@ -9,7 +9,7 @@ import typer
 from st_extras.cli.console import print_json, print_scores
 from st_extras.cli.options import AnyEncoder, Json, Quiet, Sets, Sts
 from st_extras.cli.postprocess import load_any
-from st_extras.cli.scoring import percent
+from st_extras.cli.scoring import chosen_sets, percent
 
 
 def evaluate(
@@ -42,9 +42,9 @@ def evaluate(
     elif labeled is not None:
         title, rows, scores = "Labelled texts x 100", "metric", _labeled(encoder, labeled, bar)
     else:
-        from st_extras.evaluation import SEVEN_STS, sts_evaluator
+        from st_extras.evaluation import sts_evaluator
 
-        evaluator = sts_evaluator(sets or SEVEN_STS, sts, setting=setting, show_progress_bar=bar)  # type: ignore[arg-type]
+        evaluator = sts_evaluator(chosen_sets(sets, sts), sts, setting=setting, show_progress_bar=bar)  # type: ignore[arg-type]
         title, rows, scores = "Spearman x 100", "set", percent(evaluator(load_any(encoder)))
     if as_json:
         print_json(scores)

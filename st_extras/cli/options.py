@@ -79,7 +79,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instea
 # ------------------------------------------------------------------------------------------- scoring
 
 Sts = Annotated[str, typer.Option(help='Source of the STS sets: folder, .tsv file or "hub".')]
-Sets = Annotated[list[str] | None, typer.Option(help="Name of an STS set; repeatable; default: the seven test sets.")]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option(help="Name of an STS set; repeatable; default: the seven test sets, or the one of a single file."),
+]
 TrainDev = Annotated[
     str | None,
     typer.Option(help='Data to choose the best weights by: STS source (folder, .tsv, "hub") or "unlabeled".'),

@@ -24,7 +24,7 @@ from st_extras.cli.options import (
     Sets,
     Sts,
 )
-from st_extras.cli.scoring import percent
+from st_extras.cli.scoring import chosen_sets, percent
 
 repal_app = typer.Typer(help="Refine a finished encoder with RepAL.", no_args_is_help=True)
 
@@ -204,10 +204,10 @@ def repal_evaluate(
     as_json: Json = False,
 ) -> None:
     """Score STS sets without and with RepAL: Spearman x 100."""
-    from st_extras.evaluation import SEVEN_STS, sts_evaluator
+    from st_extras.evaluation import sts_evaluator
     from st_extras.modules import RepALPostProcessor
 
-    evaluator = sts_evaluator(sets or SEVEN_STS, sts)
+    evaluator = sts_evaluator(chosen_sets(sets, sts), sts)
     model = load_any(encoder)
     _repal(model, encoder)
     scores = {"plain": percent(evaluator(RepALPostProcessor.detach(model))), "RepAL": percent(evaluator(model))}

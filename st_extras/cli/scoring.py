@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 Scorer = Callable[[Any], dict[str, float]]
@@ -13,11 +14,20 @@ def percent(metrics: Mapping[str, float]) -> dict[str, float]:
     return {name.removesuffix("_spearman_cosine"): 100 * value for name, value in metrics.items()}
 
 
+def chosen_sets(sets: Sequence[str] | None, source: str) -> Sequence[str]:
+    """Return the names of the sets to score: those asked for, else that of a single file, else the seven test sets."""
+    from st_extras.evaluation import SEVEN_STS
+
+    if sets:
+        return sets
+    return [Path(source).name.partition(".")[0]] if Path(source).is_file() else SEVEN_STS
+
+
 def sts_scorer(source: str | None) -> Scorer:
-    """Return a function that scores a model on the seven STS sets of ``source``; without a source it returns {}."""
-    from st_extras.evaluation import SEVEN_STS, sts_evaluator
+    """Return a function that scores a model on the STS sets of ``source``; without a source it returns {}."""
+    from st_extras.evaluation import sts_evaluator
 
     if source is None:
         return lambda model: {}
-    evaluator = sts_evaluator(SEVEN_STS, source, write_csv=False)
+    evaluator = sts_evaluator(chosen_sets(None, source), source, write_csv=False)
     return lambda model: percent(evaluator(model))

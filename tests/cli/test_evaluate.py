@@ -40,6 +40,11 @@ class TestEvaluate:
         metrics = sts_evaluator("mine", file, setting="wmean")(load_encoder(inputs / "encoder", device="cpu"))
         assert (code, json.loads(out)) == (0, {"mine": pytest.approx(100 * metrics["mine_spearman_cosine"])})
 
+    def test_one_file_is_a_set_of_its_name(self, run: Run, inputs: Path) -> None:
+        code, out, _ = run("evaluate", "ENC", "--sts", inputs / "sts13.tsv", "--json")
+        metrics = sts_evaluator("sts13", inputs / "sts13.tsv")(load_encoder(inputs / "encoder", device="cpu"))
+        assert (code, json.loads(out)) == (0, {"sts13": pytest.approx(100 * metrics["sts13_spearman_cosine"])})
+
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
@@ -47,7 +52,7 @@ class TestEvaluate:
             (("ENC", "--sts", "none"), "source .*'none'"),
             (("ENC", "--sts", "STS", "--sets", "sts99"), "name must be one of"),
             (("ENC", "--sts", "STS", "--setting", "best"), "setting must be"),
-            (("ENC", "--sts", "TSV"), r"one name .*stsb_dev\.tsv"),
+            (("ENC", "--sts", "TSV", "--sets", "a", "--sets", "b"), r"one name .*stsb_dev\.tsv"),
         ],
     )
     def test_mistakes(self, assert_refused, arguments: tuple[str, ...], message: str) -> None:
