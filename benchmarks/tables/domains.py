@@ -16,6 +16,8 @@ NAMES = {
     "": "no encoder",
 }
 _Cell = tuple[str, str]
+Scores = dict[int, dict[str, dict[str, float]]]
+"""By seed and domain."""
 _FLOOR, _START, _ADAPTED = "TF-IDF of characters 3-5", "start", "adapt"
 
 
@@ -26,6 +28,18 @@ def by_cell(found: Sequence[dict[str, Any]]) -> dict[_Cell, dict[str, dict[int, 
         rows = cells.setdefault((record["encoder"], record["domain"]), {})
         rows.setdefault(record["row"], {})[record["seed"]] = record["scores"]
     return cells
+
+
+def everywhere(cells: dict[str, dict[str, dict[int, dict[str, float]]]], row: str) -> Scores:
+    """Return the scores of a row by seed and domain, of the seeds that were run on every domain."""
+    found = {domain: rows.get(row, {}) for domain, rows in cells.items()}
+    seeds = set.intersection(*map(set, found.values()))
+    return {seed: {domain: scores[seed] for domain, scores in found.items()} for seed in sorted(seeds)}
+
+
+def domain_means(found: Scores) -> dict[int, float]:
+    """Return the mean over the domains of each seed."""
+    return {seed: statistics.mean(one["mean"] for one in scores.values()) for seed, scores in found.items()}
 
 
 def adapted_table() -> str:

@@ -32,6 +32,11 @@ def spread(values: Sequence[float]) -> str:
     return f"{statistics.mean(values):.2f}" + (f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else "")
 
 
+def counted(values: dict[int, float]) -> str:
+    """Write the spread of the scores of seeds, with how many seeds there are; nothing for none."""
+    return f"{spread(list(values.values()))} ({len(values)})" if values else ""
+
+
 def span(values: Sequence[float]) -> str:
     """Write the lowest and the highest value, with how many there are; nothing for none."""
     return f"{min(values):.2f} to {max(values):.2f} ({len(values)})" if values else ""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
-
 from benchmarks.records import records
-from benchmarks.tables.domains import by_cell
+from benchmarks.tables.domains import by_cell, domain_means, everywhere
 from benchmarks.tables.floors import shown_floors
-from benchmarks.tables.markdown import markdown_table, spread
+from benchmarks.tables.markdown import counted, markdown_table
 from benchmarks.tables.post_processing import SENTENCE_TERM
 from benchmarks.tables.quality import averages_as_trained
 from benchmarks.tables.verdict import SOURCES, averages_after
@@ -25,30 +23,24 @@ _FLOORS = {
 """By the label in the tables of similarity: encoder and row in the domain study."""
 
 
-def domain_means(encoder: str, row: str) -> dict[int, float]:
+def domain_scores(encoder: str, row: str) -> dict[int, float]:
     """Return, by seed, the mean over the domains; of the seeds that every domain has."""
     cells = by_cell(records("domains"))
-    found = [cells.get((encoder, domain), {}).get(row, {}) for domain in _DOMAINS]
-    seeds = set.intersection(*map(set, found))
-    return {seed: statistics.mean(scores[seed]["mean"] for scores in found) for seed in sorted(seeds)}
+    return domain_means(everywhere({domain: cells.get((encoder, domain), {}) for domain in _DOMAINS}, row))
 
 
 def overview_table() -> str:
     """Put six rows side by side: two floors, the start, SimCSE, the best training with its step, and ``adapt``."""
     floors = shown_floors("foundation"), shown_floors("own_encoder")
     rows = [
-        [label, *(f"{found[label]['average']:.2f}" for found in floors), _cell(domain_means(*_FLOORS[label]))]
+        [label, *(f"{found[label]['average']:.2f}" for found in floors), counted(domain_scores(*_FLOORS[label]))]
         for label in floors[0]
     ]
     for label, trained in (("start", "start"), ("SimCSE", "SimCSE 2e-5, 25 steps")):
-        similar = (_cell(averages_as_trained(source)) for source in SOURCES[label])
-        rows.append([label, *similar, _cell(domain_means(_GOOD, trained))])
-    similar = (_cell(averages_after(source, SENTENCE_TERM)) for source in SOURCES[_BEST])
+        similar = (counted(averages_as_trained(source)) for source in SOURCES[label])
+        rows.append([label, *similar, counted(domain_scores(_GOOD, trained))])
+    similar = (counted(averages_after(source, SENTENCE_TERM)) for source in SOURCES[_BEST])
     rows.append(["DCLR on ConSERT's views, then RepAL's sentence term", *similar, ""])
-    rows.append(["`st-extras adapt`", "", "", _cell(domain_means(_GOOD, "adapt"))])
+    rows.append(["`st-extras adapt`", "", "", counted(domain_scores(_GOOD, "adapt"))])
     titles = ["(seeds)", "STS, 3 layers of MiniLM", "STS, own BERT", "domains, all-MiniLM-L6-v2"]
     return markdown_table(titles, rows)
-
-
-def _cell(values: dict[int, float]) -> str:
-    return f"{spread(list(values.values()))} ({len(values)})" if values else ""

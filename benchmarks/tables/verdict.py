@@ -7,7 +7,7 @@ from typing import Any
 from benchmarks.names import FITTED, UNSEEN
 from benchmarks.tables.combinations import OWN
 from benchmarks.tables.floors import noted, shown_floors
-from benchmarks.tables.markdown import difference, markdown_table, span, spread
+from benchmarks.tables.markdown import counted, difference, markdown_table, span, spread
 from benchmarks.tables.post_processing import BOTH_TERMS, BY_GENRE, SENTENCE_TERM, fitted_on_text, refined
 from benchmarks.tables.quality import ROWS, averages_as_trained
 
@@ -47,7 +47,7 @@ def verdict_table() -> str:
     for label, sources in SOURCES.items():
         cells = [label]
         for source in sources:
-            cells += [_counted(averages_as_trained(source)), _counted(averages_after(source, SENTENCE_TERM))]
+            cells += [counted(averages_as_trained(source)), counted(averages_after(source, SENTENCE_TERM))]
         rows.append(cells)
     titles = [f"{name}{after}" for name in (LAYERS, OWN_NAME) for after in ("", f", {SENTENCE_TERM}")]
     return noted(markdown_table(("seven sets (seeds)", *titles), rows))
@@ -67,7 +67,7 @@ def same_step_table() -> str:
             ours, theirs = averages_after(best, step), averages_after(simcse, step)
             both = len(ours.keys() & theirs.keys())
             dev = [row["dev_by_genre"] for row in scores_after(best, step).values() if "dev_by_genre" in row]
-            cells += [spread(dev), _counted(ours), f"{difference(ours, theirs)} ({both})" if both else ""]
+            cells += [spread(dev), counted(ours), f"{difference(ours, theirs)} ({both})" if both else ""]
         if any(cells[1:]):
             rows.append(cells)
     return noted(markdown_table(("step after both (seeds)", *titles), rows))
@@ -92,7 +92,3 @@ def weights_table() -> str:
             cells.append(span([row[weight] for source in sources for row in scores_after(source, step).values()]))
         rows.append(cells)
     return markdown_table(("encoders (how many)", *columns), rows)
-
-
-def _counted(values: dict[int, float]) -> str:
-    return f"{spread(list(values.values()))} ({len(values)})" if values else ""

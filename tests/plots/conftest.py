@@ -1,6 +1,8 @@
 """Figures are closed after each test."""
 
+import builtins
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -11,3 +13,16 @@ def close_figures() -> Iterator[None]:
     from matplotlib import pyplot
 
     pyplot.close("all")
+
+
+@pytest.fixture
+def no_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuse to import matplotlib, as if it were not installed."""
+    importing = builtins.__import__
+
+    def refuse(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return importing(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)

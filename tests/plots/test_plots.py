@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import math
 from itertools import pairwise
 
@@ -178,15 +177,8 @@ def test_bad_input_is_refused(call, message: str) -> None:
         call()
 
 
-def test_without_matplotlib_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    importing = builtins.__import__
-
-    def refuse(name, *args, **kwargs):
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return importing(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
+@pytest.mark.usefixtures("no_matplotlib")
+def test_without_matplotlib_one_line_says_what_to_install() -> None:
     with pytest.raises(ImportError, match=r'pip install "st-extras\[plot\]"'):
         plots.plot_training_curves({"a": ([1], [1.0])})
 
