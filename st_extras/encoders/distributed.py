@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
 
 import torch
@@ -15,6 +17,21 @@ def launched_rank() -> int:
     if dist.is_initialized() or int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return int(get_rank())
     return int(os.environ.get("RANK", "0"))
+
+
+@functools.cache
+def leave_processes_at_exit() -> None:
+    """Close the process group when the interpreter ends; to be called where nothing is left to exchange.
+
+    While the interpreter is taken apart, threads of a group that is still open may release tensors, which ends the
+    process with an abort (pytorch/pytorch issue 190489). After a failure, closing could wait for the others for ever.
+    """
+    atexit.register(_leave_processes)
+
+
+def _leave_processes() -> None:
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def gather_rows(x: Tensor, across_devices: bool) -> tuple[Tensor, int]:

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
-
-from sentence_transformers import SentenceTransformer
-from tqdm import tqdm
 
 from st_extras.evaluation import SEVEN_STS, STSDataset, STSEvaluator, load_sts
 from st_extras.losses import DCLRLoss
@@ -53,32 +49,20 @@ def demonstrate(
         sets += [load_sts(name, sts) for name in SEVEN_STS]
     evaluators = [STSEvaluator([data], write_csv=False) for data in sets]
     model = raw_encoder()
-    examples: Any = {"source_sentence": first[0], "sentences": second[:3]}
-    model.model_card_data.widget = [examples]  # finding some would show a bar of its own
 
     def score() -> dict[str, float]:
         return {e.datasets[0].name: 100 * e(model)[str(e.primary_metric)] for e in evaluators}
 
     before = score()
-    with tqdm(total=steps, desc="Training", unit="step", disable=not show_progress_bar) as bar:
-
-        def step_done(*_: object) -> None:
-            bar.update()
-
-        def guided(model: SentenceTransformer) -> DCLRLoss:
-            loss = DCLRLoss(model, complementary_model="start")
-            loss.register_forward_hook(step_done)
-            return loss
-
-        run = train_encoder(
-            model,
-            guided,
-            sample_sentences(),
-            output,
-            max_steps=steps,
-            eval_steps=steps,
-            seed=seed,
-            overwrite=overwrite,
-            show_progress_bar=False,  # the trainer's bar prints its log between its lines
-        )
+    run = train_encoder(
+        model,
+        lambda model: DCLRLoss(model, complementary_model="start"),
+        sample_sentences(),
+        output,
+        max_steps=steps,
+        eval_steps=steps,
+        seed=seed,
+        overwrite=overwrite,
+        show_progress_bar=show_progress_bar,
+    )
     return Demonstration(before, score(), run)

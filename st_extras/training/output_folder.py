@@ -70,7 +70,7 @@ def check_output(
     if not resume and not overwrite and output.is_dir() and any(output.iterdir()):
         raise ValueError(
             f"output must be a new or empty folder, got {str(output)!r}: choose another folder, or set overwrite or "
-            "resume."
+            "resume (--overwrite, --resume)."
         )
     name = conflict(output, reports) if output.is_dir() else None
     if name is not None and not (resume and name == CHECKPOINTS):

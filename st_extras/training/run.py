@@ -18,6 +18,7 @@ from transformers import TrainerCallback, TrainerState, set_seed
 
 from st_extras.checks import check_instance
 from st_extras.encoders.adapters import adapted, described_lora
+from st_extras.encoders.distributed import leave_processes_at_exit
 from st_extras.training.divergence import DivergenceError
 from st_extras.training.identity import check_same_run, run_identity
 from st_extras.training.output_folder import OutputFolder, check_output
@@ -191,6 +192,7 @@ def train_encoder(
             run = _result(trainer, evaluator, curve, seconds)
             merge_adapters()
             folder.save(model)
+    leave_processes_at_exit()
     if evaluator is not None:
         _warn_if_worse(run, evaluator.greater_is_better)
     return run

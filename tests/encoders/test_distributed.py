@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -40,3 +44,24 @@ def test_owned_parameters_need_the_callback_in_several_processes(monkeypatch: py
         require_synchronised(owned)
     owned.synchronised_across_processes = True  # type: ignore[assignment]
     require_synchronised(owned)
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["left open", "closed"])
+def test_the_process_group_is_closed_when_the_interpreter_ends(left: bool, tmp_path: Path) -> None:
+    program = f"""
+import atexit
+import torch.distributed as dist
+from st_extras.encoders.distributed import leave_processes_at_exit
+
+atexit.register(lambda: print("open" if dist.is_initialized() else "closed"))  # runs last
+{"leave_processes_at_exit(), leave_processes_at_exit()" if left else ""}
+dist.init_process_group("gloo", init_method="file://{tmp_path}/store", rank=0, world_size=1)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == ("closed\n" if left else "open\n"), done.stderr
+
+
+def test_a_group_that_was_closed_before_is_left_alone() -> None:
+    program = "from st_extras.encoders.distributed import leave_processes_at_exit as leave; leave(), leave()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
