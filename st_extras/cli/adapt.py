@@ -10,7 +10,7 @@ from st_extras.cli import options
 from st_extras.cli.console import print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from st_extras.training.adaptation import Adapted, Row
+    from st_extras.training.adaptation import Adapted
 
 _ANY = 200.0  # from 100 to -100: a candidate cannot lose more
 
@@ -44,8 +44,11 @@ def adapt(
     from st_extras import training
     from st_extras.encoders import load_encoder
     from st_extras.text import corpus
+    from st_extras.training.adaptation import check_adapted_output
+    from st_extras.training.adaptation_report import TEXT_FILE
+    from st_extras.training.adapted import COLUMNS
 
-    training.check_output(output, overwrite=overwrite or resume)
+    check_adapted_output(output, resume=resume, overwrite=overwrite)
     chooser = _chooser(dev, dev_set, labeled)
     sentences: Any = corpus.stream_sentences(text, column=column, max_line=max_line)
     adapted = training.adapt(
@@ -68,14 +71,11 @@ def adapt(
         return
     print_line(_described(adapted.facts))
     if adapted.rows:
-        judged = "by the judge, on held-out text" if chooser is None else "on the development set, x 100"
-        cells = [_cells(row) for row in adapted.rows]
-        print_table(
-            f"Gain over the start, {judged}",
-            ["candidate", "gain", "interval", "general", "seconds", "accepted"],
-            cells,
-        )
+        judged = "by the judge, on held-out text (no unit)" if chooser is None else "on the development set, x 100"
+        print_table(f"Gain over the start, {judged}", list(COLUMNS), adapted.cells())
     print_line(f'{adapted.reason} Saved to {output}: SentenceTransformer("{output}")')
+    if adapted.chosen is not None:
+        print_line(f"Neighbours before and after, to read: {output / TEXT_FILE}")
 
 
 def _chooser(dev: str | None, dev_set: str, labeled: str | None) -> Any:
@@ -108,16 +108,3 @@ def _described(facts: dict[str, Any]) -> str:
     if facts.get("general") is not None:
         said += f", {facts['general']:.1f} on general pairs"
     return f"{said}."
-
-
-def _cells(row: Row) -> list[str]:
-    interval = "-" if row.low is None or row.high is None else f"{row.low:+.4f} to {row.high:+.4f}"
-    general = "-" if row.general is None else f"{row.general:.2f}"
-    return [
-        row.name,
-        f"{row.gain:+.4f}",
-        interval,
-        general,
-        f"{row.seconds:.0f}",
-        "yes" if row.accepted else f"no: {row.why}",
-    ]

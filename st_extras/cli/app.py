@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from typing import Any
 
 import typer
 
@@ -55,8 +56,19 @@ def main() -> None:
         print_error(one_line(error))
         discard_output()
     if code == INTERRUPTED:  # also where typer has caught it
-        print_error("Interrupted: a command that knows --resume can go on from what it had saved.")
+        goes_on = "--resume" in _options(sys.argv[1:])
+        print_error(
+            "Interrupted" + (": the same command with --resume goes on from what it saved, if anything." * goes_on)
+        )
     sys.exit(code)
+
+
+def _options(words: list[str]) -> set[str]:
+    """Return the options of the command that these words of a command line name."""
+    command: Any = typer.main.get_command(app)
+    for word in words:
+        command = getattr(command, "commands", {}).get(word, command)
+    return {option for parameter in command.params for option in parameter.opts}
 
 
 def _quiet_libraries() -> None:

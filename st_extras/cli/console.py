@@ -14,6 +14,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+_WIDTH_OF_FILES = 160
+
 
 def print_scores(title: str, columns: dict[str, dict[str, float]], rows: str = "set") -> None:
     """Print a table with one row per STS set, or what ``rows`` calls them, and one column per state of the encoder."""
@@ -23,7 +25,7 @@ def print_scores(title: str, columns: dict[str, dict[str, float]], rows: str = "
         table.add_column(name, justify="right")
     for row in next(iter(columns.values())):
         table.add_row(row, *(f"{values[row]:.2f}" for values in columns.values()))
-    Console().print(table)
+    _print(table)
 
 
 def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
@@ -33,7 +35,15 @@ def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
         table.add_column(column, no_wrap=column not in (columns[0], columns[-1]))
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    _print(table)
+
+
+def _print(table: Table) -> None:
+    """Print a table; in a file or a pipe, where no terminal limits the width, on long lines."""
+    console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _WIDTH_OF_FILES
+    console.print(table)
 
 
 def print_line(text: str, *, to_stderr: bool = False) -> None:

@@ -78,14 +78,16 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instea
 
 # ------------------------------------------------------------------------------------------- scoring
 
-Sts = Annotated[str, typer.Option(help='Source of the STS sets: folder, .tsv file or "hub".')]
+Sts = Annotated[
+    str, typer.Option(help='STS sets: folder, "hub", or a table of yours with columns score, sentence1, sentence2.')
+]
 Sets = Annotated[
     list[str] | None,
     typer.Option(help="Name of an STS set; repeatable; default: the seven test sets, or the one of a single file."),
 ]
 TrainDev = Annotated[
     str | None,
-    typer.Option(help='Data to choose the best weights by: STS source (folder, .tsv, "hub") or "unlabeled".'),
+    typer.Option(help='Data to choose the best weights by: STS source (folder, table, "hub") or "unlabeled".'),
 ]
 DevSet = Annotated[str, typer.Option(help="Name of the labelled set to choose by.")]
 Test = Annotated[
@@ -221,7 +223,7 @@ AnyGeneralLoss = Annotated[
 AdaptTrain = Annotated[bool, typer.Option("--train", help="Try short trainings too, while there is time.")]
 AdaptResume = Annotated[bool, typer.Option(help="Continue an interrupted run: what it encoded is used.")]
 AdaptDev = Annotated[
-    str | None, typer.Option(help='STS source (folder, .tsv, "hub") to choose by; default: the text alone.')
+    str | None, typer.Option(help='STS source (folder, table, "hub") to choose by; default: the text alone.')
 ]
 AdaptLabeled = Annotated[
     str | None, typer.Option("--labeled", help="File of texts with a column label to choose by, in place of --dev.")

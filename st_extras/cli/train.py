@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from st_extras.cli import options
+from st_extras.cli import advice, options
 from st_extras.cli.console import print_json, print_line, print_scores
 from st_extras.cli.objectives import (
     OBJECTIVES,
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 UNLABELED = "unlabeled"
 """The value of ``--dev`` that chooses the weights by the training sentences alone."""
+NO_DEV = (
+    "No --dev: the last weights will be kept, though contrastive training peaks early. --dev unlabeled chooses the "
+    "best weights by the sentences alone."
+)
 
 
 def train(
@@ -98,6 +102,7 @@ def train(
         mini_batch_size,
     )
     sentences = read_sentences(text, column=column, limit=limit, max_line=max_line)
+    said = advice.described_text(sentences)
     make_loss = loss_maker(chosen, sentences, batch_size)
     evaluator = _evaluator(dev, dev_set, sentences)
     score = sts_scorer(test)
@@ -115,31 +120,38 @@ def train(
     if quiet or as_json:
         disable_progress_bars()
     rows = training_rows(chosen, sentences, model.tokenizer.mask_token, seed)
+    if not as_json:
+        print_line(said)
+        advice.warn_of_text(sentences)
+        advice.warn_of_good_encoder(model)
+        if dev is None:
+            print_line(NO_DEV)
     before = score(model)
     saving: dict[str, Any] = {"gradient_checkpointing": True} if gradient_checkpointing else {}
-    run = train_encoder(
-        model,
-        make_loss,
-        rows,
-        output,
-        evaluator=evaluator,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        loss_learning_rate=loss_learning_rate,
-        max_steps=steps,
-        epochs=epochs,
-        eval_steps=eval_steps,
-        patience=patience,
-        seed=seed,
-        bf16=bf16,
-        lora=lora,
-        no_duplicates=chosen.has_negatives and not keep_duplicates,
-        resume=resume,
-        force=force,
-        overwrite=overwrite,
-        show_progress_bar=not (quiet or as_json),
-        **saving,
-    )
+    with advice.warnings_repeated():
+        run = train_encoder(
+            model,
+            make_loss,
+            rows,
+            output,
+            evaluator=evaluator,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            loss_learning_rate=loss_learning_rate,
+            max_steps=steps,
+            epochs=epochs,
+            eval_steps=eval_steps,
+            patience=patience,
+            seed=seed,
+            bf16=bf16,
+            lora=lora,
+            no_duplicates=chosen.has_negatives and not keep_duplicates,
+            resume=resume,
+            force=force,
+            overwrite=overwrite,
+            show_progress_bar=not (quiet or as_json),
+            **saving,
+        )
     after = score(model)
     if run.best is not None and dev != UNLABELED:
         before[dev_set], after[dev_set] = 100 * run.curve[0][1], 100 * run.best
@@ -164,9 +176,4 @@ def _report(before: dict[str, float], after: dict[str, float], run: TrainingRun,
     if before:
         print_scores("Spearman x 100", {"before": before, "after": after})
     kept = f"weights of step {run.best_step} of {run.steps}" if run.best is not None else f"{run.steps} steps"
-    print_line(f"{kept} in {run.seconds:.0f} s, saved to {output}")
-    if run.best is None:
-        print_line(
-            "No --dev: the last weights were kept, though contrastive training peaks early. --dev unlabeled chooses "
-            "the best weights by the sentences alone."
-        )
+    print_line(f"{kept} in {run.seconds:.0f} s, saved to {output}. Its folder checkpoints serves --resume alone.")

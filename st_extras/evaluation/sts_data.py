@@ -11,7 +11,7 @@ from pathlib import Path
 
 from st_extras.checks import check_instance, shown
 from st_extras.samples import graded_pairs
-from st_extras.text.files import read_tsv
+from st_extras.text.files import read_records, read_tsv
 
 SEVEN_STS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb_test", "sickr_test")
 """The sets in every paper's table. SICK-R stands for its 4,927 test rows."""
@@ -53,6 +53,7 @@ class STSDataset:
         return len(self.scores)
 
 
+_COLUMNS = ("score", "sentence1", "sentence2")
 _Row = tuple[str, str, str, str]  # subset, score, sentence1, sentence2
 
 
@@ -63,8 +64,9 @@ def load_sts(name: str, source: str | PathLike[str] | None = None) -> STSDataset
         name: sts12 ... sts16, stsb_test, stsb_dev, stsb_train, sickr_test, sickr_trial or sickr_train; case and
             punctuation do not matter. "stsb" and "sickr" mean the test sets.
         source: one of these:
-            a folder of ``NAME.tsv[.gz]`` files with the columns ``subset score sentence1 sentence2``;
-            one such file, for which any name will do;
+            a folder of ``NAME.tsv[.gz]`` files whose first line names the columns score, sentence1 and sentence2, and
+            subset if there is one;
+            one such file, or a .csv file, for which any name will do;
             a SentEval folder (``STS/STS12-en-test/...``, ``STS/STSBenchmark``, ``SICK``), whose subsets are
             concatenated and whose rows without a gold score are dropped;
             None or "hub", for the ``mteb/...`` data sets of the Hugging Face hub.
@@ -130,16 +132,22 @@ def _folder_rows(name: str, folder: Path) -> Iterator[_Row]:
 
 
 def _tsv_rows(file: Path) -> Iterator[_Row]:
-    rows = read_tsv(file)
+    is_csv = file.name.removesuffix(".gz").endswith(".csv")
+    rows = read_records(file, delimiter="," if is_csv else "\t", quoted=is_csv)
     _, header = next(rows, (1, []))
-    if header[:4] != ["subset", "score", "sentence1", "sentence2"]:
-        raise ValueError(f"{file}: the first line must be subset<TAB>score<TAB>sentence1<TAB>sentence2.")
+    if any(header.count(name) != 1 for name in _COLUMNS) or header.count("subset") > 1:
+        raise ValueError(
+            f"{file}: the first line must name the columns score, sentence1 and sentence2, and may name subset, got "
+            f"{shown(', '.join(header))}."
+        )
+    columns = [header.index(name) for name in _COLUMNS]
+    subset = header.index("subset") if "subset" in header else None
+    needed = 1 + max(*columns, subset or 0)
     for number, fields in rows:
-        if not 4 <= len(fields) <= len(header):
-            expected = "4" if len(header) == 4 else f"4 to {len(header)}"
-            raise ValueError(f"{file}, line {number}: {len(fields)} tab-separated fields, expected {expected}.")
-        subset, score, sentence1, sentence2 = fields[:4]
-        yield subset, score, sentence1, sentence2
+        if len(fields) < needed:
+            raise ValueError(f"{file}, line {number}: {len(fields)} fields, expected {needed}.")
+        score, sentence1, sentence2 = (fields[column] for column in columns)
+        yield "all" if subset is None else fields[subset], score, sentence1, sentence2
 
 
 def _senteval_rows(name: str, root: Path) -> Iterator[_Row] | None:

@@ -133,7 +133,10 @@ def _table(path: Path, column: str | None, max_line: int, *, is_csv: bool) -> Va
     _, names = next(rows, (1, None))
     if names is None:
         return
-    hint = "; its first row must be a header that names the columns, and --column (column=) can name another"
+    hint = (
+        "; its first row must be a header that names the columns (add one if that is text), and --column (column=) can "
+        "name another"
+    )
     position = names.index(choose_column(str(path), names, column, hint=hint))
     for number, row in rows:
         yield f"{path}, line {number}", row[position] if position < len(row) else None

@@ -19,8 +19,9 @@ from st_extras.evaluation import LabeledTexts, STSDataset
 from st_extras.modules import pipeline
 from st_extras.modules.encoding import part_of_model
 from st_extras.text.corpus import iterate_sentences, reservoir_sample
-from st_extras.training.adapted import REPORTS, Adapted, finish
+from st_extras.training.adapted import REPORT, REPORTS, Adapted, finish
 from st_extras.training.candidates import CANDIDATES, Candidate, Row
+from st_extras.training.manifest import read_manifest
 from st_extras.training.output_folder import OutputFolder, check_output
 from st_extras.training.short_training import TRAININGS
 from st_extras.training.text_encoder import WORK, TextEncoder, WorkFolder
@@ -100,7 +101,7 @@ def adapt(
     if not isinstance(dev, STSDataset | LabeledTexts | None):
         raise ValueError(f"dev must be an STSDataset, LabeledTexts or None, got {shown(dev)}.")
     work = WorkFolder(Path(output) / WORK)
-    _check_output(work, resume, overwrite)
+    check_adapted_output(output, resume=resume, overwrite=overwrite)
     with _opened(model, int(batch_size), show_progress_bar, "Encoding") as start, _modes_kept(model):
         drawn, read = _drawn(sentences, limit, seed)
         if resume:
@@ -193,12 +194,28 @@ def _modes_kept(model: SentenceTransformer) -> Iterator[None]:
             module.training = training
 
 
-def _check_output(work: WorkFolder, resume: bool, overwrite: bool) -> None:
-    """Check the folder, also for what no earlier run wrote.
+def check_adapted_output(output: str | os.PathLike[str], *, resume: bool, overwrite: bool) -> None:
+    """Check that :func:`adapt` may write to ``output``. Nothing is created or deleted.
 
     Raises:
-        ValueError: if it may not be used.
+        ValueError: if it may not be used, also because of what no earlier run wrote, or there is nothing to resume.
     """
     check_bool("resume", resume)
     check_bool("overwrite", overwrite)
-    check_output(work.path.parent, overwrite=overwrite or (resume and work.is_one()), reports=REPORTS)
+    folder = Path(output)
+    interrupted = WorkFolder(folder / WORK).is_one()
+    finished = not interrupted and folder.is_dir() and REPORT in read_manifest(folder)
+    if resume and not interrupted:
+        found = "a finished one: use it, or start again" if finished else "none: start without resume (--resume), or"
+        raise ValueError(
+            f"resume needs an interrupted adaptation in {str(output)!r}, got {found} with overwrite (--overwrite)."
+        )
+    if (interrupted or finished) and not (resume or overwrite):
+        found = "a finished adaptation: use it, or choose another folder"
+        if interrupted:
+            found = "an interrupted adaptation: set resume (--resume) to go on with it"
+        raise ValueError(
+            f"output must be a new or empty folder, got {str(output)!r} with {found}, or set overwrite (--overwrite) "
+            "to start again."
+        )
+    check_output(folder, overwrite=overwrite or resume, reports=REPORTS)

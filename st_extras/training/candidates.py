@@ -11,7 +11,6 @@ from st_extras.modules.neighbor_directions import NeighborDirections
 
 RAW = 70.0
 """An encoder with less on the packaged graded pairs (Spearman correlation times 100) is taken for a raw one."""
-FORGETS = "loses too much on general pairs"
 
 
 @dataclass(frozen=True)
@@ -73,3 +72,8 @@ class Row:
     accepted: bool
     why: str
     seconds: float
+
+    @property
+    def better(self) -> bool:
+        """Whether it is better than the start, whatever it forgets."""
+        return (self.gain if self.low is None else self.low) > 0

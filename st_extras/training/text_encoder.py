@@ -50,19 +50,22 @@ class WorkFolder:
         """
         found = f"resume needs an interrupted adaptation in {str(self.path.parent)!r}, got"
         if not self.is_one():
-            raise ValueError(f"{found} none: start without resume.")
+            raise ValueError(f"{found} none: start without resume (--resume).")
         try:
             before = json.loads((self.path / _SETTINGS).read_text(encoding="utf8"))
             source = Source("", before["max_seq_length"], torch.tensor(before["probes"]))
             differing = {"text": before["text"] != _digest(texts), "seed": before["seed"] != seed}
             used = int(before["used"])
         except (KeyError, TypeError, ValueError):
-            raise ValueError(f"{found} one whose {_SETTINGS} is broken: start again with overwrite.") from None
+            raise ValueError(
+                f"{found} one whose {_SETTINGS} is broken: start again with overwrite (--overwrite)."
+            ) from None
         now = Source.of(encoder, "")
         differing["encoder"] = now.probes.shape != source.probes.shape or now.difference(source) is not None
         if any(differing.values()):
             names = " and ".join(name for name, differs in differing.items() if differs)
-            raise ValueError(f"{found} one with another {names}: give the same again, or start again with overwrite.")
+            again = "give the same again, or start again with overwrite (--overwrite)"
+            raise ValueError(f"{found} one with another {names}: {again}.")
         return used
 
     def begin(self, encoder: SentenceTransformer, texts: Sequence[str], seed: int, used: int) -> None:

@@ -16,7 +16,7 @@ from st_extras.evaluation.geometry import mean_cosine
 from st_extras.modules import pipeline
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.text.lexical import character_tfidf, near_duplicate_share
-from st_extras.training.candidates import CANDIDATES, FORGETS, RAW, Row
+from st_extras.training.candidates import CANDIDATES, RAW, Row
 from st_extras.training.measures import SMALLEST_GENERAL_SCORE, Pairs, development
 from st_extras.training.text_encoder import TextEncoder
 
@@ -150,8 +150,9 @@ class Trial:
             why = [] if low > 0 else ["not better than the start, by the 95 % interval"]
         if self.facts["general"] is not None:
             value = self._general.score(after(general, step))
-            if value < self.facts["general"] - self._may_lose:
-                why.append(FORGETS)
+            lost = self.facts["general"] - value
+            if lost > self._may_lose:
+                why.append(f"loses {lost:.2f} on general pairs, {self._may_lose:.2f} allowed")
         seconds = round(spent + time.perf_counter() - began, 1)
         self.rows.append(Row(name, gain, low, high, value, not why, "; ".join(why), seconds))
 

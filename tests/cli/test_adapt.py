@@ -30,7 +30,11 @@ def test_what_was_chosen_and_how_to_load_it(run: Run) -> None:
     assert all(word in out for word in ("candidate", "gain", "general", "interval", "seconds", "yes"))
     assert out.startswith("Text: 600 read, 600 different ones used, 6.0 words each, ")
     assert "near-duplicates. Encoder: mean cosine 0." in out
-    assert out.splitlines()[-1].endswith('was best. Saved to out: SentenceTransformer("out")')
+    assert "as it is" in out
+    *_, saved, last = out.splitlines()
+    assert saved.endswith('was best. Saved to out: SentenceTransformer("out")')
+    assert last == f"Neighbours before and after, to read: {Path('out/neighbors.md')}"
+    assert max(map(len, out.splitlines())) > 80, "no row is broken where there is no terminal"
     assert len(SentenceTransformer("out", device="cpu")) == 3
 
 

@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
 
 import st_extras
+from st_extras.cli import app
 from st_extras.text.frequency import FrequencyTable
 from tests.cli.conftest import Run, files
 
@@ -44,7 +45,7 @@ def _decode_error() -> UnicodeDecodeError:
         (RuntimeError("CUDA out of memory.\nTried to"), 1, "RuntimeError: CUDA out of memory. Tried to."),
         (FloatingPointError("Training diverged at step 3."), 1, "Training diverged at step 3."),
         (MemoryError(), 1, "MemoryError."),
-        (KeyboardInterrupt(), 130, "Interrupted: a command that knows --resume can go on from what it had saved."),
+        (KeyboardInterrupt(), 130, "Interrupted"),
     ],
 )
 def test_every_error_is_one_line(
@@ -57,6 +58,11 @@ def test_every_error_is_one_line(
     found, out, err = run("demo", "--json")
     assert (found, out, err.count("\n")) == (code, "", 1)
     assert err.startswith(f"Error: {message}")
+
+
+@pytest.mark.parametrize(("words", "goes_on"), [(("demo",), False), (("train", "simcse"), True), (("adapt",), True)])
+def test_an_interrupted_command_names_resume_if_it_has_it(words: tuple[str, ...], goes_on: bool) -> None:
+    assert ("--resume" in app._options([*words, "encoder", "--steps", "3"])) == goes_on
 
 
 def test_a_fault_of_the_program_keeps_its_traceback(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

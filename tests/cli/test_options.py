@@ -70,15 +70,17 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     import transformers
 
     from st_extras import encoders, evaluation, text, training
-    from st_extras.cli import evaluate, fitting, postprocess, statistics
+    from st_extras.cli import advice, evaluate, fitting, postprocess, statistics
     from st_extras.encoders import loading
     from st_extras.evaluation import mteb
     from st_extras.text import corpus as reading
-    from st_extras.training import output_folder
+    from st_extras.training import adaptation, output_folder
 
     calls = Calls(monkeypatch)
     run = SimpleNamespace(best=None, best_step=1, steps=1, seconds=1.0, curve=[])
     calls.on(training, "check_output", lambda **_: None)
+    calls.on(adaptation, "check_adapted_output", lambda **_: None, "check_output")
+    monkeypatch.setattr(advice, "warn_of_good_encoder", lambda model: None)
     calls.on(reading, "read_sentences", corpus)
     calls.on(reading, "stream_sentences", _streamed, "read_sentences")
     calls.on(encoders, "load_encoder", _model)

@@ -71,12 +71,12 @@ class TestReport:
         assert code == 0
         assert [word in out for word in ("before", "after", "stsb_dev", "weights of step 2 of 2")] == [True] * 4
         assert "saved to out" in out
-        assert "the last weights were kept" not in out
+        assert "No --dev" not in out
 
     def test_without_dev_it_says_so(self, without_dev: tuple[Path, str]) -> None:
         out = without_dev[1]
         assert "4 steps in" in out
-        assert "No --dev: the last weights were kept" in out
+        assert "No --dev: the last weights will be kept" in out
 
 
 class TestTraining:

@@ -42,6 +42,15 @@ class TestFiles:
         file = write(tmp_path / f"mine{suffix}", HEADER + ROWS)
         assert load_sts("My pairs", file).name == "My pairs"
 
+    @pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".tsv"])
+    def test_columns_in_any_order(self, tmp_path, suffix):
+        text = "sentence1,note,score,sentence2\n" + 'a cat,x,4.5,"a, b"\n' + "two,y,1,three\n"
+        if suffix == ".tsv":
+            text = text.replace('"a, b"', "a; b").replace(",", "\t").replace(";", ",")
+        data = load_sts("mine", write(tmp_path / f"pairs{suffix}", text))
+        assert (data.scores, data.subsets) == ([4.5, 1.0], ["all", "all"])
+        assert (data.sentences1, data.sentences2) == (["a cat", "two"], ["a, b", "three"])
+
     @pytest.mark.parametrize(
         ("alias", "name"),
         [("stsb", "stsb_test"), ("STS-B dev", "stsb_dev"), ("SICK-R", "sickr_test"), ("STSBenchmark", "stsb_test")],
@@ -53,11 +62,13 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("content", "message"),
         [
-            ("", "first line must be subset<TAB>score"),
-            ("score\tsubset\tsentence1\tsentence2\n" + ROWS, "first line must be"),
+            ("", "first line must name the columns score, sentence1 and sentence2, and may name subset, got"),
+            ("rating\tsentence1\tsentence2\n1\ta\tb\n", "first line must name .*, got 'rating, sentence1, sentence2'"),
+            ("score\tscore\tsentence1\tsentence2\n" + ROWS, "first line must name"),
+            (HEADER.replace("sentence1", "subset") + ROWS, "first line must name"),
             (HEADER, "at least two different scores, got 0 in 0 pairs"),
             (HEADER + "a\t1\tx\ty\nb\t1\tx\tz\n", "at least two different scores, got 1 in 2 pairs"),
-            (HEADER + "a\t1\tx\ty\na\t2\tx\n", r"sts12\.tsv, line 3: 3 tab-separated fields, expected 4"),
+            (HEADER + "a\t1\tx\ty\na\t2\tx\n", r"sts12\.tsv, line 3: 3 fields, expected 4"),
             (HEADER + "a\t1\tx\ty\na\thigh\tx\ty\n", r"a score must be a finite number, got 'high' \(pair 2: 'x'\)"),
             (HEADER + "a\t1\tx\ty\na\tnan\tx\ty\n", "a finite number, got 'nan'"),
             (HEADER + "a\t1\tx\ty\na\tinf\tx\ty\n", "a finite number, got 'inf'"),
@@ -71,7 +82,9 @@ class TestFiles:
 
     def test_a_tab_too_many_is_named(self, tmp_path):
         write(tmp_path / "sts12.tsv", HEADER + "a\t1\tx\ty\na\t2\tx\ty\tz\n")
-        with pytest.raises(ValueError, match=r"sts12\.tsv, line 3: 5 tab-separated fields, expected 4"):
+        with pytest.raises(
+            ValueError, match=r"sts12\.tsv, line 3: a line must have at most 4 fields, one for each column, got 5"
+        ):
             load_sts("sts12", tmp_path)
         wider = (HEADER + ROWS).replace("\n", "\tmore\n")
         write(tmp_path / "sts12.tsv", wider)

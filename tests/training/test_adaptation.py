@@ -141,10 +141,22 @@ def test_the_report(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
         100 * label_scores(still_encoder.encode(DEV.texts), DEV.labels)["mean"], abs=0.1
     )
     assert (tmp_path / "neighbors.md").read_text().count("|") > 20
+    card = (tmp_path / "README.md").read_text()
+    assert f"* **st-extras adapt**, {found.chosen}: computed from 480 unlabelled texts of a domain." in card
+    assert "Locality Preserving Projections" in card
     assert {"adaptation.json", "neighbors.md"} <= set(
         json.loads((tmp_path / "st_extras_files.json").read_text())["files"]
     )
     assert not (tmp_path / "adapting").exists()
+
+
+def test_it_prints_as_reason_and_table(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
+    found = chosen_by_labels(still_encoder, tmp_path / "out")
+    reason, titles, start, *rows = str(found).splitlines()
+    assert (reason, titles.split()[0], start[:8]) == (found.reason, "candidate", "as it is")
+    assert [row.split("  ")[0] for row in rows] == [row.name for row in found.rows]
+    assert "SentenceTransformer" not in repr(found)
+    assert str(run(still_encoder, TEXTS[:10], tmp_path / "few")).count("\n") == 0
 
 
 def test_an_earlier_result_is_replaced_and_no_file_of_others(
@@ -153,8 +165,12 @@ def test_an_earlier_result_is_replaced_and_no_file_of_others(
     out = tmp_path / "out"
     run(still_encoder, TEXTS[:10], out)
     (out / "notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match="output must be a new or empty folder"):
+    with pytest.raises(
+        ValueError, match="with a finished adaptation: use it, or choose another folder, or set overwrite"
+    ):
         run(still_encoder, TEXTS[:10], out)
+    with pytest.raises(ValueError, match=r"got a finished one: use it, or start again with overwrite \(--overwrite\)"):
+        run(still_encoder, TEXTS[:10], out, resume=True)
     chosen_by_labels(still_encoder, out, overwrite=True)
     assert (out / "notes.txt").read_text() == "mine"
     assert len(saved(out)) == 3
@@ -271,11 +287,13 @@ def test_general_use_is_kept(still_encoder: SentenceTransformer, tmp_path: Path,
     monkeypatch.setattr(measures.Pairs, "score", lambda *_: next(scores))
     found = run(still_encoder, TEXTS, tmp_path / "out", dev=DEV, max_general_loss=1.0)
     assert found.facts["general"] == 60
-    assert ["loses too much on general pairs" in row.why for row in found.rows] == [True, False, True, False]
+    assert ["on general pairs" in row.why for row in found.rows] == [True, False, True, False]
     assert found.chosen in (CANDIDATES[1].name, CANDIDATES[3].name)
+    assert found.rows[0].why == "loses 1.50 on general pairs, 1.00 allowed"
+    assert ("forgets too much" in found.reason) == (max(found.rows[0].gain, found.rows[2].gain) > found.rows[3].gain)
     scores = iter([60.0, 58.9, 59.1, 50.0, 50.0])
     found = run(still_encoder, TEXTS, tmp_path / "default", dev=DEV, max_general_loss=None)  # a fortieth of 40
-    assert ["loses too much on general pairs" in row.why for row in found.rows] == [True, False, True, True]
+    assert ["on general pairs" in row.why for row in found.rows] == [True, False, True, True]
     scores = iter([60.0, 50.0, 50.0, 50.0, 50.0])
     found = run(still_encoder, TEXTS, tmp_path / "left", dev=DEV, max_general_loss=1.0)
     assert found.chosen is None
@@ -334,13 +352,15 @@ def test_another_run_is_not_resumed(
     still_encoder: SentenceTransformer, encoder: SentenceTransformer, tmp_path: Path, monkeypatch: Any
 ) -> None:
     with pytest.raises(
-        ValueError, match=r"^resume needs an interrupted adaptation in '.*out', got none: start without"
+        ValueError, match=r"^resume needs an interrupted adaptation in '.*out', got none: start without resume"
     ):
         run(still_encoder, TEXTS, tmp_path / "out", resume=True)
     assert not (tmp_path / "out").exists()
     interrupted(still_encoder, tmp_path / "out", monkeypatch, 2)
     before = {path.name: path.read_bytes() for path in (tmp_path / "out" / "adapting").iterdir()}
-    with pytest.raises(ValueError, match="output must be a new or empty folder"):
+    with pytest.raises(
+        ValueError, match=r"with an interrupted adaptation: set resume \(--resume\) to go on with it, or"
+    ):
         run(still_encoder, TEXTS, tmp_path / "out")
     for model, texts, seed, named in (
         (still_encoder, TEXTS[:-1], 42, "text"),

@@ -21,6 +21,6 @@ def warn_without_negatives(loss: nn.Module, count: int) -> None:
         loss._warned_without_negatives = True  # type: ignore[assignment]
         logger.warning(
             "%s got a batch of one sentence, which has no negatives: its loss is 0 and teaches nothing. "
-            "Train with a larger batch size.",
+            "Train with a larger batch size; if the text repeats a sentence, batches keep equal ones apart.",
             type(loss).__name__,
         )

@@ -1,0 +1,76 @@
+"""What ``st-extras train`` says of text and encoder before it trains, and again when it has trained."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from st_extras.checks import shown
+from st_extras.cli.console import print_line
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+_FEWEST_WITH_LETTERS = 0.5
+
+
+def described_text(sentences: list[str]) -> str:
+    """Say how much text there is, and what it looks like.
+
+    Raises:
+        ValueError: if all sentences are the same.
+    """
+    different = len(set(sentences))
+    if len(sentences) > 1 and different == 1:
+        raise ValueError(
+            f"text must hold different sentences, got {len(sentences):,} times {shown(sentences[0])}: if it is a "
+            "table, choose the column of its sentences (--column)."
+        )
+    words = sum(len(text.split()) for text in sentences) / len(sentences)
+    counts = f"{len(sentences):,} sentences, {different:,} different, {words:.1f} words each"
+    return f"Text: {counts}, such as {shown(sentences[0])}."
+
+
+def warn_of_text(sentences: list[str]) -> None:
+    """Warn if most sentences have no letter."""
+    share = sum(any(map(str.isalpha, text)) for text in sentences) / len(sentences)
+    if share < _FEWEST_WITH_LETTERS:
+        _warn(
+            f"only {share:.0%} of the sentences have a letter: if the text is a table, --column names another column."
+        )
+
+
+def warn_of_good_encoder(model: SentenceTransformer) -> None:
+    """Warn if the encoder is good on general English as it is."""
+    from st_extras.training.candidates import RAW
+    from st_extras.training.measures import Pairs
+
+    pairs = Pairs.of_general_english()
+    score = pairs.score(model.encode(pairs.texts, convert_to_tensor=True, show_progress_bar=False))
+    if score >= RAW:
+        _warn(
+            f"this encoder has {score:.0f} on the packaged pairs of general English, as encoders tuned for similarity "
+            "have. Training on sentences alone mostly harms such an encoder; `st-extras adapt` judges what it changes."
+        )
+
+
+@contextmanager
+def warnings_repeated() -> Iterator[None]:
+    """Say again at the end what was warned of while a bar went on."""
+    said: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    ours = logging.getLogger("st_extras")
+    ours.addHandler(handler)
+    try:
+        yield
+    finally:
+        ours.removeHandler(handler)
+    for message in dict.fromkeys(said):
+        _warn(message)
+
+
+def _warn(message: str) -> None:
+    print_line(f"Warning: {message}", to_stderr=True)

@@ -1,0 +1,60 @@
+"""What ``st-extras train`` says of text and encoder."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from st_extras.cli.advice import described_text, warn_of_text, warnings_repeated
+from st_extras.training import measures
+from tests.cli.conftest import Run
+
+ONE_STEP = ("-o", "out", "--steps", 1, "--batch-size", 4)
+
+
+def test_what_the_text_is_like(run: Run) -> None:
+    code, out, err = run("train", "simcse", "ENC", "TEXT", *ONE_STEP)
+    assert code == 0, err
+    assert out.startswith("Text: 8 sentences, 8 different, 6.2 words each, such as '")
+    assert "Warning" not in err
+    assert described_text(["a b", "a b", "c"]) == "Text: 3 sentences, 2 different, 1.7 words each, such as 'a b'."
+
+
+def test_a_column_of_one_value_is_refused(run: Run) -> None:
+    Path("tickets.csv").write_text("title,content\n" + "".join(f"title {number},open\n" for number in range(20)))
+    code, _, err = run("train", "simcse", "ENC", "tickets.csv", *ONE_STEP)
+    assert (code, "got 20 times 'open'" in err, "--column" in err) == (2, True, True)
+    assert run("train", "simcse", "ENC", "tickets.csv", "--column", "title", *ONE_STEP)[0] == 0
+
+
+def test_numbers_are_warned_of(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("tickets.csv").write_text("id,title\n" + "".join(f"{number},a title\n" for number in range(20)))
+    code, _, err = run("train", "simcse", "ENC", "tickets.csv", "--column", "id", *ONE_STEP)
+    assert code == 0
+    assert "Warning: only 0% of the sentences have a letter" in err
+    warn_of_text(["1", "a"])
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("score", "warned"), [(69.9, False), (70.0, True)])
+def test_a_good_encoder_is_warned_of(run: Run, monkeypatch: Any, score: float, warned: bool) -> None:
+    monkeypatch.setattr(measures.Pairs, "score", lambda *_: score)
+    code, _, err = run("train", "simcse", "ENC", "TEXT", *ONE_STEP)
+    assert code == 0
+    assert ("Warning: this encoder has 70 on the packaged pairs" in err) == warned
+    assert ("st-extras adapt" in err) == warned
+
+
+def test_warnings_of_a_training_are_repeated_at_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = logging.getLogger("st_extras.losses")
+    with warnings_repeated():
+        logger.warning("%s twice", "said")
+        logger.warning("said twice")
+        logger.info("a remark")
+        assert "Warning" not in capsys.readouterr().err
+    assert capsys.readouterr().err == "Warning: said twice\n"
+    logger.warning("afterwards")
+    assert "Warning" not in capsys.readouterr().err
