@@ -127,8 +127,9 @@ def _loaded(path: str | PathLike[str], device: str | None, options: dict[str, An
             model = SentenceTransformer(str(path), device=device, **options)
     except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
+        missing = "" if folder.exists() else "there is no such folder, and as a hub id: "
         raise ValueError(
-            f"{str(path)!r} could not be loaded as an encoder: {type(error).__name__}: {reason.rstrip('.')}."
+            f"{str(path)!r} could not be loaded as an encoder: {missing}{type(error).__name__}: {reason.rstrip('.')}."
         ) from error
     return model
 

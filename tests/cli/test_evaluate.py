@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,14 @@ class TestEvaluate:
         expected = {name.removesuffix("_spearman_cosine"): 100 * value for name, value in metrics.items()}
         assert json.loads(out) == pytest.approx(expected)
         assert list(expected) == [*SEVEN_STS, "average"]
+
+    def test_several_encoders(self, run: Run, inputs: Path) -> None:
+        shutil.copytree(inputs / "encoder", "other")
+        code, out, _ = run("evaluate", "ENC", "other", "--sts", "STS", "--sets", "sts12", "--json")
+        alone = json.loads(run("evaluate", "ENC", "--sts", "STS", "--sets", "sts12", "--json")[1])
+        assert (code, json.loads(out)) == (0, {str(inputs / "encoder"): alone, "other": alone})
+        code, out, _ = run("evaluate", "ENC", "other", "--sts", "STS", "--sets", "sts12", "--quiet")
+        assert (code, out.count(f"{alone['sts12']:.2f}")) == (0, 2)
 
     def test_what_is_no_number_is_null(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         scores = {"x_spearman_cosine": float("nan"), "y_spearman_cosine": 0.5}

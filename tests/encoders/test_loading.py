@@ -239,7 +239,9 @@ class TestNoEncoder:
 
     def test_missing(self, tmp_path):
         self.refused(tmp_path / "none", "could not be loaded as an encoder")
-        self.refused("nobody/nothing", "'nobody/nothing' could not be loaded as an encoder")
+        self.refused(
+            "nobody/nothing", "'nobody/nothing' could not be loaded as an encoder: there is no such folder, and as"
+        )
 
     def test_without_weights(self, folder, tmp_path):
         shutil.copytree(folder, tmp_path / "bert")
