@@ -16,6 +16,7 @@ from functools import partial
 
 from benchmarks import selection
 from benchmarks.records import ROOT, records
+from benchmarks.tables.analyses import eigenvalue_table, frequency_table, importance_table, redundancy_table
 from benchmarks.tables.beyond import beyond_table
 from benchmarks.tables.combinations import both_encoders_table, claims_table, ranked_table
 from benchmarks.tables.cost import preparation_table, speed_table, sweep_table
@@ -118,6 +119,10 @@ TABLES: dict[str, Callable[[], str]] = {
         for kind, make in (("main", main_table), ("refined", refined_table))
     },
     "beyond": beyond_table,
+    "repal-words": importance_table,
+    "repal-overlap": redundancy_table,
+    "repal-eigenvalues": eigenvalue_table,
+    "slt-fai-frequencies": frequency_table,
     **{f"time-to-quality-{name}": partial(time_table, name) for name in ENCODERS},
     **{f"quality-over-time-{name}": partial(curve_table, name) for name in ENCODERS},
     **{f"method-{name}": partial(method_table, name) for name in METHODS},
