@@ -9,7 +9,7 @@ from benchmarks.tables.domains import Scores, by_cell, domain_means, everywhere
 from benchmarks.tables.markdown import difference, markdown_table
 
 STEP = "neighbours, medium"
-_THEN = f", then {STEP}"
+THEN = f", then {STEP}"
 
 
 def trainings_table(encoder: str) -> str:
@@ -20,7 +20,7 @@ def trainings_table(encoder: str) -> str:
     cells = {domain: rows for (name, domain), rows in by_cell(records("domains")).items() if name == encoder}
     start = everywhere(cells, "start")[0]
     lines = {}
-    for row in {row for rows in cells.values() for row in rows if f"{row}{_THEN}" in rows}:
+    for row in {row for rows in cells.values() for row in rows if f"{row}{THEN}" in rows}:
         alone = everywhere(cells, row)
         if not alone:
             continue
@@ -32,7 +32,7 @@ def trainings_table(encoder: str) -> str:
             row,
             difference(means, dict.fromkeys(means, 0.0)),
             f"{worst:+.2f}",
-            difference(domain_means(everywhere(cells, f"{row}{_THEN}")), domain_means(everywhere(cells, STEP))),
+            difference(domain_means(everywhere(cells, f"{row}{THEN}")), domain_means(everywhere(cells, STEP))),
             f"{statistics.mean(forgotten):+.1f}",
             str(len(alone)),
         ]  # fmt: skip

@@ -103,10 +103,13 @@ def _labelled(text: str) -> Expected:
 
 def _sts(text: str) -> Expected:
     header, *rows = [line.split("\t") for line in _lines(text)]
-    if header[:4] != ["subset", "score", "sentence1", "sentence2"] or any(len(row) < 4 for row in rows if row != [""]):
+    rows = [row for row in rows if row != [""]]
+    columns = [header.index(name) if header.count(name) == 1 else 10**6 for name in ("score", "sentence1", "sentence2")]
+    needed = 1 + max(*columns, header.index("subset") if "subset" in header else 0)  # a set may do without subsets
+    if header.count("subset") > 1 or needed > len(header) or any(len(row) < needed for row in rows):
         return REFUSE, None
     try:
-        scores = [float(row[1]) for row in rows if row != [""]]
+        scores = [float(row[columns[0]]) for row in rows]
     except ValueError:
         return REFUSE, None
     bad = not all(map(math.isfinite, scores)) or len(set(scores)) < 2

@@ -36,7 +36,7 @@ def test_said_once(encoder: SentenceTransformer, caplog: pytest.LogCaptureFixtur
     (record,) = caplog.records
     assert record.getMessage() == (
         f"{kind.__name__} got a batch of one sentence, which has no negatives: its loss is 0 and teaches nothing. "
-        "Train with a larger batch size."
+        "Train with a larger batch size; if the text repeats a sentence, batches keep equal ones apart."
     )
 
 

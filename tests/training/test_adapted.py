@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from st_extras.training.adapted import picked
-from st_extras.training.candidates import FORGETS, Row
+from st_extras.training.candidates import Row
+
+FORGETS = "loses 1.00 on general pairs, 0.50 allowed"
+SEE = "(see max_general_loss, --max-general-loss)"
 
 
 def row(name: str, gain: float, why: str = "", low: float | None = 0.01) -> Row:
@@ -18,14 +21,19 @@ def row(name: str, gain: float, why: str = "", low: float | None = 0.01) -> Row:
         ([row("a", 0.3), row("b", 0.39), row("c", 0.2)], "a", "a was taken: b gains little more."),
         ([row("a", 0.29), row("b", 0.39), row("c", 0.2)], "b", "b was best."),
         ([row("a", 0.38, FORGETS), row("b", 0.39)], "b", "b was best."),
-        ([row("a", 0.3), row("b", 0.39, FORGETS)], "a", "a was best."),
+        (
+            [row("a", 0.3), row("b", 0.39, FORGETS)],
+            "a",
+            f"a was best of what is accepted: b gains more and forgets too much {SEE}.",
+        ),
+        ([row("a", 0.3), row("b", 0.39, f"not better; {FORGETS}", low=-0.1)], "a", "a was best."),
         ([row("a", 0.38, low=None), row("b", 0.39, low=None)], "b", "b was best."),
         ([], None, "Left as it is: no candidate was better than the start."),
-        ([row("a", -0.1, "not better")], None, "Left as it is: no candidate was better than the start."),
+        ([row("a", -0.1, "not better", low=-0.2)], None, "Left as it is: no candidate was better than the start."),
         (
-            [row("a", -0.1, "not better"), row("b", 0.1, FORGETS)],
+            [row("a", -0.1, "not better", low=-0.2), row("b", 0.1, FORGETS)],
             None,
-            "Left as it is: what was better than the start loses too much on general pairs (see max_general_loss).",
+            f"Left as it is: what was better than the start loses too much on general pairs {SEE}.",
         ),
     ],
 )
