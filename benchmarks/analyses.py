@@ -33,7 +33,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.names import OWN_ENCODER
+from benchmarks.names import NAMED, own_encoder_is_there
 from benchmarks.provenance import provenance
 from benchmarks.records import RESULTS, write_json
 from benchmarks.refined_parts import BATCH, DEV, GRIDS, Encoded
@@ -49,7 +49,6 @@ from st_extras.evaluation.redundancy import TRIVIAL_WORDS, distinct_words
 from st_extras.modules.lambda_search import pair_sides, spearman_surface
 from st_extras.text.frequency import FrequencyTable
 
-NAMED = ("minilm", "layers3", "own")
 TEST = "stsb_test"
 SIX = ("sts12", "sts13", "sts14", "sts15", "sts16", TEST)
 CURVE = tuple(round(0.1 * i, 1) for i in range(61))  # lambda_2 from 0 to 6
@@ -220,10 +219,8 @@ def main() -> None:
     fields = {"analysis": "frequencies", "file": COUNTS}
     record(results / "bookcorpus-frequencies.json", fields, partial(token_counts, data / COUNTS))
     for name in options.encoders:
-        if name == "own" and not Path(OWN_ENCODER).is_dir():
-            print(f"own: left out, there is no {OWN_ENCODER}: python -m benchmarks.pretrain_encoder makes it.")
-            continue
-        run_encoder(name, data, results)
+        if name != "own" or own_encoder_is_there():
+            run_encoder(name, data, results)
 
 
 if __name__ == "__main__":

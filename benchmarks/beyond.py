@@ -38,7 +38,7 @@ from torch import Tensor
 
 from benchmarks.domain_rows import BAGS, FLOORS
 from benchmarks.domains import DOMAINS, encoder
-from benchmarks.names import OWN_ENCODER
+from benchmarks.names import NAMED, own_encoder_is_there
 from benchmarks.provenance import provenance
 from benchmarks.records import RESULTS, write_json
 from st_extras.encoders import load_encoder
@@ -57,7 +57,6 @@ MEASURES = (*NEAREST, PROBE)
 PROBED = 384  # leading directions of TF-IDF that the probe learns from: MiniLM's size
 RANKED = 101  # hits of a query, its own text among them
 QUERIES = 500  # ranked at a time
-NAMED = ("minilm", "layers3", "own")
 QUESTIONS = "qqp_dev.tsv.gz"
 
 
@@ -219,8 +218,7 @@ def main() -> None:
     if options.data is None:
         parser.error("--data FOLDER (or ST_EXTRAS_DATA) must name the folder with the domains and the question pairs.")
     encoders = options.encoders or ([] if options.studies else list(NAMED))
-    if "own" in encoders and not Path(OWN_ENCODER).is_dir():
-        print(f"own: left out, there is no {OWN_ENCODER}: python -m benchmarks.pretrain_encoder makes it.", flush=True)
+    if "own" in encoders and not own_encoder_is_there():
         encoders = [name for name in encoders if name != "own"]
     tasks = Tasks(Path(options.data))
     for fields, score in (*floors(encoders), *named(encoders), *trained(options.studies, options.work)):

@@ -37,7 +37,7 @@ from benchmarks.domain_rows import (
     bfloat16,
     floor_embeddings,
 )
-from benchmarks.names import OWN_ENCODER
+from benchmarks.names import NAMED, OWN_ENCODER
 from benchmarks.provenance import provenance
 from benchmarks.records import RESULTS, write_json
 from st_extras.encoders import load_encoder
@@ -211,7 +211,7 @@ def path_of(name: str, domain: str, row: str, seed: int) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with domains/ and the STS sets")
-    parser.add_argument("--encoders", nargs="+", default=["minilm", "layers3", "own"], help="default: all three")
+    parser.add_argument("--encoders", nargs="+", default=list(NAMED), help="default: all three")
     parser.add_argument("--domains", nargs="+", choices=DOMAINS, default=list(DOMAINS))
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from benchmarks.names import FLOOR_TEXTS, OWN_ENCODER
+from benchmarks.names import FLOOR_TEXTS, OWN_ENCODER, own_encoder_is_there
 from benchmarks.pairs import DEV, correlation, pair_figures
 from benchmarks.provenance import provenance
 from benchmarks.records import RESULTS, write_json
@@ -151,8 +151,7 @@ def score(cosines: Cosines, dev: STSDataset, tests: Sequence[STSDataset]) -> dic
 
 def input_embeddings(name: str) -> InputEmbeddings | None:
     """Return those of "minilm" (its first layers share them) or "own"; None, and a line, if it is not there."""
-    if name == "own" and not Path(OWN_ENCODER).is_dir():
-        print(f"own: left out, there is no {OWN_ENCODER}: python -m benchmarks.pretrain_encoder makes it.", flush=True)
+    if name == "own" and not own_encoder_is_there():
         return None
     model = load_encoder(packaged_minilm() if name == "minilm" else OWN_ENCODER, pooling="mean")
     transformer: Any = model.transformers_model

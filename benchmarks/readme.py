@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 
 from benchmarks import selection
+from benchmarks.names import NAMED
 from benchmarks.records import ROOT, records
 from benchmarks.tables.analyses import eigenvalue_table, frequency_table, importance_table, redundancy_table
 from benchmarks.tables.beyond import beyond_table
@@ -128,8 +129,8 @@ TABLES: dict[str, Callable[[], str]] = {
     **{f"method-{name}": partial(method_table, name) for name in METHODS},
     **{f"cost-{name}": partial(cost_table, name) for name in CASES},
     "adapted": adapted_table,
-    **{f"domains-{name}": partial(domains_table, name) for name in ("minilm", "layers3", "own")},
-    **{f"trainings-{name}": partial(trainings_table, name) for name in ("minilm", "layers3", "own")},
+    **{f"domains-{name}": partial(domains_table, name) for name in NAMED},
+    **{f"trainings-{name}": partial(trainings_table, name) for name in NAMED},
     "judge": judge_table,
     "acceptance": acceptance_table,
     "scale-memory": memory_table,

@@ -13,8 +13,6 @@ from st_extras.cli.console import print_line
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-_FEWEST_WITH_LETTERS = 0.5
-
 
 def described_text(sentences: list[str]) -> str:
     """Say how much text there is, and what it looks like.
@@ -35,8 +33,10 @@ def described_text(sentences: list[str]) -> str:
 
 def warn_of_text(sentences: list[str]) -> None:
     """Warn if most sentences have no letter."""
-    share = sum(any(map(str.isalpha, text)) for text in sentences) / len(sentences)
-    if share < _FEWEST_WITH_LETTERS:
+    from st_extras.text.words import FEWEST_WITH_LETTERS, share_with_letters
+
+    share = share_with_letters(sentences)
+    if share < FEWEST_WITH_LETTERS:
         _warn(
             f"only {share:.0%} of the sentences have a letter: if the text is a table, --column names another column."
         )
@@ -53,6 +53,18 @@ def warn_of_good_encoder(model: SentenceTransformer) -> None:
         _warn(
             f"this encoder has {score:.0f} on the packaged pairs of general English, as encoders tuned for similarity "
             "have. Training on sentences alone mostly harms such an encoder; `st-extras adapt` judges what it changes."
+        )
+
+
+def say_before_training(said: str, sentences: list[str], model: SentenceTransformer, *, chooses: bool) -> None:
+    """Print ``said`` of the text, the warnings, and that the last weights will be kept if nothing chooses them."""
+    print_line(said)
+    warn_of_text(sentences)
+    warn_of_good_encoder(model)
+    if not chooses:
+        print_line(
+            "No --dev: the last weights will be kept, though contrastive training peaks early. --dev unlabeled chooses "
+            "the best weights by the sentences alone."
         )
 
 

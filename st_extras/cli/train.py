@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 
 UNLABELED = "unlabeled"
 """The value of ``--dev`` that chooses the weights by the training sentences alone."""
-NO_DEV = (
-    "No --dev: the last weights will be kept, though contrastive training peaks early. --dev unlabeled chooses the "
-    "best weights by the sentences alone."
-)
 
 
 def train(
@@ -121,11 +117,7 @@ def train(
         disable_progress_bars()
     rows = training_rows(chosen, sentences, model.tokenizer.mask_token, seed)
     if not as_json:
-        print_line(said)
-        advice.warn_of_text(sentences)
-        advice.warn_of_good_encoder(model)
-        if dev is None:
-            print_line(NO_DEV)
+        advice.say_before_training(said, sentences, model, chooses=dev is not None)
     before = score(model)
     saving: dict[str, Any] = {"gradient_checkpointing": True} if gradient_checkpointing else {}
     with advice.warnings_repeated():

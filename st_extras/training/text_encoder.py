@@ -43,14 +43,12 @@ class WorkFolder:
         return (self.path / _SETTINGS).is_file()
 
     def resumed(self, encoder: SentenceTransformer, texts: Sequence[str], seed: int) -> int:
-        """Return how many of the texts the interrupted run uses.
+        """Return how many of the texts the interrupted run uses, which there must be.
 
         Raises:
-            ValueError: if there is none, or it has another encoder, other texts or another seed.
+            ValueError: if it has another encoder, other texts or another seed.
         """
         found = f"resume needs an interrupted adaptation in {str(self.path.parent)!r}, got"
-        if not self.is_one():
-            raise ValueError(f"{found} none: start without resume (--resume).")
         try:
             before = json.loads((self.path / _SETTINGS).read_text(encoding="utf8"))
             source = Source("", before["max_seq_length"], torch.tensor(before["probes"]))

@@ -16,6 +16,7 @@ from st_extras.evaluation.geometry import mean_cosine
 from st_extras.modules import pipeline
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.text.lexical import character_tfidf, near_duplicate_share
+from st_extras.text.words import FEWEST_WITH_LETTERS, share_with_letters
 from st_extras.training.candidates import CANDIDATES, RAW, Row
 from st_extras.training.measures import SMALLEST_GENERAL_SCORE, Pairs, development
 from st_extras.training.text_encoder import TextEncoder
@@ -23,7 +24,6 @@ from st_extras.training.text_encoder import TextEncoder
 FEWEST_TEXTS = 5 * FEWEST
 """Fewer different texts are left alone: a fifth of them is kept for the judge."""
 _SAME_COSINE = 0.9999  # two different texts, on average
-_FEWEST_WITH_LETTERS = 0.5
 Step = tuple[TextEncoder, Tensor | None, Tensor | None]
 """An encoder, and the matrix (D, D) and offset (D,) of what follows it; None: nothing follows."""
 
@@ -162,8 +162,8 @@ class Trial:
         self.facts |= {"texts": len(texts), "mean_words": round(words, 1)}
         if len(texts) < FEWEST_TEXTS:
             return f"Left as it is: {FEWEST_TEXTS} different texts are needed, got {len(texts)}."
-        lettered = sum(any(map(str.isalpha, text)) for text in texts) / len(texts)
-        if lettered < _FEWEST_WITH_LETTERS:
+        lettered = share_with_letters(texts)
+        if lettered < FEWEST_WITH_LETTERS:
             return f"Left as it is: only {lettered:.0%} of the texts have a letter, so they hold no words to compare."
         return ""
 

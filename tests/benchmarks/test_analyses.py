@@ -15,7 +15,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import pairwise_cos_sim
 
-from benchmarks import analyses, refined_parts
+from benchmarks import analyses, names, refined_parts
 from benchmarks.refined_parts import Encoded
 from st_extras.evaluation import (
     eigenvalue_curve,
@@ -175,7 +175,7 @@ def test_counts_by_rank(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def run(
     data: Path, encoded: Encoded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., dict[str, dict[str, Any]]]:
-    monkeypatch.setattr(analyses, "OWN_ENCODER", str(tmp_path / "none"))
+    monkeypatch.setattr(names, "OWN_ENCODER", str(tmp_path / "none"))
 
     def command(*encoders: str) -> dict[str, dict[str, Any]]:
         arguments = ["--data", str(data), "--results", str(tmp_path / "results"), "--encoders", *encoders]

@@ -18,7 +18,7 @@ import torch
 from scipy.sparse import csr_matrix
 from sentence_transformers import SentenceTransformer
 
-from benchmarks import beyond
+from benchmarks import beyond, names
 from benchmarks.floors import TFIDF
 from st_extras.evaluation import label_scores
 from tests.conftest import SENTENCES
@@ -138,7 +138,7 @@ def run(
 ) -> Callable[..., Any]:
     monkeypatch.setattr(beyond, "encoder", lambda name: encoder)
     monkeypatch.setattr(beyond, "PROBED", 8)
-    monkeypatch.setattr(beyond, "OWN_ENCODER", str(tmp_path / "none"))
+    monkeypatch.setattr(names, "OWN_ENCODER", str(tmp_path / "none"))
     encoder.save(str(tmp_path / "work" / "study" / "dclr-ours-3"))
     shutil.copytree(tmp_path / "work" / "study" / "dclr-ours-3", tmp_path / "work" / "study" / "unfinished-0")
     (tmp_path / "work" / "study" / "unfinished-0" / "modules.json").unlink()

@@ -13,7 +13,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from benchmarks import floors
+from benchmarks import floors, names
 from st_extras.evaluation import SEVEN_STS, sts_evaluator
 from st_extras.modules import SIFPooling
 from st_extras.text.frequency import FrequencyTable
@@ -127,7 +127,8 @@ def run(
     data: Path, encoder: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Path]:
     monkeypatch.setattr(floors, "FLOOR_TEXTS", {name: f.removesuffix(".gz") for name, f in floors.FLOOR_TEXTS.items()})
-    monkeypatch.setattr(floors, "OWN_ENCODER", str(tmp_path / "own"))
+    for module in (floors, names):
+        monkeypatch.setattr(module, "OWN_ENCODER", str(tmp_path / "own"))
     monkeypatch.setattr(floors, "packaged_minilm", lambda: tmp_path / "minilm")
     encoder.save(str(tmp_path / "minilm"))
 

@@ -142,7 +142,8 @@ def make_similarities(
 def frozen_copy(model: nn.Module) -> SentenceTransformer:
     """Return a deep copy of the encoder as it is, in evaluation mode and without gradients.
 
-    Adapters are copied with what they are in, and what is frozen in the model is copied too: it may be trained later.
+    Adapters are copied together with the layers that hold them. Frozen weights are copied too: they may be trained
+    later.
     """
     return copy.deepcopy(unwrap(model)).eval().requires_grad_(False)
 

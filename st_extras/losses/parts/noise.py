@@ -98,7 +98,7 @@ class NoiseNegatives(nn.Module):
     def forward(self, anchors: Tensor, mini_batch_size: int | None = None) -> Tensor:
         """Return K = round(noise_ratio * B) noise vectors, (K, D), as constants, for anchors (B, D).
 
-        With ``mini_batch_size``, only so many anchors' similarities with the noise are held at a time.
+        With ``mini_batch_size``, the similarities of that many anchors with the noise are held at a time.
         """
         count = round(self.ratio * anchors.size(0))
         dtype = torch.promote_types(anchors.dtype, torch.float32)
