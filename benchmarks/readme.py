@@ -27,6 +27,7 @@ from benchmarks.tables.floors import floors_table, overlap_table
 from benchmarks.tables.inspection import phrases_table, space_table
 from benchmarks.tables.judge import acceptance_table, judge_table
 from benchmarks.tables.markdown import markdown_table
+from benchmarks.tables.mechanisms import QUESTIONS, exact_repal_table, mechanism_table
 from benchmarks.tables.methods import CASES, METHODS, cost_table, method_table
 from benchmarks.tables.overview import overview_table
 from benchmarks.tables.pair_intervals import pairs_table
@@ -128,6 +129,13 @@ TABLES: dict[str, Callable[[], str]] = {
     **{f"quality-over-time-{name}": partial(curve_table, name) for name in ENCODERS},
     **{f"method-{name}": partial(method_table, name) for name in METHODS},
     **{f"cost-{name}": partial(cost_table, name) for name in CASES},
+    **{
+        f"mechanisms-{name}{'-own' if own else ''}": partial(mechanism_table, name, own)
+        for name in QUESTIONS
+        for own in (False, True)
+    },
+    "mechanisms-repal": partial(exact_repal_table, False),
+    "mechanisms-repal-own": partial(exact_repal_table, True),
     "adapted": adapted_table,
     **{f"domains-{name}": partial(domains_table, name) for name in NAMED},
     **{f"trainings-{name}": partial(trainings_table, name) for name in NAMED},

@@ -18,6 +18,7 @@ Curve = tuple[list[float], list[float]]
 
 SPEED = {
     "SimCSE": "simcse",
+    "SimCSE, searched: lr 1e-4": "simcse",
     "DCLR": "dclr, table",
     "DCLR, searched: lr 1e-4": "dclr, table",
     "AdCSE": "adcse",
@@ -28,6 +29,7 @@ SPEED = {
     "SLT-FAI over SimCSE": "slt-fai",
     "PaSeR": "paser",
     "PaSeR, searched: no MLM, decoder at 1e-3": "paser, no mlm",
+    "PaSeR, searched: frozen for 100 steps, at 3e-4": "paser, no mlm",
 }
 """The case of ``benchmarks.speed`` with the step of a row of the main table; SLT-FAI over ConSERT has none."""
 RUNS = {
@@ -44,12 +46,12 @@ GREY = "0.8"
 
 
 def mean_curves() -> dict[str, Curve]:
-    """Return STS-B dev over the steps of every method of the main table, the mean of its seeds."""
+    """Return STS-B dev of every method of the main table over the steps that all its seeds have: their mean."""
     curves: dict[str, Curve] = {}
     for label, (sources, _) in ROWS.items():
         found = [dict(record["curve"]) for record in row_records(sources) if record["steps"]]
         if found:
-            steps = sorted(found[0])
+            steps = sorted(set.intersection(*map(set, found)))
             curves[label] = (steps, [statistics.mean(curve[step] for curve in found) for step in steps])
     return curves
 
@@ -126,6 +128,8 @@ def draw_families(curves: Mapping[str, Curve], xlabel: str, *, columns: int = 4,
         if len(variants) > 1:
             ax.legend(frameon=False, fontsize="x-small", loc="lower right", handlelength=2.5)
     panels[0].set_xscale(xscale)
+    low, high = panels[0].get_ylim()
+    panels[0].set_ylim(low - (high - low) / 4, high)  # room for the legends
     for ax in panels[len(groups) :]:
         ax.set_axis_off()
     explain(panels[len(groups)])

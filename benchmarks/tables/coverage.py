@@ -1,15 +1,30 @@
-"""Which cells of the studies have a record, and which do not."""
+"""Which cells of the studies have a record, which do not, and what those cost."""
 
 from __future__ import annotations
+
+import statistics
+from typing import Any
 
 from benchmarks.records import records
 from benchmarks.studies import all_studies, study_cells
 from benchmarks.tables.markdown import markdown_table
 
+TIMED = (
+    "foundation",
+    "adcse",
+    "slt_fai",
+    "paser",
+    "recipes",
+    *(f"mechanisms_{name}" for name in ("heads", "adversaries", "dclr", "rates", "slt_fai", "paser")),
+)
+
 
 def unrun_table() -> str:
-    """Tabulate the cells that the configurations ask for and no record covers: the methods of a study, with seeds."""
-    rows = []
+    """Tabulate the cells that the configurations ask for and no record covers: the methods of a study, with seeds.
+
+    The hours are of one core, by the records of the same loss.
+    """
+    rows, timed = [], timed_records()
     for study in all_studies():
         if study["name"] == "smoke":
             continue
@@ -19,5 +34,26 @@ def unrun_table() -> str:
         missing = {name: sorted(seeds - done[name]) for name, seeds in cells.items() if seeds - done[name]}
         run = sum(len(seeds & done[name]) for name, seeds in cells.items())
         words = [f"{name} ({', '.join(map(str, seeds))})" for name, seeds in missing.items()]
-        rows.append([study["name"], f"{run} of {sum(map(len, cells.values()))}", ", ".join(words)])
-    return markdown_table(("study", "cells run", "not run"), rows, left=(0, 2))
+        hours = sum(cell_seconds(study, name, timed) * len(seeds) for name, seeds in missing.items()) / 3600
+        cost = f"{hours:.1f}" if missing else ""
+        rows.append([study["name"], f"{run} of {sum(map(len, cells.values()))}", cost, ", ".join(words)])
+    return markdown_table(("study", "cells run", "hours left", "not run"), rows, left=(0, 3))
+
+
+def timed_records() -> list[dict[str, Any]]:
+    """Read the trainings that say how long the step of a loss takes."""
+    return [record for study in TIMED for record in records(study) if record["steps"]]
+
+
+def cell_seconds(study: dict[str, Any], method: str, timed: list[dict[str, Any]]) -> float:
+    """Estimate the seconds of a cell: its steps times those that a step of its loss took in the records.
+
+    Args:
+        study: the study, as ``load_study`` returns it.
+        method: the method of the study.
+        timed: what ``timed_records`` returns.
+    """
+    settings = study["training"] | study["methods"][method]
+    pace = [record["seconds"] / record["steps"] for record in timed if record["settings"]["loss"] == settings["loss"]]
+    others = [record["seconds"] / record["steps"] for record in timed if record["study"] == "foundation"]
+    return float(settings["batch_size"] / 64 * settings["steps"] * statistics.median(pace or others or [0.0]))

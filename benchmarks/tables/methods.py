@@ -9,7 +9,7 @@ from benchmarks.tables.cost import speed_table
 from benchmarks.tables.floors import noted, shown_floors
 from benchmarks.tables.markdown import difference, markdown_table, spread
 from benchmarks.tables.quality import averages_as_trained
-from benchmarks.tables.verdict import LAYERS, OWN_NAME, SOURCES
+from benchmarks.tables.verdict import FROZEN, LAYERS, OWN_NAME, SOURCES
 
 _BEST = "DCLR on ConSERT's views, no guide"
 METHODS: dict[str, tuple[str, ...]] = {
@@ -18,7 +18,7 @@ METHODS: dict[str, tuple[str, ...]] = {
     "adcse": ("AdCSE", "AdCSE, no head"),
     "consert": ("ConSERT", _BEST),
     "slt-fai": ("SLT-FAI over SimCSE", "ConSERT", "SLT-FAI over ConSERT"),
-    "paser": ("PaSeR, searched: no MLM, decoder at 1e-3",),
+    "paser": ("PaSeR, searched: no MLM, decoder at 1e-3", FROZEN),
 }
 """By the name of a page: its rows, besides the floors, the start and SimCSE."""
 CASES = {
@@ -35,12 +35,13 @@ _SIMCSE = ("mnrl, two columns", "simcse")
 
 
 def sources_of(label: str) -> tuple[str, str, str]:
-    """Return the records of a row as ``study/method ...``: on MiniLM's layers, the own encoder, and with Wikipedia."""
+    """Return the records of a row as ``study/method ...``: MiniLM's layers, own encoder, Wikipedia ("": none)."""
     if label in SOURCES:
         layers, own = SOURCES[label]
     else:
         layers, own = CLAIMS[label][0], f"own_encoder/{CLAIMS[label][1]}"
-    return layers, own, own.replace(*(f"{study}/" for study in OWN_STUDIES))
+    study, wiki = (f"{study}/" for study in OWN_STUDIES)
+    return layers, own, own.replace(study, wiki) if study in own else ""
 
 
 def method_table(name: str) -> str:

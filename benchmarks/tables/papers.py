@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import statistics
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import tomllib
 
 from benchmarks.records import RESULTS, ROOT, records
 from benchmarks.studies import CONFIGS, load_study, named_study, study_cells
+from benchmarks.tables.coverage import cell_seconds, timed_records
 from benchmarks.tables.markdown import difference, markdown_table
 from benchmarks.tables.quality import averages_as_trained
 
@@ -72,7 +72,8 @@ def _here(entry: dict[str, Any]) -> str:
         parts.append(entry["reason"])
     missing = unrun_cells(entry.get("cells", ()))
     if missing:
-        hours = sum(seconds(study, method) for study, method in missing) / 3600
+        timed = timed_records()
+        hours = sum(cell_seconds(named_study(study), method, timed) for study, method in missing) / 3600
         patterns = ", ".join(f"`{pattern}`" for pattern in entry["cells"])
         trainings = "1 training" if len(missing) == 1 else f"{len(missing)} trainings"
         parts.append(f"to run: {patterns} ({trainings}, about {hours:.1f} hours of one core)")
@@ -106,20 +107,6 @@ def unrun_cells(patterns: list[str] | tuple[str, ...]) -> list[tuple[str, str]]:
         done = {record["seed"] for record in records(study) if record["method"] == method}
         missing += [(study, method) for seed in study_cells(named_study(study))[method] if seed not in done]
     return missing
-
-
-def seconds(study: str, method: str) -> float:
-    """Estimate the seconds of a cell: its steps times those that a step of its loss took in the records."""
-    settings = named_study(study)["training"] | named_study(study)["methods"][method]
-    scale = settings["batch_size"] / 64
-    pace = [
-        record["seconds"] / record["steps"]
-        for other in ("foundation", "adcse", "slt_fai", "paser", "recipes")
-        for record in records(other)
-        if record["steps"] and record["settings"]["loss"] == settings["loss"]
-    ]
-    others = [record["seconds"] / record["steps"] for record in records("foundation") if record["steps"]]
-    return float(scale * settings["steps"] * statistics.median(pace or others or [0.0]))
 
 
 def costs_table() -> str:

@@ -16,11 +16,12 @@ Rows = dict[str, tuple[str, float | None]]
 ROWS: Rows = {
     "start": ("foundation/start", None),
     "SimCSE": ("foundation/simcse more_seeds/simcse", None),
+    "SimCSE, searched: lr 1e-4": ("mechanisms_rates/simcse-1e-4 more_seeds/simcse-lr-1e-4", None),
     "DCLR": ("foundation/dclr more_seeds/dclr", 76.89 - 74.99),
     "DCLR, searched: lr 1e-4": ("more_seeds/dclr-lr-1e-4", None),
     "AdCSE": ("adcse/adcse more_seeds/adcse", 77.26 - 76.25),
     "AdCSE, no head": ("adcse/adcse-no-head more_seeds/adcse-no-head", None),
-    "AdCSE, searched: no head, lr 1e-4": ("more_seeds/adcse-no-head-lr-1e-4", None),
+    "AdCSE, searched: no head, lr 1e-4": ("mechanisms_rates/adcse-1e-4 more_seeds/adcse-no-head-lr-1e-4", None),
     "ConSERT": ("slt_fai/consert more_seeds/consert", None),
     "ConSERT, searched: temperature 0.05": ("more_seeds/consert-temperature-005", None),
     "SLT-FAI over SimCSE": ("slt_fai/slt-fai more_seeds/slt-fai", 76.18 - 74.60),
@@ -31,6 +32,7 @@ ROWS: Rows = {
     ),
     "PaSeR": ("paser/paser", 76.16 - 76.25),
     "PaSeR, searched: no MLM, decoder at 1e-3": ("paser/paser-no-mlm-decoder-1e-3", None),
+    "PaSeR, searched: frozen for 100 steps, at 3e-4": ("mechanisms_paser/frozen-100-3e-4", None),
 }
 """The papers' gains are seven-set averages with BERT base, from table 1 of DCLR, AdCSE, SLT-FAI and PaSeR each. DCLR
 and SLT-FAI ran SimCSE themselves; AdCSE and PaSeR take its 76.25 from SimCSE's paper.

@@ -16,11 +16,25 @@ BASELINES = {"TSDAE": "tsdae", "Contrastive Tension": "tension", "GISTEmbed": "g
 """Methods of baselines.toml and baselines_own.toml by their labels."""
 BEST_RATE = "SimCSE at its best rate"
 
+MECHANISMS = {
+    "SimCSE, positive not in the denominator": "mechanisms_dclr{}/simcse-no-positive",
+    "ConSERT, positive not in the denominator": "mechanisms_dclr{}/consert-no-positive",
+    "AdCSE, no head, no adversaries": "mechanisms_adversaries{}/no-adversaries",
+    "AdCSE, no head, adversaries from features at 3e-2": "mechanisms_adversaries{}/features-3e-2",
+    "SLT-FAI with an equilibrium": "mechanisms_slt_fai{}/slt-fai-equilibrium-discriminators-1e-3",
+    "SLT-FAI without AT": "mechanisms_slt_fai{}/slt-fai-no-at",
+    "PaSeR, output detached, encoder frozen at first": "mechanisms_paser{}/detached-frozen",
+    "PaSeR, output of its own, encoder frozen at first": "mechanisms_paser{}/own-normal-frozen",
+}
+"""Rows of docs/mechanisms.md by their labels; {}: nothing, or "_own" for the own encoder."""
+
 LAYERS = {label: sources for label, (sources, _) in ROWS.items() if label != "start"}
 LAYERS |= {BEST_RATE: "baselines/simcse", **{label: f"baselines/{name}" for label, name in BASELINES.items()}}
+LAYERS |= {label: sources.format("") for label, sources in MECHANISMS.items()}
 OWN_ENCODER = {"SimCSE": "own_encoder/simcse", **{label: f"own_encoder/{name}" for label, name in OWN.items()}}
 OWN_ENCODER |= {BEST_RATE: "baselines_own/simcse"}
 OWN_ENCODER |= {label: f"baselines_own/{name}" for label, name in BASELINES.items()}
+OWN_ENCODER |= {label: sources.format("_own") for label, sources in MECHANISMS.items()}
 ENCODERS = {"layers3": LAYERS, "own": OWN_ENCODER}
 """By encoder and label: the records as ``study/method study/method ...``."""
 FLOORS = {"layers3": "foundation", "own": "own_encoder"}

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.records import write_json
+from benchmarks.studies import named_study
+from benchmarks.tables import mechanisms
+from benchmarks.tables.mechanisms import QUESTIONS, mechanism_table
+
+
+def write(results: Path, source: str, seed: int, curve: dict[int, float], average: float | None, **more: Any) -> None:
+    study, method = source.split("/")
+    best = max(curve, key=lambda step: curve[step])
+    record = {"method": method, "seed": seed, "curve": [[0, 1.0], *map(list, curve.items())], "best_step": best}
+    write_json(results / study / f"{method}-{seed}.json", record | {"dev": curve[best], "average": average} | more)
+
+
+def cells(table: str, label: str) -> list[str]:
+    line = next(line for line in table.splitlines() if line.startswith(f"| {label} |"))
+    return [cell.strip() for cell in line[1:-1].split("|")[1:]]
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["layers", "own"])
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_rows_are_methods_of_studies(name: str, own: bool) -> None:
+    for source in " ".join(QUESTIONS[name](own).rows.values()).split():
+        study, method = source.split("/")
+        base = study.removesuffix("_own")
+        twins = {study, base, f"{base}_own"} if base.startswith("mechanisms_") else {study}
+        assert any(method in named_study(twin)["methods"] for twin in twins), source  # some are of one encoder alone
+
+
+def test_differences_by_hand(results: Path) -> None:
+    for seed, dev in ((0, 70.0), (1, 71.0)):
+        write(results, "foundation/simcse", seed, {25: dev, 50: dev - 1}, 60.0 + seed)
+    times = {"training_seconds": [[0, 0.1], [25, 10.0], [50, 25.0]]}
+    write(results, "mechanisms_heads/simcse-head", 0, {25: 68.0, 50: 69.0}, 59.5, **times)
+    write(results, "mechanisms_heads/simcse-head", 1, {25: 67.5, 50: 68.0}, 59.5, **times)
+    table = mechanism_table("heads", False)
+    assert cells(table, "SimCSE")[1:5] == ["25, 25", "70.50 ± 0.71", "", "60.50 ± 0.71"]
+    found = cells(table, "SimCSE with a head")
+    assert found[1:3] == ["50, 50", "68.50 ± 0.71"]
+    assert found[3] == "-2.00 [-14.71, +10.71]"  # differences -1 and -3: t of one degree of freedom is 12.71
+    assert found[5] == "-1.00 [-7.35, +5.35]"
+    assert found[6] == "500"
+    assert mechanism_table("heads", True) == "Not run yet."
+
+
+def test_evaluations_of_the_warmup_do_not_count(results: Path) -> None:
+    write(results, "own_encoder/simcse", 0, {25: 66.0, 50: 65.0, 75: 65.5, 100: 65.2}, 50.0)
+    log = [[50, {"other/adversarial_loss": 9.0}], [100, {"at/adversarial_loss": 0.75, "at/labels_entropy": 0.5}]]
+    method = "mechanisms_slt_fai_own/slt-fai-confusion"
+    write(results, method, 0, {50: 65.0, 100: 65.6}, 52.0, log=log)
+    table = mechanism_table("equilibrium", True)
+    assert cells(table, "SimCSE")[1:5] == ["100", "65.20", "", ""]  # its seven sets are of step 25
+    assert cells(table, "confusion")[1:7] == ["100", "65.60", "+0.40", "52.00", "", "+0.25"]  # log: the last values
+
+
+def test_adversaries_figures(results: Path) -> None:
+    log = [[25, {"adversary_share": 0.1, "adversary_angle": 1.0}], [50, {"adversary_share": 0.25}]]
+    write(results, "adcse/adcse-no-head", 0, {50: 65.0}, 50.0)
+    write(results, "mechanisms_adversaries/features-3e-2", 0, {50: 65.0}, 50.0, log=log)
+    found = cells(mechanism_table("adversaries", False), "features, 3e-2")
+    assert found[6:] == ["25.00%", "1.00°", ""]
+
+
+def test_a_row_without_its_baseline_is_no_table(results: Path) -> None:
+    write(results, "mechanisms_slt_fai/slt-fai", 0, {50: 65.0}, 50.0)
+    assert mechanism_table("equilibrium", False) == "Not run yet."
+
+
+def test_exact_repal_by_hand(results: Path) -> None:
+    for seed, exact in ((0, 61.0), (1, 62.0)):
+        averages = {"plain": 58.0, "sentence term": 60.0, "RepAL": exact, "RepAL pooled": 60.0}
+        variants = {name: {"average": average} for name, average in averages.items()}
+        write(results, "mechanisms_dclr_own/consert-no-positive", seed, {50: 1.0}, 1.0, post_processing=variants)
+    write(results, "own_encoder/simcse", 0, {50: 1.0}, 1.0, post_processing={"plain": {"average": 1.0}})
+    (line,) = mechanisms.exact_repal_table(True).splitlines()[2:]
+    assert line == (
+        "| ConSERT, positive not in the denominator | 2 | 58.00 ± 0.00 | 60.00 ± 0.00 | 61.50 ± 0.71 | 60.00 ± 0.00 "
+        "| +1.50 [-4.85, +7.85] |"
+    )
+    assert mechanisms.exact_repal_table(False) == "Not run yet."
+
+
+def test_dev_at_a_step() -> None:
+    assert mechanisms.dev_at(50)({"curve": [[0, 1.0], [50, 2.0]]}) == 2.0
+    assert mechanisms.dev_at(75)({"curve": [[0, 1.0], [50, 2.0]]}) is None
