@@ -36,7 +36,7 @@ def run_study(
     Args:
         study: the study, as ``load_study`` returns it.
         methods: the methods to run.
-        only: the seeds to run; None: those of the study.
+        only: the seeds to run; None: those of the methods.
         data: folder with the corpora and the STS sets.
         work: folder for weights and locks.
         root: folder for the records of all studies.
@@ -46,7 +46,7 @@ def run_study(
         write_json(results / "start-0.json", start_record(study, data))
     cells = study_cells(study)
     work.mkdir(parents=True, exist_ok=True)
-    for seed in only or study["training"]["seeds"]:
+    for seed in only or sorted({seed for name in methods for seed in cells[name]}):
         for name in methods:
             if seed not in cells[name]:
                 continue

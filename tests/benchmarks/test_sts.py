@@ -45,6 +45,14 @@ def run(folder: Path, methods: list[str], seeds: list[int] | None = None) -> Non
     sts.run_study(STUDY, methods, seeds, folder, folder / "work", folder / "results")
 
 
+def test_a_method_may_have_more_seeds_than_the_study(
+    tmp_path: Path, ran: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(STUDY["methods"], "first", {"seeds": [1, 4]})
+    run(tmp_path, ["first", "guide"])
+    assert ran == ["guide-0", "first-1", "guide-1", "first-4"]
+
+
 def test_the_weights_that_a_cell_needs_are_made_first(tmp_path: Path, ran: list[str]) -> None:
     run(tmp_path, ["after", "over"])
     assert ran == ["first-0", "guide-0", "after-0", "over-0", "first-1", "guide-1", "after-1", "over-1"]
