@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.tables.markdown import difference, markdown_table, spread
-from benchmarks.tables.quality import ROWS, row_records
+from benchmarks.tables.quality import row_records
+from benchmarks.tables.verdict import SOURCES
 
 Figure = Callable[[dict[str, Any]], float | None]
 """Takes a figure out of a record; None where it has none."""
@@ -67,14 +68,14 @@ def step_milliseconds(record: dict[str, Any]) -> float | None:
     return 1000 * times[-1][1] / times[-1][0] if times else None
 
 
-STEP: dict[str, tuple[Figure, str]] = {"ms a step": (step_milliseconds, ".0f")}
+STEP: dict[str, tuple[Figure, str]] = {"ms a step": (step_milliseconds, "{:.0f}")}
 ADVERSARIES: dict[str, tuple[Figure, str]] = {
-    "share of the softmax": (last_logged("adversary_share"), ".2%"),
-    "turned by": (last_logged("adversary_angle"), ".2f°"),
+    "share of the softmax": (last_logged("adversary_share"), "{:.2%}"),
+    "turned by": (last_logged("adversary_angle"), "{:.2f}°"),
 }
 EQUILIBRIUM: dict[str, tuple[Figure, str]] = {
-    "AT minus entropy": (over_entropy, "+.2f"),
-    "accuracy, balanced": (last_logged("balanced_accuracy"), ".1%"),
+    "AT minus entropy": (over_entropy, "{:+.2f}"),
+    "accuracy, balanced": (last_logged("balanced_accuracy"), "{:.1%}"),
 }
 """AT is the discriminator's cross-entropy, so 0 is chance and below 0 it knows; above 0 it is confidently wrong."""
 AFTER = 50
@@ -83,15 +84,14 @@ AFTER = 50
 
 def heads(own: bool) -> Question:
     """Ask what the projection head costs."""
-    study = "mechanisms_heads_own" if own else "mechanisms_heads"
-    simcse, adcse, bare = _main(own, "SimCSE"), _main(own, "AdCSE"), _main(own, "AdCSE, no head")
+    study = _study("heads", own)
     return Question(
         {
-            "SimCSE": simcse,
+            "SimCSE": SOURCES["SimCSE"][own],
             "SimCSE with a head": f"{study}/simcse-head",
-            "AdCSE, momentum head (paper)": adcse,
+            "AdCSE, momentum head (paper)": SOURCES["AdCSE"][own],
             "AdCSE, shared head (code)": f"{study}/adcse-shared-head",
-            "AdCSE, no head": bare,
+            "AdCSE, no head": SOURCES["AdCSE, no head"][own],
         },
         STEP,
     )
@@ -99,7 +99,7 @@ def heads(own: bool) -> Question:
 
 def adversaries(own: bool) -> Question:
     """Ask what adversaries do once they live; nothing has a head."""
-    study = "mechanisms_adversaries_own" if own else "mechanisms_adversaries"
+    study = _study("adversaries", own)
     names = {
         "none": "no-adversaries",
         "random, 3e-2": "random-3e-2",
@@ -115,22 +115,22 @@ def adversaries(own: bool) -> Question:
         "256 from features, 3e-2": "features-256-3e-2",
         "256 keys of the last batches": "queue-256-1",
     }
-    rows = {"random, 3e-3 (paper)": _main(own, "AdCSE, no head"), "SimCSE": _main(own, "SimCSE")}
-    return Question(rows | {label: f"{study}/{name}" for label, name in names.items()}, ADVERSARIES | STEP)
+    rows = {"random, 3e-3 (paper)": SOURCES["AdCSE, no head"][own], "SimCSE": SOURCES["SimCSE"][own]}
+    return Question(rows | _methods(study, names), ADVERSARIES | STEP)
 
 
 def decoupled(own: bool) -> Question:
     """Ask what lifts DCLR above SimCSE."""
-    study = "mechanisms_dclr_own" if own else "mechanisms_dclr"
+    study = _study("dclr", own)
     no_guide = "own_encoder/dclr-no-guide" if own else f"dclr_ablations/dclr-no-weighting {study}/dclr-no-weighting"
     rows = {
-        "SimCSE": _main(own, "SimCSE"),
+        "SimCSE": SOURCES["SimCSE"][own],
         "SimCSE, positive not in the denominator": f"{study}/simcse-no-positive",
         "+ noise (DCLR without weights)": no_guide,
-        "+ noise and weights (DCLR)": _main(own, "DCLR"),
+        "+ noise and weights (DCLR)": SOURCES["DCLR"][own],
         "SimCSE on ConSERT's views": f"{study}/simcse-consert-views",
         "SimCSE on ConSERT's views, positive not in the denominator": f"{study}/simcse-consert-views-no-positive",
-        "ConSERT": _main(own, "ConSERT"),
+        "ConSERT": SOURCES["ConSERT"][own],
         "ConSERT, positive not in the denominator": f"{study}/consert-no-positive",
         "DCLR, positive in the denominator": f"{study}/dclr-positive",
         "distillation in place of weights": f"{study}/distillation",
@@ -143,18 +143,17 @@ def decoupled(own: bool) -> Question:
 
 def equal_rates(own: bool) -> Question:
     """Ask which method is best when each has the same rates."""
-    study = "mechanisms_rates_own" if own else "mechanisms_rates"
+    study = _study("rates", own)
     rates = ("3e-5", "1e-4", "3e-4", "1e-3") if own else ("1e-5", "3e-5", "1e-4", "3e-4")
     names = {"SimCSE": "simcse", "AdCSE, no head": "adcse", "ConSERT": "consert", "DCLR": "dclr"}
     main = "3e-4" if own else "3e-5"
-    rows = {f"{label} at {main}, every 25 steps": _main(own, label) for label in names}
+    rows = {f"{label} at {main}, every 25 steps": SOURCES[label][own] for label in names}
     rows |= {f"{label} at {rate}": f"{study}/{name}-{rate}" for rate in rates for label, name in names.items()}
     return Question(rows, STEP)
 
 
 def equilibrium(own: bool) -> Question:
     """Ask whether SLT-FAI gains once its game has an equilibrium."""
-    study = "mechanisms_slt_fai_own" if own else "mechanisms_slt_fai"
     fast = "confusion, balanced, warm; discriminators at 1e-3"
     names = {
         "SLT-FAI (paper)": "slt-fai",
@@ -174,14 +173,11 @@ def equilibrium(own: bool) -> Question:
         "without ISF, AT with an equilibrium": "slt-fai-no-isf-equilibrium-discriminators-1e-3",
         "the authors' form": "authors-form",
     }
-    old = "own_encoder/slt-fai" if own else ROWS["SLT-FAI over SimCSE"][0]
-    rows = {"SimCSE": _main(own, "SimCSE"), "SLT-FAI (paper), main grid": old}
-    return Question(rows | {label: f"{study}/{name}" for label, name in names.items()}, EQUILIBRIUM | STEP, AFTER)
+    return _over("SimCSE", names, own)
 
 
 def equilibrium_over_consert(own: bool) -> Question:
     """Ask the same over ConSERT, with the low-frequency share of figure 4."""
-    study = "mechanisms_slt_fai_own" if own else "mechanisms_slt_fai"
     names = {
         "SLT-FAI (paper)": "consert-slt-fai",
         "confusion, balanced, warm, discriminators at 1e-3": "consert-slt-fai-equilibrium-discriminators-1e-3",
@@ -190,14 +186,17 @@ def equilibrium_over_consert(own: bool) -> Question:
         **{f"lambda {share}0 %": f"consert-slt-fai-lambda-0{share}" for share in (1, 3, 7, 9)},
         "the authors' form": "consert-authors-form",
     }
-    old = "own_encoder/consert-slt-fai" if own else ROWS["SLT-FAI over ConSERT"][0]
-    rows = {"ConSERT": _main(own, "ConSERT"), "SLT-FAI (paper), main grid": old}
-    return Question(rows | {label: f"{study}/{name}" for label, name in names.items()}, EQUILIBRIUM | STEP, AFTER)
+    return _over("ConSERT", names, own)
+
+
+def _over(base: str, names: dict[str, str], own: bool) -> Question:
+    rows = {base: SOURCES[base][own], "SLT-FAI (paper), main grid": SOURCES[f"SLT-FAI over {base}"][own]}
+    return Question(rows | _methods(_study("slt_fai", own), names), EQUILIBRIUM | STEP, AFTER)
 
 
 def spared(own: bool) -> Question:
     """Ask what spares PaSeR's encoder the noise of a young decoder: 400 steps, dev only."""
-    study = "mechanisms_paser_own" if own else "mechanisms_paser"
+    study = _study("paser", own)
     names = {
         "output tied (paper)": "tied",
         "output tied, encoder at 3e-4": "tied-3e-4",
@@ -218,13 +217,13 @@ def spared(own: bool) -> Question:
         "MLM": "mlm",
         "MLM, detached, frozen": "mlm-detached-frozen",
     }
-    rows = {"SimCSE": _main(own, "SimCSE")} | {label: f"{study}/explore-{name}" for label, name in names.items()}
-    return Question(rows, {"dev at step 50": (dev_at(50), ".2f"), "dev at step 100": (dev_at(100), ".2f")} | STEP)
+    rows = {"SimCSE": SOURCES["SimCSE"][own]} | {label: f"{study}/explore-{name}" for label, name in names.items()}
+    return Question(rows, {"dev at step 50": (dev_at(50), "{:.2f}"), "dev at step 100": (dev_at(100), "{:.2f}")} | STEP)
 
 
 def phrases(own: bool) -> Question:
     """Ask whether PaSeR then gains: 800 steps, and SimCSE beside phrases."""
-    study = "mechanisms_paser_own" if own else "mechanisms_paser"
+    study = _study("paser", own)
     names = {
         "encoder at 3e-4, output tied": "tied-3e-4",
         "encoder frozen for 100 steps, then at 1e-4": "frozen-100-1e-4",
@@ -242,8 +241,11 @@ def phrases(own: bool) -> Question:
         "SimCSE on PaSeR's rows": "simcse-on-its-rows",
         "SimCSE beside phrases": "simcse-with-phrases",
     }
-    rows = {"SimCSE": _main(own, "SimCSE"), "PaSeR, no MLM, output tied": _main(own, PASER)}
-    return Question(rows | {label: f"{study}/{name}" for label, name in names.items()}, STEP)
+    rows = {
+        "SimCSE": SOURCES["SimCSE"][own],
+        "PaSeR, no MLM, output tied": SOURCES["PaSeR, searched: no MLM, decoder at 1e-3"][own],
+    }
+    return Question(rows | _methods(study, names), STEP)
 
 
 def dev_at(step: int) -> Figure:
@@ -251,20 +253,12 @@ def dev_at(step: int) -> Figure:
     return lambda record: dict(record["curve"]).get(step)
 
 
-PASER = "PaSeR, searched: no MLM, decoder at 1e-3"
-OWN_NAMES = {
-    "SimCSE": "simcse",
-    "DCLR": "dclr",
-    "AdCSE": "adcse",
-    "AdCSE, no head": "adcse-no-head",
-    "ConSERT": "consert",
-    PASER: "paser",
-}
+def _study(name: str, own: bool) -> str:
+    return f"mechanisms_{name}{'_own' if own else ''}"
 
 
-def _main(own: bool, label: str) -> str:
-    """Return the records of a row of the main grid, whose settings these studies share."""
-    return f"own_encoder/{OWN_NAMES[label]}" if own else ROWS[label][0]
+def _methods(study: str, names: dict[str, str]) -> dict[str, str]:
+    return {label: f"{study}/{name}" for label, name in names.items()}
 
 
 QUESTIONS: dict[str, Callable[[bool], Question]] = {
@@ -332,14 +326,9 @@ def _cells(
         cells += [spread(list(ours.values())), difference(ours, theirs) if rows is not first else ""]
     for figure, written in question.figures.values():
         values = [value for record in rows if (value := figure(record)) is not None]
-        cells.append(_written(statistics.mean(values), written) if values else "")
+        cells.append(written.format(statistics.mean(values)) if values else "")
     return cells
 
 
 def _by_seed(score: Figure, rows: Sequence[dict[str, Any]]) -> dict[int, float]:
     return {record["seed"]: value for record in rows if (value := score(record)) is not None}
-
-
-def _written(value: float, written: str) -> str:
-    unit = "°" if written.endswith("°") else ""
-    return f"{value:{written.removesuffix('°')}}{unit}"

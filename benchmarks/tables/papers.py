@@ -46,14 +46,15 @@ def entries(paper: str | None = None) -> list[dict[str, Any]]:
 
 def papers_table(paper: str) -> str:
     """Tabulate what became of each table and figure of a paper."""
+    timed = timed_records()
     rows = [
-        [entry["item"], entry["shows"], entry.get("figure", ""), STATUS[entry["status"]], _here(entry)]
+        [entry["item"], entry["shows"], entry.get("figure", ""), STATUS[entry["status"]], _here(entry, timed)]
         for entry in entries(paper)
     ]
     return markdown_table(("in the paper", "what it shows", "its figure", "status", "here"), rows, left=range(5))
 
 
-def _here(entry: dict[str, Any]) -> str:
+def _here(entry: dict[str, Any], timed: list[dict[str, Any]]) -> str:
     """Write what there is: gains, records, what is missing, what it would cost."""
     parts = []
     for name, (ours, theirs) in zip(ENCODERS, entry.get("gain", ()), strict=False):
@@ -72,7 +73,6 @@ def _here(entry: dict[str, Any]) -> str:
         parts.append(entry["reason"])
     missing = unrun_cells(entry.get("cells", ()))
     if missing:
-        timed = timed_records()
         hours = sum(cell_seconds(named_study(study), method, timed) for study, method in missing) / 3600
         patterns = ", ".join(f"`{pattern}`" for pattern in entry["cells"])
         trainings = "1 training" if len(missing) == 1 else f"{len(missing)} trainings"
