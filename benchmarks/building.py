@@ -12,6 +12,7 @@ from torch import nn
 import st_extras.losses
 from benchmarks.authors_slt_fai import AuthorsSLTFAILoss
 from benchmarks.baselines import ROWS, WITHOUT_NEGATIVES, denoising_loss, frozen
+from benchmarks.deleting import DeletingSLTFAILoss
 from benchmarks.distillation import DistillationLoss
 from benchmarks.paser_rows import chunks, with_positives
 from benchmarks.redrawn import RedrawnAdversariesLoss
@@ -22,6 +23,7 @@ from st_extras.text.frequency import FrequencyTable
 
 OWN: dict[str, type[nn.Module]] = {
     "AuthorsSLTFAILoss": AuthorsSLTFAILoss,
+    "DeletingSLTFAILoss": DeletingSLTFAILoss,
     "DistillationLoss": DistillationLoss,
     "RedrawnAdversariesLoss": RedrawnAdversariesLoss,
 }

@@ -28,16 +28,27 @@ def unrun_table() -> str:
     for study in all_studies():
         if study["name"] == "smoke":
             continue
-        cells = {name: set(seeds) for name, seeds in study_cells(study).items()}
-        found = records(study["name"])
-        done = {name: {record["seed"] for record in found if record["method"] == name} for name in cells}
-        missing = {name: sorted(seeds - done[name]) for name, seeds in cells.items() if seeds - done[name]}
-        run = sum(len(seeds & done[name]) for name, seeds in cells.items())
+        cells = sum(map(len, study_cells(study).values()))
+        missing = unrun_seeds(study)
+        left = sum(map(len, missing.values()))
         words = [f"{name} ({', '.join(map(str, seeds))})" for name, seeds in missing.items()]
         hours = sum(cell_seconds(study, name, timed) * len(seeds) for name, seeds in missing.items()) / 3600
         cost = f"{hours:.1f}" if missing else ""
-        rows.append([study["name"], f"{run} of {sum(map(len, cells.values()))}", cost, ", ".join(words)])
+        rows.append([study["name"], f"{cells - left} of {cells}", cost, ", ".join(words)])
     return markdown_table(("study", "cells run", "hours left", "not run"), rows, left=(0, 3))
+
+
+def unrun_seeds(study: dict[str, Any]) -> dict[str, list[int]]:
+    """Return the seeds of each method that no record covers; a method without such seeds is left out.
+
+    Args:
+        study: the study, as ``load_study`` returns it.
+    """
+    done = {(record["method"], record["seed"]) for record in records(study["name"])}
+    missing = {
+        name: [seed for seed in sorted(seeds) if (name, seed) not in done] for name, seeds in study_cells(study).items()
+    }
+    return {name: seeds for name, seeds in missing.items() if seeds}
 
 
 def timed_records() -> list[dict[str, Any]]:

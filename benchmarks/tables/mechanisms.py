@@ -169,6 +169,8 @@ def equilibrium(own: bool) -> Question:
         "weight 0.03": "slt-fai-weight-003",
         "weight 0.01": "slt-fai-weight-001",
         "without AT": "slt-fai-no-at",
+        "without AT, ISF at weight 0.1": "slt-fai-no-at-weight-01",
+        "without AT, rare tokens deleted": "slt-fai-no-at-deleted",
         "without ISF": "slt-fai-no-isf",
         "without ISF, AT with an equilibrium": "slt-fai-no-isf-equilibrium-discriminators-1e-3",
         "the authors' form": "authors-form",

@@ -9,9 +9,9 @@ from typing import Any
 
 import tomllib
 
-from benchmarks.records import RESULTS, ROOT, records
-from benchmarks.studies import CONFIGS, load_study, named_study, study_cells
-from benchmarks.tables.coverage import cell_seconds, timed_records
+from benchmarks.records import RESULTS, ROOT
+from benchmarks.studies import CONFIGS, load_study, named_study
+from benchmarks.tables.coverage import cell_seconds, timed_records, unrun_seeds
 from benchmarks.tables.markdown import difference, markdown_table
 from benchmarks.tables.quality import averages_as_trained
 
@@ -102,11 +102,11 @@ def matching_cells(patterns: list[str] | tuple[str, ...]) -> list[tuple[str, str
 
 def unrun_cells(patterns: list[str] | tuple[str, ...]) -> list[tuple[str, str]]:
     """Return study and method of the cells that match and have no record, once for each seed."""
-    missing = []
-    for study, method in matching_cells(patterns):
-        done = {record["seed"] for record in records(study) if record["method"] == method}
-        missing += [(study, method) for seed in study_cells(named_study(study))[method] if seed not in done]
-    return missing
+    return [
+        (study, method)
+        for study, method in matching_cells(patterns)
+        for _ in unrun_seeds(named_study(study)).get(method, ())
+    ]
 
 
 def costs_table() -> str:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from st_extras.checks import check_bool, check_fraction
 from st_extras.encoders.forward import encode_tokens
 from st_extras.encoders.rows import Features, stack_columns, stack_rows
-from st_extras.encoders.structure import content_mask, embedding_dimension, token_embedding_dimension, unwrap
+from st_extras.encoders.structure import content_mask, embedding_dimension, token_embedding_dimension
 from st_extras.functional import full_precision
 from st_extras.losses.parts.discriminator import SLT_FAI_CITATION, Discriminator, check_frequency_table
 from st_extras.losses.parts.missing_mask import check_mask_token, delete_tokens
@@ -83,6 +83,7 @@ class IncompleteSentenceFilteringLoss(nn.Module):
 
     Attributes:
         discriminator: G; ``discriminator.accuracy`` is a running figure (0-dim tensor).
+        mask_token_id: id of what is put in place of a masked token; None: such tokens are deleted.
         left_out: number of sentences of the last training batch that did not count (0-dim tensor).
         instruments: the figures to log, by name.
 
@@ -139,6 +140,7 @@ class IncompleteSentenceFilteringLoss(nn.Module):
         self.low_frequency_ratio = check_fraction("low_frequency_ratio", low_frequency_ratio)
         self.mask_ratio = check_fraction("mask_ratio", mask_ratio)
         self.always_mask_one = check_bool("always_mask_one", always_mask_one)
+        self.mask_token_id: int | None = model.tokenizer.mask_token_id
         self.discriminator = Discriminator(embedding_dimension(model))
         self.mask_source = RandomSource(generator, salt=2)
         low_frequency = frequency_table.labels(self.low_frequency_ratio).bool()
@@ -155,7 +157,7 @@ class IncompleteSentenceFilteringLoss(nn.Module):
 
     def make_incomplete(self, features: Features) -> tuple[Features, Tensor]:
         """Return incomplete copies of a column's B sentences, and (B,) bool: which of them really are incomplete."""
-        mask_id = unwrap(self.model).tokenizer.mask_token_id
+        mask_id = self.mask_token_id
         ids = features["input_ids"]
         content = content_mask(self.model, features)
         maskable = self.low_frequency[ids] & content
