@@ -97,6 +97,17 @@ def heads(own: bool) -> Question:
     )
 
 
+def heads_behind_cls(own: bool) -> Question:
+    """Ask the same with [CLS] pooling, the paper's."""
+    names = {
+        "SimCSE": "simcse",
+        "SimCSE with a head": "simcse-head",
+        "AdCSE, momentum head (paper)": "adcse-momentum-head",
+        "AdCSE, no head": "adcse-no-head",
+    }
+    return Question(_methods(_study("heads_cls", own), names), STEP)
+
+
 def adversaries(own: bool) -> Question:
     """Ask what adversaries do once they live; nothing has a head."""
     study = _study("adversaries", own)
@@ -265,6 +276,7 @@ def _methods(study: str, names: dict[str, str]) -> dict[str, str]:
 
 QUESTIONS: dict[str, Callable[[bool], Question]] = {
     "heads": heads,
+    "heads-cls": heads_behind_cls,
     "adversaries": adversaries,
     "decoupled": decoupled,
     "rates": equal_rates,
