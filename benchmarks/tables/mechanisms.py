@@ -119,6 +119,7 @@ def adversaries(own: bool) -> Question:
         "features, 3e-3": "features-3e-3",
         "features, 3e-2": "features-3e-2",
         "features, 0.3": "features-3e-1",
+        "features, 1": "features-1",
         "features, 3e-2, temperature 0.02": "features-3e-2-temperature-002",
         "features, 3e-2, temperature 0.2": "features-3e-2-temperature-02",
         "queue: keys of the last batch": "queue-1",
