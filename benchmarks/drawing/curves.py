@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
+from itertools import cycle
 from typing import Any
 
 from benchmarks import selection
@@ -24,6 +25,7 @@ SPEED = {
     "AdCSE": "adcse",
     "AdCSE, no head": "adcse, no head",
     "AdCSE, searched: no head, lr 1e-4": "adcse, no head",
+    "AdCSE, searched: no head, adversaries from features at 0.3": "adcse, no head",
     "ConSERT": "consert",
     "ConSERT, searched: temperature 0.05": "consert",
     "SLT-FAI over SimCSE": "slt-fai",
@@ -41,7 +43,7 @@ RUNS = {
 }
 """Titles of the runs of the study ``slt_fai``."""
 FLOOR_STYLES: tuple[Any, ...] = ("-.", (0, (6, 2)))
-STYLES = ("-", "--", ":")
+STYLES: tuple[Any, ...] = ("-", "--", ":", (0, (3, 1, 1, 1, 1, 1)))
 GREY = "0.8"
 
 
@@ -119,7 +121,7 @@ def draw_families(curves: Mapping[str, Curve], xlabel: str, *, columns: int = 4,
     for ax, (method, variants) in zip(panels, groups.items(), strict=False):
         for x, y in curves.values():
             ax.plot(x, y, color=GREY, linewidth=0.8, zorder=1)
-        for style, (variant, (x, y)) in zip(STYLES, variants.items(), strict=False):
+        for style, (variant, (x, y)) in zip(cycle(STYLES), variants.items(), strict=False):
             ax.plot(x, y, color="black", linestyle=style, linewidth=1.6, label=variant.replace(", ", ",\n"), zorder=3)
             best = max(range(len(y)), key=y.__getitem__)
             ax.plot([x[best]], [y[best]], "o", color="black", markersize=5, zorder=4)

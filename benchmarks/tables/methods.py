@@ -9,13 +9,13 @@ from benchmarks.tables.cost import speed_table
 from benchmarks.tables.floors import noted, shown_floors
 from benchmarks.tables.markdown import difference, markdown_table, spread
 from benchmarks.tables.quality import averages_as_trained
-from benchmarks.tables.verdict import FROZEN, LAYERS, OWN_NAME, SOURCES
+from benchmarks.tables.verdict import FROZEN, LAYERS, LIVING, OWN_NAME, SOURCES
 
 _BEST = "DCLR on ConSERT's views, no guide"
 METHODS: dict[str, tuple[str, ...]] = {
     "simcse": (),
     "dclr": ("DCLR", "DCLR, no guide", _BEST),
-    "adcse": ("AdCSE", "AdCSE, no head"),
+    "adcse": ("AdCSE", "AdCSE, no head", LIVING),
     "consert": ("ConSERT", _BEST),
     "slt-fai": ("SLT-FAI over SimCSE", "ConSERT", "SLT-FAI over ConSERT"),
     "paser": ("PaSeR, searched: no MLM, decoder at 1e-3", FROZEN),

@@ -22,7 +22,7 @@ STATUS = {
     "impossible": "not possible here",
     "drawing": "drawing, nothing to run",
 }
-ENCODERS = ("MiniLM's layers", "own encoder")
+ENCODERS = ("MiniLM's layers", "own encoder", "own encoder, [CLS] pooling")
 PAPERS = CONFIGS / "papers"
 
 ROWS_A_STEP = {

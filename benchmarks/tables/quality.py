@@ -22,6 +22,7 @@ ROWS: Rows = {
     "AdCSE": ("adcse/adcse more_seeds/adcse", 77.26 - 76.25),
     "AdCSE, no head": ("adcse/adcse-no-head more_seeds/adcse-no-head", None),
     "AdCSE, searched: no head, lr 1e-4": ("mechanisms_rates/adcse-1e-4 more_seeds/adcse-no-head-lr-1e-4", None),
+    "AdCSE, searched: no head, adversaries from features at 0.3": ("mechanisms_adversaries/features-3e-1", None),
     "ConSERT": ("slt_fai/consert more_seeds/consert", None),
     "ConSERT, searched: temperature 0.05": ("more_seeds/consert-temperature-005", None),
     "SLT-FAI over SimCSE": ("slt_fai/slt-fai more_seeds/slt-fai", 76.18 - 74.60),

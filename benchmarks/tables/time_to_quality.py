@@ -11,6 +11,7 @@ from benchmarks.tables.combinations import OWN
 from benchmarks.tables.floors import shown_floors
 from benchmarks.tables.markdown import markdown_table
 from benchmarks.tables.quality import ROWS, row_records
+from benchmarks.tables.verdict import FROZEN, LIVING, SOURCES
 
 BASELINES = {"TSDAE": "tsdae", "Contrastive Tension": "tension", "GISTEmbed": "gist"}
 """Methods of baselines.toml and baselines_own.toml by their labels."""
@@ -20,11 +21,8 @@ MECHANISMS = {
     "SimCSE, positive not in the denominator": "mechanisms_dclr{}/simcse-no-positive",
     "ConSERT, positive not in the denominator": "mechanisms_dclr{}/consert-no-positive",
     "AdCSE, no head, no adversaries": "mechanisms_adversaries{}/no-adversaries",
-    "AdCSE, no head, adversaries from features at 3e-2": "mechanisms_adversaries{}/features-3e-2",
     "SLT-FAI with an equilibrium": "mechanisms_slt_fai{}/slt-fai-equilibrium-discriminators-1e-3",
     "SLT-FAI without AT": "mechanisms_slt_fai{}/slt-fai-no-at",
-    "PaSeR, output detached, encoder frozen at first": "mechanisms_paser{}/detached-frozen",
-    "PaSeR, output of its own, encoder frozen at first": "mechanisms_paser{}/own-normal-frozen",
 }
 """Rows of docs/mechanisms.md by their labels; {}: nothing, or "_own" for the own encoder."""
 
@@ -34,6 +32,7 @@ LAYERS |= {label: sources.format("") for label, sources in MECHANISMS.items()}
 OWN_ENCODER = {"SimCSE": "own_encoder/simcse", **{label: f"own_encoder/{name}" for label, name in OWN.items()}}
 OWN_ENCODER |= {BEST_RATE: "baselines_own/simcse"}
 OWN_ENCODER |= {label: f"baselines_own/{name}" for label, name in BASELINES.items()}
+OWN_ENCODER |= {label: SOURCES[label][1] for label in (LIVING, FROZEN)}
 OWN_ENCODER |= {label: sources.format("_own") for label, sources in MECHANISMS.items()}
 ENCODERS = {"layers3": LAYERS, "own": OWN_ENCODER}
 """By encoder and label: the records as ``study/method study/method ...``."""

@@ -11,6 +11,7 @@ from benchmarks.tables.markdown import counted, difference, markdown_table, span
 from benchmarks.tables.post_processing import BOTH_TERMS, BY_GENRE, SENTENCE_TERM, fitted_on_text, refined
 from benchmarks.tables.quality import ROWS, averages_as_trained
 
+LIVING = "AdCSE, searched: no head, adversaries from features at 0.3"
 FROZEN = "PaSeR, searched: frozen for 100 steps, at 3e-4"
 BEST = "dclr-consert-views-no-guide"
 LAYERS, OWN_NAME = "MiniLM's layers", "own encoder"
@@ -20,6 +21,7 @@ SOURCES = {
     "start": (ROWS["start"][0], "own_encoder/start"),
     "SimCSE": (ROWS["SimCSE"][0], "own_encoder/simcse"),
     **{label: (ROWS[label][0], f"own_encoder/{method}") for label, method in OWN.items()},
+    LIVING: (ROWS[LIVING][0], "mechanisms_adversaries_own/features-3e-1"),
     FROZEN: (ROWS[FROZEN][0], "mechanisms_paser_own/frozen-100-3e-4"),
     "DCLR on ConSERT's views, no guide": (f"recipes/{BEST}", f"own_encoder/{BEST}"),
 }
