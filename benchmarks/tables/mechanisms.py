@@ -105,12 +105,13 @@ def heads_behind_cls(own: bool) -> Question:
         "AdCSE, momentum head (paper)": "adcse-momentum-head",
         "AdCSE, no head": "adcse-no-head",
     }
-    for rate in ("1e-5", "3e-5", "1e-4", "1e-3"):
-        names |= {f"{label} at {rate}": f"{name}-{rate}" for label, name in names.items() if name in _SEARCHED}
-    return Question(_methods(_study("heads_cls", own), names), STEP)
-
-
-_SEARCHED = ("simcse", "adcse-momentum-head", "adcse-no-head")
+    at_rates = {
+        f"{label} at {rate}": f"{name}-{rate}"
+        for rate in ("1e-5", "3e-5", "1e-4", "1e-3")
+        for label, name in names.items()
+        if name != "simcse-head"
+    }
+    return Question(_methods(_study("heads_cls", own), names | at_rates), STEP)
 
 
 def adversaries(own: bool) -> Question:
