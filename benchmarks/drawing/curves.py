@@ -43,7 +43,7 @@ RUNS = {
 }
 """Titles of the runs of the study ``slt_fai``."""
 FLOOR_STYLES: tuple[Any, ...] = ("-.", (0, (6, 2)))
-STYLES: tuple[Any, ...] = ("-", "--", ":", (0, (3, 1, 1, 1, 1, 1)))
+STYLES = ("-", "--", ":", "-.")
 GREY = "0.8"
 
 
