@@ -105,13 +105,9 @@ def heads_behind_cls(own: bool) -> Question:
         "AdCSE, momentum head (paper)": "adcse-momentum-head",
         "AdCSE, no head": "adcse-no-head",
     }
-    at_rates = {
-        f"{label} at {rate}": f"{name}-{rate}"
-        for rate in ("1e-5", "3e-5", "1e-4", "1e-3")
-        for label, name in names.items()
-        if name != "simcse-head"
-    }
-    return Question(_methods(_study("heads_cls", own), names | at_rates), STEP)
+    searched = {label: name for label, name in names.items() if name != "simcse-head"}
+    names |= _at_rates(searched, ("1e-5", "3e-5", "1e-4", "1e-3"))
+    return Question(_methods(_study("heads_cls", own), names), STEP)
 
 
 def adversaries(own: bool) -> Question:
@@ -166,8 +162,7 @@ def equal_rates(own: bool) -> Question:
     names = {"SimCSE": "simcse", "AdCSE, no head": "adcse", "ConSERT": "consert", "DCLR": "dclr"}
     main = "3e-4" if own else "3e-5"
     rows = {f"{label} at {main}, every 25 steps": SOURCES[label][own] for label in names}
-    rows |= {f"{label} at {rate}": f"{study}/{name}-{rate}" for rate in rates for label, name in names.items()}
-    return Question(rows, STEP)
+    return Question(rows | _methods(study, _at_rates(names, rates)), STEP)
 
 
 def equilibrium(own: bool) -> Question:
@@ -279,6 +274,10 @@ def _study(name: str, own: bool) -> str:
 
 def _methods(study: str, names: dict[str, str]) -> dict[str, str]:
     return {label: f"{study}/{name}" for label, name in names.items()}
+
+
+def _at_rates(names: dict[str, str], rates: Sequence[str]) -> dict[str, str]:
+    return {f"{label} at {rate}": f"{name}-{rate}" for rate in rates for label, name in names.items()}
 
 
 QUESTIONS: dict[str, Callable[[bool], Question]] = {

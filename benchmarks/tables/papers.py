@@ -102,11 +102,9 @@ def matching_cells(patterns: list[str] | tuple[str, ...]) -> list[tuple[str, str
 
 def unrun_cells(patterns: list[str] | tuple[str, ...]) -> list[tuple[str, str]]:
     """Return study and method of the cells that match and have no record, once for each seed."""
-    return [
-        (study, method)
-        for study, method in matching_cells(patterns)
-        for _ in unrun_seeds(named_study(study)).get(method, ())
-    ]
+    cells = matching_cells(patterns)
+    missing = {study: unrun_seeds(named_study(study)) for study in {study for study, _ in cells}}
+    return [(study, method) for study, method in cells for _ in missing[study].get(method, ())]
 
 
 def costs_table() -> str:
