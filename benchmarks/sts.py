@@ -10,12 +10,17 @@ Each cell (method and seed) is one file in ``benchmarks/results/STUDY/``. A cell
 crash loses one cell only. To repeat cells that already have a record here, write elsewhere with ``--results FOLDER``.
 If a cell needs the weights of another one and ``--work`` does not hold them, the other cell runs first.
 
+An encoder of one's own (``path``) must have the weights that the records of ``--results`` were made with: another kind
+of processor may make other ones.
+
 Several processes may run the same study: each takes cells that no other process is running.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -40,7 +45,11 @@ def run_study(
         data: folder with the corpora and the STS sets.
         work: folder for weights and locks.
         root: folder for the records of all studies.
+
+    Raises:
+        ValueError: if the records of ``root`` were made with another encoder than the study's folder holds.
     """
+    check_same_encoder(study, root)
     results = root / study["name"]
     if study["training"].get("test", True) and not (results / "start-0.json").exists():
         write_json(results / "start-0.json", start_record(study, data))
@@ -59,6 +68,23 @@ def run_study(
             with held:
                 if not (results / f"{name}-{seed}.json").exists():
                     finish_cell(study, name, seed, data, work, results)
+
+
+def check_same_encoder(study: dict[str, Any], root: Path) -> None:
+    """Raise unless a study's own encoder is the one whose pre-training is recorded in ``root``, if one is."""
+    path = study["encoder"].get("path")
+    if path is None:
+        return
+    record = root / "pretraining" / f"{Path(path).parent.name}.json"
+    if not record.is_file():
+        return
+    known = json.loads(record.read_text(encoding="utf8"))["sha256"]
+    found = hashlib.sha256((Path(path) / "model.safetensors").read_bytes()).hexdigest()
+    if found != known:
+        raise ValueError(
+            f"{path} must hold the weights that the records in {root} were made with (sha256 {known[:16]}), got "
+            f"{found[:16]}: write records of another encoder to another folder, with --results."
+        )
 
 
 def finish_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path, results: Path) -> None:

@@ -9,13 +9,10 @@ from benchmarks.records import records
 from benchmarks.studies import all_studies, study_cells
 from benchmarks.tables.markdown import markdown_table
 
+MECHANISMS = tuple(f"mechanisms_{name}" for name in ("heads", "adversaries", "dclr", "rates", "slt_fai", "paser"))
 TIMED = (
-    "foundation",
-    "adcse",
-    "slt_fai",
-    "paser",
-    "recipes",
-    *(f"mechanisms_{name}" for name in ("heads", "adversaries", "dclr", "rates", "slt_fai", "paser")),
+    *("foundation", "adcse", "slt_fai", "paser", "recipes", "own_encoder", *MECHANISMS),
+    *(f"{name}_own" for name in MECHANISMS),
 )
 
 
@@ -59,12 +56,23 @@ def timed_records() -> list[dict[str, Any]]:
 def cell_seconds(study: dict[str, Any], method: str, timed: list[dict[str, Any]]) -> float:
     """Estimate the seconds of a cell: its steps times those that a step of its loss took in the records.
 
+    Records of the loss on the same encoder count if there are any, else those of the loss, else those of the encoder,
+    else all.
+
     Args:
         study: the study, as ``load_study`` returns it.
         method: the method of the study.
         timed: what ``timed_records`` returns.
     """
     settings = study["training"] | study["methods"][method]
-    pace = [record["seconds"] / record["steps"] for record in timed if record["settings"]["loss"] == settings["loss"]]
-    others = [record["seconds"] / record["steps"] for record in timed if record["study"] == "foundation"]
-    return float(settings["batch_size"] / 64 * settings["steps"] * statistics.median(pace or others or [0.0]))
+    same_loss = [record for record in timed if record["settings"]["loss"] == settings["loss"]]
+    same_encoder = [record for record in timed if _weights(record) == _weights(study)]
+    both = [record for record in same_loss if _weights(record) == _weights(study)]
+    pace = [record["seconds"] / record["steps"] for record in both or same_loss or same_encoder or timed]
+    return float(settings["batch_size"] / 64 * settings["steps"] * statistics.median(pace or [0.0]))
+
+
+def _weights(study: dict[str, Any]) -> tuple[Any, Any]:
+    """Return what tells the weights of an encoder from those of another: its folder, and how many layers are kept."""
+    encoder = study.get("encoder", {})
+    return encoder.get("path"), encoder.get("layers")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -12,9 +13,11 @@ import pytest
 from filelock import FileLock
 
 from benchmarks import sts
+from benchmarks.records import write_json
 
 STUDY: dict[str, Any] = {
     "name": "study",
+    "encoder": {"layers": 3},
     "training": {"seeds": [0, 1], "test": False},
     "methods": {
         "after": {"start": "first", "complementary": "guide"},
@@ -96,6 +99,24 @@ def test_a_run_that_was_killed_blocks_nobody(tmp_path: Path, ran: list[str]) -> 
     assert ran == ["first-0"]
 
 
+def test_records_of_another_own_encoder_are_not_joined(
+    tmp_path: Path, ran: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = tmp_path / "runs" / "mine" / "encoder"
+    encoder.mkdir(parents=True)
+    (encoder / "model.safetensors").write_bytes(b"weights")
+    monkeypatch.setitem(STUDY, "encoder", {"path": str(encoder), "pooling": "mean"})
+    pretraining = tmp_path / "results" / "pretraining" / "mine.json"
+    write_json(pretraining, {"sha256": hashlib.sha256(b"weights").hexdigest()})
+    run(tmp_path, ["first"], [0])
+    write_json(pretraining, {"sha256": hashlib.sha256(b"of another processor").hexdigest()})
+    with pytest.raises(ValueError, match=r"sha256.*--results"):
+        run(tmp_path, ["first"], [1])
+    pretraining.unlink()  # as in a folder of one's own
+    run(tmp_path, ["first"], [1])
+    assert ran == ["first-0", "first-1"]
+
+
 def test_a_study_needs_its_file(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["sts", "--data", "."])
     with pytest.raises(SystemExit):
@@ -107,7 +128,7 @@ def test_records_go_where_they_are_told(
     tmp_path: Path, ran: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "tiny.toml"
-    config.write_text("[training]\nseeds = [3]\ntest = false\n[methods.only]\n", encoding="utf8")
+    config.write_text("[encoder]\nlayers = 3\n[training]\nseeds = [3]\ntest = false\n[methods.only]\n", encoding="utf8")
     shown: list[tuple[str, Path]] = []
     monkeypatch.setattr(sts, "study_table", lambda study, root: shown.append((study, root)) or "its table")
     options = ["--data", str(tmp_path), "--work", str(tmp_path / "work"), "--results", str(tmp_path / "mine")]
