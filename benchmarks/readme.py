@@ -27,7 +27,7 @@ from benchmarks.tables.floors import floors_table, overlap_table
 from benchmarks.tables.inspection import phrases_table, space_table
 from benchmarks.tables.judge import acceptance_table, judge_table
 from benchmarks.tables.markdown import markdown_table
-from benchmarks.tables.mechanisms import QUESTIONS, exact_repal_table, mechanism_table
+from benchmarks.tables.mechanisms import exact_repal_table, mechanism_table
 from benchmarks.tables.methods import CASES, METHODS, cost_table, method_table
 from benchmarks.tables.overview import overview_table
 from benchmarks.tables.pair_intervals import pairs_table
@@ -35,6 +35,7 @@ from benchmarks.tables.papers import costs_table, papers_table
 from benchmarks.tables.post_processing import refined_table, repal_table, whitening_table
 from benchmarks.tables.pretraining import pretraining_table
 from benchmarks.tables.quality import Rows, combined_rows, main_table, study_rows, study_table
+from benchmarks.tables.questions import QUESTIONS
 from benchmarks.tables.scale import large_batches_table, memory_table, processes_table
 from benchmarks.tables.time_to_quality import ENCODERS, curve_table, time_table
 from benchmarks.tables.trainings import trainings_table

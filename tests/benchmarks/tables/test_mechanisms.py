@@ -8,7 +8,8 @@ import pytest
 from benchmarks.records import write_json
 from benchmarks.studies import named_study
 from benchmarks.tables import mechanisms
-from benchmarks.tables.mechanisms import QUESTIONS, mechanism_table
+from benchmarks.tables.mechanisms import mechanism_table
+from benchmarks.tables.questions import QUESTIONS, dev_at
 
 
 def write(results: Path, source: str, seed: int, curve: dict[int, float], average: float | None, **more: Any) -> None:
@@ -87,5 +88,5 @@ def test_exact_repal_by_hand(results: Path) -> None:
 
 
 def test_dev_at_a_step() -> None:
-    assert mechanisms.dev_at(50)({"curve": [[0, 1.0], [50, 2.0]]}) == 2.0
-    assert mechanisms.dev_at(75)({"curve": [[0, 1.0], [50, 2.0]]}) is None
+    assert dev_at(50)({"curve": [[0, 1.0], [50, 2.0]]}) == 2.0
+    assert dev_at(75)({"curve": [[0, 1.0], [50, 2.0]]}) is None
