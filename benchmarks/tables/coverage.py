@@ -13,6 +13,7 @@ MECHANISMS = tuple(f"mechanisms_{name}" for name in ("heads", "adversaries", "dc
 TIMED = (
     *("foundation", "adcse", "slt_fai", "paser", "recipes", "own_encoder", *MECHANISMS),
     *(f"{name}_own" for name in MECHANISMS),
+    *("baselines", "baselines_search", "baselines_own", "baselines_own_search"),
 )
 
 

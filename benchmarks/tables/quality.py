@@ -18,7 +18,7 @@ ROWS: Rows = {
     "SimCSE": ("foundation/simcse more_seeds/simcse", None),
     "SimCSE, searched: lr 1e-4": ("mechanisms_rates/simcse-1e-4 more_seeds/simcse-lr-1e-4", None),
     "DCLR": ("foundation/dclr more_seeds/dclr", 76.89 - 74.99),
-    "DCLR, searched: lr 1e-4": ("more_seeds/dclr-lr-1e-4", None),
+    "DCLR, searched: lr 1e-4": ("mechanisms_rates/dclr-1e-4 more_seeds/dclr-lr-1e-4", None),
     "AdCSE": ("adcse/adcse more_seeds/adcse", 77.26 - 76.25),
     "AdCSE, no head": ("adcse/adcse-no-head more_seeds/adcse-no-head", None),
     "AdCSE, searched: no head, lr 1e-4": ("mechanisms_rates/adcse-1e-4 more_seeds/adcse-no-head-lr-1e-4", None),
@@ -38,6 +38,8 @@ ROWS: Rows = {
 """The papers' gains are seven-set averages with BERT base, from table 1 of DCLR, AdCSE, SLT-FAI and PaSeR each. DCLR
 and SLT-FAI ran SimCSE themselves; AdCSE and PaSeR take its 76.25 from SimCSE's paper.
 """
+BASELINES = {"tsdae": "TSDAE", "tension": "Contrastive Tension", "gist": "GISTEmbed"}
+"""Labels of the methods of baselines.toml and baselines_own.toml."""
 
 
 def study_table(study: str, root: Path | None = None) -> str:
@@ -74,7 +76,8 @@ def study_rows(study: str) -> Rows:
     if study == "recipes":
         return ROWS | combined_rows()
     methods = named_study(study)["methods"]
-    return {"SimCSE" if name == "simcse" else name: (f"{study}/{name}", None) for name in ("start", *methods)}
+    labels = {"simcse": "SimCSE"} | BASELINES
+    return {labels.get(name, name): (f"{study}/{name}", None) for name in ("start", *methods)}
 
 
 def combined_rows() -> Rows:

@@ -10,11 +10,9 @@ from benchmarks.records import records
 from benchmarks.tables.combinations import OWN
 from benchmarks.tables.floors import shown_floors
 from benchmarks.tables.markdown import markdown_table
-from benchmarks.tables.quality import ROWS, row_records
+from benchmarks.tables.quality import BASELINES, ROWS, row_records
 from benchmarks.tables.verdict import FROZEN, LIVING, SOURCES
 
-BASELINES = {"TSDAE": "tsdae", "Contrastive Tension": "tension", "GISTEmbed": "gist"}
-"""Methods of baselines.toml and baselines_own.toml by their labels."""
 BEST_RATE = "SimCSE at its best rate"
 
 MECHANISMS = {
@@ -27,11 +25,11 @@ MECHANISMS = {
 """Rows of docs/mechanisms.md by their labels; {}: nothing, or "_own" for the own encoder."""
 
 LAYERS = {label: sources for label, (sources, _) in ROWS.items() if label != "start"}
-LAYERS |= {BEST_RATE: "baselines/simcse", **{label: f"baselines/{name}" for label, name in BASELINES.items()}}
+LAYERS |= {BEST_RATE: "baselines/simcse", **{label: f"baselines/{name}" for name, label in BASELINES.items()}}
 LAYERS |= {label: sources.format("") for label, sources in MECHANISMS.items()}
 OWN_ENCODER = {"SimCSE": "own_encoder/simcse", **{label: f"own_encoder/{name}" for label, name in OWN.items()}}
 OWN_ENCODER |= {BEST_RATE: "baselines_own/simcse"}
-OWN_ENCODER |= {label: f"baselines_own/{name}" for label, name in BASELINES.items()}
+OWN_ENCODER |= {label: f"baselines_own/{name}" for name, label in BASELINES.items()}
 OWN_ENCODER |= {label: SOURCES[label][1] for label in (LIVING, FROZEN)}
 OWN_ENCODER |= {label: sources.format("_own") for label, sources in MECHANISMS.items()}
 ENCODERS = {"layers3": LAYERS, "own": OWN_ENCODER}

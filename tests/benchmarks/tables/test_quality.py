@@ -35,3 +35,9 @@ def test_a_study_of_dev_alone_has_no_test_columns(results: Path) -> None:
         "| floor: TF-IDF of characters 3-5 | 1 |  | 65.00 |",
         "| a | 1 | 1 | 70.00 |",
     ]
+
+
+def test_other_peoples_methods_have_their_names() -> None:
+    rows = quality.study_rows("baselines")
+    assert list(rows) == ["start", "SimCSE", "TSDAE", "Contrastive Tension", "GISTEmbed"]
+    assert rows["GISTEmbed"] == ("baselines/gist", None)
