@@ -47,6 +47,7 @@ def run_study(
         root: folder for the records of all studies.
 
     Raises:
+        FileNotFoundError: if the study's own encoder was not made yet.
         ValueError: if the records of ``root`` were made with another encoder than the study's folder holds.
     """
     check_same_encoder(study, root)
@@ -71,15 +72,20 @@ def run_study(
 
 
 def check_same_encoder(study: dict[str, Any], root: Path) -> None:
-    """Raise unless a study's own encoder is the one whose pre-training is recorded in ``root``, if one is."""
+    """Raise unless a study's own encoder is there, with the weights whose making ``root`` records, if it does."""
     path = study["encoder"].get("path")
     if path is None:
         return
     record = root / "pretraining" / f"{Path(path).parent.name}.json"
     if not record.is_file():
         return
+    weights = Path(path) / "model.safetensors"
+    if not weights.is_file():
+        raise FileNotFoundError(
+            f"{path} must hold an encoder, got no {weights.name}: make it with python -m benchmarks.pretrain_encoder."
+        )
     known = json.loads(record.read_text(encoding="utf8"))["sha256"]
-    found = hashlib.sha256((Path(path) / "model.safetensors").read_bytes()).hexdigest()
+    found = hashlib.sha256(weights.read_bytes()).hexdigest()
     if found != known:
         raise ValueError(
             f"{path} must hold the weights that the records in {root} were made with (sha256 {known[:16]}), got "

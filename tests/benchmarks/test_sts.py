@@ -112,6 +112,9 @@ def test_records_of_another_own_encoder_are_not_joined(
     write_json(pretraining, {"sha256": hashlib.sha256(b"of another processor").hexdigest()})
     with pytest.raises(ValueError, match=r"sha256.*--results"):
         run(tmp_path, ["first"], [1])
+    (encoder / "model.safetensors").rename(encoder / "moved")
+    with pytest.raises(FileNotFoundError, match="pretrain_encoder"):
+        run(tmp_path, ["first"], [1])
     pretraining.unlink()  # as in a folder of one's own
     run(tmp_path, ["first"], [1])
     assert ran == ["first-0", "first-1"]
