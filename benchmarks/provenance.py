@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import os
 import platform
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,6 +25,11 @@ def provenance() -> dict[str, Any]:
         "machine": f"{platform.machine()}, {device}, {torch.get_num_threads()} threads",
         "revision": _revision(),
     }
+
+
+def weights_hash(folder: Path) -> str:
+    """Return the sha256 of the weights file of a checkpoint."""
+    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
 
 
 def _version(package: str) -> str:

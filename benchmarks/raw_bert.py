@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
+from benchmarks.provenance import weights_hash
 from st_extras.encoders import load_encoder
 from st_extras.encoders.forward import encode_tokens
 from st_extras.encoders.rows import Features
@@ -75,4 +75,4 @@ def export(loss: MaskedLMLoss, folder: Path) -> str:
     full.load_state_dict({name: value for name, value in (own | head | tied).items() if name in known})
     full.save_pretrained(folder)
     loss.model.tokenizer.save_pretrained(folder)
-    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    return weights_hash(folder)

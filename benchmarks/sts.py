@@ -19,8 +19,6 @@ Several processes may run the same study: each takes cells that no other process
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -28,7 +26,8 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from benchmarks.cell import run_cell, start_record
-from benchmarks.records import RESULTS, write_json
+from benchmarks.provenance import weights_hash
+from benchmarks.records import RESULTS, records, write_json
 from benchmarks.studies import load_study, methods_needed, study_cells
 from benchmarks.tables.quality import study_table
 
@@ -74,18 +73,14 @@ def run_study(
 def check_same_encoder(study: dict[str, Any], root: Path) -> None:
     """Raise unless a study's own encoder is there, with the weights whose making ``root`` records, if it does."""
     path = study["encoder"].get("path")
-    if path is None:
+    recorded = records("pretraining", f"{Path(path).parent.name}.json", root=root) if path else []
+    if not recorded:
         return
-    record = root / "pretraining" / f"{Path(path).parent.name}.json"
-    if not record.is_file():
-        return
-    weights = Path(path) / "model.safetensors"
-    if not weights.is_file():
+    if not (Path(path) / "model.safetensors").is_file():
         raise FileNotFoundError(
-            f"{path} must hold an encoder, got no {weights.name}: make it with python -m benchmarks.pretrain_encoder."
+            f"{path} must hold an encoder, got no model.safetensors: python -m benchmarks.pretrain_encoder makes it."
         )
-    known = json.loads(record.read_text(encoding="utf8"))["sha256"]
-    found = hashlib.sha256(weights.read_bytes()).hexdigest()
+    known, found = recorded[0]["sha256"], weights_hash(Path(path))
     if found != known:
         raise ValueError(
             f"{path} must hold the weights that the records in {root} were made with (sha256 {known[:16]}), got "

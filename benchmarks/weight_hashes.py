@@ -27,6 +27,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import nn
 
+from benchmarks.provenance import weights_hash
 from benchmarks.records import write_json
 from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, PaSeRLoss, SimCSELoss, SLTFAILoss
 from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor
@@ -92,7 +93,7 @@ def training_hash(name: str, steps: int) -> str:
             no_duplicates=not masked,
             show_progress_bar=False,
         )
-        return hashlib.sha256((Path(folder) / "model.safetensors").read_bytes()).hexdigest()
+        return weights_hash(Path(folder))
 
 
 def embedding_hashes() -> Iterator[tuple[str, str]]:

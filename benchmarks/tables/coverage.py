@@ -68,7 +68,7 @@ def cell_seconds(study: dict[str, Any], method: str, timed: list[dict[str, Any]]
     settings = study["training"] | study["methods"][method]
     same_loss = [record for record in timed if record["settings"]["loss"] == settings["loss"]]
     same_encoder = [record for record in timed if _weights(record) == _weights(study)]
-    both = [record for record in same_loss if _weights(record) == _weights(study)]
+    both = [record for record in same_encoder if record["settings"]["loss"] == settings["loss"]]
     pace = [record["seconds"] / record["steps"] for record in both or same_loss or same_encoder or timed]
     return float(settings["batch_size"] / 64 * settings["steps"] * statistics.median(pace or [0.0]))
 
