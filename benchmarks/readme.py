@@ -32,7 +32,7 @@ from benchmarks.tables.methods import CASES, METHODS, cost_table, method_table
 from benchmarks.tables.overview import overview_table
 from benchmarks.tables.pair_intervals import pairs_table
 from benchmarks.tables.papers import costs_table, papers_table
-from benchmarks.tables.post_processing import refined_table, repal_table, whitening_table
+from benchmarks.tables.post_processing import refined_table, repal_table, whitening_table, without_dev_table
 from benchmarks.tables.pretraining import pretraining_table
 from benchmarks.tables.quality import Rows, combined_rows, main_table, study_rows, study_table
 from benchmarks.tables.questions import QUESTIONS
@@ -85,6 +85,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "repal": repal_table,
     "main": main_table,
     "refined": refined_table,
+    "repal-without-dev": without_dev_table,
     "recipes": partial(ranked_table, "recipes"),
     "recipes-refined": lambda: refined_table(combined_rows(), "recipes"),
     "whitening": whitening_table,

@@ -2,7 +2,8 @@
 
 Every distinct text goes through the encoder once for v and v*, and once more for the pooled v*. The weights of a
 variant are tuned on the dev set alone, then the test sets are scored. Scores are Spearman times 100 over all rows of a
-set together; ``dev_by_genre`` is the mean of Spearman within each subset of the dev set.
+set together; ``dev_by_genre`` is the mean of Spearman within each subset of the dev set; ``without_dev`` the average
+over the test sets without the pairs that the dev set, which chose the weights, holds too.
 
 Mean and whitening are fitted either on the sentences of the evaluated set ("target fit", as in the paper) or on a
 corpus ("general fit"). The text of the STS sets holds the sentences that are scored: the variants of ``UNSEEN`` are
@@ -24,6 +25,7 @@ from sentence_transformers import SentenceTransformer
 
 from benchmarks.fitted_text import spaced, without_sentences
 from benchmarks.names import FITTED, UNSEEN
+from benchmarks.pairs import shared_pairs
 from st_extras.evaluation import SEVEN_STS, STSDataset, load_sts
 from st_extras.modules import CorpusStatistics, RepALPostProcessor, WhiteningPostProcessor, search_lambdas
 from st_extras.modules.lambda_search import LAMBDA_1_GRID, LAMBDA_2_GRID, spearman_surface
@@ -181,17 +183,25 @@ def run_variant(
         found = search_lambdas(*halves(vectors, which), mean, dev.scores, *grids, groups)
         weights, at_edge = (found.lambda_1, found.lambda_2), found.at_edge
 
-    def score(prepared: tuple[Vectors, Array], pairs: STSDataset, groups: list[str] | None = None) -> float:
+    def score(prepared: tuple[Vectors, Array], gold: list[float], groups: list[str] | None = None) -> float:
         vectors, mean = prepared
-        surface = spearman_surface(*halves(vectors, which), mean, pairs.scores, [weights[0]], [weights[1]], groups)
+        surface = spearman_surface(*halves(vectors, which), mean, gold, [weights[0]], [weights[1]], groups)
         return round(100 * float(surface[0, 0]), 2)
 
     result: dict[str, Any] = {"lambda_1": weights[0], "lambda_2": weights[1], "at_edge": at_edge}
-    result[dev.name] = score(prepared_dev, dev)
-    result |= {pairs.name: score(refined(pairs), pairs) for pairs in tests}
+    result[dev.name] = score(prepared_dev, dev.scores)
+    without: list[float] = []
+    for pairs in tests:
+        (v, own, pooled), mean = refined(pairs)
+        result[pairs.name] = score(((v, own, pooled), mean), pairs.scores)
+        kept = np.flatnonzero(~shared_pairs(pairs, dev))
+        if len(kept) > 1:
+            both = np.concatenate((kept, kept + len(pairs)))  # first sentences stand above the second ones
+            without.append(score(((v[both], own[both], pooled[both]), mean), [pairs.scores[i] for i in kept]))
     result["average"] = round(statistics.mean(result[pairs.name] for pairs in tests), 2)
+    result |= {"without_dev": round(statistics.mean(without), 2)} if without else {}
     if len(set(dev.subsets)) > 1:
-        result["dev_by_genre"] = score(prepared_dev, dev, dev.subsets)
+        result["dev_by_genre"] = score(prepared_dev, dev.scores, dev.subsets)
     return result
 
 

@@ -113,6 +113,28 @@ def whitening_table() -> str:
     return noted(markdown_table(("encoder", "seeds", *titles), lines))
 
 
+def without_dev_table() -> str:
+    """Tabulate each variant on all pairs of the seven sets, and without the pairs that STS-B dev, which chose, holds.
+
+    Encoders are named STUDY/METHOD-SEED, or as ``benchmarks.repal grid`` knows them.
+    """
+    found: dict[str, dict[int, Variants]] = {}
+    for record in records("repal_pairs"):
+        for name, fits in record["encoders"].items():
+            source, _, seed = name.rpartition("-") if "/" in name else (name, "", "0")
+            found.setdefault(source, {})[int(seed)] = fits["english, target fit"]
+    lines = []
+    for source, rows in found.items():
+        for variant in next(iter(rows.values())):
+            cells = [source, str(len(rows)), variant]
+            for figure in ("average", "without_dev"):
+                scores, plain = ({seed: row[name][figure] for seed, row in rows.items()} for name in (variant, "plain"))
+                cells += [spread(list(scores.values())), "" if variant == "plain" else difference(scores, plain)]
+            lines.append(cells)
+    titles = ("encoder", "seeds", "variant", "seven sets", "minus plain", "without pairs of dev", "minus plain")
+    return markdown_table(titles, lines, left=(0, 2)) if lines else "Not run yet."
+
+
 def averages(rows: dict[int, Variants], variant: str) -> dict[int, float]:
     """Return a variant's seven-set average for each seed that has it."""
     return {seed: row[variant]["average"] for seed, row in rows.items() if variant in row}

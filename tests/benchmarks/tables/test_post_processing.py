@@ -74,3 +74,22 @@ def test_refined_rows_by_hand(results: Path) -> None:
         "| ConSERT | 1 | 60.00 |  | 64.00 | 62.00 |  | +4.00 | +2.00 | 0.50, 2.00 |",
         "| SLT-FAI over ConSERT | 1 | 1.00 |  |  | 2.00 |  |  | +1.00 | 0.50, 2.00 |",
     ]
+
+
+def test_rows_without_the_pairs_of_dev_by_hand(results: Path) -> None:
+    def scores(plain: float) -> dict[str, object]:
+        rows = {name: {"average": plain + i, "without_dev": plain / 2 + i / 4} for i, name in enumerate("ab")}
+        return {"english, target fit": {"plain" if name == "a" else name: row for name, row in rows.items()}}
+
+    assert post_processing.without_dev_table() == "Not run yet."
+    for file, encoders in (
+        ("a", {"minilm": scores(8.0), "study/dclr-0": scores(2.0)}),
+        ("b", {"study/dclr-3": scores(4.0)}),
+    ):
+        write_json(results / "repal_pairs" / f"{file}.json", {"encoders": encoders})
+    assert post_processing.without_dev_table().splitlines()[2:] == [
+        "| minilm | 1 | plain | 8.00 |  | 4.00 |  |",
+        "| minilm | 1 | b | 9.00 | +1.00 | 4.25 | +0.25 |",
+        "| study/dclr | 2 | plain | 3.00 ± 1.41 |  | 1.50 ± 0.71 |  |",
+        "| study/dclr | 2 | b | 4.00 ± 1.41 | +1.00 [+1.00, +1.00] | 1.75 ± 0.71 | +0.25 [+0.25, +0.25] |",
+    ]
