@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from benchmarks.tables.floors import noted, shown_floors
 from benchmarks.tables.markdown import difference, markdown_table, spread
 from benchmarks.tables.quality import row_records
 from benchmarks.tables.questions import QUESTIONS, Figure, Question, decoupled, heads
@@ -13,6 +14,8 @@ from benchmarks.tables.questions import QUESTIONS, Figure, Question, decoupled, 
 
 def mechanism_table(name: str, own: bool) -> str:
     """Tabulate a question: dev and seven sets, mean and spread, and the difference from the first row, seed by seed.
+
+    Floors stand first. Older records have no score without the pairs of STS-B dev.
 
     Args:
         name: a key of QUESTIONS.
@@ -24,11 +27,15 @@ def mechanism_table(name: str, own: bool) -> str:
     first = next(iter(question.rows))
     if not found.keys() - {first} or first not in found:
         return "Not run yet."
-    titles = ("", "seeds", "best step", "STS-B dev", f"minus {first}", "seven sets", f"minus {first}")
-    return markdown_table(
-        (*titles, *question.figures),
-        [_cells(label, rows, found[first], question) for label, rows in found.items()],
-    )
+    minus = f"minus {first}"
+    titles = ("", "seeds", "best step", "STS-B dev", minus, "seven sets", minus, "without pairs of dev")
+    lines = []
+    for label, floor in shown_floors("own_encoder" if own else "foundation").items():
+        scores = floor["dev"], floor["average"], floor["without_dev"]["average"]
+        dev, average, without = (f"{score:.2f}" for score in scores)
+        lines.append([label, "1", "", dev, "", average, "", without, *[""] * len(question.figures)])
+    lines += [_cells(label, rows, found[first], question) for label, rows in found.items()]
+    return noted(markdown_table((*titles, *question.figures), lines))
 
 
 EXACT = ("plain", "sentence term", "RepAL", "RepAL pooled")
@@ -61,11 +68,17 @@ def _cells(
     cells = [label, str(len(rows)), ", ".join(str(question.best_step(record)) for record in rows)]
     for score in (question.dev, question.average):
         ours, theirs = _by_seed(score, rows), _by_seed(score, first)
-        cells += [spread(list(ours.values())), difference(ours, theirs) if rows is not first else ""]
+        cells += [_counted(ours, rows), difference(ours, theirs) if rows is not first else ""]
+    cells.append(_counted(_by_seed(question.average_without_dev, rows), rows))
     for figure, written in question.figures.values():
         values = [value for record in rows if (value := figure(record)) is not None]
         cells.append(written.format(statistics.mean(values)) if values else "")
     return cells
+
+
+def _counted(scores: dict[int, float], rows: Sequence[dict[str, Any]]) -> str:
+    fewer = f" ({len(scores)})" if 0 < len(scores) < len(rows) else ""
+    return spread(list(scores.values())) + fewer
 
 
 def _by_seed(score: Figure, rows: Sequence[dict[str, Any]]) -> dict[int, float]:

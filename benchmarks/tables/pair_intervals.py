@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -14,28 +15,33 @@ from benchmarks.tables.markdown import markdown_table, spread
 def pairs_table(study: str) -> str:
     """Tabulate the seven sets with and without the pairs of STS-B dev, and intervals over resampled pairs.
 
-    The interval of a row is that of its mean over seeds; the difference from SimCSE is over the seeds of both, on the
-    same resampled pairs. Records made before these figures were kept are left out.
+    The interval of a row is that of its mean over seeds; the difference from SimCSE, at the same rate where the names
+    end in one, is over the seeds of both, on the same resampled pairs. Records made before these figures were kept are
+    left out.
     """
     found = [record for record in records(study) if record.get("resampled")]
     rows = {label: [row] for label, row in shown_floors(study).items()}
     for record in found:
         rows.setdefault(record["method"], []).append(record)
-    baseline = rows.get("simcse", [])
     cells = []
     for name, own in rows.items():
         drawn = _drawn(own)
         without = [record["without_dev"]["average"] for record in own if record["without_dev"]]
         interval = f"[{np.quantile(drawn, 0.025):.2f}, {np.quantile(drawn, 0.975):.2f}]"
         row = [name, str(len(own)), spread([record["average"] for record in own]), interval, spread(without)]
-        cells.append([*row, _difference(name, own, baseline)])
+        cells.append([*row, _difference(name, own, rows.get(_baseline(name), []))])
     titles = ("method", "seeds", "seven sets", "95 % over pairs", "without pairs of dev", "minus SimCSE, over pairs")
     return markdown_table(titles, cells) if cells else "Not run yet."
 
 
+def _baseline(name: str) -> str:
+    rate = re.search(r"-\de-\d$", name)
+    return "simcse" + (rate[0] if rate else "")
+
+
 def _difference(name: str, own: list[dict[str, Any]], baseline: list[dict[str, Any]]) -> str:
     seeds = {record["seed"] for record in own if "seed" in record} & {record["seed"] for record in baseline}
-    if name in ("simcse", "start") or not baseline:
+    if name in (_baseline(name), "start") or not baseline:
         return ""
     ours = [record for record in own if record.get("seed") in seeds] or own  # a floor has no seed
     theirs = [record for record in baseline if record["seed"] in seeds] or baseline

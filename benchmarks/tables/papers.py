@@ -22,7 +22,6 @@ STATUS = {
     "impossible": "not possible here",
     "drawing": "drawing, nothing to run",
 }
-ENCODERS = ("MiniLM's layers", "own encoder", "own encoder, [CLS] pooling")
 PAPERS = CONFIGS / "papers"
 
 ROWS_A_STEP = {
@@ -57,11 +56,11 @@ def papers_table(paper: str) -> str:
 def _here(entry: dict[str, Any], timed: list[dict[str, Any]]) -> str:
     """Write what there is: gains, records, what is missing, what it would cost."""
     parts = []
-    for name, (ours, theirs) in zip(ENCODERS, entry.get("gain", ()), strict=False):
+    for name, ours, theirs in entry.get("gain", ()):
         scores, baseline = averages_as_trained(ours), averages_as_trained(theirs)
         both = scores.keys() & baseline.keys()
         if both:
-            parts.append(f"{name}: {difference(scores, baseline)} ({len(both)} seeds)")
+            parts.append(f"{name}: {difference(scores, baseline)} ({len(both)} seed{'s' * (len(both) > 1)})")
     if "table" in entry:
         page = page_of(entry["table"])
         parts.append(f"table [{entry['table']}]({page})")

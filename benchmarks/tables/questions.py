@@ -30,17 +30,26 @@ class Question:
 
     def best_step(self, record: dict[str, Any]) -> int:
         """Return the step of the best evaluation that counts."""
-        counted: dict[int, float] = {step: dev for step, dev in record["curve"] if step and step % self.every == 0}
+        counted = self._counted(record)
         return max(counted, key=lambda step: counted[step])
 
     def dev(self, record: dict[str, Any]) -> float:
         """Return STS-B dev at that step."""
-        curve: dict[int, float] = dict(record["curve"])
-        return curve[self.best_step(record)]
+        return self._counted(record)[self.best_step(record)]
+
+    def _counted(self, record: dict[str, Any]) -> dict[int, float]:
+        """Return dev at the steps that count; at the only one for the record of a start, which has no curve."""
+        curve: list[tuple[int, float]] = record.get("curve", [])
+        return {step: dev for step, dev in curve if step and step % self.every == 0} or {0: record["dev"]}
 
     def average(self, record: dict[str, Any]) -> float | None:
         """Return the average of the seven sets; None if it is of other weights."""
         return record["average"] if record["best_step"] == self.best_step(record) else None
+
+    def average_without_dev(self, record: dict[str, Any]) -> float | None:
+        """Return the same without the pairs that STS-B dev holds; None for a record without it, too."""
+        without = record.get("without_dev") or {}
+        return without.get("average") if self.average(record) is not None else None
 
 
 def last_logged(name: str) -> Figure:
@@ -98,11 +107,12 @@ def heads_behind_cls(own: bool) -> Question:
     """Ask the same with [CLS] pooling, the paper's."""
     names = {
         "SimCSE": "simcse",
+        "start": "start",
         "SimCSE with a head": "simcse-head",
         "AdCSE, momentum head (paper)": "adcse-momentum-head",
         "AdCSE, no head": "adcse-no-head",
     }
-    searched = {label: name for label, name in names.items() if name != "simcse-head"}
+    searched = {label: name for label, name in names.items() if name not in ("start", "simcse-head")}
     names |= _at_rates(searched, ("1e-5", "3e-5", "1e-4", "1e-3"))
     return Question(_methods(_study("heads_cls", own), names), STEP)
 
@@ -234,7 +244,7 @@ def spared(own: bool) -> Question:
 
 
 def phrases(own: bool) -> Question:
-    """Ask whether PaSeR then gains: 800 steps, and SimCSE beside phrases."""
+    """Ask whether PaSeR then gains: 800 steps."""
     study = _study("paser", own)
     names = {
         "encoder at 3e-4, output tied": "tied-3e-4",
@@ -250,14 +260,22 @@ def phrases(own: bool) -> Question:
         "3,000 steps, detached; frozen": "long-detached-frozen",
         "3,000 steps, frozen, then at 3e-4": "long-frozen-100-3e-4",
         "3,000 steps, own, normal; frozen": "long-own-normal-frozen",
-        "SimCSE on PaSeR's rows": "simcse-on-its-rows",
-        "SimCSE beside phrases": "simcse-with-phrases",
     }
     rows = {
         "SimCSE": SOURCES["SimCSE"][own],
         "PaSeR, no MLM, output tied": SOURCES["PaSeR, searched: no MLM, decoder at 1e-3"][own],
     }
     return Question(rows | _methods(study, names), STEP)
+
+
+def beside(own: bool) -> Question:
+    """Ask whether phrases lift SimCSE in one loss with it (eq. 5 without labels): 400 steps."""
+    study = _study("paser", own)
+    names = {"SimCSE on PaSeR's rows": "simcse-on-its-rows", "SimCSE beside phrases": "simcse-with-phrases"}
+    rows = _methods(study, names) | {"SimCSE": SOURCES["SimCSE"][own]}
+    if not own:
+        rows |= {"SimCSE at 1e-4": "mechanisms_rates/simcse-1e-4"} | _methods(study, _at_rates(names, ("1e-4",)))
+    return Question(rows, STEP)
 
 
 def dev_at(step: int) -> Figure:
@@ -287,4 +305,5 @@ QUESTIONS: dict[str, Callable[[bool], Question]] = {
     "equilibrium-consert": equilibrium_over_consert,
     "spared": spared,
     "phrases": phrases,
+    "beside": beside,
 }

@@ -43,11 +43,7 @@ def averages_after(source: str, step: str) -> dict[int, float]:
 
 def verdict_table() -> str:
     """Put every method beside the floors: seven sets on both encoders, as trained and with RepAL's sentence term."""
-    floors = shown_floors("foundation"), shown_floors("own_encoder")
-    rows = []
-    for label in dict.fromkeys((*floors[0], *floors[1])):
-        cells = [f"{found[label]['average']:.2f}" if label in found else "" for found in floors]
-        rows.append([label, cells[0], "", cells[1], ""])
+    rows = _floor_rows(0, 1)
     for label, sources in SOURCES.items():
         cells = [label]
         for source in sources:
@@ -64,7 +60,7 @@ def same_step_table() -> str:
     """
     sources = {label: SOURCES[label] for label in ("DCLR on ConSERT's views, no guide", "SimCSE")}
     titles = [f"{name}: {figure}" for name in (LAYERS, OWN_NAME) for figure in ("dev", "seven sets", "minus SimCSE")]
-    rows = []
+    rows = _floor_rows(1, 1)
     for step in ("plain", SENTENCE_TERM, BOTH_TERMS, BY_GENRE, *FITTED.values(), *UNSEEN.values()):
         cells = [step]
         for best, simcse in zip(*sources.values(), strict=True):
@@ -75,6 +71,18 @@ def same_step_table() -> str:
         if any(cells[1:]):
             rows.append(cells)
     return noted(markdown_table(("step after both (seeds)", *titles), rows))
+
+
+def _floor_rows(before: int, after: int) -> list[list[str]]:
+    """Return the floors of both encoders, with so many empty cells before and after each average."""
+    floors = shown_floors("foundation"), shown_floors("own_encoder")
+    rows = []
+    for label in dict.fromkeys((*floors[0], *floors[1])):
+        cells = [label]
+        for found in floors:
+            cells += [*[""] * before, f"{found[label]['average']:.2f}" if label in found else "", *[""] * after]
+        rows.append(cells)
+    return rows
 
 
 def weights_table() -> str:

@@ -86,6 +86,8 @@ def test_gains_and_costs_are_written() -> None:
     rows = {line.split(" | ")[0]: line for line in index.papers_table("DCLR").splitlines()}
     assert "MiniLM's layers: +" in rows["| Table 1"]
     assert "(5 seeds)" in rows["| Table 1"]
+    assert "the paper's setting: -" in index.papers_table("PaSeR")
+    assert "(1 seed)" in index.papers_table("PaSeR")
     assert "8 trainings, about" in rows["| Figure 3"]
     assert index.gpu_hours({"loss": "SimCSELoss", "batch_size": 64, "steps": 15625}) == pytest.approx(
         6 * 86e6 * 32 * 128 * 15625 / 30e12 / 3600

@@ -31,14 +31,17 @@ def test_rows_are_methods_of_studies(name: str, own: bool) -> None:
         study, method = source.split("/")
         base = study.removesuffix("_own")
         twins = {study, base, f"{base}_own"} if base.startswith("mechanisms_") else {study}
-        assert any(method in named_study(twin)["methods"] for twin in twins), source  # some are of one encoder alone
+        known = {"start"}.union(*(named_study(twin)["methods"] for twin in twins))  # some are of one encoder alone
+        assert method in known, source
 
 
 def test_differences_by_hand(results: Path) -> None:
     for seed, dev in ((0, 70.0), (1, 71.0)):
         write(results, "foundation/simcse", seed, {25: dev, 50: dev - 1}, 60.0 + seed)
-    times = {"training_seconds": [[0, 0.1], [25, 10.0], [50, 25.0]]}
+    times: dict[str, Any] = {"training_seconds": [[0, 0.1], [25, 10.0], [50, 25.0]]}
+    times["without_dev"] = {"sts12": 1.0, "average": 58.5}
     write(results, "mechanisms_heads/simcse-head", 0, {25: 68.0, 50: 69.0}, 59.5, **times)
+    times["without_dev"] = {}
     write(results, "mechanisms_heads/simcse-head", 1, {25: 67.5, 50: 68.0}, 59.5, **times)
     table = mechanism_table("heads", False)
     assert cells(table, "SimCSE")[1:5] == ["25, 25", "70.50 ± 0.71", "", "60.50 ± 0.71"]
@@ -46,18 +49,33 @@ def test_differences_by_hand(results: Path) -> None:
     assert found[1:3] == ["50, 50", "68.50 ± 0.71"]
     assert found[3] == "-2.00 [-14.71, +10.71]"  # differences -1 and -3: t of one degree of freedom is 12.71
     assert found[5] == "-1.00 [-7.35, +5.35]"
-    assert found[6] == "500"
+    assert found[6:] == ["58.50 (1)", "500"]
+    assert cells(table, "SimCSE")[6:] == ["", ""]
     assert mechanism_table("heads", True) == "Not run yet."
 
 
 def test_evaluations_of_the_warmup_do_not_count(results: Path) -> None:
-    write(results, "own_encoder/simcse", 0, {25: 66.0, 50: 65.0, 75: 65.5, 100: 65.2}, 50.0)
+    unscored = {"without_dev": {"average": 49.0}}  # of step 25, as its seven sets
+    write(results, "own_encoder/simcse", 0, {25: 66.0, 50: 65.0, 75: 65.5, 100: 65.2}, 50.0, **unscored)
     log = [[50, {"other/adversarial_loss": 9.0}], [100, {"at/adversarial_loss": 0.75, "at/labels_entropy": 0.5}]]
     method = "mechanisms_slt_fai_own/slt-fai-confusion"
-    write(results, method, 0, {50: 65.0, 100: 65.6}, 52.0, log=log)
+    write(results, method, 0, {50: 65.0, 100: 65.6}, 52.0, log=log, without_dev={"average": 51.0})
+    floor = {"kind": "characters", "encoder": "", "text": "sts", "dev": 78.0, "average": 68.0}
+    write_json(results / "floors" / "a.json", floor | {"without_dev": {"average": 67.0}})
     table = mechanism_table("equilibrium", True)
-    assert cells(table, "SimCSE")[1:5] == ["100", "65.20", "", ""]  # its seven sets are of step 25
-    assert cells(table, "confusion")[1:7] == ["100", "65.60", "+0.40", "52.00", "", "+0.25"]  # log: the last values
+    assert cells(table, "SimCSE")[1:7] == ["100", "65.20", "", "", "", ""]  # its seven sets are of step 25
+    assert cells(table, "confusion")[1:8] == ["100", "65.60", "+0.40", "52.00", "", "51.00", "+0.25"]  # log: last
+    shown = cells(table, "floor: TF-IDF of characters 3-5")
+    assert shown[:7] == ["1", "", "78.00", "", "68.00", "", "67.00"]
+    assert len(shown) == len(cells(table, "confusion"))
+
+
+def test_a_start_is_a_row_without_a_curve(results: Path) -> None:
+    write(results, "mechanisms_heads_cls/simcse", 0, {25: 50.0}, 40.0)
+    start = {"method": "start", "seed": 0, "best_step": 0, "dev": 48.0, "average": 41.0}
+    write_json(results / "mechanisms_heads_cls" / "start-0.json", start)
+    found = cells(mechanism_table("heads-cls", False), "start")
+    assert found == ["1", "0", "48.00", "-2.00", "41.00", "+1.00", "", ""]
 
 
 def test_adversaries_figures(results: Path) -> None:
@@ -65,7 +83,7 @@ def test_adversaries_figures(results: Path) -> None:
     write(results, "adcse/adcse-no-head", 0, {50: 65.0}, 50.0)
     write(results, "mechanisms_adversaries/features-3e-2", 0, {50: 65.0}, 50.0, log=log)
     found = cells(mechanism_table("adversaries", False), "features, 3e-2")
-    assert found[6:] == ["25.00%", "1.00°", ""]
+    assert found[7:] == ["25.00%", "1.00°", ""]
 
 
 def test_a_row_without_its_baseline_is_no_table(results: Path) -> None:

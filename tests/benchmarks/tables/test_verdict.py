@@ -48,7 +48,10 @@ def test_the_same_step_is_behind_both(found: Path) -> None:
         }
     }
     write_json(found / "whitening" / "a.json", {"encoders": encoders})
+    floor = {"kind": "sif_removed", "encoder": "own", "text": "sts", "dev": 1.0, "average": 61.0}
+    write_json(found / "floors" / "own.json", floor)
     rows = {line.split(" | ")[0]: line.split(" | ")[1:] for line in verdict.same_step_table().splitlines()[2:]}
+    assert rows["| floor: SIF of input embeddings, first direction removed"] == ["", "", "", "", "61.00", " |"]
     assert rows["| sentence term pooled"][:3] == ["70.00 ± 0.00", "69.00 ± 1.41 (2)", "+6.50 [+0.15, +12.85] (2)"]
     assert rows["| sentence term pooled"][3:] == ["", "", " |"]
     assert rows["| whitened on the text"][:3] == ["9.00", "69.00 (1)", ""]  # SimCSE has no such record
