@@ -151,6 +151,7 @@ def decoupled(own: bool) -> Question:
         "+ noise and weights (DCLR)": SOURCES["DCLR"][own],
         "SimCSE on ConSERT's views": f"{study}/simcse-consert-views",
         "SimCSE on ConSERT's views, positive not in the denominator": f"{study}/simcse-consert-views-no-positive",
+        f"+ noise (the recipe{'' if own else ', at 1e-4'})": SOURCES["DCLR on ConSERT's views, no guide"][own],
         "ConSERT": SOURCES["ConSERT"][own],
         "ConSERT, positive not in the denominator": f"{study}/consert-no-positive",
         "DCLR, positive in the denominator": f"{study}/dclr-positive",

@@ -21,6 +21,8 @@ from st_extras.encoders.prompt_template import check_prompt_template, set_prompt
 logger = logging.getLogger(__name__)
 PoolingName = Literal["cls", "mean", "max", "lasttoken", "first-last", "last-two"]
 DtypeName = Literal["float32", "bfloat16", "float16"]
+_OF_LAYERS = ("attention_window",)
+"""Settings with an item for each layer whose names do not say so."""
 
 
 def load_encoder(
@@ -88,7 +90,7 @@ def load_encoder(
                 f"pooling must be given with layers={layers}: the encoder's own averages layers by their number."
             )
     if pooling is not None:
-        model = with_pooling(model, pooling)
+        model = with_pooling(model, pooling, **{k: v for k, v in options.items() if k == "model_card_data"})
     if dropout is not None:
         set_dropout(model, dropout)
     if prompt_template is not None:
@@ -189,12 +191,26 @@ def keep_layers(model: SentenceTransformer, layers: int) -> None:
     stacks = [m for m in body.modules() if isinstance(m, nn.ModuleList) and len(m) == total]
     if len(stacks) != 1:
         raise ValueError(f"layers={layers} is not possible: the layers of a {type(body).__name__} could not be found.")
+    try:
+        config.num_hidden_layers = layers
+    except NotImplementedError as error:
+        raise ValueError(
+            f"layers={layers} is not possible: {type(config).__name__} does not let their number be set."
+        ) from error
     del stacks[0][layers:]
-    config.num_hidden_layers = layers
+    for name, value in list(vars(config).items()):  # what it says of each layer, such as layer_types
+        if (name in _OF_LAYERS or "layer" in name) and isinstance(value, list | tuple) and len(value) == total:
+            setattr(config, name, value[:layers])
 
 
-def with_pooling(model: SentenceTransformer, pooling: PoolingName) -> SentenceTransformer:
-    """Return the transformer of ``model`` (shared, not copied) with the pooling of that name."""
+def with_pooling(model: SentenceTransformer, pooling: PoolingName, **options: Any) -> SentenceTransformer:
+    """Return the transformer of ``model`` (shared, not copied) with the pooling of that name.
+
+    Args:
+        model: starts with a transformer.
+        pooling: see :func:`load_encoder`.
+        options: further arguments of SentenceTransformer.
+    """
     transformer = _transformer(model)
     dimension = transformer.get_embedding_dimension()
     modules: list[nn.Module] = [transformer]
@@ -210,16 +226,36 @@ def with_pooling(model: SentenceTransformer, pooling: PoolingName) -> SentenceTr
         modules.append(averaged)
         mode = "mean"
     modules.append(Pooling(dimension, pooling_mode=mode))
-    return with_modules(model, modules)
+    return with_modules(model, modules, **options)
 
 
 def with_modules(model: SentenceTransformer, modules: Sequence[nn.Module], **options: Any) -> SentenceTransformer:
-    """Return a model of ``modules`` with the device, prompts and similarity function of ``model``."""
-    return SentenceTransformer(
+    """Return a model of ``modules`` with the device, prompts, truncation and similarity function of ``model``.
+
+    A module of ``model`` keeps the arguments of ``encode`` that reach it; what replaces one at its place gets them.
+    """
+    rebuilt = SentenceTransformer(
         modules=list(modules),
         device=str(model.device),
         prompts=model.prompts,  # type: ignore[arg-type]
         default_prompt_name=model.default_prompt_name,
         similarity_fn_name=model.similarity_fn_name,
+        truncate_dim=model.truncate_dim,
         **options,
     )
+    if model.module_kwargs:
+        rebuilt.module_kwargs = _arguments_of(model, modules)
+    return rebuilt
+
+
+def _arguments_of(model: SentenceTransformer, modules: Sequence[nn.Module]) -> dict[str, list[str]]:
+    """Return which arguments of ``encode`` reach each of ``modules``, as ``model`` has it, by their new names."""
+    kept = {id(module) for module in modules}
+    names = {}
+    for i, (name, module) in enumerate(model.named_children()):
+        if id(module) in kept:
+            names[id(module)] = name
+        elif i < len(modules):
+            names.setdefault(id(modules[i]), name)
+    given: dict[str, list[str]] = model.module_kwargs or {}
+    return {str(i): given.get(names.get(id(module), ""), []) for i, module in enumerate(modules)}

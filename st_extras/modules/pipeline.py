@@ -33,7 +33,7 @@ _LARGEST_DIMENSION = 2**16
 
 def rebuild_model(model: SentenceTransformer, modules: Sequence[nn.Module]) -> SentenceTransformer:
     """Build a model of ``modules`` with the prompts and settings of ``model``; weights are shared, not copied."""
-    return with_modules(model, modules, truncate_dim=model.truncate_dim, model_card_data=card_of(model))
+    return with_modules(model, modules, model_card_data=card_of(model))
 
 
 def temporary_model(module: Module, modules: Sequence[nn.Module]) -> SentenceTransformer:

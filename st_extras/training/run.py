@@ -31,6 +31,7 @@ from st_extras.training.settings import (
     made_loss,
     own_parameters,
     schedule_arguments,
+    score_of,
     selection_arguments,
     training_dataset,
     warn_of_half_precision,
@@ -176,8 +177,8 @@ def train_encoder(
         if loss_learning_rate is not None:
             rates = {own_parameters(loss, model): loss_learning_rate}
             settings["learning_rate_mapping"] = rates | settings.get("learning_rate_mapping", {})
-        curve = [] if evaluator is None else [(0, _score(evaluator, model))]
-        settings = selection_arguments(evaluator, eval_steps) | settings
+        before, metric = (0.0, "") if evaluator is None else score_of(evaluator, model)
+        settings = selection_arguments(evaluator, metric, eval_steps) | settings
         state = TrainerState() if last is None else TrainerState.load_from_json(str(Path(last) / "trainer_state.json"))
         start = Start(checkpoints, last, state, early_stopping(patience, state))
         with OutputFolder.at(output) as folder:
@@ -189,7 +190,7 @@ def train_encoder(
                 trainer.add_callback(callback)
             folder.begin(resume=resume)
             seconds = run_training(trainer, loss, start)
-            run = _result(trainer, evaluator, curve, seconds)
+            run = _result(trainer, metric, before, seconds)
             merge_adapters()
             folder.save(model)
     leave_processes_at_exit()
@@ -198,25 +199,18 @@ def train_encoder(
     return run
 
 
-def _score(evaluator: BaseEvaluator, model: SentenceTransformer) -> float:
-    metrics = evaluator(model)
-    return metrics[str(evaluator.primary_metric)] if isinstance(metrics, dict) else metrics
+def _result(trainer: SentenceTransformerTrainer, metric: str, before: float, seconds: float) -> TrainingRun:
+    """Put the score before training and those of its evaluations in a curve; "" for ``metric``: there are none.
 
-
-def _result(
-    trainer: SentenceTransformerTrainer,
-    evaluator: BaseEvaluator | None,
-    curve: list[tuple[int, float]],
-    seconds: float,
-) -> TrainingRun:
-    """Add the evaluations of the training to the curve. Raise ValueError if training diverged."""
+    Raises:
+        DivergenceError: if no checkpoint has a finite score.
+    """
     state = trainer.state
     best_step = state.best_global_step or state.global_step
-    if evaluator is None:
-        return TrainingRun(trainer, None, curve, best_step, None, state.global_step, seconds)
-    metric = str(evaluator.primary_metric)
+    if not metric:
+        return TrainingRun(trainer, None, [], best_step, None, state.global_step, seconds)
     key = f"eval_{metric}"
-    curve = curve + [(int(entry["step"]), entry[key]) for entry in state.log_history if key in entry]
+    curve = [(0, before)] + [(int(entry["step"]), entry[key]) for entry in state.log_history if key in entry]
     if not math.isfinite(state.best_metric or 0):
         raise DivergenceError(f"Training diverged, no checkpoint has a finite {key}: try a lower learning rate.")
     return TrainingRun(trainer, metric, curve, best_step, state.best_metric, state.global_step, seconds)

@@ -10,6 +10,7 @@ from typing import Any
 
 from datasets import Dataset, Features, IterableDataset, Value
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.data_collator import DEFAULT_LABEL_COLUMNS
 from sentence_transformers.base.sampler import BatchSamplers
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import nn
@@ -28,9 +29,12 @@ HASHED_FROM = 1_000_000
 def training_dataset(data: Any, max_steps: int = -1) -> Dataset | IterableDataset:
     """Return sentences as a Dataset with the column ``sentence``, and a Dataset or IterableDataset unchanged.
 
+    A text that a stream has None for is refused when it is reached.
+
     Raises:
         ValueError: if ``data`` has splits or no row, a sentence is not a string or empty, a text of a Dataset is None,
-            or an IterableDataset comes without ``max_steps``, or without features and with something else than texts.
+            a column beside the labels has numbers, or an IterableDataset comes without ``max_steps``, or without
+            features and with something else than texts.
     """
     if isinstance(data, Mapping):
         names = ", ".join(repr(name) for name in data)
@@ -41,7 +45,9 @@ def training_dataset(data: Any, max_steps: int = -1) -> Dataset | IterableDatase
     if isinstance(data, IterableDataset):
         if _is_unlimited(max_steps):
             raise ValueError("max_steps must be given for an IterableDataset, which has no length, got -1.")
-        return data if data.features is not None else _with_features(data)
+        stream = data if data.features is not None else _with_features(data)
+        texts = _text_columns(stream.features)
+        return stream.map(_refuse_none, with_indices=True, fn_kwargs={"texts": texts}, features=stream.features)
     if not isinstance(data, Iterable) or getattr(data, "ndim", 1) == 0:
         raise ValueError(f"data must be sentences or a Dataset, got {type(data).__name__}.")
     sentences = [data] if isinstance(data, str) else data if isinstance(data, Dataset) else list(data)
@@ -69,17 +75,38 @@ def _with_features(data: IterableDataset) -> IterableDataset:
     return data.cast(Features({name: Value("string") for name in row}))
 
 
-def _check_texts(data: Dataset) -> None:
-    """Refuse a Dataset without a column of texts, and a text that is None."""
-    texts = [name for name, kind in data.features.items() if getattr(kind, "dtype", "") in ("string", "large_string")]
+def _text_columns(features: Features) -> list[str]:
+    """Return the columns of texts. Refuse features without one, and numbers that would be taken for texts."""
+    dtypes = {name: str(getattr(kind, "dtype", kind)) for name, kind in features.items()}
+    texts = [name for name, dtype in dtypes.items() if dtype in ("string", "large_string")]
     if not texts:
-        kinds = ", ".join(f"{name} ({getattr(kind, 'dtype', kind)})" for name, kind in data.features.items())
+        kinds = ", ".join(f"{name} ({dtype})" for name, dtype in dtypes.items())
         raise ValueError(f"data must have a column of texts, got {kinds}.")
-    for name in texts:
+    labels = next((name for name in DEFAULT_LABEL_COLUMNS if name in dtypes), None)
+    for name, dtype in dtypes.items():
+        if name != labels and re.match(r"u?int|float|double|bool", dtype):
+            raise ValueError(
+                f"data must have texts in each column but one of labels, which is named "
+                f"{', '.join(DEFAULT_LABEL_COLUMNS[:-1])} or {DEFAULT_LABEL_COLUMNS[-1]}, got {name!r} ({dtype}): "
+                f"leave it out with data.remove_columns({name!r})."
+            )
+    return texts
+
+
+def _check_texts(data: Dataset) -> None:
+    """Refuse a Dataset without a column of texts, with numbers among them, or with a text that is None."""
+    for name in _text_columns(data.features):
         if data.data.column(name).null_count:
-            row = next((i for i, text in enumerate(data.with_format(None)[name]) if text is None), None)
-            if row is not None:
-                raise ValueError(f"data[{row}][{name!r}] must be a string, got None.")
+            column = data.with_format(None)[name]
+            for i in (i for i, text in enumerate(column) if text is None):
+                _refuse_none({name: None}, i, [name])
+
+
+def _refuse_none(row: dict[str, Any], i: int, texts: list[str]) -> dict[str, Any]:
+    for name in texts:
+        if row[name] is None:
+            raise ValueError(f"data[{i}][{name!r}] must be a string, got None.")
+    return row
 
 
 def batch_sampler(data: Dataset | IterableDataset, no_duplicates: bool) -> BatchSamplers:
@@ -207,18 +234,34 @@ def own_parameters(loss: nn.Module, model: SentenceTransformer) -> str:
     return f"^({'|'.join(map(re.escape, names))})$"
 
 
-def selection_arguments(evaluator: BaseEvaluator | None, eval_steps: int) -> dict[str, Any]:
-    """Return the trainer's arguments that keep the checkpoint that the evaluator scores best.
+def score_of(evaluator: BaseEvaluator, model: SentenceTransformer) -> tuple[float, str]:
+    """Score a model, and return the name that the trainer logs the score by, without its "eval_".
 
-    To be called after the evaluator has run once: some evaluators name their metric only then.
+    Some evaluators name their metric only once they have run. One that returns a number is logged as "evaluator".
+
+    Raises:
+        ValueError: if the evaluator returns scores and does not say which of them is the main one.
     """
+    scores = evaluator(model)
+    if not isinstance(scores, dict):
+        return float(scores), "evaluator"
+    if evaluator.primary_metric not in scores:
+        raise ValueError(
+            f"evaluator must name one of its scores ({', '.join(map(repr, scores))}) in primary_metric, got "
+            f"{shown(evaluator.primary_metric)}."
+        )
+    return scores[evaluator.primary_metric], str(evaluator.primary_metric)
+
+
+def selection_arguments(evaluator: BaseEvaluator | None, metric: str, eval_steps: int) -> dict[str, Any]:
+    """Return the trainer's arguments that keep the checkpoint whose ``metric`` the evaluator scores best."""
     if evaluator is None:
         return {}
     return {
         "eval_strategy": "steps",
         "eval_steps": eval_steps,
         "load_best_model_at_end": True,
-        "metric_for_best_model": f"eval_{evaluator.primary_metric}",
+        "metric_for_best_model": f"eval_{metric}",
         "greater_is_better": evaluator.greater_is_better,
     }
 

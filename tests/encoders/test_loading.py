@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.model_card import SentenceTransformerModelCardData
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 from torch import Tensor
 from transformers import (
@@ -23,10 +24,12 @@ from transformers import (
 )
 
 from st_extras.encoders.loading import keep_layers, load_encoder, with_pooling
+from tests.architectures.encoders import ARCHITECTURES, build
 from tests.conftest import SENTENCES, build_encoder
 from tests.encoders.decoders import build_decoder
 
 TEXTS = ["a cat", *SENTENCES[:3]]  # of different lengths, so that padding is there
+UNCUT = ("ALBERT", "Funnel", "XLM", "FlauBERT", "T5 encoder", "mT5 encoder")  # whose layers are not to be told
 POOLINGS = ("cls", "mean", "max", "first-last", "last-two")
 
 
@@ -147,6 +150,13 @@ def test_plain_transformer_gets_mean_pooling(folder):
     assert model[1].pooling_mode == "mean"
     assert model.max_seq_length == 5
     assert model.preprocess([" ".join(SENTENCES)])["input_ids"].shape == (1, 5)
+
+
+def test_options_outlast_another_pooling(folder):
+    card = SentenceTransformerModelCardData(license="mit")
+    model = load_encoder(folder, pooling="mean", device="cpu", truncate_dim=8, model_card_data=card)
+    assert model.encode(TEXTS).shape == (len(TEXTS), 8)
+    assert model.model_card_data.license == "mit"
 
 
 def test_with_pooling_shares_the_transformer(folder):
@@ -352,3 +362,24 @@ def test_an_incomplete_save_is_refused(folder, tmp_path):
     (tmp_path / "saved" / "modules.json").unlink()
     with pytest.raises(ValueError, match=r"is incomplete: config_sentence_transformers.json is there and modules.json"):
         load_encoder(tmp_path / "saved", device="cpu")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("ModernBERT", "Qwen3") else pytest.param(name, marks=pytest.mark.slow)
+        for name, row in ARCHITECTURES.items()
+        if row.config
+    ],
+)
+def test_a_cut_encoder_of_every_architecture_loads_as_it_was_saved_or_is_refused(name, tmp_path):
+    build(name, tmp_path / "whole")
+    if name in UNCUT:
+        with pytest.raises(ValueError, match=r"^layers=1 is not possible: "):
+            load_encoder(tmp_path / "whole", layers=1, device="cpu")
+        return
+    model = load_encoder(tmp_path / "whole", pooling="mean", layers=1, device="cpu")
+    model.save(str(tmp_path / "cut"))
+    again = SentenceTransformer(str(tmp_path / "cut"), device="cpu")
+    assert len(again[0].auto_model.state_dict()) == len(model[0].auto_model.state_dict())
+    torch.testing.assert_close(again.encode(SENTENCES), model.encode(SENTENCES))

@@ -5,8 +5,9 @@ import pytest
 import torch
 from datasets import Dataset, DatasetDict
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling
 
-from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor
+from st_extras.modules import AllButTheTopPostProcessor, RepALPostProcessor, WhiteningPostProcessor
 from tests.modules.cases import TEXTS, attach, watch
 
 pytest.importorskip("jieba")
@@ -171,3 +172,32 @@ def test_a_mean_of_one_sentence_is_said(still_encoder, caplog):
     caplog.clear()
     attach(still_encoder, corpus=["a cat", "a dog"])
     assert not caplog.text
+
+
+class Shifted(Pooling):
+    """A module of a user's own, whose ``forward`` takes an argument of ``encode``."""
+
+    def forward(self, features, task=None, **kwargs):
+        features = super().forward(features, **kwargs)
+        shift = 0 if task is None else torch.arange(features["sentence_embedding"].shape[1])
+        return features | {"sentence_embedding": features["sentence_embedding"] + shift}
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_an_argument_of_encode_still_reaches_its_module(still_encoder, first):
+    modules = [still_encoder[0], Shifted(16)]
+    if first:  # behind another module, so that its place is another one in the refined model
+        modules.insert(1, torch.nn.Identity())
+    model = SentenceTransformer(modules=modules, device="cpu")
+    model.module_kwargs = {str(len(modules) - 1): ["task"]}
+    plain = AllButTheTopPostProcessor.attach(model, components=0, corpus=TEXTS)
+    refined = RepALPostProcessor.attach(plain, lambda_1=0, lambda_2=0.5, redundancy="encoder", corpus=TEXTS)
+    for found in (plain, refined, RepALPostProcessor.detach(refined)):
+        difference = found.encode(TEXTS, task="query") - found.encode(TEXTS)
+        np.testing.assert_allclose(difference, np.arange(16)[None].repeat(len(TEXTS), 0), atol=1e-5)
+
+
+def test_a_model_keeps_its_truncation(still_encoder):
+    still_encoder.truncate_dim = 8
+    refined = AllButTheTopPostProcessor.attach(still_encoder, components=0, corpus=TEXTS)
+    assert refined.truncate_dim == 8

@@ -51,6 +51,17 @@ class SpyLoss(nn.Module):
         return total
 
 
+class NamelessEvaluator(BaseEvaluator):
+    """Returns what it was given, and names no metric."""
+
+    def __init__(self, scores):
+        super().__init__()
+        self.scores = scores
+
+    def __call__(self, model, output_path=None, epoch=-1, steps=-1):
+        return self.scores
+
+
 class ScriptedEvaluator(BaseEvaluator):
     """Returns the scores it was given, one a call, and keeps the weights that it saw."""
 
@@ -407,6 +418,13 @@ class TestDivergence:
             short_training(encoder, tmp_path / "out")
 
 
+def test_an_evaluator_may_return_a_number(encoder, tmp_path):
+    result = short_training(encoder, tmp_path / "out", evaluator=NamelessEvaluator(0.5), max_steps=4, eval_steps=2)
+    assert result.metric == "evaluator"
+    assert result.curve == [(0, 0.5), (2, 0.5), (4, 0.5)]
+    assert result.best == 0.5
+
+
 class TestStreams:
     def rows(self, count: int) -> Iterator[dict[str, str]]:
         for number in range(count):
@@ -431,6 +449,12 @@ class TestStreams:
         empty = IterableDataset.from_generator(lambda: iter([]))
         with pytest.raises(ValueError, match=r"^data must hold at least one sentence, got none\.$"):
             short_training(make_encoder(), tmp_path / "empty", data=empty, max_steps=2)
+
+    def test_a_text_that_is_none_is_named(self, encoder, tmp_path):
+        rows = [{"sentence": text} for text in [*SENTENCES, None, *SENTENCES]]
+        data = IterableDataset.from_generator(lambda: iter(rows))
+        with pytest.raises(ValueError, match=rf"^data\[{len(SENTENCES)}\]\['sentence'\] must be a string, got None\.$"):
+            short_training(encoder, tmp_path / "out", data=data, max_steps=9)
 
     def test_a_stream_is_not_drained(self, encoder, tmp_path):
         start = snapshot(encoder)
@@ -652,6 +676,11 @@ class TestOutput:
         ),
         ({"data": {"train": ["a", "b"]}}, r"got a dict of 'train': choose one, such as data\['train'\]\.$"),
         ({"data": Dataset.from_dict({"n": [1]})}, r"data must have a column of texts, got n \(int64\)\.$"),
+        (
+            {"data": Dataset.from_dict({"s": ["a"], "score": [0.5], "id": [1]})},
+            r"data must have texts in each column but one of labels.*got 'id' \(int64\): leave it out with data\.rem",
+        ),
+        ({"evaluator": NamelessEvaluator({"a": 1.0})}, r"evaluator must name one of its scores \('a'\) in primary_"),
         ({"data": Dataset.from_dict({"s": ["a", None]})}, r"data\[1\]\['s'\] must be a string, got None\.$"),
         ({"force": True}, "force needs resume, got it without"),
         ({"data": [3]}, r"data\[0\] must be a non-empty string, got 3"),

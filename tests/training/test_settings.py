@@ -71,9 +71,9 @@ def test_only_what_the_loss_trains_itself_is_named(encoder: SentenceTransformer)
 
 
 def test_selection_follows_the_evaluator() -> None:
-    assert selection_arguments(None, 5) == {}
+    assert selection_arguments(None, "", 5) == {}
     evaluator: Any = SimpleNamespace(primary_metric="error", greater_is_better=False)
-    found = selection_arguments(evaluator, 5)
+    found = selection_arguments(evaluator, "error", 5)
     assert (found["metric_for_best_model"], found["greater_is_better"], found["eval_steps"]) == ("eval_error", False, 5)
 
 
