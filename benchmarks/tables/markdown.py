@@ -32,9 +32,10 @@ def spread(values: Sequence[float]) -> str:
     return f"{statistics.mean(values):.2f}" + (f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else "")
 
 
-def counted(values: dict[int, float]) -> str:
-    """Write the spread of the scores of seeds, with how many seeds there are; nothing for none."""
-    return f"{spread(list(values.values()))} ({len(values)})" if values else ""
+def counted(values: dict[int, float], of: int | None = None) -> str:
+    """Write the spread of the scores of seeds, with how many seeds there are, unless ``of``; nothing for none."""
+    number = f" ({len(values)})" if values and len(values) != of else ""
+    return spread(list(values.values())) + number
 
 
 def span(values: Sequence[float]) -> str:

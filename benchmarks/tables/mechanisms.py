@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.tables.floors import noted, shown_floors
-from benchmarks.tables.markdown import difference, markdown_table, spread
+from benchmarks.tables.markdown import counted, difference, markdown_table, spread
 from benchmarks.tables.quality import row_records
 from benchmarks.tables.questions import QUESTIONS, Figure, Question, decoupled, heads
 
@@ -68,17 +68,12 @@ def _cells(
     cells = [label, str(len(rows)), ", ".join(str(question.best_step(record)) for record in rows)]
     for score in (question.dev, question.average):
         ours, theirs = _by_seed(score, rows), _by_seed(score, first)
-        cells += [_counted(ours, rows), difference(ours, theirs) if rows is not first else ""]
-    cells.append(_counted(_by_seed(question.average_without_dev, rows), rows))
+        cells += [counted(ours, of=len(rows)), difference(ours, theirs) if rows is not first else ""]
+    cells.append(counted(_by_seed(question.average_without_dev, rows), of=len(rows)))
     for figure, written in question.figures.values():
         values = [value for record in rows if (value := figure(record)) is not None]
         cells.append(written.format(statistics.mean(values)) if values else "")
     return cells
-
-
-def _counted(scores: dict[int, float], rows: Sequence[dict[str, Any]]) -> str:
-    fewer = f" ({len(scores)})" if 0 < len(scores) < len(rows) else ""
-    return spread(list(scores.values())) + fewer
 
 
 def _by_seed(score: Figure, rows: Sequence[dict[str, Any]]) -> dict[int, float]:

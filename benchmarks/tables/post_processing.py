@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.names import FITTED, UNSEEN
 from benchmarks.records import records
 from benchmarks.tables.floors import KINDS, SHOWN, floor, noted, shown_floors
-from benchmarks.tables.markdown import difference, markdown_table, spread
+from benchmarks.tables.markdown import counted, difference, markdown_table, spread
 from benchmarks.tables.quality import ROWS, Rows, row_records
 
 Variants = dict[str, dict[str, Any]]
@@ -76,10 +76,7 @@ def refined_table(shown: Rows = ROWS, study: str = "foundation") -> str:
     ]
     for label, rows in found.items():
         cells = [label, str(len(rows))]
-        for variant in named:
-            values = averages(rows, variant)
-            fewer = f" ({len(values)})" if 0 < len(values) < len(rows) else ""
-            cells.append(spread(list(values.values())) + fewer)
+        cells += [counted(averages(rows, variant), of=len(rows)) for variant in named]
         plain = averages(rows, "plain")
         cells += [difference(averages(rows, variant), plain) for variant in (SENTENCE_TERM, BOTH_TERMS)]
         lambdas = (statistics.mean(row[BOTH_TERMS][f"lambda_{number}"] for row in rows.values()) for number in (1, 2))
@@ -118,13 +115,8 @@ def without_dev_table() -> str:
 
     Encoders are named STUDY/METHOD-SEED, or as ``benchmarks.repal grid`` knows them.
     """
-    found: dict[str, dict[int, Variants]] = {}
-    for record in records("repal_pairs"):
-        for name, fits in record["encoders"].items():
-            source, _, seed = name.rpartition("-") if "/" in name else (name, "", "0")
-            found.setdefault(source, {})[int(seed)] = fits["english, target fit"]
     lines = []
-    for source, rows in found.items():
+    for source, rows in _by_source("repal_pairs", "english, target fit").items():
         for variant in next(iter(rows.values())):
             cells = [source, str(len(rows)), variant]
             for figure in ("average", "without_dev"):
@@ -167,15 +159,18 @@ def target_grid() -> dict[str, dict[int, Variants]]:
 
 
 def grid_on_text() -> dict[str, dict[int, Variants]]:
-    """Return the scores of ``benchmarks.repal grid`` with the training text as corpus.
+    """Return the scores of ``benchmarks.repal grid`` with the training text as corpus, by STUDY/METHOD and seed."""
+    return _by_source("whitening", "english, general fit")
 
-    By STUDY/METHOD and seed; the encoders are named STUDY/METHOD-SEED.
-    """
+
+def _by_source(folder: str, fit: str) -> dict[str, dict[int, Variants]]:
+    """Return the scores of a folder of records whose encoders are named STUDY/METHOD-SEED, by STUDY/METHOD and seed."""
     found: dict[str, dict[int, Variants]] = {}
-    for record in records("whitening"):
+    renamed = {"minilm-3-mean": "foundation/start-0", "minilm": "minilm-0"}
+    for record in records(folder):
         for name, fits in record["encoders"].items():
-            source, _, seed = {"minilm-3-mean": "foundation/start-0"}.get(name, name).rpartition("-")
-            found.setdefault(source, {})[int(seed)] = fits["english, general fit"]
+            source, _, seed = renamed.get(name, name).rpartition("-")
+            found.setdefault(source, {})[int(seed)] = fits[fit]
     return found
 
 

@@ -27,9 +27,9 @@ HASHED_FROM = 1_000_000
 
 
 def training_dataset(data: Any, max_steps: int = -1) -> Dataset | IterableDataset:
-    """Return sentences as a Dataset with the column ``sentence``, and a Dataset or IterableDataset unchanged.
+    """Return sentences as a Dataset with the column ``sentence``, and a Dataset unchanged.
 
-    A text that a stream has None for is refused when it is reached.
+    An IterableDataset refuses a text that is None when it reaches it.
 
     Raises:
         ValueError: if ``data`` has splits or no row, a sentence is not a string or empty, a text of a Dataset is None,
@@ -97,9 +97,8 @@ def _check_texts(data: Dataset) -> None:
     """Refuse a Dataset without a column of texts, with numbers among them, or with a text that is None."""
     for name in _text_columns(data.features):
         if data.data.column(name).null_count:
-            column = data.with_format(None)[name]
-            for i in (i for i, text in enumerate(column) if text is None):
-                _refuse_none({name: None}, i, [name])
+            for i, text in enumerate(data.with_format(None)[name]):
+                _refuse_none({name: text}, i, [name])
 
 
 def _refuse_none(row: dict[str, Any], i: int, texts: list[str]) -> dict[str, Any]:
