@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from st_extras.cli import options
 from st_extras.cli.console import print_json, print_line, print_table
+from st_extras.cli.scoring import dev_name
 
 if TYPE_CHECKING:
     from st_extras.training.adaptation import Adapted
@@ -27,7 +28,7 @@ def adapt(
     any_general_loss: options.AnyGeneralLoss = False,
     train: options.AdaptTrain = False,
     dev: options.AdaptDev = None,
-    dev_set: options.DevSet = "stsb_dev",
+    dev_set: options.DevSet = None,
     labeled: options.AdaptLabeled = None,
     batch_size: options.EncodingBatch = 64,
     seed: options.DrawSeed = 42,
@@ -78,7 +79,7 @@ def adapt(
         print_line(f"Neighbours before and after, to read: {output / TEXT_FILE}")
 
 
-def _chooser(dev: str | None, dev_set: str, labeled: str | None) -> Any:
+def _chooser(dev: str | None, dev_set: str | None, labeled: str | None) -> Any:
     """Return the labelled data to choose by; None: there are none."""
     from st_extras import evaluation
 
@@ -86,7 +87,7 @@ def _chooser(dev: str | None, dev_set: str, labeled: str | None) -> Any:
         raise ValueError("--dev does not go with --labeled: choose by one of them.")
     if labeled is not None:
         return evaluation.load_labeled_texts(labeled)
-    return None if dev is None else evaluation.load_sts(dev_set, dev)
+    return None if dev is None else evaluation.load_sts(dev_name(dev_set, dev), dev)
 
 
 def _summary(adapted: Adapted, output: Path) -> dict[str, Any]:

@@ -89,7 +89,10 @@ TrainDev = Annotated[
     str | None,
     typer.Option(help='Data to choose the best weights by: STS source (folder, table, "hub") or "unlabeled".'),
 ]
-DevSet = Annotated[str, typer.Option(help="Name of the labelled set to choose by.")]
+DevSet = Annotated[
+    str | None,
+    typer.Option(help="Name of the labelled set to choose by; default: that of a single file, else stsb_dev."),
+]
 Test = Annotated[
     str | None, typer.Option(help="STS source whose seven test sets are scored before and after training.")
 ]

@@ -24,7 +24,7 @@ from st_extras.cli.options import (
     Sets,
     Sts,
 )
-from st_extras.cli.scoring import chosen_sets, percent
+from st_extras.cli.scoring import chosen_sets, dev_name, percent
 
 repal_app = typer.Typer(help="Refine a finished encoder with RepAL.", no_args_is_help=True)
 
@@ -158,7 +158,7 @@ def repal_tune(
     encoder: Annotated[str, typer.Argument(help='A folder that "repal fit" saved.')],
     sts: Sts,
     output: Output,
-    dev_set: DevSet = "stsb_dev",
+    dev_set: DevSet = None,
     sentence_term_only: Annotated[
         bool, typer.Option("--sentence-term-only", help="Leave out the corpus term (lambda_2 = 0).")
     ] = False,
@@ -176,6 +176,7 @@ def repal_tune(
     from st_extras.training import check_output
 
     check_output(output, overwrite=overwrite)
+    dev_set = dev_name(dev_set, sts)
     dev = load_sts(dev_set, sts)
     model = load_any(encoder)
     pairs = list(zip(dev.sentences1, dev.sentences2, strict=True))

@@ -20,7 +20,16 @@ def chosen_sets(sets: Sequence[str] | None, source: str) -> Sequence[str]:
 
     if sets:
         return sets
-    return [Path(source).name.partition(".")[0]] if Path(source).is_file() else SEVEN_STS
+    return [_name_of(source)] if Path(source).is_file() else SEVEN_STS
+
+
+def dev_name(dev_set: str | None, source: str) -> str:
+    """Return the name of the labelled set to choose by: the one asked for, else that of a single file, else STS-B's."""
+    return dev_set or (_name_of(source) if Path(source).is_file() else "stsb_dev")
+
+
+def _name_of(file: str) -> str:
+    return Path(file).name.partition(".")[0]
 
 
 def sts_scorer(source: str | None) -> Scorer:

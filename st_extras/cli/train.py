@@ -18,7 +18,7 @@ from st_extras.cli.objectives import (
     loss_maker,
     training_rows,
 )
-from st_extras.cli.scoring import sts_scorer
+from st_extras.cli.scoring import dev_name, sts_scorer
 
 if TYPE_CHECKING:
     from st_extras.training import TrainingRun
@@ -36,7 +36,7 @@ def train(
     limit: options.Limit = None,
     max_line: options.MaxLine = options.LONGEST_LINE,
     dev: options.TrainDev = None,
-    dev_set: options.DevSet = "stsb_dev",
+    dev_set: options.DevSet = None,
     test: options.Test = None,
     batch_size: options.BatchSize = 64,
     mini_batch_size: options.MiniBatchSize = None,
@@ -145,18 +145,22 @@ def train(
             **saving,
         )
     after = score(model)
-    if run.best is not None and dev != UNLABELED:
-        before[dev_set], after[dev_set] = 100 * run.curve[0][1], 100 * run.best
+    if run.best is not None and dev is not None and dev != UNLABELED:
+        name = dev_name(dev_set, dev)
+        name += " (dev)" if name in after else ""  # a test file of the same name
+        before[name], after[name] = 100 * run.curve[0][1], 100 * run.best
     _report(before, after, run, output, as_json)
 
 
-def _evaluator(dev: str | None, dev_set: str, sentences: list[str]) -> Any:
+def _evaluator(dev: str | None, dev_set: str | None, sentences: list[str]) -> Any:
     """What chooses the weights: a labelled set, the sentences alone, or nothing."""
     from st_extras.evaluation import UnlabeledSelectionEvaluator, sts_evaluator
 
     if dev is None:
         return None
-    return UnlabeledSelectionEvaluator(sentences) if dev == UNLABELED else sts_evaluator(dev_set, dev)
+    if dev == UNLABELED:
+        return UnlabeledSelectionEvaluator(sentences)
+    return sts_evaluator(dev_name(dev_set, dev), dev)
 
 
 def _report(before: dict[str, float], after: dict[str, float], run: TrainingRun, output: Path, as_json: bool) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import torch
 from sentence_transformers.sentence_transformer.losses.adaptive_layer import TransformerDecorator
 from torch import Tensor, nn
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from st_extras.encoders.rows import Features
 from st_extras.encoders.structure import content_mask, unwrap
@@ -42,14 +45,42 @@ class Encoded:
 
 @contextmanager
 def without_dropout(model: nn.Module) -> Iterator[None]:
-    """Put the model in evaluation mode, and restore every module's own mode afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
+    """Put the model in evaluation mode, and restore every module's own mode afterwards.
+
+    Layers with gradient checkpointing keep it, which transformers has in training mode alone: they hand their forward
+    to a checkpoint that runs it without dropout, now and in the backward pass.
+    """
+    training = [module for module in model.modules() if module.training]
+    layers = [
+        module
+        for module in training
+        if torch.is_grad_enabled() and isinstance(module, GradientCheckpointingLayer) and module.gradient_checkpointing
+    ]
+    checkpoints = [layer._gradient_checkpointing_func for layer in layers]
     model.eval()
+    for layer, checkpoint in zip(layers, checkpoints, strict=True):
+        layer.training = True  # the layer's own forward sees evaluation mode
+        layer._gradient_checkpointing_func = partial(_checkpoint_without_dropout, layer, checkpoint)
     try:
         yield
     finally:
-        for module, training in modes:
-            module.training = training
+        for layer, checkpoint in zip(layers, checkpoints, strict=True):
+            layer._gradient_checkpointing_func = checkpoint
+        for module in training:
+            module.training = True
+
+
+def _checkpoint_without_dropout(layer: nn.Module, checkpoint: Any, forward: Any, *inputs: Any) -> Any:
+    def run(*given: Any) -> Any:
+        training = [module for module in layer.modules() if module.training]
+        layer.eval()
+        try:
+            return forward(*given)
+        finally:
+            for module in training:
+                module.training = True
+
+    return checkpoint(run, *inputs)
 
 
 def layer_decorator(model: nn.Module) -> TransformerDecorator | None:

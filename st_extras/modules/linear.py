@@ -12,7 +12,7 @@ from torch import Tensor
 
 from st_extras.checks import check_count
 from st_extras.modules import pipeline, saving
-from st_extras.modules.encoding import check_options, part_of_model
+from st_extras.modules.encoding import check_options, part_of_model, prompt_text
 from st_extras.modules.masked_pipeline import plain_modules
 from st_extras.modules.model_card import renew_card
 from st_extras.modules.repal import RepALPostProcessor
@@ -66,11 +66,12 @@ class LinearPostProcessor(Module):
             statistics: of the embeddings that reach this module; in place of ``sentences``.
             batch_size: sentences per forward pass.
             show_progress_bar: whether to show the progress of encoding.
-            encode_options: further arguments of ``encode``, as for :meth:`CorpusStatistics.compute`.
+            encode_options: further arguments of ``encode``, as for :meth:`CorpusStatistics.compute`. Statistics have
+                to be those of its prompt.
 
         Raises:
-            ValueError: if both or neither are given, the statistics came from another encoder, there are too few
-                different sentences, or an embedding is not finite (the error names the sentence).
+            ValueError: if both or neither are given, the statistics came from another encoder or prompt, there are too
+                few different sentences, or an embedding is not finite (the error names the sentence).
         """
         statistics = statistics_for(
             self, sentences, statistics, batch_size=batch_size, show_progress_bar=show_progress_bar,
@@ -169,16 +170,17 @@ def statistics_for(
     """Return the statistics to fit ``module`` on: those given, checked, or those of ``sentences``.
 
     Raises:
-        ValueError: if both or neither are given, or the given ones belong to another encoder.
+        ValueError: if both or neither are given, or the given ones belong to another encoder or prompt.
     """
     pipeline.check_encoding(batch_size, show_progress_bar)
     if statistics is None and sentences is not None:
         modules = plain_modules(pipeline.modules_before(module))
         with part_of_model(pipeline.model_of(module), modules, encode_options) as encoder:
             return gather(encoder, sentences, batch_size=batch_size, show_progress_bar=show_progress_bar)
-    in_model = "_model" in module.__dict__  # a module outside a model cannot know its encoder
-    before = plain_modules(pipeline.modules_before(module)) if in_model else None
-    return given_statistics(module, before, sentences, statistics)
+    if "_model" not in module.__dict__:  # a module outside a model cannot know its encoder
+        return given_statistics(module, None, sentences, statistics)
+    prompt = prompt_text(pipeline.model_of(module), check_options(encode_options))
+    return given_statistics(module, plain_modules(pipeline.modules_before(module)), sentences, statistics, prompt)
 
 
 def principal_directions(statistics: CorpusStatistics) -> tuple[Tensor, Tensor]:

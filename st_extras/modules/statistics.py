@@ -161,18 +161,28 @@ class CorpusStatistics:
         statistics.source = source
         return statistics
 
-    def check_source(self, model: SentenceTransformer, modules: Sequence[nn.Module]) -> None:
+    def check_source(self, model: SentenceTransformer, modules: Sequence[nn.Module], prompt: str | None = None) -> None:
         """Check that these are statistics of the embeddings that leave ``modules`` of ``model``, where that is known.
 
+        Args:
+            model: the encoder that the statistics are used for.
+            modules: its modules before the one that is fitted.
+            prompt: text put before every sentence. None: the statistics' own, whatever it is.
+
         Raises:
-            ValueError: if they came from another encoder; the error says how it differs.
+            ValueError: if they came from another encoder or prompt; the error says how it differs.
         """
         if self.source is None:
             return
         with part_of_model(model, modules) as encoder:
-            difference = self.source.difference(Source.of(encoder, self.source.prompt))
-        if difference is not None:
-            raise ValueError(f"statistics must come from the encoder that they are used for, got {difference}.")
+            difference = self.source.difference(Source.of(encoder, self.source.prompt if prompt is None else prompt))
+        if difference is None:
+            return
+        remedy = ""
+        if prompt not in (None, self.source.prompt):
+            own = self.source.prompt
+            remedy = f": give encode_options={{'prompt': {own!r}}} (--prompt) here too, if encode will get that prompt"
+        raise ValueError(f"statistics must come from the encoder that they are used for, got {difference}{remedy}.")
 
     def _merge(self, count: int, mean: Tensor, scatter: Tensor) -> None:
         """Add ``count`` embeddings by Chan's update, without the cancellation of E[vv] - E[v]E[v]."""
@@ -207,13 +217,13 @@ def embedding_rows(embeddings: Any, size: int) -> Tensor:
 
 
 def given_statistics(
-    module: Any, modules: Sequence[nn.Module] | None, sentences: Any, statistics: Any
+    module: Any, modules: Sequence[nn.Module] | None, sentences: Any, statistics: Any, prompt: str | None = None
 ) -> CorpusStatistics:
     """Return the statistics that ``module`` is to be fitted on, checked against the ``modules`` before it (None: not).
 
     Raises:
         ValueError: if ``sentences`` are given as well, there are no statistics, they hold no sentences or are of
-            another dimension, or they came from another encoder.
+            another dimension, or they came from another encoder or ``prompt`` (None: any prompt).
     """
     if sentences is not None or statistics is None:
         both = "neither" if statistics is None else "both"
@@ -227,7 +237,7 @@ def given_statistics(
     if not given.count:
         raise ValueError("statistics must hold at least one sentence, got none.")
     if modules is not None:
-        given.check_source(pipeline.model_of(module), modules)
+        given.check_source(pipeline.model_of(module), modules, prompt)
     return given
 
 

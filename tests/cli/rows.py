@@ -188,6 +188,7 @@ ROWS: list[Row] = [
     Row("adapt", "--any-general-loss", None, "adapt", "max_general_loss", 200.0),
     Row("adapt", "--dev", "D", "adapt", "dev", PAIRS),
     Row("adapt", "--dev", "D", "load_sts", "source", "D"),
+    Row("adapt", "--dev", "D", "load_sts", "name", "stsb_dev"),
     Row("adapt", "--dev-set", "X", "load_sts", "name", "X", ("--dev", "D")),
     Row("adapt", "--labeled", "F", "adapt", "dev", LABELED),
     Row("adapt", "--labeled", "F", "load_labeled_texts", "path", "F"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,12 @@ class TestRepAL:
         code, out, err = run("repal", "tune", fitted, "--sts", "STS", "-o", "subset", "--json", "--by-subset")
         assert code == 0, err
         assert json.loads(out)["plain"] != tuned[1]["plain"]
+
+    def test_tuning_on_a_file_of_ones_own(self, run: Run, inputs: Path, fitted: Path) -> None:
+        shutil.copy(inputs / "stsb_dev.tsv", "mine.tsv")
+        code, out, err = run("repal", "tune", fitted, "--sts", "mine.tsv", "-o", "tuned")
+        assert code == 0, err
+        assert " on mine, saved to tuned" in " ".join(out.split())
 
     def test_a_refined_encoder_of_the_hub(self, run: Run, fitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         load = st_extras.load

@@ -52,6 +52,16 @@ def test_statistics_of_another_encoder(run: Run, tmp_path: Path) -> None:
     assert not Path("out").exists()
 
 
+def test_statistics_of_another_prompt(run: Run) -> None:
+    assert run("statistics", "compute", "ENC", "TEXT", "-o", "s.safetensors", "--prompt", "the dog ")[0] == 0
+    fit = ("whiten", "fit", "ENC", "--statistics", "s.safetensors", "-o", "out")
+    code, _, err = run(*fit)
+    assert code == 2
+    assert "got the prompt 'the dog ' here and '' there: give encode_options={'prompt': 'the dog '} (--prompt)" in err
+    assert not Path("out").exists()
+    assert run(*fit, "--prompt", "the dog ")[0] == 0
+
+
 def test_an_existing_file_stays(run: Run) -> None:
     Path("s.safetensors").write_text("mine")
     for words in (("compute", "ENC", "TEXT"), ("merge", "s.safetensors")):

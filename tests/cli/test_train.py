@@ -66,6 +66,21 @@ class TestReport:
             start = sts_evaluator(name, inputs)(load_encoder(inputs / "encoder", device="cpu"))
             assert report["before"][name] == pytest.approx(100 * start[f"{name}_spearman_cosine"])
 
+    def test_a_file_of_ones_own_is_called_by_its_name(self, run: Run, inputs: Path) -> None:
+        shutil.copy(inputs / "stsb_dev.tsv", "mine.tsv")
+        shutil.copy(inputs / "sts14.tsv", "other.tsv")
+        words = (*TRAIN, "--steps", 2, "--json", "--overwrite", "--dev", "mine.tsv")
+        for more, names in (
+            ((), {"mine"}),
+            (("--test", "other.tsv"), {"other", "mine"}),
+            (("--test", "mine.tsv"), {"mine", "mine (dev)"}),
+            (("--dev-set", "held out"), {"held out"}),
+        ):
+            code, out, err = run(*words, *more)
+            assert code == 0, err
+            report = json.loads(out)
+            assert report["before"].keys() == report["after"].keys() == names
+
     def test_table(self, run: Run) -> None:
         code, out, _ = run(*TRAIN, "--steps", 2, "--dev", "STS", "--quiet")
         assert code == 0

@@ -4,6 +4,8 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from torch import Tensor, nn
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from st_extras.encoders.forward import Encoded, encode_tokens, forward_pass, without_dropout
 from st_extras.encoders.structure import content_mask
@@ -47,6 +49,47 @@ def test_without_dropout_restores_the_modes_after_an_error(encoder: SentenceTran
     with pytest.raises(RuntimeError, match="inside"), without_dropout(encoder):
         raise RuntimeError("inside")
     assert all(module.training for module in encoder.modules())
+
+
+class DroppingLayer(GradientCheckpointingLayer):
+    """Dropout by a module and by a function that reads the layer's own mode, as BART has them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.dropout = nn.Linear(4, 4, dtype=torch.float64), nn.Dropout(0.5)
+        self.passes: list[bool] = []
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        self.passes.append(torch.is_grad_enabled())
+        return nn.functional.dropout(self.dropout(self.linear(hidden)), 0.5, training=self.training)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_without_dropout_layers_are_still_checkpointed(reentrant: bool) -> None:
+    layers = nn.Sequential(DroppingLayer(), DroppingLayer())
+    expected = layers[1].linear(layers[0].linear(draw(3, 4)))
+    expected.sum().backward()
+    gradients = [parameter.grad.clone() for parameter in layers.parameters()]
+    layers.zero_grad()
+
+    def checkpoint(function, *inputs):
+        return torch.utils.checkpoint.checkpoint(function, *inputs, use_reentrant=reentrant)
+
+    for layer in layers:
+        layer.gradient_checkpointing, layer._gradient_checkpointing_func = True, checkpoint
+    hidden = draw(3, 4).requires_grad_()
+    with without_dropout(layers):
+        output = layers(hidden)
+    assert torch.equal(output, expected)
+    assert all(module.training for module in layers.modules())
+    output.sum().backward()  # each layer runs again, outside of the context
+    assert [len(layer.passes) for layer in layers] == [2, 2]
+    for parameter, gradient in zip(layers.parameters(), gradients, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient)
+    assert all(module.training for module in layers.modules())
+    assert all(layer._gradient_checkpointing_func is checkpoint for layer in layers)
+    with torch.no_grad(), without_dropout(layers):
+        assert not any(module.training for module in layers.modules())
 
 
 def test_tokens_beside_sentences(encoder: SentenceTransformer) -> None:

@@ -124,11 +124,24 @@ class TestEncoders:
             plain + by_name
         by_name.save(tmp_path / "prompted")
         assert (CorpusStatistics.load(tmp_path / "prompted") + by_text).count == 128
-        model = WhiteningPostProcessor.attach(still_encoder, statistics=by_name)
+        refused = r"got the prompt 'the dog ' here and '' there: .*encode_options=\{'prompt': 'the dog '\} \(--prompt\)"
+        with pytest.raises(ValueError, match=refused):
+            WhiteningPostProcessor.attach(still_encoder, statistics=by_name)
+        with pytest.raises(ValueError, match="got the prompt '' here and 'the dog ' there: give"):
+            AllButTheTopPostProcessor.attach(still_encoder, statistics=plain, encode_options={"prompt": "the dog "})
+        model = WhiteningPostProcessor.attach(
+            still_encoder, statistics=by_name, encode_options={"prompt_name": "query"}
+        )
         expected = still_encoder.encode(CORPUS, prompt_name="query").astype(np.float64).mean(axis=0)
         assert np.abs(model[2].corpus_mean.numpy() - expected).max() < 1e-5
+        repal = RepALPostProcessor.attach(still_encoder, lambda_1=0.5, lambda_2=1.0)[-1]
+        repal.fit(statistics=by_name)  # whose fit takes no prompt
+        assert np.abs(repal.corpus_mean.numpy() - expected).max() < 1e-5
         still_encoder.default_prompt_name = "query"
         assert_same(CorpusStatistics.compute(still_encoder, CORPUS), by_name)
+        WhiteningPostProcessor.attach(still_encoder, statistics=by_name)
+        with pytest.raises(ValueError, match="got the prompt '' here and 'the dog ' there"):
+            WhiteningPostProcessor.attach(still_encoder, statistics=plain)
 
     def test_another_longest_text_is_refused(self, still_encoder):
         one = CorpusStatistics.compute(still_encoder, CORPUS)
