@@ -35,10 +35,24 @@ def use_length_buckets(model: SentenceTransformer, buckets: int = 4) -> None:
     if transformer is None:
         raise ValueError(f"model must start with a transformer, got {type(model[0]).__name__}.")
     if not hasattr(transformer, "length_buckets"):
-        cls = type(transformer)  # the new class has the same name, so that its configuration is saved as before
-        members = {"__module__": cls.__module__, "forward": _bucketed(cls.forward)}
-        transformer.__class__ = type(cls.__name__, (cls,), members)
+        transformer.__class__ = _in_buckets(type(transformer))
     transformer.length_buckets = buckets  # type: ignore[assignment]
+
+
+def _in_buckets(cls: Any) -> Any:
+    """Return a subclass that runs in buckets. It has the same name, so that its configuration is saved as before."""
+
+    def reduced(self: Any, protocol: Any) -> tuple[Any, ...]:
+        _, _, *state = cls.__reduce_ex__(self, protocol)
+        return _new, (cls,), *state  # a class made here cannot be imported where the copy is
+
+    members = {"__module__": cls.__module__, "forward": _bucketed(cls.forward), "__reduce_ex__": reduced}
+    return type(cls.__name__, (cls,), members)
+
+
+def _new(cls: Any) -> Any:
+    bucketed = _in_buckets(cls)
+    return bucketed.__new__(bucketed)
 
 
 def _bucketed(forward: Callable[..., Any]) -> Callable[..., Any]:

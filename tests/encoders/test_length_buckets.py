@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,18 @@ def test_saved_and_loaded_as_before(still_encoder: SentenceTransformer, tmp_path
     loaded = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
     assert type(loaded.transformers_model) is kind
     assert abs(loaded.encode(TEXTS) - expected).max() < 1e-6
+
+
+def test_it_travels_to_another_process(still_encoder: SentenceTransformer) -> None:
+    expected = still_encoder.encode(TEXTS)
+    use_length_buckets(still_encoder, 3)
+    sent = pickle.loads(pickle.dumps(still_encoder))
+    seen = widths(sent)
+    assert abs(sent.encode(TEXTS) - expected).max() < 1e-6
+    assert len(seen) == 3
+    assert type(sent.transformers_model).__name__ == type(still_encoder.transformers_model).__name__
+    encoded = still_encoder.encode(TEXTS, device=["cpu"])
+    assert abs(encoded - expected).max() < 1e-6
 
 
 def test_inputs_by_position(still_encoder: SentenceTransformer) -> None:
