@@ -51,7 +51,7 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
     to a checkpoint that runs it without dropout, now and in the backward pass.
     """
     training = [module for module in model.modules() if module.training]
-    layers = [
+    layers: list[Any] = [
         module
         for module in training
         if torch.is_grad_enabled() and isinstance(module, GradientCheckpointingLayer) and module.gradient_checkpointing

@@ -181,8 +181,8 @@ def keep_layers(model: SentenceTransformer, layers: int) -> None:
     Raises:
         ValueError: if it has fewer layers, or they cannot be found.
     """
-    body = _transformer(model).auto_model
-    config = cast(Any, body.config)
+    body: Any = _transformer(model).auto_model
+    config = body.config
     total = int(config.num_hidden_layers)
     if check_count("layers", layers, at_least=1) > total:
         raise ValueError(f"layers must be in [1, {total}] for this encoder, got {shown(layers)}.")
@@ -198,6 +198,7 @@ def keep_layers(model: SentenceTransformer, layers: int) -> None:
             f"layers={layers} is not possible: {type(config).__name__} does not let their number be set."
         ) from error
     del stacks[0][layers:]
+    body.cut_in_memory = True  # until it is saved and loaded: its checkpoint has all layers
     for name, value in list(vars(config).items()):  # what it says of each layer, such as layer_types
         if (name in _OF_LAYERS or "layer" in name) and isinstance(value, list | tuple) and len(value) == total:
             setattr(config, name, value[:layers])

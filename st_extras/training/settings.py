@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from numbers import Real
 from typing import Any
 
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 from datasets import Dataset, Features, IterableDataset, Value
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.data_collator import DEFAULT_LABEL_COLUMNS
@@ -17,6 +18,7 @@ from torch import nn
 from transformers import EarlyStoppingCallback, TrainerState
 
 from st_extras.checks import check_bool, check_count, check_instance, check_positive, shown
+from st_extras.encoders.structure import unwrap
 from st_extras.text.files import has_lone_surrogate
 from st_extras.training.divergence import non_finite
 
@@ -29,12 +31,12 @@ HASHED_FROM = 1_000_000
 def training_dataset(data: Any, max_steps: int = -1) -> Dataset | IterableDataset:
     """Return sentences as a Dataset with the column ``sentence``, and a Dataset unchanged.
 
-    An IterableDataset refuses a text that is None when it reaches it.
+    An IterableDataset refuses a text that is None when it reaches it; it may hold empty ones, as blank lines of files.
 
     Raises:
-        ValueError: if ``data`` has splits or no row, a sentence is not a string or empty, a text of a Dataset is None,
-            a column beside the labels has numbers, or an IterableDataset comes without ``max_steps``, or without
-            features and with something else than texts.
+        ValueError: if ``data`` has splits or no row, a sentence (in a Dataset: a text of the first column of texts) is
+            not a string or empty, another text of a Dataset is None, a column beside the labels has numbers, or an
+            IterableDataset comes without ``max_steps``, or without features and with something else than texts.
     """
     if isinstance(data, Mapping):
         names = ", ".join(repr(name) for name in data)
@@ -94,11 +96,20 @@ def _text_columns(features: Features) -> list[str]:
 
 
 def _check_texts(data: Dataset) -> None:
-    """Refuse a Dataset without a column of texts, with numbers among them, or with a text that is None."""
-    for name in _text_columns(data.features):
-        if data.data.column(name).null_count:
-            for i, text in enumerate(data.with_format(None)[name]):
-                _refuse_none({name: text}, i, [name])
+    """Refuse a Dataset without a column of texts, with numbers among them, with a None or an empty sentence."""
+    texts = _text_columns(data.features)
+    first = texts[0]
+    stored = [data.data.column(name) for name in texts]  # also of rows that are not selected
+    empty = pc.any(pc.equal(pc.utf8_trim_whitespace(stored[0]), "")).as_py()
+    if not empty and not any(column.null_count for column in stored):
+        return
+    for i, row in enumerate(data.with_format(None).select_columns(texts)):
+        _refuse_none(row, i, texts)
+        if not row[first].strip():
+            raise ValueError(
+                f"data[{i}][{first!r}] must be a non-empty string, got {shown(row[first])}: leave such rows out with "
+                f"data.filter(lambda row: row[{first!r}].strip())."
+            )
 
 
 def _refuse_none(row: dict[str, Any], i: int, texts: list[str]) -> dict[str, Any]:
@@ -130,10 +141,18 @@ def check_objects(model: Any, loss: Any, evaluator: Any) -> None:
     """Check what is trained, with what, and what scores it.
 
     Raises:
-        ValueError: if the model is no SentenceTransformer or has a weight that is not finite, the loss neither a module
-            nor a function, or the evaluator neither a BaseEvaluator nor None.
+        ValueError: if the model is no SentenceTransformer, has a weight that is not finite, or was cut in memory and
+            then given adapters, the loss is neither a module nor a function, or the evaluator neither a BaseEvaluator
+            nor None.
     """
     check_instance("model", model, SentenceTransformer)
+    body: Any = unwrap(model).transformers_model
+    if getattr(body, "cut_in_memory", False) and getattr(body, "_hf_peft_config_loaded", False):
+        raise ValueError(  # Sentence Transformers saves such adapters alone, and loads them onto the checkpoint
+            "model must be a whole encoder or a saved one to be trained with add_adapter, got one that was cut to its "
+            f"first {body.config.num_hidden_layers} layers in memory: train with lora=16, which merges the adapters, "
+            "or save the cut encoder and load it before add_adapter."
+        )
     if not callable(loss):  # a module is callable, too
         raise ValueError(f"loss must be a loss, or a function that makes one from the model, got {shown(loss)}.")
     check_instance("evaluator", evaluator, BaseEvaluator, or_none=True)

@@ -11,7 +11,6 @@ from torch import Tensor
 from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, SimCSELoss, SLTFAILoss
 from tests.helpers import generator
 
-
 LOSSES: dict[str, Any] = {
     "simcse": lambda model, frequency_table: SimCSELoss(model),
     "consert": lambda model, frequency_table: ConSERTLoss(model, generator=generator(1)),

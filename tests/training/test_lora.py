@@ -147,6 +147,21 @@ def test_a_training_that_fails_leaves_the_model(decoder, tmp_path):
     assert all(parameter.requires_grad for parameter in decoder.parameters())
 
 
+def test_adapters_of_ones_own_on_a_cut_encoder_are_refused(folder, tmp_path):
+    """They are saved without the encoder, and would be loaded onto all of its layers."""
+    from peft import LoraConfig
+
+    cut, whole = load(folder, layers=1), load(folder)
+    for model in (cut, whole):
+        model.add_adapter(LoraConfig(r=2, target_modules="all-linear"))
+    with pytest.raises(ValueError, match=r"got one that was cut to its first 1 layers in memory: .*lora=16"):
+        short_training(cut, tmp_path / "out", SimCSELoss)
+    assert not (tmp_path / "out").exists()
+    short_training(whole, tmp_path / "out", SimCSELoss, max_steps=2)
+    again = SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    np.testing.assert_allclose(again.encode(SENTENCES), whole.encode(SENTENCES), atol=1e-6)
+
+
 def test_a_frozen_encoder_is_trained_by_its_adapters(decoder, tmp_path):
     decoder.requires_grad_(False)
     before = decoder.encode(SENTENCES)

@@ -36,8 +36,19 @@ def test_sentences_become_one_column() -> None:
 
 
 def test_a_dataset_is_not_touched() -> None:
-    data = Dataset.from_dict({"a": ["x", ""], "b": ["y", "z"]})
+    data = Dataset.from_dict({"a": ["x", "y"], "b": ["", "z"]})
     assert training_dataset(data) is data
+
+
+def test_empty_sentences_are_refused_in_the_first_column_of_texts() -> None:
+    rows = {"id": [1, 2, 3], "a": ["x", " \t", "z"], "b": ["", "y", "z"]}
+    data = Dataset.from_dict(rows).remove_columns("id")
+    refused = r"data\[1\]\['a'\] must be a non-empty string, got ' \\t': leave such rows out with data\.filter\("
+    with pytest.raises(ValueError, match=refused):
+        training_dataset(data)
+    kept = data.select([0, 2])
+    assert training_dataset(kept) is kept
+    assert len(list(training_dataset(data.to_iterable_dataset(), max_steps=3))) == 3  # no end in the midst of a run
 
 
 def test_epochs_count_only_without_max_steps() -> None:
