@@ -50,11 +50,14 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
     Layers with gradient checkpointing keep it, which transformers has in training mode alone: they hand their forward
     to a checkpoint that runs it without dropout, now and in the backward pass.
     """
-    training = [module for module in model.modules() if module.training]
+    modes = [(module, module.training) for module in model.modules()]
     layers: list[Any] = [
         module
-        for module in training
-        if torch.is_grad_enabled() and isinstance(module, GradientCheckpointingLayer) and module.gradient_checkpointing
+        for module, training in modes
+        if training
+        and torch.is_grad_enabled()
+        and isinstance(module, GradientCheckpointingLayer)
+        and module.gradient_checkpointing
     ]
     checkpoints = [layer._gradient_checkpointing_func for layer in layers]
     model.eval()
@@ -66,8 +69,8 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
     finally:
         for layer, checkpoint in zip(layers, checkpoints, strict=True):
             layer._gradient_checkpointing_func = checkpoint
-        for module in training:
-            module.training = True
+        for module, training in modes:
+            module.training = training
 
 
 def _checkpoint_without_dropout(layer: nn.Module, checkpoint: Any, forward: Any, *inputs: Any) -> Any:

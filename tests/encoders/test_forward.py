@@ -41,6 +41,7 @@ def test_without_dropout_restores_every_modules_mode(encoder: SentenceTransforme
     assert len(set(before)) == 2
     with without_dropout(encoder):
         assert not any(module.training for module in encoder.modules())
+        encoder.train()  # what is done inside is undone too
     assert [module.training for module in encoder.modules()] == before
 
 
