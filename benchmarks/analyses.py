@@ -33,7 +33,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.names import NAMED, own_encoder_is_there
+from benchmarks.names import NAMED, is_there
 from benchmarks.provenance import provenance
 from benchmarks.records import RESULTS, write_json
 from benchmarks.refined_parts import BATCH, DEV, GRIDS, Encoded
@@ -219,7 +219,7 @@ def main() -> None:
     fields = {"analysis": "frequencies", "file": COUNTS}
     record(results / "bookcorpus-frequencies.json", fields, partial(token_counts, data / COUNTS))
     for name in options.encoders:
-        if name != "own" or own_encoder_is_there():
+        if is_there(name):
             run_encoder(name, data, results)
 
 

@@ -1,12 +1,12 @@
 """Beyond similarity: encoders on labelled texts of three domains and on question retrieval, with their floors.
 
-    python -m benchmarks.beyond --data DATA_FOLDER [--encoders minilm layers3 own FOLDER]
+    python -m benchmarks.beyond --data DATA_FOLDER [--encoders minilm layers3 own better FOLDER]
     python -m benchmarks.beyond --data DATA_FOLDER --studies baselines own_encoder --work runs
 
 The first command scores named encoders: ``minilm`` (tuned for similarity), ``layers3`` (its first 3 layers, raw),
-``own`` (pre-trained, raw), or folders. The second one scores the encoders that studies left in ``--work``, one folder
-for each method and seed. Before them come the floors: TF-IDF of words and of characters, and means of the input
-embeddings.
+``own`` and ``better`` (pre-trained, raw), or folders. The second one scores the encoders that studies left in
+``--work``, one folder for each method and seed. Before them come the floors: TF-IDF of words and of characters, and
+means of the input embeddings.
 
 * Domains: the test texts of ``DATA_FOLDER/domains``. 1-NN accuracy among the other test texts, V-measure of k-means,
   MAP@R, and a linear probe in 5-fold cross-validation; nothing is fitted on labels but the probe.
@@ -38,7 +38,7 @@ from torch import Tensor
 
 from benchmarks.domain_rows import BAGS, FLOORS
 from benchmarks.domains import DOMAINS, encoder
-from benchmarks.names import NAMED, own_encoder_is_there
+from benchmarks.names import NAMED, PRETRAINED, is_there
 from benchmarks.provenance import provenance
 from benchmarks.records import RESULTS, write_json
 from st_extras.encoders import load_encoder
@@ -51,6 +51,7 @@ from st_extras.evaluation import (
     read_question_pairs,
 )
 
+KNOWN = tuple(dict.fromkeys((*NAMED, *PRETRAINED)))
 NEAREST = ("knn_accuracy", "v_measure", "map_at_r")
 PROBE = "linear_probe"
 MEASURES = (*NEAREST, PROBE)
@@ -174,7 +175,7 @@ def floors(encoders: Sequence[str]) -> Iterator[Row]:
     """Yield the floors: TF-IDF, and those of the input embeddings of each encoder (layers3 has those of minilm)."""
     for kind, options in FLOORS.items():
         yield {"encoder": "", "row": kind, "seed": 0}, partial(score_tfidf, options)
-    for name in dict.fromkeys("minilm" if name == "layers3" else name for name in encoders if name in NAMED):
+    for name in dict.fromkeys("minilm" if name == "layers3" else name for name in encoders if name in KNOWN):
         for kind in BAGS:
             yield {"encoder": name, "row": kind, "seed": 0}, partial(_bag_of, kind, name)
 
@@ -198,7 +199,7 @@ def trained(studies: Sequence[str], work: Path) -> Iterator[Row]:
 
 
 def _encoder_of(name: str, tasks: Tasks) -> dict[str, Any]:
-    return score_encoder(encoder(name) if name in NAMED else load_encoder(name), tasks)
+    return score_encoder(encoder(name) if name in KNOWN else load_encoder(name), tasks)
 
 
 def path_of(fields: dict[str, Any], results: Path) -> Path:
@@ -210,16 +211,15 @@ def path_of(fields: dict[str, Any], results: Path) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=os.environ.get("ST_EXTRAS_DATA"), help="folder with domains/, QQP")
-    parser.add_argument("--encoders", nargs="+", default=[], help=f"{', '.join(NAMED)} (the default), or folders")
+    parser.add_argument("--encoders", nargs="+", default=[], help=f"{', '.join(KNOWN)} (the default), or folders")
     parser.add_argument("--studies", nargs="+", default=[], help="studies whose encoders are in --work")
     parser.add_argument("--work", type=Path, default=Path("runs"), help="folder for weights (default: %(default)s)")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for records (default: %(default)s)")
     options = parser.parse_args()
     if options.data is None:
         parser.error("--data FOLDER (or ST_EXTRAS_DATA) must name the folder with the domains and the question pairs.")
-    encoders = options.encoders or ([] if options.studies else list(NAMED))
-    if "own" in encoders and not own_encoder_is_there():
-        encoders = [name for name in encoders if name != "own"]
+    encoders = options.encoders or ([] if options.studies else list(KNOWN))
+    encoders = [name for name in encoders if is_there(name)]
     tasks = Tasks(Path(options.data))
     for fields, score in (*floors(encoders), *named(encoders), *trained(options.studies, options.work)):
         path = path_of(fields, options.results)

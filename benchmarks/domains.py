@@ -37,7 +37,7 @@ from benchmarks.domain_rows import (
     bfloat16,
     floor_embeddings,
 )
-from benchmarks.names import NAMED, OWN_ENCODER
+from benchmarks.names import NAMED, PRETRAINED
 from benchmarks.provenance import provenance
 from benchmarks.records import RESULTS, write_json
 from st_extras.encoders import load_encoder
@@ -54,11 +54,11 @@ ROWS = (*FLOORS, START, *BAGS, *STEPS, *MODELS, *TRAINED)
 
 
 def encoder(name: str) -> SentenceTransformer:
-    """Load "minilm" (tuned for similarity), "layers3" (its first 3 layers, raw), "own" (pre-trained, raw) or a path."""
+    """Load "minilm" (tuned for similarity), "layers3" (its first 3 layers, raw), one of PRETRAINED (raw), or a path."""
     if name == "layers3":
         return load_encoder(packaged_minilm(), layers=3, pooling="mean", max_seq_length=32)
-    if name == "own":
-        return load_encoder(OWN_ENCODER, pooling="mean", max_seq_length=32)
+    if name in PRETRAINED:
+        return load_encoder(PRETRAINED[name], pooling="mean", max_seq_length=32)
     return load_encoder(packaged_minilm() if name == "minilm" else name, max_seq_length=64)
 
 

@@ -1,6 +1,6 @@
 """Floors: what no training reaches for free. Texts as TF-IDF, and means of an encoder's input embeddings.
 
-    python -m benchmarks.floors --data DATA_FOLDER [--encoders minilm own] [--results FOLDER]
+    python -m benchmarks.floors --data DATA_FOLDER [--encoders minilm own better] [--results FOLDER]
 
 Nothing here reads a sentence as more than a bag of its parts. Every row is scored on STS-B dev and on the seven sets:
 
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from benchmarks.names import FLOOR_TEXTS, OWN_ENCODER, own_encoder_is_there
+from benchmarks.names import FLOOR_TEXTS, PRETRAINED, is_there
 from benchmarks.pairs import DEV, correlation, pair_figures
 from benchmarks.provenance import provenance
 from benchmarks.records import RESULTS, write_json
@@ -150,10 +150,10 @@ def score(cosines: Cosines, dev: STSDataset, tests: Sequence[STSDataset]) -> dic
 
 
 def input_embeddings(name: str) -> InputEmbeddings | None:
-    """Return those of "minilm" (its first layers share them) or "own"; None, and a line, if it is not there."""
-    if name == "own" and not own_encoder_is_there():
+    """Return those of "minilm" (its first layers share them), "own" or "better"; None, and a line: it is not there."""
+    if not is_there(name):
         return None
-    model = load_encoder(packaged_minilm() if name == "minilm" else OWN_ENCODER, pooling="mean")
+    model = load_encoder(PRETRAINED.get(name) or packaged_minilm(), pooling="mean")
     transformer: Any = model.transformers_model
     return InputEmbeddings(model.tokenizer, transformer.get_input_embeddings().weight.detach().double().numpy())
 
@@ -176,7 +176,8 @@ def rows(encoders: Sequence[str], texts: dict[str, Sequence[str]]) -> Iterator[t
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=os.environ.get("ST_EXTRAS_DATA"), help="folder with STS and text")
-    parser.add_argument("--encoders", nargs="*", choices=["minilm", "own"], default=["minilm", "own"])
+    known = ["minilm", *PRETRAINED]
+    parser.add_argument("--encoders", nargs="*", choices=known, default=known)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for records (default: %(default)s)")
     options = parser.parse_args()
     if options.data is None:

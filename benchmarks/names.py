@@ -19,19 +19,21 @@ UNSEEN = {
 }
 """The same variants, and their names when the training text is fitted on without the sentences of the test sets."""
 
-OWN_ENCODER = "runs/own_encoder/encoder"
-"""Where ``benchmarks.pretrain_encoder`` leaves its encoder."""
+PRETRAINED = {"own": "runs/own_encoder/encoder", "better": "runs/own_encoder_better/encoder"}
+"""Where ``benchmarks.pretrain_encoder`` leaves its encoders: without a recipe, and with ``--recipe better``."""
 
 NAMED = ("minilm", "layers3", "own")
-"""The encoders that ``benchmarks.domains.encoder`` knows by name."""
+"""The encoders of the domain study and of RepAL's analyses; ``benchmarks.domains.encoder`` loads them by name."""
 
 FLOOR_TEXTS = {"wiki": "wiki_sentences.txt.gz", "sts": "sts_unlabeled.txt.gz"}
 """The texts that the floors are fitted on: files of the data folder by their names in the records."""
 
 
-def own_encoder_is_there() -> bool:
-    """Whether the own encoder was made; a line says so if not."""
-    if Path(OWN_ENCODER).is_dir():
+def is_there(name: str) -> bool:
+    """Whether the encoder of this name is there; a line says so if it is one of PRETRAINED that was not made yet."""
+    path = PRETRAINED.get(name)
+    if path is None or Path(path).is_dir():
         return True
-    print(f"own: left out, there is no {OWN_ENCODER}: python -m benchmarks.pretrain_encoder makes it.", flush=True)
+    recipe = "" if name == "own" else f" --recipe {name}"
+    print(f"{name}: left out, there is no {path}: python -m benchmarks.pretrain_encoder{recipe} makes it.", flush=True)
     return False

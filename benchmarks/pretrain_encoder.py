@@ -8,7 +8,7 @@ continues it with the same weights, optimizer and data order, so that it ends wi
 evaluation scores STS-B dev and measures how anisotropic the sentence embeddings are (mean pooling).
 
 ``--recipe better`` learns more from the same text: words that start from counts (``benchmarks/word_start.py``), more
-tokens masked at first than at last, a larger learning rate, and more steps. Each of them is an option of its own, too.
+tokens masked at first than at last, and a larger learning rate. Each of them is an option of its own, too.
 Without these options the encoder is the same to the bit as before there were any.
 
 ``OUTPUT/encoder`` is a plain ``BertForMaskedLM`` checkpoint; ``OUTPUT/frequencies.tsv.gz`` has the token counts of the
@@ -85,8 +85,6 @@ class Settings:
 RECIPES: dict[str, dict[str, Any]] = {
     "better": {
         "learning_rate": 2e-3,
-        "steps": 14_400,
-        "eval_steps": 600,
         "masking": 0.4,
         "count_words": True,
     }

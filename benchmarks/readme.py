@@ -103,6 +103,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "wiki-main": partial(for_study, main_table, "own_encoder_wiki"),
     "wiki-refined": partial(for_study, refined_table, "own_encoder_wiki"),
     "both-encoders": both_encoders_table,
+    "better-main": partial(once_run, partial(for_study, main_table), "own_encoder_better"),
+    "better-refined": partial(once_run, partial(for_study, refined_table), "own_encoder_better"),
     "own-space": partial(space_table, "own_encoder"),
     "wiki-space": partial(space_table, "own_encoder_wiki"),
     "selection": selection_table,

@@ -13,6 +13,7 @@ NAMES = {
     "minilm": "all-MiniLM-L6-v2 (tuned)",
     "layers3": "its first 3 layers (raw)",
     "own": "own pre-trained (raw)",
+    "better": "better own pre-trained (raw)",
     "": "no encoder",
 }
 _Cell = tuple[str, str]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import studies
+from benchmarks.names import PRETRAINED
 from benchmarks.records import records
 from benchmarks.tables.markdown import markdown_table
 
@@ -20,7 +21,7 @@ KINDS = {
 SHOWN = ("characters", "sif_removed")
 """The kinds that stand in every table; all are in a table of their own."""
 TEXTS = {"": "", "wiki": "Wikipedia", "sts": "STS"}
-ENCODERS = {"": "", "minilm": "MiniLM", "own": "own encoder"}
+ENCODERS = {"": "", "minilm": "MiniLM", "own": "own encoder", "better": "better own encoder"}
 
 
 def floor(kind: str, encoder: str, text: str, root: Path | None = None) -> dict[str, Any] | None:
@@ -42,7 +43,8 @@ def shown_floors(study: str, root: Path | None = None) -> dict[str, dict[str, An
         return {}
     settings = studies.named_study(study)
     path = settings["encoder"].get("path", "")
-    encoder = ("own" if "own_encoder" in path else path) or "minilm"  # others have no record
+    names = {"": "minilm"} | {folder: name for name, folder in PRETRAINED.items()}
+    encoder = names.get(path, path)  # others have no record
     text = "wiki" if "wiki" in settings["training"]["corpus"] else "sts"
     found = {f"floor: {KINDS[kind]}": floor(kind, encoder, text, root) for kind in SHOWN}
     return {label: row for label, row in found.items() if row is not None}

@@ -175,7 +175,7 @@ def test_counts_by_rank(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def run(
     data: Path, encoded: Encoded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., dict[str, dict[str, Any]]]:
-    monkeypatch.setattr(names, "OWN_ENCODER", str(tmp_path / "none"))
+    monkeypatch.setitem(names.PRETRAINED, "own", str(tmp_path / "none"))
 
     def command(*encoders: str) -> dict[str, dict[str, Any]]:
         arguments = ["--data", str(data), "--results", str(tmp_path / "results"), "--encoders", *encoders]

@@ -138,7 +138,7 @@ def run(
 ) -> Callable[..., Any]:
     monkeypatch.setattr(beyond, "encoder", lambda name: encoder)
     monkeypatch.setattr(beyond, "PROBED", 8)
-    monkeypatch.setattr(names, "OWN_ENCODER", str(tmp_path / "none"))
+    monkeypatch.setitem(names.PRETRAINED, "own", str(tmp_path / "none"))
     encoder.save(str(tmp_path / "work" / "study" / "dclr-ours-3"))
     shutil.copytree(tmp_path / "work" / "study" / "dclr-ours-3", tmp_path / "work" / "study" / "unfinished-0")
     (tmp_path / "work" / "study" / "unfinished-0" / "modules.json").unlink()

@@ -127,8 +127,8 @@ def run(
     data: Path, encoder: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Path]:
     monkeypatch.setattr(floors, "FLOOR_TEXTS", {name: f.removesuffix(".gz") for name, f in floors.FLOOR_TEXTS.items()})
-    for module in (floors, names):
-        monkeypatch.setattr(module, "OWN_ENCODER", str(tmp_path / "own"))
+    for name in names.PRETRAINED:
+        monkeypatch.setitem(names.PRETRAINED, name, str(tmp_path / name))
     monkeypatch.setattr(floors, "packaged_minilm", lambda: tmp_path / "minilm")
     encoder.save(str(tmp_path / "minilm"))
 
@@ -148,7 +148,7 @@ def test_the_command_records_every_row_once(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    found = {path.stem: json.loads(path.read_text()) for path in run("minilm", "own").glob("*.json")}
+    found = {path.stem: json.loads(path.read_text()) for path in run("minilm", "own", "better").glob("*.json")}
     assert set(found) == {
         *(f"{kind}-{text}" for kind in ("words", "characters") for text in ("wiki", "sts")),
         "minilm-mean",
@@ -156,14 +156,16 @@ def test_the_command_records_every_row_once(
     }
     printed = capsys.readouterr().out
     assert f"own: left out, there is no {tmp_path / 'own'}: python -m benchmarks.pretrain_encoder makes it." in printed
+    assert f"no {tmp_path / 'better'}: python -m benchmarks.pretrain_encoder --recipe better makes it." in printed
     record = found["minilm-sif-sts"]
     assert record["average"] == pytest.approx(sum(record["scores"].values()) / 7)
     assert len(record["resampled"]) == 500
     assert record["revision"]
     assert {"dev", "dev_by_genre", "without_dev"} <= set(record)
     encoder.save(str(tmp_path / "own"))
-    own = run("own")
-    assert "own-mean" in {path.stem for path in own.glob("*.json")}
+    encoder.save(str(tmp_path / "better"))
+    own = run("own", "better")
+    assert {"own-mean", "better-mean"} <= {path.stem for path in own.glob("*.json")}
     assert "characters" not in capsys.readouterr().out, "a row with a record was run again"
     same, other = (json.loads((own / f"{name}-mean.json").read_text()) for name in ("minilm", "own"))
     assert same["scores"] == other["scores"]
