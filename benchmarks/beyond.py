@@ -41,6 +41,7 @@ from benchmarks.domains import DOMAINS, encoder
 from benchmarks.names import NAMED, PRETRAINED, is_there
 from benchmarks.provenance import provenance
 from benchmarks.records import RESULTS, write_json
+from benchmarks.studies import left_encoders
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import (
     LabeledTextEvaluator,
@@ -191,11 +192,10 @@ def named(encoders: Sequence[str]) -> Iterator[Row]:
 
 
 def trained(studies: Sequence[str], work: Path) -> Iterator[Row]:
-    """Yield the encoders that studies left: of each study, the folders METHOD-SEED that hold a whole model."""
+    """Yield the encoders that studies left."""
     for study in studies:
-        for folder in sorted(path.parent for path in (work / study).glob("*/modules.json")):
-            method, _, seed = folder.name.rpartition("-")
-            yield {"encoder": study, "row": method, "seed": int(seed)}, partial(_encoder_of, str(folder))
+        for method, seed, folder in left_encoders(study, work):
+            yield {"encoder": study, "row": method, "seed": seed}, partial(_encoder_of, str(folder))
 
 
 def _encoder_of(name: str, tasks: Tasks) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from benchmarks.records import ROOT, records
 from benchmarks.tables.analyses import eigenvalue_table, frequency_table, importance_table, redundancy_table
 from benchmarks.tables.beyond import beyond_table
 from benchmarks.tables.combinations import both_encoders_table, claims_table, ranked_table
-from benchmarks.tables.cost import preparation_table, speed_table, sweep_table
+from benchmarks.tables.cost import allocator_table, preparation_table, speed_table, sweep_table
 from benchmarks.tables.coverage import unrun_table
 from benchmarks.tables.domains import adapted_table, domains_table
 from benchmarks.tables.floors import floors_table, overlap_table
@@ -38,6 +38,7 @@ from benchmarks.tables.quality import Rows, combined_rows, main_table, study_row
 from benchmarks.tables.questions import QUESTIONS
 from benchmarks.tables.scale import large_batches_table, memory_table, processes_table
 from benchmarks.tables.time_to_quality import ENCODERS, curve_table, time_table
+from benchmarks.tables.trained_spaces import level_table, trained_space_table
 from benchmarks.tables.trainings import trainings_table
 from benchmarks.tables.verdict import same_step_table, verdict_table, weights_table
 from st_extras.evaluation.selection import DEFAULT_SIGNAL
@@ -105,6 +106,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "both-encoders": both_encoders_table,
     "better-main": partial(once_run, partial(for_study, main_table), "own_encoder_better"),
     "better-refined": partial(once_run, partial(for_study, refined_table), "own_encoder_better"),
+    "better-space": partial(once_run, space_table, "own_encoder_better"),
+    "better-trained-space": partial(trained_space_table, "own_encoder_better"),
+    "better-levels": partial(level_table, "own_encoder_better"),
     "own-space": partial(space_table, "own_encoder"),
     "wiki-space": partial(space_table, "own_encoder_wiki"),
     "selection": selection_table,
@@ -118,6 +122,7 @@ TABLES: dict[str, Callable[[], str]] = {
     },
     "papers-costs": costs_table,
     "speed": speed_table,
+    "allocator": allocator_table,
     **{f"{name}_search": partial(once_run, study_table, f"{name}_search") for name in ("baselines", "baselines_own")},
     **{
         f"{name}-{kind}": partial(once_run, partial(for_study, make), name)

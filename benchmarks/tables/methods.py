@@ -9,7 +9,7 @@ from benchmarks.tables.cost import speed_table
 from benchmarks.tables.floors import noted, shown_floors
 from benchmarks.tables.markdown import difference, markdown_table, spread
 from benchmarks.tables.quality import averages_as_trained
-from benchmarks.tables.verdict import FROZEN, LAYERS, LIVING, OWN_NAME, SOURCES
+from benchmarks.tables.verdict import FROZEN, LAYERS, LIVING, SOURCES
 
 _BEST = "DCLR on ConSERT's views, no guide"
 METHODS: dict[str, tuple[str, ...]] = {
@@ -34,21 +34,20 @@ CASES = {
 _SIMCSE = ("mnrl, two columns", "simcse")
 
 
-def sources_of(label: str) -> tuple[str, str, str]:
-    """Return the records of a row as ``study/method ...``: MiniLM's layers, own encoder, Wikipedia ("": none)."""
+def sources_of(label: str) -> list[str]:
+    """Return the records of a row as ``study/method ...``: MiniLM's layers, then each of OWN_STUDIES ("": none)."""
     if label in SOURCES:
         layers, own = SOURCES[label]
     else:
         layers, own = CLAIMS[label][0], f"own_encoder/{CLAIMS[label][1]}"
-    study, wiki = (f"{study}/" for study in OWN_STUDIES)
-    return layers, own, own.replace(study, wiki) if study in own else ""
+    first, *others = (f"{study}/" for study in OWN_STUDIES.values())
+    return [layers, own, *(own.replace(first, other) if first in own else "" for other in others)]
 
 
 def method_table(name: str) -> str:
     """Tabulate the seven-set averages of a method's rows as trained, and what they gain over SimCSE seed by seed."""
-    encoders = (LAYERS, OWN_NAME, f"{OWN_NAME}, Wikipedia's sentences")
     baselines = [averages_as_trained(source) for source in sources_of("SimCSE")]
-    floors = [shown_floors(study) for study in ("foundation", *OWN_STUDIES)]
+    floors = [shown_floors(study) for study in ("foundation", *OWN_STUDIES.values())]
     untrained = {
         label: [{0: found[label]["average"]} if label in found else {} for found in floors]
         for label in dict.fromkeys(label for found in floors for label in found)
@@ -60,11 +59,11 @@ def method_table(name: str) -> str:
             dict.fromkeys(base, found[0]) if found else {} for found, base in zip(averages, baselines, strict=True)
         ]
         rows.append(_cells(label, averages, map(difference, every, baselines)))
-    rows.append(_cells("SimCSE", baselines, ("", "", "")))
+    rows.append(_cells("SimCSE", baselines, [""] * len(baselines)))
     for label in METHODS[name]:
         averages = [averages_as_trained(source) for source in sources_of(label)]
         rows.append(_cells(label, averages, map(difference, averages, baselines)))
-    titles = [title for encoder in encoders for title in (encoder, "minus SimCSE")]
+    titles = [title for encoder in (LAYERS, *OWN_STUDIES) for title in (encoder, "minus SimCSE")]
     return noted(markdown_table(("seven sets (seeds)", *titles), rows))
 
 

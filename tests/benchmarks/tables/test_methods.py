@@ -20,25 +20,37 @@ def test_rows_by_hand(results: Path) -> None:
     write(results, "foundation", "dclr", [61.0, 65.0])
     write(results, "own_encoder_wiki", "simcse", [40.0])
     write(results, "own_encoder_wiki", "dclr-no-guide", [43.0])
+    write(results, "own_encoder_better", "simcse", [50.0])
+    write(results, "own_encoder_better", "dclr-no-guide", [54.0])
     floor = {"kind": "characters", "encoder": "", "text": "sts", "average": 67.0, "dev": 1.0, "scores": {}}
     write_json(results / "floors" / "characters-sts.json", floor)
     rows = {line.split(" | ")[0]: line.split(" | ")[1:] for line in methods.method_table("dclr").splitlines()[2:]}
     assert [*rows][:5] == ["| floor: TF-IDF of characters 3-5", "| start", "| SimCSE", "| DCLR", "| DCLR, no guide"]
     difference = "+6.00 [-6.71, +18.71]"  # 7 and 5; t = 12.706
-    assert rows[f"| floor: {KINDS['characters']}"] == ["67.00 (1)", difference, "67.00 (1)", "", "", " |"]
-    assert rows["| start"] == ["50.00 (1)", "-11.00 [-23.71, +1.71]", "", "", "", " |"]
-    assert rows["| SimCSE"] == ["61.00 ± 1.41 (2)", "", "", "", "40.00 (1)", " |"]
-    assert rows["| DCLR"] == ["63.00 ± 2.83 (2)", "+2.00 [-10.71, +14.71]", "", "", "", " |"]
-    assert rows["| DCLR, no guide"] == ["", "", "", "", "43.00 (1)", "+3.00 |"]
+    assert rows[f"| floor: {KINDS['characters']}"] == [
+        "67.00 (1)",
+        difference,
+        "67.00 (1)",
+        "",
+        "",
+        "",
+        "67.00 (1)",
+        "+17.00 |",
+    ]
+    assert rows["| start"] == ["50.00 (1)", "-11.00 [-23.71, +1.71]", *[""] * 5, " |"]
+    assert rows["| SimCSE"] == ["61.00 ± 1.41 (2)", "", "", "", "40.00 (1)", "", "50.00 (1)", " |"]
+    assert rows["| DCLR"] == ["63.00 ± 2.83 (2)", "+2.00 [-10.71, +14.71]", *[""] * 5, " |"]
+    assert rows["| DCLR, no guide"] == ["", "", "", "", "43.00 (1)", "+3.00", "54.00 (1)", "+4.00 |"]
 
 
 @pytest.mark.parametrize("label", [label for labels in methods.METHODS.values() for label in labels])
-def test_a_row_has_three_sources(label: str) -> None:
-    layers, own, wiki = methods.sources_of(label)
+def test_a_row_has_a_source_for_each_encoder(label: str) -> None:
+    layers, own, wiki, better = methods.sources_of(label)
     assert layers
     study = own.partition("/")[0]
     assert study == "own_encoder" or (study.startswith("mechanisms_") and study.endswith("_own"))
     assert wiki == (own.replace("own_encoder/", "own_encoder_wiki/") if study == "own_encoder" else "")
+    assert better == wiki.replace("_wiki", "_better")
 
 
 def test_costs_are_those_of_the_method(monkeypatch: pytest.MonkeyPatch) -> None:
