@@ -20,7 +20,7 @@ from benchmarks.records import ROOT, records
 from benchmarks.tables.analyses import eigenvalue_table, frequency_table, importance_table, redundancy_table
 from benchmarks.tables.beyond import beyond_table
 from benchmarks.tables.combinations import both_encoders_table, claims_table, ranked_table
-from benchmarks.tables.cost import allocator_table, preparation_table, speed_table, sweep_table
+from benchmarks.tables.cost import preparation_table, speed_table, sweep_table
 from benchmarks.tables.coverage import unrun_table
 from benchmarks.tables.domains import adapted_table, domains_table
 from benchmarks.tables.floors import floors_table, overlap_table
@@ -122,7 +122,6 @@ TABLES: dict[str, Callable[[], str]] = {
     },
     "papers-costs": costs_table,
     "speed": speed_table,
-    "allocator": allocator_table,
     **{f"{name}_search": partial(once_run, study_table, f"{name}_search") for name in ("baselines", "baselines_own")},
     **{
         f"{name}-{kind}": partial(once_run, partial(for_study, make), name)

@@ -53,22 +53,6 @@ def sweep_table(sweep: str) -> str:
     return "\n".join([markdown_table((sweep, *values), rows), "", _conditions(record)])
 
 
-def allocator_table() -> str:
-    """Tabulate milliseconds of steps without and with the memory settings, and their ratio, of the newest record."""
-    found = records("allocator")
-    if not found:
-        return "Not measured yet."
-    record = found[-1]
-    rows = [
-        [name, f"{row['default_ms']:.0f}", f"{row['tuned_ms']:.0f}", f"{row['ratio']:.2f} x"]
-        for name, row in record["cases"].items()
-    ]
-    table = markdown_table(("step", "ms", "with the setting", "ratio"), rows)
-    steps = f"{record['rounds']} processes of {record['steps']} steps each"
-    size = f"{record['batch']} sentences a batch, {steps}, {record['machine']}, revision {record['revision']}"
-    return "\n".join([table, "", f"Measured: {size}."])
-
-
 def preparation_table(task: str) -> str:
     """Tabulate sentences per second by wall clock, and the speed relative to each reference.
 

@@ -46,14 +46,3 @@ def test_preparation_rows_by_hand(results: Path) -> None:
         "",
         "Peak memory: 3,000 texts 12 MiB.",
     ]
-
-
-def test_allocator_rows_by_hand(results: Path) -> None:
-    assert cost.allocator_table() == "Not measured yet."
-    case = {"default_ms": 20.4, "tuned_ms": 10.0, "ratio": 0.49, "ratios": [0.49]}
-    record = {"rounds": 3, "steps": 5, "batch": 64, "machine": "a machine", "revision": "abc", "cases": {"dclr": case}}
-    write_json(results / "allocator" / "20260101.json", record | {"cases": {"older": case}})
-    write_json(results / "allocator" / "20260102.json", record)
-    lines = cost.allocator_table().splitlines()
-    assert lines[2] == "| dclr | 20 | 10 | 0.49 x |"
-    assert lines[-1] == "Measured: 64 sentences a batch, 3 processes of 5 steps each, a machine, revision abc."
