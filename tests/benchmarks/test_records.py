@@ -17,7 +17,7 @@ PAGES_WERE_WRITTEN = {
     f"own_encoder_better/{name} is of uncommitted code"
     for name in ("start-0", "simcse-0", "simcse-1", "consert-0", "dclr-consert-views-no-guide-0")
 }
-"""Cells of processes that ran the code of revision cef3436 while the papers' index and pages were edited beside them."""
+"""Cells of processes that ran the code of revision cef3436 while the papers' index and pages were edited."""
 
 
 def faults(name: str, record: dict[str, Any]) -> list[str]:
