@@ -11,8 +11,9 @@ from benchmarks.tables.markdown import markdown_table
 
 MECHANISMS = tuple(f"mechanisms_{name}" for name in ("heads", "adversaries", "dclr", "rates", "slt_fai", "paser"))
 TIMED = (
-    *("foundation", "adcse", "slt_fai", "paser", "recipes", "own_encoder", "own_encoder_better", *MECHANISMS),
+    *("foundation", "adcse", "slt_fai", "paser", "recipes", "own_encoder", *MECHANISMS),
     *(f"{name}_own" for name in MECHANISMS),
+    *("own_encoder_better", "own_encoder_better_search"),
     *("baselines", "baselines_search", "baselines_own", "baselines_own_search"),
 )
 
