@@ -56,7 +56,9 @@ def seconds_at(record: dict[str, Any], step: int) -> float:
 
 def guide_record(record: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any] | None:
     """Return the record of the method of the same study, with the same seed, that ``complementary`` names."""
-    wanted = (settings.get("complementary"), record["seed"])
+    if "complementary" not in settings:
+        return None  # before any record is read: this is asked for every step of every curve
+    wanted = (settings["complementary"], record["seed"])
     found = (other for other in records(record["study"]) if (other["method"], other["seed"]) == wanted)
     return next(found, None)
 
