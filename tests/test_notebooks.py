@@ -18,6 +18,7 @@ for package in ("ipykernel", "matplotlib", "jieba", "rake_nltk", "wordfreq", "gt
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 SMALLER = {"STEPS": 4, "BATCH_SIZE": 8, "WORDS": 7, "SENTENCES": 100, "CORPUS": 200, "SHOWN": 100, "MINUTES": 1}
+# 05 evaluates eight times, 07 and 08 train often
 STEPS = {"05_your_domain_without_labels": 8, "07_instruments_and_ablations": 2, "08_frequency_in_the_space": 2}
 LARGEST = 500_000  # bytes: a handful of small pictures
 METADATA = {
