@@ -65,13 +65,13 @@ def test_memory_of_each_reader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "record.json"
-    run(monkeypatch, "memory", "--sizes", "50", "--output", str(file))
+    run(monkeypatch, "memory", "--sizes", "50", "100", "--output", str(file))
     record: dict[str, Any] = json.loads(file.read_text())
     assert list(record["readers"]) == list(scale.READERS)
     for rows in record["readers"].values():
-        assert [row["sentences"] for row in rows] == [50]
+        assert [row["sentences"] for row in rows] == [50, 100]
         assert all(0 < row["above_mib"] < scale.MOST_MIB < row["start_mib"] for row in rows)
-    assert capsys.readouterr().out.count("(limit 300)") == 4
+    assert capsys.readouterr().out.count("(limit 300)") == 8
 
 
 @pytest.mark.slow
