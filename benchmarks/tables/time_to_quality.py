@@ -32,9 +32,18 @@ OWN_ENCODER |= {BEST_RATE: "baselines_own/simcse"}
 OWN_ENCODER |= {label: f"baselines_own/{name}" for name, label in BASELINES.items()}
 OWN_ENCODER |= {label: SOURCES[label][1] for label in (LIVING, FROZEN)}
 OWN_ENCODER |= {label: sources.format("_own") for label, sources in MECHANISMS.items()}
-ENCODERS = {"layers3": LAYERS, "own": OWN_ENCODER}
+BETTER_LABELS = {
+    "SimCSE": "simcse",
+    "SimCSE, lr 1e-3": "simcse-1e-3",
+    **OWN,
+    "DCLR, no guide": "dclr-no-guide",
+    "DCLR on ConSERT's views, no guide": "dclr-consert-views-no-guide",
+    **{label: name for name, label in BASELINES.items()},
+}
+BETTER = {label: f"own_encoder_better/{name}" for label, name in BETTER_LABELS.items()}
+ENCODERS = {"layers3": LAYERS, "own": OWN_ENCODER, "better": BETTER}
 """By encoder and label: the records as ``study/method study/method ...``."""
-FLOORS = {"layers3": "foundation", "own": "own_encoder"}
+FLOORS = {"layers3": "foundation", "own": "own_encoder", "better": "own_encoder_better"}
 """The studies whose floors stand first."""
 
 SECONDS = (60, 120, 240, 480, 960)
