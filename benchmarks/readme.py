@@ -106,7 +106,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "both-encoders": both_encoders_table,
     "better-main": partial(once_run, partial(for_study, main_table), "own_encoder_better"),
     "better-refined": partial(once_run, partial(for_study, refined_table), "own_encoder_better"),
-    "better-recipes": partial(once_run, partial(ranked_table, top=24), "own_encoder_better"),
+    "better-recipes": partial(once_run, partial(ranked_table, top=26), "own_encoder_better"),
     "better-trained-space": partial(trained_space_table, "own_encoder_better"),
     "better-levels": partial(level_table, "own_encoder_better"),
     "own-space": partial(space_table, "own_encoder"),
