@@ -17,10 +17,10 @@ from st_extras.encoders.forward import encode_tokens
 from st_extras.encoders.rows import Features, count_rows
 from st_extras.encoders.structure import unwrap
 from st_extras.functional import reverse_gradient
+from st_extras.losses.frequency_adversarial import label_shares, labels_entropy
 from st_extras.losses.incomplete_sentence import incomplete_cross_entropy
+from st_extras.losses.parts.base_loss import base_mode, base_value, base_views
 from st_extras.losses.parts.discriminator import Discriminator
-from st_extras.losses.parts.token_labels import label_shares, labels_entropy
-from st_extras.losses.parts.wrapping import base_mode, base_value, base_views
 from st_extras.text.frequency import FrequencyTable
 
 
@@ -85,8 +85,7 @@ class AuthorsSLTFAILoss(nn.Module):
             views = encode_tokens(self.model, rows)
             masked = None if warming else encode_tokens(self.model, self.masked(columns[0])).sentence
         embeddings = views.sentence.chunk(count)
-        base: Any = base_value(self.base_loss, embeddings, labels, columns)
-        terms = {"base": sum(base.values()) if isinstance(base, dict) else base}
+        terms: dict[str, Any] = {"base": sum(base_value(self.base_loss, embeddings, labels, columns).values())}
         if masked is not None:
             original = self.sentence_discriminator(views.sentence[:size])
             every = torch.ones(size, dtype=torch.bool, device=masked.device)

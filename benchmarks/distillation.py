@@ -34,7 +34,7 @@ class DistillationLoss(nn.Module):
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> dict[str, Tensor]:
         """Return the two terms of a batch; ``labels`` are not used."""
         columns = list(sentence_features)
-        views = self.simcse.two_views.encode(self.model, columns)
+        views = self.simcse.step.two_views.encode(self.model, columns)
         distance = F.normalize(views[0].float(), dim=-1) - self.teacher(columns[0])  # (B, D)
         return {
             "contrastive": self.simcse.compute_loss_from_embeddings(views),

@@ -3,36 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_extras.checks import check_bool, check_count, check_temperature
-from st_extras.encoders.distributed import gather_rows
-from st_extras.encoders.forward import forward_pass
-from st_extras.encoders.heads import apply_head, projection_head
-from st_extras.encoders.momentum import MomentumEncoder, check_momentum, match_at_state_dict, require_trainable
-from st_extras.encoders.rows import Features, check_columns
+from st_extras.encoders.heads import apply_head
+from st_extras.encoders.momentum import MomentumEncoder, match_at_state_dict, require_trainable
+from st_extras.encoders.rows import Features
 from st_extras.encoders.structure import embedding_dimension, unwrap
-from st_extras.functional import unit_rows, unit_scores
-from st_extras.losses.parts.adversaries import (
-    Adversaries,
-    adversarial_info_nce,
-    adversary_scores,
-    check_shapes,
-    contrast_with,
-)
-from st_extras.losses.parts.dropout_views import warn_if_same_views
-from st_extras.losses.parts.gradient_cache import (
-    GradientCache,
-    check_mini_batch_size,
-    mean_over_mini_batches,
-    mini_batches,
-)
-from st_extras.losses.parts.negatives import warn_without_negatives
-from st_extras.losses.parts.views import TwoViews
+from st_extras.functional import cosine_scores, full_precision, unit_rows, unit_scores, weighted_info_nce
+from st_extras.losses.parts.adversaries import Adversaries, Climb
+from st_extras.losses.parts.gradient_cache import mean_over_mini_batches
+from st_extras.losses.parts.pair_step import Batches, PairStep
 from st_extras.losses.parts.wrapping import refuse_wrapped
 
 
@@ -57,8 +42,8 @@ class AdCSELoss(nn.Module):
 
     f_q is the trained model and f_p a :class:`~st_extras.encoders.MomentumEncoder`, which starts as its exact copy.
     The adversaries n_1..n_M in R^D climb the same loss by SGD, with the gradient in closed form. Drawn at random, they
-    are nearly orthogonal to all embeddings and stay so at the paper's rate, see ``adversary_share`` and
-    ``adversary_angle``; ``adversary_start="features"`` puts them where the embeddings are.
+    are nearly orthogonal to all embeddings and stay so at the paper's rate, see "adversary_share" and
+    "adversary_angle" of ``instruments``; ``adversary_start="features"`` puts them where the embeddings are.
 
     Args:
         model: the SentenceTransformer to train.
@@ -84,14 +69,16 @@ class AdCSELoss(nn.Module):
         gather_across_devices: use the sentences of all processes as negatives.
         mini_batch_size: number of sentences that the encoder sees at a time (gradient caching). Memory no longer grows
             with the batch's activations, and a step takes about 4/3 of the time. None: the whole batch at once.
+        mini_batch_num_tokens: in its place, number of tokens, without padding, that the encoder sees at a time: for
+            sentences of very different lengths. A sentence that has more of them goes alone.
         generator: torch.Generator that draws the adversaries, on the model's device. None: one is made from torch's
             seed.
 
-    Attributes (0-dim tensors, of the last training step):
-        adversary_similarity: mean cosine of adversaries and anchors: are they hard negatives?
-        adversary_share: mean share of the softmax that the adversaries take.
-        adversary_angle: mean angle in degrees by which the adversaries have turned since each was drawn.
-        instruments: all three, by name, to log.
+    Attributes:
+        instruments: 0-dim tensors of the last training step, by name, for the trainer's log. "adversary_similarity":
+            mean cosine of adversaries and anchors: are they hard negatives? "adversary_share": mean share of the
+            softmax that the adversaries take. "adversary_angle": mean angle in degrees by which they have turned since
+            each was drawn.
 
     Inputs:
         +-------------------------------+--------+
@@ -129,6 +116,17 @@ class AdCSELoss(nn.Module):
         1
     """
 
+    citation = """
+@inproceedings{li2022adcse,
+    title = "{AdCSE}: An Adversarial Method for Contrastive Learning of Sentence Embeddings",
+    author = "Li, Renhao and Duan, Lei and Xie, Guicai and Xiao, Shan and Jiang, Weipeng",
+    booktitle = "Database Systems for Advanced Applications (DASFAA)",
+    year = "2022",
+    pages = "165--180",
+    url = "https://doi.org/10.1007/978-3-031-00129-1_11",
+}
+"""
+
     def __init__(
         self,
         model: SentenceTransformer,
@@ -149,6 +147,7 @@ class AdCSELoss(nn.Module):
         key_dropout: bool = True,
         gather_across_devices: bool = False,
         mini_batch_size: int | None = None,
+        mini_batch_num_tokens: int | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
@@ -156,28 +155,31 @@ class AdCSELoss(nn.Module):
         self.in_batch_negatives = check_bool("in_batch_negatives", in_batch_negatives)
         if num_adversaries == 0 and not in_batch_negatives:
             raise ValueError("num_adversaries=0 with in_batch_negatives=False leaves no negatives: set one of them.")
-        require_trainable(unwrap(model))
-        dimension, device = embedding_dimension(model), unwrap(model).device
-        self.model = model
-        self.temperature = check_temperature("temperature", temperature)
-        self.symmetric = check_bool("symmetric", symmetric)
-        self.gather_across_devices = check_bool("gather_across_devices", gather_across_devices)
-        self.mini_batch_size = check_mini_batch_size(model, mini_batch_size)
-        self.uses_gradient_cache = self.mini_batch_size is not None
-        self.projection_head = projection_head(dimension).to(device) if check_bool("projection", projection) else None
         self.shared_head = check_bool("shared_head", shared_head)
         if shared_head and not projection:
             raise ValueError("shared_head=True needs a head, got projection=False: set projection=True too.")
-        check_momentum(momentum)
+        require_trainable(unwrap(model))
         check_bool("key_dropout", key_dropout)
-        self.two_views = TwoViews(model) if check_bool("tied", tied) else None
-        self.momentum_encoder = (
-            None if tied else MomentumEncoder(model, momentum, head=self.followed_head, dropout=key_dropout)
+        self.model = model
+        self.temperature = check_temperature("temperature", temperature)
+        self.symmetric = check_bool("symmetric", symmetric)
+        self.step = PairStep(
+            model,
+            one_view=not check_bool("tied", tied),
+            projection=projection,
+            gather_across_devices=gather_across_devices,
+            mini_batch_size=mini_batch_size,
+            mini_batch_num_tokens=mini_batch_num_tokens,
         )
+        self.uses_gradient_cache = self.step.caches
+        self.momentum_encoder = None
+        if not tied:
+            self.momentum_encoder = MomentumEncoder(model, momentum, head=self.followed_head, dropout=key_dropout)
+            match_at_state_dict(self)
         self.adversaries = Adversaries(
             num_adversaries,
-            dimension,
-            device,
+            embedding_dimension(model),
+            unwrap(model).device,
             start=adversary_start,
             learning_rate=adversary_learning_rate,
             momentum=adversary_momentum,
@@ -186,29 +188,17 @@ class AdCSELoss(nn.Module):
             climbed_temperature=adversary_temperature,
             generator=generator,
         )
-        if self.momentum_encoder is not None:
-            match_at_state_dict(self)
 
     def views(self, sentence_features: Sequence[Features]) -> tuple[Features, int]:
         """Return the rows that the trained encoder must see, for a loss that wraps this one.
 
         (B rows, 1): the keys are the momentum encoder's; tied: (2B rows, 2).
         """
-        columns = check_columns(sentence_features, "AdCSELoss")
-        return (dict(columns[0]), 1) if self.two_views is None else (self.two_views.rows(self.model, columns), 2)
+        return self.step.views(self, sentence_features)
 
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
         """Return the loss of a batch; ``labels`` are not used."""
-        columns = check_columns(sentence_features, "AdCSELoss")
-        if self.uses_gradient_cache:
-            self._refuse_wrapped()
-            cache = GradientCache(self, columns, two_views=self.two_views, head=self.projection_head)
-            return cache.value(sentence_features=columns)
-        if self.two_views is None:
-            embeddings = [forward_pass(self.model, columns[0])["sentence_embedding"]]
-        else:
-            embeddings = self.two_views.encode(self.model, columns)
-        return self.compute_loss_from_embeddings(embeddings, sentence_features=columns)
+        return self.step.run(self, sentence_features)
 
     def compute_loss_from_embeddings(
         self,
@@ -225,156 +215,70 @@ class AdCSELoss(nn.Module):
             labels: not used.
             sentence_features: the untouched columns, which the momentum encoder makes the keys of.
         """
-        self._refuse_wrapped()
-        untied = self.momentum_encoder is not None
-        if sentence_features is not None and len(embeddings) == (1 if untied else 2):
-            embeddings = apply_head(self.projection_head, embeddings)
-            if untied:
-                embeddings.append(self._keys(sentence_features[-1]))
-            if len(sentence_features) == 1:
-                warn_if_same_views(self, *embeddings)  # the copy's first keys are the model's own embeddings
-        if len(embeddings) != 2:
-            raise ValueError(
-                f"embeddings must be [queries, keys], got {len(embeddings)}; the trained encoder's output for the rows "
-                "of views() needs sentence_features, the tokenized columns, too."
-            )
-        return self._loss(*embeddings)
+        return self.step.of_embeddings(self, embeddings, sentence_features, after_head=sentence_features is None)
 
-    def calculate_loss(
-        self,
-        reps: list[list[Tensor]],
-        labels: Tensor | None = None,
-        *,
-        with_backward: bool = False,
-        sentence_features: Sequence[Features],
-    ) -> Tensor:
-        """Return the loss of the views' mini-batches, (b, D) each, after the head: see ``mini_batch_size``.
+    def calculate_loss(self, reps: Batches, *, with_backward: bool = False, columns: Batches | None = None) -> Tensor:
+        """Return eq. 5 on the views' mini-batches, (b, D) each, after the head; then the adversaries take their step.
 
-        ``sentence_features``, the untouched columns, are what the momentum encoder makes the keys of.
+        If only the queries are given, the momentum encoder makes the keys of the ``columns``.
         """
-        size, queries = len(reps[0][0]), torch.cat(reps[0])
-        keys = self._keys(sentence_features[-1], size) if self.momentum_encoder else torch.cat(reps[1])
-        check_shapes(queries, keys, self.adversaries.vectors)
-        if len(sentence_features) == 1:
-            warn_if_same_views(self, queries, keys)
-        directions = [(reps[0], keys)]
-        if self.symmetric:
-            directions.append((reps[1] if self.momentum_encoder is None else list(torch.split(keys, size)), queries))
-        values, climb, climbs = [], self.adversaries.new_climb(), self._climbs
-        for anchors, positives in directions:
-            candidates, offset = self._candidates(positives)
-
-            def contrast(batch: Tensor, shared: Sequence[Tensor], begin: int, offset: int = offset) -> Tensor:
-                scores = unit_scores(unit_rows(batch), shared[0], self.temperature)
-                negatives = adversary_scores(batch, self.adversaries.vectors, self.temperature)
-                loss, logits = contrast_with(scores, negatives, self.in_batch_negatives, offset + begin)
-                if climbs:
-                    climb.add(batch, logits)
-                return loss / len(directions)
-
-            value = mean_over_mini_batches(anchors, [unit_rows(candidates)], contrast, with_backward=with_backward)
-            values.append(value)
-        if climbs:
-            self.adversaries.climb(climb, keys)
-        return torch.stack(values).sum()
-
-    def _refuse_wrapped(self) -> None:
         advice = "its adversaries take one step, so use SimCSELoss or DCLRLoss, with projection=False"
         refuse_wrapped(self.model, "AdCSELoss", advice, cached=self)
+        if self.momentum_encoder is not None and len(reps) == 1 and columns is not None:
+            reps = [reps[0], self._keys(columns[-1])]
+        queries, keys = self.step.join(self, reps)  # (B, D) each
+        adversaries = self.adversaries.vectors.to(full_precision(queries).dtype)  # (M, D)
+        climbs, climb = torch.is_grad_enabled() and len(adversaries) > 0, Climb(self.adversaries)
 
-    def _keys(self, features: Features, mini_batch_size: int | None = None) -> Tensor:
-        """Return the momentum encoder's (B, D) keys; it first follows the model if gradients are enabled."""
-        momentum_encoder = cast(MomentumEncoder, self.momentum_encoder)
+        directions = [(reps[0], keys), (reps[1], queries)] if self.symmetric else [(reps[0], keys)]
+
+        def mean_of(anchors: list[Tensor], positives: Tensor) -> Tensor:
+            gathered, offset = self.step.gather(
+                self, positives, others=len(adversaries), gather=self.in_batch_negatives
+            )  # (world * B, D)
+
+            def contrast(batch: Tensor, shared: Sequence[Tensor], begin: int) -> Tensor:
+                scores = unit_scores(unit_rows(batch), shared[0], self.temperature)  # (b, world * B)
+                if not self.in_batch_negatives:
+                    others = torch.ones_like(scores, dtype=torch.bool)
+                    others.diagonal(offset + begin).fill_(False)
+                    scores = scores.masked_fill(others, -torch.inf)
+                logits = torch.cat([scores, cosine_scores(batch, adversaries, self.temperature)], dim=1)
+                if climbs:
+                    climb.add(batch, logits.detach())  # (b, world * B + M)
+                return weighted_info_nce(logits, offset=offset + begin) / len(directions)
+
+            return mean_over_mini_batches(anchors, [unit_rows(gathered)], contrast, with_backward=with_backward)
+
+        value = torch.stack([mean_of(*direction) for direction in directions]).sum()
+        if climbs:
+            self.adversaries.climb(climb, keys)
+        return value
+
+    def _keys(self, column: Sequence[Features]) -> list[Tensor]:
+        """Return the momentum encoder's keys in mini-batches, (b, D) each; it follows the model in training."""
+        momentum_encoder: Any = self.momentum_encoder
         if torch.is_grad_enabled():
             momentum_encoder.update(self.model, self.followed_head)
         momentum_encoder.train(unwrap(self.model).training)
-        keys = torch.cat([momentum_encoder(part) for part in mini_batches(features, mini_batch_size)])
         with torch.no_grad():
-            return apply_head(self.projection_head, [keys])[0] if self.shared_head else keys
+            return apply_head(
+                self.step.projection_head if self.shared_head else None, [momentum_encoder(part) for part in column]
+            )
 
     @property
     def followed_head(self) -> nn.Module | None:
         """The head that the momentum encoder has a copy of."""
-        return None if self.shared_head else self.projection_head
-
-    def _candidates(self, positives: Tensor) -> tuple[Tensor, int]:
-        """Return what the anchors are contrasted with beside the adversaries, and the index of the first positive."""
-        candidates, offset = gather_rows(positives, self.gather_across_devices and self.in_batch_negatives)
-        in_batch = len(candidates) - 1 if self.in_batch_negatives else 0
-        warn_without_negatives(self, in_batch + len(self.adversaries))
-        return candidates, offset
-
-    def _loss(self, queries: Tensor, keys: Tensor) -> Tensor:
-        check_shapes(queries, keys, self.adversaries.vectors)
-        directions = [(queries, keys), (keys, queries)] if self.symmetric else [(queries, keys)]
-        losses, logits = [], []
-        for anchors, positives in directions:
-            candidates, offset = self._candidates(positives)
-            loss, of_anchors = adversarial_info_nce(
-                anchors,
-                candidates,
-                self.adversaries.vectors,
-                temperature=self.temperature,
-                in_batch_negatives=self.in_batch_negatives,
-                offset=offset,
-            )
-            losses.append(loss)
-            logits.append(of_anchors)
-        if self._climbs:
-            climb = self.adversaries.new_climb()
-            climb.add(torch.cat([anchors for anchors, _ in directions]).detach(), torch.cat(logits))
-            self.adversaries.climb(climb, keys)
-        return torch.stack(losses).mean()
-
-    @property
-    def _climbs(self) -> bool:
-        """Whether the adversaries take a step now."""
-        return torch.is_grad_enabled() and len(self.adversaries) > 0
-
-    @property
-    def adversary_similarity(self) -> Tensor:
-        """Mean cosine of adversaries and anchors of the last training step (0-dim)."""
-        return self.adversaries.similarity
-
-    @property
-    def adversary_share(self) -> Tensor:
-        """Mean share of the softmax that the adversaries took in the last training step (0-dim)."""
-        return self.adversaries.share
-
-    @property
-    def adversary_angle(self) -> Tensor:
-        """Mean angle in degrees between each adversary and what it was when drawn (0-dim)."""
-        return self.adversaries.angle
+        return None if self.shared_head else self.step.projection_head
 
     @property
     def instruments(self) -> dict[str, Tensor]:
-        """How similar the adversaries are to the last training batch's anchors, their share, how far they turned."""
+        """What the last training step measured of the adversaries."""
         return self.adversaries.instruments
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card."""
-        names = ["temperature", "in_batch_negatives", "symmetric", "shared_head", "gather_across_devices"]
+        own = {name: getattr(self, name) for name in ("temperature", "in_batch_negatives", "symmetric", "shared_head")}
         copied = self.momentum_encoder
-        return {
-            "mini_batch_size": self.mini_batch_size,
-            **self.adversaries.config,
-            **{name: getattr(self, name) for name in names},
-            "projection": self.projection_head is not None,
-            "tied": copied is None,
-            "momentum": None if copied is None else copied.momentum,
-            "key_dropout": None if copied is None else copied.dropout,
-        }
-
-    @property
-    def citation(self) -> str:
-        """BibTeX of the paper."""
-        return """
-@inproceedings{li2022adcse,
-    title = "{AdCSE}: An Adversarial Method for Contrastive Learning of Sentence Embeddings",
-    author = "Li, Renhao and Duan, Lei and Xie, Guicai and Xiao, Shan and Jiang, Weipeng",
-    booktitle = "Database Systems for Advanced Applications (DASFAA)",
-    year = "2022",
-    pages = "165--180",
-    url = "https://doi.org/10.1007/978-3-031-00129-1_11",
-}
-"""
+        own |= {"tied": copied is None, "momentum": getattr(copied, "momentum", None)}
+        return own | {"key_dropout": getattr(copied, "dropout", None)} | self.adversaries.config | self.step.config

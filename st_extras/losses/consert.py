@@ -7,40 +7,14 @@ from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.util import get_world_size
 from torch import Tensor, nn
 
 from st_extras.checks import check_bool, check_temperature
-from st_extras.encoders.distributed import gather_rows
-from st_extras.encoders.rows import Features, check_columns
+from st_extras.encoders.rows import Features
 from st_extras.functional import unit_rows, unit_scores, weighted_info_nce
-from st_extras.losses.parts.dropout_views import warn_if_same_views
-from st_extras.losses.parts.gradient_cache import GradientCache, check_mini_batch_size, mean_over_mini_batches
-from st_extras.losses.parts.negatives import warn_without_negatives
-from st_extras.losses.parts.views import TwoViews, check_augmentations
-
-
-def nt_xent(
-    views: Sequence[Tensor], temperature: float, *, include_positive: bool = True, gather_across_devices: bool = False
-) -> Tensor:
-    """Compute NT-Xent of two views, each (B, D), averaged over both directions (eq. 9 of SLT-FAI).
-
-    The candidates of an anchor are all embeddings of both views, except its own.
-    """
-    (first, offset), (second, _) = (gather_rows(view, gather_across_devices) for view in views)
-    losses = []
-    for anchors, own_view, other_view in ((views[0], first, second), (views[1], second, first)):
-        candidates = unit_rows(torch.cat([other_view, own_view]))  # (2 * world * B, D)
-        losses.append(_contrast(unit_rows(anchors), candidates, offset, temperature, include_positive))
-    return (losses[0] + losses[1]) / 2
-
-
-def _contrast(anchors: Tensor, candidates: Tensor, offset: int, temperature: float, include_positive: bool) -> Tensor:
-    """Return the loss of some rows of a view, (b, D), the first of which is row ``offset`` of its candidates."""
-    scores = unit_scores(anchors, candidates, temperature)  # (b, 2 * world * B)
-    weights = torch.ones_like(scores)
-    weights.diagonal(offset + len(candidates) // 2).zero_()  # an anchor is not its own candidate
-    return weighted_info_nce(scores, weights, include_positive=include_positive, offset=offset)
+from st_extras.losses.parts.gradient_cache import mean_over_mini_batches
+from st_extras.losses.parts.pair_step import Batches, PairStep
+from st_extras.losses.parts.views import check_augmentations
 
 
 class ConSERTLoss(nn.Module):
@@ -70,6 +44,8 @@ class ConSERTLoss(nn.Module):
         gather_across_devices: use the sentences of all processes as negatives.
         mini_batch_size: number of sentences that the encoder sees at a time (gradient caching). Memory no longer grows
             with the batch's activations, and a step takes about 4/3 of the time. None: the whole batch at once.
+        mini_batch_num_tokens: in its place, number of tokens, without padding, that the encoder sees at a time: for
+            sentences of very different lengths. A sentence that has more of them goes alone.
         generator: torch.Generator of the views, on the model's device. None: one is made from torch's seed.
 
     Inputs:
@@ -105,6 +81,16 @@ class ConSERTLoss(nn.Module):
         1
     """
 
+    citation = """
+@inproceedings{yan2021consert,
+    title = "{ConSERT}: A Contrastive Framework for Self-Supervised Sentence Representation Transfer",
+    author = "Yan, Yuanmeng and Li, Rumei and Wang, Sirui and Zhang, Fuzheng and Wu, Wei and Xu, Weiran",
+    booktitle = "Proceedings of the 59th Annual Meeting of the Association for Computational Linguistics",
+    year = "2021",
+    url = "https://aclanthology.org/2021.acl-long.393",
+}
+"""
+
     def __init__(
         self,
         model: SentenceTransformer,
@@ -116,92 +102,61 @@ class ConSERTLoss(nn.Module):
         dropout: bool = False,
         gather_across_devices: bool = False,
         mini_batch_size: int | None = None,
+        mini_batch_num_tokens: int | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
         self.model = model
         self.temperature = check_temperature("temperature", temperature)
+        self.include_positive = check_bool("include_positive", include_positive)
         if check_bool("dropout", dropout) and "none" in check_augmentations(augmentations):
             raise ValueError(
                 f"dropout=True does not go with augmentations={tuple(augmentations)}: both views go through the "
                 "encoder in one pass, with dropout or without. Use 'dropout' in place of 'none'."
             )
-        self.two_views = TwoViews(model, augmentations, cutoff_rate=cutoff_rate, dropout=dropout, generator=generator)
-        self.dropout = self.two_views.dropout
-        self.include_positive = check_bool("include_positive", include_positive)
-        self.gather_across_devices = check_bool("gather_across_devices", gather_across_devices)
-        self.mini_batch_size = check_mini_batch_size(model, mini_batch_size)
-        self.uses_gradient_cache = self.mini_batch_size is not None
+        self.step = PairStep(
+            model,
+            augmentations,
+            cutoff_rate=cutoff_rate,
+            dropout=dropout,
+            gather_across_devices=gather_across_devices,
+            mini_batch_size=mini_batch_size,
+            mini_batch_num_tokens=mini_batch_num_tokens,
+            generator=generator,
+        )
+        self.dropout, self.uses_gradient_cache = self.step.dropout, self.step.caches
 
     def views(self, sentence_features: Sequence[Features]) -> tuple[Features, int]:
         """Return the rows that the encoder must see, for a loss that wraps this one: (2B rows, 2)."""
-        return self.two_views.rows(self.model, check_columns(sentence_features, "ConSERTLoss")), 2
+        return self.step.views(self, sentence_features)
 
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
         """Return the loss of a batch; ``labels`` are not used."""
-        columns = check_columns(sentence_features, "ConSERTLoss")
-        if self.uses_gradient_cache:
-            return GradientCache(self, columns, two_views=self.two_views, head=None).value()
-        return self.compute_loss_from_embeddings(self.two_views.encode(self.model, columns))
+        return self.step.run(self, sentence_features)
 
     def compute_loss_from_embeddings(self, embeddings: Sequence[Tensor], labels: Tensor | None = None) -> Tensor:
         """Return the loss of [first views, second views], each (B, D)."""
-        self._warn(embeddings)
-        return nt_xent(
-            embeddings,
-            self.temperature,
-            include_positive=self.include_positive,
-            gather_across_devices=self.gather_across_devices,
-        )
+        return self.step.of_embeddings(self, embeddings)
 
-    def calculate_loss(
-        self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False
-    ) -> Tensor:
-        """Return the loss of both views' mini-batches, (b, D) each: see ``mini_batch_size``."""
-        views = [torch.cat(batches) for batches in reps]
-        self._warn(views)
-        (first, offset), (second, _) = (gather_rows(view, self.gather_across_devices) for view in views)
-        first, second = unit_rows(first), unit_rows(second)
+    def calculate_loss(self, reps: Batches, *, with_backward: bool = False, columns: Batches | None = None) -> Tensor:
+        """Return NT-Xent of both views' mini-batches, (b, D) each, averaged over both directions (eq. 9 of SLT-FAI)."""
+        (first, offset), (second, _) = (self.step.gather(self, view) for view in self.step.join(self, reps))
 
-        def contrast(batch: Tensor, shared: Sequence[Tensor], begin: int) -> Tensor:
-            # mini-batches of the first view, then of the second, whose other view is the first
-            is_second = begin >= len(views[0])
-            candidates, row = shared[int(is_second)], begin - len(views[0]) * is_second
-            return _contrast(unit_rows(batch), candidates, offset + row, self.temperature, self.include_positive)
+        def half(anchors: list[Tensor], own_view: Tensor, other_view: Tensor) -> Tensor:
+            candidates = unit_rows(torch.cat([other_view, own_view]))  # (2 * world * B, D)
 
-        return mean_over_mini_batches(
-            reps[0] + reps[1],
-            [torch.cat([second, first]), torch.cat([first, second])],
-            contrast,
-            with_backward=with_backward,
-        )
+            def contrast(batch: Tensor, shared: Sequence[Tensor], begin: int) -> Tensor:
+                scores = unit_scores(unit_rows(batch), shared[0], self.temperature)  # (b, 2 * world * B)
+                weights, row = torch.ones_like(scores), offset + begin
+                weights.diagonal(row + len(own_view)).zero_()  # an anchor is not its own candidate
+                return weighted_info_nce(scores, weights, include_positive=self.include_positive, offset=row) / 2
 
-    def _warn(self, views: Sequence[Tensor]) -> None:
-        if self.dropout:
-            warn_if_same_views(self, *views)
-        processes = get_world_size() if self.gather_across_devices else 1
-        warn_without_negatives(self, len(views[0]) * processes - 1)
+            return mean_over_mini_batches(anchors, [candidates], contrast, with_backward=with_backward)
+
+        return half(reps[0], first, second) + half(reps[1], second, first)
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card."""
-        return {
-            "temperature": self.temperature,
-            **self.two_views.config,
-            "include_positive": self.include_positive,
-            "dropout": self.dropout,
-            "gather_across_devices": self.gather_across_devices,
-            "mini_batch_size": self.mini_batch_size,
-        }
-
-    @property
-    def citation(self) -> str:
-        """BibTeX of the paper."""
-        return """
-@inproceedings{yan2021consert,
-    title = "{ConSERT}: A Contrastive Framework for Self-Supervised Sentence Representation Transfer",
-    author = "Yan, Yuanmeng and Li, Rumei and Wang, Sirui and Zhang, Fuzheng and Wu, Wei and Xu, Weiran",
-    booktitle = "Proceedings of the 59th Annual Meeting of the Association for Computational Linguistics",
-    year = "2021",
-    url = "https://aclanthology.org/2021.acl-long.393",
-}
-"""
+        own = {name: getattr(self, name) for name in ("temperature", "include_positive", "dropout")}
+        config = own | self.step.config
+        return {name: value for name, value in config.items() if name != "projection"}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import count
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from typing import Any, Literal
 
@@ -13,25 +12,13 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_extras.checks import check_bool, check_temperature
-from st_extras.encoders.distributed import gather_rows
 from st_extras.encoders.embedding_table import EmbeddingTable
-from st_extras.encoders.heads import apply_head, projection_head
-from st_extras.encoders.rows import Features, check_columns
-from st_extras.encoders.structure import embedding_dimension
-from st_extras.functional import cosine_scores, unit_rows, unit_scores, weighted_info_nce
-from st_extras.losses.parts.dropout_views import warn_if_same_views
-from st_extras.losses.parts.gradient_cache import (
-    GradientCache,
-    check_head_size,
-    check_mini_batch_size,
-    mean_over_mini_batches,
-)
-from st_extras.losses.parts.guide import Similarities, describe_similarities
+from st_extras.encoders.rows import Features
+from st_extras.functional import unit_rows, unit_scores, weighted_info_nce
+from st_extras.losses.parts.gradient_cache import mean_over_mini_batches
 from st_extras.losses.parts.instance_weights import InstanceWeights, count_negatives
-from st_extras.losses.parts.negatives import warn_without_negatives
 from st_extras.losses.parts.noise import NoiseNegatives
-from st_extras.losses.parts.views import TwoViews
-from st_extras.losses.parts.wrapping import is_repeated
+from st_extras.losses.parts.pair_step import Batches, PairStep
 
 
 class DCLRLoss(nn.Module):
@@ -75,7 +62,7 @@ class DCLRLoss(nn.Module):
         noise_std: sigma of the Gaussian.
         noise_steps: t, gradient-ascent steps. 0: random noise; at most 1000.
         noise_step_size: beta, the length of a step. At the paper's settings (vectors of norm about sqrt(D), steps of
-            1e-3) the direction hardly changes: see ``noise_angle``.
+            1e-3) the direction hardly changes: see "noise_angle".
         noise_norm: "gaussian": as drawn; "unit": on the unit sphere, also after every step, where a step of 0.1 or 1
             turns a vector visibly (our reading of the paper's projection Pi). Then ``noise_std`` must stay 1.
         temperature: tau.
@@ -88,16 +75,16 @@ class DCLRLoss(nn.Module):
         gather_across_devices: use the sentences of all processes as negatives.
         mini_batch_size: number of sentences that the encoder sees at a time (gradient caching). Memory no longer grows
             with the batch's activations, and a step takes about 4/3 of the time. None: the whole batch at once.
+        mini_batch_num_tokens: in its place, number of tokens, without padding, that the encoder sees at a time: for
+            sentences of very different lengths. A sentence that has more of them goes alone.
         generator: torch.Generator of the noise, on the model's device. None: one is made from torch's seed.
 
-    Attributes (0-dim tensors, of the last training step):
-        noise_angle: mean angle in degrees by which the ascent turned the noise.
-        masked_negatives: share of the in-batch negatives with weight 0; NaN if the batch has none.
-        threshold: phi, given or, with ``masked_share``, found so far; NaN before the first step.
-        instruments: ``noise_angle`` and ``masked_negatives``, and ``threshold`` with ``masked_share``, for the
-            trainer's log.
-        anchors_without_negatives: number of anchors that contributed 0 because every negative was masked
-            (possible only without noise, as with noise_ratio=0).
+    Attributes:
+        instruments: 0-dim tensors of the last training step, by name, for the trainer's log. "noise_angle": mean angle
+            in degrees by which the ascent turned the noise. "masked_negatives": share of the in-batch negatives with
+            weight 0; NaN if the batch has none. With ``masked_share``, "threshold": phi, found so far; NaN before the
+            first step. Without noise, "anchors_without_negatives": number of anchors that contributed 0 because every
+            negative was masked.
 
     Inputs:
         +-------------------------------+--------+
@@ -135,6 +122,16 @@ class DCLRLoss(nn.Module):
         1
     """
 
+    citation = """
+@inproceedings{zhou2022debiased,
+    title = "Debiased Contrastive Learning of Unsupervised Sentence Representations",
+    author = "Zhou, Kun and Zhang, Beichen and Zhao, Wayne Xin and Wen, Ji-Rong",
+    booktitle = "Proceedings of the 60th Annual Meeting of the Association for Computational Linguistics",
+    year = "2022",
+    url = "https://aclanthology.org/2022.acl-long.423",
+}
+"""
+
     def __init__(
         self,
         model: SentenceTransformer,
@@ -156,11 +153,13 @@ class DCLRLoss(nn.Module):
         projection: bool = False,
         gather_across_devices: bool = False,
         mini_batch_size: int | None = None,
+        mini_batch_num_tokens: int | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
         self.model = model
         self.temperature = check_temperature("temperature", temperature)
+        self.include_positive = check_bool("include_positive", include_positive)
         self.noise = NoiseNegatives(
             noise_ratio=noise_ratio,
             noise_std=noise_std,
@@ -170,36 +169,32 @@ class DCLRLoss(nn.Module):
             noise_temperature=temperature if noise_temperature is None else noise_temperature,
             generator=generator,
         )
-        self.include_positive = check_bool("include_positive", include_positive)
-        self.two_views = TwoViews(model, augmentations, cutoff_rate=cutoff_rate)
-        self.dropout = self.two_views.dropout
-        self.projection_head = (
-            projection_head(embedding_dimension(model)) if check_bool("projection", projection) else None
+        self.step = PairStep(
+            model,
+            augmentations,
+            cutoff_rate=cutoff_rate,
+            projection=projection,
+            gather_across_devices=gather_across_devices,
+            mini_batch_size=mini_batch_size,
+            mini_batch_num_tokens=mini_batch_num_tokens,
         )
-        self.gather_across_devices = check_bool("gather_across_devices", gather_across_devices)
-        self.mini_batch_size = check_mini_batch_size(model, mini_batch_size)
-        self.uses_gradient_cache = self.mini_batch_size is not None
+        self.dropout, self.uses_gradient_cache = self.step.dropout, self.step.caches
         self.instance_weights = InstanceWeights(
             model,
             complementary_model,
             complementary_table,
             threshold=threshold,
             masked_share=masked_share,
-            gather_across_devices=self.gather_across_devices,
+            gather_across_devices=gather_across_devices,
         )
 
     def views(self, sentence_features: Sequence[Features]) -> tuple[Features, int]:
         """Return the rows that the encoder must see, for a loss that wraps this one: (2B rows, 2)."""
-        return self.two_views.rows(self.model, check_columns(sentence_features, "DCLRLoss")), 2
+        return self.step.views(self, sentence_features)
 
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
         """Return the loss of a batch; ``labels`` are not used."""
-        columns = check_columns(sentence_features, "DCLRLoss")
-        if self.uses_gradient_cache:
-            cache = GradientCache(self, columns, two_views=self.two_views, head=self.projection_head)
-            return cache.value(sentence_features=columns, runs=count())
-        embeddings = self.two_views.encode(self.model, columns)
-        return self.compute_loss_from_embeddings(embeddings, sentence_features=columns)
+        return self.step.run(self, sentence_features)
 
     def compute_loss_from_embeddings(
         self,
@@ -212,125 +207,44 @@ class DCLRLoss(nn.Module):
 
         ``sentence_features``, the untouched columns, are needed only for a complementary model or table.
         """
-        if self.dropout:
-            warn_if_same_views(self, *embeddings)
-        anchors, positives = apply_head(self.projection_head, embeddings)
-        candidates, offset = gather_rows(positives, self.gather_across_devices)
-        scores = cosine_scores(anchors, candidates, self.temperature)  # (B, world * B)
-        cosines, first = scores.detach() * self.temperature, not is_repeated(self.model)
-        weights = self.instance_weights.of_batch(cosines, sentence_features, first=first)
-        noise: Tensor = self.noise(anchors)  # (K, D)
-        warn_without_negatives(self, len(candidates) - 1 + len(noise))
-        if weights is not None and torch.is_grad_enabled():
-            self._measure(count_negatives(weights, offset), len(candidates), len(noise))
-        return self._contrast(anchors, scores, weights, unit_rows(noise), offset)
+        return self.step.of_embeddings(self, embeddings, sentence_features)
 
-    def calculate_loss(
-        self,
-        reps: list[list[Tensor]],
-        labels: Tensor | None = None,
-        *,
-        with_backward: bool = False,
-        sentence_features: Sequence[Features] | None = None,
-        runs: Iterator[int] | None = None,
-    ) -> Tensor:
-        """Return eq. 6 on both views' mini-batches, (b, D) each, after the head: see ``mini_batch_size``.
-
-        ``runs`` counts the runs on a batch, of which MatryoshkaLoss makes one for each dimension.
-        """
-        check_head_size(self.projection_head, reps[0][0])
-        anchors, positives = (torch.cat(batches) for batches in reps)
-        if self.dropout:
-            warn_if_same_views(self, anchors, positives)
-        candidates, offset = gather_rows(positives, self.gather_across_devices)
-        size = len(reps[0][0])
-        noise: Tensor = self.noise(anchors, size)
-        warn_without_negatives(self, len(candidates) - 1 + len(noise))
-        shared = [unit_rows(candidates), unit_rows(noise)]
-        weigh = self.instance_weights.of_rows(
-            anchors, shared[0], sentence_features, size, first=runs is None or next(runs) == 0
-        )
+    def calculate_loss(self, reps: Batches, *, with_backward: bool = False, columns: Batches | None = None) -> Tensor:
+        """Return eq. 6 on both views' mini-batches, (b, D) each, after the head; the guide sees the ``columns``'."""
+        anchors, positives = self.step.join(self, reps)  # (B, D) each
+        noise: Tensor = unit_rows(self.noise(reps[0]))  # (K, D), constants
+        gathered, offset = self.step.gather(self, positives, others=len(noise))
+        candidates = unit_rows(gathered)  # (world * B, D)
+        weigh = self.instance_weights(anchors, candidates, columns, first=self.step.runs == 1)
         negatives: list[Tensor] = []
 
         def contrast(batch: Tensor, shared: Sequence[Tensor], begin: int) -> Tensor:
-            scores, weights = unit_scores(unit_rows(batch), shared[0], self.temperature), None
+            of_batch = unit_scores(unit_rows(batch), shared[0], self.temperature)  # (b, world * B)
+            of_noise = unit_scores(unit_rows(batch), noise, self.temperature)  # (b, K)
+            weights = None
             if weigh is not None:
-                weights = weigh(scores.detach() * self.temperature, begin)
+                weights = weigh(begin, begin + len(batch))  # (b, world * B)
                 negatives.append(count_negatives(weights, offset + begin))
-            return self._contrast(batch, scores, weights, shared[1], offset + begin)
+                weights = F.pad(weights, (0, len(noise)), value=1.0)  # (b, world * B + K)
+            scores = torch.cat([of_batch, of_noise], dim=1)
+            # by default the positive is left out of the denominator: the difference from InfoNCE
+            return weighted_info_nce(scores, weights, include_positive=self.include_positive, offset=offset + begin)
 
-        value = mean_over_mini_batches(reps[0], shared, contrast, with_backward=with_backward)
+        value = mean_over_mini_batches(reps[0], [candidates], contrast, with_backward=with_backward)
         if negatives and torch.is_grad_enabled():
-            self._measure(torch.cat(negatives), len(candidates), len(noise))
+            others = len(noise) > 0 or self.include_positive
+            self.instance_weights.measure(torch.cat(negatives), len(candidates), others=others)
         return value
-
-    def _contrast(self, anchors: Tensor, scores: Tensor, weights: Tensor | None, noise: Tensor, offset: int) -> Tensor:
-        """Return eq. 6 of some anchors, with the noise, at length 1, as negatives of weight 1."""
-        if len(noise):
-            scores = torch.cat([scores, unit_scores(unit_rows(anchors), noise, self.temperature)], dim=1)
-            if weights is not None:
-                weights = F.pad(weights, (0, len(noise)), value=1.0)
-        # by default the positive is left out of the denominator: the difference from InfoNCE
-        return weighted_info_nce(scores, weights, include_positive=self.include_positive, offset=offset)
-
-    def _measure(self, negatives: Tensor, candidates: int, noise: int) -> None:
-        self.instance_weights.measure(negatives, candidates, others=noise > 0 or self.include_positive)
-
-    @property
-    def similarities(self) -> Similarities | None:
-        """The guide's, which ``complementary_model`` or ``complementary_table`` gives."""
-        return self.instance_weights.similarities
-
-    @property
-    def threshold(self) -> float | Tensor:
-        """phi: the number given, or a 0-dim tensor, that of ``masked_share`` so far; NaN before the first step."""
-        return self.instance_weights.threshold.value
-
-    @property
-    def masked_negatives(self) -> Tensor:
-        """Share of the in-batch negatives with weight 0 in the last training step (0-dim)."""
-        return self.instance_weights.masked_negatives
-
-    @property
-    def anchors_without_negatives(self) -> Tensor:
-        """Number of anchors that contributed 0 to the last training step (0-dim)."""
-        return self.instance_weights.anchors_without_negatives
-
-    @property
-    def noise_angle(self) -> Tensor:
-        """Mean angle in degrees by which the ascent turned the noise of the last training step (0-dim)."""
-        return self.noise.angle
 
     @property
     def instruments(self) -> dict[str, Tensor]:
-        """The angle of the noise, phi if it is found, and the share of masked negatives; NaN before the first step."""
-        found = {"noise_angle": self.noise_angle} if self.noise.ratio else {}
-        found |= {"threshold": self.threshold} if isinstance(self.threshold, Tensor) else {}
-        return found if self.similarities is None else found | {"masked_negatives": self.masked_negatives}
+        """What the last training step measured; NaN before the first."""
+        found = self.noise.instruments | self.instance_weights.instruments
+        if "masked_negatives" in found and not (self.noise.ratio or self.include_positive):
+            found["anchors_without_negatives"] = self.instance_weights.anchors_without_negatives
+        return found
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card."""
-        return {
-            "complementary": describe_similarities(self.similarities),
-            **self.instance_weights.threshold.config,
-            **self.noise.config,
-            "temperature": self.temperature,
-            "include_positive": self.include_positive,
-            **self.two_views.config,
-            "projection": self.projection_head is not None,
-            "gather_across_devices": self.gather_across_devices,
-            "mini_batch_size": self.mini_batch_size,
-        }
-
-    @property
-    def citation(self) -> str:
-        """BibTeX of the paper."""
-        return """
-@inproceedings{zhou2022debiased,
-    title = "Debiased Contrastive Learning of Unsupervised Sentence Representations",
-    author = "Zhou, Kun and Zhang, Beichen and Zhao, Wayne Xin and Wen, Ji-Rong",
-    booktitle = "Proceedings of the 60th Annual Meeting of the Association for Computational Linguistics",
-    year = "2022",
-    url = "https://aclanthology.org/2022.acl-long.423",
-}
-"""
+        own = {"temperature": self.temperature, "include_positive": self.include_positive}
+        return self.instance_weights.config | self.noise.config | own | self.step.config

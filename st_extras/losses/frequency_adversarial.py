@@ -9,20 +9,74 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import get_world_size
 from torch import Tensor, nn
 
 from st_extras.checks import check_bool, check_choice, check_count, check_fraction, check_interval
+from st_extras.encoders.distributed import sum_over_processes
 from st_extras.encoders.forward import encode_tokens
 from st_extras.encoders.rows import Features, stack_columns
 from st_extras.encoders.structure import token_embedding_dimension
 from st_extras.functional import full_precision, reverse_gradient
 from st_extras.losses.parts.discriminator import SLT_FAI_CITATION, Discriminator, check_frequency_table
-from st_extras.losses.parts.token_labels import balancing_weights, label_shares, labels_entropy, token_mean
-from st_extras.losses.parts.token_probe import check_token_embeddings
+from st_extras.losses.parts.token_checks import check_token_embeddings
 from st_extras.losses.parts.wrapping import refuse_wrapped
 from st_extras.text.frequency import FrequencyTable
 
-ADVERSARIES = ("reversal", "confusion")
+
+def token_mean(values: Tensor, mask: Tensor) -> Tensor:
+    """Average as eq. 4 does: over the content tokens of a sentence, then over the sentences.
+
+    Args:
+        values: (R, L).
+        mask: (R, L) bool, the tokens that count.
+
+    Returns:
+        (), over the sentences that have a token that counts; 0 if none has.
+    """
+    lengths = mask.sum(dim=1)  # (R,)
+    means = values.masked_fill(~mask, 0.0).sum(dim=1) / lengths.clamp(min=1)
+    return means.sum() / (lengths > 0).sum().clamp(min=1)
+
+
+@torch.no_grad()
+def label_shares(
+    labels: Tensor, mask: Tensor, *, dtype: torch.dtype = torch.float32, across_processes: bool = False
+) -> Tensor:
+    """Return how much of a batch has label 0 and label 1, (2,), as eq. 4 weighs tokens; zeros if no token counts.
+
+    Args:
+        labels: (R, L) of 0 and 1.
+        mask: (R, L) bool, the tokens that count.
+        dtype: of the shares.
+        across_processes: take the mean over the batches of all processes, each of which must ask.
+    """
+    shares = torch.stack([token_mean((labels == label).to(dtype), mask) for label in (0, 1)])
+    return sum_over_processes(shares) / get_world_size() if across_processes else shares
+
+
+@torch.no_grad()
+def labels_entropy(shares: Tensor) -> Tensor:
+    """Return the entropy of the labels in nats.
+
+    It is the lowest cross-entropy that a discriminator can reach which knows the shares of the labels and nothing of
+    the tokens: above it, the discriminator is misled; below it, it has learned something.
+
+    Args:
+        shares: (2,), as :func:`label_shares` returns them; those of balanced labels are a half each.
+    """
+    return -torch.xlogy(shares, shares).sum()
+
+
+@torch.no_grad()
+def balancing_weights(labels: Tensor, shares: Tensor) -> Tensor:
+    """Return a weight for each token, (R, L), with which each label counts a half: 1 / (2 share of its label).
+
+    Args:
+        labels: (R, L) of 0 and 1.
+        shares: (2,), of the batch. A label without a token has no share, and the other one still counts a half.
+    """
+    return torch.where(shares > 0, 0.5 / shares, 0.0)[labels]
 
 
 def token_cross_entropy(logits: Tensor, labels: Tensor, content_mask: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -52,15 +106,6 @@ def token_confusion(logits: Tensor, prior: Tensor, content_mask: Tensor, weights
     """
     losses = -(prior * full_precision(logits).log_softmax(dim=-1)).sum(dim=-1)  # (R, L)
     return token_mean(losses if weights is None else weights * losses, content_mask)
-
-
-def check_reversal_strength(strength: float) -> float:
-    """Return the factor of a reversed gradient.
-
-    Raises:
-        ValueError: if it is not between 0 and 1e6, 0 excluded.
-    """
-    return check_interval("reversal_strength", strength, 0, 1e6, low_included=False)
 
 
 class FrequencyAdversarialLoss(nn.Module):
@@ -137,6 +182,7 @@ class FrequencyAdversarialLoss(nn.Module):
         torch.Size([])
     """
 
+    citation = SLT_FAI_CITATION
     low_frequency: Tensor
     steps: Tensor
 
@@ -157,9 +203,9 @@ class FrequencyAdversarialLoss(nn.Module):
         check_token_embeddings(model, "FrequencyAdversarialLoss", "adversarial_weight=0 in SLTFAILoss")
         check_frequency_table(frequency_table, model)
         self.low_frequency_ratio = check_fraction("low_frequency_ratio", low_frequency_ratio)
-        self.reversal_strength = check_reversal_strength(reversal_strength)
+        self.reversal_strength = check_interval("reversal_strength", reversal_strength, 0, 1e6, low_included=False)
         self.reversal_steps = check_count("reversal_steps", reversal_steps)
-        self.adversary = check_choice("adversary", adversary, ADVERSARIES)
+        self.adversary = check_choice("adversary", adversary, ("reversal", "confusion"))
         self.balanced = check_bool("balanced", balanced)
         self.discriminator = Discriminator(dimension)
         low_frequency = frequency_table.labels(self.low_frequency_ratio)
@@ -231,8 +277,3 @@ class FrequencyAdversarialLoss(nn.Module):
             "labels_entropy": self.labels_entropy,
         }
         return found | ({"confusion_loss": self.last_confusion} if self.adversary == "confusion" else {})
-
-    @property
-    def citation(self) -> str:
-        """BibTeX of the paper."""
-        return SLT_FAI_CITATION

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from st_extras.checks import check_bool, check_fraction
 from st_extras.encoders.forward import encode_tokens
 from st_extras.encoders.rows import Features, stack_columns, stack_rows
-from st_extras.encoders.structure import content_mask, embedding_dimension, token_embedding_dimension
+from st_extras.encoders.structure import content_mask, embedding_dimension, token_embedding_dimension, unwrap
 from st_extras.functional import full_precision
 from st_extras.losses.parts.discriminator import SLT_FAI_CITATION, Discriminator, check_frequency_table
-from st_extras.losses.parts.missing_mask import check_mask_token, delete_tokens
+from st_extras.losses.parts.token_checks import check_mask_token
 from st_extras.losses.parts.wrapping import refuse_wrapped
 from st_extras.random_source import RandomSource
 from st_extras.text.frequency import FrequencyTable
@@ -50,6 +50,33 @@ def draw_masked(
         lowest = torch.zeros_like(maskable).scatter(1, draws.argmin(dim=1, keepdim=True), True)
         masked = masked | (lowest & maskable)  # if any token is masked, the one with the lowest draw is
     return masked
+
+
+def delete_tokens(model: nn.Module, features: Features, deleted: Tensor) -> Features:
+    """Return copies of the rows without the deleted tokens, as wide as before: their places become padding.
+
+    The rows are those of the shorter sentences: the other tokens close up in their order, on the side that the
+    tokenizer pads away from, and position ids keep their places.
+
+    Args:
+        model: the encoder, whose tokenizer tells the padding side and token.
+        features: a tokenized column of B sentences.
+        deleted: (B, L) bool, tokens that are present.
+    """
+    tokenizer = unwrap(model).tokenizer
+    present = features["attention_mask"].bool()
+    before = ~present & (present.cumsum(dim=1) == 0)
+    place = torch.where(present, 2, torch.where(before, 0, 4))
+    place = torch.where(deleted, 1 if tokenizer.padding_side == "left" else 3, place)
+    order = place.argsort(dim=1, stable=True)  # (B, L)
+    emptied = deleted.gather(1, order)
+    shorter = dict(features)
+    for key, value in features.items():
+        if isinstance(value, Tensor) and value.shape == deleted.shape and key != "position_ids":
+            shorter[key] = value.gather(1, order)
+    shorter["input_ids"] = shorter["input_ids"].masked_fill(emptied, tokenizer.pad_token_id or 0)
+    shorter["attention_mask"] = shorter["attention_mask"].masked_fill(emptied, 0)
+    return shorter
 
 
 class IncompleteSentenceFilteringLoss(nn.Module):
@@ -118,6 +145,7 @@ class IncompleteSentenceFilteringLoss(nn.Module):
         torch.Size([])
     """
 
+    citation = SLT_FAI_CITATION
     low_frequency: Tensor
 
     def __init__(
@@ -195,8 +223,3 @@ class IncompleteSentenceFilteringLoss(nn.Module):
     def instruments(self) -> dict[str, Tensor]:
         """The discriminator's running accuracy, and how many sentences of the last training batch did not count."""
         return {"discriminator_accuracy": self.discriminator.accuracy, "left_out": self.left_out}
-
-    @property
-    def citation(self) -> str:
-        """BibTeX of the paper."""
-        return SLT_FAI_CITATION

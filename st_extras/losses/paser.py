@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import batch_to_device
 from torch import Tensor, nn
 
-from st_extras.checks import check_bool, check_choice, check_count, check_instance, check_interval, check_weight
+from st_extras.checks import check_count, check_weight
 from st_extras.encoders.distributed import require_synchronised
 from st_extras.encoders.forward import without_dropout
 from st_extras.encoders.rows import Features
 from st_extras.encoders.structure import embedding_dimension, unwrap
-from st_extras.losses.parts.masked_lm import MaskedLM, vocabulary_cross_entropy
-from st_extras.losses.parts.phrase_columns import (
-    bracketed,
-    check_phrase_columns,
-    check_phrase_tokenizer,
-    phrase_brackets,
-)
-from st_extras.losses.parts.phrase_decoder import OUTPUTS, STARTS, PhraseDecoder, PhraseOutput, decoding_signal
-from st_extras.losses.parts.wrapping import (
-    base_value,
-    base_views,
-    check_base_loss,
-    encode_blocks,
-    gather_instruments,
-    is_repeated,
-    is_wrapped,
-)
+from st_extras.losses.parts.base_loss import base_value, check_base_loss, encode_with_base, gather_instruments
+from st_extras.losses.parts.masked_lm import MaskedLM
+from st_extras.losses.parts.phrase_columns import bracketed, check_phrase_columns, check_tokenizer, phrase_brackets
+from st_extras.losses.parts.phrase_decoder import PhraseDecoder, word_embedding
+from st_extras.losses.parts.wrapping import is_repeated, sum_if_wrapped
 from st_extras.text.corpus import iterate_sentences
 
 
@@ -134,6 +121,16 @@ class PaSeRLoss(nn.Module):
 
     steps: Tensor
 
+    citation = """
+@inproceedings{wu2022sentence,
+    title = "Sentence Representation Learning with Generative Objective rather than Contrastive Objective",
+    author = "Wu, Bohong and Zhao, Hai",
+    booktitle = "Proceedings of the 2022 Conference on Empirical Methods in Natural Language Processing",
+    year = "2022",
+    url = "https://aclanthology.org/2022.emnlp-main.221",
+}
+"""
+
     def __init__(
         self,
         model: SentenceTransformer,
@@ -154,42 +151,33 @@ class PaSeRLoss(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        decoder_dropout = check_interval("decoder_dropout", decoder_dropout, 0, 1, high_included=False)
-        if max_phrase_length is not None:
-            max_phrase_length = check_count("max_phrase_length", max_phrase_length, at_least=3, at_most=10_000)
-        check_instance("generator", generator, torch.Generator, or_none=True)
         if base_loss is not None:
             check_base_loss(base_loss, model)
-        self.on_missing_mask = check_phrase_tokenizer(model, on_missing_mask)
+        self.on_missing_mask = check_tokenizer(model, on_missing_mask)
         self.model = model
-        self.num_decoder_layers = check_count("num_decoder_layers", num_decoder_layers, at_least=1, at_most=100)
-        self.difference_scale = check_weight("difference_scale", difference_scale)
-        self.product_scale = check_weight("product_scale", product_scale)
         self.generative_weight = check_weight("generative_weight", generative_weight)
         default = 1.0 if base_loss is None else 0.0
         self.mlm_weight = check_weight("mlm_weight", default if mlm_weight is None else mlm_weight)
         if base_loss is None and not (self.generative_weight or self.mlm_weight):
             raise ValueError("generative_weight and mlm_weight must not both be 0 without a base_loss.")
         self.base_loss = base_loss
-        self.max_phrase_length = max_phrase_length or min(model.max_seq_length or 512, 512)
-        self.decoder_output = check_choice("decoder_output", decoder_output, OUTPUTS)
-        self.decoder_start = check_choice("decoder_start", decoder_start, STARTS)
-        self.decoder_pre_norm = check_bool("decoder_pre_norm", decoder_pre_norm)
         self.decoder_warmup_steps = check_count("decoder_warmup_steps", decoder_warmup_steps)
-        sizes = self._words.weight.size(1), embedding_dimension(model), self.num_decoder_layers
+        longest = min(model.max_seq_length or 512, 512)
         self.decoder = PhraseDecoder(
-            *sizes, decoder_dropout, self.max_phrase_length, pre_norm=self.decoder_pre_norm, start=self.decoder_start
+            word_embedding(model),
+            embedding_dimension(model),
+            layers=num_decoder_layers,
+            difference_scale=difference_scale,
+            product_scale=product_scale,
+            dropout=decoder_dropout,
+            output=decoder_output,
+            start=decoder_start,
+            pre_norm=decoder_pre_norm,
+            max_length=longest if max_phrase_length is None else max_phrase_length,
         ).to(model.device)
-        self.output = PhraseOutput(self.decoder_output, self._words).to(model.device)
         self.masked_lm = MaskedLM(model, generator=generator).to(model.device) if self.mlm_weight > 0 else None
         self.register_buffer("steps", torch.tensor(0))
         self.truncated_phrases = torch.tensor(0)
-
-    @property
-    def _words(self) -> nn.Embedding:
-        """The encoder's word embedding, looked up at each use, as resizing the vocabulary replaces it."""
-        encoder: Any = unwrap(self.model).transformers_model
-        return cast(nn.Embedding, encoder.get_input_embeddings())
 
     def forward(
         self, sentence_features: Iterable[Features], labels: Tensor | None = None
@@ -197,7 +185,7 @@ class PaSeRLoss(nn.Module):
         """Return the weighted terms of a batch; a scalar if there is one, and their sum inside MatryoshkaLoss."""
         repeated = is_repeated(self.model)
         columns = list(sentence_features)
-        shown = check_phrase_columns(columns, self.model, self.max_phrase_length, with_base=self.base_loss is not None)
+        shown = check_phrase_columns(columns, self.model, self.decoder.max_length, with_base=self.base_loss is not None)
         *base_columns, masked, phrase = columns
         sentence = base_columns[0]
         require_synchronised(self.decoder)
@@ -205,37 +193,26 @@ class PaSeRLoss(nn.Module):
             self.truncated_phrases = (~shown).sum()
             self.steps += not repeated
         warming = self.decoder_warmup_steps > 0 and int(self.steps) <= self.decoder_warmup_steps
-        view_rows, count = (sentence, 1) if self.base_loss is None else base_views(self.base_loss, base_columns)
-        added = [masked]
+        added, drawn = [masked], None
         if self.masked_lm is not None:
             corrupted, drawn = (sentence, None) if repeated else self.masked_lm.corrupt(self.model, sentence)
             added.append(corrupted)
-        encoded = encode_blocks(self.model, self.base_loss, view_rows, count, added)
-        views, masked_rows = encoded[:count], encoded[count]
-        whole, lacking = views[0].sentence, masked_rows.sentence  # (B, D) each
-        whole, lacking = (whole.detach(), lacking.detach()) if warming else (whole, lacking)
+        views, others = encode_with_base(self.model, self.base_loss, base_columns, added)
+        whole, lacking, tokens = views[0].sentence, others[0].sentence, others[-1].tokens  # (B, D), (B, D), (B, L, .)
+        words = word_embedding(self.model).weight  # (V, W)
+        if warming:
+            whole, lacking, tokens, words = (x.detach() for x in (whole, lacking, tokens, words))
         generative = self.compute_generative_loss(whole, lacking, phrase, shown, train_words=not warming)
         terms = {"generative": self.generative_weight * generative}
         if self.masked_lm is not None and drawn is not None:
-            corrupted_rows = encoded[-1]
-            tokens, weight = corrupted_rows.tokens[:, : drawn.size(1)][drawn], self._words.weight  # (N, hidden), (V, W)
-            tokens, weight = (tokens.detach(), weight.detach()) if warming else (tokens, weight)
-            terms["mlm"] = self.mlm_weight * self.masked_lm(tokens, sentence["input_ids"][drawn], weight)
+            tokens = tokens[:, : drawn.size(1)][drawn]  # (N, hidden)
+            terms["mlm"] = self.mlm_weight * self.masked_lm(tokens, sentence["input_ids"][drawn], words)
         if self.base_loss is not None:
-            base = base_value(self.base_loss, [view.sentence for view in views], labels, base_columns)
-            terms |= base if isinstance(base, dict) else {"base": base}
-        if is_wrapped(self.model):
-            return torch.stack(list(terms.values())).sum()
-        return terms if len(terms) > 1 else terms["generative"]
+            terms |= base_value(self.base_loss, [view.sentence for view in views], labels, base_columns)
+        return sum_if_wrapped(self.model, terms) if len(terms) > 1 else terms["generative"]
 
     def compute_generative_loss(
-        self,
-        sentence: Tensor,
-        masked: Tensor,
-        phrase: Features,
-        shown: Tensor | None = None,
-        *,
-        train_words: bool = True,
+        self, sentence: Tensor, masked: Tensor, phrase: Features, shown: Tensor | None = None, train_words: bool = True
     ) -> Tensor:
         """Return eq. 3, a mean over the tokens of all phrases and their closing separators.
 
@@ -247,15 +224,10 @@ class PaSeRLoss(nn.Module):
             train_words: whether the encoder's word embedding learns from it, as far as ``decoder_output`` lets it.
         """
         phrase = bracketed(self.model, phrase)
-        ids, mask = phrase["input_ids"], phrase["attention_mask"].bool()
-        counted = mask[:, 1:] if shown is None else mask[:, 1:] & shown.unsqueeze(1)
-        signal = decoding_signal(sentence, masked, self.difference_scale, self.product_scale)
-        with nullcontext() if torch.is_grad_enabled() else without_dropout(self.decoder):
-            read = self._words(ids[:, :-1])
-            read = read if train_words else read.detach()
-            hidden = self.decoder(read, signal)  # (B, T-1, W); position t predicts t+1
-            found, weight, bias = self.output(hidden[counted], self._words, train_words=train_words)
-        return vocabulary_cross_entropy(found, weight, ids[:, 1:][counted], bias)
+        counted = phrase["attention_mask"][:, 1:].bool()
+        counted = counted if shown is None else counted & shown.unsqueeze(1)
+        signal, words = self.decoder.signal(sentence, masked), word_embedding(self.model)
+        return self.decoder.cross_entropy(phrase["input_ids"], counted, signal, words, train_words=train_words)
 
     @torch.no_grad()
     def reconstruct(
@@ -284,47 +256,23 @@ class PaSeRLoss(nn.Module):
         sentences, masked = list(iterate_sentences(sentences)), list(iterate_sentences(masked, name="masked"))
         if len(sentences) != len(masked):
             raise ValueError(f"sentences and masked must have one length, got {len(sentences)} and {len(masked)}.")
-        length = min(max_length, self.max_phrase_length - 1)
-        written: list[str] = []
+        model, written = unwrap(self.model), []
         with without_dropout(self):
             for i in range(0, len(sentences), batch_size):
                 texts = [*sentences[i : i + batch_size], *masked[i : i + batch_size]]
-                ids = self._write(texts, prompt, length)
-                written += unwrap(self.model).tokenizer.batch_decode(ids, skip_special_tokens=True)
+                rows = batch_to_device(model.preprocess(texts, prompt=prompt), model.device)
+                signal = self.decoder.signal(*model(rows)["sentence_embedding"].chunk(2))  # (B, 4, D)
+                ids = self.decoder.write(word_embedding(model), signal, phrase_brackets(model), max_length)
+                written += model.tokenizer.batch_decode(ids, skip_special_tokens=True)
         return written
-
-    def _write(self, texts: Sequence[str], prompt: str | None, length: int) -> list[list[int]]:
-        """Return the ids of the phrases; ``texts`` are the sentences and then their masked copies."""
-        model = unwrap(self.model)
-        rows = batch_to_device(model.preprocess(list(texts), prompt=prompt), model.device)
-        sentence, masked = model(rows)["sentence_embedding"].chunk(2)
-        signal = decoding_signal(sentence, masked, self.difference_scale, self.product_scale)
-        return self.decoder.write(self.output, self._words, signal, phrase_brackets(model), length)
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card."""
-        names = (
-            *("num_decoder_layers", "difference_scale", "product_scale", "generative_weight", "mlm_weight"),
-            *("decoder_output", "decoder_start", "decoder_pre_norm", "decoder_warmup_steps"),
-            *("max_phrase_length", "on_missing_mask"),
-        )
+        names = "generative_weight", "mlm_weight", "decoder_warmup_steps", "on_missing_mask"
         base = None if self.base_loss is None else type(self.base_loss).__name__
-        return {"base_loss": base} | {name: getattr(self, name) for name in names}
+        return {"base_loss": base, **self.decoder.config, **{name: getattr(self, name) for name in names}}
 
     @property
     def instruments(self) -> dict[str, Tensor]:
         """How many rows of the last training batch were left out, and the base loss's figures."""
         return {"truncated_phrases": self.truncated_phrases} | gather_instruments(base=self.base_loss)
-
-    @property
-    def citation(self) -> str:
-        """BibTeX of the paper."""
-        return """
-@inproceedings{wu2022sentence,
-    title = "Sentence Representation Learning with Generative Objective rather than Contrastive Objective",
-    author = "Wu, Bohong and Zhao, Hai",
-    booktitle = "Proceedings of the 2022 Conference on Empirical Methods in Natural Language Processing",
-    year = "2022",
-    url = "https://aclanthology.org/2022.emnlp-main.221",
-}
-"""

@@ -1,29 +1,18 @@
-"""SimCSE: InfoNCE between two dropout views of a sentence."""
+"""SimCSE: InfoNCE between two views of each sentence."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_extras.checks import check_bool, check_temperature
-from st_extras.encoders.distributed import gather_rows
-from st_extras.encoders.heads import apply_head, projection_head
-from st_extras.encoders.rows import Features, check_columns
-from st_extras.encoders.structure import embedding_dimension
+from st_extras.checks import check_temperature
+from st_extras.encoders.rows import Features
 from st_extras.functional import unit_rows, unit_scores, weighted_info_nce
-from st_extras.losses.parts.dropout_views import warn_if_same_views
-from st_extras.losses.parts.gradient_cache import (
-    GradientCache,
-    check_head_size,
-    check_mini_batch_size,
-    mean_over_mini_batches,
-)
-from st_extras.losses.parts.negatives import warn_without_negatives
-from st_extras.losses.parts.views import TwoViews
+from st_extras.losses.parts.gradient_cache import mean_over_mini_batches
+from st_extras.losses.parts.pair_step import Batches, PairStep
 
 
 class SimCSELoss(nn.Module):
@@ -53,6 +42,8 @@ class SimCSELoss(nn.Module):
         gather_across_devices: use the sentences of all processes as negatives.
         mini_batch_size: number of sentences that the encoder sees at a time (gradient caching). Memory no longer grows
             with the batch's activations, and a step takes about 4/3 of the time. None: the whole batch at once.
+        mini_batch_num_tokens: in its place, number of tokens, without padding, that the encoder sees at a time: for
+            sentences of very different lengths. A sentence that has more of them goes alone.
 
     Inputs:
         +-------------------------------+--------+
@@ -88,6 +79,16 @@ class SimCSELoss(nn.Module):
         1
     """
 
+    citation = """
+@inproceedings{gao2021simcse,
+    title = "{SimCSE}: Simple Contrastive Learning of Sentence Embeddings",
+    author = "Gao, Tianyu and Yao, Xingcheng and Chen, Danqi",
+    booktitle = "Proceedings of the 2021 Conference on Empirical Methods in Natural Language Processing",
+    year = "2021",
+    url = "https://aclanthology.org/2021.emnlp-main.552",
+}
+"""
+
     def __init__(
         self,
         model: SentenceTransformer,
@@ -98,78 +99,45 @@ class SimCSELoss(nn.Module):
         projection: bool = False,
         gather_across_devices: bool = False,
         mini_batch_size: int | None = None,
+        mini_batch_num_tokens: int | None = None,
     ) -> None:
         super().__init__()
         self.model = model
         self.temperature = check_temperature("temperature", temperature)
-        self.two_views = TwoViews(model, augmentations, cutoff_rate=cutoff_rate)
-        self.dropout = self.two_views.dropout
-        self.projection_head = (
-            projection_head(embedding_dimension(model)) if check_bool("projection", projection) else None
+        self.step = PairStep(
+            model,
+            augmentations,
+            cutoff_rate=cutoff_rate,
+            projection=projection,
+            gather_across_devices=gather_across_devices,
+            mini_batch_size=mini_batch_size,
+            mini_batch_num_tokens=mini_batch_num_tokens,
         )
-        self.gather_across_devices = check_bool("gather_across_devices", gather_across_devices)
-        self.mini_batch_size = check_mini_batch_size(model, mini_batch_size)
-        self.uses_gradient_cache = self.mini_batch_size is not None
+        self.dropout, self.uses_gradient_cache = self.step.dropout, self.step.caches
 
     def views(self, sentence_features: Sequence[Features]) -> tuple[Features, int]:
         """Return the rows that the encoder must see, for a loss that wraps this one: (2B rows, 2)."""
-        return self.two_views.rows(self.model, check_columns(sentence_features, "SimCSELoss")), 2
+        return self.step.views(self, sentence_features)
 
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
         """Return the loss of a batch; ``labels`` are not used."""
-        columns = check_columns(sentence_features, "SimCSELoss")
-        if self.uses_gradient_cache:
-            return GradientCache(self, columns, two_views=self.two_views, head=self.projection_head).value()
-        return self.compute_loss_from_embeddings(self.two_views.encode(self.model, columns))
+        return self.step.run(self, sentence_features)
 
     def compute_loss_from_embeddings(self, embeddings: Sequence[Tensor], labels: Tensor | None = None) -> Tensor:
         """Return the loss of [anchors, positives], each (B, D), before the projection head."""
-        if self.dropout:
-            warn_if_same_views(self, *embeddings)
-        anchors, positives = apply_head(self.projection_head, embeddings)
-        candidates, offset = gather_rows(positives, self.gather_across_devices)
-        warn_without_negatives(self, len(candidates) - 1)
-        return self._contrast(unit_rows(anchors), unit_rows(candidates), offset)
+        return self.step.of_embeddings(self, embeddings)
 
-    def calculate_loss(
-        self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False
-    ) -> Tensor:
-        """Return the loss of both views' mini-batches, (b, D) each, after the head: see ``mini_batch_size``."""
-        check_head_size(self.projection_head, reps[0][0])
-        anchors, positives = (torch.cat(batches) for batches in reps)
-        if self.dropout:
-            warn_if_same_views(self, anchors, positives)
-        candidates, offset = gather_rows(positives, self.gather_across_devices)
-        warn_without_negatives(self, len(candidates) - 1)
-        return mean_over_mini_batches(
-            reps[0],
-            [unit_rows(candidates)],
-            lambda batch, shared, begin: self._contrast(unit_rows(batch), shared[0], offset + begin),
-            with_backward=with_backward,
-        )
+    def calculate_loss(self, reps: Batches, *, with_backward: bool = False, columns: Batches | None = None) -> Tensor:
+        """Return the loss of both views' mini-batches, (b, D) each, after the head."""
+        _, positives = self.step.join(self, reps)  # (B, D)
+        gathered, offset = self.step.gather(self, positives)  # (world * B, D)
 
-    def _contrast(self, anchors: Tensor, candidates: Tensor, offset: int) -> Tensor:
-        return weighted_info_nce(unit_scores(anchors, candidates, self.temperature), offset=offset)
+        def contrast(anchors: Tensor, shared: Sequence[Tensor], begin: int) -> Tensor:
+            scores = unit_scores(unit_rows(anchors), shared[0], self.temperature)  # (b, world * B)
+            return weighted_info_nce(scores, offset=offset + begin)
+
+        return mean_over_mini_batches(reps[0], [unit_rows(gathered)], contrast, with_backward=with_backward)
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card."""
-        return {
-            "temperature": self.temperature,
-            **self.two_views.config,
-            "projection": self.projection_head is not None,
-            "gather_across_devices": self.gather_across_devices,
-            "mini_batch_size": self.mini_batch_size,
-        }
-
-    @property
-    def citation(self) -> str:
-        """BibTeX of the paper."""
-        return """
-@inproceedings{gao2021simcse,
-    title = "{SimCSE}: Simple Contrastive Learning of Sentence Embeddings",
-    author = "Gao, Tianyu and Yao, Xingcheng and Chen, Danqi",
-    booktitle = "Proceedings of the 2021 Conference on Empirical Methods in Natural Language Processing",
-    year = "2021",
-    url = "https://aclanthology.org/2021.emnlp-main.552",
-}
-"""
+        return {"temperature": self.temperature} | self.step.config

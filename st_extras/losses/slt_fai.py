@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any, Literal, cast
 
@@ -10,30 +11,14 @@ import torch.nn.functional as F
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_extras.checks import (
-    check_bool,
-    check_choice,
-    check_count,
-    check_fraction,
-    check_instance,
-    check_weight,
-)
+from st_extras.checks import check_bool, check_count, check_interval, check_weight
 from st_extras.encoders.forward import encode_tokens
 from st_extras.encoders.rows import Features, count_rows, first_rows, stack_rows
-from st_extras.losses.frequency_adversarial import ADVERSARIES, FrequencyAdversarialLoss, check_reversal_strength
+from st_extras.losses.frequency_adversarial import FrequencyAdversarialLoss
 from st_extras.losses.incomplete_sentence import IncompleteSentenceFilteringLoss
+from st_extras.losses.parts.base_loss import base_mode, base_value, base_views, check_base_loss, gather_instruments
 from st_extras.losses.parts.discriminator import SLT_FAI_CITATION
-from st_extras.losses.parts.missing_mask import ON_MISSING_MASK
-from st_extras.losses.parts.wrapping import (
-    base_mode,
-    base_value,
-    base_views,
-    check_base_loss,
-    gather_instruments,
-    is_repeated,
-    is_truncated,
-    is_wrapped,
-)
+from st_extras.losses.parts.wrapping import is_repeated, is_truncated, sum_if_wrapped
 from st_extras.losses.simcse import SimCSELoss
 from st_extras.text.frequency import FrequencyTable
 
@@ -167,24 +152,26 @@ class SLTFAILoss(nn.Module):
         self.warmup_discriminators = check_bool("warmup_discriminators", warmup_discriminators)
         if self.warmup_discriminators and not self.warmup_steps:
             raise ValueError("warmup_discriminators must be False with warmup_steps=0, got True: set warmup_steps.")
-        shared: dict[str, Any] = {  # all are checked, also those of a term that is off
-            "frequency_table": frequency_table,
-            "low_frequency_ratio": check_fraction("low_frequency_ratio", low_frequency_ratio),
-        }
-        adversarial: dict[str, Any] = {
-            "reversal_strength": check_reversal_strength(reversal_strength),
-            "reversal_steps": check_count("reversal_steps", reversal_steps),
-            "adversary": check_choice("adversary", adversary, ADVERSARIES),
-            "balanced": check_bool("balanced", balanced),
-        }
-        incomplete: dict[str, Any] = {
-            "mask_ratio": check_fraction("mask_ratio", mask_ratio),
-            "always_mask_one": check_bool("always_mask_one", always_mask_one),
-            "on_missing_mask": check_choice("on_missing_mask", on_missing_mask, ON_MISSING_MASK),
-            "generator": check_instance("generator", generator, torch.Generator, or_none=True),
-        }
-        self.adversarial = FrequencyAdversarialLoss(model, **shared, **adversarial) if adversarial_weight else None
-        self.incomplete = IncompleteSentenceFilteringLoss(model, **shared, **incomplete) if incomplete_weight else None
+        shared: dict[str, Any] = {"frequency_table": frequency_table, "low_frequency_ratio": low_frequency_ratio}
+        self.adversarial = self.incomplete = None
+        if adversarial_weight:
+            self.adversarial = FrequencyAdversarialLoss(
+                model,
+                reversal_strength=reversal_strength,
+                reversal_steps=reversal_steps,
+                adversary=adversary,
+                balanced=balanced,
+                **shared,
+            )
+        if incomplete_weight:
+            self.incomplete = IncompleteSentenceFilteringLoss(
+                model,
+                mask_ratio=mask_ratio,
+                always_mask_one=always_mask_one,
+                on_missing_mask=on_missing_mask,
+                generator=generator,
+                **shared,
+            )
         self.register_buffer("steps", torch.tensor(0))
 
     def forward(
@@ -208,8 +195,7 @@ class SLTFAILoss(nn.Module):
             encoded = encode_tokens(self.model, stack_rows([view_rows, *incomplete_rows]))
         views, incomplete = encoded[: count * size], encoded[count * size :]
         embeddings = views.sentence.chunk(count)  # count x (B, D)
-        base = base_value(self.base_loss, embeddings, labels, columns)
-        base = torch.stack(list(base.values())).sum() if isinstance(base, dict) else base
+        base = torch.stack(list(base_value(self.base_loss, embeddings, labels, columns).values())).sum()
         terms = {"base": base, "adversarial": base.new_zeros(()), "incomplete": base.new_zeros(())}
         if self.adversarial is not None and not only_base:
             rows = (views.tokens, views.input_ids, views.content_mask)
@@ -219,7 +205,7 @@ class SLTFAILoss(nn.Module):
             pair = [side.detach() for side in pair] if warming else pair
             terms["incomplete"] = self.incomplete.compute_loss_from_embeddings(pair, kept=kept)
         weighted = {name: weight * terms[name] for name, weight in self.weights.items() if weight}
-        return torch.stack(list(weighted.values())).sum() if is_wrapped(self.model) else weighted
+        return sum_if_wrapped(self.model, weighted)
 
     def _filled(self, embeddings: Tensor) -> Tensor:
         """Return (B, D) embeddings, with zeros in place of what MatryoshkaLoss has truncated."""
@@ -251,3 +237,24 @@ class SLTFAILoss(nn.Module):
     def citation(self) -> str:
         """BibTeX of the paper and of the base loss's paper."""
         return SLT_FAI_CITATION + getattr(self.base_loss, "citation", "")
+
+
+def epochs_to_steps(epochs: float, num_sentences: int, batch_size: int, num_processes: int = 1) -> int:
+    """Return the number of training forward passes in ``epochs`` epochs, for ``warmup_steps``.
+
+    The paper warms up for 0.1 or 0.5 epochs.
+
+    Args:
+        epochs: a number >= 0, not necessarily whole.
+        num_sentences: rows of the training set.
+        batch_size: sentences of one process in one forward, whether or not gradients are accumulated.
+        num_processes: processes that train.
+
+    Raises:
+        ValueError: if ``epochs`` is not between 0 and 1e6, or another number is not a whole one >= 1.
+    """
+    epochs = check_interval("epochs", epochs, 0, 1e6)
+    num_sentences = check_count("num_sentences", num_sentences, at_least=1)
+    batch_size = check_count("batch_size", batch_size, at_least=1)
+    num_processes = check_count("num_processes", num_processes, at_least=1)
+    return round(epochs * math.ceil(num_sentences / (batch_size * num_processes)))

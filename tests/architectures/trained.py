@@ -51,7 +51,7 @@ def simcse_with_dropout(world: World) -> None:
         set_dropout(model, 0.1)
     loss = SimCSELoss(model)
     model.train()
-    first, second = loss.two_views.encode(model, [batch(model)])
+    first, second = loss.step.two_views.encode(model, [batch(model)])
     check(not close(first, second, 1e-6), "views are equal after dropout=0.1")
     _train(model, lambda model: loss)
 
@@ -70,7 +70,7 @@ def _tells_equal_views(world: World, make: Callable[[SentenceTransformer], Any])
     loss = make(model)
     with heard() as messages:
         loss([batch(model)])
-    _told(messages, *loss.two_views.encode(model, [batch(model)]))
+    _told(messages, *loss.step.two_views.encode(model, [batch(model)]))
 
 
 def _told(messages: list[str], first: Tensor, second: Tensor) -> None:
@@ -128,10 +128,10 @@ def dclr_guide(world: World) -> None:
         if world.is_transformer:
             model.tokenizer.padding_side = side  # type: ignore[union-attr]
         loss = DCLRLoss(model, complementary_model=guide(), threshold=0.99)
-        found = loss.similarities([batch(model)], torch.zeros(len(SENTENCES), len(SENTENCES)))  # type: ignore[misc]
+        sentences, candidates = loss.instance_weights.guide([[batch(model)]])  # type: ignore[operator]
         embeddings = guide().encode(SENTENCES, convert_to_tensor=True)
         expected = cosine_scores(embeddings, embeddings)
-        check(torch.allclose(found, expected, atol=1e-5), f"the guide sees other sentences ({side})")
+        check(torch.allclose(sentences @ candidates.T, expected, atol=1e-5), f"the guide sees other sentences ({side})")
     _train(model, lambda model: loss)
 
 
@@ -144,7 +144,7 @@ def adcse(world: World, **options: Any) -> None:
         loss([dict(features)])
     anchors, keys = (model(dict(features))["sentence_embedding"] for _ in range(2))
     if loss.momentum_encoder is not None:
-        anchors = anchors if loss.projection_head is None else loss.projection_head(anchors)
+        anchors = anchors if loss.step.projection_head is None else loss.step.projection_head(anchors)
         keys = loss.momentum_encoder(features)
     _told(messages, anchors, keys)
     _train(model, lambda model: loss)

@@ -44,4 +44,4 @@ def test_the_oldest_give_way_to_the_keys_of_the_batch(tmp_path: Path, every: int
     now = loss.adcse.adversaries.vectors.tolist()
     assert all(row == pytest.approx(want, abs=1e-4) for row, want in zip(now, expected, strict=True))
     assert not any(row == pytest.approx(want, abs=1e-2) for row, want in zip(now, start, strict=True))
-    assert loss.adcse.adversary_angle < 0.1
+    assert loss.adcse.instruments["adversary_angle"] < 0.1

@@ -39,7 +39,7 @@ def test_settings_go_to_the_loss_and_to_its_base(encoder: SentenceTransformer, t
     loss = loss_maker(objective, SENTENCES, batch_size=4)(encoder)
     assert isinstance(loss, losses.SLTFAILoss)
     assert isinstance(loss.base_loss, losses.DCLRLoss)
-    assert (loss.base_loss.threshold, loss.warmup_steps) == (0.25, 7)
+    assert (loss.base_loss.get_config_dict()["threshold"], loss.warmup_steps) == (0.25, 7)
 
 
 def test_a_share_of_the_pairs_goes_to_the_base(encoder: SentenceTransformer, table: str) -> None:
@@ -53,7 +53,7 @@ def test_a_share_of_the_pairs_goes_to_the_base(encoder: SentenceTransformer, tab
 def test_a_head_is_on_or_off_as_asked(encoder: SentenceTransformer, text: str, is_on: bool) -> None:
     for name in ("simcse", "adcse"):
         loss: Any = loss_maker(Objective(name, [f"projection={text}"]), SENTENCES, 4)(encoder)
-        assert (loss.projection_head is not None) == is_on
+        assert (loss.step.projection_head is not None) == is_on
 
 
 def test_a_setting_is_refused_by_its_option_before_an_encoder_is_loaded() -> None:

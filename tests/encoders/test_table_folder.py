@@ -23,7 +23,7 @@ from st_extras.encoders import EmbeddingTable, table_computing
 from st_extras.encoders import table_folder as module
 from st_extras.encoders.table_folder import TableFolder, hash_keys
 from st_extras.losses import DCLRLoss
-from st_extras.losses.parts.guide import make_similarities
+from st_extras.losses.parts.guide import make_guide
 
 Maker = Callable[..., SentenceTransformer]
 QUIET: dict[str, Any] = {"show_progress_bar": False, "batch_size": 4}
@@ -80,8 +80,8 @@ def test_a_loss_with_a_folder(pair: Pair, tmp_path: Path) -> None:
     loss = DCLRLoss(pair[0], complementary_table=table, threshold=0.5)
     features = [pair[0].preprocess(texts[:8])]
     loss(features).backward()
-    by_model = make_similarities(pair[0], pair[1], None)(features, torch.zeros(1))
-    torch.testing.assert_close(loss.similarities(features, torch.zeros(1)), by_model)
+    by_model: Any = make_guide(pair[0], pair[1], None)
+    torch.testing.assert_close(loss.instance_weights.guide([features]), by_model([features]))
     assert loss.to(torch.float64) is loss
     with pytest.raises(ValueError, match=r"no embedding for '.*a red cat"):
         loss([pair[0].preprocess([texts[0], "a red cat"])])

@@ -82,7 +82,7 @@ def test_views_of_a_templated_row(tmp_path: Path) -> None:
     model.max_seq_length = 200
     features = model.preprocess(TEXTS)
     loss = SimCSELoss(model, augmentations=("token_cutoff", "shuffle"))
-    rows = loss.two_views.rows(model, [features])
+    rows = loss.step.two_views.rows(model, [features])
     assert content_mask(model, rows).sum() == 2 * content_mask(model, features).sum()
     cut = (rows["inputs_embeds"] == 0).all(dim=2)
     assert cut.any()

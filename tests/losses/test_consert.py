@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
 from torch import Tensor
 
-from st_extras.losses.consert import ConSERTLoss, nt_xent
+from st_extras.losses.consert import ConSERTLoss
 from tests.helpers import (
     assert_resume_is_seamless,
     columns,
@@ -26,6 +26,12 @@ from tests.helpers import (
 def pair(rows: int = 5, size: int = 4, seed: int = 0) -> list[Tensor]:
     source = torch.Generator().manual_seed(seed)
     return [torch.randn(rows, size, generator=source, dtype=torch.float64) for _ in range(2)]
+
+
+def nt_xent(views: list[Tensor], temperature: float, *, include_positive: bool = True) -> Tensor:
+    model = SentenceTransformer(modules=[torch.nn.Identity()], device="cpu")
+    options = {"augmentations": ("none", "none"), "include_positive": include_positive}
+    return ConSERTLoss(model, temperature=temperature, **options).compute_loss_from_embeddings(views)
 
 
 def nt_xent_loop(first: Tensor, second: Tensor, temperature: float, include_positive: bool) -> float:

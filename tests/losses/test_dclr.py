@@ -84,7 +84,7 @@ def test_equation_6(encoder: SentenceTransformer, include_positive: bool, noise_
     alpha = [[0 if cosine(x, y) >= 0.3 else 1 for y in b] for x in a]
     masked = sum(1 - alpha[i][j] for i in range(5) for j in range(5) if i != j)
     assert 0 < masked < 20
-    assert float(loss.masked_negatives) == pytest.approx(masked / 20)
+    assert float(loss.instruments["masked_negatives"]) == pytest.approx(masked / 20)
     assert got.item() == pytest.approx(equation_6(a, b, noise, alpha, 0.2, include_positive), abs=1e-9)
 
 
@@ -121,9 +121,10 @@ def test_gradients_do_not_flow_through_the_noise(encoder: SentenceTransformer, n
     moving = DCLRLoss(encoder, generator=generator(4), **options)
     constant = DCLRLoss(encoder, generator=generator(4), **options)
     a, b = draw(5, 8, seed=0), draw(5, 8, seed=1)
-    noise = constant.noise(a).detach()
+    noise = constant.noise([a]).detach()
     assert (
-        DCLRLoss(encoder, generator=generator(4), **(options | {"noise_steps": 0})).noise(a).sub(noise).abs().min() > 0
+        DCLRLoss(encoder, generator=generator(4), **(options | {"noise_steps": 0})).noise([a]).sub(noise).abs().min()
+        > 0
     )
     constant.noise.forward = lambda anchors: noise  # type: ignore[method-assign]
     gradients = []
@@ -139,12 +140,12 @@ def test_the_ascent_has_the_losss_temperature_or_one_of_its_own(encoder: Sentenc
     a = draw(5, 8)
 
     def noise(**options: Any) -> Tensor:
-        found: Tensor = DCLRLoss(encoder, noise_step_size=0.3, generator=generator(4), **options).noise(a)
+        found: Tensor = DCLRLoss(encoder, noise_step_size=0.3, generator=generator(4), **options).noise([a])
         return found
 
     def expected(temperature: float) -> Tensor:
         drawn = torch.randn(5, 8, generator=generator(4), dtype=torch.float64)
-        return refine_noise(drawn, a, steps=4, step_size=0.3, temperature=temperature, unit_norm=False)
+        return refine_noise(drawn, [a], steps=4, step_size=0.3, temperature=temperature, unit_norm=False)
 
     assert torch.equal(noise(temperature=0.2), expected(0.2))
     assert torch.equal(noise(temperature=0.2, noise_temperature=0.7), expected(0.7))
@@ -158,10 +159,14 @@ def test_threshold_is_inclusive(encoder: SentenceTransformer) -> None:
     options: dict[str, Any] = {"complementary_model": "self", "noise_ratio": 0}
     at = DCLRLoss(encoder, threshold=exactly, **options)
     above = DCLRLoss(encoder, threshold=math.nextafter(exactly, 1), **options)
-    assert float(at.masked_negatives) != float(at.masked_negatives)  # NaN before the first step
+    assert float(at.instruments["masked_negatives"]) != float(
+        at.instruments["masked_negatives"]
+    )  # NaN before the first step
     at.compute_loss_from_embeddings([a, b])
     above.compute_loss_from_embeddings([a, b])
-    assert float(at.masked_negatives) == pytest.approx(float(above.masked_negatives) + 1 / 6)
+    assert float(at.instruments["masked_negatives"]) == pytest.approx(
+        float(above.instruments["masked_negatives"]) + 1 / 6
+    )
 
 
 def test_reductions(encoder: SentenceTransformer) -> None:
@@ -199,29 +204,35 @@ def test_anchors_without_negatives_are_counted(encoder: SentenceTransformer) -> 
     value = loss.compute_loss_from_embeddings([x, draw(4, 8, seed=1)])
     value.backward()
     assert value.item() == 0
-    assert int(loss.anchors_without_negatives) == 4
+    assert int(loss.instance_weights.anchors_without_negatives) == 4
     assert torch.equal(x.grad, torch.zeros_like(x))
     rounded_away = DCLRLoss(encoder, complementary_model="self", threshold=-0.999, noise_ratio=0.1)
     rounded_away.compute_loss_from_embeddings([draw(4, 8, seed=0), draw(4, 8, seed=1)])
-    assert (int(rounded_away.anchors_without_negatives), float(rounded_away.masked_negatives)) == (4, 1)
+    assert (
+        int(rounded_away.instance_weights.anchors_without_negatives),
+        float(rounded_away.instruments["masked_negatives"]),
+    ) == (4, 1)
     rounded_away.compute_loss_from_embeddings([draw(1, 8, seed=0), draw(1, 8, seed=1)])
-    assert (int(rounded_away.anchors_without_negatives), rounded_away.masked_negatives.isnan()) == (1, True)
+    assert (
+        int(rounded_away.instance_weights.anchors_without_negatives),
+        rounded_away.instruments["masked_negatives"].isnan(),
+    ) == (1, True)
 
 
 def test_the_angle_of_the_noise_is_the_losss_too(encoder: SentenceTransformer) -> None:
     loss = DCLRLoss(encoder, noise_norm="unit", noise_step_size=0.1)
-    assert loss.noise_angle.isnan()
+    assert loss.instruments["noise_angle"].isnan()
     loss.compute_loss_from_embeddings([draw(6, 384, seed=0).float(), draw(6, 384, seed=1).float()])
-    assert loss.noise_angle is loss.noise.angle
-    assert loss.noise_angle > 10
+    assert loss.instruments["noise_angle"] is loss.noise.angle
+    assert loss.instruments["noise_angle"] > 10
 
 
 class TestComplementary:
     def weights(self, loss: DCLRLoss, features: list[dict[str, Any]]) -> Tensor:
         count = features[0]["input_ids"].size(0)
-        weights = loss.instance_weights.of_batch(torch.zeros(count, count), features)
-        assert weights is not None
-        return weights
+        weigh = loss.instance_weights(draw(1, 1), draw(1, 1), [[column] for column in features], first=True)
+        assert weigh is not None
+        return weigh(0, count).float()
 
     @pytest.mark.parametrize("count", [1, 2])
     def test_model_and_table_agree(self, make_encoder: Maker, sentences: list[str], count: int) -> None:
@@ -265,12 +276,12 @@ def test_no_state_moves_without_gradients(encoder: SentenceTransformer, sentence
     features = [encoder.preprocess(sentences)]
     loss(features)
     before = snapshot(loss)
-    seen = (float(loss.noise_angle), float(loss.masked_negatives))
+    seen = (float(loss.instruments["noise_angle"]), float(loss.instruments["masked_negatives"]))
     with torch.no_grad():
         value = loss(features)
     assert torch.isfinite(value)
     assert not differing(before, snapshot(loss))
-    assert seen == (float(loss.noise_angle), float(loss.masked_negatives))
+    assert seen == (float(loss.instruments["noise_angle"]), float(loss.instruments["masked_negatives"]))
     loss(features)
     assert differing(before, snapshot(loss)) == {"noise.source._extra_state"}
 
@@ -293,7 +304,7 @@ def test_fit_with_a_last_batch_of_one(
     loss = DCLRLoss(encoder, projection=True)
     before = snapshot(loss)
     fit(encoder, loss, columns(sentences[:5], count), tmp_path)
-    assert {"projection_head.0.weight", "noise.source._extra_state"} <= differing(before, snapshot(loss))
+    assert {"step.projection_head.0.weight", "noise.source._extra_state"} <= differing(before, snapshot(loss))
     assert all(torch.isfinite(p).all() for p in encoder.parameters())
 
 
@@ -401,10 +412,13 @@ def test_instruments(encoder: SentenceTransformer, sentences: list[str]) -> None
     loss = DCLRLoss(encoder, complementary_model="self", threshold=-0.9)
     assert all(value.isnan() for value in loss.instruments.values())
     loss([encoder.preprocess(sentences)])
-    assert loss.instruments["masked_negatives"] is loss.masked_negatives
-    assert loss.instruments["noise_angle"] is loss.noise_angle
+    assert loss.instruments["masked_negatives"] is loss.instruments["masked_negatives"]
+    assert loss.instruments["noise_angle"] is loss.instruments["noise_angle"]
     assert not any(value.isnan() for value in loss.instruments.values())
-    assert set(DCLRLoss(encoder, complementary_model="self", noise_ratio=0).instruments) == {"masked_negatives"}
+    assert set(DCLRLoss(encoder, complementary_model="self", noise_ratio=0).instruments) == {
+        "masked_negatives",
+        "anchors_without_negatives",
+    }
 
 
 # ---- mini_batch_size; see also parts/test_gradient_cache.py
@@ -441,7 +455,7 @@ def test_in_mini_batches_a_guide_weighs_the_whole_batch(
         assert seen == [8] * count + [3, 3, 2] * count
     for cached, whole in zip(found[1], found[0], strict=True):
         torch.testing.assert_close(cached, whole, rtol=1e-4, atol=1e-5)
-    assert 0.2 < losses[1].masked_negatives < 0.8
+    assert 0.2 < losses[1].instruments["masked_negatives"] < 0.8
     for name, value in losses[0].instruments.items():
         assert losses[1].instruments[name].item() == pytest.approx(value.item(), rel=1e-4)
 
@@ -454,8 +468,8 @@ def test_in_mini_batches_without_noise_masked_anchors_are_counted(
     value = loss([still_encoder.preprocess(sentences)])
     value.backward()
     assert value == 0
-    assert loss.anchors_without_negatives == len(sentences)
-    assert loss.masked_negatives == 1
+    assert loss.instance_weights.anchors_without_negatives == len(sentences)
+    assert loss.instruments["masked_negatives"] == 1
 
 
 @pytest.mark.parametrize("mini_batch_size", [None, 2])
@@ -468,7 +482,7 @@ def test_views_without_dropout_are_told_once(make_encoder, sentences, caplog, mi
     assert "DCLRLoss got the same vector twice" in record.getMessage()
 
 
-# ---- masked_share; see also parts/test_similarity_threshold.py
+# ---- masked_share; see also parts/test_instance_weights.py
 
 
 def share_of_batch(similar: list[list[float]], share: float) -> float:
@@ -510,10 +524,10 @@ def test_equation_6_with_a_share(
         masked = sum(1 - alpha[i][j] for i in range(len(alpha)) for j in range(len(alpha)) if i != j)
         expected = equation_6(own[0], own[-1], torch.empty(0, 16), alpha, 0.5, positive=False)
         assert value.item() == pytest.approx(expected, abs=1e-4)
-        assert float(loss.threshold) == pytest.approx(phi, abs=1e-5)
+        assert float(loss.instruments["threshold"]) == pytest.approx(phi, abs=1e-5)
         pairs = len(alpha) * (len(alpha) - 1)
         assert 0 < masked < pairs
-        assert float(loss.masked_negatives) == pytest.approx(masked / pairs, abs=1e-6)
+        assert float(loss.instruments["masked_negatives"]) == pytest.approx(masked / pairs, abs=1e-6)
         model.train()
     assert max(seen) - min(seen) > 1e-4
 
@@ -530,7 +544,7 @@ def test_a_step_counts_once_in_every_wrapper(make_encoder: Maker, sentences: lis
     for step in (1, 2):
         wrapped(features, None).backward()
         assert loss.instance_weights.threshold.batches == step
-    assert float(loss.threshold) == pytest.approx(float(plain.threshold), abs=1e-6)
+    assert float(loss.instruments["threshold"]) == pytest.approx(float(plain.instruments["threshold"]), abs=1e-6)
     with torch.no_grad():
         wrapped(features, None)
     assert loss.instance_weights.threshold.batches == 2
@@ -546,20 +560,20 @@ def test_sentences_that_are_all_alike_leave_the_noise(encoder: SentenceTransform
     loss = DCLRLoss(encoder, complementary_model="start", masked_share=0.14)
     value = loss(features)
     assert value.isfinite()
-    assert loss.masked_negatives == 1
+    assert loss.instruments["masked_negatives"] == 1
     alone = DCLRLoss(encoder, complementary_model="start", masked_share=0.14, noise_ratio=0)
     assert alone(features) == 0
-    assert alone.anchors_without_negatives == 6
+    assert alone.instance_weights.anchors_without_negatives == 6
 
 
 def test_small_batches_with_a_share(encoder: SentenceTransformer, sentences: list[str]) -> None:
     loss = DCLRLoss(encoder, complementary_model="start", masked_share=0.14)
     for batch, masked in ((sentences[:1], math.nan), (sentences[:2], 0)):
         assert loss([encoder.preprocess(batch)]).isfinite()
-        assert float(loss.masked_negatives) == pytest.approx(masked, nan_ok=True)
-        assert loss.threshold.isnan()
+        assert float(loss.instruments["masked_negatives"]) == pytest.approx(masked, nan_ok=True)
+        assert loss.instruments["threshold"].isnan()
     loss([encoder.preprocess(sentences[:3])])
-    assert loss.masked_negatives > 0
+    assert loss.instruments["masked_negatives"] > 0
 
 
 def test_evaluation_leaves_the_share_alone(encoder: SentenceTransformer, sentences: list[str]) -> None:
@@ -568,7 +582,7 @@ def test_evaluation_leaves_the_share_alone(encoder: SentenceTransformer, sentenc
     with torch.no_grad():
         assert loss([encoder.preprocess(sentences)]).isfinite()
     assert not differing(before, snapshot(loss)) - {"noise.source._extra_state"}
-    assert loss.threshold.isnan()
+    assert loss.instruments["threshold"].isnan()
 
 
 @pytest.mark.parametrize("size", [None, 3])
@@ -607,9 +621,9 @@ def test_start_is_the_start_of_a_training_that_is_resumed(
     shutil.copytree(tmp_path / "whole" / "checkpoints" / "checkpoint-2", checkpoint)
     loss = share_training(parts, tmp_path / "parts", lora=lora, resume=True)
     assert not differing(snapshot(whole), snapshot(parts))
-    assert torch.equal(loss.threshold, expected.threshold)
+    assert torch.equal(loss.instruments["threshold"], expected.instruments["threshold"])
     assert loss.instance_weights.threshold.batches == 4
-    start = loss.similarities.guide.encoder.encode(SENTENCES)
+    start = loss.instance_weights.guide.source.encoder.encode(SENTENCES)
     assert (abs(start - copied.encode(SENTENCES)) < 1e-6).all()
     share_training(other, tmp_path / "other", copied, lora=lora)
     assert not differing(snapshot(whole), snapshot(other))  # as if the copy had been made by hand
@@ -632,7 +646,7 @@ def test_instruments_and_card_with_a_share(encoder: SentenceTransformer, sentenc
     assert loss.instruments["threshold"].isnan()
     trainer = train(encoder, loss, columns(sentences), tmp_path, logging_steps=1, logging_strategy="steps")
     logged = [entry["threshold"] for entry in trainer.state.log_history if "loss" in entry]
-    assert logged[-1] == loss.instruments["threshold"] == loss.threshold
+    assert logged[-1] == loss.instruments["threshold"] == loss.instruments["threshold"]
     encoder.save(str(tmp_path / "saved"))
     card = (tmp_path / "saved" / "README.md").read_text()
     assert all(setting in card for setting in ('"complementary": "start"', '"masked_share": 0.3', '"threshold": null'))
@@ -644,4 +658,4 @@ def test_a_share_needs_a_guide_and_no_threshold(encoder: SentenceTransformer, ca
     with pytest.raises(ValueError, match=r"^threshold and masked_share .*, got threshold=0.9 and masked_share=0.14\.$"):
         DCLRLoss(encoder, complementary_model="self", threshold=0.9, masked_share=0.14)
     assert not caplog.records
-    assert DCLRLoss(encoder, complementary_model="self").threshold == 0.9
+    assert DCLRLoss(encoder, complementary_model="self").get_config_dict()["threshold"] == 0.9

@@ -13,8 +13,14 @@ from torch import Tensor
 
 from st_extras.encoders.forward import encode_tokens
 from st_extras.encoders.structure import content_mask
-from st_extras.losses.frequency_adversarial import FrequencyAdversarialLoss, token_confusion, token_cross_entropy
-from st_extras.losses.parts.token_labels import balancing_weights, label_shares, labels_entropy
+from st_extras.losses.frequency_adversarial import (
+    FrequencyAdversarialLoss,
+    balancing_weights,
+    label_shares,
+    labels_entropy,
+    token_confusion,
+    token_cross_entropy,
+)
 from st_extras.text.frequency import FrequencyTable
 from tests.helpers import assert_resume_is_seamless, columns, count_rows, differing, fit, padded, snapshot, train
 

@@ -12,8 +12,12 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import Tensor
 
 from st_extras.encoders.structure import content_mask
-from st_extras.losses.incomplete_sentence import IncompleteSentenceFilteringLoss, draw_masked, incomplete_cross_entropy
-from st_extras.losses.parts.missing_mask import delete_tokens
+from st_extras.losses.incomplete_sentence import (
+    IncompleteSentenceFilteringLoss,
+    delete_tokens,
+    draw_masked,
+    incomplete_cross_entropy,
+)
 from st_extras.text.frequency import FrequencyTable
 from tests.helpers import (
     assert_resume_is_seamless,

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from st_extras.losses.consert import ConSERTLoss
 from st_extras.losses.parts.masked_lm import MaskedLM, vocabulary_cross_entropy
-from st_extras.losses.parts.phrase_decoder import PhraseDecoder
-from st_extras.losses.paser import PaSeRLoss, decoding_signal
+from st_extras.losses.parts.phrase_decoder import PhraseDecoder, decoding_signal, word_embedding
+from st_extras.losses.paser import PaSeRLoss
 from st_extras.losses.simcse import SimCSELoss
 from st_extras.text.phrase_masking import PhraseMasking
 from tests.conftest import SENTENCES, vocabulary
@@ -52,7 +52,7 @@ def test_the_generative_loss_is_the_loop_of_equation_3(still_encoder: SentenceTr
     loss = make_loss(still_encoder.double(), difference_scale=3.0, product_scale=2.0).double()
     columns = features(still_encoder)
     phrase = columns[2]
-    embedding = loss._words.weight
+    embedding = word_embedding(loss.model).weight
     s, m = torch.randn(2, 6, 16, generator=generator(1)).double()
     total, count = 0.0, 0
     for i in range(6):
@@ -73,16 +73,11 @@ def test_the_generative_loss_is_the_loop_of_equation_3(still_encoder: SentenceTr
 def test_a_decoder_that_echoes_its_input_gains_nothing(still_encoder: SentenceTransformer) -> None:
     """Teacher forcing is shifted by one: were the target the input token itself, this decoder would be perfect."""
     loss = make_loss(still_encoder)
-
-    class Echo(nn.Module):
-        def forward(self, words: Tensor, signal: Tensor) -> Tensor:
-            return words * 1e4
-
     phrase = features(still_encoder)[2]
     ids, mask = phrase["input_ids"], phrase["attention_mask"].bool()
-    words = loss._words(ids)[mask]
-    assert float(vocabulary_cross_entropy(words * 1e4, loss._words.weight, ids[mask])) < 0.01
-    loss.decoder = Echo()  # type: ignore[assignment]
+    words = word_embedding(loss.model)(ids)[mask]
+    assert float(vocabulary_cross_entropy(words * 1e4, word_embedding(loss.model).weight, ids[mask])) < 0.01
+    loss.decoder.forward = lambda words, signal: words * 1e4  # type: ignore[method-assign]
     assert float(loss.compute_generative_loss(torch.zeros(6, 16), torch.zeros(6, 16), phrase)) > 5
 
 
@@ -112,7 +107,7 @@ def test_vocabulary_logits_only_at_target_positions(
 
 def test_gradients_in_float64() -> None:
     torch.manual_seed(0)
-    decoder = PhraseDecoder(8, 8, 1, 0.0, 5).double()
+    decoder = PhraseDecoder(torch.nn.Embedding(1, 8), 8, layers=1, dropout=0.0, max_length=5).double()
     words, embedding = torch.randn(2, 3, 8).double(), torch.randn(11, 8).double()
     targets = torch.tensor([1, 5, 2, 3, 4, 9])
 
@@ -163,7 +158,9 @@ def test_the_terms_of_a_batch_are_those_of_its_parts(make_encoder: MakeEncoder) 
     sentence, masked = (model(dict(column))["sentence_embedding"] for column in columns[:2])
     torch.testing.assert_close(terms["generative"], 2 * loss.compute_generative_loss(sentence, masked, columns[2]))
     tokens = model(dict(corrupted))["token_embeddings"][drawn]
-    torch.testing.assert_close(terms["mlm"], 0.5 * loss.masked_lm(tokens, ids[drawn], loss._words.weight))
+    torch.testing.assert_close(
+        terms["mlm"], 0.5 * loss.masked_lm(tokens, ids[drawn], word_embedding(loss.model).weight)
+    )
 
 
 def test_gradients_reach_encoder_decoder_and_head(make_encoder: MakeEncoder) -> None:
@@ -271,7 +268,7 @@ def test_the_word_embedding_is_tied_and_survives_resizing(make_encoder: MakeEnco
     model.tokenizer.add_tokens(["zebra", "quagga"])
     torch.manual_seed(0)
     model.transformers_model.resize_token_embeddings(len(model.tokenizer))
-    weight = loss._words.weight
+    weight = word_embedding(loss.model).weight
     assert len(weight) == len(vocabulary()) + 2
     terms = loss(columns)
     assert float(terms["generative"]) != float(before["generative"])  # two more words in the softmax
@@ -376,8 +373,8 @@ def test_the_output_layer_of_equation_3(still_encoder: SentenceTransformer, kind
     columns = features(still_encoder)
     ids, mask = columns[2]["input_ids"], columns[2]["attention_mask"].bool()
     s, m = torch.randn(2, 6, 16, generator=generator(1)).double()
-    hidden = loss.decoder(loss._words(ids[:, :-1]), decoding_signal(s, m, 10.0, 10.0))
-    logits = loss.output.words(loss.output.head(hidden)) if kind == "own" else hidden @ loss._words.weight.T
+    hidden = loss.decoder(word_embedding(loss.model)(ids[:, :-1]), decoding_signal(s, m, 10.0, 10.0))
+    logits = loss.decoder.head(hidden) if kind == "own" else hidden @ word_embedding(loss.model).weight.T
     total = 0.0
     for row, place in mask[:, 1:].nonzero().tolist():
         total -= logits[row, place].log_softmax(dim=0)[ids[row, place + 1]].item()
@@ -385,7 +382,9 @@ def test_the_output_layer_of_equation_3(still_encoder: SentenceTransformer, kind
     assert value.item() == pytest.approx(total / int(mask[:, 1:].sum()), rel=1e-6)
     value.backward()
     unread = [i for i in range(len(vocabulary())) if i not in set(ids[:, :-1].flatten().tolist())]
-    assert bool(loss._words.weight.grad[unread].any()) == (kind == "tied")  # the others are read, and so trained
+    assert bool(word_embedding(loss.model).weight.grad[unread].any()) == (
+        kind == "tied"
+    )  # the others are read, and so trained
 
 
 def test_an_output_layer_of_its_own_trains_and_writes(make_encoder: MakeEncoder, tmp_path: Path) -> None:
@@ -394,10 +393,10 @@ def test_an_output_layer_of_its_own_trains_and_writes(make_encoder: MakeEncoder,
     before = snapshot(loss)
     train(model, loss, DATA, tmp_path)
     changed = differing(before, snapshot(loss))
-    assert {"output.words.weight", "output.words.bias", "output.head.0.weight"} <= changed
+    assert {"decoder.head.3.weight", "decoder.head.3.bias", "decoder.head.0.weight"} <= changed
     assert len(loss.reconstruct(DATA["sentence"][:2], DATA["masked"][:2])) == 2
     model.save(str(tmp_path / "saved"))
-    assert not any("output.words" in name for name in model.state_dict())
+    assert not any("decoder.head" in name for name in model.state_dict())
     model.tokenizer.add_tokens(["zebra"])
     model.transformers_model.resize_token_embeddings(len(model.tokenizer))
     with pytest.raises(ValueError, match=r"^decoder_output='own' needs the vocabulary"):

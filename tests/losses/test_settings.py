@@ -158,21 +158,6 @@ def test_a_generator_is_torchs(make: Make, kind: Any) -> None:
     make(kind, generator=generator(1))
 
 
-def test_options_of_a_term_that_is_off_are_checked_too(make: Make) -> None:
-    for weight, options in (
-        ("adversarial_weight", {"reversal_strength": "1", "reversal_steps": "1", "adversary": 1, "balanced": 1}),
-        ("incomplete_weight", {"mask_ratio": 2, "always_mask_one": "no", "generator": 7}),
-    ):
-        for option, value in options.items():
-            with refused(option):
-                make(SLTFAILoss, **{weight: 0, option: value})
-    for option, value in {"momentum": "no", "key_dropout": "no"}.items():
-        with refused(option):
-            make(AdCSELoss, tied=True, **{option: value})
-    with refused("generator"):
-        make(PaSeRLoss, mlm_weight=0, generator=7)
-
-
 @pytest.mark.parametrize("kind", NUMBERS)
 def test_the_model_is_a_sentence_transformer(make: Make, kind: Any) -> None:
     for value in (None, "bert-base-uncased", nn.Linear(2, 2), SentenceTransformer):

@@ -172,10 +172,14 @@ def test_an_option_acts(make_encoder: Maker, frequency_table: FrequencyTable, ki
 def test_no_option_is_left_out(kind: Any) -> None:
     """What several processes share is shown by tests/training/test_distributed.py and test_adcse.py.
 
-    ``on_missing_mask`` acts where there is no mask token: shown in the tests of each loss. ``mini_batch_size`` changes
-    memory and time alone: tests/losses/parts/test_gradient_cache.py.
+    ``on_missing_mask`` acts where there is no mask token: shown in the tests of each loss. ``mini_batch_size`` and
+    ``mini_batch_num_tokens`` change memory and time alone: tests/losses/parts/test_gradient_cache.py.
     """
     options = {name for name, value in inspect.signature(kind).parameters.items() if value.kind == value.KEYWORD_ONLY}
-    assert options - {"gather_across_devices", "frequency_table", "on_missing_mask", "mini_batch_size"} == set(
-        CASES[kind]
-    )
+    assert options - {
+        "gather_across_devices",
+        "frequency_table",
+        "on_missing_mask",
+        "mini_batch_size",
+        "mini_batch_num_tokens",
+    } == (set(CASES[kind]))

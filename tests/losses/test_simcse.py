@@ -101,7 +101,7 @@ def test_fit_with_a_last_batch_of_one(
     before = snapshot(loss)
     fit(encoder, loss, columns(sentences[:5], count), tmp_path)  # batches of 4 and 1
     changed = differing(before, snapshot(loss))
-    assert {"projection_head.0.weight", "projection_head.0.bias"} <= changed
+    assert {"step.projection_head.0.weight", "step.projection_head.0.bias"} <= changed
     assert all(torch.isfinite(p).all() for p in encoder.parameters())
 
 
@@ -134,7 +134,7 @@ def test_bf16_autocast_is_close(still_encoder: SentenceTransformer, sentences: l
 def test_projection_belongs_to_the_loss(encoder: SentenceTransformer, tmp_path: Path) -> None:
     loss = SimCSELoss(encoder, projection=True)
     a, b = draw(4, 16, seed=0).float(), draw(4, 16, seed=1).float()
-    heads = [torch.tanh(loss.projection_head[0](x)) for x in (a, b)]  # type: ignore[index]
+    heads = [torch.tanh(loss.step.projection_head[0](x)) for x in (a, b)]  # type: ignore[index]
     expected = SimCSELoss(encoder).compute_loss_from_embeddings(heads)
     torch.testing.assert_close(loss.compute_loss_from_embeddings([a, b]), expected)
     encoder.save(str(tmp_path / "saved"))
@@ -158,6 +158,7 @@ def test_card_config_and_citation(encoder: SentenceTransformer, sentences: list[
         "projection": False,
         "gather_across_devices": False,
         "mini_batch_size": None,
+        "mini_batch_num_tokens": None,
     }
     train(encoder, loss, columns(sentences), tmp_path)
     encoder.save(str(tmp_path / "saved"))

@@ -197,7 +197,7 @@ def test_a_decoder_trains_with_deleted_tokens(
     assert terms["incomplete"] > 0
     train(encoder, loss, columns(sentences), tmp_path)
     with pytest.raises(ValueError, match=r"^on_missing_mask must be one of"):
-        make_loss(encoder, frequency_table, incomplete_weight=0, on_missing_mask="mask")
+        make_loss(encoder, frequency_table, on_missing_mask="mask")
 
 
 def test_without_at_or_isf(encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable) -> None:

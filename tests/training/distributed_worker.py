@@ -22,7 +22,7 @@ def owned_gradients(model: SentenceTransformer, folder: Path) -> dict[str, torch
     loss = SimCSELoss(model, projection=True)
     trainer = SentenceTransformerTrainer(model, args=arguments(folder, ddp_backend="gloo"), loss=loss)
     callback = LossStateCallback.attach(trainer)
-    head = loss.projection_head
+    head = loss.step.projection_head
     if head is None:
         raise TypeError
     with torch.no_grad():
@@ -97,7 +97,7 @@ def main(encoder: str, folder: str) -> None:
         f"{x} {y}" for x in ("a cat", "the dog", "two birds") for y in ("sat", "ran", "sing", "near", "the river")
     ]
     train(model, head, columns(sentences), Path(folder) / "run", ddp_find_unused_parameters=True, ddp_backend="gloo")
-    out["head"] = head.projection_head.state_dict()  # type: ignore[union-attr]
+    out["head"] = head.step.projection_head.state_dict()  # type: ignore[union-attr]
     out["model"] = {name: p.detach().clone() for name, p in model.named_parameters()}
     torch.save(out, Path(folder) / f"rank{rank}.pt")
     end_process()

@@ -42,7 +42,7 @@ def test_gathered_loss_is_that_of_the_whole_batch(
     whole = loss.compute_loss_from_embeddings([a, b])
     whole.backward()
     if isinstance(loss, DCLRLoss):
-        assert 0 < float(loss.masked_negatives) < 1
+        assert 0 < float(loss.instruments["masked_negatives"]) < 1
     values = torch.stack([rank[name][0] for rank in ranks])
     torch.testing.assert_close(values.mean(), whole.detach())
     # each rank averages over its own half of the anchors, so its gradients count twice
@@ -59,7 +59,7 @@ def test_owned_gradients_are_those_of_one_process(
     ranks: list[dict[str, Any]], make_encoder: Callable[..., SentenceTransformer], name: str
 ) -> None:
     """The mean of the ranks' gradients, not their sum; a rank without a gradient counts as zero."""
-    head = SimCSELoss(make_encoder(), projection=True).projection_head
+    head = SimCSELoss(make_encoder(), projection=True).step.projection_head
     assert head is not None
     with torch.no_grad():
         for value in head.parameters():

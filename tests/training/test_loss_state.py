@@ -94,7 +94,7 @@ def test_what_is_saved(make_encoder: Maker, sentences: list[str], tmp_path: Path
             "momentum_copy.bias",
             "decoder.weight",
             "decoder.bias",
-            "base.two_views.source._extra_state",
+            "base.step.two_views.source._extra_state",
         )
     )
     assert not list(tmp_path.rglob("*.partial"))
@@ -122,7 +122,7 @@ def test_dict_of_losses(make_encoder: Maker, sentences: list[str], tmp_path: Pat
         mine, theirs = snapshot(loss), snapshot(resumed.loss[name])
         assert all(torch.equal(mine[key], theirs[key]) for key in mine)
     saved = load_file(tmp_path / "whole" / "checkpoint-2" / FILE_NAME)
-    assert "first-set.projection_head.0.weight" in saved
+    assert "first-set.step.projection_head.0.weight" in saved
     assert "first-set.noise.source._extra_state" in saved
 
 
@@ -171,7 +171,9 @@ def test_broken_values_are_refused_by_name(
     callback.on_save(trainer.args, trainer.state, trainer.control)
     path = tmp_path / "checkpoint-0" / FILE_NAME
     stored = load_file(path)
-    save_file(stored | {"loss.projection_head.0.weight": change(stored["loss.projection_head.0.weight"])}, path)
+    save_file(
+        stored | {"loss.step.projection_head.0.weight": change(stored["loss.step.projection_head.0.weight"])}, path
+    )
     mark_complete(path.parent, {})
     before = snapshot(trainer.loss)
     with pytest.raises(ValueError, match=message):
@@ -242,7 +244,7 @@ def test_instruments_are_logged_whatever_the_order_of_callbacks(
             assert 0 <= logs["masked_negatives"] <= 1
         assert "noise_angle" not in told[-1]  # the summary of the training
     inner = loss.loss if isinstance(loss, MatryoshkaLoss) else loss
-    assert steps[-1]["masked_negatives"] == float(inner.masked_negatives)
+    assert steps[-1]["masked_negatives"] == float(inner.instruments["masked_negatives"])
 
 
 def test_instruments_of_several_losses_bear_the_name_of_their_data(

@@ -524,7 +524,7 @@ class TestLoss:
             result = short_training(
                 make_encoder(), tmp_path / name, lambda m: SimCSELoss(m, projection=True), max_steps=1, seed=seed
             )
-            heads.append(snapshot(result.trainer.loss.projection_head))
+            heads.append(snapshot(result.trainer.loss.step.projection_head))
         assert differing(heads[0], heads[1]) == set()
         assert differing(heads[0], heads[2]) != set()
 

@@ -13,160 +13,39 @@ from torch import Tensor, nn
 
 from st_extras.checks import check_choice, check_interval, check_temperature, check_weight
 from st_extras.encoders.distributed import gather_rows, require_synchronised, sum_over_processes
-from st_extras.functional import (
-    anchor_pull,
-    cosine_ascent_direction,
-    cosine_scores,
-    full_precision,
-    mean_angle,
-    unit_rows,
-    weighted_info_nce,
-)
+from st_extras.functional import anchor_pull, cosine_ascent_direction, mean_angle, unit_rows
 from st_extras.random_source import RandomSource
 
 
-def check_shapes(queries: Tensor, keys: Tensor, adversaries: Tensor) -> None:
-    """Refuse (B, D) queries and keys that do not fit each other or the (M, D) adversaries.
-
-    Raises:
-        ValueError: if the dimensions or the numbers of rows differ.
-    """
-    sizes = {queries.size(-1), keys.size(-1), adversaries.size(-1)}
-    if len(sizes) > 1 or len(queries) != len(keys):
-        raise ValueError(
-            f"AdCSELoss was made for embeddings of {adversaries.size(-1)} dimensions, got queries "
-            f"{tuple(queries.shape)} and keys {tuple(keys.shape)}: make the loss after the model is complete."
-        )
-
-
-def adversarial_info_nce(
-    queries: Tensor,
-    keys: Tensor,
-    adversaries: Tensor,
-    *,
-    temperature: float,
-    in_batch_negatives: bool = True,
-    offset: int = 0,
-) -> tuple[Tensor, Tensor]:
-    """Compute eq. 5: InfoNCE with learned vectors as further negatives.
-
-    Args:
-        queries: (B, D).
-        keys: (K, D); the positive of query i is key ``i + offset``.
-        adversaries: (M, D).
-        temperature: tau.
-        in_batch_negatives: use the other keys as negatives too.
-        offset: index of row 0's key (keys gathered across processes).
-
-    Returns:
-        The loss, (), and the logits of its softmax, (B, K + M), detached: -inf where a key is not a negative.
-    """
-    negatives = adversary_scores(queries, adversaries, temperature)
-    return contrast_with(cosine_scores(queries, keys, temperature), negatives, in_batch_negatives, offset)
-
-
-def adversary_scores(queries: Tensor, adversaries: Tensor, temperature: float = 1.0) -> Tensor:
-    """Return cosines of queries, (B, D), and adversaries, (M, D), divided by the temperature: (B, M)."""
-    return cosine_scores(queries, adversaries.to(full_precision(queries).dtype), temperature)
-
-
-def contrast_with(
-    key_scores: Tensor, negatives: Tensor, in_batch_negatives: bool, offset: int
-) -> tuple[Tensor, Tensor]:
-    """Return what :func:`adversarial_info_nce` does, of the scores of keys, (B, K), and of adversaries, (B, M)."""
-    scores, keys = torch.cat([key_scores, negatives], dim=1), key_scores.size(1)
-    weights = None
-    if not in_batch_negatives:
-        weights = torch.ones_like(scores)
-        weights[:, :keys] = 0
-        weights.diagonal(offset=offset).fill_(1)
-    loss = weighted_info_nce(scores, weights, offset=offset)
-    return loss, scores.detach() if weights is None else scores.detach() + weights.log()
-
-
-def adversary_shares(logits: Tensor, count: int, sharpness: float = 1.0) -> Tensor:
-    """Return the share of the softmax that each adversary takes at each query, (B, M).
-
-    Args:
-        logits: (B, K + M), those of :func:`adversarial_info_nce`.
-        count: M.
-        sharpness: factor of the logits: their temperature divided by that of the softmax.
-    """
-    scaled = logits if sharpness == 1 else logits * sharpness
-    return scaled.softmax(dim=1)[:, logits.size(1) - count :]
-
-
-@torch.no_grad()
-def mean_similarity(anchors: Tensor, adversaries: Tensor) -> Tensor:
-    """Return the mean cosine, (), of B anchors and M adversaries: are they hard negatives?"""
-    return adversary_scores(anchors, adversaries).mean()
-
-
 class Climb:
-    """What a step of the adversaries takes from a batch, mini-batch after mini-batch.
+    """What a step of the adversaries takes from a batch: sums over its anchors, mini-batch after mini-batch.
 
     Args:
-        adversaries: (M, D).
-        sharpness: temperature of the loss divided by that of the loss that the adversaries climb.
+        adversaries: the adversaries.
 
     Attributes:
         count: number of anchors.
         pull: (M, D), see :func:`~st_extras.functional.anchor_pull`, by the shares at the climb's temperature.
-        share: mean share of the loss's softmax that the adversaries take, ().
-        similarity: mean cosine of anchors and adversaries, ().
+        share: of the loss's softmax that the adversaries take, ().
+        logits: mean cosine of an anchor with the adversaries, divided by the loss's temperature, ().
     """
 
-    def __init__(self, adversaries: Tensor, sharpness: float = 1.0) -> None:
+    def __init__(self, adversaries: Adversaries) -> None:
         self._adversaries = adversaries
-        self._sharpness = sharpness
         self.count = 0
-        self.pull = self.share = self.similarity = adversaries.new_zeros(())
+        self.pull = self.share = self.logits = torch.zeros((), device=adversaries.vectors.device)
 
     @torch.no_grad()
     def add(self, anchors: Tensor, logits: Tensor) -> None:
-        """Add anchors, (b, D), with the logits of the loss's softmax at each of them, (b, K + M)."""
-        shares = climbing = adversary_shares(logits, len(self._adversaries))
-        if self._sharpness != 1:
-            climbing = adversary_shares(logits, len(self._adversaries), self._sharpness)
-        pull, share = anchor_pull(anchors, climbing), shares.sum(dim=1).mean()
-        similarity, part = mean_similarity(anchors, self._adversaries), len(anchors) / (self.count + len(anchors))
-        self.pull = self.pull + pull if self.count else pull
-        self.share = torch.lerp(self.share, share, part) if self.count else share
-        self.similarity = torch.lerp(self.similarity, similarity, part) if self.count else similarity
+        """Add anchors, (b, D), with the logits of the loss's softmax at each, (b, K + M): the last M, adversaries'."""
+        number, sharpness = len(self._adversaries), self._adversaries.sharpness
+        shares = climbed = logits.softmax(dim=1)[:, logits.size(1) - number :]  # (b, M)
+        if sharpness != 1:
+            climbed = (logits * sharpness).softmax(dim=1)[:, logits.size(1) - number :]
+        self.pull = self.pull + anchor_pull(anchors, climbed)
+        self.share = self.share + shares.sum()
+        self.logits = self.logits + logits[:, logits.size(1) - number :].mean(dim=1).sum()
         self.count += len(anchors)
-
-
-@torch.no_grad()
-def ascend(
-    adversaries: Tensor,
-    velocity: Tensor,
-    pull: Tensor,
-    count: int,
-    *,
-    temperature: float,
-    learning_rate: float,
-    momentum: float,
-    weight_decay: float,
-) -> None:
-    """Move the adversaries, in place, one step of SGD with momentum and weight decay UP the loss (eq. 7).
-
-    The gradient is in closed form, and averaged over the processes of a multi-process run.
-
-    Args:
-        adversaries: (M, D).
-        velocity: (M, D), the momentum of earlier steps.
-        pull: (M, D), see :func:`~st_extras.functional.anchor_pull`, of each adversary's share of the softmax at each
-            anchor.
-        count: B, number of anchors.
-        temperature: tau of that softmax.
-        learning_rate: alpha.
-        momentum: mu.
-        weight_decay: lambda.
-    """
-    gradient = cosine_ascent_direction(adversaries, pull) / (temperature * count)
-    gradient = sum_over_processes(gradient) / get_world_size()
-    velocity.mul_(momentum).add_(weight_decay * adversaries - gradient)
-    adversaries.sub_(velocity, alpha=learning_rate)
 
 
 class Adversaries(nn.Module):
@@ -233,30 +112,33 @@ class Adversaries(nn.Module):
     def __len__(self) -> int:
         return len(self.vectors)
 
-    def new_climb(self) -> Climb:
-        """Return what collects a step's anchors."""
-        return Climb(self.vectors, self.temperature / (self.climbed_temperature or self.temperature))
+    @property
+    def sharpness(self) -> float:
+        """Temperature of the loss divided by that of the loss that the adversaries climb."""
+        return self.temperature / (self.climbed_temperature or self.temperature)
 
     def climb(self, step: Climb, keys: Tensor) -> None:
-        """Take a step; then replace those that are still to be drawn from features, by the batch's keys, (B, D).
+        """Take a step of SGD with momentum and weight decay UP the loss (eq. 7), in place.
+
+        The gradient is in closed form, and averaged over the processes of a multi-process run. Afterwards those that
+        are still to be drawn from features are replaced by the batch's keys, (B, D).
 
         Raises:
             ValueError: if nothing keeps several processes' adversaries equal.
         """
-        require_synchronised(self)
-        self.share, self.similarity = step.share, step.similarity
-        ascend(
-            self.vectors,
-            self.velocity,
-            step.pull,
-            step.count,
-            temperature=self.climbed_temperature or self.temperature,
-            learning_rate=self.learning_rate,
-            momentum=self.momentum,
-            weight_decay=self.weight_decay,
-        )
+        require_synchronised(self)  # while gradients are enabled
+        self._ascend(step)
         if self._draws:
             self._draw(keys)
+
+    @torch.no_grad()
+    def _ascend(self, step: Climb) -> None:
+        self.share, self.similarity = step.share / step.count, step.logits * self.temperature / step.count
+        temperature = self.climbed_temperature or self.temperature
+        gradient = cosine_ascent_direction(self.vectors, step.pull) / (temperature * step.count)
+        gradient = sum_over_processes(gradient) / get_world_size()
+        self.velocity.mul_(self.momentum).add_(self.weight_decay * self.vectors - gradient)
+        self.vectors.sub_(self.velocity, alpha=self.learning_rate)
 
     @torch.no_grad()
     def _draw(self, keys: Tensor) -> None:

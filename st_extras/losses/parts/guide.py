@@ -1,11 +1,15 @@
-"""How similar the sentences of a batch are: by a frozen guide encoder, or by the trained model itself."""
+"""Who tells how similar the sentences of a batch are: a frozen guide encoder, a table of its embeddings, or the model.
+
+The trained model itself needs no guide: "self" stands for its own detached embeddings.
+"""
 
 from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from os import PathLike
+from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -17,28 +21,19 @@ from st_extras.encoders.embedding_table import EmbeddingTable
 from st_extras.encoders.frozen import FrozenEncoder
 from st_extras.encoders.rows import Features
 from st_extras.encoders.structure import unwrap
-from st_extras.functional import cosine_scores, unit_rows, unit_scores
-from st_extras.losses.parts.gradient_cache import mini_batches
+from st_extras.functional import unit_rows
 
 logger = logging.getLogger(__name__)
 
 START = "start"
 """The complementary model that is a copy of the trained one as it is when the loss is made."""
 
-Similarities = Callable[[Sequence[Features] | None, Tensor], Tensor]
-"""(the untouched columns, the trained model's cosines (B, world * B)) -> cosines to compare with a threshold."""
 
-
-def self_similarities(columns: Sequence[Features] | None, cosines: Tensor) -> Tensor:
-    """Return the trained model's own cosines, as constants."""
-    return cosines.detach()
-
-
-class GuideSimilarities(nn.Module):
-    """The guide's cosines of the first column's sentences with the last column's, each sentence encoded once.
+class Guide(nn.Module):
+    """A frozen encoder or a table of its embeddings, each sentence of a batch encoded once.
 
     Args:
-        guide: a :class:`~st_extras.encoders.FrozenEncoder` or an :class:`~st_extras.encoders.EmbeddingTable`.
+        source: a :class:`~st_extras.encoders.FrozenEncoder` or an :class:`~st_extras.encoders.EmbeddingTable`.
         model: the trained model, whose tokenizer shows a sentence that a table does not have.
         gather_across_devices: compare with the sentences of all processes.
 
@@ -47,68 +42,41 @@ class GuideSimilarities(nn.Module):
     """
 
     def __init__(
-        self, guide: FrozenEncoder | EmbeddingTable, model: nn.Module, *, gather_across_devices: bool = False
+        self, source: FrozenEncoder | EmbeddingTable, model: nn.Module, *, gather_across_devices: bool = False
     ) -> None:
         super().__init__()
-        self.guide = guide
+        self.source = source
         self.gather_across_devices = gather_across_devices
-        self._options = {}
-        if isinstance(guide, EmbeddingTable):
+        self._options: dict[str, Any] = {}
+        if isinstance(source, EmbeddingTable):
             tokenizer = unwrap(model).tokenizer
-            guide.check_tokenizer(tokenizer)
+            source.check_tokenizer(tokenizer)
             self._options = {"decode": tokenizer.decode}
 
-    def forward(self, columns: Sequence[Features] | None, cosines: Tensor) -> Tensor:
-        """Return (B, world * B) cosines; ``cosines``, the trained model's, are not used.
+    def forward(self, columns: Sequence[Sequence[Features]] | None) -> tuple[Tensor, Tensor]:
+        """Return the sentences' embeddings, (B, D), and their candidates', (world * B, D), all of length 1.
+
+        Args:
+            columns: the untouched columns in mini-batches; the candidates are those of the last one.
 
         Raises:
-            ValueError: if ``columns`` is None.
+            ValueError: if there are none.
         """
-        return cosine_scores(*self.embed(_given(columns)))
-
-    def embed(self, columns: Sequence[Features], mini_batch_size: int | None = None) -> tuple[Tensor, Tensor]:
-        """Return the guide's embeddings of the sentences, (B, D), and of their candidates, (world * B, D).
-
-        With ``mini_batch_size``, the guide encodes that many sentences at a time.
-        """
-        embeddings = [
-            torch.cat([self.guide(part, **self._options) for part in mini_batches(column, mini_batch_size)])
-            for column in columns
-        ]
+        if columns is None:
+            raise ValueError("sentence_features is None: the complementary model needs the tokenized columns.")
+        embeddings = [torch.cat([self.source(part, **self._options) for part in column]) for column in columns]
         candidates, _ = gather_rows(embeddings[-1], self.gather_across_devices)
-        return embeddings[0], candidates
+        return unit_rows(embeddings[0]), unit_rows(candidates)
 
 
-def similarities_of_rows(
-    similarities: Similarities, columns: Sequence[Features] | None, mini_batch_size: int
-) -> Callable[[Tensor, int], Tensor]:
-    """Return a function of the trained model's cosines of some rows, (b, world * B), and the first row's index.
-
-    It returns what ``similarities`` does for those rows, with a guide's embeddings made here, once.
-
-    Raises:
-        ValueError: if there is a guide and ``columns`` is None.
-    """
-    if not isinstance(similarities, GuideSimilarities):
-        return lambda cosines, begin: similarities(columns, cosines)
-    sentences, candidates = (unit_rows(x) for x in similarities.embed(_given(columns), mini_batch_size))
-    return lambda cosines, begin: unit_scores(sentences[begin : begin + len(cosines)], candidates)
-
-
-def _given(columns: Sequence[Features] | None) -> Sequence[Features]:
-    if columns is None:
-        raise ValueError("sentence_features is None: the complementary model needs the tokenized columns.")
-    return columns
-
-
-def make_similarities(
+def make_guide(
     model: SentenceTransformer,
     complementary_model: SentenceTransformer | str | PathLike[str] | None,
     complementary_table: EmbeddingTable | None,
     *,
     gather_across_devices: bool = False,
-) -> Similarities | None:
-    """Return the similarities of a complementary model, of "start", of "self" or of a table.
+) -> Guide | str | None:
+    """Return the guide of a complementary model, of "start" or of a table; "self" as it is.
 
     None if there is none of them, with a warning: then no negative is left out. A folder that is named "start" or
     "self" is given as a Path, or as "./start".
@@ -120,15 +88,15 @@ def make_similarities(
     if complementary_model is not None and complementary_table is not None:
         raise ValueError("complementary_model and complementary_table are two forms of one guide: give one, not both.")
     if isinstance(complementary_model, str) and complementary_model == "self":
-        return self_similarities
-    guide: FrozenEncoder | EmbeddingTable
+        return "self"
+    source: FrozenEncoder | EmbeddingTable
     if isinstance(complementary_model, str) and complementary_model == START:
-        guide = FrozenEncoder(frozen_copy(model), model)
-        guide.name = START
+        source = FrozenEncoder(frozen_copy(model), model)
+        source.name = START
     elif complementary_model is not None:
-        guide = FrozenEncoder(complementary_model, model)
+        source = FrozenEncoder(complementary_model, model)
     elif complementary_table is not None:
-        guide = complementary_table
+        source = complementary_table
     else:
         logger.warning(
             "DCLR without a complementary model does not debias: no negative is left out (the paper's ablation "
@@ -136,7 +104,7 @@ def make_similarities(
             'to "start", a frozen copy of the model as it is now, or to "self".'
         )
         return None
-    return GuideSimilarities(guide, model, gather_across_devices=gather_across_devices)
+    return Guide(source, model, gather_across_devices=gather_across_devices)
 
 
 def frozen_copy(model: nn.Module) -> SentenceTransformer:
@@ -146,10 +114,3 @@ def frozen_copy(model: nn.Module) -> SentenceTransformer:
     later.
     """
     return copy.deepcopy(unwrap(model)).eval().requires_grad_(False)
-
-
-def describe_similarities(similarities: Similarities | None) -> str | None:
-    """Return what the similarities come from, for the model card."""
-    if isinstance(similarities, GuideSimilarities):
-        return similarities.guide.name
-    return None if similarities is None else "self"

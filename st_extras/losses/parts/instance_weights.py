@@ -1,38 +1,153 @@
 """Which pairs of a batch are negatives: those that a guide finds less similar than a threshold (DCLR, eq. 5).
 
-Source: Zhou et al., 2022, https://aclanthology.org/2022.acl-long.423.
+Source: Zhou et al., 2022, https://aclanthology.org/2022.acl-long.423; a threshold that a share of pairs sets is ours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from os import PathLike
+from typing import Any, cast
 
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import get_world_size
 from torch import Tensor, nn
 
+from st_extras.checks import check_fraction, check_interval
+from st_extras.encoders.distributed import gather_rows, sum_over_processes
 from st_extras.encoders.embedding_table import EmbeddingTable
 from st_extras.encoders.rows import Features
 from st_extras.encoders.structure import unwrap
 from st_extras.functional import unit_rows, unit_scores
-from st_extras.losses.parts.guide import make_similarities, similarities_of_rows
-from st_extras.losses.parts.similarity_threshold import SimilarityThreshold
+from st_extras.losses.parts.guide import Guide, make_guide
+
+PAPERS = 0.9
+_MOST_PAIRS = 2**24
+"""Most pairs of a batch whose quantile is taken, those of 4,096 sentences: torch.quantile takes no more."""
+_ROUNDING = 1e-6
+"""Cosines this close count as equal: without it, rounding would decide about sentences that are all alike."""
+
+
+def share_quantile(cosines: Tensor, own: Tensor, share: float) -> Tensor:
+    """Return the cosine that a share of the pairs reach: their (1 - share) quantile, interpolated linearly.
+
+    Args:
+        cosines: (R, K), of R sentences with the K candidates of a batch.
+        own: (R,), the column of each row's own candidate, which is left out.
+        share: in (0, 1).
+
+    Returns:
+        (), NaN if there are fewer than three candidates: a single pair has no quantiles.
+    """
+    count = cosines.size(1)
+    if count < 3:
+        return cosines.new_full((), torch.nan)
+    is_own = own.unsqueeze(1) == torch.arange(count, device=cosines.device)
+    return cosines.masked_fill(is_own, torch.nan).nanquantile(1 - share)
+
+
+class SimilarityThreshold(nn.Module):
+    """phi: given, or the mean over the training batches so far of the cosine that a share of each batch's pairs reach.
+
+    The batches of a shuffled text are random pairs of it. A batch counts once, however often the loss runs on it, and
+    only with gradients; without, it gets the phi so far, or its own if there is none yet. Batches of fewer than three
+    sentences do not count. As long as no batch has counted, nothing in them is too similar.
+
+    Args:
+        threshold: phi, in (-1, 1]. None: 0.9, unless there is a share.
+        masked_share: share of the pairs that are at or above phi, in (0, 1). In place of ``threshold``.
+        gather_across_devices: take the pairs of all processes together. Otherwise, phi is the mean over them.
+        device: where the state of a share is kept.
+
+    Raises:
+        ValueError: if one of them is out of range, or both are given.
+    """
+
+    mean: Tensor
+    batches: Tensor
+
+    def __init__(
+        self,
+        threshold: float | None,
+        masked_share: float | None,
+        *,
+        gather_across_devices: bool = False,
+        device: torch.device | None = None,
+    ) -> None:
+        super().__init__()
+        self.given = None
+        self.share = None if masked_share is None else check_fraction("masked_share", masked_share)
+        if threshold is not None:
+            self.given = check_interval("threshold", threshold, -1, 1, low_included=False)
+        if self.given is not None and self.share is not None:
+            raise ValueError(
+                "threshold and masked_share are two ways to set phi: give one of them, got "
+                f"threshold={self.given} and masked_share={self.share}."
+            )
+        self.gather_across_devices = gather_across_devices
+        if self.share is None:
+            self.given = PAPERS if self.given is None else self.given
+        else:  # not a sum, which half precision, if the loss is cast to it, could not add up
+            self.register_buffer("mean", torch.zeros((), device=device))
+            self.register_buffer("batches", torch.zeros((), dtype=torch.long, device=device))
+
+    def forward(self, sentences: Tensor, candidates: Tensor, *, first: bool = True) -> float | Tensor:
+        """Return phi for a batch, whose pairs at or above it are too similar; () if it is that of a share.
+
+        Args:
+            sentences: (B, D), the guide's, of length 1, of this process.
+            candidates: (world * B, D), those they are compared with.
+            first: whether the loss has not run on this batch before.
+        """
+        if self.given is not None:
+            return self.given
+        found = self._of_batch(unit_scores(sentences[: self.most_rows(len(candidates))], candidates))
+        if torch.is_grad_enabled() and first:
+            self._count(found)
+        phi = torch.where(self.batches > 0, self.mean, found) - _ROUNDING
+        return phi.nan_to_num(nan=torch.inf)
+
+    def most_rows(self, candidates: int) -> int:
+        """Return how many of a process's sentences are compared with all candidates to find phi: B up to 4,096."""
+        processes = get_world_size() if self.gather_across_devices else 1
+        return max(1, _MOST_PAIRS // (candidates * processes))
+
+    def _of_batch(self, cosines: Tensor) -> Tensor:
+        every, _ = gather_rows(cosines, self.gather_across_devices)  # (processes * R, world * B)
+        row = torch.arange(len(every), device=cosines.device)
+        processes = len(every) // len(cosines)
+        own = row // len(cosines) * (cosines.size(1) // processes) + row % len(cosines)
+        return share_quantile(every, own, cast(float, self.share))
+
+    def _count(self, found: Tensor) -> None:
+        if not self.gather_across_devices:
+            found = sum_over_processes(found.clone()) / get_world_size()
+        counts = found.isfinite()
+        self.batches += counts
+        self.mean += torch.where(counts, (found - self.mean) / self.batches.clamp(min=1), 0.0).to(self.mean.dtype)
+
+    @property
+    def value(self) -> float | Tensor:
+        """phi: a number if it was given; that of a share is a 0-dim tensor, NaN before the first training batch."""
+        if self.given is not None:
+            return self.given
+        return torch.where(self.batches > 0, self.mean, torch.nan)
 
 
 class InstanceWeights(nn.Module):
-    """alpha: 0 for a pair at or above the threshold phi, else 1; of all pairs of a batch, or of some rows at a time.
+    """alpha: 0 for a pair at or above the threshold phi, else 1, some rows of a batch at a time.
 
     Args:
         model: the trained model.
-        complementary_model: the guide, see :func:`~st_extras.losses.parts.guide.make_similarities`.
+        complementary_model: the guide, see :func:`~st_extras.losses.parts.guide.make_guide`.
         complementary_table: a table of its embeddings.
-        threshold: phi, see :class:`~st_extras.losses.parts.similarity_threshold.SimilarityThreshold`.
+        threshold: phi, see :class:`SimilarityThreshold`.
         masked_share: the share of the pairs at or above phi, in its place.
         gather_across_devices: compare with the sentences of all processes.
 
     Attributes:
-        similarities: the guide's; None: there is none, nor are there weights.
+        guide: the guide, "self" for the trained model's own embeddings, or None: there are no weights.
         masked_negatives: share of the in-batch negatives with weight 0 in the last training step; NaN before (0-dim).
         anchors_without_negatives: number of anchors that had no negative of another weight there either (0-dim).
 
@@ -58,50 +173,29 @@ class InstanceWeights(nn.Module):
                 f"masked_share needs a guide, got masked_share={masked_share} without one: set complementary_model, "
                 'to "start" if you have no better encoder, or complementary_table.'
             )
-        self.similarities = make_similarities(model, complementary_model, complementary_table, **options)
+        self.guide = make_guide(model, complementary_model, complementary_table, **options)
         self.masked_negatives = torch.tensor(torch.nan)
         self.anchors_without_negatives = torch.tensor(0)
 
-    def of_batch(self, cosines: Tensor, columns: Sequence[Features] | None, *, first: bool = True) -> Tensor | None:
-        """Return the weights, (B, world * B); None without a guide.
-
-        Args:
-            cosines: the trained model's, (B, world * B), without gradients.
-            columns: the untouched columns.
-            first: whether the loss has not run on this batch before.
-        """
-        if self.similarities is None:
-            return None
-        found = self.similarities(columns, cosines)
-        threshold: float | Tensor = self.threshold(found, first=first)
-        return (found < threshold).to(cosines.dtype)
-
-    def of_rows(
-        self,
-        anchors: Tensor,
-        candidates: Tensor,
-        columns: Sequence[Features] | None,
-        mini_batch_size: int,
-        *,
-        first: bool = True,
-    ) -> Callable[[Tensor, int], Tensor] | None:
-        """Return what gives the weights of some rows, (b, world * B), from their cosines and the first row's index.
+    def forward(
+        self, anchors: Tensor, candidates: Tensor, columns: Sequence[Sequence[Features]] | None, *, first: bool
+    ) -> Callable[[int, int], Tensor] | None:
+        """Return what gives the weights of the anchors from one index to another, (b, world * B); None without a guide.
 
         Args:
             anchors: the trained model's, (B, D).
-            candidates: its candidates, of length 1, (world * B, D).
-            columns: the untouched columns.
-            mini_batch_size: number of sentences that the guide sees at a time.
+            candidates: its candidates, (world * B, D), of length 1.
+            columns: the untouched columns in mini-batches.
             first: whether the loss has not run on this batch before.
         """
-        if self.similarities is None:
+        if self.guide is None:
             return None
-        similar = similarities_of_rows(self.similarities, columns, mini_batch_size)
-        threshold: float | Tensor | None = self.threshold.given
-        if threshold is None:
-            some = unit_rows(anchors[: self.threshold.most_rows(len(candidates))].detach())
-            threshold = self.threshold(similar(unit_scores(some, candidates.detach()), 0), first=first)
-        return lambda cosines, begin: (similar(cosines, begin) < threshold).to(cosines.dtype)
+        if isinstance(self.guide, Guide):
+            sentences, others = self.guide(columns)
+        else:
+            sentences, others = unit_rows(anchors.detach()), candidates.detach()
+        threshold: float | Tensor = self.threshold(sentences, others, first=first)
+        return lambda begin, end: (unit_scores(sentences[begin:end], others) < threshold).to(candidates.dtype)
 
     def measure(self, negatives: Tensor, candidates: int, *, others: bool) -> None:
         """Remember what a training step has left of the ``candidates - 1`` negatives of each anchor.
@@ -114,6 +208,19 @@ class InstanceWeights(nn.Module):
         self.masked_negatives = 1 - negatives.mean() / (candidates - 1 or torch.nan)
         if not others:
             self.anchors_without_negatives = (negatives == 0).sum()
+
+    @property
+    def instruments(self) -> dict[str, Tensor]:
+        """Phi if it is found, and the share of masked negatives; NaN before the first step."""
+        phi = self.threshold.value
+        found = {"threshold": phi} if isinstance(phi, Tensor) else {}
+        return found if self.guide is None else found | {"masked_negatives": self.masked_negatives}
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings, for the model card."""
+        name = self.guide.source.name if isinstance(self.guide, Guide) else self.guide
+        return {"complementary": name, "threshold": self.threshold.given, "masked_share": self.threshold.share}
 
 
 def count_negatives(weights: Tensor, offset: int) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from st_extras.encoders.structure import content_mask, token_embedding_dimension, unwrap
 from st_extras.functional import full_precision
-from st_extras.losses.parts.token_probe import check_token_embeddings
+from st_extras.losses.parts.token_checks import check_token_embeddings
 from st_extras.random_source import RandomSource
 
 logger = logging.getLogger(__name__)

@@ -5,26 +5,20 @@ Source: Zhou et al., 2022, https://aclanthology.org/2022.acl-long.423.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from st_extras.checks import check_choice, check_count, check_interval, check_temperature, check_weight
-from st_extras.functional import anchor_pull, cosine_ascent_direction, mean_angle, unit_rows, unit_scores
+from st_extras.functional import cosine_ascent_direction, mean_angle, unit_rows
 from st_extras.random_source import RandomSource
 
 
 def refine_noise(
-    noise: Tensor,
-    anchors: Tensor,
-    *,
-    steps: int,
-    step_size: float,
-    temperature: float,
-    unit_norm: bool,
-    mini_batch_size: int | None = None,
+    noise: Tensor, anchors: Sequence[Tensor], *, steps: int, step_size: float, temperature: float, unit_norm: bool
 ) -> Tensor:
     """Move noise negatives up the batch mean of L_U by normalised gradient ascent (eq. 2-4).
 
@@ -33,22 +27,22 @@ def refine_noise(
 
     Args:
         noise: (K, D).
-        anchors: (B, D), constants here.
+        anchors: in mini-batches, (b, D) each, constants here; the (b, K) similarities of one are held at a time.
         steps: t.
         step_size: beta, the length of each step.
         temperature: tau_u.
         unit_norm: put the noise back onto the unit sphere after each step.
-        mini_batch_size: anchors whose (b, K) similarities are held at a time. None: those of all.
 
     Returns:
         (K, D), without gradients.
     """
-    anchors = anchors.detach()
+    batches = [unit_rows(batch.detach()) for batch in anchors]
     for _ in range(steps):
-        pull, units = torch.zeros((), device=noise.device), unit_rows(noise)
-        for batch in torch.split(anchors, mini_batch_size or len(anchors)):
-            pull = pull + anchor_pull(batch, unit_scores(unit_rows(batch), units, temperature).softmax(dim=1))
-        noise = noise + step_size * F.normalize(cosine_ascent_direction(noise, pull), dim=-1)
+        units = unit_rows(noise)
+        with torch.autocast(noise.device.type, enabled=False):
+            # sum_i p_ij h_i/|h_i|, p the softmax over the noise
+            pull = sum((batch @ units.T / temperature).softmax(dim=1).T @ batch for batch in batches)  # (K, D)
+        noise = noise + step_size * F.normalize(cosine_ascent_direction(noise, cast(Tensor, pull)), dim=-1)
         if unit_norm:
             noise = F.normalize(noise, dim=-1)
     return noise
@@ -95,17 +89,13 @@ class NoiseNegatives(nn.Module):
         self.source = RandomSource(generator)
         self.angle = torch.tensor(torch.nan)
 
-    def forward(self, anchors: Tensor, mini_batch_size: int | None = None) -> Tensor:
-        """Return K = round(noise_ratio * B) noise vectors, (K, D), as constants, for anchors (B, D).
-
-        With ``mini_batch_size``, the similarities of that many anchors with the noise are held at a time.
-        """
-        count = round(self.ratio * anchors.size(0))
-        dtype = torch.promote_types(anchors.dtype, torch.float32)
+    def forward(self, anchors: Sequence[Tensor]) -> Tensor:
+        """Return K = round(noise_ratio * B) noise vectors, (K, D), as constants, for B anchors in mini-batches."""
+        count, dimension, device = round(self.ratio * sum(map(len, anchors))), anchors[0].size(1), anchors[0].device
+        dtype = torch.promote_types(anchors[0].dtype, torch.float32)
         if count == 0:
-            return anchors.new_empty(0, anchors.size(1), dtype=dtype)
-        generator = self.source.on(anchors.device)
-        drawn = torch.randn(count, anchors.size(1), generator=generator, device=anchors.device, dtype=dtype)
+            return torch.empty(0, dimension, dtype=dtype, device=device)
+        drawn = torch.randn(count, dimension, generator=self.source.on(device), device=device, dtype=dtype)
         start = F.normalize(drawn, dim=-1) if self.unit_norm else drawn * self.std
         with torch.no_grad():
             noise = refine_noise(
@@ -115,11 +105,15 @@ class NoiseNegatives(nn.Module):
                 step_size=self.step_size,
                 temperature=self.temperature,
                 unit_norm=self.unit_norm,
-                mini_batch_size=mini_batch_size,
             )
         if torch.is_grad_enabled():
             self.angle = mean_angle(start, noise)
         return noise
+
+    @property
+    def instruments(self) -> dict[str, Tensor]:
+        """The figures to log; none without noise."""
+        return {"noise_angle": self.angle} if self.ratio else {}
 
     @property
     def config(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from st_extras.encoders.rows import Features
 from st_extras.encoders.structure import check_one_encoder, content_mask, prompt_length, unwrap
-from st_extras.losses.parts.missing_mask import check_mask_token
+from st_extras.losses.parts.token_checks import check_mask_token
 
 _ORDER = "the columns must be sentence, masked, phrase in this order, as PhraseMasking writes them"
 
@@ -44,7 +44,7 @@ def phrase_brackets(model: SentenceTransformer) -> tuple[int, int]:
     return opening, closing
 
 
-def check_phrase_tokenizer(model: SentenceTransformer, on_missing_mask: str = "error") -> str:
+def check_tokenizer(model: SentenceTransformer, on_missing_mask: str = "error") -> str:
     """Return ``on_missing_mask``, and refuse models whose phrases cannot be masked, opened or closed.
 
     Raises:

@@ -1,17 +1,24 @@
-"""PaSeR's phrase decoder: the signal that it attends to, its layers, and its output layer."""
+"""PaSeR's phrase decoder: the signal that it attends to, its layers, and its output."""
 
 from __future__ import annotations
 
-from typing import cast
+from contextlib import nullcontext
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from st_extras.checks import check_bool, check_choice, check_count, check_interval, check_weight
+from st_extras.encoders.forward import without_dropout
+from st_extras.encoders.structure import unwrap
 from st_extras.functional import full_precision
+from st_extras.losses.parts.masked_lm import vocabulary_cross_entropy
 
-OUTPUTS = ("tied", "own", "detached")
-STARTS = ("xavier", "normal")
+
+def word_embedding(model: nn.Module) -> nn.Embedding:
+    """Return the encoder's word embedding, (V, W), looked up at each use, as resizing the vocabulary replaces it."""
+    return cast(nn.Embedding, cast(Any, unwrap(model).transformers_model).get_input_embeddings())
 
 
 def decoding_signal(sentence: Tensor, masked: Tensor, difference_scale: float, product_scale: float) -> Tensor:
@@ -31,83 +38,69 @@ def draw_normal(module: nn.Module) -> None:
         nn.init.zeros_(module.bias)
 
 
-class PhraseOutput(nn.Module):
-    """The output layer of PaSeR's decoder: what its hidden states become, and the words they are compared with.
-
-    Args:
-        kind: "tied": the encoder's word embedding, which it trains. "detached": the same, not trained by it. "own": a
-            head as BERT's, Linear(W, W), GELU, LayerNorm and Linear(W, V), drawn from N(0, 0.02).
-        words: the encoder's word embedding, (V, W).
-    """
-
-    def __init__(self, kind: str, words: nn.Embedding) -> None:
-        super().__init__()
-        self.kind = kind
-        self.head: nn.Module | None = None
-        if kind == "own":
-            size, width = words.weight.shape
-            self.head = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width))
-            self.words = nn.Linear(width, size)
-            self.apply(draw_normal)
-
-    def forward(
-        self, hidden: Tensor, words: nn.Embedding, *, train_words: bool = True
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return hidden states (N, W), a weight (V, W) and a bias (V,) or None, of which F.linear makes the logits.
-
-        Args:
-            hidden: (N, W), of the decoder.
-            words: the encoder's word embedding, (V, W).
-            train_words: whether the word embedding learns from it, unless the kind is "detached".
-
-        Raises:
-            ValueError: if the vocabulary has been resized since a layer of its own was made.
-        """
-        if self.head is None:
-            trained = train_words and self.kind == "tied"
-            return hidden, words.weight if trained else words.weight.detach(), None
-        if len(words.weight) != len(self.words.weight):
-            raise ValueError(
-                f"decoder_output='own' needs the vocabulary that the loss was made with, {len(self.words.weight)} "
-                f"words, got {len(words.weight)}: make the loss after resizing the word embedding."
-            )
-        return self.head(hidden), self.words.weight, self.words.bias
-
-
 class PhraseDecoder(nn.Module):
-    """A torch ``TransformerDecoder`` over the word embeddings of a phrase that attends to the decoding signal.
+    """A torch ``TransformerDecoder`` over the words of a phrase that attends to the decoding signal.
 
     Args:
-        width: W, the size of the word embeddings, which are passed in at each call.
+        words: the encoder's word embedding, (V, W), for its sizes: it is passed in at each call.
         dimension: D, the size of the signal's vectors; a linear layer fits them if D is not W.
         layers: number of decoder layers.
+        difference_scale: m of the signal.
+        product_scale: n of the signal.
         dropout: dropout of the decoder.
-        max_length: most tokens of a phrase, opening and closing token included.
-        pre_norm: normalise before each sublayer and after the last layer, instead of after each sublayer.
+        output: what hidden states are compared with. "tied": the word embedding, which it trains. "detached": the same,
+            not trained by it. "own": a head as BERT's, Linear(W, W), GELU, LayerNorm and Linear(W, V), drawn from
+            N(0, 0.02).
         start: how weights are drawn: "xavier", or "normal" as BERT and BART draw them, N(0, 0.02) with biases 0.
+        pre_norm: normalise before each sublayer and after the last layer, instead of after each sublayer.
+        max_length: most tokens of a phrase, opening and closing token included.
+
+    Raises:
+        ValueError: if a setting is not what it must be; the message names the loss's argument.
     """
 
     def __init__(
         self,
-        width: int,
+        words: nn.Embedding,
         dimension: int,
-        layers: int,
-        dropout: float,
-        max_length: int,
         *,
-        pre_norm: bool = False,
+        layers: int,
+        difference_scale: float = 10.0,
+        product_scale: float = 10.0,
+        dropout: float = 0.1,
+        output: str = "tied",
         start: str = "xavier",
+        pre_norm: bool = False,
+        max_length: int,
     ) -> None:
         super().__init__()
+        dropout = check_interval("decoder_dropout", dropout, 0, 1, high_included=False)
+        self.max_length = check_count("max_phrase_length", max_length, at_least=3, at_most=10_000)
+        self.config = {
+            "num_decoder_layers": check_count("num_decoder_layers", layers, at_least=1, at_most=100),
+            "difference_scale": check_weight("difference_scale", difference_scale),
+            "product_scale": check_weight("product_scale", product_scale),
+            "decoder_output": check_choice("decoder_output", output, ("tied", "own", "detached")),
+            "decoder_start": check_choice("decoder_start", start, ("xavier", "normal")),
+            "decoder_pre_norm": check_bool("decoder_pre_norm", pre_norm),
+            "max_phrase_length": self.max_length,
+        }
+        size, width = words.weight.shape
         heads = max(h for h in range(1, width + 1) if width % h == 0 and width // h >= min(64, width))
         layer = nn.TransformerDecoderLayer(
-            width, heads, 4 * width, dropout, "gelu", batch_first=True, norm_first=pre_norm
+            width,
+            heads,
+            4 * width,
+            dropout,
+            "gelu",
+            batch_first=True,
+            norm_first=check_bool("decoder_pre_norm", pre_norm),
         )
-        self.layers = nn.TransformerDecoder(layer, layers, nn.LayerNorm(width) if pre_norm else None)
+        self.layers = nn.TransformerDecoder(layer, int(layers), nn.LayerNorm(width) if pre_norm else None)
         for parameter in self.layers.parameters():  # nn.TransformerDecoder starts with copies of one layer
             if parameter.dim() > 1:
                 nn.init.xavier_uniform_(parameter)
-        self.positions = nn.Embedding(max_length, width)
+        self.positions = nn.Embedding(self.max_length, width)
         nn.init.normal_(self.positions.weight, std=0.02)
         self.norm = nn.LayerNorm(width)
         self.dropout = nn.Dropout(dropout)
@@ -115,6 +108,10 @@ class PhraseDecoder(nn.Module):
         self.fit_signal = nn.Linear(dimension, width) if dimension != width else nn.Identity()
         if start == "normal":
             self.apply(draw_normal)
+        self.head, self.trains_words = None, output == "tied"
+        if output == "own":
+            transform = nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width)
+            self.head = nn.Sequential(*transform, nn.Linear(width, size)).apply(draw_normal)
 
     def forward(self, words: Tensor, signal: Tensor) -> Tensor:
         """Return hidden states (B, T, W) for word embeddings (B, T, W); position t sees the words 0 ... t.
@@ -129,22 +126,64 @@ class PhraseDecoder(nn.Module):
         memory = self.fit_signal(signal.to(self.norm.weight.dtype))
         return cast(Tensor, self.layers(x, memory, tgt_mask=causal, tgt_is_causal=True))
 
-    def write(
-        self, output: PhraseOutput, words: nn.Embedding, signal: Tensor, brackets: tuple[int, int], max_length: int
-    ) -> list[list[int]]:
+    def signal(self, sentence: Tensor, masked: Tensor) -> Tensor:
+        """Return :func:`decoding_signal` of (B, D) embeddings of sentences and of their masked copies: (B, 4, D)."""
+        return decoding_signal(sentence, masked, self.config["difference_scale"], self.config["product_scale"])
+
+    def cross_entropy(
+        self, ids: Tensor, counted: Tensor, signal: Tensor, words: nn.Embedding, *, train_words: bool = True
+    ) -> Tensor:
+        """Return the mean over the tokens counted of their cross-entropy, each read with those before it.
+
+        Args:
+            ids: (B, T), of the phrases.
+            counted: (B, T - 1) bool, which of the tokens after the first.
+            signal: (B, 4, D).
+            words: the encoder's word embedding.
+            train_words: whether the word embedding learns from it.
+        """
+        with nullcontext() if torch.is_grad_enabled() else without_dropout(self):
+            read = words(ids[:, :-1])
+            hidden = self(read if train_words else read.detach(), signal)  # (B, T-1, W); position t predicts t+1
+            found, weight, bias = self.output(hidden[counted], words, train_words=train_words)
+        return vocabulary_cross_entropy(found, weight, ids[:, 1:][counted], bias)
+
+    def output(
+        self, hidden: Tensor, words: nn.Embedding, *, train_words: bool = True
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return hidden states (N, W), a weight (V, W) and a bias (V,) or None, of which F.linear makes the logits.
+
+        Args:
+            hidden: (N, W), of the decoder.
+            words: the encoder's word embedding.
+            train_words: whether the word embedding learns from it, if the output is "tied".
+
+        Raises:
+            ValueError: if the vocabulary has been resized since a layer of its own was made.
+        """
+        if self.head is None:
+            return hidden, words.weight if train_words and self.trains_words else words.weight.detach(), None
+        own = cast(nn.Linear, self.head[-1])
+        if len(words.weight) != len(own.weight):
+            raise ValueError(
+                f"decoder_output='own' needs the vocabulary that the loss was made with, {len(own.weight)} words, got "
+                f"{len(words.weight)}: make the loss after resizing the word embedding."
+            )
+        return self.head[:-1](hidden), own.weight, own.bias
+
+    def write(self, words: nn.Embedding, signal: Tensor, brackets: tuple[int, int], max_length: int) -> list[list[int]]:
         """Return the ids of B phrases, written greedily.
 
         Args:
-            output: the output layer.
-            words: the encoder's word embedding, (V, W).
+            words: the encoder's word embedding.
             signal: (B, 4, D).
             brackets: the tokens that open and close a phrase; a phrase ends before the closing one.
             max_length: most tokens of a phrase.
         """
         opening, closing = brackets
         ids = torch.full((len(signal), 1), opening, device=signal.device)
-        for _ in range(max_length):
-            hidden, weight, bias = output(self(words(ids), signal)[:, -1], words)  # (B, W), (V, W)
+        for _ in range(min(max_length, self.max_length - 1)):
+            hidden, weight, bias = self.output(self(words(ids), signal)[:, -1], words)  # (B, W), (V, W)
             logits = F.linear(hidden.to(weight.dtype), weight, bias)
             ids = torch.cat([ids, logits.argmax(dim=1, keepdim=True)], dim=1)
         return [row[1 : [*row, closing].index(closing, 1)] for row in ids.tolist()]

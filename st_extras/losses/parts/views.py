@@ -112,6 +112,9 @@ class TwoViews(nn.Module):
         dropout: run the encoder with its dropout although no view is "dropout".
         generator: source of the draws. None: one of its own, made from torch's seed.
 
+    Attributes:
+        draws: whether a view takes draws of the module's own generator: all but "dropout" and "none".
+
     Raises:
         ValueError: if an augmentation is unknown, or the encoder cannot be given what it needs: tokens in a row
             ("shuffle": all transformers), embeddings in place of token ids (cutoffs).
@@ -133,6 +136,7 @@ class TwoViews(nn.Module):
         self.dropout = check_bool("dropout", dropout) or "dropout" in self.augmentations
         self.source = RandomSource(generator, salt=1)
         changed = {*self.augmentations} & {*CUTOFFS, "shuffle"}
+        self.draws = bool(changed)
         self.ways = InputWays()
         if changed:
             check_one_encoder(model, f"augmentations={tuple(augmentations)!r}")
@@ -156,20 +160,6 @@ class TwoViews(nn.Module):
                 return [forward_pass(model, batch)["sentence_embedding"] for batch in batches]
             embeddings = forward_pass(model, self.augment(model, rows, self.augmentations))["sentence_embedding"]
             return list(embeddings.chunk(2))
-
-    def encode_view(
-        self, model: nn.Module, rows: Features, augmentation: str, generator: torch.Generator | None = None
-    ) -> Tensor:
-        """Return one view of the rows alone, (R, D); ``generator``: the source of its draws, if not the module's."""
-        with nullcontext() if self.dropout else without_dropout(model):
-            return cast(
-                Tensor, forward_pass(model, self.augment(model, rows, (augmentation,), generator))["sentence_embedding"]
-            )
-
-    @property
-    def draws(self) -> bool:
-        """Whether a view takes draws of the module's own generator: all but "dropout" and "none"."""
-        return bool({*self.augmentations} & {*CUTOFFS, "shuffle"})
 
     @property
     def config(self) -> dict[str, Any]:

@@ -1,17 +1,172 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
+from torch import Tensor
 
-from st_extras.functional import cosine_scores, unit_rows
-from st_extras.losses.parts.instance_weights import InstanceWeights, count_negatives
-from tests.helpers import columns, draw, generator
+from st_extras.functional import unit_rows
+from st_extras.losses.parts import instance_weights as module
+from st_extras.losses.parts.instance_weights import (
+    InstanceWeights,
+    SimilarityThreshold,
+    count_negatives,
+    share_quantile,
+)
+from tests.helpers import columns, cosine, differing, draw, generator, snapshot
 
 Maker = Callable[..., SentenceTransformer]
+
+
+# ---- the threshold
+
+
+def quantile(cosines: Tensor, share: float) -> float:
+    """The cosine that a share of the pairs i != j reach, between the two pairs next to it, as a plain loop."""
+    pairs = sorted(float(cosines[i][j]) for i in range(len(cosines)) for j in range(len(cosines)) if i != j)
+    place = (1 - share) * (len(pairs) - 1)
+    below = pairs[math.floor(place)]
+    return below + (place - math.floor(place)) * (pairs[math.ceil(place)] - below)
+
+
+def batch(size: int, seed: int) -> Tensor:
+    return torch.tanh(draw(size, size, seed=seed))
+
+
+def phi_of(threshold: SimilarityThreshold, cosines: Tensor, **options: Any) -> Any:
+    """Phi for a batch of these cosines."""
+    return threshold(cosines, torch.eye(cosines.size(1)).to(cosines), **options)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.14, 0.5, 0.97])
+def test_the_quantile_of_a_batch_is_the_loops(share: float) -> None:
+    cosines = batch(7, seed=1)
+    found = share_quantile(cosines, torch.arange(7), share)
+    assert found.item() == pytest.approx(quantile(cosines, share), abs=1e-12)
+    order = torch.tensor([3, 1, 6, 0, 2, 5, 4])  # the own candidate may stand anywhere
+    torch.testing.assert_close(share_quantile(cosines[:, order], order.argsort(), share), found)
+
+
+def test_phi_is_the_mean_over_the_training_batches_so_far() -> None:
+    """Over all of them, be they more than a hundred."""
+    threshold = SimilarityThreshold(None, 0.3).double()
+    assert threshold.value.isnan()
+    seen = []
+    for step in range(150):
+        cosines = batch(3 + step % 5, step)
+        seen.append(quantile(cosines, 0.3) + step / 1000)
+        phi = phi_of(threshold, cosines + step / 1000)
+        assert threshold.value.item() == pytest.approx(sum(seen) / len(seen), abs=1e-12)
+        assert 0 < threshold.value - phi < 2e-6  # an allowance for rounding
+    assert threshold.batches == 150
+
+
+def test_a_share_is_met_on_new_batches() -> None:
+    """Sentences of 40 kinds, so that their cosines have a heavy tail."""
+    kinds = draw(40, 32).repeat_interleave(100, dim=0)
+    points = unit_rows(kinds + draw(4000, 32, seed=1))
+    order = torch.randperm(4000, generator=torch.Generator().manual_seed(2))
+    for size, share in ((16, 0.14), (64, 0.02), (64, 0.3)):
+        threshold = SimilarityThreshold(None, share)
+        for rows in order[:2048].split(size):
+            threshold(points[rows], points[rows])
+        rest = points[order[2048:]] @ points[order[2048:]].T
+        masked = (rest.fill_diagonal_(-1) >= threshold.value).float().mean()
+        assert masked.item() == pytest.approx(share, rel=0.15)
+
+
+def test_a_given_threshold_stays_what_it_is() -> None:
+    for given, expected in ((None, 0.9), (0.4, 0.4), (1, 1.0)):
+        threshold = SimilarityThreshold(given, None)
+        assert phi_of(threshold, batch(4, seed=0)) == threshold.value == expected
+        assert not threshold.state_dict()
+
+
+def test_without_gradients_nothing_moves() -> None:
+    threshold = SimilarityThreshold(None, 0.3).double()
+    with torch.no_grad():
+        found = phi_of(threshold, batch(6, seed=1))
+        assert found.item() == pytest.approx(quantile(batch(6, seed=1), 0.3), abs=2e-6)
+    assert threshold.value.isnan()
+    phi = phi_of(threshold, batch(6, seed=2))
+    before = snapshot(threshold)
+    with torch.no_grad():
+        assert phi_of(threshold, batch(6, seed=1)) == phi
+    assert phi_of(threshold, batch(6, seed=1), first=False) == phi
+    assert not differing(before, snapshot(threshold))
+    phi_of(threshold, batch(6, seed=1))
+    assert differing(before, snapshot(threshold)) == {"mean", "batches"}
+
+
+def test_batches_of_fewer_than_three_and_numbers_that_are_not_finite_do_not_count() -> None:
+    threshold = SimilarityThreshold(None, 0.3).double()
+    for size in (1, 2):
+        assert phi_of(threshold, torch.ones(size, size).double()) == torch.inf  # nothing is masked
+    assert threshold.value.isnan()
+    phi = phi_of(threshold, batch(6, seed=1))
+    for value in (torch.ones(2, 2), torch.full((6, 6), math.nan), torch.full((6, 6), math.inf)):
+        assert phi_of(threshold, value.double()) == phi
+    assert threshold.batches == 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_sentences_that_are_all_alike_are_all_masked(seed: int) -> None:
+    """Rounding must not decide which of them are negatives."""
+    threshold = SimilarityThreshold(None, 0.14)
+    for step in range(3):
+        cosines = (1 + 1e-7 * draw(16, 16, seed=10 * seed + step)).float()
+        assert (cosines >= phi_of(threshold, cosines)).all()
+    assert phi_of(threshold, torch.zeros(4, 4)).isfinite()
+
+
+@pytest.mark.parametrize("most_rows", [3, 2])
+def test_gathered_processes_take_the_pairs_of_all(monkeypatch: pytest.MonkeyPatch, most_rows: int) -> None:
+    """Of very large batches the first rows of each, whose own candidates are not the first ones."""
+    cosines = batch(9, seed=1)
+    rows = [row for row in range(9) if row % 3 < most_rows]
+    pairs = [float(cosines[i][j]) for i in rows for j in range(9) if i != j]
+    expected = torch.tensor(pairs, dtype=torch.float64).quantile(0.7)
+    monkeypatch.setattr(module, "get_world_size", lambda: 3)
+    monkeypatch.setattr(module, "_MOST_PAIRS", 27 * most_rows)
+    for first in (0, 3, 6):
+        monkeypatch.setattr(module, "gather_rows", lambda x, across: (cosines[rows] if across else x, 0))
+        together = SimilarityThreshold(None, 0.3, gather_across_devices=True).double()
+        phi_of(together, cosines[first : first + 3])
+        assert together.value.item() == pytest.approx(expected.item(), abs=1e-12)
+    assert together.most_rows(2**30) == 1
+
+
+def test_other_processes_have_one_phi(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the mean of theirs: a checkpoint keeps the state of one of them."""
+    monkeypatch.setattr(module, "get_world_size", lambda: 2)
+    monkeypatch.setattr(module, "sum_over_processes", lambda x: x.add_(quantile(batch(6, seed=2), 0.3)))
+    threshold = SimilarityThreshold(None, 0.3).double()
+    phi_of(threshold, batch(6, seed=1))
+    mean = (quantile(batch(6, seed=1), 0.3) + quantile(batch(6, seed=2), 0.3)) / 2
+    assert threshold.value.item() == pytest.approx(mean, abs=1e-12)
+
+
+def test_in_half_precision_phi_is_still_a_mean() -> None:
+    threshold = SimilarityThreshold(None, 0.3).half()
+    for step in range(300):
+        phi_of(threshold, batch(8, seed=step % 7).float())
+    expected = sum(quantile(batch(8, seed=step % 7), 0.3) for step in range(300)) / 300
+    assert threshold.value.item() == pytest.approx(expected, abs=0.01)
+
+
+def test_bad_settings() -> None:
+    for value in (0, 1, -0.1, 1.5, "0.1", True, math.nan):
+        with pytest.raises(ValueError, match=r"^masked_share must be between 0 and 1, both excluded, got .*\.$"):
+            SimilarityThreshold(None, value)
+    with pytest.raises(ValueError, match=r"^threshold and masked_share .*, got threshold=0.9 and masked_share=0.14\.$"):
+        SimilarityThreshold(0.9, 0.14)
+
+
+# ---- the weights
 
 
 def made(model: SentenceTransformer, guide: Any, **options: Any) -> InstanceWeights:
@@ -22,28 +177,26 @@ def made(model: SentenceTransformer, guide: Any, **options: Any) -> InstanceWeig
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("options", [{"threshold": 0.1}, {"masked_share": 0.4}])
 @pytest.mark.parametrize("guide", ["start", "self"])
-def test_rows_have_the_weights_of_the_batch(
+def test_the_weights_as_a_loop(
     make_encoder: Maker, sentences: list[str], guide: str, options: dict[str, float], count: int
 ) -> None:
     model = make_encoder()
-    features = [model.preprocess(column) for column in columns(sentences, count).values()]
-    anchors, candidates = draw(8, 16).float(), unit_rows(draw(8, 16, seed=1).float())
-    cosines = cosine_scores(anchors, candidates)
-    expected = made(model, guide, **options).of_batch(cosines, features)
-    assert expected is not None
-    by_rows = made(model, guide, **options).of_rows(anchors, candidates, features, 3)
-    assert by_rows is not None
-    parts = [by_rows(cosines[begin : begin + 3], begin) for begin in (0, 3, 6)]
-    assert torch.equal(torch.cat(parts), expected)
-    if guide == "self" or "masked_share" in options:
-        assert 0 < expected.sum() < 64
+    data = list(columns(sentences, count).values())
+    anchors, candidates = draw(8, 16).float(), draw(8, 16, seed=1).float()
+    pair = (anchors, candidates) if guide == "self" else [model.encode(data[i]) for i in (0, -1)]
+    cosines = torch.tensor([[cosine(x, y) for y in pair[1]] for x in pair[0]])
+    phi = options.get("threshold", quantile(cosines, 0.4) - 1e-6)
+    parts = [[model.preprocess(column[:3]), model.preprocess(column[3:])] for column in data]
+    weigh: Any = made(model, guide, **options)(anchors.requires_grad_(), unit_rows(candidates), parts, first=True)
+    found = torch.cat([weigh(begin, begin + 4) for begin in (0, 4)])
+    assert not found.requires_grad
+    assert torch.equal(found, (cosines < phi).float())
 
 
 def test_without_a_guide_there_are_no_weights(make_encoder: Maker) -> None:
     weights = made(make_encoder(), None, threshold=0.5)
-    assert weights.of_batch(draw(4, 4), None) is None
-    assert weights.of_rows(draw(4, 8), draw(4, 8), None, 2) is None
-    assert weights.masked_negatives.isnan()
+    assert weights(draw(4, 8), draw(4, 8), None, first=True) is None
+    assert weights.instruments == {}
 
 
 def test_what_is_measured() -> None:
@@ -51,6 +204,7 @@ def test_what_is_measured() -> None:
     left = [sum(float(given[i][j]) for j in range(6) if j != i + 2) for i in range(4)]
     assert count_negatives(given, 2).tolist() == left
     weights = made(SentenceTransformer(modules=[torch.nn.Identity()], device="cpu"), "self")
+    assert weights.masked_negatives.isnan()
     weights.measure(torch.tensor([0.0, 5.0, 3.0, 0.0]), 6, others=True)
     assert (float(weights.masked_negatives), int(weights.anchors_without_negatives)) == (pytest.approx(0.6), 0)
     weights.measure(torch.tensor([0.0, 5.0, 3.0, 0.0]), 6, others=False)

@@ -13,7 +13,7 @@ from st_extras.losses import PaSeRLoss
 from st_extras.losses.parts.phrase_columns import (
     bracketed,
     check_phrase_columns,
-    check_phrase_tokenizer,
+    check_tokenizer,
     phrase_brackets,
     without_prompt,
 )
@@ -31,22 +31,22 @@ def test_brackets(encoder: SentenceTransformer, tmp_path: Path) -> None:
     model = build_byte_level_encoder(tmp_path)
     assert model.tokenizer.convert_ids_to_tokens(list(phrase_brackets(model))) == ["<s>", "</s>"]
     for able in (encoder, model):
-        check_phrase_tokenizer(able)
+        check_tokenizer(able)
 
 
 def test_tokenizers_that_do_not_serve_are_refused(encoder: SentenceTransformer) -> None:
     static = SentenceTransformer(modules=[StaticEmbedding(encoder.tokenizer, embedding_dim=8)], device="cpu")
     with pytest.raises(ValueError, match="needs a transformer with a word embedding, got StaticEmbedding"):
-        check_phrase_tokenizer(static)
-    check_phrase_tokenizer(encoder)
+        check_tokenizer(static)
+    check_tokenizer(encoder)
     encoder.tokenizer.mask_token = None
     with pytest.raises(ValueError, match=r'mask token.*on_missing_mask="delete"'):
-        check_phrase_tokenizer(encoder)
-    assert check_phrase_tokenizer(encoder, "delete") == "delete"
+        check_tokenizer(encoder)
+    assert check_tokenizer(encoder, "delete") == "delete"
     encoder.tokenizer.backend_tokenizer.post_processor = None
     encoder.tokenizer.sep_token = None
     with pytest.raises(ValueError, match=r"a token that ends a sequence.*set model\.tokenizer\.eos_token\.$"):
-        check_phrase_tokenizer(encoder, "delete")
+        check_tokenizer(encoder, "delete")
 
 
 @pytest.mark.parametrize(("special", "expected"), [

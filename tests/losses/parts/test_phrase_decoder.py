@@ -7,10 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from st_extras.losses.parts.phrase_decoder import PhraseDecoder, PhraseOutput
+from st_extras.losses.parts.phrase_decoder import PhraseDecoder
 from tests.losses.phrases import attend, loop_decoder
 
-TIED = PhraseOutput("tied", nn.Embedding(1, 1))
+
+def decoder_of(width: int, dimension: int, layers: int = 1, words: int = 7, **options: Any) -> PhraseDecoder:
+    return PhraseDecoder(nn.Embedding(words, width), dimension, layers=layers, dropout=0.0, max_length=9, **options)
 
 
 # ---- the decoder
@@ -19,7 +21,7 @@ TIED = PhraseOutput("tied", nn.Embedding(1, 1))
 @pytest.mark.parametrize(("width", "dimension", "heads"), [(16, 16, 1), (128, 5, 2), (130, 130, 2)])
 def test_the_decoder_is_a_transformer_decoder_layer(width: int, dimension: int, heads: int) -> None:
     torch.manual_seed(0)
-    decoder = PhraseDecoder(width, dimension, 1, 0.0, 9).double()
+    decoder = decoder_of(width, dimension, 1).double()
     layer: Any = decoder.layers.layers[0]
     assert layer.self_attn.num_heads == heads
     words, signal = torch.randn(3, 5, width).double(), torch.randn(3, 4, dimension).double()
@@ -28,14 +30,14 @@ def test_the_decoder_is_a_transformer_decoder_layer(width: int, dimension: int, 
 
 
 def test_its_layers_start_apart() -> None:
-    first, second = PhraseDecoder(16, 16, 2, 0.0, 9).layers.layers
+    first, second = decoder_of(16, 16, 2).layers.layers
     assert not torch.equal(first.linear1.weight, second.linear1.weight)
     assert not torch.equal(first.self_attn.in_proj_weight, second.self_attn.in_proj_weight)
 
 
 def test_pre_norm_normalises_before_each_sublayer_and_once_at_the_end() -> None:
     torch.manual_seed(0)
-    decoder = PhraseDecoder(16, 16, 1, 0.0, 9, pre_norm=True).double()
+    decoder = decoder_of(16, 16, 1, pre_norm=True).double()
     layer: Any = decoder.layers.layers[0]
     for norm in (layer.norm1, layer.norm2, layer.norm3, decoder.layers.norm):
         nn.init.normal_(norm.weight)  # so that each is seen to act in its place
@@ -53,7 +55,7 @@ def test_pre_norm_normalises_before_each_sublayer_and_once_at_the_end() -> None:
 
 def test_a_normal_start_is_small_with_biases_of_zero() -> None:
     torch.manual_seed(0)
-    usual, normal = (PhraseDecoder(64, 8, 2, 0.0, 9, start=start) for start in ("xavier", "normal"))
+    usual, normal = (decoder_of(64, 8, 2, start=start) for start in ("xavier", "normal"))
     seen = 0
     for name, parameter in normal.named_parameters():
         if parameter.dim() > 1:
@@ -74,27 +76,27 @@ def test_a_normal_start_is_small_with_biases_of_zero() -> None:
 def test_an_output_layer_of_its_own_is_berts_head_as_a_loop() -> None:
     torch.manual_seed(0)
     words = nn.Embedding(7, 4).double()
-    output = PhraseOutput("own", words).double()
-    dense, _, norm = output.head  # type: ignore[misc]
-    for parameter in output.parameters():
+    decoder = decoder_of(4, 4, output="own").double()
+    dense, _, norm, last = decoder.head  # type: ignore[misc]
+    for parameter in decoder.head.parameters():  # type: ignore[union-attr]
         nn.init.normal_(parameter)
     hidden = torch.randn(3, 4).double()
-    logits = F.linear(*output(hidden, words))
+    logits = F.linear(*decoder.output(hidden, words))
     for i in range(3):
         x = F.gelu(torch.stack([dense.weight[j] @ hidden[i] + dense.bias[j] for j in range(4)]))
         mean = x.mean()
         x = norm.weight * (x - mean) / ((x - mean).square().mean() + norm.eps).sqrt() + norm.bias
         for word in range(7):
-            expected = output.words.weight[word] @ x + output.words.bias[word]
+            expected = last.weight[word] @ x + last.bias[word]
             assert logits[i, word].item() == pytest.approx(expected.item())
 
 
 def test_it_starts_from_the_normal_distribution() -> None:
     torch.manual_seed(0)
-    output = PhraseOutput("own", nn.Embedding(500, 64))
-    assert output.words.weight.std().item() == pytest.approx(0.02, rel=0.05)
-    assert output.words.weight.shape == (500, 64)
-    assert not output.words.bias.any()
+    last: Any = decoder_of(64, 64, words=500, output="own").head[-1]  # type: ignore[index]
+    assert last.weight.std().item() == pytest.approx(0.02, rel=0.05)
+    assert last.weight.shape == (500, 64)
+    assert not last.bias.any()
 
 
 @pytest.mark.parametrize(("kind", "train_words", "trained"), [
@@ -102,8 +104,7 @@ def test_it_starts_from_the_normal_distribution() -> None:
 ])  # fmt: skip
 def test_who_trains_the_word_embedding(kind: str, train_words: bool, trained: bool) -> None:
     words, hidden = nn.Embedding(7, 4), torch.randn(3, 4)
-    output = PhraseOutput(kind, words)
-    found, weight, bias = output(hidden, words, train_words=train_words)
+    found, weight, bias = decoder_of(4, 4, output=kind).output(hidden, words, train_words=train_words)
     if kind != "own":
         assert torch.equal(F.linear(found, weight, bias), hidden @ words.weight.T)
     assert (weight is words.weight) == trained
@@ -111,20 +112,20 @@ def test_who_trains_the_word_embedding(kind: str, train_words: bool, trained: bo
 
 
 def test_a_resized_vocabulary_is_refused() -> None:
-    output = PhraseOutput("own", nn.Embedding(7, 4))
+    decoder = decoder_of(4, 4, output="own")
     with pytest.raises(ValueError, match=r"^decoder_output='own' needs .* 7 words, got 9: make the loss after .*\.$"):
-        output(torch.randn(3, 4), nn.Embedding(9, 4))
+        decoder.output(torch.randn(3, 4), nn.Embedding(9, 4))
 
 
 def test_truncated_embeddings_keep_their_places() -> None:
-    decoder = PhraseDecoder(16, 5, 1, 0.0, 9)
+    decoder = decoder_of(16, 5, 1)
     words, signal = torch.randn(2, 3, 16), torch.randn(2, 4, 5)
     signal[..., 2:] = 0
     torch.testing.assert_close(decoder(words, signal[..., :2]), decoder(words, signal))
 
 
 def test_no_position_sees_a_later_word_and_every_one_sees_the_signal() -> None:
-    decoder = PhraseDecoder(16, 16, 2, 0.0, 9)
+    decoder = decoder_of(16, 16, 2)
     words, signal = torch.randn(1, 5, 16), torch.randn(1, 4, 16)
     base = decoder(words, signal)
     changed = words.clone()
@@ -139,7 +140,7 @@ def test_no_position_sees_a_later_word_and_every_one_sees_the_signal() -> None:
 
 
 def test_half_precision_words_are_decoded_in_the_decoders_own() -> None:
-    decoder = PhraseDecoder(16, 5, 1, 0.0, 9)
+    decoder = decoder_of(16, 5, 1)
     assert decoder(torch.randn(2, 3, 16).bfloat16(), torch.randn(2, 4, 5).bfloat16()).dtype == torch.float32
 
 
@@ -164,7 +165,7 @@ def written_by_a_loop(
 
 def test_greedy_phrases_are_those_of_the_loop() -> None:
     torch.manual_seed(0)
-    decoder, words = PhraseDecoder(16, 5, 1, 0.0, 9).double(), nn.Embedding(12, 16).double()
+    decoder, words = decoder_of(16, 5, 1).double(), nn.Embedding(12, 16).double()
     with torch.no_grad():
         decoder.positions.weight.mul_(100)  # places and signals that matter: the phrases differ
         decoder.fit_signal.weight.mul_(8)
@@ -173,7 +174,7 @@ def test_greedy_phrases_are_those_of_the_loop() -> None:
     for closing in range(1, 12):
         brackets = 0, closing
         expected = [written_by_a_loop(decoder, words, s, brackets, 6) for s in signal]
-        assert decoder.write(TIED, words, signal, brackets, 6) == expected
+        assert decoder.write(words, signal, brackets, 6) == expected
         lengths |= {len(phrase) for phrase in expected}
     assert {0, 6} <= lengths  # some end at once, some at the limit
     assert len(lengths) > 2  # and some between
@@ -193,7 +194,7 @@ def test_a_phrase_may_repeat_the_opening_token_and_one_row_does_not_wait_for_ano
     with torch.no_grad():
         words.weight[:] = torch.eye(16)
     signal = torch.zeros(3, 4, 16)
-    decoder = Fixed(16, 16, 1, 0.0, 9)
-    assert decoder.write(TIED, words, signal, (0, 1), 5) == [[3, 0, 5], [], [2] * 5]
-    assert decoder.write(TIED, words, signal, (0, 1), 1) == [[3], [], [2]]
-    assert decoder.write(TIED, words, signal, (1, 1), 4) == [[3, 0, 5], [], [2] * 4]  # one token opens and closes
+    decoder = Fixed(words, 16, layers=1, dropout=0.0, max_length=9)
+    assert decoder.write(words, signal, (0, 1), 5) == [[3, 0, 5], [], [2] * 5]
+    assert decoder.write(words, signal, (0, 1), 1) == [[3], [], [2]]
+    assert decoder.write(words, signal, (1, 1), 4) == [[3, 0, 5], [], [2] * 4]  # one token opens and closes

@@ -1,4 +1,4 @@
-"""One look, when a loss is made, at whether the encoder gives a token embedding for each token."""
+"""What a loss that works on tokens asks of an encoder: an embedding for each token, a mask token."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Router
 from sentence_transformers.util import batch_to_device
 
+from st_extras.checks import check_choice
 from st_extras.encoders.forward import without_dropout
 from st_extras.encoders.structure import unwrap
 
@@ -44,3 +45,26 @@ def check_token_embeddings(model: SentenceTransformer, what: str, otherwise: str
             f"{ids.size(1)} tokens from {type(encoder.transformers_model).__name__}: use another encoder, or "
             f"{otherwise}."
         )
+
+
+def check_mask_token(model: SentenceTransformer, on_missing_mask: str, what: str, otherwise: str) -> str:
+    """Return ``on_missing_mask``.
+
+    Args:
+        model: the SentenceTransformer.
+        on_missing_mask: "error" or "delete".
+        what: what the loss masks, for the message.
+        otherwise: the alternatives that the message ends with.
+
+    Raises:
+        ValueError: if it is neither, or is "error" and the tokenizer has no mask token.
+    """
+    check_choice("on_missing_mask", on_missing_mask, ("error", "delete"))
+    tokenizer: Any = getattr(model, "tokenizer", None)
+    if on_missing_mask == "error" and getattr(tokenizer, "mask_token_id", None) is None:
+        raise ValueError(
+            f"model must have a tokenizer with a mask token to put in place of {what}, got a "
+            f'{type(tokenizer).__name__} without one: pass on_missing_mask="delete" to delete them instead, '
+            f"{otherwise}."
+        )
+    return on_missing_mask

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import copy
-import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,8 +8,8 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from st_extras.losses import ConSERTLoss, SimCSELoss
-from st_extras.losses.parts.dropout_views import are_same_views, warn_if_same_views
+from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, SimCSELoss
+from st_extras.losses.parts.pair_step import are_same_views
 from tests.helpers import columns, count_rows, differing, draw, snapshot, train
 
 Maker = Callable[..., SentenceTransformer]
@@ -103,12 +101,17 @@ def test_it_costs_no_pass_and_no_random_number(make_encoder: Maker, sentences: l
     assert torch.equal(states[0], states[1])
 
 
-def test_a_frozen_encoder_is_refused(encoder: SentenceTransformer, sentences: list[str]) -> None:
-    loss = SimCSELoss(encoder.train().requires_grad_(False), projection=True)
-    with pytest.raises(ValueError, match="model is frozen"):
-        loss([encoder.preprocess(sentences)])
-    with torch.no_grad():
-        assert loss([encoder.preprocess(sentences)]).isfinite()
+@pytest.mark.parametrize("options", [{}, {"mini_batch_size": 3}])
+def test_a_frozen_encoder_is_refused(
+    encoder: SentenceTransformer, sentences: list[str], options: dict[str, Any]
+) -> None:
+    losses = SimCSELoss(encoder, projection=True, **options), ConSERTLoss(encoder, **options), AdCSELoss(encoder)
+    encoder.train().requires_grad_(False)
+    for loss in losses:
+        with pytest.raises(ValueError, match="model is frozen"):
+            loss([encoder.preprocess(sentences)])
+        with torch.no_grad():
+            assert loss([encoder.preprocess(sentences)]).isfinite()
 
 
 def test_a_fresh_adapter_is_looked_at_again(
@@ -131,14 +134,6 @@ def test_a_fresh_adapter_is_looked_at_again(
     assert "same vector" not in caplog.text
 
 
-def test_a_copy_of_a_loss_trains_on(still_encoder: SentenceTransformer, sentences: list[str]) -> None:
-    loss = SimCSELoss(still_encoder.train())
-    names = set(loss.state_dict())
-    loss([still_encoder.preprocess(sentences)])
-    assert set(loss.state_dict()) == names
-    assert copy.deepcopy(loss)([still_encoder.preprocess(sentences)]).isfinite()
-
-
 def test_same_views() -> None:
     views = draw(4, 8).float()
     assert are_same_views(views, views.clone())
@@ -154,10 +149,26 @@ def test_same_views() -> None:
     assert are_same_views(torch.zeros(2, 3), torch.zeros(2, 3))
 
 
-def test_the_check_alone(still_encoder: SentenceTransformer, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING)
-    loss = SimCSELoss(still_encoder.train())
-    views = draw(4, 16).requires_grad_()
-    warn_if_same_views(loss, views, views + 1)
-    assert loss._compared_views
+def test_views_of_other_shapes_are_refused(encoder: SentenceTransformer) -> None:
+    for loss in (SimCSELoss(encoder), ConSERTLoss(encoder), DCLRLoss(encoder), AdCSELoss(encoder)):
+        for views in ([draw(4, 16), draw(3, 16)], [draw(4, 16)], [draw(4, 16)] * 3):
+            with pytest.raises(ValueError, match=rf"^{type(loss).__name__} compares two views of one shape, got "):
+                loss.compute_loss_from_embeddings(views)
+
+
+@pytest.mark.parametrize("options", [{}, {"mini_batch_size": 2}])
+def test_a_batch_of_one_without_negatives_is_said_once(
+    encoder: SentenceTransformer, caplog: pytest.LogCaptureFixture, options: dict[str, Any]
+) -> None:
+    one = [encoder.train().preprocess(["a cat"])]
+    for loss in (SimCSELoss(encoder, **options), ConSERTLoss(encoder, **options), DCLRLoss(encoder, noise_ratio=0)):
+        caplog.clear()
+        with torch.no_grad():
+            loss(one)
+        assert not caplog.records
+        assert [float(loss(one)) for _ in range(2)] == [0, 0]
+        assert [record.message.split()[0] for record in caplog.records] == [type(loss).__name__]
+    caplog.clear()
+    for loss in (DCLRLoss(encoder, complementary_model="self"), AdCSELoss(encoder)):
+        assert loss(one) != 0  # noise and adversaries are left
     assert not caplog.records

@@ -10,7 +10,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Router
 from transformers import FunnelBaseModel, FunnelConfig
 
 from st_extras.losses import FrequencyAdversarialLoss, PaSeRLoss, SLTFAILoss
-from st_extras.losses.parts.token_probe import check_token_embeddings
+from st_extras.losses.parts.token_checks import check_mask_token, check_token_embeddings
 from st_extras.text.frequency import FrequencyTable
 from tests.helpers import count_rows, generator
 from tests.losses.phrases import features, make_loss
@@ -67,3 +67,13 @@ def test_the_routes_of_one_encoder_are_looked_into(encoder: SentenceTransformer,
             continue
         with pytest.raises(ValueError, match=r"^a loss needs an encoder .* from FunnelBaseModel.*, or stop\.$"):
             check_token_embeddings(router, "a loss", "stop")
+
+
+def test_a_missing_mask_token_is_an_error_that_names_the_way_out(encoder: SentenceTransformer) -> None:
+    assert check_mask_token(encoder, "error", "words", "or stop") == "error"
+    encoder.tokenizer.mask_token = None
+    with pytest.raises(ValueError, match=r'in place of words, got a .* on_missing_mask="delete" .*, or stop\.$'):
+        check_mask_token(encoder, "error", "words", "or stop")
+    assert check_mask_token(encoder, "delete", "words", "or stop") == "delete"
+    with pytest.raises(ValueError, match=r"^on_missing_mask must be one of 'error', 'delete', got True\.$"):
+        check_mask_token(encoder, True, "words", "or stop")  # type: ignore[arg-type]

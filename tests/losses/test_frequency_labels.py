@@ -5,8 +5,13 @@ import math
 import pytest
 import torch
 
-from st_extras.losses.frequency_adversarial import token_cross_entropy
-from st_extras.losses.parts.token_labels import balancing_weights, label_shares, labels_entropy, token_mean
+from st_extras.losses.frequency_adversarial import (
+    balancing_weights,
+    label_shares,
+    labels_entropy,
+    token_cross_entropy,
+    token_mean,
+)
 
 LABELS = torch.tensor([[1, 0, 0, 0], [1, 1, 0, 1], [0, 0, 1, 1]])
 MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 0, 0]]).bool()
