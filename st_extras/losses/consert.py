@@ -136,7 +136,7 @@ class ConSERTLoss(nn.Module):
 
     def compute_loss_from_embeddings(self, embeddings: Sequence[Tensor], labels: Tensor | None = None) -> Tensor:
         """Return the loss of [first views, second views], each (B, D)."""
-        return self.step.of_embeddings(self, embeddings)
+        return self.step.of_embeddings(self, embeddings, None)
 
     def calculate_loss(self, reps: Batches, *, with_backward: bool = False, columns: Batches | None = None) -> Tensor:
         """Return NT-Xent of both views' mini-batches, (b, D) each, averaged over both directions (eq. 9 of SLT-FAI)."""

@@ -200,7 +200,6 @@ class FrequencyAdversarialLoss(nn.Module):
         super().__init__()
         self.model = model
         dimension = token_embedding_dimension(model)
-        check_token_embeddings(model, "FrequencyAdversarialLoss", "adversarial_weight=0 in SLTFAILoss")
         check_frequency_table(frequency_table, model)
         self.low_frequency_ratio = check_fraction("low_frequency_ratio", low_frequency_ratio)
         self.reversal_strength = check_interval("reversal_strength", reversal_strength, 0, 1e6, low_included=False)
@@ -237,6 +236,7 @@ class FrequencyAdversarialLoss(nn.Module):
             content_mask: (R, L) bool, the content tokens.
             warmup: train the discriminator alone, and leave ``steps`` as it is.
         """
+        check_token_embeddings(tokens, input_ids, "FrequencyAdversarialLoss", "adversarial_weight=0 in SLTFAILoss")
         labels = self.low_frequency[input_ids]
         reverses = self.adversary == "reversal" and not warmup
         seen = reverse_gradient(tokens, self.strength()) if reverses else tokens.detach()
@@ -259,13 +259,8 @@ class FrequencyAdversarialLoss(nn.Module):
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card."""
-        return {
-            "low_frequency_ratio": self.low_frequency_ratio,
-            "reversal_strength": self.reversal_strength,
-            "reversal_steps": self.reversal_steps,
-            "adversary": self.adversary,
-            "balanced": self.balanced,
-        }
+        names = "low_frequency_ratio", "reversal_strength", "reversal_steps", "adversary", "balanced"
+        return {name: getattr(self, name) for name in names}
 
     @property
     def instruments(self) -> dict[str, Tensor]:

@@ -212,12 +212,8 @@ class IncompleteSentenceFilteringLoss(nn.Module):
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card."""
-        return {
-            "low_frequency_ratio": self.low_frequency_ratio,
-            "mask_ratio": self.mask_ratio,
-            "always_mask_one": self.always_mask_one,
-            "on_missing_mask": self.on_missing_mask,
-        }
+        names = "low_frequency_ratio", "mask_ratio", "always_mask_one", "on_missing_mask"
+        return {name: getattr(self, name) for name in names}
 
     @property
     def instruments(self) -> dict[str, Tensor]:

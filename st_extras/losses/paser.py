@@ -19,6 +19,7 @@ from st_extras.losses.parts.base_loss import base_value, check_base_loss, encode
 from st_extras.losses.parts.masked_lm import MaskedLM
 from st_extras.losses.parts.phrase_columns import bracketed, check_phrase_columns, check_tokenizer, phrase_brackets
 from st_extras.losses.parts.phrase_decoder import PhraseDecoder, word_embedding
+from st_extras.losses.parts.token_checks import check_token_embeddings
 from st_extras.losses.parts.wrapping import is_repeated, sum_if_wrapped
 from st_extras.text.corpus import iterate_sentences
 
@@ -205,6 +206,7 @@ class PaSeRLoss(nn.Module):
         generative = self.compute_generative_loss(whole, lacking, phrase, shown, train_words=not warming)
         terms = {"generative": self.generative_weight * generative}
         if self.masked_lm is not None and drawn is not None:
+            check_token_embeddings(tokens, others[-1].input_ids, "Masked language modelling", "set mlm_weight=0")
             tokens = tokens[:, : drawn.size(1)][drawn]  # (N, hidden)
             terms["mlm"] = self.mlm_weight * self.masked_lm(tokens, sentence["input_ids"][drawn], words)
         if self.base_loss is not None:

@@ -125,7 +125,7 @@ class SimCSELoss(nn.Module):
 
     def compute_loss_from_embeddings(self, embeddings: Sequence[Tensor], labels: Tensor | None = None) -> Tensor:
         """Return the loss of [anchors, positives], each (B, D), before the projection head."""
-        return self.step.of_embeddings(self, embeddings)
+        return self.step.of_embeddings(self, embeddings, None)
 
     def calculate_loss(self, reps: Batches, *, with_backward: bool = False, columns: Batches | None = None) -> Tensor:
         """Return the loss of both views' mini-batches, (b, D) each, after the head."""

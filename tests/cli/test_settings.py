@@ -64,7 +64,7 @@ def test_a_value_is_read_by_its_type(loss: type, pair: str, value: Any) -> None:
             losses.SimCSELoss,
             "threshold=0.5",
             "--set must name a setting of SimCSELoss (temperature, augmentations, cutoff_rate, projection, "
-            "gather_across_devices, mini_batch_size), got 'threshold'.",
+            "gather_across_devices, mini_batch_size, mini_batch_num_tokens), got 'threshold'.",
         ),
         (losses.SimCSELoss, "self=1", "--set must name a setting of SimCSELoss"),
         (losses.SimCSELoss, "return=1", "--set must name a setting of SimCSELoss"),

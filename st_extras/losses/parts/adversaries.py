@@ -5,8 +5,6 @@ Source: Li et al., 2022, https://doi.org/10.1007/978-3-031-00129-1_11.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from sentence_transformers.util import get_world_size
 from torch import Tensor, nn
@@ -64,6 +62,7 @@ class Adversaries(nn.Module):
         generator: draws them, on the device. None: one is made from torch's seed.
 
     Attributes:
+        config: the settings, for the model card.
         vectors: (M, D), the adversaries.
         velocity: (M, D), the momentum of earlier steps.
         origins: (M, D), each adversary as it was drawn.
@@ -92,14 +91,17 @@ class Adversaries(nn.Module):
         generator: torch.Generator | None,
     ) -> None:
         super().__init__()
-        self.start = check_choice("adversary_start", start, ("random", "features"))
-        self.learning_rate = check_weight("adversary_learning_rate", learning_rate)
-        self.momentum = check_interval("adversary_momentum", momentum, 0, 1, high_included=False)
-        self.weight_decay = check_weight("adversary_weight_decay", weight_decay)
-        self.temperature = temperature
         if climbed_temperature is not None:
             climbed_temperature = check_temperature("adversary_temperature", climbed_temperature)
-        self.climbed_temperature = climbed_temperature
+        self.config = {
+            "num_adversaries": count,
+            "adversary_start": check_choice("adversary_start", start, ("random", "features")),
+            "adversary_learning_rate": check_weight("adversary_learning_rate", learning_rate),
+            "adversary_momentum": check_interval("adversary_momentum", momentum, 0, 1, high_included=False),
+            "adversary_weight_decay": check_weight("adversary_weight_decay", weight_decay),
+            "adversary_temperature": climbed_temperature,
+        }
+        self.temperature, self.climbed_temperature = temperature, climbed_temperature or temperature
         vectors = torch.randn(count, dimension, device=device, generator=RandomSource(generator).on(device))
         self.register_buffer("vectors", vectors)
         self.register_buffer("velocity", torch.zeros_like(vectors))
@@ -115,7 +117,7 @@ class Adversaries(nn.Module):
     @property
     def sharpness(self) -> float:
         """Temperature of the loss divided by that of the loss that the adversaries climb."""
-        return self.temperature / (self.climbed_temperature or self.temperature)
+        return self.temperature / self.climbed_temperature
 
     def climb(self, step: Climb, keys: Tensor) -> None:
         """Take a step of SGD with momentum and weight decay UP the loss (eq. 7), in place.
@@ -134,11 +136,11 @@ class Adversaries(nn.Module):
     @torch.no_grad()
     def _ascend(self, step: Climb) -> None:
         self.share, self.similarity = step.share / step.count, step.logits * self.temperature / step.count
-        temperature = self.climbed_temperature or self.temperature
-        gradient = cosine_ascent_direction(self.vectors, step.pull) / (temperature * step.count)
+        gradient = cosine_ascent_direction(self.vectors, step.pull) / (self.climbed_temperature * step.count)
         gradient = sum_over_processes(gradient) / get_world_size()
-        self.velocity.mul_(self.momentum).add_(self.weight_decay * self.vectors - gradient)
-        self.vectors.sub_(self.velocity, alpha=self.learning_rate)
+        decay = self.config["adversary_weight_decay"] * self.vectors
+        self.velocity.mul_(self.config["adversary_momentum"]).add_(decay - gradient)
+        self.vectors.sub_(self.velocity, alpha=self.config["adversary_learning_rate"])
 
     @torch.no_grad()
     def _draw(self, keys: Tensor) -> None:
@@ -163,15 +165,3 @@ class Adversaries(nn.Module):
         if not len(self):
             return {}
         return {"adversary_similarity": self.similarity, "adversary_share": self.share, "adversary_angle": self.angle}
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The settings, for the model card."""
-        return {
-            "num_adversaries": len(self),
-            "adversary_start": self.start,
-            "adversary_learning_rate": self.learning_rate,
-            "adversary_momentum": self.momentum,
-            "adversary_weight_decay": self.weight_decay,
-            "adversary_temperature": self.climbed_temperature,
-        }

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from st_extras.encoders.structure import content_mask, token_embedding_dimension, unwrap
 from st_extras.functional import full_precision
-from st_extras.losses.parts.token_checks import check_token_embeddings
 from st_extras.random_source import RandomSource
 
 logger = logging.getLogger(__name__)
@@ -83,7 +82,7 @@ class MaskedLM(nn.Module):
         from_checkpoint: whether the checkpoint had such a head.
 
     Raises:
-        ValueError: if the tokenizer has no mask token, or the encoder has fewer token embeddings than tokens.
+        ValueError: if the tokenizer has no mask token.
     """
 
     def __init__(
@@ -96,7 +95,6 @@ class MaskedLM(nn.Module):
                 "mlm_weight must be 0 for an encoder without a mask token, got a "
                 f"{type(tokenizer).__name__} without one."
             )
-        check_token_embeddings(model, "Masked language modelling", "set mlm_weight=0")
         encoder: Any = model.transformers_model
         words, width = encoder.get_input_embeddings().weight.shape
         found = _checkpoint_head(encoder, width)

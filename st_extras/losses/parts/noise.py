@@ -6,7 +6,7 @@ Source: Zhou et al., 2022, https://aclanthology.org/2022.acl-long.423.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -61,6 +61,7 @@ class NoiseNegatives(nn.Module):
         generator: source of the draws, on the anchors' device. None: one is made from torch's seed.
 
     Attributes:
+        config: the settings, for the model card.
         angle: mean angle in degrees by which the ascent turned the last training batch's noise; NaN before (0-dim).
     """
 
@@ -76,16 +77,19 @@ class NoiseNegatives(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        self.ratio = check_interval("noise_ratio", noise_ratio, 0, 1000)
-        self.std = check_interval("noise_std", noise_std, 1e-6, 1e6)
-        self.steps = check_count("noise_steps", noise_steps, at_most=1000)
-        self.step_size = check_weight("noise_step_size", noise_step_size)
-        self.unit_norm = check_choice("noise_norm", noise_norm, ("gaussian", "unit")) == "unit"
+        self.config = {
+            "noise_ratio": check_interval("noise_ratio", noise_ratio, 0, 1000),
+            "noise_std": check_interval("noise_std", noise_std, 1e-6, 1e6),
+            "noise_steps": check_count("noise_steps", noise_steps, at_most=1000),
+            "noise_step_size": check_weight("noise_step_size", noise_step_size),
+            "noise_norm": check_choice("noise_norm", noise_norm, ("gaussian", "unit")),
+            "noise_temperature": check_temperature("noise_temperature", noise_temperature),
+        }
+        self.ratio, self.unit_norm = self.config["noise_ratio"], noise_norm == "unit"
         if self.unit_norm and noise_std != 1:
             raise ValueError(
                 f'noise_std must be 1 with noise_norm="unit", which sets all norms to 1, got {noise_std!r}.'
             )
-        self.temperature = check_temperature("noise_temperature", noise_temperature)
         self.source = RandomSource(generator)
         self.angle = torch.tensor(torch.nan)
 
@@ -96,14 +100,14 @@ class NoiseNegatives(nn.Module):
         if count == 0:
             return torch.empty(0, dimension, dtype=dtype, device=device)
         drawn = torch.randn(count, dimension, generator=self.source.on(device), device=device, dtype=dtype)
-        start = F.normalize(drawn, dim=-1) if self.unit_norm else drawn * self.std
+        start = F.normalize(drawn, dim=-1) if self.unit_norm else drawn * self.config["noise_std"]
         with torch.no_grad():
             noise = refine_noise(
                 start,
                 anchors,
-                steps=self.steps,
-                step_size=self.step_size,
-                temperature=self.temperature,
+                steps=self.config["noise_steps"],
+                step_size=self.config["noise_step_size"],
+                temperature=self.config["noise_temperature"],
                 unit_norm=self.unit_norm,
             )
         if torch.is_grad_enabled():
@@ -114,15 +118,3 @@ class NoiseNegatives(nn.Module):
     def instruments(self) -> dict[str, Tensor]:
         """The figures to log; none without noise."""
         return {"noise_angle": self.angle} if self.ratio else {}
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The settings, for the model card."""
-        return {
-            "noise_ratio": self.ratio,
-            "noise_std": self.std,
-            "noise_steps": self.steps,
-            "noise_step_size": self.step_size,
-            "noise_norm": "unit" if self.unit_norm else "gaussian",
-            "noise_temperature": self.temperature,
-        }

@@ -106,12 +106,7 @@ class PairStep(nn.Module):
         return self.of_embeddings(loss, embeddings, columns)
 
     def of_embeddings(
-        self,
-        loss: Any,
-        embeddings: Sequence[Tensor],
-        columns: Sequence[Features] | None = None,
-        *,
-        after_head: bool = False,
+        self, loss: Any, embeddings: Sequence[Tensor], columns: Sequence[Features] | None, *, after_head: bool = False
     ) -> Tensor:
         """Return the loss of each view's embeddings, (B, D), before the head: the batch is its one mini-batch."""
         if not is_repeated(loss.model):

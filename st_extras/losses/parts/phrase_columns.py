@@ -117,22 +117,18 @@ def check_phrase_columns(columns: list[Features], model: nn.Module, max_length: 
     shown = _differ(sentence, masked) if mask_id is None else (masked["input_ids"] == mask_id).any(dim=1)
     holds = torch.zeros_like(shown) if mask_id is None else phrase["input_ids"] == mask_id
     cut = lengths[1] >= (encoder.max_seq_length or torch.inf)
-    empty, unmasked, holds_mask, longer = torch.stack([
-        ~content.any(dim=1).all(),
-        ~(shown | cut).all(),
-        holds.any(),
-        lengths[2].sum() > lengths[0].sum() + len(shown),
-    ]).tolist()  # fmt: skip
-    if holds_mask:
-        raise ValueError(f"Column 'phrase' holds {mask_token}: {_ORDER}.")
-    if unmasked and mask_id is None:
-        raise ValueError(f"Column 'masked' has a row equal to its sentence, with no phrase deleted: {_ORDER}.")
-    if unmasked:
-        raise ValueError(f"Column 'masked' has a row without {mask_token}: {_ORDER}.")
-    if longer:
-        raise ValueError(f"Column 'phrase' is longer than the sentences: {_ORDER}.")
-    if empty:
-        raise ValueError("Column 'phrase' has an empty phrase: leave such rows out, as PhraseMasking does.")
+    lacks = (
+        f"a row without {mask_token}" if mask_id is not None else "a row equal to its sentence, with no phrase deleted"
+    )
+    wrong = {
+        f"'phrase' holds {mask_token}: {_ORDER}": holds.any(),
+        f"'masked' has {lacks}: {_ORDER}": ~(shown | cut).all(),
+        f"'phrase' is longer than the sentences: {_ORDER}": lengths[2].sum() > lengths[0].sum() + len(shown),
+        "'phrase' has an empty phrase: leave such rows out, as PhraseMasking does": ~content.any(dim=1).all(),
+    }
+    for problem, found in zip(wrong, torch.stack(list(wrong.values())).tolist(), strict=True):
+        if found:
+            raise ValueError(f"Column {problem}.")
     if (width := bare["input_ids"].size(1)) > max_length:
         raise ValueError(f"A phrase has {width} tokens, more than max_phrase_length={max_length}.")
     return shown

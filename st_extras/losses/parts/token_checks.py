@@ -2,48 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
-import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Router
-from sentence_transformers.util import batch_to_device
+from torch import Tensor
 
 from st_extras.checks import check_choice
-from st_extras.encoders.forward import without_dropout
-from st_extras.encoders.structure import unwrap
-
-_WORDS = "a few words that are long enough to be shortened"
 
 
-def check_token_embeddings(model: SentenceTransformer, what: str, otherwise: str) -> None:
-    """Refuse an encoder that pools its tokens inside, as Funnel without its decoder does.
-
-    One pass over a few words, without dropout; it leaves every random state as it was.
+def check_token_embeddings(tokens: Tensor, input_ids: Tensor, what: str, otherwise: str) -> None:
+    """Refuse the tokens of an encoder that pools them inside, as Funnel without its decoder does.
 
     Args:
-        model: the SentenceTransformer.
+        tokens: (R, L, D) token embeddings.
+        input_ids: (R, L).
         what: what needs the token embeddings, for the message.
         otherwise: the alternative that the message ends with.
 
     Raises:
-        ValueError: if the encoder gives another number of token embeddings than it got tokens.
+        ValueError: if there is another number of token embeddings than of tokens.
     """
-    encoder = unwrap(model)
-    first: Any = encoder[0]
-    if isinstance(first, Router):  # of one encoder, which all its routes begin with
-        first = cast(Any, next(iter(first.sub_modules.values())))[0]
-    devices = [encoder.device] if encoder.device.type == "cuda" else []
-    with torch.no_grad(), torch.random.fork_rng(devices=devices), without_dropout(encoder):
-        rows = batch_to_device(encoder.preprocess([_WORDS]), encoder.device)
-        if "cu_seq_lens_q" in rows:
-            return  # flattened: the first batch is refused with the setting to change
-        tokens, ids = first(dict(rows)).get("token_embeddings"), rows["input_ids"]
-    if tokens is not None and tokens.shape[:2] != ids.shape:
+    if tokens.shape[:2] != input_ids.shape:
         raise ValueError(
             f"{what} needs an encoder with one token embedding for each token, got {tokens.size(1)} for "
-            f"{ids.size(1)} tokens from {type(encoder.transformers_model).__name__}: use another encoder, or "
-            f"{otherwise}."
+            f"{input_ids.size(1)} tokens: use another encoder, or {otherwise}."
         )
 
 
