@@ -182,10 +182,10 @@ def test_adversaries_from_features_take_more_of_the_softmax(encoder: SentenceTra
 def test_update_raises_the_loss(encoder: SentenceTransformer, in_batch_negatives: bool, symmetric: bool) -> None:
     loss = make_loss(encoder, in_batch_negatives=in_batch_negatives, symmetric=symmetric, adversary_weight_decay=0.0)
     embeddings = [draw(5, DIMENSION), draw(5, DIMENSION, seed=1)]
-    loss.adversaries.learning_rate = 0.0
+    loss.adversaries.config["adversary_learning_rate"] = 0.0
     first = loss.compute_loss_from_embeddings(embeddings)
     assert loss.compute_loss_from_embeddings(embeddings) == first
-    loss.adversaries.learning_rate = 0.1
+    loss.adversaries.config["adversary_learning_rate"] = 0.1
     values = [loss.compute_loss_from_embeddings(embeddings).item() for _ in range(10)]
     assert values[0] == first
     assert values == sorted(values)
