@@ -543,16 +543,16 @@ def test_a_step_counts_once_in_every_wrapper(make_encoder: Maker, sentences: lis
     wrapped = MatryoshkaLoss(model, loss, [16, 8, 4])
     for step in (1, 2):
         wrapped(features, None).backward()
-        assert loss.instance_weights.threshold.batches == step
+        assert loss.instance_weights.batches == step
     assert float(loss.instruments["threshold"]) == pytest.approx(float(plain.instruments["threshold"]), abs=1e-6)
     with torch.no_grad():
         wrapped(features, None)
-    assert loss.instance_weights.threshold.batches == 2
+    assert loss.instance_weights.batches == 2
     if size is None:
         table = FrequencyTable.count(sentences, model.tokenizer)
         base = DCLRLoss(model, complementary_model="start", masked_share=0.3)
         SLTFAILoss(model, frequency_table=table, base_loss=base)(features)
-        assert base.instance_weights.threshold.batches == 1
+        assert base.instance_weights.batches == 1
 
 
 def test_sentences_that_are_all_alike_leave_the_noise(encoder: SentenceTransformer) -> None:
@@ -622,7 +622,7 @@ def test_start_is_the_start_of_a_training_that_is_resumed(
     loss = share_training(parts, tmp_path / "parts", lora=lora, resume=True)
     assert not differing(snapshot(whole), snapshot(parts))
     assert torch.equal(loss.instruments["threshold"], expected.instruments["threshold"])
-    assert loss.instance_weights.threshold.batches == 4
+    assert loss.instance_weights.batches == 4
     start = loss.instance_weights.guide.source.encoder.encode(SENTENCES)
     assert (abs(start - copied.encode(SENTENCES)) < 1e-6).all()
     share_training(other, tmp_path / "other", copied, lora=lora)

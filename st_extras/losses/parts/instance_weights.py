@@ -47,104 +47,22 @@ def share_quantile(cosines: Tensor, own: Tensor, share: float) -> Tensor:
     return cosines.masked_fill(is_own, torch.nan).nanquantile(1 - share)
 
 
-class SimilarityThreshold(nn.Module):
-    """phi: given, or the mean over the training batches so far of the cosine that a share of each batch's pairs reach.
-
-    The batches of a shuffled text are random pairs of it. A batch counts once, however often the loss runs on it, and
-    only with gradients; without, it gets the phi so far, or its own if there is none yet. Batches of fewer than three
-    sentences do not count. As long as no batch has counted, nothing in them is too similar.
-
-    Args:
-        threshold: phi, in (-1, 1]. None: 0.9, unless there is a share.
-        masked_share: share of the pairs that are at or above phi, in (0, 1). In place of ``threshold``.
-        gather_across_devices: take the pairs of all processes together. Otherwise, phi is the mean over them.
-        device: where the state of a share is kept.
-
-    Raises:
-        ValueError: if one of them is out of range, or both are given.
-    """
-
-    mean: Tensor
-    batches: Tensor
-
-    def __init__(
-        self,
-        threshold: float | None,
-        masked_share: float | None,
-        *,
-        gather_across_devices: bool = False,
-        device: torch.device | None = None,
-    ) -> None:
-        super().__init__()
-        self.given = None
-        self.share = None if masked_share is None else check_fraction("masked_share", masked_share)
-        if threshold is not None:
-            self.given = check_interval("threshold", threshold, -1, 1, low_included=False)
-        if self.given is not None and self.share is not None:
-            raise ValueError(
-                "threshold and masked_share are two ways to set phi: give one of them, got "
-                f"threshold={self.given} and masked_share={self.share}."
-            )
-        self.gather_across_devices = gather_across_devices
-        if self.share is None:
-            self.given = PAPERS if self.given is None else self.given
-        else:  # not a sum, which half precision, if the loss is cast to it, could not add up
-            self.register_buffer("mean", torch.zeros((), device=device))
-            self.register_buffer("batches", torch.zeros((), dtype=torch.long, device=device))
-
-    def forward(self, sentences: Tensor, candidates: Tensor, *, first: bool = True) -> float | Tensor:
-        """Return phi for a batch, whose pairs at or above it are too similar; () if it is that of a share.
-
-        Args:
-            sentences: (B, D), the guide's, of length 1, of this process.
-            candidates: (world * B, D), those they are compared with.
-            first: whether the loss has not run on this batch before.
-        """
-        if self.given is not None:
-            return self.given
-        found = self._of_batch(unit_scores(sentences[: self.most_rows(len(candidates))], candidates))
-        if torch.is_grad_enabled() and first:
-            self._count(found)
-        phi = torch.where(self.batches > 0, self.mean, found) - _ROUNDING
-        return phi.nan_to_num(nan=torch.inf)
-
-    def most_rows(self, candidates: int) -> int:
-        """Return how many of a process's sentences are compared with all candidates to find phi: B up to 4,096."""
-        processes = get_world_size() if self.gather_across_devices else 1
-        return max(1, _MOST_PAIRS // (candidates * processes))
-
-    def _of_batch(self, cosines: Tensor) -> Tensor:
-        every, _ = gather_rows(cosines, self.gather_across_devices)  # (processes * R, world * B)
-        row = torch.arange(len(every), device=cosines.device)
-        processes = len(every) // len(cosines)
-        own = row // len(cosines) * (cosines.size(1) // processes) + row % len(cosines)
-        return share_quantile(every, own, cast(float, self.share))
-
-    def _count(self, found: Tensor) -> None:
-        if not self.gather_across_devices:
-            found = sum_over_processes(found.clone()) / get_world_size()
-        counts = found.isfinite()
-        self.batches += counts
-        self.mean += torch.where(counts, (found - self.mean) / self.batches.clamp(min=1), 0.0).to(self.mean.dtype)
-
-    @property
-    def value(self) -> float | Tensor:
-        """phi: a number if it was given; that of a share is a 0-dim tensor, NaN before the first training batch."""
-        if self.given is not None:
-            return self.given
-        return torch.where(self.batches > 0, self.mean, torch.nan)
-
-
 class InstanceWeights(nn.Module):
     """alpha: 0 for a pair at or above the threshold phi, else 1, some rows of a batch at a time.
+
+    With ``masked_share``, phi is the mean over the training batches so far of the cosine that this share of a batch's
+    pairs reach. The batches of a shuffled text are random pairs of it. A batch counts once, however often the loss runs
+    on it, and only with gradients; without, it gets the phi so far, or its own if there is none yet. Batches of fewer
+    than three sentences do not count. As long as no batch has counted, nothing in them is too similar.
 
     Args:
         model: the trained model.
         complementary_model: the guide, see :func:`~st_extras.losses.parts.guide.make_guide`.
         complementary_table: a table of its embeddings.
-        threshold: phi, see :class:`SimilarityThreshold`.
-        masked_share: the share of the pairs at or above phi, in its place.
-        gather_across_devices: compare with the sentences of all processes.
+        threshold: phi, in (-1, 1]. None: 0.9, unless there is a share.
+        masked_share: share of the pairs that are at or above phi, in (0, 1). In place of ``threshold``.
+        gather_across_devices: compare with the sentences of all processes, and find phi in the pairs of all of them.
+            Otherwise, phi is the mean over the processes.
 
     Attributes:
         guide: the guide, "self" for the trained model's own embeddings, or None: there are no weights.
@@ -152,8 +70,12 @@ class InstanceWeights(nn.Module):
         anchors_without_negatives: number of anchors that had no negative of another weight there either (0-dim).
 
     Raises:
-        ValueError: if the guide or the threshold is not what it must be, or ``masked_share`` is given without a guide.
+        ValueError: if the guide is not what it must be, phi is out of range, or a share is given beside it or without
+            a guide.
     """
+
+    mean: Tensor
+    batches: Tensor
 
     def __init__(
         self,
@@ -166,14 +88,29 @@ class InstanceWeights(nn.Module):
         gather_across_devices: bool,
     ) -> None:
         super().__init__()
-        options = {"gather_across_devices": gather_across_devices}
-        self.threshold = SimilarityThreshold(threshold, masked_share, device=unwrap(model).device, **options)
-        if masked_share is not None and complementary_model is None and complementary_table is None:
-            raise ValueError(
-                f"masked_share needs a guide, got masked_share={masked_share} without one: set complementary_model, "
-                'to "start" if you have no better encoder, or complementary_table.'
-            )
-        self.guide = make_guide(model, complementary_model, complementary_table, **options)
+        self.given, self.share = threshold, masked_share
+        if threshold is not None:
+            self.given = check_interval("threshold", threshold, -1, 1, low_included=False)
+        elif masked_share is None:
+            self.given = PAPERS
+        if masked_share is not None:  # not a sum, which half precision, if the loss is cast to it, could not add up
+            self.share, device = check_fraction("masked_share", masked_share), unwrap(model).device
+            self.register_buffer("mean", torch.zeros((), device=device))
+            self.register_buffer("batches", torch.zeros((), dtype=torch.long, device=device))
+            if threshold is not None:
+                raise ValueError(
+                    "threshold and masked_share are two ways to set phi: give one of them, got "
+                    f"threshold={self.given} and masked_share={self.share}."
+                )
+            if complementary_model is None and complementary_table is None:
+                raise ValueError(
+                    f"masked_share needs a guide, got masked_share={masked_share} without one: set complementary_model,"
+                    ' to "start" if you have no better encoder, or complementary_table.'
+                )
+        self.gather_across_devices = gather_across_devices
+        self.guide = make_guide(
+            model, complementary_model, complementary_table, gather_across_devices=gather_across_devices
+        )
         self.masked_negatives = torch.tensor(torch.nan)
         self.anchors_without_negatives = torch.tensor(0)
 
@@ -194,8 +131,42 @@ class InstanceWeights(nn.Module):
             sentences, others = self.guide(columns)
         else:
             sentences, others = unit_rows(anchors.detach()), candidates.detach()
-        threshold: float | Tensor = self.threshold(sentences, others, first=first)
-        return lambda begin, end: (unit_scores(sentences[begin:end], others) < threshold).to(candidates.dtype)
+        phi = self.phi(sentences, others, first=first)
+        return lambda begin, end: (unit_scores(sentences[begin:end], others) < phi).to(candidates.dtype)
+
+    def phi(self, sentences: Tensor, candidates: Tensor, *, first: bool = True) -> float | Tensor:
+        """Return phi for a batch; () if it is that of a share.
+
+        Args:
+            sentences: (B, D), the guide's, of length 1, of this process.
+            candidates: (world * B, D), those they are compared with.
+            first: whether the loss has not run on this batch before.
+        """
+        if self.given is not None:
+            return self.given
+        found = self._of_batch(unit_scores(sentences[: self.most_rows(len(candidates))], candidates))
+        if torch.is_grad_enabled() and first:
+            self._count(found)
+        return (torch.where(self.batches > 0, self.mean, found) - _ROUNDING).nan_to_num(nan=torch.inf)
+
+    def most_rows(self, candidates: int) -> int:
+        """Return how many of a process's sentences are compared with all candidates to find phi: B up to 4,096."""
+        processes = get_world_size() if self.gather_across_devices else 1
+        return max(1, _MOST_PAIRS // (candidates * processes))
+
+    def _of_batch(self, cosines: Tensor) -> Tensor:
+        every, _ = gather_rows(cosines, self.gather_across_devices)  # (processes * R, world * B)
+        row = torch.arange(len(every), device=cosines.device)
+        processes = len(every) // len(cosines)
+        own = row // len(cosines) * (cosines.size(1) // processes) + row % len(cosines)
+        return share_quantile(every, own, cast(float, self.share))
+
+    def _count(self, found: Tensor) -> None:
+        if not self.gather_across_devices:
+            found = sum_over_processes(found.clone()) / get_world_size()
+        counts = found.isfinite()
+        self.batches += counts
+        self.mean += torch.where(counts, (found - self.mean) / self.batches.clamp(min=1), 0.0).to(self.mean.dtype)
 
     def measure(self, negatives: Tensor, candidates: int, *, others: bool) -> None:
         """Remember what a training step has left of the ``candidates - 1`` negatives of each anchor.
@@ -212,15 +183,14 @@ class InstanceWeights(nn.Module):
     @property
     def instruments(self) -> dict[str, Tensor]:
         """Phi if it is found, and the share of masked negatives; NaN before the first step."""
-        phi = self.threshold.value
-        found = {"threshold": phi} if isinstance(phi, Tensor) else {}
-        return found if self.guide is None else found | {"masked_negatives": self.masked_negatives}
+        phi = {} if self.share is None else {"threshold": torch.where(self.batches > 0, self.mean, torch.nan)}
+        return phi if self.guide is None else phi | {"masked_negatives": self.masked_negatives}
 
     @property
     def config(self) -> dict[str, Any]:
         """The settings, for the model card."""
         name = self.guide.source.name if isinstance(self.guide, Guide) else self.guide
-        return {"complementary": name, "threshold": self.threshold.given, "masked_share": self.threshold.share}
+        return {"complementary": name, "threshold": self.given, "masked_share": self.share}
 
 
 def count_negatives(weights: Tensor, offset: int) -> Tensor:

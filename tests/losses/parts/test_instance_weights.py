@@ -11,12 +11,7 @@ from torch import Tensor
 
 from st_extras.functional import unit_rows
 from st_extras.losses.parts import instance_weights as module
-from st_extras.losses.parts.instance_weights import (
-    InstanceWeights,
-    SimilarityThreshold,
-    count_negatives,
-    share_quantile,
-)
+from st_extras.losses.parts.instance_weights import InstanceWeights, count_negatives, share_quantile
 from tests.helpers import columns, cosine, differing, draw, generator, snapshot
 
 Maker = Callable[..., SentenceTransformer]
@@ -37,9 +32,24 @@ def batch(size: int, seed: int) -> Tensor:
     return torch.tanh(draw(size, size, seed=seed))
 
 
-def phi_of(threshold: SimilarityThreshold, cosines: Tensor, **options: Any) -> Any:
+def made(model: SentenceTransformer, guide: Any, **options: Any) -> InstanceWeights:
+    settings = {"threshold": None, "masked_share": None, "gather_across_devices": False} | options
+    return InstanceWeights(model, guide, None, **settings)
+
+
+def threshold_of(given: Any, share: Any, **options: Any) -> InstanceWeights:
+    alone = SentenceTransformer(modules=[torch.nn.Identity()], device="cpu")
+    return made(alone, "self", threshold=given, masked_share=share, **options)
+
+
+def value(weights: InstanceWeights) -> Tensor:
+    """Phi as it is logged."""
+    return weights.instruments["threshold"]
+
+
+def phi_of(threshold: InstanceWeights, cosines: Tensor, **options: Any) -> Any:
     """Phi for a batch of these cosines."""
-    return threshold(cosines, torch.eye(cosines.size(1)).to(cosines), **options)
+    return threshold.phi(cosines, torch.eye(cosines.size(1)).to(cosines), **options)
 
 
 @pytest.mark.parametrize("share", [0.02, 0.14, 0.5, 0.97])
@@ -53,15 +63,15 @@ def test_the_quantile_of_a_batch_is_the_loops(share: float) -> None:
 
 def test_phi_is_the_mean_over_the_training_batches_so_far() -> None:
     """Over all of them, be they more than a hundred."""
-    threshold = SimilarityThreshold(None, 0.3).double()
-    assert threshold.value.isnan()
+    threshold = threshold_of(None, 0.3).double()
+    assert value(threshold).isnan()
     seen = []
     for step in range(150):
         cosines = batch(3 + step % 5, step)
         seen.append(quantile(cosines, 0.3) + step / 1000)
         phi = phi_of(threshold, cosines + step / 1000)
-        assert threshold.value.item() == pytest.approx(sum(seen) / len(seen), abs=1e-12)
-        assert 0 < threshold.value - phi < 2e-6  # an allowance for rounding
+        assert value(threshold).item() == pytest.approx(sum(seen) / len(seen), abs=1e-12)
+        assert 0 < value(threshold) - phi < 2e-6  # an allowance for rounding
     assert threshold.batches == 150
 
 
@@ -71,27 +81,27 @@ def test_a_share_is_met_on_new_batches() -> None:
     points = unit_rows(kinds + draw(4000, 32, seed=1))
     order = torch.randperm(4000, generator=torch.Generator().manual_seed(2))
     for size, share in ((16, 0.14), (64, 0.02), (64, 0.3)):
-        threshold = SimilarityThreshold(None, share)
+        threshold = threshold_of(None, share)
         for rows in order[:2048].split(size):
-            threshold(points[rows], points[rows])
+            threshold.phi(points[rows], points[rows])
         rest = points[order[2048:]] @ points[order[2048:]].T
-        masked = (rest.fill_diagonal_(-1) >= threshold.value).float().mean()
+        masked = (rest.fill_diagonal_(-1) >= value(threshold)).float().mean()
         assert masked.item() == pytest.approx(share, rel=0.15)
 
 
 def test_a_given_threshold_stays_what_it_is() -> None:
     for given, expected in ((None, 0.9), (0.4, 0.4), (1, 1.0)):
-        threshold = SimilarityThreshold(given, None)
-        assert phi_of(threshold, batch(4, seed=0)) == threshold.value == expected
+        threshold = threshold_of(given, None)
+        assert phi_of(threshold, batch(4, seed=0)) == threshold.config["threshold"] == expected
         assert not threshold.state_dict()
 
 
 def test_without_gradients_nothing_moves() -> None:
-    threshold = SimilarityThreshold(None, 0.3).double()
+    threshold = threshold_of(None, 0.3).double()
     with torch.no_grad():
         found = phi_of(threshold, batch(6, seed=1))
         assert found.item() == pytest.approx(quantile(batch(6, seed=1), 0.3), abs=2e-6)
-    assert threshold.value.isnan()
+    assert value(threshold).isnan()
     phi = phi_of(threshold, batch(6, seed=2))
     before = snapshot(threshold)
     with torch.no_grad():
@@ -103,20 +113,20 @@ def test_without_gradients_nothing_moves() -> None:
 
 
 def test_batches_of_fewer_than_three_and_numbers_that_are_not_finite_do_not_count() -> None:
-    threshold = SimilarityThreshold(None, 0.3).double()
+    threshold = threshold_of(None, 0.3).double()
     for size in (1, 2):
         assert phi_of(threshold, torch.ones(size, size).double()) == torch.inf  # nothing is masked
-    assert threshold.value.isnan()
+    assert value(threshold).isnan()
     phi = phi_of(threshold, batch(6, seed=1))
-    for value in (torch.ones(2, 2), torch.full((6, 6), math.nan), torch.full((6, 6), math.inf)):
-        assert phi_of(threshold, value.double()) == phi
+    for cosines in (torch.ones(2, 2), torch.full((6, 6), math.nan), torch.full((6, 6), math.inf)):
+        assert phi_of(threshold, cosines.double()) == phi
     assert threshold.batches == 1
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_sentences_that_are_all_alike_are_all_masked(seed: int) -> None:
     """Rounding must not decide which of them are negatives."""
-    threshold = SimilarityThreshold(None, 0.14)
+    threshold = threshold_of(None, 0.14)
     for step in range(3):
         cosines = (1 + 1e-7 * draw(16, 16, seed=10 * seed + step)).float()
         assert (cosines >= phi_of(threshold, cosines)).all()
@@ -134,9 +144,9 @@ def test_gathered_processes_take_the_pairs_of_all(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(module, "_MOST_PAIRS", 27 * most_rows)
     for first in (0, 3, 6):
         monkeypatch.setattr(module, "gather_rows", lambda x, across: (cosines[rows] if across else x, 0))
-        together = SimilarityThreshold(None, 0.3, gather_across_devices=True).double()
+        together = threshold_of(None, 0.3, gather_across_devices=True).double()
         phi_of(together, cosines[first : first + 3])
-        assert together.value.item() == pytest.approx(expected.item(), abs=1e-12)
+        assert value(together).item() == pytest.approx(expected.item(), abs=1e-12)
     assert together.most_rows(2**30) == 1
 
 
@@ -144,34 +154,29 @@ def test_other_processes_have_one_phi(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the mean of theirs: a checkpoint keeps the state of one of them."""
     monkeypatch.setattr(module, "get_world_size", lambda: 2)
     monkeypatch.setattr(module, "sum_over_processes", lambda x: x.add_(quantile(batch(6, seed=2), 0.3)))
-    threshold = SimilarityThreshold(None, 0.3).double()
+    threshold = threshold_of(None, 0.3).double()
     phi_of(threshold, batch(6, seed=1))
     mean = (quantile(batch(6, seed=1), 0.3) + quantile(batch(6, seed=2), 0.3)) / 2
-    assert threshold.value.item() == pytest.approx(mean, abs=1e-12)
+    assert value(threshold).item() == pytest.approx(mean, abs=1e-12)
 
 
 def test_in_half_precision_phi_is_still_a_mean() -> None:
-    threshold = SimilarityThreshold(None, 0.3).half()
+    threshold = threshold_of(None, 0.3).half()
     for step in range(300):
         phi_of(threshold, batch(8, seed=step % 7).float())
     expected = sum(quantile(batch(8, seed=step % 7), 0.3) for step in range(300)) / 300
-    assert threshold.value.item() == pytest.approx(expected, abs=0.01)
+    assert value(threshold).item() == pytest.approx(expected, abs=0.01)
 
 
 def test_bad_settings() -> None:
-    for value in (0, 1, -0.1, 1.5, "0.1", True, math.nan):
+    for wrong in (0, 1, -0.1, 1.5, "0.1", True, math.nan):
         with pytest.raises(ValueError, match=r"^masked_share must be between 0 and 1, both excluded, got .*\.$"):
-            SimilarityThreshold(None, value)
+            threshold_of(None, wrong)
     with pytest.raises(ValueError, match=r"^threshold and masked_share .*, got threshold=0.9 and masked_share=0.14\.$"):
-        SimilarityThreshold(0.9, 0.14)
+        threshold_of(0.9, 0.14)
 
 
 # ---- the weights
-
-
-def made(model: SentenceTransformer, guide: Any, **options: Any) -> InstanceWeights:
-    settings = {"threshold": None, "masked_share": None, "gather_across_devices": False} | options
-    return InstanceWeights(model, guide, None, **settings)
 
 
 @pytest.mark.parametrize("count", [1, 2])
