@@ -25,6 +25,6 @@ def load(model_name_or_path: str, **kwargs: Any) -> SentenceTransformer:
         model_name_or_path: a folder or a hub id.
         kwargs: as for SentenceTransformer.
     """
-    from st_extras.modules.load import load as load_model
+    from st_extras.modules import load as load_model
 
     return load_model(model_name_or_path, **kwargs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,7 +12,8 @@ from torch import Tensor
 
 from st_extras.checks import check_count
 from st_extras.modules import linear, pipeline
-from st_extras.modules.statistics import CorpusStatistics
+from st_extras.modules.corpus_statistics import CorpusStatistics
+from st_extras.modules.post_processor import attach_step
 
 
 class AllButTheTopPostProcessor(linear.LinearPostProcessor):
@@ -86,14 +88,8 @@ class AllButTheTopPostProcessor(linear.LinearPostProcessor):
         Raises:
             ValueError: if a setting is not allowed, or the model has a linear step or RepAL already.
         """
-        return linear.attach(
-            model,
-            lambda size: AllButTheTopPostProcessor(size, components),
-            corpus=corpus,
-            statistics=statistics,
-            batch_size=batch_size,
-            encode_options=encode_options,
-        )
+        build = partial(AllButTheTopPostProcessor, components=components)
+        return attach_step(model, build, corpus, statistics, batch_size, encode_options)
 
     def kernel_of(self, statistics: CorpusStatistics) -> Tensor:
         """Return the projection on what stays, (D, D) in float64.
@@ -109,7 +105,7 @@ class AllButTheTopPostProcessor(linear.LinearPostProcessor):
                 f"({rank}), got {self.components}: remove fewer, or fit on more text."
             )
         top = directions[:, : self.components]  # (D, k)
-        return torch.eye(self.embedding_dimension, dtype=torch.float64) - top @ top.T
+        return torch.eye(len(top), dtype=torch.float64) - top @ top.T
 
     @property
     def citation(self) -> str:

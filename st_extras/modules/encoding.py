@@ -21,18 +21,7 @@ PROBES = ("A man is playing a guitar in the park.", "The market is closed on Sun
 """Texts whose embeddings tell encoders apart. Saved statistics hold them: other texts need another file version."""
 _TOLERANCE = 0.05
 """How far two embeddings of a probe may be apart, relative to their length: bfloat16 on other hardware stays below."""
-_FIXED = {
-    "inputs",
-    "sentences",
-    "batch_size",
-    "show_progress_bar",
-    "output_value",
-    "precision",
-    "convert_to_numpy",
-    "convert_to_tensor",
-    "normalize_embeddings",
-    "truncate_dim",
-}
+_FIXED = {"batch_size", "show_progress_bar", "output_value", "precision", "normalize_embeddings", "truncate_dim"}
 
 
 @dataclass(frozen=True)
@@ -70,38 +59,31 @@ class Source:
         return None
 
 
-def check_options(encode_options: Any) -> dict[str, Any]:
+def check_options(encode_options: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the options for ``encode`` as a dictionary; None is none.
 
     Raises:
-        ValueError: if they are not a dictionary with names as keys, or one of them would change what embeddings are.
+        ValueError: if one of them would change what embeddings are.
     """
-    if encode_options is None:
-        return {}
-    if not isinstance(encode_options, Mapping) or not all(isinstance(name, str) for name in encode_options):
-        raise ValueError(
-            f"encode_options must be a dictionary of arguments of encode or None, got {shown(encode_options)}."
-        )
-    wrong = sorted(_FIXED & encode_options.keys())
+    options = dict(encode_options or {})
+    wrong = sorted(_FIXED & options.keys())
     if wrong:
         raise ValueError(
             f"encode_options must hold such as device, pool, chunk_size, prompt or prompt_name, got {wrong[0]!r}: "
             "statistics are those of whole, plain embeddings."
         )
-    prompt = encode_options.get("prompt")
-    if prompt is not None and not isinstance(prompt, str):
-        raise ValueError(f"prompt in encode_options must be a string or None, got {shown(prompt)}.")
-    return dict(encode_options)
+    return options
 
 
-def prompt_text(model: SentenceTransformer, options: Mapping[str, Any]) -> str:
+def prompt_text(model: SentenceTransformer, encode_options: Mapping[str, Any] | None) -> str:
     """Return the text that ``encode`` puts before each sentence with these options.
 
     Raises:
-        ValueError: if the model has no prompt of that name.
+        ValueError: if an option is not allowed, or the model has no prompt of that name.
     """
+    options = check_options(encode_options)
     if options.get("prompt") is not None:
-        return str(options["prompt"])
+        return options["prompt"]  # type: ignore[no-any-return]
     name = options.get("prompt_name")
     if name is not None and name not in model.prompts:
         known = ", ".join(map(repr, model.prompts)) or "none"
@@ -123,7 +105,7 @@ def part_of_model(
     """
     options = check_options(encode_options)
     if options.pop("prompt_name", None) is not None:
-        options["prompt"] = prompt_text(model, encode_options or {})
+        options["prompt"] = prompt_text(model, encode_options)
     part = copy.copy(model)
     part._modules = OrderedDict((str(i), module) for i, module in enumerate(modules))
     part.truncate_dim = None

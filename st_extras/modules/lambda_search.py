@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -51,10 +51,8 @@ def check_text_pairs(name: str, pairs: Any) -> list[tuple[str, str]]:
     """Return pairs of sentences as a list of tuples.
 
     Raises:
-        ValueError: if ``pairs`` is not an iterable of pairs of strings.
+        ValueError: if ``pairs`` holds anything but pairs of strings.
     """
-    if isinstance(pairs, str | Mapping) or not isinstance(pairs, Iterable) or getattr(pairs, "ndim", 1) == 0:
-        raise ValueError(f"{name} must be a list of pairs of sentences, got {shown(pairs)}.")
     listed = list(pairs)
     for pair in listed:
         if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
@@ -66,10 +64,8 @@ def check_scores(scores: Any, name: str = "scores") -> list[float]:
     """Return gold scores, or the numbers called ``name``, as floats.
 
     Raises:
-        ValueError: if they are not a list, an array or a tensor of finite numbers.
+        ValueError: if they hold anything but finite numbers.
     """
-    if isinstance(scores, str | Mapping) or not isinstance(scores, Iterable) or getattr(scores, "ndim", 1) == 0:
-        raise ValueError(f"{name} must be a list of finite numbers, got {shown(scores)}.")
     listed = scores.tolist() if isinstance(scores, Tensor) else list(scores)
     for score in listed:
         number = isinstance(score, Real) and not isinstance(score, bool | np.bool_)
@@ -95,28 +91,22 @@ def check_pairs(
             "pairs and scores must be at least two pairs and one score for each, not all equal, "
             f"got {len(pairs)} pairs, {len(scores)} scores, {len(set(scores))} distinct."
         )
-    if groups is not None:
-        _check_groups(groups, scores)
-    return pairs, scores
-
-
-def _check_groups(groups: Sequence[object], scores: Sequence[float]) -> None:
+    if groups is None:
+        return pairs, scores
     if len(groups) != len(scores):
         raise ValueError(f"groups must be one for each pair, got {len(groups)} groups for {len(scores)} pairs.")
     constant = [group for group in set(groups) if len({scores[i] for i in _members(groups, group)}) < 2]
     if constant:
         raise ValueError(f"groups must each hold two different scores, but {sorted(map(str, constant))} do not.")
+    return pairs, scores
 
 
 def check_grid(name: str, grid: Any) -> list[float]:
     """Return the weights of a grid as floats.
 
     Raises:
-        ValueError: if it is not a list of at most 10,000 numbers, each between 0 and 1e6.
+        ValueError: if it holds more than 10,000, or one that is not between 0 and 1e6.
     """
-    grid = grid.tolist() if isinstance(grid, np.ndarray) else grid
-    if isinstance(grid, str | Mapping) or not isinstance(grid, Collection):
-        raise ValueError(f"{name} must be a list of numbers, got {shown(grid)}.")
     if len(grid) > _LARGEST_GRID:
         raise ValueError(f"{name} must hold at most {_LARGEST_GRID} weights, got {len(grid)}.")
     return [check_weight(name, value) for value in grid]
@@ -145,12 +135,6 @@ def _members(groups: Sequence[object], group: object) -> list[int]:
 def _gram(first: Array, second: Array) -> Array:
     """Return the inner products of the three parts of each row: (N, 3, D), (N, 3, D) -> (3, 3, N)."""
     return np.ascontiguousarray(np.einsum("nid,njd->ijn", first, second, optimize=True))
-
-
-def _parts(embeddings: Array, redundant: Array, corpus_mean: Array) -> Array:
-    """Stack f(x), f(x*) and the corpus mean of each sentence."""
-    mean = np.broadcast_to(corpus_mean, np.shape(embeddings))
-    return np.stack([embeddings, redundant, mean], axis=1).astype(np.float64)  # (N, 3, D)
 
 
 def spearman_surface(
@@ -188,7 +172,7 @@ def spearman_surface(
                 spearman_surface(own_first, own_second, corpus_mean, own_scores, lambda_1_grid, lambda_2_grid)
             )
         return np.asarray(np.mean(within, axis=0))
-    a, b = _parts(*first, corpus_mean), _parts(*second, corpus_mean)
+    a, b = (np.stack(np.broadcast_arrays(*side, corpus_mean), axis=1) for side in (first, second))  # (N, 3, D)
     forms = [_gram(a, b), _gram(a, a), _gram(b, b)]
     gold = rankdata(scores)
     gold = (gold - gold.mean()) / gold.std()
@@ -203,10 +187,8 @@ def spearman_surface(
         ranks = rankdata(cosine, axis=1)
         ranks -= ranks.mean(axis=1, keepdims=True)
         deviation = ranks.std(axis=1)
-        correlation = np.divide(
-            (ranks @ gold) / len(gold), deviation, out=np.zeros_like(deviation), where=deviation > 0
-        )
-        surface[row] = correlation
+        products = (ranks @ gold) / len(gold)
+        surface[row] = np.divide(products, deviation, out=np.zeros_like(deviation), where=deviation > 0)
     return surface
 
 

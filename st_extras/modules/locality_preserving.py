@@ -13,10 +13,9 @@ from torch import Tensor
 
 from st_extras.checks import check_bool, check_count, check_interval, check_seed, check_strings, check_weight
 from st_extras.modules import linear, pipeline
-from st_extras.modules.encoding import part_of_model
-from st_extras.modules.masked_pipeline import plain_modules
-from st_extras.modules.neighbor_directions import fewest_texts, neighbor_directions
-from st_extras.modules.statistics import CorpusStatistics, embedding_rows
+from st_extras.modules.corpus_statistics import CorpusStatistics, embedding_rows
+from st_extras.modules.neighbor_directions import NeighborDirections, fewest_texts, neighbor_directions
+from st_extras.modules.post_processor import attach_step
 from st_extras.text.corpus import iterate_sentences, reservoir_sample
 from st_extras.text.lexical import character_tfidf
 
@@ -147,52 +146,22 @@ class LocalityPreservingPostProcessor(linear.LinearPostProcessor):
             ValueError: if a setting is not allowed, the model has a linear step or RepAL already, or there are too few
                 different sentences.
         """
-        return linear.attach(
-            model,
-            lambda size: LocalityPreservingPostProcessor(
-                size, neighbors, power, recolor, epsilon, words, max_sentences, seed
-            ),
-            corpus=corpus,
-            statistics=None,
-            batch_size=batch_size,
-            encode_options=encode_options,
-        )
+        settings = neighbors, power, recolor, epsilon, words, max_sentences, seed
 
-    def fit(
-        self,
-        sentences: Iterable[str] | None = None,
-        *,
-        statistics: CorpusStatistics | None = None,
-        batch_size: int = 32,
-        show_progress_bar: bool = False,
-        encode_options: Mapping[str, Any] | None = None,
-    ) -> LocalityPreservingPostProcessor:
-        """Compute mu and W from ``sentences``.
+        def build(size: int) -> LocalityPreservingPostProcessor:
+            return LocalityPreservingPostProcessor(size, *settings)
 
-        Args:
-            sentences: any iterable or data set with one text column, of any size, read once; ``max_sentences`` of the
-                different ones are encoded and kept in memory.
-            statistics: refused: neighbours need the texts themselves.
-            batch_size: sentences per forward pass.
-            show_progress_bar: whether to show the progress of encoding.
-            encode_options: further arguments of ``encode``, as for :meth:`CorpusStatistics.compute`.
+        return attach_step(model, build, corpus, None, batch_size, encode_options)
 
-        Raises:
-            ValueError: if statistics are given or no sentences, there are too few different sentences, or an embedding
-                is not finite (the error names the sentence).
-        """
+    def gather(
+        self, sentences: Any, batch_size: int, show_progress_bar: bool, encode_options: Mapping[str, Any] | None
+    ) -> NeighborDirections:
+        """Return the directions of ``sentences``, at most ``max_sentences`` of them, which are kept in memory."""
         pipeline.check_encoding(batch_size, show_progress_bar)
-        if statistics is not None:
-            self.kernel_of(statistics)
-        if sentences is None:
-            raise ValueError("sentences must be given, got None: pass an iterable of strings.")
-        modules = plain_modules(pipeline.modules_before(self))
-        texts = reservoir_sample(iterate_sentences(sentences), self.max_sentences, self.seed, distinct=True)
-        with part_of_model(pipeline.model_of(self), modules, encode_options) as encoder:
-            embeddings = pipeline.all_embeddings(
-                encoder, texts, batch_size=batch_size, show_progress_bar=show_progress_bar
-            )
-        return self.fit_embeddings(embeddings, texts)
+        with self.encoder(encode_options) as encoder:
+            texts = reservoir_sample(iterate_sentences(sentences), self.max_sentences, self.seed, distinct=True)
+            (rows,) = pipeline.stream_embeddings(encoder, texts, batch_size, show_progress_bar, at_once=True)
+        return self._directions(rows, texts)
 
     def fit_embeddings(
         self, embeddings: Tensor | Any, texts: Sequence[str] | None = None
@@ -207,42 +176,44 @@ class LocalityPreservingPostProcessor(linear.LinearPostProcessor):
         Raises:
             ValueError: if ``embeddings`` or ``texts`` are not as above, or too few embeddings are different.
         """
-        rows = embedding_rows(embeddings, self.embedding_dimension)
-        if self.words and texts is None:
-            raise ValueError("texts must be the texts of the embeddings with words=True, got None: or set words=False.")
-        texts = None if texts is None else check_strings("texts", texts)
-        if texts is not None and len(texts) != len(rows):
-            raise ValueError(f"texts must be as many as embeddings, {len(rows)}, got {len(texts)}.")
-        count = min(len(rows), self.max_sentences)
-        drawn = sorted(random.Random(self.seed).sample(range(len(rows)), count))
-        vectors = character_tfidf([texts[i] for i in drawn]) if texts is not None and self.words else None
-        found = neighbor_directions(rows[drawn], self.neighbors, self.epsilon, words=vectors, seed=self.seed)
-        if found.count < _FEW:
-            logger.warning(
-                "Fitted on %d texts with different embeddings: with fewer than about %d, a good encoder can come out "
-                "worse.", found.count, _FEW,
-            )  # fmt: skip
-        self.agreement.zero_()
-        self.agreement[: len(found.agreement)] = found.agreement
-        self.set_step(found.mean, found.kernel(self.power, self.recolor), found.count)
+        found = self._directions(embedding_rows(embeddings, self.embedding_dimension), texts)
+        self.take(found)
+        self.finish(found.count)
         return self
 
-    def kernel_of(self, statistics: CorpusStatistics) -> Tensor:
-        """Raise ValueError: W does not follow from statistics."""
-        raise ValueError(
-            "statistics must be None for LocalityPreservingPostProcessor, whose neighbours need the texts themselves, "
-            f"got {statistics!r}: give sentences instead."
-        )
+    def _directions(self, rows: Tensor, texts: Sequence[str] | None) -> NeighborDirections:
+        given = check_strings("texts", () if texts is None else texts)
+        if self.words and len(given) != len(rows):
+            raise ValueError(
+                f"texts must be the texts of the {len(rows)} embeddings with words=True, got {len(given)}: give all of "
+                "them, or set words=False."
+            )
+        count = min(len(rows), self.max_sentences)
+        drawn = sorted(random.Random(self.seed).sample(range(len(rows)), count))
+        vectors = character_tfidf([given[i] for i in drawn]) if self.words else None
+        return neighbor_directions(rows[drawn], self.neighbors, self.epsilon, words=vectors, seed=self.seed)
 
-    def check_statistics(self) -> None:
-        """Check that W and the agreement fit ``corpus_size``, after loading.
+    def kernel_of(self, statistics: NeighborDirections | CorpusStatistics) -> Tensor:
+        """Return W, (D, D) in float64.
 
         Raises:
-            ValueError: if they do not.
+            ValueError: for ``CorpusStatistics``, from which W does not follow.
         """
-        super().check_statistics()
-        if (self.agreement < 0).any() or (self.agreement > 1).any() or (self.corpus_size and not self.agreement.any()):
-            raise ValueError("agreement must be between 0 and 1 and not all zero, got others: fit the module again.")
+        if isinstance(statistics, CorpusStatistics):
+            raise ValueError(
+                "statistics must be None for LocalityPreservingPostProcessor, whose neighbours need the texts "
+                f"themselves, got {statistics!r}: give sentences instead."
+            )
+        return statistics.kernel(self.power, self.recolor)
+
+    def take(self, statistics: NeighborDirections) -> None:
+        """Set mu, W and the agreement."""
+        super().take(statistics)
+        self.agreement.zero_()
+        self.agreement[: len(statistics.agreement)] = statistics.agreement
+        if statistics.count < _FEW:
+            message = "Fitted on %d texts with different embeddings: below about %d, a good encoder can come out worse."
+            logger.warning(message, statistics.count, _FEW)
 
     @property
     def citation(self) -> str:

@@ -6,7 +6,7 @@ import copy
 import json
 import re
 from dataclasses import dataclass, field, fields
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from huggingface_hub import ModelCard
 from sentence_transformers import SentenceTransformer
@@ -19,21 +19,6 @@ _OF_THE_OLD_MODEL = {  # of another model, its embeddings, or the moment of its 
     "model", "model_id", "model_name", "eval_results_dict", "similarities", "usage_examples_display", "save_dir",
     "first_save", "_asset_cache", "_cached_dict", "_training_start_time", "evaluation_duration", "version",
 }  # fmt: skip
-
-
-@runtime_checkable
-class DescribedInCard(Protocol):
-    """A post-processing module that the model card describes and cites."""
-
-    @property
-    def citation(self) -> str:
-        """BibTeX of the paper."""
-        ...
-
-    @property
-    def card_settings(self) -> dict[str, Any]:
-        """The settings that the card names, JSON-able; ``corpus_size`` is the number of sentences behind them."""
-        ...
 
 
 @dataclass
@@ -104,12 +89,16 @@ def renew_card(model: SentenceTransformer) -> None:
 
 
 def descriptions(model: SentenceTransformer | None) -> dict[str, tuple[str, str]]:
-    """Return what the card says of each post-processing module, by its class: a line of Markdown, and the citation."""
-    parts = [part for part in (model.modules() if model is not None else ()) if isinstance(part, DescribedInCard)]
+    """Return what the card says of each post-processing module, by its class: a line of Markdown, and the citation.
+
+    Such a module has a ``citation``, BibTeX, and ``card_settings``, the settings that the card names, JSON-able;
+    ``corpus_size`` is the number of sentences behind them.
+    """
+    parts: list[Any] = [part for part in (model.modules() if model else ()) if hasattr(part, "card_settings")]
     return {type(part).__name__: (_line(part), part.citation) for part in parts}
 
 
-def _line(part: DescribedInCard) -> str:
+def _line(part: Any) -> str:
     settings = dict(part.card_settings)
     size = settings.pop("corpus_size", 0)
     corpus = f"fitted on {size:,} sentences" if size else "not fitted on a corpus"
@@ -129,7 +118,7 @@ def _read_card(text: str, card: PostProcessedModelCardData) -> None:
     card.datasets = list(dict.fromkeys([*card.datasets, *_texts(stored.get("datasets"))]))
     start, end = (_HEADING, _END) if _HEADING in text else ("\n## Training Details\n", "\n### Framework Versions\n")
     card.training_text = _between(text, start, end).strip() or None
-    entries = re.findall(r"^#### ([^\n]+)\n```bibtex\n(.*?)\n```", _between(text, "\n### BibTeX\n", None), re.M | re.S)
+    entries = re.findall(r"^#### ([^\n]+)\n```bibtex\n(.*?)\n```", text.partition("\n### BibTeX\n")[2], re.M | re.S)
     card.citations = {**card.citations, **dict(entries)}
 
 
@@ -138,10 +127,7 @@ def _texts(value: Any) -> list[str]:
     return [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, str)]
 
 
-def _between(text: str, start: str, end: str | None) -> str:
-    """Return what stands between two marks; nothing without the first, or without the second where it is asked for."""
-    _, found, rest = text.partition(start)
-    if not found or end is None:
-        return rest
-    inside, closed, _ = rest.partition(end)
-    return inside if closed else ""
+def _between(text: str, start: str, end: str) -> str:
+    """Return what stands between two marks, or nothing."""
+    found = re.search(f"{re.escape(start)}(.*?){re.escape(end)}", text, re.S)
+    return found[1] if found else ""

@@ -11,7 +11,7 @@ from scipy.optimize import isotonic_regression
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from st_extras.checks import check_count, check_seed, check_weight
+from st_extras.checks import check_count
 from st_extras.modules import linear, pipeline
 
 FEWEST_TEXTS = 50
@@ -85,8 +85,6 @@ def neighbor_directions(
     Raises:
         ValueError: if a setting is not allowed, or there are fewer different rows than ``fewest_texts`` says.
     """
-    epsilon = check_weight("epsilon", epsilon)
-    seed = check_seed("seed", seed)
     folds = 1 if folds is None else check_count("folds", folds, 2, 20)
     least = fewest_texts(neighbors)
     mean, unit, kept = _different_directions(embeddings.double())

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from torch import Tensor, nn
 
-from st_extras.checks import check_choice, check_instance
-from st_extras.modules.encoder_class import check_importable, class_path, import_encoder_class, shared_module
-from st_extras.modules.keyword_tokens import check_offsets, tokens_of_spans
-from st_extras.modules.keywords_file import KEYWORDS_FILE, read_keywords, write_keywords
-from st_extras.modules.masked_copies import COPIES, MaskedCopyReader, refuse_training, with_pooled_copies
-from st_extras.modules.saving import find_file, hub_options
+from st_extras.checks import check_choice
+from st_extras.modules.masked_pooling import POOLED, MaskedCopyPooling, check_offsets, copy_pooling, tokens_of_spans
+from st_extras.modules.pipeline import first_encoder, replace_modules, shared_module
+from st_extras.modules.saving import find_file, read_settings, write_settings
 from st_extras.text.keywords import Extractor, build_extractor, extractor_config, keyword_spans
 from st_extras.text.spans import replace_spans
 
+_COPIES = "masked_copies"
+"""Feature key: present if the second half of the rows are masked copies of the first half."""
 _KEYWORD_TOKENS = "keyword_tokens"
-_REDUNDANCY = ("encoder", "pooled")
-_ON_MISSING_MASK = ("error", "delete")
+"""Feature key: (B, L) bool, the tokens of keywords, for ``redundancy="pooled"``."""
+_KEYWORDS_FILE = "repal_keywords.json"
 
 
 class PartialMaskTransformer(Transformer):
@@ -44,11 +48,10 @@ class PartialMaskTransformer(Transformer):
         **kwargs: as for ``Transformer``.
 
     Works with:
-        Any encoder that starts with a ``Transformer``, a user's subclass of it (whose behaviour is kept) or a Router
-        over one, with any pooling. Prompts and chat templates are never masked. Unpadded (flattened) inputs are turned
-        off. ``redundancy="pooled"`` needs a fast tokenizer, and a chat template that changes no more of a text than the
-        white space around it. Inputs must be strings. A model with masked copies cannot be trained; a callable
-        extractor and a subclass that cannot be imported cannot be saved.
+        Any encoder that starts with a ``Transformer`` or a Router over one, with any pooling. Prompts and chat
+        templates are never masked. Inputs are padded, never flattened. ``redundancy="pooled"`` needs a fast tokenizer,
+        and a chat template that changes no more of a text than the white space around it. Inputs must be strings.
+        Refused: a subclass of ``Transformer``, training, and saving with a callable extractor.
 
     Differs from the paper:
         ``redundancy="pooled"`` and ``on_missing_mask="delete"`` are ours. Decided here, because the paper does not say:
@@ -63,9 +66,7 @@ class PartialMaskTransformer(Transformer):
         'A [MASK] [MASK] on the [MASK].'
     """
 
-    config_keys: list[str] = [*Transformer.config_keys, "redundancy", "on_missing_mask", "encoder_class"]  # noqa: RUF012
-    encoder_type: type[Transformer] = Transformer
-    """What this class makes masked copies for: ``Transformer`` or a subclass of it."""
+    config_keys: list[str] = [*Transformer.config_keys, "redundancy", "on_missing_mask"]  # noqa: RUF012
 
     def __init__(
         self,
@@ -76,26 +77,17 @@ class PartialMaskTransformer(Transformer):
         on_missing_mask: str = "error",
         **kwargs: Any,
     ) -> None:
-        kwargs.pop("encoder_class", None)  # in a saved model's settings; this class is made for that one
         super().__init__(model_name_or_path, **kwargs)
-        self._configure(build_extractor(keywords), redundancy, on_missing_mask)
+        self.configure(build_extractor(keywords), redundancy, on_missing_mask)
 
-    @staticmethod
-    def share(
-        encoder: Transformer, extractor: Extractor, redundancy: str, on_missing_mask: str
-    ) -> PartialMaskTransformer:
-        """Turn an encoder into a masking one that shares its weights and tokenizer, and keeps what a subclass does.
+    def configure(self, extractor: Extractor, redundancy: str, on_missing_mask: str) -> None:
+        """Set how the copies are made.
 
         Raises:
             ValueError: if a setting does not fit the encoder.
         """
-        shared: PartialMaskTransformer = shared_module(encoder, masking_class(type(encoder)))
-        shared._configure(extractor, redundancy, on_missing_mask)
-        return shared
-
-    def _configure(self, extractor: Extractor, redundancy: str, on_missing_mask: str) -> None:
-        check_choice("redundancy", redundancy, _REDUNDANCY)
-        check_choice("on_missing_mask", on_missing_mask, _ON_MISSING_MASK)
+        check_choice("redundancy", redundancy, ("encoder", "pooled"))
+        check_choice("on_missing_mask", on_missing_mask, ("error", "delete"))
         tokenizer: Any = self.tokenizer
         if tokenizer is None:
             raise ValueError("model must have a tokenizer, got an encoder without one.")
@@ -107,33 +99,20 @@ class PartialMaskTransformer(Transformer):
         if redundancy == "pooled":
             check_offsets(self)
         self.extractor, self.redundancy, self.on_missing_mask = extractor, redundancy, on_missing_mask
-        self._given_unpad_inputs = self.unpad_inputs
-        self.unpad_inputs = False
         self.make_copies_for(None)
 
-    def plain_encoder(self) -> Transformer:
-        """Return the encoder that this one was made from, its setting of ``unpad_inputs`` too; weights are shared."""
-        plain: Transformer = shared_module(self, self.encoder_type)
-        plain.unpad_inputs = self._given_unpad_inputs
-        return plain
-
     @property
-    def card_settings(self) -> dict[str, Any]:
-        """The settings that the model card names."""
+    def masking(self) -> dict[str, Any]:
+        """The settings of the copies, for the model card."""
         known = hasattr(self.extractor, "config")
         name = extractor_config(self.extractor)["name"] if known else "a function of the user's"
         return {"keywords": name, "redundancy": self.redundancy, "on_missing_mask": self.on_missing_mask}
 
-    @property
-    def encoder_class(self) -> str:
-        """Where to import the class of the encoder from."""
-        return class_path(self.encoder_type)
-
     def on_model_ready(self, model: Any) -> None:
         """Find the module that reads the masked copies; without one, none are made."""
-        self.make_copies_for(next((part for part in model if isinstance(part, MaskedCopyReader)), None))
+        self.make_copies_for(next((part for part in model if hasattr(part, "wants_masked_copies")), None))
 
-    def make_copies_for(self, reader: MaskedCopyReader | None) -> None:
+    def make_copies_for(self, reader: Any) -> None:
         """Make masked copies whenever ``reader.wants_masked_copies`` is true, or never if it is None."""
         object.__setattr__(self, "_reader", reader)  # not a child of this module: it comes later in the pipeline
 
@@ -154,105 +133,155 @@ class PartialMaskTransformer(Transformer):
         for text in inputs:
             if not isinstance(text, str):
                 raise ValueError(f"inputs must be strings, because RepAL looks for keywords in them, got {text!r}.")
-        if self.redundancy == "pooled":
-            return self._preprocess_pooled(list(inputs), prompt, kwargs)
-        texts = [*inputs, *map(self.partial_mask, inputs)]
-        features: dict[str, Any] = super().preprocess(texts, prompt=prompt, **kwargs)
-        return {**features, COPIES: True}
-
-    def _preprocess_pooled(self, texts: list[str], prompt: str | None, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Return the features of B texts, and which of their tokens (B, L) belong to a keyword."""
-        spans = [keyword_spans(text, self.extractor) for text in texts]
-        tokenize = functools.partial(super().preprocess, texts, prompt=prompt)
-        features, keyword_tokens = tokens_of_spans(self, tokenize, texts, spans, prompt, kwargs)
+        if self.redundancy == "encoder":
+            texts = [*inputs, *map(self.partial_mask, inputs)]
+            return {**super().preprocess(texts, prompt=prompt, **kwargs), _COPIES: True}
+        spans = [keyword_spans(text, self.extractor) for text in inputs]
+        tokenize = functools.partial(super().preprocess, list(inputs), prompt=prompt)
+        features, keyword_tokens = tokens_of_spans(self, tokenize, inputs, spans, prompt, kwargs)
         return {**features, _KEYWORD_TOKENS: keyword_tokens}
+
+    def _should_flatten_inputs(self, *args: Any, **kwargs: Any) -> bool:
+        """Return False: copies are rows."""
+        return False
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Encode; for ``redundancy="pooled"``, repeat the encoded rows without the keywords' tokens."""
-        copies = features.pop(COPIES, False)
+        copies = features.pop(_COPIES, False)
         keyword_tokens = features.pop(_KEYWORD_TOKENS, None)
-        if copies or keyword_tokens is not None:
-            refuse_training(self)
         features = super().forward(features, **kwargs)
         if keyword_tokens is not None:
-            copies, features = True, with_pooled_copies(features, keyword_tokens)
+            features = _with_pooled_copies(features, keyword_tokens)
         if copies:
-            features[COPIES] = True
+            features[_COPIES] = True
         return features
 
-    def get_config_dict(self) -> dict[str, Any]:
-        """Return the settings to save, with the encoder's own setting of ``unpad_inputs``."""
-        config: dict[str, Any] = super().get_config_dict()
-        config.pop("unpad_inputs", None)
-        return config if self._given_unpad_inputs is None else {**config, "unpad_inputs": self._given_unpad_inputs}
-
     def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
-        """Save the encoder as its own class does, and the keyword extractor beside it.
+        """Save the encoder, and the keyword extractor beside it.
 
         Raises:
-            ValueError: if the extractor cannot be saved, or the encoder's class could not be imported again.
+            ValueError: if the extractor cannot be saved.
         """
         keywords = extractor_config(self.extractor)
-        check_importable(self.encoder_type)
         super().save(output_path, *args, safe_serialization=safe_serialization, **kwargs)
-        write_keywords(output_path, keywords)
-
-    @classmethod
-    def load_config(cls, model_name_or_path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Read the encoder's settings.
-
-        Raises:
-            ValueError: if the file is not JSON, or the settings of this class are missing or not allowed; the error
-                names the file.
-        """
-        where = Path(model_name_or_path, kwargs.get("subfolder", ""), cls.config_file_name)
-        try:
-            config: dict[str, Any] = super().load_config(model_name_or_path, *args, **kwargs)
-            check_choice("redundancy", config.get("redundancy"), _REDUNDANCY)
-            check_choice("on_missing_mask", config.get("on_missing_mask"), _ON_MISSING_MASK)
-            check_instance("encoder_class", config.setdefault("encoder_class", class_path(Transformer)), str)
-        except ValueError as error:
-            raise ValueError(f"{where}: {error}") from None
-        return config
+        write_settings(Path(output_path, _KEYWORDS_FILE), keywords)
 
     @classmethod
     def load(cls, model_name_or_path: str, *args: Any, **kwargs: Any) -> PartialMaskTransformer:
         """Load the encoder and its keyword extractor from a folder or the Hub.
 
         Raises:
-            ValueError: if the file of keywords is missing, broken, of another version or holds a wrong setting; or the
-                encoder is of a class outside Sentence Transformers, without ``trust_remote_code=True``.
+            ValueError: if the file of keywords is missing, broken, of another version or holds a wrong setting.
         """
-        hub = hub_options(kwargs)
-        extractor = read_keywords(find_file(cls, KEYWORDS_FILE, model_name_or_path, hub))
-        name = cls.load_config(model_name_or_path, **hub)["encoder_class"]
-        trusted = kwargs.get("trust_remote_code", False)
-        encoder_type = import_encoder_class(name, model_name_or_path, trusted, hub)
-        kind = masking_class(encoder_type)
-        module = super(PartialMaskTransformer, kind).load(model_name_or_path, *args, **kwargs)
+        path = find_file(cls, _KEYWORDS_FILE, model_name_or_path, kwargs)
+        settings = read_settings(path)
+        try:
+            extractor = build_extractor(settings)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path}: {error}") from None
+        module = super().load(model_name_or_path, *args, **kwargs)
         module.extractor = extractor
         return module
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """Copy and pickle an instance of a class that ``masking_class`` made by what it was made from."""
-        if type(self) is PartialMaskTransformer:
-            return super().__reduce_ex__(protocol)
-        return _without_state, (self.encoder_type,), self.__dict__
+
+# --- modules that make masked copies, in place of a model's own ---
 
 
-@functools.cache
-def masking_class(encoder_type: type[Transformer]) -> type[PartialMaskTransformer]:
-    """Return the class that makes masked copies and otherwise does what ``encoder_type`` does.
+def masking_modules(
+    modules: Sequence[nn.Module], extractor: Extractor, redundancy: str, on_missing_mask: str
+) -> list[nn.Module]:
+    """Return ``modules`` with an encoder that makes masked copies in place of theirs, in the routes of a Router too.
 
-    It has the name of ``PartialMaskTransformer``, under which Sentence Transformers lists it in a saved model.
+    Raises:
+        ValueError: if the modules do not start with a ``Transformer``, or a setting does not fit them.
     """
-    if encoder_type is Transformer:
-        return PartialMaskTransformer
-    keys = dict.fromkeys([*encoder_type.config_keys, *PartialMaskTransformer.config_keys])
-    members = {"__module__": __name__, "encoder_type": encoder_type, "config_keys": list(keys)}
-    return type(PartialMaskTransformer.__name__, (PartialMaskTransformer, encoder_type), members)
+    first = first_encoder(modules)
+    if type(first) is not Transformer:
+        raise ValueError(
+            f"model must start with Sentence Transformers' own Transformer module, got {type(first).__name__}: use "
+            "WhiteningPostProcessor or AllButTheTopPostProcessor, which work on any embeddings."
+        )
+    masking = shared_module(first, PartialMaskTransformer)
+    masking.configure(extractor, redundancy, on_missing_mask)
+
+    def replacement(module: nn.Module) -> Any:
+        if module is first:
+            return masking
+        return copy_pooling(module) if redundancy == "pooled" and isinstance(module, Pooling) else module
+
+    return replace_modules(modules, replacement)
 
 
-def _without_state(encoder_type: type[Transformer]) -> PartialMaskTransformer:
-    kind = masking_class(encoder_type)
-    return kind.__new__(kind)
+def plain_modules(modules: Sequence[nn.Module]) -> list[nn.Module]:
+    """Return ``modules`` as they were before ``masking_modules``."""
+
+    def plain(module: Any) -> Any:
+        if isinstance(module, PartialMaskTransformer):
+            return shared_module(module, Transformer)
+        if isinstance(module, MaskedCopyPooling):
+            return Pooling(module.embedding_dimension, module.pooling_mode, module.include_prompt)
+        return module
+
+    return replace_modules(modules, plain)
+
+
+def joined_modules(modules: Sequence[nn.Module]) -> list[nn.Module]:
+    """Return ``modules`` with masked copies always on, ending in both embeddings side by side.
+
+    Raises:
+        ValueError: if the modules do not start with a ``PartialMaskTransformer``.
+    """
+    first, joined = first_encoder(modules), _JoinedParts()
+    if not isinstance(first, PartialMaskTransformer):
+        raise ValueError("the model has no PartialMaskTransformer: build it with RepALPostProcessor.attach.")
+    always = shared_module(first, PartialMaskTransformer)
+    always.make_copies_for(joined)
+    return [*replace_modules(modules, lambda module: always if module is first else module), joined]
+
+
+class _JoinedParts(nn.Module):
+    """Last module of a pass that wants both embeddings: (2B, D) -> (B, 2D)."""
+
+    wants_masked_copies = True
+
+    def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        """Put the embedding of each masked copy beside that of its text."""
+        features, redundant = split_copies(features)
+        features["sentence_embedding"] = torch.cat([features["sentence_embedding"], redundant], dim=1)
+        return features
+
+
+# --- the rows of a batch: texts, then their copies ---
+
+
+def _with_pooled_copies(features: dict[str, Any], keyword_tokens: Tensor) -> dict[str, Any]:
+    """Repeat each of B encoded rows, with its keywords' tokens (B, L) removed from the mask of the second one.
+
+    A row that would have no token left keeps them all.
+    """
+    attention = features["attention_mask"]  # (B, L)
+    kept = attention * ~keyword_tokens.to(attention.device)
+    kept = torch.where(kept.any(dim=1, keepdim=True), kept, attention)
+    doubled = _map_rows(features, len(attention), lambda x: torch.cat([x, x]))
+    return {**doubled, "attention_mask": torch.cat([attention, kept]), POOLED: True, _COPIES: True}
+
+
+def split_copies(features: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    """Undo the doubling: return the features of the B texts, and the embeddings (B, D) of their copies, or None."""
+    if not features.pop(_COPIES, False):
+        return features, None
+    features.pop(POOLED, None)
+    embeddings = features["sentence_embedding"]  # (2B, D)
+    rows = len(embeddings)
+    return _map_rows(features, rows, lambda x: x[: rows // 2]), embeddings[rows // 2 :]
+
+
+def _map_rows(value: Any, rows: int, function: Callable[[Tensor], Tensor]) -> Any:
+    """Apply ``function`` to each tensor of ``rows`` rows in a dict, list or tuple; leave the rest unchanged."""
+    if isinstance(value, Tensor):
+        return function(value) if value.ndim and value.shape[0] == rows else value
+    if isinstance(value, dict):
+        return {name: _map_rows(part, rows, function) for name, part in value.items()}
+    if isinstance(value, (tuple, list)) and value and all(isinstance(item, Tensor) for item in value):
+        return type(value)([_map_rows(item, rows, function) for item in value])
+    return value

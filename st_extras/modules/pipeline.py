@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
-import logging
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Dense, Module, Normalize, Router
+from sentence_transformers.base.modules import Dense, Module, Normalize, Router, Transformer
 from torch import Tensor, nn
 
 from st_extras.checks import check_bool, check_count, check_instance
 from st_extras.encoders.loading import with_modules
 from st_extras.modules.model_card import card_of
 from st_extras.text.corpus import iterate_sentences
-
-logger = logging.getLogger(__name__)
 
 _CHUNK = 2048
 _LARGEST_BATCH = 2**20
@@ -34,14 +29,6 @@ _LARGEST_DIMENSION = 2**16
 def rebuild_model(model: SentenceTransformer, modules: Sequence[nn.Module]) -> SentenceTransformer:
     """Build a model of ``modules`` with the prompts and settings of ``model``; weights are shared, not copied."""
     return with_modules(model, modules, model_card_data=card_of(model))
-
-
-def temporary_model(module: Module, modules: Sequence[nn.Module]) -> SentenceTransformer:
-    """Return the model that ``module`` belongs to, but made of ``modules``, for one pass: no weight is copied."""
-    model = copy.copy(model_of(module))
-    model._modules = OrderedDict((str(i), part) for i, part in enumerate(modules))
-    model.truncate_dim = None
-    return model
 
 
 def model_of(module: Module) -> SentenceTransformer:
@@ -104,16 +91,61 @@ def check_routes(router: Router) -> None:
         )
 
 
-def embedding_dimension(modules: Sequence[nn.Module]) -> int:
-    """Return the size of the embeddings that leave ``modules``.
+def with_dense(model: SentenceTransformer, matrix: Tensor, offset: Tensor) -> SentenceTransformer:
+    """Return a new model: ``model`` with v -> v matrix + offset before a final ``Normalize``, as a stock ``Dense``.
 
-    Raises:
-        ValueError: if no module knows it.
+    Args:
+        model: it is not changed; weights are shared.
+        matrix: (D, k).
+        offset: (k,).
     """
-    for module in reversed(modules):
-        if isinstance(module, Module) and hasattr(module, "get_embedding_dimension"):
-            return int(module.get_embedding_dimension())
-    raise ValueError(f"model must end in a module that knows its embedding dimension, got {list(modules)!r}.")
+    modules, normalize = split_before_normalize(model)
+    return rebuild_model(model, [*modules, as_dense(matrix.T, offset).to(model.device), *normalize])
+
+
+def as_dense(weight: Tensor, bias: Tensor) -> Dense:
+    """Return x -> weight x + bias as a stock ``Dense`` module, which loads without this package."""
+    size_out, size_in = weight.shape
+    weight, bias = weight.float().contiguous(), bias.float()
+    with torch.random.fork_rng(devices=[]):  # Dense draws weights before it takes these
+        return Dense(size_in, size_out, activation_function=None, init_weight=weight, init_bias=bias)
+
+
+def first_encoder(modules: Sequence[Any]) -> Any:
+    """Return what reads the texts: the first module, or that of a Router's first route; None without modules."""
+    first: Any = next(iter(modules), None)
+    routes: list[Any] = list(first.sub_modules.values()) if isinstance(first, Router) else []
+    return routes[0][0] if routes else first
+
+
+def replace_modules(modules: Sequence[nn.Module], replacement: Callable[[Any], nn.Module]) -> list[nn.Module]:
+    """Return the replacement of each module, once for a module that stands in several routes of a Router."""
+    done: dict[int, nn.Module] = {}
+
+    def replaced(module: Any) -> nn.Module:
+        if id(module) not in done:
+            done[id(module)] = routed(module) if isinstance(module, Router) else replacement(module)
+        return done[id(module)]
+
+    def routed(router: Any) -> nn.Module:
+        twin: nn.Module = shared_module(router, type(router))
+        twin.sub_modules = nn.ModuleDict(
+            {name: nn.Sequential(*map(replaced, route)) for name, route in router.sub_modules.items()}
+        )
+        return twin
+
+    return [replaced(module) for module in modules]
+
+
+def shared_module(module: Any, cls: Any) -> Any:
+    """Return ``module`` as an instance of ``cls`` that shares its weights but has settings of its own."""
+    shared = cls.__new__(cls)
+    shared.__dict__.update(module.__dict__)
+    for name in ("_modules", "_parameters", "_buffers"):
+        shared.__dict__[name] = dict(module.__dict__[name])
+    if isinstance(module, Transformer):
+        shared._prompt_length_mapping = {}
+    return shared
 
 
 # --- embeddings ---
@@ -135,9 +167,16 @@ def check_encoding(batch_size: Any, show_progress_bar: Any = False) -> None:
 
 
 def stream_embeddings(
-    model: SentenceTransformer, sentences: Iterable[str], *, batch_size: int, show_progress_bar: bool
+    model: SentenceTransformer, sentences: Any, batch_size: int, show_progress_bar: bool, *, at_once: bool = False
 ) -> Iterator[Tensor]:
     """Yield the embeddings of ``sentences`` in chunks (<= 2048, D), float64 on the CPU: memory use stays flat.
+
+    Args:
+        model: the encoder.
+        sentences: any iterable, or a data set with one text column.
+        batch_size: sentences per forward pass.
+        show_progress_bar: whether to show the progress of encoding.
+        at_once: yield one chunk with all of them.
 
     Raises:
         ValueError: if there are no sentences, an item is not a string, or an embedding is not finite (the error names
@@ -145,7 +184,7 @@ def stream_embeddings(
     """
     check_encoding(batch_size, show_progress_bar)
     iterator, done = iterate_sentences(sentences), 0
-    while chunk := list(itertools.islice(iterator, _CHUNK)):
+    while chunk := list(itertools.islice(iterator, None if at_once else _CHUNK)):
         embeddings = model.encode(
             chunk, batch_size=int(batch_size), show_progress_bar=show_progress_bar, convert_to_tensor=True
         )
@@ -154,25 +193,6 @@ def stream_embeddings(
         yield embeddings.to("cpu", torch.float64)  # (N, D)
     if done == 0:
         raise ValueError("sentences must hold at least one text, got none.")
-
-
-def all_embeddings(
-    model: SentenceTransformer, sentences: Iterable[str], *, batch_size: int, show_progress_bar: bool
-) -> Tensor:
-    """Return the embeddings (N, D) of N sentences, float32 on the CPU.
-
-    Raises:
-        ValueError: as for ``stream_embeddings``.
-    """
-    check_encoding(batch_size, show_progress_bar)
-    texts = list(iterate_sentences(sentences))
-    if not texts:
-        raise ValueError("sentences must hold at least one text, got none.")
-    embeddings = model.encode(
-        texts, batch_size=int(batch_size), show_progress_bar=show_progress_bar, convert_to_tensor=True
-    )
-    check_finite(embeddings, texts)
-    return embeddings.float().cpu().clone()
 
 
 def check_finite(embeddings: Tensor, sentences: Sequence[str], before: int = 0) -> None:
@@ -187,24 +207,15 @@ def check_finite(embeddings: Tensor, sentences: Sequence[str], before: int = 0) 
         raise ValueError(f"the embedding of sentence {before + i} is not finite (NaN or infinity): {sentences[i]!r}.")
 
 
-def mean_embedding(
-    model: SentenceTransformer, sentences: Iterable[str], *, batch_size: int, show_progress_bar: bool
-) -> tuple[Tensor, int]:
-    """Return the mean embedding (D,) of ``sentences``, summed in float64, and their number.
+def check_one_source(sentences: Any, statistics: Any) -> None:
+    """Check that a fit gets sentences or statistics of them.
 
     Raises:
-        ValueError: as for ``stream_embeddings``.
+        ValueError: if it gets both or neither.
     """
-    chunks = stream_embeddings(model, sentences, batch_size=batch_size, show_progress_bar=show_progress_bar)
-    total, count, first, varies = torch.zeros((), dtype=torch.float64), 0, None, False
-    for chunk in chunks:
-        first = chunk[:1] if first is None else first
-        varies = varies or bool((chunk - first).abs().max() > ROUNDING * first.abs().max())
-        total = total + chunk.sum(dim=0)
-        count += len(chunk)
-    if not varies:
-        logger.warning("The %d sentences have one embedding: the corpus mean is the embedding of one sentence.", count)
-    return total / count, count
+    if (sentences is None) == (statistics is None):
+        found = "neither" if statistics is None else "both"
+        raise ValueError(f"sentences or statistics must be given, and only one of them, got {found}.")
 
 
 def check_fitted(module: Any, purpose: str) -> None:
@@ -218,22 +229,3 @@ def check_fitted(module: Any, purpose: str) -> None:
             f"{purpose} needs the statistics of a corpus, but this {type(module).__name__} is not fitted: call "
             "fit(sentences), or pass corpus= to attach."
         )
-
-
-def check_dimension(module: Module, embedding: Tensor, expected: int) -> None:
-    """Check that the embeddings (B, D) that reach ``module`` have the size it was built for.
-
-    Raises:
-        ValueError: if they do not.
-    """
-    if embedding.shape[-1] != expected:
-        raise ValueError(
-            f"this {type(module).__name__} has embedding_dimension={expected}, but the embeddings that arrive have "
-            f"{embedding.shape[-1]} dimensions: attach it to this model again."
-        )
-
-
-def as_dense(weight: Tensor, bias: Tensor) -> Dense:
-    """Return x -> weight x + bias as a stock ``Dense`` module, which loads without this package."""
-    size_out, size_in = weight.shape
-    return Dense(size_in, size_out, activation_function=None, init_weight=weight.contiguous(), init_bias=bias)

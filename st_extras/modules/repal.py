@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,22 +12,20 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Module
 from torch import Tensor
 
-from st_extras.checks import check_count, check_weight
-from st_extras.modules import lambda_search, pipeline, saving
-from st_extras.modules.corpus_mean import mean_before
+from st_extras.checks import check_weight
+from st_extras.modules import lambda_search, partial_mask, pipeline
+from st_extras.modules.corpus_statistics import CorpusStatistics
+from st_extras.modules.encoding import part_of_model
 from st_extras.modules.lambda_search import LAMBDA_1_GRID, LAMBDA_2_GRID, TuningResult
-from st_extras.modules.masked_copies import refuse_training, split_copies
-from st_extras.modules.masked_pipeline import first_encoder, joined_modules, masking_modules, plain_modules
-from st_extras.modules.model_card import renew_card
-from st_extras.modules.partial_mask import PartialMaskTransformer
-from st_extras.modules.statistics import CorpusStatistics
+from st_extras.modules.linear import LinearPostProcessor
+from st_extras.modules.post_processor import PostProcessor, attach_step
 from st_extras.text.corpus import iterate_sentences
 from st_extras.text.keywords import build_extractor
 
 logger = logging.getLogger(__name__)
 
 
-class RepALPostProcessor(Module):
+class RepALPostProcessor(PostProcessor):
     """Subtract from each sentence embedding what is redundant in it, without training or labels.
 
     It subtracts the embedding of the sentence with its keywords masked, which holds only trivial words, and the mean
@@ -46,11 +45,11 @@ class RepALPostProcessor(Module):
         corpus_size: number of sentences that the mean was computed from; 0 if not fitted.
 
     Works with:
-        Any model that starts with a ``Transformer``, a subclass of it or a Router whose routes share one (its default
-        route encodes the corpus), with any pooling and Dense or whitening behind it; prompts and chat templates (never
-        masked), multi-process encoding, every evaluator. A tokenizer without a mask token needs
-        ``on_missing_mask="delete"``. Refused: static embeddings, inputs that are not strings, training, and saving with
-        a callable as ``keywords``.
+        Any model that starts with a ``Transformer`` or a Router whose routes share one (its default route encodes the
+        corpus), with any pooling and Dense or whitening behind it; prompts and chat templates (never masked),
+        multi-process encoding, every evaluator. A tokenizer without a mask token needs ``on_missing_mask="delete"``.
+        Refused: static embeddings, a subclass of ``Transformer``, inputs that are not strings, training, and saving
+        with a callable as ``keywords``.
 
     Differs from the paper:
         ``redundancy="pooled"`` is ours: f(x*) is approximated by pooling the tokens of the first pass that belong to no
@@ -71,17 +70,13 @@ class RepALPostProcessor(Module):
     config_keys: list[str] = ["embedding_dimension", "lambda_1", "lambda_2", "corpus_size"]  # noqa: RUF012
     lambda_1: float
     lambda_2: float
-    corpus_mean: Tensor
 
     def __init__(
         self, embedding_dimension: int, lambda_1: float = 0.0, lambda_2: float = 0.0, corpus_size: int = 0
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.embedding_dimension = pipeline.check_size(embedding_dimension)
+        super().__init__(embedding_dimension, corpus_size)
         self.lambda_1 = lambda_1
         self.lambda_2 = lambda_2
-        self.corpus_size = check_count("corpus_size", corpus_size)
-        self.register_buffer("corpus_mean", torch.zeros(self.embedding_dimension))
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("lambda_1", "lambda_2"):
@@ -110,8 +105,10 @@ class RepALPostProcessor(Module):
     @property
     def card_settings(self) -> dict[str, Any]:
         """The settings that the model card names: this module's, and how the copies are masked."""
-        first = first_encoder(list(self.__dict__.get("_model") or []))
-        return {**self.get_config_dict(), **(first.card_settings if isinstance(first, PartialMaskTransformer) else {})}
+        first = pipeline.first_encoder(list(self.__dict__.get("_model") or []))
+        return self.get_config_dict() | (
+            first.masking if isinstance(first, partial_mask.PartialMaskTransformer) else {}
+        )
 
     @staticmethod
     def attach(
@@ -124,6 +121,7 @@ class RepALPostProcessor(Module):
         corpus: Iterable[str] | None = None,
         on_missing_mask: str = "error",
         batch_size: int = 32,
+        encode_options: Mapping[str, Any] | None = None,
     ) -> SentenceTransformer:
         """Return a new model: ``model`` with RepAL before a final ``Normalize``. Weights are shared.
 
@@ -136,62 +134,41 @@ class RepALPostProcessor(Module):
             corpus: sentences for the mean, or a data set with one text column; None: call ``fit`` later.
             on_missing_mask: for a tokenizer without a mask token, "error" or "delete" (the keywords instead).
             batch_size: sentences per forward pass over ``corpus``.
+            encode_options: further arguments of ``encode`` for ``corpus``, as for ``CorpusStatistics.compute``.
 
         Raises:
             ValueError: if a setting is not allowed, or the model has RepAL already or cannot take it.
         """
-        pipeline.check_encoding(batch_size)
-        modules, normalize = pipeline.split_before_normalize(model)
-        if any(isinstance(module, RepALPostProcessor) for module in modules):
-            raise ValueError("model must not have RepAL attached already: call RepALPostProcessor.detach(model) first.")
         if isinstance(keywords, str) and keywords == "tfidf" and corpus is not None:
             corpus = list(iterate_sentences(corpus))  # read twice
-        extractor = build_extractor(keywords, corpus)
-        masking = masking_modules(modules, extractor, redundancy, on_missing_mask)
-        processor = RepALPostProcessor(pipeline.embedding_dimension(modules), lambda_1, lambda_2)
-        attached = pipeline.rebuild_model(model, [*masking, processor, *normalize])
-        if corpus is not None:
-            processor.fit(corpus, batch_size=batch_size)
-        return attached
+        settings: dict[str, Any] = {"extractor": build_extractor(keywords, corpus), "redundancy": redundancy}
+        masked = partial(partial_mask.masking_modules, **settings, on_missing_mask=on_missing_mask)
+        build = partial(RepALPostProcessor, lambda_1=lambda_1, lambda_2=lambda_2)
+        above = (LinearPostProcessor,)
+        return attach_step(model, build, corpus, None, batch_size, encode_options, above=above, change=masked)
 
     @staticmethod
     def detach(model: SentenceTransformer) -> SentenceTransformer:
         """Return the plain model again (weights are shared), for instance to train it."""
-        return pipeline.rebuild_model(model, plain_modules([m for m in model if not isinstance(m, RepALPostProcessor)]))
+        modules = [module for module in model if not isinstance(module, RepALPostProcessor)]
+        return pipeline.rebuild_model(model, partial_mask.plain_modules(modules))
 
-    def fit(
-        self,
-        sentences: Iterable[str] | None = None,
-        *,
-        statistics: CorpusStatistics | None = None,
-        batch_size: int = 32,
-        show_progress_bar: bool = False,
-    ) -> RepALPostProcessor:
-        """Take the corpus mean (equation 2) over ``sentences``: any iterable, of any size, read once.
-
-        Args:
-            sentences: the corpus.
-            statistics: of the corpus, in place of ``sentences``; their mean is taken.
-            batch_size: sentences per forward pass.
-            show_progress_bar: whether to show the progress of encoding.
-
-        Raises:
-            ValueError: if both or neither are given, the statistics came from another encoder or hold no sentences,
-                there are no sentences, or an embedding is not finite (the error names the sentence).
-        """
-        encoding = {"batch_size": batch_size, "show_progress_bar": show_progress_bar}
-        mean, self.corpus_size = mean_before(self, sentences, statistics, **encoding)
-        self.corpus_mean.copy_(mean)
-        renew_card(pipeline.model_of(self))
-        return self
+    def take(self, statistics: CorpusStatistics) -> None:
+        """Set the corpus mean (equation 2)."""
+        if not statistics.varies:
+            count = statistics.count
+            logger.warning("The %d sentences have one embedding: the corpus mean is that of one sentence.", count)
+        self.corpus_mean.copy_(statistics.mean)
 
     def parts(
         self, sentences: Iterable[str], *, batch_size: int = 32, show_progress_bar: bool = False
     ) -> tuple[Tensor, Tensor]:
         """Return f(x) and f(x*) of N sentences, not refined: two float32 tensors (N, D) on the CPU."""
-        joined = pipeline.temporary_model(self, joined_modules(pipeline.modules_before(self)))
-        both = pipeline.all_embeddings(joined, sentences, batch_size=batch_size, show_progress_bar=show_progress_bar)
-        embeddings, redundant = both.chunk(2, dim=1)
+        with part_of_model(
+            pipeline.model_of(self), partial_mask.joined_modules(pipeline.modules_before(self))
+        ) as joined:
+            (both,) = pipeline.stream_embeddings(joined, sentences, batch_size, show_progress_bar, at_once=True)
+        embeddings, redundant = both.float().chunk(2, dim=1)
         return embeddings, redundant
 
     def tune(
@@ -221,7 +198,6 @@ class RepALPostProcessor(Module):
         Raises:
             ValueError: if there are fewer than two pairs, scores or groups do not match them, or all scores are equal.
         """
-        pipeline.check_encoding(batch_size, show_progress_bar)
         pairs, scores = lambda_search.check_pairs(pairs, scores, groups)
         lambda_1_grid = lambda_search.check_grid("lambda_1_grid", lambda_1_grid)
         lambda_2_grid = lambda_search.check_grid("lambda_2_grid", lambda_2_grid)
@@ -234,7 +210,7 @@ class RepALPostProcessor(Module):
         sides, mean = lambda_search.pair_sides(embeddings, redundant), self.corpus_mean.double().cpu().numpy()
         result = lambda_search.search_lambdas(*sides, mean, scores, lambda_1_grid, lambda_2_grid, groups)
         self.lambda_1, self.lambda_2 = result.lambda_1, result.lambda_2
-        renew_card(pipeline.model_of(self))
+        self.finish(self.corpus_size)
         return result
 
     def to_dense(self, lambda_2: float | None = None) -> Module:
@@ -255,10 +231,13 @@ class RepALPostProcessor(Module):
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Refine ``sentence_embedding``: (2B, D), the masked copies last, -> (B, D). Other batch tensors are halved."""
-        refuse_training(self)
-        features, redundant = split_copies(features)
+        if self.training and torch.is_grad_enabled():
+            raise ValueError(
+                "a model with RepAL attached cannot be trained, because RepAL post-processes a finished encoder: train "
+                "RepALPostProcessor.detach(model) and attach RepAL again, or call model.eval() before a forward pass."
+            )
+        features, redundant = partial_mask.split_copies(features)
         embedding = features["sentence_embedding"]  # (B, D)
-        pipeline.check_dimension(self, embedding, self.embedding_dimension)
         if self.wants_masked_copies:
             if redundant is None:
                 raise ValueError(
@@ -270,15 +249,3 @@ class RepALPostProcessor(Module):
             embedding = embedding - self.lambda_2 * self.corpus_mean.to(embedding)
         features["sentence_embedding"] = embedding
         return features
-
-    def get_embedding_dimension(self) -> int:
-        """Return D: refining does not change it."""
-        return self.embedding_dimension
-
-    on_model_ready = pipeline.remember_model  # the model that fit, parts and tune encode with
-    save = saving.save_module
-
-    @classmethod
-    def load(cls, *args: Any, **kwargs: Any) -> RepALPostProcessor:
-        """Load from a folder or the Hub."""
-        return saving.load_module(cls, *args, **kwargs)

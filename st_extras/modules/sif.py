@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -14,9 +14,8 @@ from torch.nn.utils.rnn import pad_sequence
 from st_extras.checks import check_bool, check_count, check_instance, check_interval
 from st_extras.encoders.structure import non_content_ids
 from st_extras.modules import pipeline, saving
-from st_extras.modules.linear import LinearPostProcessor
 from st_extras.modules.model_card import renew_card
-from st_extras.modules.repal import RepALPostProcessor
+from st_extras.modules.post_processor import PostProcessor
 from st_extras.text.corpus import iterate_sentences
 from st_extras.text.frequency import FrequencyTable
 from st_extras.text.vocabularies import vocabulary
@@ -70,13 +69,7 @@ class SIFPooling(Pooling):
         (384,)
     """
 
-    config_keys: list[str] = [  # noqa: RUF012
-        "embedding_dimension",
-        "vocabulary_size",
-        "a",
-        "include_prompt",
-        "corpus_size",
-    ]
+    config_keys: list[str] = ["embedding_dimension", "vocabulary_size", "a", "include_prompt", "corpus_size"]  # noqa: RUF012
     token_weights: Tensor
 
     def __init__(
@@ -123,8 +116,7 @@ class SIFPooling(Pooling):
                 post-processing already.
         """
         modules = list(check_instance("model", model, SentenceTransformer))
-        check_instance("frequency_table", frequency_table, FrequencyTable, or_none=True)
-        if any(isinstance(module, (LinearPostProcessor, RepALPostProcessor)) for module in modules):
+        if any(isinstance(module, PostProcessor) for module in modules):
             raise ValueError("model must not have post-processing attached already: attach SIF pooling before it.")
         places = [i for i, module in enumerate(modules) if isinstance(module, Pooling)]
         if len(places) != 1 or not isinstance(modules[places[0]].pooling_mode, str):
@@ -133,7 +125,7 @@ class SIFPooling(Pooling):
                 f"{', '.join(type(module).__name__ for module in modules)}."
             )
         old = modules[places[0]]
-        size = None if frequency_table is not None else _vocabulary_size(model)
+        size = None if frequency_table is not None else len(vocabulary(model.tokenizer))
         pooling = SIFPooling(frequency_table, a, include_prompt=old.include_prompt, vocabulary_size=size)
         modules[places[0]] = pooling
         attached = pipeline.rebuild_model(model, modules)
@@ -151,9 +143,7 @@ class SIFPooling(Pooling):
         Raises:
             ValueError: if both or neither are given, the table is of another vocabulary, or there are no tokens.
         """
-        if (sentences is None) == (statistics is None):
-            both = "neither" if statistics is None else "both"
-            raise ValueError(f"sentences or statistics must be given, and only one of them, got {both}.")
+        pipeline.check_one_source(sentences, statistics)
         model = pipeline.model_of(self)
         if statistics is None:
             statistics = FrequencyTable.count(iterate_sentences(sentences), model.tokenizer)
@@ -171,7 +161,7 @@ class SIFPooling(Pooling):
         """Learn the size of the token embeddings, and which tokens are special, from the model around this module."""
         pipeline.remember_model(self, model)
         if not self.embedding_dimension:
-            self.embedding_dimension = pipeline.embedding_dimension(pipeline.modules_before(self))
+            self.embedding_dimension = int(cast(Any, pipeline.modules_before(self)[-1]).get_embedding_dimension())
             self.pooling_output_dimension = self.embedding_dimension
         if self._table is not None:
             table, self._table = self._table, None
@@ -181,10 +171,8 @@ class SIFPooling(Pooling):
         """Pool ``token_embeddings``, (B, L, D) or flattened (1, N, D), to ``sentence_embedding``, (B, D)."""
         pipeline.check_fitted(self, "SIF pooling")
         tokens, ids, mask = _padded(features)
-        pipeline.check_dimension(self, tokens, self.pooling_output_dimension)
         if not self.include_prompt and "prompt_length" in features:
-            length = features["prompt_length"]  # a number, or in training a tensor of equal ones
-            length = int(length.flatten()[0]) if isinstance(length, Tensor) else int(length)
+            length = torch.as_tensor(features["prompt_length"]).flatten()[0]  # in training a tensor of equal ones
             mask = mask & (mask.cumsum(dim=1) > length)
         weights = self.token_weights.to(tokens.device)[ids] * mask  # (B, L)
         plain = weights.sum(dim=1, keepdim=True) == 0  # (B, 1), no content
@@ -195,9 +183,7 @@ class SIFPooling(Pooling):
         features["sentence_embedding"] = pooled.to(tokens.dtype)
         return features
 
-    def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
-        """Save the settings and the weights of the tokens."""
-        saving.save_module(self, output_path)
+    save = saving.save_module
 
     @classmethod
     def load(cls, *args: Any, **kwargs: Any) -> SIFPooling:
@@ -208,18 +194,6 @@ class SIFPooling(Pooling):
     def card_settings(self) -> dict[str, Any]:
         """What the model card says of this module."""
         return self.get_config_dict()
-
-    def check_statistics(self) -> None:
-        """Check that the weights of the tokens fit ``corpus_size`` and ``a``, after loading.
-
-        Raises:
-            ValueError: if one is not between 0 and 1, or all are 0 although the module is fitted.
-        """
-        weights = self.token_weights
-        if (weights < 0).any() or (weights > 1).any() or (self.corpus_size and not weights.any()):
-            raise ValueError(
-                "token_weights must be between 0 and 1 and not all zero, got others: fit the module again."
-            )
 
     @property
     def citation(self) -> str:
@@ -245,7 +219,3 @@ def _padded(features: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
         for flat in (tokens, ids, torch.ones_like(ids, dtype=torch.bool))
     )
     return rows, row_ids, ones
-
-
-def _vocabulary_size(model: SentenceTransformer) -> int:
-    return len(vocabulary(model.tokenizer))

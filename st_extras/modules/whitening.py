@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +13,8 @@ from torch import Tensor
 
 from st_extras.checks import check_count, check_weight
 from st_extras.modules import linear, pipeline
-from st_extras.modules.statistics import CorpusStatistics
+from st_extras.modules.corpus_statistics import CorpusStatistics
+from st_extras.modules.post_processor import attach_step
 
 logger = logging.getLogger(__name__)
 
@@ -104,14 +106,8 @@ class WhiteningPostProcessor(linear.LinearPostProcessor):
         Raises:
             ValueError: if a setting is not allowed, or the model has a linear step or RepAL already.
         """
-        return linear.attach(
-            model,
-            lambda size: WhiteningPostProcessor(size, dimensions, epsilon),
-            corpus=corpus,
-            statistics=statistics,
-            batch_size=batch_size,
-            encode_options=encode_options,
-        )
+        build = partial(WhiteningPostProcessor, dimensions=dimensions, epsilon=epsilon)
+        return attach_step(model, build, corpus, statistics, batch_size, encode_options)
 
     def kernel_of(self, statistics: CorpusStatistics) -> Tensor:
         """Return W, (D, k) in float64.
@@ -122,22 +118,18 @@ class WhiteningPostProcessor(linear.LinearPostProcessor):
         variances, directions = linear.principal_directions(statistics)
         varies = variances > linear.MIN_RELATIVE_VARIANCE * variances[0]
         if not varies[: self.dimensions].all():
-            missing = self.dimensions - int(varies.sum())
-            logger.warning(
-                "%d sentences vary in %d directions only: the other %d of %d whitened dimensions %s.",
-                statistics.count,
-                int(varies.sum()),
-                missing,
-                self.dimensions,
-                "have the variance that epsilon gives them" if self.epsilon else "are 0",
-            )
+            kept = "have the variance that epsilon gives them" if self.epsilon else "are 0"
+            message = "%d sentences vary in %d directions only: the other %d of %d whitened dimensions %s."
+            found = int(varies.sum())
+            logger.warning(message, statistics.count, found, self.dimensions - found, self.dimensions, kept)
         if self.epsilon:
             variances = variances.clamp(min=0)
             scale = (variances + self.epsilon * variances.mean()).rsqrt()
         else:
             scale = torch.where(varies, variances.clamp(min=1e-300).rsqrt(), 0.0)
         kernel = (directions * scale)[:, : self.dimensions]
-        return kernel @ directions.T if self.epsilon and self.dimensions == self.embedding_dimension else kernel
+        rotated_back = self.epsilon and self.dimensions == self.embedding_dimension
+        return kernel @ directions.T if rotated_back else kernel
 
     @property
     def citation(self) -> str:

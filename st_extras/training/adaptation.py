@@ -15,6 +15,7 @@ from sentence_transformers import SentenceTransformer
 
 from st_extras.checks import check_bool, check_count, check_interval, check_seed, check_weight, shown
 from st_extras.encoders.dropout import dropout_acts
+from st_extras.encoders.structure import embedding_dimension
 from st_extras.evaluation import LabeledTexts, STSDataset
 from st_extras.modules import pipeline
 from st_extras.modules.encoding import part_of_model
@@ -130,7 +131,7 @@ def adapt(
 def _opened(model: SentenceTransformer, batch_size: int, show_progress_bar: bool, label: str) -> Iterator[TextEncoder]:
     """Yield an encoder of texts: the part of ``model`` that a step can be put after."""
     modules, _ = pipeline.split_before_normalize(model)
-    pipeline.embedding_dimension(modules)
+    embedding_dimension(model)
     with part_of_model(model, modules) as part:
         yield TextEncoder(model, part, batch_size, show_progress_bar, label)
 

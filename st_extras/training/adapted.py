@@ -9,9 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from sentence_transformers import SentenceTransformer
-from torch import Tensor
 
 from st_extras.modules import LocalityPreservingPostProcessor, pipeline
 from st_extras.training.adaptation_report import PICTURE, TEXT_FILE, write_neighbors
@@ -89,7 +87,7 @@ def finish(trial: Trial, model: SentenceTransformer, output: Path, began: float,
         encode, matrix, offset = trial.steps[best.name]
         refined = encode.model
         if matrix is not None and offset is not None:
-            refined = with_step(encode.model, matrix, offset)
+            refined = pipeline.with_dense(encode.model, matrix, offset)
             _describe_step(refined, best, trial.facts)
     name = None if best is None else best.name
     adapted = Adapted(refined, name, trial.reason or reason, trial.rows, trial.facts, time.perf_counter() - began)
@@ -125,14 +123,6 @@ def picked(rows: Sequence[Row]) -> tuple[Row | None, str]:
         return best, reason
     taken = next(row for row in accepted if row.gain >= ENOUGH * best.gain)
     return (best, reason) if taken is best else (taken, f"{taken.name} was taken: {best.name} gains little more.")
-
-
-def with_step(model: SentenceTransformer, matrix: Tensor, offset: Tensor) -> SentenceTransformer:
-    """Return a model with a step v X + b after its pooling, before a Normalize module; weights are shared."""
-    modules, normalize = pipeline.split_before_normalize(model)
-    with torch.random.fork_rng(devices=[]):  # Dense draws weights before it takes these
-        dense = pipeline.as_dense(matrix.T.float(), offset.float())
-    return pipeline.rebuild_model(model, [*modules, dense.to(model.device), *normalize])
 
 
 def _describe_step(model: SentenceTransformer, row: Row, facts: dict[str, Any]) -> None:

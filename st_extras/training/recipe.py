@@ -15,10 +15,10 @@ from datasets import Dataset, IterableDataset
 from sentence_transformers import SentenceTransformer
 from torch import nn
 
+from st_extras.encoders.structure import embedding_dimension
 from st_extras.evaluation import STSDataset, STSEvaluator, UnlabeledSelectionEvaluator
 from st_extras.losses import DCLRLoss
 from st_extras.modules import RepALPostProcessor, TuningResult, WhiteningPostProcessor
-from st_extras.modules.pipeline import embedding_dimension
 from st_extras.text.corpus import iterate_sentences, reservoir_sample
 from st_extras.training.output_folder import check_output, save_model
 from st_extras.training.run import TrainingRun, train_encoder
@@ -142,7 +142,7 @@ def _whitening_sample(sentences: Sequence[str] | Dataset | IterableDataset) -> I
 def _refinement(model: SentenceTransformer, whitened: bool) -> SentenceTransformer:
     """Attach RepAL's sentence term to the same weights; if ``whitened``, after a whitening that is fitted later."""
     if whitened:
-        dimensions = min(MAX_WHITENED_DIMENSIONS, embedding_dimension(list(model)))
+        dimensions = min(MAX_WHITENED_DIMENSIONS, embedding_dimension(model))
         model = WhiteningPostProcessor.attach(model, dimensions=dimensions)
     return RepALPostProcessor.attach(model, lambda_1=UNTUNED_LAMBDA_1, lambda_2=0, redundancy="pooled")
 

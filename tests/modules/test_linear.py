@@ -1,10 +1,6 @@
-"""What whitening and all-but-the-top share: attaching, fitting in two ways, files, exports without this package."""
+"""What the linear steps share: attaching, fitting in two ways, files, exports."""
 
 import functools
-import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -15,29 +11,25 @@ from sentence_transformers.base.modules import Normalize
 from st_extras.modules import (
     AllButTheTopPostProcessor,
     CorpusStatistics,
+    LocalityPreservingPostProcessor,
     RepALPostProcessor,
     WhiteningPostProcessor,
+    load,
+    pipeline,
+    to_stock,
 )
 from tests.modules.cases import TEXTS, corpus_of_words
 
-CORPUS = corpus_of_words(60)
+CORPUS = list(dict.fromkeys(corpus_of_words(90)))[:60]
 MEMBERS = {
     "whitening": functools.partial(WhiteningPostProcessor.attach, dimensions=6),
     "soft whitening": functools.partial(WhiteningPostProcessor.attach, epsilon=0.1),
     "centring": functools.partial(AllButTheTopPostProcessor.attach, components=0),
     "all-but-the-top": functools.partial(AllButTheTopPostProcessor.attach, components=3),
 }
+ALL = MEMBERS | {"locality": LocalityPreservingPostProcessor.attach}
+all_members = pytest.mark.parametrize("attach", ALL.values(), ids=ALL)
 members = pytest.mark.parametrize("attach", MEMBERS.values(), ids=MEMBERS)
-
-WITHOUT_THE_PACKAGE = """
-import json, sys, numpy
-sys.modules["st_extras"] = None  # any import of it fails
-from sentence_transformers import SentenceTransformer
-try:
-    import st_extras
-except ImportError:
-    numpy.save(sys.argv[2], SentenceTransformer(sys.argv[1], device="cpu").encode(json.loads(sys.argv[3])))
-"""
 
 
 @members
@@ -53,31 +45,7 @@ def test_fitting_on_sentences_and_on_statistics_is_one(still_encoder, attach):
     assert np.array_equal(later.encode(TEXTS), one.encode(TEXTS))
 
 
-@members
-def test_saved_and_loaded_to_the_bit(still_encoder, tmp_path, attach):
-    model = attach(still_encoder, corpus=CORPUS)
-    model.save(str(tmp_path / "saved"))
-    again = SentenceTransformer(str(tmp_path / "saved"), trust_remote_code=True, device="cpu")
-    assert np.array_equal(again.encode(TEXTS), model.encode(TEXTS))
-    assert again[2].get_config_dict() == model[2].get_config_dict()
-    again[2].fit(CORPUS)
-    assert torch.equal(again[2].kernel, model[2].kernel)
-
-
-@pytest.mark.slow
-@members
-def test_the_export_loads_where_this_package_does_not(still_encoder, tmp_path, attach):
-    model = attach(still_encoder, corpus=CORPUS)
-    stock = SentenceTransformer(modules=[*still_encoder, model[2].to_dense()], device="cpu")
-    stock.save(str(tmp_path / "stock"))
-    command = [sys.executable, "-c", WITHOUT_THE_PACKAGE, str(tmp_path / "stock"), str(tmp_path / "out.npy")]
-    subprocess.run([*command, json.dumps(TEXTS)], check=True, capture_output=True, cwd=tmp_path, env=os.environ.copy())
-    out = np.load(tmp_path / "out.npy")
-    assert np.array_equal(out, stock.encode(TEXTS))
-    assert np.abs(out - model.encode(TEXTS)).max() < 1e-3
-
-
-@members
+@all_members
 @pytest.mark.parametrize("redundancy", ["encoder", "pooled"])
 def test_repal_on_top_is_equation_3(still_encoder, attach, redundancy):
     pytest.importorskip("jieba")
@@ -88,17 +56,56 @@ def test_repal_on_top_is_equation_3(still_encoder, attach, redundancy):
     assert np.abs(v - below.encode(TEXTS)).max() < 1e-5
     expected = v - 0.4 * redundant - 0.7 * below.encode(CORPUS[:20]).mean(axis=0)
     assert np.abs(model.encode(TEXTS) - expected).max() < 1e-4
+    assert np.array_equal(RepALPostProcessor.detach(model).encode(TEXTS), below.encode(TEXTS))
 
 
-@members
-def test_only_one_of_them(still_encoder, attach):
-    pytest.importorskip("jieba")
+@all_members
+def test_saved_loaded_fitted_again_and_exported(still_encoder, tmp_path, attach):
+    still_encoder.append(Normalize())
     model = attach(still_encoder, corpus=CORPUS)
-    refined = RepALPostProcessor.attach(still_encoder, lambda_1=0.4, lambda_2=0.0)
-    for other in MEMBERS.values():
-        for taken in (model, refined):
+    assert [type(part).__name__ for part in model][3:] == ["Normalize"]
+    assert np.abs(to_stock(model).encode(TEXTS) - model.encode(TEXTS)).max() < 1e-5
+    model.save(str(tmp_path / "saved"))
+    again = load(str(tmp_path / "saved"), device="cpu")
+    assert np.array_equal(again.encode(TEXTS), model.encode(TEXTS))
+    assert again[2].get_config_dict() == model[2].get_config_dict()
+    again[2].fit(CORPUS)
+    assert torch.equal(again[2].kernel, model[2].kernel)
+    size = again[2].fit(CORPUS[:55]).corpus_size
+    again.save(str(tmp_path / "again"))
+    card = (tmp_path / "again" / "README.md").read_text(encoding="utf8")
+    assert f"fitted on {size} sentences" in card
+    assert model[2].citation.splitlines()[0] in card
+
+
+@all_members
+def test_gradients_pass_through_and_train_nothing_of_the_step(still_encoder, attach):
+    model = attach(still_encoder, corpus=CORPUS)
+    model(model.preprocess(CORPUS[:3]))["sentence_embedding"].square().sum().backward()
+    assert still_encoder.transformers_model.embeddings.word_embeddings.weight.grad.abs().sum() > 0
+    assert not list(model[2].parameters())
+
+
+@all_members
+def test_an_unfitted_step(still_encoder, attach):
+    model = attach(still_encoder)
+    with pytest.raises(ValueError, match=r"not fitted.*fit\(sentences\)"):
+        model.encode("a cat")
+    with pytest.raises(ValueError, match="not fitted"):
+        model[2].to_dense()
+    with pytest.raises(ValueError, match="different embeddings"):
+        model[2].fit(["a cat"] * 80)
+    assert model[2].corpus_size == 0
+    assert not model[2].kernel.any()
+
+
+@all_members
+def test_only_one_of_them(still_encoder, attach):
+    refined = RepALPostProcessor.attach(still_encoder, lambda_1=0.4, lambda_2=0.0, keywords="rake")
+    for other in ALL.values():
+        for taken, name in ((attach(still_encoder), "Processor"), (refined, "RepALPostProcessor")):
             with pytest.raises(
-                ValueError, match="already: attach one of the first three to the plain model, then RepAL"
+                ValueError, match=rf"^model must not have \w*{name} attached already: attach one linear"
             ):
                 other(taken)
 
@@ -121,25 +128,6 @@ def test_large_means_lose_no_digits(attach, still_encoder):
     assert np.abs(kernel * signs - centred).max() < 1e-9
 
 
-@members
-def test_what_is_told_to_the_model_card(still_encoder, attach):
-    module = attach(still_encoder, corpus=CORPUS)[2]
-    assert module.citation.strip().startswith("@")
-    assert module.card_settings["corpus_size"] == 60
-    json.dumps(module.card_settings)
-    module.check_statistics()
-    module.kernel.zero_()
-    with pytest.raises(ValueError, match="kernel must not be all zero, got zeros only"):
-        module.check_statistics()
-
-
-def test_gradients_pass_through(still_encoder):
-    model = AllButTheTopPostProcessor.attach(still_encoder, components=2, corpus=CORPUS)
-    model(model.preprocess(CORPUS[:3]))["sentence_embedding"].square().sum().backward()
-    assert still_encoder.transformers_model.embeddings.word_embeddings.weight.grad.abs().sum() > 0
-    assert not list(model[2].parameters())
-
-
 @pytest.mark.parametrize("module", [WhiteningPostProcessor(4), AllButTheTopPostProcessor(4)])
 def test_what_differs_by_rounding_alone_is_equal(module):
     noise = torch.randn(20, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -149,22 +137,13 @@ def test_what_differs_by_rounding_alone_is_equal(module):
     module.fit(statistics=CorpusStatistics(4).update(row + 1e-4 * noise))
 
 
-@members
-def test_a_setting_that_a_file_leaves_empty_is_refused(still_encoder, tmp_path, attach):
-    attach(still_encoder, corpus=CORPUS).save(str(tmp_path))
-    (file,) = tmp_path.glob("*PostProcessor/config.json")
-    settings = json.loads(file.read_text())
-    for name in settings.keys() - {"version"}:
-        file.write_text(json.dumps(settings | {name: None}))
-        with pytest.raises(ValueError, match=rf"config\.json: .*{name}"):
-            SentenceTransformer(str(tmp_path), device="cpu", trust_remote_code=True)
-
-
-@members
-def test_a_loaded_model_that_is_fitted_again_says_so(still_encoder, tmp_path, attach):
-    attach(still_encoder, corpus=CORPUS).save(str(tmp_path / "first"))
-    loaded = SentenceTransformer(str(tmp_path / "first"), device="cpu", trust_remote_code=True)
-    (module,) = (part for part in loaded if hasattr(part, "corpus_mean"))
-    module.fit(CORPUS[:31])
-    loaded.save(str(tmp_path / "second"))
-    assert "fitted on 31 sentences" in (tmp_path / "second" / "README.md").read_text(encoding="utf8")
+def test_a_fitted_matrix_is_put_before_a_final_normalize(still_encoder):
+    still_encoder.append(Normalize())
+    matrix, offset = torch.randn(16, 5), torch.randn(5)
+    state = torch.random.get_rng_state()
+    model = pipeline.with_dense(still_encoder, matrix, offset)
+    assert torch.equal(torch.random.get_rng_state(), state), "no random number is drawn"
+    assert [type(part).__name__ for part in model][2:] == ["Dense", "Normalize"]
+    plain = SentenceTransformer(modules=list(still_encoder)[:2], device="cpu")
+    expected = torch.nn.functional.normalize(plain.encode(TEXTS, convert_to_tensor=True) @ matrix + offset)
+    assert (model.encode(TEXTS, convert_to_tensor=True) - expected).abs().max() < 1e-5

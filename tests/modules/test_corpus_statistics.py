@@ -1,6 +1,7 @@
-"""Statistics of a corpus: float64 two-pass formulas, shards, streams, encoders told apart."""
+"""Statistics of a corpus: two-pass formulas, shards, streams, encoders told apart, files, options of encode."""
 
 import math
+import multiprocessing
 import subprocess
 import sys
 from functools import reduce
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset, IterableDataset
+from safetensors import safe_open
+from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
@@ -62,20 +65,6 @@ def test_merged_shards_are_one_pass(shards, offset):
     for merged in (sum(parts), reduce(add, reversed(parts)), sum(parts) + CorpusStatistics(24)):
         assert_same(merged, whole)
     assert [part.count for part in parts] == [len(part) for part in np.array_split(rows, shards)], "changed by merging"
-
-
-@pytest.mark.parametrize("shards", [2, 4, 8])
-def test_a_corpus_in_shards_is_one_pass(still_encoder, tmp_path, shards):
-    """Encoded alone each, so that no shard's batches are padded otherwise than in the one pass."""
-    whole = CorpusStatistics.compute(still_encoder, CORPUS, batch_size=1)
-    for i in range(shards):
-        CorpusStatistics.compute(still_encoder, CORPUS[i::shards], batch_size=1).save(tmp_path / f"{i}.safetensors")
-    merged = sum(CorpusStatistics.load(tmp_path / f"{i}.safetensors") for i in range(shards))
-    assert_same(merged, whole)
-    one, other = (WhiteningPostProcessor.attach(still_encoder, statistics=part) for part in (merged, whole))
-    assert (
-        np.abs(one.encode(CORPUS) @ one.encode(CORPUS).T - other.encode(CORPUS) @ other.encode(CORPUS).T).max() < 1e-4
-    )
 
 
 def test_any_source_of_sentences(still_encoder, monkeypatch):
@@ -135,7 +124,11 @@ class TestEncoders:
         expected = still_encoder.encode(CORPUS, prompt_name="query").astype(np.float64).mean(axis=0)
         assert np.abs(model[2].corpus_mean.numpy() - expected).max() < 1e-5
         repal = RepALPostProcessor.attach(still_encoder, lambda_1=0.5, lambda_2=1.0)[-1]
-        repal.fit(statistics=by_name)  # whose fit takes no prompt
+        with pytest.raises(ValueError, match=refused):
+            repal.fit(statistics=by_name)
+        repal.fit(statistics=by_name, encode_options={"prompt": "the dog "})
+        assert np.abs(repal.corpus_mean.numpy() - expected).max() < 1e-5
+        repal.fit(CORPUS, encode_options={"prompt_name": "query"})
         assert np.abs(repal.corpus_mean.numpy() - expected).max() < 1e-5
         still_encoder.default_prompt_name = "query"
         assert_same(CorpusStatistics.compute(still_encoder, CORPUS), by_name)
@@ -170,32 +163,6 @@ def test_static_embeddings(tmp_path, encoder):
     assert whitened.encode(CORPUS).shape == (64, 3)
 
 
-@pytest.mark.parametrize(
-    "rows", [[1.0, 2.0], [[1.0]], "ab", None, torch.zeros(2, 3), torch.zeros(2, 2, dtype=torch.cfloat)]
-)
-def test_wrong_embeddings_are_named(rows):
-    with pytest.raises(ValueError, match=r"embeddings must be .*got"):
-        CorpusStatistics(2).update(rows)
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_embeddings_that_are_not_finite_are_named(value):
-    statistics = CorpusStatistics(2).update(torch.zeros(0, 2))
-    with pytest.raises(ValueError, match="finite, got NaN or infinity in row 1"):
-        statistics.update([[1.0, 2.0], [value, 0.0]])
-    assert statistics.count == 0
-
-
-def test_what_cannot_be_merged():
-    with pytest.raises(ValueError, match="one embedding dimension to be merged, got 2 and 3"):
-        CorpusStatistics(2) + CorpusStatistics(3)
-    for other in (1, "a", None):
-        with pytest.raises(TypeError):
-            CorpusStatistics(2) + other
-    with pytest.raises(TypeError):
-        1 + CorpusStatistics(2)
-
-
 def test_wrong_fits(still_encoder):
     module = WhiteningPostProcessor.attach(still_encoder)[2]
     statistics = CorpusStatistics.compute(still_encoder, CORPUS)
@@ -213,10 +180,131 @@ def test_wrong_fits(still_encoder):
     for sentences in ([], iter(())):
         with pytest.raises(ValueError, match="at least one text, got none"):
             CorpusStatistics.compute(still_encoder, sentences)
-    with pytest.raises(ValueError, match=r"batch_size must be"):
-        CorpusStatistics.compute(still_encoder, CORPUS, batch_size=0)
     with pytest.raises(ValueError, match=r"model must be a SentenceTransformer"):
         CorpusStatistics.compute("encoder", CORPUS)
+
+
+def test_wrong_embeddings_change_nothing():
+    statistics = CorpusStatistics(2).update(torch.zeros(0, 2))
+    for wrong, message in (
+        ([1.0, 2.0], r"shape \(N, 2\), got \(2,\)"),
+        (torch.zeros(2, 3), r"got \(2, 3\)"),
+        ([[1.0, 2.0], [math.nan, 0.0]], "finite, got NaN or infinity in row 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            statistics.update(wrong)
+    assert statistics.count == 0
+    with pytest.raises(ValueError, match="one embedding dimension to be merged, got 2 and 3"):
+        CorpusStatistics(2) + CorpusStatistics(3)
+    with pytest.raises(TypeError):
+        1 + CorpusStatistics(2)
+
+
+def test_whether_embeddings_vary_beyond_rounding():
+    assert not CorpusStatistics(2).varies
+    assert not CorpusStatistics(2).update([[1.0, 5.0]]).varies
+    assert not CorpusStatistics(2).update([[1.0, 5.0], [1.0, 5.0 + 1e-7]]).varies
+    assert CorpusStatistics(2).update([[1.0, 5.0], [1.0, 5.1]]).varies
+
+
+@pytest.fixture
+def saved(still_encoder, tmp_path):
+    statistics = CorpusStatistics.compute(still_encoder, CORPUS[:20])
+    statistics.save(tmp_path / "s.safetensors")
+    return tmp_path / "s.safetensors", statistics
+
+
+def test_saved_and_loaded_to_the_bit(saved, tmp_path):
+    path, statistics = saved
+    again = CorpusStatistics.load(str(path))
+    assert (again.count, again.embedding_dimension) == (20, 16)
+    assert torch.equal(again.mean, statistics.mean)
+    assert torch.equal(again.scatter, statistics.scatter)
+    assert again.source.difference(statistics.source) is None
+    assert torch.equal(again.source.probes, statistics.source.probes)
+    CorpusStatistics(3).save(tmp_path / "empty")
+    assert CorpusStatistics.load(tmp_path / "empty").count == 0
+    assert CorpusStatistics.load(tmp_path / "empty").source is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"metadata": {"version": "2"}}, "the version '2' instead of '1'"),
+        ({"metadata": {"format": None}}, "the format None instead of"),
+        ({"mean": lambda _: None}, "no tensor 'mean'"),
+        ({"more": lambda _: torch.ones(1)}, "another tensor in it, 'more'"),
+        ({"mean": torch.Tensor.float}, "torch.float32 instead of torch.float64"),
+        ({"scatter": lambda scatter: scatter[:5]}, r"\(5, 16\) instead of \(16, 16\)"),
+        ({"probes": lambda probes: probes[:1]}, r"\(1, 16\) instead of \(2, 16\)"),
+        ({"count": lambda _: torch.tensor([20])}, r"\(1,\) instead of \(\)"),
+        ({"mean": lambda mean: mean * math.nan}, "'mean' with NaN"),
+        ({"scatter": lambda scatter: -scatter}, "checksum differs"),
+    ],
+)
+def test_a_wrong_file_is_named(saved, changes, message):
+    path, _ = saved
+    with safe_open(str(path), framework="pt") as file:
+        metadata, stored = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    metadata |= changes.pop("metadata", {})
+    stored |= {name: change(stored.get(name)) for name, change in changes.items()}
+    kept = {name: tensor.contiguous() for name, tensor in stored.items() if tensor is not None}
+    save_file(kept, str(path), {name: value for name, value in metadata.items() if value is not None})
+    expected = rf"s\.safetensors' must be a file of CorpusStatistics.save, got .*{message}.*: compute it again"
+    with pytest.raises(ValueError, match=expected):
+        CorpusStatistics.load(path)
+    path.unlink()
+    with pytest.raises(ValueError, match="got no such file"):
+        CorpusStatistics.load(path)
+
+
+# --- options of encode ---
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"normalize_embeddings": True}, "got 'normalize_embeddings': statistics are those of whole, plain"),
+        ({"truncate_dim": 3}, "got 'truncate_dim'"),
+        ({"precision": "int8"}, "got 'precision'"),
+        ({"output_value": None}, "got 'output_value'"),
+        ({"batch_size": 3}, "got 'batch_size'"),
+        ({"prompt_name": "no"}, r"prompt_name in encode_options must be one of the model's \(.*\), got 'no'"),
+    ],
+)
+def test_wrong_options_are_named(still_encoder, options, message):
+    with pytest.raises(ValueError, match=message):
+        CorpusStatistics.compute(still_encoder, CORPUS, encode_options=options)
+    if "prompt_name" not in options:
+        with pytest.raises(ValueError, match=message):
+            WhiteningPostProcessor.attach(still_encoder, encode_options=options)
+
+
+@pytest.mark.slow
+def test_one_pool_for_all_chunks_and_a_pool_of_one_s_own(still_encoder, monkeypatch):
+    monkeypatch.setattr("st_extras.modules.pipeline._CHUNK", 32)
+    started, start = [], SentenceTransformer.start_multi_process_pool
+
+    def count(self, devices):
+        started.append(start(self, devices))
+        return started[-1]
+
+    monkeypatch.setattr(SentenceTransformer, "start_multi_process_pool", count)
+    expected = CorpusStatistics.compute(still_encoder, CORPUS)
+    still_encoder.append(Normalize())
+    statistics = CorpusStatistics.compute(still_encoder, CORPUS, encode_options={"device": ["cpu"]})
+    assert len(started) == 1
+    assert not multiprocessing.active_children()
+    assert_same(statistics, expected, 1e-5)
+    pool = still_encoder.start_multi_process_pool(["cpu"])
+    try:
+        with pytest.raises(ValueError, match="pool in encode_options must be started from the model without Normalize"):
+            CorpusStatistics.compute(still_encoder, CORPUS, encode_options={"pool": pool})
+        plain = SentenceTransformer(modules=list(still_encoder)[:2], device="cpu")
+        normal = CorpusStatistics.compute(still_encoder, CORPUS, encode_options={"device": "cpu"})
+        assert_same(normal, CorpusStatistics.compute(plain, CORPUS))
+    finally:
+        still_encoder.stop_multi_process_pool(pool)
 
 
 def test_the_corpus_term_of_repal_is_their_mean(still_encoder, make_encoder):

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from os import PathLike
 from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
-from torch import Tensor, nn
+from torch import Tensor
 
-from st_extras.checks import check_instance, shown
+from st_extras.checks import check_instance
 from st_extras.modules import pipeline
-from st_extras.modules.encoding import Source, check_options, part_of_model, prompt_text
-from st_extras.modules.statistics_file import read_statistics, write_statistics
+from st_extras.modules.encoding import PROBES, Source, part_of_model, prompt_text
+from st_extras.tensor_files import Expected, read_tensors, write_tensors
+
+_METADATA = {"format": "st-extras corpus statistics", "version": "1"}
+_TENSORS = {
+    "count": Expected((), torch.int64),
+    "mean": Expected(("D",), torch.float64),
+    "scatter": Expected(("D", "D"), torch.float64),
+    "probes": Expected((len(PROBES), "D"), torch.float32),
+}
 
 
 class CorpusStatistics:
@@ -65,6 +73,12 @@ class CorpusStatistics:
     def __repr__(self) -> str:
         return f"CorpusStatistics(count={self.count}, embedding_dimension={self.embedding_dimension})"
 
+    @property
+    def varies(self) -> bool:
+        """Whether two embeddings differ by more than equal sentences do in batches of other sizes."""
+        spread = self.scatter.diagonal().max() / max(1, self.count - 1)
+        return self.count > 1 and bool(spread > pipeline.ROUNDING**2 * self.mean.square().max())
+
     def update(self, embeddings: Tensor | Any) -> CorpusStatistics:
         """Add embeddings, (N, D): a tensor, an array or a list. They are those of this object's encoder.
 
@@ -109,9 +123,13 @@ class CorpusStatistics:
         """Write a safetensors file; ``path`` appears only when it is complete.
 
         Raises:
-            ValueError: if the file's folder does not exist.
+            OSError: if the file cannot be written.
         """
-        write_statistics(path, self.count, self.mean, self.scatter, self.source)
+        tensors, metadata = {"count": torch.tensor(self.count), "mean": self.mean, "scatter": self.scatter}, _METADATA
+        if self.source is not None:
+            tensors["probes"] = self.source.probes
+            metadata = metadata | {"prompt": self.source.prompt, "max_seq_length": self.source.max_seq_length}
+        write_tensors(path, tensors, metadata)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> CorpusStatistics:
@@ -120,12 +138,13 @@ class CorpusStatistics:
         Raises:
             ValueError: if there is no such file, or it is damaged, of another version or another file.
         """
-        count, mean, scatter, source = read_statistics(path)
-        try:
-            statistics = cls(len(mean))
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from None
-        statistics.count, statistics.mean, statistics.scatter, statistics.source = count, mean, scatter, source
+        must = {"what": "a file of CorpusStatistics.save", "remedy": "compute it again"}
+        tensors, metadata = read_tensors(path, _TENSORS, **must, metadata=_METADATA, optional=("probes",))
+        statistics = cls(len(tensors["mean"]))
+        statistics.count, statistics.mean = int(tensors["count"]), tensors["mean"]
+        statistics.scatter = tensors["scatter"]
+        if "probes" in tensors:
+            statistics.source = Source(metadata["prompt"], metadata["max_seq_length"], tensors["probes"])
         return statistics
 
     @classmethod
@@ -152,35 +171,36 @@ class CorpusStatistics:
             ValueError: if there are no sentences, an item is not a string, an embedding is not finite (the error names
                 the sentence), or a setting is not allowed.
         """
-        pipeline.check_encoding(batch_size, show_progress_bar)
         modules, _ = pipeline.split_before_normalize(model)
-        prompt = prompt_text(model, check_options(encode_options))
+        prompt = prompt_text(model, encode_options)
         with part_of_model(model, modules, encode_options) as encoder:
             source = Source.of(encoder, prompt)
-            statistics = gather(encoder, sentences, batch_size=batch_size, show_progress_bar=show_progress_bar)
+            statistics = cls.gather(encoder, sentences, batch_size, show_progress_bar)
         statistics.source = source
         return statistics
 
-    def check_source(self, model: SentenceTransformer, modules: Sequence[nn.Module], prompt: str | None = None) -> None:
-        """Check that these are statistics of the embeddings that leave ``modules`` of ``model``, where that is known.
+    @classmethod
+    def gather(
+        cls, encoder: SentenceTransformer, sentences: Any, batch_size: int, show_progress_bar: bool
+    ) -> CorpusStatistics:
+        """Return the statistics of what ``encoder`` makes of ``sentences``, as :meth:`compute` does, without source."""
+        statistics = None
+        for embeddings in pipeline.stream_embeddings(encoder, sentences, batch_size, show_progress_bar):
+            statistics = statistics or cls(embeddings.shape[1])
+            statistics.update(embeddings)
+        return check_instance("statistics", statistics, cls)  # type: ignore[no-any-return]
 
-        Args:
-            model: the encoder that the statistics are used for.
-            modules: its modules before the one that is fitted.
-            prompt: text put before every sentence. None: the statistics' own, whatever it is.
+    def check_source(self, encoder: SentenceTransformer, prompt: str) -> None:
+        """Check that these are statistics of what ``encoder`` makes of texts with ``prompt``, where that is known.
 
         Raises:
             ValueError: if they came from another encoder or prompt; the error says how it differs.
         """
-        if self.source is None:
+        difference = None if self.source is None else self.source.difference(Source.of(encoder, prompt))
+        if self.source is None or difference is None:
             return
-        with part_of_model(model, modules) as encoder:
-            difference = self.source.difference(Source.of(encoder, self.source.prompt if prompt is None else prompt))
-        if difference is None:
-            return
-        remedy = ""
-        if prompt not in (None, self.source.prompt):
-            own = self.source.prompt
+        own, remedy = self.source.prompt, ""
+        if prompt != own:
             remedy = f": give encode_options={{'prompt': {own!r}}} (--prompt) here too, if encode will get that prompt"
         raise ValueError(f"statistics must come from the encoder that they are used for, got {difference}{remedy}.")
 
@@ -199,56 +219,12 @@ def embedding_rows(embeddings: Any, size: int) -> Tensor:
     """Return embeddings given as a tensor, an array or a list as (N, ``size``) float64 on the CPU.
 
     Raises:
-        ValueError: if they have another shape, are not real numbers, or one is not finite.
+        ValueError: if they have another shape, or one is not finite.
     """
-    try:
-        rows = torch.as_tensor(embeddings).detach()
-    except (TypeError, ValueError, RuntimeError):
-        raise ValueError(f"embeddings must be a tensor or an array (N, D), got {shown(embeddings)}.") from None
-    if rows.ndim != 2 or rows.shape[1] != size or rows.is_complex() or rows.dtype == torch.bool:
-        raise ValueError(
-            f"embeddings must be real numbers of the shape (N, {size}), got {rows.dtype} of the shape "
-            f"{tuple(rows.shape)}."
-        )
+    rows = torch.as_tensor(embeddings).detach().to("cpu", torch.float64)
+    if rows.ndim != 2 or rows.shape[1] != size:
+        raise ValueError(f"embeddings must have the shape (N, {size}), got {tuple(rows.shape)}.")
     finite = rows.isfinite().all(dim=1)
     if not finite.all():
         raise ValueError(f"embeddings must be finite, got NaN or infinity in row {int((~finite).int().argmax())}.")
-    return rows.to("cpu", torch.float64)
-
-
-def given_statistics(
-    module: Any, modules: Sequence[nn.Module] | None, sentences: Any, statistics: Any, prompt: str | None = None
-) -> CorpusStatistics:
-    """Return the statistics that ``module`` is to be fitted on, checked against the ``modules`` before it (None: not).
-
-    Raises:
-        ValueError: if ``sentences`` are given as well, there are no statistics, they hold no sentences or are of
-            another dimension, or they came from another encoder or ``prompt`` (None: any prompt).
-    """
-    if sentences is not None or statistics is None:
-        both = "neither" if statistics is None else "both"
-        raise ValueError(f"sentences or statistics must be given, and only one of them, got {both}.")
-    given: CorpusStatistics = check_instance("statistics", statistics, CorpusStatistics)
-    if given.embedding_dimension != module.embedding_dimension:
-        raise ValueError(
-            f"statistics must have embedding_dimension={module.embedding_dimension}, as this {type(module).__name__} "
-            f"has, got {given.embedding_dimension}."
-        )
-    if not given.count:
-        raise ValueError("statistics must hold at least one sentence, got none.")
-    if modules is not None:
-        given.check_source(pipeline.model_of(module), modules, prompt)
-    return given
-
-
-def gather(
-    encoder: SentenceTransformer, sentences: Iterable[str], *, batch_size: int, show_progress_bar: bool
-) -> CorpusStatistics:
-    """Return the statistics of what ``encoder`` makes of ``sentences``, as :meth:`CorpusStatistics.compute` does."""
-    statistics = None
-    for embeddings in pipeline.stream_embeddings(
-        encoder, sentences, batch_size=batch_size, show_progress_bar=show_progress_bar
-    ):
-        statistics = statistics or CorpusStatistics(embeddings.shape[1])
-        statistics.update(embeddings)
-    return check_instance("statistics", statistics, CorpusStatistics)  # type: ignore[no-any-return]
+    return rows

@@ -1,0 +1,177 @@
+"""A fitted step after the pooling: attached before a final ``Normalize``, fitted on a corpus, saved with its model."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Module
+from torch import Tensor, nn
+
+from st_extras.checks import check_count, check_instance
+from st_extras.encoders.structure import embedding_dimension
+from st_extras.modules import pipeline, saving
+from st_extras.modules.corpus_statistics import CorpusStatistics
+from st_extras.modules.encoding import check_options, part_of_model, prompt_text
+from st_extras.modules.model_card import renew_card
+from st_extras.modules.partial_mask import plain_modules
+
+_Step = TypeVar("_Step", bound="PostProcessor")
+
+
+class PostProcessor(Module):
+    """A step that is fitted on the embeddings that reach it. Abstract: a member says what it takes from statistics.
+
+    Args:
+        embedding_dimension: D, size of the embeddings that come in.
+        corpus_size: number of sentences that it was fitted on; 0 if not fitted.
+
+    Attributes:
+        corpus_mean: (D,), the mean embedding of those sentences.
+    """
+
+    corpus_mean: Tensor
+
+    def __init__(self, embedding_dimension: int, corpus_size: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.embedding_dimension = pipeline.check_size(embedding_dimension)
+        self.corpus_size = check_count("corpus_size", corpus_size)
+        self.register_buffer("corpus_mean", torch.zeros(self.embedding_dimension))
+
+    @abstractmethod
+    def take(self, statistics: Any) -> None:
+        """Set the step's tensors to what follows from ``CorpusStatistics``, or from what :meth:`gather` returns.
+
+        Raises:
+            ValueError: if nothing follows from them; then no tensor is changed.
+        """
+
+    def gather(
+        self, sentences: Any, batch_size: int, show_progress_bar: bool, encode_options: Mapping[str, Any] | None
+    ) -> Any:
+        """Return what the step takes, from sentences; it has a ``count``."""
+        with self.encoder(encode_options) as encoder:
+            return CorpusStatistics.gather(encoder, sentences, batch_size, show_progress_bar)
+
+    def encoder(self, encode_options: Mapping[str, Any] | None = None) -> Any:
+        """Return the context of the part of the model before this step, without masked copies."""
+        modules = plain_modules(pipeline.modules_before(self))
+        return part_of_model(pipeline.model_of(self), modules, encode_options)
+
+    def fit(
+        self: _Step,
+        sentences: Iterable[str] | None = None,
+        *,
+        statistics: CorpusStatistics | None = None,
+        batch_size: int = 32,
+        show_progress_bar: bool = False,
+        encode_options: Mapping[str, Any] | None = None,
+    ) -> _Step:
+        """Fit this step on ``sentences``, or on statistics of them that were computed before.
+
+        Args:
+            sentences: any iterable or data set with one text column, of any size, read once in flat memory.
+            statistics: of the embeddings that reach this module; in place of ``sentences``.
+            batch_size: sentences per forward pass.
+            show_progress_bar: whether to show the progress of encoding.
+            encode_options: further arguments of ``encode``, as for :meth:`CorpusStatistics.compute`. Statistics have
+                to be those of its prompt.
+
+        Raises:
+            ValueError: if both or neither are given, the statistics came from another encoder or prompt, there are too
+                few different sentences, or an embedding is not finite (the error names the sentence).
+        """
+        pipeline.check_one_source(sentences, statistics)
+        if statistics is not None:
+            self._check_statistics(statistics, encode_options)
+        found = statistics or self.gather(sentences, batch_size, show_progress_bar, encode_options)
+        self.take(found)
+        self.finish(found.count)
+        return self
+
+    def finish(self, corpus_size: int) -> None:
+        """Note that this step is fitted, on so many sentences; a loaded model's card is written anew."""
+        self.corpus_size = corpus_size
+        if "_model" in self.__dict__:
+            renew_card(pipeline.model_of(self))
+
+    def _check_statistics(self, statistics: Any, encode_options: Mapping[str, Any] | None) -> None:
+        """Check that given statistics are of the embeddings that reach this step.
+
+        Raises:
+            ValueError: if they hold no sentences or are of another dimension, encoder or prompt. A step outside a model
+                does not know its encoder.
+        """
+        check_instance("statistics", statistics, CorpusStatistics)
+        if statistics.embedding_dimension != self.embedding_dimension:
+            raise ValueError(
+                f"statistics must have embedding_dimension={self.embedding_dimension}, as this {type(self).__name__} "
+                f"has, got {statistics.embedding_dimension}."
+            )
+        if not statistics.count:
+            raise ValueError("statistics must hold at least one sentence, got none.")
+        if "_model" in self.__dict__:
+            with self.encoder() as encoder:
+                statistics.check_source(encoder, prompt_text(pipeline.model_of(self), encode_options))
+
+    @property
+    def card_settings(self) -> dict[str, Any]:
+        """What the model card says of this module."""
+        return self.get_config_dict()
+
+    def get_embedding_dimension(self) -> int:
+        """Return the size of the embeddings that go out."""
+        return self.embedding_dimension
+
+    on_model_ready = pipeline.remember_model  # the model that fit encodes with
+    save = saving.save_module
+
+    @classmethod
+    def load(cls: type[_Step], *args: Any, **kwargs: Any) -> _Step:
+        """Load from a folder or the Hub."""
+        return saving.load_module(cls, *args, **kwargs)
+
+
+def attach_step(
+    model: SentenceTransformer,
+    build: Callable[[int], PostProcessor],
+    corpus: Iterable[str] | None,
+    statistics: CorpusStatistics | None,
+    batch_size: int,
+    encode_options: Mapping[str, Any] | None,
+    *,
+    above: tuple[type[PostProcessor], ...] = (),
+    change: Callable[[list[nn.Module]], list[nn.Module]] = list,
+) -> SentenceTransformer:
+    """Return a new model: ``model`` with a step before a final ``Normalize``, fitted if there is a corpus.
+
+    Args:
+        model: it is not changed; weights are shared.
+        build: makes the step for embeddings of size D.
+        corpus: sentences to fit on, or None.
+        statistics: of sentences, or None.
+        batch_size: sentences per forward pass over ``corpus``.
+        encode_options: further arguments of ``encode``.
+        above: kinds of steps that the model may have already.
+        change: what becomes of the modules before the step.
+
+    Raises:
+        ValueError: if a setting is not allowed, or the model has another step already.
+    """
+    check_options(encode_options)
+    modules, normalize = pipeline.split_before_normalize(model)
+    for module in modules:
+        if isinstance(module, PostProcessor) and not isinstance(module, above):
+            raise ValueError(
+                f"model must not have {type(module).__name__} attached already: attach one linear step (whitening, "
+                "all-but-the-top, locality preservation) to the plain model, then RepAL, which "
+                "RepALPostProcessor.detach removes."
+            )
+    step = build(embedding_dimension(model))
+    attached = pipeline.rebuild_model(model, [*change(modules), step, *normalize])
+    if corpus is not None or statistics is not None:
+        step.fit(corpus, statistics=statistics, batch_size=batch_size, encode_options=encode_options)
+    return attached

@@ -1,0 +1,91 @@
+"""RepAL and whitening on Routers."""
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize, Router, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
+
+from st_extras.modules import PartialMaskTransformer, RepALPostProcessor, WhiteningPostProcessor, load
+from tests.modules.cases import LAMBDA_1, TEXTS, attach
+
+pytest.importorskip("jieba")
+
+
+def routed(model, query=None, **options):
+    """A Router whose routes share the encoder and, where not told otherwise, the pooling."""
+    encoder, pooling = model
+    routes = {"query": [encoder, query or pooling], "document": [encoder, pooling]}
+    router = Router(routes, **{"default_route": "document", **options})
+    return SentenceTransformer(modules=[router, Normalize()], device="cpu", similarity_fn_name="dot")
+
+
+@pytest.mark.parametrize("redundancy", ["encoder", "pooled"])
+def test_a_router_whose_routes_share_an_encoder(make_encoder, tmp_path, redundancy):
+    model = make_encoder()
+    router = routed(model, query=Pooling(16, "lasttoken"))
+    attached = attach(router, redundancy=redundancy, keywords="rake")
+    assert [type(module).__name__ for module in attached] == ["Router", "RepALPostProcessor", "Normalize"]
+    routes = attached[0].sub_modules
+    assert routes["query"][0] is routes["document"][0]
+    assert isinstance(routes["query"][0], PartialMaskTransformer)
+    assert attached[1].corpus_size == len(TEXTS)
+    for task, pooling in (("document", model[1]), ("query", Pooling(16, "lasttoken"))):
+        alone = SentenceTransformer(modules=[model[0], pooling, Normalize()], device="cpu")
+        twin = attach(alone, redundancy=redundancy, keywords="rake", corpus=None)
+        twin[2].corpus_mean.copy_(attached[1].corpus_mean)
+        twin[2].corpus_size = 1
+        assert np.abs(attached.encode(TEXTS, task=task) - twin.encode(TEXTS)).max() < 1e-5
+    assert np.abs(attached.encode_query(TEXTS) - attached.encode_document(TEXTS)).max() > 1e-3
+    attached.save(str(tmp_path / "saved"))
+    again = load(str(tmp_path / "saved"), device="cpu")
+    assert np.array_equal(again.encode_query(TEXTS), attached.encode_query(TEXTS))
+    assert again[0].sub_modules["query"][0] is again[0].sub_modules["document"][0]
+    plain = RepALPostProcessor.detach(again)
+    assert type(plain[0].sub_modules["query"][0]) is Transformer
+    assert type(plain[0].sub_modules["query"][1]) is Pooling
+    assert np.abs(plain.encode_query(TEXTS) - router.encode_query(TEXTS)).max() < 1e-6
+    assert type(router[0].sub_modules["query"][0]) is Transformer, "the given model stays plain"
+
+
+def test_tune_and_parts_behind_a_router(still_encoder):
+    attached = attach(routed(still_encoder), lambda_2=0.0, corpus=None)
+    embeddings, redundant = attached[1].parts(TEXTS)
+    assert np.abs(embeddings.numpy() - still_encoder.encode(TEXTS)).max() < 1e-5
+    refined = torch.nn.functional.normalize(embeddings - LAMBDA_1 * redundant)
+    assert np.abs(attached.encode(TEXTS) - refined.numpy()).max() < 1e-5
+    assert attached[1].tune([("a cat", "a dog"), ("a", "the mat")], [0, 1]).settings > 2
+
+
+def test_whitening_behind_a_router(still_encoder):
+    attached = WhiteningPostProcessor.attach(routed(still_encoder), dimensions=4, corpus=TEXTS)
+    alone = WhiteningPostProcessor.attach(
+        SentenceTransformer(modules=[*still_encoder, Normalize()], device="cpu"), dimensions=4, corpus=TEXTS
+    )
+    assert np.abs(attached.encode_query(TEXTS) - alone.encode(TEXTS)).max() < 1e-5
+    both = attach(attached)
+    assert [type(module).__name__ for module in both][1:] == [
+        "WhiteningPostProcessor", "RepALPostProcessor", "Normalize",
+    ]  # fmt: skip
+    assert np.isfinite(both.encode_query(TEXTS)).all()
+
+
+@pytest.mark.parametrize("kind", [RepALPostProcessor, WhiteningPostProcessor])
+def test_routers_that_are_refused(make_encoder, kind):
+    options = {"lambda_1": 0.5, "lambda_2": 0.0} if kind is RepALPostProcessor else {}
+    first, second = make_encoder(), make_encoder(seed=1)
+    separate = Router({"query": list(first), "document": list(second)})
+    with pytest.raises(ValueError, match=r"^model must have one encoder .* query, document: [^.]*\.$"):
+        kind.attach(SentenceTransformer(modules=[separate], device="cpu"), **options)
+    inside = Router({"query": [*first, Normalize()], "document": [*first, Normalize()]})
+    with pytest.raises(ValueError, match=r"^model must not normalize inside .*modules=\[router, Normalize\(\)\]\)\.$"):
+        kind.attach(SentenceTransformer(modules=[inside], device="cpu"), **options)
+
+
+def test_a_router_over_static_embeddings(still_encoder):
+    static = StaticEmbedding(still_encoder.tokenizer.backend_tokenizer, embedding_dim=4)
+    model = SentenceTransformer(modules=[Router({"query": [static], "document": [static]})], device="cpu")
+    with pytest.raises(ValueError, match="Transformer module, got StaticEmbedding"):
+        attach(model)
+    assert WhiteningPostProcessor.attach(model, corpus=TEXTS).encode(TEXTS).shape == (len(TEXTS), 4)
