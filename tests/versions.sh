@@ -32,7 +32,7 @@ one_environment() { # Python, choice
     uv venv -q --clear --python "$(find_python "$1")" "$venv"
     uv pip install -q --python "$venv/bin/python" "${options[@]}" -e "$root[dev]" >"$log" 2>&1 || return 1
     uv pip list --python "$venv/bin/python" >>"$log" 2>/dev/null
-    (cd "$root" && "$venv/bin/python" -m pytest -n 1 -p no:cacheprovider -m "not slow and not benchmarks") >>"$log" 2>&1
+    (cd "$root" && "$venv/bin/python" -m pytest -n 1 -p no:cacheprovider -m "not slow and not benchmarks and not weekly") >>"$log" 2>&1
 }
 
 failed=0

@@ -1,12 +1,10 @@
 """Text preparation without models: corpora, token counts, keywords, phrases, phrase masking and augmentation."""
 
-from st_extras.text.chunk_phrases import ChunkPhrases
 from st_extras.text.corpus import read_sentences, stream_sentences
 from st_extras.text.eda import EDA
-from st_extras.text.jieba_keywords import JiebaKeywords
-from st_extras.text.keywords import RakeKeywords
+from st_extras.text.keywords import JiebaKeywords, RakeKeywords
 from st_extras.text.phrase_masking import PhraseMasking
-from st_extras.text.phrases import PhraseExtractor, RakePhrases
+from st_extras.text.phrases import ChunkPhrases, PhraseExtractor, RakePhrases
 from st_extras.text.tfidf_keywords import TfidfKeywords
 
 __all__ = [

@@ -7,6 +7,8 @@ from itertools import chain
 from os import PathLike
 from typing import Any
 
+from st_extras.checks import shown
+
 _USUAL_COLUMNS = ("sentence", "text", "sentence1", "content")
 _AHEAD = 8  # rows of a stream read together: three times as fast as one by one, and hardly further than asked
 _BATCH = 1000  # rows of a data set on disk read together
@@ -46,15 +48,10 @@ def iterate_values(
 
 
 def _values_of_rows(stream: Any, column: str | None, name: str) -> Iterator[tuple[int, Any]]:
-    chosen = column
     for number, row in enumerate(stream):
-        where = f"{name}, row {number}"
-        if chosen is None:
-            textual = [key for key, value in row.items() if isinstance(value, str)]
-            chosen = choose_column(where, row, None, textual)
-        if chosen not in row:
-            raise ValueError(f"{where} has no column {chosen}: it has {', '.join(map(str, row)) or 'none'}.")
-        yield number, row[chosen]
+        textual = [key for key, value in row.items() if isinstance(value, str)] if column is None else []
+        column = choose_column(f"{name}, row {number}", row, column, textual)
+        yield number, row[column]
 
 
 def is_dataset(source: Any, *, name: str = "sentences") -> bool:
@@ -65,24 +62,19 @@ def is_dataset(source: Any, *, name: str = "sentences") -> bool:
             frame, or nothing that can be iterated over.
     """
     if isinstance(source, str):
-        raise ValueError(f"{name} must be an iterable of strings, got the string {source[:80]!r}.")
+        raise ValueError(f"{name} must be an iterable of strings, got the string {shown(source)}.")
     if isinstance(source, Mapping):
         keys = ", ".join(map(repr, list(source)[:10])) or "none"
-        raise ValueError(
-            f"{name} must be an iterable of strings or one data set, got a {type(source).__name__} with the keys "
-            f"{keys}: give one of them, as in data[{next(iter(source), 'train')!r}]."
-        )
-    if hasattr(source, "columns") and not hasattr(source, "column_names"):
-        raise ValueError(
-            f"{name} must be an iterable of strings or a data set, got a {type(source).__name__}: give a column of it, "
-            "as in frame['sentence']."
-        )
-    if isinstance(source, bytes | PathLike) or not isinstance(source, Iterable) or getattr(source, "shape", None) == ():
+        given = f"a {type(source).__name__} with the keys {keys}"
+        hint = f": give one of them, as in data[{next(iter(source), 'train')!r}]"
+    elif hasattr(source, "columns") and not hasattr(source, "column_names"):
+        given, hint = f"a {type(source).__name__}", ": give a column of it, as in frame['sentence']"
+    elif isinstance(source, Iterable) and not isinstance(source, bytes) and getattr(source, "shape", None) != ():
+        return hasattr(source, "column_names")
+    else:
+        given = f"{type(source).__name__} {shown(source)}"
         hint = ": read it first with read_sentences" if isinstance(source, PathLike) else ""
-        raise ValueError(
-            f"{name} must be an iterable of strings or a data set, got {type(source).__name__} {source!r:.80}{hint}."
-        )
-    return hasattr(source, "column_names")
+    raise ValueError(f"{name} must be an iterable of strings or a data set, got {given}{hint}.")
 
 
 def text_column(dataset: Any, column: str | None = None, *, name: str = "sentences") -> str | None:

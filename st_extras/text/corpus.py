@@ -10,24 +10,10 @@ from itertools import islice
 from os import PathLike
 from typing import Any, TypeVar
 
-from st_extras.checks import check_bool, check_count, check_seed, shown
-from st_extras.text.columns import can_be_split, is_dataset, iterate_values, text_column
+from st_extras.checks import check_count, check_seed, shown
+from st_extras.text.columns import can_be_split, is_dataset, iterate_values
 from st_extras.text.files import MAX_LINE, has_lone_surrogate
 from st_extras.text.sources import Source, open_sources
-
-__all__ = [
-    "MAX_PROCESSES",
-    "check_sentence",
-    "check_shard",
-    "is_dataset",
-    "iterate_sentences",
-    "iterate_values",
-    "parse_shard",
-    "read_sentences",
-    "reservoir_sample",
-    "stream_sentences",
-    "text_column",
-]
 
 MAX_PROCESSES = 1024
 """The most processes that can be asked for to work on a corpus."""
@@ -61,7 +47,8 @@ def iterate_sentences(
         index, count = shard = check_shard(shard)
         if is_dataset(source, name=name) and can_be_split(source, count):
             source, name, shard = source.shard(count, index), f"{name}, shard {index}/{count}", None
-    for row, value in islice(iterate_values(source, column, name=name), *_steps(shard)):
+    index, count = shard or (0, 1)
+    for row, value in islice(iterate_values(source, column, name=name), index, None, count):
         yield check_sentence(value, f"{name}, row {row}")
 
 
@@ -85,10 +72,9 @@ def check_shard(shard: Any) -> Shard:
     Raises:
         ValueError: if it is not.
     """
-    if not isinstance(shard, tuple | list) or len(shard) != 2:
-        raise ValueError(f"shard must be a pair (index, count), such as (0, 16), got {shown(shard)}.")
-    count = check_count("shard's count", shard[1], 1, _MAX_SHARDS)
-    return check_count(f"shard's index, of {count} shards,", shard[0], 0, count - 1), count
+    index, count = shard
+    count = check_count("shard's count", count, 1, _MAX_SHARDS)
+    return check_count(f"shard's index, of {count} shards,", index, 0, count - 1), count
 
 
 def parse_shard(text: str) -> Shard:
@@ -97,16 +83,11 @@ def parse_shard(text: str) -> Shard:
     Raises:
         ValueError: if it is anything else, or ``index`` is not below ``count``.
     """
-    index, slash, count = text.partition("/")
-    if not (slash and index.strip().isdecimal() and count.strip().isdecimal()):
-        raise ValueError(f'shard must be INDEX/COUNT with INDEX from 0, such as "3/16", got {shown(text)}.')
-    return check_shard((int(index), int(count)))
-
-
-def _steps(shard: Shard | None) -> tuple[int, None, int]:
-    """Return the arguments of ``islice`` for a part of a corpus; None: all of it."""
-    index, count = shard or (0, 1)
-    return index, None, count
+    try:
+        index, count = map(int, text.split("/"))
+    except ValueError:
+        raise ValueError(f'shard must be INDEX/COUNT with INDEX from 0, such as "3/16", got {shown(text)}.') from None
+    return check_shard((index, count))
 
 
 def reservoir_sample(items: Iterable[_Item], count: int, seed: int = 0, *, distinct: bool = False) -> list[_Item]:
@@ -128,16 +109,17 @@ def reservoir_sample(items: Iterable[_Item], count: int, seed: int = 0, *, disti
     Raises:
         ValueError: if a setting is not allowed.
     """
-    if isinstance(items, str | bytes) or not isinstance(items, Iterable) or getattr(items, "shape", None) == ():
-        raise ValueError(f"items must be an iterable, such as a list or a generator, got {shown(items)}.")
     count = check_count("count", count, 1, _MAX_SAMPLE)
     seed = check_seed("seed", seed)
-    check_bool("distinct", distinct)
     generator, key = random.Random(seed), blake2b(str(seed).encode()).digest()
     heap: list[tuple[float, int, _Item]] = []  # (-number, -position, item): the highest number comes first
     kept: set[float] = set()  # numbers of the distinct items in the heap
     for position, item in enumerate(items):
-        number = _hashed(check_sentence(item, f"items, row {position}"), key) if distinct else generator.random()
+        if distinct:
+            text = check_sentence(item, f"items, row {position}").encode()
+            number: float = int.from_bytes(blake2b(text, digest_size=16, key=key).digest(), "big")
+        else:
+            number = generator.random()
         if (len(heap) == count and number >= -heap[0][0]) or number in kept:
             continue
         heapq.heappush(heap, (-number, -position, item))
@@ -146,11 +128,6 @@ def reservoir_sample(items: Iterable[_Item], count: int, seed: int = 0, *, disti
         if len(heap) > count:
             kept.discard(-heapq.heappop(heap)[0])
     return [item for _, _, item in sorted(heap, key=lambda entry: -entry[1])]
-
-
-def _hashed(item: str, key: bytes) -> int:
-    """Return a number below 2^128 that looks random, and is the same for the same text and key on every machine."""
-    return int.from_bytes(blake2b(item.encode(), digest_size=16, key=key).digest(), "big")
 
 
 def stream_sentences(

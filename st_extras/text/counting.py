@@ -16,7 +16,8 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
 from st_extras.checks import check_choice
-from st_extras.text.corpus import check_sentence, iterate_values
+from st_extras.text.columns import iterate_values
+from st_extras.text.corpus import check_sentence
 from st_extras.text.files import MAX_LINE, read_lines
 
 _BATCH_CHARACTERS = 4_000_000  # keeps a batch of whole documents small
@@ -35,15 +36,10 @@ def _token_encoder(tokenizer: PreTrainedTokenizerBase) -> _Encode:
 
 
 def _histogram(encode: _Encode, texts: list[str]) -> np.ndarray:
-    try:
-        encoded = encode(texts)
-    except Exception as error:  # the tokenizers library raises nothing more precise
-        reason = " ".join(str(error).split()).rstrip(".")
-        raise ValueError(f"tokenizer must tokenize every text, got an error of its own: {reason}.") from error
-    return np.bincount(np.fromiter(chain.from_iterable(encoded), dtype=np.int64))  # (highest id seen + 1,)
+    return np.bincount(np.fromiter(chain.from_iterable(encode(texts)), dtype=np.int64))  # (highest id seen + 1,)
 
 
-_worker_encode: _Encode | None = None
+_worker_encode: _Encode
 
 
 def _start_worker(tokenizer: PreTrainedTokenizerBase) -> None:
@@ -53,8 +49,6 @@ def _start_worker(tokenizer: PreTrainedTokenizerBase) -> None:
 
 
 def _work(texts: list[str]) -> tuple[int, np.ndarray]:
-    if _worker_encode is None:
-        raise RuntimeError("This process must be started by FrequencyTable.count, got no tokenizer.")
     return len(texts), _histogram(_worker_encode, texts)
 
 

@@ -6,12 +6,12 @@ import os
 import random
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
-from st_extras.checks import check_callable, check_interval, check_seed, shown
+from st_extras.checks import check_interval, check_seed, shown
 from st_extras.text.corpus import check_sentence
-from st_extras.text.stop_words import check_stop_words, english_stop_words
-from st_extras.text.words import WordFinder, split_at_words, word_spans
+from st_extras.text.words import WordFinder, check_stop_words, english_stop_words, split_at_words, word_spans
 
 
 class WordNetSynonyms:
@@ -27,8 +27,6 @@ class WordNetSynonyms:
 
     def __init__(self) -> None:
         self._root = _wordnet_root()  # report missing data here, not in the middle of a corpus
-        self._reader: Any = None
-        self._process = 0
         self._known: dict[str, list[str]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -37,20 +35,20 @@ class WordNetSynonyms:
     def __call__(self, word: str) -> list[str]:
         """Return the synonyms of ``word``, lower-cased; those of several words contain spaces."""
         if word not in self._known:
-            synsets = self._wordnet().synsets(word)
+            synsets = _wordnet(self._root, os.getpid()).synsets(word)
             names = {name.replace("_", " ").lower() for synset in synsets for name in synset.lemma_names()}
             self._known[word] = sorted(names - {word.lower()})
         return self._known[word]
 
-    def _wordnet(self) -> Any:
-        if self._process != os.getpid():  # forked processes share the read position of open files
-            from nltk.corpus.reader.wordnet import WordNetCorpusReader
 
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message="The multilingual functions")
-                self._reader = WordNetCorpusReader(self._root, None)
-            self._process = os.getpid()
-        return self._reader
+@lru_cache(maxsize=1)
+def _wordnet(root: Any, process: int) -> Any:
+    """Return the reader of this process: forked ones share the read position of open files."""
+    from nltk.corpus.reader.wordnet import WordNetCorpusReader
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The multilingual functions")
+        return WordNetCorpusReader(root, None)
 
 
 def _wordnet_root() -> Any:
@@ -86,7 +84,7 @@ class EDA:
             every process.
 
     Raises:
-        ValueError: if a ratio is out of range, another setting has the wrong type, or WordNet is needed and not
+        ValueError: if a ratio is out of range, stop words or seed have the wrong type, or WordNet is needed and not
             installed.
 
     Example:
@@ -106,18 +104,13 @@ class EDA:
         words: WordFinder = word_spans,
         seed: int = 0,
     ) -> None:
-        ratios = {"synonym_ratio": synonym_ratio, "deletion_ratio": deletion_ratio, "swap_ratio": swap_ratio}
-        for name, ratio in ratios.items():
-            check_interval(name, ratio, 0, 1)
-        if synonyms is None and synonym_ratio > 0:
-            synonyms = WordNetSynonyms()
-        if synonyms is not None and not isinstance(synonyms, Mapping) and not callable(synonyms):
-            raise ValueError(f"synonyms must be a mapping, a callable or None (WordNet), got {shown(synonyms)}.")
-        self.synonym_ratio, self.deletion_ratio, self.swap_ratio = synonym_ratio, deletion_ratio, swap_ratio
-        self.synonyms = synonyms
+        self.synonym_ratio = check_interval("synonym_ratio", synonym_ratio, 0, 1)
+        self.deletion_ratio = check_interval("deletion_ratio", deletion_ratio, 0, 1)
+        self.swap_ratio = check_interval("swap_ratio", swap_ratio, 0, 1)
+        self.synonyms = WordNetSynonyms() if synonyms is None and synonym_ratio > 0 else synonyms or {}
         chosen = english_stop_words() if stop_words is None else check_stop_words(stop_words)
         self.stop_words = frozenset(word.lower() for word in chosen)
-        self.words: WordFinder = check_callable("words", words)
+        self.words = words
         self.seed = check_seed("seed", seed)
 
     def __call__(self, sentence: str, generator: random.Random | None = None) -> str:
@@ -149,8 +142,6 @@ class EDA:
                 wanted -= 1
 
     def _synonyms(self, word: str) -> Sequence[str]:
-        if self.synonyms is None:
-            return ()
         found = self.synonyms.get(word, ()) if isinstance(self.synonyms, Mapping) else self.synonyms(word)
         if isinstance(found, str):  # one of its letters would be drawn
             raise ValueError(f"synonyms must hold a list for each word, got the string {shown(found)} for {word!r}.")

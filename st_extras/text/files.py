@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
@@ -20,7 +22,6 @@ from st_extras.checks import check_count
 MAX_LINE = 1_000_000
 """Bytes of the longest line that is read, unless ``max_line`` is given."""
 
-_BLOCK = 2**16  # bytes
 _LARGEST_MAX_LINE = 2**30  # bytes
 
 
@@ -32,8 +33,8 @@ def read_lines(path: str | PathLike[str], *, max_line: int = MAX_LINE) -> Iterat
         max_line: longest line allowed, in bytes.
 
     Yields:
-        ``(line number from 1, line)``. Lines end at ``\n``, and keep their line end. A file with no ``\n`` in its first
-        ``max_line`` bytes is taken for one whose lines end at ``\r``.
+        ``(line number from 1, line)``. Lines end at ``\n``, and keep their line end. In a file with no ``\n`` in its
+        first ``max_line`` bytes they end at ``\r``, which becomes ``\n``.
 
     Raises:
         ValueError: if a line is not UTF-8, holds a NUL byte or is too long, or the gzip file is damaged.
@@ -64,21 +65,14 @@ def _raw_lines(stream: BinaryIO, max_line: int) -> Iterator[bytes]:
     """Yield the lines of a stream with their ends; of a line that is too long, a piece that is too long as well."""
     line = stream.readline(max_line + 1)
     if not line.endswith(b"\n") and b"\r" in line:
-        yield from _lines_at_carriage_returns(line, stream, max_line)
+        stream.seek(0)
+        text = io.TextIOWrapper(stream, "latin-1", newline=None)  # each byte a character; "\r" and "\r\n" become "\n"
+        while piece := text.readline(max_line + 1):
+            yield piece.encode("latin-1")
         return
     while line:
         yield line
         line = stream.readline(max_line + 1)
-
-
-def _lines_at_carriage_returns(start: bytes, stream: BinaryIO, max_line: int) -> Iterator[bytes]:
-    rest, block = b"", start
-    while block and len(rest) <= max_line:
-        *lines, rest = (rest + block).splitlines(keepends=True)
-        yield from lines
-        block = stream.read(_BLOCK)
-    if rest:
-        yield rest
 
 
 def read_tsv(
@@ -187,11 +181,7 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return a JSON object as a dictionary; KeyError if it holds a key twice, of which json would keep the last."""
     content = dict(pairs)
     if len(content) < len(pairs):
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise KeyError(key)
-            seen.add(key)
+        raise KeyError(Counter(key for key, _ in pairs).most_common(1)[0][0])
     return content
 
 

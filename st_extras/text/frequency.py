@@ -12,12 +12,12 @@ from torch import Tensor
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from st_extras.checks import check_bool, check_count, check_fraction, shown
+from st_extras.checks import check_count, check_fraction, shown
 from st_extras.text.corpus import MAX_PROCESSES
 from st_extras.text.counting import batch_texts, count_batches, iterate_texts, wordfreq_counts
 from st_extras.text.files import MAX_LINE
 from st_extras.text.frequency_files import TableContent, read_table, write_table
-from st_extras.text.vocabularies import check_same_vocabulary, check_tokens, counts_in_order, vocabulary, whole_numbers
+from st_extras.text.vocabularies import vocabulary
 
 _MAX_BATCH_SIZE = 1_000_000  # texts
 
@@ -57,18 +57,17 @@ class FrequencyTable:
     """
 
     def __init__(self, tokens: Sequence[str | None], counts: Tensor | Sequence[int], num_texts: int = 0) -> None:
-        self.tokens = check_tokens(tokens)
-        self.counts = whole_numbers(counts)
+        self.tokens = tuple(tokens)
+        given = torch.as_tensor(counts)
+        self.counts = given.to(torch.int64).cpu()
         self.num_texts = check_count("num_texts", num_texts)
         if self.counts.shape != (len(self.tokens),):
             needed = f"one entry for each of the {len(self.tokens)} tokens {shown(self.tokens)}"
             raise ValueError(f"counts must have {needed}, got shape {tuple(self.counts.shape)}: {shown(counts)}.")
-        if (self.counts < 0).any():
-            raise ValueError(f"counts must be >= 0, got {int(self.counts.min())}.")
+        if (self.counts != given.cpu()).any() or (self.counts < 0).any():
+            raise ValueError(f"counts must be whole numbers >= 0, got {shown(counts)}.")
         if not self.counts.any():
             raise ValueError("counts must hold at least one count > 0, got a corpus with no token.")
-        if self.counts.double().sum() >= 2**63:
-            raise ValueError("counts must have a sum below 2**63, got more.")
 
     def __repr__(self) -> str:
         return f"FrequencyTable(types={self.num_seen}/{len(self)}, tokens={self.total}, texts={self.num_texts})"
@@ -89,7 +88,7 @@ class FrequencyTable:
     def __add__(self, other: FrequencyTable) -> FrequencyTable:
         if not isinstance(other, FrequencyTable):
             return NotImplemented
-        check_same_vocabulary(self.tokens, other.tokens, "the other table")
+        _check_same_vocabulary(self.tokens, other.tokens, "the other table")
         return FrequencyTable(self.tokens, self.counts + other.counts, self.num_texts + other.num_texts)
 
     def __radd__(self, other: int) -> FrequencyTable:  # sum() starts from 0
@@ -129,17 +128,13 @@ class FrequencyTable:
         """
         batch_size = check_count("batch_size", batch_size, 1, _MAX_BATCH_SIZE)
         num_processes = check_count("num_processes", num_processes, 1, MAX_PROCESSES)
-        check_bool("show_progress_bar", show_progress_bar)
         tokens = vocabulary(tokenizer)
         counts = np.zeros(len(tokens), dtype=np.int64)
         num_texts = 0
-        total = len(texts) if isinstance(texts, Sized) and getattr(texts, "shape", None) != () else None
+        total = len(texts) if isinstance(texts, Sized) else None
         batches = batch_texts(iterate_texts(texts, column, max_line), batch_size)
         with tqdm(total=total, unit=" texts", desc="Counting tokens", delay=0.5, disable=not show_progress_bar) as bar:
             for size, batch_counts in count_batches(batches, tokenizer, num_processes):
-                if len(batch_counts) > len(tokens):
-                    highest = len(batch_counts) - 1
-                    raise ValueError(f"tokenizer must give ids of its vocabulary, below {len(tokens)}, got {highest}.")
                 counts[: len(batch_counts)] += batch_counts
                 num_texts += size
                 bar.update(size)
@@ -194,7 +189,7 @@ class FrequencyTable:
             table.check_tokenizer(tokenizer, f"The frequency table {path}")
             return table
         tokens = vocabulary(tokenizer)
-        return cls(tokens, counts_in_order(content.tokens, content.counts, tokens, str(path)), content.num_texts)
+        return cls(tokens, _counts_in_order(content.tokens, content.counts, tokens, str(path)), content.num_texts)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], tokenizer: PreTrainedTokenizerBase | None = None) -> FrequencyTable:
@@ -218,7 +213,7 @@ class FrequencyTable:
                 ends in ``.tsv`` or ``.tsv.gz``, otherwise "table".
 
         Raises:
-            ValueError: if the folder does not exist, the format is unknown, or it is "tsv" and a token fits no line.
+            ValueError: if the format is unknown, or it is "tsv" and a token fits no line.
         """
         write_table(path, TableContent(self.tokens, self.counts.tolist(), self.num_texts), format)
 
@@ -250,4 +245,43 @@ class FrequencyTable:
 
     def check_tokenizer(self, tokenizer: PreTrainedTokenizerBase, name: str = "The frequency table") -> None:
         """Raise a ValueError, which begins with ``name``, unless the vocabulary is the tokenizer's, id by id."""
-        check_same_vocabulary(self.tokens, vocabulary(tokenizer), "the tokenizer", name)
+        _check_same_vocabulary(self.tokens, vocabulary(tokenizer), "the tokenizer", name)
+
+
+def _check_same_vocabulary(
+    ours: Sequence[str | None], theirs: Sequence[str | None], owner: str, name: str = "The frequency table"
+) -> None:
+    """Raise a ValueError, which begins with ``name``, unless both have the same token at each id."""
+    if tuple(ours) == tuple(theirs):
+        return
+    index = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
+    if index is None:
+        difference = f"{len(ours)} ids here, {len(theirs)} there"
+    else:
+        difference = f"id {index} is {ours[index]!r} here and {theirs[index]!r} there"
+    raise ValueError(f"{name} and {owner} must have the same vocabulary, got a difference: {difference}.")
+
+
+def _counts_in_order(
+    listed: Sequence[str | None], counts: Sequence[int], tokens: Sequence[str | None], name: str
+) -> list[int]:
+    """Return the counts of the ``listed`` tokens in the order of ``tokens``, the vocabulary; 0 for tokens not listed.
+
+    Raises:
+        ValueError: if a token is not in the vocabulary, or some are left out although counts of 0 are listed; the
+            message begins with ``name``.
+    """
+    counted = dict(zip(listed, counts, strict=True))
+    unknown = sorted(token for token in counted.keys() - set(tokens) if token is not None)
+    if unknown:
+        raise ValueError(
+            f"{name} must be counted with this tokenizer, got {len(unknown)} tokens that are not in its vocabulary, "
+            f"such as {', '.join(map(repr, unknown[:3]))}."
+        )
+    missing = [token for token in tokens if token is not None and token not in counted]
+    if missing and 0 in counted.values():
+        raise ValueError(
+            f"{name} must have the vocabulary of this tokenizer, as it lists counts of 0 too, got {len(missing)} "
+            f"tokens left out, such as {', '.join(map(repr, missing[:3]))}."
+        )
+    return [0 if token is None else counted.get(token, 0) for token in tokens]

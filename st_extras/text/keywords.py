@@ -7,25 +7,93 @@ words of the best phrases; ``keyword_spans`` also takes any callable. The three 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+import logging
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 from st_extras.checks import check_count, shown
-from st_extras.text.jieba_keywords import JiebaKeywords
 from st_extras.text.phrases import RakePhrases
-from st_extras.text.spans import MAX_TOP_K, Span, checked_span, find_words, split_at_spaces, without_overlaps
-from st_extras.text.stop_words import check_stop_words
+from st_extras.text.spans import MAX_TOP_K, Span, find_words, without_overlaps
 from st_extras.text.tfidf_keywords import TfidfKeywords
-from st_extras.text.words import word_spans
+from st_extras.text.words import check_stop_words, keep_cache_private, word_spans
 
 Extractor = Callable[[str], Sequence[Span] | Sequence[str]]
 """Takes a text and returns the spans of its keywords, or the keywords."""
 
 
-@lru_cache(maxsize=8)
-def _cached_rake(stop_words: frozenset[str] | None) -> RakePhrases:
-    return RakePhrases(stop_words=stop_words)
+class JiebaKeywords:
+    """Find the keywords of an English or Chinese text as the RepAL paper does: jieba's TF-IDF, ``extract_tags``.
+
+    English words are not in jieba's IDF table, so nearly every word of two letters or more is a keyword, except jieba's
+    32 stop words. jieba cuts letters outside ASCII and Chinese into single characters, which are never keywords: use
+    ``TfidfKeywords`` for other languages. Tags without a letter or digit ("..." for example) are left out.
+
+    Source: https://github.com/fxsjy/jieba.
+
+    Args:
+        top_k: largest number of distinct keywords of a text; 20 is jieba's default. None: all.
+
+    Raises:
+        ValueError: if ``top_k`` is not a whole number from 1 to 1,000,000 or None.
+
+    Example:
+        >>> from st_extras.text import JiebaKeywords
+        >>> text = "The cat sat on the mat"
+        >>> [text[start:end] for start, end in JiebaKeywords()(text)]
+        ['cat', 'sat', 'mat']
+    """
+
+    def __init__(self, top_k: int | None = 20) -> None:
+        self.top_k = None if top_k is None else check_count("top_k", top_k, 1, MAX_TOP_K)
+
+    def __call__(self, text: str) -> list[Span]:
+        """Return the spans of the keywords of ``text``."""
+        tags = _jieba_tfidf().extract_tags(text, topK=self.top_k)
+        return find_words(text, [tag for tag in tags if any(map(str.isalnum, tag))])
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings, as JSON."""
+        return {"name": "jieba", "top_k": self.top_k}
+
+
+class _FasterCut:
+    """jieba's ``cut`` with a shortcut for texts without Chinese and dictionary words, which need only two patterns.
+
+    The shortcut leaves out the pieces that jieba cuts into single characters, because TF-IDF drops those.
+    """
+
+    _blocks = re.compile(r"[a-zA-Z0-9+#&._%\-]+")
+    _pieces = re.compile(r"([a-zA-Z0-9]+(?:\.\d+)?%?)")
+
+    def __init__(self, tokenizer: Any) -> None:
+        tokenizer.initialize()
+        self.tokenizer = tokenizer
+        words = [word for word, count in tokenizer.FREQ.items() if count and len(word) > 1 and word.isascii()]
+        self._needs_jieba = re.compile("|".join(["[\u4e00-\u9fd5]", *map(re.escape, words)]))
+
+    def cut(self, text: str) -> Iterator[str]:
+        if self._needs_jieba.search(text):
+            yield from self.tokenizer.cut(text)
+            return
+        for block in self._blocks.findall(text):
+            yield from filter(None, self._pieces.split(block))
+
+
+@lru_cache(maxsize=1)
+def _jieba_tfidf() -> Any:
+    """Return jieba's TF-IDF with a dictionary of its own, so that words that others add to jieba change nothing."""
+    import jieba
+    from jieba.analyse.tfidf import TFIDF
+
+    jieba.setLogLevel(logging.WARNING)
+    extractor = TFIDF()
+    tokenizer = jieba.Tokenizer()
+    keep_cache_private(tokenizer)
+    extractor.tokenizer = _FasterCut(tokenizer)
+    return extractor
 
 
 class RakeKeywords:
@@ -51,10 +119,11 @@ class RakeKeywords:
     def __init__(self, top_k: int | None = 20, stop_words: Collection[str] | None = None) -> None:
         self.top_k = None if top_k is None else check_count("top_k", top_k, 1, MAX_TOP_K)
         self.stop_words = None if stop_words is None else check_stop_words(stop_words)
+        self._extractor = RakePhrases(stop_words=self.stop_words)
 
     def __call__(self, text: str) -> list[Span]:
         """Return the spans of the keywords of ``text``."""
-        phrases = _cached_rake(self.stop_words)(text)[: self.top_k]
+        phrases = self._extractor(text)[: self.top_k]
         keywords = {word.lower() for phrase in phrases for word in phrase.split(" ")}
         return [span for span in word_spans(text) if text[slice(*span)].lower() in keywords]
 
@@ -69,6 +138,7 @@ _SAVABLE = (JiebaKeywords, TfidfKeywords, RakeKeywords)
 """The extractors that can be saved: each has a ``config`` with its name."""
 _CLASSES = dict(zip(("jieba", "tfidf", "rake"), _SAVABLE, strict=True))
 _NAMES = ", ".join(map(repr, _CLASSES))
+_NOT_SPACE = re.compile(r"\S+")
 
 
 def keyword_spans(text: str, extractor: Extractor) -> list[Span]:
@@ -88,8 +158,25 @@ def keyword_spans(text: str, extractor: Extractor) -> list[Span]:
         raise ValueError(f"keywords must return a list of (start, end) spans or a list of words, got {result!r}.")
     items = list(result)
     if all(isinstance(item, str) for item in items):
-        return split_at_spaces(text, find_words(text, items))  # type: ignore[arg-type]
-    return split_at_spaces(text, without_overlaps(checked_span(text, item) for item in items))
+        spans = find_words(text, items)  # type: ignore[arg-type]
+    else:
+        spans = without_overlaps(_checked_span(text, item) for item in items)
+    return [match.span() for start, end in spans for match in _NOT_SPACE.finditer(text, start, end)]
+
+
+def _checked_span(text: str, item: Any) -> Span:
+    """Return ``item`` as a span of ``text``.
+
+    Raises:
+        ValueError: if it lies outside the text.
+    """
+    start, end = item
+    if not 0 <= start < end <= len(text):
+        raise ValueError(
+            f"keywords must return spans with 0 <= start < end <= {len(text)}, the length of the text, "
+            f"got {(start, end)} for {text!r}."
+        )
+    return start, end
 
 
 def build_extractor(keywords: Any, corpus: Iterable[str] | None = None) -> Extractor:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from st_extras.checks import check_bool, check_callable, check_choice, check_count, check_instance, check_seed
-from st_extras.text.corpus import MAX_PROCESSES, is_dataset, iterate_sentences, text_column
+from st_extras.checks import check_bool, check_choice, check_count, check_seed
+from st_extras.text.columns import is_dataset, text_column
+from st_extras.text.corpus import check_sentence, iterate_sentences
 from st_extras.text.eda import EDA
-from st_extras.text.occurrences import join_words, occurrences, phrase_pattern
 from st_extras.text.phrases import PhraseExtractor, RakePhrases
-from st_extras.text.spans import MAX_TOP_K
+from st_extras.text.spans import MAX_TOP_K, Span
 from st_extras.text.words import WordFinder, split_at_words, word_spans
 
 if TYPE_CHECKING:
@@ -97,17 +98,14 @@ class PhraseMasking:
             )
         if mask_token is not None and (not isinstance(mask_token, str) or not mask_token.strip()):
             raise ValueError(f"mask_token must be the encoder's mask token, such as '[MASK]', got {mask_token!r}.")
-        check_instance("column", column, str)
         if column in ("masked", "phrase"):
             raise ValueError(f"column must not be a column that PhraseMasking writes, got {column!r}.")
-        check_callable("extractor", extractor, or_none=True)
         self.extractor = RakePhrases() if extractor is None else extractor
         self.top_k = check_count("top_k", top_k, 1, MAX_TOP_K)
         self.mask_token, self.on_missing_mask = mask_token, on_missing_mask
         self.sample = check_bool("sample", sample)
-        self.augmentation = check_callable("augmentation", augmentation, or_none=True)
-        own_words = getattr(self.extractor, "words", word_spans) if words is None else words
-        self.words: WordFinder = check_callable("words", own_words)
+        self.augmentation = augmentation
+        self.words: WordFinder = getattr(self.extractor, "words", word_spans) if words is None else words
         self.column = column
         self.skipped = 0
         self._generator = random.Random(check_seed("seed", seed))
@@ -117,7 +115,7 @@ class PhraseMasking:
 
     def __call__(self, batch: Batch) -> dict[str, list[Any]]:
         """Return the columns of the rows made from a batch: a list of sentences, or columns."""
-        return self._columns(batch)[0]
+        return self._columns(batch)
 
     def has_phrase(self, sentence: str | Mapping[str, Any]) -> bool:
         """Return whether a sentence, or a row that holds it, has a phrase to mask (before augmentation)."""
@@ -139,19 +137,15 @@ class PhraseMasking:
 
         if self.sample:
             raise ValueError("sample must be False for a data set, got True: use dataset.set_transform(masking).")
-        if num_proc is not None:
-            num_proc = check_count("num_proc", num_proc, 1, MAX_PROCESSES)
         wanted = None if self.column == _DEFAULT_COLUMN or not is_dataset(sentences) else self.column
         if not isinstance(sentences, Dataset):
             sentences = Dataset.from_dict({self.column: list(iterate_sentences(sentences, wanted))})
-        elif (found := text_column(sentences, wanted)) != self.column:
-            sentences = sentences.select_columns(found).rename_column(found, self.column)
         else:
-            sentences = sentences.select_columns(found)
+            found = text_column(sentences, wanted)
+            sentences = sentences.select_columns(found).rename_columns({found: self.column})
         skipped_before = self.skipped
-        self._sentences(sentences[:0])  # report a missing column once, not from every process
         rows = sentences.map(
-            self._columns_and_source,
+            self._columns,
             batched=True,
             with_indices=True,
             num_proc=num_proc,
@@ -173,12 +167,8 @@ class PhraseMasking:
         columns = (rows[self.column][:], rows["masked"][:], rows["phrase"][:])
         return [InputExample(texts=list(texts)) for texts in zip(*columns, strict=True)]
 
-    def _columns_and_source(self, batch: Batch, indices: Sequence[int]) -> dict[str, list[Any]]:
-        columns, sources = self._columns(batch)
-        return {**columns, "_source": [indices[source] for source in sources]}
-
-    def _columns(self, batch: Batch) -> tuple[dict[str, list[Any]], list[int]]:
-        """Return the columns of the rows made from ``batch``, and for each row the index of its sentence in it."""
+    def _columns(self, batch: Batch, indices: Sequence[int] | None = None) -> dict[str, list[Any]]:
+        """Return the columns of the rows made from ``batch``; with ``indices``, also that of each row's sentence."""
         rows: list[MaskedRow] = []
         sources: list[int] = []
         for index, sentence in enumerate(self._sentences(batch)):
@@ -190,22 +180,19 @@ class PhraseMasking:
         columns = {name: [values[source] for source in sources] for name, values in given.items()}
         for field, name in enumerate((self.column, "masked", "phrase")):
             columns[name] = [row[field] for row in rows]
-        return columns, sources
+        if indices is not None:
+            columns["_source"] = [indices[source] for source in sources]
+        return columns
 
     def _sentences(self, batch: Batch) -> Sequence[str]:
         """Return the sentences of ``batch``, checked."""
-        if isinstance(batch, Mapping) and self.column not in batch:
-            raise ValueError(f"column must be one of {list(batch)}, got {self.column!r}.")
         sentences: Any = batch[self.column] if isinstance(batch, Mapping) else batch
         if isinstance(sentences, str):
             raise ValueError(
                 f"PhraseMasking takes a batch of sentences, got the string {sentences!r}: "
                 "use dataset.map(masking, batched=True)."
             )
-        for sentence in sentences:
-            if not isinstance(sentence, str):
-                raise ValueError(f"column {self.column!r} must hold strings, got {sentence!r}.")
-        return sentences  # type: ignore[no-any-return]
+        return [check_sentence(sentence, f"column {self.column!r}") for sentence in sentences]
 
     def _mask_augmented(self, sentence: str, *generator: random.Random) -> list[MaskedRow]:
         """Return the rows of the augmented sentence, or of the sentence itself if augmentation left no phrase."""
@@ -228,22 +215,55 @@ class PhraseMasking:
         if self.mask_token is not None and self.mask_token in sentence:
             return []  # its mask tokens could not be told from ours
         pieces = split_at_words(sentence, self.words)
-        text = join_words(pieces[1::2])
-        breaks = [index for index, gap in enumerate(pieces[2:-1:2], 1) if gap and not gap.isspace()]
-        rows: dict[str, MaskedRow] = {}
+        folded = [word.casefold() for word in pieces[1::2]]  # the words are the odd pieces
+        breaks = {index for index, gap in enumerate(pieces[2:-1:2], 1) if gap and not gap.isspace()}
+        rows: dict[tuple[str, ...], MaskedRow] = {}
         for phrase in self.extractor(sentence):
-            pattern, own = phrase_pattern(phrase, sentence, text, self.words)
-            if pattern in rows or not (found := occurrences(text, pattern, breaks)):
+            if isinstance(phrase, str):
+                target = tuple(phrase.casefold().split(" "))  # right if single spaces stand between its words
+                if not (found := _occurrences(folded, target, breaks)):
+                    target = _words_within(phrase, self.words(phrase), 0, len(phrase))
+                    found = _occurrences(folded, target, breaks)
+                own = found[:1]
+            else:
+                spans = self.words(sentence)
+                target = _words_within(sentence, spans, *phrase)
+                found, own = _occurrences(folded, target, breaks), [sum(end <= phrase[0] for _, end in spans)]
+            if target in rows or not found:
                 continue
-            count = pattern.count(" ") - 1
+            count = len(target)
             masked = list(pieces)
-            for first in found:  # the words are the odd pieces
+            for first in found:
                 masked[2 * first + 1 : 2 * (first + count) : 2] = [self.mask_token or ""] * count
             if self.mask_token is None and not any(masked[1::2]):
                 continue  # no word would be left
             text_left = "".join(masked) if self.mask_token is not None else " ".join("".join(masked).split())
-            first = found[0] if own is None else own
-            rows[pattern] = (sentence, text_left, " ".join(pieces[2 * first + 1 : 2 * (first + count) : 2]))
+            rows[target] = (sentence, text_left, " ".join(pieces[2 * own[0] + 1 : 2 * (own[0] + count) : 2]))
             if len(rows) == self.top_k:
                 break
         return list(rows.values())
+
+
+def _words_within(text: str, words: Sequence[Span], start: int, end: int) -> tuple[str, ...]:
+    """Return the words between two places, in lower case; none if more than space separates two of them."""
+    touched = [word for word in words if word[0] < end and word[1] > start]
+    if any(text[first[1] : second[0]].strip() for first, second in pairwise(touched)):
+        return ()
+    return tuple(text[first:last].casefold() for first, last in touched)
+
+
+def _occurrences(words: Sequence[str], phrase: tuple[str, ...], breaks: set[int]) -> list[int]:
+    """Return where each occurrence of ``phrase`` begins, left to right, without overlaps.
+
+    ``breaks`` are the places of words that follow punctuation: no phrase goes on there.
+    """
+    found: list[int] = []
+    count = len(phrase)
+    if not count or count > len(words):
+        return found
+    for start, word in enumerate(words):
+        if word == phrase[0] and (not found or start >= found[-1] + count):
+            rest = tuple(words[start + 1 : start + count])
+            if rest == phrase[1:] and breaks.isdisjoint(range(start + 1, start + count)):
+                found.append(start)
+    return found

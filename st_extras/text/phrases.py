@@ -1,41 +1,27 @@
-"""Phrase extractors for PaSeR: what an extractor is, and RAKE, the default."""
+"""Phrase extractors for PaSeR: RAKE, the default, and the chunks or subtrees of a tagged or parsed sentence."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import groupby
 from typing import Any, Protocol
 
-from st_extras.checks import check_callable, check_count
+from st_extras.checks import check_count, check_seed, check_strings
+from st_extras.text.corpus import check_sentence
 from st_extras.text.spans import Span
-from st_extras.text.stop_words import check_stop_words, phrase_stop_words
-from st_extras.text.words import WordFinder, jieba_spans, split_at_words, word_spans
+from st_extras.text.words import (
+    WordFinder,
+    check_stop_words,
+    jieba_spans,
+    phrase_stop_words,
+    split_at_words,
+    word_spans,
+)
 
-_BREAK = "."  # replaces any punctuation between two words: RAKE ends a phrase there
-_NO_LIMIT = 100_000  # words; rake-nltk needs a number
-_MANY_PHRASES = 1000  # below it, searching the text for each phrase is as fast
-
-
-def _first_places(text: str, phrases: Sequence[str]) -> dict[str, int]:
-    """Return where each phrase first stands in ``text`` between two spaces, as ``text.find`` does.
-
-    Only the places of the rarest word of a phrase are tried, so that a text as long as a book takes seconds.
-    """
-    if len(phrases) < _MANY_PHRASES:
-        return {phrase: text.find(f" {phrase} ") for phrase in phrases}
-    starts: dict[str, list[int]] = {}
-    position = 0
-    for word in text.split(" "):
-        starts.setdefault(word, []).append(position)  # of the word's first character
-        position += len(word) + 1
-    places = {}
-    for phrase in phrases:
-        words = phrase.split(" ")
-        rarest = min(words, key=lambda word: len(starts.get(word, ())))
-        offset = sum(len(word) + 1 for word in words[: words.index(rarest)]) + 1  # of the space before the phrase
-        tried = (start - offset for start in starts.get(rarest, ()))
-        places[phrase] = next((at for at in tried if at >= 0 and text.startswith(f" {phrase} ", at)), -1)
-    return places
+_BREAK = "."  # stands for any punctuation between two words: RAKE ends a phrase there
 
 
 class PhraseExtractor(Protocol):
@@ -60,8 +46,8 @@ class RakePhrases:
     length of the phrases that contain it) over its frequency; the score of a phrase is the sum over its words. Equal
     scores keep the order of the sentence, so the result is the same in every run.
 
-    Paper: Rose et al., 2010, https://doi.org/10.1002/9780470689646.ch1. The scores are those of rake-nltk,
-    https://github.com/csurfer/rake-nltk.
+    Paper: Rose et al., 2010, https://doi.org/10.1002/9780470689646.ch1. The scores are those of
+    rake-nltk, https://github.com/csurfer/rake-nltk, which is not needed.
 
     Args:
         language: language of the stop words and of the default ``words``. "english" and "chinese" need no download;
@@ -73,7 +59,7 @@ class RakePhrases:
         max_words: longest phrase, in words. None: no limit.
 
     Raises:
-        ValueError: if ``stop_words`` or ``words`` has the wrong type, a length is out of range, or the language has no
+        ValueError: if ``stop_words`` is not a collection of strings, a length is out of range, or the language has no
             stop words.
 
     Example:
@@ -93,11 +79,9 @@ class RakePhrases:
     ) -> None:
         chosen = phrase_stop_words(language) if stop_words is None else check_stop_words(stop_words)
         self.stop_words = frozenset(word.lower() for word in chosen)
-        check_callable("words", words, or_none=True)
         self.words = words or (jieba_spans if language == "chinese" else word_spans)
         self.min_words = check_count("min_words", min_words, 1)
         self.max_words = None if max_words is None else check_count("max_words", max_words, self.min_words)
-        self._rake: Any = None  # made at the first call, and again in another process
 
     def __call__(self, sentence: str) -> list[str]:
         """Return the phrases of ``sentence`` as they are written there, best first, each once."""
@@ -106,16 +90,26 @@ class RakePhrases:
     def scores(self, sentence: str) -> list[tuple[float, str]]:
         """Return ``(score, phrase)`` for every phrase of ``sentence``, best first."""
         words = self._words_and_breaks(sentence)
-        self._rake = self._rake or self._make_rake()
-        self._rake.extract_keywords_from_sentences([words])
-        joined = f" {' '.join(words)} "
-        lowered = joined.lower()
-        scored = set(self._rake.get_ranked_phrases_with_scores())
-        places = _first_places(lowered, [phrase for _, phrase in scored])
-        # rounded, so that scores equal but for floating point error are ordered by position
-        ranked = sorted((-round(1e9 * score), places[phrase], score, phrase) for score, phrase in scored)
-        written = joined if len(joined) == len(lowered) else lowered  # lowering "İ" adds a character
-        return [(score, written[at + 1 : at + 1 + len(phrase)]) for _, at, score, phrase in ranked]
+        lowered = [word.lower() for word in words]
+        runs = groupby(lowered, lambda word: word != _BREAK and word not in self.stop_words)
+        phrases = [phrase for phrase in (tuple(run) for is_phrase, run in runs if is_phrase) if self._fits(phrase)]
+        frequency = Counter(word for phrase in phrases for word in phrase)
+        degree: Counter[str] = Counter()
+        for phrase in phrases:
+            for word in phrase:
+                degree[word] += len(phrase)
+        ranked = []
+        first_place = _places(lowered)
+        for phrase in dict.fromkeys(phrases):
+            score = 0.0
+            for word in phrase:
+                score += degree[word] / frequency[word]
+            # rounded, so that scores equal but for floating point error are ordered by position
+            ranked.append((-round(1e9 * score), first_place(phrase), score, len(phrase)))
+        return [(score, " ".join(words[at : at + count])) for _, at, score, count in sorted(ranked)]
+
+    def _fits(self, phrase: Sequence[str]) -> bool:
+        return self.min_words <= len(phrase) and (self.max_words is None or len(phrase) <= self.max_words)
 
     def _words_and_breaks(self, sentence: str) -> list[str]:
         """Return the words of ``sentence``, with ``_BREAK`` wherever more than space separates two."""
@@ -127,25 +121,156 @@ class RakePhrases:
             words.append(word)
         return words
 
-    def _make_rake(self) -> Any:
-        from rake_nltk import Rake
 
-        class DegreeRake(Rake):  # type: ignore[misc]
-            """Rake that counts word degrees directly, in half the time that its graph of co-occurrences takes."""
+def _places(words: Sequence[str]) -> Callable[[tuple[str, ...]], int]:
+    """Return a function that finds where a phrase first stands among the words of a sentence.
 
-            def _build_word_co_occurance_graph(self, phrases: list[tuple[str, ...]]) -> None:
-                self.degree: defaultdict[str, int] = defaultdict(int)
-                for phrase in phrases:
-                    for word in phrase:
-                        self.degree[word] += len(phrase)
+    Only the places of the rarest word of a phrase are tried, so that a text as long as a book takes seconds.
+    """
+    places: dict[str, list[int]] = {}
+    for place, word in enumerate(words):
+        places.setdefault(word, []).append(place)
 
-        return DegreeRake(
-            stopwords={*self.stop_words, _BREAK},  # an empty set would send Rake to NLTK's data
-            punctuations={_BREAK},
-            min_length=self.min_words,
-            max_length=self.max_words or _NO_LIMIT,
-            word_tokenizer=list,  # Rake is given words, not text
-        )
+    def first_place(phrase: tuple[str, ...]) -> int:
+        rarest = min(range(len(phrase)), key=lambda i: len(places[phrase[i]]))
+        starts = (place - rarest for place in places[phrase[rarest]] if place >= rarest)
+        return next(start for start in starts if tuple(words[start : start + len(phrase)]) == phrase)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_rake": None}  # it holds lambdas, which cannot be pickled
+    return first_place
+
+
+GRAMMAR = r"""
+  NP: {<DT|PDT|PRP\$>?<CD|JJ.*>*<NN.*>+}
+  VP: {<MD>?<RB.*>*<VB.*>+<RP|RB.*>*<NP>?}
+  SBAR: {<IN|WDT|WP.*|WRB><PRP|NP>?<VP>}
+  PP: {<IN|TO><PRP|NP>}
+  VP: {<VP><PP|SBAR>+}
+"""
+"""Chunks of Penn Treebank tags: noun phrases, verb phrases and the clauses that a subordinator opens."""
+
+
+class ChunkPhrases:
+    """Find noun phrases, verb phrases and subordinate clauses with a tagger and a grammar, or in your own parses.
+
+    Paper: the first extractor of PaSeR (section 3.1.1), https://aclanthology.org/2022.emnlp-main.221. The paper draws
+    a subtree at random; so phrases come in random order, not best first. Chunking: https://www.nltk.org/book/ch07.html.
+
+    Args:
+        kinds: labels of the phrases wanted: "NP", "VP", "SBAR" or labels of your own grammar.
+        tagger: function from a list of tokens to a list of ``(token, tag)``. None: NLTK's perceptron tagger, whose
+            data must be installed (``python -m nltk.downloader averaged_perceptron_tagger_eng``).
+        grammar: an ``nltk.RegexpParser`` grammar over the tags.
+        parse: function from a sentence to its ``nltk.Tree``, used instead of tagger and grammar.
+        seed: seed of the order, which depends on seed and sentence only and so is the same in every process.
+
+    Raises:
+        ValueError: if ``kinds`` is not a collection of strings or empty, ``tagger`` and ``parse`` are both given, the
+            grammar cannot be read, or the default tagger's data is not installed.
+
+    Example:
+        >>> from st_extras.text import ChunkPhrases
+        >>> tags = {"The": "DT", "red": "JJ", "apples": "NNS", "fell": "VBD"}
+        >>> extractor = ChunkPhrases(kinds=["NP"], tagger=lambda tokens: [(token, tags[token]) for token in tokens])
+        >>> sentence = "The red apples fell"
+        >>> [sentence[start:end] for start, end in extractor(sentence)]
+        ['The red apples']
+    """
+
+    def __init__(
+        self,
+        *,
+        kinds: Sequence[str] = ("NP", "VP"),
+        tagger: Callable[[list[str]], list[tuple[str, str]]] | None = None,
+        grammar: str = GRAMMAR,
+        parse: Callable[[str], Any] | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.kinds = check_strings("kinds", kinds, at_least=1)
+        if parse is not None and tagger is not None:
+            raise ValueError("tagger and parse must not both be given: a parse needs no tags.")
+        self.grammar = grammar
+        self.seed = check_seed("seed", seed)
+        _chunker(grammar)
+        if tagger is None and parse is None:
+            _perceptron_tagger()  # report missing data here, not in the middle of a corpus
+        self._tag = tagger or _perceptron_tags
+        self._parse = parse
+
+    def __call__(self, sentence: str) -> list[Span]:
+        """Return the character spans of the phrases of ``sentence``, in an order drawn from the seed.
+
+        Raises:
+            ValueError: if it is not a string or holds a lone surrogate, or the parse is one of another sentence.
+        """
+        check_sentence(sentence, "sentence")
+        tree = self._parse(sentence) if self._parse else self._chunk(sentence)
+        tokens = [leaf if isinstance(leaf, str) else leaf[0] for leaf in tree.leaves()]
+        found = sorted(set(_labelled_spans(tree, self.kinds, iter(_align(sentence, tokens)))))
+        random.Random(f"{self.seed}:{sentence}").shuffle(found)
+        return found
+
+    def _chunk(self, sentence: str) -> Any:
+        from nltk import Tree
+        from nltk.tokenize import TreebankWordTokenizer
+
+        tokens = TreebankWordTokenizer().tokenize(sentence)
+        return _chunker(self.grammar).parse(Tree("S", self._tag(tokens))) if tokens else Tree("S", [])
+
+
+@lru_cache(maxsize=8)
+def _chunker(grammar: str) -> Any:
+    from nltk import RegexpParser
+
+    return RegexpParser(grammar, loop=2)
+
+
+@lru_cache(maxsize=1)  # nltk.pos_tag would read its file at every call
+def _perceptron_tagger() -> Any:
+    from nltk.tag import PerceptronTagger
+
+    try:
+        return PerceptronTagger()
+    except (LookupError, OSError) as error:
+        raise ValueError(
+            "tagger must be given if NLTK's tagger is not installed: "
+            "run python -m nltk.downloader averaged_perceptron_tagger_eng, or give tagger=."
+        ) from error
+
+
+def _perceptron_tags(tokens: list[str]) -> list[tuple[str, str]]:
+    return list(_perceptron_tagger().tag(tokens))
+
+
+def _align(sentence: str, tokens: Sequence[str]) -> list[Span | None]:
+    """Return the span of each token in ``sentence``; None for punctuation that a treebank writes differently."""
+    spans: list[Span | None] = []
+    position = 0
+    for token in tokens:
+        start = sentence.find(token, position)
+        if start >= 0:
+            position = start + len(token)
+            spans.append((start, position))
+        elif token.startswith("-") or not any(map(str.isalnum, token)):  # -LRB-, ``
+            spans.append(None)
+        else:
+            raise ValueError(f"parse must return a tree of the sentence {sentence!r}, got the token {token!r}.")
+    return spans
+
+
+def _labelled_spans(tree: Any, kinds: Sequence[str], spans: Iterator[Span | None]) -> list[Span]:
+    """Return the spans of the subtrees with a label in ``kinds`` (NP-SBJ counts as NP); use up ``spans``."""
+    found: list[Span] = []
+
+    def visit(node: Any) -> list[Span]:
+        covered: list[Span] = []
+        for child in node:
+            if hasattr(child, "label"):
+                covered += visit(child)
+            elif (span := next(spans)) is not None:
+                covered.append(span)
+        if covered and node.label().split("-")[0] in kinds:
+            found.append((covered[0][0], covered[-1][1]))
+        return covered
+
+    visit(tree)
+    return found

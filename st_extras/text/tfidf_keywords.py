@@ -1,9 +1,10 @@
-"""Keywords by TF-IDF: document frequencies counted in one pass over a corpus, and the extractor that uses them."""
+"""Keywords by TF-IDF, with document frequencies counted in one pass over a corpus."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -11,48 +12,7 @@ import numpy as np
 from st_extras.checks import check_count, check_finite, check_instance, check_interval, check_not_negative
 from st_extras.text.corpus import iterate_sentences
 from st_extras.text.spans import MAX_TOP_K, Span
-from st_extras.text.stop_words import check_stop_words, english_stop_words
-from st_extras.text.words import find_all_words, word_spans
-
-
-class DocumentFrequencies:
-    """Count in how many sentences each word occurs, in one pass: memory grows with the vocabulary, not the corpus.
-
-    Attributes:
-        counts: number of sentences that hold each lower-case word, in the order in which the words were first seen.
-        num_sentences: number of sentences counted.
-
-    Example:
-        >>> from st_extras.text.tfidf_keywords import DocumentFrequencies, TfidfKeywords
-        >>> frequencies = DocumentFrequencies()
-        >>> for sentence in frequencies.watch(iter(["the cat sat", "the cat ran"])):
-        ...     pass  # one pass serves two purposes: encode the sentence here, for instance
-        >>> frequencies.counts
-        {'the': 2, 'cat': 2, 'sat': 1, 'ran': 1}
-        >>> TfidfKeywords.from_frequencies(frequencies)("the cat ran home")
-        [(4, 7), (8, 11), (12, 16)]
-    """
-
-    def __init__(self) -> None:
-        self.counts: dict[str, int] = {}
-        self.num_sentences = 0
-
-    def add(self, sentence: str) -> None:
-        """Count the words of one more sentence."""
-        self.num_sentences += 1
-        counts = self.counts
-        for word in dict.fromkeys(find_all_words(sentence.lower())):
-            counts[word] = counts.get(word, 0) + 1
-
-    def watch(self, sentences: Iterable[str]) -> Iterator[str]:
-        """Yield the sentences of a corpus unchanged, and count each on its way.
-
-        Args:
-            sentences: strings or a data set with a text column (see ``iterate_sentences``); read once.
-        """
-        for sentence in iterate_sentences(sentences):
-            self.add(sentence)
-            yield sentence
+from st_extras.text.words import check_stop_words, english_stop_words, find_all_words, word_spans
 
 
 class TfidfKeywords:
@@ -101,7 +61,7 @@ class TfidfKeywords:
         stop_words: Collection[str] | None = None,
         max_df: float = 1.0,
     ) -> TfidfKeywords:
-        """Count document frequencies over ``sentences``, in memory that grows with the vocabulary alone.
+        """Count in how many sentences each word occurs, in memory that grows with the vocabulary alone.
 
         Args:
             sentences: the corpus, strings or a data set with a text column (see ``iterate_sentences``); read once.
@@ -112,45 +72,21 @@ class TfidfKeywords:
         Raises:
             ValueError: if the corpus has no word, or a setting is out of range.
         """
-        given, max_df = cls._check(top_k, stop_words, max_df)  # before the corpus is read
-        frequencies = DocumentFrequencies()
+        max_df = check_interval("max_df", max_df, 0, 1, low_included=False)
+        given = english_stop_words() if stop_words is None else check_stop_words(stop_words)
+        extractor = cls({}, 0, top_k, {word.lower() for word in given})  # checks the settings before reading the corpus
+        count, counts = 0, Counter[str]()
         for sentence in iterate_sentences(sentences):
-            frequencies.add(sentence)
-        return cls.from_frequencies(frequencies, top_k=top_k, stop_words=given, max_df=max_df)
-
-    @classmethod
-    def from_frequencies(
-        cls,
-        frequencies: DocumentFrequencies,
-        *,
-        top_k: int | None = 20,
-        stop_words: Collection[str] | None = None,
-        max_df: float = 1.0,
-    ) -> TfidfKeywords:
-        """Make the extractor of a corpus whose words have been counted; the other arguments are those of ``fit``.
-
-        Raises:
-            ValueError: if no word was counted, or a setting is out of range.
-        """
-        given, max_df = cls._check(top_k, stop_words, max_df)
-        count, counts = frequencies.num_sentences, frequencies.counts
+            count += 1
+            counts.update(dict.fromkeys(find_all_words(sentence.lower()), 1))
         if not counts:
             raise ValueError(f"corpus must hold sentences with words, got {count} sentences without one.")
         values = np.log((count + 1.0) / (np.fromiter(counts.values(), dtype=np.float64) + 1.0)) + 1.0
-        idf = dict(zip(counts, values.tolist(), strict=True))
+        extractor.idf = dict(zip(counts, values.tolist(), strict=True))
+        extractor.unseen_idf = math.log(1 + count) + 1
         lowest = math.log((1 + count) / (1 + max_df * count)) + 1  # the IDF of a word in a share max_df
-        frequent = {word for word, value in idf.items() if value < lowest - 1e-9}
-        return cls(idf, math.log(1 + count) + 1, top_k=top_k, stop_words=given | frequent)
-
-    @staticmethod
-    def _check(top_k: Any, stop_words: Collection[str] | None, max_df: Any) -> tuple[set[str], float]:
-        """Check the settings; return the stop words and ``max_df``."""
-        if top_k is not None:
-            check_count("top_k", top_k, 1, MAX_TOP_K)
-        max_df = check_interval("max_df", max_df, 0, 1, low_included=False)
-        if stop_words is None:
-            return set(english_stop_words()), max_df
-        return {word.lower() for word in check_stop_words(stop_words)}, max_df
+        extractor.stop_words |= {word for word, value in extractor.idf.items() if value < lowest - 1e-9}
+        return extractor
 
     def __call__(self, text: str) -> list[Span]:
         """Return the spans of the keywords of ``text``."""

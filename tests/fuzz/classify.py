@@ -6,7 +6,7 @@ import hashlib
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +47,7 @@ class Case:
         verify: the oracle of an accepted input.
         untouched: a folder that must hold the same files after an error as before.
         system: whether the system's own errors are fine: a full disk is no one's argument.
+        python: whether Python's own errors are fine: what it says of a value of a wrong type.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Case:
     verify: Verify = lambda result: None
     untouched: Path | None = None
     system: bool = False
+    python: bool = False
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,8 @@ def _accepted(case: Case, result: Any) -> Outcome:
 
 def _is_clear(case: Case, error: Exception) -> bool:
     """Whether an error is one that a user is meant to see, and says what is wrong and where."""
+    if case.python and isinstance(error, TypeError | AttributeError | ValueError | OverflowError):
+        return True
     if type(error) not in (ValueError, ImportError, ModuleNotFoundError, UsageError):
         named = isinstance(error, OSError) and error.filename is not None  # "No such file or directory: 'x'"
         if not named:
@@ -142,25 +146,8 @@ def _is_clear(case: Case, error: Exception) -> bool:
 
 
 def written(value: Any) -> tuple[str, ...]:
-    """The ways in which a message may show a value: its repr, text, type, length or shape, or an item or row of it."""
-    rows = isinstance(value, list | tuple | range | set | dict) or getattr(value, "ndim", 0) > 0
-    items = list(value)[:3] if rows else []
-    items += value[:3].tolist() if rows and hasattr(value, "tolist") else []
-    shown = [item[:20] for part in (value, *items) for item in (_safe(repr, part), _safe(str, part))]
-    if isinstance(value, Sized) and not isinstance(value, str | type) and getattr(value, "ndim", 1):
-        shown += ["none", f"got {len(value)}"] if len(value) == 0 else [f" {len(value)}"]
-        shown.append(f"the shape ({len(value)},")
-    if isinstance(value, float) and value.is_integer():
-        shown.append(f" {int(value)} ")
-    if getattr(value, "ndim", 0) == 2:
-        shown.append("(row ")
-    shape = getattr(value, "shape", None)
-    return (
-        *shown,
-        type(value).__name__,
-        *([] if shape is None else [f"the shape {tuple(shape)}"]),
-        *([str(tuple(shape))] if shape else []),
-    )
+    """The ways in which a message may show a value: its repr, its text, its type."""
+    return (_safe(repr, value)[:20], _safe(str, value)[:20], type(value).__name__)
 
 
 def _safe(function: Callable[[Any], str], value: Any) -> str:

@@ -1,84 +1,117 @@
-"""Constructors and functions: each parameter with each value, the others as they should be."""
+"""Constructors: each number that a public class takes, with values that are none; the targets come from signatures.
+
+A parameter annotated as a number must refuse NaN and infinities, one annotated as a whole number fractions too, with a
+message that names it. What else is tried may be refused or accepted, and a type that Python refuses is its own affair.
+Only what a class cannot do without is written down here.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-import itertools
+import inspect
 import json
+import math
 import random
+import re
+from collections.abc import Callable
 from typing import Any
 
-from st_extras import encoders
-from tests.conftest import SENTENCES
-from tests.fuzz import values as v
-from tests.fuzz import world
-from tests.fuzz.classify import ACCEPT, EITHER, REFUSE, Case, written
-from tests.fuzz.domain_targets import domain_targets
-from tests.fuzz.loss_targets import loss_targets
-from tests.fuzz.model_targets import encoder_targets, evaluator_targets
-from tests.fuzz.module_targets import module_targets
-from tests.fuzz.text_targets import text_targets
-from tests.fuzz.values import Target
+import numpy as np
+import torch
 
-_outputs = itertools.count()
-# attach hands its corpus to fit, whose parameter is called sentences; Sentence Transformers refuses encode's options
-_ALIASES = {
-    "corpus": ("corpus", "sentences", "texts"),
-    "path": ("path", "encoder", "file"),
-    "tables": ("tables", "folder"),
-    "text_column": ("column",),
-    "label_column": ("column",),
-    "encode_options": ("encode_options", "encode()"),
-}
+from st_extras import encoders, evaluation, losses, modules, text
+from st_extras.text.frequency import FrequencyTable
+from tests.conftest import SENTENCES
+from tests.fuzz import world
+from tests.fuzz.classify import EITHER, REFUSE, Case, written
+
+NO_NUMBERS: list[Any] = [math.nan, math.inf, -math.inf, np.float64("nan"), np.float32("inf"), 10**400]
+NO_WHOLE_NUMBERS: list[Any] = [math.nan, math.inf, 0.5, 2.5, np.float32(0.5), np.float64("nan")]
+UNUSUAL: list[Any] = [
+    -1, 0, 1, 7, 0.05, -0.5, 1e-300, 1e300, 10**11, 10**30, -(10**30), True, np.bool_(True), np.int64(2), None, "",
+    "0.5", "nan", "\ud800", b"x", [], (), {}, [0.5], 1j, int, np.array([1.0, 2.0]), torch.zeros(0), ...,
+]  # fmt: skip
+Target = tuple[str, Callable[..., Any], dict[str, Any]]
+"""Its name, what is called, and the arguments that it cannot do without."""
+
+
+def _given() -> dict[str, Any]:
+    """What parameters without a default are given, by their names."""
+    return {
+        "model": world.encoder(), "frequency_table": world.table(), "embedding_dimension": 16, "sentences": SENTENCES,
+        "sentences1": SENTENCES, "sentences2": SENTENCES[::-1], "scores": [0.1 * i for i in range(8)],
+        "labels": ["a", "b"] * 4, "idf": {"cat": 1.0}, "unseen_idf": 2.0, "lambda_1": 0.1, "lambda_2": 0.0,
+        "tokenizer": world.encoder().tokenizer, "path": world.encoder_folder(), "sources": world.root() / "ok.jsonl",
+    }  # fmt: skip
+
+
+def _calls() -> list[tuple[str, Callable[..., Any], dict[str, Any]]]:
+    """Public classes and the functions that are tried too, with what differs from ``_given``."""
+    own: dict[Any, dict[str, Any]] = {
+        text.EDA: {"synonyms": {"cat": ["feline"]}},
+        text.ChunkPhrases: {"parse": str},
+        evaluation.LabeledTextEvaluator: {"texts": SENTENCES},
+        evaluation.ChangeJudge: {"texts": world.corpus()[:100], "start": torch.randn(100, 4)},
+    }
+    classes = [
+        (name, call, own.get(call, {}))
+        for package in (losses, modules, evaluation, text, encoders)
+        for name, call in vars(package).items()
+        if name in package.__all__ and inspect.isclass(call) and not dataclasses.is_dataclass(call)
+    ]
+    repal, whitening = modules.RepALPostProcessor, modules.WhiteningPostProcessor
+    functions: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
+        ("load_encoder", encoders.load_encoder, {}),
+        ("read_sentences", text.read_sentences, {}),
+        ("TfidfKeywords.fit", text.TfidfKeywords.fit, {}),
+        ("FrequencyTable", FrequencyTable, {"tokens": ("a", "b"), "counts": [1, 2]}),
+        ("FrequencyTable.count", FrequencyTable.count, {"texts": world.root() / "ok.jsonl"}),
+        ("FrequencyTable.labels", world.table().labels, {}),
+        ("RepALPostProcessor.attach", repal.attach, {"keywords": "rake", "corpus": SENTENCES}),
+        ("WhiteningPostProcessor.attach", whitening.attach, {}),
+    ]
+    return [*classes, *functions]
+
+
+def _is_annotated(parameter: inspect.Parameter, kind: str) -> bool:
+    return re.search(rf"(^|\| ){kind}( \||$)", str(parameter.annotation)) is not None
 
 
 @functools.cache
-def targets() -> list[Target]:
+def targets() -> list[tuple[Target, dict[str, list[Any]]]]:
+    """Each call that can be made, and its numbers with the values that each must refuse."""
     lines = "".join(json.dumps({"sentence": sentence}) + "\n" for sentence in SENTENCES)
     (world.root() / "ok.jsonl").write_text(lines, encoding="utf8")
-    families = (loss_targets, text_targets, encoder_targets, module_targets, evaluator_targets, domain_targets)
-    return [target for family in families for target in family()]
+    given, found = _given(), []
+    for name, call, own in _calls():
+        parameters = [p for p in inspect.signature(call).parameters.values() if p.kind not in (p.VAR_POSITIONAL, 4)]
+        needed = {p.name for p in parameters if p.default is p.empty} - own.keys()
+        numbers = {p.name: NO_NUMBERS for p in parameters if _is_annotated(p, "float")}
+        numbers |= {p.name: NO_WHOLE_NUMBERS for p in parameters if _is_annotated(p, "int")}
+        if needed <= given.keys() and numbers:
+            found.append(((name, call, {key: given[key] for key in needed} | own), numbers))
+    return found
 
 
-def _name(target: Target) -> str:
-    return target.name or target.call.__qualname__
-
-
-def _case(target: Target, parameter: str, value: Any) -> Case | None:
-    fits = target.domains[parameter](value)
-    if not target.runs and fits is not False:
-        return None
-    name = _name(target)
-    output = world.root() / f"output{next(_outputs)}"
-    arguments = target.good | {parameter: value}
-    if "output" in arguments:
-        arguments["output"] = output
-    if target.name == "use_length_buckets" and parameter != "model":
-        arguments = {"model": encoders.load_encoder(world.encoder_folder())} | arguments
-    expected = {True: ACCEPT, False: REFUSE, None: EITHER}[fits]
+def case(target: Target, parameter: str, value: Any, *, refused: bool) -> Case:
+    name, call, arguments = target
     return Case(
         f"{name}({parameter}={written(value)[0]})",
-        lambda: target.call(**arguments),
-        expected,
-        _ALIASES.get(parameter, (parameter,)),
-        written(value),
-        lambda result: (
-            None if parameter == "size" else v.held(result, parameter, value)
-        ),  # size is at most what there is
-        output,
+        lambda: call(**arguments | {parameter: value}),
+        REFUSE if refused else EITHER,
+        (parameter,) if refused else (),
+        written(value) if refused else (),
+        python=not refused,
     )
 
 
 def cases(generator: random.Random) -> list[Case]:
-    """Every parameter of every target with 18 values drawn from the lists and at random."""
+    """Every number of every target with each value that it must refuse, and some that are unusual."""
     made = []
-    for target in targets():
-        for parameter in target.domains:
-            tried = [
-                *generator.sample(v.NUMBERS, 9),
-                *generator.sample(v.OTHERS, 7),
-                v.draw(generator),
-                v.draw(generator),
-            ]
-            made += [case for value in tried if (case := _case(target, parameter, value))]
+    for target, numbers in targets():
+        for parameter, wrong in numbers.items():
+            made += [case(target, parameter, value, refused=True) for value in wrong]
+            drawn = generator.sample(UNUSUAL, 6)
+            made += [case(target, parameter, value, refused=False) for value in drawn]
     return made

@@ -10,7 +10,6 @@ from sentence_transformers import SentenceTransformer
 
 from st_extras import evaluation, modules, training
 from tests.fuzz import world
-from tests.fuzz.domain_targets import judge
 
 _LABELS = ["a", "b"] * 4
 
@@ -24,7 +23,7 @@ def _stepped(sentence: str) -> torch.Tensor:
 
 def _judged(sentence: str) -> Any:
     """What the judge says of no change, with the text among its texts."""
-    texts = [sentence, *judge().texts[1:]]
+    texts = [sentence, *world.corpus()[1:100]]
     start = torch.randn(len(texts), 4, generator=torch.Generator().manual_seed(0))
     return evaluation.ChangeJudge(texts, start).compare(3 * start, 100)
 

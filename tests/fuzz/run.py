@@ -20,12 +20,12 @@ class Family(NamedTuple):
 
 
 FAMILIES = {
-    "constructors": Family(constructors.cases, 1500, 130),
-    "files": Family(files.cases, 1050, 110),
-    "texts": Family(texts.cases, 450, 25),
-    "artefacts": Family(artefacts.cases, 450, 25),
+    "constructors": Family(constructors.cases, 1500, 80),
+    "files": Family(files.cases, 1050, 100),
+    "texts": Family(texts.cases, 450, 20),
+    "artefacts": Family(artefacts.cases, 450, 15),
     "checkpoints": Family(checkpoints.cases, 20, 0),
-    "command line": Family(command_line.cases, 300, 12),
+    "command line": Family(command_line.cases, 300, 8),
 }
 
 

@@ -1,7 +1,8 @@
-"""The fuzzer, drawn with a fixed seed: 300 cases in the fast suite, over 3,000 in the slow one."""
+"""The fuzzer, drawn with a fixed seed: 200 cases in the suite, over 3,000 weekly."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Any
 
@@ -14,7 +15,7 @@ from tests.fuzz.classify import ACCEPT, CLEAR, HALF, HANG, NAMELESS, REFUSE, REF
 from tests.fuzz.run import bad, report, run, shown
 from tests.fuzz.world import new_folder
 
-_some = settings(max_examples=60, derandomize=True, database=None, deadline=None)
+_some = settings(max_examples=30, derandomize=True, database=None, deadline=None)
 
 
 def _check(how_many: str, at_least: int) -> None:
@@ -28,11 +29,12 @@ def _check(how_many: str, at_least: int) -> None:
     assert kinds[RIGHT] > 0.05 * len(outcomes), found
 
 
-def test_three_hundred_cases_are_refused_clearly_or_accepted_rightly() -> None:
-    _check("fast", 300)
+def test_two_hundred_cases_are_refused_clearly_or_accepted_rightly() -> None:
+    _check("fast", 200)
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
+@pytest.mark.timeout(1200)
 def test_three_thousand_cases_are_refused_clearly_or_accepted_rightly() -> None:
     _check("slow", 3000)
 
@@ -61,10 +63,9 @@ def test_any_bytes(kind: str, data: bytes, packed: bool) -> None:
     st.floats() | st.integers(),
 )
 def test_any_number(parameter: str, value: float) -> None:
-    target = next(target for target in constructors.targets() if target.call.__name__ == "DCLRLoss")
-    case = constructors._case(target, parameter, value)
-    assert case is not None
-    _assert_right(case)
+    target = next(target for target, _ in constructors.targets() if target[0] == "DCLRLoss")
+    refused = not math.isfinite(value) or (parameter == "noise_steps" and value != int(value))
+    _assert_right(constructors.case(target, parameter, value, refused=refused))
 
 
 def _raise(error: Exception) -> Any:

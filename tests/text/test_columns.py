@@ -5,7 +5,7 @@ from __future__ import annotations
 import datasets
 import pytest
 
-from st_extras.text.columns import can_be_split, choose_column, iterate_values
+from st_extras.text.columns import iterate_values
 
 ROWS = [f"sentence {i}" for i in range(2500)]
 
@@ -41,23 +41,3 @@ def test_a_stream_that_knows_its_columns_when_it_is_read():
         list(iterate_values(stream({"review": ["one"], "author": ["two"]})))
     with pytest.raises(ValueError, match="sentences, row 0 has no column body: it has review"):
         list(iterate_values(stream({"review": ["one"]}), "body"))
-
-
-def test_the_column_asked_for_then_a_usual_one_then_the_only_one_of_text():
-    assert choose_column("here", ["a", "text", "sentence"], None, ["a"]) == "sentence"
-    assert choose_column("here", ["a", "text"], "a") == "a"
-    assert choose_column("here", ["a", "b"], None, ["b"]) == "b"
-    for names, textual in ((["a", "b"], ["a", "b"]), (["a"], []), ([], [])):
-        with pytest.raises(ValueError, match="here has no column sentence or text or sentence1 or content: it has"):
-            choose_column("here", names, None, textual)
-    with pytest.raises(ValueError, match="here has no column c: it has a"):
-        choose_column("here", ["a"], "c", ["a"])
-    with pytest.raises(ValueError, match="here must have one column text, got 2"):
-        choose_column("here", ["text", "text"], None)
-
-
-def test_only_streams_of_enough_files_can_be_split():
-    data = datasets.Dataset.from_dict({"text": ROWS})
-    assert not can_be_split(data, 1)
-    assert can_be_split(data.to_iterable_dataset(num_shards=3), 3)
-    assert not can_be_split(data.to_iterable_dataset(num_shards=3), 4)

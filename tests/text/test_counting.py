@@ -2,12 +2,10 @@ from __future__ import annotations
 
 import gzip
 import itertools
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from datasets import Dataset, DatasetDict
@@ -15,7 +13,6 @@ from transformers import BertTokenizer
 
 from st_extras.text import counting, frequency
 from st_extras.text.frequency import FrequencyTable
-from tests.conftest import build_byte_level_encoder
 
 DATA = Dataset.from_dict({"text": ["the cat"]})
 
@@ -113,71 +110,31 @@ def test_the_corpus_is_never_held(
     assert max(lead) <= 5 * (1 if num_processes == 1 else 4 * num_processes)
 
 
-def test_documents_make_small_batches() -> None:
-    text = "x" * (counting._BATCH_CHARACTERS // 2)
-    assert [len(batch) for batch in counting.batch_texts(iter([text] * 7), 1000)] == [3, 3, 1]
+@pytest.mark.parametrize(
+    ("texts", "options", "message"),
+    [
+        ([], {}, "texts must hold at least one text"),
+        (["", ""], {}, "no token"),
+        ("a string", {}, "'a string'"),
+        ([{"sentence": "x"}], {}, r"dataset\['sentence'\]"),
+        (["a", "\ud800"], {}, "texts, row 1: .* lone surrogate"),
+        (["a"], {"batch_size": 0}, "batch_size .* 0"),
+        (["a"], {"num_processes": 10**11}, "num_processes .* 100000000000"),
+        (DatasetDict(train=DATA), {}, "DatasetDict with the keys 'train'"),
+        (DATA, {"column": "body"}, "texts has no column body: it has text"),
+    ],
+)
+def test_bad_input_is_named(texts: object, options: dict, message: str, tokenizer: BertTokenizer) -> None:
+    with pytest.raises(ValueError, match=message):
+        FrequencyTable.count(texts, tokenizer, **options)
 
 
-def test_wordfreq_words_begin_with_a_space_for_byte_level_tokenizers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In a corpus nearly every word follows a space, and its token there is another than at the start of a text."""
-    words = {"park": 0.5, "river": 0.25}
-    module = SimpleNamespace(
-        available_languages=lambda: ["en"],
-        get_frequency_dict=lambda language: words,
-        word_frequency=lambda word, language: 0.0,
-    )
-    monkeypatch.setitem(sys.modules, "wordfreq", module)
-    tokenizer = build_byte_level_encoder(tmp_path).tokenizer
-    assert tokenizer.tokenize(" park") == ["\u0120park"]
-    table = FrequencyTable.from_wordfreq(tokenizer, scale=1000)
-    count = dict(zip(table.tokens, table.counts.tolist(), strict=True))
-    assert (count["\u0120park"], count["\u0120river"]) == (500, 250)
-    assert count["p"] == 0
-
-
-def test_files_of_a_count_are_text_with_lines_under_the_limit(tokenizer: BertTokenizer, tmp_path: Path) -> None:
+def test_a_fault_in_a_file_is_named(tokenizer: BertTokenizer, tmp_path: Path) -> None:
     path = tmp_path / "corpus.txt"
-    for content, message in (
-        ("the cat".encode("utf-16-le"), "line 1: not UTF-8 text"),
-        (b"the\nca\0t", "line 2: not UTF-8 text"),
-        (b"the\n\xed\xa0\x80", "line 2: not UTF-8"),
-        (b"the\n" + b"x" * 1_000_001, "line 2: .* at most 1000000 bytes"),
-    ):
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match=rf"corpus\.txt, {message}"):
-            FrequencyTable.count(path, tokenizer)
+    path.write_bytes(b"the\nca\0t")
+    with pytest.raises(ValueError, match=r"corpus\.txt, line 2: not UTF-8 text"):
+        FrequencyTable.count(path, tokenizer)
+    path.write_bytes(b"the\n" + b"x" * 1_000_001)
+    with pytest.raises(ValueError, match=r"corpus\.txt, line 2: .* at most 1000000 bytes"):
+        FrequencyTable.count(path, tokenizer)
     assert FrequencyTable.count([path], tokenizer, max_line=2_000_000).num_texts == 2
-    path.write_bytes(b"the cat\rthe")
-    assert FrequencyTable.count(path, tokenizer).num_texts == 2
-
-
-@pytest.mark.slow
-def test_wordfreq_gives_plausible_counts(tokenizer: BertTokenizer) -> None:
-    pytest.importorskip("wordfreq")
-    table = FrequencyTable.from_wordfreq(tokenizer)
-    count = {token: int(n) for token, n in zip(table.tokens, table.counts, strict=True)}
-    assert count["the"] > count["dog"] > count["carrots"] > 0
-    assert count[","] == max(count.values())
-
-
-def test_bad_input_is_named(tokenizer: BertTokenizer) -> None:
-    cases = [
-        (lambda: FrequencyTable.count([], tokenizer), "texts must hold at least one text"),
-        (lambda: FrequencyTable.count(["", ""], tokenizer), "no token"),
-        (lambda: FrequencyTable.count("a string", tokenizer), "'a string'"),
-        (lambda: FrequencyTable.count([{"sentence": "x"}], tokenizer), r"dataset\['sentence'\]"),
-        (lambda: FrequencyTable.count([None], tokenizer), "texts, row 0: expected a sentence, got None"),
-        (lambda: FrequencyTable.count(["a"], tokenizer, batch_size=0), "batch_size .* 0"),
-        (lambda: FrequencyTable.count(["a"], tokenizer, num_processes=1.5), "num_processes .* 1.5"),
-        (lambda: FrequencyTable.count(["a"], tokenizer, batch_size=10**11), "batch_size .* 100000000000"),
-        (lambda: FrequencyTable.count(["a"], tokenizer, num_processes=10**11), "num_processes .* 100000000000"),
-        (lambda: FrequencyTable.count(["a", "\ud800"], tokenizer), "texts, row 1: .* lone surrogate"),
-        (lambda: FrequencyTable.count(DatasetDict(train=DATA), tokenizer), "DatasetDict with the keys 'train'"),
-        (lambda: FrequencyTable.count(DATA, tokenizer, column="body"), "texts has no column body: it has text"),
-        (lambda: FrequencyTable.from_wordfreq(tokenizer, "xx"), "language must be .* got 'xx'"),
-    ]
-    for action, message in cases:
-        with pytest.raises(ValueError, match=message):
-            action()

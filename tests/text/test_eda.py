@@ -12,7 +12,7 @@ from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from st_extras.text.eda import EDA, WordNetSynonyms
+from st_extras.text.eda import EDA, WordNetSynonyms, _wordnet
 from st_extras.text.words import word_spans
 
 SYNSETS = {  # part of speech -> synsets
@@ -88,10 +88,10 @@ def test_eda_with_wordnet_agrees_in_several_processes(wordnet: Path) -> None:
 def test_a_forked_process_opens_its_own_files(wordnet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synonyms = WordNetSynonyms()
     synonyms("car")
-    before = synonyms._reader
+    before = _wordnet(synonyms._root, os.getpid())
     monkeypatch.setattr(os, "getpid", lambda: -1)
     assert synonyms("dog") == ["domestic dog"]
-    assert synonyms._reader is not before
+    assert _wordnet(synonyms._root, -1) is not before
 
 
 def test_missing_wordnet_says_what_to_get() -> None:
@@ -159,15 +159,17 @@ def test_a_generator_draws_anew_at_each_call() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "sentence", "message"),
     [
-        ({"synonym_ratio": -0.1}, r"synonym_ratio must be between 0 and 1, got -0\.1"),
-        ({"deletion_ratio": 1.5}, r"deletion_ratio must be .* got 1\.5"),
-        ({"swap_ratio": float("nan")}, r"swap_ratio must be .* got nan"),
-        ({"stop_words": "the"}, r"stop_words must be .* got the string 'the'"),
-        ({"synonyms": ["cat"]}, r"synonyms must be .* got \['cat'\]"),
+        ({"synonym_ratio": -0.1}, "", r"synonym_ratio must be between 0 and 1, got -0\.1"),
+        ({"deletion_ratio": 1.5}, "", r"deletion_ratio must be .* got 1\.5"),
+        ({"swap_ratio": float("nan")}, "", r"swap_ratio must be .* got nan"),
+        ({"stop_words": "the"}, "", r"stop_words must be .* got the string 'the'"),
+        ({"seed": 0.5}, "", r"seed must be a whole number, got 0\.5"),
+        ({"synonyms": {"cat": "feline"}}, "cat", r"a list for each word, got the string 'feline' for 'cat'"),
+        ({}, "a \ud800 cat", r"^sentence: a sentence must be valid text, got a lone surrogate in "),
     ],
 )
-def test_wrong_arguments(options: dict[str, object], message: str) -> None:
+def test_wrong_arguments(options: dict[str, object], sentence: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        EDA(**{"synonyms": {}, **options})  # type: ignore[arg-type]
+        EDA(**{"synonyms": {}, **options})(sentence)  # type: ignore[arg-type]

@@ -66,10 +66,6 @@ def test_every_occurrence_as_a_word_and_nothing_else(sentence: str, phrase: str,
     check_row(sentence, masked, rows["phrase"][0])
 
 
-def test_a_capital_that_grows_when_lowered_moves_nothing() -> None:
-    assert PhraseMasking()(["İİ Park, and a red cat"])["phrase"] == ["İİ Park", "red cat"]
-
-
 def test_chinese_through_jieba() -> None:
     sentence = "我喜欢机器学习，也喜欢深度学习。机器学习！"
     rake = RakePhrases(language="chinese")
@@ -194,17 +190,6 @@ def test_processes_agree_and_the_skipped_of_all_are_counted() -> None:
     ]
 
 
-def test_counting_does_not_change_the_cache_key() -> None:
-    from datasets.fingerprint import Hasher
-
-    masking = PhraseMasking()
-    before = Hasher.hash(masking)
-    masking(["the", "a red cat"])
-    assert masking.skipped == 1
-    assert Hasher.hash(masking) == before
-    assert pickle.loads(pickle.dumps(masking))(["a red cat"]) == masking(["a red cat"])
-
-
 def test_sampling_draws_a_phrase_at_each_call_and_returns_every_row() -> None:
     masking = PhraseMasking(sample=True, seed=1)
     data = Dataset.from_dict({"sentence": ["a red cat, a dog, the park", "the", "one bird"]})
@@ -236,20 +221,13 @@ def test_the_phrase_is_taken_from_the_augmented_sentence() -> None:
     ("call", "message"),
     [
         (lambda: PhraseMasking(top_k=0), r"top_k must be .* between 1 and 1000000, got 0"),
-        (lambda: PhraseMasking(top_k=2.5), r"top_k must be .* got 2\.5"),  # type: ignore[arg-type]
         (lambda: PhraseMasking(mask_token=None), r'mask_token must be .* got None: .* on_missing_mask="delete"'),
-        (lambda: PhraseMasking(mask_token=5), r"mask_token must be .* got 5"),  # type: ignore[arg-type]
-        (
-            lambda: PhraseMasking(on_missing_mask="drop"),
-            r"^on_missing_mask must be one of 'error', 'delete', got 'drop'",
-        ),
         (lambda: PhraseMasking(mask_token=""), r"mask_token must be .* got ''"),
+        (lambda: PhraseMasking(on_missing_mask="drop"), r"^on_missing_mask must be one of .* got 'drop'"),
+        (lambda: PhraseMasking(sample="False"), r"^sample must be True or False, got 'False'"),  # type: ignore[arg-type]
         (lambda: PhraseMasking(column="phrase"), r"column must not be .* got 'phrase'"),
-        (lambda: PhraseMasking()({"text": ["a"]}), r"column must be one of \['text'\], got 'sentence'"),
         (lambda: PhraseMasking()({"sentence": "a cat"}), r"batched=True"),
-        (lambda: PhraseMasking()(["a cat", None]), r"'sentence' must hold strings, got None"),  # type: ignore[list-item]
-        (lambda: PhraseMasking(top_k=10**11), r"top_k must be .* got 100000000000"),
-        (lambda: PhraseMasking().dataset(["a cat"], num_proc=10**11), r"num_proc must be .* got 100000000000"),
+        (lambda: PhraseMasking()(["a cat", None]), r"column 'sentence': expected a sentence, got None"),  # type: ignore[list-item]
         (lambda: PhraseMasking().dataset(Dataset.from_dict({"label": [1]})), r"has no column sentence .* has label"),
         (lambda: PhraseMasking(column="body").dataset(Dataset.from_dict({"text": ["a"]})), r"no column body: .* text"),
         (lambda: PhraseMasking().dataset(SPLITS), r"DatasetDict with the keys 'train', 'test': .* data\['train'\]"),

@@ -1,13 +1,13 @@
+"""Character spans: words are found on boundaries, and replaced or deleted."""
+
 from __future__ import annotations
 
 import itertools
-import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from st_extras.text import spans
 from st_extras.text.spans import find_words, replace_spans
 
 
@@ -51,30 +51,6 @@ def test_spans_are_sorted_apart_and_hold_a_word(text, words):
     assert all(first[1] <= second[0] for first, second in itertools.pairwise(spans))
     for start, end in spans:
         assert text[start:end].rstrip("\u0301").lower() in {w.lower() for w in words}
-
-
-@given(
-    st.text(alphabet="aAbB 1-'.é\u0301北京İ_", max_size=40),
-    st.lists(st.text("ab1é北京-\u0301", max_size=4), max_size=6),
-)
-@settings(max_examples=300, deadline=None)
-def test_both_ways_to_search_find_the_same(text, words):
-    lowered, wanted = spans._lower(text), {word.lower() for word in words} - {""}
-    one = sorted(spans._one_word_after_another(lowered, wanted))
-    assert sorted(spans._starts_and_ends(lowered, wanted)) == one
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spans, "_LONG_SEARCH", -1)
-        in_one_pass = find_words(text, words)
-    assert in_one_pass == find_words(text, words)
-
-
-def test_a_text_of_many_words_is_searched_in_one_pass():
-    """A search for one word after the other takes over ten times as long."""
-    words = [f"w{i:x}" for i in range(40_000)]
-    text = " ".join(words)
-    began = time.process_time()
-    assert len(find_words(text, words)) == len(words)
-    assert time.process_time() - began < 2
 
 
 def test_deleting_words_takes_the_spaces_along():
