@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from sentence_transformers import SentenceTransformer
 
-from st_extras import evaluation, modules, training
+from st_extras import adaptation, evaluation, modules
 from st_extras.modules.neighbor_directions import neighbor_directions
 from tests.conftest import SENTENCES
 from tests.fuzz import values as v
@@ -153,7 +153,7 @@ def _refined() -> list[Target]:
             {"embeddings": _draw(120)},
         ),
         Target(
-            training.adapt,
+            adaptation.adapt,
             {
                 "model": _MODEL,
                 "sentences": lambda x: None if isinstance(x, torch.Tensor) and not x.numel() else v.sentences(0)(x),
@@ -168,5 +168,5 @@ def _refined() -> list[Target]:
             },
             adapted,
         ),
-        Target(training.adapt, {"resume": v.boolean, "overwrite": v.boolean}, adapted, runs=False),
+        Target(adaptation.adapt, {"resume": v.boolean, "overwrite": v.boolean}, adapted, runs=False),
     ]
