@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from sentence_transformers import SentenceTransformer
 
-from st_extras import evaluation, modules, training
+from st_extras import adaptation, evaluation, modules
 from tests.fuzz import world
 from tests.fuzz.domain_targets import judge
 
