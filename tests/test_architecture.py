@@ -38,6 +38,7 @@ FLOORS = [
     "evaluation",
     "plots",
     "training",
+    "adaptation",
     "cli",
 ]
 """The lowest first; samples stand above encoders because the packaged demo encoder is loaded by them."""

@@ -11,7 +11,7 @@ from st_extras.cli.console import print_json, print_line, print_table
 from st_extras.cli.scoring import dev_name
 
 if TYPE_CHECKING:
-    from st_extras.training.adaptation import Adapted
+    from st_extras.adaptation import Adapted
 
 _ANY = 200.0  # from 100 to -100: a candidate cannot lose more
 
@@ -42,17 +42,15 @@ def adapt(
     Linear steps of four strengths, and with --train two short trainings, are tried and judged on texts that they were
     not made from; the gentlest one that gains about as much as the best is saved.
     """
-    from st_extras import training
+    from st_extras import adaptation
+    from st_extras.adaptation.report import COLUMNS, TEXT_FILE
     from st_extras.encoders import load_encoder
     from st_extras.text import corpus
-    from st_extras.training.adaptation import check_adapted_output
-    from st_extras.training.adaptation_report import TEXT_FILE
-    from st_extras.training.adapted import COLUMNS
 
-    check_adapted_output(output, resume=resume, overwrite=overwrite)
+    adaptation.check_adaptation_output(output, resume=resume, overwrite=overwrite)
     chooser = _chooser(dev, dev_set, labeled)
     sentences: Any = corpus.stream_sentences(text, column=column, max_line=max_line)
-    adapted = training.adapt(
+    adapted = adaptation.adapt(
         load_encoder(encoder),
         sentences,
         output,

@@ -44,10 +44,9 @@ def warn_of_text(sentences: list[str]) -> None:
 
 def warn_of_good_encoder(model: SentenceTransformer) -> None:
     """Warn if the encoder is good on general English as it is."""
-    from st_extras.training.candidates import RAW
-    from st_extras.training.measures import Pairs
+    from st_extras.adaptation.judge import RAW, general_english
 
-    pairs = Pairs.of_general_english()
+    pairs = general_english()
     score = pairs.score(model.encode(pairs.texts, convert_to_tensor=True, show_progress_bar=False))
     if score >= RAW:
         _warn(

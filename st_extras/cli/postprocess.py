@@ -56,9 +56,9 @@ def load_any(path: str) -> Any:
 
 def save_result(model: Any, output: Path) -> None:
     """Save a model as a training does; if that fails, nothing new stays."""
-    from st_extras.training.output_folder import OutputFolder, save_model
+    from st_extras.training.run_folder import save_model, undone_if_it_fails
 
-    with OutputFolder.at(output):
+    with undone_if_it_fails(output):
         save_model(model, output)
 
 

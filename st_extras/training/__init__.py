@@ -1,21 +1,18 @@
 """Training in one call, and the callback that saves what a loss owns."""
 
-from st_extras.training.adaptation import Adapted, adapt
 from st_extras.training.demo import Demonstration, demonstrate
 from st_extras.training.divergence import DivergenceError
 from st_extras.training.loss_state import LossStateCallback
-from st_extras.training.output_folder import check_output, save_model
 from st_extras.training.recipe import Refined, train_and_refine
 from st_extras.training.run import TrainingRun, train_encoder
+from st_extras.training.run_folder import check_output, save_model
 
 __all__ = [
-    "Adapted",
     "Demonstration",
     "DivergenceError",
     "LossStateCallback",
     "Refined",
     "TrainingRun",
-    "adapt",
     "check_output",
     "demonstrate",
     "save_model",

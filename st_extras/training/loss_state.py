@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-import math
+import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+from sentence_transformers import SentenceTransformerTrainer
 from sentence_transformers.util import get_rank, get_world_size
 from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from st_extras.training.loss_state_file import EXTRA, FILE_NAME, read_loss_state, write_loss_state
-from st_extras.training.marker import mark_complete
-from st_extras.training.sharding import check_sharding
+from st_extras.tensor_files import Expected, read_tensors, write_tensors
+from st_extras.training.processes import average_gradients, broadcast, check_sharding
+from st_extras.training.progress import log_instruments
+from st_extras.training.run_folder import fault, mark_complete
 
-__all__ = ["FILE_NAME", "LossStateCallback"]
+logger = logging.getLogger(__name__)
+FILE_NAME = "loss_state.safetensors"
+_RANK_FILE = "loss_state_rank{}.safetensors"  # of each further process: its random generators
+_EXTRA = "_extra_state"  # how torch names a module's state that is not a tensor of its own
+_METADATA = {"format": "st-extras loss state", "version": "1"}
 
 
 class LossStateCallback(TrainerCallback):
@@ -69,12 +75,12 @@ class LossStateCallback(TrainerCallback):
                 parameters and make no view by a cutoff.
         """
         callback = cls(trainer, run)
-        state = callback._state()
+        state, losses = callback._state(), callback._losses().values()
         for name, value in state.items():
             if not isinstance(value, Tensor):
                 raise ValueError(f"The loss's extra state {name!r} must be a tensor, got {type(value).__name__}.")
         owned = [name for name, value in state.items() if isinstance(value, nn.Parameter)]
-        check_sharding(vars(trainer.args), callback._losses().values(), owned)
+        check_sharding(vars(trainer.args), losses, owned)
         load = trainer._load_from_checkpoint
 
         def load_with_loss_state(resume_from_checkpoint: str, *args: Any, **kwargs: Any) -> None:
@@ -82,65 +88,35 @@ class LossStateCallback(TrainerCallback):
             load(resume_from_checkpoint, *args, **kwargs)
 
         trainer._load_from_checkpoint = load_with_loss_state  # type: ignore[method-assign, assignment]
-        log = trainer.log
-
-        def log_with_instruments(logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-            found = callback.instruments() if "loss" in logs else {}
-            log(logs | {name: value for name, value in found.items() if name not in logs}, *args, **kwargs)
-
-        trainer.log = log_with_instruments  # type: ignore[method-assign]
+        log_instruments(trainer)
         trainer.add_callback(callback)
-        for loss in callback._losses().values():
-            for module in loss.modules():
-                module.synchronised_across_processes = True  # type: ignore[assignment]
+        for module in chain.from_iterable(loss.modules() for loss in losses):
+            module.synchronised_across_processes = True  # type: ignore[assignment]
         return callback
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Copy rank 0's parameters and buffers to every process."""
-        if get_world_size() > 1:
-            for name, tensor in self._state().items():
-                if not name.endswith(EXTRA):
-                    dist.broadcast(tensor.data, src=0)
+        broadcast(tensor for name, tensor in self._state().items() if not name.endswith(_EXTRA))
 
     def on_pre_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Average the gradients of the loss's own parameters across processes."""
-        if get_world_size() > 1:
-            for tensor in self._state().values():
-                if isinstance(tensor, nn.Parameter) and tensor.requires_grad:
-                    if tensor.grad is None:
-                        tensor.grad = torch.zeros_like(tensor)
-                    dist.all_reduce(tensor.grad)
-                    tensor.grad /= get_world_size()
+        average_gradients(self._state().values())
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Save the loss's state to the checkpoint that was just written, and mark it as complete."""
         folder = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
         folder.mkdir(parents=True, exist_ok=True)
         rank = get_rank()
-        tensors = {
-            name: tensor.detach().cpu().contiguous().clone()
-            for name, tensor in self._state().items()
-            if rank == 0 or name.endswith(EXTRA)
-        }
-        write_loss_state(folder, tensors)
+        tensors = {name: x.clone() for name, x in self._state().items() if rank == 0 or name.endswith(_EXTRA)}
+        write_tensors(folder / (_RANK_FILE.format(rank) if rank > 0 else FILE_NAME), tensors, _METADATA)
         if get_world_size() > 1:
             dist.barrier()  # the marker lists the files of every rank
         if rank == 0:
             mark_complete(folder, self.run)
-
-    def instruments(self) -> dict[str, float]:
-        """Return what the losses have measured in their last training step, without NaN."""
-        several = isinstance(self.trainer.loss, dict)
-        values = {
-            f"{prefix}_{name}" if several else name: float(value)
-            for prefix, loss in self._losses().items()
-            for name, value in _instruments(loss).items()
-        }
-        return {name: value for name, value in values.items() if not math.isnan(value)}
 
     def restore(self, checkpoint: str | os.PathLike[str]) -> None:
         """Load the loss's state from a checkpoint folder, in place.
@@ -150,16 +126,15 @@ class LossStateCallback(TrainerCallback):
                 value, or belongs to a loss with other settings.
         """
         current = self._state()
-        stored = read_loss_state(Path(checkpoint), current)
+        stored = _read(Path(checkpoint), current)
         with torch.no_grad():
             for name, value in stored.items():
-                if not name.endswith(EXTRA):
+                if not name.endswith(_EXTRA):
                     current[name].copy_(value)
         for prefix, loss in self._losses().items():
             for path, module in loss.named_modules(prefix=prefix):
-                state = stored.get(f"{path}.{EXTRA}")
-                if state is not None:
-                    _set_extra_state(module, state, f"{path}.{EXTRA}", checkpoint)
+                if (state := stored.get(f"{path}.{_EXTRA}")) is not None:
+                    module.set_extra_state(state)
 
     def _losses(self) -> dict[str, nn.Module]:
         loss = self.trainer.loss
@@ -168,35 +143,37 @@ class LossStateCallback(TrainerCallback):
     def _state(self) -> dict[str, Any]:
         """The tensors that the losses own, each once and without those of the trained model."""
         model = self.trainer.model
-        seen = {id(tensor) for tensor in _tensors(model)}
+        seen = {id(tensor) for tensor in chain(model.parameters(), model.buffers())}
         state = {}
         for prefix, loss in self._losses().items():
             for name, value in loss.state_dict(prefix=f"{prefix}.", keep_vars=True).items():
-                if name.endswith(EXTRA) or id(value) not in seen:
+                if name.endswith(_EXTRA) or id(value) not in seen:
                     state[name] = value
                     seen.add(id(value))
         return state
 
 
-def _set_extra_state(module: nn.Module, state: Tensor, name: str, checkpoint: str | os.PathLike[str]) -> None:
-    try:
-        module.set_extra_state(state)
-    except (RuntimeError, TypeError, ValueError) as error:
-        reason = " ".join(str(error).split()).rstrip(".")
-        raise ValueError(f"{name} of the loss state in {str(checkpoint)!r} cannot be restored: {reason}.") from None
-
-
-def _instruments(loss: nn.Module) -> dict[str, Any]:
-    """Return the instruments of a loss, or of the losses that it wraps if it has none itself."""
-    own: dict[str, Any] | None = getattr(loss, "instruments", None)
-    if own is not None or isinstance(loss, SentenceTransformer):
-        return own or {}
-    found: dict[str, Any] = {}
-    for part in loss.children():
-        found |= _instruments(part)
-    return found
-
-
-def _tensors(module: nn.Module) -> Iterator[Tensor]:
-    yield from module.parameters()
-    yield from module.buffers()
+def _read(checkpoint: Path, current: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the stored state of this process, which fits the ``current`` one."""
+    if not (checkpoint / FILE_NAME).is_file():
+        raise ValueError(
+            f"checkpoint must hold {FILE_NAME}, got {str(checkpoint)!r} without it: the checkpoint was saved without "
+            "LossStateCallback and cannot be resumed."
+        )
+    if (reason := fault(checkpoint)) is not None:
+        raise ValueError(f"checkpoint must be complete, got {str(checkpoint)!r}, where {reason}: take an earlier one.")
+    expected = {
+        name: Expected(None if name.endswith(_EXTRA) else tuple(tensor.shape), tensor.dtype)  # extra state may be empty
+        for name, tensor in current.items()
+    }
+    extra = {name: one for name, one in expected.items() if name.endswith(_EXTRA)}
+    remedy = "give the loss the settings that it had, or take an earlier checkpoint"
+    options: Any = {"what": "the state of this loss", "remedy": remedy, "metadata": _METADATA}
+    stored, _ = read_tensors(checkpoint / FILE_NAME, expected, **options)
+    own = checkpoint / _RANK_FILE.format(get_rank())
+    if get_rank() > 0 and own.is_file():
+        stored |= read_tensors(own, extra, **options)[0]
+    elif get_rank() > 0:
+        logger.warning("%s has no random state for rank %d: starting a new one.", checkpoint, get_rank())
+        stored = {name: tensor for name, tensor in stored.items() if name not in extra}
+    return stored

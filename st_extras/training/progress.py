@@ -1,22 +1,20 @@
-"""The progress bar of a training: one bar, with the latest loss and score behind it."""
+"""What a training shows while it runs: one bar with the latest loss and score, and what the loss measures of itself."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from sentence_transformers.base import model_card
+from torch import nn
 from tqdm.auto import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 from transformers import TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import ProgressCallback
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from sentence_transformers import SentenceTransformerTrainer
 
 
 class TrainingBar(ProgressCallback):
@@ -74,3 +72,38 @@ def no_bar_of_the_model_card() -> Iterator[None]:
         yield
     finally:
         module.tqdm = bar
+
+
+def log_instruments(trainer: SentenceTransformerTrainer) -> None:
+    """Put what the trainer's losses measure of themselves into each entry of its log that has the training loss.
+
+    That is the place all callbacks read, wherever they stand. Instruments are read only then, so no other step waits
+    for the GPU. NaN, before the first step, is left out; a name that the entry has already stays as it is.
+    """
+    log = trainer.log
+
+    def log_with_instruments(logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        found = _read(trainer.loss) if "loss" in logs else {}
+        log(logs | {name: value for name, value in found.items() if name not in logs}, *args, **kwargs)
+
+    trainer.log = log_with_instruments  # type: ignore[method-assign]
+
+
+def _read(losses: Any) -> dict[str, float]:
+    """Return the instruments of a loss, or of a dict of losses with the data set's name before each."""
+    named = {f"{prefix}_": loss for prefix, loss in losses.items()} if isinstance(losses, dict) else {"": losses}
+    values = {
+        f"{prefix}{name}": float(value) for prefix, loss in named.items() for name, value in _instruments(loss).items()
+    }
+    return {name: value for name, value in values.items() if not math.isnan(value)}
+
+
+def _instruments(loss: nn.Module) -> dict[str, Any]:
+    """Return the instruments of a loss, or of the losses that it wraps if it has none itself."""
+    own: dict[str, Any] | None = getattr(loss, "instruments", None)
+    if own is not None or isinstance(loss, SentenceTransformer):
+        return own or {}
+    found: dict[str, Any] = {}
+    for part in loss.children():
+        found |= _instruments(part)
+    return found

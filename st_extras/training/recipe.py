@@ -20,8 +20,8 @@ from st_extras.evaluation import STSDataset, STSEvaluator, UnlabeledSelectionEva
 from st_extras.losses import DCLRLoss
 from st_extras.modules import RepALPostProcessor, TuningResult, WhiteningPostProcessor
 from st_extras.text.corpus import iterate_sentences, reservoir_sample
-from st_extras.training.output_folder import check_output, save_model
 from st_extras.training.run import TrainingRun, train_encoder
+from st_extras.training.run_folder import check_output, save_model
 
 _Module = TypeVar("_Module", bound=nn.Module)
 

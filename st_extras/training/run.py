@@ -13,36 +13,33 @@ from typing import TYPE_CHECKING, Any
 from datasets import Dataset, IterableDataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
+from sentence_transformers.util import get_rank
 from torch import nn
-from transformers import TrainerCallback, TrainerState, set_seed
+from transformers import TrainerCallback, set_seed
 
-from st_extras.checks import check_instance
+from st_extras.checks import check_bool, check_callable, check_count, check_instance, check_positive
 from st_extras.encoders.adapters import adapted, described_lora
 from st_extras.encoders.distributed import leave_processes_at_exit
-from st_extras.training.divergence import DivergenceError
-from st_extras.training.identity import check_same_run, run_identity
-from st_extras.training.output_folder import OutputFolder, check_output
-from st_extras.training.settings import (
+from st_extras.training.arguments import (
     batch_sampler,
-    check_objects,
-    check_optional_settings,
-    check_switches,
-    early_stopping,
-    made_loss,
-    own_parameters,
+    check_model,
+    rates_of_the_loss,
     schedule_arguments,
     score_of,
-    selection_arguments,
     training_dataset,
     warn_of_half_precision,
 )
-from st_extras.training.sharding import refuse_sharding
-from st_extras.training.trainer import Start, build_trainer, run_training
+from st_extras.training.divergence import DivergenceError
+from st_extras.training.identity import check_same_run, run_identity
+from st_extras.training.processes import refuse_sharding
+from st_extras.training.run_folder import check_output, claim, remove_checkpoints, save_model, undone_if_it_fails
+from st_extras.training.trainer import build_trainer, run_training
 
 if TYPE_CHECKING:
     from peft import LoraConfig
 
 logger = logging.getLogger(__name__)
+_LARGEST_SEED = 2**32 - 1
 
 
 @dataclass(frozen=True)
@@ -148,66 +145,74 @@ def train_encoder(
         ImportError: if ``lora`` is given without peft.
         OSError: if the disk is full. The training can be resumed.
     """
-    check_objects(model, loss, evaluator)
-    switches = {"bf16": bf16, "no_duplicates": no_duplicates, "show_progress_bar": show_progress_bar}
-    seed = check_switches(seed, resume=resume, force=force, overwrite=overwrite, **switches)
+    check_instance("model", model, SentenceTransformer)
+    check_callable("loss", loss)  # as a module is
+    check_instance("evaluator", evaluator, BaseEvaluator, or_none=True)
     for callback in callbacks:
         check_instance("each of callbacks", callback, TrainerCallback)
-    dataset = training_dataset(data, max_steps)
+    check_model(model)
+    switches = {"bf16": bf16, "no_duplicates": no_duplicates, "show_progress_bar": show_progress_bar}
+    for name, value in (switches | {"resume": resume, "force": force, "overwrite": overwrite}).items():
+        check_bool(name, value)
+    dataset = training_dataset(data)
     refuse_sharding(arguments)
-    schedule = schedule_arguments(batch_size, learning_rate, max_steps, epochs, eval_steps)
-    check_optional_settings(loss_learning_rate, patience, evaluator)
+    settings = schedule_arguments(batch_size, learning_rate, max_steps, epochs, eval_steps)
+    settings |= {"seed": check_count("seed", seed, 0, _LARGEST_SEED), "bf16": bool(bf16)}
+    settings |= {"batch_sampler": batch_sampler(dataset, no_duplicates), "disable_tqdm": not show_progress_bar}
+    settings |= arguments
+    if loss_learning_rate is not None:
+        check_positive("loss_learning_rate", loss_learning_rate)
+    if patience is not None:
+        check_count("patience", patience, at_least=1)
+        if evaluator is None:
+            raise ValueError(f"patience counts evaluations and needs an evaluator, got {patience!r} without one.")
     checkpoints, last = check_output(output, resume=resume, force=force, overwrite=overwrite)
     recorded: dict[str, Any] = {"loss_learning_rate": loss_learning_rate, "patience": patience}
     recorded |= {} if lora is None else {"lora": described_lora(lora)}
-    set_seed(seed)
+    set_seed(settings["seed"])
     with adapted(model, lora) as merge_adapters:
         warn_of_half_precision(model)
-        loss = made_loss(loss, model)  # before the trainer makes a folder: a refused option leaves nothing behind
-        settings = {
-            **schedule,
-            "seed": seed,
-            "bf16": bool(bf16),
-            "batch_sampler": batch_sampler(dataset, no_duplicates),
-            "disable_tqdm": not show_progress_bar,
-        } | arguments
-        identity = run_identity(model, loss, dataset, evaluator, settings | recorded)
+        made = loss if isinstance(loss, nn.Module) else loss(model)  # before the folder is: it may refuse an option
+        check_instance("loss, or what it returns,", made, nn.Module)
+        identity = run_identity(model, made, dataset, evaluator, settings | recorded)
         if last is not None:
             check_same_run(Path(last), identity, force=force)
         if loss_learning_rate is not None:
-            rates = {own_parameters(loss, model): loss_learning_rate}
+            rates = rates_of_the_loss(made, model, loss_learning_rate)
             settings["learning_rate_mapping"] = rates | settings.get("learning_rate_mapping", {})
-        before, metric = (0.0, "") if evaluator is None else score_of(evaluator, model)
-        settings = selection_arguments(evaluator, metric, eval_steps) | settings
-        state = TrainerState() if last is None else TrainerState.load_from_json(str(Path(last) / "trainer_state.json"))
-        start = Start(checkpoints, last, state, early_stopping(patience, state))
-        with OutputFolder.at(output) as folder:
-            folder.claim()  # the trainer makes the folder of the checkpoints as soon as it is built
-            trainer = build_trainer(
-                model, dataset, loss, evaluator, start, settings, identity, trained_only=lora is not None
-            )
+        before, metric = 0.0, None
+        if evaluator is not None:
+            before, metric = score_of(evaluator, model)
+            chooses = {"eval_strategy": "steps", "eval_steps": eval_steps, "load_best_model_at_end": True}
+            chooses |= {"metric_for_best_model": f"eval_{metric}", "greater_is_better": evaluator.greater_is_better}
+            settings = chooses | settings
+        with undone_if_it_fails(output):
+            claim(Path(output))  # the trainer makes the folder of the checkpoints as soon as it is built
+            trainer = build_trainer(model, dataset, made, evaluator, checkpoints, settings, identity, lora is not None)
             for callback in callbacks:
                 trainer.add_callback(callback)
-            folder.begin(resume=resume)
-            seconds = run_training(trainer, loss, start)
+            if is_main := get_rank() == 0:
+                remove_checkpoints(checkpoints, whole=not resume)  # of an earlier run, or those that are not whole
+            seconds = run_training(trainer, made, last, patience)
             run = _result(trainer, metric, before, seconds)
             merge_adapters()
-            folder.save(model)
+            if is_main:
+                save_model(model, output)
     leave_processes_at_exit()
     if evaluator is not None:
         _warn_if_worse(run, evaluator.greater_is_better)
     return run
 
 
-def _result(trainer: SentenceTransformerTrainer, metric: str, before: float, seconds: float) -> TrainingRun:
-    """Put the score before training and those of its evaluations in a curve; "" for ``metric``: there are none.
+def _result(trainer: SentenceTransformerTrainer, metric: str | None, before: float, seconds: float) -> TrainingRun:
+    """Put the score before training and those of its evaluations in a curve; None for ``metric``: there are none.
 
     Raises:
         DivergenceError: if no checkpoint has a finite score.
     """
     state = trainer.state
     best_step = state.best_global_step or state.global_step
-    if not metric:
+    if metric is None:
         return TrainingRun(trainer, None, [], best_step, None, state.global_step, seconds)
     key = f"eval_{metric}"
     curve = [(0, before)] + [(int(entry["step"]), entry[key]) for entry in state.log_history if key in entry]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,30 +24,12 @@ from st_extras.encoders.adapters import trained_state
 from st_extras.encoders.structure import unwrap
 from st_extras.training.divergence import DivergenceCallback, DivergenceError, non_finite
 from st_extras.training.loss_state import LossStateCallback
-from st_extras.training.output_folder import write_errors
 from st_extras.training.progress import log_above_the_bar, no_bar_of_the_model_card, use_one_bar
+from st_extras.training.run_folder import write_errors
 
 logger = logging.getLogger(__name__)
 TRAINED = "trained.safetensors"
 """File of a checkpoint that holds only what is trained, where the rest of the model is frozen."""
-
-
-@dataclass(frozen=True)
-class Start:
-    """Where training starts: at step 0, or at a checkpoint with its trainer state."""
-
-    checkpoints: Path
-    checkpoint: str | None
-    state: TrainerState
-    stopping: EarlyStoppingCallback | None
-
-    def is_the_end(self, max_steps: int) -> bool:
-        """Whether the training had already ended here: patience ran out, or all steps were done."""
-        stopped = (
-            self.stopping is not None
-            and self.stopping.early_stopping_patience_counter >= self.stopping.early_stopping_patience
-        )
-        return stopped or 0 < max_steps <= self.state.global_step
 
 
 def build_trainer(
@@ -56,10 +37,9 @@ def build_trainer(
     dataset: Dataset | IterableDataset,
     loss: nn.Module,
     evaluator: BaseEvaluator | None,
-    start: Start,
+    checkpoints: Path,
     settings: dict[str, Any],
     run: Mapping[str, Any],
-    *,
     trained_only: bool = False,
 ) -> SentenceTransformerTrainer:
     """Return a trainer with ``LossStateCallback`` attached.
@@ -69,7 +49,7 @@ def build_trainer(
         dataset: its rows.
         loss: the loss.
         evaluator: what chooses the weights; None: nothing.
-        start: where training starts.
+        checkpoints: folder for them.
         settings: arguments of the trainer; they replace the defaults for the device.
         run: what every checkpoint records of the run.
         trained_only: whether checkpoints leave out the frozen parameters, which the model at hand has.
@@ -80,11 +60,10 @@ def build_trainer(
     with no_bar_of_the_model_card():
         trainer = SentenceTransformerTrainer(
             model,
-            args=SentenceTransformerTrainingArguments(output_dir=str(start.checkpoints), **(defaults | settings)),
+            args=SentenceTransformerTrainingArguments(output_dir=str(checkpoints), **(defaults | settings)),
             train_dataset=dataset,
             loss=loss,
             evaluator=evaluator,
-            callbacks=None if start.stopping is None else [start.stopping],
         )
     trainer.remove_callback(PrinterCallback)
     use_one_bar(trainer)
@@ -118,30 +97,50 @@ def _checkpoint_only_what_is_trained(trainer: SentenceTransformerTrainer) -> Non
     trainer._load_from_checkpoint = load  # type: ignore[method-assign, assignment]
 
 
-def run_training(trainer: SentenceTransformerTrainer, loss: nn.Module, start: Start) -> float:
-    """Train from ``start``, load the best weights and return the seconds taken.
+def run_training(
+    trainer: SentenceTransformerTrainer, loss: nn.Module, checkpoint: str | None, patience: int | None
+) -> float:
+    """Train, load the best weights and return the seconds taken.
+
+    Args:
+        trainer: the trainer.
+        loss: its loss.
+        checkpoint: where to continue; None: at the start.
+        patience: stop after this many evaluations in a row without improvement. None: never.
 
     Raises:
         DivergenceError: if the loss or the weights became NaN or infinite and no earlier weights were chosen.
         OSError: if a checkpoint could not be written.
     """
     began = time.perf_counter()
-    ended = start.is_the_end(trainer.args.max_steps)
+    checkpoints = Path(str(trainer.args.output_dir))
+    state = TrainerState()
+    if checkpoint is not None:
+        state = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json"))
+    ended = 0 < trainer.args.max_steps <= state.global_step
+    if patience is not None:
+        stopping = EarlyStoppingCallback(patience)
+        saved: Any = state.stateful_callbacks or {}
+        attributes = saved.get("EarlyStoppingCallback", {}).get("attributes", {})
+        counted = attributes.get("early_stopping_patience_counter", 0)
+        stopping.early_stopping_patience_counter = counted  # the trainer would count from 0 again
+        ended = ended or counted >= patience
+        trainer.add_callback(stopping)
     watch = DivergenceCallback(loss)
     trainer.add_callback(watch)
     try:
-        if start.checkpoint is not None and ended:  # the trainer would train one more step
-            trainer.state = start.state
-            trainer._load_from_checkpoint(start.checkpoint)
+        if ended:  # the trainer would train one more step
+            trainer.state = state
+            trainer._load_from_checkpoint(str(checkpoint))
         else:
-            with write_errors(start.checkpoints), log_above_the_bar(trainer):
-                trainer.train(resume_from_checkpoint=start.checkpoint)
+            with write_errors(checkpoints), log_above_the_bar(trainer):
+                trainer.train(resume_from_checkpoint=checkpoint)
     finally:
         watch.detach()
-    best = trainer.state.best_model_checkpoint or start.state.best_model_checkpoint
+    best = trainer.state.best_model_checkpoint or state.best_model_checkpoint
     if trainer.args.load_best_model_at_end and best is not None and (ended or not Path(best).is_dir()):
         # the trainer did not load it: nothing was trained, or the output folder was moved since it was saved
-        trainer._load_from_checkpoint(str(start.checkpoints / Path(best).name))
+        trainer._load_from_checkpoint(str(checkpoints / Path(best).name))
     _report_divergence(trainer, loss, watch.step)
     return time.perf_counter() - began
 

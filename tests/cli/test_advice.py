@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from st_extras.adaptation import judge
 from st_extras.cli.advice import described_text, warn_of_text, warnings_repeated
-from st_extras.training import measures
 from tests.cli.conftest import Run
 
 ONE_STEP = ("-o", "out", "--steps", 1, "--batch-size", 4)
@@ -41,7 +41,7 @@ def test_numbers_are_warned_of(run: Run, capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.mark.parametrize(("score", "warned"), [(69.9, False), (70.0, True)])
 def test_a_good_encoder_is_warned_of(run: Run, monkeypatch: Any, score: float, warned: bool) -> None:
-    monkeypatch.setattr(measures.Pairs, "score", lambda *_: score)
+    monkeypatch.setattr(judge, "rank_correlation", lambda *_: score / 100)
     code, _, err = run("train", "simcse", "ENC", "TEXT", *ONE_STEP)
     assert code == 0
     assert ("Warning: this encoder has 70 on the packaged pairs" in err) == warned

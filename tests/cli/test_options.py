@@ -69,17 +69,17 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     import datasets
     import transformers
 
-    from st_extras import encoders, evaluation, text, training
+    from st_extras import adaptation, encoders, evaluation, text, training
     from st_extras.cli import advice, evaluate, fitting, postprocess, statistics
     from st_extras.encoders import loading
     from st_extras.evaluation import mteb
     from st_extras.text import corpus as reading
-    from st_extras.training import adaptation, output_folder
+    from st_extras.training import run_folder
 
     calls = Calls(monkeypatch)
     run = SimpleNamespace(best=None, best_step=1, steps=1, seconds=1.0, curve=[])
     calls.on(training, "check_output", lambda **_: None)
-    calls.on(adaptation, "check_adapted_output", lambda **_: None, "check_output")
+    calls.on(adaptation, "check_adaptation_output", lambda **_: None, "check_output")
     monkeypatch.setattr(advice, "warn_of_good_encoder", lambda model: None)
     calls.on(reading, "read_sentences", corpus)
     calls.on(reading, "stream_sentences", _streamed, "read_sentences")
@@ -90,7 +90,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     calls.on(training, "train_encoder", lambda model, loss, **_: (loss(model), run)[1])
     facts = {"read": 1, "texts": 1, "mean_words": 1.0}
     adapted = SimpleNamespace(rows=[], chosen=None, reason="Left.", facts=facts, seconds=1.0)
-    calls.on(training, "adapt", lambda **_: adapted)
+    calls.on(adaptation, "adapt", lambda **_: adapted)
     calls.on(training, "demonstrate", lambda **_: SimpleNamespace(before={}, after={}, run=run))
     calls.on(evaluation, "sts_evaluator", lambda names, source, **_: Evaluator(names, source))
     calls.on(mteb, "mteb_tasks", lambda names: names)
@@ -112,7 +112,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     calls.on(FrequencyTable, "save", lambda **_: None)
     calls.on(FrequencyTable, "labels", lambda **_: TABLE.counts)
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", _tokenizer(calls))
-    calls.on(output_folder, "save_model", lambda **_: None)
+    calls.on(run_folder, "save_model", lambda **_: None)
     calls.on(RepALPostProcessor, "attach", lambda **_: [RepALPostProcessor(2)], "RepAL.attach")
     calls.on(RepALPostProcessor, "fit", lambda **_: None, "RepAL.fit")
     calls.on(RepALPostProcessor, "tune", lambda **_: SimpleNamespace(**TUNED))

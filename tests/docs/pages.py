@@ -6,13 +6,14 @@ import importlib
 import re
 from pathlib import Path
 
-from st_extras import cli, encoders, evaluation, losses, modules, plots, samples, text, training
+from st_extras import adaptation, cli, encoders, evaluation, losses, modules, plots, samples, text, training
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = {path.relative_to(DOCS).as_posix(): path.read_text(encoding="utf8") for path in sorted(DOCS.rglob("*.md"))}
 PACKAGES = (
     importlib.import_module("st_extras"),
+    adaptation,
     cli,
     encoders,
     evaluation,

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from sentence_transformers import SentenceTransformer
 
-from st_extras import evaluation, modules, training
+from st_extras import adaptation, evaluation, modules
 from tests.fuzz import world
 
 _LABELS = ["a", "b"] * 4
@@ -35,7 +35,7 @@ def _labelled(sentence: str) -> Any:
 
 def _adapted(sentence: str) -> torch.Tensor:
     """The embedding of a text by what ``adapt`` makes of the encoder, with the text among those of the domain."""
-    model: SentenceTransformer = training.adapt(
+    model: SentenceTransformer = adaptation.adapt(
         world.encoder(), [*world.corpus(), sentence], world.new_folder(), train=False, show_progress_bar=False
     ).model
     return torch.as_tensor(model.encode([sentence]))

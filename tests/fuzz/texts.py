@@ -18,7 +18,7 @@ from st_extras.evaluation.perturbations import delete_words, swap_adjacent, word
 from st_extras.evaluation.redundancy import distinct_words, without_word
 from st_extras.text.frequency import FrequencyTable
 from st_extras.text.keywords import keyword_spans
-from st_extras.training.settings import training_dataset
+from st_extras.training.arguments import training_dataset
 from tests.conftest import SENTENCES
 from tests.fuzz import world
 from tests.fuzz.classify import ACCEPT, EITHER, REFUSE, Case

@@ -85,7 +85,7 @@ def test_every_loss_trains_a_decoder(folder, tmp_path, caplog, loss, dtype, bf16
     assert {parameter.dtype for parameter in model.parameters()} == {getattr(torch, dtype)}
     saved = SentenceTransformer(str(tmp_path / "out"), device="cpu")
     np.testing.assert_allclose(saved.encode(SENTENCES), after, atol=0.02 if bf16 else 0)  # autocast stays on the model
-    assert not [record for record in caplog.records if record.name == "st_extras.training.settings"]
+    assert not [record for record in caplog.records if record.name == "st_extras.training.arguments"]
 
 
 @pytest.mark.parametrize("made_before", [False, True])
@@ -181,7 +181,7 @@ def test_gradient_checkpointing_changes_nothing(folder, tmp_path):
 def test_half_precision_without_adapters_is_told(folder, tmp_path, caplog):
     with caplog.at_level(logging.WARNING, logger="st_extras"):
         short_training(load(folder, dtype="bfloat16"), tmp_path / "out", SimCSELoss, max_steps=1)
-    told = [r.getMessage() for r in caplog.records if r.name == "st_extras.training.settings"]
+    told = [r.getMessage() for r in caplog.records if r.name == "st_extras.training.arguments"]
     assert told == [
         "The weights to train are in bfloat16, in which small updates are lost: load the encoder with dtype='float32' "
         "and train with bf16=True, or train adapters with lora=16."

@@ -23,10 +23,8 @@ from st_extras.evaluation import STSDataset, STSEvaluator
 from st_extras.losses import AdCSELoss, DCLRLoss, PaSeRLoss, SimCSELoss, SLTFAILoss
 from st_extras.training.divergence import DivergenceError, non_finite
 from st_extras.training.identity import run_identity
-from st_extras.training.loss_state import FILE_NAME
-from st_extras.training.manifest import MANIFEST
-from st_extras.training.output_folder import check_output
 from st_extras.training.run import TrainingRun, train_encoder
+from st_extras.training.run_folder import MANIFEST, check_output
 from tests.conftest import SENTENCES
 from tests.helpers import differing, snapshot
 
@@ -115,27 +113,18 @@ class TestSelection:
         assert result.curve == [(0, 0.1), (2, 0.5), (3, 0.9), (4, 0.2)]
         assert (result.best_step, result.best) == (3, 0.9)
         assert differing(evaluator.seen[2], snapshot(encoder)) == set()
-        with pytest.raises(ValueError, match=r"^each of callbacks must be a TrainerCallback, got 'early'\.$"):
-            short_training(encoder, tmp_path / "refused", callbacks=["early"])
-        assert not (tmp_path / "refused").exists()
 
-    def test_lower_may_be_better(self, encoder, tmp_path):
-        evaluator = ScriptedEvaluator([9.0, 3.0, 5.0], greater_is_better=False)
-        result = short_training(encoder, tmp_path / "out", evaluator=evaluator, max_steps=4)
-        assert (result.best_step, result.best) == (2, 3.0)
-        assert differing(evaluator.seen[1], snapshot(encoder)) == set()
-
-    def test_the_last_step_is_scored_whatever_the_interval(self, encoder, tmp_path):
-        evaluator = ScriptedEvaluator([0.1, 0.2, 0.3])
-        result = short_training(encoder, tmp_path / "out", evaluator=evaluator, max_steps=3)
-        assert result.curve == [(0, 0.1), (2, 0.2), (3, 0.3)]
-        assert (result.best_step, result.best) == (3, 0.3)
-        short = short_training(encoder, tmp_path / "short", evaluator=ScriptedEvaluator([0.1, 0.4]), max_steps=1)
-        assert (short.best_step, short.best, short.curve) == (1, 0.4, [(0, 0.1), (1, 0.4)])
-
-    def test_the_start_is_shown_but_not_chosen(self, encoder, tmp_path):
-        result = short_training(encoder, tmp_path / "out", evaluator=ScriptedEvaluator([0.9, 0.1, 0.2]), max_steps=4)
-        assert (result.curve[0], result.best_step, result.best) == ((0, 0.9), 4, 0.2)
+    @pytest.mark.parametrize(
+        ("scores", "greater", "steps", "best"),
+        [([9.0, 3.0, 5.0], False, 4, 2), ([0.1, 0.2, 0.3], True, 3, 3), ([0.9, 0.1, 0.2], True, 4, 4)],
+        ids=["lower may be better", "the last step is scored whatever the interval", "the start is not chosen"],
+    )
+    def test_what_is_chosen(self, encoder, tmp_path, scores, greater, steps, best):
+        evaluator = ScriptedEvaluator(scores, greater_is_better=greater)
+        result = short_training(encoder, tmp_path / "out", evaluator=evaluator, max_steps=steps)
+        assert result.curve == list(zip((0, 2, steps), scores, strict=True))
+        assert (result.best_step, result.best) == (best, dict(result.curve)[best])
+        assert differing(evaluator.seen[1 if best == 2 else 2], snapshot(encoder)) == set()
 
     @pytest.mark.parametrize("scores", [[0.9, 0.1, 0.2], [0.1, 0.05, 0.1]])
     @pytest.mark.parametrize("greater_is_better", [True, False])
@@ -174,6 +163,8 @@ class TestSelection:
         evaluator.primary_metric = ""
         result = short_training(encoder, tmp_path / "out", evaluator=evaluator, max_steps=4)
         assert (result.best_step, result.best, result.metric) == (2, 0.9, "scripted")
+        number = short_training(encoder, tmp_path / "number", evaluator=NamelessEvaluator(0.5), max_steps=1)
+        assert (number.metric, number.curve) == ("evaluator", [(0, 0.5), (1, 0.5)])
 
     def test_early_stopping(self, encoder, tmp_path):
         evaluator = ScriptedEvaluator([0.1, 0.5, 0.4, 0.6, 0.3, 0.2, 0.9])
@@ -225,17 +216,6 @@ class TestResume:
         result = short_training(make_encoder(), tmp_path / "out", evaluator=rest, resume=True, **options)
         assert result.steps == 6
 
-    def test_a_half_written_checkpoint_is_passed_over(self, make_encoder: Make, tmp_path, caplog):
-        whole, parts = make_encoder(), make_encoder()
-        short_training(whole, tmp_path / "whole", max_steps=6)
-        for step in (4, 6):
-            self.interrupted(tmp_path / "whole", tmp_path / "parts", step)
-        for name in ("trainer_state.json", FILE_NAME, "complete.json"):
-            (tmp_path / "parts" / "checkpoints" / "checkpoint-6" / name).unlink()
-        assert short_training(parts, tmp_path / "parts", max_steps=6, resume=True).steps == 6
-        assert "checkpoint-6 is incomplete and passed over" in caplog.text
-        assert differing(snapshot(whole), snapshot(parts)) == set()
-
     @pytest.mark.parametrize("scores", [None, [0.1, 0.9, 0.2]])
     def test_a_finished_training_stays_as_it_is(self, make_encoder: Make, tmp_path, scores):
         evaluators = [None, None] if scores is None else [ScriptedEvaluator(scores), ScriptedEvaluator(scores)]
@@ -243,15 +223,6 @@ class TestResume:
         first = short_training(whole, tmp_path / "out", evaluator=evaluators[0], max_steps=4)
         result = short_training(again, tmp_path / "out", evaluator=evaluators[1], max_steps=4, resume=True)
         assert (result.steps, result.best_step, result.curve) == (4, first.best_step, first.curve)
-        assert differing(snapshot(whole), snapshot(again)) == set()
-
-    def test_a_finished_training_that_keeps_its_last_weights(self, make_encoder: Make, tmp_path):
-        options = {"max_steps": 4, "load_best_model_at_end": False}
-        whole, again = make_encoder(), make_encoder(seed=1)
-        for model, resume in ((whole, False), (again, True)):
-            short_training(
-                model, tmp_path / "out", evaluator=ScriptedEvaluator([0.1, 0.9, 0.2]), resume=resume, **options
-            )
         assert differing(snapshot(whole), snapshot(again)) == set()
 
     @pytest.mark.slow
@@ -273,20 +244,6 @@ class TestResume:
         again = ScriptedEvaluator([0.1, 0.95])
         result = short_training(make_encoder(), tmp_path / "out", evaluator=again, resume=True, **options)
         assert (result.steps, result.best_step, len(again.seen)) == (6, 2, 1)
-
-    def test_nothing_to_resume(self, encoder, tmp_path):
-        for make in (lambda path: None, lambda path: path.mkdir(), lambda path: (path / "checkpoints").mkdir()):
-            make(tmp_path / "out")
-            with pytest.raises(ValueError, match=r"resume needs a checkpoint in .*out/checkpoints', got none"):
-                short_training(encoder, tmp_path / "out", resume=True)
-
-    def test_another_loss_is_refused(self, make_encoder: Make, tmp_path):
-        short_training(make_encoder(), tmp_path / "out", SimCSELoss, max_steps=2)
-        with pytest.raises(
-            ValueError,
-            match=r"got another one: loss is 'DCLRLoss' and was 'SimCSELoss'; max_steps is 4 and was 2: give",
-        ):
-            short_training(make_encoder(), tmp_path / "out", DCLRLoss, max_steps=4, resume=True)
 
 
 CHANGES = {
@@ -331,10 +288,6 @@ class TestSameTraining:
         options: dict[str, Any] = {"max_steps": 4, "resume": True, "force": True}
         assert short_training(encoder, tmp_path / "out", AdCSELoss, seed=43, **options).steps == 4
         assert "though seed is 43 and was 42." in caplog.text
-
-    def test_the_interval_of_checkpoints_may_change(self, encoder, stopped, tmp_path):
-        shutil.copytree(stopped, tmp_path / "out")
-        short_training(encoder, tmp_path / "out", AdCSELoss, max_steps=4, eval_steps=1, resume=True)
 
     def test_another_dev_set_is_refused(self, make_encoder: Make, tmp_path):
         def dev(name: str, scores: list[float]) -> STSEvaluator:
@@ -411,18 +364,19 @@ class TestDivergence:
         saved = SentenceTransformer(str(tmp_path / "out"), device="cpu")
         assert differing(evaluator.seen[1], snapshot(saved)) == set()
 
+    @pytest.mark.parametrize("what", ["loss", "weights"])
+    def test_an_epoch_s_checkpoint_is_not_written(self, encoder, tmp_path, what):
+        """Eight sentences are two steps an epoch; step 4 ends the second."""
+        out = tmp_path / "out"
+        with pytest.raises(DivergenceError):
+            short_training(encoder, out, lambda m: Exploding(m, 4, what), epochs=3, save_strategy="epoch")
+        assert [path.name for path in (out / "checkpoints").iterdir()] == ["checkpoint-2"]
+
     def test_a_broken_encoder_is_refused(self, encoder, tmp_path):
         with torch.no_grad():
             next(encoder.parameters())[0] = float("nan")
         with pytest.raises(ValueError, match=r"^model must have finite weights, got NaN .* in 0\..*\.$"):
             short_training(encoder, tmp_path / "out")
-
-
-def test_an_evaluator_may_return_a_number(encoder, tmp_path):
-    result = short_training(encoder, tmp_path / "out", evaluator=NamelessEvaluator(0.5), max_steps=4, eval_steps=2)
-    assert result.metric == "evaluator"
-    assert result.curve == [(0, 0.5), (2, 0.5), (4, 0.5)]
-    assert result.best == 0.5
 
 
 class TestStreams:
@@ -444,10 +398,10 @@ class TestStreams:
         )
         assert spy(first).batches == spy(second).batches
         numbers = IterableDataset.from_generator(lambda: iter([{"number": 1}]))
-        with pytest.raises(ValueError, match=r"^data must have columns of texts, got a stream of number \(int\)\.$"):
+        with pytest.raises(ValueError, match=r"^data must have a column of texts, got number \(int64\)\.$"):
             short_training(make_encoder(), tmp_path / "numbers", data=numbers, max_steps=2)
         empty = IterableDataset.from_generator(lambda: iter([]))
-        with pytest.raises(ValueError, match=r"^data must hold at least one sentence, got none\.$"):
+        with pytest.raises(ValueError, match=r"^data must have a column of texts, got none\.$"):
             short_training(make_encoder(), tmp_path / "empty", data=empty, max_steps=2)
 
     def test_a_text_that_is_none_is_named(self, encoder, tmp_path):
@@ -456,14 +410,8 @@ class TestStreams:
         with pytest.raises(ValueError, match=rf"^data\[{len(SENTENCES)}\]\['sentence'\] must be a string, got None\.$"):
             short_training(encoder, tmp_path / "out", data=data, max_steps=9)
 
-    def test_a_stream_is_not_drained(self, encoder, tmp_path):
-        start = snapshot(encoder)
-        result = short_training(encoder, tmp_path / "out", data=self.stream(10**9), max_steps=3)
-        assert [len(batch) for batch in spy(result).batches] == [4, 4, 4]
-        assert differing(start, snapshot(encoder)) != set()
-
     def test_a_stream_needs_max_steps(self, encoder, tmp_path):
-        with pytest.raises(ValueError, match=r"^max_steps must be given for an IterableDataset.*got -1\.$"):
+        with pytest.raises(ValueError, match="max_steps"):
             short_training(encoder, tmp_path / "out", data=self.stream(8))
         assert not (tmp_path / "out").exists()
 
@@ -496,16 +444,6 @@ class TestBatches:
         together = spy(short_training(encoder, tmp_path / "together", data=data, no_duplicates=False)).batches
         assert any(len(set(batch)) < len(batch) for batch in together)
 
-    def test_two_columns(self, encoder, tmp_path):
-        data = Dataset.from_dict({"sentence": SENTENCES, "positive": SENTENCES[::-1]})
-        start = snapshot(encoder)
-        assert short_training(encoder, tmp_path / "out", DCLRLoss, data).steps == 2
-        assert differing(start, snapshot(encoder)) != set()
-
-    def test_epochs_or_steps(self, encoder, tmp_path):
-        assert short_training(encoder, tmp_path / "a", epochs=1.5).steps == 3
-        assert short_training(encoder, tmp_path / "b", epochs=1.5, max_steps=1).steps == 1
-
 
 class TestLoss:
     def test_class_function_and_instance(self, make_encoder: Make, tmp_path):
@@ -527,12 +465,6 @@ class TestLoss:
             heads.append(snapshot(result.trainer.loss.step.projection_head))
         assert differing(heads[0], heads[1]) == set()
         assert differing(heads[0], heads[2]) != set()
-
-    def test_every_checkpoint_holds_the_loss_state(self, encoder, tmp_path):
-        short_training(encoder, tmp_path / "out", DCLRLoss, max_steps=4)
-        folders = list((tmp_path / "out" / "checkpoints").glob("checkpoint-*"))
-        assert len(folders) == 2
-        assert all((folder / FILE_NAME).is_file() for folder in folders)
 
     @pytest.mark.parametrize("name", ["head", "nested", "decoder"])
     def test_what_the_loss_owns_may_learn_faster(self, encoder, frequency_table, tmp_path, name):
@@ -559,30 +491,8 @@ class TestLoss:
         assert trained - mine
         assert rates == {p: 1e-4 if p in mine else 1e-2 for p in trained | mine}
 
-    def test_a_rate_given_by_name_goes_before(self, encoder, tmp_path):
-        options = {"loss_learning_rate": 1e-2, "learning_rate_mapping": {"projection": 1e-3}}
-        result = short_training(encoder, tmp_path / "out", AdCSELoss, max_steps=1, learning_rate=1e-4, **options)
-        assert {group["initial_lr"] for group in result.trainer.optimizer.param_groups if group["params"]} == {
-            1e-4,
-            1e-3,
-        }
-
-    def test_further_arguments_reach_the_trainer(self, encoder, tmp_path):
-        result = short_training(
-            encoder, tmp_path / "out", max_steps=1, weight_decay=0.25, per_device_train_batch_size=2
-        )
-        assert result.trainer.args.weight_decay == 0.25
-        assert [len(batch) for batch in spy(result).batches] == [2]
-
 
 class TestOutput:
-    def test_an_output_in_use_is_left_alone(self, encoder, tmp_path):
-        (tmp_path / "out").mkdir()
-        (tmp_path / "out" / "mine").write_text("mine")
-        with pytest.raises(ValueError, match=r"a new or empty folder, got '.*out': choose another folder"):
-            short_training(encoder, tmp_path / "out")
-        assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
-
     def test_overwrite_replaces_the_training_only(self, make_encoder: Make, tmp_path):
         out = tmp_path / "out"
         short_training(make_encoder(), out, max_steps=6)
@@ -639,18 +549,6 @@ class TestOutput:
         assert short_training(model, tmp_path / "parts", max_steps=4, resume=True).steps == 4
         assert differing(snapshot(whole), snapshot(model)) == set()
 
-    def test_a_file_in_the_way(self, encoder, tmp_path):
-        (tmp_path / "out").write_text("mine")
-        for output in (tmp_path / "out", tmp_path / "out" / "model"):
-            with pytest.raises(ValueError, match=r"output must be a folder, got '.*': '.*/out' is a file"):
-                short_training(encoder, output)
-        assert (tmp_path / "out").read_text() == "mine"
-
-    def test_a_refused_loss_leaves_nothing(self, encoder, tmp_path):
-        with pytest.raises(ValueError, match="threshold"):
-            short_training(encoder, tmp_path / "new" / "out", lambda model: DCLRLoss(model, threshold=1.5))
-        assert not (tmp_path / "new").exists()
-
     def test_a_refused_loss_spares_what_it_would_overwrite(self, make_encoder: Make, tmp_path):
         out = tmp_path / "out"
         short_training(make_encoder(), out, max_steps=1)
@@ -663,81 +561,54 @@ class TestOutput:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"model": None}, "model must be a SentenceTransformer, got None"),
         ({"data": []}, "data must hold at least one sentence, got none"),
         ({"data": Dataset.from_dict({"sentence": []})}, "data must hold at least one sentence, got none"),
-        ({"data": ["one", ""]}, r"data\[1\] must be a non-empty string, got ''"),
         ({"data": ["one", " \n"]}, r"data\[1\] must be a non-empty string"),
         ({"data": ["one", "two", None]}, r"data\[2\] must be a non-empty string, got None"),
+        ({"data": [("one", "two")]}, r"data\[0\] must be a non-empty string, got \('one', 'two'\)"),
+        ({"data": ["one", "\ud800"]}, r"data\[1\] must be valid text, got a lone surrogate in '\\ud800'"),
         ({"data": 3}, "data must be sentences or a Dataset, got int"),
-        ({"data": None}, "data must be sentences or a Dataset, got NoneType"),
+        ({"data": np.array("one")}, "data must be sentences or a Dataset, got ndarray"),
         (
             {"data": DatasetDict(train=Dataset.from_dict({"sentence": ["a"]}), test=Dataset.from_dict({"a": ["b"]}))},
             r"got a DatasetDict of 'train', 'test': choose one, such as data\['train'\]\.$",
         ),
-        ({"data": {"train": ["a", "b"]}}, r"got a dict of 'train': choose one, such as data\['train'\]\.$"),
         ({"data": Dataset.from_dict({"n": [1]})}, r"data must have a column of texts, got n \(int64\)\.$"),
         (
             {"data": Dataset.from_dict({"s": ["a"], "score": [0.5], "id": [1]})},
             r"data must have texts in each column but one of labels.*got 'id' \(int64\): leave it out with data\.rem",
         ),
-        ({"evaluator": NamelessEvaluator({"a": 1.0})}, r"evaluator must name one of its scores \('a'\) in primary_"),
         ({"data": Dataset.from_dict({"s": ["a", None]})}, r"data\[1\]\['s'\] must be a string, got None\.$"),
-        ({"force": True}, "force needs resume, got it without"),
-        ({"data": [3]}, r"data\[0\] must be a non-empty string, got 3"),
-        ({"data": [b"one"]}, r"data\[0\] must be a non-empty string, got b'one'"),
-        ({"data": [("one", "two")]}, r"data\[0\] must be a non-empty string, got \('one', 'two'\)"),
-        ({"batch_size": 0}, "batch_size must be a whole number >= 1, got 0"),
-        ({"batch_size": -4}, "batch_size must be a whole number >= 1, got -4"),
-        ({"eval_steps": 0}, "eval_steps must be a whole number >= 1, got 0"),
-        ({"learning_rate": 0.0}, r"learning_rate must be a finite number > 0, got 0\.0"),
-        ({"learning_rate": float("nan")}, "learning_rate must be a finite number > 0, got nan"),
-        ({"loss_learning_rate": 0.0}, r"loss_learning_rate must be a finite number > 0, got 0\.0"),
+        ({"data": Dataset.from_dict(dict.fromkeys("abc", SENTENCES)), "loss": SimCSELoss}, "3"),
+        ({"evaluator": NamelessEvaluator({"a": 1.0})}, r"evaluator must name one of its scores \('a'\) in primary_"),
+        ({"evaluator": 3}, "evaluator must be a BaseEvaluator or None, got 3"),
+        ({"loss": "simcse"}, "loss must be a function, got 'simcse'"),
+        ({"loss": lambda model: 3}, "loss, or what it returns, must be a Module, got 3"),
+        ({"loss": lambda model: DCLRLoss(model, threshold=1.5)}, "threshold"),
         ({"loss_learning_rate": 1e-3}, "loss_learning_rate needs a loss with parameters of its own, got SpyLoss"),
-        ({"max_steps": 0}, "max_steps, unless it is -1, must be a whole number >= 1, got 0"),
+        ({"loss_learning_rate": 0.0}, r"loss_learning_rate must be a finite number > 0, got 0\.0"),
+        ({"batch_size": 0}, "batch_size must be a whole number >= 1, got 0"),
+        ({"eval_steps": 0}, "eval_steps must be a whole number >= 1, got 0"),
+        ({"learning_rate": float("nan")}, "learning_rate must be a finite number > 0, got nan"),
         ({"max_steps": np.array([1, 2])}, r"max_steps, unless it is -1, must be .*, got array\(\[1, 2\]\)"),
         ({"max_steps": -2}, "max_steps, unless it is -1, must be a whole number >= 1, got -2"),
         ({"epochs": 0}, "epochs must be a finite number > 0, got 0"),
         ({"patience": 0, "evaluator": ScriptedEvaluator([1.0])}, "patience must be a whole number >= 1, got 0"),
         ({"patience": 2}, "patience counts evaluations and needs an evaluator, got 2"),
-        ({"seed": -1}, "seed must be a whole number between 0 and 4294967295, got -1"),
-        ({"seed": [1]}, r"seed must be a whole number .*, got \[1\]"),
-        ({"evaluator": 3}, "evaluator must be a BaseEvaluator or None, got 3"),
-        ({"loss": "simcse"}, "loss must be a loss, or a function that makes one from the model, got 'simcse'"),
-        ({"loss": lambda model: 3}, "loss must be a function that returns a loss, got one that returns 3"),
-        ({"data": ["one", "\ud800"]}, r"data\[1\] must be valid text, got a lone surrogate in '\\ud800'"),
-        ({"data": np.array("one")}, "data must be sentences or a Dataset, got ndarray"),
+        ({"seed": 2**32}, "seed must be a whole number between 0 and 4294967295, got"),
+        ({"force": True}, "force needs resume, got it without"),
+        ({"callbacks": ["early"]}, r"^each of callbacks must be a TrainerCallback, got 'early'\.$"),
         *(
-            ({switch: value}, f"{switch} must be True or False, got {value!r}")
+            ({switch: "False"}, f"{switch} must be True or False, got 'False'")
             for switch in ("bf16", "no_duplicates", "overwrite", "resume", "force", "show_progress_bar")
-            for value in ("False", 0)
         ),
     ],
 )
 def test_arguments_are_checked(encoder, tmp_path, options, message):
     with pytest.raises(ValueError, match=message):
-        short_training(encoder, tmp_path / "out", **options)
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("model", [0, None, SimCSELoss])
-def test_a_model_of_another_kind_is_named(tmp_path, model):
-    with pytest.raises(ValueError, match="model must be a SentenceTransformer, got"):
-        short_training(model, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_the_numbers_and_booleans_of_numpy_are_taken(make_encoder: Make, tmp_path):
-    first, second = make_encoder(), make_encoder()
-    short_training(first, tmp_path / "first", max_steps=2, seed=3, bf16=False)
-    short_training(second, tmp_path / "second", max_steps=2, seed=np.int64(3), bf16=np.False_, resume=np.False_)
-    assert differing(snapshot(first), snapshot(second)) == set()
-
-
-@pytest.mark.parametrize("loss", [SimCSELoss, DCLRLoss])
-def test_three_columns_are_refused(encoder, tmp_path, loss):
-    data = Dataset.from_dict(dict.fromkeys(("a", "b", "c"), SENTENCES))
-    with pytest.raises(ValueError, match="3"):
-        short_training(encoder, tmp_path / "out", loss, data)
+        short_training(**({"model": encoder, "output": tmp_path / "new" / "out"} | options))
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_run_killed_while_its_trainer_is_built_can_be_started_again(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import os
 import random
 import time
@@ -13,22 +15,21 @@ from typing import Any
 from datasets import Dataset, IterableDataset
 from sentence_transformers import SentenceTransformer
 
+from st_extras.adaptation.candidates import CANDIDATES, TRAININGS, Candidate, TrainingTime, propose
+from st_extras.adaptation.encode import FEWEST_TEXTS, WORK, Encoded, WorkFolder, encode, encode_texts, seconds_per_text
+from st_extras.adaptation.judge import Judged, Row, choose, judge
+from st_extras.adaptation.report import PICTURE, TEXT_FILE, Adapted, write_neighbors
 from st_extras.checks import check_bool, check_count, check_interval, check_seed, check_weight, shown
 from st_extras.encoders.dropout import dropout_acts
 from st_extras.encoders.structure import embedding_dimension
 from st_extras.evaluation import LabeledTexts, STSDataset
-from st_extras.modules import pipeline
-from st_extras.modules.encoding import part_of_model
+from st_extras.modules import LocalityPreservingPostProcessor, pipeline
 from st_extras.text.corpus import iterate_sentences, reservoir_sample
-from st_extras.training.adapted import REPORT, REPORTS, Adapted, finish
-from st_extras.training.candidates import CANDIDATES, Candidate, Row
-from st_extras.training.manifest import read_manifest
-from st_extras.training.output_folder import OutputFolder, check_output
-from st_extras.training.short_training import TRAININGS
-from st_extras.training.text_encoder import WORK, TextEncoder, WorkFolder
-from st_extras.training.trial import FEWEST_TEXTS, Trial
+from st_extras.training.run_folder import check_output, save_model, undone_if_it_fails, write_json
 
-__all__ = ["CANDIDATES", "Adapted", "Candidate", "Row", "adapt"]
+REPORT = "adaptation.json"
+REPORTS = (REPORT, TEXT_FILE, PICTURE)
+"""What is written beside the model."""
 _ENCODING_SHARE = 0.6  # of the time; the rest is for candidates and judge
 
 
@@ -85,7 +86,7 @@ def adapt(
         >>> import tempfile
         >>> from st_extras.samples import sample_sentences
         >>> from st_extras.samples.encoder import raw_encoder
-        >>> from st_extras.training import adapt
+        >>> from st_extras.adaptation import adapt
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     adapted = adapt(raw_encoder(), sample_sentences()[:50], folder, show_progress_bar=False)
         >>> adapted.chosen is None
@@ -102,38 +103,40 @@ def adapt(
     if not isinstance(dev, STSDataset | LabeledTexts | None):
         raise ValueError(f"dev must be an STSDataset, LabeledTexts or None, got {shown(dev)}.")
     work = WorkFolder(Path(output) / WORK)
-    check_adapted_output(output, resume=resume, overwrite=overwrite)
-    with _opened(model, int(batch_size), show_progress_bar, "Encoding") as start, _modes_kept(model):
+    check_adaptation_output(output, resume=resume, overwrite=overwrite)
+    embedding_dimension(model)
+    encoder = functools.partial(encode_texts, batch_size=int(batch_size), show_progress_bar=show_progress_bar)
+    with _modes_kept(model):
         drawn, read = _drawn(sentences, limit, seed)
         if resume:
-            used = work.resumed(start.encoder, drawn, seed)
-        with OutputFolder.at(output), _removed_after_mistakes(work):
-            seconds_per_text = start.seconds_per_text(drawn)
+            used = work.resumed(model, drawn, seed)
+        with undone_if_it_fails(output), _removed_after_mistakes(work):
+            rate = seconds_per_text(model, drawn, encoder)
             if not resume:
-                used = min(len(drawn), int(60 * minutes * _ENCODING_SHARE / max(seconds_per_text, 1e-9)))
+                used = min(len(drawn), int(60 * minutes * _ENCODING_SHARE / max(rate, 1e-9)))
                 work.remove()
-                work.begin(start.encoder, drawn, seed, used)
-            trial = Trial(start, drawn[:used], dev, max_general_loss, seed, work.path)
-            trial.facts |= {"read": read, "drawn": len(drawn)}
+                work.begin(model, drawn, seed, used)
+            encoded = encode(model, drawn[:used], encoder, work.path)
             if used < FEWEST_TEXTS <= len(drawn):
-                trial.reason = (
-                    f"Left as it is: {minutes:g} minutes are enough for {used} texts, and {FEWEST_TEXTS} are needed: "
-                    "give more minutes."
-                )
-            if train and not trial.reason:
-                _train(trial, start, work, seconds_per_text, began + 60 * minutes, seed)
-            adapted = finish(trial, model, Path(output), began, seed)
+                short = f"{minutes:g} minutes are enough for {used} texts, and {FEWEST_TEXTS} are needed"
+                encoded = dataclasses.replace(encoded, reason=f"Left as it is: {short}: give more minutes.")
+            trainings = TrainingTime(rate, began + 60 * minutes) if train else None
+            proposed = propose(model, encoded, encoder, seed, trainings, work.path / "training", show_progress_bar)
+            judged = Judged(reason=encoded.reason)
+            if not encoded.reason:
+                judged = judge(model, encoded, proposed, encoder, dev, max_general_loss, seed)
+            number, reason = choose(judged.rows)
+            facts = {"read": read, "drawn": len(drawn)} | encoded.facts | judged.facts
+            if train and judged.rows:
+                facts["dropout"] = dropout_acts(model)
+            chosen = None if number is None else judged.candidates[number]
+            refined = model if number is None or chosen is None else changed(chosen, judged.rows[number], facts)
+            name = None if chosen is None else chosen.name
+            spent = time.perf_counter() - began
+            adapted = Adapted(refined, name, judged.reason or reason, judged.rows, facts, spent)
+            save(adapted, chosen, encoded, Path(output), seed)
             work.remove()
     return adapted
-
-
-@contextmanager
-def _opened(model: SentenceTransformer, batch_size: int, show_progress_bar: bool, label: str) -> Iterator[TextEncoder]:
-    """Yield an encoder of texts: the part of ``model`` that a step can be put after."""
-    modules, _ = pipeline.split_before_normalize(model)
-    embedding_dimension(model)
-    with part_of_model(model, modules) as part:
-        yield TextEncoder(model, part, batch_size, show_progress_bar, label)
 
 
 def _drawn(sentences: Any, limit: int, seed: int) -> tuple[list[str], int]:
@@ -152,26 +155,40 @@ def _drawn(sentences: Any, limit: int, seed: int) -> tuple[list[str], int]:
     return drawn, read
 
 
-def _train(trial: Trial, start: TextEncoder, work: WorkFolder, seconds_per_text: float, end: float, seed: int) -> None:
-    """Try each training that has an end in time."""
-    trial.facts["dropout"] = dropout_acts(start.model)
-    for training in TRAININGS:
-        seconds = training.seconds(seconds_per_text) + len(trial.judged + trial.fitted) * seconds_per_text
-        if not trial.facts["dropout"]:
-            trial.facts["not tried"] = "training, which needs an encoder whose dropout acts"
-        elif time.perf_counter() + seconds > end:
-            trial.facts["not tried"] = f"{training.name}, which would take {seconds / 60:.1f} minutes more"
-        else:
-            began = time.perf_counter()
-            folder = work.path / "training"
-            try:
-                trained = training.trained_copy(start.model, trial.fitted, folder, seed, start.show_progress_bar)
-            except ValueError as error:  # an encoder that cannot be trained so, or one that diverges
-                trial.facts["not tried"] = f"{training.name}: {error}"
-                continue
-            spent = time.perf_counter() - began
-            with _opened(trained, start.batch_size, start.show_progress_bar, training.name) as encode:
-                trial.add(encode, training.name, spent=spent)
+def changed(candidate: Candidate, row: Row, facts: dict[str, Any]) -> SentenceTransformer:
+    """Return the model of a candidate: its encoder, with its step after the pooling, before a Normalize module.
+
+    Weights are shared. The model card says what was put behind the encoder.
+    """
+    if candidate.step is None:
+        return candidate.model
+    model = pipeline.with_dense(candidate.model, *candidate.step)
+    general = "" if row.general is None else f", general English pairs {facts['general']:.2f} -> {row.general:.2f}"
+    line = (
+        f"* **st-extras adapt**, {row.name}: computed from {facts['texts'] - facts['judged']:,} unlabelled texts of a "
+        f"domain{general}. The embeddings are not comparable with those of the encoder without it."
+    )
+    card: Any = model.model_card_data
+    card.exported = card.exported | {
+        "Locality Preserving Projections": (line, LocalityPreservingPostProcessor(1).citation)
+    }
+    return model
+
+
+def save(adapted: Adapted, chosen: Candidate | None, encoded: Encoded, output: Path, seed: int) -> None:
+    """Save the model and the report."""
+    save_model(adapted.model, output, reports=REPORTS)
+    if chosen is not None:
+        write_neighbors(output, encoded.judged, encoded.of_judged, chosen.after(chosen.judged), seed=seed)
+    report = {
+        "chosen": adapted.chosen,
+        "reason": adapted.reason,
+        "candidates": [dataclasses.asdict(row) for row in adapted.rows],
+        "facts": adapted.facts,
+        "settings": {one.name: dataclasses.asdict(one) for one in (*CANDIDATES, *TRAININGS)},
+        "seconds": round(adapted.seconds, 1),
+    }
+    write_json(output / REPORT, report)
 
 
 @contextmanager
@@ -195,7 +212,7 @@ def _modes_kept(model: SentenceTransformer) -> Iterator[None]:
             module.training = training
 
 
-def check_adapted_output(output: str | os.PathLike[str], *, resume: bool, overwrite: bool) -> None:
+def check_adaptation_output(output: str | os.PathLike[str], *, resume: bool, overwrite: bool) -> None:
     """Check that :func:`adapt` may write to ``output``. Nothing is created or deleted.
 
     Raises:
@@ -203,20 +220,15 @@ def check_adapted_output(output: str | os.PathLike[str], *, resume: bool, overwr
     """
     check_bool("resume", resume)
     check_bool("overwrite", overwrite)
-    folder = Path(output)
-    interrupted = WorkFolder(folder / WORK).is_one()
-    finished = not interrupted and folder.is_dir() and REPORT in read_manifest(folder)
+    interrupted = WorkFolder(Path(output) / WORK).is_one()
     if resume and not interrupted:
-        found = "a finished one: use it, or start again" if finished else "none: start without resume (--resume), or"
         raise ValueError(
-            f"resume needs an interrupted adaptation in {str(output)!r}, got {found} with overwrite (--overwrite)."
+            f"resume needs an interrupted adaptation in {str(output)!r}, got none: start without resume (--resume), or "
+            "with overwrite (--overwrite)."
         )
-    if (interrupted or finished) and not (resume or overwrite):
-        found = "a finished adaptation: use it, or choose another folder"
-        if interrupted:
-            found = "an interrupted adaptation: set resume (--resume) to go on with it"
+    if interrupted and not (resume or overwrite):
         raise ValueError(
-            f"output must be a new or empty folder, got {str(output)!r} with {found}, or set overwrite (--overwrite) "
-            "to start again."
+            f"output must be a new or empty folder, got {str(output)!r} with an interrupted adaptation: set resume "
+            "(--resume) to go on with it, or overwrite (--overwrite) to start again."
         )
-    check_output(folder, overwrite=overwrite or resume, reports=REPORTS)
+    check_output(output, overwrite=overwrite or resume, reports=REPORTS)

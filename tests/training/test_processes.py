@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraine
 
 from st_extras.losses import AdCSELoss, ConSERTLoss, SimCSELoss
 from st_extras.training import LossStateCallback, train_encoder
-from st_extras.training.sharding import sharder
+from st_extras.training.processes import sharder
 from tests.helpers import arguments
 
 NOTHING: dict[str, str] = {}

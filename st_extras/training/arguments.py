@@ -1,42 +1,38 @@
-"""The settings of ``train_encoder``: what it refuses, and the trainer's data and arguments made from them."""
+"""The trainer's data and arguments, made from the settings of ``train_encoder``, and what is refused."""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
-from numbers import Real
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-import pyarrow.compute as pc  # type: ignore[import-untyped]
-from datasets import Dataset, Features, IterableDataset, Value
+from datasets import Dataset, Features, IterableDataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.data_collator import DEFAULT_LABEL_COLUMNS
 from sentence_transformers.base.sampler import BatchSamplers
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import nn
-from transformers import EarlyStoppingCallback, TrainerState
 
-from st_extras.checks import check_bool, check_count, check_instance, check_positive, shown
+from st_extras.checks import check_count, check_positive, shown
 from st_extras.encoders.structure import unwrap
 from st_extras.text.files import has_lone_surrogate
 from st_extras.training.divergence import non_finite
 
 logger = logging.getLogger(__name__)
-_LARGEST_SEED = 2**32 - 1
+_ROWS = 1000  # read at a time
 HASHED_FROM = 1_000_000
 """Rows from which on equal sentences are found by their hashes, computed once in seconds and kept in 8 bytes each."""
 
 
-def training_dataset(data: Any, max_steps: int = -1) -> Dataset | IterableDataset:
+def training_dataset(data: Any) -> Dataset | IterableDataset:
     """Return sentences as a Dataset with the column ``sentence``, and a Dataset unchanged.
 
     An IterableDataset refuses a text that is None when it reaches it; it may hold empty ones, as blank lines of files.
 
     Raises:
         ValueError: if ``data`` has splits or no row, a sentence (in a Dataset: a text of the first column of texts) is
-            not a string or empty, another text of a Dataset is None, a column beside the labels has numbers, or an
-            IterableDataset comes without ``max_steps``, or without features and with something else than texts.
+            not a string or empty, another text of a Dataset is None, or a column beside the labels has numbers.
     """
     if isinstance(data, Mapping):
         names = ", ".join(repr(name) for name in data)
@@ -45,11 +41,10 @@ def training_dataset(data: Any, max_steps: int = -1) -> Dataset | IterableDatase
             f"such as data[{next(iter(data), 'train')!r}]."
         )
     if isinstance(data, IterableDataset):
-        if _is_unlimited(max_steps):
-            raise ValueError("max_steps must be given for an IterableDataset, which has no length, got -1.")
-        stream = data if data.features is not None else _with_features(data)
-        texts = _text_columns(stream.features)
-        return stream.map(_refuse_none, with_indices=True, fn_kwargs={"texts": texts}, features=stream.features)
+        if data.features is None:  # the trainer wants to know the columns
+            data = data.cast(Dataset.from_list(list(data.take(1))).features)
+        texts = _text_columns(data.features)
+        return data.map(_refuse_none, with_indices=True, fn_kwargs={"texts": texts}, features=data.features)
     if not isinstance(data, Iterable) or getattr(data, "ndim", 1) == 0:
         raise ValueError(f"data must be sentences or a Dataset, got {type(data).__name__}.")
     sentences = [data] if isinstance(data, str) else data if isinstance(data, Dataset) else list(data)
@@ -66,23 +61,12 @@ def training_dataset(data: Any, max_steps: int = -1) -> Dataset | IterableDatase
     return Dataset.from_dict({"sentence": sentences})
 
 
-def _with_features(data: IterableDataset) -> IterableDataset:
-    """Return a stream that says what its columns are, as the trainer wants, by a look at its first row."""
-    row = next(iter(data), None)
-    if not row:
-        raise ValueError("data must hold at least one sentence, got none.")
-    if any(not isinstance(value, str) for value in row.values()):
-        kinds = ", ".join(f"{name} ({type(value).__name__})" for name, value in row.items())
-        raise ValueError(f"data must have columns of texts, got a stream of {kinds}.")
-    return data.cast(Features({name: Value("string") for name in row}))
-
-
 def _text_columns(features: Features) -> list[str]:
     """Return the columns of texts. Refuse features without one, and numbers that would be taken for texts."""
     dtypes = {name: str(getattr(kind, "dtype", kind)) for name, kind in features.items()}
     texts = [name for name, dtype in dtypes.items() if dtype in ("string", "large_string")]
     if not texts:
-        kinds = ", ".join(f"{name} ({dtype})" for name, dtype in dtypes.items())
+        kinds = ", ".join(f"{name} ({dtype})" for name, dtype in dtypes.items()) or "none"
         raise ValueError(f"data must have a column of texts, got {kinds}.")
     labels = next((name for name in DEFAULT_LABEL_COLUMNS if name in dtypes), None)
     for name, dtype in dtypes.items():
@@ -98,18 +82,16 @@ def _text_columns(features: Features) -> list[str]:
 def _check_texts(data: Dataset) -> None:
     """Refuse a Dataset without a column of texts, with numbers among them, with a None or an empty sentence."""
     texts = _text_columns(data.features)
-    first = texts[0]
-    stored = [data.data.column(name) for name in texts]  # also of rows that are not selected
-    empty = pc.any(pc.equal(pc.utf8_trim_whitespace(stored[0]), "")).as_py()
-    if not empty and not any(column.null_count for column in stored):
-        return
-    for i, row in enumerate(data.with_format(None).select_columns(texts)):
-        _refuse_none(row, i, texts)
-        if not row[first].strip():
-            raise ValueError(
-                f"data[{i}][{first!r}] must be a non-empty string, got {shown(row[first])}: leave such rows out with "
-                f"data.filter(lambda row: row[{first!r}].strip())."
-            )
+    columns = data.with_format(None).select_columns(texts)  # without the user's transform
+    for first, rows in zip(range(0, len(data), _ROWS), columns.iter(_ROWS), strict=True):
+        for name, column in rows.items():
+            for i, text in enumerate(column, first):
+                _refuse_none({name: text}, i, [name])
+                if name == texts[0] and not text.strip():
+                    raise ValueError(
+                        f"data[{i}][{name!r}] must be a non-empty string, got {shown(text)}: leave such rows out with "
+                        f"data.filter(lambda row: row[{name!r}].strip())."
+                    )
 
 
 def _refuse_none(row: dict[str, Any], i: int, texts: list[str]) -> dict[str, Any]:
@@ -119,33 +101,12 @@ def _refuse_none(row: dict[str, Any], i: int, texts: list[str]) -> dict[str, Any
     return row
 
 
-def batch_sampler(data: Dataset | IterableDataset, no_duplicates: bool) -> BatchSamplers:
-    """Return what makes the batches: NO_DUPLICATES and NO_DUPLICATES_HASHED make the same ones."""
-    if not no_duplicates or isinstance(data, IterableDataset):
-        return BatchSamplers.BATCH_SAMPLER
-    return BatchSamplers.NO_DUPLICATES if len(data) < HASHED_FROM else BatchSamplers.NO_DUPLICATES_HASHED
-
-
-def check_switches(seed: int, **switches: bool) -> int:
-    """Return the seed as an int, and check that each switch is True or False.
+def check_model(model: SentenceTransformer) -> None:
+    """Refuse a model that cannot be trained, and warn where most of its training would be lost.
 
     Raises:
-        ValueError: if a switch is neither, or the seed not a whole number from 0 to 2^32 - 1.
+        ValueError: if a weight is NaN or infinite, or the model was cut in memory and then given adapters.
     """
-    for name, value in switches.items():
-        check_bool(name, value)
-    return check_count("seed", seed, 0, _LARGEST_SEED)
-
-
-def check_objects(model: Any, loss: Any, evaluator: Any) -> None:
-    """Check what is trained, with what, and what scores it.
-
-    Raises:
-        ValueError: if the model is no SentenceTransformer, has a weight that is not finite, or was cut in memory and
-            then given adapters, the loss is neither a module nor a function, or the evaluator neither a BaseEvaluator
-            nor None.
-    """
-    check_instance("model", model, SentenceTransformer)
     body: Any = unwrap(model).transformers_model
     if getattr(body, "cut_in_memory", False) and getattr(body, "_hf_peft_config_loaded", False):
         raise ValueError(  # Sentence Transformers saves such adapters alone, and loads them onto the checkpoint
@@ -153,30 +114,6 @@ def check_objects(model: Any, loss: Any, evaluator: Any) -> None:
             f"first {body.config.num_hidden_layers} layers in memory: train with lora=16, which merges the adapters, "
             "or save the cut encoder and load it before add_adapter."
         )
-    if not callable(loss):  # a module is callable, too
-        raise ValueError(f"loss must be a loss, or a function that makes one from the model, got {shown(loss)}.")
-    check_instance("evaluator", evaluator, BaseEvaluator, or_none=True)
-    check_finite_weights(model)
-
-
-def made_loss(loss: nn.Module | Callable[[SentenceTransformer], nn.Module], model: SentenceTransformer) -> nn.Module:
-    """Return the loss, made from the model if it is a function.
-
-    Raises:
-        ValueError: if the function returns something else.
-    """
-    made: Any = loss if isinstance(loss, nn.Module) else loss(model)
-    if not isinstance(made, nn.Module):
-        raise ValueError(f"loss must be a function that returns a loss, got one that returns {shown(made)}.")
-    return made
-
-
-def check_finite_weights(model: SentenceTransformer) -> None:
-    """Refuse a model that is broken before it is trained.
-
-    Raises:
-        ValueError: if a weight is NaN or infinite.
-    """
     if (name := non_finite(model)) is not None:
         raise ValueError(f"model must have finite weights, got NaN or an infinite value in {name}.")
 
@@ -192,10 +129,6 @@ def warn_of_half_precision(model: SentenceTransformer) -> None:
         )
 
 
-def _is_unlimited(max_steps: Any) -> bool:
-    return isinstance(max_steps, Real) and max_steps == -1
-
-
 def schedule_arguments(
     batch_size: int, learning_rate: float, max_steps: int, epochs: float, eval_steps: int
 ) -> dict[str, Any]:
@@ -204,10 +137,10 @@ def schedule_arguments(
     Raises:
         ValueError: if one of them is out of range.
     """
-    if not _is_unlimited(max_steps):
-        check_count("max_steps, unless it is -1,", max_steps, at_least=1)
-    else:
+    if isinstance(max_steps, int | float) and max_steps == -1:
         check_positive("epochs", epochs)
+    else:
+        check_count("max_steps, unless it is -1,", max_steps, at_least=1)
     check_count("eval_steps", eval_steps, at_least=1)
     return {
         "per_device_train_batch_size": check_count("batch_size", batch_size, at_least=1),
@@ -221,24 +154,15 @@ def schedule_arguments(
     }
 
 
-def check_optional_settings(
-    loss_learning_rate: float | None, patience: int | None, evaluator: BaseEvaluator | None
-) -> None:
-    """Check the settings that may be None.
-
-    Raises:
-        ValueError: if one of them is out of range, or ``patience`` is given without an evaluator.
-    """
-    if loss_learning_rate is not None:
-        check_positive("loss_learning_rate", loss_learning_rate)
-    if patience is not None:
-        check_count("patience", patience, at_least=1)
-        if evaluator is None:
-            raise ValueError(f"patience counts evaluations and needs an evaluator, got {patience!r} without one.")
+def batch_sampler(data: Dataset | IterableDataset, no_duplicates: bool) -> BatchSamplers:
+    """Return what makes the batches: NO_DUPLICATES and NO_DUPLICATES_HASHED make the same ones."""
+    if not no_duplicates or isinstance(data, IterableDataset):
+        return BatchSamplers.BATCH_SAMPLER
+    return BatchSamplers.NO_DUPLICATES if len(data) < HASHED_FROM else BatchSamplers.NO_DUPLICATES_HASHED
 
 
-def own_parameters(loss: nn.Module, model: SentenceTransformer) -> str:
-    """Return a regular expression for the names of the parameters that belong to the loss, not to the model.
+def rates_of_the_loss(loss: nn.Module, model: SentenceTransformer, rate: float) -> dict[str, float]:
+    """Return a learning rate for the parameters that belong to the loss, by a regular expression for their names.
 
     Raises:
         ValueError: if the loss trains no parameters of its own.
@@ -249,7 +173,7 @@ def own_parameters(loss: nn.Module, model: SentenceTransformer) -> str:
         raise ValueError(
             f"loss_learning_rate needs a loss with parameters of its own, got {type(loss).__name__}, which has none."
         )
-    return f"^({'|'.join(map(re.escape, names))})$"
+    return {f"^({'|'.join(map(re.escape, names))})$": rate}
 
 
 def score_of(evaluator: BaseEvaluator, model: SentenceTransformer) -> tuple[float, str]:
@@ -269,27 +193,3 @@ def score_of(evaluator: BaseEvaluator, model: SentenceTransformer) -> tuple[floa
             f"{shown(evaluator.primary_metric)}."
         )
     return scores[evaluator.primary_metric], str(evaluator.primary_metric)
-
-
-def selection_arguments(evaluator: BaseEvaluator | None, metric: str, eval_steps: int) -> dict[str, Any]:
-    """Return the trainer's arguments that keep the checkpoint whose ``metric`` the evaluator scores best."""
-    if evaluator is None:
-        return {}
-    return {
-        "eval_strategy": "steps",
-        "eval_steps": eval_steps,
-        "load_best_model_at_end": True,
-        "metric_for_best_model": f"eval_{metric}",
-        "greater_is_better": evaluator.greater_is_better,
-    }
-
-
-def early_stopping(patience: int | None, state: TrainerState) -> EarlyStoppingCallback | None:
-    """Return a callback that continues the patience count saved in ``state``; None without patience."""
-    if patience is None:
-        return None
-    callback = EarlyStoppingCallback(patience)
-    saved: Any = state.stateful_callbacks or {}
-    attributes = saved.get("EarlyStoppingCallback", {}).get("attributes", {})
-    callback.early_stopping_patience_counter = attributes.get("early_stopping_patience_counter", 0)
-    return callback

@@ -14,8 +14,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from st_extras.training import adaptation_report
-from st_extras.training.adaptation_report import write_neighbors
+from st_extras.adaptation import report as adaptation_report
+from st_extras.adaptation.report import write_neighbors
 from tests.helpers import draw
 
 TEXTS = ["black tea", "green tea", "rain", "heavy rain", "snow", "hot chocolate"]
@@ -210,23 +210,3 @@ def test_the_random_states_stay(tmp_path: Path) -> None:
     write_neighbors(tmp_path, TEXTS, draw(6, 3).bfloat16(), draw(6, 3, seed=1))
     assert torch.equal(states[0], torch.get_rng_state())
     assert (np.random.get_state()[1] == states[1]).all()  # noqa: NPY002
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"texts": "abcdef"}, "texts must be a collection of strings, got the string"),
-        ({"texts": TEXTS[:3]}, "before must have a row for each of the 3 texts, got 6"),
-        ({"before": torch.ones(3, 2)}, r"before must be \(N, D\) with N >= 4"),
-        ({"after": torch.ones(5, 2)}, "after must have a row for each of the 6 texts, got 5"),
-        ({"after": torch.zeros(6, 2)}, "after must have a direction"),
-        ({"before": torch.full((6, 2), math.nan)}, "before must be finite"),
-        ({"examples": -1}, "examples must be a whole number >= 0, got -1"),
-        ({"seed": 0.5}, "seed must be a whole number, got 0.5"),
-    ],
-)
-def test_what_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
-    given: dict[str, Any] = {"texts": TEXTS, "before": torch.ones(6, 2), "after": torch.ones(6, 2)}
-    with pytest.raises(ValueError, match=rf"^{message}.*[.?]$"):
-        write_neighbors(tmp_path, **(given | change))
-    assert not list(tmp_path.iterdir())

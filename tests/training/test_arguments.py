@@ -6,25 +6,16 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
-from transformers import TrainerState
 
 from st_extras.losses import AdCSELoss, SimCSELoss
-from st_extras.training import settings, train_encoder
-from st_extras.training.marker import MARKER
-from st_extras.training.settings import (
-    check_optional_settings,
-    early_stopping,
-    own_parameters,
-    schedule_arguments,
-    selection_arguments,
-    training_dataset,
-)
+from st_extras.training import arguments, train_encoder
+from st_extras.training.arguments import rates_of_the_loss, schedule_arguments, training_dataset
+from st_extras.training.run_folder import MARKER
 from tests.conftest import SENTENCES
 from tests.helpers import differing, snapshot
 
@@ -48,7 +39,7 @@ def test_empty_sentences_are_refused_in_the_first_column_of_texts() -> None:
         training_dataset(data)
     kept = data.select([0, 2])
     assert training_dataset(kept) is kept
-    assert len(list(training_dataset(data.to_iterable_dataset(), max_steps=3))) == 3  # no end in the midst of a run
+    assert len(list(training_dataset(data.to_iterable_dataset()))) == 3  # no end in the midst of a run
 
 
 def test_epochs_count_only_without_max_steps() -> None:
@@ -65,39 +56,16 @@ def test_counts_are_whole_numbers(name: str, value: Any) -> None:
         schedule_arguments(**(settings | {name: value}))
 
 
-def test_what_may_be_none() -> None:
-    check_optional_settings(None, None, None)
-    check_optional_settings(1e-3, 1, SimpleNamespace())  # type: ignore[arg-type]
-
-
 def test_only_what_the_loss_trains_itself_is_named(encoder: SentenceTransformer) -> None:
     loss = AdCSELoss(encoder)
-    pattern = own_parameters(loss, encoder)
+    ((pattern, rate),) = rates_of_the_loss(loss, encoder, 0.1).items()
+    assert rate == 0.1
     mine = set(encoder.parameters())
     named = {name for name, _ in loss.named_parameters() if re.search(pattern, name)}
     assert named == {name for name, p in loss.named_parameters() if p.requires_grad and p not in mine}
     assert named
     with pytest.raises(ValueError, match=r"got SimCSELoss, which has none\.$"):
-        own_parameters(SimCSELoss(encoder), encoder)
-
-
-def test_selection_follows_the_evaluator() -> None:
-    assert selection_arguments(None, "", 5) == {}
-    evaluator: Any = SimpleNamespace(primary_metric="error", greater_is_better=False)
-    found = selection_arguments(evaluator, "error", 5)
-    assert (found["metric_for_best_model"], found["greater_is_better"], found["eval_steps"]) == ("eval_error", False, 5)
-
-
-def test_patience_counts_on_from_a_checkpoint() -> None:
-    assert early_stopping(None, TrainerState()) is None
-    fresh = early_stopping(3, TrainerState())
-    assert fresh is not None
-    assert (fresh.early_stopping_patience, fresh.early_stopping_patience_counter) == (3, 0)
-    fresh.early_stopping_patience_counter = 2
-    state = TrainerState(stateful_callbacks={"EarlyStoppingCallback": fresh.state()})  # type: ignore[arg-type]
-    resumed = early_stopping(4, state)
-    assert resumed is not None
-    assert (resumed.early_stopping_patience, resumed.early_stopping_patience_counter) == (4, 2)
+        rates_of_the_loss(SimCSELoss(encoder), encoder, 0.1)
 
 
 def test_a_large_data_set_is_sampled_by_hashes_into_the_same_batches(
@@ -105,8 +73,8 @@ def test_a_large_data_set_is_sampled_by_hashes_into_the_same_batches(
 ) -> None:
     rows = [f"{sentence} {i % 5}" for i in range(2) for sentence in SENTENCES] * 2  # each twice
     found = []
-    for limit in (settings.HASHED_FROM, 32, 33):
-        monkeypatch.setattr(settings, "HASHED_FROM", limit)
+    for limit in (arguments.HASHED_FROM, 32, 33):
+        monkeypatch.setattr(arguments, "HASHED_FROM", limit)
         run = train_encoder(
             make_encoder(), SimCSELoss, rows, tmp_path / str(limit), batch_size=4, max_steps=3, show_progress_bar=False
         )
@@ -116,4 +84,4 @@ def test_a_large_data_set_is_sampled_by_hashes_into_the_same_batches(
     for _, weights, identity in found[1:]:
         assert differing(found[0][1], weights) == set()
         assert identity == found[0][2]  # so a training can be resumed with either
-    assert settings.batch_sampler(Dataset.from_dict({"sentence": rows}), False) == "batch_sampler"
+    assert arguments.batch_sampler(Dataset.from_dict({"sentence": rows}), False) == "batch_sampler"

@@ -12,9 +12,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize
 
 from st_extras.training.loss_state import FILE_NAME
-from st_extras.training.manifest import MANIFEST
-from st_extras.training.marker import MARKER, mark_complete
-from st_extras.training.output_folder import check_output, save_model
+from st_extras.training.run_folder import MANIFEST, MARKER, check_output, mark_complete, save_model
 from tests.helpers import differing, snapshot
 
 

@@ -1,20 +1,25 @@
-"""The part of an adaptation's report that is read by eye: nearest neighbours before and after, as text and picture."""
+"""What an adaptation tells: its result as a table, and nearest neighbours before and after, as text and picture."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from unicodedata import category
 
+from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_extras.checks import check_count, check_seed, check_strings
+from st_extras.adaptation.judge import Row
 from st_extras.evaluation.reporting import check_embeddings
 from st_extras.evaluation.signals import nearest
 from st_extras.plots import plot_neighborhoods
 from st_extras.whole_file import whole_file
 
+COLUMNS = ("candidate", "gain", "interval", "general", "seconds", "accepted")
+"""Of the table: the gain over the start and its 95 % interval, Spearman correlation x 100 on general pairs."""
 TEXT_FILE = "neighbors.md"
 PICTURE = "neighbors.png"
 _NEAREST = 3
@@ -22,6 +27,52 @@ _DRAWN = 300  # texts in the picture: a second of t-SNE or two, and lines that c
 _LONGEST = 200  # characters of a text that are shown
 _SAME = 1e-6  # cosines that differ by less are equal
 _ESCAPED = {ord(sign): f"\\{sign}" for sign in "`*_[]<>&~$"} | {ord("|"): "&#124;", ord("\\"): "&#92;"}
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """What :func:`adapt` found.
+
+    Attributes:
+        model: the chosen model, of stock modules; the given one if ``chosen`` is None.
+        chosen: name of the chosen candidate; None: left as it is.
+        reason: why, in one sentence.
+        rows: the table, without the start.
+        facts: of text and encoder, as far as found out: read (texts), drawn (different ones, at most ``limit``), texts
+            (those used), judged (those of them that the judge kept), mean_words, near_duplicates (share of the judged),
+            mean_cosine (of two different texts: near 0 for most encoders that were tuned for similarity), dropout
+            (whether it acts, without which no training is tried), confirmed_share (see
+            :class:`~st_extras.evaluation.change.ChangeJudge`), general and dev (scores of the start), and
+            "not tried": why a training was left out.
+        seconds: how long it took.
+    """
+
+    model: SentenceTransformer = field(repr=False)
+    chosen: str | None
+    reason: str
+    rows: list[Row]
+    facts: dict[str, Any]
+    seconds: float
+
+    def __str__(self) -> str:
+        """Return the reason and the table."""
+        lines = [list(COLUMNS), *self.cells()] if self.rows else []
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        padded = ([cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines)
+        return "\n".join([self.reason, *("  ".join(cells).rstrip() for cells in padded)])
+
+    def cells(self) -> list[list[str]]:
+        """Return the table with the start, as texts in the columns ``COLUMNS``; no rows if nothing was tried."""
+        general = self.facts.get("general")
+        start = ["as it is", "", "", "-" if general is None else f"{general:.2f}", "", ""]
+        return [start, *map(_cells, self.rows)] if self.rows else []
+
+
+def _cells(row: Row) -> list[str]:
+    interval = "-" if row.low is None or row.high is None else f"{row.low:+.4f} to {row.high:+.4f}"
+    general = "-" if row.general is None else f"{row.general:.2f}"
+    accepted = "yes" if row.accepted else f"no: {row.why}"
+    return [row.name, f"{row.gain:+.4f}", interval, general, f"{row.seconds:.0f}", accepted]
 
 
 def write_neighbors(
@@ -46,24 +97,10 @@ def write_neighbors(
         Names of the files written.
 
     Raises:
-        ValueError: if a setting or a shape is not allowed, or an embedding is zero or not finite.
-
-    Example:
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> import torch
-        >>> from st_extras.training.adaptation_report import write_neighbors
-        >>> texts = ["black tea", "green tea", "rain", "heavy rain", "snow"]
-        >>> before, after = torch.eye(5), torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0], [0.5, 1.0]])
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     names = write_neighbors(Path(folder), texts, before, after)
-        >>> names[0]
-        'neighbors.md'
+        ValueError: if an embedding is zero or not finite.
     """
-    texts = check_strings("texts", texts)
-    start, end = (_checked(name, x, len(texts)) for name, x in (("before", before), ("after", after)))
-    examples = check_count("examples", examples)
-    draw = random.Random(check_seed("seed", seed))
+    start, end = (check_embeddings(name, x).cpu().double() for name, x in (("before", before), ("after", after)))
+    draw = random.Random(seed)
     near_start, near_end = nearest(start, _NEAREST), nearest(end, _NEAREST)
     changed = _farther(end, near_start, near_end)
     candidates = changed[_NEAREST - 1].nonzero().flatten().tolist()
@@ -77,14 +114,6 @@ def write_neighbors(
     with whole_file(folder / TEXT_FILE) as partial:
         partial.write_text("\n\n".join(parts) + "\n", encoding="utf8")
     return [TEXT_FILE, *written]
-
-
-def _checked(name: str, embeddings: Tensor, count: int) -> Tensor:
-    """Return the (N, D) rows scaled to length one, in float64 on the CPU."""
-    unit = check_embeddings(name, embeddings, at_least=_NEAREST + 1).detach().cpu().double()
-    if len(unit) != count:
-        raise ValueError(f"{name} must have a row for each of the {count} texts, got {len(unit)}.")
-    return unit
 
 
 def _cosines(unit: Tensor, near: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""FSDP and DeepSpeed, which give each process a shard of the model: what they do not go with."""
+"""Several processes: what keeps a loss's own parameters equal in all of them, and what shards a model too far."""
 
 from __future__ import annotations
 
@@ -6,13 +6,34 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from torch import nn
+import torch
+import torch.distributed as dist
+from sentence_transformers.util import get_world_size
+from torch import Tensor, nn
 
 from st_extras.losses.parts.views import CUTOFFS, TwoViews
 
 
+def broadcast(tensors: Iterable[Tensor]) -> None:
+    """Copy rank 0's tensors to every process."""
+    if get_world_size() > 1:
+        for tensor in tensors:
+            dist.broadcast(tensor.data, src=0)
+
+
+def average_gradients(tensors: Iterable[Any]) -> None:
+    """Average the gradients of parameters across processes; a process without a gradient counts as zero."""
+    if get_world_size() > 1:
+        for tensor in tensors:
+            if isinstance(tensor, nn.Parameter) and tensor.requires_grad:
+                if tensor.grad is None:
+                    tensor.grad = torch.zeros_like(tensor)
+                dist.all_reduce(tensor.grad)
+                tensor.grad /= get_world_size()
+
+
 def refuse_sharding(settings: Mapping[str, Any]) -> None:
-    """Refuse them for ``train_encoder``.
+    """Refuse FSDP and DeepSpeed, which give each process a shard of the model, for ``train_encoder``.
 
     Args:
         settings: the trainer's arguments that were given.

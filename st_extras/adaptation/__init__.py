@@ -1,0 +1,17 @@
+"""A good encoder made better on text of one's own, without labels: encode, propose, judge, choose, save."""
+
+from st_extras.adaptation.adapt import adapt, check_adaptation_output
+from st_extras.adaptation.candidates import CANDIDATES, TRAININGS, LinearStep, ShortTraining
+from st_extras.adaptation.judge import Row
+from st_extras.adaptation.report import Adapted
+
+__all__ = [
+    "CANDIDATES",
+    "TRAININGS",
+    "Adapted",
+    "LinearStep",
+    "Row",
+    "ShortTraining",
+    "adapt",
+    "check_adaptation_output",
+]

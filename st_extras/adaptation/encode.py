@@ -1,0 +1,216 @@
+"""The texts of an adaptation and their embeddings, kept in parts, so that an interrupted run need not start again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from st_extras.evaluation.change import FEWEST, MOST
+from st_extras.evaluation.geometry import mean_cosine
+from st_extras.modules import pipeline
+from st_extras.modules.encoding import Source, part_of_model
+from st_extras.text.lexical import near_duplicate_share
+from st_extras.text.words import FEWEST_WITH_LETTERS, share_with_letters
+from st_extras.training.run_folder import write_json
+from st_extras.whole_file import whole_file
+
+FEWEST_TEXTS = 5 * FEWEST
+"""Fewer different texts are left alone: a fifth of them is kept for the judge."""
+WORK = "adapting"
+"""Folder in the output folder: what an interrupted run left."""
+_SETTINGS = "settings.json"
+_PART = 500  # texts that are encoded and kept at a time
+_RATE_TEXTS = 256  # encoded first, to find out how many fit into the time
+_SAME_COSINE = 0.9999  # two different texts, on average
+
+EncodeTexts = Callable[..., Tensor]
+""":func:`encode_texts` with its batch size and bar: takes a model and texts, and returns their embeddings."""
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """Texts and their embeddings by one encoder.
+
+    Attributes:
+        judged: J texts that are kept for the judge.
+        fitted: F others, from which candidates are made.
+        embeddings: (J + F, D), of the judged texts first, before a Normalize module.
+        facts: what was found out about texts and encoder.
+        reason: why nothing can be tried; empty if something can.
+    """
+
+    judged: list[str]
+    fitted: list[str]
+    embeddings: Tensor = field(repr=False)
+    facts: dict[str, Any] = field(default_factory=dict)
+    reason: str = ""
+
+    @property
+    def of_judged(self) -> Tensor:
+        """The (J, D) embeddings of the judged texts."""
+        return self.embeddings[: len(self.judged)]
+
+    @property
+    def of_fitted(self) -> Tensor:
+        """The (F, D) embeddings of the fitted texts."""
+        return self.embeddings[len(self.judged) :]
+
+
+def encode(
+    model: SentenceTransformer, texts: Sequence[str], encode_texts: EncodeTexts, kept: Path | None = None
+) -> Encoded:
+    """Encode the texts, and look whether they can be used.
+
+    Args:
+        model: the encoder.
+        texts: different ones, in random order: the first fifth of them, at most 2,000, is kept for the judge.
+        encode_texts: encodes them.
+        kept: folder for their embeddings.
+
+    Raises:
+        ValueError: if an embedding is not finite.
+    """
+    embeddings = torch.zeros(len(texts), 0)
+    if len(texts) >= FEWEST_TEXTS:
+        embeddings = encode_texts(model, texts, kept=kept)
+        pipeline.check_finite(embeddings, texts)
+        has_one = (embeddings != 0).any(dim=1)  # a table of words gives 0 to unknown words
+        texts = [text for text, has in zip(texts, has_one.tolist(), strict=True) if has]
+        embeddings = embeddings[has_one]
+    words = sum(len(text.split()) for text in texts) / max(1, len(texts))
+    facts: dict[str, Any] = {"texts": len(texts), "mean_words": round(words, 1)}
+    if len(texts) < FEWEST_TEXTS:
+        reason = f"Left as it is: {FEWEST_TEXTS} different texts are needed, got {len(texts)}."
+        return Encoded([], [], embeddings, facts, reason)
+    lettered = share_with_letters(texts)
+    if lettered < FEWEST_WITH_LETTERS:
+        reason = f"Left as it is: only {lettered:.0%} of the texts have a letter, so they hold no words to compare."
+        return Encoded([], [], embeddings, facts, reason)
+    count = min(MOST, len(texts) // 5)
+    judged, fitted = list(texts[:count]), list(texts[count:])
+    facts |= {"judged": count, "near_duplicates": near_duplicate_share(judged), "mean_cosine": mean_cosine(embeddings)}
+    same = facts["mean_cosine"] > _SAME_COSINE
+    reason = "Left as it is: the encoder gives all texts about the same embedding." if same else ""
+    return Encoded(judged, fitted, embeddings, facts, reason)
+
+
+def encode_texts(
+    model: SentenceTransformer,
+    texts: Sequence[str],
+    *,
+    batch_size: int,
+    show_progress_bar: bool,
+    label: str = "Encoding",
+    kept: Path | None = None,
+) -> Tensor:
+    """Return (N, D) embeddings before a Normalize module, in float64, on the CPU.
+
+    Args:
+        model: the encoder.
+        texts: (N,).
+        batch_size: texts per forward pass.
+        show_progress_bar: show how many texts are done and how long the others take.
+        label: of the bar.
+        kept: folder that parts are read from, and written to as soon as they are done.
+    """
+    options: dict[str, Any] = {"batch_size": batch_size, "convert_to_tensor": True, "show_progress_bar": False}
+    parts = []
+    bar = tqdm(total=len(texts), unit=" texts", desc=label, disable=not show_progress_bar)
+    with bar, _before_normalize(model) as encoder:
+        for first in range(0, len(texts), _PART):
+            part = list(texts[first : first + _PART])
+            path = None if kept is None else kept / f"{first:06d}.safetensors"
+            if path is not None and path.is_file():
+                parts.append(load_file(path)["embeddings"])
+            else:
+                parts.append(encoder.encode(part, **options).cpu())
+                if path is not None:
+                    with whole_file(path) as partial:
+                        save_file({"embeddings": parts[-1].contiguous()}, partial)
+            bar.update(len(part))
+    return torch.cat(parts).double()
+
+
+def seconds_per_text(model: SentenceTransformer, texts: Sequence[str], encode_texts: EncodeTexts) -> float:
+    """Return how long a text takes, found by encoding some; 0 if there are none."""
+    if not texts:
+        return 0.0
+    began = time.perf_counter()
+    encode_texts(model, texts[:_RATE_TEXTS], show_progress_bar=False)
+    return (time.perf_counter() - began) / min(len(texts), _RATE_TEXTS)
+
+
+@dataclass(frozen=True)
+class WorkFolder:
+    """What an adaptation has found out so far: which texts it uses, and their embeddings.
+
+    Attributes:
+        path: the folder, which need not exist.
+    """
+
+    path: Path
+
+    def is_one(self) -> bool:
+        """Whether an adaptation left it, so that it may be continued or removed."""
+        return (self.path / _SETTINGS).is_file()
+
+    def resumed(self, model: SentenceTransformer, texts: Sequence[str], seed: int) -> int:
+        """Return how many of the texts the interrupted run uses, which there must be.
+
+        Raises:
+            ValueError: if it has another encoder, other texts or another seed.
+        """
+        found = f"resume needs an interrupted adaptation in {str(self.path.parent)!r}, got"
+        again = "start again with overwrite (--overwrite)"
+        try:
+            before = json.loads((self.path / _SETTINGS).read_text(encoding="utf8"))
+            source = Source("", before["max_seq_length"], torch.tensor(before["probes"]))
+            differing = {"text": before["text"] != _digest(texts), "seed": before["seed"] != seed}
+            used = int(before["used"])
+        except (KeyError, TypeError, ValueError):
+            raise ValueError(f"{found} one whose {_SETTINGS} is broken: {again}.") from None
+        now = _source(model)
+        differing["encoder"] = now.probes.shape != source.probes.shape or now.difference(source) is not None
+        if names := " and ".join(name for name, differs in differing.items() if differs):
+            raise ValueError(f"{found} one with another {names}: give the same again, or {again}.")
+        return used
+
+    def begin(self, model: SentenceTransformer, texts: Sequence[str], seed: int, used: int) -> None:
+        """Make the folder and write down what the run is about."""
+        source = _source(model)
+        self.path.mkdir(parents=True, exist_ok=True)
+        settings: dict[str, Any] = {"text": _digest(texts), "seed": seed, "used": used}
+        settings |= {"max_seq_length": source.max_seq_length, "probes": source.probes.tolist()}
+        write_json(self.path / _SETTINGS, settings)
+
+    def remove(self) -> None:
+        """Remove the folder, if an adaptation left it."""
+        if self.is_one():
+            shutil.rmtree(self.path)
+
+
+def _digest(texts: Sequence[str]) -> str:
+    return hashlib.sha256(json.dumps(list(texts)).encode()).hexdigest()
+
+
+def _source(model: SentenceTransformer) -> Source:
+    with _before_normalize(model) as encoder:
+        return Source.of(encoder, "")
+
+
+def _before_normalize(model: SentenceTransformer) -> AbstractContextManager[SentenceTransformer]:
+    """Open the part of a model that a step can be put after."""
+    return part_of_model(model, pipeline.split_before_normalize(model)[0])

@@ -1,0 +1,311 @@
+"""The folder of a run: what this package wrote into it, its checkpoints, and saving the model beside them."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import re
+import shutil
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import get_rank
+
+from st_extras.encoders.distributed import launched_rank
+from st_extras.whole_file import whole_file
+
+logger = logging.getLogger(__name__)
+MANIFEST = "st_extras_files.json"
+"""Lists what this package wrote into the folder, so that the next run replaces that and nothing else."""
+MARKER = "complete.json"
+"""Written into a checkpoint after everything else, it says what a whole checkpoint holds."""
+CHECKPOINTS = "checkpoints"
+_STAGING = ".saving"
+_PREFIX = "checkpoint-"
+_NEEDED = ("trainer_state.json", "optimizer.pt", "scheduler.pt")  # to resume
+_NO_SPACE = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS, errno.EIO}
+_OF_A_MODEL = re.compile(
+    r"\d+_\w+|README\.md|vocab\.\w+|merges\.txt|.*\.(safetensors|bin|jinja)|spiece\.model|sentencepiece.*\.model|"
+    r"(modules|router_config|config|config_\w+|sentence_\w+_config|tokenizer|tokenizer_config|special_tokens_map|"
+    r"added_tokens|preprocessor_config|processor_config)\.json"
+)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write ``value`` as JSON, so that an interruption leaves the earlier file or the new one."""
+    with whole_file(path) as partial:
+        partial.write_text(json.dumps(value, indent=1), encoding="utf8")
+
+
+# --- what this package wrote ---
+
+
+def read_manifest(folder: Path) -> set[str]:
+    """Return the paths below ``folder`` that this package wrote; none without a manifest.
+
+    Raises:
+        ValueError: if the manifest is broken, or lists a path that is not below the folder.
+    """
+    path = folder / MANIFEST
+    if not path.is_file():
+        return set()
+    try:
+        names = {Path(name): name for name in json.loads(path.read_text(encoding="utf8"))["files"]}
+        if any(name.is_absolute() or ".." in name.parts or not name.parts for name in names):
+            raise ValueError
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(
+            f"{str(path)!r} must list files of its folder, got something else: remove the folder."
+        ) from None
+    return set(names.values())
+
+
+def _write_manifest(folder: Path, names: Iterable[str]) -> None:
+    write_json(folder / MANIFEST, {"version": 1, "files": sorted(names)})
+
+
+def _remove_written(folder: Path, names: Iterable[str]) -> None:
+    """Remove these files of ``folder`` and the folders that are empty then."""
+    for name in sorted(names, reverse=True):
+        path = folder / name
+        if path.is_file() or path.is_symlink():
+            path.unlink()
+        _remove_empty(path.parent, folder)
+
+
+def _remove_empty(folder: Path, top: Path) -> None:
+    """Remove ``folder`` and those above it, below ``top``, as far as they are empty."""
+    while folder != top and folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+        folder = folder.parent
+
+
+# --- checkpoints ---
+
+
+def mark_complete(checkpoint: Path, run: Mapping[str, Any]) -> None:
+    """Write the marker: each file of the folder with its size in bytes, and the settings of the ``run``."""
+    files = {
+        path.relative_to(checkpoint).as_posix(): path.stat().st_size
+        for path in sorted(checkpoint.rglob("*"))
+        if path.is_file() and path.name != MARKER
+    }
+    write_json(checkpoint / MARKER, {"version": 1, "files": files, "run": dict(run)})
+
+
+def read_marker(checkpoint: Path) -> tuple[dict[str, int], dict[str, Any]]:
+    """Return the files of a checkpoint with their sizes in bytes, and the settings of its run.
+
+    Raises:
+        ValueError: if there is no marker, or it is not one.
+    """
+    try:
+        marker = json.loads((checkpoint / MARKER).read_text(encoding="utf8"))
+        if marker["version"] != 1:
+            raise ValueError
+        return dict(marker["files"]), dict(marker["run"])
+    except FileNotFoundError:
+        raise ValueError(f"{MARKER} is missing") from None
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(f"{MARKER} is broken or of another version") from None
+
+
+def fault(checkpoint: Path, needed: Iterable[str] = ()) -> str | None:
+    """Say why a checkpoint is not whole; None if it is: the marker is there, and every file that it lists or needs."""
+    try:
+        files, _ = read_marker(checkpoint)
+    except ValueError as error:
+        return str(error)
+    for name, size in files.items():
+        path = checkpoint / name
+        if not path.is_file():
+            return f"{name} is missing"
+        if path.stat().st_size != size:
+            return f"{name} has {path.stat().st_size} bytes instead of {size}"
+    return next((f"it was saved without {name}" for name in needed if name not in files), None)
+
+
+def find_checkpoints(checkpoints: Path) -> list[Path]:
+    """Return the folders of checkpoints, whole or not, in the order of their steps."""
+    names = [folder.name.removeprefix(_PREFIX) for folder in checkpoints.glob(f"{_PREFIX}*")]
+    return [checkpoints / f"{_PREFIX}{step}" for step in sorted(int(name) for name in names if name.isdecimal())]
+
+
+def remove_checkpoints(checkpoints: Path, *, whole: bool = True) -> None:
+    """Remove the checkpoints and the evaluations beside them, and the folder if it is empty then.
+
+    Args:
+        checkpoints: their folder. Other files in it stay.
+        whole: False: remove only the checkpoints that are not whole.
+    """
+    for folder in find_checkpoints(checkpoints):
+        if whole or fault(folder) is not None:
+            (folder / MARKER).unlink(missing_ok=True)  # first: what an interruption leaves is not whole
+            shutil.rmtree(folder)
+    if whole:
+        shutil.rmtree(checkpoints / "eval", ignore_errors=True)
+        _remove_empty(checkpoints, checkpoints.parent)
+
+
+def _last_whole(checkpoints: Path) -> str:
+    """Return the newest checkpoint that a training can continue from.
+
+    An interruption can leave the newest one half-written, and an older one half-deleted.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    found = find_checkpoints(checkpoints)
+    for folder in reversed(found):
+        if (reason := fault(folder, _NEEDED)) is None:
+            return str(folder)
+        logger.warning("%s is incomplete and passed over: %s.", folder, reason)
+    known = found or (checkpoints.is_dir() and read_manifest(checkpoints.parent))
+    state = "no whole checkpoint yet: start again with overwrite (--overwrite)" if known else "none"
+    raise ValueError(f"resume needs a checkpoint in {str(checkpoints)!r}, got {state}.")
+
+
+# --- the folder ---
+
+
+def check_output(
+    output: str | os.PathLike[str],
+    *,
+    resume: bool = False,
+    force: bool = False,
+    overwrite: bool = False,
+    reports: Collection[str] = (),
+) -> tuple[Path, str | None]:
+    """Check that a run may write to ``output``. Nothing is created or deleted.
+
+    Of several processes, the first alone looks at what the folder holds: it may have begun to write to it before
+    another one looks, and if it refuses, the launcher ends them all.
+
+    Args:
+        output: the folder that the model will be saved to.
+        resume: whether training continues from a checkpoint in it.
+        force: whether to resume although settings differ; refused without ``resume``.
+        overwrite: whether what an earlier run wrote to it may be replaced. Its other files stay.
+        reports: names of files that the run writes beside the model.
+
+    Returns:
+        The folder of the checkpoints and, with ``resume``, the checkpoint to continue from (else None).
+
+    Raises:
+        ValueError: if ``output`` is a file or lies below one, if it is not empty and neither ``resume`` nor
+            ``overwrite`` is set, if it holds a file of a name that a run writes and that no run of this package
+            wrote, if there is no whole checkpoint to resume from, or if ``force`` is set without ``resume``.
+    """
+    output = Path(output)
+    checkpoints = output / CHECKPOINTS
+    if force and not resume:
+        raise ValueError("force needs resume, got it without: to replace an earlier training, set overwrite instead.")
+    nearest = next((path for path in (output, *output.parents) if path.exists()), None)
+    if nearest is not None and not nearest.is_dir():
+        raise ValueError(f"output must be a folder, got {str(output)!r}: {str(nearest)!r} is a file.")
+    last = _last_whole(checkpoints) if resume else None
+    if launched_rank() > 0 or not output.is_dir():
+        return checkpoints, last
+    if not resume and not overwrite and any(output.iterdir()):
+        raise ValueError(
+            f"output must be a new or empty folder, got {str(output)!r}: choose another folder, or set overwrite or "
+            "resume (--overwrite, --resume)."
+        )
+    own = {name.split("/")[0] for name in read_manifest(output)} | {MANIFEST, _STAGING}
+    own |= {CHECKPOINTS} if resume else set()
+    for path in sorted(output.iterdir()):
+        name = path.name
+        if name not in own and (name in {CHECKPOINTS, *reports} or _OF_A_MODEL.fullmatch(name)):
+            raise ValueError(
+                f"output must be a folder whose files may be replaced, got {str(output)!r} with {name!r}, which no "
+                "earlier run wrote: choose another folder, or move that away."
+            )
+    return checkpoints, last
+
+
+def claim(output: Path) -> None:
+    """Make the folder and record that it is a run's, before anything else is written to it."""
+    if launched_rank() == 0:  # the processes do not know each other yet
+        output.mkdir(parents=True, exist_ok=True)
+        _write_manifest(output, read_manifest(output) | {CHECKPOINTS})
+
+
+@contextmanager
+def undone_if_it_fails(output: str | os.PathLike[str]) -> Iterator[None]:
+    """Let a run that fails before its first whole checkpoint leave nothing in ``output``."""
+    output = Path(output)
+    missing = [folder for folder in (output, *output.parents) if not folder.exists()]
+    try:
+        yield
+    except BaseException:
+        checkpoints = output / CHECKPOINTS
+        if get_rank() > 0 or any(fault(folder, _NEEDED) is None for folder in find_checkpoints(checkpoints)):
+            raise
+        remove_checkpoints(checkpoints)
+        shutil.rmtree(output / _STAGING, ignore_errors=True)
+        if rest := read_manifest(output) - {CHECKPOINTS}:
+            _write_manifest(output, rest)
+        else:
+            (output / MANIFEST).unlink(missing_ok=True)
+        if missing:
+            _remove_empty(output, missing[-1].parent)
+        raise
+
+
+def save_model(model: SentenceTransformer, output: str | os.PathLike[str], *, reports: Collection[str] = ()) -> None:
+    """Save a model to a folder, in the place of one that this package saved there before.
+
+    Everything is written beside it first, so that a full disk leaves the earlier model; the folder gets a list of the
+    files (``st_extras_files.json``), so that the next run replaces these and no others.
+
+    Args:
+        model: the model.
+        output: the folder, new or checked with :func:`check_output`. Its other files stay.
+        reports: names of files that will be written beside the model; the list has them, too.
+
+    Raises:
+        ValueError: if a file of the model would replace one that this package did not write.
+        OSError: if the disk is full.
+    """
+    output = Path(output)
+    output.mkdir(parents=True, exist_ok=True)
+    staging = output / _STAGING
+    shutil.rmtree(staging, ignore_errors=True)
+    with write_errors(output):
+        model.save(str(staging))
+    earlier = read_manifest(output)
+    new = {path.relative_to(staging).as_posix() for path in staging.rglob("*") if path.is_file()}
+    for name in sorted(new - earlier):
+        if (output / name).exists():
+            raise ValueError(
+                f"{str(output / name)!r} is in the way of the model, and no earlier run wrote it: move it."
+            )
+    kept = earlier & {CHECKPOINTS}
+    _remove_written(output, earlier - kept)
+    _write_manifest(output, new | kept | set(reports))
+    for name in sorted(new, key=lambda name: (name.endswith(".safetensors"), name != "modules.json", name)):
+        (output / name).parent.mkdir(parents=True, exist_ok=True)  # the weights come last: half a model does not load
+        os.replace(staging / name, output / name)
+    shutil.rmtree(staging)
+
+
+@contextmanager
+def write_errors(folder: Path) -> Iterator[None]:
+    """Turn the errors of a full disk, which torch and safetensors raise in their own ways, into one OSError."""
+    try:
+        yield
+    except (OSError, SafetensorError, RuntimeError) as error:
+        full = isinstance(error, SafetensorError) or getattr(error, "errno", None) in _NO_SPACE
+        if not full and "PytorchStreamWriter" not in str(error) and "inline_container" not in str(error):
+            raise
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise OSError(
+            f"Writing to {str(folder)!r} failed ({reason}): free space on the disk, then resume, or start again with "
+            "overwrite if there is no checkpoint yet."
+        ) from error
