@@ -17,7 +17,7 @@ from st_extras.encoders.structure import embedding_dimension, unwrap
 from st_extras.functional import cosine_scores, full_precision, unit_rows, unit_scores, weighted_info_nce
 from st_extras.losses.parts.adversaries import Adversaries, Climb
 from st_extras.losses.parts.gradient_cache import mean_over_mini_batches
-from st_extras.losses.parts.pair_step import Batches, PairStep
+from st_extras.losses.parts.pair_step import Batches, Columns, PairStep
 from st_extras.losses.parts.wrapping import refuse_wrapped
 
 
@@ -189,7 +189,7 @@ class AdCSELoss(nn.Module):
             generator=generator,
         )
 
-    def views(self, sentence_features: Sequence[Features]) -> tuple[Features, int]:
+    def views(self, sentence_features: Columns) -> tuple[Features, int]:
         """Return the rows that the trained encoder must see, for a loss that wraps this one.
 
         (B rows, 1): the keys are the momentum encoder's; tied: (2B rows, 2).
@@ -201,11 +201,7 @@ class AdCSELoss(nn.Module):
         return self.step.run(self, sentence_features)
 
     def compute_loss_from_embeddings(
-        self,
-        embeddings: Sequence[Tensor],
-        labels: Tensor | None = None,
-        *,
-        sentence_features: Sequence[Features] | None = None,
+        self, embeddings: Sequence[Tensor], labels: Tensor | None = None, *, sentence_features: Columns | None = None
     ) -> Tensor:
         """Return the loss; if gradients are enabled, the adversaries then take their step.
 
@@ -229,13 +225,13 @@ class AdCSELoss(nn.Module):
         queries, keys = self.step.join(self, reps)  # (B, D) each
         adversaries = self.adversaries.vectors.to(full_precision(queries).dtype)  # (M, D)
         climbs, climb = torch.is_grad_enabled() and len(adversaries) > 0, Climb(self.adversaries)
-
         directions = [(reps[0], keys), (reps[1], queries)] if self.symmetric else [(reps[0], keys)]
 
         def mean_of(anchors: list[Tensor], positives: Tensor) -> Tensor:
             gathered, offset = self.step.gather(
                 self, positives, others=len(adversaries), gather=self.in_batch_negatives
-            )  # (world * B, D)
+            )
+            candidates = unit_rows(gathered)  # (world * B, D)
 
             def contrast(batch: Tensor, shared: Sequence[Tensor], begin: int) -> Tensor:
                 scores = unit_scores(unit_rows(batch), shared[0], self.temperature)  # (b, world * B)
@@ -243,12 +239,13 @@ class AdCSELoss(nn.Module):
                     others = torch.ones_like(scores, dtype=torch.bool)
                     others.diagonal(offset + begin).fill_(False)
                     scores = scores.masked_fill(others, -torch.inf)
-                logits = torch.cat([scores, cosine_scores(batch, adversaries, self.temperature)], dim=1)
+                negatives = cosine_scores(batch, adversaries, self.temperature)  # (b, M)
+                logits = torch.cat([scores, negatives], dim=1)  # (b, world * B + M)
                 if climbs:
-                    climb.add(batch, logits.detach())  # (b, world * B + M)
+                    climb.add(batch, logits.detach())
                 return weighted_info_nce(logits, offset=offset + begin) / len(directions)
 
-            return mean_over_mini_batches(anchors, [unit_rows(gathered)], contrast, with_backward=with_backward)
+            return mean_over_mini_batches(anchors, [candidates], contrast, with_backward=with_backward)
 
         value = torch.stack([mean_of(*direction) for direction in directions]).sum()
         if climbs:
@@ -262,9 +259,8 @@ class AdCSELoss(nn.Module):
             momentum_encoder.update(self.model, self.followed_head)
         momentum_encoder.train(unwrap(self.model).training)
         with torch.no_grad():
-            return apply_head(
-                self.step.projection_head if self.shared_head else None, [momentum_encoder(part) for part in column]
-            )
+            keys = [momentum_encoder(part) for part in column]
+            return apply_head(self.step.projection_head, keys) if self.shared_head else keys
 
     @property
     def followed_head(self) -> nn.Module | None:

@@ -18,7 +18,7 @@ from st_extras.functional import unit_rows, unit_scores, weighted_info_nce
 from st_extras.losses.parts.gradient_cache import mean_over_mini_batches
 from st_extras.losses.parts.instance_weights import InstanceWeights, count_negatives
 from st_extras.losses.parts.noise import NoiseNegatives
-from st_extras.losses.parts.pair_step import Batches, PairStep
+from st_extras.losses.parts.pair_step import Batches, Columns, PairStep
 
 
 class DCLRLoss(nn.Module):
@@ -188,7 +188,7 @@ class DCLRLoss(nn.Module):
             gather_across_devices=gather_across_devices,
         )
 
-    def views(self, sentence_features: Sequence[Features]) -> tuple[Features, int]:
+    def views(self, sentence_features: Columns) -> tuple[Features, int]:
         """Return the rows that the encoder must see, for a loss that wraps this one: (2B rows, 2)."""
         return self.step.views(self, sentence_features)
 
@@ -197,11 +197,7 @@ class DCLRLoss(nn.Module):
         return self.step.run(self, sentence_features)
 
     def compute_loss_from_embeddings(
-        self,
-        embeddings: Sequence[Tensor],
-        labels: Tensor | None = None,
-        *,
-        sentence_features: Sequence[Features] | None = None,
+        self, embeddings: Sequence[Tensor], labels: Tensor | None = None, *, sentence_features: Columns | None = None
     ) -> Tensor:
         """Return eq. 6 on [anchors, positives], each (B, D), before the projection head.
 

@@ -12,7 +12,7 @@ from st_extras.checks import check_temperature
 from st_extras.encoders.rows import Features
 from st_extras.functional import unit_rows, unit_scores, weighted_info_nce
 from st_extras.losses.parts.gradient_cache import mean_over_mini_batches
-from st_extras.losses.parts.pair_step import Batches, PairStep
+from st_extras.losses.parts.pair_step import Batches, Columns, PairStep
 
 
 class SimCSELoss(nn.Module):
@@ -115,7 +115,7 @@ class SimCSELoss(nn.Module):
         )
         self.dropout, self.uses_gradient_cache = self.step.dropout, self.step.caches
 
-    def views(self, sentence_features: Sequence[Features]) -> tuple[Features, int]:
+    def views(self, sentence_features: Columns) -> tuple[Features, int]:
         """Return the rows that the encoder must see, for a loss that wraps this one: (2B rows, 2)."""
         return self.step.views(self, sentence_features)
 

@@ -24,6 +24,8 @@ from st_extras.losses.parts.wrapping import is_repeated
 
 logger = logging.getLogger(__name__)
 
+Columns = Sequence[Features]
+"""The tokenized columns of a batch."""
 Batches = list[list[Any]]
 """Of every view or column, its mini-batches; a whole batch is the case of one."""
 
@@ -106,7 +108,7 @@ class PairStep(nn.Module):
         return self.of_embeddings(loss, embeddings, columns)
 
     def of_embeddings(
-        self, loss: Any, embeddings: Sequence[Tensor], columns: Sequence[Features] | None, *, after_head: bool = False
+        self, loss: Any, embeddings: Sequence[Tensor], columns: Columns | None, *, after_head: bool = False
     ) -> Tensor:
         """Return the loss of each view's embeddings, (B, D), before the head: the batch is its one mini-batch."""
         if not is_repeated(loss.model):
