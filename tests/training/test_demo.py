@@ -33,19 +33,6 @@ def test_the_sample_pairs_are_scored_before_and_after(tmp_path: Path, monkeypatc
     assert (made.run.steps, made.run.metric) == (2, None)
 
 
-def test_the_seed_reaches_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "raw_encoder", lambda: build_encoder(tmp_path / "encoder"))
-    train, seeds = demo.train_encoder, []
-
-    def note(*arguments: Any, **options: Any) -> Any:
-        seeds.append(options["seed"])
-        return train(*arguments, **options)
-
-    monkeypatch.setattr(demo, "train_encoder", note)
-    demo.demonstrate(tmp_path / "out", steps=1, seed=7, show_progress_bar=False)
-    assert seeds == [7]
-
-
 @pytest.mark.parametrize("shown", [True, False])
 def test_the_untrained_encoder_guides_and_the_bar_is_that_of_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], shown: bool
@@ -58,6 +45,7 @@ def test_the_untrained_encoder_guides_and_the_bar_is_that_of_the_training(
         return made(*arguments, **options)
 
     monkeypatch.setattr(demo, "DCLRLoss", note)
-    demo.demonstrate(tmp_path / "out", steps=2, show_progress_bar=shown)
+    run = demo.demonstrate(tmp_path / "out", steps=2, seed=7, show_progress_bar=shown).run
+    assert run.trainer.args.seed == 7
     assert guides == [{"complementary_model": "start"}]
     assert ("2/2" in capsys.readouterr().err) == shown

@@ -66,20 +66,6 @@ def test_resume_with_a_class_as_the_loss(make_encoder: Maker, sentences: list[st
     assert_resume_is_seamless(make_encoder, lambda model: EverythingLoss, columns(sentences), tmp_path)
 
 
-def test_without_the_callback_the_state_is_lost(make_encoder: Maker, sentences: list[str], tmp_path: Path) -> None:
-    """The fault that the callback mends is really there."""
-    torch.manual_seed(0)
-    model = make_encoder()
-    loss = EverythingLoss(model)
-    train(model, loss, columns(sentences), tmp_path, attach=False, **SAVE)
-    torch.manual_seed(1)
-    again = make_encoder()
-    other = EverythingLoss(again)
-    checkpoint = str(tmp_path / "checkpoint-4")
-    train(again, other, columns(sentences), tmp_path, attach=False, resume=checkpoint, **SAVE)
-    assert int(other.steps) == 0 != int(loss.steps)
-
-
 def test_what_is_saved(make_encoder: Maker, sentences: list[str], tmp_path: Path) -> None:
     model = make_encoder()
     train(model, EverythingLoss(model), columns(sentences), tmp_path, **SAVE)
@@ -179,15 +165,6 @@ def test_extra_state_that_is_not_a_tensor_is_refused_at_once(encoder: SentenceTr
     trainer = SentenceTransformerTrainer(encoder, args=arguments(tmp_path), loss=Odd(encoder))
     with pytest.raises(ValueError, match="must be a tensor, got dict"):
         LossStateCallback.attach(trainer)
-
-
-def test_saved_model_is_plain(make_encoder: Maker, sentences: list[str], tmp_path: Path) -> None:
-    model = make_encoder()
-    train(model, EverythingLoss(model), columns(sentences), tmp_path / "run")
-    model.save(str(tmp_path / "saved"))
-    plain = SentenceTransformer(str(tmp_path / "saved"))
-    assert plain.state_dict().keys() == model.state_dict().keys()
-    assert "st_extras" not in (tmp_path / "saved" / "modules.json").read_text()
 
 
 class Recorder(TrainerCallback):
