@@ -169,17 +169,6 @@ def check_choice(name: str, value: Any, allowed: Sequence[Any]) -> Any:
     return value
 
 
-def check_callable(name: str, value: Any, *, or_none: bool = False) -> Any:
-    """Return ``value`` if it can be called as a function, or is None where that is allowed.
-
-    Raises:
-        ValueError: if it cannot.
-    """
-    if not callable(value) and not (or_none and value is None):
-        raise ValueError(f"{name} must be a function{' or None' if or_none else ''}, got {shown(value)}.")
-    return value
-
-
 def check_seed(name: str, value: Any) -> int:
     """Return ``value`` as an int if it is a whole number (Python's or numpy's), negative or not.
 
