@@ -26,6 +26,7 @@ from st_extras.losses import (
 )
 from st_extras.text.frequency import FrequencyTable
 from tests.helpers import generator
+from tests.losses.cases import build
 
 Make = Callable[..., nn.Module]
 _WITH_TABLE = (FrequencyAdversarialLoss, IncompleteSentenceFilteringLoss, SLTFAILoss)
@@ -104,12 +105,11 @@ NOT_NUMBERS: list[Any] = [True, "1", [1], math.nan, math.inf, np.float32("nan"),
 def make(encoder: SentenceTransformer, frequency_table: FrequencyTable) -> Make:
     """``make(DCLRLoss, noise_ratio=0)``: the loss on the tiny encoder, with a frequency table if it needs one."""
 
-    def build(kind: Any, model: Any = encoder, **options: Any) -> nn.Module:
-        table = {"frequency_table": frequency_table} if kind in _WITH_TABLE else {}
-        loss: nn.Module = kind(model, **(table | options))
+    def one(kind: Any, model: Any = encoder, **options: Any) -> nn.Module:
+        loss: nn.Module = build(kind, model, table=frequency_table, **options)
         return loss
 
-    return build
+    return one
 
 
 def refused(option: str) -> Any:
