@@ -70,7 +70,7 @@ def batch(step: int = 0, rows: int = 4) -> list[Tensor]:
 
 
 @formed
-def test_equals_equation_5_as_a_loop(encoder: SentenceTransformer, in_batch_negatives: bool, symmetric: bool) -> None:
+def test_equals_equation_5_as_a_loop(encoder, in_batch_negatives, symmetric):
     loss = make_loss(encoder, in_batch_negatives=in_batch_negatives, symmetric=symmetric).double()
     start = vectors(loss).clone()
     value = loss.compute_loss_from_embeddings(batch())
@@ -81,9 +81,7 @@ def test_equals_equation_5_as_a_loop(encoder: SentenceTransformer, in_batch_nega
 
 @formed
 @pytest.mark.parametrize("climbed", [None, 0.1])
-def test_adversaries_climb_by_momentum_sgd(
-    encoder: SentenceTransformer, in_batch_negatives: bool, symmetric: bool, climbed: float | None
-) -> None:
+def test_adversaries_climb_by_momentum_sgd(encoder, in_batch_negatives, symmetric, climbed):
     """Each step is SGD up the loop at the temperature of the climb, eq. 7; the encoder's loss stays at tau."""
     form = (in_batch_negatives, symmetric)
     rate, momentum, decay = 0.3, 0.9, 0.01
@@ -107,20 +105,8 @@ def test_adversaries_climb_by_momentum_sgd(
     assert not vectors(loss).requires_grad
 
 
-@formed
-def test_a_climb_raises_the_loss(encoder: SentenceTransformer, in_batch_negatives: bool, symmetric: bool) -> None:
-    options = {"in_batch_negatives": in_batch_negatives, "symmetric": symmetric, "adversary_weight_decay": 0.0}
-    still = make_loss(encoder, adversary_learning_rate=0.0, **options)
-    loss = make_loss(encoder, adversary_learning_rate=0.1, **options)
-    first = [still.compute_loss_from_embeddings(batch()).item() for _ in range(2)]
-    values = [loss.compute_loss_from_embeddings(batch()).item() for _ in range(6)]
-    assert first == [values[0]] * 2
-    assert values == sorted(values)
-    assert values[-1] > values[0] + 1e-3
-
-
 @pytest.mark.parametrize("tied", [False, True])
-def test_adversaries_from_features_are_the_keys_of_the_first_batches(encoder: SentenceTransformer, tied: bool) -> None:
+def test_adversaries_from_features_are_the_keys_of_the_first_batches(encoder, tied):
     loss = make_loss(
         encoder, num_adversaries=7, adversary_start="features", adversary_learning_rate=0.2, tied=tied
     ).double()
@@ -145,19 +131,7 @@ def test_adversaries_from_features_are_the_keys_of_the_first_batches(encoder: Se
     assert sum(angles) > 7
 
 
-def test_adversaries_from_features_take_more_of_the_softmax(encoder: SentenceTransformer, sentences: list[str]) -> None:
-    shares = {}
-    for start in ("random", "features"):
-        loss = make_loss(encoder, adversary_start=start, temperature=0.05)
-        for _ in range(2):
-            loss([encoder.preprocess(sentences)])
-        shares[start] = loss.instruments["adversary_share"]
-    assert shares["features"] > 10 * shares["random"]
-
-
-def test_without_adversaries_it_is_the_usual_in_batch_loss(
-    still_encoder: SentenceTransformer, sentences: list[str]
-) -> None:
+def test_without_adversaries_it_is_the_usual_in_batch_loss(still_encoder, sentences):
     loss = make_loss(still_encoder, num_adversaries=0, temperature=0.05)
     expected = MultipleNegativesRankingLoss(still_encoder, scale=20).compute_loss_from_embeddings(batch(), None)
     torch.testing.assert_close(loss.compute_loss_from_embeddings(batch()), expected)
@@ -169,7 +143,7 @@ def test_without_adversaries_it_is_the_usual_in_batch_loss(
     torch.testing.assert_close(tied(features), simcse(features))
 
 
-def test_gradcheck_and_invariances(encoder: SentenceTransformer) -> None:
+def test_gradcheck_and_invariances(encoder):
     def value(x: Tensor, y: Tensor) -> Tensor:
         return make_loss(encoder, symmetric=True, tied=True).double().compute_loss_from_embeddings([x, y])
 
@@ -180,7 +154,7 @@ def test_gradcheck_and_invariances(encoder: SentenceTransformer) -> None:
     assert torch.autograd.gradcheck(value, (a.requires_grad_(), b.requires_grad_()))
 
 
-def test_instruments(encoder: SentenceTransformer, sentences: list[str]) -> None:
+def test_instruments(encoder, sentences):
     loss = make_loss(encoder)
     assert set(loss.instruments) == {"adversary_similarity", "adversary_share", "adversary_angle"}
     assert all(value.isnan() for value in loss.instruments.values())
@@ -203,9 +177,7 @@ def test_instruments(encoder: SentenceTransformer, sentences: list[str]) -> None
 
 @pytest.mark.parametrize("shared_head", [False, True])
 @pytest.mark.parametrize("size", [None, 3])
-def test_keys_come_from_the_momentum_encoder_and_teach_nothing(
-    make_encoder: Maker, sentences: list[str], shared_head: bool, size: int | None
-) -> None:
+def test_keys_come_from_the_momentum_encoder_and_teach_nothing(make_encoder, sentences, shared_head, size):
     """Eq. 4 by hand for encoder and head; with a shared head, as in the released code, the keys are g_q(f_p(x))."""
     model = make_encoder(dropout=0.0).train()
     loss = make_loss(
@@ -239,9 +211,7 @@ def test_keys_come_from_the_momentum_encoder_and_teach_nothing(
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-6)
 
 
-def test_the_copy_runs_under_autocast_and_in_mini_batches_too(
-    encoder: SentenceTransformer, sentences: list[str]
-) -> None:
+def test_the_copy_runs_under_autocast_and_in_mini_batches_too(encoder, sentences):
     loss = make_loss(encoder.train(), mini_batch_size=3)
     loss([encoder.preprocess(sentences)])  # makes the copy anew
     kept = [module for module in loss.modules() if isinstance(module, SentenceTransformer) and module is not encoder]
@@ -254,7 +224,7 @@ def test_the_copy_runs_under_autocast_and_in_mini_batches_too(
     assert kinds == [torch.bfloat16] * 3
 
 
-def test_adversaries_have_a_source_of_their_own(encoder: SentenceTransformer) -> None:
+def test_adversaries_have_a_source_of_their_own(encoder):
     torch.manual_seed(1)
     expected = torch.rand(1)
     torch.manual_seed(1)
@@ -267,7 +237,7 @@ def test_adversaries_have_a_source_of_their_own(encoder: SentenceTransformer) ->
     assert torch.equal(vectors(make_loss(encoder)), vectors(make_loss(encoder)))
 
 
-def test_memory_is_one_copy_and_the_adversaries(encoder: SentenceTransformer, sentences: list[str]) -> None:
+def test_memory_is_one_copy_and_the_adversaries(encoder, sentences):
     loss = make_loss(encoder, projection=True)
     for _ in range(2):
         loss([encoder.preprocess(sentences)]).backward()
@@ -280,7 +250,7 @@ def test_memory_is_one_copy_and_the_adversaries(encoder: SentenceTransformer, se
     assert size([*loss.parameters(), *loss.buffers()]) == 2 * of_model + 2 * head + adversaries + 1
 
 
-def test_bad_inputs(encoder: SentenceTransformer, sentences: list[str]) -> None:
+def test_bad_inputs(encoder, sentences):
     features = encoder.preprocess(sentences)
     loss = make_loss(encoder)
     for options, message in (

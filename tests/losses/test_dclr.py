@@ -9,20 +9,17 @@ from typing import Any
 
 import pytest
 import torch
-from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
 from torch import Tensor
 
 from st_extras.encoders.embedding_table import EmbeddingTable
 from st_extras.functional import cosine_scores
-from st_extras.losses import DCLRLoss, SimCSELoss, SLTFAILoss
+from st_extras.losses import DCLRLoss, SLTFAILoss
 from st_extras.text.frequency import FrequencyTable
 from st_extras.training import train_encoder
-from st_extras.training.identity import run_identity
 from tests.conftest import SENTENCES
-from tests.helpers import columns, cosine, count_rows, differing, draw, generator, snapshot, train
-from tests.losses.cases import guide as smaller
+from tests.helpers import columns, cosine, count_rows, differing, draw, generator, snapshot
 
 Maker = Callable[..., SentenceTransformer]
 _SELF: dict[str, Any] = {"complementary_model": "self"}
@@ -65,7 +62,7 @@ def ascended(
 @pytest.mark.parametrize("include_positive", [True, False])
 @pytest.mark.parametrize("norm", ["gaussian", "unit"])
 @pytest.mark.parametrize("noise_tau", [None, 0.7])
-def test_equation_6(encoder: SentenceTransformer, include_positive: bool, norm: Any, noise_tau: float | None) -> None:
+def test_equation_6(encoder, include_positive, norm, noise_tau):
     """The value, with weights and noise; and gradients as if the noise had been made beforehand."""
     std = 1.0 if norm == "unit" else 0.7
     loss = DCLRLoss(
@@ -97,30 +94,7 @@ def test_equation_6(encoder: SentenceTransformer, include_positive: bool, norm: 
     assert a.grad[1, 2].item() == pytest.approx((ends[1] - ends[0]) / 2e-5, rel=1e-5)
 
 
-def test_without_noise_and_weights_it_is_the_decoupled_contrast(encoder: SentenceTransformer) -> None:
-    """SimCSE with the positive left out of the denominator, and nothing else.
-
-    Sentence by sentence, SimCSE's loss is then log(1 + e^x) of this one, x: its gradient is this one's times the share
-    of the softmax that the negatives take, so sentences that are told apart already teach SimCSE little.
-    """
-    a, b = draw(5, 8, seed=0), draw(5, 8, seed=1)
-    alone = [
-        math.log(sum(math.exp(cosine(a[i], b[j]) / 0.3) for j in range(5) if j != i)) - cosine(a[i], b[i]) / 0.3
-        for i in range(5)
-    ]
-    decoupled = DCLRLoss(encoder, noise_ratio=0, temperature=0.3)
-    assert decoupled.compute_loss_from_embeddings([a, b]).item() == pytest.approx(sum(alone) / 5, abs=1e-12)
-    by_loss = {}
-    for name, loss in (("decoupled", decoupled), ("simcse", SimCSELoss(encoder, temperature=0.3))):
-        x = a.clone().requires_grad_()
-        loss.compute_loss_from_embeddings([x, b]).backward()
-        by_loss[name] = x.grad
-    shares = torch.tensor([1 / (1 + math.exp(-x)) for x in alone], dtype=torch.float64)
-    torch.testing.assert_close(by_loss["simcse"], shares.unsqueeze(1) * by_loss["decoupled"])
-    assert shares.min() < 0.9
-
-
-def test_reductions(encoder: SentenceTransformer) -> None:
+def test_reductions(encoder):
     a, b = draw(6, 8, seed=0).float(), draw(6, 8, seed=1).float()
     expected = MultipleNegativesRankingLoss(encoder, scale=20).compute_loss_from_embeddings([a, b], None)
     for options in ({}, _SELF | {"threshold": 1.0}):
@@ -128,7 +102,7 @@ def test_reductions(encoder: SentenceTransformer) -> None:
         torch.testing.assert_close(loss.compute_loss_from_embeddings([a, b]), expected, atol=1e-6, rtol=0)
 
 
-def test_threshold_is_inclusive(encoder: SentenceTransformer) -> None:
+def test_threshold_is_inclusive(encoder):
     a = torch.eye(3, dtype=torch.float64)
     b = torch.tensor([[1.0, 0, 0], [0.6, 0.8, 0], [0, 0, 1]], dtype=torch.float64)
     exactly = float(cosine_scores(a, b)[0, 1])
@@ -141,7 +115,7 @@ def test_threshold_is_inclusive(encoder: SentenceTransformer) -> None:
     assert shares[0] == pytest.approx(shares[1] + 1 / 6)
 
 
-def test_gradcheck_and_invariances(encoder: SentenceTransformer) -> None:
+def test_gradcheck_and_invariances(encoder):
     def value(x: Tensor, y: Tensor) -> Tensor:
         loss = DCLRLoss(encoder, **_SELF, threshold=0.3, temperature=0.5, noise_steps=0, generator=generator(1))
         return loss.compute_loss_from_embeddings([x, y])
@@ -154,9 +128,7 @@ def test_gradcheck_and_invariances(encoder: SentenceTransformer) -> None:
 
 
 @sized
-def test_an_anchor_without_negatives_contributes_nothing(
-    still_encoder: SentenceTransformer, sentences: list[str], size: int | None
-) -> None:
+def test_an_anchor_without_negatives_contributes_nothing(still_encoder, sentences, size):
     options: dict[str, Any] = _SELF | {"threshold": -0.999, "mini_batch_size": size}
     loss = DCLRLoss(still_encoder.train(), noise_ratio=0, **options)
     value = loss([still_encoder.preprocess(sentences)])
@@ -169,27 +141,13 @@ def test_an_anchor_without_negatives_contributes_nothing(
     assert noisy.instruments["masked_negatives"].isnan()
 
 
-def test_instruments(encoder: SentenceTransformer, sentences: list[str]) -> None:
-    for options, names in (
-        ({}, {"noise_angle"}),
-        (_SELF, {"noise_angle", "masked_negatives"}),
-        (_SELF | {"noise_ratio": 0}, {"masked_negatives"}),
-        (_START, {"noise_angle", "masked_negatives", "threshold"}),
-    ):
-        loss = DCLRLoss(encoder, **options)
-        assert set(loss.instruments) == names
-        assert all(value.isnan() for value in loss.instruments.values())
-
-
 # ---- guides
 
 
 @pytest.mark.parametrize("kind", ["model", "table", "start"])
 @pytest.mark.parametrize("count", [1, 2])
 @sized
-def test_a_guide_is_asked_once_a_sentence_and_never_trained(
-    make_encoder: Maker, sentences: list[str], kind: str, count: int, size: int | None
-) -> None:
+def test_a_guide_is_asked_once_a_sentence_and_never_trained(make_encoder, sentences, kind, count, size):
     model = make_encoder(dropout=0.0).train()
     other = copy.deepcopy(model) if kind == "start" else make_encoder(seed=1, hidden_size=8)
     texts = list(columns(sentences, count).values())
@@ -222,7 +180,7 @@ def test_a_guide_is_asked_once_a_sentence_and_never_trained(
     assert 0.2 < masked < 0.8
 
 
-def test_bad_combinations(make_encoder: Maker, sentences: list[str], caplog: pytest.LogCaptureFixture) -> None:
+def test_bad_combinations(make_encoder, sentences, caplog):
     model, guide = make_encoder(), make_encoder()
     table = EmbeddingTable.compute(model, guide, sentences, show_progress_bar=False)
     for options, message in (
@@ -236,12 +194,6 @@ def test_bad_combinations(make_encoder: Maker, sentences: list[str], caplog: pyt
     assert not caplog.records
     with pytest.raises(ValueError, match="sentence_features is None"):
         DCLRLoss(model, complementary_model=guide).compute_loss_from_embeddings([draw(3, 8), draw(3, 8, seed=1)])
-
-
-def test_a_guide_of_a_folder_is_named_on_the_card(make_encoder: Maker, tmp_path: Path) -> None:
-    make_encoder(seed=1).save(str(tmp_path / "guide"))
-    loss = DCLRLoss(make_encoder(), complementary_model=tmp_path / "guide")
-    assert loss.get_config_dict()["complementary"] == str(tmp_path / "guide")
 
 
 # ---- masked_share; see also parts/test_similarity_threshold.py
@@ -258,9 +210,7 @@ def share_of_batch(similar: list[list[float]], share: float) -> float:
 @sized
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("guided_by", ["model", "start", "self"])
-def test_equation_6_with_a_share(
-    make_encoder: Maker, sentences: list[str], guided_by: str, count: int, size: int | None
-) -> None:
+def test_equation_6_with_a_share(make_encoder, sentences, guided_by, count, size):
     """Three steps: phi is the mean of the three batches' quantiles, for the weights of the third."""
     model = make_encoder(dropout=0.0).train()
     guide = make_encoder(seed=1, hidden_size=8) if guided_by == "model" else model
@@ -290,7 +240,7 @@ def test_equation_6_with_a_share(
     assert max(seen) - min(seen) > 1e-4
 
 
-def test_the_mean_is_over_all_batches_also_beyond_a_hundred(encoder: SentenceTransformer) -> None:
+def test_the_mean_is_over_all_batches_also_beyond_a_hundred(encoder):
     loss = DCLRLoss(encoder, **_SELF, masked_share=0.3, noise_ratio=0)
     seen = []
     for step in range(130):
@@ -302,7 +252,7 @@ def test_the_mean_is_over_all_batches_also_beyond_a_hundred(encoder: SentenceTra
 
 
 @sized
-def test_a_step_counts_once_in_every_wrapper(make_encoder: Maker, sentences: list[str], size: int | None) -> None:
+def test_a_step_counts_once_in_every_wrapper(make_encoder, sentences, size):
     """MatryoshkaLoss runs the loss for every dimension, a guide's cosines are the same in all of them."""
     model = make_encoder()
     plain, loss = (DCLRLoss(model, **_START, mini_batch_size=cut) for cut in (None, size))
@@ -322,7 +272,7 @@ def test_a_step_counts_once_in_every_wrapper(make_encoder: Maker, sentences: lis
     assert float(base.instruments["threshold"]) == pytest.approx(expected, abs=1e-6)
 
 
-def test_small_batches_and_equal_sentences_with_a_share(encoder: SentenceTransformer, sentences: list[str]) -> None:
+def test_small_batches_and_equal_sentences_with_a_share(encoder, sentences):
     loss = DCLRLoss(encoder, **_START)
     for batch, masked in ((sentences[:1], math.nan), (sentences[:2], 0)):
         assert loss([encoder.preprocess(batch)]).isfinite()
@@ -350,9 +300,7 @@ def share_training(model: SentenceTransformer, output: Path, guide: Any = "start
 
 
 @pytest.mark.parametrize("lora", [None, 2])
-def test_start_is_the_start_of_a_training_that_is_resumed(
-    make_encoder: Maker, tmp_path: Path, lora: int | None
-) -> None:
+def test_start_is_the_start_of_a_training_that_is_resumed(make_encoder, tmp_path, lora):
     if lora is not None:
         pytest.importorskip("peft")
     whole, parts, other = make_encoder(), make_encoder(), make_encoder()
@@ -365,23 +313,3 @@ def test_start_is_the_start_of_a_training_that_is_resumed(
     assert torch.equal(loss.instruments["threshold"], expected.instruments["threshold"])
     share_training(other, tmp_path / "other", copied, lora=lora)
     assert not differing(snapshot(whole), snapshot(other))  # as if the copy had been made by hand
-
-
-def test_two_runs_from_start_are_the_same_run(make_encoder: Maker, sentences: list[str]) -> None:
-    identities = []
-    for options in (_START, _START, _SELF):
-        model = make_encoder()
-        data = Dataset.from_dict(columns(sentences))
-        identities.append(run_identity(model, DCLRLoss(model, **options), data, None, {}))
-    assert identities[0] == identities[1]
-    assert identities[0]["loss.complementary"] == "start"
-    assert (identities[0]["loss.threshold"], identities[0]["loss.masked_share"]) == (None, 0.3)
-    assert (identities[2]["loss.threshold"], identities[2]["loss.masked_share"]) == (0.9, None)
-
-
-def test_a_guide_in_a_training_stays_as_it_is(make_encoder: Maker, sentences: list[str], tmp_path: Path) -> None:
-    model = make_encoder()
-    other = smaller(model)
-    before = snapshot(other)
-    train(model, DCLRLoss(model, complementary_model=other, threshold=0.5), columns(sentences), tmp_path)
-    assert not differing(before, snapshot(other))

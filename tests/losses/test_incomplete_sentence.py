@@ -70,7 +70,7 @@ def equation_6(loss: Any, features: dict[str, Tensor]) -> tuple[float, Tensor, i
     return sum(terms) / max(count, 1), value, len(whole) - count
 
 
-def test_equation_6_as_a_loop(make: MakeLoss, sentences: list[str]) -> None:
+def test_equation_6_as_a_loop(make, sentences):
     loss = make()
     loss.double()
     expected, value, left = equation_6(loss, loss.model.preprocess(sentences))
@@ -86,7 +86,7 @@ def test_equation_6_as_a_loop(make: MakeLoss, sentences: list[str]) -> None:
         assert value.item() == pytest.approx(again, abs=1e-10)
 
 
-def test_both_sentences_teach_and_the_gradient_is_right(make: MakeLoss) -> None:
+def test_both_sentences_teach_and_the_gradient_is_right(make):
     loss = make().double()
     kept = torch.tensor([True, False, True])
     pair = [torch.randn(3, 16, generator=generator(i), dtype=torch.float64).requires_grad_() for i in range(2)]
@@ -99,9 +99,7 @@ def test_both_sentences_teach_and_the_gradient_is_right(make: MakeLoss) -> None:
     assert nothing == 0
 
 
-def test_only_low_frequency_content_is_masked_at_the_ratio(
-    make: MakeLoss, sentences: list[str], frequency_table: FrequencyTable
-) -> None:
+def test_only_low_frequency_content_is_masked_at_the_ratio(make, sentences, frequency_table):
     loss = make(mask_ratio=0.3)
     features = loss.model.preprocess(sentences * 150)
     with torch.no_grad():
@@ -120,7 +118,7 @@ def test_only_low_frequency_content_is_masked_at_the_ratio(
     assert abs(pairs.sum().item() / both.sum().item() - 0.09) < 0.04  # independent of the neighbour
 
 
-def test_always_mask_one(make: MakeLoss, sentences: list[str]) -> None:
+def test_always_mask_one(make, sentences):
     loss, plain = make(always_mask_one=True), make()
     features = loss.model.preprocess([*sentences * 20, "the"])
     with torch.no_grad():
@@ -135,7 +133,7 @@ def test_always_mask_one(make: MakeLoss, sentences: list[str]) -> None:
     assert len(first.unique()) > 2  # not always the first
 
 
-def test_a_mask_token_in_the_sentence_is_not_masked_again(make: MakeLoss, frequency_table: FrequencyTable) -> None:
+def test_a_mask_token_in_the_sentence_is_not_masked_again(make, frequency_table):
     loss = make(mask_ratio=0.999)
     features = loss.model.preprocess(["the [MASK] the", "the birds"])
     assert frequency_table.rare(features["input_ids"])[0].any()
@@ -144,7 +142,7 @@ def test_a_mask_token_in_the_sentence_is_not_masked_again(make: MakeLoss, freque
     assert loss.instruments["left_out"] == 1
 
 
-def test_padding_and_order_count_nothing(make: MakeLoss, sentences: list[str]) -> None:
+def test_padding_and_order_count_nothing(make, sentences):
     results = []
     for change in (dict, padded):
         loss = make()
@@ -158,7 +156,7 @@ def test_padding_and_order_count_nothing(make: MakeLoss, sentences: list[str]) -
     torch.testing.assert_close(loss([loss.model.preprocess(sentences)]), loss([loss.model.preprocess(sentences[::-1])]))
 
 
-def test_the_running_accuracy_counts_right_answers_on_both_sides(make: MakeLoss) -> None:
+def test_the_running_accuracy_counts_right_answers_on_both_sides(make):
     loss = make()
     first, bias, last, shift = owned(loss, loss.model).values()
     with torch.no_grad():  # calls incomplete what is positive in its first feature
@@ -174,7 +172,7 @@ def test_the_running_accuracy_counts_right_answers_on_both_sides(make: MakeLoss)
     assert loss.instruments["left_out"] == 1
 
 
-def test_bad_input(encoder: SentenceTransformer, make: MakeLoss, frequency_table: FrequencyTable) -> None:
+def test_bad_input(encoder, make, frequency_table):
     static = SentenceTransformer(modules=[StaticEmbedding(encoder.tokenizer.backend_tokenizer, embedding_dim=8)])
     other = FrequencyTable([*frequency_table.tokens[:-1], "other"], frequency_table.counts)
     for model, options, message in (
@@ -198,9 +196,7 @@ def test_bad_input(encoder: SentenceTransformer, make: MakeLoss, frequency_table
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-def test_deleted_tokens_leave_the_rows_of_the_shorter_sentences(
-    make: MakeLoss, still_encoder: SentenceTransformer, sentences: list[str], side: str
-) -> None:
+def test_deleted_tokens_leave_the_rows_of_the_shorter_sentences(make, still_encoder, sentences, side):
     model = still_encoder
     model.tokenizer.padding_side = side
     features = model.preprocess(sentences, prompt="the old ")
@@ -225,7 +221,7 @@ def test_deleted_tokens_leave_the_rows_of_the_shorter_sentences(
     assert 0 < int(loss.instruments["left_out"]) < len(sentences)
 
 
-def test_position_ids_keep_their_places(encoder: SentenceTransformer) -> None:
+def test_position_ids_keep_their_places(encoder):
     encoder.tokenizer.mask_token = None
     ids = torch.tensor([[2, 7, 8, 9, 3, 0]])
     rows = {"input_ids": ids, "attention_mask": (ids > 0).long(), "position_ids": torch.arange(6).unsqueeze(0)}
@@ -241,7 +237,7 @@ def test_position_ids_keep_their_places(encoder: SentenceTransformer) -> None:
     assert ids.tolist() == [[2, 7, 8, 9, 3, 0]]
 
 
-def test_a_sentence_keeps_some_content(make: MakeLoss, still_encoder: SentenceTransformer) -> None:
+def test_a_sentence_keeps_some_content(make, still_encoder):
     still_encoder.tokenizer.mask_token = None
     loss = make(on_missing_mask="delete", mask_ratio=0.999)
     features = still_encoder.preprocess(["birds", "birds birds", "the birds birds", ""])
@@ -251,7 +247,7 @@ def test_a_sentence_keeps_some_content(make: MakeLoss, still_encoder: SentenceTr
     assert seen["attention_mask"].chunk(2)[1].sum(dim=1).tolist() == [3, 4, 3, 2]
 
 
-def test_a_mask_token_is_used_where_there_is_one(make: MakeLoss, sentences: list[str]) -> None:
+def test_a_mask_token_is_used_where_there_is_one(make, sentences):
     losses = (make(), make(on_missing_mask="delete"))
     plain, deleting = (rows_of(loss, loss.model.preprocess(sentences))[1] for loss in losses)
     assert torch.equal(plain, deleting)

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from datasets import Dataset
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
 from sentence_transformers.sentence_transformer.modules import Dense
 from torch import Tensor, nn
 
 from st_extras.losses import ConSERTLoss, PaSeRLoss, SimCSELoss
 from st_extras.losses.parts.masked_lm import MaskedLM
-from st_extras.losses.parts.phrase_decoder import PhraseDecoder, decoding_signal
 from st_extras.text.phrase_masking import PhraseMasking
 from tests.conftest import SENTENCES, vocabulary
-from tests.helpers import arguments, count_rows, differing, draw, fit, generator, snapshot, train
+from tests.helpers import count_rows, differing, generator, snapshot, train
 from tests.losses.cases import total
 from tests.losses.phrases import DATA, features, loop_decoder, make_loss, one
 
@@ -37,15 +34,8 @@ def embedded(model: SentenceTransformer, columns: list[dict[str, Any]]) -> list[
 # ---- the mathematics
 
 
-def test_the_signal_of_equation_2() -> None:
-    s, m = torch.tensor([[1.0, -2.0]]), torch.tensor([[3.0, 1.0]])
-    expected = [[[1.0, -2.0], [3.0, 1.0], [20.0, 30.0], [6.0, 4.0]]]
-    assert torch.equal(decoding_signal(s, m, 10.0, 2.0), torch.tensor(expected))
-    assert decoding_signal(s.bfloat16(), m.bfloat16(), 1.0, 1.0).dtype == torch.float32
-
-
 @pytest.mark.parametrize("scales", [(3.0, 2.0), (0.0, 2.0), (3.0, 0.0)])
-def test_the_loss_is_the_loop_of_equation_3(still_encoder: SentenceTransformer, scales: tuple[float, float]) -> None:
+def test_the_loss_is_the_loop_of_equation_3(still_encoder, scales):
     model = still_encoder.double()
     loss = make_loss(model, difference_scale=scales[0], product_scale=scales[1], generative_weight=0.5).double()
     columns = features(model)
@@ -67,39 +57,14 @@ def test_the_loss_is_the_loop_of_equation_3(still_encoder: SentenceTransformer, 
     assert loss(columns).item() == pytest.approx(0.5 * total / count, rel=1e-6)
 
 
-def test_a_decoder_that_echoes_its_input_gains_nothing(still_encoder: SentenceTransformer) -> None:
-    """Teacher forcing is shifted by one: were the target the input token itself, this decoder would be perfect."""
-    loss = make_loss(still_encoder)
-
-    class Echo(nn.Module):
-        def forward(self, words: Tensor, signal: Tensor) -> Tensor:
-            return words * 1e4
-
-    loss.decoder = Echo()  # type: ignore[assignment]
-    assert float(loss(features(still_encoder))) > 5
-
-
-def test_gradients_in_float64() -> None:
-    torch.manual_seed(0)
-    decoder = PhraseDecoder(4, 4, 1, 0.0, 5).double()
-    words, embedding = torch.randn(1, 3, 4).double(), torch.randn(5, 4).double()
-
-    def value(s: Tensor, m: Tensor, e: Tensor) -> Tensor:
-        hidden = decoder(words, decoding_signal(s, m, 10.0, 10.0)).flatten(0, 1)
-        return F.cross_entropy(hidden @ e.T, torch.tensor([1, 4, 2]))
-
-    inputs = [draw(1, 4, seed=seed).requires_grad_() for seed in range(2)]
-    assert torch.autograd.gradcheck(value, (*inputs, embedding.requires_grad_()))
-
-
-def test_the_order_of_the_batch_counts_nothing(still_encoder: SentenceTransformer) -> None:
+def test_the_order_of_the_batch_counts_nothing(still_encoder):
     loss = make_loss(still_encoder)
     order = [3, 1, 5, 0, 4, 2]
     shuffled = {name: [column[i] for i in order] for name, column in DATA.items()}
     torch.testing.assert_close(loss(features(still_encoder)), loss(features(still_encoder, shuffled)))
 
 
-def test_masked_words_beside_phrases(make_encoder: Maker) -> None:
+def test_masked_words_beside_phrases(make_encoder):
     """The corruption of MaskedLM, with the checkpoint's own head, weighted; each term as it would be alone."""
     model = make_encoder(dropout=0.0, with_head=True)
     columns = features(model)
@@ -115,44 +80,11 @@ def test_masked_words_beside_phrases(make_encoder: Maker) -> None:
     assert set(terms) == {"generative", "mlm"}
 
 
-def test_vocabulary_logits_only_at_target_positions(
-    still_encoder: SentenceTransformer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    columns, loss = features(still_encoder), make_loss(still_encoder, mlm_weight=1.0)
-    rows: list[int] = []
-    cross_entropy = F.cross_entropy
-
-    def note(logits: Tensor, *args: Any, **options: Any) -> Tensor:
-        rows.append(len(logits))
-        return cross_entropy(logits, *args, **options)
-
-    monkeypatch.setattr(F, "cross_entropy", note)
-    loss(columns)
-    assert rows[0] == int(columns[2]["attention_mask"][:, 1:].sum())
-    assert 0 < rows[1] < 0.5 * int(columns[0]["attention_mask"].sum())
-
-
 # ---- training and writing
 
 
-def test_nothing_of_the_decoder_is_in_the_saved_encoder(make_encoder: Maker, tmp_path: Path) -> None:
-    """By ``fit`` on examples, and by the Trainer on a transform that draws phrases."""
-    model = make_encoder()
-    examples = PhraseMasking(top_k=1).examples(SENTENCES)
-    columns = dict(zip(DATA, map(list, zip(*(e.texts for e in examples), strict=True)), strict=True))
-    fit(model, make_loss(model, mlm_weight=1.0), columns, tmp_path / "fit")
-    data = Dataset.from_dict({"sentence": SENTENCES})
-    data.set_transform(PhraseMasking(sample=True))
-    before, loss = snapshot(model), make_loss(model)
-    SentenceTransformerTrainer(model, args=arguments(tmp_path / "t"), train_dataset=data, loss=loss).train()
-    assert differing(before, snapshot(model))
-    model.save(str(tmp_path / "saved"))
-    loaded = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
-    assert not any("decoder" in name or "masked_lm" in name for name in loaded.state_dict())
-
-
 @pytest.mark.slow
-def test_training_learns_to_write_the_phrases(make_encoder: Maker) -> None:
+def test_training_learns_to_write_the_phrases(make_encoder):
     model = make_encoder(dropout=0.0, hidden_size=32, layers=1).train()
     loss = make_loss(model)
     rows = PhraseMasking(top_k=1)(SENTENCES)
@@ -172,7 +104,7 @@ def test_training_learns_to_write_the_phrases(make_encoder: Maker) -> None:
         loss.reconstruct(["a"], ["a", "b"])
 
 
-def test_writing_reads_the_signal_of_training_without_dropout(make_encoder: Maker) -> None:
+def test_writing_reads_the_signal_of_training_without_dropout(make_encoder):
     """Scale m is the difference's and n the product's; a prompt is read with the sentences."""
     model = make_encoder(dropout=0.3).eval()
     loss = make_loss(model, difference_scale=3.0, product_scale=5.0, decoder_dropout=0.5).train()
@@ -197,7 +129,7 @@ def test_writing_reads_the_signal_of_training_without_dropout(make_encoder: Make
         assert all(module.training for module in loss.decoder.modules())
 
 
-def test_a_prompt_is_not_written(still_encoder: SentenceTransformer) -> None:
+def test_a_prompt_is_not_written(still_encoder):
     loss, plain = make_loss(still_encoder), features(still_encoder)
     prompted = still_encoder.preprocess(DATA["phrase"][:6], prompt="the old ")
     torch.testing.assert_close(loss([*plain[:2], prompted]), loss(plain))
@@ -206,7 +138,7 @@ def test_a_prompt_is_not_written(still_encoder: SentenceTransformer) -> None:
     assert passes == [6, 6]  # different prompts cannot share a pass
 
 
-def test_the_word_embedding_is_tied_and_survives_resizing(make_encoder: Maker) -> None:
+def test_the_word_embedding_is_tied_and_survives_resizing(make_encoder):
     model = make_encoder(dropout=0.0, with_head=True)
     loss = make_loss(model, mlm_weight=1.0)
     columns = features(model)
@@ -232,9 +164,7 @@ def test_the_word_embedding_is_tied_and_survives_resizing(make_encoder: Maker) -
 
 
 @pytest.mark.parametrize("weight", [0.5, 0.0])
-def test_supervised_form_adds_alpha_times_the_generative_term(
-    still_encoder: SentenceTransformer, weight: float
-) -> None:
+def test_supervised_form_adds_alpha_times_the_generative_term(still_encoder, weight):
     data = {"anchor": DATA["sentence"], "positive": [f"{s} ." for s in DATA["sentence"]]}
     data |= {"negative": DATA["sentence"][::-1], "masked": DATA["masked"], "phrase": DATA["phrase"]}
     columns = features(still_encoder, data)
@@ -248,7 +178,7 @@ def test_supervised_form_adds_alpha_times_the_generative_term(
     torch.testing.assert_close(terms["generative"], weight * make_loss(still_encoder)([columns[0], *columns[3:]]))
 
 
-def test_the_pass_has_no_dropout_where_the_base_wants_none(make_encoder: Maker) -> None:
+def test_the_pass_has_no_dropout_where_the_base_wants_none(make_encoder):
     model = make_encoder(dropout=0.5).train()
     modes: set[bool] = set()
     model.register_forward_pre_hook(lambda module, args: modes.add(module.training))
@@ -264,7 +194,7 @@ def test_the_pass_has_no_dropout_where_the_base_wants_none(make_encoder: Maker) 
 
 
 @pytest.mark.parametrize("kind", ["tied", "detached", "own"])
-def test_the_output_layer_of_equation_3(still_encoder: SentenceTransformer, kind: str) -> None:
+def test_the_output_layer_of_equation_3(still_encoder, kind):
     """What the encoder's word embedding learns of it: as an output layer only if "tied"; else where it is read."""
     model = still_encoder.double()
     loss = make_loss(model, decoder_output=kind).double()
@@ -279,7 +209,7 @@ def test_the_output_layer_of_equation_3(still_encoder: SentenceTransformer, kind
     assert bool(gradient[unread].any()) == (kind == "tied")
 
 
-def test_an_output_layer_of_its_own_writes_and_needs_its_vocabulary(make_encoder: Maker) -> None:
+def test_an_output_layer_of_its_own_writes_and_needs_its_vocabulary(make_encoder):
     model = make_encoder()
     loss = make_loss(model, decoder_output="own", decoder_start="normal", decoder_pre_norm=True)
     assert len(loss.reconstruct(DATA["sentence"][:2], DATA["masked"][:2])) == 2
@@ -291,7 +221,7 @@ def test_an_output_layer_of_its_own_writes_and_needs_its_vocabulary(make_encoder
 
 @pytest.mark.parametrize("kind", ["tied", "own"])
 @pytest.mark.parametrize("with_base", [False, True])
-def test_the_decoder_warms_up_alone(make_encoder: Maker, kind: str, with_base: bool) -> None:
+def test_the_decoder_warms_up_alone(make_encoder, kind, with_base):
     """The values are the same, the gradients are not; a base acts from the start."""
     model = make_encoder(dropout=0.0, with_head=True)
     base = SimCSELoss(model) if with_base else None
@@ -323,7 +253,7 @@ def test_the_decoder_warms_up_alone(make_encoder: Maker, kind: str, with_base: b
         assert sum(p.grad is not None and bool(p.grad.any()) for p in own) > 0.9 * len(own)
 
 
-def test_matryoshka_counts_and_draws_once(make_encoder: Maker) -> None:
+def test_matryoshka_counts_and_draws_once(make_encoder):
     model = make_encoder(with_head=True)
     states, columns = [], features(model)
     for dimensions in ([16], [16, 8, 4]):
@@ -339,7 +269,7 @@ def test_matryoshka_counts_and_draws_once(make_encoder: Maker) -> None:
     assert states[0]
 
 
-def test_matryoshka_gets_the_sum_of_each_dimension_and_mlm_once(make_encoder: Maker) -> None:
+def test_matryoshka_gets_the_sum_of_each_dimension_and_mlm_once(make_encoder):
     model = make_encoder(dropout=0.0, with_head=True)
     columns = features(model)
     with torch.no_grad():  # the generator of the corruption draws the same again
@@ -354,7 +284,7 @@ def test_matryoshka_gets_the_sum_of_each_dimension_and_mlm_once(make_encoder: Ma
     torch.testing.assert_close(whole, expected)
 
 
-def test_evaluation_has_no_dropout_in_the_decoder(still_encoder: SentenceTransformer) -> None:
+def test_evaluation_has_no_dropout_in_the_decoder(still_encoder):
     loss, columns = make_loss(still_encoder, decoder_dropout=0.5), features(still_encoder)
     assert float(loss(columns)) != float(loss(columns))
     with torch.no_grad():
@@ -362,7 +292,7 @@ def test_evaluation_has_no_dropout_in_the_decoder(still_encoder: SentenceTransfo
         assert value == float(loss(columns)) == float(loss.eval()(columns))
 
 
-def test_other_sizes_of_embedding_and_decoder(make_encoder: Maker) -> None:
+def test_other_sizes_of_embedding_and_decoder(make_encoder):
     for hidden, layers in ((8, 1), (24, 8)):
         model = make_encoder(hidden_size=hidden)
         assert total(PaSeRLoss(model, num_decoder_layers=layers)(features(model))).isfinite()
@@ -391,7 +321,7 @@ DELETED_DATA = {name: list(DELETED[name]) for name in ("sentence", "masked", "ph
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-def test_a_decoder_trains_on_deleted_phrases(still_encoder: SentenceTransformer, tmp_path: Path, side: str) -> None:
+def test_a_decoder_trains_on_deleted_phrases(still_encoder, tmp_path, side):
     model = decoder_like(still_encoder, side)
     loss, before = make_loss(model, on_missing_mask="delete"), snapshot(model)
     train(model, loss, DELETED_DATA, tmp_path)
@@ -401,7 +331,7 @@ def test_a_decoder_trains_on_deleted_phrases(still_encoder: SentenceTransformer,
     assert len(loss.reconstruct(*texts)) == 2
 
 
-def test_the_decoder_reads_the_same_phrases_whoever_writes_the_brackets(make_encoder: Maker) -> None:
+def test_the_decoder_reads_the_same_phrases_whoever_writes_the_brackets(make_encoder):
     """[CLS] and [SEP], written by the tokenizer or by the loss, with padding on either side."""
     values = []
     for kind in ("written", "right", "left"):
@@ -418,7 +348,7 @@ def test_the_decoder_reads_the_same_phrases_whoever_writes_the_brackets(make_enc
 # ---- edges and errors
 
 
-def test_rows_whose_mask_was_cut_off_do_not_count(make_encoder: Maker) -> None:
+def test_rows_whose_mask_was_cut_off_do_not_count(make_encoder):
     model = make_encoder(dropout=0.0, max_seq_length=8)
     long = one("a " * 20 + "cat", "a " * 20 + "[MASK]", "cat")
     loss = make_loss(model)
@@ -436,7 +366,7 @@ def test_rows_whose_mask_was_cut_off_do_not_count(make_encoder: Maker) -> None:
         loss(features(deleting, one("a cat", "a cat", "a")))
 
 
-def test_wrong_columns_models_and_choices(make_encoder: Maker) -> None:
+def test_wrong_columns_models_and_choices(make_encoder):
     encoder = make_encoder()
     with pytest.raises(ValueError, match=r"got 2 columns: .*sentence, masked, phrase"):
         make_loss(encoder)(features(encoder)[:2])

@@ -30,8 +30,7 @@ from tests.conftest import SENTENCES
 from tests.helpers import generator
 from tests.losses.cases import Case, total
 
-_VIEWS = ("token_cutoff", "shuffle")
-_CUT = {"augmentations": _VIEWS}
+_CUT = {"augmentations": ("token_cutoff", "shuffle")}
 _ASCENT = {"noise_steps": 2, "noise_step_size": 0.5}
 _STRONG = {"adversary_learning_rate": 0.5}
 _SELF = {"complementary_model": "self"}
@@ -51,98 +50,70 @@ def _generator(model: SentenceTransformer) -> torch.Generator:
     return generator(9)
 
 
-_SLT: dict[str, list[tuple[Any, dict[str, Any]]]] = {
-    "low_frequency_ratio": [(0.2, {})],
+ACTS: dict[str, list[tuple[Any, dict[str, Any]]]] = {
+    "temperature": [(0.3, {})],
+    "augmentations": [(("token_cutoff", "shuffle"), {})],
+    "cutoff_rate": [(0.6, _CUT)],
+    "generator": [(_generator, {})],
+    "complementary_model": [("self", {"threshold": -0.9})],
+    "complementary_table": [(_table, {"threshold": -0.9})],
+    "threshold": [(-0.9, _SELF), (0, _SELF)],
+    "masked_share": [(0.3, _SELF)],
+    "noise_ratio": [(0.5, {}), (0, {})],
+    "noise_std": [(0.1, _ASCENT)],
+    "noise_steps": [(1, _ASCENT), (0, _ASCENT)],
+    "noise_step_size": [(0.1, _ASCENT), (0, _ASCENT)],
+    "noise_norm": [("unit", _ASCENT)],
+    "noise_temperature": [(1.0, _ASCENT)],
+    "num_adversaries": [(32, {}), (0, {})],
+    "momentum": [(0.5, {}), (0, {})],
+    "adversary_start": [("features", {})],
+    "adversary_learning_rate": [(0.5, {}), (0, _STRONG)],
+    "adversary_momentum": [(0.1, _STRONG), (0, _STRONG)],
+    "adversary_weight_decay": [(0.5, _STRONG), (0, _STRONG | {"adversary_weight_decay": 0.5})],
+    "adversary_temperature": [(1.0, _STRONG)],
+    "low_frequency_ratio": [(0.9, {})],
     "reversal_strength": [(0.5, {})],
     "reversal_steps": [(9, {})],
     "adversary": [("confusion", {})],
-    "balanced": [(True, {})],
-}
-_MASKS: dict[str, list[tuple[Any, dict[str, Any]]]] = {
-    "low_frequency_ratio": [(0.9, {})],
     "mask_ratio": [(0.8, {})],
-    "always_mask_one": [(True, {})],
-    "generator": [(_generator, {})],
+    "base_loss": [(_consert, {})],
+    "base_weight": [(0.5, {}), (0, {})],
+    "adversarial_weight": [(0.5, {}), (0, {})],
+    "incomplete_weight": [(0.5, {}), (0, {})],
+    "warmup_steps": [(1, {})],
+    "warmup_discriminators": [(True, {"warmup_steps": 2})],
+    "num_decoder_layers": [(2, {})],
+    "difference_scale": [(5.0, {}), (0, {})],
+    "product_scale": [(5.0, {}), (0, {})],
+    "generative_weight": [(0.5, {}), (0, {})],
+    "mlm_weight": [(0.5, {}), (0, {})],
+    "decoder_dropout": [(0.5, {}), (0, {})],
+    "decoder_output": [("own", {})],
+    "decoder_start": [("normal", {})],
+    "decoder_warmup_steps": [(2, {})],
+    "max_phrase_length": [(9, {})],
 }
-OPTIONS: dict[Any, dict[str, list[tuple[Any, dict[str, Any]]]]] = {
-    SimCSELoss: {
-        "temperature": [(0.1, {})],
-        "augmentations": [(_VIEWS, {})],
-        "cutoff_rate": [(0.6, _CUT)],
-        "projection": [(True, {})],
-    },
-    ConSERTLoss: {
-        "temperature": [(0.2, {})],
-        "augmentations": [(_VIEWS, {})],
-        "cutoff_rate": [(0.6, {})],
-        "include_positive": [(False, {})],
-        "dropout": [(True, {})],
-        "generator": [(_generator, {})],
-    },
-    DCLRLoss: {
-        "complementary_model": [("self", {"threshold": -0.9})],
-        "complementary_table": [(_table, {"threshold": -0.9})],
-        "threshold": [(-0.9, _SELF), (0, _SELF)],
-        "masked_share": [(0.3, _SELF)],
-        "noise_ratio": [(0.5, {}), (0, {})],
-        "noise_std": [(0.1, _ASCENT)],
-        "noise_steps": [(1, _ASCENT), (0, _ASCENT)],
-        "noise_step_size": [(0.1, _ASCENT), (0, _ASCENT)],
-        "noise_norm": [("unit", _ASCENT)],
-        "temperature": [(0.1, {"noise_temperature": 0.05})],
-        "noise_temperature": [(1.0, _ASCENT)],
-        "include_positive": [(True, {})],
-        "augmentations": [(_VIEWS, {})],
-        "cutoff_rate": [(0.6, _CUT)],
-        "projection": [(True, {})],
-        "generator": [(_generator, {})],
-    },
-    AdCSELoss: {
-        "num_adversaries": [(32, {}), (0, {})],
-        "temperature": [(0.1, {})],
-        "momentum": [(0.5, {}), (0, {})],
-        "tied": [(True, {})],
-        "adversary_start": [("features", {})],
-        "adversary_learning_rate": [(0.5, {}), (0, _STRONG)],
-        "adversary_momentum": [(0.1, _STRONG), (0, _STRONG)],
-        "adversary_weight_decay": [(0.5, _STRONG), (0, _STRONG | {"adversary_weight_decay": 0.5})],
-        "adversary_temperature": [(1.0, _STRONG)],
-        "in_batch_negatives": [(False, {})],
-        "symmetric": [(True, {})],
-        "projection": [(False, {})],
-        "shared_head": [(True, {})],
-        "key_dropout": [(False, {})],
-        "generator": [(_generator, {})],
-    },
-    FrequencyAdversarialLoss: _SLT,
-    IncompleteSentenceFilteringLoss: _MASKS,
-    SLTFAILoss: _SLT
-    | _MASKS
-    | {
-        "base_loss": [(_consert, {})],
-        "base_weight": [(0.5, {}), (0, {})],
-        "adversarial_weight": [(0.5, {}), (0, {})],
-        "incomplete_weight": [(0.5, {}), (0, {})],
-        "warmup_steps": [(1, {})],
-        "warmup_discriminators": [(True, {"warmup_steps": 2})],
-    },
-    PaSeRLoss: {
-        "num_decoder_layers": [(2, {})],
-        "difference_scale": [(5.0, {}), (0, {})],
-        "product_scale": [(5.0, {}), (0, {})],
-        "generative_weight": [(0.5, {}), (0, {})],
-        "mlm_weight": [(0.5, {}), (0, {})],
-        "base_loss": [(_consert, {"mlm_weight": 1.0})],
-        "decoder_dropout": [(0.5, {}), (0, {})],
-        "decoder_output": [("own", {})],
-        "decoder_start": [("normal", {})],
-        "decoder_pre_norm": [(True, {})],
-        "decoder_warmup_steps": [(2, {})],
-        "max_phrase_length": [(9, {})],
-        "generator": [(_generator, {})],
-    },
-}
-"""Of each option other values than the default, or than what the settings say, and the settings in which they act."""
+"""Of each option other values than the default, or than what the settings say, and the settings in which they act.
+
+A switch is turned.
+"""
+ELSEWHERE = {"gather_across_devices", "frequency_table", "on_missing_mask", "mini_batch_size"}
+"""In several processes, without a mask token, or on memory and time alone: shown in tests of their own."""
+KINDS = (SimCSELoss, ConSERTLoss, DCLRLoss, AdCSELoss, FrequencyAdversarialLoss, IncompleteSentenceFilteringLoss)
+OPTIONS = [
+    (kind, option)
+    for kind in (*KINDS, SLTFAILoss, PaSeRLoss)
+    for option, value in inspect.signature(kind).parameters.items()
+    if value.kind == value.KEYWORD_ONLY and option not in ELSEWHERE
+]
+
+
+def changes(kind: Any, option: str) -> list[tuple[Any, dict[str, Any]]]:
+    default = kind.__init__.__kwdefaults__[option]
+    if isinstance(default, bool) and option not in ACTS:
+        return [(not default, {})]
+    return ACTS[option]
 
 
 @pytest.fixture(scope="module")
@@ -171,36 +142,15 @@ def first_steps(built_encoders: Callable[..., SentenceTransformer]) -> Callable[
     return run
 
 
-@pytest.mark.parametrize("kind", OPTIONS)
-def test_two_equal_trainings_are_equal(first_steps: Callable[..., tuple[float, ...]], kind: Any) -> None:
+@pytest.mark.parametrize("kind", [*KINDS, SLTFAILoss, PaSeRLoss])
+def test_two_equal_trainings_are_equal(first_steps, kind):
     assert first_steps(kind, ()) == first_steps(kind, (), again=True)
 
 
-@pytest.mark.parametrize(("kind", "option"), [(kind, option) for kind in OPTIONS for option in OPTIONS[kind]])
-def test_an_option_acts(first_steps: Callable[..., tuple[float, ...]], kind: Any, option: str) -> None:
-    for value, settings in OPTIONS[kind][option]:
+@pytest.mark.parametrize(("kind", "option"), OPTIONS)
+def test_an_option_acts_and_zero_is_told_as_zero(encoder, first_steps, kind, option):
+    for value, settings in changes(kind, option):
         changed = settings | {option: value}
-        without = first_steps(kind, tuple(settings.items()))
-        assert first_steps(kind, tuple(changed.items())) != without, value
-
-
-@pytest.mark.parametrize("kind", OPTIONS)
-def test_zero_is_told_as_zero(encoder: SentenceTransformer, kind: Any) -> None:
-    for option, values in OPTIONS[kind].items():
-        for value, settings in values:
-            if isinstance(value, (int, float)) and not value:
-                loss = Case(kind, settings | {option: value}).make(encoder)
-                assert loss.get_config_dict().get(option, 0) == 0, option
-
-
-@pytest.mark.parametrize("kind", OPTIONS)
-def test_no_option_is_left_out(kind: Any) -> None:
-    """What several processes share is shown by tests/training/test_distributed.py.
-
-    ``on_missing_mask`` acts where there is no mask token: shown in the tests of each loss. ``mini_batch_size`` changes
-    memory and time alone: test_contract.py and parts/test_gradient_cache.py.
-    """
-    options = {name for name, value in inspect.signature(kind).parameters.items() if value.kind == value.KEYWORD_ONLY}
-    assert options - {"gather_across_devices", "frequency_table", "on_missing_mask", "mini_batch_size"} == set(
-        OPTIONS[kind]
-    )
+        assert first_steps(kind, tuple(changed.items())) != first_steps(kind, tuple(settings.items())), value
+        if not value:
+            assert Case(kind, changed).make(encoder).get_config_dict().get(option, value) == value

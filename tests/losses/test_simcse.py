@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import (
     CachedMultipleNegativesRankingLoss,
     MultipleNegativesRankingLoss,
@@ -24,7 +23,7 @@ def loop(a: Tensor, b: Tensor, temperature: float) -> float:
     return total / len(a)
 
 
-def test_equation(encoder: SentenceTransformer) -> None:
+def test_equation(encoder):
     a, b = draw(5, 8, seed=0), draw(5, 8, seed=1)
     got = SimCSELoss(encoder, temperature=0.2).compute_loss_from_embeddings([a, b])
     assert got.item() == pytest.approx(loop(a, b, 0.2), abs=1e-12)
@@ -32,9 +31,7 @@ def test_equation(encoder: SentenceTransformer) -> None:
 
 
 @pytest.mark.parametrize("size", [None, 3])
-def test_it_is_multiple_negatives_ranking(
-    still_encoder: SentenceTransformer, sentences: list[str], size: int | None
-) -> None:
+def test_it_is_multiple_negatives_ranking(still_encoder, sentences, size):
     features = [still_encoder.train().preprocess(column) for column in columns(sentences, 2).values()]
     theirs = (
         MultipleNegativesRankingLoss(still_encoder, scale=20)
@@ -51,7 +48,7 @@ def test_it_is_multiple_negatives_ranking(
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
-def test_invariances_and_gradcheck(encoder: SentenceTransformer) -> None:
+def test_invariances_and_gradcheck(encoder):
     loss = SimCSELoss(encoder).compute_loss_from_embeddings
     a, b = draw(4, 8, seed=0), draw(4, 8, seed=1)
     order = torch.tensor([2, 0, 3, 1])
@@ -62,7 +59,7 @@ def test_invariances_and_gradcheck(encoder: SentenceTransformer) -> None:
     assert torch.autograd.gradcheck(lambda x, y: soft([x, y]), (a.requires_grad_(), b.requires_grad_()))
 
 
-def test_the_head_is_a_tanh_layer_on_both_views(encoder: SentenceTransformer) -> None:
+def test_the_head_is_a_tanh_layer_on_both_views(encoder):
     loss = SimCSELoss(encoder, projection=True)
     a, b = draw(4, 16, seed=0).float(), draw(4, 16, seed=1).float()
     weight, bias = owned(loss, encoder).values()
@@ -74,7 +71,7 @@ def test_the_head_is_a_tanh_layer_on_both_views(encoder: SentenceTransformer) ->
 
 
 @pytest.mark.parametrize("name", ["simcse", "dclr", "consert", "adcse"])
-def test_three_columns(encoder: SentenceTransformer, name: str) -> None:
+def test_three_columns(encoder, name):
     from tests.losses.cases import CASES
 
     with pytest.raises(ValueError, match="got 3"):

@@ -18,7 +18,6 @@ from sentence_transformers.sentence_transformer.losses import (
 from torch import nn
 
 from st_extras.losses import DCLRLoss, SimCSELoss, SLTFAILoss
-from st_extras.text.frequency import FrequencyTable
 from tests.helpers import columns, differing, snapshot
 from tests.losses.cases import CASES, HEAD
 
@@ -33,7 +32,7 @@ WRAPPERS: dict[str, Callable[[SentenceTransformer, nn.Module], nn.Module]] = {
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("wrapper", WRAPPERS)
-def test_it_works_or_is_refused(encoder: SentenceTransformer, name: str, wrapper: str) -> None:
+def test_it_works_or_is_refused(encoder, name, wrapper):
     case = CASES[name]
     loss = case.make(encoder.train())
     wrapped, features = WRAPPERS[wrapper](encoder, loss), case.features(encoder)
@@ -61,13 +60,7 @@ def test_it_works_or_is_refused(encoder: SentenceTransformer, name: str, wrapper
 @pytest.mark.parametrize(
     ("make", "options"), [(SimCSELoss, {}), (DCLRLoss, {"noise_ratio": 0}), (SimCSELoss, {"projection": True})]
 )
-def test_each_layer_is_the_encoder_cut_there(
-    make_encoder: Callable[..., SentenceTransformer],
-    sentences: list[str],
-    count: int,
-    make: Callable[..., nn.Module],
-    options: dict[str, Any],
-) -> None:
+def test_each_layer_is_the_encoder_cut_there(make_encoder, sentences, count, make, options):
     encoder = make_encoder(dropout=0.0, layers=3)
     features = [encoder.preprocess(texts) for texts in columns(sentences, count).values()]
     loss = make(encoder, **options)
@@ -81,9 +74,7 @@ def test_each_layer_is_the_encoder_cut_there(
     torch.testing.assert_close(value, parts[3] + sum(parts[:3]) / 3)
 
 
-def test_the_divergence_is_that_of_another_loss(
-    make_encoder: Callable[..., SentenceTransformer], sentences: list[str]
-) -> None:
+def test_the_divergence_is_that_of_another_loss(make_encoder, sentences):
     encoder = make_encoder(dropout=0.0, layers=3)
     features = [encoder.preprocess(texts) for texts in columns(sentences, 2).values()]
     ours, theirs = (
@@ -93,9 +84,7 @@ def test_the_divergence_is_that_of_another_loss(
     torch.testing.assert_close(ours, theirs)
 
 
-def test_over_layers_the_terms_on_tokens_count_once(
-    make_encoder: Callable[..., SentenceTransformer], sentences: list[str], frequency_table: FrequencyTable
-) -> None:
+def test_over_layers_the_terms_on_tokens_count_once(make_encoder, sentences, frequency_table):
     encoder = make_encoder(layers=3)
     features = [encoder.preprocess(sentences)]
     loss = SLTFAILoss(encoder, frequency_table=frequency_table)

@@ -72,9 +72,7 @@ def accelerate(tmp_path_factory: pytest.TempPathFactory, encoder: str) -> Path:
     ("launcher", "name"),
     [("torchrun", name) for name in RUNS] + [("accelerate", name) for name in BY_ACCELERATE],
 )
-def test_two_processes_do_what_one_does(
-    request: pytest.FixtureRequest, alone: Callable[[str], dict[str, Tensor]], launcher: str, name: str
-) -> None:
+def test_two_processes_do_what_one_does(request, alone, launcher, name):
     """After two steps of SGD, all that is trained is equal on both ranks, and what one process has.
 
     What the loss tells of a step is each rank's own: their mean is that of the whole batch.
@@ -97,7 +95,7 @@ def test_two_processes_do_what_one_does(
 
 
 @pytest.mark.parametrize("name", SHARDED)
-def test_shards_have_the_gradients_of_one_process(torchrun: Path, encoder: str, name: str) -> None:
+def test_shards_have_the_gradients_of_one_process(torchrun, encoder, name):
     """FSDP 2, for the losses that own no parameters."""
     expected = gradients(name, encoder, [0, 1])
     for rank in (0, 1):
@@ -107,7 +105,7 @@ def test_shards_have_the_gradients_of_one_process(torchrun: Path, encoder: str, 
             torch.testing.assert_close(found[key], value, rtol=0, atol=1e-9, msg=lambda text, key=key: f"{key}: {text}")
 
 
-def test_all_ranks_stop_where_one_diverges(torchrun: Path) -> None:
+def test_all_ranks_stop_where_one_diverges(torchrun):
     messages = [(torchrun / f"diverged.{rank}.txt").read_text(encoding="utf8") for rank in (0, 1)]
     assert messages[0] == messages[1]
     assert messages[0].startswith("Training diverged at step 2: the loss is not finite, and no model is saved")
@@ -119,7 +117,7 @@ def shared(torchrun: Path) -> list[dict[str, Tensor]]:
 
 
 @pytest.mark.parametrize("name", ["both", "rank 0 alone"])
-def test_owned_gradients_are_those_of_one_process(shared: list[dict[str, Tensor]], name: str) -> None:
+def test_owned_gradients_are_those_of_one_process(shared, name):
     """The mean of the ranks' gradients, not their sum; a rank without a gradient counts as zero."""
     head = [torch.empty(16, 16, requires_grad=True), torch.empty(16, requires_grad=True)]
     set_head(head)
@@ -130,17 +128,17 @@ def test_owned_gradients_are_those_of_one_process(shared: list[dict[str, Tensor]
         torch.testing.assert_close(rank[f"gradients {name}"], expected, rtol=1e-4, atol=1e-9)
 
 
-def test_each_rank_has_its_random_state_and_gets_it_back(shared: list[dict[str, Tensor]]) -> None:
+def test_each_rank_has_its_random_state_and_gets_it_back(shared):
     for rank in shared:
         assert torch.equal(rank["saved"], rank["restored"])
     assert not torch.equal(shared[0]["saved"], shared[1]["saved"])
 
 
-def test_what_the_loss_owns_needs_the_callback(shared: list[dict[str, Tensor]]) -> None:
+def test_what_the_loss_owns_needs_the_callback(shared):
     assert all(rank["refused"].tolist() == [True, True] for rank in shared)
 
 
-def test_the_share_of_some_rows_leaves_out_each_rows_own_candidate(shared: list[dict[str, Tensor]]) -> None:
+def test_the_share_of_some_rows_leaves_out_each_rows_own_candidate(shared):
     similar, rows = cosine_scores(draw(8, 16), draw(8, 16, seed=1)).tolist(), (0, 1, 4, 5)
     pairs = sorted(similar[i][j] for i in rows for j in range(8) if i != j)
     place = 0.7 * (len(pairs) - 1)

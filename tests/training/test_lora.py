@@ -161,14 +161,6 @@ def test_a_frozen_encoder_is_trained_by_its_adapters(decoder, tmp_path):
     assert not any(parameter.requires_grad for parameter in decoder.parameters())
 
 
-def test_gradient_checkpointing_changes_nothing(folder, tmp_path):
-    one, other = load(folder), load(folder)
-    short_training(one, tmp_path / "one", SimCSELoss, max_steps=3, lora=4)
-    short_training(other, tmp_path / "other", SimCSELoss, max_steps=3, lora=4, gradient_checkpointing=True)
-    for name, value in snapshot(one).items():
-        torch.testing.assert_close(snapshot(other)[name], value)
-
-
 def test_half_precision_without_adapters_is_told(folder, tmp_path, caplog):
     with caplog.at_level(logging.WARNING, logger="st_extras"):
         short_training(load(folder, dtype="bfloat16"), tmp_path / "out", SimCSELoss, max_steps=1)
