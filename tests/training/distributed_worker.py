@@ -98,12 +98,18 @@ def noise_after_restoring(model: SentenceTransformer, folder: Path) -> dict[str,
     return drawn
 
 
+def near_pairs() -> tuple[Tensor, Tensor]:
+    """Anchors and positives next to them: an own candidate taken for a negative is the most similar one."""
+    return draw(8, 16), draw(8, 16) + 0.1 * draw(8, 16, seed=1)
+
+
 def threshold_of_some_rows(model: SentenceTransformer, rank: int) -> Tensor:
     """The threshold of a batch of which only the first two rows of each rank are compared, with all candidates."""
     whole, similarity_threshold._MOST_PAIRS = similarity_threshold._MOST_PAIRS, 32
     loss = DCLRLoss(model, complementary_model="self", masked_share=0.3, noise_ratio=0, gather_across_devices=True)
     mine = slice(4 * rank, 4 * rank + 4)
-    loss.compute_loss_from_embeddings([draw(8, 16)[mine], draw(8, 16, seed=1)[mine]])
+    anchors, positives = near_pairs()
+    loss.compute_loss_from_embeddings([anchors[mine], positives[mine]])
     similarity_threshold._MOST_PAIRS = whole
     return loss.instruments["threshold"].double()
 

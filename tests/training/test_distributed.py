@@ -18,8 +18,8 @@ from torch import Tensor
 
 from st_extras.functional import cosine_scores
 from tests.conftest import build_encoder
-from tests.helpers import draw, run_in_two_processes
-from tests.training.distributed_worker import BY_ACCELERATE, ROWS, SHARDED, head_value, set_head
+from tests.helpers import run_in_two_processes
+from tests.training.distributed_worker import BY_ACCELERATE, ROWS, SHARDED, head_value, near_pairs, set_head
 from tests.training.every_loss import RUNS, gradients, short_training, weights
 
 pytestmark = pytest.mark.slow
@@ -139,7 +139,7 @@ def test_what_the_loss_owns_needs_the_callback(shared):
 
 
 def test_the_share_of_some_rows_leaves_out_each_rows_own_candidate(shared):
-    similar, rows = cosine_scores(draw(8, 16), draw(8, 16, seed=1)).tolist(), (0, 1, 4, 5)
+    similar, rows = cosine_scores(*near_pairs()).tolist(), (0, 1, 4, 5)
     pairs = sorted(similar[i][j] for i in rows for j in range(8) if i != j)
     place = 0.7 * (len(pairs) - 1)
     below, above = pairs[math.floor(place)], pairs[math.ceil(place)]
