@@ -11,8 +11,8 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_extras.encoders.dropout import set_dropout
+from st_extras.encoders.frozen import FrozenEncoder
 from st_extras.encoders.loading import load_encoder
-from st_extras.functional import cosine_scores
 from st_extras.losses import (
     AdCSELoss,
     ConSERTLoss,
@@ -49,11 +49,15 @@ def simcse_with_dropout(world: World) -> None:
     else:
         model = world.fresh()
         set_dropout(model, 0.1)
-    loss = SimCSELoss(model)
-    model.train()
-    first, second = loss.step.two_views.encode(model, [batch(model)])
+    first, second = _views(model)
     check(not close(first, second, 1e-6), "views are equal after dropout=0.1")
-    _train(model, lambda model: loss)
+    _train(model, SimCSELoss)
+
+
+def _views(model: SentenceTransformer) -> list[Tensor]:
+    """The same rows twice through the encoder in training mode."""
+    model.train()
+    return [model(dict(batch(model)))["sentence_embedding"] for _ in range(2)]
 
 
 def dropout_views(world: World) -> None:
@@ -70,7 +74,7 @@ def _tells_equal_views(world: World, make: Callable[[SentenceTransformer], Any])
     loss = make(model)
     with heard() as messages:
         loss([batch(model)])
-    _told(messages, *loss.step.two_views.encode(model, [batch(model)]))
+    _told(messages, *_views(model))
 
 
 def _told(messages: list[str], first: Tensor, second: Tensor) -> None:
@@ -127,12 +131,10 @@ def dclr_guide(world: World) -> None:
         model = world.fresh()
         if world.is_transformer:
             model.tokenizer.padding_side = side  # type: ignore[union-attr]
-        loss = DCLRLoss(model, complementary_model=guide(), threshold=0.99)
-        sentences, candidates = loss.instance_weights.guide([[batch(model)]])  # type: ignore[operator]
-        embeddings = guide().encode(SENTENCES, convert_to_tensor=True)
-        expected = cosine_scores(embeddings, embeddings)
-        check(torch.allclose(sentences @ candidates.T, expected, atol=1e-5), f"the guide sees other sentences ({side})")
-    _train(model, lambda model: loss)
+        found = FrozenEncoder(guide(), model)(batch(model))
+        expected = guide().encode(SENTENCES, convert_to_tensor=True)
+        check(torch.allclose(found, expected, atol=1e-5), f"the guide sees other sentences ({side})")
+    _train(model, lambda model: DCLRLoss(model, complementary_model=guide(), threshold=0.99))
 
 
 def adcse(world: World, **options: Any) -> None:
@@ -142,17 +144,13 @@ def adcse(world: World, **options: Any) -> None:
     features = batch(model)
     with heard() as messages:
         loss([dict(features)])
-    anchors, keys = (model(dict(features))["sentence_embedding"] for _ in range(2))
-    if loss.momentum_encoder is not None:
-        anchors = anchors if loss.step.projection_head is None else loss.step.projection_head(anchors)
-        keys = loss.momentum_encoder(features)
-    _told(messages, anchors, keys)
+    _told(messages, *_views(model))
     _train(model, lambda model: loss)
 
 
 def frequency_adversarial(world: World) -> None:
     loss = _train(world.fresh(), lambda model: FrequencyAdversarialLoss(model, frequency_table=world.table()))
-    check(0 <= float(loss.discriminator.accuracy) <= 1, "the discriminator saw no token")
+    check(0 <= float(loss.instruments["discriminator_accuracy"]) <= 1, "the discriminator saw no token")
 
 
 def incomplete_sentences(world: World, **options: Any) -> None:
@@ -161,7 +159,7 @@ def incomplete_sentences(world: World, **options: Any) -> None:
         return IncompleteSentenceFilteringLoss(model, frequency_table=table, mask_ratio=0.8, **options)
 
     loss = _train(world.fresh(), make)
-    check(int(loss.left_out) < len(SENTENCES), "every sentence was left out")
+    check(int(loss.instruments["left_out"]) < len(SENTENCES), "every sentence was left out")
 
 
 def slt_fai(world: World, **options: Any) -> None:
@@ -181,7 +179,7 @@ def _paser(world: World, masked: list[str], **options: Any) -> None:
     base = SimCSELoss(model) if options.pop("base", False) else None
     loss = PaSeRLoss(model, num_decoder_layers=1, base_loss=base, **options)
     train_three_steps(model, loss, [SENTENCES, masked, PHRASES])
-    check(int(loss.truncated_phrases) == 0, "rows were left out")
+    check(int(loss.instruments["truncated_phrases"]) == 0, "rows were left out")
 
 
 def paser(world: World, **options: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from collections.abc import Callable
@@ -25,78 +26,52 @@ from st_extras.losses import (
     epochs_to_steps,
 )
 from st_extras.text.frequency import FrequencyTable
-from tests.helpers import generator
+from tests.losses.cases import build
 
 Make = Callable[..., nn.Module]
 _WITH_TABLE = (FrequencyAdversarialLoss, IncompleteSentenceFilteringLoss, SLTFAILoss)
 
-_PAIRS = ["gather_across_devices"]
-BOOLS: dict[Any, list[str]] = {
-    SimCSELoss: [*_PAIRS, "projection"],
-    DCLRLoss: [*_PAIRS, "projection", "include_positive"],
-    ConSERTLoss: [*_PAIRS, "include_positive", "dropout"],
-    AdCSELoss: [*_PAIRS, "tied", "in_batch_negatives", "symmetric", "projection", "shared_head", "key_dropout"],
-    PaSeRLoss: ["decoder_pre_norm"],
-    FrequencyAdversarialLoss: ["balanced"],
-    IncompleteSentenceFilteringLoss: ["always_mask_one"],
-    SLTFAILoss: ["always_mask_one", "balanced", "warmup_discriminators"],
-}
-
+KINDS = (SimCSELoss, ConSERTLoss, DCLRLoss, AdCSELoss, *_WITH_TABLE, PaSeRLoss)
 _TEMPERATURES = [0, -1, 1e-300, 1e300, 1e-5, 1e5]
 _WEIGHTS = [-1, 1e300]
-_SLT_FAI: dict[str, list[Any]] = {
+RANGES: dict[str, list[Any]] = {
+    "temperature": _TEMPERATURES,
+    "cutoff_rate": [0, 1, -1],
+    "threshold": [-1, 1.01],
+    "masked_share": [0, 1, -0.1, 14],
+    "noise_ratio": [-1, 1e9],
+    "noise_std": [0, -1, 1e-300, 1e300],
+    "noise_steps": [-1, 1.5, 10**30],
+    "noise_step_size": _WEIGHTS,
+    "noise_temperature": _TEMPERATURES,
+    "num_adversaries": [-1, 1.5, 10**11],
+    "momentum": [-0.1, 1.1],
+    "adversary_learning_rate": _WEIGHTS,
+    "adversary_momentum": [-0.1, 1],
+    "adversary_weight_decay": _WEIGHTS,
+    "adversary_temperature": _TEMPERATURES,
     "low_frequency_ratio": [0, 1, -1],
     "mask_ratio": [0, 1, -1],
     "reversal_strength": [0, -1, 1e300],
     "reversal_steps": [-1, 1.5],
+    "base_weight": _WEIGHTS,
+    "adversarial_weight": _WEIGHTS,
+    "incomplete_weight": _WEIGHTS,
+    "warmup_steps": [-1, 1.5],
+    "num_decoder_layers": [0, 1.5, 10**6],
+    "difference_scale": _WEIGHTS,
+    "product_scale": _WEIGHTS,
+    "generative_weight": _WEIGHTS,
+    "mlm_weight": _WEIGHTS,
+    "decoder_dropout": [-0.1, 1],
+    "decoder_warmup_steps": [-1, 1.5],
+    "max_phrase_length": [2, 4.5, 10**9],
+    "mini_batch_size": [0, -1, 1.5],
 }
-NUMBERS: dict[Any, dict[str, list[Any]]] = {
-    SimCSELoss: {"temperature": _TEMPERATURES, "cutoff_rate": [0, 1, -1]},
-    ConSERTLoss: {"temperature": _TEMPERATURES, "cutoff_rate": [0, 1, -1]},
-    DCLRLoss: {
-        "temperature": _TEMPERATURES,
-        "cutoff_rate": [0, 1],
-        "threshold": [-1, 1.01],
-        "masked_share": [0, 1, -0.1, 14],
-        "noise_ratio": [-1, 1e9],
-        "noise_std": [0, -1, 1e-300, 1e300],
-        "noise_steps": [-1, 1.5, 10**30],
-        "noise_step_size": [-1, 1e300],
-        "noise_temperature": _TEMPERATURES,
-    },
-    AdCSELoss: {
-        "temperature": _TEMPERATURES,
-        "num_adversaries": [-1, 1.5, 10**11],
-        "momentum": [-0.1, 1.1],
-        "adversary_learning_rate": [-1, 1e300],
-        "adversary_momentum": [-0.1, 1],
-        "adversary_weight_decay": [-1, 1e300],
-        "adversary_temperature": _TEMPERATURES,
-    },
-    FrequencyAdversarialLoss: {key: _SLT_FAI[key] for key in _SLT_FAI if key != "mask_ratio"},
-    IncompleteSentenceFilteringLoss: {key: _SLT_FAI[key] for key in ("low_frequency_ratio", "mask_ratio")},
-    SLTFAILoss: {
-        **_SLT_FAI,
-        "base_weight": _WEIGHTS,
-        "adversarial_weight": _WEIGHTS,
-        "incomplete_weight": _WEIGHTS,
-        "warmup_steps": [-1, 1.5],
-    },
-    PaSeRLoss: {
-        "num_decoder_layers": [0, 1.5, 10**6],
-        "difference_scale": _WEIGHTS,
-        "product_scale": _WEIGHTS,
-        "generative_weight": _WEIGHTS,
-        "mlm_weight": _WEIGHTS,
-        "decoder_dropout": [-0.1, 1],
-        "decoder_warmup_steps": [-1, 1.5],
-        "max_phrase_length": [2, 4.5, 10**9],
-    },
-}
-_MAY_BE_NONE = {"threshold", "masked_share", "noise_temperature", "mlm_weight", "max_phrase_length"} | {
-    "adversary_temperature"
-}
-GENERATORS = (DCLRLoss, ConSERTLoss, AdCSELoss, IncompleteSentenceFilteringLoss, SLTFAILoss, PaSeRLoss)
+"""What each number may not be."""
+OPTIONS = [(kind, name, value) for kind in KINDS for name, value in (kind.__init__.__kwdefaults__ or {}).items()]
+BOOLS = [(kind, name) for kind, name, value in OPTIONS if isinstance(value, bool)]
+NUMBERS = [(kind, name) for kind, name, _ in OPTIONS if name in RANGES]
 NOT_NUMBERS: list[Any] = [True, "1", [1], math.nan, math.inf, np.float32("nan"), torch.tensor(1.0), 10**400]
 
 
@@ -104,20 +79,19 @@ NOT_NUMBERS: list[Any] = [True, "1", [1], math.nan, math.inf, np.float32("nan"),
 def make(encoder: SentenceTransformer, frequency_table: FrequencyTable) -> Make:
     """``make(DCLRLoss, noise_ratio=0)``: the loss on the tiny encoder, with a frequency table if it needs one."""
 
-    def build(kind: Any, model: Any = encoder, **options: Any) -> nn.Module:
-        table = {"frequency_table": frequency_table} if kind in _WITH_TABLE else {}
-        loss: nn.Module = kind(model, **(table | options))
+    def one(kind: Any, model: Any = encoder, **options: Any) -> nn.Module:
+        loss: nn.Module = build(kind, model, table=frequency_table, **options)
         return loss
 
-    return build
+    return one
 
 
 def refused(option: str) -> Any:
     return pytest.raises(ValueError, match=rf"^{option} must be [^\n]*, got [^\n]*\.$")
 
 
-@pytest.mark.parametrize(("kind", "option"), [(kind, option) for kind in BOOLS for option in BOOLS[kind]])
-def test_a_bool_option_takes_a_bool(make: Make, kind: Any, option: str) -> None:
+@pytest.mark.parametrize(("kind", "option"), BOOLS)
+def test_a_bool_option_takes_a_bool(make, kind, option):
     for value in ("False", "", 0, 1, None, []):
         with pytest.raises(ValueError, match=rf"^{option} must be True or False, got {re.escape(repr(value))}\.$"):
             make(kind, **{option: value})
@@ -128,19 +102,25 @@ def test_a_bool_option_takes_a_bool(make: Make, kind: Any, option: str) -> None:
         assert plain == right
 
 
-@pytest.mark.parametrize(("kind", "option"), [(kind, option) for kind in NUMBERS for option in NUMBERS[kind]])
-def test_a_number_is_a_number_in_its_range(make: Make, kind: Any, option: str) -> None:
-    wrong = [*NOT_NUMBERS, *NUMBERS[kind][option], *([] if option in _MAY_BE_NONE else [None])]
+def test_every_number_has_its_range_here():
+    numbers = {name for _, name, value in OPTIONS if isinstance(value, (int, float)) and not isinstance(value, bool)}
+    assert numbers - RANGES.keys() == set()
+
+
+@pytest.mark.parametrize(("kind", "option"), NUMBERS)
+def test_a_number_is_a_number_in_its_range(make, kind, option):
+    optional = kind.__init__.__kwdefaults__[option] is None
+    wrong = [*NOT_NUMBERS, *RANGES[option], *([] if optional else [None])]
     for value in wrong:
         with refused(option):
             make(kind, **{option: value})
 
 
-@pytest.mark.parametrize(("kind", "option"), [(kind, option) for kind in NUMBERS for option in NUMBERS[kind]])
-def test_numbers_of_numpy_are_numbers(make: Make, kind: Any, option: str) -> None:
+@pytest.mark.parametrize(("kind", "option"), NUMBERS)
+def test_numbers_of_numpy_are_numbers(make, kind, option):
     default = kind.__init__.__kwdefaults__[option]
     others = {"max_phrase_length": 8, "mlm_weight": 1, "noise_temperature": 0.5, "threshold": 0.5, "masked_share": 0.5}
-    others["adversary_temperature"] = 0.5
+    others |= {"adversary_temperature": 0.5, "mini_batch_size": 3}
     value = others.get(option, default)
     scalar = np.int64(value) if isinstance(value, int) else np.float32(value)
     needs = {"complementary_model": "self"} if option == "masked_share" else {}
@@ -150,51 +130,45 @@ def test_numbers_of_numpy_are_numbers(make: Make, kind: Any, option: str) -> Non
         assert config()[option] == pytest.approx(value)
 
 
-@pytest.mark.parametrize("kind", GENERATORS)
-def test_a_generator_is_torchs(make: Make, kind: Any) -> None:
-    for value in (7, "cpu", np.random.default_rng(1), torch.Generator):
-        with refused("generator"):
-            make(kind, generator=value)
-    make(kind, generator=generator(1))
+NOT_THOSE: dict[str, list[Any]] = {
+    "generator": [7, "cpu", np.random.default_rng(1), torch.Generator],
+    "frequency_table": [None, "counts.json", {"a": 1}],
+    "base_loss": ["simcse", SimCSELoss, 1],
+    "complementary_model": [5, True, [], nn.Linear(2, 2)],
+    "complementary_table": ["table.safetensors", 5, {}],
+    "augmentations": [5, None, "shuffle", ["dropout"], [["none"], "none"], "ab", {"dropout": 1, "shuffle": 2}],
+    "adversary": ["none", 1, None],
+    "model": [None, "bert-base-uncased", nn.Linear(2, 2), SentenceTransformer],
+}
+"""What an argument of another kind may not be."""
 
 
-@pytest.mark.parametrize("kind", NUMBERS)
-def test_the_model_is_a_sentence_transformer(make: Make, kind: Any) -> None:
-    for value in (None, "bert-base-uncased", nn.Linear(2, 2), SentenceTransformer):
-        with refused("model"):
-            make(kind, model=value)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_no_number_is_what_it_must_be(make, kind):
+    for option in NOT_THOSE.keys() & inspect.signature(kind).parameters.keys():
+        for value in NOT_THOSE[option]:
+            with refused(option):
+                make(kind, **{option: value})
 
 
-@pytest.mark.parametrize("kind", _WITH_TABLE)
-def test_the_frequency_table_is_a_frequency_table(make: Make, kind: Any) -> None:
-    for value in (None, "counts.json", {"a": 1}):
-        with refused("frequency_table"):
-            make(kind, frequency_table=value)
-
-
-@pytest.mark.parametrize("kind", [SLTFAILoss, PaSeRLoss])
-def test_the_base_loss_is_a_loss(make: Make, kind: Any) -> None:
-    for value in ("simcse", SimCSELoss, 1):
-        with refused("base_loss"):
-            make(kind, base_loss=value)
-
-
-def test_the_guide_is_an_encoder_and_the_table_a_table(make: Make) -> None:
-    for value in (5, True, [], nn.Linear(2, 2)):
-        with refused("complementary_model"):
-            make(DCLRLoss, complementary_model=value)
-    for table in ("table.safetensors", 5, {}):
-        with refused("complementary_table"):
-            make(DCLRLoss, complementary_table=table)
+def test_a_guide_that_is_not_there(make):
     with pytest.raises(ValueError, match="no/such/guide"):
         make(DCLRLoss, complementary_model="no/such/guide")
 
 
-@pytest.mark.parametrize("kind", [SimCSELoss, ConSERTLoss, DCLRLoss])
-def test_augmentations_are_two_names(make: Make, kind: Any) -> None:
-    for value in (5, None, "shuffle", ["dropout"], [["none"], "none"], "ab", {"dropout": 1, "shuffle": 2}):
-        with pytest.raises(ValueError, match=r"^augmentations must be two of [^\n]*, got [^\n]*\.$"):
-            make(kind, augmentations=value)
+def test_options_of_a_term_that_is_off_are_checked_too(make):
+    for weight, options in (
+        ("adversarial_weight", {"reversal_strength": "1", "reversal_steps": "1", "adversary": 1, "balanced": 1}),
+        ("incomplete_weight", {"mask_ratio": 2, "always_mask_one": "no", "generator": 7}),
+    ):
+        for option, value in options.items():
+            with refused(option):
+                make(SLTFAILoss, **{weight: 0, option: value})
+    for option, value in {"momentum": "no", "key_dropout": "no"}.items():
+        with refused(option):
+            make(AdCSELoss, tied=True, **{option: value})
+    with refused("generator"):
+        make(PaSeRLoss, mlm_weight=0, generator=7)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +180,7 @@ def test_augmentations_are_two_names(make: Make, kind: Any) -> None:
         "num_processes": [*NOT_NUMBERS, None, 0, 1.5],
     }.items(),
 )
-def test_epochs_to_steps(argument: str, values: list[Any]) -> None:
+def test_epochs_to_steps(argument, values):
     right = {"epochs": 0.5, "num_sentences": 100, "batch_size": 8, "num_processes": 1}
     assert epochs_to_steps(**right) == 6  # type: ignore[arg-type]
     for value in values:
@@ -214,7 +188,7 @@ def test_epochs_to_steps(argument: str, values: list[Any]) -> None:
             epochs_to_steps(**(right | {argument: value}))
 
 
-def test_reconstruct(make: Make) -> None:
+def test_reconstruct(make):
     loss: Any = make(PaSeRLoss, num_decoder_layers=1)
     for option in ("batch_size", "max_length"):
         for value in (0, -1, 1.5, "2", True, None):

@@ -1,107 +1,145 @@
-"""Run by test_distributed.py in two processes: gather, noise streams, gradients and heads on every rank."""
+"""Run by test_distributed.py in two gloo processes: a short training with every loss, and what else the ranks share."""
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
+from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+from torch import Tensor
 
-from st_extras.losses import DCLRLoss, SimCSELoss
-from st_extras.training import LossStateCallback
-from tests.helpers import arguments, columns, end_process, train
+from st_extras.losses import AdCSELoss, DCLRLoss, SimCSELoss
+from st_extras.losses.parts import instance_weights
+from st_extras.random_source import RandomSource
+from st_extras.training import DivergenceError, LossStateCallback, train_encoder
+from tests.helpers import arguments, draw, end_process
+from tests.losses.cases import owned
+from tests.training.every_loss import RUNS, TEXTS, gradients, short_training, weights
 
+SHARDED = ("simcse", "consert", "consert, shuffle", "consert, mini-batches", "dclr, guide", "dclr, noise of each rank")
+"""Runs whose losses own no parameters and need none of the model's."""
+BY_ACCELERATE = ("simcse", "adcse")
 ROWS = torch.arange(8 * 16, dtype=torch.float32).reshape(8, 16).remainder(7)
-"""Embeddings of a batch; each of two ranks takes half of them."""
+"""Inputs of a head; each of two ranks takes half of them."""
 
 
-def owned_gradients(model: SentenceTransformer, folder: Path) -> dict[str, torch.Tensor]:
-    """The gradients of a head after each rank saw its half of ROWS, and where rank 1 has no gradient."""
-    loss = SimCSELoss(model, projection=True)
-    trainer = SentenceTransformerTrainer(model, args=arguments(folder, ddp_backend="gloo"), loss=loss)
-    callback = LossStateCallback.attach(trainer)
-    head = loss.step.projection_head
-    if head is None:
-        raise TypeError
+class BrokenOnOneRank(SimCSELoss):
+    """Its second value is NaN on rank 1, without a trace in the gradients."""
+
+    calls = 0
+
+    def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> Tensor:
+        value = super().forward(sentence_features, labels)
+        self.calls += 1
+        return value + float("nan") if self.calls == 2 and os.environ["RANK"] == "1" else value
+
+
+def divergence(encoder: str, output: Path, **options: Any) -> str:
+    """The error of a training."""
+    settings = {"batch_size": 4, "max_steps": 6, "eval_steps": 4, "show_progress_bar": False} | options
+    try:
+        train_encoder(SentenceTransformer(encoder, device="cpu"), BrokenOnOneRank, TEXTS, output, **settings)
+    except DivergenceError as error:
+        return str(error)
+    return "no error"
+
+
+def attached(loss: Any, folder: Path) -> tuple[LossStateCallback, tuple[Any, ...]]:
+    """The callback of a trainer, and what its events are called with."""
+    trainer = SentenceTransformerTrainer(loss.model, args=arguments(folder, ddp_backend="gloo"), loss=loss)
+    return LossStateCallback.attach(trainer), (trainer.args, trainer.state, trainer.control)
+
+
+def set_head(head: list[Tensor]) -> None:
     with torch.no_grad():
-        for value in head.parameters():
+        for value in head:
             value.fill_(0.1)
-    rank, found = dist.get_rank(), {}
+
+
+def head_value(head: list[Tensor], rows: Tensor) -> Tensor:
+    return (rows @ head[0].T + head[1]).tanh().square().mean()
+
+
+def owned_gradients(model: SentenceTransformer, folder: Path, rank: int) -> dict[str, Tensor]:
+    """The gradients of a head after each rank saw its half of ROWS, and where rank 1 has no gradient."""
+    loss, found = SimCSELoss(model, projection=True), {}
+    (callback, event), head = attached(loss, folder), list(owned(loss, model).values())
+    set_head(head)
     for name in ("both", "rank 0 alone"):
-        head.zero_grad()
+        loss.zero_grad()
         if name == "both" or rank == 0:
-            head(ROWS[4 * rank : 4 * rank + 4]).square().mean().backward()
-        callback.on_pre_optimizer_step(trainer.args, trainer.state, trainer.control)
-        found[name] = torch.cat([p.grad.flatten() for p in head.parameters() if p.grad is not None])
+            head_value(head, ROWS[4 * rank : 4 * rank + 4]).backward()
+        callback.on_pre_optimizer_step(*event)
+        found[f"gradients {name}"] = torch.cat([p.grad.flatten() for p in head if p.grad is not None])
     return found
 
 
-def noise_after_restoring(encoder: str, folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
+def noise_after_restoring(model: SentenceTransformer, folder: Path) -> dict[str, Tensor]:
     """What a rank draws after a checkpoint, and what it draws after restoring the checkpoint in another loss."""
-    drawn = []
-    for seed in (1, 2):
-        model = SentenceTransformer(encoder, device="cpu")
+    drawn = {}
+    for seed, name in ((1, "saved"), (2, "restored")):
         loss = DCLRLoss(model)
-        trainer = SentenceTransformerTrainer(model, args=arguments(folder, ddp_backend="gloo"), loss=loss)
-        callback = LossStateCallback.attach(trainer)
+        callback, event = attached(loss, folder)
+        source = next(module for module in loss.modules() if isinstance(module, RandomSource))
         torch.manual_seed(seed)  # the trainer has set another
-        torch.randn(3 * seed, generator=loss.noise.source.on(torch.device("cpu")))
+        torch.randn(3 * seed, generator=source.on(torch.device("cpu")))
         if seed == 1:
-            callback.on_save(trainer.args, trainer.state, trainer.control)
+            callback.on_save(*event)
             dist.barrier()
         else:
             callback.restore(folder / "checkpoint-0")
-        drawn.append(torch.randn(3, generator=loss.noise.source.on(torch.device("cpu"))))
-    return drawn[0], drawn[1]
+        drawn[name] = torch.randn(3, generator=source.on(torch.device("cpu")))
+    return drawn
 
 
-def main(encoder: str, folder: str) -> None:
-    dist.init_process_group("gloo")
-    rank = dist.get_rank()
-    torch.set_num_threads(1)
-    out: dict[str, object] = {}
+def near_pairs() -> tuple[Tensor, Tensor]:
+    """Anchors and positives next to them: an own candidate taken for a negative is the most similar one."""
+    return draw(8, 16), draw(8, 16) + 0.1 * draw(8, 16, seed=1)
 
-    generator = torch.Generator().manual_seed(0)
-    a, b = (torch.randn(8, 16, generator=generator, dtype=torch.float64) for _ in range(2))
+
+def threshold_of_some_rows(model: SentenceTransformer, rank: int) -> Tensor:
+    """The threshold of a batch of which only the first two rows of each rank are compared, with all candidates."""
+    whole, instance_weights._MOST_PAIRS = instance_weights._MOST_PAIRS, 32
+    loss = DCLRLoss(model, complementary_model="self", masked_share=0.3, noise_ratio=0, gather_across_devices=True)
     mine = slice(4 * rank, 4 * rank + 4)
-    model = SentenceTransformer(encoder, device="cpu")
-    for name, loss in (
-        ("simcse", SimCSELoss(model, gather_across_devices=True)),
-        (
-            "dclr",
-            DCLRLoss(model, gather_across_devices=True, noise_ratio=0, complementary_model="self", threshold=0.2),
-        ),
-    ):
-        x, y = a[mine].clone().requires_grad_(), b[mine].clone().requires_grad_()
-        value = loss.compute_loss_from_embeddings([x, y])
-        value.backward()
-        out[name] = (value.detach(), x.grad, y.grad)
-    source = DCLRLoss(model).noise.source
-    out["noise"] = torch.randn(3, generator=source.on(torch.device("cpu")))
+    anchors, positives = near_pairs()
+    loss.compute_loss_from_embeddings([anchors[mine], positives[mine]])
+    instance_weights._MOST_PAIRS = whole
+    return loss.instruments["threshold"].double()
 
-    out["gradients"] = owned_gradients(model, Path(folder) / "gradients")
-    out["restored"] = noise_after_restoring(encoder, Path(folder) / "noise")
 
-    drifting = SimCSELoss(model, projection=True)
+def refusal(loss: Any) -> str:
+    """What a loss says that nothing keeps equal in the processes."""
     try:
-        drifting([model.preprocess(["a cat", "the dog"])])
-        out["refused"] = ""
+        loss([loss.model.preprocess(["a cat", "the dog"])])
     except ValueError as error:
-        out["refused"] = str(error)
+        return str(error)
+    return ""
 
-    torch.manual_seed(rank)  # heads that start apart
-    head = SimCSELoss(model, projection=True)
-    sentences = [
-        f"{x} {y}" for x in ("a cat", "the dog", "two birds") for y in ("sat", "ran", "sing", "near", "the river")
-    ]
-    train(model, head, columns(sentences), Path(folder) / "run", ddp_find_unused_parameters=True, ddp_backend="gloo")
-    out["head"] = head.step.projection_head.state_dict()  # type: ignore[union-attr]
-    out["model"] = {name: p.detach().clone() for name, p in model.named_parameters()}
-    torch.save(out, Path(folder) / f"rank{rank}.pt")
-    end_process()
+
+def main(encoder: str, folder: str, launcher: str) -> None:
+    rank, out = int(os.environ["RANK"]), Path(folder)
+    for name in RUNS if launcher == "torchrun" else BY_ACCELERATE:
+        save_file(weights(short_training(name, encoder, out / name, [rank])), str(out / f"{name}.{rank}.safetensors"))
+    if launcher != "torchrun":
+        return
+    for name in SHARDED:
+        save_file(gradients(name, encoder, [rank], sharded=True), str(out / f"{name}.{rank}.sharded.safetensors"))
+    (out / f"diverged.{rank}.txt").write_text(divergence(encoder, out / "diverged", logging_steps=3), encoding="utf8")
+    model = SentenceTransformer(encoder, device="cpu")
+    owners = SimCSELoss(model, projection=True), AdCSELoss(model, projection=False)
+    refused = ["LossStateCallback.attach(trainer)" in refusal(loss) for loss in owners]
+    found = {"refused": torch.tensor(refused), "threshold": threshold_of_some_rows(model, rank)}
+    found |= owned_gradients(model, out / "gradients", rank) | noise_after_restoring(model, out / "noise")
+    save_file(found, str(out / f"shared.{rank}.safetensors"))
 
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
+    end_process()

@@ -1,88 +1,149 @@
-"""Losses, noise and heads in two processes: distributed_worker.py runs in each."""
+"""Every loss in two processes, by each launcher, against one process: distributed_worker.py runs in each."""
 
 from __future__ import annotations
 
+import functools
+import math
+import os
+import socket
+import subprocess
+import sys
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
 
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer
+from safetensors.torch import load_file
+from torch import Tensor
 
-from st_extras.losses import DCLRLoss, SimCSELoss
+from st_extras.functional import cosine_scores
+from tests.conftest import build_encoder
 from tests.helpers import run_in_two_processes
-from tests.training.distributed_worker import ROWS
+from tests.training.distributed_worker import BY_ACCELERATE, ROWS, SHARDED, head_value, near_pairs, set_head
+from tests.training.every_loss import RUNS, gradients, short_training, weights
 
 pytestmark = pytest.mark.slow
+WORKER = "tests.training.distributed_worker"
 
 
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What distributed_worker.py saw in two gloo processes."""
-    from tests.conftest import build_encoder
-
-    folder = tmp_path_factory.mktemp("distributed")
-    build_encoder(folder / "parts").save(str(folder / "encoder"))
-    run_in_two_processes("tests.training.distributed_worker", str(folder / "encoder"), str(folder))
-    return [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in range(2)]
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of the encoder, without dropout."""
+    folder = tmp_path_factory.mktemp("encoders")
+    build_encoder(folder / "parts", dropout=0.0).save(str(folder / "encoder"))
+    return str(folder / "encoder")
 
 
-@pytest.mark.parametrize("name", ["simcse", "dclr"])
-def test_gathered_loss_is_that_of_the_whole_batch(
-    ranks: list[dict[str, Any]], make_encoder: Callable[..., SentenceTransformer], name: str
-) -> None:
-    generator = torch.Generator().manual_seed(0)
-    a, b = (torch.randn(8, 16, generator=generator, dtype=torch.float64).requires_grad_() for _ in range(2))
-    model = make_encoder()
-    loss = (
-        SimCSELoss(model)
-        if name == "simcse"
-        else DCLRLoss(model, noise_ratio=0, complementary_model="self", threshold=0.2)
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory, encoder: str) -> Callable[[str], dict[str, Tensor]]:
+    """What one process comes to, by the name of the run."""
+    return functools.cache(
+        lambda name: weights(short_training(name, encoder, tmp_path_factory.mktemp("alone") / "run", [0, 1]))
     )
-    whole = loss.compute_loss_from_embeddings([a, b])
-    whole.backward()
-    if isinstance(loss, DCLRLoss):
-        assert 0 < float(loss.instruments["masked_negatives"]) < 1
-    values = torch.stack([rank[name][0] for rank in ranks])
-    torch.testing.assert_close(values.mean(), whole.detach())
-    # each rank averages over its own half of the anchors, so its gradients count twice
-    torch.testing.assert_close(torch.cat([rank[name][1] for rank in ranks]) / 2, a.grad)
-    torch.testing.assert_close(torch.cat([rank[name][2] for rank in ranks]) / 2, b.grad)
 
 
-def test_each_rank_draws_its_own_noise(ranks: list[dict[str, Any]]) -> None:
-    assert not torch.equal(ranks[0]["noise"], ranks[1]["noise"])
+@pytest.fixture(scope="module")
+def torchrun(tmp_path_factory: pytest.TempPathFactory, encoder: str) -> Path:
+    """The folder with what distributed_worker.py came to in two gloo processes."""
+    folder = tmp_path_factory.mktemp("torchrun")
+    run_in_two_processes(WORKER, encoder, str(folder), "torchrun")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def accelerate(tmp_path_factory: pytest.TempPathFactory, encoder: str) -> Path:
+    """The same by accelerate's launcher, some losses."""
+    folder = tmp_path_factory.mktemp("accelerate")
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    root = Path(__file__).resolve().parents[2]
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes=2"]
+    command += ["--num_machines=1", "--mixed_precision=no", "--dynamo_backend=no", f"--main_process_port={port}"]
+    command += ["--module", WORKER, encoder, str(folder), "accelerate"]
+    environment = os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    if done.returncode:
+        raise AssertionError((done.stdout + done.stderr)[-3000:])
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("launcher", "name"),
+    [("torchrun", name) for name in RUNS] + [("accelerate", name) for name in BY_ACCELERATE],
+)
+def test_two_processes_do_what_one_does(request, alone, launcher, name):
+    """After two steps of SGD, all that is trained is equal on both ranks, and what one process has.
+
+    What the loss tells of a step is each rank's own: their mean is that of the whole batch.
+    """
+    folder = request.getfixturevalue(launcher)
+    first, second = (load_file(folder / f"{name}.{rank}.safetensors") for rank in (0, 1))
+    expected = alone(name)
+    assert expected.keys() == first.keys()
+    for key, value in expected.items():
+        told = key.startswith("instruments.")
+        if RUNS[name].draws and (told or "confusion" in key or key.endswith("steps")):
+            continue  # the one process has counted two forward passes a step
+        if key == "instruments.labels_entropy" and name != "frequency, confusion":
+            continue  # of each rank's own labels, unless the term needs those of all
+        if not told:
+            assert torch.equal(first[key], second[key]), key
+        found = (first[key] + second[key]) / 2 if told else first[key]
+        tolerance = 1e-5 if told else 1e-9
+        torch.testing.assert_close(found, value, rtol=0, atol=tolerance, msg=lambda text, key=key: f"{key}: {text}")
+
+
+@pytest.mark.parametrize("name", SHARDED)
+def test_shards_have_the_gradients_of_one_process(torchrun, encoder, name):
+    """FSDP 2, for the losses that own no parameters."""
+    expected = gradients(name, encoder, [0, 1])
+    for rank in (0, 1):
+        found = load_file(torchrun / f"{name}.{rank}.sharded.safetensors")
+        assert found.keys() == expected.keys()
+        for key, value in expected.items():
+            torch.testing.assert_close(found[key], value, rtol=0, atol=1e-9, msg=lambda text, key=key: f"{key}: {text}")
+
+
+def test_all_ranks_stop_where_one_diverges(torchrun):
+    messages = [(torchrun / f"diverged.{rank}.txt").read_text(encoding="utf8") for rank in (0, 1)]
+    assert messages[0] == messages[1]
+    assert messages[0].startswith("Training diverged at step 2: the loss is not finite, and no model is saved")
+
+
+@pytest.fixture(scope="module")
+def shared(torchrun: Path) -> list[dict[str, Tensor]]:
+    return [load_file(torchrun / f"shared.{rank}.safetensors") for rank in (0, 1)]
 
 
 @pytest.mark.parametrize("name", ["both", "rank 0 alone"])
-def test_owned_gradients_are_those_of_one_process(
-    ranks: list[dict[str, Any]], make_encoder: Callable[..., SentenceTransformer], name: str
-) -> None:
+def test_owned_gradients_are_those_of_one_process(shared, name):
     """The mean of the ranks' gradients, not their sum; a rank without a gradient counts as zero."""
-    head = SimCSELoss(make_encoder(), projection=True).step.projection_head
-    assert head is not None
-    with torch.no_grad():
-        for value in head.parameters():
-            value.fill_(0.1)
-    (head(ROWS).square().mean() if name == "both" else head(ROWS[:4]).square().mean() / 2).backward()
-    expected = torch.cat([p.grad.flatten() for p in head.parameters() if p.grad is not None])
+    head = [torch.empty(16, 16, requires_grad=True), torch.empty(16, requires_grad=True)]
+    set_head(head)
+    (head_value(head, ROWS) if name == "both" else head_value(head, ROWS[:4]) / 2).backward()
+    expected = torch.cat([p.grad.flatten() for p in head if p.grad is not None])
     assert expected.abs().max() > 1e-5
-    for rank in ranks:
-        torch.testing.assert_close(rank["gradients"][name], expected, rtol=1e-4, atol=1e-9)
+    for rank in shared:
+        torch.testing.assert_close(rank[f"gradients {name}"], expected, rtol=1e-4, atol=1e-9)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_the_random_state_of_every_rank_is_restored(ranks: list[dict[str, Any]], rank: int) -> None:
-    expected, restored = ranks[rank]["restored"]
-    assert torch.equal(expected, restored)
-    assert not torch.equal(ranks[0]["restored"][0], ranks[1]["restored"][0])
+def test_each_rank_has_its_random_state_and_gets_it_back(shared):
+    for rank in shared:
+        assert torch.equal(rank["saved"], rank["restored"])
+    assert not torch.equal(shared[0]["saved"], shared[1]["saved"])
 
 
-def test_owned_parameters_need_the_callback(ranks: list[dict[str, Any]]) -> None:
-    assert all("LossStateCallback.attach(trainer)" in rank["refused"] for rank in ranks)
+def test_what_the_loss_owns_needs_the_callback(shared):
+    assert all(rank["refused"].tolist() == [True, True] for rank in shared)
 
 
-@pytest.mark.parametrize("part", ["head", "model"])
-def test_parameters_are_equal_on_all_ranks(ranks: list[dict[str, Any]], part: str) -> None:
-    for name, value in ranks[0][part].items():
-        assert torch.equal(value, ranks[1][part][name]), name
+def test_the_share_of_some_rows_leaves_out_each_rows_own_candidate(shared):
+    similar, rows = cosine_scores(*near_pairs()).tolist(), (0, 1, 4, 5)
+    pairs = sorted(similar[i][j] for i in rows for j in range(8) if i != j)
+    place = 0.7 * (len(pairs) - 1)
+    below, above = pairs[math.floor(place)], pairs[math.ceil(place)]
+    for rank in shared:
+        assert rank["threshold"].item() == pytest.approx(
+            below + (place - math.floor(place)) * (above - below), abs=1e-6
+        )

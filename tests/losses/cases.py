@@ -1,0 +1,183 @@
+"""How each loss is built, once: every loss with the settings that matter, its columns, and what may wrap it."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from torch import Tensor, nn
+
+from st_extras.encoders import EmbeddingTable
+from st_extras.losses import (
+    AdCSELoss,
+    ConSERTLoss,
+    DCLRLoss,
+    FrequencyAdversarialLoss,
+    IncompleteSentenceFilteringLoss,
+    PaSeRLoss,
+    SimCSELoss,
+    SLTFAILoss,
+)
+from st_extras.text.frequency import FrequencyTable
+from tests.conftest import SENTENCES
+from tests.helpers import columns
+
+HEAD = r"^projection=True was built for embeddings of 16 dimensions, got 8: use projection=False"
+ADCSE = r"^AdCSELoss cannot run inside MatryoshkaLoss, .* use SimCSELoss or DCLRLoss, with projection=False\.$"
+ALONE = r"^\w+ cannot run inside MatryoshkaLoss, .*: wrap the whole SLTFAILoss instead\.$"
+CUT = ("token_cutoff", "feature_cutoff")
+EDGES = (["a cat"], ["a cat"] * 4, ["", ""], ["", "a cat"], ["[SEP] [CLS]", "the"], ["birds " * 90, "a"])
+EVERY_TOKEN = {"low_frequency_ratio": 0.9, "mask_ratio": 1 - 1e-12}
+"""Every sentence has a low-frequency token, and each is masked, whatever the draw."""
+
+
+def build(kind: Any, model: SentenceTransformer, *, base: Any = None, table: Any = None, **options: Any) -> Any:
+    """The loss; ``base`` makes its base loss of the model, ``table`` counts tokens in its place if it takes them.
+
+    An option may be a function of the model: a guide.
+    """
+    if "frequency_table" in inspect.signature(kind).parameters:
+        options = {"frequency_table": table or FrequencyTable.count(SENTENCES, model.tokenizer)} | options
+    if base is not None:
+        options["base_loss"] = base(model)
+    options = {name: value(model) if inspect.isfunction(value) else value for name, value in options.items()}
+    return kind(model, **options)
+
+
+def guide(model: SentenceTransformer) -> SentenceTransformer:
+    """An encoder with one layer less."""
+    found: Any = copy.deepcopy(model).eval().requires_grad_(True)
+    found.transformers_model.encoder.layer = found.transformers_model.encoder.layer[:-1]
+    return found
+
+
+def guide_table(model: SentenceTransformer) -> EmbeddingTable:
+    """The guide's embeddings of what ``data`` and ``EDGES`` hold."""
+    texts = [text for column in columns(SENTENCES, 2).values() for text in column]
+    texts += [text for batch in EDGES for text in batch]
+    return EmbeddingTable.compute(model, guide(model), texts, show_progress_bar=False)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A loss with settings.
+
+    Attributes:
+        kind: its class.
+        options: its settings, see ``build``.
+        base: makes its base loss of the model.
+        rows: rows that the encoder sees for each sentence, in its one pass, of one column and of two.
+        still: settings that leave nothing to chance in an encoder without dropout; None: none do.
+        cached: whether it takes a ``mini_batch_size``.
+        refused: what MatryoshkaLoss around it is refused with; None: it works.
+    """
+
+    kind: Any
+    options: dict[str, Any] = field(default_factory=dict)
+    base: Callable[[SentenceTransformer], nn.Module] | None = None
+    rows: tuple[int, int] = (2, 2)
+    still: dict[str, Any] | None = field(default_factory=dict)
+    cached: bool = False
+    refused: str | None = None
+
+    def make(self, model: SentenceTransformer, seed: int = 3, **more: Any) -> Any:
+        """The loss; two of them on equal models are equal."""
+        torch.manual_seed(seed)
+        return build(self.kind, model, base=self.base, **self.options | more)
+
+    def data(self, count: int = 1, texts: list[str] = SENTENCES) -> dict[str, list[str]]:
+        """Its columns: the sentence, its positive where ``count`` is 2, and for PaSeR the last word masked."""
+        if self.kind is not PaSeRLoss:
+            return columns(texts, count)
+        texts = ["cat" if text in ("", "[SEP] [CLS]") else text for text in texts]  # which have no phrase
+        phrases = [text.split()[-1] for text in texts]
+        masked = [" ".join([*text.split()[:-1], "[MASK]"]) for text in texts]
+        return columns(texts, count if self.base else 1) | {"masked": masked, "phrase": phrases}
+
+    def features(self, model: SentenceTransformer, count: int = 1, texts: list[str] = SENTENCES) -> list[Any]:
+        return [model.preprocess(column) for column in self.data(count, texts).values()]
+
+
+_NONE = {"augmentations": ("none", "none")}
+_STILL = {"dropout": False} | _NONE
+_ADVERSARIES = {"num_adversaries": 6, "adversary_learning_rate": 0.1, "momentum": 0.5}
+_DECODER = {"num_decoder_layers": 1, "decoder_dropout": 0.0}
+_pair = functools.partial(Case, cached=True)
+_adcse = functools.partial(Case, AdCSELoss, cached=True, rows=(1, 1), refused=ADCSE)
+_slt_fai = functools.partial(Case, SLTFAILoss, rows=(3, 3))
+_paser = functools.partial(Case, PaSeRLoss, rows=(2, 2))
+
+CASES: dict[str, Case] = {
+    "simcse": _pair(SimCSELoss, still=_NONE),
+    "simcse, head": _pair(SimCSELoss, {"projection": True}, still=_NONE, refused=HEAD),
+    "consert": _pair(ConSERTLoss, still=_STILL),
+    "consert, dropout, no positive": _pair(
+        ConSERTLoss, {"dropout": True, "include_positive": False, "augmentations": CUT}, still=_STILL
+    ),
+    "dclr": _pair(DCLRLoss, still=_NONE),
+    "dclr, self, head, unit noise": _pair(
+        DCLRLoss,
+        {"complementary_model": "self", "threshold": 0.97, "projection": True, "noise_norm": "unit"}
+        | {"noise_step_size": 0.1, "augmentations": CUT},
+        still=_NONE,
+        refused=HEAD,
+    ),
+    "dclr, guide": _pair(DCLRLoss, {"complementary_model": guide, "threshold": 0.97}, still=_NONE),
+    "dclr, table, no noise": _pair(
+        DCLRLoss, {"complementary_table": guide_table, "threshold": 0.97, "noise_ratio": 0}, still=_NONE
+    ),
+    "dclr, share of start": _pair(DCLRLoss, {"complementary_model": "start", "masked_share": 0.3}, still=_NONE),
+    "adcse": _adcse(_ADVERSARIES),
+    "adcse, symmetric, no head": _adcse(_ADVERSARIES | {"symmetric": True, "projection": False}),
+    "adcse, shared head": _adcse(_ADVERSARIES | {"shared_head": True, "adversary_temperature": 0.1}),
+    "adcse, tied": _adcse({"tied": True, "num_adversaries": 6, "adversary_learning_rate": 0.1}, rows=(2, 2)),
+    "adcse, features": _adcse(_ADVERSARIES | {"adversary_start": "features", "num_adversaries": 11}),
+    "frequency": Case(FrequencyAdversarialLoss, {"reversal_steps": 3}, rows=(1, 2), refused=ALONE),
+    "frequency, confusion": Case(
+        FrequencyAdversarialLoss, {"adversary": "confusion", "balanced": True}, rows=(1, 2), refused=ALONE
+    ),
+    "incomplete": Case(
+        IncompleteSentenceFilteringLoss, {"always_mask_one": True}, rows=(2, 4), still=EVERY_TOKEN, refused=ALONE
+    ),
+    "slt-fai": _slt_fai({"warmup_steps": 1}, still=EVERY_TOKEN),
+    "slt-fai over a head": _slt_fai(base=functools.partial(SimCSELoss, projection=True), refused=HEAD),
+    "slt-fai over consert": _slt_fai({"warmup_steps": 1, "warmup_discriminators": True}, base=ConSERTLoss, still=None),
+    "slt-fai over dclr": _slt_fai(base=DCLRLoss, still=None),
+    "slt-fai over mnrl": _slt_fai(base=MultipleNegativesRankingLoss, still=EVERY_TOKEN),
+    "slt-fai over adcse": _slt_fai(base=AdCSELoss, rows=(2, 2), still=None, refused=ADCSE),
+    "paser": _paser(_DECODER, rows=(3, 3), still=None),
+    "paser, own output": _paser(
+        _DECODER
+        | {"mlm_weight": 0.0, "decoder_output": "own", "decoder_start": "normal", "decoder_pre_norm": True}
+        | {"decoder_warmup_steps": 1}
+    ),
+    "paser over simcse": _paser(_DECODER, base=SimCSELoss, rows=(3, 3)),
+    "paser over mnrl": _paser(_DECODER, base=MultipleNegativesRankingLoss, rows=(3, 3)),
+    "paser over adcse": _paser(_DECODER, base=AdCSELoss, rows=(2, 2), still=None, refused=ADCSE),
+}
+"""Every loss and the forms of it that differ in what they own, draw or encode."""
+
+PLAIN = ("simcse, head", "consert", "dclr", "adcse", "frequency", "incomplete", "slt-fai", "paser")
+"""One case of each loss, that owns what the loss can own."""
+
+
+def total(value: Tensor | dict[str, Tensor]) -> Tensor:
+    """The value of a loss, which may come in terms."""
+    return torch.stack(list(value.values())).sum() if isinstance(value, dict) else value
+
+
+def owned(loss: nn.Module, model: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that belong to a loss and are trained, by name."""
+    encoder = set(map(id, model.parameters()))
+    return {name: p for name, p in loss.named_parameters() if p.requires_grad and id(p) not in encoder}
+
+
+def instruments(loss: Any) -> dict[str, float]:
+    return {name: float(value) for name, value in getattr(loss, "instruments", {}).items()}

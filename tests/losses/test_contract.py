@@ -1,0 +1,396 @@
+"""What every loss keeps, over all cases of ``cases.py``.
+
+Several processes against one: tests/training/test_distributed.py. Mini-batches with dropout, and their memory:
+parts/test_gradient_cache.py. What the settings may be: test_settings.py, and that each acts: test_settings_act.py.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from datasets import Dataset, DatasetDict
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+from torch import Tensor, nn
+
+from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, SimCSELoss
+from st_extras.training import LossStateCallback
+from tests.conftest import SENTENCES
+from tests.helpers import Wrapped, arguments, count_rows, differing, fit, snapshot, train
+from tests.losses.cases import CASES, EDGES, PLAIN, instruments, owned, total
+
+Maker = Callable[..., SentenceTransformer]
+every = pytest.mark.parametrize("name", CASES)
+counted = pytest.mark.parametrize("count", [1, 2])
+
+
+def unused(name: str) -> bool:
+    """BERT's pooler, which no sentence embedding of these encoders passes."""
+    return ".pooler." in name
+
+
+def step(loss: nn.Module, features: list[dict[str, Any]], rate: float = 0.0) -> Tensor:
+    """A step of SGD, and the value before it; a rate of 0 leaves the gradients to be looked at."""
+    loss.zero_grad()
+    value = total(loss(features))
+    value.backward()
+    with torch.no_grad():
+        for parameter in loss.parameters():
+            if rate and parameter.grad is not None:
+                parameter -= rate * parameter.grad
+    return value.detach()
+
+
+@counted
+@every
+def test_one_pass_a_step_and_gradients_where_they_belong(encoder, name, count):
+    case = CASES[name]
+    loss, features = case.make(encoder.train()), case.features(encoder, count)
+    before = copy.deepcopy(features)
+    step(loss, features, rate=0.01)  # a warm-up of one step ends here
+    with count_rows(encoder) as passes:
+        value = step(loss, features)
+    assert passes == [case.rows[count - 1] * len(SENTENCES)]
+    assert value.dim() == 0
+    assert value.isfinite()
+    for column, kept in zip(features, before, strict=True):
+        assert column.keys() == kept.keys()
+        assert all(torch.equal(column[key], kept[key]) for key in kept if isinstance(kept[key], Tensor))
+    own = owned(loss, encoder)
+    assert [n for n, p in own.items() if p.grad is None or not p.grad.any()] == []
+    assert [n for n, p in encoder.named_parameters() if p.grad is None and not unused(n)] == []
+    assert all(p.grad is None for p in loss.parameters() if not p.requires_grad)
+    assert all(module.training for module in encoder.modules())
+
+
+@every
+def test_without_gradients_nothing_moves(encoder, name):
+    loss, features = CASES[name].make(encoder.train()), CASES[name].features(encoder)
+    for trained in (False, True):
+        if trained:
+            step(loss, features, rate=0.1)
+        before, told, state = snapshot(loss), instruments(loss), torch.get_rng_state()
+        for training in (True, False):
+            loss.train(training)
+            torch.set_rng_state(state)
+            with torch.no_grad():
+                values = [total(loss(features)), total(loss(features))]
+            assert all(value.isfinite() and not value.requires_grad for value in values)
+            assert training or torch.equal(*values)
+        loss.train()
+        drawn = {n for n in before if n.endswith("_extra_state")} if not trained else set()
+        assert differing(before, snapshot(loss)) - drawn == set()
+        assert instruments(loss) == pytest.approx(told, nan_ok=True)
+    step(loss, features)
+    assert all(math.isfinite(value) for value in instruments(loss).values())
+
+
+@every
+def test_copies_go_on_alike_and_alone(make_encoder, name):
+    case, model = CASES[name], make_encoder().train()
+    loss, features = case.make(model), case.features(model)
+    for _ in range(2):
+        step(loss, features, rate=0.1)
+    twin, loaded = copy.deepcopy(loss), case.make(make_encoder().train(), seed=4)
+    loaded.load_state_dict(loss.state_dict())
+    wrapped = copy.deepcopy(loss)  # as DistributedDataParallel does it
+    SentenceTransformerTrainer.override_model_in_loss(_Override(), wrapped, Wrapped(wrapped.model))
+    assert not set(map(id, twin.parameters())) & set(map(id, loss.parameters()))
+    values, states = [], []
+    for each in (loss, twin, loaded, wrapped):
+        torch.manual_seed(0)
+        values.append([step(each, features, rate=0.1).item() for _ in range(2)])
+        states.append([value for value in each.state_dict().values() if isinstance(value, Tensor)])
+    assert values[1:] == [values[0]] * 3
+    assert all(torch.equal(x, y) for state in states[1:] for x, y in zip(states[0], state, strict=True))
+
+
+class _Override:
+    """Only what ``override_model_in_loss`` calls itself by."""
+
+    def override_model_in_loss(self, loss: nn.Module, model: Any) -> nn.Module:
+        found: nn.Module = SentenceTransformerTrainer.override_model_in_loss(self, loss, model)
+        return found
+
+
+@every
+def test_edge_batches(encoder, name):
+    loss = CASES[name].make(encoder.train())
+    for texts in EDGES:
+        assert step(loss, CASES[name].features(encoder, texts=texts)).isfinite(), texts
+        assert all(p.grad is None or p.grad.isfinite().all() for p in loss.parameters()), texts
+    assert all(buffer.isfinite().all() for buffer in loss.buffers())
+
+
+@every
+def test_bf16_stays_close(still_encoder, name):
+    model, found = still_encoder.train(), []
+    features = CASES[name].features(model)
+    for enabled in (False, True):
+        loss = CASES[name].make(model)
+        torch.manual_seed(0)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            value = total(loss(features))
+        value.backward()
+        assert value.dtype == torch.float32
+        assert all(p.grad is None or p.grad.isfinite().all() for p in loss.parameters())
+        found.append(value.item())
+    assert found[1] == pytest.approx(found[0], rel=0.05)
+
+
+@every
+def test_an_encoder_in_half_precision(encoder, name):
+    loss, features = CASES[name].make(encoder.train()), CASES[name].features(encoder)
+    encoder.bfloat16()
+    for _ in range(2):
+        assert step(loss, features).isfinite()
+
+
+@counted
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.cached])
+def test_mini_batches_change_nothing(make_encoder, name, count):
+    case, losses = CASES[name], []
+    for size in (None, 3):
+        model = make_encoder(dropout=0.0).train()
+        loss = case.make(model, mini_batch_size=size, **case.still or {})
+        with count_rows(model) as passes:
+            values = [step(loss, case.features(model, count), rate=0.1) for _ in range(3)]
+        assert size is None or max(passes) <= size
+        losses.append((torch.stack(values), loss))
+    (expected, whole), (found, cut) = losses
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    for (key, value), cached in zip(whole.state_dict().items(), cut.state_dict().values(), strict=True):
+        torch.testing.assert_close(cached, value, rtol=1e-3, atol=1e-4, msg=lambda text, key=key: f"{key}: {text}")
+    told = instruments(whole)
+    assert instruments(cut) == pytest.approx(told, rel=1e-3, abs=1e-4, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["consert", "dclr, share of start", "adcse", "adcse, features", "frequency", "slt-fai", "paser, own output"],
+)
+def test_the_hundred_and_first_batch_is_as_the_first(make_encoder, name):
+    """With weights that stand still and nothing drawn, no count of batches may change the value."""
+    case, model = CASES[name], make_encoder(dropout=0.0, layers=1, hidden_size=8).train()
+    fixed = {"adcse": {"adversary_learning_rate": 0.0, "adversary_start": "random"}, "dclr": {"noise_ratio": 0}}
+    loss = case.make(model, **(case.still or {}) | fixed.get(name.split(",")[0], {}))
+    features = case.features(model, texts=SENTENCES[:3])
+    values = [total(loss(features)) for _ in range(105)]
+    later = torch.stack(values[4:]).detach()  # warm-ups are over
+    torch.testing.assert_close(later, later[:1].expand_as(later))
+
+
+# ---- training
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Two epochs of two steps, with a checkpoint after each epoch, and what was before them."""
+
+    before: dict[str, Tensor]
+    frozen: set[str]
+    trainer: SentenceTransformerTrainer
+    folder: Path
+
+    @property
+    def loss(self) -> Any:
+        return self.trainer.loss
+
+
+@pytest.fixture(scope="module")
+def trained(
+    tmp_path_factory: pytest.TempPathFactory, built_encoders: Callable[..., SentenceTransformer]
+) -> Callable[..., Trained]:
+    """``trained(name)``: one training for several tests; with ``resume``, another one that goes on at step 2."""
+
+    def run(name: str, folder: Path, **options: Any) -> Trained:
+        model = copy.deepcopy(built_encoders())
+        loss = CASES[name].make(model)
+        before, frozen = snapshot(loss), {n for n, p in loss.named_parameters() if not p.requires_grad}
+        settings = {"num_train_epochs": 2, "save_strategy": "steps", "save_steps": 2, "logging_steps": 1}
+        trainer = train(model, loss, CASES[name].data(), folder, **settings | options)
+        return Trained(before, frozen, trainer, folder)
+
+    whole = functools.cache(lambda name: run(name, tmp_path_factory.mktemp("whole")))
+
+    def get(name: str, resume: bool = False) -> Trained:
+        if not resume:
+            return whole(name)
+        checkpoint = str(whole(name).folder / "checkpoint-2")
+        return run(name, tmp_path_factory.mktemp("parts"), resume=checkpoint)
+
+    return get
+
+
+@every
+def test_training_moves_what_is_trained(trained, name):
+    run = trained(name)
+    changed = differing(run.before, snapshot(run.loss))
+    moving = {n for n, p in run.loss.named_parameters() if p.requires_grad and not unused(n)}
+    assert moving - changed == set()
+    assert all("momentum" in n for n in run.frozen)  # which follow
+    assert {n for n in run.frozen if not unused(n)} - changed == set()
+    optimizer: Any = getattr(run.trainer.optimizer, "optimizer", run.trainer.optimizer)
+    held = {id(p) for group in optimizer.param_groups for p in group["params"]} | set(map(id, optimizer.state))
+    assert not held & {id(p) for p in run.loss.parameters() if not p.requires_grad}
+
+
+@every
+def test_resuming_ends_with_the_same_weights(trained, name):
+    whole, parts = trained(name), trained(name, resume=True)
+    assert parts.trainer.state.global_step == whole.trainer.state.global_step == 4
+    assert differing(snapshot(whole.loss), snapshot(parts.loss)) == set()
+
+
+@every
+def test_logs_card_and_saved_encoder(trained, name):
+    run = trained(name)
+    logged = [entry for entry in run.trainer.state.log_history if "loss" in entry]
+    assert len(logged) == 4
+    told = instruments(run.loss)
+    assert {key: logged[-1].get(key) for key in told} == pytest.approx(told, rel=1e-3, abs=1e-3)
+    if terms := [key for key in ("base", "adversarial", "incomplete", "generative", "mlm") if key in logged[-1]]:
+        assert logged[-1]["loss"] == pytest.approx(sum(logged[-1][key] for key in terms), abs=0.01)
+    saved = run.folder / "checkpoint-4"
+    card = (saved / "README.md").read_text(encoding="utf8")
+    assert f"loss:{type(run.loss).__name__}" in card
+    assert all(line in card for line in run.loss.citation.strip().splitlines())
+    for key, value in run.loss.get_config_dict().items():
+        if not isinstance(value, (list, dict)):
+            assert f'"{key}": {json.dumps(value)}' in card
+    loaded = SentenceTransformer(str(saved), device="cpu")
+    assert loaded.state_dict().keys() == run.loss.model.state_dict().keys()
+    given = [model.eval().encode(SENTENCES, convert_to_tensor=True) for model in (loaded, run.loss.model)]
+    assert torch.equal(*given)
+
+
+@counted
+@pytest.mark.parametrize("name", PLAIN)
+def test_fit(encoder, tmp_path, name, count):
+    loss = CASES[name].make(encoder)
+    before = snapshot(loss)
+    fit(encoder, loss, CASES[name].data(count), tmp_path)
+    after = snapshot(loss)
+    assert {n for n, p in loss.named_parameters() if p.requires_grad and not unused(n)} <= differing(before, after)
+    assert all(value.isfinite().all() for value in after.values() if value.is_floating_point())
+
+
+def test_all_losses_in_one_training_of_adapters_with_prompts(encoder, tmp_path):
+    """A dictionary of losses, on two columns where they take two; of the encoder, only the adapters move."""
+    peft = pytest.importorskip("peft")
+    encoder.add_adapter(peft.LoraConfig(r=2, target_modules=["query", "value"]))
+    names = [name.replace(",", "") for name in PLAIN]
+    losses = {short: CASES[name].make(encoder) for short, name in zip(names, PLAIN, strict=True)}
+    data = {short: Dataset.from_dict(CASES[name].data(2)) for short, name in zip(names, PLAIN, strict=True)}
+    before, plain = {short: snapshot(loss) for short, loss in losses.items()}, snapshot(encoder)
+    prompts = {"sentence": "the red ", "masked": "the red ", "positive": "the red "}
+    trainer = SentenceTransformerTrainer(
+        encoder,
+        args=arguments(tmp_path, prompts=prompts, gradient_accumulation_steps=2, bf16=True),
+        train_dataset=DatasetDict(data),
+        loss=losses,
+    )
+    LossStateCallback.attach(trainer)
+    trainer.train()
+    changed = differing(plain, snapshot(encoder))
+    assert changed
+    assert all("lora" in name for name in changed)
+    for short, loss in losses.items():
+        assert owned(loss, encoder).keys() <= differing(before[short], snapshot(loss)), short
+
+
+# ---- settings told, batches of one, gradient checkpointing
+
+
+@every
+def test_the_settings_are_told(encoder, name):
+    case = CASES[name]
+    config = case.make(encoder).get_config_dict()
+    json.dumps(config)
+    unnamed = {"generator", "frequency_table", "complementary_model", "complementary_table", "decoder_dropout"}
+    assert set(case.kind.__init__.__kwdefaults__) - unnamed - config.keys() == set()
+    for key, value in case.options.items():
+        if key not in unnamed:
+            assert config[key] == (list(value) if isinstance(value, tuple) else value), key
+
+
+SILENT: dict[str, tuple[Any, dict[str, Any], bool]] = {
+    "simcse": (SimCSELoss, {}, True),
+    "consert, mini-batches": (ConSERTLoss, {"include_positive": False, "mini_batch_size": 1}, True),
+    "dclr": (DCLRLoss, {"noise_ratio": 0}, True),
+    "dclr with its positive": (DCLRLoss, {"noise_ratio": 0.1, "include_positive": True}, True),
+    "dclr with noise": (DCLRLoss, {}, False),
+    "adcse": (AdCSELoss, {"num_adversaries": 0}, True),
+    "adcse with adversaries": (AdCSELoss, {"projection": False}, False),
+}
+"""Losses, and whether a batch of one sentence has no negatives for them."""
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_a_batch_of_one_that_teaches_nothing_is_said_once(encoder, caplog, name):
+    kind, options, silent = SILENT[name]
+    loss = kind(encoder, **options)
+    caplog.clear()  # DCLR without a guide says so when it is built
+    one, two = [encoder.preprocess(["a cat"])], [encoder.preprocess(["a cat", "the dog"])]
+    with caplog.at_level(logging.WARNING, logger="st_extras"):
+        loss(two)
+        with torch.no_grad():
+            loss(one)
+        assert not caplog.records
+        assert [loss(one).item() == 0 for _ in range(3)] == [silent] * 3
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == silent
+    assert all(text.startswith(f"{kind.__name__} got a batch of one sentence, which has no") for text in told)
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [(name, size) for name in ("dclr", "adcse", "adcse, tied", "consert") for size in (None, 3)] + [("slt-fai", None)],
+)
+def test_equal_views_are_said_once(still_encoder, caplog, name, size):
+    case, model = CASES[name], still_encoder.train()
+    views = {"augmentations": ("dropout", "dropout")} if case.kind is ConSERTLoss else {}
+    for count in (2, 1):
+        loss = case.make(model, **views | ({"mini_batch_size": size} if size else {}))
+        for _ in range(2):
+            total(loss(case.features(model, count))).backward()
+        assert caplog.text.count("got the same vector twice") == 2 - count
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize(
+    "name", ["simcse", "consert", "consert, dropout, no positive", "adcse", "slt-fai over consert"]
+)
+def test_gradient_checkpointing(make_encoder, name, reentrant):
+    """Each layer runs again in the backward pass, and the gradients stay what they are."""
+    gradients, calls = [], []
+    for checkpointed in (False, True):
+        model = make_encoder(dropout=0.5).train()
+        body = model.transformers_model
+        if checkpointed:
+            body.gradient_checkpointing_enable({"use_reentrant": reentrant})
+            body.enable_input_require_grads()
+        loss = CASES[name].make(model)
+        passes: list[bool] = []
+        body.encoder.layer[0].attention.register_forward_hook(lambda *_, p=passes: p.append(torch.is_grad_enabled()))
+        value = total(loss(CASES[name].features(model)))
+        in_forward = len(passes)
+        value.backward()
+        calls.append((in_forward, len(passes) - in_forward))
+        gradients.append({name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None})
+        assert all(module.training for module in model.modules())
+    plain, again = calls
+    assert plain[1] == 0
+    assert again == (plain[0], plain[0])
+    assert gradients[0].keys() == gradients[1].keys()
+    for key, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][key], gradient)
