@@ -14,6 +14,9 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     An interruption leaves the earlier file or the new one, never half of one. The content reaches the disk before the
     move, and an error takes the unfinished file away.
+
+    Raises:
+        OSError: if the disk is full, or the like; it names ``path``.
     """
     target = Path(path)
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
@@ -22,5 +25,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         with partial.open("rb+") as file:
             os.fsync(file.fileno())
         os.replace(partial, target)
+    except OSError as error:  # of a descriptor, or of the unfinished file
+        raise OSError(error.errno, error.strerror or str(error), str(target)) from error
     finally:
         partial.unlink(missing_ok=True)

@@ -31,24 +31,15 @@ def described_text(sentences: list[str]) -> str:
     return f"Text: {counts}, such as {shown(sentences[0])}."
 
 
-def warn_of_text(sentences: list[str]) -> None:
-    """Warn if most sentences have no letter."""
-    from st_extras.text.words import FEWEST_WITH_LETTERS, share_with_letters
-
-    share = share_with_letters(sentences)
-    if share < FEWEST_WITH_LETTERS:
-        _warn(
-            f"only {share:.0%} of the sentences have a letter: if the text is a table, --column names another column."
-        )
-
-
 def warn_of_good_encoder(model: SentenceTransformer) -> None:
     """Warn if the encoder is good on general English as it is."""
-    from st_extras.training.candidates import RAW
-    from st_extras.training.measures import Pairs
+    from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 
-    pairs = Pairs.of_general_english()
-    score = pairs.score(model.encode(pairs.texts, convert_to_tensor=True, show_progress_bar=False))
+    from st_extras.samples import graded_pairs
+    from st_extras.training.candidates import RAW
+
+    evaluator = EmbeddingSimilarityEvaluator(*graded_pairs(), main_similarity="cosine", write_csv=False)
+    score = 100 * evaluator(model)["spearman_cosine"]
     if score >= RAW:
         _warn(
             f"this encoder has {score:.0f} on the packaged pairs of general English, as encoders tuned for similarity "
@@ -58,8 +49,14 @@ def warn_of_good_encoder(model: SentenceTransformer) -> None:
 
 def say_before_training(said: str, sentences: list[str], model: SentenceTransformer, *, chooses: bool) -> None:
     """Print ``said`` of the text, the warnings, and that the last weights will be kept if nothing chooses them."""
+    from st_extras.text.words import FEWEST_WITH_LETTERS, share_with_letters
+
     print_line(said)
-    warn_of_text(sentences)
+    share = share_with_letters(sentences)
+    if share < FEWEST_WITH_LETTERS:
+        _warn(
+            f"only {share:.0%} of the sentences have a letter: if the text is a table, --column names another column."
+        )
     warn_of_good_encoder(model)
     if not chooses:
         print_line(

@@ -10,7 +10,8 @@ from st_extras.cli.console import print_json, print_line, print_scores
 
 
 def test_scores_are_a_table_with_two_decimals(capsys: pytest.CaptureFixture[str]) -> None:
-    print_scores("Spearman x 100", {"before": {"sts12": 1.234, "stsb": 50.0}, "after": {"sts12": 2.0, "stsb": -3.456}})
+    columns = {"before": {"sts12": 1.234, "stsb": 50.0}, "after": {"sts12": 2.0, "stsb": -3.456}}
+    print_scores("Spearman x 100", columns, as_json=False)
     title, *lines = capsys.readouterr().out.splitlines()
     assert title.strip() == "Spearman x 100"
     cells = [line.replace("│", " ").replace("┃", " ").split() for line in lines]
