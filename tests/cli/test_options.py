@@ -40,9 +40,11 @@ class Calls:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.patch = patch
         self.seen: list[tuple[str, dict[str, Any]]] = []
+        self.defaults: dict[tuple[str, str], Any] = {}
 
     def note(self, call: str, original: Callable[..., Any], result: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(original)
+        self.defaults |= {(call, parameter.name): parameter.default for parameter in signature.parameters.values()}
 
         def noted(*given: Any, **named: Any) -> Any:
             bound = signature.bind(*given, **named)
@@ -213,6 +215,19 @@ def test_every_option_of_every_command_has_a_row() -> None:
     for name, option in options():
         shown = {word for command, word in seen if command.startswith(name)}
         assert [word for word in option.opts if word not in shown] == [], name
+
+
+@pytest.mark.parametrize("command", ROWS)
+def test_defaults_are_those_of_python(run: Run, calls: Calls, command: str) -> None:
+    """But for what every command gives: text, tokenizer, the Hub as the source of sets, bars."""
+    given = {"corpus", "tokenizer", "source", "show_progress_bar"} | (
+        {"no_duplicates"} if "paser" in command else set()
+    )
+    Path("text.txt").write_text("a")
+    for call, arguments in ran(run, calls, command).seen:
+        for name in {*arguments} - given:
+            default = calls.defaults.get((call, name), inspect.Parameter.empty)
+            assert default is inspect.Parameter.empty or arguments[name] == default, (call, name)
 
 
 def test_the_longest_line_is_that_of_the_reader() -> None:
