@@ -10,7 +10,7 @@ import typer
 from st_extras.checks import check_count, check_interval
 from st_extras.cli import options
 from st_extras.cli.console import print_json, print_line, print_table
-from st_extras.cli.evaluate import dev_name
+from st_extras.cli.evaluate import dev_name, load_labeled, refuse_refined
 
 _ANY = 200.0  # from 100 to -100: a candidate cannot lose more
 _TEXTS = options.checked(lambda name, value: check_count(name, value, 500, 50_000))
@@ -44,9 +44,9 @@ def adapt(
         str | None, typer.Option(help='STS source (folder, table, "hub") to choose by; default: the text alone.')
     ] = None,
     dev_set: options.DevSet = None,
-    labeled: Annotated[
-        str | None, typer.Option(help="File of texts with a column label to choose by, in place of --dev.")
-    ] = None,
+    labeled: options.Labeled = None,
+    text_column: options.TextColumn = None,
+    label_column: options.LabelColumn = "label",
     batch_size: options.EncodeBatch = 64,
     seed: Annotated[int, typer.Option(help="Random seed for which texts are drawn.", callback=options.SEED)] = 42,
     resume: Annotated[bool, typer.Option(help="Continue an interrupted run: what it encoded is used.")] = False,
@@ -69,12 +69,16 @@ def adapt(
     check_adapted_output(output, resume=resume, overwrite=overwrite)
     if any_general_loss:
         options.refuse_unread(context, "does not go with --any-general-loss", "max_general_loss")
+    options.check_column(context, text)
+    refuse_refined(encoder)
     chooser: Any = None
+    if labeled is None:
+        options.refuse_unread(context, "needs --labeled", "text_column", "label_column")
     if dev is None:
         options.refuse_unread(context, "needs --dev", "dev_set")
     if labeled is not None:
         options.refuse_unread(context, "does not go with --labeled: choose by one of them", "dev", "dev_set")
-        chooser = evaluation.load_labeled_texts(labeled)
+        chooser = load_labeled(labeled, text_column, label_column)
     elif dev is not None:
         chooser = evaluation.load_sts(dev_name(dev_set, dev), dev)
     sentences: Any = corpus.stream_sentences(text, column=column, max_line=max_line)

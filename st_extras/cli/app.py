@@ -61,10 +61,11 @@ def main() -> None:
         code = INTERRUPTED
     except FAILURES as error:
         code = exit_code(error)
-        print_error(one_line(error))
+        if code != WRONG_REQUEST or os.environ.get("LOCAL_RANK", "0") == "0":  # what is wrong is so in every process
+            print_error(one_line(error))
         discard_output()
     if code == INTERRUPTED:  # also where typer has caught it
-        goes_on = ": the same command with --resume goes on from what it saved, if anything."
+        goes_on = ": the same command with --resume goes on from what it saved, and with --overwrite starts again."
         print_error("Interrupted" + goes_on * (sys.argv[1:2] in (["train"], ["adapt"])))
     sys.exit(code)
 

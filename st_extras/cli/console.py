@@ -21,6 +21,11 @@ _NOT_OURS = (UnicodeError, json.JSONDecodeError, OverflowError, MemoryError, Run
 """Errors of other libraries, whose messages are unclear without their type."""
 
 
+def speaks() -> bool:
+    """Whether this process prints: of several that a launcher started, the first."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def print_scores(title: str, columns: dict[str, dict[str, float]], rows: str = "set", *, as_json: bool) -> None:
     """Print one row per STS set, or what ``rows`` calls them, and one column per state of the encoder."""
     if as_json:
@@ -38,6 +43,8 @@ def print_table(
 
     In a file or a pipe, where no terminal limits the width, lines are long.
     """
+    if not speaks():
+        return
     table = Table(title=title, title_justify="left")
     for number, column in enumerate(columns):
         last = number == len(columns) - 1
@@ -52,7 +59,8 @@ def print_table(
 
 def print_line(text: str, *, to_stderr: bool = False) -> None:
     """Print ``text`` on one line, however long it is."""
-    Console(stderr=to_stderr).print(text, markup=False, highlight=False, soft_wrap=True)
+    if speaks():
+        Console(stderr=to_stderr).print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def print_error(message: str) -> None:
@@ -82,7 +90,8 @@ def print_result(report: dict[str, Any], text: str, *, as_json: bool) -> None:
 
 def print_json(report: dict[str, Any]) -> None:
     """Print one JSON object; numbers that are not finite, which JSON does not have, become null."""
-    typer.echo(json.dumps(_finite(report), allow_nan=False))
+    if speaks():
+        typer.echo(json.dumps(_finite(report), allow_nan=False))
 
 
 def escape_output() -> None:

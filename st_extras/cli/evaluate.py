@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from st_extras.cli.console import one_line, print_json, print_scores
-from st_extras.cli.options import Json, Quiet, Sets, Sts, refuse_unread
+from st_extras.cli.options import Json, LabelColumn, Labeled, Quiet, Sets, Sts, TextColumn, refuse_unread
+
+if TYPE_CHECKING:
+    from st_extras.evaluation import LabeledTexts
 
 Scorer = Callable[[Any], dict[str, float]]
 
@@ -22,12 +25,9 @@ def evaluate(
     sts: Sts = "hub",
     sets: Sets = None,
     setting: Annotated[str, typer.Option(help='"all" pairs of a set at once, or "wmean" over its subsets.')] = "all",
-    labeled: Annotated[
-        str | None,
-        typer.Option(
-            help="File of texts with a column label (.tsv, .csv, .jsonl, also .gz; .json, .parquet); in place of --sts."
-        ),
-    ] = None,
+    labeled: Labeled = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = "label",
     mteb: Annotated[
         list[str] | None,
         typer.Option(help="Name of an MTEB task, such as STS12; repeatable; in place of --sts. Needs the extra mteb."),
@@ -37,12 +37,15 @@ def evaluate(
 ) -> None:
     """Score encoders on STS sets (Spearman x 100), on labelled texts, or on tasks of MTEB (main score x 100)."""
     bar = not (quiet or as_json)
+    if labeled is None:
+        refuse_unread(context, "needs --labeled", "text_column", "label_column")
     if mteb:
         refuse_unread(context, "does not go with --mteb, whose tasks bring data", "labeled", "sts", "sets", "setting")
         title, rows, score = "MTEB main score x 100", "task", _mteb(mteb, bar)
     elif labeled is not None:
         refuse_unread(context, "does not go with --labeled, whose file is the data", "sts", "sets", "setting")
-        title, rows, score = "Labelled texts x 100", "metric", _labeled(labeled, bar)
+        data = load_labeled(labeled, text_column, label_column)
+        title, rows, score = "Labelled texts x 100", "metric", _labeled(data, bar)
     else:
         title, rows, score = "Spearman x 100", "set", sts_scorer(sts, sets, setting=setting, show_progress_bar=bar)
     columns = {name: score(load_any(name)) for name in encoder}
@@ -60,16 +63,35 @@ def _mteb(names: list[str], bar: bool) -> Scorer:
     return lambda model: {name: 100 * score for name, score in mteb_scores(model, tasks, show_progress_bar=bar).items()}
 
 
-def _labeled(file: str, bar: bool) -> Scorer:
-    """Return what finds the metrics x 100 of the texts in a file."""
-    from st_extras.evaluation import LabeledTextEvaluator, load_labeled_texts
+def _labeled(data: LabeledTexts, bar: bool) -> Scorer:
+    """Return what finds the metrics x 100 of labelled texts."""
+    from st_extras.evaluation import LabeledTextEvaluator
 
-    data = load_labeled_texts(file)
     evaluator = LabeledTextEvaluator(data.texts, data.labels, show_progress_bar=bar)
     return lambda model: {name: 100 * score for name, score in evaluator(model).items()}
 
 
 # ------------------------------------------------------------------------------------------- for other commands too
+
+
+def load_labeled(file: str, text_column: str | None, label_column: str) -> LabeledTexts:
+    """Load labelled texts; errors name the options of this entrance."""
+    from st_extras.evaluation import load_labeled_texts
+
+    try:
+        return load_labeled_texts(file, text_column=text_column, label_column=label_column)
+    except ValueError as error:
+        names = "--text-column and --label-column can name others"
+        raise ValueError(str(error).replace("--column (column=) can name another", names)) from error
+
+
+def refuse_refined(path: str) -> None:
+    """Refuse a folder with modules of this package where a plain encoder is needed."""
+    modules = Path(path, "modules.json")
+    if modules.is_file() and b"st_extras" in modules.read_bytes():
+        raise ValueError(
+            f"encoder must be without post-processing of this package, got {path!r}: give the one it was refined from."
+        )
 
 
 def load_any(path: str) -> Any:

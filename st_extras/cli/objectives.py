@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -96,7 +96,8 @@ def check_options(context: typer.Context, objective: Objective) -> None:
     """Check the options of a command line.
 
     Raises:
-        ValueError: if there is no such objective or base, an option belongs to another objective, or one is missing.
+        ValueError: if there is no such objective or base, an option belongs to another objective, one is missing, or a
+            setting cannot be read.
     """
     name, base = objective.name, objective.base
     check_choice("objective", name, tuple(LOSSES))
@@ -114,9 +115,23 @@ def check_options(context: typer.Context, objective: Objective) -> None:
         options.refuse_unread(context, f"needs the objective dclr, or slt-fai over dclr, got {name}", "complementary")
     if name not in BASES:
         options.refuse_unread(context, f"needs the objective {', '.join(BASES)}, got {name}", "mini_batch_size")
+    loss_maker(objective, [""], batch_size=1)  # refuses settings that it cannot read
 
 
 # ------------------------------------------------------------------------------------------- losses
+
+
+def check_settings(objective: Objective, model: SentenceTransformer) -> None:
+    """Make the loss once as the settings say, in place of the text's parts with a stand-in.
+
+    Raises:
+        ValueError: if a setting is not allowed: here, before the text is read.
+    """
+    import torch
+
+    plain = replace(objective, complementary=objective.complementary and "self")
+    with torch.random.fork_rng():
+        loss_maker(plain, [""], batch_size=1)(model)
 
 
 def loss_maker(
@@ -126,7 +141,7 @@ def loss_maker(
 
     Raises:
         ValueError: if a setting is refused, see :func:`~st_extras.cli.set_option.parse_settings`. This is raised here,
-            before the encoder is loaded.
+            before the loss is made.
     """
     base = objective.base or "simcse"
     settings = parse_settings("--set", objective.settings, _loss_class(objective.name))

@@ -66,6 +66,16 @@ def refuse_unread(context: typer.Context, reason: str, *names: str) -> None:
             raise ValueError(f"{max(parameter.opts, key=len)} {reason}.")
 
 
+def check_column(context: typer.Context, text: list[str]) -> None:
+    """Check that something reads ``--column``.
+
+    Raises:
+        ValueError: if it was given for .txt files alone.
+    """
+    if all(name.removesuffix(".gz").endswith(".txt") for name in text):
+        refuse_unread(context, "is not for .txt files: each of their lines is a sentence", "column")
+
+
 # ------------------------------------------------------------------------------------------- input and output
 
 LONGEST_LINE = 1_000_000
@@ -135,6 +145,12 @@ DevSet = Annotated[
     str | None,
     typer.Option(help="Name of the labelled set to choose by; default: that of a single file, else stsb_dev."),
 ]
+Labeled = Annotated[
+    str | None,
+    typer.Option(help="File of texts and labels (.tsv, .csv, .jsonl, also .gz; .json, .parquet), in place of pairs."),
+]
+TextColumn = Annotated[str | None, typer.Option(help="--labeled: column of the texts; default: the one with text.")]
+LabelColumn = Annotated[str, typer.Option(help="--labeled: column of the labels.")]
 Test = Annotated[
     str | None, typer.Option(help="STS source whose seven test sets are scored before and after training.")
 ]

@@ -81,6 +81,7 @@ def refine(
     given = {"batch_size": batch_size, "encode_options": options.encode_options(device, prompt)}
     encoding: dict[str, Any] = {name: value for name, value in given.items() if name in arguments}
     if text:
+        options.check_column(context, text)
         sentences = corpus.stream_sentences(text, column=column, max_line=max_line)
         attached = kind.attach(load_any(encoder), **settings, corpus=sentences, **encoding)
         fitted = _module(attached, kind)

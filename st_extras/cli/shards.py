@@ -47,6 +47,7 @@ def _sentences(text: list[str], column: str | None, max_line: int, shard: str | 
 
 @statistics_app.command("compute")
 def compute_statistics(
+    context: typer.Context,
     encoder: options.AnyEncoder,
     text: options.Text,
     output: StatisticsFile,
@@ -67,6 +68,7 @@ def compute_statistics(
     from st_extras.modules import CorpusStatistics
 
     _check_output_file(output, overwrite)
+    options.check_column(context, text)
     sentences = _sentences(text, column, max_line, shard)
     statistics = CorpusStatistics.compute(
         load_any(encoder),
@@ -155,6 +157,7 @@ def count_frequencies(
             raise ValueError(f"wordfreq must be the only text, got {' '.join(text)!r}: add other tables with --add.")
         reason = f"needs text to read, got {text[0]!r}, a list of words"
         options.refuse_unread(context, reason, "shard", "column", "max_line", "processes")
+    options.check_column(context, text)
     tokenizer = _tokenizer(encoder)
     added = [FrequencyTable.from_file(path, tokenizer) for path in add or []]  # refuses a bad one before counting
     if is_list:

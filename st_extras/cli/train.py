@@ -9,7 +9,7 @@ import typer
 
 from st_extras.cli import advice, objectives, options
 from st_extras.cli.console import print_json, print_line, print_scores
-from st_extras.cli.evaluate import dev_name, sts_scorer
+from st_extras.cli.evaluate import dev_name, refuse_refined, sts_scorer
 from st_extras.cli.options import AT_LEAST_ONE, POSITIVE
 
 if TYPE_CHECKING:
@@ -109,10 +109,10 @@ def train(
     from st_extras import evaluation
     from st_extras.encoders import load_encoder, use_length_buckets
     from st_extras.encoders.adapters import lora_config
-    from st_extras.text.corpus import read_sentences
+    from st_extras.text.corpus import stream_sentences
     from st_extras.training import check_output, train_encoder
 
-    check_output(output, resume=resume, force=force, overwrite=overwrite)
+    _, checkpoint = check_output(output, resume=resume, force=force, overwrite=overwrite)
     if lora is not None:
         lora_config(lora)
     slt_fai: dict[str, Any] = {"frequencies": frequencies, "base": base, "warmup_epochs": warmup_epochs}
@@ -122,13 +122,13 @@ def train(
     objectives.check_options(context, chosen)
     if dev is None or dev == UNLABELED:
         options.refuse_unread(context, "needs --dev with labelled pairs", "dev_set")
-    sentences = read_sentences(text, column=column, limit=limit, max_line=max_line)
-    said = advice.described_text(sentences)
-    make_loss = objectives.loss_maker(chosen, sentences, batch_size)
+    if steps != -1:
+        options.refuse_unread(context, "does not go with --steps: train for one of them", "epochs")
+    options.check_column(context, text)
+    refuse_refined(encoder)
+    stream = stream_sentences(text, column=column, limit=limit, max_line=max_line)
     evaluator: Any = None
-    if dev == UNLABELED:
-        evaluator = evaluation.UnlabeledSelectionEvaluator(sentences)
-    elif dev is not None:
+    if dev is not None and dev != UNLABELED:
         evaluator = evaluation.sts_evaluator(dev_name(dev_set, dev), dev)
     score = (lambda model: {}) if test is None else sts_scorer(test)
     model = load_encoder(
@@ -140,12 +140,20 @@ def train(
         prompt_template=prompt_template,
         dtype=dtype,  # type: ignore[arg-type]
     )
+    objectives.check_settings(chosen, model)
+    sentences = list(stream)
+    said = advice.described_text(sentences)
+    make_loss = objectives.loss_maker(chosen, sentences, batch_size)
+    if dev == UNLABELED:
+        evaluator = evaluation.UnlabeledSelectionEvaluator(sentences)
     if length_buckets is not None:
         use_length_buckets(model, length_buckets)
     if quiet or as_json:
         disable_progress_bars()
     rows = objectives.training_rows(chosen, sentences, model.tokenizer.mask_token, seed)
     if not as_json:
+        if checkpoint is not None:
+            print_line(f"Resuming after step {checkpoint.rpartition('-')[2]}, from {checkpoint}.")
         advice.say_before_training(said, sentences, model, chooses=dev is not None)
     before = score(model)
     saving: dict[str, Any] = {"gradient_checkpointing": True} if gradient_checkpointing else {}

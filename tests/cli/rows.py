@@ -37,7 +37,7 @@ class Evaluator(NamedTuple):
         return {"sts12_spearman_cosine": 0.5}
 
 
-def corpus(sources: Any = ("text.txt",), column: Any = None, limit: Any = None, max_line: int = MAX_LINE) -> list[str]:
+def corpus(sources: Any = ("text.csv",), column: Any = None, limit: Any = None, max_line: int = MAX_LINE) -> list[str]:
     """What stands for the sentences: how they were read."""
     return [f"{[str(source) for source in sources]} {column} {limit} {max_line}"]
 
@@ -77,7 +77,7 @@ READING: dict[str, Places] = {
 JSON = {"stdout.is_json": True}
 
 ROWS: dict[str, dict[str, Places]] = {
-    "train simcse enc text.txt": {
+    "train simcse enc text.csv": {
         "": {"SimCSELoss.model": Model("enc"), "train_encoder.model": Model("enc"), "train_encoder.data": corpus()},
         **_output("train_encoder.output", "check_output.output"),
         "--column body": {"train_encoder.data": corpus(column="body")},
@@ -116,15 +116,15 @@ ROWS: dict[str, dict[str, Places]] = {
         "--quiet": {**HIDDEN, "disable_progress_bars.called": True},
         "--json": {**HIDDEN, **JSON},
     },
-    "train consert enc text.txt -o out": {
+    "train consert enc text.csv -o out": {
         "": {"ConSERTLoss.model": Model("enc")},
         "--mini-batch-size 5": {"ConSERTLoss.mini_batch_size": 5},
     },
-    "train adcse enc text.txt -o out": {
+    "train adcse enc text.csv -o out": {
         "": {"AdCSELoss.model": Model("enc")},
         "--mini-batch-size 5": {"AdCSELoss.mini_batch_size": 5},
     },
-    "train dclr enc text.txt -o out": {
+    "train dclr enc text.csv -o out": {
         "": {"DCLRLoss.model": Model("enc"), "train_encoder.no_duplicates": True},
         "--mini-batch-size 5": {"DCLRLoss.mini_batch_size": 5},
         "--keep-duplicates": {"train_encoder.no_duplicates": False},
@@ -132,7 +132,7 @@ ROWS: dict[str, dict[str, Places]] = {
         "--complementary start": {"DCLRLoss.complementary_model": "start"},
         "--complementary C": {"DCLRLoss.complementary_table": ("C", corpus())},
     },
-    "train slt-fai enc text.txt -o out": {
+    "train slt-fai enc text.csv -o out": {
         "--frequencies f.json": {
             "from_file.path": "f.json",
             "from_file.tokenizer": Model.tokenizer,
@@ -142,7 +142,7 @@ ROWS: dict[str, dict[str, Places]] = {
         },
         "--frequencies wordfreq:de": {"from_wordfreq.language": "de", "SLTFAILoss.frequency_table": OTHER_TABLE},
     },
-    "train slt-fai enc text.txt -o out --frequencies f.json": {
+    "train slt-fai enc text.csv -o out --frequencies f.json": {
         "--base dclr": {"DCLRLoss.model": Model("enc")},
         "--base dclr --complementary self": {"DCLRLoss.complementary_model": "self"},
         "--base-set temperature=0.3": {"SimCSELoss.temperature": 0.3},
@@ -150,7 +150,7 @@ ROWS: dict[str, dict[str, Places]] = {
         "--warmup-epochs 0.7": {"epochs_to_steps.epochs": 0.7},
         "--batch-size 7": {"epochs_to_steps.batch_size": 7},
     },
-    "train paser enc text.txt -o out": {
+    "train paser enc text.csv -o out": {
         "": {"PaSeRLoss.model": Model("enc"), "train_encoder.no_duplicates": False, "PhraseMasking.top_k": 3},
         "--phrases np+vp": {"ChunkPhrases.all": {"kinds": ["NP", "VP"], "seed": 42}},
         "--phrases np --seed 13": {"ChunkPhrases.seed": 13},
@@ -161,7 +161,7 @@ ROWS: dict[str, dict[str, Places]] = {
         "--language german": {"RakePhrases.language": "german"},
         "--processes 2": {"dataset.num_proc": 2},
     },
-    "adapt enc text.txt": {
+    "adapt enc text.csv": {
         "": {"adapt.model": Model("enc"), "adapt.sentences": corpus()},
         **READING,
         **_output("adapt.output", "check_output.output"),
@@ -174,6 +174,8 @@ ROWS: dict[str, dict[str, Places]] = {
         "--dev D": {"adapt.dev": PAIRS, "load_sts.source": "D", "load_sts.name": "stsb_dev"},
         "--dev D --dev-set X": {"load_sts.name": "X"},
         "--labeled F": {"adapt.dev": LABELED, "load_labeled_texts.path": "F"},
+        "--labeled F --text-column t": {"load_labeled_texts.text_column": "t"},
+        "--labeled F --label-column l": {"load_labeled_texts.label_column": "l"},
         "--batch-size 7": {"adapt.batch_size": 7},
         "--seed 13": {"adapt.seed": 13},
         "--resume": {"adapt.resume": True, "check_output.resume": True},
@@ -198,11 +200,13 @@ ROWS: dict[str, dict[str, Places]] = {
         "--setting wmean": {"sts_evaluator.setting": "wmean"},
         "--mteb STS12": {"mteb_tasks.names": ["STS12"], "mteb_scores.show_progress_bar": True},
         "--labeled F": {"load_labeled_texts.path": "F", "LabeledTextEvaluator.labels": LABELED.labels},
+        "--labeled F --text-column t": {"load_labeled_texts.text_column": "t"},
+        "--labeled F --label-column l": {"load_labeled_texts.label_column": "l"},
         "--labeled F --quiet": {"LabeledTextEvaluator.show_progress_bar": False},
         "--quiet": {"sts_evaluator.show_progress_bar": False},
         "--json": {"sts_evaluator.show_progress_bar": False, **JSON},
     },
-    "refine whitening enc text.txt": {
+    "refine whitening enc text.csv": {
         "": {"load_any.path": "enc", "Whitening.attach.model": LOADED, "Whitening.attach.corpus": corpus()},
         **READING,
         **_encoding("Whitening.attach"),
@@ -218,21 +222,21 @@ ROWS: dict[str, dict[str, Places]] = {
         "--statistics s": {"Whitening.fit.statistics": STATISTICS, "statistics.path": Path("s")},
         "--statistics s --prompt q:": {"Whitening.fit.encode_options": {"prompt": "q:"}},
     },
-    "refine all-but-the-top enc text.txt -o out": {
+    "refine all-but-the-top enc text.csv -o out": {
         "": {"AllButTheTop.attach.model": LOADED, "AllButTheTop.attach.corpus": corpus()},
         **_encoding("AllButTheTop.attach"),
         "--set components=0": {"AllButTheTop.attach.components": 0},
         "--stock": {"with_modules.modules": ["plain", "dense"]},
     },
     "refine all-but-the-top enc -o out": {"--statistics s": {"AllButTheTop.fit.statistics": STATISTICS}},
-    "refine locality-preserving enc text.txt -o out": {
+    "refine locality-preserving enc text.csv -o out": {
         "": {"LocalityPreserving.attach.model": LOADED, "LocalityPreserving.attach.corpus": corpus()},
         **_encoding("LocalityPreserving.attach"),
         "--set words=no": {"LocalityPreserving.attach.words": False},
         "--set recolor=0": {"LocalityPreserving.attach.recolor": 0.0},
         "--stock": {"with_modules.modules": ["plain", "dense"]},
     },
-    "refine sif enc text.txt -o out": {
+    "refine sif enc text.csv -o out": {
         "": {"SIF.attach.model": LOADED, "SIF.attach.corpus": corpus()},
         "--set a=0.125": {"SIF.attach.a": 0.125},
     },
@@ -243,7 +247,7 @@ ROWS: dict[str, dict[str, Places]] = {
             "from_file.tokenizer": Model.tokenizer,
         },
     },
-    "refine repal enc text.txt -o out": {
+    "refine repal enc text.csv -o out": {
         "": {"RepAL.attach.model": LOADED, "RepAL.attach.corpus": corpus(), "RepAL.attach.lambda_2": 1.0},
         "--batch-size 7": {"RepAL.attach.batch_size": 7},
         "--set lambda_1=0": {"RepAL.attach.lambda_1": 0.0},
@@ -268,23 +272,23 @@ ROWS: dict[str, dict[str, Places]] = {
         "--sets X --sets Y": {"sts_evaluator.names": ["X", "Y"]},
         "--json": JSON,
     },
-    "statistics compute enc text.txt": {
+    "statistics compute enc text.csv": {
         "": {"load_any.path": "enc", "compute.sentences": corpus()},
         **READING,
         **_encoding("compute"),
         **_output("save statistics.path"),
         "--shard 3/16": {"read_sentences.shard": (3, 16)},
-        "--overwrite -o text.txt": {"save statistics.path": Path("text.txt")},
+        "--overwrite -o text.csv": {"save statistics.path": Path("text.csv")},
         "--quiet": {"compute.show_progress_bar": False},
         "--json": {"compute.show_progress_bar": False, **JSON},
     },
     "statistics merge a.safetensors": {
         "": {"statistics.path": Path("a.safetensors")},
         **_output("save statistics.path"),
-        "--overwrite -o text.txt": {"save statistics.path": Path("text.txt")},
+        "--overwrite -o text.csv": {"save statistics.path": Path("text.csv")},
         "--json": JSON,
     },
-    "frequencies count enc text.txt": {
+    "frequencies count enc text.csv": {
         "": {"tokenizer.name": "enc", "count.texts": corpus()},
         **READING,
         **_output("save.path"),
@@ -292,7 +296,7 @@ ROWS: dict[str, dict[str, Places]] = {
         "--processes 2": {"count.num_processes": 2},
         "--add f.json": {"from_file.path": Path("f.json")},
         "--add f.json --json": {"stdout.tokens": 4},
-        "--overwrite -o text.txt": {"save.path": Path("text.txt")},
+        "--overwrite -o text.csv": {"save.path": Path("text.csv")},
         "--quiet": {"count.show_progress_bar": False},
         "--json": {"count.show_progress_bar": False, **JSON},
     },

@@ -64,6 +64,9 @@ def test_left_as_it_is_is_no_failure(run: Run) -> None:
         (("TEXT", "--dev-set", "stsb_dev"), r"--dev-set needs --dev\."),
         (("TEXT", "--labeled", "TSV", "--dev-set", "x"), r"--dev-set needs --dev\."),
         (("TEXT", "--max-general-loss", "0", "--any-general-loss"), "--max-general-loss does not go with --any-gen"),
+        (("TEXT", "--label-column", "label"), r"--label-column needs --labeled\."),
+        (("TEXT", "--column", "text"), r"--column is not for \.txt files"),
+        (("TEXT", "--labeled", "TSV"), "stsb_dev.*--text-column and --label-column can name others"),
         (("TEXT", "--limit", "3"), "--limit must be"),
     ],
 )

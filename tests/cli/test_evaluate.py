@@ -102,7 +102,7 @@ class TestLabeled:
         [
             ("none.tsv", r"no file of labelled texts 'none\.tsv'"),
             ("FOLDER", "no file of labelled texts"),
-            ("TSV", r"stsb_dev\.tsv has no column label"),
+            ("TSV", r"stsb_dev\.tsv has no column label.*--text-column and --label-column can name others\.$"),
             ("JSONL", r"broken\.jsonl, line 1 has no column label"),
             ("EMPTY", "path must be a file whose name ends in"),
         ],

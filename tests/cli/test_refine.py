@@ -79,6 +79,13 @@ def test_counts_in_place_of_text(run: Run) -> None:
     assert (code, 'st_extras.load("both")' in out) == (0, True), f"SIF pooling is not stock: {err}"
 
 
+@pytest.mark.parametrize("command", [("train", "simcse"), ("adapt",)])
+def test_a_refined_encoder_is_not_trained(run: Run, command: tuple[str, ...]) -> None:
+    assert run("refine", "whitening", "ENC", "TEXT", "-o", "refined")[0] == 0
+    code, _, err = run(*command, "refined", "TEXT", "-o", "out")
+    assert (code, "got 'refined': give the one it was refined from.\n" in err) == (2, True), err
+
+
 def test_statistics_of_another_prompt_are_refused(run: Run) -> None:
     assert run("statistics", "compute", "ENC", "TEXT", "-o", "s.safetensors", "--prompt", "the dog ")[0] == 0
     fit = ("refine", "whitening", "ENC", "--statistics", "s.safetensors", "-o", "out")
@@ -103,6 +110,7 @@ def test_statistics_of_another_prompt_are_refused(run: Run) -> None:
         (("sif", *FIT, "--prompt", ""), r"--prompt is not for sif\."),
         (("whitening", "ENC", "--statistics", "s", "-o", "out", "--column", "a"), "--column needs text to read"),
         (("whitening", "ENC", "--statistics", "s", "-o", "out"), "path must be an existing file, got 's'"),
+        (("whitening", *FIT, "--column", "a"), r"--column is not for \.txt files"),
         (("whitening", "ENC", "--statistics", "TEXT", "-o", "out"), "not a complete safetensors file"),
         (("sif", "ENC", "--frequencies", "none.json", "-o", "out"), r"none\.json"),
         (("whitening", *FIT, "--set", "dimensions=99"), r"dimensions .*99"),

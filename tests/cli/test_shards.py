@@ -128,6 +128,8 @@ def test_what_fails_leaves_nothing(
         (("statistics", "merge", "none", "-o", "out"), "path must be an existing file, got 'none'"),
         (("statistics", "merge", "TEXT", "-o", "out"), r"text\.txt: not a complete safetensors file"),
         (("statistics", "merge", "TEXT", "TEXT", "-o", "out"), "files must each be given once, got 2 names of 1 files"),
+        ((*COMPUTE, "-o", "out", "--column", "a"), r"--column is not for \.txt files"),
+        ((*COUNT, "-o", "out", "--column", "a"), r"--column is not for \.txt files"),
         ((*COUNT, "-o", "out", "--add", "none.json"), r"none\.json"),
         ((*COUNT, "wordfreq:en", "-o", "out"), "wordfreq must be the only text"),
         (("frequencies", "count", "ENC", "wordfreq:en", "-o", "out", "--shard", "0/2"), "--shard needs text to read"),

@@ -61,6 +61,25 @@ def test_a_file_of_ones_own_is_called_by_its_name(run: Run, inputs: Path, more: 
     assert report["before"].keys() == report["after"].keys() == names
 
 
+@pytest.mark.parametrize(
+    ("objective", "setting", "message"),
+    [
+        ("simcse", "temperature=0", r"temperature .*0"),
+        ("dclr", "threshold=1.5", r"threshold .*1\.5"),
+        ("adcse", "num_adversaries=-1", "num_adversaries"),
+        ("paser", "mlm_weight=-1", "mlm_weight .*-1"),
+    ],
+)
+def test_a_setting_is_refused_before_the_text_is_read(
+    assert_refused: Any, monkeypatch: Any, objective: str, setting: str, message: str
+) -> None:
+    def read(*_: object, **__: object) -> Any:
+        yield pytest.fail("read")
+
+    monkeypatch.setattr("st_extras.text.corpus.stream_sentences", read)
+    assert_refused(("train", objective, *TRAIN[2:6], "--set", setting), message)
+
+
 def test_text_of_several_files_a_table_and_resuming_to_the_same_weights(run: Run, tmp_path: Path) -> None:
     (tmp_path / "more.jsonl").write_text('{"body": "a cat"}\n{"body": "a dog"}\n{"body": "a bird"}\n')
     (tmp_path / "more.csv").write_text("body,id\nthe rain,1\n")
@@ -71,7 +90,9 @@ def test_text_of_several_files_a_table_and_resuming_to_the_same_weights(run: Run
     shutil.copytree("whole/checkpoints/checkpoint-2", "out/checkpoints/checkpoint-2")
     code, _, err = run(*words, "-o", "out")
     assert (code, "output must be a new or empty folder" in err) == (2, True)
-    assert trained(run, *words, "-o", "out", "--resume")["steps"] == 4
+    code, out, err = run(*words, "-o", "out", "--resume", "--quiet")
+    at = Path("out/checkpoints/checkpoint-2")
+    assert (code, f"Resuming after step 2, from {at}.\n" in out, "4 steps in" in out) == (0, True, True), err
     resumed = load_file("out/model.safetensors")
     assert differing(load_file("whole/model.safetensors"), resumed) == set()
     assert differing(load_file("out/checkpoints/checkpoint-2/model.safetensors"), resumed) != set()
@@ -187,6 +208,8 @@ SLT_FAI = ("train", "slt-fai", *TRAIN[2:6], "--frequencies", "t")
         ((*SIMCSE, "--dev", "FOLDER"), "stsb_dev.tsv"),
         ((*SIMCSE, "--dev", "STS", "--dev-set", "sts99"), "name must be one of .*'sts99'"),
         ((*SIMCSE, "--dev", "unlabeled"), "at least 10 distinct"),
+        ((*SIMCSE, "--steps", "4", "--epochs", "1"), r"--epochs does not go with --steps: train for one of them\."),
+        ((*SIMCSE, "--column", "text"), r"--column is not for \.txt files: each of their lines is a sentence\."),
         ((*SIMCSE, "--dev-set", "stsb_dev"), r"--dev-set needs --dev with labelled pairs\."),
         ((*SIMCSE, "--dev", "unlabeled", "--dev-set", "x"), "--dev-set needs --dev with labelled pairs"),
         ((*TRAIN, "--complementary", "./none"), "'./none' could not be loaded as an encoder"),
