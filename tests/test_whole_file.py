@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -36,3 +38,13 @@ def test_a_block_that_writes_nothing_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), whole_file(tmp_path / "numbers.txt"):
         pass
     assert not list(tmp_path.iterdir())
+
+
+def test_an_error_of_the_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left on device") as error, whole_file(tmp_path / "n.txt") as partial:
+        partial.write_text("half")
+    assert (error.value.errno, error.value.filename) == (errno.ENOSPC, str(tmp_path / "n.txt"))

@@ -3,36 +3,53 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
+import typer
+
+from st_extras.checks import check_count, check_interval
 from st_extras.cli import options
 from st_extras.cli.console import print_json, print_line, print_table
-from st_extras.cli.scoring import dev_name
-
-if TYPE_CHECKING:
-    from st_extras.adaptation import Adapted
+from st_extras.cli.evaluate import dev_name, load_labeled, refuse_refined
 
 _ANY = 200.0  # from 100 to -100: a candidate cannot lose more
+_TEXTS = options.checked(lambda name, value: check_count(name, value, 500, 50_000))
+_MINUTES = options.checked(lambda name, value: check_interval(name, value, 0, 10_000, low_included=False))
 
 
 def adapt(
+    context: typer.Context,
     encoder: options.Encoder,
     text: options.Text,
     output: options.Output,
     column: options.Column = None,
-    limit: options.DrawnTexts = 12_000,
+    limit: Annotated[int, typer.Option(help="Use at most N texts, drawn at random.", callback=_TEXTS)] = 12_000,
     max_line: options.MaxLine = options.LONGEST_LINE,
-    minutes: options.Minutes = 10.0,
-    max_general_loss: options.MaxGeneralLoss = None,
-    any_general_loss: options.AnyGeneralLoss = False,
-    train: options.AdaptTrain = False,
-    dev: options.AdaptDev = None,
+    minutes: Annotated[
+        float, typer.Option(help="How long it may take, about; a slow encoder gets fewer texts.", callback=_MINUTES)
+    ] = 10.0,
+    max_general_loss: Annotated[
+        float | None,
+        typer.Option(
+            help="Points it may lose on pairs of general English (Spearman x 100); default: a fortieth of what it "
+            "lacks to 100 there.",
+            callback=options.NOT_NEGATIVE,
+        ),
+    ] = None,
+    any_general_loss: Annotated[
+        bool, typer.Option("--any-general-loss", help="Allow any loss there: for encoders used for this text alone.")
+    ] = False,
+    train: Annotated[bool, typer.Option("--train", help="Try short trainings too, while there is time.")] = False,
+    dev: Annotated[
+        str | None, typer.Option(help='STS source (folder, table, "hub") to choose by; default: the text alone.')
+    ] = None,
     dev_set: options.DevSet = None,
-    labeled: options.AdaptLabeled = None,
-    batch_size: options.EncodingBatch = 64,
-    seed: options.DrawSeed = 42,
-    resume: options.AdaptResume = False,
+    labeled: options.Labeled = None,
+    text_column: options.TextColumn = None,
+    label_column: options.LabelColumn = "label",
+    batch_size: options.EncodeBatch = 64,
+    seed: Annotated[int, typer.Option(help="Random seed for which texts are drawn.", callback=options.SEED)] = 42,
+    resume: Annotated[bool, typer.Option(help="Continue an interrupted run: what it encoded is used.")] = False,
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
@@ -42,13 +59,26 @@ def adapt(
     Linear steps of four strengths, and with --train two short trainings, are tried and judged on texts that they were
     not made from; the gentlest one that gains about as much as the best is saved.
     """
-    from st_extras import adaptation
+    from st_extras import adaptation, evaluation
     from st_extras.adaptation.report import COLUMNS, TEXT_FILE
     from st_extras.encoders import load_encoder
     from st_extras.text import corpus
 
     adaptation.check_adaptation_output(output, resume=resume, overwrite=overwrite)
-    chooser = _chooser(dev, dev_set, labeled)
+    if any_general_loss:
+        options.refuse_unread(context, "does not go with --any-general-loss", "max_general_loss")
+    options.check_column(context, text)
+    refuse_refined(encoder)
+    chooser: Any = None
+    if labeled is None:
+        options.refuse_unread(context, "needs --labeled", "text_column", "label_column")
+    if dev is None:
+        options.refuse_unread(context, "needs --dev", "dev_set")
+    if labeled is not None:
+        options.refuse_unread(context, "does not go with --labeled: choose by one of them", "dev", "dev_set")
+        chooser = load_labeled(labeled, text_column, label_column)
+    elif dev is not None:
+        chooser = evaluation.load_sts(dev_name(dev_set, dev), dev)
     sentences: Any = corpus.stream_sentences(text, column=column, max_line=max_line)
     adapted = adaptation.adapt(
         load_encoder(encoder),
@@ -66,7 +96,9 @@ def adapt(
         show_progress_bar=not (quiet or as_json),
     )
     if as_json:
-        print_json(_summary(adapted, output))
+        candidates = [dataclasses.asdict(row) for row in adapted.rows]
+        report = {"chosen": adapted.chosen, "reason": adapted.reason, "candidates": candidates, "facts": adapted.facts}
+        print_json(report | {"seconds": adapted.seconds, "output": str(output)})
         return
     print_line(_described(adapted.facts))
     if adapted.rows:
@@ -75,28 +107,6 @@ def adapt(
     print_line(f'{adapted.reason} Saved to {output}: SentenceTransformer("{output}")')
     if adapted.chosen is not None:
         print_line(f"Neighbours before and after, to read: {output / TEXT_FILE}")
-
-
-def _chooser(dev: str | None, dev_set: str | None, labeled: str | None) -> Any:
-    """Return the labelled data to choose by; None: there are none."""
-    from st_extras import evaluation
-
-    if dev is not None and labeled is not None:
-        raise ValueError("--dev does not go with --labeled: choose by one of them.")
-    if labeled is not None:
-        return evaluation.load_labeled_texts(labeled)
-    return None if dev is None else evaluation.load_sts(dev_name(dev_set, dev), dev)
-
-
-def _summary(adapted: Adapted, output: Path) -> dict[str, Any]:
-    return {
-        "chosen": adapted.chosen,
-        "reason": adapted.reason,
-        "candidates": [dataclasses.asdict(row) for row in adapted.rows],
-        "facts": adapted.facts,
-        "seconds": adapted.seconds,
-        "output": str(output),
-    }
 
 
 def _described(facts: dict[str, Any]) -> str:

@@ -31,17 +31,6 @@ def described_text(sentences: list[str]) -> str:
     return f"Text: {counts}, such as {shown(sentences[0])}."
 
 
-def warn_of_text(sentences: list[str]) -> None:
-    """Warn if most sentences have no letter."""
-    from st_extras.text.words import FEWEST_WITH_LETTERS, share_with_letters
-
-    share = share_with_letters(sentences)
-    if share < FEWEST_WITH_LETTERS:
-        _warn(
-            f"only {share:.0%} of the sentences have a letter: if the text is a table, --column names another column."
-        )
-
-
 def warn_of_good_encoder(model: SentenceTransformer) -> None:
     """Warn if the encoder is good on general English as it is."""
     from st_extras.adaptation.judge import RAW, general_english
@@ -57,8 +46,14 @@ def warn_of_good_encoder(model: SentenceTransformer) -> None:
 
 def say_before_training(said: str, sentences: list[str], model: SentenceTransformer, *, chooses: bool) -> None:
     """Print ``said`` of the text, the warnings, and that the last weights will be kept if nothing chooses them."""
+    from st_extras.text.words import FEWEST_WITH_LETTERS, share_with_letters
+
     print_line(said)
-    warn_of_text(sentences)
+    share = share_with_letters(sentences)
+    if share < FEWEST_WITH_LETTERS:
+        _warn(
+            f"only {share:.0%} of the sentences have a letter: if the text is a table, --column names another column."
+        )
     warn_of_good_encoder(model)
     if not chooses:
         print_line(

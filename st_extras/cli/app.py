@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
-from typing import Any
 
 import typer
+from safetensors import SafetensorError
 
 from st_extras.cli.adapt import adapt
-from st_extras.cli.console import discard_output, escape_output, print_error
+from st_extras.cli.console import discard_output, escape_output, one_line, print_error
 from st_extras.cli.demo import demo
 from st_extras.cli.doctor import doctor
 from st_extras.cli.evaluate import evaluate
-from st_extras.cli.failures import FAILED_RUN, FAILURES, INTERRUPTED, exit_code, one_line
-from st_extras.cli.fitting import center_app, locality_app, sif_app, whiten_app
-from st_extras.cli.frequencies import frequencies_app
-from st_extras.cli.postprocess import repal_app
-from st_extras.cli.statistics import statistics_app
+from st_extras.cli.refine import refine, repal_app
+from st_extras.cli.shards import frequencies_app, statistics_app
 from st_extras.cli.train import train
+
+WRONG_REQUEST = 2
+FAILED_RUN = 1
+INTERRUPTED = 130
+
+FAILURES = (ValueError, ImportError, OSError, OverflowError, MemoryError, RuntimeError, SafetensorError)
+"""What a user, their files or their machine can cause; any other exception is a fault of the program."""
+
+_WRONG_PATH = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError)
+_WRONG_NAME = {errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.EROFS}
 
 app = typer.Typer(
     name="st-extras",
@@ -53,22 +61,23 @@ def main() -> None:
         code = INTERRUPTED
     except FAILURES as error:
         code = exit_code(error)
-        print_error(one_line(error))
+        if code != WRONG_REQUEST or os.environ.get("LOCAL_RANK", "0") == "0":  # what is wrong is so in every process
+            print_error(one_line(error))
         discard_output()
     if code == INTERRUPTED:  # also where typer has caught it
-        goes_on = "--resume" in _options(sys.argv[1:])
-        print_error(
-            "Interrupted" + (": the same command with --resume goes on from what it saved, if anything." * goes_on)
-        )
+        goes_on = ": the same command with --resume goes on from what it saved, and with --overwrite starts again."
+        print_error("Interrupted" + goes_on * (sys.argv[1:2] in (["train"], ["adapt"])))
     sys.exit(code)
 
 
-def _options(words: list[str]) -> set[str]:
-    """Return the options of the command that these words of a command line name."""
-    command: Any = typer.main.get_command(app)
-    for word in words:
-        command = getattr(command, "commands", {}).get(word, command)
-    return {option for parameter in command.params for option in parameter.opts}
+def exit_code(error: BaseException) -> int:
+    """Return the exit code of a command that ended in ``error``, one of FAILURES."""
+    if isinstance(error, OSError):
+        return WRONG_REQUEST if isinstance(error, _WRONG_PATH) or error.errno in _WRONG_NAME else FAILED_RUN
+    if isinstance(error, ValueError):
+        training = sys.modules.get("st_extras.training")  # nothing diverged if this was never imported
+        return FAILED_RUN if training is not None and isinstance(error, training.DivergenceError) else WRONG_REQUEST
+    return WRONG_REQUEST if isinstance(error, ImportError | OverflowError) else FAILED_RUN
 
 
 def _quiet_libraries() -> None:
@@ -81,15 +90,8 @@ def _quiet_libraries() -> None:
     logging.getLogger("sentence_transformers").setLevel(logging.WARNING)
 
 
-app.command()(demo)
-app.command()(train)
-app.command()(adapt)
-app.command()(evaluate)
-app.command()(doctor)
+for command in (demo, train, adapt, refine, evaluate, doctor):
+    app.command()(command)
 app.add_typer(repal_app, name="repal")
-app.add_typer(whiten_app, name="whiten")
-app.add_typer(center_app, name="center")
-app.add_typer(locality_app, name="locality")
-app.add_typer(sif_app, name="sif")
 app.add_typer(statistics_app, name="statistics")
 app.add_typer(frequencies_app, name="frequencies")

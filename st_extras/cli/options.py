@@ -1,4 +1,4 @@
-"""Arguments and options of the commands: their names and help texts. Defaults are set in the commands."""
+"""Arguments and options that commands share: names, help texts, what is allowed. Defaults stand in the commands."""
 
 from __future__ import annotations
 
@@ -48,6 +48,34 @@ PROCESSES = checked(lambda name, value: check_count(name, value, 1, 1024))
 MAX_LINE = checked(lambda name, value: check_count(name, value, 1, 2**30))
 SEED = checked(lambda name, value: check_count(name, value, 0, 2**32 - 1))
 
+
+def refuse_unread(context: typer.Context, reason: str, *names: str) -> None:
+    """Refuse options that were given although nothing reads them.
+
+    Args:
+        context: of the command that runs.
+        reason: what the message says after the option: "needs --dev".
+        names: the parameters of the command that nothing reads.
+
+    Raises:
+        ValueError: if one of them was given.
+    """
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in names and source is not None and source.name == "COMMANDLINE":
+            raise ValueError(f"{max(parameter.opts, key=len)} {reason}.")
+
+
+def check_column(context: typer.Context, text: list[str]) -> None:
+    """Check that something reads ``--column``.
+
+    Raises:
+        ValueError: if it was given for .txt files alone.
+    """
+    if all(name.removesuffix(".gz").endswith(".txt") for name in text):
+        refuse_unread(context, "is not for .txt files: each of their lines is a sentence", "column")
+
+
 # ------------------------------------------------------------------------------------------- input and output
 
 LONGEST_LINE = 1_000_000
@@ -76,6 +104,30 @@ Force = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", help="Hide progress bars; implied by --json.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
+Setting = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="NAME=VALUE, by the name of an argument of the loss or method in Python; repeatable."),
+]
+Seed = Annotated[int, typer.Option(help="Random seed for data order, dropout and the loss.", callback=SEED)]
+
+# ------------------------------------------------------------------------------------------- encoding a corpus
+
+EncodeBatch = Annotated[int, typer.Option("--batch-size", help="Sentences per forward pass.", callback=AT_LEAST_ONE)]
+Devices = Annotated[
+    list[str] | None,
+    typer.Option("--device", help="Device to encode on, such as cuda:0; repeatable, one process each."),
+]
+Prompt = Annotated[
+    str | None, typer.Option(help="Text put before every sentence; default: the encoder's own default prompt.")
+]
+
+
+def encode_options(devices: list[str] | None, prompt: str | None) -> dict[str, Any]:
+    """Return the argument ``encode_options`` that the options stand for."""
+    given = {"device": devices[0] if devices and len(devices) == 1 else devices, "prompt": prompt}
+    return {name: value for name, value in given.items() if value is not None}
+
+
 # ------------------------------------------------------------------------------------------- scoring
 
 Sts = Annotated[
@@ -93,6 +145,12 @@ DevSet = Annotated[
     str | None,
     typer.Option(help="Name of the labelled set to choose by; default: that of a single file, else stsb_dev."),
 ]
+Labeled = Annotated[
+    str | None,
+    typer.Option(help="File of texts and labels (.tsv, .csv, .jsonl, also .gz; .json, .parquet), in place of pairs."),
+]
+TextColumn = Annotated[str | None, typer.Option(help="--labeled: column of the texts; default: the one with text.")]
+LabelColumn = Annotated[str, typer.Option(help="--labeled: column of the labels.")]
 Test = Annotated[
     str | None, typer.Option(help="STS source whose seven test sets are scored before and after training.")
 ]
@@ -124,112 +182,3 @@ LengthBuckets = Annotated[
         help="Encode each batch as N groups of similar length, to save padding; try 4.", callback=AT_LEAST_ONE
     ),
 ]
-
-# ------------------------------------------------------------------------------------------- training
-
-BatchSize = Annotated[int, typer.Option(help="Sentences per step.", callback=AT_LEAST_ONE)]
-MiniBatchSize = Annotated[
-    int | None,
-    typer.Option(
-        help="Sentences that the encoder sees at a time, so that a large batch fits into memory; try 64.",
-        callback=AT_LEAST_ONE,
-    ),
-]
-LearningRate = Annotated[
-    float,
-    typer.Option("--learning-rate", "--lr", help="Initial learning rate; decays linearly to 0.", callback=POSITIVE),
-]
-LossLearningRate = Annotated[
-    float | None,
-    typer.Option(
-        "--loss-learning-rate",
-        "--loss-lr",
-        help="Initial learning rate of the loss's own parameters (decoder, head); default: --lr.",
-        callback=POSITIVE,
-    ),
-]
-Steps = Annotated[int, typer.Option(help="Number of optimizer steps; -1: train for --epochs.", callback=STEPS)]
-Epochs = Annotated[float, typer.Option(help="Passes over the text, if --steps is -1.", callback=POSITIVE)]
-EvalSteps = Annotated[int, typer.Option(help="Steps between evaluations and checkpoints.", callback=AT_LEAST_ONE)]
-Patience = Annotated[
-    int | None, typer.Option(help="Stop after N evaluations in a row without improvement.", callback=AT_LEAST_ONE)
-]
-KeepDuplicates = Annotated[
-    bool, typer.Option(help="Allow identical sentences in one batch, where they act as false negatives.")
-]
-Seed = Annotated[int, typer.Option(help="Random seed for data order, dropout and the loss.", callback=SEED)]
-Bf16 = Annotated[bool, typer.Option(help="Use bfloat16 autocast.")]
-
-Lora = Annotated[
-    int | None,
-    typer.Option(help="Train LoRA adapters of rank N and merge them at the end; try 16. Needs peft.", callback=LORA),
-]
-GradientCheckpointing = Annotated[
-    bool, typer.Option("--gradient-checkpointing", help="Save memory by computing activations twice.")
-]
-
-# ------------------------------------------------------------------------------------------- objectives
-
-Setting = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="Setting of the loss, NAME=VALUE, by the name of its argument; repeatable."),
-]
-Complementary = Annotated[
-    str | None,
-    typer.Option(help='dclr: complementary encoder, "start" (a frozen copy of ENCODER), or "self".'),
-]
-Frequencies = Annotated[str | None, typer.Option(help='slt-fai (required): file of token counts, or "wordfreq:en".')]
-Base = Annotated[str | None, typer.Option(help="slt-fai: base loss, simcse (default), consert, dclr or adcse.")]
-BaseSetting = Annotated[
-    list[str] | None, typer.Option("--base-set", help="slt-fai: setting of the base loss, NAME=VALUE; repeatable.")
-]
-WarmupEpochs = Annotated[
-    float | None,
-    typer.Option(
-        help="slt-fai: epochs with the base loss only; default 0.1, or 0.5 with --base consert.", callback=NOT_NEGATIVE
-    ),
-]
-Phrases = Annotated[
-    str | None, typer.Option(help="paser: rake (default), or np, vp, sbar (NLTK's tagger), joined by +.")
-]
-TopK = Annotated[
-    int | None, typer.Option(help="paser: phrases to mask per sentence, one per row; default 3.", callback=AT_LEAST_ONE)
-]
-Augment = Annotated[
-    str | None, typer.Option(help="paser: sr (WordNet synonyms), rd (deletion), rs (swap), joined by +.")
-]
-Language = Annotated[str | None, typer.Option(help="paser: language of rake's stop words; default english.")]
-Processes = Annotated[
-    int | None, typer.Option(help="paser: worker processes for extracting phrases.", callback=PROCESSES)
-]
-
-# ------------------------------------------------------------------------------------------- adapting
-
-MINUTES = checked(lambda name, value: check_interval(name, value, 0, 10_000, low_included=False))
-TEXTS = checked(lambda name, value: check_count(name, value, 500, 50_000))
-
-Minutes = Annotated[
-    float, typer.Option(help="How long it may take, about; a slow encoder gets fewer texts.", callback=MINUTES)
-]
-DrawnTexts = Annotated[int, typer.Option("--limit", help="Use at most N texts, drawn at random.", callback=TEXTS)]
-MaxGeneralLoss = Annotated[
-    float | None,
-    typer.Option(
-        help="Points it may lose on pairs of general English (Spearman x 100); default: a fortieth of what it lacks to "
-        "100 there.",
-        callback=NOT_NEGATIVE,
-    ),
-]
-AnyGeneralLoss = Annotated[
-    bool, typer.Option("--any-general-loss", help="Allow any loss there: for encoders used for this text alone.")
-]
-AdaptTrain = Annotated[bool, typer.Option("--train", help="Try short trainings too, while there is time.")]
-AdaptResume = Annotated[bool, typer.Option(help="Continue an interrupted run: what it encoded is used.")]
-AdaptDev = Annotated[
-    str | None, typer.Option(help='STS source (folder, table, "hub") to choose by; default: the text alone.')
-]
-AdaptLabeled = Annotated[
-    str | None, typer.Option("--labeled", help="File of texts with a column label to choose by, in place of --dev.")
-]
-EncodingBatch = Annotated[int, typer.Option("--batch-size", help="Texts per forward pass.", callback=AT_LEAST_ONE)]
-DrawSeed = Annotated[int, typer.Option("--seed", help="Random seed for which texts are drawn.", callback=SEED)]

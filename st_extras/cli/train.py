@@ -7,18 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from st_extras.cli import advice, options
+from st_extras.cli import advice, objectives, options
 from st_extras.cli.console import print_json, print_line, print_scores
-from st_extras.cli.objectives import (
-    OBJECTIVES,
-    DCLROptions,
-    Objective,
-    PaSeROptions,
-    SLTFAIOptions,
-    loss_maker,
-    training_rows,
-)
-from st_extras.cli.scoring import dev_name, sts_scorer
+from st_extras.cli.evaluate import dev_name, refuse_refined, sts_scorer
+from st_extras.cli.options import AT_LEAST_ONE, POSITIVE
 
 if TYPE_CHECKING:
     from st_extras.training import TrainingRun
@@ -28,7 +20,8 @@ UNLABELED = "unlabeled"
 
 
 def train(
-    objective: Annotated[str, typer.Argument(help=f"What to train with: {', '.join(OBJECTIVES)}.")],
+    context: typer.Context,
+    objective: Annotated[str, typer.Argument(help=f"What to train with: {', '.join(objectives.LOSSES)}.")],
     encoder: options.Encoder,
     text: options.Text,
     output: options.Output,
@@ -38,14 +31,37 @@ def train(
     dev: options.TrainDev = None,
     dev_set: options.DevSet = None,
     test: options.Test = None,
-    batch_size: options.BatchSize = 64,
-    mini_batch_size: options.MiniBatchSize = None,
-    learning_rate: options.LearningRate = 3e-5,
-    loss_learning_rate: options.LossLearningRate = None,
-    steps: options.Steps = -1,
-    epochs: options.Epochs = 1.0,
-    eval_steps: options.EvalSteps = 125,
-    patience: options.Patience = None,
+    batch_size: Annotated[int, typer.Option(help="Sentences per step.", callback=AT_LEAST_ONE)] = 64,
+    mini_batch_size: Annotated[
+        int | None,
+        typer.Option(
+            help="Sentences that the encoder sees at a time, so that a large batch fits into memory; try 64.",
+            callback=AT_LEAST_ONE,
+        ),
+    ] = None,
+    learning_rate: Annotated[
+        float,
+        typer.Option("--learning-rate", "--lr", help="Initial learning rate; decays linearly to 0.", callback=POSITIVE),
+    ] = 3e-5,
+    loss_learning_rate: Annotated[
+        float | None,
+        typer.Option(
+            "--loss-learning-rate",
+            "--loss-lr",
+            help="Initial learning rate of the loss's own parameters (decoder, head); default: --lr.",
+            callback=POSITIVE,
+        ),
+    ] = None,
+    steps: Annotated[
+        int, typer.Option(help="Number of optimizer steps; -1: train for --epochs.", callback=options.STEPS)
+    ] = -1,
+    epochs: Annotated[float, typer.Option(help="Passes over the text, if --steps is -1.", callback=POSITIVE)] = 1.0,
+    eval_steps: Annotated[
+        int, typer.Option(help="Steps between evaluations and checkpoints.", callback=AT_LEAST_ONE)
+    ] = 125,
+    patience: Annotated[
+        int | None, typer.Option(help="Stop after N evaluations in a row without improvement.", callback=AT_LEAST_ONE)
+    ] = None,
     max_length: options.MaxLength = None,
     pooling: options.Pooling = None,
     layers: options.Layers = None,
@@ -53,22 +69,31 @@ def train(
     prompt_template: options.PromptTemplate = None,
     dtype: options.Dtype = None,
     length_buckets: options.LengthBuckets = None,
-    keep_duplicates: options.KeepDuplicates = False,
+    keep_duplicates: Annotated[
+        bool, typer.Option(help="Allow identical sentences in one batch, where they act as false negatives.")
+    ] = False,
     set_: options.Setting = None,
-    complementary: options.Complementary = None,
-    frequencies: options.Frequencies = None,
-    base: options.Base = None,
-    base_set: options.BaseSetting = None,
-    warmup_epochs: options.WarmupEpochs = None,
-    phrases: options.Phrases = None,
-    top_k: options.TopK = None,
-    augment: options.Augment = None,
-    language: options.Language = None,
-    processes: options.Processes = None,
+    complementary: objectives.Complementary = None,
+    frequencies: objectives.Frequencies = None,
+    base: objectives.Base = None,
+    base_set: objectives.BaseSetting = None,
+    warmup_epochs: objectives.WarmupEpochs = None,
+    phrases: objectives.Phrases = None,
+    top_k: objectives.TopK = None,
+    augment: objectives.Augment = None,
+    language: objectives.Language = None,
+    processes: objectives.Processes = None,
     seed: options.Seed = 42,
-    bf16: options.Bf16 = False,
-    lora: options.Lora = None,
-    gradient_checkpointing: options.GradientCheckpointing = False,
+    bf16: Annotated[bool, typer.Option(help="Use bfloat16 autocast.")] = False,
+    lora: Annotated[
+        int | None,
+        typer.Option(
+            help="Train LoRA adapters of rank N and merge them at the end; try 16. Needs peft.", callback=options.LORA
+        ),
+    ] = None,
+    gradient_checkpointing: Annotated[
+        bool, typer.Option("--gradient-checkpointing", help="Save memory by computing activations twice.")
+    ] = False,
     resume: options.Resume = False,
     force: options.Force = False,
     overwrite: options.Overwrite = False,
@@ -81,27 +106,31 @@ def train(
     """
     from datasets import disable_progress_bars
 
+    from st_extras import evaluation
     from st_extras.encoders import load_encoder, use_length_buckets
     from st_extras.encoders.adapters import lora_config
-    from st_extras.text.corpus import read_sentences
+    from st_extras.text.corpus import stream_sentences
     from st_extras.training import check_output, train_encoder
 
-    check_output(output, resume=resume, force=force, overwrite=overwrite)
+    _, checkpoint = check_output(output, resume=resume, force=force, overwrite=overwrite)
     if lora is not None:
         lora_config(lora)
-    chosen = Objective(
-        objective,
-        set_ or (),
-        DCLROptions(complementary),
-        SLTFAIOptions(frequencies, base, warmup_epochs, base_set),
-        PaSeROptions(phrases, top_k, augment, language, processes),
-        mini_batch_size,
-    )
-    sentences = read_sentences(text, column=column, limit=limit, max_line=max_line)
-    said = advice.described_text(sentences)
-    make_loss = loss_maker(chosen, sentences, batch_size)
-    evaluator = _evaluator(dev, dev_set, sentences)
-    score = sts_scorer(test)
+    slt_fai: dict[str, Any] = {"frequencies": frequencies, "base": base, "warmup_epochs": warmup_epochs}
+    paser: dict[str, Any] = {"phrases": phrases, "augment": augment, "language": language, "processes": processes}
+    slt_fai["base_set"], paser["top_k"] = base_set or (), top_k
+    chosen = objectives.Objective(objective, set_ or (), mini_batch_size, complementary, **slt_fai, **paser)
+    objectives.check_options(context, chosen)
+    if dev is None or dev == UNLABELED:
+        options.refuse_unread(context, "needs --dev with labelled pairs", "dev_set")
+    if steps != -1:
+        options.refuse_unread(context, "does not go with --steps: train for one of them", "epochs")
+    options.check_column(context, text)
+    refuse_refined(encoder)
+    stream = stream_sentences(text, column=column, limit=limit, max_line=max_line)
+    evaluator: Any = None
+    if dev is not None and dev != UNLABELED:
+        evaluator = evaluation.sts_evaluator(dev_name(dev_set, dev), dev)
+    score = (lambda model: {}) if test is None else sts_scorer(test)
     model = load_encoder(
         encoder,
         pooling=pooling,  # type: ignore[arg-type]
@@ -111,12 +140,20 @@ def train(
         prompt_template=prompt_template,
         dtype=dtype,  # type: ignore[arg-type]
     )
+    objectives.check_settings(chosen, model)
+    sentences = list(stream)
+    said = advice.described_text(sentences)
+    make_loss = objectives.loss_maker(chosen, sentences, batch_size)
+    if dev == UNLABELED:
+        evaluator = evaluation.UnlabeledSelectionEvaluator(sentences)
     if length_buckets is not None:
         use_length_buckets(model, length_buckets)
     if quiet or as_json:
         disable_progress_bars()
-    rows = training_rows(chosen, sentences, model.tokenizer.mask_token, seed)
+    rows = objectives.training_rows(chosen, sentences, model.tokenizer.mask_token, seed)
     if not as_json:
+        if checkpoint is not None:
+            print_line(f"Resuming after step {checkpoint.rpartition('-')[2]}, from {checkpoint}.")
         advice.say_before_training(said, sentences, model, chooses=dev is not None)
     before = score(model)
     saving: dict[str, Any] = {"gradient_checkpointing": True} if gradient_checkpointing else {}
@@ -137,7 +174,7 @@ def train(
             seed=seed,
             bf16=bf16,
             lora=lora,
-            no_duplicates=chosen.has_negatives and not keep_duplicates,
+            no_duplicates=objective != "paser" and not keep_duplicates,
             resume=resume,
             force=force,
             overwrite=overwrite,
@@ -152,17 +189,6 @@ def train(
     _report(before, after, run, output, as_json)
 
 
-def _evaluator(dev: str | None, dev_set: str | None, sentences: list[str]) -> Any:
-    """What chooses the weights: a labelled set, the sentences alone, or nothing."""
-    from st_extras.evaluation import UnlabeledSelectionEvaluator, sts_evaluator
-
-    if dev is None:
-        return None
-    if dev == UNLABELED:
-        return UnlabeledSelectionEvaluator(sentences)
-    return sts_evaluator(dev_name(dev_set, dev), dev)
-
-
 def _report(before: dict[str, float], after: dict[str, float], run: TrainingRun, output: Path, as_json: bool) -> None:
     if as_json:
         curve = [[step, value] for step, value in run.curve]
@@ -170,6 +196,6 @@ def _report(before: dict[str, float], after: dict[str, float], run: TrainingRun,
         print_json(report | {"output": str(output), "seconds": run.seconds})
         return
     if before:
-        print_scores("Spearman x 100", {"before": before, "after": after})
+        print_scores("Spearman x 100", {"before": before, "after": after}, as_json=False)
     kept = f"weights of step {run.best_step} of {run.steps}" if run.best is not None else f"{run.steps} steps"
     print_line(f"{kept} in {run.seconds:.0f} s, saved to {output}. Its folder checkpoints serves --resume alone.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 import re
 import sys
 from collections.abc import Callable
@@ -20,7 +21,7 @@ Run = Callable[..., tuple[int, str, str]]
 """``run("train", ...)`` -> exit code, stdout, stderr."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with an encoder, a text file and the STS sets."""
     folder = tmp_path_factory.mktemp("inputs")
@@ -35,7 +36,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def run_in(inputs: Path) -> Run:
     """``run_in(folder, "train", ...)``: run in that folder, with the words ENC, TEXT and STS filled in."""
     places = {"ENC": inputs / "encoder", "TEXT": inputs / "text.txt", "STS": inputs}
@@ -63,40 +64,53 @@ def run(run_in: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return partial(run_in, tmp_path / "work")
 
 
+def topical(count: int, seed: int = 0) -> list[tuple[str, str]]:
+    """Topics and different texts: four words of the topic and two of any, all known to the encoder."""
+    words = sorted({word for sentence in SENTENCES for word in sentence.split()})
+    drawn, found = random.Random(seed), {}
+    while len(found) < count:
+        topic = drawn.randrange(6)
+        text = " ".join([*drawn.choices(words[topic::6], k=4), *drawn.choices(words, k=2)])
+        found.setdefault(text, str(topic))
+    return [(topic, text) for text, topic in found.items()]
+
+
 def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.fixture
-def assert_refused(run: Run, inputs: Path, tmp_path: Path) -> Callable[[tuple[object, ...], str], None]:
-    """Check that a command ends in one line on stderr that matches a pattern, and neither makes nor changes a file.
+def shown(err: str) -> list[str]:
+    """The lines on stderr, but for a bar that main() hides."""
+    return [line for line in err.splitlines() if line and "Loading weights" not in line]
 
-    EMPTY, LATIN, JSONL, MORE, FILE and TSV among the arguments stand for files, FOLDER for a folder with a file.
-    """
-    folder = tmp_path / "bad"
-    (folder / "folder").mkdir(parents=True)
+
+@pytest.fixture(scope="session")
+def places(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Files that commands refuse, by the words that stand for them; FOLDER is a folder with a file of somebody."""
+    folder = tmp_path_factory.mktemp("bad")
+    (folder / "folder").mkdir()
     (folder / "folder" / "mine").write_text("mine")
     (folder / "empty.txt").write_text("\n \n")
     (folder / "latin.txt").write_bytes("one\ntwo\ncafé\n".encode("latin-1"))
     (folder / "broken.jsonl").write_text('{"text": "one"}\n{"text": \n')
-    (folder / "more.txt").write_text("\n".join([*SENTENCES, *(sentence[::-1] for sentence in SENTENCES)]))
-    places = {
-        "EMPTY": folder / "empty.txt",
-        "LATIN": folder / "latin.txt",
-        "JSONL": folder / "broken.jsonl",
-        "MORE": folder / "more.txt",
-        "FOLDER": folder / "folder",
-        "FILE": folder / "empty.txt",
-        "TSV": inputs / "stsb_dev.tsv",
-    }
+    names = {"EMPTY": "empty.txt", "LATIN": "latin.txt", "JSONL": "broken.jsonl", "FOLDER": "folder"}
+    return {**{word: folder / name for word, name in names.items()}, "TSV": inputs / "stsb_dev.tsv"}
+
+
+@pytest.fixture
+def assert_refused(run: Run, places: dict[str, Path]) -> Callable[[tuple[object, ...], str], None]:
+    """Check that a command ends in one line on stderr that matches a pattern, and neither makes nor changes a file.
+
+    EMPTY, LATIN, JSONL, FOLDER and TSV among the arguments stand for ``places``.
+    """
 
     def check(arguments: tuple[object, ...], message: str) -> None:
+        folder = places["FOLDER"].parent
         before = files(folder)
         code, out, err = run(*(places.get(str(word), word) for word in arguments))
-        lines = [line for line in err.splitlines() if line and "Loading weights" not in line]  # main() hides that bar
-        assert (code, len(lines)) == (2, 1), err
-        assert lines[0].startswith("Error: ")
-        assert re.search(message, lines[0]), lines[0]
+        assert (code, len(shown(err))) == (2, 1), err
+        assert shown(err)[0].startswith("Error: ")
+        assert re.search(message, shown(err)[0]), err
         assert "Spearman" not in out
         assert list(Path.cwd().iterdir()) == []
         assert files(folder) == before

@@ -1,53 +1,224 @@
-"""The command line as a whole: help, exit codes, one line for every mistake."""
+"""The command line as a whole: help, completion, and one line and an exit code for everything that goes wrong."""
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-import typer
+from safetensors import SafetensorError
+from sentence_transformers import SentenceTransformer
 from typer.testing import CliRunner
 
 import st_extras
-from st_extras.cli import app as cli
-from tests.cli.conftest import Run
+from st_extras.cli import app
+from tests.cli.commands import COMMANDS, parameters
+from tests.cli.conftest import Run, files, shown
 
 ROOT = Path(st_extras.__file__).parents[1]
+HEAVY = ("torch", "transformers", "sentence_transformers", "datasets", "huggingface_hub", "scipy", "nltk", "sklearn")
+COMPLETING = {"_ST_EXTRAS_COMPLETE": "complete_bash", "COMP_CWORD": "1"}
+
+
+def started(*words: str, after: str = "pass", **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run ``st-extras`` in a process of its own, then the code ``after``."""
+    code = (
+        f"import sys; sys.argv = {['st-extras', *words]!r}\n"
+        f"from st_extras.cli.app import main\ntry:\n    main()\nfinally:\n    {after}\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)} | variables
+    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+
+
+# ------------------------------------------------------------------------------------------- what a new user meets
+
+
+@pytest.mark.parametrize("columns", ["60", "200"])
+@pytest.mark.parametrize("words", COMMANDS)
+def test_every_option_has_a_line_with_its_whole_name(words: str, columns: str) -> None:
+    variables = {"COLUMNS": columns, "TERMINAL_WIDTH": columns}
+    shown = CliRunner().invoke(app.app, [*words.split(), "--help"], env=variables)
+    assert shown.exit_code == 0
+    for parameter in parameters(words):
+        assert parameter.help
+        assert parameter.param_type_name == "argument" or max(parameter.opts, key=len) in shown.output
+
+
+def test_without_arguments_it_lists_the_commands() -> None:
+    output = CliRunner().invoke(app.app, []).output
+    assert [words.split()[0] for words in COMMANDS if words.split()[0] not in output] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "expected"),
+    [
+        (("train", "--help"), {}, "--learning-rate"),
+        ((), {**COMPLETING, "COMP_WORDS": "st-extras do"}, "doctor"),
+        ((), {**COMPLETING, "COMP_WORDS": "st-extras repal "} | {"COMP_CWORD": "2"}, "tune\nevaluate"),
+    ],
+)
+def test_it_answers_before_anything_heavy_is_imported(
+    words: tuple[str, ...], variables: dict[str, str], expected: str
+) -> None:
+    look = f"print(sorted({{*{HEAVY!r}}} & {{*sys.modules}}), file=sys.stderr)"
+    done = started(*words, after=look, **variables)
+    assert expected in done.stdout
+    assert (done.returncode, done.stderr) == (0, "[]\n")
+
+
+def test_completion_is_installed(tmp_path: Path) -> None:
+    variables = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1", "HOME": str(tmp_path)}
+    done = started("--install-completion", "bash", **variables)
+    assert done.returncode == 0, done.stderr
+    made = [path.read_text(encoding="utf8") for path in tmp_path.rglob("*") if path.is_file()]
+    assert any("_ST_EXTRAS_COMPLETE" in text for text in made)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [({}, "40 False"), ({"TRANSFORMERS_VERBOSITY": "info", "HF_HUB_DISABLE_PROGRESS_BARS": "0"}, "20 True")],
+)
+def test_other_libraries_are_quiet_unless_the_user_asks(
+    variables: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TRANSFORMERS_VERBOSITY", "HF_HUB_DISABLE_PROGRESS_BARS"):
+        monkeypatch.delenv(name, raising=False)
+    look = (
+        "from transformers.utils import logging as found; "
+        "print(found.get_verbosity(), found.is_progress_bar_enabled(), file=sys.stderr)"
+    )
+    assert started("--help", after=look, **variables).stderr.strip() == expected
+
+
+# ------------------------------------------------------------------------------------------- what goes wrong
 
 
 @pytest.mark.parametrize("arguments", [("train", "dclr", "ENC"), ("train", "dclr", "ENC", "TEXT"), ("nonsense",)])
 def test_usage_errors_have_the_same_exit_code(run: Run, arguments: tuple[str, ...]) -> None:
     code, _, err = run(*arguments)
-    assert code == 2
-    assert "Usage" in err
+    assert (code, "Usage" in err) == (2, True)
 
 
-@pytest.mark.slow
-def test_a_real_process_ends_in_one_line_and_code_2(inputs: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "st_extras.cli", "train", "dclr", str(inputs / "encoder"), "none.txt", "-o", "out"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "Error: There is no file 'none.txt'.\n"
-    assert list(tmp_path.iterdir()) == []
+def _decode_error() -> UnicodeDecodeError:
+    return UnicodeDecodeError("utf8", b"\xff", 0, 1, "invalid start byte")
 
 
-class TestHelp:
-    @pytest.mark.parametrize("columns", ["60", "80", "200"])
-    @pytest.mark.parametrize("command", ["train", "adapt", "evaluate", "demo"])
-    def test_every_option_has_a_line_with_its_whole_name(self, command: str, columns: str) -> None:
-        group = typer.main.get_command(cli.app)
-        shown = CliRunner().invoke(cli.app, [command, "--help"], env={"COLUMNS": columns, "TERMINAL_WIDTH": columns})
-        assert shown.exit_code == 0
-        for parameter in group.commands[command].params:  # type: ignore[attr-defined]
-            if parameter.param_type_name == "option":
-                assert max(parameter.opts, key=len) in shown.output
-                assert parameter.help
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (ValueError("steps must be\nsmall, got 3."), 2, "steps must be small, got 3."),
+        (ImportError("needs the package x."), 2, "needs the package x."),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "x/y"), 2, "'x/y': No such file or directory."),
+        (PermissionError(errno.EACCES, "Permission denied", "x"), 2, "'x': Permission denied."),
+        (OSError("nobody/nothing is not a model."), 1, "nobody/nothing is not a model."),
+        (OverflowError("int too large to convert to float"), 2, "OverflowError: int too large to convert to float."),
+        (_decode_error(), 2, "UnicodeDecodeError: 'utf8' codec can't decode byte 0xff in position 0: invalid start"),
+        (json.JSONDecodeError("Expecting value", "x", 0), 2, "JSONDecodeError: Expecting value"),
+        (OSError(errno.ENOSPC, "No space left on device", "x"), 1, "'x': No space left on device."),
+        (OSError(errno.EROFS, "Read-only file system", "x"), 2, "'x': Read-only file system."),
+        (SafetensorError("I/O error: File too large (os error 27)"), 1, "SafetensorError: I/O error: File too large"),
+        (RuntimeError("CUDA out of memory.\nTried to"), 1, "RuntimeError: CUDA out of memory. Tried to."),
+        (MemoryError(), 1, "MemoryError."),
+        (KeyboardInterrupt(), 130, "Interrupted\n"),
+    ],
+)
+def test_every_error_is_one_line(run: Run, monkeypatch: Any, error: BaseException, code: int, message: str) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
 
-    def test_without_arguments(self) -> None:
-        shown = CliRunner().invoke(cli.app, [])
-        commands = ("train", "adapt", "evaluate", "demo", "repal", "whiten", "frequencies")
-        assert all(command in shown.output for command in commands)
+    monkeypatch.setattr("st_extras.training.demonstrate", fail)
+    found, out, err = run("demo", "--json")
+    assert (found, out, err.count("\n")) == (code, "", 1)
+    assert err.startswith(f"Error: {message}")
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_an_interrupted_command_names_resume_if_it_has_it(run: Run, monkeypatch: Any, words: str) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(app, "app", interrupt)
+    code, _, err = run(*COMMANDS[words])
+    resumes = "--resume" in {option for parameter in parameters(words) for option in parameter.opts}
+    assert (code, "the same command with --resume goes on" in err) == (130, resumes)
+
+
+def test_a_fault_of_the_program_keeps_its_traceback(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("st_extras.training.demonstrate", lambda *_, **__: {}["missing"])
+    with pytest.raises(KeyError):
+        run("demo", "--json")
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"[]"])
+@pytest.mark.parametrize("name", ["modules.json", "config.json", "model.safetensors", "2_*/*.safetensors"])
+def test_a_broken_encoder_is_named(run: Run, name: str, content: bytes) -> None:
+    assert run("refine", "whitening", "ENC", "TEXT", "-o", "broken")[0] == 0
+    next(Path("broken").glob(name)).write_bytes(content)
+    code, _, err = run("evaluate", "broken", "--sts", "STS")
+    assert (code, len(shown(err)), "'broken" in shown(err)[0]) == (2, 1, True), err
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"[]", b'{"a": {}}'])
+def test_a_broken_table_is_named(run: Run, content: bytes) -> None:
+    Path("table.json").write_bytes(content)
+    code, _, err = run("frequencies", "info", "table.json")
+    assert (code, err.count("\n"), "table.json" in err) == (2, 1, True), err
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), SafetensorError("os error 28")])
+@pytest.mark.parametrize("before", [False, True])
+def test_a_full_disk_leaves_what_was_there(run: Run, monkeypatch: Any, error: Exception, before: bool) -> None:
+    """Nothing, or the earlier result."""
+    fit = ("refine", "whitening", "ENC", "TEXT", "-o", "deep/out", "--overwrite")
+    assert not before or run(*fit)[0] == 0
+    kept = files(Path.cwd())
+
+    def half(self: SentenceTransformer, path: str, *_: Any, **__: Any) -> None:
+        Path(path).mkdir(parents=True)
+        (Path(path) / "modules.json").write_text("[")
+        raise error
+
+    monkeypatch.setattr(SentenceTransformer, "save", half)
+    code, _, err = run(*fit, "--stock")
+    assert (code, len(shown(err)), "Writing to 'deep/out' failed" in shown(err)[-1]) == (1, 1, True), err
+    assert files(Path.cwd()) == kept
+    assert Path("deep").exists() == before
+
+
+def test_a_training_that_diverges(run: Run) -> None:
+    words = ("--steps", 4, "--eval-steps", 2, "--batch-size", 4, "--lr", "1e30", "--quiet", "--json")
+    code, out, err = run("train", "simcse", "ENC", "TEXT", "-o", "out", *words)
+    lines = [line for line in err.splitlines() if line.startswith("Error: ")]
+    assert (code, out, len(lines), "diverged" in lines[0]) == (1, "", 1, True), err
+    assert list(Path.cwd().iterdir()) == []
+
+
+# ------------------------------------------------------------------------------------------- in a process of its own
+
+
+def test_what_cannot_be_encoded_is_escaped() -> None:
+    """A report in a terminal that knows ASCII only must not fail after the work was done."""
+    after = "from st_extras.cli.console import print_line; print_line('caf\\xe9 \\udcff')"
+    done = started("--help", after=after, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert (done.returncode, done.stdout.endswith("caf\\xe9 \\udcff\n")) == (0, True), done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_broken_pipe_is_quiet_and_a_full_disk_one_line() -> None:
+    """It starts as a module too."""
+    command = [sys.executable, "-m", "st_extras.cli", "--help"]
+    options: dict[str, Any] = {"env": os.environ | {"PYTHONPATH": str(ROOT)}, "stderr": subprocess.PIPE, "check": False}
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, stdout=writer, **options)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, b"")
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, **options)
+    assert (done.returncode, done.stderr) == (1, b"Error: No space left on device.\n")

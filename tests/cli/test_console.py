@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from st_extras.cli.console import print_json, print_line, print_scores
+from tests.cli.conftest import Run
 
 
 def test_scores_are_a_table_with_two_decimals(capsys: pytest.CaptureFixture[str]) -> None:
-    print_scores("Spearman x 100", {"before": {"sts12": 1.234, "stsb": 50.0}, "after": {"sts12": 2.0, "stsb": -3.456}})
+    columns = {"before": {"sts12": 1.234, "stsb": 50.0}, "after": {"sts12": 2.0, "stsb": -3.456}}
+    print_scores("Spearman x 100", columns, as_json=False)
     title, *lines = capsys.readouterr().out.splitlines()
     assert title.strip() == "Spearman x 100"
     cells = [line.replace("│", " ").replace("┃", " ").split() for line in lines]
@@ -31,3 +34,26 @@ def test_a_line_is_printed_as_it_is_however_long(capsys: pytest.CaptureFixture[s
 def test_json_has_null_for_what_is_not_finite(capsys: pytest.CaptureFixture[str]) -> None:
     print_json({"a": float("nan"), "b": [1, float("inf"), (2.5,)], "c": {"d": -float("inf"), "e": "nan"}})
     assert json.loads(capsys.readouterr().out) == {"a": None, "b": [1, None, [2.5]], "c": {"d": None, "e": "nan"}}
+
+
+def test_of_several_processes_the_first_prints(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    for rank, said in (("1", False), ("0", True)):
+        monkeypatch.setenv("RANK", rank)
+        print_json({"a": 1})
+        print_line("warned", to_stderr=True)
+        print_scores("title", {"before": {"sts12": 1.0}}, as_json=False)
+        out, err = capsys.readouterr()
+        assert ('{"a": 1}\n' in out, "sts12" in out, err == "warned\n") == (said, said, said)
+
+
+@pytest.mark.parametrize(("error", "said"), [(ValueError("text is missing."), False), (RuntimeError("memory"), True)])
+def test_what_is_wrong_in_every_process_is_said_once(run: Run, monkeypatch: Any, error: Exception, said: bool) -> None:
+    """A run may fail in one process alone."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("st_extras.training.demonstrate", fail)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert (str(error).rstrip(".") in run("demo")[2]) == said

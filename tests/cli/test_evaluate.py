@@ -16,43 +16,43 @@ from tests.conftest import SENTENCES
 
 
 class TestEvaluate:
-    def test_json(self, run: Run, inputs: Path) -> None:
-        code, out, _ = run("evaluate", "ENC", "--sts", "STS", "--json")
-        metrics = sts_evaluator(SEVEN_STS, inputs)(load_encoder(inputs / "encoder", device="cpu"))
-        assert code == 0
+    @pytest.mark.parametrize(
+        ("more", "names", "setting"),
+        [
+            ((), SEVEN_STS, "all"),
+            (("--sets", "sts12", "--sets", "stsb"), ["sts12", "stsb_test"], "all"),
+            (("--setting", "wmean", "--sets", "sts13"), ["sts13"], "wmean"),
+        ],
+    )
+    def test_the_sets_of_a_folder(self, run: Run, inputs: Path, more: Any, names: list[str], setting: Any) -> None:
+        code, out, err = run("evaluate", "ENC", "--sts", "STS", *more, "--json")
+        assert code == 0, err
+        metrics = sts_evaluator(names, inputs, setting=setting)(load_encoder(inputs / "encoder", device="cpu"))
         expected = {name.removesuffix("_spearman_cosine"): 100 * value for name, value in metrics.items()}
         assert json.loads(out) == pytest.approx(expected)
-        assert list(expected) == [*SEVEN_STS, "average"]
+        assert list(expected) == [*names, "average"][: len(expected)]
 
-    def test_several_encoders(self, run: Run, inputs: Path) -> None:
+    def test_several_encoders_and_a_table(self, run: Run, inputs: Path) -> None:
         shutil.copytree(inputs / "encoder", "other")
-        code, out, _ = run("evaluate", "ENC", "other", "--sts", "STS", "--sets", "sts12", "--json")
+        words = ("evaluate", "ENC", "other", "--sts", "STS", "--sets", "sts12")
         alone = json.loads(run("evaluate", "ENC", "--sts", "STS", "--sets", "sts12", "--json")[1])
+        code, out, _ = run(*words, "--json")
         assert (code, json.loads(out)) == (0, {str(inputs / "encoder"): alone, "other": alone})
-        code, out, _ = run("evaluate", "ENC", "other", "--sts", "STS", "--sets", "sts12", "--quiet")
-        assert (code, out.count(f"{alone['sts12']:.2f}")) == (0, 2)
+        code, out, _ = run(*words, "--quiet")
+        assert (code, out.count(f"{alone['sts12']:.2f}"), " set " in out, "sts13" in out) == (0, 2, True, False)
 
-    def test_what_is_no_number_is_null(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-        scores = {"x_spearman_cosine": float("nan"), "y_spearman_cosine": 0.5}
-        monkeypatch.setattr("st_extras.evaluation.sts_evaluator", lambda *a, **k: lambda model: scores)
-        code, out, _ = run("evaluate", "ENC", "--sts", "STS", "--json")
-        assert (code, out) == (0, '{"x": null, "y": 50.0}\n')
+    @pytest.mark.parametrize(("more", "name"), [((), "sts13"), (("--sets", "mine"), "mine")])
+    def test_one_file_is_a_set_of_its_name(self, run: Run, inputs: Path, more: tuple[str, ...], name: str) -> None:
+        code, out, _ = run("evaluate", "ENC", "--sts", inputs / "sts13.tsv", *more, "--json")
+        metrics = sts_evaluator(name, inputs / "sts13.tsv")(load_encoder(inputs / "encoder", device="cpu"))
+        assert (code, json.loads(out)) == (0, {name: pytest.approx(100 * metrics[f"{name}_spearman_cosine"])})
 
-    def test_table_of_chosen_sets(self, run: Run) -> None:
-        code, out, _ = run("evaluate", "ENC", "--sts", "STS", "--sets", "sts12", "--sets", "stsb", "--quiet")
-        assert code == 0
-        assert [name in out for name in (" set ", "sts12", "stsb_test", "average", "sts13")] == [True] * 4 + [False]
-
-    def test_one_file_and_weighted_mean(self, run: Run, inputs: Path) -> None:
-        file = inputs / "sts13.tsv"
-        code, out, _ = run("evaluate", "ENC", "--sts", file, "--sets", "mine", "--setting", "wmean", "--json")
-        metrics = sts_evaluator("mine", file, setting="wmean")(load_encoder(inputs / "encoder", device="cpu"))
-        assert (code, json.loads(out)) == (0, {"mine": pytest.approx(100 * metrics["mine_spearman_cosine"])})
-
-    def test_one_file_is_a_set_of_its_name(self, run: Run, inputs: Path) -> None:
-        code, out, _ = run("evaluate", "ENC", "--sts", inputs / "sts13.tsv", "--json")
-        metrics = sts_evaluator("sts13", inputs / "sts13.tsv")(load_encoder(inputs / "encoder", device="cpu"))
-        assert (code, json.loads(out)) == (0, {"sts13": pytest.approx(100 * metrics["sts13_spearman_cosine"])})
+    def test_a_refined_encoder_of_the_hub(self, run: Run, inputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        Path("modules.json").write_text('[{"type": "st_extras.modules.sif.SIFPooling"}]')
+        loaded = load_encoder(inputs / "encoder", device="cpu")
+        monkeypatch.setattr("sentence_transformers.util.load_file_path", lambda name, file: file)
+        monkeypatch.setattr("st_extras.modules.load", lambda name: loaded if name == "me/refined" else None)
+        assert run("evaluate", "me/refined", "--sts", "STS", "--sets", "sts12", "--json")[0] == 0
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
@@ -66,6 +66,12 @@ class TestEvaluate:
     )
     def test_mistakes(self, assert_refused, arguments: tuple[str, ...], message: str) -> None:
         assert_refused(("evaluate", *arguments), message)
+
+
+@pytest.mark.parametrize("alone", [("--labeled", "TSV"), ("--mteb", "STS12")])
+@pytest.mark.parametrize("option", [("--sts", "hub"), ("--sets", "sts12"), ("--setting", "all")])
+def test_data_of_one_kind(assert_refused: Any, alone: tuple[str, str], option: tuple[str, str]) -> None:
+    assert_refused(("evaluate", "ENC", *alone, *option), f"^Error: {option[0]} does not go with {alone[0]}, whose")
 
 
 class TestLabeled:
@@ -92,26 +98,13 @@ class TestLabeled:
         assert [text in out for text in (*shown, " set ")] == [True] * 5 + [False]
 
     @pytest.mark.parametrize(
-        ("option", "message"),
-        [
-            (("--sts", "STS"), "--labeled does not go with --sts, --sets or --setting: its file is the data"),
-            (("--sets", "sts12"), "--labeled does not go with --sts"),
-            (("--setting", "wmean"), "--labeled does not go with --sts"),
-            (("--mteb", "STS12"), "--mteb does not go with --labeled"),
-        ],
-    )
-    def test_it_stands_alone(self, assert_refused: Any, option: tuple[str, str], message: str) -> None:
-        assert_refused(("evaluate", "ENC", "--labeled", "TSV", *option), message)
-
-    @pytest.mark.parametrize(
         ("file", "message"),
         [
             ("none.tsv", r"no file of labelled texts 'none\.tsv'"),
-            ("", "no file of labelled texts"),
             ("FOLDER", "no file of labelled texts"),
-            ("TSV", r"stsb_dev\.tsv has no column label"),
+            ("TSV", r"stsb_dev\.tsv has no column label.*--text-column and --label-column can name others\.$"),
             ("JSONL", r"broken\.jsonl, line 1 has no column label"),
-            ("MORE", "path must be a file whose name ends in"),
+            ("EMPTY", "path must be a file whose name ends in"),
         ],
     )
     def test_mistakes(self, assert_refused: Any, file: str, message: str) -> None:
@@ -143,6 +136,5 @@ class TestMTEB:
         assert (code, asked) == (0, [{"show_progress_bar": True}])
         assert [text in out for text in ("MTEB main score x 100", " task ", "STS12", "25.00")] == [True] * 4
 
-    @pytest.mark.parametrize("option", [("--sts", "STS"), ("--sets", "sts12"), ("--setting", "wmean")])
-    def test_its_tasks_bring_their_own_data(self, assert_refused: Any, option: tuple[str, str]) -> None:
-        assert_refused(("evaluate", "ENC", "--mteb", "STS12", *option), "--mteb does not go with --sts, --sets or")
+    def test_it_does_not_go_with_labelled_texts(self, assert_refused: Any) -> None:
+        assert_refused(("evaluate", "ENC", "--mteb", "STS12", "--labeled", "TSV"), "--labeled does not go with --mteb")

@@ -9,7 +9,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from st_extras import losses
-from st_extras.cli.objectives import DCLROptions, Objective, PaSeROptions, SLTFAIOptions, loss_maker, training_rows
+from st_extras.cli.objectives import Objective, loss_maker, training_rows
 from st_extras.text.frequency import FrequencyTable
 from tests.conftest import SENTENCES
 
@@ -27,45 +27,31 @@ def table(encoder: SentenceTransformer, tmp_path: Path) -> str:
 def test_the_warm_up_of_slt_fai(
     encoder: SentenceTransformer, table: str, base: str | None, warmup_epochs: float | None, steps: float
 ) -> None:
-    objective = Objective("slt-fai", slt_fai=SLTFAIOptions(table, base, warmup_epochs))
+    objective = Objective("slt-fai", frequencies=table, base=base, warmup_epochs=warmup_epochs)
     loss = loss_maker(objective, SENTENCES * 100, batch_size=4)(encoder)
     assert isinstance(loss, losses.SLTFAILoss)
     assert loss.warmup_steps == round(steps * 200)
 
 
 def test_settings_go_to_the_loss_and_to_its_base(encoder: SentenceTransformer, table: str) -> None:
-    options = SLTFAIOptions(table, "dclr", base_set=["threshold=0.25"])
-    objective = Objective("slt-fai", ["mask_ratio=0.4", "warmup_steps=7"], DCLROptions("self"), options)
-    loss = loss_maker(objective, SENTENCES, batch_size=4)(encoder)
-    assert isinstance(loss, losses.SLTFAILoss)
-    assert isinstance(loss.base_loss, losses.DCLRLoss)
-    assert (loss.base_loss.get_config_dict()["threshold"], loss.warmup_steps) == (0.25, 7)
-
-
-def test_a_share_of_the_pairs_goes_to_the_base(encoder: SentenceTransformer, table: str) -> None:
-    options = SLTFAIOptions(table, "dclr", base_set=["masked_share=0.14"])
-    loss: Any = loss_maker(Objective("slt-fai", (), DCLROptions("start"), options), SENTENCES, 4)(encoder)
-    config = loss.base_loss.get_config_dict()
-    assert (config["complementary"], config["masked_share"], config["threshold"]) == ("start", 0.14, None)
-
-
-@pytest.mark.parametrize(("text", "is_on"), [("False", False), ("no", False), ("True", True), ("1", True)])
-def test_a_head_is_on_or_off_as_asked(encoder: SentenceTransformer, text: str, is_on: bool) -> None:
-    for name in ("simcse", "adcse"):
-        loss: Any = loss_maker(Objective(name, [f"projection={text}"]), SENTENCES, 4)(encoder)
-        assert (loss.step.projection_head is not None) == is_on
+    settings, of_base = ["mask_ratio=0.4", "warmup_steps=7"], ["threshold=0.25"]
+    objective = Objective("slt-fai", settings, None, "self", frequencies=table, base="dclr", base_set=of_base)
+    loss: Any = loss_maker(objective, SENTENCES, batch_size=4)(encoder)
+    own, base = loss.get_config_dict(), loss.base_loss.get_config_dict()
+    assert (type(loss.base_loss), base["complementary"], base["threshold"]) == (losses.DCLRLoss, "self", 0.25)
+    assert (own["mask_ratio"], loss.warmup_steps) == (0.4, 7)
 
 
 def test_a_setting_is_refused_by_its_option_before_an_encoder_is_loaded() -> None:
     with pytest.raises(ValueError, match=r"^--set must be NAME=VALUE, got '1x=2'\.$"):
         loss_maker(Objective("simcse", ["1x=2"]), SENTENCES, 4)
-    objective = Objective("slt-fai", slt_fai=SLTFAIOptions("t", "adcse", base_set=["nonsense=1"]))
+    objective = Objective("slt-fai", frequencies="t", base="adcse", base_set=["nonsense=1"])
     with pytest.raises(ValueError, match=r"^--base-set must name a setting of AdCSELoss \(.*\), got 'nonsense'\.$"):
         loss_maker(objective, SENTENCES, 4)
 
 
 def test_the_warm_up_is_given_once() -> None:
-    objective = Objective("slt-fai", ["warmup_steps=7"], slt_fai=SLTFAIOptions("t", warmup_epochs=0.5))
+    objective = Objective("slt-fai", ["warmup_steps=7"], frequencies="t", warmup_epochs=0.5)
     with pytest.raises(ValueError, match=r"^--warmup-epochs must not be given with --set warmup_steps, got both\.$"):
         loss_maker(objective, SENTENCES, 4)
 
@@ -76,16 +62,12 @@ def test_the_mini_batch_size_is_given_once() -> None:
         loss_maker(objective, SENTENCES, 4)
 
 
-@pytest.mark.parametrize("name", ["simcse", "consert", "dclr", "adcse", "slt-fai"])
-def test_the_rows_are_the_sentences_of_a_loss_with_negatives(name: str) -> None:
-    objective = Objective(name, slt_fai=SLTFAIOptions("table.json") if name == "slt-fai" else SLTFAIOptions())
-    assert objective.has_negatives
-    assert training_rows(objective, SENTENCES, "[MASK]", seed=0) is SENTENCES
+def test_the_rows_of_other_losses_are_the_sentences() -> None:
+    assert training_rows(Objective("simcse"), SENTENCES, "[MASK]", seed=0) is SENTENCES
 
 
 def test_paser_gets_masked_sentences_and_phrases(capsys: pytest.CaptureFixture[str]) -> None:
-    objective = Objective("paser", paser=PaSeROptions(top_k=1))
-    assert not objective.has_negatives
+    objective = Objective("paser", top_k=1)
     rows = training_rows(objective, [*SENTENCES, "the"], "[MASK]", seed=0)
     assert (rows.column_names, len(rows)) == (["sentence", "masked", "phrase"], len(SENTENCES))
     assert all("[MASK]" in masked for masked in rows["masked"])

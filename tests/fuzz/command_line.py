@@ -65,17 +65,22 @@ def _places() -> dict[str, str]:
 
 TRAIN = ["train", "simcse", "{encoder}", "{text}", "-o", "{output}", "--steps", "2", "--batch-size", "4", "--quiet"]
 SLT = ["train", "slt-fai", *TRAIN[2:], "--frequencies", "{table}"]
-REPAL = ["repal", "fit", "{encoder}", "{text}", "-o", "{output}", "--keywords", "rake"]
+REPAL = ["refine", "repal", "{encoder}", "{text}", "-o", "{output}", "--set", "keywords=rake"]
 TUNE = ["repal", "tune", "{repal}", "--sts", "{sts}", "-o", "{output}"]
-WHITEN = ["whiten", "fit", "{encoder}", "{text}", "-o", "{output}"]
+WHITEN = ["refine", "whitening", "{encoder}", "{text}", "-o", "{output}"]
 COUNT = ["frequencies", "count", "{encoder}", "{text}", "-o", "{output}.json"]
 INFO = ["frequencies", "info", "{table}"]
 EVALUATE = ["evaluate", "{encoder}", "--sts", "{sts}", "--sets", "mine"]
 LABELLED = ["evaluate", "{encoder}", "--labeled", "{labelled}"]
 ADAPT = ["adapt", "{encoder}", "{text}", "-o", "{output}", "--quiet"]
-LOCALITY = ["locality", "fit", "{encoder}", "{domain}", "-o", "{output}"]
+LOCALITY = ["refine", "locality-preserving", "{encoder}", "{domain}", "-o", "{output}"]
 COMMANDS = {"train": TRAIN, "slt-fai": SLT, "repal fit": REPAL, "repal tune": TUNE, "whiten": WHITEN, "count": COUNT,
             "info": INFO, "evaluate": EVALUATE, "labelled": LABELLED, "adapt": ADAPT, "locality": LOCALITY}  # fmt: skip
+
+
+def _set(name: str, values: list[str]) -> list[str]:
+    return [f"{name}={value}" for value in values]
+
 
 _SEEDS = ["x", "", "nan", "0.5", "-1", "9" * 40]
 _SHARED = {
@@ -100,11 +105,11 @@ OPTIONS: dict[str, dict[str, list[str]]] = {
         "frequency_table=x"],
     },
     "repal fit": {
-        "--lambda-1": BAD_NUMBERS, "--lambda-2": BAD_NUMBERS, "--keywords": BAD_TEXTS, "--redundancy": BAD_TEXTS,
-        "--on-missing-mask": BAD_TEXTS,
+        "--set": [*_set("lambda_1", BAD_NUMBERS), *_set("lambda_2", BAD_NUMBERS), *_set("keywords", BAD_TEXTS),
+        *_set("redundancy", BAD_TEXTS), *_set("on_missing_mask", BAD_TEXTS)],
     },
     "repal tune": {"--sts": BAD_FILES, "--nothing": ["1"]},
-    "whiten": {"--dimensions": [*BAD_COUNTS, "17", "1000"]},
+    "whiten": {"--set": _set("dimensions", [*(x for x in BAD_COUNTS if x != "1e3"), "17", "1000"])},
     "count": {"--add": BAD_FILES, "--processes": BAD_COUNTS, "-o": ["{folder}", "nowhere/at/all.json", ""]},
     "info": {"--ratio": [*BAD_NUMBERS, "0", "1"], "--encoder": ["nowhere", "", "{folder}"]},
     "evaluate": {"--sts": BAD_FILES, "--sets": [], "--setting": BAD_TEXTS},
@@ -115,19 +120,21 @@ OPTIONS: dict[str, dict[str, list[str]]] = {
         "--max-line": BAD_COUNTS, "--dev-set": [],
     },
     "locality": {
-        "--neighbors": [*BAD_COUNTS, "60", "1001"], "--power": [*BAD_NUMBERS, "10.5"], "--epsilon": BAD_NUMBERS,
-        "--recolor": [*BAD_NUMBERS, "1.5"], "--max-sentences": [*BAD_COUNTS, "49"], "--seed": _SEEDS,
+        "--set": [*_set("neighbors", [*BAD_COUNTS, "60", "1001"]), *_set("power", [*BAD_NUMBERS, "10.5"]),
+        *_set("epsilon", BAD_NUMBERS), *_set("recolor", [*BAD_NUMBERS, "1.5"]), *_set("seed", _SEEDS),
+        *_set("max_sentences", [*(x for x in BAD_COUNTS if x != "1e3"), "49"])],
         "--batch-size": BAD_COUNTS,
     },
 }  # fmt: skip
 """Options of each command, with values that must be refused."""
 GOOD = [
     ["train", ["--set", "temperature=0.1"]], ["train", ["--set", "projection=false", "--json"]], ["repal fit",
-    ["--lambda-2", "0"]],
-    ["whiten", ["--dimensions", "4"]], ["count", []], ["info", ["--json"]], ["evaluate", ["--json"]], ["slt-fai", []],
+    ["--set", "lambda_2=0"]],
+    ["whiten", ["--set", "dimensions=4"]], ["count", []], ["info", ["--json"]], ["evaluate", ["--json"]],
+    ["slt-fai", []],
     ["repal tune", ["--sentence-term-only"]], ["info", ["--ratio", "0.3"]], ["whiten", ["--stock"]],
     ["labelled", []], ["labelled", ["--json"]], ["adapt", []], ["adapt", ["--json", "--any-general-loss"]],
-    ["locality", ["--no-words", "--recolor", "0"]], ["locality", ["--stock", "--json"]],
+    ["locality", ["--set", "words=no", "--set", "recolor=0"]], ["locality", ["--stock", "--json"]],
 ]  # fmt: skip
 
 
@@ -237,7 +244,7 @@ def cases(generator: random.Random) -> list[Case]:
     made += [_case(command, added, ACCEPT) for command, added in GOOD]  # type: ignore[arg-type]
     typed = [
         [
-            generator.choice(["train", "repal", "x", "whiten", "--", "-h", "fit", "\x00", "frequencies"])
+            generator.choice(["train", "repal", "x", "refine", "--", "-h", "tune", "\x00", "frequencies"])
             for _ in range(3)
         ]
         for _ in range(10)
@@ -253,8 +260,8 @@ _ALIASES = {
     "--test": ("sts", "source"), "--sts": ("source",), "--ratio": ("low_frequency_ratio",),
     "--processes": ("num_processes",),
     "-o": ("output",), "--add": ("path",), "--frequencies": ("wordfreq", "language"),
-    "--warmup-epochs": ("epochs",), "--keywords": (),
+    "--warmup-epochs": ("epochs",),
     "--labeled": ("label",), "--encoder": ("tokenizer",),
-    "--sets": ("name",), "--limit": (), "--dimensions": (), "--on-missing-mask": (),
+    "--sets": ("name",), "--limit": (),
 }  # fmt: skip
 """What else a message may call an option: the argument of the function behind it."""

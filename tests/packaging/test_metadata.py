@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 import st_extras
-from st_extras.cli.doctor import EXTRAS as EXAMINED_EXTRAS
 from tests.packaging.project import EXTRAS, PROJECT, PYPROJECT, ROOT, classified_pythons
 
 CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf8"))
@@ -41,13 +40,6 @@ def test_every_page_names_the_same_repository() -> None:
     named = re.compile(r"https://(?:raw\.githubusercontent|github)\.com/([\w.-]+)/(st[-_]extras)\b")
     found = {f"{owner}/{name}" for page in pages for owner, name in named.findall(page.read_text(encoding="utf8"))}
     assert found == {"st-extras/st-extras"}
-
-
-def test_the_doctor_knows_every_extra() -> None:
-    for_users = {name: packages for name, packages in EXTRAS.items() if name not in ("dev", "docs")}
-    assert {name: list(packages) for name, (packages, _) in EXAMINED_EXTRAS.items()} == {
-        name: [re.split(r"[<>=!~ \[]", line)[0] for line in packages] for name, packages in for_users.items()
-    }
 
 
 def test_dev_brings_every_other_extra() -> None:

@@ -1,0 +1,188 @@
+"""``st-extras refine`` and ``repal``: every method on text and on what was computed from it before."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sentence_transformers import SentenceTransformer
+
+import st_extras
+from st_extras.evaluation import sts_evaluator
+from tests.cli.conftest import Run, topical
+from tests.conftest import SENTENCES
+
+FIT = ("ENC", "TEXT", "-o", "out")
+
+
+def encoded(name: str) -> Any:
+    return st_extras.load(name).encode(SENTENCES)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "known"),
+    [
+        ("whitening", ("dimensions=4",), {"dimensions": 4, "epsilon": 0.0}),
+        ("all-but-the-top", ("components=2",), {"components": 2}),
+        ("locality-preserving", ("recolor=0", "neighbors=7"), {"recolor": 0.0, "neighbors": 7, "words": True}),
+    ],
+)
+def test_a_stock_layer_does_the_same(
+    run: Run, inputs: Path, method: str, settings: tuple[str, ...], known: dict[str, Any]
+) -> None:
+    """With prompts and similarity of the model, and the settings that were given."""
+    model = SentenceTransformer(str(inputs / "encoder"), prompts={"query": "the dog "}, similarity_fn_name="dot")
+    model.default_prompt_name = "query"
+    model.save("prompted")
+    Path("domain.txt").write_text("\n".join(text for _, text in topical(160)))
+    words = ("refine", method, "prompted", "domain.txt", *(word for pair in settings for word in ("--set", pair)))
+    code, out, err = run(*words, "-o", "ours", "--json")
+    assert code == 0, err
+    report = json.loads(out)
+    assert report["settings"].items() >= known.items()
+    assert (report["method"], report["stock"], report["output"]) == (method, False, "ours")
+    assert report["sentences"] == report["settings"]["corpus_size"] > 100
+    code, out, err = run(*words, "-o", "stock", "--stock")
+    assert (code, 'saved to stock: SentenceTransformer("stock")\n' in out) == (0, True), err
+    stock = SentenceTransformer("stock", device="cpu")
+    assert (stock.prompts["query"], stock.default_prompt_name, stock.similarity_fn_name) == ("the dog ", "query", "dot")
+    np.testing.assert_allclose(encoded("ours"), stock.encode(SENTENCES), atol=1e-4)
+
+
+def test_zero_components_centre(run: Run, inputs: Path) -> None:
+    code, out, err = run("refine", "all-but-the-top", *FIT, "--set", "components=0")
+    assert (code, out) == (0, 'Fitted on 8 sentences, saved to out: st_extras.load("out")\n'), err
+    plain = SentenceTransformer(str(inputs / "encoder"), device="cpu").encode(SENTENCES)
+    np.testing.assert_allclose(encoded("out"), plain - plain.mean(axis=0), atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["whitening", "all-but-the-top", "repal"])
+def test_statistics_in_place_of_text(run: Run, method: str) -> None:
+    """Fitted on the text or on what was computed from it, an encoder is the same."""
+    assert run("statistics", "compute", "ENC", "TEXT", "-o", "s.safetensors")[0] == 0
+    for name, given in (("one", ("TEXT",)), ("two", ("--statistics", "s.safetensors"))):
+        code, _, err = run("refine", method, "ENC", *given, "-o", name)
+        assert code == 0, err
+    np.testing.assert_allclose(encoded("one"), encoded("two"), atol=1e-5)
+
+
+def test_counts_in_place_of_text(run: Run) -> None:
+    assert run("frequencies", "count", "ENC", "TEXT", "-o", "counts.json")[0] == 0
+    for name, given in (("one", ("TEXT",)), ("two", ("--frequencies", "counts.json"))):
+        code, out, err = run("refine", "sif", "ENC", *given, "-o", name, "--set", "a=0.01")
+        assert (code, out) == (0, f'Fitted on 8 sentences, saved to {name}: st_extras.load("{name}")\n'), err
+    assert np.array_equal(encoded("one"), encoded("two"))
+    code, out, err = run("refine", "whitening", "one", "TEXT", "-o", "both", "--stock")
+    assert (code, 'st_extras.load("both")' in out) == (0, True), f"SIF pooling is not stock: {err}"
+
+
+@pytest.mark.parametrize("command", [("train", "simcse"), ("adapt",)])
+def test_a_refined_encoder_is_not_trained(run: Run, command: tuple[str, ...]) -> None:
+    assert run("refine", "whitening", "ENC", "TEXT", "-o", "refined")[0] == 0
+    code, _, err = run(*command, "refined", "TEXT", "-o", "out")
+    assert (code, "got 'refined': give the one it was refined from.\n" in err) == (2, True), err
+
+
+def test_statistics_of_another_prompt_are_refused(run: Run) -> None:
+    assert run("statistics", "compute", "ENC", "TEXT", "-o", "s.safetensors", "--prompt", "the dog ")[0] == 0
+    fit = ("refine", "whitening", "ENC", "--statistics", "s.safetensors", "-o", "out")
+    code, _, err = run(*fit)
+    assert (code, "(--prompt)" in err, Path("out").exists()) == (2, True, False), err
+    assert run(*fit, "--prompt", "the dog ")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("whiten", *FIT), r"^Error: method must be one of 'whitening', .*, 'repal', got 'whiten'\.$"),
+        (("whitening", "ENC", "-o", "out"), r"text or --statistics must be given, .* got neither\."),
+        (("sif", "ENC", "-o", "out"), r"text or --frequencies must be given, .* got neither\."),
+        (("locality-preserving", "ENC", "-o", "out"), r"^Error: text must be given"),
+        (("whitening", *FIT, "--statistics", "s"), r"only one of them, got both\."),
+        (("sif", *FIT, "--statistics", "s"), r"--statistics is not for sif\."),
+        (("locality-preserving", *FIT, "--statistics", "s"), r"--statistics is not for locality-preserving\."),
+        (("repal", *FIT, "--frequencies", "f"), r"--frequencies is not for repal\."),
+        (("repal", *FIT, "--stock"), r"--stock is not for repal\."),
+        (("sif", *FIT, "--batch-size", "32"), r"--batch-size is not for sif\."),
+        (("sif", *FIT, "--prompt", ""), r"--prompt is not for sif\."),
+        (("whitening", "ENC", "--statistics", "s", "-o", "out", "--column", "a"), "--column needs text to read"),
+        (("whitening", "ENC", "--statistics", "s", "-o", "out"), "path must be an existing file, got 's'"),
+        (("whitening", *FIT, "--column", "a"), r"--column is not for \.txt files"),
+        (("whitening", "ENC", "--statistics", "TEXT", "-o", "out"), "not a complete safetensors file"),
+        (("sif", "ENC", "--frequencies", "none.json", "-o", "out"), r"none\.json"),
+        (("whitening", *FIT, "--set", "dimensions=99"), r"dimensions .*99"),
+        (("whitening", *FIT, "--set", "epsilon=-1"), r"epsilon .*-1"),
+        (("all-but-the-top", *FIT, "--set", "components=7"), r"components must be below .*8 sentences vary \(7\)"),
+        (("locality-preserving", *FIT, "--set", "power=11"), r"power .*11"),
+        (("locality-preserving", *FIT), r"sentences must have at least 50 different embeddings"),
+        (("repal", *FIT, "--set", "lambda_1=-0.1"), r"lambda_1 .*-0\.1"),
+        (("repal", *FIT, "--set", "keywords=yake"), r"keywords .*'yake'"),
+        (("repal", *FIT, "--set", "corpus=x"), "--set cannot give corpus: use the argument TEXT instead"),
+        (("sif", *FIT, "--set", "batch_size=3"), r"--set must name a setting of SIFPooling\.attach \(a\), got"),
+        (("whitening", "ENC", "TEXT", "EMPTY", "-o", "out"), r"empty\.txt"),
+        (("whitening", "ENC", "LATIN", "-o", "out"), r"latin\.txt, line 3"),
+        (("whitening", "ENC", "TEXT", "-o", "FOLDER"), "output must be a new or empty folder"),
+        (("whitening", "none", "TEXT", "-o", "out"), "'none' could not be loaded"),
+    ],
+)
+def test_mistakes(assert_refused: Any, arguments: tuple[str, ...], message: str) -> None:
+    assert_refused(("refine", *arguments), message)
+
+
+# ------------------------------------------------------------------------------------------- RepAL
+
+
+@pytest.fixture(scope="module")
+def fitted(run_in: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with RepAL fitted on the text."""
+    folder = tmp_path_factory.mktemp("repal")
+    code, _, err = run_in(folder, "refine", "repal", "ENC", "TEXT", "-o", "fitted", "--set", "lambda_2=0.2")
+    assert code == 0, err
+    return folder / "fitted"
+
+
+def test_who_gives_no_weights_gets_some(fitted: Path) -> None:
+    repal = st_extras.load(str(fitted))[-1]
+    assert (repal.lambda_1, repal.lambda_2, repal.corpus_size) == (0.5, 0.2, 8)
+
+
+def test_repal_tuned_and_scored(run: Run, inputs: Path, fitted: Path) -> None:
+    code, out, err = run("repal", "tune", fitted, "--sts", "STS", "-o", "tuned", "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["settings"] >= 2000
+    assert found["spearman"] >= found["plain"]
+    code, out, err = run("repal", "evaluate", "tuned", "--sts", "STS", "--sets", "stsb_dev", "--json")
+    assert code == 0, err
+    columns = json.loads(out)
+    model = st_extras.load("tuned")
+    for name, state in (("RepAL", model), ("plain", st_extras.modules.RepALPostProcessor.detach(model))):
+        again = sts_evaluator("stsb_dev", inputs)(state)["stsb_dev_spearman_cosine"]
+        assert columns[name]["stsb_dev"] == pytest.approx(100 * again)
+    assert columns["plain"]["stsb_dev"] == pytest.approx(found["plain"], abs=1e-3)
+    code, out, _ = run("evaluate", "tuned", "--sts", "STS", "--sets", "stsb_dev", "--json")
+    assert json.loads(out)["stsb_dev"] == pytest.approx(columns["RepAL"]["stsb_dev"])
+
+
+@pytest.mark.parametrize("option", ["--sentence-term-only", "--by-subset"])
+def test_tuning_otherwise(run: Run, fitted: Path, option: str) -> None:
+    code, out, err = run("repal", "tune", fitted, "--sts", "STS", "-o", "tuned", option)
+    assert (code, " settings: " in out, " on stsb_dev, saved to tuned" in out) == (0, True, True), err
+    assert ("lambda_2 0 of" in out) == (option == "--sentence-term-only") == (st_extras.load("tuned")[-1].lambda_2 == 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("tune", "ENC", "--sts", "STS", "-o", "out"), r'RepAL attached, .* with "st-extras refine repal"\.'),
+        (("evaluate", "ENC", "--sts", "STS"), 'RepAL attached, .* with "st-extras refine repal"'),
+        (("tune", "ENC", "--sts", "none", "-o", "out"), "'none'"),
+        (("tune", "ENC", "--sts", "STS", "--dev-set", "sts99", "-o", "out"), "'sts99'"),
+        (("evaluate", "ENC", "--sts", "STS", "--sets", "sts99"), "'sts99'"),
+    ],
+)
+def test_mistakes_with_repal(assert_refused: Any, arguments: tuple[str, ...], message: str) -> None:
+    assert_refused(("repal", *arguments), message)
