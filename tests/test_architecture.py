@@ -28,6 +28,7 @@ FLOORS = [
     "checks",
     "random_source",
     "whole_file",
+    "tensor_files",
     "text",
     "encoders",
     "samples",
