@@ -14,9 +14,9 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
 from torch import nn
 
-from st_extras.checks import check_choice, check_count, check_interval, shown
+from st_extras.checks import check_choice, check_count, shown
 from st_extras.encoders.dropout import set_dropout
-from st_extras.encoders.prompt_template import check_prompt_template, set_prompt_template, template_length
+from st_extras.encoders.prompt_template import set_prompt_template, template_length
 
 logger = logging.getLogger(__name__)
 PoolingName = Literal["cls", "mean", "max", "lasttoken", "first-last", "last-two"]
@@ -66,16 +66,8 @@ def load_encoder(
     Raises:
         ValueError: if no encoder can be loaded from the path, or an option does not fit it.
     """
-    if pooling is not None:
-        check_choice("pooling", pooling, get_args(PoolingName))
     if max_seq_length is not None:
         max_seq_length = check_count("max_seq_length", max_seq_length, at_least=3)
-    if layers is not None:
-        layers = check_count("layers", layers, at_least=1)
-    if dropout is not None:
-        check_interval("dropout", dropout, 0, 1, high_included=False)
-    if prompt_template is not None:
-        check_prompt_template(prompt_template)
     if dtype is not None:
         check_choice("dtype", dtype, get_args(DtypeName))
         given = {name: value for name, value in (options.get("model_kwargs") or {}).items() if name != "torch_dtype"}
@@ -114,8 +106,6 @@ def _loaded(path: str | PathLike[str], device: str | None, options: dict[str, An
     if not isinstance(path, str | PathLike):
         raise ValueError(f"path must be a folder or a hub id, got {shown(path)}.")
     folder = Path(path)
-    if folder.is_dir() and not any((folder / name).is_file() for name in ("modules.json", "config.json")):
-        raise ValueError(f"{str(path)!r} is not an encoder: the folder has neither modules.json nor config.json.")
     if (folder / "config_sentence_transformers.json").is_file() and not (folder / "modules.json").is_file():
         raise ValueError(
             f"{str(path)!r} is incomplete: config_sentence_transformers.json is there and modules.json, which names "
@@ -212,6 +202,7 @@ def with_pooling(model: SentenceTransformer, pooling: PoolingName, **options: An
         pooling: see :func:`load_encoder`.
         options: further arguments of SentenceTransformer.
     """
+    check_choice("pooling", pooling, get_args(PoolingName))
     transformer = _transformer(model)
     dimension = transformer.get_embedding_dimension()
     modules: list[nn.Module] = [transformer]

@@ -15,7 +15,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_extras.checks import shown
-from st_extras.encoders.device_pool import device_pool
+from st_extras.encoders.distributed import device_pool
 
 PROBES = ("A man is playing a guitar in the park.", "The market is closed on Sunday.")
 """Texts whose embeddings tell encoders apart. Saved statistics hold them: other texts need another file version."""

@@ -6,10 +6,10 @@ from os import PathLike
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from st_extras.encoders.tensor_file import read_tensor_file
 from st_extras.modules.encoding import PROBES, Source
 from st_extras.whole_file import whole_file
 
@@ -44,7 +44,7 @@ def read_statistics(path: str | PathLike[str]) -> tuple[int, Tensor, Tensor, Sou
     Raises:
         ValueError: if there is no such file, or it is damaged or another one; the message names it.
     """
-    stored, metadata = read_tensor_file(path, ": compute it again")
+    stored, metadata = _read_tensor_file(path, ": compute it again")
     fault = _fault(stored, metadata)
     if fault:
         raise ValueError(f"{path} must be a file of CorpusStatistics.save, got {fault}: compute it again.")
@@ -85,3 +85,22 @@ def _fault(stored: dict[str, Tensor], metadata: dict[str, str]) -> str | None:
     if (scatter.diagonal() < 0).any():
         return f"a scatter with {float(scatter.diagonal().min()):.3g} on its diagonal"
     return None
+
+
+def _read_tensor_file(path: str | PathLike[str], advice: str = "") -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return the tensors and the metadata of a file.
+
+    Args:
+        path: the file.
+        advice: what the message ends with if the file is damaged, such as ": compute it again".
+
+    Raises:
+        ValueError: if there is no such file, or it is damaged; the message names it.
+    """
+    if not Path(path).is_file():
+        raise ValueError(f"path must be an existing file, got {str(path)!r}.")
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118, no dict
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{path}: not a complete safetensors file ({error}){advice}.") from error

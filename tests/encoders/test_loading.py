@@ -241,7 +241,7 @@ class TestNoEncoder:
         assert "\n" not in str(caught.value)
 
     def test_empty_folder(self, tmp_path):
-        self.refused(tmp_path, "is not an encoder: the folder has neither modules.json nor config.json")
+        self.refused(tmp_path, "could not be loaded as an encoder")
 
     def test_file(self, tmp_path):
         (tmp_path / "a.bin").write_text("x")

@@ -135,7 +135,7 @@ def module_targets() -> list[Target]:
                 "batch_size": v.count(1),
                 "prompt": v.optional(v.text),
                 "folder": _is_path,
-                "dtype": lambda value: value == "float32" if isinstance(value, str) else False,
+                "dtype": lambda value: value in ("float32", "float16") if isinstance(value, str) else False,
                 "encode_options": options,
             },
             {"sentences": SENTENCES[:3]},
