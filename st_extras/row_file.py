@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from os import PathLike
@@ -34,13 +34,14 @@ def checked_rows(fields: list[Any], **columns: Any) -> np.ndarray:
     return rows
 
 
-def require_whole(rows: np.ndarray, folder: Path | None) -> np.ndarray:
-    """Return the rows, if they are as :func:`checked_rows` made them.
+def require_whole(rows: np.ndarray, folder: Path | None, **columns: np.ndarray) -> np.ndarray:
+    """Return the rows, if they are as :func:`checked_rows` made them, with these values of some fields.
 
     Raises:
         ValueError: if one is damaged; the message names the folder.
     """
-    if _checks(rows) != rows["check"].tolist():
+    other = any((rows[name] != values).any() for name, values in columns.items())
+    if other or _checks(rows) != rows["check"].tolist():
         raise ValueError(f"{str(folder)!r} holds a damaged row: {_AGAIN}.")
     return rows
 
@@ -62,7 +63,13 @@ class RowFile:
     @classmethod
     @contextmanager
     def open(
-        cls, folder: str | PathLike[str] | None, kind: str, settings: State, *, new: bool = False
+        cls,
+        folder: str | PathLike[str] | None,
+        kind: str,
+        settings: State,
+        differing: Callable[[State, State], list[str]],
+        *,
+        new: bool = False,
     ) -> Iterator[RowFile]:
         """Begin rows in a folder, or go on with those that were begun with these settings, unless it must be ``new``.
 
@@ -70,6 +77,7 @@ class RowFile:
             folder: the folder. None: they are kept in memory.
             kind: the format of the rows and its version.
             settings: what the rows depend on.
+            differing: gives the names of the settings in which two differ.
             new: refuse to go on with earlier rows.
 
         Raises:
@@ -90,8 +98,7 @@ class RowFile:
             for unfinished in path.glob(".*.partial"):  # of a process that was killed
                 unfinished.unlink()
             about = read_checked_json(path / _STATE, kind, _AGAIN) or begun
-            known = about["settings"]
-            if other := sorted(key for key in known.keys() | settings.keys() if known.get(key) != settings.get(key)):
+            if other := differing(about["settings"], settings):
                 raise ValueError(
                     f"folder must have been begun with the same settings, got {str(path)!r} with another "
                     f"{', '.join(other)}: take a new folder."

@@ -18,13 +18,17 @@ KIND = "rows of a test, version 1"
 FIELDS = [("key", "S4"), ("vector", "<f4", (3,))]
 
 
+def differing(known: dict[str, Any], given: dict[str, Any]) -> list[str]:
+    return sorted(key for key in known.keys() | given.keys() if known.get(key) != given.get(key))
+
+
 def rows(*numbers: int, width: int = 3) -> np.ndarray:
     vectors = np.array([[number] * width for number in numbers], np.float32)
     return checked_rows([FIELDS[0], ("vector", "<f4", (width,))], key=[b"%d" % n for n in numbers], vector=vectors)
 
 
 def written(path: Path, *blocks: np.ndarray, settings: dict[str, Any] | None = None, **state: Any) -> None:
-    with RowFile.open(path, KIND, settings or {"a": 1}) as file:
+    with RowFile.open(path, KIND, settings or {"a": 1}, differing) as file:
         for block in blocks:
             file.append(block)
         file.commit(**state)
@@ -33,7 +37,7 @@ def written(path: Path, *blocks: np.ndarray, settings: dict[str, Any] | None = N
 @pytest.mark.parametrize("in_folder", [False, True])
 def test_rows_are_appended_and_read(tmp_path, in_folder):
     folder = tmp_path / "rows" if in_folder else None
-    with RowFile.open(folder, KIND, {"a": 1}) as file:
+    with RowFile.open(folder, KIND, {"a": 1}, differing) as file:
         assert list(file.blocks(2)) == []
         file.append(rows(1, 2))
         file.append(rows(3))
@@ -45,7 +49,7 @@ def test_rows_are_appended_and_read(tmp_path, in_folder):
     assert isinstance(mapped, np.memmap)
     assert (mapped["vector"][:, 2].tolist(), settings, state) == ([1, 2, 3], {"a": 1}, {"read": 7})
     assert mapped["key"].tolist() == [b"1", b"2", b"3"]
-    with RowFile.open(folder, KIND, {"a": 1}) as file:
+    with RowFile.open(folder, KIND, {"a": 1}, differing) as file:
         assert [block["vector"][:, 0].tolist() for block in file.blocks(2)] == [[1, 2], [3]]
         assert file.state == {"read": 7}
         file.append(rows(4))
@@ -56,11 +60,11 @@ def test_rows_are_appended_and_read(tmp_path, in_folder):
 def test_what_was_not_committed_is_cut_off(tmp_path):
     path = tmp_path / "rows"
     written(path, rows(1, 2))
-    with RowFile.open(path, KIND, {"a": 1}) as file:
+    with RowFile.open(path, KIND, {"a": 1}, differing) as file:
         file.append(rows(3, 4))
     (path / ".rows.json.1.partial").write_text("half")  # of a process that was killed
     assert len(map_rows(path, KIND)[0]) == 2
-    with RowFile.open(path, KIND, {"a": 1}) as file:
+    with RowFile.open(path, KIND, {"a": 1}, differing) as file:
         assert [block["vector"][:, 0].tolist() for block in file.blocks(9)] == [[1, 2]]
         file.append(rows(5))
         file.commit()
@@ -89,7 +93,7 @@ def test_a_damaged_row_is_seen(tmp_path, place):
     message = rf"^'{re.escape(str(path))}' holds a damaged row: delete the folder and start again\.$"
     with pytest.raises(ValueError, match=message):
         require_whole(mapped, path)
-    with RowFile.open(path, KIND, {"a": 1}) as file, pytest.raises(ValueError, match=message):
+    with RowFile.open(path, KIND, {"a": 1}, differing) as file, pytest.raises(ValueError, match=message):
         list(file.blocks(2))
 
 
@@ -122,7 +126,7 @@ def test_what_a_folder_refuses(tmp_path):
     with pytest.raises(ValueError, match=r"must get rows of .*\(4,\)"):
         written(path, rows(1, width=4), settings={"a": 1, "b": None})
     with pytest.raises(ValueError, match=r"^folder must be new or empty, in an existing folder"):  # noqa: SIM117
-        with RowFile.open(path, KIND, {"a": 1, "b": None}, new=True):
+        with RowFile.open(path, KIND, {"a": 1, "b": None}, differing, new=True):
             pass
     (tmp_path / "rows.bin").write_text("somebody's")
     for wrong in (tmp_path, tmp_path / "rows.bin", tmp_path / "none" / "rows"):
@@ -139,7 +143,7 @@ def test_what_a_folder_refuses(tmp_path):
 
 def test_one_process_writes_at_a_time(tmp_path):
     path = tmp_path / "rows"
-    with RowFile.open(path, KIND, {"a": 1}) as file:
+    with RowFile.open(path, KIND, {"a": 1}, differing) as file:
         file.append(rows(1))
         with pytest.raises(ValueError, match=r"^folder must have one writer, got .*: wait for it, or take another"):
             written(path, rows(2))
@@ -156,7 +160,7 @@ def test_a_full_disk_names_the_file(tmp_path, monkeypatch):
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with RowFile.open(path, KIND, {"a": 1}) as file:
+    with RowFile.open(path, KIND, {"a": 1}, differing) as file:
         file.append(rows(1))
         monkeypatch.setattr(os, "fsync", full)
         with pytest.raises(OSError, match=r"No space left.*: free space there.*rows\.bin"):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from hashlib import blake2b
 from itertools import islice
 from operator import index
@@ -25,8 +26,9 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from st_extras.checks import check_choice, check_instance, shown
-from st_extras.encoders.frozen import TextGuide, guide_name, token_rows
+from st_extras.encoders.frozen import TextGuide, token_rows
 from st_extras.encoders.rows import Features
+from st_extras.encoders.source import differing_settings
 from st_extras.functional import unit_rows
 from st_extras.row_file import RowFile, State, checked_rows, map_rows, require_whole
 from st_extras.text.corpus import iterate_sentences
@@ -37,6 +39,7 @@ CHUNK = 16_384
 """Sentences that are read, embedded and written together."""
 _FORMAT = "st-extras embedding table, version 2"
 _INDEX = "index.bin"
+_open = partial(RowFile.open, kind=_FORMAT, differing=differing_settings)
 _ENTRY = np.dtype([("key", "S16"), ("row", ">u8")])
 _BYTES = f"S{_ENTRY.itemsize}"  # entries sort as bytes do
 
@@ -62,11 +65,8 @@ class EmbeddingTable(nn.Module):
     def __init__(self, keys: Sequence[Sequence[int]], embeddings: Tensor, vocabulary: str | None = None) -> None:
         check_instance("embeddings", embeddings, Tensor)
         if embeddings.ndim != 2 or len(keys) != len(embeddings) or len(keys) == 0:
-            raise ValueError(
-                "embeddings must be (N, D) with a row for each of the N > 0 keys, got the shape "
-                f"{tuple(embeddings.shape)} for {len(keys)}."
-            )
-        with RowFile.open(None, _FORMAT, {"vocabulary": vocabulary, "dtype": "float32"}) as file:
+            raise ValueError(f"embeddings must be (N, D) for N keys, got {tuple(embeddings.shape)} for {len(keys)}.")
+        with _open(None, settings={"vocabulary": vocabulary, "dtype": "float32"}) as file:
             rows, hashes = _Rows(file), _hashes([list(map(index, key)) for key in keys])
             new = rows.new(hashes)
             rows.add(hashes[new], embeddings[new])
@@ -140,11 +140,10 @@ class EmbeddingTable(nn.Module):
         """
         check_choice("dtype", dtype, ("float32", "float16"))
         stream = iterate_sentences(sentences)
-        settings: State = {"vocabulary": _vocabulary(model.tokenizer), "prompt": prompt, "dtype": dtype}
-        settings |= {"guide": guide_name(complementary_model), "max_seq_length": model.max_seq_length}
+        settings = {"vocabulary": _vocabulary(model.tokenizer), "dtype": dtype}
         with (
             TextGuide.open(complementary_model, model, prompt, batch_size, encode_options) as guide,
-            RowFile.open(folder, _FORMAT, settings) as file,
+            _open(folder, settings=settings | guide.settings()) as file,
             tqdm(unit=" sentences", desc="Embedding", disable=not show_progress_bar) as bar,
         ):
             rows = _Rows(file)
@@ -175,8 +174,9 @@ class EmbeddingTable(nn.Module):
         if isinstance(tables, str | bytes) or not isinstance(tables, Sequence) or not tables:
             raise ValueError(f"tables must be a list of at least one folder, got {shown(tables)}.")
         parts = [cls.load(table) for table in tables]
-        if odd := [part.path for part in parts if part._settings != parts[0]._settings]:
-            raise ValueError(f"tables must have the same settings, got {odd[0]} with others than {parts[0].path}.")
+        for part in parts:
+            if other := differing_settings(parts[0]._settings, part._settings):
+                raise ValueError(f"tables must have the same settings, got {part.path} with another {other[0]}.")
         return _joined(parts, folder)
 
     def check_tokenizer(self, tokenizer: Any) -> None:
@@ -199,13 +199,14 @@ class EmbeddingTable(nn.Module):
             ValueError: if a sentence is not in the table; ``decode`` turns its ids into text for the message.
         """
         keys = token_rows(features)
-        found = _find(self._index, _hashes(keys))
+        hashes = _hashes(keys)
+        found = _find(self._index, hashes)
         if (found < 0).any():
             raise ValueError(
                 f"complementary_table has no embedding for {decode(keys[int(found.argmin())])!r}: compute it over all "
                 "training sentences, with the same tokenizer, max_seq_length and prompt."
             )
-        rows = require_whole(self._rows[found.clip(max=len(self._rows) - 1)], self.path)
+        rows = require_whole(self._rows[found], self.path, key=hashes)
         return torch.from_numpy(rows["vector"].astype(np.float32)).to(features["input_ids"].device)
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -305,7 +306,7 @@ class _Rows:
 
 def _joined(tables: Sequence[EmbeddingTable], folder: str | PathLike[str]) -> EmbeddingTable:
     """Copy the rows of all tables to a new folder; of equal keys, the first counts."""
-    with RowFile.open(folder, _FORMAT, tables[0]._settings, new=True) as file:
+    with _open(folder, settings=tables[0]._settings, new=True) as file:
         rows = _Rows(file)
         for table in tables:
             for start in range(0, len(table), CHUNK):

@@ -21,6 +21,7 @@ from st_extras.checks import check_count, shown
 from st_extras.encoders.distributed import device_pool
 from st_extras.encoders.loading import load_encoder
 from st_extras.encoders.rows import Features
+from st_extras.encoders.source import PROBES, Source
 from st_extras.encoders.structure import content_mask, unwrap
 from st_extras.text.corpus import check_sentence
 
@@ -160,11 +161,20 @@ class TextGuide:
         batches = (list(texts[start : start + self.batch_size]) for start in range(0, len(texts), self.batch_size))
         return [key for batch in batches for key in token_rows(self.model.preprocess(batch, prompt=self.prompt))]
 
-    def embed(self, texts: list[str], keys: list[list[int]]) -> Tensor:
-        """Return the guide's embeddings, (N, D), on the guide's device."""
+    def settings(self) -> dict[str, Any]:
+        """Return what keys and embeddings depend on: of the guide its name, and what it makes of two texts."""
+        found = Source(default_prompt(self.guide) or "", str(self.guide.max_seq_length), self._encoded(list(PROBES)))
+        source = {"name": guide_name(self.guide), **found.written()}
+        return {"prompt": self.prompt, "max_seq_length": self.model.max_seq_length, "source": source}
+
+    def _encoded(self, texts: list[str]) -> Tensor:
         options: dict[str, Any] = {"batch_size": self.batch_size, "show_progress_bar": False, "convert_to_tensor": True}
         embeddings: Tensor = self.guide.encode(texts, **options, **self._options)
-        embeddings = embeddings.clone()  # of a tensor of inference mode, which cannot be changed
+        return embeddings.clone()  # of a tensor of inference mode, which cannot be changed
+
+    def embed(self, texts: list[str], keys: list[list[int]]) -> Tensor:
+        """Return the guide's embeddings, (N, D), on the guide's device."""
+        embeddings = self._encoded(texts)
         if self._frozen is None:
             return embeddings
         limit = self.model.max_seq_length or inf

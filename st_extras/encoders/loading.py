@@ -211,6 +211,8 @@ def with_pooling(model: SentenceTransformer, pooling: PoolingName, **options: An
         config = cast(Any, transformer.auto_model.config)
         config.output_hidden_states = True
         total = int(config.num_hidden_layers)
+        if total < 2:
+            raise ValueError(f"pooling must not be {pooling!r} for an encoder of one layer: 'mean' is the same.")
         weights = torch.zeros(total)  # layers 1 .. total, the embedding layer left out
         weights[[0, -1] if pooling == "first-last" else slice(-2, None)] = 1.0
         averaged = WeightedLayerPooling(dimension, num_hidden_layers=total, layer_start=1)

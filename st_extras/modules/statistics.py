@@ -11,8 +11,9 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_extras.checks import check_instance, shown
+from st_extras.encoders.source import Source
 from st_extras.modules import pipeline
-from st_extras.modules.encoding import Source, check_options, part_of_model, prompt_text
+from st_extras.modules.encoding import check_options, part_of_model, prompt_text
 from st_extras.modules.statistics_file import read_statistics, write_statistics
 
 

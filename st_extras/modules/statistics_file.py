@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from st_extras.modules.encoding import PROBES, Source
+from st_extras.encoders.source import PROBES, Source
 from st_extras.whole_file import whole_file
 
 _METADATA = {"format": "st-extras corpus statistics", "version": "1"}

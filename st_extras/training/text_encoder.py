@@ -17,7 +17,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from st_extras.modules.encoding import Source
+from st_extras.encoders.source import Source
 from st_extras.training.marker import write_json
 from st_extras.whole_file import whole_file
 

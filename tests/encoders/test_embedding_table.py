@@ -23,6 +23,7 @@ from transformers import BertTokenizer
 from st_extras.encoders import EmbeddingTable
 from st_extras.encoders import embedding_table as module
 from st_extras.encoders.frozen import FrozenEncoder
+from st_extras.encoders.source import PROBES
 from st_extras.losses import DCLRLoss
 from tests.conftest import vocabulary
 
@@ -170,7 +171,7 @@ def test_an_interrupted_computation_goes_on(
     encoded, encode = [], pair[1].encode
     monkeypatch.setattr(pair[1], "encode", lambda texts, **options: encoded.extend(texts) or encode(texts, **options))
     table = EmbeddingTable.compute(*pair, texts, folder=path, **QUIET)
-    assert len(encoded) == len(set(texts)) - len(set(texts[: at // 16 * 16]))
+    assert len(encoded) - len(PROBES) == len(set(texts)) - len(set(texts[: at // 16 * 16]))
     assert torch.equal(lookup(table, pair[0], texts), lookup(whole, pair[0], texts))
     for name in ("rows.bin", "index.bin", "rows.json"):
         assert (path / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
@@ -226,6 +227,64 @@ def test_two_devices_get_one_pool(pair: Pair, tmp_path: Path, monkeypatch: pytes
     torch.testing.assert_close(lookup(table, pair[0], texts), alone(pair[1], texts), atol=1e-6, rtol=0)
 
 
+def retrained(guide: SentenceTransformer) -> None:
+    with torch.no_grad():
+        for parameter in guide.parameters():
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
+
+
+def with_default_prompt(guide: SentenceTransformer) -> None:
+    guide.prompts, guide.default_prompt_name = {"query": "the red dog "}, "query"
+
+
+def with_fewer_dimensions(guide: SentenceTransformer) -> None:
+    guide.truncate_dim = 4
+
+
+@pytest.mark.parametrize("change", [retrained, with_default_prompt, with_fewer_dimensions])
+def test_a_guide_is_known_by_its_embeddings_not_by_its_name(pair: Pair, tmp_path: Path, change: Any) -> None:
+    """Of one object, or one path, another guide may come: its rows must not mix with the earlier one's."""
+    texts = corpus(40)
+    with pytest.raises(KeyboardInterrupt):
+        EmbeddingTable.compute(*pair, interrupted(texts, 20), folder=tmp_path / "table", **QUIET)
+    EmbeddingTable.compute(*pair, texts, folder=tmp_path / "first", **QUIET)
+    change(pair[1])
+    with pytest.raises(ValueError, match=r"^folder must have been begun .* with another guide \(.*\): take a new"):
+        EmbeddingTable.compute(*pair, texts, folder=tmp_path / "table", **QUIET)
+    EmbeddingTable.compute(*pair, texts, folder=tmp_path / "second", **QUIET)
+    with pytest.raises(ValueError, match=r"^tables must have the same settings, got .* with another guide \(.*\)\.$"):
+        EmbeddingTable.merge([tmp_path / "first", tmp_path / "second"], tmp_path / "merged")
+
+
+def test_the_same_guide_at_another_path_goes_on(pair: Pair, tmp_path: Path) -> None:
+    texts = corpus(40)
+    for name in ("one", "other"):
+        pair[1].save(str(tmp_path / name))
+    EmbeddingTable.compute(pair[0], tmp_path / "one", texts[:20], folder=tmp_path / "table", **QUIET)
+    table = EmbeddingTable.compute(pair[0], tmp_path / "other", texts, folder=tmp_path / "table", **QUIET)
+    torch.testing.assert_close(lookup(table, pair[0], texts), alone(pair[1], texts), atol=1e-6, rtol=0)
+
+
+def test_swapped_rows_are_seen(pair: Pair, tmp_path: Path) -> None:
+    """Each of the two is whole: only its key tells that it is not the one that the index means."""
+    texts, path = corpus(4), tmp_path / "table"
+    EmbeddingTable.compute(*pair, texts, folder=path, **QUIET)
+    content = (path / "rows.bin").read_bytes()
+    size = len(content) // 4
+    (path / "rows.bin").write_bytes(content[size : 2 * size] + content[:size] + content[2 * size :])
+    with pytest.raises(ValueError, match="holds a damaged row: delete the folder"):
+        lookup(EmbeddingTable.load(path), pair[0], texts[:1])
+
+
+def test_two_computations_in_one_folder(pair: Pair, tmp_path: Path) -> None:
+    def second() -> Iterator[str]:
+        yield from corpus(20)
+        EmbeddingTable.compute(*pair, corpus(20), folder=tmp_path / "table", **QUIET)
+
+    with pytest.raises(ValueError, match="folder must have one writer"):
+        EmbeddingTable.compute(*pair, second(), folder=tmp_path / "table", **QUIET)
+
+
 def test_a_table_of_another_vocabulary_is_refused(pair: Pair, make_encoder: Maker, tmp_path: Path) -> None:
     other, texts = make_encoder(seed=1), corpus(8)
     reordered = [*vocabulary()[:5], *reversed(vocabulary()[5:])]
@@ -264,7 +323,7 @@ def test_what_a_table_refuses(pair: Pair, make_encoder: Maker, tmp_path: Path) -
     with pytest.raises(ValueError, match="NaN"):
         EmbeddingTable([[1]], torch.full((1, 3), torch.nan))
     for keys, embeddings in (([[1], [2]], torch.ones(1, 3)), ([[1]], torch.ones(3)), ([], torch.ones(0, 3))):
-        with pytest.raises(ValueError, match=r"^embeddings must be \(N, D\)"):
+        with pytest.raises(ValueError, match=r"^embeddings must be \(N, D\) for N keys"):
             EmbeddingTable(keys, embeddings)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         EmbeddingTable([[1.5]], torch.ones(1, 3))  # type: ignore[list-item]
