@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -215,6 +217,25 @@ def test_a_pooling_over_layers_cannot_lose_them(folder, tmp_path):
         load_encoder(tmp_path, layers=2, device="cpu")
     assert load_encoder(tmp_path, layers=4, device="cpu").encode(TEXTS).shape == (4, 16)
     assert load_encoder(tmp_path, layers=2, pooling="first-last", device="cpu").encode(TEXTS).shape == (4, 16)
+
+
+def test_adapters_on_a_cut_encoder_are_not_saved_as_those_of_the_whole_one(folder, tmp_path):
+    """Whoever saves: the adapters alone would be written, and loaded onto the checkpoint with all its layers."""
+    peft = pytest.importorskip("peft")
+    model = load_encoder(folder, layers=2, device="cpu")
+    model.save(str(tmp_path / "cut"))
+    for one in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), model):
+        assert one[0].auto_model.save_pretrained.__self__ is one[0].auto_model
+    for one in (copy.deepcopy(model), model, SentenceTransformer(modules=[*model], device="cpu")):
+        if not getattr(one[0].auto_model, "_hf_peft_config_loaded", False):
+            one.add_adapter(peft.LoraConfig(r=2, target_modules=["query"]))
+        with pytest.raises(ValueError, match="model has adapters on an encoder that was cut to 2 layers in memory"):
+            one.save(str(tmp_path / "adapted"))
+    again = load_encoder(tmp_path / "cut", device="cpu")
+    again.add_adapter(peft.LoraConfig(r=2, target_modules=["query"]))
+    again.save(str(tmp_path / "again"))
+    loaded = SentenceTransformer(str(tmp_path / "again"), device="cpu")
+    np.testing.assert_allclose(loaded.encode(TEXTS), again.encode(TEXTS), atol=1e-6)
 
 
 @pytest.mark.parametrize("pooling", ["first-last", "last-two"])
