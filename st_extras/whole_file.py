@@ -1,14 +1,37 @@
-"""Write a file as a whole or not at all."""
+"""Files that are whole or not there, and folders that one process writes to at a time."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+@contextmanager
+def naming_file(path: str | os.PathLike[str], unfinished: Path | None = None) -> Iterator[None]:
+    """Name the file that is written to in the system's errors of the block, and say what to do about a full disk.
+
+    Args:
+        path: the file.
+        unfinished: what is written in its place meanwhile.
+
+    Raises:
+        OSError: if the file cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename not in (None, str(unfinished)):  # it is about something else
+            raise
+        advice = ": free space there and do the same again" if error.errno in _FULL else ""
+        raise OSError(error.errno, f"{error.strerror}{advice}", str(path)) from error
 
 
 @contextmanager
@@ -19,19 +42,67 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     move, and an error takes the unfinished file away.
 
     Raises:
-        OSError: if the file cannot be written; it names the file, and says what to do about a full disk.
+        OSError: if the file cannot be written; see :func:`naming_file`.
     """
     target = Path(path)
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
-        yield partial
-        with partial.open("rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(partial, target)
-    except OSError as error:
-        if error.errno is None or error.filename not in (None, str(partial)):  # it is about something else
-            raise
-        advice = ": free space there and do the same again" if error.errno in _FULL else ""
-        raise OSError(error.errno, f"{error.strerror}{advice}", str(target)) from error
+        with naming_file(target, partial):
+            yield partial
+            with partial.open("rb+") as file:
+                os.fsync(file.fileno())
+            os.replace(partial, target)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def write_checked_json(path: Path, kind: str, content: Mapping[str, Any]) -> None:
+    """Write a JSON object with its checksum and its ``kind``: the format of the file and its version."""
+    with whole_file(path) as partial:
+        described = {"format": kind, **content}
+        partial.write_text(json.dumps({"checksum": _checksum(described), **described}, indent=1), encoding="utf8")
+
+
+def read_checked_json(path: Path, kind: str, remedy: str) -> dict[str, Any]:
+    """Return what :func:`write_checked_json` wrote; nothing if there is no such file.
+
+    Raises:
+        ValueError: if it is damaged or of another kind; the message ends with the ``remedy``.
+    """
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf8"))
+        if content.pop("checksum") == _checksum(content) and content.pop("format") == kind:
+            return content
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (ValueError, LookupError, TypeError, AttributeError):
+        pass
+    raise ValueError(f"{str(path)!r} must be {kind}, as it was written, got a damaged or another file: {remedy}.")
+
+
+def _checksum(content: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
+
+
+@contextmanager
+def one_writer(folder: Path) -> Iterator[None]:
+    """Keep other processes that ask for it out of a folder, where the system has such locks; a killed one's is gone.
+
+    Raises:
+        ValueError: if another process is in it.
+    """
+    with ExitStack() as stack:
+        try:
+            import fcntl
+
+            descriptor = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(
+                f"folder must have one writer, got {str(folder)!r}, to which another process writes: wait for it, or "
+                "take another folder."
+            ) from None
+        except (ImportError, OSError):
+            pass
+        yield

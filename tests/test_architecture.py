@@ -29,6 +29,7 @@ FLOORS = [
     "random_source",
     "whole_file",
     "tensor_files",
+    "row_file",
     "text",
     "encoders",
     "samples",

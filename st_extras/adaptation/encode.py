@@ -18,10 +18,11 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from st_extras.encoders.source import Source
 from st_extras.evaluation.change import FEWEST, MOST
 from st_extras.evaluation.geometry import mean_cosine
 from st_extras.modules import pipeline
-from st_extras.modules.encoding import Source, part_of_model
+from st_extras.modules.encoding import part_of_model
 from st_extras.text.lexical import near_duplicate_share
 from st_extras.text.words import FEWEST_WITH_LETTERS, share_with_letters
 from st_extras.training.run_folder import write_json

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_extras.checks import check_count, shown
+from st_extras.checks import check_count
 from st_extras.encoders.structure import unwrap
 
 if TYPE_CHECKING:
@@ -60,10 +60,7 @@ class Adapters:
         self._trainable = {name for name, parameter in body.named_parameters() if parameter.requires_grad}
         self._body: Any = body
         self.gone = False
-        try:
-            self._tuner = LoraModel(body, config, "default")
-        except ValueError as error:
-            raise ValueError(f"lora does not fit this encoder: {str(error).splitlines()[0].rstrip('.')}.") from error
+        self._tuner = LoraModel(body, config, "default")
         for parameter in body.parameters():
             if parameter.requires_grad and parameter.dtype.itemsize < 4:  # the adapters of weights in half precision
                 parameter.data = parameter.data.float()
@@ -102,14 +99,7 @@ def lora_config(lora: Any) -> LoraConfig:
     if isinstance(lora, LoraConfig):
         return lora
     if isinstance(lora, Mapping):
-        try:
-            return LoraConfig(**({"target_modules": "all-linear"} | dict(lora)))
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"lora must hold arguments of peft.LoraConfig, got {shown(dict(lora))}: {error}."
-            ) from None
-    if isinstance(lora, bool) or not isinstance(lora, int):
-        raise ValueError(f"lora must be a rank, a dict or a peft.LoraConfig, got {shown(lora)}.")
+        return LoraConfig(**({"target_modules": "all-linear"} | dict(lora)))
     rank = check_count("lora", lora, 1, LARGEST_RANK)
     return LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.05, target_modules="all-linear")
 

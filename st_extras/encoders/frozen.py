@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import takewhile
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import pairwise, takewhile
 from math import inf
 from os import PathLike
+from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import batch_to_device, truncate_embeddings
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
-from st_extras.checks import shown
+from st_extras.checks import check_count, shown
+from st_extras.encoders.distributed import device_pool
 from st_extras.encoders.loading import load_encoder
-from st_extras.encoders.recovered_texts import has_prompt, probe_rows, recovered_texts, token_rows
 from st_extras.encoders.rows import Features
-from st_extras.encoders.structure import unwrap
+from st_extras.encoders.source import PROBES, Source
+from st_extras.encoders.structure import content_mask, unwrap
+from st_extras.text.corpus import check_sentence
+
+# the empty one shows what a chat template puts before a text; the others show case, accents, padding and special tokens
+_PROBE = ["", "b", "A Café of the 2"]
+_FRAME = ("prompt_length", "modality")  # what features tell of the tokens around the sentences
 
 
 class FrozenEncoder(nn.Module):
@@ -63,7 +73,7 @@ class FrozenEncoder(nn.Module):
         self.must_retokenize = (
             not self.same_vocabulary
             or (frozen.max_seq_length or inf) < (trained.max_seq_length or inf)  # None: no limit
-            or _probe_guide(frozen) != probe
+            or probe_rows(frozen, default_prompt(frozen)) != probe
         )
         # a prompt inside a chat template is not told, but what stands before the text then begins differently
         self._opening: list[int] = _common_beginning(probe[0]) if has_chat_template(trained) else []
@@ -79,23 +89,13 @@ class FrozenEncoder(nn.Module):
         return self
 
     def forward(self, features: Features) -> Tensor:
-        """Return (B, D) embeddings of the features' sentences.
-
-        Raises:
-            ValueError: if the features are on another device.
-        """
+        """Return (B, D) embeddings of the features' sentences, which are on the guide's device."""
         guide, trained = self._hidden
-        device = features["input_ids"].device
-        if guide.device != device:
-            raise ValueError(
-                f"complementary_model is on {guide.device} and the batch on {device}: move the loss with "
-                f".to({str(device)!r}), as the Trainer does, or the complementary model itself."
-            )
         guide.eval()
         with torch.no_grad():
             if self.must_retokenize or has_prompt(features) or self._has_other_opening(features):
                 texts = recovered_texts(trained, features, exact=self.same_vocabulary)
-                features = batch_to_device(guide.preprocess(texts, prompt=default_prompt(guide)), device)
+                features = batch_to_device(guide.preprocess(texts, prompt=default_prompt(guide)), guide.device)
             embeddings: Tensor = guide(dict(features))["sentence_embedding"]
             return truncate_embeddings(embeddings, guide.truncate_dim)
 
@@ -103,6 +103,87 @@ class FrozenEncoder(nn.Module):
         """Whether there is a prompt inside the chat template."""
         length = len(self._opening)
         return length > 0 and any(row[:length] != self._opening for row in token_rows(features))
+
+
+class TextGuide:
+    """A guide's embeddings of texts, as a loss would get them of the texts' token ids in training.
+
+    Of a text that the trained model's ``max_seq_length`` cuts, a guide of the same vocabulary sees what is left.
+
+    Args:
+        guide: the guide.
+        model: the model to be trained.
+        prompt: the prompt of the training.
+        batch_size: texts per call.
+        options: further arguments of the guide's ``encode``.
+    """
+
+    def __init__(
+        self,
+        guide: SentenceTransformer,
+        model: SentenceTransformer,
+        prompt: str | None,
+        batch_size: int,
+        options: Mapping[str, Any],
+    ) -> None:
+        self.guide, self.model, self.prompt, self.batch_size = guide, model, prompt, batch_size
+        self._options = options
+        self._frozen: FrozenEncoder | None = None
+        if isinstance(guide.tokenizer, PreTrainedTokenizerBase):
+            frozen = FrozenEncoder(copy.copy(guide), model)  # a copy of the shell: the guide may be the model itself
+            self._frozen = frozen if frozen.same_vocabulary else None
+
+    @classmethod
+    @contextmanager
+    def open(
+        cls, guide: Any, model: SentenceTransformer, prompt: str | None, batch_size: int, encode_options: Any
+    ) -> Iterator[TextGuide]:
+        """Load the guide, if it is a path or hub id, and the pool of processes that the options ask for.
+
+        Raises:
+            ValueError: if one of the arguments is not what :class:`~st_extras.encoders.EmbeddingTable` takes.
+        """
+        batch_size = check_count("batch_size", batch_size, at_least=1)
+        allowed = {"device", "pool", "chunk_size"}
+        if not isinstance(encode_options, Mapping | None) or set(encode_options or ()) - allowed:
+            raise ValueError(
+                "encode_options must be a dictionary of device, pool and chunk_size or None, got "
+                f"{shown(encode_options)}: a prompt of the guide's own is its default prompt."
+            )
+        if prompt is not None:
+            check_sentence(prompt, "prompt")
+        loaded = load_guide(guide, model)
+        with device_pool(loaded, encode_options or {}) as options:
+            yield cls(loaded, model, prompt, batch_size, options)
+
+    def keys(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the token ids of each text, as the trained model's tokenizer gives them."""
+        batches = (list(texts[start : start + self.batch_size]) for start in range(0, len(texts), self.batch_size))
+        return [key for batch in batches for key in token_rows(self.model.preprocess(batch, prompt=self.prompt))]
+
+    def settings(self) -> dict[str, Any]:
+        """Return what keys and embeddings depend on: of the guide its name, and what it makes of two texts."""
+        found = Source(default_prompt(self.guide) or "", str(self.guide.max_seq_length), self._encoded(list(PROBES)))
+        source = {"name": guide_name(self.guide), **found.written()}
+        return {"prompt": self.prompt, "max_seq_length": self.model.max_seq_length, "source": source}
+
+    def _encoded(self, texts: list[str]) -> Tensor:
+        options: dict[str, Any] = {"batch_size": self.batch_size, "show_progress_bar": False, "convert_to_tensor": True}
+        embeddings: Tensor = self.guide.encode(texts, **options, **self._options)
+        return embeddings.clone()  # of a tensor of inference mode, which cannot be changed
+
+    def embed(self, texts: list[str], keys: list[list[int]]) -> Tensor:
+        """Return the guide's embeddings, (N, D), on the guide's device."""
+        embeddings = self._encoded(texts)
+        if self._frozen is None:
+            return embeddings
+        limit = self.model.max_seq_length or inf
+        cut = [row for row, key in enumerate(keys) if len(key) >= limit]
+        for start in range(0, len(cut), self.batch_size):
+            rows = cut[start : start + self.batch_size]
+            features = self.model.preprocess([texts[row] for row in rows], prompt=self.prompt)
+            embeddings[rows] = self._frozen(batch_to_device(features, self.guide.device))
+        return embeddings
 
 
 def default_prompt(model: SentenceTransformer) -> str | None:
@@ -137,8 +218,7 @@ def load_guide(
         return complementary_model
     if not isinstance(complementary_model, str | PathLike):
         raise ValueError(
-            "complementary_model must be a SentenceTransformer or its path or hub id, got "
-            f"{shown(complementary_model)}."
+            f"complementary_model must be an encoder or the path of one, got {shown(complementary_model)}."
         )
     return load_encoder(complementary_model, device=str(trained.device))
 
@@ -148,11 +228,55 @@ def _common_beginning(rows: list[list[int]]) -> list[int]:
     return [column[0] for column in takewhile(lambda column: len(set(column)) == 1, columns)]
 
 
-def _probe_guide(guide: SentenceTransformer) -> tuple[list[list[int]], list[int] | None]:
-    try:
-        return probe_rows(guide, default_prompt(guide))
-    except ValueError as error:
-        reason = " ".join(str(error).split()).rstrip(".")
-        raise ValueError(
-            f"complementary_model must encode sentences without a task: give its Router a default_route ({reason})."
-        ) from error
+def token_rows(features: Features) -> list[list[int]]:
+    """Return the token ids of each sentence, without padding; the features may be flattened (``unpad_inputs``)."""
+    ids = features["input_ids"]
+    if "cu_seq_lens_q" in features:
+        starts = features["cu_seq_lens_q"].tolist()
+        flat = ids.flatten().tolist()
+        return [flat[start:end] for start, end in pairwise(starts)]
+    pairs = zip(ids.tolist(), features["attention_mask"].tolist(), strict=True)
+    return [[token for token, kept in zip(row, mask, strict=True) if kept] for row, mask in pairs]
+
+
+def has_prompt(features: Features) -> bool:
+    """Whether a prompt stands before the sentences; one inside a chat template is not told."""
+    length = features.get("prompt_length", 0)
+    return bool(length.flatten()[0] if isinstance(length, Tensor) else length)
+
+
+def has_template(features: Features) -> bool:
+    """Whether the sentences stand in a chat template."""
+    return features.get("modality") == "message"
+
+
+def recovered_texts(model: SentenceTransformer, features: Features, *, exact: bool) -> list[str]:
+    """Decode the content tokens of each sentence, without prompt, chat template and special tokens.
+
+    Args:
+        model: the model whose tokenizer made the features.
+        features: what it gave for one column.
+        exact: keep [UNK] and the spaces of the tokens, so that a tokenizer of the same vocabulary finds the same ids.
+    """
+    rows = [torch.tensor(row, dtype=torch.long) for row in token_rows(features)]
+    padded = {
+        "input_ids": pad_sequence(rows, batch_first=True),
+        "attention_mask": pad_sequence([torch.ones_like(row) for row in rows], batch_first=True),
+    }
+    framed = has_prompt(features) or has_template(features)
+    content = content_mask(model, padded | {key: features[key] for key in _FRAME if key in features})
+    kept = [ids[mask].tolist() for ids, mask in zip(padded["input_ids"], content, strict=True)]
+    options = {"clean_up_tokenization_spaces": False} if exact else {}
+    texts = unwrap(model).tokenizer.batch_decode(kept, skip_special_tokens=not exact, **options)
+    # behind a prompt, byte-level and SentencePiece tokenizers put the space before a word into its first token
+    return [text.strip() for text in texts] if framed else texts
+
+
+def probe_rows(model: SentenceTransformer, prompt: str | None = None) -> tuple[list[list[int]], list[int] | None]:
+    """Return the token ids of three short texts, and their attention mask (None if they are flattened).
+
+    Two models that give the same treat all texts alike: special tokens, letter case, templates, padding side.
+    """
+    features = model.preprocess(_PROBE, prompt=prompt)
+    mask = features.get("attention_mask")
+    return token_rows(features), None if mask is None else mask.flatten().tolist()

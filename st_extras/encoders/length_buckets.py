@@ -56,11 +56,11 @@ def _new(cls: Any) -> Any:
 
 
 def _bucketed(forward: Callable[..., Any]) -> Callable[..., Any]:
-    signature = inspect.signature(forward)
+    names = list(inspect.signature(forward).parameters)[1:]
 
     @wraps(forward)  # keeps the signature, by which callers choose what to pass
     def in_buckets(self: Any, *positional: Any, **named: Any) -> Any:
-        inputs = _by_name(signature.bind_partial(self, *positional), named) if positional else named
+        inputs = dict(zip(names, positional, strict=False)) | named
         attention_mask = inputs.pop("attention_mask", None)
         all_layers = inputs.get("output_hidden_states") or self.config.output_hidden_states
         if attention_mask is None or attention_mask.ndim != 2 or all_layers:
@@ -81,18 +81,6 @@ def _bucketed(forward: Callable[..., Any]) -> Callable[..., Any]:
         return type(output)(last_hidden_state=torch.cat(hidden)[order.argsort()])  # (B, L, D)
 
     return in_buckets
-
-
-def _by_name(positional: inspect.BoundArguments, named: dict[str, Any]) -> dict[str, Any]:
-    """Return all inputs by name, without ``self``.
-
-    Raises:
-        TypeError: if one is given twice.
-    """
-    _, *given = positional.arguments
-    if twice := sorted(set(given) & set(named)):
-        raise TypeError(f"forward() got multiple values for {', '.join(twice)}.")
-    return {name: positional.arguments[name] for name in given} | named
 
 
 def _is_per_token(value: Any, rows: int, width: int) -> bool:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
+from types import MethodType
 from typing import Any, Literal, cast, get_args
 
 import torch
@@ -14,9 +15,9 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
 from torch import nn
 
-from st_extras.checks import check_choice, check_count, check_interval, shown
+from st_extras.checks import check_choice, check_count, shown
 from st_extras.encoders.dropout import set_dropout
-from st_extras.encoders.prompt_template import check_prompt_template, set_prompt_template, template_length
+from st_extras.encoders.prompt_template import set_prompt_template, template_length
 
 logger = logging.getLogger(__name__)
 PoolingName = Literal["cls", "mean", "max", "lasttoken", "first-last", "last-two"]
@@ -66,16 +67,8 @@ def load_encoder(
     Raises:
         ValueError: if no encoder can be loaded from the path, or an option does not fit it.
     """
-    if pooling is not None:
-        check_choice("pooling", pooling, get_args(PoolingName))
     if max_seq_length is not None:
         max_seq_length = check_count("max_seq_length", max_seq_length, at_least=3)
-    if layers is not None:
-        layers = check_count("layers", layers, at_least=1)
-    if dropout is not None:
-        check_interval("dropout", dropout, 0, 1, high_included=False)
-    if prompt_template is not None:
-        check_prompt_template(prompt_template)
     if dtype is not None:
         check_choice("dtype", dtype, get_args(DtypeName))
         given = {name: value for name, value in (options.get("model_kwargs") or {}).items() if name != "torch_dtype"}
@@ -114,8 +107,6 @@ def _loaded(path: str | PathLike[str], device: str | None, options: dict[str, An
     if not isinstance(path, str | PathLike):
         raise ValueError(f"path must be a folder or a hub id, got {shown(path)}.")
     folder = Path(path)
-    if folder.is_dir() and not any((folder / name).is_file() for name in ("modules.json", "config.json")):
-        raise ValueError(f"{str(path)!r} is not an encoder: the folder has neither modules.json nor config.json.")
     if (folder / "config_sentence_transformers.json").is_file() and not (folder / "modules.json").is_file():
         raise ValueError(
             f"{str(path)!r} is incomplete: config_sentence_transformers.json is there and modules.json, which names "
@@ -194,14 +185,27 @@ def keep_layers(model: SentenceTransformer, layers: int) -> None:
     try:
         config.num_hidden_layers = layers
     except NotImplementedError as error:
-        raise ValueError(
-            f"layers={layers} is not possible: {type(config).__name__} does not let their number be set."
-        ) from error
+        raise ValueError(f"layers={layers} is not possible: {error}") from error
     del stacks[0][layers:]
     body.cut_in_memory = True  # until it is saved and loaded: its checkpoint has all layers
+    body.save_pretrained = MethodType(save_pretrained, body)  # copies get their own
     for name, value in list(vars(config).items()):  # what it says of each layer, such as layer_types
         if (name in _OF_LAYERS or "layer" in name) and isinstance(value, list | tuple) and len(value) == total:
             setattr(config, name, value[:layers])
+
+
+def save_pretrained(body: Any, *given: Any, **options: Any) -> None:
+    """Save a transformer that was cut in memory, in place of its class's method, which pickling finds by this name.
+
+    Raises:
+        ValueError: if it has adapters, which are saved alone, and would be loaded onto its checkpoint with all layers.
+    """
+    if getattr(body, "_hf_peft_config_loaded", False):
+        raise ValueError(
+            f"model has adapters on an encoder that was cut to {body.config.num_hidden_layers} layers in memory, and "
+            "they cannot be saved without it: save the cut encoder and load it before add_adapter, or train with lora."
+        )
+    type(body).save_pretrained(body, *given, **options)
 
 
 def with_pooling(model: SentenceTransformer, pooling: PoolingName, **options: Any) -> SentenceTransformer:
@@ -212,6 +216,7 @@ def with_pooling(model: SentenceTransformer, pooling: PoolingName, **options: An
         pooling: see :func:`load_encoder`.
         options: further arguments of SentenceTransformer.
     """
+    check_choice("pooling", pooling, get_args(PoolingName))
     transformer = _transformer(model)
     dimension = transformer.get_embedding_dimension()
     modules: list[nn.Module] = [transformer]
@@ -220,6 +225,8 @@ def with_pooling(model: SentenceTransformer, pooling: PoolingName, **options: An
         config = cast(Any, transformer.auto_model.config)
         config.output_hidden_states = True
         total = int(config.num_hidden_layers)
+        if total < 2:
+            raise ValueError(f"pooling must not be {pooling!r} for an encoder of one layer: 'mean' is the same.")
         weights = torch.zeros(total)  # layers 1 .. total, the embedding layer left out
         weights[[0, -1] if pooling == "first-last" else slice(-2, None)] = 1.0
         averaged = WeightedLayerPooling(dimension, num_hidden_layers=total, layer_start=1)

@@ -21,19 +21,6 @@ from st_extras.encoders.structure import unwrap
 logger = logging.getLogger(__name__)
 _Module = TypeVar("_Module", bound=nn.Module)
 _Pairs = list[tuple[Tensor, Tensor]]
-_HOOKS = (
-    "_forward_hooks",
-    "_forward_hooks_with_kwargs",
-    "_forward_hooks_always_called",
-    "_forward_pre_hooks",
-    "_forward_pre_hooks_with_kwargs",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-    "_state_dict_hooks",
-    "_state_dict_pre_hooks",
-    "_load_state_dict_pre_hooks",
-    "_load_state_dict_post_hooks",
-)
 _SHARED = ("tokenizer", "processor", "model_card_data")
 
 
@@ -214,7 +201,8 @@ def _copy_module(module: _Module, reuse: Mapping[str, nn.Parameter]) -> _Module:
                 f"model holds a SentenceTransformer named {name!r}, which the trainer would replace by the trained "
                 "model in the momentum copy: give that attribute another name."
             )
-        memo.update((id(child.__dict__[kind]), OrderedDict()) for kind in _HOOKS if kind in child.__dict__)
+        hooks = [own for kind, own in vars(child).items() if "_hooks" in kind and isinstance(own, dict)]
+        memo.update((id(own), OrderedDict()) for own in hooks)
         memo.update((id(child.__dict__[kind]), child.__dict__[kind]) for kind in _SHARED if kind in child.__dict__)
         forward = child.__dict__.get("forward")
         if forward is not None and not isinstance(forward, MethodType):

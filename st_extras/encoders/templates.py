@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -14,15 +14,7 @@ _PROBES = ("0", "1 2 3 4")  # whatever stands around them is equal; nothing insi
 _Ids = list[int]
 
 
-class Preprocessor(Protocol):
-    """What tokenizes texts: a SentenceTransformer or its first module."""
-
-    def preprocess(self, inputs: list[Any], prompt: str | None = None, **kwargs: Any) -> dict[str, Any]:
-        """Return the features of texts."""
-        ...
-
-
-def template_mask(encoder: Preprocessor, features: Features) -> Tensor:
+def template_mask(encoder: Any, features: Features) -> Tensor:
     """Return where the tokens of a chat template are, and of a prompt that it renders: (R, L) bool.
 
     All False if the texts went through no template. The template's tokens are found by rendering two short texts, with
@@ -48,7 +40,7 @@ def template_mask(encoder: Preprocessor, features: Features) -> Tensor:
     return cast(Tensor, present & ((place <= first) | (place > last)))
 
 
-def _measure(encoder: Preprocessor) -> tuple[_Ids, _Ids, tuple[_Ids, _Ids] | None]:
+def _measure(encoder: Any) -> tuple[_Ids, _Ids, tuple[_Ids, _Ids] | None]:
     """Return what stands before and after a text; and before and after a prompt, None if a prompt changes nothing."""
     plain = [_render(encoder, text) for text in _PROBES]
     before = plain[0][: _common(*plain)]
@@ -92,7 +84,7 @@ def _behind(row: _Ids, wanted: _Ids, start: int) -> int:
     return next((end for end in ends if row[end - len(wanted) : end] == wanted), 0)
 
 
-def _render(encoder: Preprocessor, text: str, prompt: str | None = None) -> _Ids:
+def _render(encoder: Any, text: str, prompt: str | None = None) -> _Ids:
     features = encoder.preprocess([text], prompt=prompt, processing_kwargs={"text": {"truncation": False}})
     return cast(_Ids, features["input_ids"][0].tolist())
 

@@ -11,8 +11,9 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_extras.checks import check_instance
+from st_extras.encoders.source import PROBES, Source
 from st_extras.modules import pipeline
-from st_extras.modules.encoding import PROBES, Source, part_of_model, prompt_text
+from st_extras.modules.encoding import part_of_model, prompt_text
 from st_extras.tensor_files import Expected, read_tensors, write_tensors
 
 _METADATA = {"format": "st-extras corpus statistics", "version": "1"}

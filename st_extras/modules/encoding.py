@@ -7,56 +7,16 @@ import functools
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
-import torch
 from sentence_transformers import SentenceTransformer
-from torch import Tensor, nn
+from torch import nn
 
 from st_extras.checks import shown
-from st_extras.encoders.device_pool import device_pool
+from st_extras.encoders.distributed import device_pool
+from st_extras.encoders.source import Source
 
-PROBES = ("A man is playing a guitar in the park.", "The market is closed on Sunday.")
-"""Texts whose embeddings tell encoders apart. Saved statistics hold them: other texts need another file version."""
-_TOLERANCE = 0.05
-"""How far two embeddings of a probe may be apart, relative to their length: bfloat16 on other hardware stays below."""
 _FIXED = {"batch_size", "show_progress_bar", "output_value", "precision", "normalize_embeddings", "truncate_dim"}
-
-
-@dataclass(frozen=True)
-class Source:
-    """What embeddings came from.
-
-    Attributes:
-        prompt: text put before every sentence; may be empty.
-        max_seq_length: most tokens of a text, as text; "None" if the encoder has no limit.
-        probes: (P, D) float32, the embeddings of ``PROBES``.
-    """
-
-    prompt: str
-    max_seq_length: str
-    probes: Tensor
-
-    @classmethod
-    def of(cls, encoder: SentenceTransformer, prompt: str) -> Source:
-        """Return the source that ``encoder`` is with that prompt: one pass over two texts."""
-        probes = encoder.encode(
-            list(PROBES), prompt=prompt, batch_size=len(PROBES), show_progress_bar=False, convert_to_tensor=True
-        )
-        return cls(prompt, str(encoder.max_seq_length), probes.float().cpu().clone())
-
-    def difference(self, other: Source) -> str | None:
-        """Say in words how ``other`` differs; None if it is the same encoder and prompt."""
-        if self.prompt != other.prompt:
-            return f"the prompt {shown(self.prompt)} here and {shown(other.prompt)} there"
-        if self.max_seq_length != other.max_seq_length:
-            return f"max_seq_length {self.max_seq_length} here and {other.max_seq_length} there"
-        length = torch.maximum(self.probes.norm(dim=1), other.probes.norm(dim=1))
-        apart = ((self.probes - other.probes).norm(dim=1) / length.clamp(min=1e-30)).max().item()
-        if apart > _TOLERANCE:
-            return f"embeddings of one text that are {100 * apart:.0f} % apart"
-        return None
 
 
 def check_options(encode_options: Mapping[str, Any] | None) -> dict[str, Any]:

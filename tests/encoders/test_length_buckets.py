@@ -126,8 +126,6 @@ def test_inputs_by_position(still_encoder: SentenceTransformer) -> None:
     for output in (body(ids, mask), body(ids, attention_mask=mask), body(input_ids=ids, attention_mask=mask)):
         torch.testing.assert_close(output.last_hidden_state[mask.bool()], expected, rtol=0, atol=1e-6)
     assert len(seen) == 9
-    with pytest.raises(TypeError, match="multiple values for attention_mask"):
-        body(ids, mask, attention_mask=mask)
 
 
 def test_bad_input(still_encoder: SentenceTransformer) -> None:

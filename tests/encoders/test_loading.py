@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -114,13 +116,6 @@ def test_other_architectures(folder, tmp_path, kind):
         assert again[0].auto_model.config.num_hidden_layers == 2
 
 
-@pytest.mark.parametrize("pooling", ["first-last", "last-two"])
-def test_one_layer_is_its_own_average(folder, pooling):
-    one = load_encoder(folder, pooling=pooling, layers=1, device="cpu")
-    mean = load_encoder(folder, pooling="mean", layers=1, device="cpu")
-    np.testing.assert_allclose(one.encode(TEXTS), mean.encode(TEXTS), atol=1e-6)
-
-
 def test_training_keeps_the_layer_weights(folder):
     """The averages are of fixed layers: only the transformer has something to learn."""
     model = load_encoder(folder, pooling="first-last", device="cpu")
@@ -224,6 +219,32 @@ def test_a_pooling_over_layers_cannot_lose_them(folder, tmp_path):
     assert load_encoder(tmp_path, layers=2, pooling="first-last", device="cpu").encode(TEXTS).shape == (4, 16)
 
 
+def test_adapters_on_a_cut_encoder_are_not_saved_as_those_of_the_whole_one(folder, tmp_path):
+    """Whoever saves: the adapters alone would be written, and loaded onto the checkpoint with all its layers."""
+    peft = pytest.importorskip("peft")
+    model = load_encoder(folder, layers=2, device="cpu")
+    model.save(str(tmp_path / "cut"))
+    for one in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), model):
+        assert one[0].auto_model.save_pretrained.__self__ is one[0].auto_model
+    for one in (copy.deepcopy(model), model, SentenceTransformer(modules=[*model], device="cpu")):
+        if not getattr(one[0].auto_model, "_hf_peft_config_loaded", False):
+            one.add_adapter(peft.LoraConfig(r=2, target_modules=["query"]))
+        with pytest.raises(ValueError, match="model has adapters on an encoder that was cut to 2 layers in memory"):
+            one.save(str(tmp_path / "adapted"))
+    again = load_encoder(tmp_path / "cut", device="cpu")
+    again.add_adapter(peft.LoraConfig(r=2, target_modules=["query"]))
+    again.save(str(tmp_path / "again"))
+    loaded = SentenceTransformer(str(tmp_path / "again"), device="cpu")
+    np.testing.assert_allclose(loaded.encode(TEXTS), again.encode(TEXTS), atol=1e-6)
+
+
+@pytest.mark.parametrize("pooling", ["first-last", "last-two"])
+def test_a_pooling_of_two_layers_needs_two(folder, pooling):
+    with pytest.raises(ValueError, match=rf"^pooling must not be '{pooling}' for an encoder of one layer: 'mean' is"):
+        load_encoder(folder, layers=1, pooling=pooling, device="cpu")
+    assert load_encoder(folder, layers=2, pooling=pooling, device="cpu").encode(TEXTS).shape == (4, 16)
+
+
 def test_the_longest_text_of_roberta(folder, tmp_path):
     path = make_other("roberta", folder, tmp_path / "roberta")
     config = AutoModel.from_pretrained(path).config
@@ -241,7 +262,7 @@ class TestNoEncoder:
         assert "\n" not in str(caught.value)
 
     def test_empty_folder(self, tmp_path):
-        self.refused(tmp_path, "is not an encoder: the folder has neither modules.json nor config.json")
+        self.refused(tmp_path, "could not be loaded as an encoder")
 
     def test_file(self, tmp_path):
         (tmp_path / "a.bin").write_text("x")

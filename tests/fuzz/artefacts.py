@@ -37,12 +37,6 @@ def _table_right(path: Path, table: FrequencyTable) -> str | None:
     return None if table.counts.tolist() == stored["counts"] and min(stored["counts"]) >= 0 else "other counts"
 
 
-def _embeddings_right(path: Path, table: EmbeddingTable) -> str | None:
-    norms = table.embeddings.norm(dim=1)
-    good = bool(((norms - 1).abs() < 0.02).all()) and table.embeddings.shape == (len(SENTENCES), 16)
-    return None if good and len(table) == len(SENTENCES) else f"norms {norms.min():.3g} to {norms.max():.3g}"
-
-
 @functools.cache
 def _models() -> dict[str, Path]:
     """Saved models, each with its own module last: its folder is what is damaged."""
@@ -72,15 +66,8 @@ def _statistics_right(path: Path, statistics: modules.CorpusStatistics) -> str |
 
 
 def _looked_up(path: Path) -> torch.Tensor:
-    """Open the folder of a table, or merge it if a chunk is damaged, and look all its sentences up."""
-    if path.suffix == ".safetensors":
-        table = EmbeddingTable.merge([path.parent], path.parent / "copy")
-    else:
-        table = EmbeddingTable.load(path.parent)
-    try:
-        return table(world.encoder().preprocess(SENTENCES))
-    except ValueError as error:  # a damaged index is without the sentence, which is all that a lookup can see
-        raise ValueError(str(error).replace("complementary_table has no", f"{path} has no")) from error
+    """Open the folder of a table, and look all its sentences up."""
+    return EmbeddingTable.load(path.parent)(world.encoder().preprocess(SENTENCES))
 
 
 def _vectors_right(path: Path, vectors: torch.Tensor) -> str | None:
@@ -148,9 +135,6 @@ def _artefacts() -> dict[str, tuple[Path, str, Callable[[Path], Any]]]:
     tokenizer = world.encoder().tokenizer
     folder = world.new_folder()
     world.table().save(folder / "table.json")
-    EmbeddingTable.compute(world.encoder(), world.encoder(), SENTENCES, show_progress_bar=False).save(
-        folder / "guide.safetensors"
-    )
     found: dict[str, tuple[Path, str, Callable[[Path], Any]]] = {
         "FrequencyTable.load": (folder, "table.json", _loaded(lambda p: FrequencyTable.load(p, tokenizer),
         _table_right)),
@@ -159,7 +143,6 @@ def _artefacts() -> dict[str, tuple[Path, str, Callable[[Path], Any]]]:
             _loaded(lambda p: FrequencyTable.from_file(p, tokenizer), lambda p,
             t: None if t.counts.min() >= 0 else "negative"),
         ),
-        "EmbeddingTable.load": (folder, "guide.safetensors", _loaded(EmbeddingTable.load, _embeddings_right)),
     }  # fmt: skip
     modules.CorpusStatistics.compute(world.encoder(), SENTENCES).save(folder / "statistics.safetensors")
     found["CorpusStatistics.load"] = (
@@ -167,7 +150,7 @@ def _artefacts() -> dict[str, tuple[Path, str, Callable[[Path], Any]]]:
     )  # fmt: skip
     table = world.new_folder() / "table"
     EmbeddingTable.compute(world.encoder(), world.encoder(), SENTENCES, show_progress_bar=False, folder=table)
-    for file in ("table.json", "index.bin", "chunk-00000.safetensors"):
+    for file in ("rows.json", "index.bin", "rows.bin"):
         found[f"EmbeddingTable folder {file}"] = (table, file, _loaded(_looked_up, _vectors_right))
     for name, model in _models().items():
         listed = json.loads((model / "modules.json").read_text())
@@ -225,9 +208,8 @@ def _no_file_over(size: int) -> Iterator[None]:
 
 def _writers() -> list[Case]:
     """Saving where there is no room, or no place: an error, and nothing left behind."""
-    guide = EmbeddingTable.load(_artefacts()["EmbeddingTable.load"][0] / "guide.safetensors")
     made = []
-    for name, write in {"FrequencyTable.save": world.table().save, "EmbeddingTable.save": guide.save}.items():
+    for name, write in {"FrequencyTable.save": world.table().save}.items():
         for size in (0, 1, 100, 400):
             folder = world.new_folder()
             for file in (folder / "new.tsv", folder / "old.tsv"):

@@ -1,0 +1,348 @@
+"""A table gives what the guide gives: in memory or from a folder, resumed, merged, saved."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+import os
+import pickle
+import re
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer
+from transformers import BertTokenizer
+
+from st_extras.encoders import EmbeddingTable
+from st_extras.encoders import embedding_table as module
+from st_extras.encoders.frozen import FrozenEncoder
+from st_extras.encoders.source import PROBES
+from st_extras.losses import DCLRLoss
+from tests.conftest import vocabulary
+
+Maker = Callable[..., SentenceTransformer]
+Pair = tuple[SentenceTransformer, SentenceTransformer]
+QUIET: dict[str, Any] = {"show_progress_bar": False, "batch_size": 4}
+WORDS = ("cat", "dog", "mat", "park", "river", "man", "book", "woman", "market", "rain", "train", "soup")
+
+
+def corpus(count: int) -> list[str]:
+    """Distinct sentences, with repeated ones among them: every fifth is an earlier one."""
+    made = [f"the {a} sat near a {b} in the {c}" for a in WORDS for b in WORDS for c in WORDS][:count]
+    return [made[i // 2] if i % 5 == 4 else sentence for i, sentence in enumerate(made)]
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHUNK", 16)
+
+
+@pytest.fixture
+def pair(make_encoder: Maker) -> Pair:
+    return make_encoder(), make_encoder(seed=1, hidden_size=8)
+
+
+def lookup(table: EmbeddingTable, model: SentenceTransformer, texts: list[str], **options: Any) -> torch.Tensor:
+    return table(model.preprocess(texts, **options))
+
+
+def alone(guide: SentenceTransformer, texts: list[str]) -> torch.Tensor:
+    return torch.nn.functional.normalize(guide.encode(texts, convert_to_tensor=True).float(), dim=-1)
+
+
+@pytest.mark.parametrize("place", ["memory", "folder", "half a folder", "merged", "saved"])
+def test_a_table_gives_what_the_guide_gives(pair: Pair, tmp_path: Path, place: str) -> None:
+    long = "a cat sings, " * 20  # more than max_seq_length
+    texts = [*corpus(70), "", "☃", long]
+    path = tmp_path / "table"
+    if place == "merged":
+        for shard in range(3):
+            EmbeddingTable.compute(*pair, [*texts[shard::3], texts[0]], folder=tmp_path / f"{shard}", **QUIET)
+        table = EmbeddingTable.merge([tmp_path / f"{shard}" for shard in range(3)], path)
+        for shard in range(3):
+            for file in (tmp_path / f"{shard}").iterdir():
+                file.unlink()  # the merged table does not need them
+    elif place in ("memory", "saved"):
+        table = EmbeddingTable.compute(*pair, texts, **QUIET)
+    else:
+        dtype: Any = "float16" if place.startswith("half") else "float32"
+        table = EmbeddingTable.compute(*pair, iter(texts), folder=path, dtype=dtype, **QUIET)
+    if place == "saved":
+        table.save(path)
+    assert len(table) == len(set(texts))
+    label = "" if place == "memory" else "table "
+    assert table.name == f"EmbeddingTable {label}of {len(table)} sentences, 8 dimensions"
+    again = [] if place == "memory" else [EmbeddingTable.load(path), EmbeddingTable.load(str(path))]
+    for one in (table, *again, copy.deepcopy(table), pickle.loads(pickle.dumps(table))):
+        for batch in (texts[:9], texts[::-7], texts[-3:]):
+            found = lookup(one, pair[0], batch)
+            assert found.dtype == torch.float32
+            tolerance = 1e-3 if place.startswith("half") else 1e-6
+            torch.testing.assert_close(found, alone(pair[1], batch), atol=tolerance, rtol=0)
+            assert torch.equal(found, lookup(table, pair[0], batch))
+    assert table.embeddings.shape == (len(table), 8)
+    assert not list(table.state_dict())
+    assert all(isinstance(one._rows, np.memmap) for one in again)
+
+
+@pytest.mark.parametrize("in_folder", [False, True])
+def test_vectors_of_a_guide_in_half_precision_are_normalised_in_float32(
+    pair: Pair, tmp_path: Path, in_folder: bool
+) -> None:
+    guide = pair[1].half()
+    table = EmbeddingTable.compute(pair[0], guide, corpus(9), folder=tmp_path / "t" if in_folder else None, **QUIET)
+    lengths = lookup(table, pair[0], corpus(9)).double().norm(dim=1)
+    torch.testing.assert_close(lengths, torch.ones(9).double(), atol=1e-6, rtol=0)  # in float16, they are 2e-4 off
+
+
+def test_a_table_with_a_prompt_and_of_a_data_set(pair: Pair, sentences: list[str]) -> None:
+    data = Dataset.from_dict({"number": list(range(len(sentences))), "sentence": sentences})
+    table = EmbeddingTable.compute(*pair, data, prompt="the red ", **QUIET)
+    found = lookup(table, pair[0], sentences, prompt="the red ")
+    torch.testing.assert_close(found, alone(pair[1], sentences))
+    with pytest.raises(ValueError, match=r"^complementary_table has no embedding for '.*a cat sat on the mat"):
+        table(pair[0].preprocess(sentences), pair[0].tokenizer.decode)
+
+
+def test_a_loss_with_a_folder(pair: Pair, tmp_path: Path) -> None:
+    texts = corpus(20)
+    table = EmbeddingTable.compute(*pair, texts, folder=tmp_path / "table", **QUIET)
+    loss = DCLRLoss(pair[0], complementary_table=table, threshold=0.5)
+    loss([pair[0].preprocess(texts[:8])]).backward()
+    assert loss.to(torch.float64) is loss
+    with pytest.raises(ValueError, match=r"no embedding for '.*a red cat"):
+        loss([pair[0].preprocess([texts[0], "a red cat"])])
+
+
+def test_a_guide_of_the_same_vocabulary_sees_what_is_left_of_a_cut_text(make_encoder: Maker) -> None:
+    model, guide = make_encoder(max_seq_length=8), make_encoder(seed=1)
+    texts = ["the dog ran in the park and a cat sat on the mat", "a cat"]
+    table = EmbeddingTable.compute(model, guide, texts, **QUIET)
+    features = model.preprocess(texts)
+    seen = torch.nn.functional.normalize(FrozenEncoder(guide, model)(features), dim=-1)
+    torch.testing.assert_close(table(features), seen)
+    assert not torch.allclose(seen, alone(guide, texts), atol=1e-3)
+
+
+def test_equal_keys_keep_the_first_embedding() -> None:
+    given = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    table = EmbeddingTable([[1, 2], [3], [1, 2], [4]], given)
+    batch = {
+        "input_ids": torch.tensor([[4, 0], [1, 2], [3, 0]]),
+        "attention_mask": torch.tensor([[1, 0], [1, 1], [1, 0]]),
+    }
+    assert len(table) == len(table.embeddings) == 3
+    torch.testing.assert_close(table(batch), torch.nn.functional.normalize(given[[3, 0, 1]], dim=-1))
+
+
+def test_keys_with_zero_bytes_are_found() -> None:
+    """Numpy's byte strings drop trailing zeros where they are shown, and must not where they are compared."""
+    rows = [[number] for number in range(3000)]  # about a dozen hashes end in a zero byte
+    assert any(len(key) < 16 for key in module._hashes(rows).tolist())
+    table = EmbeddingTable(rows, torch.arange(3000.0).unsqueeze(1) - 1500.5)
+    found = module._find(table._index, module._hashes(rows))
+    assert table._rows["key"][found].tolist() == module._hashes(rows).tolist()
+    assert found.tolist() == list(range(3000))
+    assert module._find(table._index, module._hashes([[5000], [1], []])).tolist() == [-1, 1, -1]
+
+
+def interrupted(texts: list[str], at: int) -> Iterator[str]:
+    yield from texts[:at]
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("at", [0, 10, 40, 64])
+def test_an_interrupted_computation_goes_on(
+    pair: Pair, tmp_path: Path, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts, path = corpus(70), tmp_path / "table"
+    whole = EmbeddingTable.compute(*pair, texts, folder=tmp_path / "whole", **QUIET)
+    with pytest.raises(KeyboardInterrupt):
+        EmbeddingTable.compute(*pair, interrupted(texts, at), folder=path, **QUIET)
+    with pytest.raises(ValueError, match=re.escape(f"'{path}' must be")):
+        EmbeddingTable.load(path)
+    encoded, encode = [], pair[1].encode
+    monkeypatch.setattr(pair[1], "encode", lambda texts, **options: encoded.extend(texts) or encode(texts, **options))
+    table = EmbeddingTable.compute(*pair, texts, folder=path, **QUIET)
+    assert len(encoded) - len(PROBES) == len(set(texts)) - len(set(texts[: at // 16 * 16]))
+    assert torch.equal(lookup(table, pair[0], texts), lookup(whole, pair[0], texts))
+    for name in ("rows.bin", "index.bin", "rows.json"):
+        assert (path / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_a_finished_folder_takes_more_sentences_but_no_others(pair: Pair, tmp_path: Path) -> None:
+    texts = corpus(60)
+    EmbeddingTable.compute(*pair, texts[:40], folder=tmp_path / "table", **QUIET)
+    table = EmbeddingTable.compute(*pair, texts, folder=tmp_path / "table", **QUIET)
+    assert len(table) == len(set(texts))
+    torch.testing.assert_close(lookup(table, pair[0], texts), alone(pair[1], texts))
+    for others in (texts[::-1], texts[:5], []):
+        with pytest.raises(ValueError, match=r"^sentences must begin with those that .*\.$"):
+            EmbeddingTable.compute(*pair, others, folder=tmp_path / "table", **QUIET)
+    merged = EmbeddingTable.merge([tmp_path / "table"], tmp_path / "merged")
+    more = EmbeddingTable.compute(*pair, [*texts[:3], "a dog"], folder=tmp_path / "merged", **QUIET)
+    assert len(more) == len(merged) + 1
+    torch.testing.assert_close(lookup(more, pair[0], ["a dog", texts[50]]), alone(pair[1], ["a dog", texts[50]]))
+
+
+@pytest.mark.parametrize(
+    ("call", "number"), [("fsync", 1), ("fsync", 4), ("replace", 2), ("replace", 5), ("replace", 6)]
+)
+def test_a_killed_computation_goes_on(pair: Pair, tmp_path: Path, call: str, number: int) -> None:
+    """SIGKILL while rows, the index or what is said of them is written: the table is that of one undisturbed call."""
+    texts, path = corpus(70), tmp_path / "table"
+    child = os.fork()
+    if child == 0:
+        real, calls = getattr(os, call), itertools.count()
+        kill = functools.partial(os.kill, os.getpid(), signal.SIGKILL)
+        setattr(os, call, lambda *given: kill() if next(calls) == number else real(*given))
+        try:
+            EmbeddingTable.compute(*pair, texts, folder=path, **QUIET)
+        finally:
+            os._exit(0)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    table = EmbeddingTable.compute(*pair, texts, folder=path, **QUIET)
+    assert len(table) == len(set(texts))
+    torch.testing.assert_close(lookup(table, pair[0], texts), alone(pair[1], texts), atol=1e-6, rtol=0)
+    assert sorted(file.name for file in path.iterdir()) == ["index.bin", "rows.bin", "rows.json"]
+
+
+@pytest.mark.slow
+def test_two_devices_get_one_pool(pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts, started = [*corpus(40), "a cat sings, " * 20], []
+    start = SentenceTransformer.start_multi_process_pool
+    monkeypatch.setattr(
+        SentenceTransformer, "start_multi_process_pool", lambda *a, **k: started.append(1) or start(*a, **k)
+    )
+    options: dict[str, Any] = {"encode_options": {"device": ["cpu", "cpu"], "chunk_size": 8}}
+    table = EmbeddingTable.compute(*pair, texts, folder=tmp_path / "table", **options, **QUIET)
+    assert started == [1]  # not one a chunk
+    torch.testing.assert_close(lookup(table, pair[0], texts), alone(pair[1], texts), atol=1e-6, rtol=0)
+
+
+def retrained(guide: SentenceTransformer) -> None:
+    with torch.no_grad():
+        for parameter in guide.parameters():
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
+
+
+def with_default_prompt(guide: SentenceTransformer) -> None:
+    guide.prompts, guide.default_prompt_name = {"query": "the red dog "}, "query"
+
+
+def with_fewer_dimensions(guide: SentenceTransformer) -> None:
+    guide.truncate_dim = 4
+
+
+@pytest.mark.parametrize("change", [retrained, with_default_prompt, with_fewer_dimensions])
+def test_a_guide_is_known_by_its_embeddings_not_by_its_name(pair: Pair, tmp_path: Path, change: Any) -> None:
+    """Of one object, or one path, another guide may come: its rows must not mix with the earlier one's."""
+    texts = corpus(40)
+    with pytest.raises(KeyboardInterrupt):
+        EmbeddingTable.compute(*pair, interrupted(texts, 20), folder=tmp_path / "table", **QUIET)
+    EmbeddingTable.compute(*pair, texts, folder=tmp_path / "first", **QUIET)
+    change(pair[1])
+    with pytest.raises(ValueError, match=r"^folder must have been begun .* with another guide \(.*\): take a new"):
+        EmbeddingTable.compute(*pair, texts, folder=tmp_path / "table", **QUIET)
+    EmbeddingTable.compute(*pair, texts, folder=tmp_path / "second", **QUIET)
+    with pytest.raises(ValueError, match=r"^tables must have the same settings, got .* with another guide \(.*\)\.$"):
+        EmbeddingTable.merge([tmp_path / "first", tmp_path / "second"], tmp_path / "merged")
+
+
+def test_the_same_guide_at_another_path_goes_on(pair: Pair, tmp_path: Path) -> None:
+    texts = corpus(40)
+    for name in ("one", "other"):
+        pair[1].save(str(tmp_path / name))
+    EmbeddingTable.compute(pair[0], tmp_path / "one", texts[:20], folder=tmp_path / "table", **QUIET)
+    table = EmbeddingTable.compute(pair[0], tmp_path / "other", texts, folder=tmp_path / "table", **QUIET)
+    torch.testing.assert_close(lookup(table, pair[0], texts), alone(pair[1], texts), atol=1e-6, rtol=0)
+
+
+def test_swapped_rows_are_seen(pair: Pair, tmp_path: Path) -> None:
+    """Each of the two is whole: only its key tells that it is not the one that the index means."""
+    texts, path = corpus(4), tmp_path / "table"
+    EmbeddingTable.compute(*pair, texts, folder=path, **QUIET)
+    content = (path / "rows.bin").read_bytes()
+    size = len(content) // 4
+    (path / "rows.bin").write_bytes(content[size : 2 * size] + content[:size] + content[2 * size :])
+    with pytest.raises(ValueError, match="holds a damaged row: delete the folder"):
+        lookup(EmbeddingTable.load(path), pair[0], texts[:1])
+
+
+def test_two_computations_in_one_folder(pair: Pair, tmp_path: Path) -> None:
+    def second() -> Iterator[str]:
+        yield from corpus(20)
+        EmbeddingTable.compute(*pair, corpus(20), folder=tmp_path / "table", **QUIET)
+
+    with pytest.raises(ValueError, match="folder must have one writer"):
+        EmbeddingTable.compute(*pair, second(), folder=tmp_path / "table", **QUIET)
+
+
+def test_a_table_of_another_vocabulary_is_refused(pair: Pair, make_encoder: Maker, tmp_path: Path) -> None:
+    other, texts = make_encoder(seed=1), corpus(8)
+    reordered = [*vocabulary()[:5], *reversed(vocabulary()[5:])]
+    other[0].processor = BertTokenizer(vocab={token: i for i, token in enumerate(reordered)}, model_max_length=16)
+    table = EmbeddingTable.compute(*pair, texts, **QUIET)
+    table.save(tmp_path / "table")
+    for one in (table, EmbeddingTable.load(tmp_path / "table")):
+        assert DCLRLoss(pair[0], complementary_table=one)([pair[0].preprocess(texts)]).isfinite()
+        with pytest.raises(ValueError, match="complementary_table must be computed with the trained model's tokenizer"):
+            DCLRLoss(other, complementary_table=one)
+    DCLRLoss(other, complementary_table=EmbeddingTable([[1]], torch.ones(1, 3)))  # made by hand: not known
+
+
+def test_what_a_table_refuses(pair: Pair, make_encoder: Maker, tmp_path: Path) -> None:
+    texts, path = corpus(20), tmp_path / "table"
+    EmbeddingTable.compute(*pair, texts, folder=path, **QUIET)
+    for options, name in (({"prompt": "the "}, "prompt"), ({"dtype": "float16"}, "dtype")):
+        with pytest.raises(ValueError, match=rf"^folder must have been begun .* another {name}: take a new folder\.$"):
+            EmbeddingTable.compute(*pair, texts, folder=path, **options, **QUIET)
+    with pytest.raises(ValueError, match="another max_seq_length"):
+        EmbeddingTable.compute(make_encoder(max_seq_length=9), pair[1], texts, folder=path, **QUIET)
+    EmbeddingTable.compute(*pair, texts, folder=tmp_path / "other", prompt="the ", **QUIET)
+    with pytest.raises(ValueError, match=r"^tables must have the same settings, got .*\.$"):
+        EmbeddingTable.merge([path, tmp_path / "other"], tmp_path / "new")
+    with pytest.raises(ValueError, match=r"^folder must be new or empty, in"):
+        EmbeddingTable.merge([path], tmp_path / "other")
+    for tables in ("text", b"x", 3, None, [], {"a"}):
+        with pytest.raises(ValueError, match=r"^tables must be a list of at least one folder, got "):
+            EmbeddingTable.merge(tables, tmp_path / "new")  # type: ignore[arg-type]
+    for sentences in ([], "a cat", None, [5], {"train": ["a cat"]}):
+        with pytest.raises(ValueError, match=r"^sentences"):
+            EmbeddingTable.compute(*pair, sentences, folder=tmp_path / "empty", **QUIET)  # type: ignore[arg-type]
+    for wrong in ({"batch_size": 0}, {"dtype": "int8"}, {"prompt": 3}, {"encode_options": {"prompt": "a"}}):
+        with pytest.raises(ValueError, match=rf"^{next(iter(wrong))}"):
+            EmbeddingTable.compute(*pair, texts, **{"show_progress_bar": False, **wrong})
+    with pytest.raises(ValueError, match="NaN"):
+        EmbeddingTable([[1]], torch.full((1, 3), torch.nan))
+    for keys, embeddings in (([[1], [2]], torch.ones(1, 3)), ([[1]], torch.ones(3)), ([], torch.ones(0, 3))):
+        with pytest.raises(ValueError, match=r"^embeddings must be \(N, D\) for N keys"):
+            EmbeddingTable(keys, embeddings)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        EmbeddingTable([[1.5]], torch.ones(1, 3))  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("file", ["rows.bin", "index.bin", "rows.json"])
+def test_a_damaged_folder_is_refused_by_name(pair: Pair, tmp_path: Path, file: str) -> None:
+    texts, path = corpus(20), tmp_path / "table"
+    EmbeddingTable.compute(*pair, texts, folder=path, **QUIET)
+    whole = (path / file).read_bytes()
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 4
+    for content in (whole[:-9], bytes(flipped), b""):
+        (path / file).write_bytes(content)
+        with pytest.raises(ValueError, match=re.escape(str(path))):
+            lookup(EmbeddingTable.load(path), pair[0], texts)
+        if file == "index.bin":  # it is made again
+            table = EmbeddingTable.compute(*pair, texts, folder=path, **QUIET)
+            torch.testing.assert_close(lookup(table, pair[0], texts), alone(pair[1], texts))
+        else:
+            with pytest.raises(ValueError, match="delete the folder and start again"):
+                EmbeddingTable.compute(*pair, texts, folder=path, **QUIET)
