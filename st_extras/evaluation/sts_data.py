@@ -16,18 +16,9 @@ from st_extras.text.files import read_records, read_tsv
 SEVEN_STS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb_test", "sickr_test")
 """The sets in every paper's table. SICK-R stands for its 4,927 test rows."""
 
-_ALIASES = {
-    "stsb": "stsb_test",
-    "stsbenchmark": "stsb_test",
-    "sickr": "sickr_test",
-    "stsbdev": "stsb_dev",
-    "stsbtest": "stsb_test",
-    "stsbtrain": "stsb_train",
-    "sickrtest": "sickr_test",
-    "sickrtrial": "sickr_trial",
-    "sickrtrain": "sickr_train",
-}
 _NAMES = (*SEVEN_STS, "stsb_dev", "stsb_train", "sickr_trial", "sickr_train")
+_ALIASES = {name.replace("_", ""): name for name in _NAMES}
+_ALIASES |= {"stsb": "stsb_test", "stsbenchmark": "stsb_test", "sickr": "sickr_test"}
 _HUB_SPLITS = {"stsb_train": "train", "stsb_dev": "validation"}
 
 
@@ -91,12 +82,11 @@ def load_sts(name: str, source: str | PathLike[str] | None = None) -> STSDataset
         rows = _folder_rows(key, Path(source))
     data = STSDataset(key)
     for subset, score, sentence1, sentence2 in rows:
-        try:
-            data.scores.append(_score(score))
-        except ValueError:
+        data.scores.append(_number(score))
+        if not math.isfinite(data.scores[-1]):
             raise ValueError(
-                f"{key}: a score must be a finite number, got {score!r} (pair {len(data) + 1}: {sentence1[:60]!r})."
-            ) from None
+                f"{key}: a score must be a finite number, got {score!r} (pair {len(data)}: {shown(sentence1)})."
+            )
         data.sentences1.append(sentence1)
         data.sentences2.append(sentence2)
         data.subsets.append(subset)
@@ -108,11 +98,11 @@ def load_sts(name: str, source: str | PathLike[str] | None = None) -> STSDataset
     return data
 
 
-def _score(score: str) -> float:
-    value = float(score)
-    if not math.isfinite(value):
-        raise ValueError(score)
-    return value
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def _folder_rows(name: str, folder: Path) -> Iterator[_Row]:

@@ -6,17 +6,14 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from st_extras import encoders, evaluation, losses, modules, training
-from st_extras.evaluation.geometry import cosine_by_level
 from st_extras.evaluation.retrieval import RetrievalTask
 from st_extras.evaluation.sts_data import STSDataset
-from st_extras.text.frequency import FrequencyTable
 from tests.conftest import SENTENCES
 from tests.fuzz import values as v
 from tests.fuzz import world
 from tests.fuzz.values import Target
 
 _MODEL = v.instance(SentenceTransformer)
-_TABLE = v.instance(FrequencyTable)
 EVALUATOR: dict[str, v.Domain] = {
     "name": v.text,
     "batch_size": v.count(1),
@@ -137,7 +134,6 @@ def encoder_targets() -> list[Target]:
 def evaluator_targets() -> list[Target]:
     pairs = STSDataset("set", ["a", "b"], ["c", "d"], [0.0, 5.0], ["s", "s"])
     task = RetrievalTask({"q": "a"}, {"d": "b"}, {"q": {"d"}})
-    scored = {"sentences1": SENTENCES[:4], "sentences2": SENTENCES[4:], "scores": [0.5, 1.5, 2.5, 4.5]}
     return [
         Target(
             evaluation.STSEvaluator,
@@ -153,33 +149,6 @@ def evaluator_targets() -> list[Target]:
                 "positives": v.optional(lambda value: False),
             },
             {"sentences": SENTENCES},
-        ),
-        Target(
-            evaluation.CosineLevelEvaluator,
-            EVALUATOR
-            | {
-                "sentences1": lambda value: False,
-                "scores": lambda value: False,
-                "levels": v.count(2, 10**6),
-                "score_range": lambda value: None if isinstance(value, list) and value == [1, 2] else False,
-            },
-            scored,
-        ),
-        Target(
-            evaluation.FrequencyBiasEvaluator,
-            {
-                "sentences": v.sentences(1),
-                "frequency_table": _TABLE,
-                "low_frequency_ratio": v.FRACTION,
-                "tokens_per_group": v.either(v.count(1)),
-                "max_per_type": v.count(1),
-                "neighbors": v.count(1),
-                "batch_size": v.count(1),
-                "seed": v.seed,
-                "name": v.text,
-                "write_csv": v.boolean,
-            },
-            {"sentences": SENTENCES, "frequency_table": world.table()},
         ),
         Target(
             evaluation.UnlabeledSelectionEvaluator,
@@ -214,21 +183,5 @@ def evaluator_targets() -> list[Target]:
             evaluation.load_sts,
             {"name": lambda value: False, "source": lambda value: False},
             {"name": "sts12", "source": world.root()},
-        ),
-        Target(
-            evaluation.redundancy_overlap_ratio,
-            {
-                "pairs": lambda value: False,
-                "keywords": lambda x: None if callable(x) else False,
-                "top": v.count(1),
-                "delete_from": v.choice("first", "second", "both"),
-                "batch_size": v.count(1),
-            },
-            {"model": world.encoder(), "pairs": [("a cat sat", "the dog ran")], "keywords": "rake"},
-        ),
-        Target(
-            cosine_by_level,
-            {"cosines": v.numbers(4), "scores": lambda value: False, "levels": v.count(2, 10**6)},
-            {"cosines": [0.1, 0.2, 0.3, 0.4], "scores": [0.0, 1.0, 2.0, 5.0]},
         ),
     ]
