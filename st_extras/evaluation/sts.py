@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import pairwise_cos_sim
 
 from st_extras.checks import check_choice, shown
 from st_extras.evaluation.reporting import ReportingEvaluator, join_name
 from st_extras.evaluation.sts_data import SEVEN_STS, STSDataset, load_sts
+from st_extras.modules.lambda_search import spearman
+
+logger = logging.getLogger(__name__)
 
 Setting = Literal["all", "wmean"]
 
@@ -74,12 +78,18 @@ class STSEvaluator(ReportingEvaluator):
     def __call__(  # type: ignore[override]
         self, model: SentenceTransformer, output_path: str | None = None, epoch: float = -1, steps: int = -1
     ) -> dict[str, float]:
-        """Return the metrics by name, and write the CSV row."""
+        """Return the metrics by name, and write the CSV row; NaN where all similarities of a set are equal.
+
+        Raises:
+            ValueError: if an embedding is not finite.
+        """
         rows: dict[str, int] = {}
         for data in self.datasets:
             for sentence in (*data.sentences1, *data.sentences2):
                 rows.setdefault(sentence, len(rows))
         embeddings = self.encode(model, list(rows))
+        if not bool(embeddings.isfinite().all()):
+            raise ValueError("embeddings must be finite, got NaN or infinite values: did the training diverge?")
         metrics = {}
         for data in self.datasets:
             first = embeddings[[rows[sentence] for sentence in data.sentences1]]
@@ -91,15 +101,15 @@ class STSEvaluator(ReportingEvaluator):
         return self.report(model, metrics, output_path, epoch, steps)
 
     def _correlation(self, data: STSDataset, similarities: np.ndarray[Any, Any]) -> float:
-        gold = np.asarray(data.scores)
+        gold, subsets = np.asarray(data.scores), np.asarray(data.subsets)
         if self.setting == "all":
-            return float(spearmanr(gold, similarities).statistic)
-        subsets = np.asarray(data.subsets)
-        total = 0.0
-        for subset in np.unique(subsets):
-            chosen = subsets == subset
-            total += float(spearmanr(gold[chosen], similarities[chosen]).statistic) * int(chosen.sum())
-        return total / len(gold)
+            rho = spearman(similarities, gold)
+        else:
+            parts = [subsets == subset for subset in np.unique(subsets)]
+            rho = sum(spearman(similarities[part], gold[part]) * int(part.sum()) for part in parts) / len(gold)
+        if math.isnan(rho):
+            logger.warning("%s: all similarities are equal, which gives no correlation with the scores.", data.name)
+        return rho
 
     @property
     def description(self) -> str:

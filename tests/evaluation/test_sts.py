@@ -82,7 +82,7 @@ class TestEvaluator:
         """In bfloat16 the cosines would be rounded to 8 bits and most of them tie."""
         random = torch.Generator().manual_seed(0)
         table = torch.randn(40, 16, generator=random).bfloat16()
-        table[20:] = table[:20] + 0.05 * torch.randn(20, 16, generator=random).bfloat16()
+        table[20:] = table[:20] + 0.3 * torch.randn(20, 16, generator=random).bfloat16()
         first, second = table[:20].double(), table[20:].double()
         gold = torch.cosine_similarity(first, second).tolist()
         data = STSDataset("sts12", list("abcdefghijklmnopqrst"), list("ABCDEFGHIJKLMNOPQRST"), gold, ["x"] * 20)
@@ -139,3 +139,43 @@ class TestEvaluator:
 
 def test_real_sets_have_subsets_enough_for_the_weighted_mean(data_folder):
     sts_evaluator(SEVEN_STS, data_folder, setting="wmean")
+
+
+def fixed(table: dict[str, list[float]]) -> SimpleNamespace:
+    """A model that gives each text the vector of the table."""
+    card = SimpleNamespace(set_evaluation_metrics=lambda *a: None)
+    return SimpleNamespace(
+        encode=lambda texts, **_: torch.tensor([table[text] for text in texts]), model_card_data=card
+    )
+
+
+class TestTies:
+    def test_similarities_that_differ_by_rounding_alone_are_tied(self):
+        """Identical pairs have a cosine of 1 but for rounding, which says nothing about their order."""
+        random = np.random.default_rng(0)
+        vectors = {f"t{i}": random.normal(size=32).tolist() for i in range(40)}
+        first = [f"t{i}" for i in range(20)]
+        second = [*first[:8], *(f"t{i}" for i in range(28, 40))]
+        scores = [float(i) for i in range(20)]
+        exact = [1.0 if a == b else cosine(vectors[a], vectors[b]) for a, b in zip(first, second, strict=True)]
+        data = STSDataset("toy", first, second, scores, ["x"] * 20)
+        metrics = STSEvaluator([data])(fixed(vectors))
+        assert metrics["toy_spearman_cosine"] == pytest.approx(spearman(scores, exact), abs=1e-9)
+
+    @pytest.mark.parametrize("setting", ["all", "wmean"])
+    def test_equal_similarities_have_no_correlation(self, setting, caplog):
+        vectors = {text: [1.0, 2.0 + 1e-7 * i, 3.0] for i, text in enumerate(SENTENCES)}
+        metrics = STSEvaluator([pairs()], setting=setting)(fixed(vectors))
+        assert math.isnan(metrics["stsb_dev_spearman_cosine"])
+        assert "stsb_dev: all similarities are equal" in caplog.text
+
+    def test_scores_on_any_scale_keep_their_order(self, encoder):
+        data = pairs()
+        expected = STSEvaluator([data])(encoder)
+        data.scores = [1e-9 * score for score in data.scores]
+        assert STSEvaluator([data])(encoder) == expected
+
+    @pytest.mark.parametrize("value", [math.nan, math.inf])
+    def test_an_encoder_that_diverged_is_named(self, value):
+        with pytest.raises(ValueError, match=r"embeddings must be finite, .*did the training diverge"):
+            STSEvaluator([pairs()])(fixed({text: [1.0, value] for text in SENTENCES}))
