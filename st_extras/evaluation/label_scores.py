@@ -146,7 +146,7 @@ class LabelScoring:
         largest, second = [size for _, size in Counter(self.labels).most_common(2)]
         if "map_at_r" in self.metrics and largest < 2:
             raise ValueError(
-                "labels must hold a label twice for map_at_r, got each once: leave map_at_r out of metrics."
+                "labels must hold a label twice for map_at_r, got each once: give several texts of a label."
             )
         if "linear_probe" in self.metrics and self.train_labels is None and (largest < FOLDS or second < 2):
             raise ValueError(

@@ -75,7 +75,7 @@ def load_labeled_texts(
     file = Path(path)
     if not file.is_file():
         raise ValueError(f"There is no file of labelled texts {str(file)!r}.")
-    if Path(file.name.removesuffix(".gz")).suffix not in _TABLES:
+    if Path(file.name.lower().removesuffix(".gz")).suffix not in _TABLES:
         raise ValueError(f"path must be a file whose name ends in {', '.join(_TABLES)}, got {str(file)!r}.")
     texts: list[str] = []
     labels: list[str] = []

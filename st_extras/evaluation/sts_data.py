@@ -57,7 +57,8 @@ def load_sts(name: str, source: str | PathLike[str] | None = None) -> STSDataset
         source: one of these:
             a folder of ``NAME.tsv[.gz]`` files whose first line names the columns score, sentence1 and sentence2, and
             subset if there is one;
-            one such file, or a .csv file, for which any name will do;
+            one such file (.txt too), or a .csv file: any name will do, but the set is not called by the name of a known
+            one that the file does not have;
             a SentEval folder (``STS/STS12-en-test/...``, ``STS/STSBenchmark``, ``SICK``), whose subsets are
             concatenated and whose rows without a gold score are dropped;
             None or "hub", for the ``mteb/...`` data sets of the Hugging Face hub.
@@ -77,7 +78,9 @@ def load_sts(name: str, source: str | PathLike[str] | None = None) -> STSDataset
     if source is None or str(source) == "hub":
         rows = _hub_rows(key)
     elif is_file:
-        key, rows = name, _tsv_rows(Path(source))
+        file = Path(source)
+        own = file.name.partition(".")[0]
+        key, rows = own if key in _NAMES and key != own else name, _tsv_rows(file)
     else:
         rows = _folder_rows(key, Path(source))
     data = STSDataset(key)
@@ -122,7 +125,10 @@ def _folder_rows(name: str, folder: Path) -> Iterator[_Row]:
 
 
 def _tsv_rows(file: Path) -> Iterator[_Row]:
-    is_csv = file.name.removesuffix(".gz").endswith(".csv")
+    kind = Path(file.name.lower().removesuffix(".gz")).suffix
+    if kind not in (".tsv", ".csv", ".txt"):
+        raise ValueError(f"source must be a .tsv, .csv or .txt file (.gz too), got {str(file)!r}.")
+    is_csv = kind == ".csv"
     rows = read_records(file, delimiter="," if is_csv else "\t", quoted=is_csv)
     _, header = next(rows, (1, []))
     if any(header.count(name) != 1 for name in _COLUMNS) or header.count("subset") > 1:
@@ -203,9 +209,14 @@ def development_and_test(sts: str | PathLike[str] | None = None) -> tuple[STSDat
     A half has 150 pairs, too few to tell apart two encoders that differ by a few points of Spearman x 100.
 
     Args:
-        sts: a source of STS-B, see :func:`~st_extras.evaluation.load_sts`. None or "": the packaged sample pairs, every
-            second one in the development set, the others in the test set.
+        sts: a folder with STS-B, or "hub", see :func:`~st_extras.evaluation.load_sts`. None or "": the packaged sample
+            pairs, every second one in the development set, the others in the test set.
+
+    Raises:
+        ValueError: if it is one file, which cannot be both.
     """
+    if sts and Path(sts).is_file():
+        raise ValueError(f"sts must be a folder or 'hub', with STS-B dev and test, got the file {str(sts)!r}.")
     if sts:
         return load_sts("stsb_dev", sts), load_sts("stsb_test", sts)
     first, second, scores = graded_pairs()

@@ -344,7 +344,7 @@ LABELED = {"embeddings": X, "labels": LABELS}
         ({"labels": LABELS[:3]}, "labels must have one label for each of the rows, got 3 for 100"),
         ({"labels": ["a"] * 100}, "labels must hold at least two different labels, got only 'a'"),
         ({"embeddings": X[:0], "labels": []}, r"embeddings must be \(N, D\) with N >= 2, got the shape \(0, 4\)"),
-        ({"labels": ONCE}, "labels must hold a label twice for map_at_r, got each once: leave map_at_r"),
+        ({"labels": ONCE}, "labels must hold a label twice for map_at_r, got each once: give several texts of a label"),
         ({"metrics": ["accuracy"]}, "metrics: each must be one of 'knn_acc.*got 'accuracy'"),
         ({"metrics": []}, r"metrics must be a non-empty collection of strings, got \[\]"),
         ({"metrics": "map_at_r"}, "metrics must be .*got the string 'map_at_r'"),
