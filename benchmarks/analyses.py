@@ -30,22 +30,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from benchmarks.names import NAMED, is_there
-from benchmarks.provenance import provenance
-from benchmarks.records import RESULTS, write_json
-from benchmarks.refined_parts import BATCH, DEV, GRIDS, Encoded
-from benchmarks.variants import Array, texts_of
-from st_extras.evaluation import (
-    STSDataset,
-    load_sts,
+from benchmarks.figures.lambda_curves import largest_eigenvalues
+from benchmarks.figures.redundancy import (
+    TRIVIAL_WORDS,
+    distinct_words,
     redundancy_overlap_ratio,
     trivial_word_importance,
     word_importance,
 )
-from st_extras.evaluation.redundancy import TRIVIAL_WORDS, distinct_words
+from benchmarks.names import NAMED, is_there
+from benchmarks.provenance import provenance
+from benchmarks.records import RESULTS, write_json
+from benchmarks.refined_parts import BATCH, DEV, GRIDS, Encoded
+from benchmarks.variants import texts_of
+from st_extras.evaluation import STSDataset, load_sts
 from st_extras.modules.lambda_search import pair_sides, spearman_surface
 from st_extras.text.frequency import FrequencyTable
 
@@ -95,24 +95,6 @@ def overlaps(encoded: Encoded) -> dict[str, Any]:
     return {"set": TEST, "pairs": min(DRAWN, len(pairs)), "draws": draws}
 
 
-def eigenvalues(embeddings: Tensor, mean: Tensor, grid: Sequence[float]) -> Array:
-    """Return the largest eigenvalue of the uncentred second moment of v - lambda_2 mean for each lambda_2 of a grid.
-
-    With the moment A of v and their own mean s, that of v - lambda_2 m is A - lambda_2 (s m' + m s') + lambda_2^2 m m',
-    so that the N embeddings are multiplied once. ``st_extras.evaluation.eigenvalue_curve`` does it anew at every point.
-
-    Args:
-        embeddings: v, (N, D).
-        mean: m, (D,).
-        grid: values of lambda_2.
-    """
-    moment = embeddings.T @ embeddings / len(embeddings)  # (D, D)
-    crossed = torch.outer(embeddings.mean(dim=0), mean)
-    crossed, square = crossed + crossed.T, torch.outer(mean, mean)
-    found = [torch.linalg.eigvalsh(moment - value * crossed + value**2 * square)[-1] for value in grid]
-    return torch.stack(found).numpy()
-
-
 def curve(embeddings: Tensor, redundant: Tensor, scores: Sequence[float], lambda_1: float) -> dict[str, Any]:
     """Return Spearman times 100 and the largest eigenvalue over CURVE, where each is best, and Spearman there.
 
@@ -125,7 +107,7 @@ def curve(embeddings: Tensor, redundant: Tensor, scores: Sequence[float], lambda
     mean = embeddings.mean(dim=0)
     sides = pair_sides(embeddings, redundant)
     spearman = 100 * spearman_surface(*sides, mean.numpy(), scores, [lambda_1], CURVE)[0]
-    largest = eigenvalues(embeddings - lambda_1 * redundant, mean, CURVE)
+    largest = largest_eigenvalues(embeddings - lambda_1 * redundant, mean, CURVE)
     best, least = int(spearman.argmax()), int(largest.argmin())
     return {
         "best_spearman_at": CURVE[best],

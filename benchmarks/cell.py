@@ -15,6 +15,7 @@ from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 
 from benchmarks.building import frequency_table, has_negatives, make_loss, starting_encoder, training_rows
 from benchmarks.evaluation_steps import EvaluateAt
+from benchmarks.figures.frequency_bias import FrequencyBiasEvaluator
 from benchmarks.fitted_text import spaced
 from benchmarks.pairs import DEV, KeepsCosines, pair_figures
 from benchmarks.provenance import provenance
@@ -24,7 +25,6 @@ from benchmarks.warmups import warmup_choice
 from st_extras.encoders import load_encoder, use_length_buckets
 from st_extras.evaluation import (
     SEVEN_STS,
-    FrequencyBiasEvaluator,
     GeometryEvaluator,
     UnlabeledSelectionEvaluator,
     load_sts,

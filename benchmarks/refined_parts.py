@@ -89,6 +89,6 @@ class Refined:
         self.encoded, self.lambda_1, self.lambda_2, self.mean = encoded, lambda_1, lambda_2, mean
 
     def encode(self, texts: Sequence[str], **_: Any) -> Tensor:
-        """Return (N, D) refined embeddings, as the analyses of ``st_extras.evaluation`` ask for them."""
+        """Return (N, D) refined embeddings, as ``benchmarks/figures/redundancy.py`` asks for them."""
         embeddings, redundant = self.encoded.parts(texts)
         return embeddings - self.lambda_1 * redundant - self.lambda_2 * self.mean

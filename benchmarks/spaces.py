@@ -21,12 +21,13 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import pairwise_cos_sim
 from torch import Tensor
 
+from benchmarks.figures.cosine_levels import CosineLevelEvaluator
 from benchmarks.provenance import provenance
 from benchmarks.records import RESULTS, write_json
 from st_extras.adaptation import adapt
-from st_extras.evaluation import CosineLevelEvaluator, STSDataset, STSEvaluator, load_sts
+from st_extras.evaluation import STSDataset, STSEvaluator, load_sts
 from st_extras.modules import WhiteningPostProcessor
-from st_extras.plots.neighborhoods import clustered, nearest_rows, side_by_side, unit_rows
+from st_extras.plots.maps import clustered, nearest_rows, side_by_side, unit_rows
 from st_extras.samples import sample_sentences
 from st_extras.samples.encoder import packaged_minilm, raw_encoder
 

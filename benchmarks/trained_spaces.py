@@ -29,12 +29,13 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from benchmarks.building import starting_encoder
+from benchmarks.figures.cosine_levels import CosineLevelEvaluator
 from benchmarks.pairs import DEV
 from benchmarks.provenance import provenance
 from benchmarks.records import RESULTS, write_json
 from benchmarks.studies import corpus_sentences, left_encoders, named_study
 from st_extras.encoders import load_encoder
-from st_extras.evaluation import CosineLevelEvaluator, GeometryEvaluator, STSDataset, load_sts
+from st_extras.evaluation import GeometryEvaluator, STSDataset, load_sts
 
 POSITIVE = 4.0  # least gold score of a positive pair
 BATCH, BATCHES = 256, 20

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.figures.cosine_levels import plot_cosine_density
 from benchmarks.records import records
-from st_extras.plots import plot_cosine_density
-from st_extras.plots.neighborhoods import draw_neighborhood
+from st_extras.plots.maps import draw_neighborhood
 
 
 def levels() -> dict[str, Any]:

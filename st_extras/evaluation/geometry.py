@@ -1,29 +1,26 @@
-"""The shape of an embedding space: alignment, uniformity, isotropy, and cosines by gold-score level.
+"""The shape of an embedding space: alignment, uniformity and isotropy.
 
 Wang and Isola, "Understanding Contrastive Representation Learning through Alignment and Uniformity on the
 Hypersphere", ICML 2020; used by AdCSE (eq. 10-11, fig. 3), PaSeR (table 10, appendix D) and SimCSE.
 
-Every function takes plain embeddings (N, D) and scales the rows to length one itself. ``GeometryEvaluator`` and
-``CosineLevelEvaluator`` compute the measures for a model, during training or after it.
+Every function takes plain embeddings (N, D) and scales the rows to length one itself. ``GeometryEvaluator`` computes
+them for a model, during training or after it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from numbers import Real
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import torch
+from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_extras.checks import check_count, shown
-from st_extras.evaluation.reporting import check_embeddings
-from st_extras.modules.lambda_search import check_scores
+from st_extras.checks import check_choice
+from st_extras.evaluation.reporting import ReportingEvaluator, check_embeddings, check_sentences
+from st_extras.modules.lambda_search import check_text_pairs
 
 _ROWS_AT_ONCE = 1024
-_MOST_LEVELS = 1000
 
 
 def alignment(x: Tensor, y: Tensor) -> float:
@@ -153,103 +150,85 @@ def top_eigenvalue_share(x: Tensor) -> float:
     return float(spectrum[0] / spectrum.sum())
 
 
-@dataclass(frozen=True)
-class LevelCosines:
-    """Cosines of the pairs whose gold score lies in [low, high); the last level includes ``high``.
-
-    Attributes:
-        low: lower bound of the score.
-        high: upper bound of the score.
-        count: number of pairs in the level.
-        mean: mean cosine; NaN if the level is empty.
-        variance: population variance of the cosines; NaN if the level is empty.
-    """
-
-    low: float
-    high: float
-    count: int
-    mean: float
-    variance: float
-
-
-def _check_range(score_range: Any) -> tuple[float, float]:
-    """Return the lowest and the highest score, or raise a ValueError if they are not two increasing, finite numbers."""
-    pair: Any = score_range if isinstance(score_range, tuple | list) and len(score_range) == 2 else ("", "")
-    real = all(type(end) is not bool and isinstance(end, Real) and math.isfinite(end) for end in pair)
-    if not real or not pair[0] < pair[1]:
-        raise ValueError(f"score_range must be (low, high) with low < high, got {score_range!r}.")
-    return pair[0], pair[1]
-
-
-def score_levels(scores: Tensor, levels: int, score_range: tuple[float, float]) -> Tensor:
-    """Return the level 0..levels-1 of each gold score; levels have equal width, a bound belongs to the level above.
-
-    Raises:
-        ValueError: if there are fewer than two levels, the range is empty, a score lies outside of it, or all scores
-            are equal.
-    """
-    low, high = _check_range(score_range)
-    levels = check_count("levels", levels, 2, _MOST_LEVELS)
-    outside = (scores < low) | (scores > high) | ~torch.isfinite(scores)
-    if bool(outside.any()):
-        value = float(scores[outside][0])
-        raise ValueError(f"scores must lie in score_range={score_range!r}, got {value!r}.")
-    if scores.numel() == 0 or bool((scores == scores[0]).all()):
-        raise ValueError(f"scores must differ to form levels, got {scores.numel()} equal to {scores[:1].tolist()}.")
-    return ((scores - low) * levels / (high - low)).floor().clamp(0, levels - 1).long()
-
-
-def cosine_by_level(
-    cosines: Sequence[float] | Tensor,
-    scores: Sequence[float] | Tensor,
-    *,
-    levels: int = 5,
-    score_range: tuple[float, float] = (0.0, 5.0),
-) -> list[LevelCosines]:
-    """Mean and variance of the cosines in each gold-score level (PaSeR, table 10).
-
-    Args:
-        cosines: (N,), the model's cosine of each pair.
-        scores: (N,), the gold score of each pair.
-        levels: number of levels of equal width.
-        score_range: lowest and highest possible gold score.
-
-    Raises:
-        ValueError: if one of them is not a finite number, the lengths differ, a score lies outside the range, or all
-            scores are equal.
-    """
-    x = torch.tensor(check_scores(cosines, "cosines"), dtype=torch.float64)
-    gold = torch.tensor(check_scores(scores), dtype=torch.float64)
-    if len(x) != len(gold):
-        raise ValueError(
-            f"cosines and scores must have the same length, got {len(x)} and {len(gold)}: {shown(cosines)} and "
-            f"{shown(scores)}."
-        )
-    index = score_levels(gold, levels, score_range)
-    levels = int(levels)
-    width = (score_range[1] - score_range[0]) / levels
-    result = []
-    for level in range(levels):
-        inside = x[index == level]
-        low = score_range[0] + level * width
-        mean, variance = float(inside.mean()), float((inside - inside.mean()).square().mean())
-        result.append(LevelCosines(low, low + width, len(inside), mean, variance))
-    return result
-
-
-def level_separation(levels: Sequence[LevelCosines]) -> float:
-    """Share of the cosines' variance that lies between the levels (eta squared): 0 to 1, higher is better.
-
-    It combines PaSeR's two criteria, distant means and little variance within a level. 0 if all cosines are equal.
-    """
-    filled = [level for level in levels if level.count]
-    count = sum(level.count for level in filled)
-    mean = sum(level.count * level.mean for level in filled) / count
-    between = sum(level.count * (level.mean - mean) ** 2 for level in filled) / count
-    within = sum(level.count * level.variance for level in filled) / count
-    return between / (between + within) if between + within > 0 else 0.0
-
-
 def _on_cpu(u: Tensor) -> Tensor:
     """Return the rows on the CPU in float64, which some accelerators do not support."""
     return u.cpu().double()
+
+
+_MEASURES = {
+    measure.__name__: measure
+    for measure in (uniformity, mean_cosine, iso_score, partition_ratio, effective_rank, top_eigenvalue_share)
+}
+_HIGHER_IS_BETTER = {"iso_score", "partition_ratio", "effective_rank"}
+
+
+class GeometryEvaluator(ReportingEvaluator):
+    """Uniformity, isotropy and, given positive pairs, alignment of a model's embeddings.
+
+    The metrics are those of ``st_extras.evaluation.geometry``: ``uniformity``, ``mean_cosine``, ``iso_score``,
+    ``partition_ratio``, ``effective_rank``, ``top_eigenvalue_share`` and ``alignment``. None of them alone shows that a
+    model is good: a random map of sentences onto the sphere is perfectly isotropic.
+
+    Args:
+        sentences: the sentences to measure, or a data set with one text column; repeats count once (a repeat has
+            cosine 1 with itself).
+        positives: pairs of sentences with the same meaning (SimCSE and PaSeR take the STS-B pairs with a score of 4 or
+            more); None leaves alignment out.
+        primary: name of the metric that becomes ``primary_metric``; it also sets ``greater_is_better``.
+        name: prefix of the metrics and part of the CSV file's name.
+        batch_size: sentences per forward pass.
+        show_progress_bar: whether to show the progress of encoding.
+        write_csv: whether to append a row to ``geometry_evaluation[_name]_results.csv`` in the output path.
+
+    Raises:
+        ValueError: if there are fewer than two distinct sentences, ``positives`` does not hold pairs of strings, or
+            ``primary`` is unknown.
+
+    Example:
+        >>> from st_extras.evaluation import GeometryEvaluator
+        >>> evaluator = GeometryEvaluator(["a cat sat", "a dog ran", "birds sing"], name="toy")
+        >>> evaluator.primary_metric, evaluator.greater_is_better
+        ('toy_uniformity', False)
+    """
+
+    def __init__(
+        self,
+        sentences: Iterable[str],
+        positives: Sequence[tuple[str, str]] | None = None,
+        *,
+        primary: str = "uniformity",
+        name: str = "",
+        batch_size: int = 32,
+        show_progress_bar: bool = False,
+        write_csv: bool = True,
+    ) -> None:
+        measures = (*_MEASURES, *(() if positives is None else ("alignment",)))
+        primary = check_choice("primary (alignment needs positives)", primary, measures)
+        super().__init__("geometry_evaluation", primary, name, batch_size, show_progress_bar, write_csv)
+        self.greater_is_better = primary in _HIGHER_IS_BETTER
+        self.sentences = list(dict.fromkeys(check_sentences("sentences", sentences, at_least=2)))
+        if len(self.sentences) < 2:
+            raise ValueError(f"sentences must hold at least 2 distinct sentences, got only {self.sentences[0]!r}.")
+        self.positives = None if positives is None else check_text_pairs("positives", positives)
+        if self.positives is not None and not self.positives:
+            raise ValueError("positives must hold at least one pair, got []: give None to leave alignment out.")
+
+    def __call__(  # type: ignore[override]
+        self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1
+    ) -> dict[str, float]:
+        """Return the metrics by name, and write the CSV row.
+
+        Raises:
+            ValueError: if an embedding is zero or not finite.
+        """
+        cloud = self.encode(model, self.sentences)
+        metrics = {name: measure(cloud) for name, measure in _MEASURES.items()}
+        if self.positives is not None:
+            sides = self.encode(model, [text for pair in self.positives for text in pair])
+            metrics["alignment"] = alignment(sides[0::2], sides[1::2])
+        return self.report(model, metrics, output_path, epoch, steps)
+
+    @property
+    def description(self) -> str:
+        """Heading in the model card."""
+        return "Embedding Geometry"

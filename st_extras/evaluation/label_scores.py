@@ -1,9 +1,15 @@
-"""How well embeddings agree with labels: the metrics of ``label_metrics`` in one call, on tensors."""
+"""How well embeddings agree with labels: nearest neighbours, MAP@R, clusters and a linear probe.
+
+``label_scores`` takes embeddings and labels of any kind; the function of each metric takes (N, D) unit rows, and (N,)
+whole numbers as labels.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -11,22 +17,17 @@ import torch
 from torch import Tensor
 
 from st_extras.checks import check_choice, check_count, check_strings, shown
-from st_extras.evaluation.label_metrics import (
-    FOLDS,
-    cross_validated_probe,
-    knn_accuracies,
-    linear_probe,
-    map_at_r,
-    v_measure,
-)
-from st_extras.evaluation.labels import check_different, check_labels, check_together, label_numbers
-from st_extras.evaluation.reporting import LARGEST_SEED, check_embeddings
+from st_extras.evaluation.reporting import LARGEST_SEED, check_embeddings, check_iterable
 
 METRICS = ("knn_accuracy", "v_measure", "map_at_r", "linear_probe")
 """What can be chosen with ``metrics=``."""
 DEFAULT_METRICS = METRICS[:3]
 """What is computed unless ``metrics=`` says otherwise, and what ``mean`` is the mean of."""
+FOLDS = 5
 _MOST_NEIGHBORS = 100
+_TIE = 1e-6  # cosines that differ by less are equal: the rounding of float32
+_BLOCK = 2**22  # cosines held at a time: 16 MiB
+_MOST_ROWS = 1024  # of a block
 
 
 def label_scores(
@@ -68,107 +69,287 @@ def label_scores(
         >>> {name: round(score, 3) for name, score in scores.items()}
         {'knn_accuracy': 1.0, 'v_measure': 1.0, 'v_measure_std': 0.0, 'map_at_r': 1.0, 'mean': 1.0}
     """
-    metrics, neighbors, seeds = check_settings(metrics, neighbors, seeds)
     unit = check_embeddings("embeddings", embeddings, at_least=2).detach()
-    names = check_labels("labels", labels, len(unit), "embeddings")
-    check_scored(metrics, names, is_split=train_embeddings is not None)
-    check_together("train_embeddings", train_embeddings, "train_labels", train_labels)
-    train, (own,) = None, label_numbers(names)
-    if train_embeddings is not None:
-        train_unit = check_embeddings("train_embeddings", train_embeddings).detach()
-        if train_unit.shape[1] != unit.shape[1]:
+    train = None if train_embeddings is None else check_embeddings("train_embeddings", train_embeddings).detach()
+    if train is not None and train.shape[1] != unit.shape[1]:
+        raise ValueError(
+            f"train_embeddings must have the {unit.shape[1]} dimensions of embeddings, got {train.shape[1]}."
+        )
+    scoring = LabelScoring(
+        labels,
+        train_labels,
+        len(unit),
+        None if train is None else len(train),
+        metrics=metrics,
+        neighbors=neighbors,
+        seeds=seeds,
+    )
+    return scoring.scores(unit, train)
+
+
+class LabelScoring:
+    """Labels, and what to compute of them: checked once, before anything is encoded.
+
+    Args:
+        labels: N labels.
+        train_labels: M labels of training texts, or None.
+        size: N.
+        train_size: M; None: there are no training texts.
+        metrics: as for :func:`label_scores`.
+        neighbors: as for :func:`label_scores`.
+        seeds: as for :func:`label_scores`.
+
+    Attributes:
+        metrics: those to compute, in the order of ``METRICS``.
+        primary_metric: the metric to choose by: "mean", or the first one if the mean lacks one of its three.
+    """
+
+    def __init__(
+        self,
+        labels: Any,
+        train_labels: Any,
+        size: int,
+        train_size: int | None,
+        *,
+        metrics: Sequence[str],
+        neighbors: int,
+        seeds: Iterable[int],
+    ) -> None:
+        asked = check_strings("metrics", metrics, at_least=1)
+        for metric in asked:
+            check_choice("metrics: each", metric, METRICS)
+        self.metrics = tuple(metric for metric in METRICS if metric in asked)
+        self.primary_metric = "mean" if set(DEFAULT_METRICS) <= set(asked) else self.metrics[0]
+        self.neighbors = check_count("neighbors", neighbors, 1, _MOST_NEIGHBORS)
+        listed = check_iterable("seeds", seeds, "a list of whole numbers")
+        self.seeds = tuple(check_count("seeds: each", seed, 0, LARGEST_SEED) for seed in listed)
+        if not self.seeds:
+            raise ValueError("seeds must hold at least one whole number, got none.")
+        self.labels = check_labels("labels", labels, size)
+        if (train_size is None) != (train_labels is None):
             raise ValueError(
-                f"train_embeddings must have the {unit.shape[1]} dimensions of embeddings, got {train_unit.shape[1]}."
+                "train_labels must come with training texts or embeddings, got one without the other: give both, or "
+                "neither."
             )
-        train_names = check_labels("train_labels", train_labels, len(train_unit), "train_embeddings")
-        check_train_labels(train_names, names)
-        own, train_own = label_numbers(names, train_names)
-        train = (train_unit.to(unit), train_own.to(unit.device))
-    with torch.autocast(unit.device.type, enabled=False):  # a caller's autocast is meant for the encoder only
-        return _scores(unit, own.to(unit.device), train, metrics, neighbors, seeds)
+        self.train_labels = None if train_size is None else check_labels("train_labels", train_labels, train_size)
+        self._check_what_can_be_computed()
 
+    def _check_what_can_be_computed(self) -> None:
+        for name, listed in (("labels", self.labels), ("train_labels", self.train_labels)):
+            if listed is not None and len(set(listed)) < 2:
+                raise ValueError(f"{name} must hold at least two different labels, got only {shown(listed[0])}.")
+        if self.train_labels is not None and not set(self.train_labels) & set(self.labels):
+            raise ValueError(
+                "train_labels must hold labels of the texts that are scored, got none of them: "
+                f"{shown(self.train_labels[0])} beside {shown(self.labels[0])}."
+            )
+        largest, second = [size for _, size in Counter(self.labels).most_common(2)]
+        if "map_at_r" in self.metrics and largest < 2:
+            raise ValueError(
+                "labels must hold a label twice for map_at_r, got each once: give several texts of a label."
+            )
+        if "linear_probe" in self.metrics and self.train_labels is None and (largest < FOLDS or second < 2):
+            raise ValueError(
+                f"labels must hold a label {FOLDS} times and another twice for linear_probe without training texts, "
+                f"got {largest} and {second} times: leave linear_probe out of metrics."
+            )
 
-def _scores(
-    unit: Tensor,
-    labels: Tensor,
-    train: tuple[Tensor, Tensor] | None,
-    metrics: tuple[str, ...],
-    neighbors: int,
-    seeds: tuple[int, ...],
-) -> dict[str, float]:
-    scores: dict[str, float] = {}
-    if "knn_accuracy" in metrics:
-        counts = sorted({1, neighbors})
-        names = ["knn_accuracy" if k == 1 else f"knn{k}_accuracy" for k in counts]
-        scores |= dict(zip(names, knn_accuracies(unit, labels, counts, train), strict=True))
-    if "v_measure" in metrics:
-        scores |= _mean_and_std("v_measure", [v_measure(unit, labels, seed) for seed in seeds])
-    if "map_at_r" in metrics:
-        scores["map_at_r"] = map_at_r(unit, labels)
-    if "linear_probe" in metrics and train is not None:
-        scores["linear_probe"] = linear_probe(unit, labels, *train)
-    elif "linear_probe" in metrics:
-        scores |= _mean_and_std("linear_probe", [cross_validated_probe(unit, labels, seed) for seed in seeds])
-    if primary_metric(metrics) == "mean":
-        scores["mean"] = float(np.mean([scores[name] for name in DEFAULT_METRICS]))
-    return scores
+    def scores(self, unit: Tensor, train_unit: Tensor | None = None) -> dict[str, float]:
+        """Return the metrics of (N, D) unit rows, and (M, D) ones of the training texts."""
+        lists = [self.labels] if self.train_labels is None else [self.labels, self.train_labels]
+        labels, *others = (numbers.to(unit.device) for numbers in label_numbers(*lists))
+        train = None if train_unit is None else (train_unit.to(unit), others[0])
+        with torch.autocast(unit.device.type, enabled=False):  # a caller's autocast is meant for the encoder only
+            return self._scores(unit, labels, train)
+
+    def _scores(self, unit: Tensor, labels: Tensor, train: tuple[Tensor, Tensor] | None) -> dict[str, float]:
+        scores: dict[str, float] = {}
+        if "knn_accuracy" in self.metrics:
+            counts = sorted({1, self.neighbors})
+            names = ["knn_accuracy" if k == 1 else f"knn{k}_accuracy" for k in counts]
+            scores |= dict(zip(names, knn_accuracies(unit, labels, counts, train), strict=True))
+        if "v_measure" in self.metrics:
+            scores |= _mean_and_std("v_measure", [v_measure(unit, labels, seed) for seed in self.seeds])
+        if "map_at_r" in self.metrics:
+            scores["map_at_r"] = map_at_r(unit, labels)
+        if "linear_probe" in self.metrics and train is not None:
+            scores["linear_probe"] = linear_probe(unit, labels, *train)
+        elif "linear_probe" in self.metrics:
+            scores |= _mean_and_std("linear_probe", [cross_validated_probe(unit, labels, s) for s in self.seeds])
+        if self.primary_metric == "mean":
+            scores["mean"] = float(np.mean([scores[name] for name in DEFAULT_METRICS]))
+        return scores
 
 
 def _mean_and_std(name: str, values: list[float]) -> dict[str, float]:
     return {name: float(np.mean(values)), f"{name}_std": float(np.std(values))}
 
 
-def primary_metric(metrics: Sequence[str]) -> str:
-    """Return the name of the metric to choose by: "mean", or the first one if the mean lacks one of its three."""
-    return "mean" if set(DEFAULT_METRICS) <= set(metrics) else metrics[0]
+def knn_accuracies(
+    unit: Tensor, labels: Tensor, counts: Sequence[int], train: tuple[Tensor, Tensor] | None = None
+) -> list[float]:
+    """Share of texts whose label the majority of their k nearest neighbours has, for each k of ``counts``.
+
+    Of labels with equally many votes, the one of the nearest neighbour wins. Neighbours are those by cosine; of equally
+    near ones, those with another label come first, so the nearest one of a collapsed encoder is never right.
+
+    Args:
+        unit: (N, D) unit rows.
+        labels: (N,) whole numbers.
+        counts: the k; more than there are neighbours means all of them.
+        train: (M, D) unit rows and their (M,) labels, the neighbours; None: the other N - 1 rows (leave-one-out), where
+            a text whose label stands once counts as wrong.
+    """
+    right = dict.fromkeys(counts, 0)
+    wanted = torch.full_like(labels, max(counts))
+    for rows, found in nearest_labels(unit, labels, wanted, train):
+        for k in counts:
+            right[k] += int((_vote(found[:, :k]) == labels[rows]).sum())
+    return [right[k] / len(labels) for k in counts]
 
 
-def check_settings(metrics: Any, neighbors: Any, seeds: Any) -> tuple[tuple[str, ...], int, tuple[int, ...]]:
-    """Return the settings of ``label_scores``, the metrics in the order of ``METRICS``.
+def _vote(found: Tensor) -> Tensor:
+    """Return the most frequent label (B,) of each row of (B, K) labels, nearest first."""
+    votes = (found.unsqueeze(2) == found.unsqueeze(1)).sum(dim=2)  # (B, K): how many neighbours have this label
+    return found.gather(1, votes.argmax(dim=1, keepdim=True)).squeeze(1)  # argmax takes the first, the nearest
+
+
+def map_at_r(unit: Tensor, labels: Tensor) -> float:
+    """MAP@R: mean over the texts of (1 / R) sum over i = 1..R of [neighbour i has the label] * precision at i.
+
+    R is the number of OTHER texts with the text's label. Texts whose label stands once have no R and are left out of
+    the mean, but stay among the neighbours. Source: Musgrave et al., 2020, section 3.2
+    (https://arxiv.org/abs/2003.08505). Of equally near neighbours, those with another label come first.
+
+    Args:
+        unit: (N, D) unit rows.
+        labels: (N,) whole numbers; at least one stands twice.
+    """
+    others = torch.bincount(labels)[labels] - 1  # (N,): R
+    total = 0.0
+    for rows, found in nearest_labels(unit, labels, others):
+        r = others[rows].unsqueeze(1)
+        ranks = torch.arange(1, found.size(1) + 1, device=found.device)
+        hits = (found == labels[rows].unsqueeze(1)) & (ranks <= r)  # (B, K)
+        precisions = hits.cumsum(dim=1) / ranks
+        total += float(((precisions * hits).sum(dim=1) / r.squeeze(1)).sum())
+    return total / int((others > 0).sum())
+
+
+def nearest_labels(
+    unit: Tensor, labels: Tensor, wanted: Tensor, train: tuple[Tensor, Tensor] | None = None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the labels of the rows' nearest neighbours, a block of rows at a time.
+
+    Args:
+        unit: (N, D) unit rows.
+        labels: (N,) whole numbers.
+        wanted: (N,), how many neighbours each row needs; rows that need none are left out.
+        train: as for ``knn_accuracies``.
+
+    Yields:
+        ``(rows, found)``: (B,) indices, and (B, K) labels of their neighbours, nearest first; K is the largest number
+        that one of these rows wants, or that there is.
+    """
+    candidates, candidate_labels = (unit, labels) if train is None else train
+    order = wanted.argsort()  # rows that want about as many stand together
+    order = order[wanted[order] > 0]
+    available = len(candidates) - (train is None)
+    for rows in torch.split(order, min(max(1, _BLOCK // len(candidates)), _MOST_ROWS)):
+        scores = unit[rows] @ candidates.T  # (B, M)
+        scores -= _TIE * (labels[rows].unsqueeze(1) == candidate_labels)
+        if train is None:
+            scores[torch.arange(len(rows), device=rows.device), rows] = -torch.inf
+        yield rows, candidate_labels[scores.topk(min(int(wanted[rows[-1]]), available), dim=1).indices]
+
+
+def v_measure(unit: Tensor, labels: Tensor, seed: int = 0) -> float:
+    """V-measure (equal to NMI) of k-means with as many clusters as there are labels, from one start.
+
+    Args:
+        unit: (N, D) unit rows.
+        labels: (N,) whole numbers.
+        seed: seed of the start.
+    """
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.metrics import v_measure_score
+
+    means = KMeans(len(set(labels.tolist())), n_init=1, random_state=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different embeddings than labels: the score says so
+        clusters = means.fit_predict(unit.cpu().numpy())
+    return float(v_measure_score(labels.cpu().numpy(), clusters))
+
+
+def linear_probe(unit: Tensor, labels: Tensor, train_unit: Tensor, train_labels: Tensor) -> float:
+    """Accuracy of a logistic regression on standardized embeddings, learned from the (M, D) training rows."""
+    probe = _probe().fit(train_unit.cpu().numpy(), train_labels.cpu().numpy())
+    return float(probe.score(unit.cpu().numpy(), labels.cpu().numpy()))
+
+
+def cross_validated_probe(unit: Tensor, labels: Tensor, seed: int = 0) -> float:
+    """Accuracy of a logistic regression on standardized embeddings, in stratified 5-fold cross-validation.
+
+    Each text counts once, also one whose label is too rare to be in every fold.
+
+    Args:
+        unit: (N, D) unit rows.
+        labels: (N,) whole numbers; two of them stand twice, one of them five times.
+        seed: seed of the folds.
+    """
+    from sklearn.model_selection import StratifiedKFold, cross_val_predict
+
+    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
+    own = labels.cpu().numpy()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The least populated class")
+        predicted = cross_val_predict(_probe(), unit.cpu().numpy(), own, cv=folds)
+    return float((predicted == own).mean())
+
+
+def _probe() -> Any:
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+
+
+def check_label(value: Any, where: str) -> str:
+    """Return a label as text: 3 and "3" are the same label.
 
     Raises:
-        ValueError: if a metric is unknown or there is none, ``neighbors`` is not a whole number from 1 to 100, or
-            ``seeds`` does not hold whole numbers from 0 to 2^32 - 1.
+        ValueError: if it is neither a string nor a whole number, or is empty; the message begins with ``where``.
     """
-    asked = check_strings("metrics", metrics, at_least=1)
-    for metric in asked:
-        check_choice("metrics: each", metric, METRICS)
-    neighbors = check_count("neighbors", neighbors, 1, _MOST_NEIGHBORS)
-    if isinstance(seeds, str) or not isinstance(seeds, Iterable) or getattr(seeds, "ndim", 1) == 0:
-        raise ValueError(f"seeds must be a list of whole numbers, got {shown(seeds)}.")
-    checked = tuple(check_count("seeds: each", seed, 0, LARGEST_SEED) for seed in seeds)
-    if not checked:
-        raise ValueError("seeds must hold at least one whole number, got none.")
-    return tuple(metric for metric in METRICS if metric in asked), neighbors, checked
+    if isinstance(value, bool) or not isinstance(value, str | Integral):
+        raise ValueError(f"{where}: a label must be a string or a whole number, got {shown(value)}.")
+    if not str(value).strip():
+        raise ValueError(f"{where}: a label must not be empty, got {shown(value)}.")
+    return str(value)
 
 
-def check_scored(metrics: Sequence[str], labels: list[str], *, is_split: bool) -> None:
-    """Check that the metrics can be computed of these labels; ``is_split`` says whether there are training texts.
+def check_labels(name: str, labels: Any, count: int, rows: str = "rows") -> list[str]:
+    """Return the labels of ``count`` texts as text.
+
+    Args:
+        name: the argument's name, for the messages.
+        labels: a list, an array, a tensor or another iterable of strings or whole numbers.
+        count: how many there must be.
+        rows: what they are the labels of, for the messages.
 
     Raises:
-        ValueError: if there are no two labels; if each stands once, for ``map_at_r``; or, for a cross-validated probe,
-            if no two stand twice or none stands five times.
+        ValueError: if they are none of these, one is not allowed, or their number is another.
     """
-    check_different("labels", labels)
-    largest, second = [size for _, size in Counter(labels).most_common(2)]
-    if "map_at_r" in metrics and largest < 2:
-        raise ValueError("labels must hold a label twice for map_at_r, got each once: leave map_at_r out of metrics.")
-    if "linear_probe" in metrics and not is_split and (largest < FOLDS or second < 2):
-        raise ValueError(
-            f"labels must hold a label {FOLDS} times and another twice for linear_probe without training texts, got "
-            f"{largest} and {second} times: leave linear_probe out of metrics."
-        )
+    values = check_iterable(name, labels, "a list of strings or whole numbers")
+    values = values.tolist() if isinstance(values, Tensor | np.ndarray) else values
+    listed = [check_label(value, f"{name}, row {row}") for row, value in enumerate(values)]
+    if len(listed) != count:
+        raise ValueError(f"{name} must have one label for each of the {rows}, got {len(listed)} for {count}.")
+    return listed
 
 
-def check_train_labels(train_labels: list[str], labels: list[str]) -> None:
-    """Check that one can learn from the labels of the training texts, and be scored.
-
-    Raises:
-        ValueError: if they are all the same, or none of them is a label to be scored.
-    """
-    check_different("train_labels", train_labels)
-    if not set(train_labels) & set(labels):
-        raise ValueError(
-            f"train_labels must hold labels of the texts that are scored, got none of them: {shown(train_labels[0])} "
-            f"beside {shown(labels[0])}."
-        )
+def label_numbers(*lists: list[str]) -> list[Tensor]:
+    """Return each list of labels as a tensor of whole numbers from 0; equal labels get equal numbers in all lists."""
+    numbers = {label: number for number, label in enumerate(sorted({label for labels in lists for label in labels}))}
+    return [torch.tensor([numbers[label] for label in labels]) for labels in lists]

@@ -1,29 +1,98 @@
-"""An evaluator on labelled texts: are texts with the same label near each other?"""
+"""Texts with labels: a reader, and an evaluator that asks whether texts with the same label are near each other."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
-from torch import Tensor
 
+from st_extras.checks import check_instance, shown
 from st_extras.encoders.forward import without_dropout
-from st_extras.evaluation.label_scores import (
-    DEFAULT_METRICS,
-    check_scored,
-    check_settings,
-    check_train_labels,
-    label_scores,
-    primary_metric,
-)
-from st_extras.evaluation.labels import check_labels, check_together
-from st_extras.evaluation.reporting import check_options, check_sentences, encode_sentences, join_name, report
+from st_extras.evaluation.label_scores import DEFAULT_METRICS, LabelScoring, check_label
+from st_extras.evaluation.reporting import ReportingEvaluator, check_embeddings, check_sentences
+from st_extras.text.corpus import check_sentence
+from st_extras.text.files import MAX_LINE
+from st_extras.text.sources import open_sources
+
+_TABLES = (".tsv", ".csv", ".jsonl", ".parquet", ".json")
 
 
-class LabeledTextEvaluator(BaseEvaluator):
+@dataclass(frozen=True)
+class LabeledTexts:
+    """Texts and their labels, such as the intent of a question or the topic of a title.
+
+    Attributes:
+        texts: N texts.
+        labels: N labels.
+    """
+
+    texts: list[str]
+    labels: list[str]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+def load_labeled_texts(
+    path: str | PathLike[str],
+    *,
+    text_column: str | None = None,
+    label_column: str = "label",
+    max_line: int = MAX_LINE,
+) -> LabeledTexts:
+    """Read labelled texts from a .tsv, .csv, .jsonl, .json or .parquet file; the first three also with .gz.
+
+    The first line of a .tsv or .csv file names the columns; quotes have a meaning in .csv files only. Texts and labels
+    are stripped; a label that is a whole number becomes text.
+
+    Args:
+        path: the file.
+        text_column: the texts' column. None: the first of sentence, text, sentence1, content that exists.
+        label_column: the labels' column.
+        max_line: longest line of a text file allowed, in bytes.
+
+    Raises:
+        ValueError: if there is no such file or column, the file is of another kind, empty or damaged, a text is no
+            string or empty, or a label is neither a string nor a whole number, or empty. The message names the file
+            with its line or row.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from st_extras.evaluation import load_labeled_texts
+        >>> _ = Path("intents.tsv").write_text("label\\ttext\\nlost\\tWhere is my card?\\npin\\tI forgot my PIN.\\n")
+        >>> load_labeled_texts("intents.tsv").labels
+        ['lost', 'pin']
+    """
+    check_instance("text_column", text_column, str, or_none=True)
+    check_instance("label_column", label_column, str)
+    if not isinstance(path, str | PathLike):
+        raise ValueError(f"path must be the path of a file, got {shown(path)}.")
+    file = Path(path)
+    if not file.is_file():
+        raise ValueError(f"There is no file of labelled texts {str(file)!r}.")
+    if Path(file.name.lower().removesuffix(".gz")).suffix not in _TABLES:
+        raise ValueError(f"path must be a file whose name ends in {', '.join(_TABLES)}, got {str(file)!r}.")
+    texts: list[str] = []
+    labels: list[str] = []
+    columns = [open_sources(str(file), column, max_line)[0].values for column in (text_column, label_column)]
+    for (where, text), (_, label) in zip(*columns, strict=True):
+        if not check_sentence(text, where).strip():
+            raise ValueError(f"{where}: a text must not be empty, got {shown(text)}: leave its line out.")
+        texts.append(text.strip())
+        labels.append(check_label(label, where).strip())
+    if not texts:
+        raise ValueError(f"{str(file)!r} holds no labelled text.")
+    if texts == labels:  # lines of .jsonl that are strings, or one column asked for twice
+        raise ValueError(f"{str(file)!r} must have a column of texts and one of labels, got the same for both.")
+    return LabeledTexts(texts, labels)
+
+
+class LabeledTextEvaluator(ReportingEvaluator):
     """Whether a model puts texts with the same label near each other, such as questions with the same intent.
 
     Use it to measure what an encoder is worth on a domain, and what a training or a post-processing changed there.
@@ -89,24 +158,13 @@ class LabeledTextEvaluator(BaseEvaluator):
         show_progress_bar: bool = False,
         write_csv: bool = True,
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        check_options(name, batch_size, show_progress_bar, write_csv)
-        self.metrics, self.neighbors, self.seeds = check_settings(metrics, neighbors, seeds)
         self.texts = check_sentences("texts", texts, at_least=2)
-        self.labels = check_labels("labels", labels, len(self.texts))
-        check_scored(self.metrics, self.labels, is_split=train_texts is not None)
-        self.train_texts: list[str] | None = None
-        self.train_labels: list[str] | None = None
-        check_together("train_texts", train_texts, "train_labels", train_labels)
-        if train_texts is not None:
-            self.train_texts = check_sentences("train_texts", train_texts, at_least=2)
-            self.train_labels = check_labels("train_labels", train_labels, len(self.train_texts), "train_texts")
-            check_train_labels(self.train_labels, self.labels)
-        self.name = name
-        self.batch_size = int(batch_size)
-        self.show_progress_bar = show_progress_bar
-        self.primary_metric = join_name(name, primary_metric(self.metrics))
-        self.csv_file = join_name("labeled_text_evaluation", name, "results.csv") if write_csv else None
+        self.train_texts = None if train_texts is None else check_sentences("train_texts", train_texts, at_least=2)
+        train_size = None if self.train_texts is None else len(self.train_texts)
+        settings: dict[str, Any] = {"metrics": metrics, "neighbors": neighbors, "seeds": seeds}
+        self.scoring = LabelScoring(labels, train_labels, len(self.texts), train_size, **settings)
+        primary = self.scoring.primary_metric
+        super().__init__("labeled_text_evaluation", primary, name, batch_size, show_progress_bar, write_csv)
 
     def __call__(  # type: ignore[override]
         self, model: SentenceTransformer, output_path: str | None = None, epoch: float = -1, steps: int = -1
@@ -116,28 +174,13 @@ class LabeledTextEvaluator(BaseEvaluator):
         Raises:
             ValueError: if an embedding is zero or not finite.
         """
-        train_texts = self.train_texts or []
-        embeddings = self._embed(model, [*self.texts, *train_texts])
-        own, train = torch.split(embeddings, [len(self.texts), len(train_texts)])
-        metrics = label_scores(
-            own,
-            self.labels,
-            train_embeddings=None if self.train_texts is None else train,
-            train_labels=self.train_labels,
-            metrics=self.metrics,
-            neighbors=self.neighbors,
-            seeds=self.seeds,
-        )
-        return report(self, model, metrics, output_path, epoch, steps)
-
-    def _embed(self, model: SentenceTransformer, texts: list[str]) -> Tensor:
-        """Return the (N, D) embeddings of the texts, equal ones for equal texts."""
+        texts = [*self.texts, *(self.train_texts or [])]
         rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         with without_dropout(model):
-            embeddings = encode_sentences(
-                model, list(rows), batch_size=self.batch_size, show_progress_bar=self.show_progress_bar
-            )
-        return embeddings[[rows[text] for text in texts]]
+            unit = check_embeddings("embeddings", self.encode(model, list(rows)))[[rows[text] for text in texts]]
+        own, train = torch.split(unit, [len(self.texts), len(texts) - len(self.texts)])
+        metrics = self.scoring.scores(own, None if self.train_texts is None else train)
+        return self.report(model, metrics, output_path, epoch, steps)
 
     @property
     def description(self) -> str:
@@ -148,8 +191,8 @@ class LabeledTextEvaluator(BaseEvaluator):
         """Settings in the model card."""
         return {
             "texts": len(self.texts),
-            "labels": len(set(self.labels)),
+            "labels": len(set(self.scoring.labels)),
             "train_texts": 0 if self.train_texts is None else len(self.train_texts),
-            "neighbors": self.neighbors,
-            "seeds": list(self.seeds),
+            "neighbors": self.scoring.neighbors,
+            "seeds": list(self.scoring.seeds),
         }

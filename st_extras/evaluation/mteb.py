@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,11 @@ def mteb_tasks(names: str | Iterable[str]) -> list[AbsTask]:
     wanted = [names] if isinstance(names, str) else list(names)
     if not wanted or not all(isinstance(name, str) and name for name in wanted):
         raise ValueError(f"names must hold the names of MTEB tasks, such as 'STS12', got {shown(names)}.")
-    return [_task(mteb, name) for name in wanted]
+    try:
+        return [mteb.get_task(name) for name in wanted]
+    except KeyError as error:  # its message has the nearest name
+        message = str(error.args[0]).removeprefix("KeyError: ")
+        raise ValueError(f"names must be names of MTEB tasks: {message}") from None
 
 
 def mteb_scores(
@@ -64,7 +67,14 @@ def mteb_scores(
     for task in chosen:
         if not isinstance(task, mteb.AbsTask):
             raise ValueError(f"tasks must hold MTEB tasks, as mteb_tasks returns them, got {shown(task)}.")
-        _load_data(task)
+        try:
+            task.load_data()
+        except Exception as error:  # a hub that is out of reach, or data that are gated or gone
+            reason = " ".join(str(error).split()) or "no reason given"
+            raise OSError(
+                f"The data of the MTEB task {task.metadata.name} could not be loaded: {type(error).__name__}: "
+                f"{reason.rstrip('.')}."
+            ) from error
     scores: dict[str, float] = {}
     for task in chosen:
         found = mteb.evaluate(
@@ -80,25 +90,3 @@ def _mteb() -> Any:
     except ImportError as error:
         raise ImportError('The tasks of MTEB need the package mteb: pip install "st-extras[mteb]".') from error
     return mteb
-
-
-def _task(mteb: Any, name: str) -> AbsTask:
-    try:
-        task: AbsTask = mteb.get_task(name)
-    except KeyError as error:  # its message has the nearest name
-        near = re.search(r"Did you mean: '([^']+)'", str(error.args[0]))
-        hint = f"the nearest is {near[1]!r}" if near else "mteb.get_tasks() lists them"
-        raise ValueError(f"names must be names of MTEB tasks, got {name!r}: {hint}.") from None
-    return task
-
-
-def _load_data(task: AbsTask) -> None:
-    """Load a task's data, which may come from a hub that is out of reach, or be gated or gone."""
-    try:
-        task.load_data()
-    except Exception as error:
-        reason = " ".join(str(error).split()) or "no reason given"
-        raise OSError(
-            f"The data of the MTEB task {task.metadata.name} could not be loaded: {type(error).__name__}: "
-            f"{reason.rstrip('.')}."
-        ) from error

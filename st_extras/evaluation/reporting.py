@@ -6,13 +6,14 @@ import csv
 import io
 import itertools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import Tensor
 
 from st_extras.checks import check_bool, shown
@@ -24,6 +25,75 @@ logger = logging.getLogger(__name__)
 
 LARGEST_SEED = 2**32 - 1
 """Largest seed that all libraries take."""
+
+
+class ReportingEvaluator(BaseEvaluator):
+    """An evaluator that encodes in batches, and reports to a CSV file, the model card and the log.
+
+    Args:
+        kind: beginning of the CSV file's name.
+        primary: name of the metric to choose by.
+        name: prefix of the metrics and part of the CSV file's name.
+        batch_size: sentences per forward pass.
+        show_progress_bar: whether to show the progress of encoding.
+        write_csv: whether to append a row to ``KIND[_NAME]_results.csv`` in the output path.
+
+    Raises:
+        ValueError: if an option is not allowed, see :func:`check_options`.
+    """
+
+    def __init__(
+        self, kind: str, primary: str, name: str, batch_size: int, show_progress_bar: bool, write_csv: bool
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        check_options(name, batch_size, show_progress_bar, write_csv)
+        self.name = name
+        self.primary_metric = join_name(name, primary)
+        self.batch_size = int(batch_size)
+        self.show_progress_bar = show_progress_bar
+        self.csv_file = join_name(kind, name, "results.csv") if write_csv else None
+
+    def encode(self, model: SentenceTransformer, sentences: Sequence[str]) -> Tensor:
+        """Return the (N, D) embeddings of the sentences, on the model's device."""
+        embeddings = model.encode(
+            list(sentences),
+            batch_size=self.batch_size,
+            show_progress_bar=self.show_progress_bar,
+            convert_to_tensor=True,
+        )
+        return embeddings.detach()
+
+    def report(
+        self,
+        model: SentenceTransformer,
+        metrics: Mapping[str, float],
+        output_path: str | PathLike[str] | None,
+        epoch: float,
+        steps: int,
+    ) -> dict[str, float]:
+        """Put the evaluator's name before the metrics, and pass them to the model card, the log and the CSV file.
+
+        Args:
+            model: the model measured.
+            metrics: the values by name, without prefix.
+            output_path: folder of the CSV file, which gets the row ``epoch, steps, *metrics``. If the file has other
+                columns, the row goes to NAME_2.csv, and so on. None writes no file.
+            epoch: -1 outside of training.
+            steps: -1 outside of training.
+
+        Returns:
+            The metrics by prefixed name.
+
+        Raises:
+            ValueError: if the row cannot be written; the metrics are then in the log.
+        """
+        prefixed: dict[str, float] = self.prefix_name_to_metrics(dict(metrics), self.name)
+        self.store_metrics_in_model_card_data(model, prefixed, int(epoch), steps)
+        values = ", ".join(f"{key} {value:.4f}" for key, value in prefixed.items())
+        logger.info("%s at epoch %s, step %s: %s", type(self).__name__, epoch, steps, values)
+        if output_path is not None and self.csv_file is not None:  # last: what it fails to write is in the log
+            _append_row(Path(output_path) / self.csv_file, {"epoch": epoch, "steps": steps, **metrics})
+        return prefixed
 
 
 def check_sentences(name: str, sentences: Any, at_least: int) -> list[str]:
@@ -40,7 +110,7 @@ def check_sentences(name: str, sentences: Any, at_least: int) -> list[str]:
     return listed
 
 
-def check_options(name: Any, batch_size: Any, show_progress_bar: Any = False, write_csv: Any = True) -> None:
+def check_options(name: Any, batch_size: Any = 32, show_progress_bar: Any = False, write_csv: Any = True) -> None:
     """Check the options that all evaluators have.
 
     Raises:
@@ -59,19 +129,20 @@ def check_further_options(name: Any, options: Mapping[str, Any]) -> dict[str, An
     Raises:
         ValueError: as for ``check_options``.
     """
-    usual = {"batch_size": 32, "show_progress_bar": False, "write_csv": True}
-    check_options(name, **{key: options.get(key, value) for key, value in usual.items()})
+    own = {key: options[key] for key in ("batch_size", "show_progress_bar", "write_csv") if key in options}
+    check_options(name, **own)
     return {key: int(value) if key == "batch_size" else value for key, value in options.items()}
 
 
-def encode_sentences(
-    model: SentenceTransformer, sentences: Sequence[str], *, batch_size: int, show_progress_bar: bool
-) -> Tensor:
-    """Return the (N, D) embeddings of the sentences, on the model's device."""
-    embeddings = model.encode(
-        list(sentences), batch_size=batch_size, show_progress_bar=show_progress_bar, convert_to_tensor=True
-    )
-    return embeddings.detach()
+def check_iterable(name: str, value: Any, allowed: str) -> Iterable[Any]:
+    """Return ``value`` if its items can be listed: text, mappings and arrays without a dimension are refused.
+
+    Raises:
+        ValueError: if it is one of these, or nothing to list; the message says what is ``allowed``.
+    """
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable) or getattr(value, "ndim", 1) == 0:
+        raise ValueError(f"{name} must be {allowed}, got {shown(value)}.")
+    return value
 
 
 def check_embeddings(name: str, embeddings: Any, at_least: int = 1) -> Tensor:
@@ -81,18 +152,15 @@ def check_embeddings(name: str, embeddings: Any, at_least: int = 1) -> Tensor:
         ValueError: if they are not numbers, the shape is not (N, D) with N >= ``at_least``, a value is NaN or infinite,
             or a row is zero.
     """
-    given = embeddings
     try:
-        embeddings = torch.as_tensor(given)
+        given = torch.as_tensor(embeddings)
     except (TypeError, ValueError, RuntimeError):
-        raise ValueError(f"{name} must be numbers of the shape (N, D), got {shown(given)}.") from None
-    if embeddings.ndim == 0:
-        raise ValueError(f"{name} must be numbers of the shape (N, D), got {shown(given)}.")
-    if embeddings.is_complex():
-        raise ValueError(f"{name} must be real numbers, got {embeddings.dtype}.")
-    if embeddings.ndim != 2 or embeddings.size(0) < at_least or embeddings.size(1) == 0:
-        raise ValueError(f"{name} must be (N, D) with N >= {at_least}, got the shape {tuple(embeddings.shape)}.")
-    x = full_precision(embeddings)
+        raise ValueError(f"{name} must be numbers of the shape (N, D), got {shown(embeddings)}.") from None
+    if given.is_complex():
+        raise ValueError(f"{name} must be real numbers, got {given.dtype}.")
+    if given.ndim != 2 or given.size(0) < at_least or given.size(1) == 0:
+        raise ValueError(f"{name} must be (N, D) with N >= {at_least}, got the shape {tuple(given.shape)}.")
+    x = full_precision(given)
     if not bool(torch.isfinite(x).all()):
         raise ValueError(f"{name} must be finite, got NaN or infinite values: did the training diverge?")
     norms = x.norm(dim=1, keepdim=True)
@@ -106,60 +174,6 @@ def check_embeddings(name: str, embeddings: Any, at_least: int = 1) -> Tensor:
 def join_name(*parts: str) -> str:
     """Join the parts that are not empty with "_", for the name of a metric or of a CSV file."""
     return "_".join(filter(None, parts))
-
-
-class ReportingEvaluator(Protocol):
-    """What ``report`` needs of a Sentence Transformers evaluator.
-
-    Attributes:
-        name: prefix of the metrics, "" for none.
-        csv_file: name of the CSV file; None writes no file.
-    """
-
-    name: str
-    csv_file: str | None
-
-    def prefix_name_to_metrics(self, metrics: dict[str, float], name: str) -> dict[str, float]:
-        """Put the name before each metric, and before the primary metric."""
-        ...
-
-    def store_metrics_in_model_card_data(self, model: Any, metrics: dict[str, Any], epoch: int, step: int) -> None:
-        """Put the metrics on the model card."""
-        ...
-
-
-def report(
-    evaluator: ReportingEvaluator,
-    model: SentenceTransformer,
-    metrics: Mapping[str, float],
-    output_path: str | PathLike[str] | None,
-    epoch: float,
-    steps: int,
-) -> dict[str, float]:
-    """Write the CSV row, put the evaluator's name before the metrics, and pass them to the model card and the log.
-
-    Args:
-        evaluator: the evaluator that measured.
-        model: the model measured.
-        metrics: the values by name, without prefix.
-        output_path: folder of the CSV file, which gets the row ``epoch, steps, *metrics``. If the file has other
-            columns, the row goes to NAME_2.csv, and so on. None writes no file.
-        epoch: -1 outside of training.
-        steps: -1 outside of training.
-
-    Returns:
-        The metrics by prefixed name.
-
-    Raises:
-        ValueError: if the row cannot be written; the metrics are then in the log.
-    """
-    prefixed = evaluator.prefix_name_to_metrics(dict(metrics), evaluator.name)
-    evaluator.store_metrics_in_model_card_data(model, prefixed, int(epoch), steps)
-    values = ", ".join(f"{key} {value:.4f}" for key, value in prefixed.items())
-    logger.info("%s at epoch %s, step %s: %s", type(evaluator).__name__, epoch, steps, values)
-    if output_path is not None and evaluator.csv_file is not None:  # last: what it fails to write is in the log
-        _append_row(Path(output_path) / evaluator.csv_file, {"epoch": epoch, "steps": steps, **metrics})
-    return prefixed
 
 
 def _append_row(path: Path, row: Mapping[str, float]) -> None:
@@ -190,10 +204,8 @@ def _with_columns(path: Path, header: list[str]) -> Path:
     """Return the first of PATH, PATH_2, ... that does not exist yet, is empty, or has these columns."""
 
     def fits(candidate: Path) -> bool:
-        if not candidate.exists():
-            return True
         if not candidate.is_file():
-            return False
+            return not candidate.exists()
         try:
             with candidate.open(newline="", encoding="utf8") as file:
                 return next(csv.reader(file), header) == header

@@ -46,7 +46,8 @@ def read_askubuntu(folder: str | PathLike[str], split: str = "test", *, with_bod
     """
     check_choice("split", split, ("dev", "test"))
     root = Path(folder)
-    texts = _texts(root, with_body)
+    rows = read_tsv(_existing(root, "text_tokenized.txt"), at_least=2)
+    texts = {fields[0]: " ".join(fields[1 : 3 if with_body else 2]).strip() for _, fields in rows}
     file = _existing(root, f"{split}.txt")
     samples: list[Sample] = []
     skipped = 0
@@ -87,32 +88,19 @@ def reranking_evaluator(samples: list[Sample], *, name: str = "", **options: Any
     if not isinstance(samples, list | tuple) or not samples:
         raise ValueError(f"samples must be a list of at least one query, got {shown(samples)}.")
     for row, sample in enumerate(samples):
-        _check_sample(sample, f"samples, row {row}")
+        where = f"samples, row {row}"
+        if not isinstance(sample, dict) or not all(sample.get(key) for key in ("query", "positive", "negative")):
+            raise ValueError(f"{where}: expected a dict with query, positive and negative, got {shown(sample)}.")
+        check_sentence(sample["query"], f"{where}, query")
+        for key in ("positive", "negative"):
+            texts: Any = [sample[key]] if isinstance(sample[key], str) else sample[key]
+            check_sentences(f"{where}, {key}", texts, at_least=1)
     options = check_further_options(name, options)
     if "at_k" in options:
         options["at_k"] = check_count("at_k", options["at_k"], 1, _MOST)
     evaluator = RerankingEvaluator(samples, name=name, **options)
     evaluator.primary_metric = join_name(name, "map")
     return evaluator
-
-
-def _check_sample(sample: Any, where: str) -> None:
-    """Refuse a sample without query, positive or negative, or with a text that is not a string."""
-    if not isinstance(sample, dict):
-        raise ValueError(f"{where}: expected a dict with query, positive and negative, got {shown(sample)}.")
-    missing = [key for key in ("query", "positive", "negative") if not sample.get(key)]
-    if missing:
-        raise ValueError(f"{where}: expected query, positive and negative, got none of {missing} in {shown(sample)}.")
-    check_sentence(sample["query"], f"{where}, query")
-    for key in ("positive", "negative"):
-        texts = sample[key]
-        check_sentences(f"{where}, {key}", [texts] if isinstance(texts, str) else texts, at_least=1)
-
-
-def _texts(root: Path, with_body: bool) -> dict[str, str]:
-    """Return the text of each question id."""
-    rows = read_tsv(_existing(root, "text_tokenized.txt"), at_least=2)
-    return {fields[0]: " ".join(fields[1:3]).strip() if with_body else fields[1].strip() for _, fields in rows}
 
 
 def _existing(root: Path, name: str) -> Path:

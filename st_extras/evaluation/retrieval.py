@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 from sentence_transformers.util import cos_sim
 
 from st_extras.checks import check_bool, check_count, check_instance, check_seed, shown
-from st_extras.evaluation.reporting import check_further_options, join_name
+from st_extras.evaluation.reporting import check_further_options, check_iterable, join_name
 from st_extras.text.corpus import check_sentence
 from st_extras.text.files import read_records
 
@@ -72,33 +71,27 @@ def read_question_pairs(path: str | PathLike[str], *, quoted: bool = True) -> li
     file = Path(path)
     if not file.is_file():
         raise ValueError(f"There is no question pair file {str(file)!r}.")
+    records = read_records(file, quoted=quoted, quote_hint="try quoted=False")
+    _, names = next(records, (1, []))
+    missing = [column for column in _COLUMNS if column not in names]
+    if missing:
+        raise ValueError(f"{file}: no column {', '.join(missing)}; it has {', '.join(names) or 'none'}.")
+    positions = [names.index(column) for column in _COLUMNS]
     pairs: list[tuple[str, str, bool]] = []
     skipped = 0
-    for number, first, second, label in _question_rows(file, quoted):
+    for number, fields in records:
+        first, second, label = (fields[at].strip() if at < len(fields) else "" for at in positions)
         if not (first and second and label):
             skipped += 1
-            continue
-        if label not in ("0", "1"):
+        elif label not in ("0", "1"):
             raise ValueError(f"{file}, line {number}: is_duplicate must be 0 or 1, got {label!r}.")
-        pairs.append((first, second, label == "1"))
+        else:
+            pairs.append((first, second, label == "1"))
     if not pairs:
         raise ValueError(f"{file} holds no question pair.")
     if skipped:
         logger.info("%s: %d rows with an empty question or too few fields left out.", file, skipped)
     return pairs
-
-
-def _question_rows(file: Path, quoted: bool) -> Iterator[tuple[int, str, str, str]]:
-    """Yield the line number and the three columns of each row, "" for a missing field."""
-    records = read_records(file, quoted=quoted, quote_hint="try quoted=False")
-    _, found = next(records, (1, []))
-    missing = [column for column in _COLUMNS if column not in found]
-    if missing:
-        raise ValueError(f"{file}: no column {', '.join(missing)}; it has {', '.join(found) or 'none'}.")
-    positions = [found.index(column) for column in _COLUMNS]
-    for number, fields in records:
-        first, second, label = (fields[at].strip() if at < len(fields) else "" for at in positions)
-        yield number, first, second, label
 
 
 def question_retrieval(pairs: Iterable[tuple[str, str, bool]], *, exclude_identical: bool = True) -> RetrievalTask:
@@ -120,28 +113,19 @@ def question_retrieval(pairs: Iterable[tuple[str, str, bool]], *, exclude_identi
     corpus: dict[str, str] = {}
     duplicates: dict[str, set[str]] = {}
     texts: dict[str, str] = {}
-    for first, second, is_duplicate in _checked(pairs):
+    for row, pair in enumerate(check_iterable("pairs", pairs, "a list of two questions and a label each")):
+        if not isinstance(pair, tuple | list) or len(pair) != 3 or pair[2] not in (0, 1):
+            raise ValueError(f"pairs, row {row}: expected two questions and True or False, got {shown(pair)}.")
+        first, second = (check_sentence(text, f"pairs, row {row}") for text in pair[:2])
         query = ids.setdefault(first, f"question{len(ids)}")
         document = ids.setdefault(second, f"question{len(ids)}")
         corpus[document] = second
-        if is_duplicate and not (exclude_identical and query == document):
+        if pair[2] and not (exclude_identical and query == document):
             texts[query] = first
             duplicates.setdefault(query, set()).add(document)
     if not duplicates:
         raise ValueError("pairs must hold at least one duplicate pair of two different questions, got none.")
     return RetrievalTask(texts, corpus, duplicates)
-
-
-def _checked(pairs: Any) -> Iterator[tuple[str, str, bool]]:
-    """Yield the pairs; the error for one that is not two strings and a label names its row."""
-    if isinstance(pairs, str | Mapping) or not isinstance(pairs, Iterable) or getattr(pairs, "ndim", 1) == 0:
-        raise ValueError(f"pairs must be a list of two questions and a label each, got {shown(pairs)}.")
-    for row, pair in enumerate(pairs):
-        whole = isinstance(pair, tuple | list) and len(pair) == 3
-        if not whole or not isinstance(pair[2], int | np.integer | np.bool_) or pair[2] not in (0, 1):
-            raise ValueError(f"pairs, row {row}: expected two questions and True or False, got {shown(pair)}.")
-        first, second = (check_sentence(text, f"pairs, row {row}") for text in pair[:2])
-        yield first, second, bool(pair[2])
 
 
 class QuestionRetrievalEvaluator(InformationRetrievalEvaluator):
@@ -203,8 +187,3 @@ class QuestionRetrievalEvaluator(InformationRetrievalEvaluator):
                 for query, hits in zip(self.queries_ids, queries_result_list, strict=True)
             ]
         return super().compute_metrics(queries_result_list)
-
-    @property
-    def description(self) -> str:
-        """Heading in the model card."""
-        return "Question Retrieval"

@@ -7,58 +7,34 @@ it, ``UnlabeledSelectionEvaluator`` scores a checkpoint on the user's own senten
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import Tensor
 
 from st_extras.checks import check_choice, check_count
 from st_extras.encoders.forward import without_dropout
-from st_extras.evaluation.confusable import LARGEST_POOL, choose_confusable
+from st_extras.evaluation import signals
 from st_extras.evaluation.geometry import uniformity
-from st_extras.evaluation.perturbations import PerturbedForms
-from st_extras.evaluation.reporting import (
-    LARGEST_SEED,
-    check_options,
-    encode_sentences,
-    join_name,
-    report,
-)
-from st_extras.evaluation.signals import (
-    agreement_margin,
-    alignment_uniformity,
-    contrast,
-    discriminability,
-    graded_agreement,
-    hub_freeness,
-    lexical_agreement,
-    neighbor_stability,
-    recovery,
-    structure_agreement,
-)
+from st_extras.evaluation.reporting import LARGEST_SEED, ReportingEvaluator
+from st_extras.evaluation.selection_texts import LARGEST_POOL, PerturbedForms, choose_confusable
 from st_extras.text.corpus import iterate_sentences, reservoir_sample
 
 _MINIMUM = 10  # distinct sentences
 
+_OF_FORMS: dict[str, tuple[Callable[[Tensor, Tensor], float], tuple[str, ...]]] = {
+    "margin": (signals.agreement_margin, ("dropout", "deletion", "swap", "shortening")),
+    "recovery": (signals.recovery, ("shortening", "blending")),
+    "contrast": (signals.contrast, ("deletion", "shortening", "blending")),
+    "discriminability": (signals.discriminability, ("deletion", "shortening")),
+    "structure": (signals.structure_agreement, ("dropout", "deletion", "shortening")),
+}
+"""Each compares the sentences with perturbed forms of them."""
 SIGNALS = (
-    "margin_dropout",
-    "margin_deletion",
-    "margin_swap",
-    "margin_shortening",
-    "recovery_shortening",
-    "recovery_blending",
-    "contrast_deletion",
-    "contrast_shortening",
-    "contrast_blending",
-    "discriminability_deletion",
-    "discriminability_shortening",
-    "structure_dropout",
-    "structure_deletion",
-    "structure_shortening",
+    *(f"{name}_{form}" for name, (_, forms) in _OF_FORMS.items() for form in forms),
     "graded_shortening",
     "graded_blending",
     "lexical",
@@ -71,7 +47,7 @@ SIGNALS = (
 DEFAULT_SIGNAL = "contrast_shortening"
 
 
-class UnlabeledSelectionEvaluator(BaseEvaluator):
+class UnlabeledSelectionEvaluator(ReportingEvaluator):
     """Scores a checkpoint on unlabeled sentences alone, to choose among the checkpoints of one training.
 
     It chooses ``size`` of the given sentences: half at random, each joined by the sentence that shares the most words
@@ -119,9 +95,8 @@ class UnlabeledSelectionEvaluator(BaseEvaluator):
         show_progress_bar: bool = False,
         write_csv: bool = True,
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
         check_choice("signal", signal, SIGNALS)
-        check_options(name, batch_size, show_progress_bar, write_csv)
+        super().__init__("unlabeled_selection", signal, name, batch_size, show_progress_bar, write_csv)
         size = check_count("size", size, _MINIMUM, LARGEST_POOL)
         seed = check_count("seed", seed, 0, LARGEST_SEED)
         distinct = _distinct(sentences, seed)
@@ -134,11 +109,6 @@ class UnlabeledSelectionEvaluator(BaseEvaluator):
         self.kept = forms.kept
         self.signal = signal
         self.seed = seed
-        self.name = name
-        self.batch_size = int(batch_size)
-        self.show_progress_bar = show_progress_bar
-        self.primary_metric = join_name(name, signal)
-        self.csv_file = join_name("unlabeled_selection", name, "results.csv") if write_csv else None
         self._previous: Tensor | None = None
 
     def __call__(  # type: ignore[override]
@@ -153,16 +123,15 @@ class UnlabeledSelectionEvaluator(BaseEvaluator):
         with torch.autocast("cpu", enabled=False):  # a caller's autocast is meant for the encoder only
             metrics = self.signals(embeddings)
         self._previous = embeddings["clean"]
-        return report(self, model, metrics, output_path, epoch, steps)
+        return self.report(model, metrics, output_path, epoch, steps)
 
     def embed(self, model: SentenceTransformer) -> dict[str, Tensor]:
         """Return the (size, D) embeddings, on the CPU, of "clean", "dropout" and each perturbed form."""
-        options: dict[str, Any] = {"batch_size": self.batch_size, "show_progress_bar": self.show_progress_bar}
         with without_dropout(model):
             texts = {"clean": self.sentences, **self.forms}
-            embeddings = {key: encode_sentences(model, value, **options).cpu() for key, value in texts.items()}
+            embeddings = {key: self.encode(model, value).cpu() for key, value in texts.items()}
             with _dropout_on(model, self.seed):
-                embeddings["dropout"] = encode_sentences(model, self.sentences, **options).cpu()
+                embeddings["dropout"] = self.encode(model, self.sentences).cpu()
         return embeddings
 
     def signals(self, embeddings: Mapping[str, Tensor]) -> dict[str, float]:
@@ -173,30 +142,17 @@ class UnlabeledSelectionEvaluator(BaseEvaluator):
         clean = embeddings["clean"]
         previous = self._previous if self._previous is not None else clean[:0]
         values = {
-            "lexical": lexical_agreement(clean, self.pairs, self.overlap),
-            "alignment_uniformity": alignment_uniformity(clean, embeddings["deletion"]),
+            "lexical": signals.lexical_agreement(clean, self.pairs, self.overlap),
+            "alignment_uniformity": signals.alignment_uniformity(clean, embeddings["deletion"]),
             "spread": -uniformity(clean),
-            "hub_freeness": hub_freeness(clean),
-            "stability": neighbor_stability(clean, previous) if previous.shape == clean.shape else 0.0,
+            "hub_freeness": signals.hub_freeness(clean),
+            "stability": signals.neighbor_stability(clean, previous) if previous.shape == clean.shape else 0.0,
         }
-        for form in ("dropout", "deletion", "swap", "shortening"):
-            values[f"margin_{form}"] = agreement_margin(clean, embeddings[form])
-        for form in ("shortening", "blending"):
-            values[f"recovery_{form}"] = recovery(clean, embeddings[form])
-        for form in ("deletion", "shortening", "blending"):
-            values[f"contrast_{form}"] = contrast(clean, embeddings[form])
-        for form in ("deletion", "shortening"):
-            values[f"discriminability_{form}"] = discriminability(clean, embeddings[form])
-        for form in ("dropout", "deletion", "shortening"):
-            values[f"structure_{form}"] = structure_agreement(clean, embeddings[form])
+        for name, (signal, forms) in _OF_FORMS.items():
+            values |= {f"{name}_{form}": signal(clean, embeddings[form]) for form in forms}
         for form, kept in self.kept.items():
-            values[f"graded_{form}"] = graded_agreement(clean, embeddings[form], kept)
+            values[f"graded_{form}"] = signals.graded_agreement(clean, embeddings[form], kept)
         return {name: values[name] for name in SIGNALS}
-
-    @property
-    def description(self) -> str:
-        """Heading in the model card."""
-        return "Unlabeled Selection"
 
     def get_config_dict(self) -> dict[str, Any]:
         """Settings in the model card."""

@@ -6,13 +6,15 @@ same order. Rows are scaled to length one inside. ``UnlabeledSelectionEvaluator`
 
 from __future__ import annotations
 
+import math
+
 import torch
-from scipy.stats import spearmanr
 from torch import Tensor
 
 from st_extras.checks import check_count, check_temperature
 from st_extras.evaluation.geometry import alignment, uniformity
 from st_extras.evaluation.reporting import check_embeddings
+from st_extras.modules.lambda_search import spearman, tied_ranks
 
 
 def agreement_margin(clean: Tensor, perturbed: Tensor) -> float:
@@ -108,11 +110,10 @@ def nearest(clean: Tensor, neighbors: int) -> Tensor:
 
 
 def rank_correlation(a: Tensor, b: Tensor) -> float:
-    """Spearman correlation; 0 if one side is constant (a collapsed encoder agrees with nothing)."""
-    x, y = a.detach().cpu().double(), b.detach().cpu().double()
-    if bool((x == x[0]).all()) or bool((y == y[0]).all()):
-        return 0.0
-    return float(spearmanr(x.numpy(), y.numpy()).statistic)
+    """Spearman correlation of two similarities; 0 if one side is constant (a collapsed encoder agrees with nothing)."""
+    x, y = (side.detach().cpu().double().numpy() for side in (a, b))
+    rho = spearman(x, tied_ranks(y))
+    return 0.0 if math.isnan(rho) else rho
 
 
 def _two_clouds(clean: Tensor, perturbed: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from sentence_transformers.util import pairwise_cos_sim
 
 from st_extras.checks import check_choice, shown
-from st_extras.evaluation.reporting import check_options, encode_sentences, join_name, report
+from st_extras.evaluation.reporting import ReportingEvaluator, join_name
 from st_extras.evaluation.sts_data import SEVEN_STS, STSDataset, load_sts
+from st_extras.modules.lambda_search import spearman
+
+logger = logging.getLogger(__name__)
 
 Setting = Literal["all", "wmean"]
 
 
-class STSEvaluator(BaseEvaluator):
+class STSEvaluator(ReportingEvaluator):
     """Spearman correlation of cosine similarity with the gold scores, for one or several sets.
 
     Every distinct sentence is encoded once. Metrics, in [-1, 1]: ``{set}_spearman_cosine`` for each set and, for more
@@ -60,33 +63,33 @@ class STSEvaluator(BaseEvaluator):
         show_progress_bar: bool = False,
         write_csv: bool = True,
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
         check_choice("setting", setting, ("all", "wmean"))
-        check_options(name, batch_size, show_progress_bar, write_csv)
         _check_datasets(datasets)
         if setting == "wmean":
             _check_subsets(datasets)
         self.datasets = list(datasets)
         self.setting = setting
-        self.name = name
-        self.batch_size = int(batch_size)
-        self.show_progress_bar = show_progress_bar
-        suffix = "wmean" if setting == "wmean" else ""
-        self.csv_file = join_name("sts_evaluation", name, suffix, "results.csv") if write_csv else None
         first = self.datasets[0].name if len(self.datasets) == 1 else "average"
-        self.primary_metric = join_name(name, first, "spearman_cosine")
+        primary = join_name(first, "spearman_cosine")
+        super().__init__("sts_evaluation", primary, name, batch_size, show_progress_bar, write_csv)
+        if self.csv_file is not None and setting == "wmean":
+            self.csv_file = join_name("sts_evaluation", name, "wmean_results.csv")
 
     def __call__(  # type: ignore[override]
         self, model: SentenceTransformer, output_path: str | None = None, epoch: float = -1, steps: int = -1
     ) -> dict[str, float]:
-        """Return the metrics by name, and write the CSV row."""
+        """Return the metrics by name, and write the CSV row; NaN where all similarities of a set are equal.
+
+        Raises:
+            ValueError: if an embedding is not finite.
+        """
         rows: dict[str, int] = {}
         for data in self.datasets:
             for sentence in (*data.sentences1, *data.sentences2):
                 rows.setdefault(sentence, len(rows))
-        embeddings = encode_sentences(
-            model, list(rows), batch_size=self.batch_size, show_progress_bar=self.show_progress_bar
-        )
+        embeddings = self.encode(model, list(rows))
+        if not bool(embeddings.isfinite().all()):
+            raise ValueError("embeddings must be finite, got NaN or infinite values: did the training diverge?")
         metrics = {}
         for data in self.datasets:
             first = embeddings[[rows[sentence] for sentence in data.sentences1]]
@@ -95,18 +98,18 @@ class STSEvaluator(BaseEvaluator):
             metrics[f"{data.name}_spearman_cosine"] = self._correlation(data, similarities)
         if len(metrics) > 1:
             metrics["average_spearman_cosine"] = float(np.mean(list(metrics.values())))
-        return report(self, model, metrics, output_path, epoch, steps)
+        return self.report(model, metrics, output_path, epoch, steps)
 
     def _correlation(self, data: STSDataset, similarities: np.ndarray[Any, Any]) -> float:
-        gold = np.asarray(data.scores)
+        gold, subsets = np.asarray(data.scores), np.asarray(data.subsets)
         if self.setting == "all":
-            return float(spearmanr(gold, similarities).statistic)
-        subsets = np.asarray(data.subsets)
-        total = 0.0
-        for subset in np.unique(subsets):
-            chosen = subsets == subset
-            total += float(spearmanr(gold[chosen], similarities[chosen]).statistic) * int(chosen.sum())
-        return total / len(gold)
+            rho = spearman(similarities, gold)
+        else:
+            parts = [subsets == subset for subset in np.unique(subsets)]
+            rho = sum(spearman(similarities[part], gold[part]) * int(part.sum()) for part in parts) / len(gold)
+        if math.isnan(rho):
+            logger.warning("%s: all similarities are equal, which gives no correlation with the scores.", data.name)
+        return rho
 
     @property
     def description(self) -> str:

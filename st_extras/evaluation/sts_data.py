@@ -16,18 +16,9 @@ from st_extras.text.files import read_records, read_tsv
 SEVEN_STS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb_test", "sickr_test")
 """The sets in every paper's table. SICK-R stands for its 4,927 test rows."""
 
-_ALIASES = {
-    "stsb": "stsb_test",
-    "stsbenchmark": "stsb_test",
-    "sickr": "sickr_test",
-    "stsbdev": "stsb_dev",
-    "stsbtest": "stsb_test",
-    "stsbtrain": "stsb_train",
-    "sickrtest": "sickr_test",
-    "sickrtrial": "sickr_trial",
-    "sickrtrain": "sickr_train",
-}
 _NAMES = (*SEVEN_STS, "stsb_dev", "stsb_train", "sickr_trial", "sickr_train")
+_ALIASES = {name.replace("_", ""): name for name in _NAMES}
+_ALIASES |= {"stsb": "stsb_test", "stsbenchmark": "stsb_test", "sickr": "sickr_test"}
 _HUB_SPLITS = {"stsb_train": "train", "stsb_dev": "validation"}
 
 
@@ -66,7 +57,8 @@ def load_sts(name: str, source: str | PathLike[str] | None = None) -> STSDataset
         source: one of these:
             a folder of ``NAME.tsv[.gz]`` files whose first line names the columns score, sentence1 and sentence2, and
             subset if there is one;
-            one such file, or a .csv file, for which any name will do;
+            one such file (.txt too), or a .csv file: any name will do, but the set is not called by the name of a known
+            one that the file does not have;
             a SentEval folder (``STS/STS12-en-test/...``, ``STS/STSBenchmark``, ``SICK``), whose subsets are
             concatenated and whose rows without a gold score are dropped;
             None or "hub", for the ``mteb/...`` data sets of the Hugging Face hub.
@@ -86,17 +78,18 @@ def load_sts(name: str, source: str | PathLike[str] | None = None) -> STSDataset
     if source is None or str(source) == "hub":
         rows = _hub_rows(key)
     elif is_file:
-        key, rows = name, _tsv_rows(Path(source))
+        file = Path(source)
+        own = file.name.partition(".")[0]
+        key, rows = own if key in _NAMES and key != own else name, _tsv_rows(file)
     else:
         rows = _folder_rows(key, Path(source))
     data = STSDataset(key)
     for subset, score, sentence1, sentence2 in rows:
-        try:
-            data.scores.append(_score(score))
-        except ValueError:
+        data.scores.append(_number(score))
+        if not math.isfinite(data.scores[-1]):
             raise ValueError(
-                f"{key}: a score must be a finite number, got {score!r} (pair {len(data) + 1}: {sentence1[:60]!r})."
-            ) from None
+                f"{key}: a score must be a finite number, got {score!r} (pair {len(data)}: {shown(sentence1)})."
+            )
         data.sentences1.append(sentence1)
         data.sentences2.append(sentence2)
         data.subsets.append(subset)
@@ -108,11 +101,11 @@ def load_sts(name: str, source: str | PathLike[str] | None = None) -> STSDataset
     return data
 
 
-def _score(score: str) -> float:
-    value = float(score)
-    if not math.isfinite(value):
-        raise ValueError(score)
-    return value
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def _folder_rows(name: str, folder: Path) -> Iterator[_Row]:
@@ -132,7 +125,10 @@ def _folder_rows(name: str, folder: Path) -> Iterator[_Row]:
 
 
 def _tsv_rows(file: Path) -> Iterator[_Row]:
-    is_csv = file.name.removesuffix(".gz").endswith(".csv")
+    kind = Path(file.name.lower().removesuffix(".gz")).suffix
+    if kind not in (".tsv", ".csv", ".txt"):
+        raise ValueError(f"source must be a .tsv, .csv or .txt file (.gz too), got {str(file)!r}.")
+    is_csv = kind == ".csv"
     rows = read_records(file, delimiter="," if is_csv else "\t", quoted=is_csv)
     _, header = next(rows, (1, []))
     if any(header.count(name) != 1 for name in _COLUMNS) or header.count("subset") > 1:
@@ -213,9 +209,14 @@ def development_and_test(sts: str | PathLike[str] | None = None) -> tuple[STSDat
     A half has 150 pairs, too few to tell apart two encoders that differ by a few points of Spearman x 100.
 
     Args:
-        sts: a source of STS-B, see :func:`~st_extras.evaluation.load_sts`. None or "": the packaged sample pairs, every
-            second one in the development set, the others in the test set.
+        sts: a folder with STS-B, or "hub", see :func:`~st_extras.evaluation.load_sts`. None or "": the packaged sample
+            pairs, every second one in the development set, the others in the test set.
+
+    Raises:
+        ValueError: if it is one file, which cannot be both.
     """
+    if sts and Path(sts).is_file():
+        raise ValueError(f"sts must be a folder or 'hub', with STS-B dev and test, got the file {str(sts)!r}.")
     if sts:
         return load_sts("stsb_dev", sts), load_sts("stsb_test", sts)
     first, second, scores = graded_pairs()

@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
 _LARGEST_GRID = 10_000
+ROUNDING = 1e-6
+"""Similarities that differ by less are equal: the rounding of float32, in batches of other sizes."""
 
 LAMBDA_1_GRID = tuple(round(0.05 * i, 2) for i in range(31))  # 0 to 1.5
 LAMBDA_2_GRID = tuple(round(0.05 * i, 2) for i in range(121))  # 0 to 6
@@ -137,6 +139,29 @@ def _gram(first: Array, second: Array) -> Array:
     return np.ascontiguousarray(np.einsum("nid,njd->ijn", first, second, optimize=True))
 
 
+def tied_ranks(similarities: Array) -> Array:
+    """Return mean ranks along the last axis; similarities that differ by no more than rounding are tied."""
+    order = similarities.argsort(axis=-1, kind="stable")
+    steps = np.diff(np.take_along_axis(similarities, order, axis=-1), axis=-1) > ROUNDING
+    groups = np.zeros(similarities.shape)
+    groups[..., 1:] = steps.cumsum(axis=-1)
+    tied = np.empty_like(groups)
+    np.put_along_axis(tied, order, groups, axis=-1)
+    return np.asarray(rankdata(tied, axis=-1))
+
+
+def spearman(similarities: Array, scores: Array) -> float:
+    """Return the Spearman correlation of N similarities with N scores; NaN if one of them is constant: it has none.
+
+    Similarities that differ by no more than 1e-6 are equal: the rounding of float32 would order them, and another batch
+    size would order them otherwise. Scores are equal only if they are the same.
+    """
+    x, y = tied_ranks(np.asarray(similarities, dtype=np.float64)), rankdata(scores)
+    x, y = x - x.mean(), y - y.mean()
+    spread = float(np.sqrt((x @ x) * (y @ y)))
+    return float(x @ y) / spread if spread > 0 else math.nan
+
+
 def spearman_surface(
     first: tuple[Array, Array],
     second: tuple[Array, Array],
@@ -184,7 +209,7 @@ def spearman_surface(
         dot, aa, bb = (outer @ form.reshape(9, -1) for form in forms)  # (L2, N)
         length = np.sqrt(np.clip(aa, 0, None) * np.clip(bb, 0, None))
         cosine = np.divide(dot, length, out=np.zeros_like(dot), where=length > 1e-12)
-        ranks = rankdata(cosine, axis=1)
+        ranks = tied_ranks(cosine)
         ranks -= ranks.mean(axis=1, keepdims=True)
         deviation = ranks.std(axis=1)
         products = (ranks @ gold) / len(gold)

@@ -4,22 +4,12 @@ They need matplotlib (``pip install "st-extras[plot]"``), which is imported at t
 axes to draw on; None makes a new figure. They take plain arrays and choose nothing: what is drawn is up to the caller.
 """
 
-from st_extras.plots.curves import plot_eigenvalue_curve, plot_lambda_heatmap, plot_training_curves
-from st_extras.plots.neighborhoods import plot_neighborhoods
-from st_extras.plots.spaces import (
-    plot_alignment_uniformity,
-    plot_attention_received,
-    plot_cosine_density,
-    plot_embedding_map,
-)
+from st_extras.plots.charts import plot_alignment_uniformity, plot_training_curves
+from st_extras.plots.maps import plot_embedding_map, plot_neighborhoods
 
 __all__ = [
     "plot_alignment_uniformity",
-    "plot_attention_received",
-    "plot_cosine_density",
-    "plot_eigenvalue_curve",
     "plot_embedding_map",
-    "plot_lambda_heatmap",
     "plot_neighborhoods",
     "plot_training_curves",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -100,18 +100,6 @@ def check_increasing(name: str, values: Any) -> Floats:
     if x.ndim != 1 or len(x) == 0 or bool((np.diff(x) <= 0).any()):
         raise ValueError(f"{name} must be strictly increasing, got {np.asarray(values).tolist()}.")
     return _check_finite(name, x)
-
-
-def check_words(words: Any) -> list[str]:
-    """Return a list of at least one string, or raise a ValueError."""
-    if isinstance(words, str) or not isinstance(words, Iterable):
-        raise ValueError(f"words must be a list of strings, got {shown(words)}.")
-    listed = list(words)
-    if not listed:
-        raise ValueError("words must hold at least one word, got [].")
-    if not all(isinstance(word, str) for word in listed):
-        raise ValueError(f"words must be a list of strings, got {shown(listed)}.")
-    return listed
 
 
 def check_mapping(name: str, values: Any, what: str) -> None:

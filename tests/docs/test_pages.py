@@ -111,8 +111,8 @@ class TestLinks:
             ("notebooks/index.md", "../../notebooks/01_quick_start.ipynb", "01_quick_start.md"),
             (
                 "papers.md",
-                "../st_extras/plots/spaces.py",
-                "https://github.com/st-extras/st-extras/blob/main/st_extras/plots/spaces.py",
+                "../st_extras/plots/maps.py",
+                "https://github.com/st-extras/st-extras/blob/main/st_extras/plots/maps.py",
             ),
             ("papers.md", "nowhere.md", "nowhere.md"),
             ("papers.md", "https://example.org/a.md", "https://example.org/a.md"),

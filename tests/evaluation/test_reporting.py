@@ -11,23 +11,12 @@ import pytest
 import torch
 from datasets import Dataset, DatasetDict
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 
-from st_extras.evaluation.reporting import (
-    check_embeddings,
-    check_options,
-    check_sentences,
-    encode_sentences,
-    join_name,
-    report,
-)
+from st_extras.evaluation.reporting import ReportingEvaluator, check_embeddings, check_sentences, join_name
 
 
-class Evaluator(BaseEvaluator):
-    def __init__(self, name: str = "", csv_file: str | None = "toy_results.csv") -> None:
-        super().__init__()
-        self.name, self.csv_file = name, csv_file
-        self.primary_metric = join_name(name, "accuracy")
+def evaluator(name: str = "") -> ReportingEvaluator:
+    return ReportingEvaluator("toy", "accuracy", name, 3, False, True)
 
 
 def rows(path: Path) -> list[list[str]]:
@@ -44,23 +33,24 @@ def test_empty_parts_of_a_name_are_left_out() -> None:
 def test_a_report_is_a_row_a_model_card_entry_and_a_log_line(
     encoder: SentenceTransformer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    evaluator = Evaluator("dev")
+    dev = evaluator("dev")
     with caplog.at_level(logging.INFO):
-        metrics = report(evaluator, encoder, {"accuracy": 0.25, "loss": 1}, str(tmp_path / "new"), 0.5, 7)
+        metrics = dev.report(encoder, {"accuracy": 0.25, "loss": 1}, str(tmp_path / "new"), 0.5, 7)
     assert metrics == {"dev_accuracy": 0.25, "dev_loss": 1.0}
-    assert evaluator.primary_metric == "dev_accuracy"
-    assert rows(tmp_path / "new" / "toy_results.csv") == [
+    assert dev.primary_metric == "dev_accuracy"
+    assert rows(tmp_path / "new" / "toy_dev_results.csv") == [
         ["epoch", "steps", "accuracy", "loss"],
         ["0.5", "7", "0.25", "1"],
     ]
-    assert "Evaluator at epoch 0.5, step 7: dev_accuracy 0.2500, dev_loss 1.0000" in caplog.text
+    assert "ReportingEvaluator at epoch 0.5, step 7: dev_accuracy 0.2500, dev_loss 1.0000" in caplog.text
     (stored,) = encoder.model_card_data.eval_results_dict.items()
-    assert stored == (evaluator, metrics)
+    assert stored == (dev, metrics)
 
 
 def test_rows_with_other_columns_go_to_another_file(encoder: SentenceTransformer, tmp_path: Path) -> None:
+    (tmp_path / "toy_results.csv").touch()  # an empty file gets its header
     for metrics in ({"a": 1.0}, {"b": 2.0}, {"a": 3.0}, {"c": 4.0}, {"b": 5.0}):
-        report(Evaluator(), encoder, metrics, tmp_path, -1, -1)
+        evaluator().report(encoder, metrics, tmp_path, -1, -1)
     assert [row[2] for row in rows(tmp_path / "toy_results.csv")] == ["a", "1.0", "3.0"]
     assert [row[2] for row in rows(tmp_path / "toy_results_2.csv")] == ["b", "2.0", "5.0"]
     assert [row[2] for row in rows(tmp_path / "toy_results_3.csv")] == ["c", "4.0"]
@@ -70,9 +60,9 @@ def test_a_row_after_a_broken_line_begins_a_new_one(
     encoder: SentenceTransformer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "toy_results.csv"
-    report(Evaluator(), encoder, {"a": 1.0, "b": 2.0}, tmp_path, 0, 1)
+    evaluator().report(encoder, {"a": 1.0, "b": 2.0}, tmp_path, 0, 1)
     path.write_bytes(path.read_bytes() + b"0,2,0.2")  # a kill while the row was written
-    report(Evaluator(), encoder, {"a": 3.0, "b": 4.0}, tmp_path, 0, 3)
+    evaluator().report(encoder, {"a": 3.0, "b": 4.0}, tmp_path, 0, 3)
     assert rows(path) == [
         ["epoch", "steps", "a", "b"],
         ["0", "1", "1.0", "2.0"],
@@ -83,44 +73,25 @@ def test_a_row_after_a_broken_line_begins_a_new_one(
     assert "last line" in caplog.text
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe\x00\x01", b"epoch,steps,accu", b"\x00", b'"epoch,steps\n1,2'])
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00\x01", b"epoch,steps,accu", b'"epoch,steps\n1,2'])
 def test_another_file_of_that_name_is_left_alone(encoder: SentenceTransformer, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "toy_results.csv").write_bytes(content)
     (tmp_path / "toy_results_2.csv").mkdir()
-    report(Evaluator(), encoder, {"accuracy": 1.0}, tmp_path, 0, 1)
+    evaluator().report(encoder, {"accuracy": 1.0}, tmp_path, 0, 1)
     assert (tmp_path / "toy_results.csv").read_bytes() == content
     assert rows(tmp_path / "toy_results_3.csv") == [["epoch", "steps", "accuracy"], ["0", "1", "1.0"]]
-
-
-def test_an_empty_file_gets_its_header(encoder: SentenceTransformer, tmp_path: Path) -> None:
-    (tmp_path / "toy_results.csv").touch()
-    report(Evaluator(), encoder, {"accuracy": 1.0}, tmp_path, 0, 1)
-    assert rows(tmp_path / "toy_results.csv") == [["epoch", "steps", "accuracy"], ["0", "1", "1.0"]]
 
 
 def test_a_path_that_cannot_be_written_is_named_and_the_metrics_are_logged(
     encoder: SentenceTransformer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("mine")
-    evaluator = Evaluator()
+    toy = evaluator()
     with caplog.at_level(logging.INFO), pytest.raises(ValueError, match=r"output_path must be a folder .*file.*\.$"):
-        report(evaluator, encoder, {"accuracy": 0.75}, tmp_path / "file", 0, 1)
+        toy.report(encoder, {"accuracy": 0.75}, tmp_path / "file", 0, 1)
     assert "accuracy 0.7500" in caplog.text
-    assert encoder.model_card_data.eval_results_dict[evaluator] == {"accuracy": 0.75}
+    assert encoder.model_card_data.eval_results_dict[toy] == {"accuracy": 0.75}
     assert (tmp_path / "file").read_text() == "mine"
-
-
-@pytest.mark.parametrize("name", [3, None, "a/b", "a\\b", "..", "a\x00"])
-def test_names_that_are_no_part_of_a_file_name(name: object) -> None:
-    with pytest.raises(ValueError, match=r"name must be .*got"):
-        check_options(name, batch_size=1)
-
-
-def test_no_file_without_a_path_or_a_name(encoder: SentenceTransformer, tmp_path: Path) -> None:
-    report(Evaluator(csv_file=None), encoder, {"accuracy": 1.0}, tmp_path / "none", -1, -1)
-    assert report(Evaluator(), encoder, {"accuracy": 1.0}, None, -1, -1) == {"accuracy": 1.0}
-    assert not list(tmp_path.glob("*.csv"))
-    assert not (tmp_path / "none").exists()
 
 
 def test_sentences_are_checked_and_encoded(encoder: SentenceTransformer, sentences: list[str]) -> None:
@@ -144,7 +115,7 @@ def test_sentences_are_checked_and_encoded(encoder: SentenceTransformer, sentenc
     assert check_sentences("texts", Dataset.from_dict({"text": sentences}), at_least=1) == sentences
     with pytest.raises(ValueError, match="at least 1 sentence, got 0"):
         check_sentences("texts", [], at_least=1)
-    embeddings = encode_sentences(encoder, sentences, batch_size=3, show_progress_bar=False)
+    embeddings = evaluator().encode(encoder, sentences)
     assert not embeddings.requires_grad
     torch.testing.assert_close(embeddings, encoder.encode(sentences, convert_to_tensor=True))
 
@@ -155,7 +126,7 @@ def test_embeddings_are_scaled_or_refused() -> None:
     assert unit.tolist() == [[pytest.approx(0.6), pytest.approx(0.8)], [0.0, -1.0]]
     for wrong, message in (
         (torch.ones(3), r"x must be \(N, D\) with N >= 1, got the shape \(3,\)"),
-        (3.5, r"x must be numbers of the shape \(N, D\), got 3\.5\.$"),
+        (3.5, r"x must be \(N, D\) with N >= 1, got the shape \(\)"),
         (torch.tensor([[math.inf, 1.0]]), "x must be finite"),
         (torch.tensor([[1.0, 1.0], [0.0, 0.0]]), r"row of length zero \(row 1\)"),
     ):

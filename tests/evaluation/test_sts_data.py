@@ -17,7 +17,7 @@ ROWS = 'news\t4.5\ta cat\tthe "cat\nforum\t0\t"a dog\ttwo birds\nnews\t2.25\the\
 
 def write(path: Path, content: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gzip.compress(content.encode()) if path.suffix == ".gz" else content.encode())
+    path.write_bytes(gzip.compress(content.encode()) if path.suffix.lower() == ".gz" else content.encode())
     return path
 
 
@@ -42,7 +42,17 @@ class TestFiles:
         file = write(tmp_path / f"mine{suffix}", HEADER + ROWS)
         assert load_sts("My pairs", file).name == "My pairs"
 
-    @pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".tsv"])
+    def test_a_file_of_another_name_is_not_called_a_known_set(self, tmp_path):
+        file = write(tmp_path / "my-pairs.v2.tsv", HEADER + ROWS)
+        assert load_sts("stsb_dev", file).name == load_sts("STS-B", file).name == "my-pairs"
+        assert load_sts("stsb_dev", write(tmp_path / "stsb_dev.tsv", HEADER + ROWS)).name == "stsb_dev"
+
+    @pytest.mark.parametrize("suffix", [".xlsx", ".zip", ".parquet", ".jsonl"])
+    def test_a_file_of_another_kind_is_told_the_kinds(self, tmp_path, suffix):
+        with pytest.raises(ValueError, match=rf"source must be a \.tsv, \.csv or \.txt file.*pairs\{suffix}'"):
+            load_sts("mine", write(tmp_path / f"pairs{suffix}", HEADER + ROWS))
+
+    @pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".CSV", ".tsv"])
     def test_columns_in_any_order(self, tmp_path, suffix):
         text = "sentence1,note,score,sentence2\n" + 'a cat,x,4.5,"a, b"\n' + "two,y,1,three\n"
         if suffix == ".tsv":
@@ -267,3 +277,11 @@ def test_stsb_is_read_where_a_source_is_given(tmp_path: Path) -> None:
     development, test = development_and_test(tmp_path)
     assert (development.name, test.name) == ("stsb_dev", "stsb_test")
     assert (pairs_of(development)[0], pairs_of(test)[0]) == (("a dev", "b", 4.0), ("a test", "b", 2.0))
+
+
+def test_one_file_is_not_both(tmp_path: Path) -> None:
+    file = write(tmp_path / "pairs.tsv", HEADER + ROWS)
+    with pytest.raises(
+        ValueError, match=r"^sts must be a folder or 'hub', with STS-B dev and test, got the file .*pairs"
+    ):
+        development_and_test(file)

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.figures.redundancy import distinct_words, without_word
 from st_extras import evaluation, losses, modules, text
 from st_extras.encoders import EmbeddingTable
-from st_extras.evaluation.perturbations import delete_words, swap_adjacent, words_or_letters
-from st_extras.evaluation.redundancy import distinct_words, without_word
+from st_extras.evaluation.selection_texts import delete_words, swap_adjacent, words_or_letters
 from st_extras.text.frequency import FrequencyTable
 from st_extras.text.keywords import keyword_spans
 from st_extras.training.arguments import training_dataset

@@ -7,7 +7,7 @@ import torch
 from sklearn.isotonic import isotonic_regression
 from torch.nn.functional import normalize
 
-from st_extras.evaluation.label_metrics import knn_accuracies, map_at_r
+from st_extras.evaluation.label_scores import knn_accuracies, map_at_r
 from st_extras.modules import neighbor_directions as module
 from st_extras.modules.neighbor_directions import fewest_texts, neighbor_directions
 from st_extras.text.lexical import character_tfidf

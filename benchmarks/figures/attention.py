@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from sentence_transformers import SentenceTransformer
 
-from st_extras.checks import check_bool
 from st_extras.encoders.forward import without_dropout
 from st_extras.encoders.structure import unwrap
+from st_extras.plots.axes import check_vector, new_axes, shades
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @torch.no_grad()
@@ -32,12 +38,8 @@ def attention_received(
         The words as written in the sentence, and their shares, which sum to 1.
 
     Raises:
-        ValueError: if the sentence has no word, the layer does not exist, a setting is of another type, the model is
-            not such an encoder, or its attention is not finite.
+        ValueError: if the sentence has no word, the model is not such an encoder, or its attention is not finite.
     """
-    check_bool("special_tokens", special_tokens)
-    if not isinstance(sentence, str):
-        raise ValueError(f"sentence must be a string, got {sentence!r}.")
     model = unwrap(model)
     encoder, tokenizer = model.transformers_model, model.tokenizer
     if encoder is None or not getattr(tokenizer, "is_fast", False):
@@ -53,8 +55,6 @@ def attention_received(
             layers = encoder(**tokens.to(model.device), output_attentions=True).attentions
     finally:
         encoder.set_attn_implementation(implementation)
-    if isinstance(layer, bool) or not isinstance(layer, int | np.integer) or not -len(layers) <= layer < len(layers):
-        raise ValueError(f"layer must be the index of one of the encoder's {len(layers)} layers, got {layer!r}.")
     received = layers[layer][0].float().mean(dim=(0, 1)).tolist()  # (heads, L, L) -> (L,)
     if not all(map(math.isfinite, received)):
         raise ValueError("the attention must be finite, got NaN or infinite values: did the training diverge?")
@@ -77,3 +77,21 @@ def attention_received(
         previous = word
     total = sum(shares)
     return names, [share / total for share in shares]
+
+
+def plot_attention_received(words: Sequence[str], weights: ArrayLike, *, ax: Axes | None = None) -> Axes:
+    """Draw the self-attention that each word of a sentence receives as bars, the first on top (SLT-FAI, figure 7).
+
+    Args:
+        words: L words, from ``attention_received``.
+        weights: (L,), shares that sum to 1.
+        ax: axes to draw on; None makes a new figure.
+    """
+    shares = check_vector("weights", weights, len(words))
+    ax = new_axes(ax)
+    places = np.arange(len(words))
+    ax.barh(places, shares, color=shades(1)[0])
+    ax.set_yticks(places, labels=list(words))
+    ax.invert_yaxis()
+    ax.set_xlabel("share of self-attention received")
+    return ax

@@ -1,4 +1,4 @@
-"""A picture of what a change did to the neighbours of texts."""
+"""Maps of embeddings in two dimensions: coloured by a value, and before and after a change."""
 
 from __future__ import annotations
 
@@ -7,20 +7,91 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import orthogonal_procrustes
 
-from st_extras.checks import check_choice, check_count
-from st_extras.evaluation.labels import check_labels
+from st_extras.checks import check_bool, check_choice, check_count
+from st_extras.evaluation.label_scores import check_labels
 from st_extras.evaluation.reporting import LARGEST_SEED, check_embeddings
-from st_extras.plots.axes import Floats, new_pair, shades
-from st_extras.plots.spaces import in_two_dimensions
+from st_extras.plots.axes import COLOURS, Floats, check_matrix, check_vector, new_axes, new_pair, shades
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MARKERS = "os^DvPX<>*"
 _LARGEST_LEGEND = len(MARKERS)
+
+
+def plot_embedding_map(
+    embeddings: ArrayLike,
+    values: ArrayLike | None = None,
+    *,
+    value_label: str = "",
+    log_values: bool = False,
+    method: str = "pca",
+    seed: int = 42,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw embeddings in two dimensions, coloured by a value of each (SLT-FAI, figures 5 and 6).
+
+    Tokens coloured by frequency show whether frequency shapes the space; sentences show how isotropic it is.
+
+    Args:
+        embeddings: (N, D), N >= 3: tokens or sentences.
+        values: (N,), the value that colours each point, for instance a token count; None draws one colour.
+        value_label: label of the colour bar.
+        log_values: whether to colour by the logarithm; values must then be > 0.
+        method: "pca" (the two directions of largest variance, always the same picture) or "tsne".
+        seed: seed of t-SNE.
+        ax: axes to draw on; None makes a new figure.
+
+    Raises:
+        ValueError: if a shape does not fit, a value is not finite or has no logarithm, or the method is unknown.
+    """
+    x = check_matrix("embeddings", embeddings, least_rows=3)
+    check_bool("log_values", log_values)
+    colours = None if values is None else check_vector("values", values, len(x))
+    if colours is not None and log_values and bool((colours <= 0).any()):
+        raise ValueError(f"values must be > 0 for log_values=True, got {colours.min():g}.")
+    check_choice("method", method, ("pca", "tsne"))
+    seed = check_count("seed", seed, 0, LARGEST_SEED)
+    points = in_two_dimensions(x, method, seed)
+    ax = new_axes(ax)
+    size = 30.0 if len(x) < 500 else 6.0
+    if colours is None:
+        ax.scatter(points[:, 0], points[:, 1], s=size, alpha=0.7, linewidths=0)
+    else:
+        norm = "log" if log_values else None
+        dots = ax.scatter(points[:, 0], points[:, 1], c=colours, s=size, cmap=COLOURS, norm=norm, linewidths=0)
+        ax.figure.colorbar(dots, ax=ax, label=value_label)
+    name = "principal component" if method == "pca" else "t-SNE axis"
+    ax.set_xlabel(f"{name} 1")
+    ax.set_ylabel(f"{name} 2")
+    return ax
+
+
+def in_two_dimensions(x: Floats, method: str, seed: int) -> Floats:
+    """Return (N, 2) points for (N, D) embeddings, D >= 2, by "pca" or "tsne"."""
+    return _principal_plane(x) if method == "pca" else _tsne(x, seed)
+
+
+def _principal_plane(x: Floats) -> Floats:
+    """Return the two leading principal components (N, 2), each signed so that its largest value is positive."""
+    centred = x - x.mean(axis=0)
+    _, _, directions = np.linalg.svd(centred, full_matrices=False)
+    points: Floats = centred @ directions[:2].T
+    if points.shape[1] < 2:
+        raise ValueError(f"embeddings must have D >= 2 dimensions, got {x.shape}.")
+    signs = np.sign(points[np.abs(points).argmax(axis=0), [0, 1]])
+    return points * np.where(signs == 0, 1, signs)
+
+
+def _tsne(x: Floats, seed: int) -> Floats:
+    from sklearn.manifold import TSNE
+
+    if float(np.ptp(x, axis=0).max()) <= 1e-12 * float(np.abs(x).max()):  # all rows equal, which ends scikit-learn
+        return np.zeros((len(x), 2))
+    return np.asarray(TSNE(perplexity=min(30, (len(x) - 1) / 3), random_state=seed).fit_transform(x), dtype=float)
 
 
 def plot_neighborhoods(

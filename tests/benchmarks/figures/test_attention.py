@@ -7,7 +7,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
-from st_extras.evaluation.attention import attention_received
+from benchmarks.figures.attention import attention_received, plot_attention_received
 
 SENTENCE = "the cats sat on a mat"  # cats: two pieces, cat and ##s
 
@@ -57,39 +57,9 @@ def test_the_model_is_left_as_it_was(encoder: SentenceTransformer) -> None:
 def test_bad_input_is_refused(encoder: SentenceTransformer) -> None:
     with pytest.raises(ValueError, match="at least one word, got ' '"):
         attention_received(encoder, " ")
-    with pytest.raises(ValueError, match="one of the encoder's 2 layers, got 2"):
-        attention_received(encoder, SENTENCE, layer=2)
     static = SentenceTransformer(modules=[StaticEmbedding(encoder.tokenizer.backend_tokenizer, embedding_dim=4)])
     with pytest.raises(ValueError, match="got StaticEmbedding"):
         attention_received(static, SENTENCE)
-
-
-def test_every_module_keeps_its_own_mode(encoder: SentenceTransformer) -> None:
-    inner = encoder.transformers_model
-    encoder.train()
-    inner.embeddings.eval()  # a frozen layer stays without dropout
-    before = [module.training for module in encoder.modules()]
-    attention_received(encoder, SENTENCE)
-    assert [module.training for module in encoder.modules()] == before
-    with pytest.raises(ValueError, match="layers, got 9"):
-        attention_received(encoder, SENTENCE, layer=9)
-    assert [module.training for module in encoder.modules()] == before
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"sentence": 3}, "sentence must be a string, got 3"),
-        ({"sentence": ["a cat"]}, r"sentence must be a string, got \['a cat'\]"),
-        ({"layer": True}, "layer .*got True"),
-        ({"layer": 0.5}, "layer .*got 0.5"),
-        ({"layer": "0"}, "layer .*got '0'"),
-        ({"special_tokens": "False"}, "special_tokens must be True or False, got 'False'"),
-    ],
-)
-def test_wrong_settings_are_named(encoder: SentenceTransformer, options: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        attention_received(encoder, **{"sentence": SENTENCE, **options})
 
 
 def test_an_encoder_that_diverged_is_named(encoder: SentenceTransformer) -> None:
@@ -97,3 +67,12 @@ def test_an_encoder_that_diverged_is_named(encoder: SentenceTransformer) -> None
         next(encoder.parameters()).fill_(torch.nan)
     with pytest.raises(ValueError, match=r"attention .*finite.*diverge"):
         attention_received(encoder, SENTENCE)
+
+
+def test_bars_stand_in_reading_order() -> None:
+    pytest.importorskip("matplotlib").use("Agg")
+    ax = plot_attention_received(["[CLS]", "flute", "flute"], [0.5, 0.3, 0.2])
+    assert [bar.get_width() for bar in ax.patches] == [0.5, 0.3, 0.2]
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["[CLS]", "flute", "flute"]
+    top, bottom = ax.transData.transform([(0, 0), (0, 2)])[:, 1]
+    assert top > bottom

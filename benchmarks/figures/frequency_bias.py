@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.util import batch_to_device
 from torch import Tensor
 
-from st_extras.checks import check_count, check_instance
 from st_extras.encoders.forward import encode_tokens, without_dropout
 from st_extras.encoders.rows import Features
 from st_extras.encoders.structure import content_mask
-from st_extras.evaluation.reporting import LARGEST_SEED, check_options, check_sentences, join_name, report
+from st_extras.evaluation.reporting import ReportingEvaluator
 from st_extras.text.frequency import FrequencyTable
 
 FOLDS = 5
-_MOST_TOKENS = 1_000_000
 
 
 def probe_accuracy(embeddings: Tensor, low_frequency: Tensor, types: Tensor, seed: int = 0) -> float:
@@ -58,7 +55,7 @@ def neighbor_distances(embeddings: Tensor, types: Tensor, neighbors: int) -> Ten
     return torch.cat(means)
 
 
-class FrequencyBiasEvaluator(BaseEvaluator):
+class FrequencyBiasEvaluator(ReportingEvaluator):
     """Compare the last-layer embeddings of low- and high-frequency tokens.
 
     The same number of content tokens is drawn from the sentences for both groups, at most ``max_per_type`` of a type.
@@ -73,7 +70,7 @@ class FrequencyBiasEvaluator(BaseEvaluator):
     Distances are Euclidean, in units of the tokens' root-mean-square norm, so that encoders can be compared.
 
     Args:
-        sentences: texts, or a data set with one text column; a few thousand are enough.
+        sentences: texts; a few thousand are enough.
         frequency_table: token counts, ideally from the encoder's pre-training corpus, with its tokenizer.
         low_frequency_ratio: share of the vocabulary that counts as low-frequency (lambda), in (0, 1).
         tokens_per_group: largest number of tokens drawn from each group, >= 5.
@@ -83,14 +80,11 @@ class FrequencyBiasEvaluator(BaseEvaluator):
         seed: seed of the draws and of the probe's splits.
         name: prefix of the metrics and part of the CSV file's name.
         write_csv: whether to append a row to ``frequency_bias[_name]_results.csv`` in the output path.
-
-    Raises:
-        ValueError: if there are no sentences, or a setting is not allowed.
     """
 
     def __init__(
         self,
-        sentences: Iterable[str],
+        sentences: Sequence[str],
         *,
         frequency_table: FrequencyTable,
         low_frequency_ratio: float = 0.5,
@@ -102,21 +96,15 @@ class FrequencyBiasEvaluator(BaseEvaluator):
         name: str = "",
         write_csv: bool = True,
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        check_options(name, batch_size, write_csv=write_csv)
-        sentences = check_sentences("sentences", sentences, at_least=1)
+        super().__init__("frequency_bias", "probe_accuracy", name, batch_size, False, write_csv)
         self.sentences = sorted(sentences, key=len)  # batches without much padding
-        self.frequency_table = check_instance("frequency_table", frequency_table, FrequencyTable)
+        self.frequency_table = frequency_table
         self.low_frequency_ratio = low_frequency_ratio
         self.low_frequency = frequency_table.labels(low_frequency_ratio).bool()  # (V,)
-        self.tokens_per_group = check_count("tokens_per_group", tokens_per_group, FOLDS, _MOST_TOKENS)
-        self.max_per_type = check_count("max_per_type", max_per_type, 1, _MOST_TOKENS)
-        self.neighbors = check_count("neighbors", neighbors, 1, _MOST_TOKENS)
-        self.batch_size = int(batch_size)
-        self.seed = check_count("seed", seed, 0, LARGEST_SEED)
-        self.name = name
-        self.csv_file = join_name("frequency_bias", name, "results.csv") if write_csv else None
-        self.primary_metric = join_name(name, "probe_accuracy")
+        self.tokens_per_group = tokens_per_group
+        self.max_per_type = max_per_type
+        self.neighbors = neighbors
+        self.seed = seed
         self.greater_is_better = False
 
     def __call__(  # type: ignore[override]
@@ -143,7 +131,7 @@ class FrequencyBiasEvaluator(BaseEvaluator):
             "low_neighbour_distance": float(from_neighbours[low].mean()),
             "high_neighbour_distance": float(from_neighbours[~low].mean()),
         }
-        return report(self, model, metrics, output_path, epoch, steps)
+        return self.report(model, metrics, output_path, epoch, steps)
 
     def _tokens(self, model: SentenceTransformer) -> tuple[Tensor, Tensor]:
         """Return the embeddings (N, D) of the drawn tokens, in float32 on the CPU, and their ids (N,)."""
@@ -182,11 +170,6 @@ class FrequencyBiasEvaluator(BaseEvaluator):
         for group in groups:
             chosen[group[:count]] = True
         return chosen
-
-    @property
-    def description(self) -> str:
-        """Heading in the model card."""
-        return "Frequency Bias"
 
     def get_config_dict(self) -> dict[str, Any]:
         """Settings in the model card."""

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from st_extras.evaluation.perturbations import PerturbedForms, delete_words, swap_adjacent, words_or_letters
+from st_extras.evaluation.selection_texts import PerturbedForms, delete_words, swap_adjacent, words_or_letters
 
 
 def test_words_where_there_are_words_and_letters_elsewhere() -> None:

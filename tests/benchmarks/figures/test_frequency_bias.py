@@ -1,18 +1,14 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import pytest
 import torch
-from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 
+from benchmarks.figures.frequency_bias import FrequencyBiasEvaluator, neighbor_distances, probe_accuracy
 from st_extras.encoders.structure import content_mask
-from st_extras.evaluation.frequency_bias import FrequencyBiasEvaluator, neighbor_distances, probe_accuracy
-from st_extras.losses.simcse import SimCSELoss
 from st_extras.text.frequency import FrequencyTable
-from tests.helpers import columns, train
 
 
 def test_probe_finds_a_direction_and_nothing_in_noise() -> None:
@@ -86,75 +82,28 @@ def test_the_embeddings_are_those_of_the_drawn_tokens(
         assert (candidates - embedding).norm(dim=1).min() < 1e-5
 
 
-def test_in_the_trainer(
-    encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable, tmp_path: Path
+def test_the_seed_draws_other_tokens(
+    encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable
 ) -> None:
-    evaluator = FrequencyBiasEvaluator(sentences, frequency_table=frequency_table, name="bias")
-    train(encoder, SimCSELoss(encoder), columns(sentences), tmp_path)
-    encoder.train()
-    first, second = evaluator(encoder, str(tmp_path)), evaluator(encoder, str(tmp_path), 1, 2)
-    assert first == second
-    assert encoder.training
-    lines = (tmp_path / "frequency_bias_bias_results.csv").read_text().splitlines()
-    assert len(lines) == 3
-    assert lines[0].startswith("epoch,steps,probe_accuracy")
+    def drawn(seed: int) -> list[int]:
+        options = {"tokens_per_group": 15, "seed": seed}
+        return (
+            FrequencyBiasEvaluator(sentences * 3, frequency_table=frequency_table, **options)
+            ._tokens(encoder)[1]
+            .tolist()
+        )
+
+    assert drawn(1) == drawn(1) != drawn(2)
 
 
-def test_bad_input(encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable) -> None:
-    for options, message in (
-        ({"sentences": []}, "sentences .* at least 1 sentence, got 0"),
-        ({"sentences": "a cat"}, "sentences .* 'a cat'"),
-        ({"tokens_per_group": 2}, "tokens_per_group .* 2"),
-        ({"max_per_type": 0}, "max_per_type .* 0"),
-        ({"neighbors": 0}, "neighbors .* 0"),
-        ({"tokens_per_group": 10**11}, "tokens_per_group .* 100000000000"),
-        ({"max_per_type": True}, "max_per_type .* True"),
-        ({"neighbors": 1.5}, "neighbors .* 1.5"),
-        ({"neighbors": 10**11}, "neighbors .* 100000000000"),
-        ({"batch_size": 0}, "batch_size .* 0"),
-        ({"batch_size": 10**11}, "batch_size .* 100000000000"),
-        ({"seed": 1.5}, "seed .* 1.5"),
-        ({"seed": "0"}, "seed .* '0'"),
-        ({"seed": 2**32}, "seed .* 4294967296"),
-        ({"seed": -1}, "seed .* -1"),
-        ({"write_csv": "no"}, "write_csv .* 'no'"),
-        ({"name": 1}, "name .* 1"),
-        ({"frequency_table": [1, 2]}, "frequency_table must be a FrequencyTable"),
-        ({"low_frequency_ratio": "0.5"}, "low_frequency_ratio .*'0.5'"),
-        ({"low_frequency_ratio": 1}, "low_frequency_ratio .* 1"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            FrequencyBiasEvaluator(**{"sentences": sentences, "frequency_table": frequency_table, **options})
+def test_what_cannot_be_measured(
+    encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable
+) -> None:
     with pytest.raises(ValueError, match="types of low frequency"):
         FrequencyBiasEvaluator(["the the the"], frequency_table=frequency_table)(encoder)
     encoder.tokenizer.add_tokens(["moor"])
     with pytest.raises(ValueError, match="same vocabulary"):
         FrequencyBiasEvaluator(sentences, frequency_table=frequency_table)(encoder)
-
-
-def test_a_data_set_is_taken_and_its_splits_are_not(sentences: list[str], frequency_table: FrequencyTable) -> None:
-    evaluator = FrequencyBiasEvaluator(Dataset.from_dict({"text": sentences}), frequency_table=frequency_table)
-    assert evaluator.sentences == sorted(sentences, key=len)
-    with pytest.raises(ValueError, match="'train'"):
-        FrequencyBiasEvaluator({"train": sentences}, frequency_table=frequency_table)
-
-
-def test_the_seed_and_the_batch_size_arrive(
-    encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def drawn(seed: int) -> list[int]:
-        evaluator = FrequencyBiasEvaluator(
-            sentences * 3, frequency_table=frequency_table, tokens_per_group=15, seed=seed, batch_size=5
-        )
-        return evaluator._tokens(encoder)[1].tolist()
-
-    seen = []
-    preprocess = encoder.preprocess
-    monkeypatch.setattr(
-        encoder, "preprocess", lambda texts, **options: seen.append(len(texts)) or preprocess(texts, **options)
-    )
-    assert drawn(1) == drawn(1) != drawn(2)
-    assert set(seen) == {5, 4}
 
 
 def test_an_encoder_that_diverged_is_named(

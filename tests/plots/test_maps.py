@@ -1,4 +1,4 @@
-"""The picture of neighbours before and after: lines, groups, titles, the turn, and what is refused."""
+"""Maps of embeddings: places and colours; neighbours before and after, with lines, groups, titles and the turn."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot  # noqa: E402
 
-from st_extras.plots import plot_neighborhoods  # noqa: E402
-from st_extras.plots.neighborhoods import MARKERS  # noqa: E402
+from st_extras.plots import plot_embedding_map, plot_neighborhoods  # noqa: E402
+from st_extras.plots.maps import MARKERS  # noqa: E402
 
 
 def cloud(rows: int, size: int, seed: int = 0) -> np.ndarray:
@@ -37,6 +37,30 @@ def points(panel, groups: list[str]) -> np.ndarray:
     for one in dots:
         drawn[[group == one.get_label() for group in groups]] = one.get_offsets()
     return drawn
+
+
+def test_map_draws_the_principal_plane() -> None:
+    x = cloud(40, 5) * [5, 3, 1, 1, 1]
+    counts = np.arange(1, 41)
+    ax = plot_embedding_map(x, counts, value_label="count", log_values=True)
+    (dots,) = ax.collections
+    drawn = np.asarray(dots.get_offsets())
+    assert drawn.var(axis=0, ddof=1) == pytest.approx(np.sort(np.linalg.eigvalsh(np.cov(x.T)))[::-1][:2])
+    assert abs(np.corrcoef(drawn[:, 0], x[:, 0])[0, 1]) > 0.9
+    assert np.asarray(dots.get_array()) == pytest.approx(counts)
+    assert isinstance(dots.norm, matplotlib.colors.LogNorm)
+    assert ax.figure.axes[1].get_ylabel() == "count"
+    assert ax.get_xlabel() == "principal component 1"
+
+
+def test_map_is_the_same_for_mirrored_axes_and_draws_without_values() -> None:
+    x = cloud(20, 4)
+    (first,) = plot_embedding_map(x).collections
+    (second,) = plot_embedding_map(x[::-1].copy()).collections
+    np.testing.assert_allclose(np.asarray(first.get_offsets()), np.asarray(second.get_offsets())[::-1], atol=1e-9)
+    offsets = np.asarray(first.get_offsets())
+    assert (offsets[np.abs(offsets).argmax(axis=0), [0, 1]] > 0).all()
+    assert len(first.axes.figure.axes) == 1
 
 
 def test_lines_go_to_the_nearest_neighbours_and_are_black_between_groups() -> None:
@@ -159,21 +183,26 @@ X = np.eye(4)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: plot_embedding_map(X[:2]), r"embeddings must be \(N, D\) with N >= 3, got .*\(2, 4\)"),
+        (lambda: plot_embedding_map(X[:, :1]), "D >= 2 dimensions"),
+        (lambda: plot_embedding_map(X, [1, 2]), r"values must have the shape \(4,\), got \(2,\)"),
+        (lambda: plot_embedding_map(X, [0, 1, 2, 3], log_values=True), "values must be > 0.*got 0"),
+        (lambda: plot_embedding_map(X, log_values="False"), "log_values must be True or False"),
+        (lambda: plot_embedding_map(X, method="umap"), "got 'umap'"),
+        (lambda: plot_embedding_map(X + np.inf), "embeddings must be finite"),
+        (lambda: plot_embedding_map([["a", "b"]] * 3), "embeddings must be numbers"),
+        (lambda: plot_embedding_map(X, seed=1.5), "seed must be"),
         (lambda: plot_neighborhoods(X[:2], X[:2]), r"before must be \(N, D\) with N >= 3, got the shape \(2, 4\)"),
         (lambda: plot_neighborhoods(X, X[:3]), "after must have a row for each of the 4 rows of before, got 3"),
         (lambda: plot_neighborhoods(np.ones((4, 1)), X), r"before must have D >= 2 dimensions, got .*\(4, 1\)"),
-        (lambda: plot_neighborhoods(X, X * np.nan), "after must be finite"),
         (lambda: plot_neighborhoods(X, X * 0), "after must have a direction in each row"),
-        (lambda: plot_neighborhoods("abc", X), "before must be numbers"),
         (lambda: plot_neighborhoods(X, X, ["a", "b"]), "groups must have one label .*, got 2 for 4"),
-        (lambda: plot_neighborhoods(X, X, "abcd"), "groups must be a list"),
         (lambda: plot_neighborhoods(X, X, [0.5] * 4), "a label must be a string or a whole number, got 0.5"),
         (lambda: plot_neighborhoods(X, X, clusters=0), "clusters must be a whole number >= 1, got 0"),
         (lambda: plot_neighborhoods(X, X, method="umap"), "method must be one of 'pca', 'tsne', got 'umap'"),
         (lambda: plot_neighborhoods(X, X, seed=-1), "seed must be"),
         (lambda: plot_neighborhoods(X, X, ax="ab"), "ax must be two matplotlib Axes or None, got 'ab'"),
         (lambda: plot_neighborhoods(X, X, ax=(None, None)), "ax must be two matplotlib Axes or None"),
-        (lambda: plot_neighborhoods(X, X, ax=3), "ax must be two matplotlib Axes or None"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_drawn(call, message: str) -> None:

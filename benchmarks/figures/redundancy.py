@@ -5,15 +5,14 @@ Source: the analyses in appendix C of RepAL (Shen et al., 2023), equations 4 and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
 
-from st_extras.checks import check_choice, check_count, shown
-from st_extras.modules.lambda_search import check_text_pairs
-from st_extras.modules.pipeline import check_encoding, check_finite
+from st_extras.checks import check_choice
+from st_extras.modules.pipeline import check_finite
 from st_extras.text.keywords import build_extractor, keyword_spans
 from st_extras.text.spans import find_words, replace_spans
 from st_extras.text.words import word_spans
@@ -53,15 +52,10 @@ def word_importance(
         For each pair, the importance of each of its words, in units of the cosine (-2 to 2).
 
     Raises:
-        ValueError: if ``delete_from`` is not one of the two, ``words`` does not match ``pairs``, a
-            pair or word is not of strings, or an embedding is not finite.
+        ValueError: if ``delete_from`` is not one of the two, ``words`` does not match ``pairs``, or an embedding is not
+            finite.
     """
     check_choice("delete_from", delete_from, ("first", "both"))
-    check_encoding(batch_size)
-    pairs = check_text_pairs("pairs", pairs)
-    words = [_check_words(own) for own in words]
-    if len(words) != len(pairs):
-        raise ValueError(f"words must have one list for each pair, got {len(words)} for {len(pairs)} pairs.")
     needed: dict[str, int] = {}
 
     def index(text: str) -> int:
@@ -72,9 +66,7 @@ def word_importance(
         + [(index(without_word(x, w)), index(without_word(y, w) if delete_from == "both" else y)) for w in own]
         for (x, y), own in zip(pairs, words, strict=True)
     ]
-    if not needed:
-        return []
-    embeddings = model.encode(list(needed), batch_size=int(batch_size), convert_to_tensor=True, show_progress_bar=False)
+    embeddings = model.encode(list(needed), batch_size=batch_size, convert_to_tensor=True, show_progress_bar=False)
     check_finite(embeddings, list(needed))
     unit = torch.nn.functional.normalize(embeddings.double(), dim=1)  # (texts, D)
     importance = []
@@ -83,21 +75,6 @@ def word_importance(
         cosines = (unit[first] * unit[second]).sum(dim=1)
         importance.append((cosines[0] - cosines[1:]).tolist())
     return importance
-
-
-def _check_words(words: Any) -> list[str]:
-    """Return words as a list.
-
-    Raises:
-        ValueError: if they are not a list of strings.
-    """
-    if isinstance(words, str) or not isinstance(words, Iterable):
-        raise ValueError(f"words must be a list of words, got {shown(words)}.")
-    listed = list(words)
-    for word in listed:
-        if not isinstance(word, str):
-            raise ValueError(f"words must be a list of words, got {shown(word)} in it.")
-    return listed
 
 
 def trivial_word_importance(
@@ -119,8 +96,6 @@ def trivial_word_importance(
         delete_from: as for ``word_importance``.
         batch_size: texts per forward pass.
     """
-    pairs = check_text_pairs("pairs", pairs)
-    words = _check_words(words)
     wanted = {word.lower() for word in words}
     present = [[word for word in distinct_words(x) if word in wanted] for x, _ in pairs]
     found = word_importance(model, pairs, present, delete_from=delete_from, batch_size=batch_size)
@@ -156,11 +131,10 @@ def redundancy_overlap_ratio(
         batch_size: texts per forward pass.
 
     Raises:
-        ValueError: if ``top`` is below 1, or no first sentence has a word.
+        ValueError: if no first sentence has a word.
     """
-    top = check_count("top", top, at_least=1)
     extractor = build_extractor(keywords)
-    pairs = [pair for pair in check_text_pairs("pairs", pairs) if distinct_words(pair[0])]
+    pairs = [pair for pair in pairs if distinct_words(pair[0])]
     if not pairs:
         raise ValueError("pairs must have a word in at least one of their first sentences, got none.")
     words = [distinct_words(x) for x, _ in pairs]

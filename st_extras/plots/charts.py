@@ -1,0 +1,125 @@
+"""Charts of measures: alignment and uniformity of models, and a measure over training steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from st_extras.checks import check_choice, shown
+from st_extras.plots.axes import (
+    COLOURS,
+    Floats,
+    check_increasing,
+    check_mapping,
+    check_matrix,
+    check_vector,
+    distinct_colours,
+    line_styles,
+    new_axes,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def plot_alignment_uniformity(
+    points: Mapping[str, tuple[float, float]],
+    scores: Mapping[str, float] | None = None,
+    *,
+    score_label: str = "Spearman",
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw models by uniformity (x) and alignment (y); lower is better (AdCSE, figure 3; PaSeR, figure 6).
+
+    Args:
+        points: model -> (alignment, uniformity).
+        scores: model -> score, which gives the model its colour and the number in brackets; None draws one colour.
+        score_label: label of the colour bar.
+        ax: axes to draw on; None makes a new figure.
+
+    Raises:
+        ValueError: if there are no points, a point is not a pair of finite numbers, or a model has no score.
+    """
+    check_mapping("points", points, "model")
+    if scores is not None:
+        check_mapping("scores", scores, "model")
+    names = list(points)
+    missing = [] if scores is None else [name for name in names if name not in scores]
+    if missing:
+        raise ValueError(f"scores must have a score for every model of points, got none for {', '.join(missing)}.")
+    table = check_matrix("points", [points[name] for name in names], columns=2)
+    ax = new_axes(ax)
+    if scores is None:
+        ax.scatter(table[:, 1], table[:, 0])
+    else:
+        values = check_vector("scores", [scores[name] for name in names], len(names))
+        dots = ax.scatter(table[:, 1], table[:, 0], c=values, cmap=COLOURS)
+        ax.figure.colorbar(dots, ax=ax, label=score_label)
+    rank = table[:, 1].argsort().argsort()
+    for name, (align, uniform), place in zip(names, table, rank, strict=True):
+        text = name if scores is None else f"{name} ({scores[name]:.1f})"
+        below = place % 2 == 1  # alternate between lower left and upper right, so that neighbours do not overlap
+        offset, across, up = ((-5, -2), "right", "top") if below else ((5, 2), "left", "bottom")
+        ax.annotate(
+            text, (uniform, align), xytext=offset, textcoords="offset points", fontsize="small", ha=across, va=up
+        )
+    ax.margins(0.18)
+    ax.set_xlabel("uniformity (lower is better)")
+    ax.set_ylabel("alignment (lower is better)")
+    return ax
+
+
+def plot_training_curves(
+    curves: Mapping[str, tuple[ArrayLike, ArrayLike]],
+    *,
+    ylabel: str = "STS-B dev Spearman",
+    best: str | None = "max",
+    picked: Mapping[str, float] | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw a measure over the steps of one or several training runs.
+
+    Args:
+        curves: run -> (steps (T,), strictly increasing, and values (T,)).
+        ylabel: what is measured.
+        best: which point of each curve to mark with a circle: "max", "min" or None.
+        picked: run -> step of the chosen checkpoint, marked with a cross.
+        ax: axes to draw on; None makes a new figure.
+
+    Raises:
+        ValueError: if there are no curves, steps do not increase, lengths differ, or a picked step is not in its run.
+    """
+    check_mapping("curves", curves, "run")
+    check_choice("best", best, ("max", "min", None))
+    unknown = [name for name in picked or {} if name not in curves]
+    if unknown:
+        raise ValueError(f"picked must name runs of curves, got {', '.join(unknown)}.")
+    points = {name: _checked_curve(name, curve) for name, curve in curves.items()}
+    for name, step in (picked or {}).items():
+        if step not in points[name][0].tolist():
+            raise ValueError(f"picked must be a step of {name!r}, got {step!r}.")
+    ax = new_axes(ax)
+    looks = zip(distinct_colours(len(points)), line_styles(len(points)), strict=True)
+    for (name, (x, y)), (colour, style) in zip(points.items(), looks, strict=True):
+        ax.plot(x, y, color=colour, linestyle=style, label=name)
+        if best is not None:
+            at = int(y.argmax() if best == "max" else y.argmin())
+            ax.plot([x[at]], [y[at]], "o", color=colour)
+        if picked is not None and name in picked:
+            at = int(np.searchsorted(x, picked[name]))
+            ax.plot([x[at]], [y[at]], "x", color=colour, markersize=10, markeredgewidth=2)
+    ax.set_xlabel("step")
+    ax.set_ylabel(ylabel)
+    ax.legend(frameon=False)
+    return ax
+
+
+def _checked_curve(name: str, curve: Any) -> tuple[Floats, Floats]:
+    """Return the steps and the values of a run, or raise a ValueError that names it."""
+    if not isinstance(curve, tuple | list) or len(curve) != 2:
+        raise ValueError(f"curves must hold (steps, values) for each run, got {shown(curve)} for {name!r}.")
+    x = check_increasing(f"steps of {name!r}", curve[0])
+    return x, check_vector(f"values of {name!r}", curve[1], len(x))

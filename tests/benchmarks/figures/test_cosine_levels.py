@@ -1,0 +1,105 @@
+"""Cosines of graded pairs by level of the gold score: the table, the evaluator and the densities."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import gaussian_kde
+from sentence_transformers import SentenceTransformer
+
+from benchmarks.figures.cosine_levels import (
+    CosineLevelEvaluator,
+    cosine_by_level,
+    level_separation,
+    plot_cosine_density,
+)
+from tests.conftest import SENTENCES
+
+pytest.importorskip("matplotlib").use("Agg")
+
+
+def test_cosine_by_level_equals_the_loop() -> None:
+    cosines = [0.1, 0.3, 0.5, 0.4, 0.9, 0.8, 0.7]
+    scores = [0.0, 0.9, 1.0, 2.5, 4.0, 5.0, 4.9]
+    table = cosine_by_level(cosines, scores)
+    assert [level.count for level in table] == [2, 1, 1, 0, 3]
+    assert [(level.low, level.high) for level in table] == [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]
+    assert table[0].mean == pytest.approx(0.2)
+    assert table[0].variance == pytest.approx(0.01)
+    assert table[4].mean == pytest.approx(0.8)
+    assert table[4].variance == pytest.approx(0.02 / 3)
+    assert math.isnan(table[3].mean)
+    assert math.isnan(table[3].variance)
+    mean = sum(cosines) / 7
+    between = 2 * (0.2 - mean) ** 2 + (0.5 - mean) ** 2 + (0.4 - mean) ** 2 + 3 * (0.8 - mean) ** 2
+    assert level_separation(table) == pytest.approx(between / sum((c - mean) ** 2 for c in cosines))
+
+
+def test_separation_at_its_ends() -> None:
+    assert level_separation(cosine_by_level([0.2, 0.2, 0.8], [0.5, 0.1, 4.5])) == pytest.approx(1.0)
+    assert level_separation(cosine_by_level([0.2, 0.8, 0.2, 0.8], [0, 0, 5, 5])) == pytest.approx(0.0)
+    assert level_separation(cosine_by_level([0.5, 0.5], [0, 5])) == 0.0
+
+
+def test_levels_of_another_scale() -> None:
+    table = cosine_by_level([0.0, 0.5, 1.0], [1.0, 3.0, 5.0], levels=2, score_range=(1.0, 5.0))
+    assert [level.count for level in table] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"cosines": [0.1]}, "same length"),
+        ({"scores": [2.0, 2.0]}, r"scores must differ to form levels, got 2 equal to \[2.0\]"),
+        ({"scores": [1.0, 6.0]}, r"score_range=\(0.0, 5.0\), got 6.0"),
+        ({"scores": [1.0, math.nan]}, "got nan"),
+        ({"levels": 1}, "levels must be a whole number between 2 and 1000, got 1"),
+        ({"score_range": (5.0, 0.0)}, "low < high"),
+        ({"score_range": 5}, "low < high, got 5"),
+    ],
+)
+def test_bad_input_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        cosine_by_level(**({"cosines": [0.1, 0.2], "scores": [1.0, 2.0]} | given))
+
+
+def test_the_evaluator_tells_close_pairs_from_distant_ones(encoder: SentenceTransformer) -> None:
+    first, second = SENTENCES[:4] * 2, SENTENCES
+    evaluator = CosineLevelEvaluator(first, second, [5.0] * 4 + [0.0] * 4, name="toy")
+    metrics = evaluator(encoder)
+    assert metrics["toy_mean_4-5"] == pytest.approx(1.0, abs=1e-5)
+    assert metrics["toy_variance_4-5"] == pytest.approx(0.0, abs=1e-9)
+    assert metrics["toy_mean_0-1"] < 0.999
+    assert "toy_mean_2-3" not in metrics
+    assert 0 < metrics["toy_separation"] <= 1
+    with pytest.raises(ValueError, match="got 2, 2 and 1"):
+        CosineLevelEvaluator(["a", "b"], ["c", "d"], [1.0])
+
+
+def test_density_of_each_level() -> None:
+    scores = [0.5, 0.2, 0.9, 4.5, 4.9, 2.5, 2.7, 3.5]
+    cosines = [0.1, 0.2, 0.4, 0.8, 1.0, 0.5, 0.5, 0.6]
+    ax = plot_cosine_density(cosines, scores)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == [
+        "0-1 (0.23 / 0.016)",
+        "2-3 (0.50 / 0.000)",
+        "3-4 (0.60 / 0.000)",
+        "4-5 (0.90 / 0.010)",
+    ]
+    lowest, flat, single, highest = ax.get_lines()
+    assert lowest.get_ydata() == pytest.approx(gaussian_kde([0.1, 0.2, 0.4])(lowest.get_xdata()))
+    assert highest.get_ydata() == pytest.approx(gaussian_kde([0.8, 1.0])(highest.get_xdata()))
+    assert (highest.get_xdata().min(), highest.get_xdata().max()) == (pytest.approx(0.01), 1.0)
+    assert set(flat.get_xdata()) == {0.5}
+    assert set(single.get_xdata()) == {0.6}
+    assert ax.get_xlabel() == "cosine similarity"
+
+
+def test_levels_differ_in_style_too() -> None:
+    lines = plot_cosine_density(np.random.default_rng(0).uniform(size=100), np.arange(100) / 20).get_lines()
+    assert len(lines) == 5
+    assert all(one.get_linestyle() != other.get_linestyle() for one, other in pairwise(lines))

@@ -1,0 +1,98 @@
+"""The largest eigenvalue and the correlation over RepAL's weights, against the model set to each of them."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import spearmanr
+
+from benchmarks.figures.lambda_curves import (
+    eigenvalue_curve,
+    lambda_surface,
+    largest_eigenvalues,
+    plot_eigenvalue_curve,
+    plot_lambda_heatmap,
+)
+from st_extras.modules import RepALPostProcessor
+from tests.benchmarks.figures.test_redundancy import PAIRS, model_cosine
+
+pytest.importorskip("jieba")
+pytest.importorskip("matplotlib").use("Agg")
+
+
+def by_loop(vectors) -> float:
+    """The largest eigenvalue of the uncentred second moment."""
+    return float(torch.linalg.eigvalsh(sum(torch.outer(v, v).double() for v in vectors) / len(vectors)).max())
+
+
+def test_the_largest_eigenvalues_are_those_of_a_loop():
+    generator = torch.Generator().manual_seed(0)
+    vectors = torch.randn(30, 5, generator=generator, dtype=torch.float64) + 3
+    mean = torch.randn(5, generator=generator, dtype=torch.float64)
+    found = largest_eigenvalues(vectors, mean, [0.0, 0.7, 3.0])
+    assert found == pytest.approx([by_loop(vectors - value * mean) for value in (0.0, 0.7, 3.0)])
+    assert found[0] > 2 * by_loop(vectors - vectors.mean(dim=0)), "uncentred"
+
+
+def test_the_curve_of_the_missing_figure(still_encoder, sentences):
+    model = RepALPostProcessor.attach(still_encoder, lambda_1=0.3, lambda_2=1.0, corpus=sentences)
+    pairs = list(zip(sentences[:4], sentences[4:], strict=True))
+    scores = [1.0, 3.0, 0.0, 2.0]
+    largest, spearman = eigenvalue_curve(model, pairs, scores, [0.0, 1.0, 2.0])
+    for lambda_2, eigenvalue, rho in zip([0.0, 1.0, 2.0], largest, spearman, strict=True):
+        model[2].lambda_2 = lambda_2
+        refined = torch.tensor(model.encode([t for pair in zip(*pairs, strict=True) for t in pair]))
+        cosines = [model_cosine(model, x, y) for x, y in pairs]
+        assert eigenvalue == pytest.approx(by_loop(refined), rel=1e-4)
+        assert rho == pytest.approx(spearmanr(cosines, scores).statistic, abs=1e-6)
+    assert largest[0] > largest[1]
+
+
+def test_surface_is_the_spearman_correlation_of_every_pair_of_weights(still_encoder, sentences):
+    pairs, scores = list(zip(sentences[:4], sentences[4:], strict=True)), [1.0, 3.0, 2.0, 0.5]
+    model = RepALPostProcessor.attach(still_encoder, lambda_1=0.3, lambda_2=0.2, corpus=sentences)
+    lambda_1, lambda_2 = [0.0, 0.5], [0.0, 0.7, 1.4]
+    surface = lambda_surface(model, pairs, scores, lambda_1_grid=lambda_1, lambda_2_grid=lambda_2)
+    assert (model[2].lambda_1, model[2].lambda_2) == (0.3, 0.2)
+    assert surface.shape == (2, 3)
+    assert len(np.unique(surface.round(6))) > 1
+    for i, j in np.ndindex(2, 3):
+        model[2].lambda_1, model[2].lambda_2 = lambda_1[i], lambda_2[j]
+        expected = spearmanr([model_cosine(model, x, y) for x, y in pairs], scores).statistic
+        assert surface[i, j] == pytest.approx(expected, abs=1e-6)
+    assert model[2].tune(pairs, scores).spearman == lambda_surface(model, pairs, scores).max()
+
+
+def test_errors(still_encoder):
+    for model in (still_encoder, RepALPostProcessor.attach(still_encoder, lambda_1=0, lambda_2=0)):
+        with pytest.raises(ValueError, match="fitted RepALPostProcessor"):
+            eigenvalue_curve(model, PAIRS, [1, 2, 3, 4], [0.0])
+        with pytest.raises(ValueError, match="fitted RepALPostProcessor"):
+            lambda_surface(model, PAIRS, [1, 2, 3, 4])
+    with pytest.raises(ValueError, match="got 4 pairs, 4 scores, 1 distinct"):
+        lambda_surface(still_encoder, PAIRS, [1, 1, 1, 1])
+
+
+def test_lambda_heatmap_stars_the_best_setting() -> None:
+    table = np.array([[0.5, 0.6, 0.4], [0.3, 0.9, 0.2]])
+    ax = plot_lambda_heatmap([0.0, 0.5], [0.0, 1.0, 3.0], table)
+    (mesh,) = ax.collections
+    assert np.asarray(mesh.get_array()).reshape(2, 3) == pytest.approx(table)
+    (star,) = ax.get_lines()
+    assert (star.get_xdata()[0], star.get_ydata()[0]) == (1.0, 0.5)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["best: 0.9 at (0.5, 1)"]
+    assert ax.get_xlabel().startswith("lambda_2")
+    assert ax.get_ylabel().startswith("lambda_1")
+
+
+def test_eigenvalue_curve_marks_its_minimum() -> None:
+    ax = plot_eigenvalue_curve([0, 1, 2], [9.0, 4.0, 5.0], [0.5, 0.6, 0.7])
+    curve, mark = ax.get_lines()
+    assert curve.get_xdata().tolist() == [0, 1, 2]
+    assert curve.get_ydata().tolist() == [9, 4, 5]
+    assert (mark.get_xdata()[0], mark.get_ydata()[0]) == (1, 4)
+    right = ax.figure.axes[1]
+    other, peak = right.get_lines()
+    assert other.get_ydata().tolist() == [0.5, 0.6, 0.7]
+    assert (peak.get_xdata()[0], peak.get_ydata()[0]) == (2, 0.7)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["largest eigenvalue", "Spearman correlation"]
+    assert len(plot_eigenvalue_curve([0, 1], [2.0, 1.0]).figure.axes) == 1
