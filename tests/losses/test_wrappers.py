@@ -142,7 +142,7 @@ def test_each_layer_is_the_encoder_cut_there(
     make: Callable[..., nn.Module],
     options: dict[str, Any],
 ) -> None:
-    encoder = make_encoder(dropout=0.0, layers=3)
+    encoder = make_encoder(dropout=0.0, layers=3).eval()  # where equal views are meant
     columns = [encoder.preprocess(texts) for texts in (sentences, [f"{text} ." for text in sentences])][:count]
     loss = make(encoder, **options)
     value = AdaptiveLayerLoss(encoder, loss, n_layers_per_step=-1, kl_temperature=0)(columns, None)
