@@ -19,8 +19,8 @@ from st_extras.encoders.structure import unwrap
 from st_extras.functional import reverse_gradient
 from st_extras.losses.frequency_adversarial import label_shares, labels_entropy
 from st_extras.losses.incomplete_sentence import incomplete_cross_entropy
-from st_extras.losses.parts.base_loss import base_mode, base_value, base_views
 from st_extras.losses.parts.discriminator import Discriminator
+from st_extras.losses.parts.wrapping import base_mode, base_value, base_views
 from st_extras.text.frequency import FrequencyTable
 
 

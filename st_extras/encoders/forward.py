@@ -13,6 +13,7 @@ from sentence_transformers.sentence_transformer.losses.adaptive_layer import Tra
 from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from st_extras.encoders.momentum import require_trainable
 from st_extras.encoders.rows import Features
 from st_extras.encoders.structure import content_mask, unwrap
 
@@ -126,8 +127,11 @@ def encode_tokens(model: nn.Module, features: Features) -> Encoded:
     """Run the encoder once and return its token embeddings beside its sentence embeddings.
 
     Raises:
-        ValueError: if the encoder gives no token embeddings (StaticEmbedding), or flattened ones.
+        ValueError: if the encoder gives no token embeddings (StaticEmbedding), or flattened ones, or if it is frozen
+            and gradients are enabled.
     """
+    if torch.is_grad_enabled():
+        require_trainable(unwrap(model))
     output = forward_pass(model, features)
     tokens = output.get("token_embeddings")
     if tokens is None or tokens.ndim != 3 or "attention_mask" not in features:

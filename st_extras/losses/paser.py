@@ -15,12 +15,18 @@ from st_extras.encoders.distributed import require_synchronised
 from st_extras.encoders.forward import without_dropout
 from st_extras.encoders.rows import Features
 from st_extras.encoders.structure import embedding_dimension, unwrap
-from st_extras.losses.parts.base_loss import base_value, check_base_loss, encode_with_base, gather_instruments
 from st_extras.losses.parts.masked_lm import MaskedLM
 from st_extras.losses.parts.phrase_columns import bracketed, check_phrase_columns, check_tokenizer, phrase_brackets
 from st_extras.losses.parts.phrase_decoder import PhraseDecoder, word_embedding
 from st_extras.losses.parts.token_checks import check_token_embeddings
-from st_extras.losses.parts.wrapping import is_repeated, sum_if_wrapped
+from st_extras.losses.parts.wrapping import (
+    base_value,
+    check_base_loss,
+    encode_with_base,
+    gather_instruments,
+    is_repeated,
+    sum_if_wrapped,
+)
 from st_extras.text.corpus import iterate_sentences
 
 
@@ -157,13 +163,11 @@ class PaSeRLoss(nn.Module):
         self.on_missing_mask = check_tokenizer(model, on_missing_mask)
         self.model = model
         self.generative_weight = check_weight("generative_weight", generative_weight)
-        default = 1.0 if base_loss is None else 0.0
-        self.mlm_weight = check_weight("mlm_weight", default if mlm_weight is None else mlm_weight)
+        self.mlm_weight = check_weight("mlm_weight", float(base_loss is None) if mlm_weight is None else mlm_weight)
         if base_loss is None and not (self.generative_weight or self.mlm_weight):
             raise ValueError("generative_weight and mlm_weight must not both be 0 without a base_loss.")
         self.base_loss = base_loss
         self.decoder_warmup_steps = check_count("decoder_warmup_steps", decoder_warmup_steps)
-        longest = min(model.max_seq_length or 512, 512)
         self.decoder = PhraseDecoder(
             word_embedding(model),
             embedding_dimension(model),
@@ -174,7 +178,7 @@ class PaSeRLoss(nn.Module):
             output=decoder_output,
             start=decoder_start,
             pre_norm=decoder_pre_norm,
-            max_length=longest if max_phrase_length is None else max_phrase_length,
+            max_length=min(model.max_seq_length or 512, 512) if max_phrase_length is None else max_phrase_length,
         ).to(model.device)
         self.masked_lm = MaskedLM(model, generator=generator).to(model.device) if self.mlm_weight > 0 else None
         self.register_buffer("steps", torch.tensor(0))
@@ -187,8 +191,7 @@ class PaSeRLoss(nn.Module):
         repeated = is_repeated(self.model)
         columns = list(sentence_features)
         shown = check_phrase_columns(columns, self.model, self.decoder.max_length, with_base=self.base_loss is not None)
-        *base_columns, masked, phrase = columns
-        sentence = base_columns[0]
+        (sentence, *_), (*base_columns, masked, phrase) = columns, columns
         require_synchronised(self.decoder)
         if torch.is_grad_enabled():
             self.truncated_phrases = (~shown).sum()

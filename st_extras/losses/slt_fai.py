@@ -16,9 +16,17 @@ from st_extras.encoders.forward import encode_tokens
 from st_extras.encoders.rows import Features, count_rows, first_rows, stack_rows
 from st_extras.losses.frequency_adversarial import FrequencyAdversarialLoss
 from st_extras.losses.incomplete_sentence import IncompleteSentenceFilteringLoss
-from st_extras.losses.parts.base_loss import base_mode, base_value, base_views, check_base_loss, gather_instruments
 from st_extras.losses.parts.discriminator import SLT_FAI_CITATION
-from st_extras.losses.parts.wrapping import is_repeated, is_truncated, sum_if_wrapped
+from st_extras.losses.parts.wrapping import (
+    base_mode,
+    base_value,
+    base_views,
+    check_base_loss,
+    gather_instruments,
+    is_repeated,
+    is_truncated,
+    sum_if_wrapped,
+)
 from st_extras.losses.simcse import SimCSELoss
 from st_extras.text.frequency import FrequencyTable
 

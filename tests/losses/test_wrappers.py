@@ -61,7 +61,7 @@ def test_it_works_or_is_refused(encoder, name, wrapper):
     ("make", "options"), [(SimCSELoss, {}), (DCLRLoss, {"noise_ratio": 0}), (SimCSELoss, {"projection": True})]
 )
 def test_each_layer_is_the_encoder_cut_there(make_encoder, sentences, count, make, options):
-    encoder = make_encoder(dropout=0.0, layers=3)
+    encoder = make_encoder(dropout=0.0, layers=3).eval()  # where equal views are meant
     features = [encoder.preprocess(texts) for texts in columns(sentences, count).values()]
     loss = make(encoder, **options)
     value = AdaptiveLayerLoss(encoder, loss, n_layers_per_step=-1, kl_temperature=0)(features, None)

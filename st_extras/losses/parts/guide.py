@@ -25,6 +25,10 @@ from st_extras.functional import unit_rows
 
 logger = logging.getLogger(__name__)
 
+PROBES = ("A man is playing a guitar in the park.", "The market is closed on Sunday.")
+"""Texts whose embeddings tell guides apart."""
+_TOLERANCE = 0.05
+"""How far two embeddings of one text may be apart, relative to their length: other hardware stays below."""
 START = "start"
 """The complementary model that is a copy of the trained one as it is when the loss is made."""
 
@@ -36,6 +40,8 @@ class Guide(nn.Module):
         source: a :class:`~st_extras.encoders.FrozenEncoder` or an :class:`~st_extras.encoders.EmbeddingTable`.
         model: the trained model, whose tokenizer shows a sentence that a table does not have.
         gather_across_devices: compare with the sentences of all processes.
+
+    The embeddings of a few texts by an encoder are part of the state: a training does not resume with another guide.
 
     Raises:
         ValueError: if a table was computed with another vocabulary.
@@ -52,6 +58,32 @@ class Guide(nn.Module):
             tokenizer = unwrap(model).tokenizer
             source.check_tokenizer(tokenizer)
             self._options = {"decode": tokenizer.decode}
+
+    def get_extra_state(self) -> Tensor:
+        """Return the guide's embeddings of the probe texts, (P, D) in float32; empty for a table."""
+        if isinstance(self.source, EmbeddingTable):
+            return torch.zeros(0, 0)
+        found = self.source.encoder.encode(list(PROBES), convert_to_tensor=True, show_progress_bar=False)
+        return found.float().cpu()
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Compare the guide with that of a checkpoint.
+
+        Raises:
+            ValueError: if it embeds the probe texts otherwise.
+        """
+        own = self.get_extra_state()
+        if own.shape == state.shape and not own.numel():
+            return
+        apart = 1.0
+        if own.shape == state.shape:
+            apart = float(((own - state).norm(dim=1) / torch.maximum(own.norm(dim=1), state.norm(dim=1))).max())
+        if not apart <= _TOLERANCE:
+            raise ValueError(
+                "complementary_model must be the one that the training began with, got another encoder than the "
+                f"checkpoint's: embeddings of one text are {100 * apart:.0f} % apart. With complementary_model="
+                f"{START!r}, make the loss from the encoder that the training started from."
+            )
 
     def forward(self, columns: Sequence[Sequence[Features]] | None) -> tuple[Tensor, Tensor]:
         """Return the sentences' embeddings, (B, D), and their candidates', (world * B, D), all of length 1.

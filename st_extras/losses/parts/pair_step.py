@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from typing import Any, cast
@@ -17,12 +16,10 @@ from st_extras.encoders.heads import apply_head, projection_head
 from st_extras.encoders.momentum import require_trainable
 from st_extras.encoders.rows import Features, check_columns
 from st_extras.encoders.structure import embedding_dimension, unwrap
-from st_extras.functional import full_precision
+from st_extras.losses.parts.batch_checks import tell_no_negatives, tell_repeated_texts, tell_same_views
 from st_extras.losses.parts.gradient_cache import GradientCache, check_mini_batches
 from st_extras.losses.parts.views import TwoViews
 from st_extras.losses.parts.wrapping import is_repeated
-
-logger = logging.getLogger(__name__)
 
 Columns = Sequence[Features]
 """The tokenized columns of a batch."""
@@ -51,6 +48,7 @@ class PairStep(nn.Module):
     Attributes:
         dropout: whether the encoder's dropout is on in the pass.
         caches: whether the encoder sees mini-batches.
+        alone: whether the loss itself has encoded a batch, so that no other loss adds terms to it.
         runs: how often ``calculate_loss`` has begun on this batch, of which MatryoshkaLoss makes a run a dimension.
 
     Raises:
@@ -86,7 +84,7 @@ class PairStep(nn.Module):
         self.caches = mini_batch_size is not None or mini_batch_num_tokens is not None
         if self.caches:
             check_mini_batches(model, mini_batch_size, mini_batch_num_tokens)
-        self._warned = False
+        self.alone = False
         self.runs = 0
 
     def run(self, loss: Any, sentence_features: Iterable[Features]) -> Tensor:
@@ -98,6 +96,8 @@ class PairStep(nn.Module):
         columns = check_columns(sentence_features, type(loss).__name__)
         if torch.is_grad_enabled():
             require_trainable(unwrap(loss.model))
+            tell_repeated_texts(loss, columns)
+        self.alone = True
         if self.caches:
             self.runs = 0
             return GradientCache(loss, self, columns).value()
@@ -132,11 +132,14 @@ class PairStep(nn.Module):
             embeddings: Tensor = forward_pass(model, rows)["sentence_embedding"]
         return embeddings if self.projection_head is None else apply_head(self.projection_head, [embeddings])[0]
 
-    def join(self, loss: nn.Module, reps: Batches) -> list[Tensor]:
+    def join(self, loss: nn.Module, reps: Batches, *, more: bool = False) -> list[Tensor]:
         """Begin a run of ``calculate_loss``: return each view of the batch, (B, D), from its mini-batches.
 
+        Dropout views that are equal stop a training of which nothing else teaches: neither the loss itself (``more``)
+        nor one that it is a base of.
+
         Raises:
-            ValueError: if the views differ in shape, or were truncated after the head.
+            ValueError: if the views differ in shape, were truncated after the head, or are equal.
         """
         self.runs += 1
         views = [batches[0] if len(batches) == 1 else torch.cat(batches) for batches in reps]
@@ -150,7 +153,7 @@ class PairStep(nn.Module):
                 "use projection=False with a loss that truncates embeddings (MatryoshkaLoss)."
             )
         if self.dropout:
-            warn_if_same_views(loss, *views)
+            tell_same_views(loss, *views, stop=self.alone and not more)
         return views
 
     def gather(self, loss: nn.Module, positives: Tensor, *, others: int = 0, gather: bool = True) -> tuple[Tensor, int]:
@@ -163,14 +166,7 @@ class PairStep(nn.Module):
             gather: whether the other candidates are negatives.
         """
         candidates, offset = gather_rows(positives, self.gather_across_devices and gather)
-        negatives = others + (len(candidates) - 1 if gather else 0)
-        if negatives == 0 and torch.is_grad_enabled() and not self._warned:
-            self._warned = True
-            logger.warning(
-                "%s got a batch of one sentence, which has no negatives: its loss is 0 and teaches nothing. "
-                "Train with a larger batch size; if the text repeats a sentence, batches keep equal ones apart.",
-                type(loss).__name__,
-            )
+        tell_no_negatives(loss, others + (len(candidates) - 1 if gather else 0))
         return candidates, offset
 
     @property
@@ -182,51 +178,3 @@ class PairStep(nn.Module):
             "mini_batch_size": self.mini_batch_size,
             "mini_batch_num_tokens": self.mini_batch_num_tokens,
         }
-
-
-def warn_if_same_views(loss: nn.Module, anchors: Tensor, positives: Tensor) -> None:
-    """Log a warning if the two views of every sentence in the first training batch of ``loss`` are the same vector.
-
-    Most encoders of recent years have no dropout. Then the positive is the anchor itself, and pulling it closer
-    teaches nothing. The views are those that the loss has encoded already: no further pass, and nothing random.
-
-    Does nothing while gradients are disabled, or the model is in evaluation mode, whose views are meant to be equal.
-
-    Args:
-        loss: the loss, with its ``model``; the warning bears its name.
-        anchors: (B, D) embeddings of the first views.
-        positives: (B, D) embeddings of the second views.
-
-    Raises:
-        ValueError: if no parameter of the model is trained.
-    """
-    model = unwrap(cast(nn.Module, loss.model))
-    if not torch.is_grad_enabled() or not model.training or getattr(loss, "_compared_views", False):
-        return
-    if not anchors.requires_grad:
-        require_trainable(model)
-    same = are_same_views(anchors, positives)
-    if same and any(isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules()):
-        return  # a fresh LoRA adapter adds 0, with or without its dropout: look again at the next batch
-    loss._compared_views = True  # type: ignore[assignment]
-    if same:
-        logger.warning(
-            "%s got the same vector twice as the two views of each sentence, so its positives teach nothing: the "
-            "encoder has no dropout. Load it with st_extras.encoders.load_encoder(..., dropout=0.1) (--dropout 0.1), "
-            "give each sentence a positive in a second column, or use a loss with "
-            "augmentations=('token_cutoff', 'feature_cutoff') if the encoder takes input embeddings.",
-            type(loss).__name__,
-        )
-
-
-@torch.no_grad()
-def are_same_views(anchors: Tensor, positives: Tensor) -> bool:
-    """Return whether both (B, D) views are equal in every row, but for the rounding of their precision."""
-    if anchors.shape != positives.shape:
-        return False
-    kinds = [anchors.dtype, positives.dtype]
-    if torch.is_autocast_enabled(anchors.device.type):
-        kinds.append(torch.get_autocast_dtype(anchors.device.type))
-    tolerance = max(1e-5, *(torch.finfo(kind).eps for kind in kinds))
-    first, second = full_precision(anchors), full_precision(positives)
-    return bool(((first - second).norm(dim=1) <= tolerance * first.norm(dim=1)).all())

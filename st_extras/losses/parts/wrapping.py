@@ -1,15 +1,116 @@
-"""What a loss sees of MatryoshkaLoss and AdaptiveLayerLoss, which run it several times on a batch."""
+"""A loss inside another: a base inside SLT-FAI or PaSeR, and ours inside MatryoshkaLoss or AdaptiveLayerLoss."""
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, cast
 
 import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.losses.gradcache import uses_gradient_cache
+from sentence_transformers.base.losses.merged_forward import merge_feature_batches
 from sentence_transformers.sentence_transformer.losses.matryoshka import CachedLossDecorator, ForwardDecorator
 from torch import Tensor, nn
 
-from st_extras.encoders.forward import layer_decorator
+from st_extras.checks import check_instance
+from st_extras.encoders.forward import Encoded, encode_tokens, layer_decorator, without_dropout
+from st_extras.encoders.rows import Features, split_rows, stack_columns
 from st_extras.encoders.structure import unwrap
+from st_extras.losses.parts.batch_checks import tell_same_views
+
+
+def check_base_loss(base_loss: nn.Module, model: SentenceTransformer) -> nn.Module:
+    """Return the base loss.
+
+    Raises:
+        ValueError: if it does not compute its value from embeddings, encodes them in mini-batches, or was built on
+            another model.
+    """
+    check_instance("base_loss", base_loss, nn.Module)
+    name = type(base_loss).__name__
+    if not hasattr(base_loss, "compute_loss_from_embeddings"):
+        raise ValueError(
+            f"base_loss={name} has no compute_loss_from_embeddings, so it cannot share the encoder's pass: use a loss "
+            "that has it, such as SimCSELoss, ConSERTLoss, DCLRLoss, AdCSELoss or MultipleNegativesRankingLoss."
+        )
+    if uses_gradient_cache(base_loss):
+        raise ValueError(
+            f"base_loss={name} must not have a mini_batch_size or mini_batch_num_tokens, as its views share one "
+            "pass of the encoder with other rows: use a smaller batch."
+        )
+    if unwrap(cast(Any, base_loss).model) is not unwrap(model):
+        raise ValueError(f"base_loss={name} must be built on the same model.")
+    return base_loss
+
+
+def base_views(base_loss: nn.Module, columns: Sequence[Features]) -> tuple[Features, int]:
+    """Return the rows that the base loss needs encoded, view after view, and the number of views.
+
+    A loss without a ``views`` method (any of Sentence Transformers') gets every column, or two copies of a single
+    one, which dropout tells apart.
+
+    Raises:
+        ValueError: if the columns cannot share one pass.
+    """
+    if len(columns) > 1 and layer_decorator(cast(Any, base_loss).model) is not None:
+        raise ValueError(f"AdaptiveLayerLoss takes this combination of losses with one column, got {len(columns)}.")
+    if hasattr(base_loss, "views"):
+        return cast("tuple[Features, int]", cast(Any, base_loss).views(columns))
+    return stack_columns(columns), max(len(columns), 2)
+
+
+def base_mode(base_loss: nn.Module | None, model: nn.Module) -> AbstractContextManager[None]:
+    """Return the context of the pass over the base's views: without dropout if the base has ``dropout = False``."""
+    return nullcontext() if getattr(base_loss, "dropout", True) else without_dropout(model)
+
+
+def base_value(
+    base_loss: nn.Module, embeddings: Sequence[Tensor], labels: Tensor | None, columns: Sequence[Features]
+) -> dict[str, Tensor]:
+    """Return the terms of the base loss, of its views' embeddings, (B, D) each; a single one is called "base".
+
+    The ``columns`` go to a loss that takes them.
+    """
+    compute = cast(Any, base_loss).compute_loss_from_embeddings
+    takes_features = "sentence_features" in inspect.signature(compute).parameters
+    if len(columns) == 1 and len(embeddings) == 2 and getattr(base_loss, "dropout", True):
+        tell_same_views(base_loss, *embeddings)
+    value = compute(list(embeddings), labels, **({"sentence_features": columns} if takes_features else {}))
+    return value if isinstance(value, dict) else {"base": value}
+
+
+def encode_with_base(
+    model: nn.Module, base_loss: nn.Module | None, columns: Sequence[Features], added: Sequence[Features]
+) -> tuple[list[Encoded], list[Encoded]]:
+    """Return the base's views and the blocks added, of B rows each, from one pass if all can be merged.
+
+    Args:
+        model: the encoder.
+        base_loss: the base. None: the first column is the only view.
+        columns: the base's columns.
+        added: blocks of B rows.
+    """
+    view_rows, count = (columns[0], 1) if base_loss is None else base_views(base_loss, columns)
+    with base_mode(base_loss, model):
+        merged = merge_feature_batches([*split_rows(view_rows, count), *added])
+        if merged is not None:
+            encoded = encode_tokens(model, merged).split(count + len(added))
+        else:
+            encoded = encode_tokens(model, view_rows).split(count) + [encode_tokens(model, block) for block in added]
+    return encoded[:count], encoded[count:]
+
+
+def gather_instruments(**parts: Any) -> dict[str, Tensor]:
+    """Return the ``instruments`` of a loss's parts; a name that several have gets the part's name in front."""
+    found = {part: getattr(loss, "instruments", {}) for part, loss in parts.items()}
+    names = [name for instruments in found.values() for name in instruments]
+    return {
+        f"{part}_{name}" if names.count(name) > 1 else name: value
+        for part, instruments in found.items()
+        for name, value in instruments.items()
+    }
 
 
 def _matryoshka(model: nn.Module) -> ForwardDecorator | None:

@@ -17,8 +17,16 @@ from torch import Tensor, nn
 from st_extras.encoders.forward import forward_pass
 from st_extras.encoders.rows import count_rows
 from st_extras.losses import ConSERTLoss, SimCSELoss
-from st_extras.losses.parts.base_loss import base_mode, base_value, base_views, check_base_loss, gather_instruments
-from st_extras.losses.parts.wrapping import is_repeated, is_wrapped, refuse_wrapped
+from st_extras.losses.parts.wrapping import (
+    base_mode,
+    base_value,
+    base_views,
+    check_base_loss,
+    gather_instruments,
+    is_repeated,
+    is_wrapped,
+    refuse_wrapped,
+)
 from tests.helpers import Wrapped, columns, draw, generator
 from tests.losses.bases import BASES, OwnKeysLoss
 
