@@ -16,6 +16,8 @@ from sentence_transformers.util import get_rank, get_world_size
 from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from st_extras.encoders.adapters import check_adapters
+from st_extras.encoders.structure import unwrap
 from st_extras.tensor_files import Expected, read_tensors, write_tensors
 from st_extras.training.processes import average_gradients, broadcast, check_sharding
 from st_extras.training.progress import log_instruments
@@ -74,6 +76,7 @@ class LossStateCallback(TrainerCallback):
                 model (FSDP, DeepSpeed) and the loss does not go with that: FSDP 2 goes with losses that own no
                 parameters and make no view by a cutoff.
         """
+        check_adapters(unwrap(trainer.model))
         callback = cls(trainer, run)
         state, losses = callback._state(), callback._losses().values()
         for name, value in state.items():

@@ -25,7 +25,7 @@ from st_extras.encoders.structure import unwrap
 from st_extras.training.divergence import DivergenceCallback, DivergenceError, non_finite
 from st_extras.training.loss_state import LossStateCallback
 from st_extras.training.progress import log_above_the_bar, no_bar_of_the_model_card, use_one_bar
-from st_extras.training.run_folder import write_errors
+from st_extras.whole_file import write_errors
 
 logger = logging.getLogger(__name__)
 TRAINED = "trained.safetensors"

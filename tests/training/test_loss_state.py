@@ -167,6 +167,15 @@ def test_extra_state_that_is_not_a_tensor_is_refused_at_once(encoder: SentenceTr
         LossStateCallback.attach(trainer)
 
 
+def test_adapters_on_a_cut_encoder_are_refused(encoder: SentenceTransformer, tmp_path: Path) -> None:
+    """Sentence Transformers saves them alone, and loads them onto the whole encoder."""
+    body: Any = encoder[0].auto_model
+    body.cut_in_memory = body._hf_peft_config_loaded = True
+    trainer = SentenceTransformerTrainer(encoder, args=arguments(tmp_path), loss=SimCSELoss(encoder))
+    with pytest.raises(ValueError, match=r"^model must be a whole encoder or a saved one .* add_adapter"):
+        LossStateCallback.attach(trainer)
+
+
 class Recorder(TrainerCallback):
     """Keeps what the trainer's callbacks are told."""
 

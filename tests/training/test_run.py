@@ -372,6 +372,12 @@ class TestDivergence:
             short_training(encoder, out, lambda m: Exploding(m, 4, what), epochs=3, save_strategy="epoch")
         assert [path.name for path in (out / "checkpoints").iterdir()] == ["checkpoint-2"]
 
+    def test_a_dev_set_that_cannot_be_scored_is_no_divergence(self, encoder, tmp_path):
+        with pytest.raises(ValueError, match="evaluator must give a score, got nan before training") as caught:
+            short_training(encoder, tmp_path / "out", evaluator=ScriptedEvaluator([float("nan")] * 9), max_steps=4)
+        assert not isinstance(caught.value, DivergenceError)
+        assert not (tmp_path / "out").exists()
+
     def test_a_broken_encoder_is_refused(self, encoder, tmp_path):
         with torch.no_grad():
             next(encoder.parameters())[0] = float("nan")
