@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and folders that one process writes to at a time."""
+"""Files that are whole or not there, folders that one process writes to at a time, and errors of a full disk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_FAILED = _FULL | {errno.EROFS, errno.EIO}
 
 
 @contextmanager
@@ -106,3 +109,25 @@ def one_writer(folder: Path) -> Iterator[None]:
         except (ImportError, OSError):
             pass
         yield
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write ``value`` as JSON, so that an interruption leaves the earlier file or the new one."""
+    with whole_file(path) as partial:
+        partial.write_text(json.dumps(value, indent=1), encoding="utf8")
+
+
+@contextmanager
+def write_errors(folder: Path) -> Iterator[None]:
+    """Turn the errors of a full disk, which torch and safetensors raise in their own ways, into one OSError."""
+    try:
+        yield
+    except (OSError, SafetensorError, RuntimeError) as error:
+        full = isinstance(error, SafetensorError) or getattr(error, "errno", None) in _FAILED
+        if not full and "PytorchStreamWriter" not in str(error) and "inline_container" not in str(error):
+            raise
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise OSError(
+            f"Writing to {str(folder)!r} failed ({reason}): free space on the disk, then resume, or start again with "
+            "overwrite if there is no checkpoint yet."
+        ) from error

@@ -16,16 +16,27 @@ from datasets import Dataset, IterableDataset
 from sentence_transformers import SentenceTransformer
 
 from st_extras.adaptation.candidates import CANDIDATES, TRAININGS, Candidate, TrainingTime, propose
-from st_extras.adaptation.encode import FEWEST_TEXTS, WORK, Encoded, WorkFolder, encode, encode_texts, seconds_per_text
+from st_extras.adaptation.encode import (
+    FEWEST_TEXTS,
+    TRAINING,
+    WORK,
+    Encoded,
+    WorkFolder,
+    encode,
+    encode_texts,
+    seconds_per_text,
+)
 from st_extras.adaptation.judge import Judged, Row, choose, judge
 from st_extras.adaptation.report import PICTURE, TEXT_FILE, Adapted, write_neighbors
 from st_extras.checks import check_bool, check_count, check_interval, check_seed, check_weight, shown
+from st_extras.encoders.adapters import check_adapters
 from st_extras.encoders.dropout import dropout_acts
 from st_extras.encoders.structure import embedding_dimension
 from st_extras.evaluation import LabeledTexts, STSDataset
 from st_extras.modules import LocalityPreservingPostProcessor, pipeline
 from st_extras.text.corpus import iterate_sentences, reservoir_sample
-from st_extras.training.run_folder import check_output, save_model, undone_if_it_fails, write_json
+from st_extras.training.run_folder import check_output, save_model, undone_if_it_fails
+from st_extras.whole_file import write_json
 
 REPORT = "adaptation.json"
 REPORTS = (REPORT, TEXT_FILE, PICTURE)
@@ -102,8 +113,11 @@ def adapt(
     pipeline.check_encoding(batch_size, show_progress_bar)
     if not isinstance(dev, STSDataset | LabeledTexts | None):
         raise ValueError(f"dev must be an STSDataset, LabeledTexts or None, got {shown(dev)}.")
+    if isinstance(dev, LabeledTexts) and len(set(dev.labels)) == len(dev.labels):
+        raise ValueError(f"dev must have a label that two texts share, got {len(dev.labels)} different ones.")
     work = WorkFolder(Path(output) / WORK)
     check_adaptation_output(output, resume=resume, overwrite=overwrite)
+    check_adapters(model)
     embedding_dimension(model)
     encoder = functools.partial(encode_texts, batch_size=int(batch_size), show_progress_bar=show_progress_bar)
     with _modes_kept(model):
@@ -121,7 +135,7 @@ def adapt(
                 short = f"{minutes:g} minutes are enough for {used} texts, and {FEWEST_TEXTS} are needed"
                 encoded = dataclasses.replace(encoded, reason=f"Left as it is: {short}: give more minutes.")
             trainings = TrainingTime(rate, began + 60 * minutes) if train else None
-            proposed = propose(model, encoded, encoder, seed, trainings, work.path / "training", show_progress_bar)
+            proposed = propose(model, encoded, encoder, seed, trainings, work.path / TRAINING, show_progress_bar)
             judged = Judged(reason=encoded.reason)
             if not encoded.reason:
                 judged = judge(model, encoded, proposed, encoder, dev, max_general_loss, seed)
@@ -231,4 +245,4 @@ def check_adaptation_output(output: str | os.PathLike[str], *, resume: bool, ove
             f"output must be a new or empty folder, got {str(output)!r} with an interrupted adaptation: set resume "
             "(--resume) to go on with it, or overwrite (--overwrite) to start again."
         )
-    check_output(output, overwrite=overwrite or resume, reports=REPORTS)
+    check_output(output, overwrite=overwrite or resume, reports=REPORTS if interrupted else (*REPORTS, WORK))

@@ -58,6 +58,11 @@ class NotTried:
     why: str
 
 
+def one_line(error: Exception) -> str:
+    """Return the message of an error on one line."""
+    return " ".join(str(error).split())
+
+
 @dataclass(frozen=True)
 class LinearStep:
     """A way to refine: v' = (v - mu) ((1 - t) I + t W) + kept_mean mu, W the kernel of :class:`NeighborDirections`.
@@ -221,13 +226,13 @@ def propose(
             trained = training.trained_copy(model, encoded.fitted, folder, seed, show_progress_bar)
             embeddings = encode_texts(trained, texts, label=training.name)
             pipeline.check_finite(embeddings, texts)
-        except ValueError as error:  # an encoder that cannot be trained so, or one that diverges
-            yield NotTried(f"{training.name}: {error}")
+        except (ValueError, RuntimeError) as error:  # cannot be trained so (it is frozen), diverges, or lacks memory
+            yield NotTried(f"{training.name}: {one_line(error)}")
             continue
         of_copy = replace(encoded, embeddings=embeddings)
         seconds = time.perf_counter() - began
         yield Candidate(training.name, trained, of_copy.of_judged, seconds=seconds)
         try:
             yield from refined(trained, of_copy, f"{training.name}, then ", seconds)
-        except ValueError as error:
-            yield NotTried(f"steps after {training.name}: {error}")
+        except (ValueError, RuntimeError) as error:
+            yield NotTried(f"steps after {training.name}: {one_line(error)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -13,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from tqdm.auto import tqdm
@@ -22,17 +22,21 @@ from st_extras.encoders.source import Source
 from st_extras.evaluation.change import FEWEST, MOST
 from st_extras.evaluation.geometry import mean_cosine
 from st_extras.modules import pipeline
-from st_extras.modules.encoding import part_of_model
+from st_extras.modules.encoding import part_of_model, prompt_text
+from st_extras.tensor_files import Expected, read_tensors, write_tensors
 from st_extras.text.lexical import near_duplicate_share
 from st_extras.text.words import FEWEST_WITH_LETTERS, share_with_letters
-from st_extras.training.run_folder import write_json
-from st_extras.whole_file import whole_file
+from st_extras.whole_file import write_json
 
+logger = logging.getLogger(__name__)
 FEWEST_TEXTS = 5 * FEWEST
 """Fewer different texts are left alone: a fifth of them is kept for the judge."""
 WORK = "adapting"
 """Folder in the output folder: what an interrupted run left."""
+TRAINING = "training"
+"""Folder in the work folder: what a short training saves."""
 _SETTINGS = "settings.json"
+_FORMAT = {"format": "st-extras adaptation", "version": "1"}
 _PART = 500  # texts that are encoded and kept at a time
 _RATE_TEXTS = 256  # encoded first, to find out how many fit into the time
 _SAME_COSINE = 0.9999  # two different texts, on average
@@ -134,15 +138,24 @@ def encode_texts(
         for first in range(0, len(texts), _PART):
             part = list(texts[first : first + _PART])
             path = None if kept is None else kept / f"{first:06d}.safetensors"
-            if path is not None and path.is_file():
-                parts.append(load_file(path)["embeddings"])
-            else:
-                parts.append(encoder.encode(part, **options).cpu())
-                if path is not None:
-                    with whole_file(path) as partial:
-                        save_file({"embeddings": parts[-1].contiguous()}, partial)
+            found = _kept_part(path, part) if path is not None and path.is_file() else None
+            parts.append(encoder.encode(part, **options).cpu() if found is None else found)
+            if path is not None and found is None:
+                write_tensors(path, {"embeddings": parts[-1]}, _FORMAT | {"texts": _digest(part)})
             bar.update(len(part))
     return torch.cat(parts).double()
+
+
+def _kept_part(path: Path, texts: Sequence[str]) -> Tensor | None:
+    """Return the embeddings of a part's file; None if it is damaged, or holds those of other texts."""
+    expected = {"embeddings": Expected((len(texts), "D"), finite=False)}
+    metadata = _FORMAT | {"texts": _digest(texts)}
+    try:
+        stored, _ = read_tensors(path, expected, what="a part", remedy="it is encoded again", metadata=metadata)
+    except ValueError as error:
+        logger.warning("%s", error)
+        return None
+    return stored["embeddings"]
 
 
 def seconds_per_text(model: SentenceTransformer, texts: Sequence[str], encode_texts: EncodeTexts) -> float:
@@ -166,7 +179,11 @@ class WorkFolder:
 
     def is_one(self) -> bool:
         """Whether an adaptation left it, so that it may be continued or removed."""
-        return (self.path / _SETTINGS).is_file()
+        try:
+            found = json.loads((self.path / _SETTINGS).read_text(encoding="utf8"))
+        except (OSError, ValueError):
+            return False
+        return isinstance(found, dict) and found.items() >= _FORMAT.items()
 
     def resumed(self, model: SentenceTransformer, texts: Sequence[str], seed: int) -> int:
         """Return how many of the texts the interrupted run uses, which there must be.
@@ -178,7 +195,7 @@ class WorkFolder:
         again = "start again with overwrite (--overwrite)"
         try:
             before = json.loads((self.path / _SETTINGS).read_text(encoding="utf8"))
-            source = Source("", before["max_seq_length"], torch.tensor(before["probes"]))
+            source = Source(before["prompt"], before["max_seq_length"], torch.tensor(before["probes"]))
             differing = {"text": before["text"] != _digest(texts), "seed": before["seed"] != seed}
             used = int(before["used"])
         except (KeyError, TypeError, ValueError):
@@ -193,14 +210,22 @@ class WorkFolder:
         """Make the folder and write down what the run is about."""
         source = _source(model)
         self.path.mkdir(parents=True, exist_ok=True)
-        settings: dict[str, Any] = {"text": _digest(texts), "seed": seed, "used": used}
+        settings = _FORMAT | {"text": _digest(texts), "seed": seed, "used": used, "prompt": source.prompt}
         settings |= {"max_seq_length": source.max_seq_length, "probes": source.probes.tolist()}
         write_json(self.path / _SETTINGS, settings)
 
     def remove(self) -> None:
-        """Remove the folder, if an adaptation left it."""
+        """Remove what an adaptation left; files of others stay.
+
+        The settings go last: as long as there is anything, the folder is known as an adaptation's.
+        """
         if self.is_one():
-            shutil.rmtree(self.path)
+            shutil.rmtree(self.path / TRAINING, ignore_errors=True)
+            for part in [*self.path.glob("*.safetensors"), *self.path.glob(".*.partial")]:
+                part.unlink()
+            (self.path / _SETTINGS).unlink()
+            if not any(self.path.iterdir()):
+                self.path.rmdir()
 
 
 def _digest(texts: Sequence[str]) -> str:
@@ -209,7 +234,7 @@ def _digest(texts: Sequence[str]) -> str:
 
 def _source(model: SentenceTransformer) -> Source:
     with _before_normalize(model) as encoder:
-        return Source.of(encoder, "")
+        return Source.of(encoder, prompt_text(model, {}))
 
 
 def _before_normalize(model: SentenceTransformer) -> AbstractContextManager[SentenceTransformer]:

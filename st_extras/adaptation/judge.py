@@ -11,7 +11,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_extras.adaptation.candidates import Candidate, NotTried
+from st_extras.adaptation.candidates import Candidate, NotTried, one_line
 from st_extras.adaptation.encode import Encoded, EncodeTexts
 from st_extras.evaluation import LabeledTexts, STSDataset
 from st_extras.evaluation.change import LEAST_CONFIRMED, ChangeJudge
@@ -160,25 +160,28 @@ def judge(
             continue
         if candidate.for_raw and chooser is None and general_start >= RAW:
             continue  # the judge likes strong steps too much
-        began = time.perf_counter()
-        if candidate.model is not last:
-            of_general, of_dev = _encoded_by(candidate.model, [general, chooser], encode_texts)
-            last = candidate.model
-        low = high = score = None
-        if chooser is not None:
-            gain = chooser.score(candidate.after(of_dev)) - facts["dev"]
-            why = [] if gain > 0 else ["not better than the start"]
-        else:
-            verdict = compared.compare(candidate.after(candidate.judged))
-            gain, low, high = verdict.gain, verdict.low, verdict.high
-            why = [] if low > 0 else ["not better than the start, by the 95 % interval"]
-        if facts["general"] is not None:
-            score = general.score(candidate.after(of_general))
-            if (lost := general_start - score) > may_lose:
-                why.append(f"loses {lost:.2f} on general pairs, {may_lose:.2f} allowed")
-        seconds = round(candidate.seconds + time.perf_counter() - began, 1)
-        rows.append(Row(candidate.name, gain, low, high, score, not why, "; ".join(why), seconds))
-        tried.append(candidate)
+        try:
+            began = time.perf_counter()
+            if candidate.model is not last:
+                of_general, of_dev = _encoded_by(candidate.model, [general, chooser], encode_texts)
+                last = candidate.model
+            low = high = score = None
+            if chooser is not None:
+                gain = chooser.score(candidate.after(of_dev)) - facts["dev"]
+                why = [] if gain > 0 else ["not better than the start"]
+            else:
+                verdict = compared.compare(candidate.after(candidate.judged))
+                gain, low, high = verdict.gain, verdict.low, verdict.high
+                why = [] if low > 0 else ["not better than the start, by the 95 % interval"]
+            if facts["general"] is not None:
+                score = general.score(candidate.after(of_general))
+                if (lost := general_start - score) > may_lose:
+                    why.append(f"loses {lost:.2f} on general pairs, {may_lose:.2f} allowed")
+            seconds = round(candidate.seconds + time.perf_counter() - began, 1)
+            rows.append(Row(candidate.name, gain, low, high, score, not why, "; ".join(why), seconds))
+            tried.append(candidate)
+        except RuntimeError as error:  # such as too little memory
+            not_tried.append(f"{candidate.name}: {one_line(error)}")
     if not_tried:
         facts["not tried"] = "; ".join(not_tried)
     reason = "" if rows else f"Left as it is: {facts.get('not tried', 'there was no candidate.')}"

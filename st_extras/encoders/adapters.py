@@ -135,3 +135,20 @@ def trained_state(model: nn.Module) -> dict[str, Tensor]:
     """Return a model's state without its frozen parameters: what training can have changed."""
     frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
     return {name: value for name, value in model.state_dict().items() if name not in frozen}
+
+
+def check_adapters(model: SentenceTransformer) -> None:
+    """Refuse to train or to refine an encoder that was cut in memory and then given adapters.
+
+    Sentence Transformers saves such adapters alone, and loads them onto the whole encoder.
+
+    Raises:
+        ValueError: if it was.
+    """
+    body: Any = unwrap(model).transformers_model
+    if getattr(body, "cut_in_memory", False) and getattr(body, "_hf_peft_config_loaded", False):
+        raise ValueError(
+            "model must be a whole encoder or a saved one to be used with add_adapter, got one that was cut to its "
+            f"first {body.config.num_hidden_layers} layers in memory: train with lora=16, which merges the adapters, "
+            "or save the cut encoder and load it before add_adapter."
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -15,7 +16,7 @@ from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import nn
 
 from st_extras.checks import check_count, check_positive, shown
-from st_extras.encoders.structure import unwrap
+from st_extras.encoders.adapters import check_adapters
 from st_extras.text.files import has_lone_surrogate
 from st_extras.training.divergence import non_finite
 
@@ -107,13 +108,7 @@ def check_model(model: SentenceTransformer) -> None:
     Raises:
         ValueError: if a weight is NaN or infinite, or the model was cut in memory and then given adapters.
     """
-    body: Any = unwrap(model).transformers_model
-    if getattr(body, "cut_in_memory", False) and getattr(body, "_hf_peft_config_loaded", False):
-        raise ValueError(  # Sentence Transformers saves such adapters alone, and loads them onto the checkpoint
-            "model must be a whole encoder or a saved one to be trained with add_adapter, got one that was cut to its "
-            f"first {body.config.num_hidden_layers} layers in memory: train with lora=16, which merges the adapters, "
-            "or save the cut encoder and load it before add_adapter."
-        )
+    check_adapters(model)
     if (name := non_finite(model)) is not None:
         raise ValueError(f"model must have finite weights, got NaN or an infinite value in {name}.")
 
@@ -182,14 +177,17 @@ def score_of(evaluator: BaseEvaluator, model: SentenceTransformer) -> tuple[floa
     Some evaluators name their metric only once they have run. One that returns a number is logged as "evaluator".
 
     Raises:
-        ValueError: if the evaluator returns scores and does not say which of them is the main one.
+        ValueError: if the evaluator returns scores and does not say which of them is the main one, or the score
+            is not finite.
     """
     scores = evaluator(model)
-    if not isinstance(scores, dict):
-        return float(scores), "evaluator"
-    if evaluator.primary_metric not in scores:
+    name = str(evaluator.primary_metric) if isinstance(scores, dict) else "evaluator"
+    if isinstance(scores, dict) and name not in scores:
         raise ValueError(
             f"evaluator must name one of its scores ({', '.join(map(repr, scores))}) in primary_metric, got "
             f"{shown(evaluator.primary_metric)}."
         )
-    return scores[evaluator.primary_metric], str(evaluator.primary_metric)
+    score = float(scores[name] if isinstance(scores, dict) else scores)
+    if not math.isfinite(score):
+        raise ValueError(f"evaluator must give a score, got {score} before training ({name}): look at its data.")
+    return score, name

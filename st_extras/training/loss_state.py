@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Mapping
 from itertools import chain
@@ -11,14 +12,15 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from sentence_transformers import SentenceTransformerTrainer
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from sentence_transformers.util import get_rank, get_world_size
 from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from st_extras.encoders.adapters import check_adapters
+from st_extras.encoders.structure import unwrap
 from st_extras.tensor_files import Expected, read_tensors, write_tensors
 from st_extras.training.processes import average_gradients, broadcast, check_sharding
-from st_extras.training.progress import log_instruments
 from st_extras.training.run_folder import fault, mark_complete
 
 logger = logging.getLogger(__name__)
@@ -74,6 +76,7 @@ class LossStateCallback(TrainerCallback):
                 model (FSDP, DeepSpeed) and the loss does not go with that: FSDP 2 goes with losses that own no
                 parameters and make no view by a cutoff.
         """
+        check_adapters(unwrap(trainer.model))
         callback = cls(trainer, run)
         state, losses = callback._state(), callback._losses().values()
         for name, value in state.items():
@@ -177,3 +180,41 @@ def _read(checkpoint: Path, current: Mapping[str, Tensor]) -> dict[str, Tensor]:
         logger.warning("%s has no random state for rank %d: starting a new one.", checkpoint, get_rank())
         stored = {name: tensor for name, tensor in stored.items() if name not in extra}
     return stored
+
+
+# --- what a loss measures of itself ---
+
+
+def log_instruments(trainer: SentenceTransformerTrainer) -> None:
+    """Put what the trainer's losses measure of themselves into each entry of its log that has the training loss.
+
+    That is the place all callbacks read, wherever they stand. Instruments are read only then, so no other step waits
+    for the GPU. NaN, before the first step, is left out; a name that the entry has already stays as it is.
+    """
+    log = trainer.log
+
+    def log_with_instruments(logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        found = _numbers(trainer.loss) if "loss" in logs else {}
+        log(logs | {name: value for name, value in found.items() if name not in logs}, *args, **kwargs)
+
+    trainer.log = log_with_instruments  # type: ignore[method-assign]
+
+
+def _numbers(losses: Any) -> dict[str, float]:
+    """Return what a loss measures of itself; of a dict of losses, with the data set's name before each."""
+    named = {f"{prefix}_": loss for prefix, loss in losses.items()} if isinstance(losses, dict) else {"": losses}
+    values = {
+        f"{prefix}{name}": float(value) for prefix, loss in named.items() for name, value in _instruments(loss).items()
+    }
+    return {name: value for name, value in values.items() if not math.isnan(value)}
+
+
+def _instruments(loss: nn.Module) -> dict[str, Any]:
+    """Return the instruments of a loss, or of the losses that it wraps if it has none itself."""
+    own: dict[str, Any] | None = getattr(loss, "instruments", None)
+    if own is not None or isinstance(loss, SentenceTransformer):
+        return own or {}
+    found: dict[str, Any] = {}
+    for part in loss.children():
+        found |= _instruments(part)
+    return found

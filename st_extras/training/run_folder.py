@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 import os
 import re
 import shutil
+import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import get_rank
 
 from st_extras.encoders.distributed import launched_rank
-from st_extras.whole_file import whole_file
+from st_extras.whole_file import write_errors, write_json
 
 logger = logging.getLogger(__name__)
 MANIFEST = "st_extras_files.json"
@@ -29,18 +28,11 @@ CHECKPOINTS = "checkpoints"
 _STAGING = ".saving"
 _PREFIX = "checkpoint-"
 _NEEDED = ("trainer_state.json", "optimizer.pt", "scheduler.pt")  # to resume
-_NO_SPACE = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS, errno.EIO}
 _OF_A_MODEL = re.compile(
     r"\d+_\w+|README\.md|vocab\.\w+|merges\.txt|.*\.(safetensors|bin|jinja)|spiece\.model|sentencepiece.*\.model|"
     r"(modules|router_config|config|config_\w+|sentence_\w+_config|tokenizer|tokenizer_config|special_tokens_map|"
     r"added_tokens|preprocessor_config|processor_config)\.json"
 )
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write ``value`` as JSON, so that an interruption leaves the earlier file or the new one."""
-    with whole_file(path) as partial:
-        partial.write_text(json.dumps(value, indent=1), encoding="utf8")
 
 
 # --- what this package wrote ---
@@ -90,17 +82,17 @@ def _remove_empty(folder: Path, top: Path) -> None:
 
 
 def mark_complete(checkpoint: Path, run: Mapping[str, Any]) -> None:
-    """Write the marker: each file of the folder with its size in bytes, and the settings of the ``run``."""
+    """Write the marker: each file of the folder with its size in bytes and digest, and the settings of the ``run``."""
     files = {
-        path.relative_to(checkpoint).as_posix(): path.stat().st_size
+        path.relative_to(checkpoint).as_posix(): [path.stat().st_size, _digest(path)]
         for path in sorted(checkpoint.rglob("*"))
         if path.is_file() and path.name != MARKER
     }
     write_json(checkpoint / MARKER, {"version": 1, "files": files, "run": dict(run)})
 
 
-def read_marker(checkpoint: Path) -> tuple[dict[str, int], dict[str, Any]]:
-    """Return the files of a checkpoint with their sizes in bytes, and the settings of its run.
+def read_marker(checkpoint: Path) -> tuple[dict[str, tuple[int, str]], dict[str, Any]]:
+    """Return the files of a checkpoint with their sizes and digests, and the settings of its run.
 
     Raises:
         ValueError: if there is no marker, or it is not one.
@@ -109,26 +101,42 @@ def read_marker(checkpoint: Path) -> tuple[dict[str, int], dict[str, Any]]:
         marker = json.loads((checkpoint / MARKER).read_text(encoding="utf8"))
         if marker["version"] != 1:
             raise ValueError
-        return dict(marker["files"]), dict(marker["run"])
+        return {name: (size, digest) for name, (size, digest) in marker["files"].items()}, dict(marker["run"])
     except FileNotFoundError:
         raise ValueError(f"{MARKER} is missing") from None
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         raise ValueError(f"{MARKER} is broken or of another version") from None
 
 
-def fault(checkpoint: Path, needed: Iterable[str] = ()) -> str | None:
-    """Say why a checkpoint is not whole; None if it is: the marker is there, and every file that it lists or needs."""
+def fault(checkpoint: Path, needed: Iterable[str] = (), *, read: bool = False) -> str | None:
+    """Say why a checkpoint is not whole; None if it is: the marker is there, and every file that it lists or needs.
+
+    Args:
+        checkpoint: its folder.
+        needed: names that it must list.
+        read: whether to read the files and compare their digests, too: seconds for gigabytes.
+    """
     try:
         files, _ = read_marker(checkpoint)
     except ValueError as error:
         return str(error)
-    for name, size in files.items():
+    for name, (size, digest) in files.items():
         path = checkpoint / name
         if not path.is_file():
             return f"{name} is missing"
         if path.stat().st_size != size:
             return f"{name} has {path.stat().st_size} bytes instead of {size}"
+        if read and _digest(path) != digest:
+            return f"{name} is damaged (its checksum differs)"
     return next((f"it was saved without {name}" for name in needed if name not in files), None)
+
+
+def _digest(path: Path) -> str:
+    total = 0
+    with path.open("rb") as file:
+        while block := file.read(2**20):
+            total = zlib.crc32(block, total)
+    return f"{total:08x}"
 
 
 def find_checkpoints(checkpoints: Path) -> list[Path]:
@@ -163,7 +171,7 @@ def _last_whole(checkpoints: Path) -> str:
     """
     found = find_checkpoints(checkpoints)
     for folder in reversed(found):
-        if (reason := fault(folder, _NEEDED)) is None:
+        if (reason := fault(folder, _NEEDED, read=True)) is None:
             return str(folder)
         logger.warning("%s is incomplete and passed over: %s.", folder, reason)
     known = found or (checkpoints.is_dir() and read_manifest(checkpoints.parent))
@@ -217,11 +225,11 @@ def check_output(
             f"output must be a new or empty folder, got {str(output)!r}: choose another folder, or set overwrite or "
             "resume (--overwrite, --resume)."
         )
-    own = {name.split("/")[0] for name in read_manifest(output)} | {MANIFEST, _STAGING}
+    own = {name.split("/")[0] for name in read_manifest(output)} | {MANIFEST}
     own |= {CHECKPOINTS} if resume else set()
     for path in sorted(output.iterdir()):
         name = path.name
-        if name not in own and (name in {CHECKPOINTS, *reports} or _OF_A_MODEL.fullmatch(name)):
+        if name not in own and (name in {CHECKPOINTS, _STAGING, *reports} or _OF_A_MODEL.fullmatch(name)):
             raise ValueError(
                 f"output must be a folder whose files may be replaced, got {str(output)!r} with {name!r}, which no "
                 "earlier run wrote: choose another folder, or move that away."
@@ -248,8 +256,10 @@ def undone_if_it_fails(output: str | os.PathLike[str]) -> Iterator[None]:
         if get_rank() > 0 or any(fault(folder, _NEEDED) is None for folder in find_checkpoints(checkpoints)):
             raise
         remove_checkpoints(checkpoints)
-        shutil.rmtree(output / _STAGING, ignore_errors=True)
-        if rest := read_manifest(output) - {CHECKPOINTS}:
+        written = read_manifest(output)
+        if _STAGING in written:
+            shutil.rmtree(output / _STAGING, ignore_errors=True)
+        if rest := written - {CHECKPOINTS, _STAGING}:
             _write_manifest(output, rest)
         else:
             (output / MANIFEST).unlink(missing_ok=True)
@@ -275,37 +285,28 @@ def save_model(model: SentenceTransformer, output: str | os.PathLike[str], *, re
     """
     output = Path(output)
     output.mkdir(parents=True, exist_ok=True)
-    staging = output / _STAGING
-    shutil.rmtree(staging, ignore_errors=True)
+    staging, earlier = output / _STAGING, read_manifest(output)
+    if _STAGING in earlier:
+        shutil.rmtree(staging, ignore_errors=True)
+    _check_free(output, {_STAGING} - earlier)
+    _write_manifest(output, earlier | {_STAGING})
     with write_errors(output):
         model.save(str(staging))
-    earlier = read_manifest(output)
     new = {path.relative_to(staging).as_posix() for path in staging.rglob("*") if path.is_file()}
-    for name in sorted(new - earlier):
-        if (output / name).exists():
-            raise ValueError(
-                f"{str(output / name)!r} is in the way of the model, and no earlier run wrote it: move it."
-            )
+    _check_free(output, new - earlier)
     kept = earlier & {CHECKPOINTS}
     _remove_written(output, earlier - kept)
-    _write_manifest(output, new | kept | set(reports))
+    _write_manifest(output, new | kept | {_STAGING, *reports})
     for name in sorted(new, key=lambda name: (name.endswith(".safetensors"), name != "modules.json", name)):
         (output / name).parent.mkdir(parents=True, exist_ok=True)  # the weights come last: half a model does not load
         os.replace(staging / name, output / name)
     shutil.rmtree(staging)
+    _write_manifest(output, new | kept | set(reports))
 
 
-@contextmanager
-def write_errors(folder: Path) -> Iterator[None]:
-    """Turn the errors of a full disk, which torch and safetensors raise in their own ways, into one OSError."""
-    try:
-        yield
-    except (OSError, SafetensorError, RuntimeError) as error:
-        full = isinstance(error, SafetensorError) or getattr(error, "errno", None) in _NO_SPACE
-        if not full and "PytorchStreamWriter" not in str(error) and "inline_container" not in str(error):
-            raise
-        reason = " ".join(str(error).split()).rstrip(".")
-        raise OSError(
-            f"Writing to {str(folder)!r} failed ({reason}): free space on the disk, then resume, or start again with "
-            "overwrite if there is no checkpoint yet."
-        ) from error
+def _check_free(output: Path, names: Iterable[str]) -> None:
+    for name in sorted(names):
+        if (output / name).exists():
+            raise ValueError(
+                f"{str(output / name)!r} is in the way of the model, and no earlier run wrote it: move it."
+            )

@@ -1,10 +1,12 @@
-"""The trainer of ``train_encoder``, and running it from its start or from a checkpoint."""
+"""The trainer of ``train_encoder`` and its progress bar, and running it from its start or from a checkpoint."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +17,19 @@ from sentence_transformers import (
     SentenceTransformerTrainer,
     SentenceTransformerTrainingArguments,
 )
+from sentence_transformers.base import model_card
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import nn
-from transformers import EarlyStoppingCallback, TrainerState
-from transformers.trainer_callback import PrinterCallback
+from tqdm.auto import tqdm
+from tqdm.contrib.logging import logging_redirect_tqdm
+from transformers import EarlyStoppingCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from st_extras.encoders.adapters import trained_state
 from st_extras.encoders.structure import unwrap
 from st_extras.training.divergence import DivergenceCallback, DivergenceError, non_finite
 from st_extras.training.loss_state import LossStateCallback
-from st_extras.training.progress import log_above_the_bar, no_bar_of_the_model_card, use_one_bar
-from st_extras.training.run_folder import write_errors
+from st_extras.whole_file import write_errors
 
 logger = logging.getLogger(__name__)
 TRAINED = "trained.safetensors"
@@ -163,3 +167,63 @@ def _report_divergence(trainer: SentenceTransformerTrainer, loss: nn.Module, ste
         f"Training diverged{where}: {what}, and no model is saved; checkpoints before it stay: try a lower learning "
         "rate."
     )
+
+
+# --- the bar ---
+
+
+class TrainingBar(ProgressCallback):
+    """Shows the latest loss and score behind the bar, where transformers prints a line above it for each."""
+
+    training_bar: Any
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Open the bar, at the step that training is resumed from."""
+        self.shown: dict[str, float] = {}
+        self.current_step = state.global_step
+        if state.is_world_process_zero:
+            self.training_bar = tqdm(
+                total=state.max_steps, initial=state.global_step, desc="Training", unit="step", dynamic_ncols=True
+            )
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Take the loss and the score from an entry of the log."""
+        if self.training_bar is None or logs is None:
+            return
+        for key, name in (("loss", "loss"), (args.metric_for_best_model, "score")):
+            if key in logs:
+                self.shown[name] = logs[key]
+        self.training_bar.set_postfix(self.shown)
+
+
+def use_one_bar(trainer: SentenceTransformerTrainer) -> None:
+    """Put :class:`TrainingBar` in the place of transformers' bar; a notebook keeps its table."""
+    if trainer.pop_callback(ProgressCallback) is not None:
+        trainer.add_callback(TrainingBar())
+
+
+def log_above_the_bar(trainer: SentenceTransformerTrainer) -> AbstractContextManager[None]:
+    """Print what is logged above the bar of the trainer, on lines of its own."""
+    shown = any(isinstance(callback, TrainingBar) for callback in trainer.callback_handler.callbacks)
+    return logging_redirect_tqdm() if shown else nullcontext()
+
+
+@contextmanager
+def no_bar_of_the_model_card() -> Iterator[None]:
+    """Hide the bar that Sentence Transformers shows while it chooses examples for the model card."""
+    module: Any = model_card
+    bar = module.tqdm
+    module.tqdm = partial(bar, disable=True)
+    try:
+        yield
+    finally:
+        module.tqdm = bar

@@ -92,3 +92,55 @@ def test_the_folder_of_a_run_is_resumed_by_the_same_run_and_removed_by_no_other(
         work.resumed(still_encoder, SENTENCES, 1)
     work.remove()
     assert not work.path.exists()
+
+
+@pytest.mark.parametrize("spoil", ["cut", "fewer rows", "swapped", "bytes"])
+def test_a_part_is_not_trusted_because_it_is_there(
+    still_encoder: SentenceTransformer, tmp_path: Path, spoil: str
+) -> None:
+    whole = encoded(still_encoder, SENTENCES, kept=tmp_path)
+    first, second = (tmp_path / f"{number:06d}.safetensors" for number in (0, 3))
+    content = first.read_bytes()
+    if spoil == "cut":
+        first.write_bytes(content[:-20])
+    elif spoil == "fewer rows":
+        first.write_bytes((tmp_path / "000006.safetensors").read_bytes())
+    elif spoil == "swapped":
+        first.write_bytes(second.read_bytes())
+        second.write_bytes(content)
+    else:
+        first.write_bytes(content[:-1] + bytes([content[-1] ^ 64]))
+    torch.testing.assert_close(encoded(still_encoder, SENTENCES, kept=tmp_path), whole, rtol=0, atol=1e-6)
+
+
+def test_another_default_prompt_is_another_encoder(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
+    still_encoder.prompts = {"a": "the cat ", "b": "the dog "}
+    still_encoder.default_prompt_name = "a"
+    work = WorkFolder(tmp_path / "adapting")
+    work.begin(still_encoder, SENTENCES, 1, 5)
+    assert work.resumed(still_encoder, SENTENCES, 1) == 5
+    still_encoder.default_prompt_name = "b"
+    with pytest.raises(ValueError, match="got one with another encoder"):
+        work.resumed(still_encoder, SENTENCES, 1)
+
+
+def test_what_others_put_there_stays_and_the_settings_go_last(
+    still_encoder: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill while it is removed leaves a folder that is known as an adaptation's."""
+    work = WorkFolder(tmp_path / "adapting")
+    work.path.mkdir()
+    (work.path / "settings.json").write_text('{"mine": 1}')
+    (work.path / "thesis.txt").write_text("mine")
+    work.remove()
+    assert (work.path / "thesis.txt").exists()
+    assert not work.is_one()
+    work.begin(still_encoder, SENTENCES, 1, 5)
+    encoded(still_encoder, SENTENCES, kept=work.path)
+    removed: list[str] = []
+    unlink = Path.unlink
+    monkeypatch.setattr(Path, "unlink", lambda self, **options: removed.append(self.name) or unlink(self, **options))
+    work.remove()
+    assert sorted(removed[:-1]) == [f"{number:06d}.safetensors" for number in (0, 3, 6)]
+    assert removed[-1] == "settings.json"
+    assert [path.name for path in work.path.iterdir()] == ["thesis.txt"]

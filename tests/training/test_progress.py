@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 from sentence_transformers import SentenceTransformer
+from transformers.trainer_callback import ProgressCallback
 from transformers.utils.notebook import NotebookProgressCallback
 
 from st_extras.losses import SimCSELoss
-from st_extras.training import progress
-from st_extras.training.progress import TrainingBar, use_one_bar
 from st_extras.training.run import train_encoder
+from st_extras.training.trainer import TrainingBar, use_one_bar
 from tests.conftest import SENTENCES
 from tests.training.test_run import ScriptedEvaluator
 
@@ -90,6 +90,6 @@ def test_the_trainer_keeps_the_bar_of_a_notebook():
     notebook: Any = Trainer(NotebookProgressCallback())
     use_one_bar(notebook)
     assert [type(callback) for callback in notebook.callbacks] == [NotebookProgressCallback]
-    terminal: Any = Trainer(progress.ProgressCallback())
+    terminal: Any = Trainer(ProgressCallback())
     use_one_bar(terminal)
     assert [type(callback) for callback in terminal.callbacks] == [TrainingBar]

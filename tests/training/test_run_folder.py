@@ -63,12 +63,16 @@ class TestCheckOutput:
         assert last == str(tmp_path / "checkpoints" / "checkpoint-4")
         assert "checkpoint-6 is incomplete and passed over: complete.json is missing" in caplog.text
 
-    @pytest.mark.parametrize("spoil", ["shorter", "lost", "no marker", "marker", "version", "list", "model only"])
+    @pytest.mark.parametrize(
+        "spoil", ["shorter", "other bytes", "lost", "no marker", "marker", "version", "list", "model only"]
+    )
     def test_a_spoilt_checkpoint_is_passed_over(self, tmp_path: Path, spoil: str) -> None:
         checkpoint(tmp_path, "checkpoint-2")
         folder = checkpoint(tmp_path, "checkpoint-4")
         if spoil == "shorter":
             (folder / "optimizer.pt").write_bytes(b"1")
+        elif spoil == "other bytes":
+            (folder / "optimizer.pt").write_bytes(b"13")
         elif spoil in ("lost", "no marker"):
             (folder / ("scheduler.pt" if spoil == "lost" else MARKER)).unlink()
         elif spoil == "model only":
@@ -93,9 +97,11 @@ class TestCheckOutput:
         with pytest.raises(ValueError, match=r"^force needs resume, got it without"):
             check_output(tmp_path, force=True)
 
-    @pytest.mark.parametrize("name", ["config.json", "README.md", "model.safetensors", "1_Pooling", "checkpoints"])
+    @pytest.mark.parametrize(
+        "name", ["config.json", "README.md", "model.safetensors", "1_Pooling", "checkpoints", ".saving"]
+    )
     def test_what_no_run_wrote_is_not_replaced(self, tmp_path: Path, name: str) -> None:
-        (tmp_path / name).mkdir() if "." not in name else (tmp_path / name).write_text("mine")
+        (tmp_path / name).write_text("mine") if "." in name[1:] else (tmp_path / name).mkdir()
         with pytest.raises(ValueError, match=f"{name}', which no earlier run wrote: choose another folder, or move"):
             check_output(tmp_path, overwrite=True)
 
@@ -145,6 +151,13 @@ class TestSaveModel:
             save_model(encoder, tmp_path)
         assert (tmp_path / "modules.json").read_text() == "mine"
 
+    def test_the_staging_folder_of_others_is_spared(self, encoder: SentenceTransformer, tmp_path: Path) -> None:
+        (tmp_path / ".saving").mkdir()
+        (tmp_path / ".saving" / "thesis.txt").write_text("mine")
+        with pytest.raises(ValueError, match=r"\.saving' is in the way of the model, and no earlier run wrote it"):
+            save_model(encoder, tmp_path)
+        assert (tmp_path / ".saving" / "thesis.txt").read_text() == "mine"
+
     @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left"), SafetensorError("I/O error")])
     def test_a_full_disk_is_one_sentence(
         self, encoder: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
@@ -154,7 +167,7 @@ class TestSaveModel:
             raise error
 
         save_model(encoder, tmp_path)
-        before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+        before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != MANIFEST}
         monkeypatch.setattr(encoder, "save", fail)
         with pytest.raises(OSError, match=r"^Writing to '.*' failed \(.*\): free space on the disk, then resume.*\.$"):
             save_model(encoder, tmp_path)
