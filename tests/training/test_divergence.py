@@ -1,4 +1,4 @@
-"""Watching for NaN without waiting for a device; test_run.py has the outcomes, test_every_loss.py two processes."""
+"""Watching for NaN without waiting for a device; test_run.py has the outcomes, test_distributed.py two processes."""
 
 from __future__ import annotations
 
