@@ -123,6 +123,7 @@ def test_adversaries_from_features_are_the_keys_of_the_first_batches(encoder, ti
             key = keys[m - 3 * step].tolist()
             drawn[m] = [x / math.hypot(*key) for x in key]
             assert now[m] == pytest.approx(drawn[m], abs=1e-12)
+            assert not loss.state_dict()["adversaries.velocity"][m].any()
         if step:
             assert now[0] != pytest.approx(expected[0], abs=1e-4), "adversaries climb as soon as they are drawn"
         expected = now
