@@ -105,12 +105,14 @@ def test_copies_go_on_alike_and_alone(make_encoder, name):
     wrapped = copy.deepcopy(loss)  # as DistributedDataParallel does it
     SentenceTransformerTrainer.override_model_in_loss(_Override(), wrapped, Wrapped(wrapped.model))
     assert not set(map(id, twin.parameters())) & set(map(id, loss.parameters()))
-    values, states = [], []
+    values, states, told = [], [], []
     for each in (loss, twin, loaded, wrapped):
         torch.manual_seed(0)
         values.append([step(each, features, rate=0.1).item() for _ in range(2)])
+        told.append(instruments(each))
         states.append([value for value in each.state_dict().values() if isinstance(value, Tensor)])
     assert values[1:] == [values[0]] * 3
+    assert told[1:] == [told[0]] * 3
     assert all(torch.equal(x, y) for state in states[1:] for x, y in zip(states[0], state, strict=True))
 
 
@@ -249,6 +251,7 @@ def test_resuming_ends_with_the_same_weights(trained, name):
     whole, parts = trained(name), trained(name, resume=True)
     assert parts.trainer.state.global_step == whole.trainer.state.global_step == 4
     assert differing(snapshot(whole.loss), snapshot(parts.loss)) == set()
+    assert instruments(parts.loss) == pytest.approx(instruments(whole.loss))
 
 
 @every

@@ -121,32 +121,6 @@ def test_running_accuracies_are_of_all_answers(make, frequency_table, balanced):
     assert halves[0] != halves[1]
 
 
-@balances
-@pytest.mark.parametrize("adversary", ["reversal", "confusion"])
-def test_confusion_ends_in_ignorance_and_reversal_in_error(encoder, frequency_table, adversary, balanced):
-    """Free token embeddings, one in eight rare, against a discriminator that stands still."""
-    torch.manual_seed(0)
-    loss: Any = FrequencyAdversarialLoss(
-        encoder, frequency_table=frequency_table, adversary=adversary, balanced=balanced
-    )
-    low, high = (int((frequency_table.labels() == label).nonzero()[0]) for label in (1, 0))
-    rows = torch.tensor([[low, *[high] * 7]] * 4), torch.ones(4, 8).bool()
-    tokens = torch.randn(4, 8, 16).requires_grad_()
-    optimizer = torch.optim.Adam([tokens], lr=0.2)
-    for _ in range(100):
-        optimizer.zero_grad()
-        loss.compute_loss_from_tokens(tokens, *rows).backward()
-        optimizer.step()
-    found = loss.instruments
-    expected = math.log(2) if balanced else -(math.log(1 / 8) / 8 + 7 * math.log(7 / 8) / 8)
-    assert found["labels_entropy"].item() == pytest.approx(expected)
-    if adversary == "confusion":
-        assert found["adversarial_loss"].item() == pytest.approx(expected, abs=0.01)
-        assert found["confusion_loss"].item() == pytest.approx(expected, abs=0.01)
-    else:
-        assert found["adversarial_loss"] > 1
-
-
 def test_padding_special_tokens_and_the_order_of_sentences_count_nothing(make):
     loss = make()
     features = loss.model.preprocess(TEXTS)

@@ -30,21 +30,27 @@ ROWS = torch.arange(8 * 16, dtype=torch.float32).reshape(8, 16).remainder(7)
 
 
 class BrokenOnOneRank(SimCSELoss):
-    """Its second value is NaN on rank 1, without a trace in the gradients."""
+    """One of its values is NaN on rank 1, without a trace in the gradients."""
 
-    calls = 0
+    calls, broken = 0, 2
 
     def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> Tensor:
         value = super().forward(sentence_features, labels)
         self.calls += 1
-        return value + float("nan") if self.calls == 2 and os.environ["RANK"] == "1" else value
+        return value + float("nan") if self.calls == self.broken and os.environ["RANK"] == "1" else value
 
 
-def divergence(encoder: str, output: Path, **options: Any) -> str:
+class BrokenAtTheEndOfAnEpoch(BrokenOnOneRank):
+    """Of the three steps that two ranks need for 24 texts."""
+
+    broken = 6
+
+
+def divergence(encoder: str, kind: Any, output: Path, **options: Any) -> str:
     """The error of a training."""
-    settings = {"batch_size": 4, "max_steps": 6, "eval_steps": 4, "show_progress_bar": False} | options
+    settings = {"batch_size": 4, "eval_steps": 4, "show_progress_bar": False} | options
     try:
-        train_encoder(SentenceTransformer(encoder, device="cpu"), BrokenOnOneRank, TEXTS, output, **settings)
+        train_encoder(SentenceTransformer(encoder, device="cpu"), kind, TEXTS, output, **settings)
     except DivergenceError as error:
         return str(error)
     return "no error"
@@ -131,7 +137,12 @@ def main(encoder: str, folder: str, launcher: str) -> None:
         return
     for name in SHARDED:
         save_file(gradients(name, encoder, [rank], sharded=True), str(out / f"{name}.{rank}.sharded.safetensors"))
-    (out / f"diverged.{rank}.txt").write_text(divergence(encoder, out / "diverged", logging_steps=3), encoding="utf8")
+    epochs = {"epochs": 3, "save_strategy": "epoch", "logging_strategy": "no"}
+    messages = [
+        divergence(encoder, BrokenOnOneRank, out / "diverged", max_steps=6, logging_steps=3),
+        divergence(encoder, BrokenAtTheEndOfAnEpoch, out / "epochs", **epochs),
+    ]
+    (out / f"diverged.{rank}.txt").write_text("\n".join(messages), encoding="utf8")
     model = SentenceTransformer(encoder, device="cpu")
     owners = SimCSELoss(model, projection=True), AdCSELoss(model, projection=False)
     refused = ["LossStateCallback.attach(trainer)" in refusal(loss) for loss in owners]

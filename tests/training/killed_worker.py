@@ -18,13 +18,11 @@ from typing import Any
 import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
-from torch import nn
 
 from st_extras.evaluation import STSDataset, STSEvaluator
-from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, PaSeRLoss, SimCSELoss, SLTFAILoss
-from st_extras.text.frequency import FrequencyTable
 from st_extras.training import train_encoder
 from tests.conftest import SENTENCES
+from tests.losses.cases import CASES
 
 STEPS = 8
 WRITES = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir"}
@@ -34,26 +32,14 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def slt_fai(model: SentenceTransformer) -> nn.Module:
-    table = FrequencyTable.count(SENTENCES, model.tokenizer)
-    return SLTFAILoss(model, frequency_table=table, base_loss=ConSERTLoss(model), warmup_steps=2)
-
-
-LOSSES: dict[str, Any] = {
-    "simcse": lambda model: SimCSELoss(model, projection=True),
-    "dclr": DCLRLoss,
-    "adcse": AdCSELoss,
-    "slt_fai": slt_fai,
-    "paser": lambda model: PaSeRLoss(model, num_decoder_layers=1),
+FORMS = {
+    "simcse": "simcse, head",
+    "dclr": "dclr",
+    "adcse": "adcse",
+    "slt_fai": "slt-fai over consert",
+    "paser": "paser",
 }
-
-
-def rows(loss: str) -> Any:
-    if loss != "paser":
-        return SENTENCES
-    words = [sentence.split() for sentence in SENTENCES]
-    masked = [" ".join(["[MASK]", *rest]) for _, *rest in words]
-    return Dataset.from_dict({"sentence": SENTENCES, "masked": masked, "phrase": [first for first, *_ in words]})
+LOSSES = {name: CASES[case] for name, case in FORMS.items()}
 
 
 class Operations:
@@ -88,8 +74,8 @@ def main(name: str, dev: str, output: str, encoder: str, kill: str, resume: str)
     began = time.perf_counter()
     train_encoder(
         model,
-        LOSSES[name],
-        rows(name),
+        LOSSES[name].make,
+        Dataset.from_dict(LOSSES[name].data()),
         output,
         evaluator=STSEvaluator([pairs], write_csv=False) if dev == "1" else None,
         batch_size=4,

@@ -106,9 +106,13 @@ def test_shards_have_the_gradients_of_one_process(torchrun, encoder, name):
 
 
 def test_all_ranks_stop_where_one_diverges(torchrun):
+    """Also at the last step of an epoch, whose checkpoint is then not written."""
     messages = [(torchrun / f"diverged.{rank}.txt").read_text(encoding="utf8") for rank in (0, 1)]
     assert messages[0] == messages[1]
-    assert messages[0].startswith("Training diverged at step 2: the loss is not finite, and no model is saved")
+    for step, message in zip((2, 6), messages[0].splitlines(), strict=True):
+        assert message.startswith(f"Training diverged at step {step}: the loss is not finite, and no model is saved")
+    saved = [path.parent.name for path in torchrun.glob("epochs/checkpoints/*/complete.json")]
+    assert saved == ["checkpoint-3"]
 
 
 @pytest.fixture(scope="module")
