@@ -6,7 +6,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense
 
-from st_extras.modules import load
+from st_extras.modules import RepALPostProcessor, load
 from tests.modules.cases import LAMBDA_1, TEXTS, attach, reference, reference_mask, watch
 
 pytest.importorskip("jieba")
@@ -133,3 +133,50 @@ def test_a_truncated_text_is_masked_before_it_is_cut(still_encoder):
     expected = reference(still_encoder, [text], lambda_2=0.0)
     assert attached[0].partial_mask(text).endswith("[MASK]")
     assert np.abs(attached.encode([text]) - expected).max() < 1e-5
+
+
+KOREAN = [f"고양이가 매트 {i} 위에 앉았다" for i in range(30)]
+MIXED = ["a cat sat on the mat", "the dog ran in the park"] * 20
+
+
+@pytest.mark.parametrize(
+    ("keywords", "corpus", "words"),
+    [
+        ("jieba", ["고양이가 앉았다", "개가 공원에서 뛰었다"] * 15, "100 % .*without a keyword"),
+        ("tfidf", KOREAN, "100 % .*nothing but keywords"),
+        ("rake", KOREAN, "100 % .*nothing but keywords"),
+    ],
+)  # fmt: skip
+def test_keywords_that_tell_no_text_from_its_copy_are_refused(still_encoder, keywords, corpus, words):
+    message = rf"^keywords must .*, and of 30 texts, .*{words}.*TfidfKeywords\.fit\(corpus, max_df=.*lambda_1=0[^.]*\.$"
+    with pytest.raises(ValueError, match=message):
+        RepALPostProcessor.attach(still_encoder, lambda_1=0.5, lambda_2=1.0, keywords=keywords, corpus=corpus)
+    alone = RepALPostProcessor.attach(still_encoder, lambda_1=0, lambda_2=1.0, keywords=keywords, corpus=corpus)
+    assert alone[2].corpus_size == 30, "the corpus term needs no keywords"
+
+
+def test_many_texts_without_keywords_are_told(still_encoder, caplog):
+    attach(still_encoder, keywords="jieba", corpus=MIXED)
+    assert not caplog.text
+    attach(still_encoder, keywords="jieba", corpus=[*MIXED[:10], *["고양이가 앉았다"] * 30])
+    assert "of 40 texts, 75 % are without a keyword" in caplog.text
+    caplog.clear()
+    attach(still_encoder, keywords="jieba", corpus=["cat mat", "dog park"])
+    assert "of 2 texts, 0 % are without a keyword and 100 % are nothing but keywords" in caplog.text
+    caplog.clear()
+    processor = attach(still_encoder, keywords="jieba", corpus=None)[2]
+    processor.tune([("고양이가", "앉았다"), ("개가", "뛰었다")], [1.0, 2.0])
+    assert "100 % are without a keyword" in caplog.text
+
+
+def test_only_the_first_thousand_texts_are_looked_at_and_none_is_read_ahead(still_encoder):
+    read = []
+
+    def stream():
+        for i in range(1100):
+            read.append(i)
+            yield "고양이가 앉았다"
+
+    with pytest.raises(ValueError, match="of 1000 texts"):
+        attach(still_encoder, keywords="jieba", corpus=stream())
+    assert len(read) <= 1001

@@ -317,3 +317,11 @@ def test_the_corpus_term_alone_is_exported_with_another_weight(still_encoder):
     assert processor.to_dense(lambda_2=0.0).linear.bias.abs().max() == 0
     bias = processor.to_dense(lambda_2=2.0).linear.bias
     assert torch.allclose(bias, -2 * processor.corpus_mean)
+
+
+@pytest.mark.parametrize("given", [{}, {"lambda_1": 0.5}, {"lambda_2": 1.0}])
+def test_who_gives_no_weights_is_told_some(still_encoder, given):
+    with pytest.raises(
+        ValueError, match=r"^lambda_1 and lambda_2 must be given, got .*lambda_1=0\.5, lambda_2=1.*tune"
+    ):
+        RepALPostProcessor.attach(still_encoder, corpus=TEXTS, **given)
