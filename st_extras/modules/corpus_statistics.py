@@ -10,7 +10,6 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_extras.checks import check_instance
 from st_extras.encoders.source import PROBES, Source
 from st_extras.modules import pipeline
 from st_extras.modules.encoding import part_of_model, prompt_text
@@ -185,11 +184,12 @@ class CorpusStatistics:
         cls, encoder: SentenceTransformer, sentences: Any, batch_size: int, show_progress_bar: bool
     ) -> CorpusStatistics:
         """Return the statistics of what ``encoder`` makes of ``sentences``, as :meth:`compute` does, without source."""
-        statistics = None
-        for embeddings in pipeline.stream_embeddings(encoder, sentences, batch_size, show_progress_bar):
-            statistics = statistics or cls(embeddings.shape[1])
+        chunks = pipeline.stream_embeddings(encoder, sentences, batch_size, show_progress_bar)
+        first = next(chunks)
+        statistics = cls(first.shape[1]).update(first)
+        for embeddings in chunks:
             statistics.update(embeddings)
-        return check_instance("statistics", statistics, cls)  # type: ignore[no-any-return]
+        return statistics
 
     def check_source(self, encoder: SentenceTransformer, prompt: str) -> None:
         """Check that these are statistics of what ``encoder`` makes of texts with ``prompt``, where that is known.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,15 @@ from st_extras.modules.saving import find_file, read_settings, write_settings
 from st_extras.text.keywords import Extractor, build_extractor, extractor_config, keyword_spans
 from st_extras.text.spans import replace_spans
 
+logger = logging.getLogger(__name__)
+
 _COPIES = "masked_copies"
 """Feature key: present if the second half of the rows are masked copies of the first half."""
 _KEYWORD_TOKENS = "keyword_tokens"
 """Feature key: (B, L) bool, the tokens of keywords, for ``redundancy="pooled"``."""
 _KEYWORDS_FILE = "repal_keywords.json"
+_WATCHED = 1000  # texts whose keywords are looked at
+_FEWEST_WATCHED = 20
 
 
 class PartialMaskTransformer(Transformer):
@@ -120,6 +125,41 @@ class PartialMaskTransformer(Transformer):
         """Return x*: ``text`` with each keyword replaced by the mask token, or deleted if there is no mask token."""
         mask_token = getattr(self.tokenizer, "mask_token", None) or ""
         return replace_spans(text, keyword_spans(text, self.extractor), mask_token)
+
+    def watched(self, texts: Iterable[str], *, refuse: bool) -> Iterator[str]:
+        """Yield ``texts``, and say it if the first thousand of them often have no keyword, or nothing else.
+
+        Without keywords x* = x, and the sentence term takes away a share of f(x) itself; with nothing else, it is the
+        same for every text.
+
+        Raises:
+            ValueError: if that is so of all of at least twenty texts, and ``refuse``.
+        """
+        seen = without = only = 0
+        for text in texts:
+            if seen < _WATCHED and any(map(str.isalnum, text)):
+                spans = keyword_spans(text, self.extractor)
+                without += not spans
+                only += bool(spans) and not any(map(str.isalnum, replace_spans(text, spans, "")))
+                seen += 1
+                if seen == _WATCHED:
+                    self._judge_keywords(seen, without, only, refuse)
+            yield text
+        if seen < _WATCHED:
+            self._judge_keywords(seen, without, only, refuse)
+
+    def _judge_keywords(self, seen: int, without: int, only: int, refuse: bool) -> None:
+        if max(without, only) <= seen / 2:
+            return
+        shares = f"{100 * without / seen:.0f} % are without a keyword and {100 * only / seen:.0f} %"
+        found = f"of {seen} texts, {shares} are nothing but keywords"
+        remedy = (
+            "give keywords=TfidfKeywords.fit(corpus, max_df=0.05), which leaves frequent words, or a function that "
+            "knows the language, or use the corpus term alone, lambda_1=0"
+        )
+        if refuse and seen >= _FEWEST_WATCHED and max(without, only) == seen:
+            raise ValueError(f"keywords must tell a text from its masked copy, and {found}: {remedy}.")
+        logger.warning("Keywords hardly tell texts from their masked copies: %s. If so, %s.", found, remedy)
 
     def preprocess(  # type: ignore[override]
         self, inputs: Any, prompt: str | None = None, *, masked_copies: bool = True, **kwargs: Any

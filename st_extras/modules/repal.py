@@ -114,8 +114,8 @@ class RepALPostProcessor(PostProcessor):
     def attach(
         model: SentenceTransformer,
         *,
-        lambda_1: float,
-        lambda_2: float,
+        lambda_1: float | None = None,
+        lambda_2: float | None = None,
         keywords: Any = "jieba",
         redundancy: str = "encoder",
         corpus: Iterable[str] | None = None,
@@ -139,6 +139,11 @@ class RepALPostProcessor(PostProcessor):
         Raises:
             ValueError: if a setting is not allowed, or the model has RepAL already or cannot take it.
         """
+        if lambda_1 is None or lambda_2 is None:
+            raise ValueError(
+                f"lambda_1 and lambda_2 must be given, got {lambda_1} and {lambda_2}: try lambda_1=0.5, lambda_2=1.0, "
+                "and let tune(pairs, scores) find better ones on labelled pairs."
+            )
         if isinstance(keywords, str) and keywords == "tfidf" and corpus is not None:
             corpus = list(iterate_sentences(corpus))  # read twice
         settings: dict[str, Any] = {"extractor": build_extractor(keywords, corpus), "redundancy": redundancy}
@@ -153,6 +158,16 @@ class RepALPostProcessor(PostProcessor):
         modules = [module for module in model if not isinstance(module, RepALPostProcessor)]
         return pipeline.rebuild_model(model, partial_mask.plain_modules(modules))
 
+    def gather(
+        self, sentences: Any, batch_size: int, show_progress_bar: bool, encode_options: Mapping[str, Any] | None
+    ) -> Any:
+        """Return the statistics of ``sentences``, whose keywords are looked at unless the sentence term is off."""
+        sentences = iterate_sentences(sentences)
+        first = pipeline.first_encoder(pipeline.modules_before(self))
+        if self.wants_masked_copies and isinstance(first, partial_mask.PartialMaskTransformer):
+            sentences = first.watched(sentences, refuse=True)
+        return super().gather(sentences, batch_size, show_progress_bar, encode_options)
+
     def take(self, statistics: CorpusStatistics) -> None:
         """Set the corpus mean (equation 2)."""
         if not statistics.varies:
@@ -164,9 +179,9 @@ class RepALPostProcessor(PostProcessor):
         self, sentences: Iterable[str], *, batch_size: int = 32, show_progress_bar: bool = False
     ) -> tuple[Tensor, Tensor]:
         """Return f(x) and f(x*) of N sentences, not refined: two float32 tensors (N, D) on the CPU."""
-        with part_of_model(
-            pipeline.model_of(self), partial_mask.joined_modules(pipeline.modules_before(self))
-        ) as joined:
+        modules = partial_mask.joined_modules(pipeline.modules_before(self))
+        sentences = pipeline.first_encoder(modules).watched(iterate_sentences(sentences), refuse=False)
+        with part_of_model(pipeline.model_of(self), modules) as joined:
             (both,) = pipeline.stream_embeddings(joined, sentences, batch_size, show_progress_bar, at_once=True)
         embeddings, redundant = both.float().chunk(2, dim=1)
         return embeddings, redundant

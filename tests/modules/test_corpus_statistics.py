@@ -16,7 +16,6 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
-from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from st_extras.modules import (
     AllButTheTopPostProcessor,
@@ -154,13 +153,6 @@ class TestEncoders:
         assert (known + unknown).source is None
         WhiteningPostProcessor(16).fit(statistics=known)  # outside a model, nothing can be compared
         WhiteningPostProcessor.attach(still_encoder, statistics=unknown)
-
-
-def test_static_embeddings(tmp_path, encoder):
-    model = SentenceTransformer(modules=[StaticEmbedding(encoder.tokenizer, embedding_dim=8)], device="cpu")
-    CorpusStatistics.compute(model, CORPUS).save(tmp_path / "a")
-    whitened = WhiteningPostProcessor.attach(model, dimensions=3, statistics=CorpusStatistics.load(tmp_path / "a"))
-    assert whitened.encode(CORPUS).shape == (64, 3)
 
 
 def test_wrong_fits(still_encoder):
@@ -308,9 +300,8 @@ def test_one_pool_for_all_chunks_and_a_pool_of_one_s_own(still_encoder, monkeypa
 
 
 def test_the_corpus_term_of_repal_is_their_mean(still_encoder, make_encoder):
-    pytest.importorskip("jieba")
     below = WhiteningPostProcessor.attach(still_encoder, epsilon=0.1, corpus=CORPUS)
-    one, other = (RepALPostProcessor.attach(below, lambda_1=0.2, lambda_2=0.7) for _ in range(2))
+    one, other = (RepALPostProcessor.attach(below, lambda_1=0.2, lambda_2=0.7, keywords="rake") for _ in range(2))
     one[-1].fit(CORPUS)
     other[-1].fit(statistics=CorpusStatistics.compute(below, CORPUS))
     assert other[-1].corpus_size == 64
@@ -341,10 +332,10 @@ print(statistics.count, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - be
 
 @pytest.mark.slow
 def test_memory_is_flat():
-    done = subprocess.run([sys.executable, "-c", MEMORY, "100000"], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", MEMORY, "30000"], capture_output=True, text=True, check=True)
     count, megabytes = map(int, done.stdout.split())
-    assert count == 100_000
-    assert megabytes < 50
+    assert count == 30_000
+    assert megabytes < 20
 
 
 @pytest.mark.slow

@@ -147,3 +147,9 @@ def test_a_fitted_matrix_is_put_before_a_final_normalize(still_encoder):
     plain = SentenceTransformer(modules=list(still_encoder)[:2], device="cpu")
     expected = torch.nn.functional.normalize(plain.encode(TEXTS, convert_to_tensor=True) @ matrix + offset)
     assert (model.encode(TEXTS, convert_to_tensor=True) - expected).abs().max() < 1e-5
+
+
+@all_members
+def test_refitted_beneath_repal_it_reads_plain_embeddings(still_encoder, attach):
+    stacked = RepALPostProcessor.attach(attach(still_encoder), lambda_1=0.4, lambda_2=0.0, keywords="rake")
+    assert torch.equal(stacked[2].fit(iter(CORPUS)).kernel, attach(still_encoder, corpus=CORPUS)[2].kernel)

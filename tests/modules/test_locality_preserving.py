@@ -56,12 +56,6 @@ def test_embeddings_that_are_there_already(still_encoder, model):
     assert torch.allclose(without.kernel, other.kernel, atol=0.1)
 
 
-def test_equal_texts_count_once(still_encoder, model):
-    doubled = attach(still_encoder, corpus=[*CORPUS, *reversed(CORPUS), *CORPUS[:50]])
-    assert torch.equal(doubled[2].kernel, model[2].kernel)
-    assert doubled[2].corpus_size == model[2].corpus_size
-
-
 def test_a_sample_of_a_long_text(still_encoder):
     drawn = reservoir_sample(CORPUS, 60, 5, distinct=True)
     sampled = attach(still_encoder, max_sentences=60, seed=5, corpus=(text for text in CORPUS))

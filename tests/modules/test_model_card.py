@@ -123,10 +123,3 @@ def test_a_card_that_is_not_of_sentence_transformers_gives_what_it_can(still_enc
         assert "My model" not in written
         assert "secret" not in written
         assert ("license: mit" in written) == ("license: mit" in text)
-
-
-def test_a_callable_and_an_unfitted_module_are_named(still_encoder):
-    attached = attach(still_encoder, corpus=None)
-    text = attached.model_card_data.to_dict()["usage_snippet"]
-    assert "**RepALPostProcessor**, not fitted on a corpus:" in text
-    assert '"keywords": "a function of the user\'s"' in text

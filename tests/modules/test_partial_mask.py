@@ -1,8 +1,5 @@
 """Which tokens are masked, in the text and after the encoder, and for whom copies are made."""
 
-import gzip
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -59,19 +56,6 @@ def reference_pooled(model, text, pooling, batch=None):
     return redundant
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
-def test_pooled_redundancy_leaves_the_keywords_out(make_encoder, pooling):
-    model = make_encoder(pooling=pooling)
-    texts = TEXTS[:3] + TEXTS[4:8]
-    attached = attach(model, redundancy="pooled", lambda_2=0.0, corpus=None)
-    expected = np.array([model.encode(t) - LAMBDA_1 * reference_pooled(model, t, pooling) for t in texts])
-    assert np.abs(attached.encode(texts, batch_size=3) - expected).max() < 1e-5
-    embeddings, redundant = attached[2].parts(texts)
-    assert np.abs(embeddings.numpy() - model.encode(texts)).max() < 1e-5
-    assert (redundant[0] - embeddings[0]).abs().max() > 0.01
-    assert np.isfinite(attached.encode(TEXTS)).all()
-
-
 def test_pooled_redundancy_without_anything_left_falls_back_to_all_tokens(still_encoder):
     attached = attach(still_encoder, redundancy="pooled", lambda_2=0.0, corpus=None)
     features = attached.preprocess(["cat mat"])
@@ -94,16 +78,6 @@ def test_a_tokenizer_without_a_mask_token(still_encoder, tmp_path):
     attach(still_encoder, on_missing_mask="delete", keywords="jieba").save(str(tmp_path / "saved"))
     assert load(str(tmp_path / "saved"))[0].on_missing_mask == "delete"
     assert np.isfinite(attach(still_encoder, redundancy="pooled").encode(TEXTS)).all()
-
-
-def test_with_real_data(data_folder: Path, still_encoder):
-    with gzip.open(data_folder / "zh_stsb_dev.tsv.gz", "rt", encoding="utf8") as file:
-        rows = [line.rstrip("\n").split("\t") for line in file][1:201]
-    pairs = [(first, second) for _, _, first, second in rows]
-    attached = RepALPostProcessor.attach(still_encoder, lambda_1=0, lambda_2=0)
-    result = attached[2].tune(pairs, [float(row[1]) for row in rows])
-    assert result.spearman >= result.plain_spearman
-    assert "[MASK]" in attached[0].partial_mask(pairs[0][0])
 
 
 class Reader(Dense):
@@ -159,3 +133,50 @@ def test_a_truncated_text_is_masked_before_it_is_cut(still_encoder):
     expected = reference(still_encoder, [text], lambda_2=0.0)
     assert attached[0].partial_mask(text).endswith("[MASK]")
     assert np.abs(attached.encode([text]) - expected).max() < 1e-5
+
+
+KOREAN = [f"고양이가 매트 {i} 위에 앉았다" for i in range(30)]
+MIXED = ["a cat sat on the mat", "the dog ran in the park"] * 20
+
+
+@pytest.mark.parametrize(
+    ("keywords", "corpus", "words"),
+    [
+        ("jieba", ["고양이가 앉았다", "개가 공원에서 뛰었다"] * 15, "100 % .*without a keyword"),
+        ("tfidf", KOREAN, "100 % .*nothing but keywords"),
+        ("rake", KOREAN, "100 % .*nothing but keywords"),
+    ],
+)  # fmt: skip
+def test_keywords_that_tell_no_text_from_its_copy_are_refused(still_encoder, keywords, corpus, words):
+    message = rf"^keywords must .*, and of 30 texts, .*{words}.*TfidfKeywords\.fit\(corpus, max_df=.*lambda_1=0[^.]*\.$"
+    with pytest.raises(ValueError, match=message):
+        RepALPostProcessor.attach(still_encoder, lambda_1=0.5, lambda_2=1.0, keywords=keywords, corpus=corpus)
+    alone = RepALPostProcessor.attach(still_encoder, lambda_1=0, lambda_2=1.0, keywords=keywords, corpus=corpus)
+    assert alone[2].corpus_size == 30, "the corpus term needs no keywords"
+
+
+def test_many_texts_without_keywords_are_told(still_encoder, caplog):
+    attach(still_encoder, keywords="jieba", corpus=MIXED)
+    assert not caplog.text
+    attach(still_encoder, keywords="jieba", corpus=[*MIXED[:10], *["고양이가 앉았다"] * 30])
+    assert "of 40 texts, 75 % are without a keyword" in caplog.text
+    caplog.clear()
+    attach(still_encoder, keywords="jieba", corpus=["cat mat", "dog park"])
+    assert "of 2 texts, 0 % are without a keyword and 100 % are nothing but keywords" in caplog.text
+    caplog.clear()
+    processor = attach(still_encoder, keywords="jieba", corpus=None)[2]
+    processor.tune([("고양이가", "앉았다"), ("개가", "뛰었다")], [1.0, 2.0])
+    assert "100 % are without a keyword" in caplog.text
+
+
+def test_only_the_first_thousand_texts_are_looked_at_and_none_is_read_ahead(still_encoder):
+    read = []
+
+    def stream():
+        for i in range(1100):
+            read.append(i)
+            yield "고양이가 앉았다"
+
+    with pytest.raises(ValueError, match="of 1000 texts"):
+        attach(still_encoder, keywords="jieba", corpus=stream())
+    assert len(read) <= 1001

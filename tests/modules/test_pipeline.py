@@ -13,16 +13,6 @@ from tests.modules.cases import TEXTS, attach, watch
 pytest.importorskip("jieba")
 
 
-def test_fit_takes_the_mean_of_any_stream(still_encoder, monkeypatch):
-    monkeypatch.setattr("st_extras.modules.pipeline._CHUNK", 5)
-    attached = attach(still_encoder, corpus=None)
-    assert attached[2].corpus_size == 0
-    attached[2].fit(text for text in TEXTS)
-    assert attached[2].corpus_size == len(TEXTS)
-    mean = still_encoder.encode(TEXTS).astype(np.float64).mean(axis=0)
-    assert np.abs(attached[2].corpus_mean.numpy() - mean).max() < 1e-6
-
-
 def test_fit_reads_no_further_than_it_encodes(still_encoder, monkeypatch):
     monkeypatch.setattr("st_extras.modules.pipeline._CHUNK", 4)
     attached, ahead, read, seen = attach(still_encoder, corpus=None), [], 0, watch(still_encoder)

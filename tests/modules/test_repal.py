@@ -51,17 +51,6 @@ def test_the_paper_s_keywords(still_encoder, sentences):
     assert np.abs(attached.encode(sentences) - expected).max() < 1e-5
 
 
-def test_zero_weights_are_the_plain_model_exactly(still_encoder):
-    for redundancy in ("encoder", "pooled"):
-        attached = attach(still_encoder, lambda_1=0.0, lambda_2=0.0, redundancy=redundancy)
-        assert np.array_equal(attached.encode(TEXTS), still_encoder.encode(TEXTS))
-    attached[2].lambda_2 = LAMBDA_2
-    difference = attached.encode(TEXTS) - (
-        still_encoder.encode(TEXTS) - np.float32(LAMBDA_2) * attached[2].corpus_mean.numpy()
-    )
-    assert np.abs(difference).max() < 1e-6
-
-
 def test_one_pass_over_twice_the_rows_and_none_without_a_sentence_term(still_encoder):
     attached, seen = attach(still_encoder), watch(still_encoder)
     attached.encode(TEXTS[:3], batch_size=8)
@@ -75,6 +64,15 @@ def test_one_pass_over_twice_the_rows_and_none_without_a_sentence_term(still_enc
     attached[0].redundancy = "pooled"
     attached.encode(TEXTS[:3], batch_size=8)
     assert [shape[0] for shape in seen] == [3]
+
+
+@pytest.mark.parametrize("redundancy", ["encoder", "pooled"])
+def test_zero_weights_are_the_plain_model_exactly(still_encoder, redundancy):
+    attached = attach(still_encoder, lambda_1=0.0, lambda_2=0.0, redundancy=redundancy)
+    assert np.array_equal(attached.encode(TEXTS), still_encoder.encode(TEXTS))
+    attached[2].lambda_2 = LAMBDA_2
+    expected = still_encoder.encode(TEXTS) - np.float32(LAMBDA_2) * attached[2].corpus_mean.numpy()
+    assert np.abs(attached.encode(TEXTS) - expected).max() < 1e-6
 
 
 def test_normalize_stays_last_and_dense_stays_before(still_encoder):
@@ -180,17 +178,6 @@ def test_tune_encodes_once_and_never_loses_to_plain(still_encoder):
     assert not only.at_edge or only.lambda_2 == 9.0
 
 
-def test_tune_takes_groups(still_encoder):
-    pairs, scores = pairs_and_scores()
-    groups = [i % 2 for i in range(len(pairs))]
-    attached = attach(still_encoder)
-    within = attached[2].tune(pairs, scores, groups=groups)
-    assert within.spearman != attached[2].tune(pairs, scores).spearman
-    for bad, reason in ((groups[1:], "one for each pair"), ([0] * (len(pairs) - 1) + [1], r"\['1'\] do not")):
-        with pytest.raises(ValueError, match=reason):
-            attached[2].tune(pairs, scores, groups=bad)
-
-
 # --- training ---
 
 
@@ -292,6 +279,8 @@ PAIRS = [("a cat", "the dog"), ("red", "book"), ("a", "b")]
         ([("a", "b"), "cd"], [1, 2], {}, "pairs must hold pairs of sentences, got 'cd'"),
         ([("a", "b"), ("a", "b", "c")], [1, 2], {}, "pairs must hold pairs"),
         ([("a", "b"), ("a", None)], [1, 2], {}, "pairs must hold pairs"),
+        (PAIRS, [1, 2, 3], {"groups": [0, 1]}, "groups must be one for each pair"),
+        (PAIRS, [1, 2, 3], {"groups": [0, 0, 1]}, r"\['1'\] do not"),
         (PAIRS, [1, 2, 3], {"lambda_1_grid": [-1]}, "lambda_1_grid must be between"),
         (PAIRS, [1, 2, 3], {"lambda_2_grid": [float("nan")]}, "lambda_2_grid must be between"),
         (PAIRS, [1, 2, 3], {"lambda_2_grid": range(10**9)}, "lambda_2_grid must hold at most 10000"),
@@ -328,3 +317,11 @@ def test_the_corpus_term_alone_is_exported_with_another_weight(still_encoder):
     assert processor.to_dense(lambda_2=0.0).linear.bias.abs().max() == 0
     bias = processor.to_dense(lambda_2=2.0).linear.bias
     assert torch.allclose(bias, -2 * processor.corpus_mean)
+
+
+@pytest.mark.parametrize("given", [{}, {"lambda_1": 0.5}, {"lambda_2": 1.0}])
+def test_who_gives_no_weights_is_told_some(still_encoder, given):
+    with pytest.raises(
+        ValueError, match=r"^lambda_1 and lambda_2 must be given, got .*lambda_1=0\.5, lambda_2=1.*tune"
+    ):
+        RepALPostProcessor.attach(still_encoder, corpus=TEXTS, **given)

@@ -72,13 +72,6 @@ def test_unknown_and_masked_tokens_are_content(still_encoder, table):
     assert np.abs(reference(still_encoder, table, texts) - still_encoder.encode(texts)).max() > 1e-2
 
 
-def test_a_model_built_by_hand(still_encoder, table):
-    model = SentenceTransformer(modules=[still_encoder[0], SIFPooling(table, a=A)], device="cpu")
-    assert model.get_embedding_dimension() == 16
-    assert isinstance(model[1], Pooling)
-    assert np.array_equal(model.encode(TEXTS), SIFPooling.attach(still_encoder, table, a=A).encode(TEXTS))
-
-
 def test_flattened_features(still_encoder, table):
     module = SIFPooling.attach(still_encoder, table, a=A)[1]
     lengths, ids = [3, 1, 4], torch.tensor([[2, 30, 3, 3, 2, 31, 32, 3]])
@@ -93,14 +86,6 @@ def test_flattened_features(still_encoder, table):
         names = ("token_embeddings", "input_ids", "attention_mask")
         rows = module({**dict(zip(names, padded, strict=True)), **extra})
         assert torch.allclose(flat["sentence_embedding"], rows["sentence_embedding"], atol=1e-6)
-
-
-def test_counted_from_sentences(still_encoder, table):
-    model = SIFPooling.attach(still_encoder, corpus=iter(CORPUS), a=A)
-    assert model[1].corpus_size == 60
-    assert np.array_equal(model.encode(TEXTS), SIFPooling.attach(still_encoder, table, a=A).encode(TEXTS))
-    model[1].fit(CORPUS[:9])
-    assert model[1].corpus_size == 9
 
 
 def test_stacked(still_encoder, table):
@@ -172,3 +157,14 @@ def test_a_mean_in_half_precision_is_summed_in_full(still_encoder, table, length
     embedding = pooling(rows)["sentence_embedding"]
     assert embedding.dtype == torch.bfloat16
     assert (embedding == 1).all()
+
+
+def test_three_ways_to_the_same_pooling(still_encoder, table):
+    expected = SIFPooling.attach(still_encoder, table, a=A).encode(TEXTS)
+    by_hand = SentenceTransformer(modules=[still_encoder[0], SIFPooling(table, a=A)], device="cpu")
+    counted = SIFPooling.attach(still_encoder, corpus=iter(CORPUS), a=A)
+    assert by_hand.get_embedding_dimension() == 16
+    assert counted[1].corpus_size == 60
+    for model in (by_hand, counted):
+        assert np.array_equal(model.encode(TEXTS), expected)
+    assert counted[1].fit(CORPUS[:9]).corpus_size == 9

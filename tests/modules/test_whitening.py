@@ -5,7 +5,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from st_extras.modules import AllButTheTopPostProcessor, CorpusStatistics, RepALPostProcessor, WhiteningPostProcessor
+from st_extras.modules import AllButTheTopPostProcessor, CorpusStatistics, WhiteningPostProcessor
 from tests.modules.cases import corpus_of_words
 
 
@@ -36,16 +36,6 @@ def test_against_the_svd_of_the_paper_s_code(still_encoder, corpus):
     signs = np.sign((out * expected).sum(axis=0))  # an eigenvector has no sign
     assert np.abs(out * signs - expected).max() < 1e-3
     assert whitened[2].corpus_size == 60
-
-
-def test_one_stream_of_any_chunk_is_one_fit(still_encoder, corpus, monkeypatch):
-    whole = WhiteningPostProcessor.attach(still_encoder, dimensions=4, corpus=corpus)
-    monkeypatch.setattr("st_extras.modules.pipeline._CHUNK", 7)
-    streamed = WhiteningPostProcessor.attach(still_encoder, dimensions=4, corpus=iter(corpus))
-    # batches are padded apart: the embeddings agree to 1e-7, and W amplifies that
-    assert torch.allclose(whole[2].corpus_mean, streamed[2].corpus_mean, atol=1e-6)
-    grams = [model.encode(corpus) @ model.encode(corpus).T for model in (whole, streamed)]
-    assert np.abs(grams[0] - grams[1]).max() < 1e-2
 
 
 @pytest.mark.parametrize("dimensions", [None, 5])
@@ -86,25 +76,6 @@ def test_epsilon_goes_from_whitening_to_the_centred_embedding(still_encoder, cor
     softest = cosines(WhiteningPostProcessor.attach(still_encoder, corpus=corpus, epsilon=1e6))
     assert np.abs(centred - softest).max() < 1e-3
     assert np.abs(centred - full).max() > 0.1
-
-
-def test_softness_needs_no_variance(still_encoder, corpus, caplog):
-    with caplog.at_level(logging.WARNING):
-        soft = WhiteningPostProcessor.attach(still_encoder, epsilon=0.1, corpus=corpus[:4])
-    assert "vary in 3 directions only: the other 13 of 16 whitened dimensions have" in caplog.text
-    assert np.isfinite(soft.encode(corpus)).all()
-    assert np.abs(soft.encode(corpus)).max() < 100
-
-
-def test_refitting_within_a_model_with_repal_reads_plain_embeddings(still_encoder, corpus):
-    pytest.importorskip("jieba")
-    whitened = WhiteningPostProcessor.attach(still_encoder, corpus=corpus[:30])
-    stacked = RepALPostProcessor.attach(whitened, lambda_1=0.4, lambda_2=0.0)
-    module = next(part for part in stacked if isinstance(part, WhiteningPostProcessor))
-    module.fit(corpus)
-    assert module.corpus_size == len(corpus)
-    alone = WhiteningPostProcessor.attach(still_encoder, corpus=corpus)[2]
-    assert torch.equal(module.kernel, alone.kernel)
 
 
 def test_directions_without_variance_come_out_as_zero(still_encoder, corpus, caplog):
