@@ -9,7 +9,7 @@ from pathlib import Path
 from st_extras.checks import check_instance, shown
 from st_extras.evaluation.labels import check_label
 from st_extras.text.corpus import check_sentence
-from st_extras.text.files import MAX_LINE
+from st_extras.text.files import MAX_LINE, file_kind
 from st_extras.text.sources import open_sources
 
 _TABLES = (".tsv", ".csv", ".jsonl", ".parquet", ".json")
@@ -68,7 +68,7 @@ def load_labeled_texts(
     file = Path(path)
     if not file.is_file():
         raise ValueError(f"There is no file of labelled texts {str(file)!r}.")
-    if Path(file.name.removesuffix(".gz")).suffix not in _TABLES:
+    if file_kind(file)[0] not in _TABLES:
         raise ValueError(f"path must be a file whose name ends in {', '.join(_TABLES)}, got {str(file)!r}.")
     texts: list[str] = []
     labels: list[str] = []
