@@ -150,7 +150,8 @@ def stream_sentences(
         sources: one or several of
 
             * a file: text with a sentence per line (any name), .jsonl (.ndjson), .csv or .tsv, also with .gz; .parquet,
-              .arrow or .json; in upper or lower case. The first line of a .csv or .tsv file names the columns; quotes have a meaning in .csv files only;
+              .arrow or .json; in upper or lower case. The first line of a .csv or .tsv file names the columns; quotes
+              have a meaning in .csv files only;
             * a folder, which stands for all .txt, .jsonl, .csv, .tsv (also .gz), .parquet or .arrow files in it and
               below it, in the order of their names; they must be of one kind. Or what ``Dataset.save_to_disk`` wrote;
             * a pattern of files, such as ``data/*.parquet`` or ``data/**/*.txt``;
