@@ -36,13 +36,6 @@ def test_the_citation_is_that_of_this_version() -> None:
     assert CITATION["repository-code"] == PROJECT["urls"]["Repository"] == ADDRESS
 
 
-def test_every_page_names_the_same_repository() -> None:
-    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob(".github/**/*.*"), ROOT / "pyproject.toml"]
-    named = re.compile(r"https://(?:raw\.githubusercontent|github)\.com/([\w.-]+)/(st[-_]extras)\b")
-    found = {f"{owner}/{name}" for page in pages for owner, name in named.findall(page.read_text(encoding="utf8"))}
-    assert found == {"st-extras/st-extras"}
-
-
 def test_the_doctor_knows_every_extra() -> None:
     for_users = {name: packages for name, packages in EXTRAS.items() if name not in ("dev", "docs")}
     assert {name: list(packages) for name, (packages, _) in EXAMINED_EXTRAS.items()} == {
@@ -69,10 +62,3 @@ def test_the_source_distribution_forgets_nothing() -> None:
     included = {name.strip("/") for name in PYPROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]}
     assert tops - LEFT_OUT - {"pyproject.toml"} <= included
     assert included.isdisjoint(LEFT_OUT)
-
-
-@pytest.mark.parametrize(
-    "name", ["README.md", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "SECURITY.md"]
-)
-def test_what_a_project_has(name: str) -> None:
-    assert (ROOT / name).stat().st_size > 200

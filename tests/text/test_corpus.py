@@ -67,10 +67,6 @@ def test_sources_are_concatenated_in_order_up_to_the_limit(tmp_path):
     assert read_sentences(files, limit=99) == ["one", "two", "three", "one"]
 
 
-def test_limit_does_not_read_on(tmp_path):
-    assert read_sentences(write(tmp_path / "a.txt", b"one\ntwo\n\xff\n"), limit=2) == ["one", "two"]
-
-
 FAULTS: dict[str, tuple[str, str | bytes, str]] = {
     "empty": ("a.txt", "", r"a\.txt' holds no sentences"),
     "blank": ("a.txt", " \n\t\n\n", "holds no sentences"),
@@ -237,13 +233,6 @@ def test_lists_columns_and_generators_are_iterated():
         assert list(iterate_sentences(source)) == ["one"]
     with pytest.raises(ValueError, match="column must be None unless sentences is a data set, got 'text'"):
         list(iterate_sentences(["one"], "text"))
-
-
-def test_real_files(data_folder):
-    unlabeled = read_sentences(data_folder / "sts_unlabeled.txt.gz")
-    assert len(unlabeled) == 89_192
-    assert len(set(unlabeled)) == 47_328  # of 47,329 distinct lines two differ by a blank at their end only
-    assert len(read_sentences(data_folder / "wiki_sentences.txt.gz", limit=1000)) == 1000
 
 
 @pytest.mark.parametrize("name", ["A.CSV", "a.Tsv", "A.JSONL", "a.ndjson", "A.CSV.GZ", "A.PARQUET"])

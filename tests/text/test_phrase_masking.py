@@ -121,12 +121,6 @@ def test_a_megabyte_of_one_word_takes_no_hours() -> None:
     assert rows["masked"] == [f"{MASK}, " * 200_000]
 
 
-def test_top_k_and_the_other_mask_tokens() -> None:
-    sentence = "zebra, apple, the mouse and a bird"
-    assert len(PhraseMasking()([sentence])["phrase"]) == 3
-    assert PhraseMasking(top_k=1, mask_token="<mask>")([sentence])["masked"] == ["<mask>, apple, the mouse and a bird"]
-
-
 def every_pair(sentence: str) -> list[tuple[int, int]]:
     spans = word_spans(sentence)
     return [(a[0], b[1]) for a, b in pairwise(spans)]
@@ -249,11 +243,6 @@ def test_without_a_mask_token_phrases_are_deleted() -> None:
     assert rows["sentence"] == ["Red apples, and more red apples!", "The old man read a book."]
     assert deleting.skipped == 1  # nothing would be left of "red apples"
     assert pickle.loads(pickle.dumps(deleting))(["The old man read a book."])["masked"] == ["The a book."]
-
-
-def test_a_mask_token_is_used_where_there_is_one() -> None:
-    sentences = ["Red apples, and more red apples!", "red apples"]
-    assert PhraseMasking(on_missing_mask="delete")(sentences) == PhraseMasking()(sentences)
 
 
 def test_text_that_is_masked_whole_is_refused_or_warned_of(caplog: pytest.LogCaptureFixture) -> None:
