@@ -72,7 +72,9 @@ def check_column(context: typer.Context, text: list[str]) -> None:
     Raises:
         ValueError: if it was given for .txt files alone.
     """
-    if all(name.removesuffix(".gz").endswith(".txt") for name in text):
+    from st_extras.text.files import file_kind
+
+    if all(file_kind(name)[0] == ".txt" for name in text):
         refuse_unread(context, "is not for .txt files: each of their lines is a sentence", "column")
 
 

@@ -16,7 +16,7 @@ from st_extras.encoders.forward import without_dropout
 from st_extras.evaluation.label_scores import DEFAULT_METRICS, LabelScoring, check_label
 from st_extras.evaluation.reporting import ReportingEvaluator, check_embeddings, check_sentences
 from st_extras.text.corpus import check_sentence
-from st_extras.text.files import MAX_LINE
+from st_extras.text.files import MAX_LINE, file_kind
 from st_extras.text.sources import open_sources
 
 _TABLES = (".tsv", ".csv", ".jsonl", ".parquet", ".json")
@@ -75,7 +75,7 @@ def load_labeled_texts(
     file = Path(path)
     if not file.is_file():
         raise ValueError(f"There is no file of labelled texts {str(file)!r}.")
-    if Path(file.name.lower().removesuffix(".gz")).suffix not in _TABLES:
+    if file_kind(file)[0] not in _TABLES:
         raise ValueError(f"path must be a file whose name ends in {', '.join(_TABLES)}, got {str(file)!r}.")
     texts: list[str] = []
     labels: list[str] = []

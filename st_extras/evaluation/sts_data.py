@@ -11,7 +11,7 @@ from pathlib import Path
 
 from st_extras.checks import check_instance, shown
 from st_extras.samples import graded_pairs
-from st_extras.text.files import read_records, read_tsv
+from st_extras.text.files import file_kind, read_records, read_tsv
 
 SEVEN_STS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb_test", "sickr_test")
 """The sets in every paper's table. SICK-R stands for its 4,927 test rows."""
@@ -125,7 +125,7 @@ def _folder_rows(name: str, folder: Path) -> Iterator[_Row]:
 
 
 def _tsv_rows(file: Path) -> Iterator[_Row]:
-    kind = Path(file.name.lower().removesuffix(".gz")).suffix
+    kind = file_kind(file)[0]
     if kind not in (".tsv", ".csv", ".txt"):
         raise ValueError(f"source must be a .tsv, .csv or .txt file (.gz too), got {str(file)!r}.")
     is_csv = kind == ".csv"

@@ -20,6 +20,7 @@ MAX_PROCESSES = 1024
 Shard = tuple[int, int]
 """``(index, count)``: part ``index``, from 0, of ``count`` parts of a corpus."""
 _MAX_SHARDS = 1_000_000
+_ZERO_WIDTH = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u00ad"))
 _MAX_SAMPLE = 2**31 - 1
 _Item = TypeVar("_Item")
 
@@ -64,6 +65,11 @@ def check_sentence(value: Any, where: str) -> str:
     if has_lone_surrogate(value):
         raise ValueError(f"{where}: a sentence must be valid text, got a lone surrogate in {value!r:.80}.")
     return value
+
+
+def is_blank(text: str) -> bool:
+    """Return whether a text holds nothing but space, zero-width space included, which ``str.strip`` leaves."""
+    return not text.strip() or not text.translate(_ZERO_WIDTH).strip()
 
 
 def check_shard(shard: Any) -> Shard:
@@ -143,8 +149,9 @@ def stream_sentences(
     Args:
         sources: one or several of
 
-            * a file: text with a sentence per line (any name), .jsonl, .csv or .tsv, also with .gz; .parquet, .arrow or
-              .json. The first line of a .csv or .tsv file names the columns; quotes have a meaning in .csv files only;
+            * a file: text with a sentence per line (any name), .jsonl (.ndjson), .csv or .tsv, also with .gz; .parquet,
+              .arrow or .json; in upper or lower case. The first line of a .csv or .tsv file names the columns; quotes
+              have a meaning in .csv files only;
             * a folder, which stands for all .txt, .jsonl, .csv, .tsv (also .gz), .parquet or .arrow files in it and
               below it, in the order of their names; they must be of one kind. Or what ``Dataset.save_to_disk`` wrote;
             * a pattern of files, such as ``data/*.parquet`` or ``data/**/*.txt``;
@@ -184,7 +191,7 @@ def _stripped(sources: list[Source], shard: Shard | None) -> Iterator[str]:
     for source in sources:
         empty = True
         for where, value in source.values:
-            if sentence := check_sentence(value, where).strip():
+            if not is_blank(sentence := check_sentence(value, where).strip()):
                 empty = False
                 if source.is_split or number % count == index:
                     yield sentence

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import string
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +21,9 @@ from st_extras.text.columns import iterate_values
 from st_extras.text.corpus import check_sentence
 from st_extras.text.files import MAX_LINE, read_lines
 
+_MANY_UNKNOWN = 0.1  # a larger share of unknown tokens is warned of
 _BATCH_CHARACTERS = 4_000_000  # keeps a batch of whole documents small
+logger = logging.getLogger(__name__)
 _Encode = Callable[[list[str]], list[list[int]]]
 
 
@@ -110,6 +113,23 @@ def batch_texts(texts: Iterator[str], batch_size: int) -> Iterator[list[str]]:
             batch, characters = [], 0
     if batch:
         yield batch
+
+
+def warn_of_unknown_tokens(unknown: int, total: int) -> None:
+    """Warn if many of the tokens of a text are the one for unknown words, and refuse if all are.
+
+    Raises:
+        ValueError: if the tokenizer knows no word of the text.
+    """
+    if unknown and unknown == total:
+        raise ValueError(
+            "texts must hold words that the tokenizer knows, got only unknown tokens: use another encoder."
+        )
+    if unknown > _MANY_UNKNOWN * total:
+        logger.warning(
+            f"{unknown / total:.0%} of the tokens are words that the tokenizer does not know: an encoder of this "
+            "language would see them."
+        )
 
 
 def wordfreq_counts(

@@ -10,6 +10,8 @@ import csv
 import gzip
 import io
 import json
+import logging
+import re
 import zlib
 from collections import Counter
 from collections.abc import Iterator
@@ -22,7 +24,38 @@ from st_extras.checks import check_count
 MAX_LINE = 1_000_000
 """Bytes of the longest line that is read, unless ``max_line`` is given."""
 
+KINDS = (".txt", ".jsonl", ".csv", ".tsv", ".json", ".parquet", ".arrow")
+"""The kinds of files that are read, as their names end."""
+
 _LARGEST_MAX_LINE = 2**30  # bytes
+_PACKED = (".gz", ".zst", ".bz2", ".xz", ".lz4")
+_OTHER_FILES = {
+    b"PK\x03\x04": "a zip archive or a spreadsheet",
+    b"\xd0\xcf\x11\xe0": "a document of an office program",
+    b"PAR1\x15": "a parquet file",
+    b"\x1f\x8b": "a gzip file without .gz in its name",
+    b"\x28\xb5\x2f\xfd": "a zstd file",
+    b"%PDF-": "a PDF",
+}
+"""How files begin that somebody may take for text."""
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
+logger = logging.getLogger(__name__)
+
+
+def file_kind(path: str | PathLike[str]) -> tuple[str, str]:
+    """Return what a file is by its name, in upper or lower case: its kind and how it is packed.
+
+    Args:
+        path: a path, a pattern or an address.
+
+    Returns:
+        A kind such as ".csv", and a packing such as ".gz"; "" for what the name does not tell. ".ndjson" is ".jsonl".
+    """
+    name = Path(str(path).lower())
+    packed = name.suffix if name.suffix in _PACKED else ""
+    kind = Path(name.stem).suffix if packed else name.suffix
+    kind = ".jsonl" if kind == ".ndjson" else kind
+    return (kind if kind in KINDS else ""), packed
 
 
 def read_lines(path: str | PathLike[str], *, max_line: int = MAX_LINE) -> Iterator[tuple[int, str]]:
@@ -34,7 +67,7 @@ def read_lines(path: str | PathLike[str], *, max_line: int = MAX_LINE) -> Iterat
 
     Yields:
         ``(line number from 1, line)``. Lines end at ``\n``, and keep their line end. In a file with no ``\n`` in its
-        first ``max_line`` bytes they end at ``\r``, which becomes ``\n``.
+        first ``max_line`` bytes they end at ``\r`` too.
 
     Raises:
         ValueError: if a line is not UTF-8, holds a NUL byte or is too long, or the gzip file is damaged.
@@ -42,8 +75,12 @@ def read_lines(path: str | PathLike[str], *, max_line: int = MAX_LINE) -> Iterat
     file = Path(path)
     max_line = check_count("max_line", max_line, 1, _LARGEST_MAX_LINE)
     number = 0
-    with cast(BinaryIO, gzip.open(file, "rb")) if file.suffix == ".gz" else file.open("rb") as stream:
+    with cast(BinaryIO, gzip.open(file, "rb")) if file_kind(file)[1] == ".gz" else file.open("rb") as stream:
         try:
+            start = stream.peek(8)  # type: ignore[attr-defined]
+            found = next((other for first, other in _OTHER_FILES.items() if start.startswith(first)), None)
+            if found is not None:
+                raise ValueError(f"{file} must be a text, .jsonl, .csv or .tsv file (also .gz), got {found}.")
             for number, line in enumerate(_raw_lines(stream, max_line), start=1):
                 if len(line) > max_line:
                     raise ValueError(
@@ -66,7 +103,7 @@ def _raw_lines(stream: BinaryIO, max_line: int) -> Iterator[bytes]:
     line = stream.readline(max_line + 1)
     if not line.endswith(b"\n") and b"\r" in line:
         stream.seek(0)
-        text = io.TextIOWrapper(stream, "latin-1", newline=None)  # each byte a character; "\r" and "\r\n" become "\n"
+        text = io.TextIOWrapper(stream, "latin-1", newline="")  # each byte a character; ends at any line end
         while piece := text.readline(max_line + 1):
             yield piece.encode("latin-1")
         return
@@ -126,9 +163,15 @@ def read_records(
         records = _quoted_records(path, delimiter, quote_hint, max_line)
     else:
         records = ((number, fields) for number, fields in read_tsv(path, max_line=max_line) if fields != [""])
-    width = None
+    width, warned = None, quoted
     for number, fields in records:
         width = len(fields) if width is None else width
+        if not warned and _look_quoted(fields, width):
+            warned = True
+            logger.warning(
+                f"{path}, line {number}: a field in double quotes, as pandas and spreadsheets write it. In .tsv files "
+                "quotes are text and a line ends a row: save the table as .csv to have them read."
+            )
         if len(fields) > width:
             hint = ": put a field that holds the delimiter in quotes" if quoted else ""
             raise ValueError(
@@ -141,17 +184,40 @@ def read_records(
 def _quoted_records(
     path: str | PathLike[str], delimiter: str, quote_hint: str, max_line: int
 ) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader((line for _, line in read_lines(path, max_line=max_line)), delimiter=delimiter, strict=True)
-    start = 1
+    start, size = 1, 0
+
+    def lines() -> Iterator[str]:
+        nonlocal size
+        for _, line in read_lines(path, max_line=max_line):
+            size += len(line)
+            if size > max_line:
+                raise ValueError(
+                    f"{path}, line {start}: a record must have at most {max_line} characters, got more: close its "
+                    "quote, or give a larger max_line."
+                )
+            yield line
+
+    csv.field_size_limit(max(csv.field_size_limit(), _LARGEST_MAX_LINE))  # a record's size is limited above
+    reader = csv.reader(lines(), delimiter=delimiter, strict=True)
     try:
         for fields in reader:
             if fields:
                 yield start, fields
-            start = reader.line_num + 1
+            start, size = reader.line_num + 1, 0
     except csv.Error as error:
-        opened = str(error) == "unexpected end of data"
-        reason = "a quote is opened and never closed" if opened else str(error)
+        reason = str(error)
+        if reason == "unexpected end of data":
+            reason = "a quote is opened and never closed"
+        elif reason.startswith("new-line character"):
+            reason, quote_hint = "a carriage return within a line", "put the field that holds it in quotes"
         raise ValueError(f"{path}, line {start}: {reason}: {quote_hint}.") from None
+
+
+def _look_quoted(fields: list[str], width: int) -> bool:
+    """Return whether fields were written with quotes around them: doubled quotes within, or a line end."""
+    if len(fields) < width and fields[-1].startswith('"') and fields[-1].count('"') % 2:
+        return True
+    return any('""' in field and _QUOTED.fullmatch(field) for field in fields)
 
 
 def parse_json(text: str, where: str) -> Any:

@@ -14,7 +14,13 @@ from transformers import PreTrainedTokenizerBase
 
 from st_extras.checks import check_count, check_fraction, shown
 from st_extras.text.corpus import MAX_PROCESSES
-from st_extras.text.counting import batch_texts, count_batches, iterate_texts, wordfreq_counts
+from st_extras.text.counting import (
+    batch_texts,
+    count_batches,
+    iterate_texts,
+    warn_of_unknown_tokens,
+    wordfreq_counts,
+)
 from st_extras.text.files import MAX_LINE
 from st_extras.text.frequency_files import TableContent, read_table, write_table
 from st_extras.text.vocabularies import vocabulary
@@ -140,7 +146,10 @@ class FrequencyTable:
                 bar.update(size)
         if num_texts == 0:
             raise ValueError("texts must hold at least one text, got none.")
-        return cls(tokens, torch.from_numpy(counts), num_texts)
+        table = cls(tokens, torch.from_numpy(counts), num_texts)
+        unknown = tokenizer.unk_token_id
+        warn_of_unknown_tokens(0 if unknown is None else int(table.counts[unknown]), table.total)
+        return table
 
     @classmethod
     def from_wordfreq(

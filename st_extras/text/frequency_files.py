@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from st_extras.checks import check_choice
-from st_extras.text.files import parse_json, read_lines
+from st_extras.text.files import file_kind, parse_json, read_lines
 from st_extras.text.vocabularies import vocabulary_hash
 from st_extras.whole_file import whole_file
 
@@ -62,7 +62,8 @@ def write_table(path: str | PathLike[str], content: TableContent, format: str | 
         ValueError: if the format is unknown or cannot hold one of the tokens.
     """
     file = Path(path)
-    format = format or ("tsv" if file.name.removesuffix(".gz").endswith(".tsv") else "table")
+    kind, packed = file_kind(file)
+    format = format or ("tsv" if kind == ".tsv" else "table")
     check_choice("format", format, ("table", "tsv", "json"))
     rows = list(zip(content.tokens, content.counts, strict=True))
     if format == "table":
@@ -80,7 +81,7 @@ def write_table(path: str | PathLike[str], content: TableContent, format: str | 
         text = "token\tcount\n" + "".join(f"{token}\t{count}\n" for token, count in rows)
     data = text.encode()
     with whole_file(file) as partial:
-        partial.write_bytes(gzip.compress(data) if file.suffix == ".gz" else data)
+        partial.write_bytes(gzip.compress(data) if packed == ".gz" else data)
 
 
 def _from_json(text: str, path: str | PathLike[str]) -> TableContent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -24,6 +25,9 @@ Batch = Mapping[str, Sequence[Any]] | Sequence[str]
 MaskedRow = tuple[str, str, str]
 """``(sentence, masked, phrase)``."""
 _DEFAULT_COLUMN = "sentence"
+_MANY_MASKED_WHOLE = 0.2
+"""A larger share of sentences without another word than their phrase is warned of."""
+logger = logging.getLogger(__name__)
 
 
 class PhraseMasking:
@@ -157,7 +161,25 @@ class PhraseMasking:
                 f"sentences must hold a sentence with a phrase to mask, got {len(sentences)} sentences without one."
             )
         self.skipped = skipped_before + len(sentences) - len(rows.unique("_source"))
+        self._check_masked(rows["masked"])
         return rows.remove_columns("_source")
+
+    def _check_masked(self, masked: Iterable[str]) -> None:
+        """Warn of rows of which nothing but the mask is left, which teach nothing; refuse if all are.
+
+        Raises:
+            ValueError: if nothing is left of any.
+        """
+        rest = [text if self.mask_token is None else text.replace(self.mask_token, "") for text in masked]
+        share = sum(not any(map(str.isalnum, text)) for text in rest) / len(rest)
+        hint = (
+            "in text without spaces between words, take them from a segmenter, as RakePhrases(language='chinese') does "
+            "(--language chinese), or give words="
+        )
+        if share == 1:
+            raise ValueError(f"sentences must hold more than their phrases, got only sentences masked whole: {hint}.")
+        if share > _MANY_MASKED_WHOLE:
+            logger.warning(f"{share:.0%} of the masked sentences are nothing but the mask: {hint}.")
 
     def examples(self, sentences: Iterable[str], *, num_proc: int | None = None) -> list[InputExample]:
         """Return an ``InputExample(texts=[sentence, masked, phrase])`` for every row, for ``model.fit``."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from st_extras.text.columns import can_be_split, choose_column, iterate_values
-from st_extras.text.files import parse_json, read_lines, read_records
+from st_extras.text.files import file_kind, parse_json, read_lines, read_records
 
 Values = Iterator[tuple[str, Any]]
 """``(place, value)`` pairs; the place is a file with its line or row, for messages."""
@@ -27,7 +27,6 @@ _LOADERS: dict[str, tuple[str, dict[str, Any]]] = {  # read by datasets: the nam
     ".txt": ("text", {}),
 }
 _OF_FOLDERS = (*_LINES, ".parquet", ".arrow")  # .json is left out: folders of data sets describe themselves in it
-_PACKED = (".gz", ".zst", ".bz2", ".xz", ".lz4")
 _AHEAD = 1000  # rows of a file that are read together
 
 
@@ -70,7 +69,7 @@ def open_sources(name: str, column: str | None, max_line: int, shard: tuple[int,
         if not files:
             raise ValueError(f"There is no file that matches {name!r}.")
         return [_of_file(file, column, max_line) for file in files]
-    looks_like_file = _kind(path)[0] or path.suffix in _PACKED or path.is_absolute() or name.startswith((".", "~"))
+    looks_like_file = any(file_kind(path)) or path.is_absolute() or name.startswith((".", "~"))
     if looks_like_file or name.count("/") > 1:
         raise ValueError(f"There is no file {name!r}.")
     return [_of_dataset(name, partial(_load_hub, name, streaming=False), column, shard)]
@@ -79,19 +78,12 @@ def open_sources(name: str, column: str | None, max_line: int, shard: tuple[int,
 # --- files ---
 
 
-def _kind(path: Path) -> tuple[str, str]:
-    """Return what kind of file the name tells, such as ".csv", and how it is packed; "" for what it does not tell."""
-    packed = path.suffix if path.suffix in _PACKED else ""
-    kind = Path(path.stem).suffix if packed else path.suffix
-    return (kind if kind in _LOADERS else ""), packed
-
-
 def _files_of_folder(folder: Path) -> list[Path]:
     """Return the files with sentences in a folder and below it, hidden ones left out, sorted by name."""
     files = {
-        file: _kind(file)[0]
+        file: file_kind(file)[0]
         for file in sorted(folder.rglob("*"))
-        if _kind(file)[0] in _OF_FOLDERS
+        if file_kind(file)[0] in _OF_FOLDERS
         and not any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
         and file.is_file()
     }
@@ -107,7 +99,7 @@ def _files_of_folder(folder: Path) -> list[Path]:
 
 
 def _of_file(path: Path, column: str | None, max_line: int) -> Source:
-    kind, packed = _kind(path)
+    kind, packed = file_kind(path)
     if kind == ".parquet" and not packed:
         return Source(str(path), _in_one_line(str(path), partial(_parquet, path, column)))
     if kind and (kind not in _LINES or packed not in ("", ".gz")):
@@ -196,7 +188,7 @@ def _load_files(files: str) -> Any:
     """Return the stream of the files that a path, a pattern or an address names."""
     from datasets import load_dataset
 
-    kind, _ = _kind(Path(files))
+    kind, _ = file_kind(files)
     loader, settings = _LOADERS[kind]
     return load_dataset(loader, data_files=files, split="train", streaming=True, **settings)
 
@@ -232,6 +224,6 @@ def _load_address(name: str) -> Any:
     rest = name.removeprefix("hf://").removeprefix("datasets/")
     if name.startswith("hf://") and rest.count("/") <= 1:
         return _load_hub(rest, streaming=True)
-    if not _kind(Path(name))[0]:
+    if not file_kind(name)[0]:
         raise ValueError(f"expected an address that ends in {', '.join(_LOADERS)}, such as hf://.../*.parquet")
     return _load_files(name)

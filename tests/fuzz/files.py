@@ -205,11 +205,16 @@ def _case(kind: str, mutation: str, data: bytes, packed: bool) -> Case:
     suffix, _, read, oracle, values = FORMATS[kind]
     text = decoded(data, packed)
     expected, wanted = (REFUSE, None) if text is None else oracle(text)
-    if expected == EITHER and wanted and mutation in ("nothing", "bom", "crlf", "lone cr", "no last newline", "gzip"):
+    if (
+        expected == EITHER
+        and wanted
+        and mutation in ("nothing", "upper case", "bom", "crlf", "lone cr", "no last newline", "gzip")
+    ):
         expected = ACCEPT
 
     def run() -> Any:
-        path = world.new_folder() / f"data{suffix}{'.gz' if packed else ''}"
+        name = f"data{suffix}{'.gz' if packed else ''}"
+        path = world.new_folder() / (name.upper() if mutation == "upper case" else name)
         path.write_bytes(data)
         return values(read(path))
 

@@ -39,6 +39,8 @@ def _shuffled(data: bytes, generator: random.Random) -> bytes:
 
 MUTATIONS: dict[str, Mutation] = {
     "nothing": lambda data, generator: data,
+    "upper case": lambda data, generator: data,  # of the file's name
+    "zip": lambda data, generator: b"PK\x03\x04\x14\x00" + data,
     "bom": lambda data, generator: b"\xef\xbb\xbf" + data,
     "crlf": lambda data, generator: data.replace(b"\n", b"\r\n"),
     "lone cr": lambda data, generator: data.replace(b"\n", b"\r"),

@@ -61,10 +61,3 @@ def test_the_source_distribution_forgets_nothing() -> None:
     included = {name.strip("/") for name in PYPROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]}
     assert tops - LEFT_OUT - {"pyproject.toml"} <= included
     assert included.isdisjoint(LEFT_OUT)
-
-
-@pytest.mark.parametrize(
-    "name", ["README.md", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "SECURITY.md"]
-)
-def test_what_a_project_has(name: str) -> None:
-    assert (ROOT / name).stat().st_size > 200

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from st_extras.evaluation import load_labeled_texts, load_sts
 from st_extras.text.columns import text_column
 from st_extras.text.corpus import iterate_sentences, read_sentences
 
@@ -66,10 +67,6 @@ def test_sources_are_concatenated_in_order_up_to_the_limit(tmp_path):
     assert read_sentences(files, limit=99) == ["one", "two", "three", "one"]
 
 
-def test_limit_does_not_read_on(tmp_path):
-    assert read_sentences(write(tmp_path / "a.txt", b"one\ntwo\n\xff\n"), limit=2) == ["one", "two"]
-
-
 FAULTS: dict[str, tuple[str, str | bytes, str]] = {
     "empty": ("a.txt", "", r"a\.txt' holds no sentences"),
     "blank": ("a.txt", " \n\t\n\n", "holds no sentences"),
@@ -84,7 +81,8 @@ FAULTS: dict[str, tuple[str, str | bytes, str]] = {
     "json null": ("a.jsonl", '{"text": null}\n', "line 1: expected a sentence, got None"),
     "csv without column": ("a.csv", "id,score\n1,2\n", "a.csv has no column sentence or text .*: it has id, score"),
     "short row": ("a.csv", "id,sentence\n1,one\n2\n", "line 3: expected a sentence, got None"),
-    "huge field": ("a.csv", 'sentence\none\n"' + "x" * 140_000, r"line \d: field larger"),
+    "huge field": ("a.csv", 'sentence\none\n"' + "x" * 140_000, r"line 3: a quote is opened and never closed"),
+    "zero-width": ("a.txt", " \u200b\n\ufeff\u200d\n", "holds no sentences"),
 }
 
 
@@ -237,8 +235,35 @@ def test_lists_columns_and_generators_are_iterated():
         list(iterate_sentences(["one"], "text"))
 
 
-def test_real_files(data_folder):
-    unlabeled = read_sentences(data_folder / "sts_unlabeled.txt.gz")
-    assert len(unlabeled) == 89_192
-    assert len(set(unlabeled)) == 47_328  # of 47,329 distinct lines two differ by a blank at their end only
-    assert len(read_sentences(data_folder / "wiki_sentences.txt.gz", limit=1000)) == 1000
+@pytest.mark.parametrize("name", ["A.CSV", "a.Tsv", "A.JSONL", "a.ndjson", "A.CSV.GZ", "A.PARQUET"])
+def test_the_case_of_a_name_does_not_change_what_is_read(tmp_path, name):
+    kind = name.lower()
+    if "parquet" in kind:
+        datasets.Dataset.from_dict({"id": [1, 2], "sentence": ["one", "two"]}).to_parquet(str(tmp_path / name))
+    else:
+        gap = "," if "csv" in kind else "\t"
+        table = f"id{gap}sentence\n1{gap}one\n2{gap}two\n"
+        content = '{"sentence": "one"}\n{"sentence": "two"}\n' if "js" in kind else table
+        (tmp_path / name).write_bytes(gzip.compress(content.encode()) if kind.endswith(".gz") else content.encode())
+    assert read_sentences(tmp_path / name) == ["one", "two"]
+    assert read_sentences(tmp_path) == ["one", "two"]
+
+
+def test_a_text_of_zero_width_spaces_is_left_out(tmp_path):
+    path = write(tmp_path / "a.txt", "one\n\u200b\u200b\n\u200c \ufeff\ntwo\u200d\n")
+    assert read_sentences(path) == ["one", "two\u200d"]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "A.CSV", "A.TSV", "a.Tsv"])
+def test_sts_and_labels_go_by_the_same_names(tmp_path, name):
+    gap = "," if "csv" in name.lower() else "\t"
+    rows = [("score", "sentence1", "sentence2", "text", "label"), ("1", "a", "b", "x", "l"), ("2", "c", "d", "y", "m")]
+    path = write(tmp_path / name, "".join(gap.join(row) + "\n" for row in rows))
+    assert load_sts("mine", path).scores == [1.0, 2.0]
+    assert load_labeled_texts(path).texts == ["x", "y"]
+
+
+def test_sts_in_a_parquet_file_is_told_what_is_read(tmp_path):
+    datasets.Dataset.from_dict({"score": [1.0, 2.0]}).to_parquet(str(tmp_path / "a.parquet"))
+    with pytest.raises(ValueError, match=r"a\.parquet must be a text, .*, got a parquet file\."):
+        load_sts("mine", tmp_path / "a.parquet")

@@ -138,3 +138,13 @@ def test_a_fault_in_a_file_is_named(tokenizer: BertTokenizer, tmp_path: Path) ->
     with pytest.raises(ValueError, match=r"corpus\.txt, line 2: .* at most 1000000 bytes"):
         FrequencyTable.count(path, tokenizer)
     assert FrequencyTable.count([path], tokenizer, max_line=2_000_000).num_texts == 2
+
+
+def test_text_that_the_tokenizer_does_not_know(tokenizer: BertTokenizer, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(ValueError, match=r"^texts must hold words that the tokenizer knows, .*use another encoder\.$"):
+        FrequencyTable.count(["今天天气很好", "一二三"], tokenizer)
+    FrequencyTable.count(["the cat sat on 天", "the cat"], tokenizer)
+    assert "14% of the tokens are words that the tokenizer does not know" in caplog.text
+    caplog.clear()
+    FrequencyTable.count(["the cat sat on the mat"], tokenizer)
+    assert not caplog.messages

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from st_extras.text.files import MAX_LINE, parse_json, read_lines, read_records, read_tsv
+from st_extras.text.files import MAX_LINE, file_kind, parse_json, read_lines, read_records, read_tsv
 
 
 @pytest.fixture(params=["a.tsv", "a.tsv.gz"])
@@ -45,12 +45,12 @@ def test_a_line_that_is_not_utf8_is_named(path: Path) -> None:
 @pytest.mark.parametrize("content", [b"one\rtwo\r\r three", b"one\rtwo\r\r three\r"])
 def test_a_file_without_line_feeds_ends_its_lines_at_carriage_returns(path: Path, content: bytes) -> None:
     write(path, content)
-    assert [line.rstrip("\n") for _, line in read_lines(path)] == ["one", "two", "", " three"]
+    assert [line.rstrip("\r") for _, line in read_lines(path)] == ["one", "two", "", " three"]
 
 
 def test_carriage_returns_before_other_ends(path: Path) -> None:
     write(path, ("x\r" * 2000 + "\n" + "y\r\nz").encode())
-    lines = [line.rstrip("\n") for _, line in read_lines(path, max_line=1000)]
+    lines = [line.rstrip("\r\n") for _, line in read_lines(path, max_line=1000)]
     assert lines == ["x"] * 2000 + ["y", "z"]
 
 
@@ -131,3 +131,71 @@ def test_json_that_would_be_guessed_is_refused(text: str) -> None:
 def test_json_is_read() -> None:
     text = '{"a": ["\\ud83d\\ude00", "\\\\ud800", null], "b": {"a": 2.5}}'
     assert parse_json(text, "file") == {"a": ["\U0001f600", "\\ud800", None], "b": {"a": 2.5}}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("A.CSV", (".csv", "")), ("a.Tsv.GZ", (".tsv", ".gz")), ("C.ndjson", (".jsonl", "")), ("a.JSON", (".json", "")),
+        ("a.b.PARQUET", (".parquet", "")), ("a.gz", ("", ".gz")), ("a", ("", "")), ("a.csv.old", ("", "")),
+        ("hf://datasets/a/b/*.Parquet", (".parquet", "")),
+    ],
+)  # fmt: skip
+def test_the_case_of_a_name_does_not_decide_what_a_file_is(name: str, kind: tuple[str, str]) -> None:
+    assert file_kind(name) == kind
+
+
+def test_a_packed_file_of_any_case_is_unpacked(tmp_path: Path) -> None:
+    (tmp_path / "A.TXT.GZ").write_bytes(gzip.compress(b"one\ntwo"))
+    assert [line for _, line in read_lines(tmp_path / "A.TXT.GZ")] == ["one\n", "two"]
+
+
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [
+        (b"PK\x03\x04\x14\x00", "a zip archive or a spreadsheet"),
+        (b"PAR1\x15\x04", "a parquet file"),
+        (gzip.compress(b"one"), "a gzip file without .gz in its name"),
+        (b"%PDF-1.7", "a PDF"),
+    ],
+)
+def test_a_file_of_another_kind_is_told_what_is_read(tmp_path: Path, start: bytes, message: str) -> None:
+    (tmp_path / "book.xlsx").write_bytes(start + b"rest")
+    with pytest.raises(
+        ValueError, match=rf"book\.xlsx must be a text, \.jsonl, \.csv or \.tsv file .*, got {message}\."
+    ):
+        list(read_lines(tmp_path / "book.xlsx"))
+
+
+@pytest.mark.parametrize(
+    ("rows", "warned"),
+    [
+        ('1\t"he said ""no"""', True), ('"one\nand two"\t1', True), ('1\t"one', False), ('1\t"three"', False),
+        ('1\t5" and 6"', False),
+    ],
+)  # fmt: skip
+def test_quotes_of_pandas_in_a_tsv_are_warned_of_once(
+    tmp_path: Path, rows: str, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "a.tsv").write_text(f"id\ttext\n{rows}\n{rows}\n")
+    list(read_records(tmp_path / "a.tsv"))
+    assert len(caplog.messages) == warned
+    assert ("line 2: a field in double quotes" in caplog.text) == warned
+
+
+def test_a_long_field_is_read_up_to_max_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f'a,b\n1,"{"x" * 200_000}"\n')
+    assert len(list(read_records(path, delimiter=",", quoted=True))[1][1][1]) == 200_000
+    path.write_text('a\n"' + "x\n" * 600_000)
+    with pytest.raises(
+        ValueError, match=r"a\.csv, line 2: a record must have at most 1000000 .*, or give a larger max"
+    ):
+        list(read_records(path, delimiter=",", quoted=True))
+    with pytest.raises(ValueError, match=r"line 2: a quote is opened and never closed"):
+        list(read_records(path, delimiter=",", quoted=True, max_line=2_000_000))
+    path.write_bytes(b"a,b\n1,one\rtwo\n")
+    with pytest.raises(
+        ValueError, match=r"line 2: a carriage return within a line: put the field that holds it in quo"
+    ):
+        list(read_records(path, delimiter=",", quoted=True))

@@ -17,7 +17,7 @@ from st_extras.text.frequency import FrequencyTable
         ("t.json.gz", None),
         ("table", None),
         ("t.tsv", None),
-        ("t.tsv.gz", None),
+        ("T.TSV.GZ", None),
         ("a.json", "json"),
     ],
 )
@@ -28,7 +28,7 @@ def test_round_trip(
     for again in (FrequencyTable.load(tmp_path / name, tokenizer), FrequencyTable.from_file(tmp_path / name)):
         assert again.tokens == frequency_table.tokens
         assert again.counts.tolist() == frequency_table.counts.tolist()
-    if format is None and "tsv" not in name:
+    if format is None and "tsv" not in name.lower():
         assert again.num_texts == frequency_table.num_texts
     assert os.listdir(tmp_path).count(name) == 1
     assert not [entry for entry in os.listdir(tmp_path) if entry.startswith(".")]

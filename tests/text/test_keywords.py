@@ -220,22 +220,6 @@ def test_jieba_masks_what_extract_tags_returns():
     assert mask("wait ... and see ...", JiebaKeywords()) == "_ ... and _ ..."
 
 
-def test_jieba_takes_twenty_keywords_by_default():
-    text = " ".join(f"word{i}" for i in range(30))
-    assert len(JiebaKeywords()(text)) == 20
-    assert len(JiebaKeywords(top_k=3)(text)) == 3
-    assert len(JiebaKeywords(top_k=None)(text)) == 30
-
-
-def test_words_added_to_the_global_jieba_change_nothing():
-    before = JiebaKeywords()("我爱北京烤鸭店")
-    jieba.add_word("爱北京烤")
-    try:
-        assert JiebaKeywords()("我爱北京烤鸭店") == before
-    finally:
-        jieba.del_word("爱北京烤")
-
-
 def test_a_dictionary_is_cached_where_only_the_user_can_write(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     words._cache_folder.cache_clear()

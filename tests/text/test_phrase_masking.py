@@ -121,12 +121,6 @@ def test_a_megabyte_of_one_word_takes_no_hours() -> None:
     assert rows["masked"] == [f"{MASK}, " * 200_000]
 
 
-def test_top_k_and_the_other_mask_tokens() -> None:
-    sentence = "zebra, apple, the mouse and a bird"
-    assert len(PhraseMasking()([sentence])["phrase"]) == 3
-    assert PhraseMasking(top_k=1, mask_token="<mask>")([sentence])["masked"] == ["<mask>, apple, the mouse and a bird"]
-
-
 def every_pair(sentence: str) -> list[tuple[int, int]]:
     spans = word_spans(sentence)
     return [(a[0], b[1]) for a, b in pairwise(spans)]
@@ -251,6 +245,16 @@ def test_without_a_mask_token_phrases_are_deleted() -> None:
     assert pickle.loads(pickle.dumps(deleting))(["The old man read a book."])["masked"] == ["The a book."]
 
 
-def test_a_mask_token_is_used_where_there_is_one() -> None:
-    sentences = ["Red apples, and more red apples!", "red apples"]
-    assert PhraseMasking(on_missing_mask="delete")(sentences) == PhraseMasking()(sentences)
+def test_text_that_is_masked_whole_is_refused_or_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    chinese = ["今天天气很好", "我们去图书馆看书", "他喜欢机器学习"]
+    with pytest.raises(ValueError, match=r"^sentences must hold more than their phrases, .*--language chinese.*\.$"):
+        PhraseMasking().dataset(chinese)
+    with pytest.raises(ValueError, match="masked whole"):
+        PhraseMasking().examples(chinese)
+    assert not caplog.messages
+    PhraseMasking().dataset([*chinese, "a red cat", "the old man read a book"])
+    assert "50% of the masked sentences are nothing but the mask" in caplog.text
+    caplog.clear()
+    PhraseMasking(RakePhrases(language="chinese")).dataset(chinese)
+    PhraseMasking().dataset(["a red cat"] * 9 + ["dogs"])
+    assert not caplog.messages

@@ -180,19 +180,7 @@ def test_addresses_of_files_are_streamed(monkeypatch):
         read_sentences("owner/name:a:b:c")
 
 
-def test_an_address_of_the_local_file_system_is_streamed_by_datasets(tmp_path):
-    parquet(tmp_path / "a.parquet")
-    assert read_sentences(f"file://{tmp_path}/a.parquet") == ROWS
-
-
 # --- streams ---
-
-
-def test_a_missing_file_is_found_before_the_first_is_read(tmp_path):
-    with pytest.raises(ValueError, match=r"There is no file 'none\.txt'"):
-        stream_sentences([write(tmp_path / "a.txt", "one"), "none.txt"])
-    with pytest.raises(ValueError, match="limit"):
-        stream_sentences(tmp_path / "a.txt", limit=0)
 
 
 def test_files_are_read_as_far_as_asked(tmp_path):
@@ -284,14 +272,6 @@ def test_a_distinct_sample_knows_neither_order_nor_repetition():
     assert sorted(sample) == sorted(reservoir_sample(sorted(stream)[::-1], 40, 3, distinct=True))
     assert sample != reservoir_sample(stream, 40, 4, distinct=True)
     assert reservoir_sample(stream, 300, 3, distinct=True) == list(dict.fromkeys(stream))
-
-
-def test_a_sample_is_checked():
-    for arguments, name in (((["a"], 0), "count"), ((["a"], 1, 1.5), "seed")):
-        with pytest.raises(ValueError, match=f"{name} must be"):
-            reservoir_sample(*arguments)
-    with pytest.raises(ValueError, match="items, row 1: expected a sentence, got 3"):
-        reservoir_sample(["a", 3], 1, distinct=True)
 
 
 def test_a_part_of_a_stream_may_hold_no_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
