@@ -10,8 +10,6 @@ from sentence_transformers.sentence_transformer.modules import BoW
 from st_extras.encoders import load_encoder
 from st_extras.encoders.prompt_template import set_prompt_template, template_length
 from st_extras.encoders.structure import content_mask
-from st_extras.losses import SimCSELoss
-from st_extras.training import train_encoder
 from tests.conftest import SENTENCES, build_byte_level_encoder, build_encoder
 from tests.encoders.decoders import PROMPT_EOL, build_decoder
 
@@ -79,13 +77,6 @@ def test_the_template_is_not_content(folders):
     kept = content_mask(model, features)
     texts = [model.tokenizer.decode(ids[row]).strip(' "') for ids, row in zip(features["input_ids"], kept, strict=True)]
     assert texts == ["a cat sat", "the dog"]
-
-
-def test_training(folders, tmp_path):
-    model = load_encoder(folders / "llama", pooling="lasttoken", prompt_template=PROMPT_EOL, dropout=0.1, device="cpu")
-    train_encoder(model, SimCSELoss, SENTENCES, tmp_path / "out", batch_size=4, show_progress_bar=False)
-    again = SentenceTransformer(str(tmp_path / "out"), device="cpu")
-    np.testing.assert_array_equal(again.encode(TEXTS), model.encode(TEXTS))
 
 
 def test_a_chat_template_is_replaced(folders, caplog):

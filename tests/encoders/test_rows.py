@@ -14,7 +14,6 @@ from st_extras.encoders.rows import (
     split_rows,
     stack_columns,
     stack_rows,
-    try_stack_columns,
 )
 
 
@@ -34,12 +33,6 @@ def test_one_sentence_does_not_repeat_metadata(encoder: SentenceTransformer) -> 
     features = {**encoder.preprocess(["a cat"]), "prompt_length": torch.tensor([2])}
     assert repeat_rows(features, 3)["prompt_length"].shape == (1,)
     assert repeat_rows(features, 3)["input_ids"].shape[0] == 3
-
-
-def test_stacked_rows_keep_their_order(encoder: SentenceTransformer, sentences: list[str]) -> None:
-    features = encoder.preprocess(sentences[:2])
-    stacked = stack_rows([repeat_rows(features, 2), features])
-    assert torch.equal(stacked["input_ids"], features["input_ids"].repeat(3, 1))
 
 
 def test_split_rows_is_the_inverse_of_stacking(encoder: SentenceTransformer, sentences: list[str]) -> None:
@@ -78,13 +71,6 @@ def test_what_keeps_columns_from_one_pass_is_named(encoder: SentenceTransformer,
         stack_columns([one, two])
     with pytest.raises(ValueError, match="they have different prompts"):
         stack_columns([encoder.preprocess(sentences, prompt="the red "), two])
-
-
-def test_columns_with_other_prompts_cannot_share_a_pass(encoder: SentenceTransformer, sentences: list[str]) -> None:
-    columns = [encoder.preprocess(sentences, prompt="a "), encoder.preprocess(sentences, prompt="the red ")]
-    assert try_stack_columns(columns) is None
-    with pytest.raises(ValueError, match="different prompts"):
-        stack_columns(columns)
 
 
 def test_flattened_features_are_refused_with_the_setting_to_change(encoder: SentenceTransformer) -> None:

@@ -117,14 +117,6 @@ def test_prompt_length_counts_the_opening_token(encoder: SentenceTransformer) ->
     assert prompt_length(encoder, prompted) == 3  # [CLS] the old
 
 
-def test_prompt_length_leaves_the_space_to_the_first_word(tmp_path: Path) -> None:
-    model = build_byte_level_encoder(tmp_path)
-    features = model.preprocess(["dog"], prompt="query: ")
-    length = prompt_length(model, features)
-    assert length == int(features["prompt_length"]) - 1
-    assert model.tokenizer.decode(features["input_ids"][0, 1:length]) == "query:"
-
-
 # ---- Router
 
 
