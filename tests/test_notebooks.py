@@ -150,6 +150,7 @@ def smaller(path: Path) -> Any:
 
 @each_notebook
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_its_cells_run(path, offline):
     """In this process, which spares eight starts of a kernel and its imports, and on a fifth of the samples."""
     sentences, pairs = sample_sentences()[:600], tuple(column[:60] for column in graded_pairs())
