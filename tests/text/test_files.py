@@ -155,7 +155,7 @@ def test_a_packed_file_of_any_case_is_unpacked(tmp_path: Path) -> None:
     [
         (b"PK\x03\x04\x14\x00", "a zip archive or a spreadsheet"),
         (b"PAR1\x15\x04", "a parquet file"),
-        (gzip.compress(b"one"), "a gzip file without .gz in its name"),
+        (gzip.compress(b"one", mtime=0), "a gzip file without .gz in its name"),
         (b"%PDF-1.7", "a PDF"),
     ],
 )
