@@ -222,8 +222,7 @@ class AdCSELoss(nn.Module):
         refuse_wrapped(self.model, "AdCSELoss", advice, cached=self)
         if self.momentum_encoder is not None and len(reps) == 1 and columns is not None:
             reps = [reps[0], self._keys(columns[-1])]
-        more = self.momentum_encoder is not None or len(self.adversaries) > 0
-        queries, keys = self.step.join(self, reps, more=more)  # (B, D) each
+        queries, keys = self.step.join(self, reps)  # (B, D) each
         adversaries = self.adversaries.vectors.to(full_precision(queries).dtype)  # (M, D)
         climbs, climb = torch.is_grad_enabled() and len(adversaries) > 0, Climb(self.adversaries)
         directions = [(reps[0], keys), (reps[1], queries)] if self.symmetric else [(reps[0], keys)]

@@ -207,8 +207,7 @@ class DCLRLoss(nn.Module):
 
     def calculate_loss(self, reps: Batches, *, with_backward: bool = False, columns: Batches | None = None) -> Tensor:
         """Return eq. 6 on both views' mini-batches, (b, D) each, after the head; the guide sees the ``columns``'."""
-        more = self.noise.ratio > 0 or self.instance_weights.guide is not None
-        anchors, positives = self.step.join(self, reps, more=more)  # (B, D) each
+        anchors, positives = self.step.join(self, reps)  # (B, D) each
         noise: Tensor = unit_rows(self.noise(reps[0]))  # (K, D), constants
         gathered, offset = self.step.gather(self, positives, others=len(noise))
         candidates = unit_rows(gathered)  # (world * B, D)

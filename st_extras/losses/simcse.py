@@ -58,8 +58,8 @@ class SimCSELoss(nn.Module):
 
     Works with: any encoder that has dropout, or other views ("shuffle": any transformer; cutoffs: transformers that
     take input embeddings, not BART or CLIP); prompts, chat templates, LoRA, MatryoshkaLoss (without ``projection``),
-    dictionaries of losses, several processes. Dropout views without dropout in the encoder are equal: training
-    stops at the first batch, with a message that names the remedies.
+    dictionaries of losses, several processes. Dropout views without dropout in the encoder are equal: the first
+    training batch says so in a warning that names the remedies.
     Refuses: a frozen encoder, StaticEmbedding with one column, flattened (unpadded) features with one column (both
     also with ``mini_batch_size``), AdaptiveLayerLoss together with ``mini_batch_size``.
 

@@ -42,7 +42,7 @@ def tokens(batches: list[dict[str, Any]]) -> list[list[int]]:
 
 def test_both_see_the_same_sentences() -> None:
     model, loss = large_batches.make("simcse", Settings(), cached=True)
-    assert loss.mini_batch_size == 64
+    assert loss.step.mini_batch_size == 64
     whole, parts = large_batches.batches(model, 12, 12, 3), large_batches.batches(model, 12, 4, 3)
     assert [len(part["input_ids"]) for part in parts] == [4, 4, 4]
     rows = [tokens(batch) for batch in (whole, parts)]

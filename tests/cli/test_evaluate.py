@@ -57,7 +57,7 @@ class TestEvaluate:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (("FOLDER", "--sts", "STS"), r"modules\.json"),
+            (("FOLDER", "--sts", "STS"), "could not be loaded as an encoder"),
             (("ENC", "--sts", "none"), "source .*'none'"),
             (("ENC", "--sts", "STS", "--sets", "sts99"), "name must be one of"),
             (("ENC", "--sts", "STS", "--setting", "best"), "setting must be"),

@@ -109,7 +109,7 @@ def test_statistics_of_another_prompt_are_refused(run: Run) -> None:
         (("sif", *FIT, "--batch-size", "32"), r"--batch-size is not for sif\."),
         (("sif", *FIT, "--prompt", ""), r"--prompt is not for sif\."),
         (("whitening", "ENC", "--statistics", "s", "-o", "out", "--column", "a"), "--column needs text to read"),
-        (("whitening", "ENC", "--statistics", "s", "-o", "out"), "path must be an existing file, got 's'"),
+        (("whitening", "ENC", "--statistics", "s", "-o", "out"), "'s' must be a file of CorpusStatistics.save"),
         (("whitening", *FIT, "--column", "a"), r"--column is not for \.txt files"),
         (("whitening", "ENC", "--statistics", "TEXT", "-o", "out"), "not a complete safetensors file"),
         (("sif", "ENC", "--frequencies", "none.json", "-o", "out"), r"none\.json"),

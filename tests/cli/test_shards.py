@@ -125,7 +125,7 @@ def test_what_fails_leaves_nothing(
         ((*COMPUTE, "-o", "out", "--shard", "9/20"), "at least one text, got none"),
         (("statistics", "compute", "none", "TEXT", "-o", "out"), "'none' could not be loaded"),
         (("frequencies", "count", "FOLDER", "TEXT", "-o", "out"), "encoder must have a tokenizer"),
-        (("statistics", "merge", "none", "-o", "out"), "path must be an existing file, got 'none'"),
+        (("statistics", "merge", "none", "-o", "out"), "'none' must be a file of CorpusStatistics.save"),
         (("statistics", "merge", "TEXT", "-o", "out"), r"text\.txt: not a complete safetensors file"),
         (("statistics", "merge", "TEXT", "TEXT", "-o", "out"), "files must each be given once, got 2 names of 1 files"),
         ((*COMPUTE, "-o", "out", "--column", "a"), r"--column is not for \.txt files"),

@@ -106,7 +106,7 @@ def test_a_table_of_scores(run: Run) -> None:
 
 
 def test_the_saved_model_needs_sentence_transformers_alone(run: Run) -> None:
-    trained(run, *TRAIN, "--steps", 1, "--pooling", "first-last", "--layers", 1, "--max-length", 8)
+    trained(run, *TRAIN, "--steps", 1, "--pooling", "first-last", "--layers", 2, "--max-length", 8)
     assert "st_extras" not in Path("out/modules.json").read_text()
     model = SentenceTransformer("out", device="cpu")
     assert (model.max_seq_length, len(model[0].auto_model.encoder.layer)) == (8, 1)
@@ -192,7 +192,7 @@ SLT_FAI = ("train", "slt-fai", *TRAIN[2:6], "--frequencies", "t")
         ((*SIMCSE[:3], "LATIN", *SIMCSE[4:]), r"latin\.txt, line 3: not UTF-8"),
         ((*SIMCSE[:3], "JSONL", *SIMCSE[4:]), r"broken\.jsonl, line 2: not JSON"),
         ((*SIMCSE[:3], "JSONL", *SIMCSE[4:], "--column", "x"), r"broken\.jsonl, line 1 has no column x"),
-        ((*SIMCSE[:2], "FOLDER", *SIMCSE[3:]), r"modules\.json"),
+        ((*SIMCSE[:2], "FOLDER", *SIMCSE[3:]), "could not be loaded as an encoder"),
         ((*SIMCSE[:2], "TEXT", *SIMCSE[3:]), "is a file: give the encoder's folder"),
         ((*SIMCSE[:2], "./none", *SIMCSE[3:]), "could not be loaded as an encoder"),
         (("train", "word2vec", *SIMCSE[2:]), r"objective must be one of .*'paser', got 'word2vec'"),

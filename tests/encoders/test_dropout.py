@@ -124,10 +124,9 @@ def build_mpt(folder: Path) -> SentenceTransformer:
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1, 1.5, float("nan"), "0.1", True])
-def test_the_rate_is_checked(encoder, tmp_path, rate):
-    for call in (lambda: set_dropout(encoder, rate), lambda: load_encoder(tmp_path, dropout=rate)):
-        with pytest.raises(ValueError, match=r"^dropout must be between 0 and 1, 1 excluded, got "):
-            call()
+def test_the_rate_is_checked(encoder, rate):
+    with pytest.raises(ValueError, match=r"^dropout must be between 0 and 1, 1 excluded, got "):
+        set_dropout(encoder, rate)
 
 
 def test_a_model_without_transformer_is_refused():

@@ -249,9 +249,7 @@ def test_bad_inputs(encoder, sentences):
     ):
         with pytest.raises(ValueError, match=message):
             make_loss(encoder, **options)
-    with pytest.raises(ValueError, match=r"made for embeddings of 16 dimensions, got queries \(4, 8\)"):
-        loss.compute_loss_from_embeddings([draw(4, 8), draw(4, 8)])
-    with pytest.raises(ValueError, match=r"keys \(3, 16\)"):
+    with pytest.raises(ValueError, match=r"two views of one shape, got \[\(4, 16\), \(3, 16\)\]"):
         loss.compute_loss_from_embeddings([draw(4, 16), draw(3, 16)])
     for projection in (True, False):
         inner = make_loss(encoder, projection=projection)

@@ -156,21 +156,6 @@ def test_a_guide_that_is_not_there(make):
         make(DCLRLoss, complementary_model="no/such/guide")
 
 
-def test_options_of_a_term_that_is_off_are_checked_too(make):
-    for weight, options in (
-        ("adversarial_weight", {"reversal_strength": "1", "reversal_steps": "1", "adversary": 1, "balanced": 1}),
-        ("incomplete_weight", {"mask_ratio": 2, "always_mask_one": "no", "generator": 7}),
-    ):
-        for option, value in options.items():
-            with refused(option):
-                make(SLTFAILoss, **{weight: 0, option: value})
-    for option, value in {"momentum": "no", "key_dropout": "no"}.items():
-        with refused(option):
-            make(AdCSELoss, tied=True, **{option: value})
-    with refused("generator"):
-        make(PaSeRLoss, mlm_weight=0, generator=7)
-
-
 @pytest.mark.parametrize(
     ("argument", "values"),
     {

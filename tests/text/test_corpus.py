@@ -265,5 +265,5 @@ def test_sts_and_labels_go_by_the_same_names(tmp_path, name):
 
 def test_sts_in_a_parquet_file_is_told_what_is_read(tmp_path):
     datasets.Dataset.from_dict({"score": [1.0, 2.0]}).to_parquet(str(tmp_path / "a.parquet"))
-    with pytest.raises(ValueError, match=r"a\.parquet must be a text, .*, got a parquet file\."):
+    with pytest.raises(ValueError, match=r"source must be a \.tsv, \.csv or \.txt file .*a\.parquet"):
         load_sts("mine", tmp_path / "a.parquet")

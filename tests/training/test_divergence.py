@@ -26,12 +26,12 @@ class NaNAt(SimCSELoss):
 
     def __init__(self, model: SentenceTransformer, step: int) -> None:
         super().__init__(model)
-        self.step = step
+        self.bad_step = step
         self.calls = 0
 
     def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> Tensor:
         self.calls += 1
-        return super().forward(sentence_features, labels) + (float("nan") if self.calls == self.step else 0.0)
+        return super().forward(sentence_features, labels) + (float("nan") if self.calls == self.bad_step else 0.0)
 
 
 @pytest.fixture
@@ -85,10 +85,10 @@ def test_the_loss_of_a_step_is_not_read_at_its_end(encoder: SentenceTransformer,
         device = torch.device("cuda")
 
         def __init__(self, step: int) -> None:
-            self.step = step
+            self.bad_step = step
 
         def __bool__(self) -> bool:
-            read.append(self.step)
+            read.append(self.bad_step)
             return True
 
     def end(step: int, **control: bool) -> list[int]:

@@ -52,8 +52,8 @@ def tell_repeated_texts(loss: nn.Module, columns: Sequence[Features]) -> None:
             )
 
 
-def tell_same_views(loss: nn.Module, anchors: Tensor, positives: Tensor, *, stop: bool = False) -> None:
-    """Warn, or stop, if the two views of every sentence in the first training batch of ``loss`` are the same vector.
+def tell_same_views(loss: nn.Module, anchors: Tensor, positives: Tensor) -> None:
+    """Log a warning if the two views of every sentence in the first training batch of ``loss`` are the same vector.
 
     Most encoders of recent years have no dropout. Then the positive is the anchor itself, and pulling it closer
     teaches nothing. The views are those that the loss has encoded already: no further pass, and nothing random.
@@ -64,10 +64,9 @@ def tell_same_views(loss: nn.Module, anchors: Tensor, positives: Tensor, *, stop
         loss: the loss, with its ``model``; the message bears its name.
         anchors: (B, D) embeddings of the first views.
         positives: (B, D) embeddings of the second views.
-        stop: raise an error instead of a warning, as nothing else teaches.
 
     Raises:
-        ValueError: if no parameter of the model is trained, or ``stop`` and the views are the same.
+        ValueError: if no parameter of the model is trained.
     """
     model = unwrap(cast(nn.Module, loss.model))
     if not torch.is_grad_enabled() or not model.training or getattr(loss, "_compared_views", False):
@@ -76,22 +75,18 @@ def tell_same_views(loss: nn.Module, anchors: Tensor, positives: Tensor, *, stop
         require_trainable(model)
     same, seen = are_same_views(anchors, positives), getattr(loss, "_same_batches", 0)
     drops = (isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules())
-    if same and seen < _PATIENCE and any(drops):
-        loss._same_batches = seen + 1  # type: ignore[assignment]  # a fresh LoRA adapter adds 0, with or without its dropout: look again
+    if same and seen < _PATIENCE and any(drops):  # a fresh LoRA adapter adds 0, with or without its dropout: look again
+        loss._same_batches = seen + 1  # type: ignore[assignment]
         return
-    told = ""
-    if same:
-        told = (
-            f"{type(loss).__name__} got the same vector twice as the two views of each sentence, so its positives "
-            "teach nothing: the encoder has no dropout. Load it with st_extras.encoders.load_encoder(..., dropout=0.1) "
-            "(--dropout 0.1), give each sentence a positive in a second column, or use a loss with "
-            "augmentations=('token_cutoff', 'feature_cutoff') if the encoder takes input embeddings."
-        )
-    if told and stop:
-        raise ValueError(told)
     loss._compared_views = True  # type: ignore[assignment]
-    if told:
-        logger.warning("%s", told)
+    if same:
+        logger.warning(
+            "%s got the same vector twice as the two views of each sentence, so its positives teach nothing: the "
+            "encoder has no dropout. Load it with st_extras.encoders.load_encoder(..., dropout=0.1) (--dropout 0.1), "
+            "give each sentence a positive in a second column, or use a loss with "
+            "augmentations=('token_cutoff', 'feature_cutoff') if the encoder takes input embeddings.",
+            type(loss).__name__,
+        )
 
 
 @torch.no_grad()

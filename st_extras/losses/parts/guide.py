@@ -20,15 +20,12 @@ from st_extras.encoders.distributed import gather_rows
 from st_extras.encoders.embedding_table import EmbeddingTable
 from st_extras.encoders.frozen import FrozenEncoder
 from st_extras.encoders.rows import Features
+from st_extras.encoders.source import PROBES, Source
 from st_extras.encoders.structure import unwrap
 from st_extras.functional import unit_rows
 
 logger = logging.getLogger(__name__)
 
-PROBES = ("A man is playing a guitar in the park.", "The market is closed on Sunday.")
-"""Texts whose embeddings tell guides apart."""
-_TOLERANCE = 0.05
-"""How far two embeddings of one text may be apart, relative to their length: other hardware stays below."""
 START = "start"
 """The complementary model that is a copy of the trained one as it is when the loss is made."""
 
@@ -75,14 +72,12 @@ class Guide(nn.Module):
         own = self.get_extra_state()
         if own.shape == state.shape and not own.numel():
             return
-        apart = 1.0
-        if own.shape == state.shape:
-            apart = float(((own - state).norm(dim=1) / torch.maximum(own.norm(dim=1), state.norm(dim=1))).max())
-        if not apart <= _TOLERANCE:
+        difference = Source("", "", own).difference(Source("", "", state))
+        if difference is not None:
             raise ValueError(
                 "complementary_model must be the one that the training began with, got another encoder than the "
-                f"checkpoint's: embeddings of one text are {100 * apart:.0f} % apart. With complementary_model="
-                f"{START!r}, make the loss from the encoder that the training started from."
+                f"checkpoint's: {difference}. With complementary_model={START!r}, make the loss from the encoder that "
+                "the training started from."
             )
 
     def forward(self, columns: Sequence[Sequence[Features]] | None) -> tuple[Tensor, Tensor]:

@@ -48,7 +48,6 @@ class PairStep(nn.Module):
     Attributes:
         dropout: whether the encoder's dropout is on in the pass.
         caches: whether the encoder sees mini-batches.
-        alone: whether the loss itself has encoded a batch, so that no other loss adds terms to it.
         runs: how often ``calculate_loss`` has begun on this batch, of which MatryoshkaLoss makes a run a dimension.
 
     Raises:
@@ -80,11 +79,11 @@ class PairStep(nn.Module):
         if check_bool("projection", projection):
             self.projection_head = projection_head(embedding_dimension(model)).to(unwrap(model).device)
         self.gather_across_devices = check_bool("gather_across_devices", gather_across_devices)
-        self.mini_batch_size, self.mini_batch_num_tokens = mini_batch_size, mini_batch_num_tokens
         self.caches = mini_batch_size is not None or mini_batch_num_tokens is not None
         if self.caches:
             check_mini_batches(model, mini_batch_size, mini_batch_num_tokens)
-        self.alone = False
+        self.mini_batch_size = None if mini_batch_size is None else int(mini_batch_size)
+        self.mini_batch_num_tokens = None if mini_batch_num_tokens is None else int(mini_batch_num_tokens)
         self.runs = 0
 
     def run(self, loss: Any, sentence_features: Iterable[Features]) -> Tensor:
@@ -97,7 +96,6 @@ class PairStep(nn.Module):
         if torch.is_grad_enabled():
             require_trainable(unwrap(loss.model))
             tell_repeated_texts(loss, columns)
-        self.alone = True
         if self.caches:
             self.runs = 0
             return GradientCache(loss, self, columns).value()
@@ -132,14 +130,11 @@ class PairStep(nn.Module):
             embeddings: Tensor = forward_pass(model, rows)["sentence_embedding"]
         return embeddings if self.projection_head is None else apply_head(self.projection_head, [embeddings])[0]
 
-    def join(self, loss: nn.Module, reps: Batches, *, more: bool = False) -> list[Tensor]:
+    def join(self, loss: nn.Module, reps: Batches) -> list[Tensor]:
         """Begin a run of ``calculate_loss``: return each view of the batch, (B, D), from its mini-batches.
 
-        Dropout views that are equal stop a training of which nothing else teaches: neither the loss itself (``more``)
-        nor one that it is a base of.
-
         Raises:
-            ValueError: if the views differ in shape, were truncated after the head, or are equal.
+            ValueError: if the views differ in shape, or were truncated after the head.
         """
         self.runs += 1
         views = [batches[0] if len(batches) == 1 else torch.cat(batches) for batches in reps]
@@ -153,7 +148,7 @@ class PairStep(nn.Module):
                 "use projection=False with a loss that truncates embeddings (MatryoshkaLoss)."
             )
         if self.dropout:
-            tell_same_views(loss, *views, stop=self.alone and not more)
+            tell_same_views(loss, *views)
         return views
 
     def gather(self, loss: nn.Module, positives: Tensor, *, others: int = 0, gather: bool = True) -> tuple[Tensor, int]:
