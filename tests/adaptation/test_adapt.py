@@ -416,7 +416,7 @@ def test_routers(make_encoder: Callable[..., SentenceTransformer], tmp_path: Pat
 def test_models_of_another_kind(tmp_path: Path) -> None:
     other = SparseEncoder.__new__(SparseEncoder)
     torch.nn.Module.__init__(other)
-    with pytest.raises(ValueError, match="model must be a SentenceTransformer.*, got SparseEncoder"):
+    with pytest.raises(ValueError, match=r"model must be a SentenceTransformer.*, got SparseEncoder"):
         run(other, TEXTS, tmp_path / "out")
 
 

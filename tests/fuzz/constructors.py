@@ -68,8 +68,12 @@ def _calls() -> list[tuple[str, Callable[..., Any], dict[str, Any]]]:
         ("FrequencyTable", FrequencyTable, {"tokens": ("a", "b"), "counts": [1, 2]}),
         ("FrequencyTable.count", FrequencyTable.count, {"texts": world.root() / "ok.jsonl"}),
         ("FrequencyTable.labels", world.table().labels, {}),
-        ("RepALPostProcessor.attach", repal.attach, {"keywords": "rake", "corpus": SENTENCES}),
-        ("WhiteningPostProcessor.attach", whitening.attach, {}),
+        (
+            "RepALPostProcessor.attach",
+            repal.attach,
+            {"keywords": "rake", "corpus": SENTENCES, "lambda_1": 0.1, "lambda_2": 0.1},
+        ),
+        ("WhiteningPostProcessor.attach", whitening.attach, {"corpus": SENTENCES}),
     ]
     return [*classes, *functions]
 
