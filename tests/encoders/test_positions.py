@@ -195,6 +195,9 @@ def test_position_schemes(encoder: SentenceTransformer, tmp_path: Path) -> None:
         [[0, 0, 1, 2], [1, 2, 3, 0]],
     ]
     assert torch.equal(position_ids(encoder, rows, "padding"), position_ids(encoder, rows, "place"))
+    roberta.transformers_model.embeddings.padding_idx = 1  # as in the published ones: positions begin behind it
+    rows["input_ids"] = rows["input_ids"].where(rows["input_ids"] != 0, 1)
+    assert position_ids(roberta, rows, "padding").tolist() == [[1, 1, 2, 3], [2, 3, 4, 1]]
 
 
 def test_flattened_features_are_refused_when_built(encoder: SentenceTransformer, monkeypatch: Any) -> None:
