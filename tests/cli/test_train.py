@@ -109,7 +109,7 @@ def test_the_saved_model_needs_sentence_transformers_alone(run: Run) -> None:
     trained(run, *TRAIN, "--steps", 1, "--pooling", "first-last", "--layers", 2, "--max-length", 8)
     assert "st_extras" not in Path("out/modules.json").read_text()
     model = SentenceTransformer("out", device="cpu")
-    assert (model.max_seq_length, len(model[0].auto_model.encoder.layer)) == (8, 1)
+    assert (model.max_seq_length, len(model[0].auto_model.encoder.layer)) == (8, 2)
 
 
 def test_weights_chosen_without_labels(run: Run) -> None:
