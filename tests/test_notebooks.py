@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -137,6 +138,8 @@ def offline(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
+    yield
+    logging.getLogger("st_extras").setLevel(logging.NOTSET)  # one of them makes it quiet
 
 
 def smaller(path: Path) -> Any:
