@@ -42,7 +42,7 @@ from benchmarks.provenance import provenance
 from benchmarks.records import RESULTS, write_json
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import ChangeJudge, label_scores, load_labeled_texts, load_sts
-from st_extras.evaluation.signals import rank_correlation
+from st_extras.modules.lambda_search import rank_correlation
 from st_extras.samples.encoder import packaged_minilm
 
 DOMAINS = ("banking77", "clinc150", "stackoverflow")

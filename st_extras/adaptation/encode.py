@@ -24,8 +24,8 @@ from st_extras.evaluation.geometry import mean_cosine
 from st_extras.modules import pipeline
 from st_extras.modules.encoding import part_of_model, prompt_text
 from st_extras.tensor_files import Expected, read_tensors, write_tensors
+from st_extras.text.corpus import FEWEST_WITH_LETTERS, share_with_letters
 from st_extras.text.lexical import near_duplicate_share
-from st_extras.text.words import FEWEST_WITH_LETTERS, share_with_letters
 from st_extras.whole_file import write_json
 
 logger = logging.getLogger(__name__)

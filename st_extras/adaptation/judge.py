@@ -16,7 +16,7 @@ from st_extras.adaptation.encode import Encoded, EncodeTexts
 from st_extras.evaluation import LabeledTexts, STSDataset
 from st_extras.evaluation.change import LEAST_CONFIRMED, ChangeJudge
 from st_extras.evaluation.label_scores import label_scores
-from st_extras.evaluation.signals import rank_correlation
+from st_extras.modules.lambda_search import rank_correlation
 from st_extras.samples import graded_pairs
 
 RAW = 70.0

@@ -10,7 +10,7 @@ import typer
 from st_extras.checks import check_count, check_interval
 from st_extras.cli import options
 from st_extras.cli.console import print_json, print_line, print_table
-from st_extras.cli.evaluate import dev_name, load_labeled, refuse_refined
+from st_extras.cli.evaluate import dev_name, load_labeled
 
 _ANY = 200.0  # from 100 to -100: a candidate cannot lose more
 _TEXTS = options.checked(lambda name, value: check_count(name, value, 500, 50_000))
@@ -68,7 +68,7 @@ def adapt(
     if any_general_loss:
         options.refuse_unread(context, "does not go with --any-general-loss", "max_general_loss")
     options.check_column(context, text)
-    refuse_refined(encoder)
+    options.refuse_refined(encoder)
     chooser: Any = None
     if labeled is None:
         options.refuse_unread(context, "needs --labeled", "text_column", "label_column")

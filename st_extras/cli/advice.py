@@ -46,7 +46,7 @@ def warn_of_good_encoder(model: SentenceTransformer) -> None:
 
 def say_before_training(said: str, sentences: list[str], model: SentenceTransformer, *, chooses: bool) -> None:
     """Print ``said`` of the text, the warnings, and that the last weights will be kept if nothing chooses them."""
-    from st_extras.text.words import FEWEST_WITH_LETTERS, share_with_letters
+    from st_extras.text.corpus import FEWEST_WITH_LETTERS, share_with_letters
 
     print_line(said)
     share = share_with_letters(sentences)

@@ -85,15 +85,6 @@ def load_labeled(file: str, text_column: str | None, label_column: str) -> Label
         raise ValueError(str(error).replace("--column (column=) can name another", names)) from error
 
 
-def refuse_refined(path: str) -> None:
-    """Refuse a folder with modules of this package where a plain encoder is needed."""
-    modules = Path(path, "modules.json")
-    if modules.is_file() and b"st_extras" in modules.read_bytes():
-        raise ValueError(
-            f"encoder must be without post-processing of this package, got {path!r}: give the one it was refined from."
-        )
-
-
 def load_any(path: str) -> Any:
     """Load an encoder from a folder or the hub, with or without this package's post-processing."""
     from sentence_transformers.util import load_file_path

@@ -49,6 +49,15 @@ MAX_LINE = checked(lambda name, value: check_count(name, value, 1, 2**30))
 SEED = checked(lambda name, value: check_count(name, value, 0, 2**32 - 1))
 
 
+def refuse_refined(path: str) -> None:
+    """Refuse a folder with modules of this package where a plain encoder is needed."""
+    modules = Path(path, "modules.json")
+    if modules.is_file() and b"st_extras" in modules.read_bytes():
+        raise ValueError(
+            f"encoder must be without post-processing of this package, got {path!r}: give the one it was refined from."
+        )
+
+
 def refuse_unread(context: typer.Context, reason: str, *names: str) -> None:
     """Refuse options that were given although nothing reads them.
 

@@ -9,7 +9,7 @@ import typer
 
 from st_extras.cli import advice, objectives, options
 from st_extras.cli.console import print_json, print_line, print_scores
-from st_extras.cli.evaluate import dev_name, refuse_refined, sts_scorer
+from st_extras.cli.evaluate import dev_name, sts_scorer
 from st_extras.cli.options import AT_LEAST_ONE, POSITIVE
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def train(
     if steps != -1:
         options.refuse_unread(context, "does not go with --steps: train for one of them", "epochs")
     options.check_column(context, text)
-    refuse_refined(encoder)
+    options.refuse_refined(encoder)
     stream = stream_sentences(text, column=column, limit=limit, max_line=max_line)
     evaluator: Any = None
     if dev is not None and dev != UNLABELED:

@@ -6,15 +6,13 @@ same order. Rows are scaled to length one inside. ``UnlabeledSelectionEvaluator`
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
 from st_extras.checks import check_count, check_temperature
 from st_extras.evaluation.geometry import alignment, uniformity
 from st_extras.evaluation.reporting import check_embeddings
-from st_extras.modules.lambda_search import spearman, tied_ranks
+from st_extras.modules.lambda_search import rank_correlation
 
 
 def agreement_margin(clean: Tensor, perturbed: Tensor) -> float:
@@ -107,13 +105,6 @@ def nearest(clean: Tensor, neighbors: int) -> Tensor:
     z = check_embeddings("clean", clean, at_least=2)
     scores = (z @ z.T).fill_diagonal_(-torch.inf)
     return scores.topk(min(neighbors, len(z) - 1), dim=1).indices
-
-
-def rank_correlation(a: Tensor, b: Tensor) -> float:
-    """Spearman correlation of two similarities; 0 if one side is constant (a collapsed encoder agrees with nothing)."""
-    x, y = (side.detach().cpu().double().numpy() for side in (a, b))
-    rho = spearman(x, tied_ranks(y))
-    return 0.0 if math.isnan(rho) else rho
 
 
 def _two_clouds(clean: Tensor, perturbed: Tensor) -> tuple[Tensor, Tensor]:

@@ -162,6 +162,13 @@ def spearman(similarities: Array, scores: Array) -> float:
     return float(x @ y) / spread if spread > 0 else math.nan
 
 
+def rank_correlation(a: Tensor, b: Tensor) -> float:
+    """Spearman correlation of two similarities; 0 if one side is constant (a collapsed encoder agrees with nothing)."""
+    x, y = (side.detach().cpu().double().numpy() for side in (a, b))
+    rho = spearman(x, tied_ranks(y))
+    return 0.0 if math.isnan(rho) else rho
+
+
 def spearman_surface(
     first: tuple[Array, Array],
     second: tuple[Array, Array],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import islice
 from os import PathLike
@@ -17,6 +17,8 @@ from st_extras.text.sources import Source, open_sources
 
 MAX_PROCESSES = 1024
 """The most processes that can be asked for to work on a corpus."""
+FEWEST_WITH_LETTERS = 0.5
+"""A smaller share of texts with letters is taken for numbers or signs."""
 Shard = tuple[int, int]
 """``(index, count)``: part ``index``, from 0, of ``count`` parts of a corpus."""
 _MAX_SHARDS = 1_000_000
@@ -70,6 +72,11 @@ def check_sentence(value: Any, where: str) -> str:
 def is_blank(text: str) -> bool:
     """Return whether a text holds nothing but space, zero-width space included, which ``str.strip`` leaves."""
     return not text.strip() or not text.translate(_ZERO_WIDTH).strip()
+
+
+def share_with_letters(texts: Sequence[str]) -> float:
+    """Return the share of N >= 1 texts that hold a letter."""
+    return sum(any(map(str.isalpha, text)) for text in texts) / len(texts)
 
 
 def check_shard(shard: Any) -> Shard:

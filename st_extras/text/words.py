@@ -15,9 +15,6 @@ from typing import Any
 from st_extras.checks import check_strings
 from st_extras.text.spans import Span
 
-FEWEST_WITH_LETTERS = 0.5
-"""A smaller share of texts with letters is taken for numbers or signs."""
-
 WordFinder = Callable[[str], Sequence[Span]]
 """Takes a text and returns the spans of its words, left to right."""
 
@@ -107,11 +104,6 @@ def split_at_words(text: str, words: WordFinder = word_spans) -> tuple[str, ...]
         return tuple((_ASCII_SPLIT if text.isascii() else _SPLIT).split(text))  # the same pieces, in one call
     edges = [0, *(edge for span in words(text) for edge in span), len(text)]
     return tuple(text[start:end] for start, end in pairwise(edges))
-
-
-def share_with_letters(texts: Sequence[str]) -> float:
-    """Return the share of N >= 1 texts that hold a letter."""
-    return sum(any(map(str.isalpha, text)) for text in texts) / len(texts)
 
 
 # --- stop words: too common to be keywords or parts of a phrase ---

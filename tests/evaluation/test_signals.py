@@ -21,10 +21,10 @@ from st_extras.evaluation.signals import (
     lexical_agreement,
     nearest,
     neighbor_stability,
-    rank_correlation,
     recovery,
     structure_agreement,
 )
+from st_extras.modules.lambda_search import rank_correlation
 from tests.helpers import cosine, draw
 
 
