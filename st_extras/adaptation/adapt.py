@@ -34,7 +34,8 @@ from st_extras.encoders.dropout import dropout_acts
 from st_extras.encoders.structure import embedding_dimension
 from st_extras.evaluation import LabeledTexts, STSDataset
 from st_extras.modules import LocalityPreservingPostProcessor, pipeline
-from st_extras.text.corpus import iterate_sentences, reservoir_sample
+from st_extras.text.corpus import is_blank, iterate_sentences, reservoir_sample
+from st_extras.training.arguments import check_known
 from st_extras.training.run_folder import check_output, save_model, undone_if_it_fails
 from st_extras.whole_file import write_json
 
@@ -122,6 +123,7 @@ def adapt(
     encoder = functools.partial(encode_texts, batch_size=int(batch_size), show_progress_bar=show_progress_bar)
     with _modes_kept(model):
         drawn, read = _drawn(sentences, limit, seed)
+        check_known(model, drawn[:2000], "sentences")
         if resume:
             used = work.resumed(model, drawn, seed)
         with undone_if_it_fails(output), _removed_after_mistakes(work):
@@ -160,8 +162,8 @@ def _drawn(sentences: Any, limit: int, seed: int) -> tuple[list[str], int]:
     def texts() -> Iterator[str]:
         nonlocal read
         for text in map(str.strip, iterate_sentences(sentences)):
-            read += bool(text)
-            if text:
+            if not is_blank(text):
+                read += 1
                 yield text
 
     drawn = reservoir_sample(texts(), limit, seed, distinct=True)

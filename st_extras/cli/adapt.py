@@ -9,7 +9,7 @@ import typer
 
 from st_extras.checks import check_count, check_interval
 from st_extras.cli import options
-from st_extras.cli.console import print_json, print_line, print_table
+from st_extras.cli.console import print_json, print_line, print_table, shows_bars
 from st_extras.cli.evaluate import dev_name, load_labeled
 
 _ANY = 200.0  # from 100 to -100: a candidate cannot lose more
@@ -93,7 +93,7 @@ def adapt(
         seed=seed,
         resume=resume,
         overwrite=overwrite,
-        show_progress_bar=not (quiet or as_json),
+        show_progress_bar=shows_bars(quiet, as_json),
     )
     if as_json:
         candidates = [dataclasses.asdict(row) for row in adapted.rows]

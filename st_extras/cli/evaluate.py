@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from st_extras.cli.console import one_line, print_json, print_scores
+from st_extras.cli.console import one_line, print_json, print_scores, shows_bars
 from st_extras.cli.options import Json, LabelColumn, Labeled, Quiet, Sets, Sts, TextColumn, refuse_unread
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Score encoders on STS sets (Spearman x 100), on labelled texts, or on tasks of MTEB (main score x 100)."""
-    bar = not (quiet or as_json)
+    bar = shows_bars(quiet, as_json)
     if labeled is None:
         refuse_unread(context, "needs --labeled", "text_column", "label_column")
     if mteb:

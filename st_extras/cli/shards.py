@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from st_extras.cli import options
-from st_extras.cli.console import print_json, print_result, print_table
+from st_extras.cli.console import print_json, print_result, print_table, shows_bars
 from st_extras.cli.evaluate import load_any
 from st_extras.cli.options import FRACTION, PROCESSES
 
@@ -74,7 +74,7 @@ def compute_statistics(
         load_any(encoder),
         sentences,
         batch_size=batch_size,
-        show_progress_bar=not (quiet or as_json),
+        show_progress_bar=shows_bars(quiet, as_json),
         encode_options=options.encode_options(device, prompt),
     )
     _save_statistics(statistics, output, as_json)
@@ -163,7 +163,7 @@ def count_frequencies(
     if is_list:
         counted = load_frequencies(text[0], tokenizer)
     else:
-        sentences, bar = _sentences(text, column, max_line, shard), not (quiet or as_json)
+        sentences, bar = _sentences(text, column, max_line, shard), shows_bars(quiet, as_json)
         counted = FrequencyTable.count(sentences, tokenizer, num_processes=processes, show_progress_bar=bar)
     table = sum(added, start=counted)
     table.save(output)

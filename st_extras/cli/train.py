@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from st_extras.cli import advice, objectives, options
-from st_extras.cli.console import print_json, print_line, print_scores
+from st_extras.cli.console import print_json, print_line, print_scores, shows_bars
 from st_extras.cli.evaluate import dev_name, sts_scorer
 from st_extras.cli.options import AT_LEAST_ONE, POSITIVE
 
@@ -148,7 +148,7 @@ def train(
         evaluator = evaluation.UnlabeledSelectionEvaluator(sentences)
     if length_buckets is not None:
         use_length_buckets(model, length_buckets)
-    if quiet or as_json:
+    if not shows_bars(quiet, as_json):
         disable_progress_bars()
     rows = objectives.training_rows(chosen, sentences, model.tokenizer.mask_token, seed)
     if not as_json:
@@ -178,7 +178,7 @@ def train(
             resume=resume,
             force=force,
             overwrite=overwrite,
-            show_progress_bar=not (quiet or as_json),
+            show_progress_bar=shows_bars(quiet, as_json),
             **saving,
         )
     after = score(model)
@@ -198,4 +198,6 @@ def _report(before: dict[str, float], after: dict[str, float], run: TrainingRun,
     if before:
         print_scores("Spearman x 100", {"before": before, "after": after}, as_json=False)
     kept = f"weights of step {run.best_step} of {run.steps}" if run.best is not None else f"{run.steps} steps"
+    if run.best_step == 0:
+        kept = f"no step of {run.steps} was better than the encoder as it was, which is kept:"
     print_line(f"{kept} in {run.seconds:.0f} s, saved to {output}. Its folder checkpoints serves --resume alone.")

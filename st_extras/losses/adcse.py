@@ -222,7 +222,8 @@ class AdCSELoss(nn.Module):
         refuse_wrapped(self.model, "AdCSELoss", advice, cached=self)
         if self.momentum_encoder is not None and len(reps) == 1 and columns is not None:
             reps = [reps[0], self._keys(columns[-1])]
-        queries, keys = self.step.join(self, reps)  # (B, D) each
+        others = self.momentum_encoder is not None or len(self.adversaries.vectors) > 0
+        queries, keys = self.step.join(self, reps, others=others)  # (B, D) each
         adversaries = self.adversaries.vectors.to(full_precision(queries).dtype)  # (M, D)
         climbs, climb = torch.is_grad_enabled() and len(adversaries) > 0, Climb(self.adversaries)
         directions = [(reps[0], keys), (reps[1], queries)] if self.symmetric else [(reps[0], keys)]
@@ -236,9 +237,9 @@ class AdCSELoss(nn.Module):
             def contrast(batch: Tensor, shared: Sequence[Tensor], begin: int) -> Tensor:
                 scores = unit_scores(unit_rows(batch), shared[0], self.temperature)  # (b, world * B)
                 if not self.in_batch_negatives:
-                    others = torch.ones_like(scores, dtype=torch.bool)
-                    others.diagonal(offset + begin).fill_(False)
-                    scores = scores.masked_fill(others, -torch.inf)
+                    left_out = torch.ones_like(scores, dtype=torch.bool)
+                    left_out.diagonal(offset + begin).fill_(False)
+                    scores = scores.masked_fill(left_out, -torch.inf)
                 negatives = cosine_scores(batch, adversaries, self.temperature)  # (b, M)
                 logits = torch.cat([scores, negatives], dim=1)  # (b, world * B + M)
                 if climbs:

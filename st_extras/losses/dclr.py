@@ -207,7 +207,8 @@ class DCLRLoss(nn.Module):
 
     def calculate_loss(self, reps: Batches, *, with_backward: bool = False, columns: Batches | None = None) -> Tensor:
         """Return eq. 6 on both views' mini-batches, (b, D) each, after the head; the guide sees the ``columns``'."""
-        anchors, positives = self.step.join(self, reps)  # (B, D) each
+        others = self.noise.ratio > 0 or self.instance_weights.guide is not None
+        anchors, positives = self.step.join(self, reps, others=others)  # (B, D) each
         noise: Tensor = unit_rows(self.noise(reps[0]))  # (K, D), constants
         gathered, offset = self.step.gather(self, positives, others=len(noise))
         candidates = unit_rows(gathered)  # (world * B, D)
@@ -228,8 +229,8 @@ class DCLRLoss(nn.Module):
 
         value = mean_over_mini_batches(reps[0], [candidates], contrast, with_backward=with_backward)
         if negatives and torch.is_grad_enabled():
-            others = len(noise) > 0 or self.include_positive
-            self.instance_weights.measure(torch.cat(negatives), len(candidates), others=others)
+            kept = len(noise) > 0 or self.include_positive
+            self.instance_weights.measure(torch.cat(negatives), len(candidates), others=kept)
         return value
 
     @property

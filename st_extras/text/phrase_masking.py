@@ -27,6 +27,8 @@ MaskedRow = tuple[str, str, str]
 _DEFAULT_COLUMN = "sentence"
 _MANY_MASKED_WHOLE = 0.2
 """A larger share of sentences without another word than their phrase is warned of."""
+_FIRST = 32
+"""Rows of ``map`` or a transform, which see a batch at a time, that are looked at."""
 logger = logging.getLogger(__name__)
 
 
@@ -113,13 +115,19 @@ class PhraseMasking:
         self.column = column
         self.skipped = 0
         self._generator = random.Random(check_seed("seed", seed))
+        self._first: list[str] = []  # masked rows of ``map`` or a transform, until there are enough to judge by
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "skipped": 0}  # counting must not change the cache key of a data set
+        return {**self.__dict__, "skipped": 0, "_first": []}  # counting must not change the cache key of a data set
 
     def __call__(self, batch: Batch) -> dict[str, list[Any]]:
         """Return the columns of the rows made from a batch: a list of sentences, or columns."""
-        return self._columns(batch)
+        columns = self._columns(batch)
+        if len(self._first) < _FIRST:
+            self._first += columns["masked"]
+            if len(self._first) >= _FIRST:
+                self._check_masked(self._first, of_all=False)
+        return columns
 
     def has_phrase(self, sentence: str | Mapping[str, Any]) -> bool:
         """Return whether a sentence, or a row that holds it, has a phrase to mask (before augmentation)."""
@@ -164,11 +172,11 @@ class PhraseMasking:
         self._check_masked(rows["masked"])
         return rows.remove_columns("_source")
 
-    def _check_masked(self, masked: Iterable[str]) -> None:
-        """Warn of rows of which nothing but the mask is left, which teach nothing; refuse if all are.
+    def _check_masked(self, masked: Iterable[str], *, of_all: bool = True) -> None:
+        """Warn of rows of which nothing but the mask is left, which teach nothing; refuse if all sentences' are.
 
         Raises:
-            ValueError: if nothing is left of any.
+            ValueError: if nothing is left of any, and the rows are those of all sentences.
         """
         rest = [text if self.mask_token is None else text.replace(self.mask_token, "") for text in masked]
         share = sum(not any(map(str.isalnum, text)) for text in rest) / len(rest)
@@ -176,7 +184,7 @@ class PhraseMasking:
             "in text without spaces between words, take them from a segmenter, as RakePhrases(language='chinese') does "
             "(--language chinese), or give words="
         )
-        if share == 1:
+        if share == 1 and of_all:
             raise ValueError(f"sentences must hold more than their phrases, got only sentences masked whole: {hint}.")
         if share > _MANY_MASKED_WHOLE:
             logger.warning(f"{share:.0%} of the masked sentences are nothing but the mask: {hint}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from datasets import Dataset, Features, IterableDataset
@@ -14,14 +14,20 @@ from sentence_transformers.base.data_collator import DEFAULT_LABEL_COLUMNS
 from sentence_transformers.base.sampler import BatchSamplers
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import nn
+from transformers import PreTrainedTokenizerBase
 
 from st_extras.checks import check_count, check_positive, shown
 from st_extras.encoders.adapters import check_adapters
+from st_extras.text.corpus import is_blank
 from st_extras.text.files import has_lone_surrogate
 from st_extras.training.divergence import non_finite
 
 logger = logging.getLogger(__name__)
 _ROWS = 1000  # read at a time
+_LOOKED_AT = 2000  # texts, to see what they are
+_FEWEST_COUNTED = 8  # fewer say nothing about the others
+_MANY_UNKNOWN = 0.1
+"""A larger share of texts without a known token is warned of."""
 HASHED_FROM = 1_000_000
 """Rows from which on equal sentences are found by their hashes, computed once in seconds and kept in 8 bytes each."""
 
@@ -29,11 +35,12 @@ HASHED_FROM = 1_000_000
 def training_dataset(data: Any) -> Dataset | IterableDataset:
     """Return sentences as a Dataset with the column ``sentence``, and a Dataset unchanged.
 
-    An IterableDataset refuses a text that is None when it reaches it; it may hold empty ones, as blank lines of files.
+    An IterableDataset refuses a text that is None when it reaches it, and skips rows with an empty one, as the blank
+    lines of files. A text of zero-width spaces is empty.
 
     Raises:
-        ValueError: if ``data`` has splits or no row, a sentence (in a Dataset: a text of the first column of texts) is
-            not a string or empty, another text of a Dataset is None, or a column beside the labels has numbers.
+        ValueError: if ``data`` has splits or no row, a text is not a string or empty, or a column beside the labels
+            has numbers.
     """
     if isinstance(data, Mapping):
         names = ", ".join(repr(name) for name in data)
@@ -45,7 +52,8 @@ def training_dataset(data: Any) -> Dataset | IterableDataset:
         if data.features is None:  # the trainer wants to know the columns
             data = data.cast(Dataset.from_list(list(data.take(1))).features)
         texts = _text_columns(data.features)
-        return data.map(_refuse_none, with_indices=True, fn_kwargs={"texts": texts}, features=data.features)
+        checked = data.map(_refuse_none, with_indices=True, fn_kwargs={"texts": texts}, features=data.features)
+        return checked.filter(_has_texts, fn_kwargs={"texts": texts})
     if not isinstance(data, Iterable) or getattr(data, "ndim", 1) == 0:
         raise ValueError(f"data must be sentences or a Dataset, got {type(data).__name__}.")
     sentences = [data] if isinstance(data, str) else data if isinstance(data, Dataset) else list(data)
@@ -55,7 +63,7 @@ def training_dataset(data: Any) -> Dataset | IterableDataset:
         _check_texts(sentences)
         return sentences
     for number, sentence in enumerate(sentences):
-        if not isinstance(sentence, str) or not sentence.strip():
+        if not isinstance(sentence, str) or is_blank(sentence):
             raise ValueError(f"data[{number}] must be a non-empty string, got {shown(sentence)}.")
         if has_lone_surrogate(sentence):
             raise ValueError(f"data[{number}] must be valid text, got a lone surrogate in {shown(sentence)}.")
@@ -81,18 +89,22 @@ def _text_columns(features: Features) -> list[str]:
 
 
 def _check_texts(data: Dataset) -> None:
-    """Refuse a Dataset without a column of texts, with numbers among them, with a None or an empty sentence."""
+    """Refuse a Dataset without a column of texts, with numbers among them, with a None or an empty text."""
     texts = _text_columns(data.features)
     columns = data.with_format(None).select_columns(texts)  # without the user's transform
     for first, rows in zip(range(0, len(data), _ROWS), columns.iter(_ROWS), strict=True):
         for name, column in rows.items():
             for i, text in enumerate(column, first):
                 _refuse_none({name: text}, i, [name])
-                if name == texts[0] and not text.strip():
+                if is_blank(text):
                     raise ValueError(
                         f"data[{i}][{name!r}] must be a non-empty string, got {shown(text)}: leave such rows out with "
                         f"data.filter(lambda row: row[{name!r}].strip())."
                     )
+
+
+def _has_texts(row: dict[str, Any], texts: list[str]) -> bool:
+    return not any(is_blank(row[name]) for name in texts)
 
 
 def _refuse_none(row: dict[str, Any], i: int, texts: list[str]) -> dict[str, Any]:
@@ -100,6 +112,58 @@ def _refuse_none(row: dict[str, Any], i: int, texts: list[str]) -> dict[str, Any
         if row[name] is None:
             raise ValueError(f"data[{i}][{name!r}] must be a string, got None.")
     return row
+
+
+def first_texts(data: Dataset | IterableDataset) -> list[str]:
+    """Return up to 2,000 texts of the first column of texts, from all over a Dataset; of a stream none."""
+    if isinstance(data, IterableDataset):
+        return []
+    name = _text_columns(data.features)[0]
+    rows = range(0, len(data), -(-len(data) // _LOOKED_AT))
+    return list(data.with_format(None).select_columns(name).select(rows)[name])
+
+
+def warn_of_labels(data: Dataset | IterableDataset, texts: Sequence[str]) -> None:
+    """Warn where the only column of texts mostly repeats them, or holds single words, as one of labels."""
+    if len(texts) < _FEWEST_COUNTED or len(_text_columns(data.features)) > 1:
+        return
+    words = sum(text.isascii() and len(text.split()) == 1 for text in texts)  # other scripts may write no spaces
+    different = len(set(texts))
+    if 2 * different <= len(texts) or 2 * words > len(texts):
+        logger.warning(
+            "The text looks like a column of labels: of %s texts looked at, %s are different and %s are one word, such "
+            "as %s. Equal and similar texts are negatives of each other: give the column of the sentences (--column).",
+            f"{len(texts):,}",
+            f"{different:,}",
+            f"{words:,}",
+            shown(texts[0]),
+        )
+
+
+def check_known(model: SentenceTransformer, texts: Sequence[str], name: str) -> None:
+    """Warn where the tokenizer knows no token of many texts: such texts are all the same to the encoder.
+
+    Args:
+        model: the encoder. One without a tokenizer of the transformers library is not looked at.
+        texts: some of the texts.
+        name: of the argument that they are from, for the message.
+
+    Raises:
+        ValueError: if it knows none in all of at least 8 texts.
+    """
+    tokenizer: Any = getattr(model, "tokenizer", None)
+    if len(texts) < _FEWEST_COUNTED or not isinstance(tokenizer, PreTrainedTokenizerBase):
+        return
+    if (unknown := tokenizer.unk_token_id) is None:
+        return
+    nothing = {unknown, tokenizer.convert_tokens_to_ids("\u2581")}  # SentencePiece's space
+    found = tokenizer(list(texts), add_special_tokens=False, truncation=True)["input_ids"]
+    lost = [text for text, ids in zip(texts, found, strict=True) if nothing.issuperset(ids)]
+    remedy = f"such as {shown(lost[0])}: use an encoder of their language or script" if lost else ""
+    if len(lost) == len(texts):
+        raise ValueError(f"{name} must hold tokens that the encoder knows, got unknown tokens alone, {remedy}.")
+    if len(lost) > _MANY_UNKNOWN * len(texts):
+        logger.warning("%.0f%% of the texts are nothing but unknown tokens, %s.", 100 * len(lost) / len(texts), remedy)
 
 
 def check_model(model: SentenceTransformer) -> None:

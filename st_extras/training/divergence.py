@@ -1,4 +1,4 @@
-"""Watching a training for NaN and infinite values, so that no such weights are saved."""
+"""Watching a training for NaN, infinite values and a loss that teaches nothing, so that no such weights are saved."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import torch.distributed as dist
 from sentence_transformers.util import get_world_size
 from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from st_extras.losses.parts.batch_checks import refuse_same_views
 
 
 class DivergenceError(ValueError):
@@ -41,7 +43,12 @@ class DivergenceCallback(TrainerCallback):
         self._handle.remove()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Stop if the loss was not finite or, before a checkpoint or evaluation, the weights are not."""
+        """Stop if the loss was not finite or, before a checkpoint or evaluation, the weights are not.
+
+        Raises:
+            ValueError: if both views of each sentence are the same vector, and nothing else teaches.
+        """
+        refuse_same_views(self.loss)
         kept = control.should_save or control.should_evaluate
         self._look(state.global_step, everything=kept or control.should_log, weights=kept)
         if self.step is not None:

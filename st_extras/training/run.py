@@ -6,7 +6,7 @@ import logging
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,16 +18,19 @@ from torch import nn
 from transformers import TrainerCallback, set_seed
 
 from st_extras.checks import check_bool, check_count, check_instance, check_positive, shown
-from st_extras.encoders.adapters import adapted, described_lora
+from st_extras.encoders.adapters import adapted, described_lora, trained_state
 from st_extras.encoders.distributed import leave_processes_at_exit
 from st_extras.training.arguments import (
     batch_sampler,
+    check_known,
     check_model,
+    first_texts,
     rates_of_the_loss,
     schedule_arguments,
     score_of,
     training_dataset,
     warn_of_half_precision,
+    warn_of_labels,
 )
 from st_extras.training.divergence import DivergenceError
 from st_extras.training.identity import check_same_run, run_identity
@@ -50,7 +53,7 @@ class TrainingRun:
         trainer: the trainer, with its ``loss`` and ``state.log_history``.
         metric: name of the metric that chose the weights; None without an evaluator.
         curve: (step, metric) pairs; step 0 is the encoder before training.
-        best_step: the step whose weights were kept.
+        best_step: the step whose weights were kept; 0: the encoder as it was, as no checkpoint was better.
         best: the metric at ``best_step``; None without an evaluator.
         steps: number of optimizer steps trained.
         seconds: wall time in seconds, including evaluations.
@@ -103,8 +106,8 @@ def train_encoder(
             needs ``max_steps``; equal sentences are then not kept apart, and ``resume`` does not compare the text.
         output: a new or empty folder, or one with an earlier training and ``overwrite`` or ``resume`` set.
         evaluator: scores the model every ``eval_steps`` steps and after the last step; the best of these weights
-            are kept. It also scores the encoder before training, for comparison: a warning is logged if training
-            made it worse.
+            are kept. It also scores the encoder before training, which stays as it was if no checkpoint is better;
+            a warning says so.
         batch_size: rows per step and process.
         learning_rate: initial learning rate; decays linearly to 0.
         loss_learning_rate: the same for the parameters that the loss owns (PaSeR's decoder, SLT-FAI's
@@ -136,8 +139,9 @@ def train_encoder(
     model in each of them.
 
     Raises:
-        ValueError: if a setting is out of range or of another kind, ``data`` is empty, has splits or holds something
-            that is not a sentence, ``output`` may not be used (see :func:`check_output`), ``loss_learning_rate`` is
+        ValueError: if a setting is out of range or of another kind, ``data`` is empty, has splits, holds something
+            that is not a sentence or nothing that the tokenizer knows, both views of each sentence are the same vector
+            and nothing else teaches, ``output`` may not be used (see :func:`check_output`), ``loss_learning_rate`` is
             given for a loss without parameters of its own, ``resume`` is set for another training, or FSDP or DeepSpeed
             is asked for.
         DivergenceError: a ValueError, if the loss or the weights become NaN or infinite before the first evaluation,
@@ -171,6 +175,9 @@ def train_encoder(
     recorded: dict[str, Any] = {"loss_learning_rate": loss_learning_rate, "patience": patience}
     recorded |= {} if lora is None else {"lora": described_lora(lora)}
     set_seed(settings["seed"])
+    looked_at = first_texts(dataset)
+    warn_of_labels(dataset, looked_at)
+    check_known(model, looked_at, "data")
     with adapted(model, lora) as merge_adapters:
         warn_of_half_precision(model)
         made = loss if isinstance(loss, nn.Module) else loss(model)  # before the folder is: it may refuse an option
@@ -187,6 +194,7 @@ def train_encoder(
             chooses = {"eval_strategy": "steps", "eval_steps": eval_steps, "load_best_model_at_end": True}
             chooses |= {"metric_for_best_model": f"eval_{metric}", "greater_is_better": evaluator.greater_is_better}
             settings = chooses | settings
+            start = {name: value.detach().to("cpu", copy=True) for name, value in trained_state(model).items()}
         with undone_if_it_fails(output):
             claim(Path(output))  # the trainer makes the folder of the checkpoints as soon as it is built
             trainer = build_trainer(model, dataset, made, evaluator, checkpoints, settings, identity, lora is not None)
@@ -196,12 +204,13 @@ def train_encoder(
                 remove_checkpoints(checkpoints, whole=not resume)  # of an earlier run, or those that are not whole
             seconds = run_training(trainer, made, last, patience)
             run = _result(trainer, metric, before, seconds)
+            if evaluator is not None and _is_best(before, run, evaluator.greater_is_better):
+                model.load_state_dict(start, strict=False)
+                run = replace(run, best_step=0, best=before)
             merge_adapters()
             if is_main:
                 save_model(model, output)
     leave_processes_at_exit()
-    if evaluator is not None:
-        _warn_if_worse(run, evaluator.greater_is_better)
     return run
 
 
@@ -222,14 +231,18 @@ def _result(trainer: SentenceTransformerTrainer, metric: str | None, before: flo
     return TrainingRun(trainer, metric, curve, best_step, state.best_metric, state.global_step, seconds)
 
 
-def _warn_if_worse(run: TrainingRun, greater_is_better: bool) -> None:
-    before, best = run.curve[0][1], run.best
-    if best is not None and (before > best if greater_is_better else before < best):
-        logger.warning(
-            "Training made the encoder worse: %s was %.4f before training and %.4f at best (step %d). "
-            "Check that the training text resembles the text that the encoder is meant for.",
-            run.metric,
-            before,
-            best,
-            run.best_step,
-        )
+def _is_best(before: float, run: TrainingRun, greater_is_better: bool) -> bool:
+    """Return whether no checkpoint was better than the encoder before training, and warn if so."""
+    best = before if run.best is None else run.best
+    if best > before if greater_is_better else best < before:
+        return False
+    logger.warning(
+        "No checkpoint was better than the encoder before training, which is saved as it was: %s was %.4f before "
+        "training and %.4f at best (step %d). Check that the training text resembles the text that the encoder is "
+        "meant for.",
+        run.metric,
+        before,
+        best,
+        run.best_step,
+    )
+    return True

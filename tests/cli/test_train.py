@@ -163,17 +163,18 @@ def test_paser_masks_as_asked(run: Run, options: tuple[object, ...], exactly: bo
     assert (phrases == len(SENTENCES)) if exactly else (phrases > len(SENTENCES))
 
 
-def test_an_encoder_without_dropout_is_told_once(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_encoder_without_dropout_is_refused_by_equal_views(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     build_decoder(Path("decoder"))
     words = ("train", "simcse", "decoder", "TEXT", "-o", "out", "--steps", 1, "--batch-size", 4, "--quiet")
 
     def told() -> list[str]:
         return [record.getMessage() for record in caplog.records if record.name.startswith("st_extras.losses")]
 
-    assert run(*words)[0] == 0
+    code, _, err = run(*words)
+    assert (code, "same vector twice" in err, Path("out").exists()) == (2, True, False)
     assert [("--dropout 0.1" in text, "\n" in text) for text in told()] == [(True, False)]
     caplog.clear()
-    assert run(*words, "--overwrite", "--dropout", "0.1")[0] == 0
+    assert run(*words, "--dropout", "0.1")[0] == 0
     assert told() == []
     assert json.loads(Path("out/config.json").read_text())["attention_dropout"] == 0.1
 

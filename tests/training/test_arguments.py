@@ -12,6 +12,7 @@ import pytest
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 
+from st_extras.adaptation import adapt
 from st_extras.losses import AdCSELoss, SimCSELoss
 from st_extras.training import arguments, train_encoder
 from st_extras.training.arguments import rates_of_the_loss, schedule_arguments, training_dataset
@@ -27,19 +28,24 @@ def test_sentences_become_one_column() -> None:
 
 
 def test_a_dataset_is_not_touched() -> None:
-    data = Dataset.from_dict({"a": ["x", "y"], "b": ["", "z"]})
+    data = Dataset.from_dict({"a": ["x", "y"], "b": ["w", "z"]})
     assert training_dataset(data) is data
 
 
-def test_empty_sentences_are_refused_in_the_first_column_of_texts() -> None:
-    rows = {"id": [1, 2, 3], "a": ["x", " \t", "z"], "b": ["", "y", "z"]}
+@pytest.mark.parametrize("empty", ["", " \t", "\u200b\u200b"])
+@pytest.mark.parametrize("column", ["a", "b"])
+def test_empty_texts_are_refused_in_every_column_and_skipped_in_a_stream(empty: str, column: str) -> None:
+    rows = {"id": [1, 2, 3], "a": ["x", "w", "z"], "b": ["v", "y", "z"]}
+    rows[column][1] = empty
     data = Dataset.from_dict(rows).remove_columns("id")
-    refused = r"data\[1\]\['a'\] must be a non-empty string, got ' \\t': leave such rows out with data\.filter\("
+    refused = rf"data\[1\]\['{column}'\] must be a non-empty string, got .*: leave such rows out with data\.filter\("
     with pytest.raises(ValueError, match=refused):
         training_dataset(data)
+    with pytest.raises(ValueError, match=r"data\[1\] must be a non-empty string"):
+        training_dataset(["x", empty])
     kept = data.select([0, 2])
     assert training_dataset(kept) is kept
-    assert len(list(training_dataset(data.to_iterable_dataset()))) == 3  # no end in the midst of a run
+    assert [row["a"] for row in training_dataset(data.to_iterable_dataset())] == ["x", "z"]
 
 
 def test_epochs_count_only_without_max_steps() -> None:
@@ -85,3 +91,41 @@ def test_a_large_data_set_is_sampled_by_hashes_into_the_same_batches(
         assert differing(found[0][1], weights) == set()
         assert identity == found[0][2]  # so a training can be resumed with either
     assert arguments.batch_sampler(Dataset.from_dict({"sentence": rows}), False) == "batch_sampler"
+
+
+@pytest.mark.parametrize(
+    ("texts", "warned"),
+    [
+        (["sports", "politics"] * 8, True),
+        ([f"label{number}" for number in range(16)], True),
+        ([f"a sentence, number {number}" for number in range(16)], False),
+        ([f"\u4eca\u5929\u5929\u6c14{number}" for number in range(16)], False),
+        (["sports", "politics"] * 2, False),
+    ],
+)
+def test_a_column_of_labels_is_warned_of_before_training(texts: list[str], warned: bool, caplog: Any) -> None:
+    data = Dataset.from_dict({"sentence": texts})
+    arguments.warn_of_labels(data, arguments.first_texts(data))
+    assert ["looks like a column of labels" in line for line in caplog.messages] == [True] * warned
+    pairs = Dataset.from_dict({"sentence": texts, "phrase": texts})  # PaSeR's rows repeat their sentence
+    arguments.warn_of_labels(pairs, arguments.first_texts(pairs))
+    assert len(caplog.messages) == warned
+
+
+def test_texts_that_the_tokenizer_does_not_know(encoder: SentenceTransformer, tmp_path: Path, caplog: Any) -> None:
+    lost = ["\u0431\u0430\u043d\u043a " + "\u043e" * number for number in range(1, 9)]
+    message = "^{} must hold tokens that the encoder knows, got unknown tokens alone, such as .*\\.$"
+    with pytest.raises(ValueError, match=message.format("data")):
+        train_encoder(encoder, SimCSELoss, lost, tmp_path / "out", max_steps=1, show_progress_bar=False)
+    with pytest.raises(ValueError, match=message.format("sentences")):
+        adapt(encoder, lost, tmp_path / "out", show_progress_bar=False)
+    assert not (tmp_path / "out").exists()
+    arguments.check_known(encoder, [*SENTENCES, *lost], "data")
+    assert ["50% of the texts are nothing but unknown tokens" in line for line in caplog.messages] == [True]
+    arguments.check_known(encoder, [*SENTENCES, *SENTENCES, lost[0]], "data")
+    assert len(caplog.messages) == 1
+
+
+def test_texts_from_all_over_the_data_are_looked_at() -> None:
+    texts = arguments.first_texts(Dataset.from_dict({"sentence": [str(number) for number in range(4001)]}))
+    assert (len(texts), texts[0], texts[-1]) == (1334, "0", "3999")

@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch
 from datasets import Dataset, DatasetDict, Features, IterableDataset, Value, load_dataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
+from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
 from torch import Tensor, nn
 from transformers import TrainerCallback
 
@@ -116,17 +118,19 @@ class TestSelection:
 
     @pytest.mark.parametrize(
         ("scores", "greater", "steps", "best"),
-        [([9.0, 3.0, 5.0], False, 4, 2), ([0.1, 0.2, 0.3], True, 3, 3), ([0.9, 0.1, 0.2], True, 4, 4)],
-        ids=["lower may be better", "the last step is scored whatever the interval", "the start is not chosen"],
+        [([9.0, 3.0, 5.0], False, 4, 2), ([0.1, 0.2, 0.3], True, 3, 3), ([0.9, 0.1, 0.2], True, 4, 0)],
+        ids=["lower may be better", "the last step is scored whatever the interval", "the start competes"],
     )
     def test_what_is_chosen(self, encoder, tmp_path, scores, greater, steps, best):
         evaluator = ScriptedEvaluator(scores, greater_is_better=greater)
         result = short_training(encoder, tmp_path / "out", evaluator=evaluator, max_steps=steps)
         assert result.curve == list(zip((0, 2, steps), scores, strict=True))
         assert (result.best_step, result.best) == (best, dict(result.curve)[best])
-        assert differing(evaluator.seen[1 if best == 2 else 2], snapshot(encoder)) == set()
+        kept = evaluator.seen[{0: 0, 2: 1}.get(best, 2)]
+        assert differing(kept, snapshot(encoder)) == set()
+        assert differing(kept, snapshot(SentenceTransformer(str(tmp_path / "out"), device="cpu"))) == set()
 
-    @pytest.mark.parametrize("scores", [[0.9, 0.1, 0.2], [0.1, 0.05, 0.1]])
+    @pytest.mark.parametrize("scores", [[0.9, 0.1, 0.2], [0.9, 0.1, 0.95]])
     @pytest.mark.parametrize("greater_is_better", [True, False])
     def test_a_training_that_harms_is_told(self, encoder, tmp_path, caplog, scores, greater_is_better):
         sign = 1 if greater_is_better else -1
@@ -135,7 +139,7 @@ class TestSelection:
         told = [record.getMessage() for record in caplog.records if record.name == "st_extras.training.run"]
         before, best = f"{sign * 0.9:.4f}", f"{sign * 0.2:.4f}"
         harmful = f"scripted was {before} before training and {best} at best (step 4)."
-        assert [harmful in line for line in told] == ([True] if scores[0] == 0.9 else [])
+        assert [harmful in line and "saved as it was" in line for line in told] == ([True] if scores[2] == 0.2 else [])
 
     def test_a_training_that_diverged_saves_no_encoder(self, encoder, tmp_path):
         nan = float("nan")
@@ -614,3 +618,26 @@ def test_a_run_killed_while_its_trainer_is_built_can_be_started_again(
     with pytest.raises(KeyboardInterrupt):
         train_encoder(encoder, SpyLoss, SENTENCES, output, max_steps=1, show_progress_bar=False)
     assert not output.exists()
+
+
+@pytest.mark.parametrize("loss", [SimCSELoss, lambda model: MatryoshkaLoss(model, SimCSELoss(model), [16, 8])])
+def test_equal_views_stop_a_training_that_nothing_else_teaches(make_encoder: Make, tmp_path: Path, loss: Any) -> None:
+    same = r"^SimCSELoss got the same vector twice .*\(--dropout 0\.1\).*\.$"
+    with pytest.raises(ValueError, match=same):
+        short_training(make_encoder(dropout=0.0), tmp_path / "out", loss, max_steps=2)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("loss", "stops"),
+    [
+        (lambda model: DCLRLoss(model), False),
+        (lambda model: DCLRLoss(model, noise_ratio=0, complementary_model="start"), False),
+        (lambda model: DCLRLoss(model, noise_ratio=0), True),
+        (lambda model: AdCSELoss(model, tied=True, projection=False, num_adversaries=4), False),
+        (lambda model: AdCSELoss(model, tied=True, projection=False, num_adversaries=0), True),
+    ],
+)
+def test_what_else_teaches_goes_on(make_encoder: Make, tmp_path: Path, loss: Any, stops: bool) -> None:
+    with pytest.raises(ValueError, match="same vector twice") if stops else nullcontext():
+        short_training(make_encoder(dropout=0.0), tmp_path / "out", loss, max_steps=2)

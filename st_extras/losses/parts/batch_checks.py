@@ -52,11 +52,12 @@ def tell_repeated_texts(loss: nn.Module, columns: Sequence[Features]) -> None:
             )
 
 
-def tell_same_views(loss: nn.Module, anchors: Tensor, positives: Tensor) -> None:
+def tell_same_views(loss: nn.Module, anchors: Tensor, positives: Tensor, *, others: bool = False) -> None:
     """Log a warning if the two views of every sentence in the first training batch of ``loss`` are the same vector.
 
     Most encoders of recent years have no dropout. Then the positive is the anchor itself, and pulling it closer
-    teaches nothing. The views are those that the loss has encoded already: no further pass, and nothing random.
+    teaches nothing. The views are those that the loss has encoded already: no further pass, and nothing random. A
+    training in one call stops then, see :func:`refuse_same_views`; a loop of one's own goes on.
 
     Does nothing while gradients are disabled, or the model is in evaluation mode, whose views are meant to be equal.
 
@@ -64,6 +65,7 @@ def tell_same_views(loss: nn.Module, anchors: Tensor, positives: Tensor) -> None
         loss: the loss, with its ``model``; the message bears its name.
         anchors: (B, D) embeddings of the first views.
         positives: (B, D) embeddings of the second views.
+        others: whether something else teaches: adversaries, noise, a guide.
 
     Raises:
         ValueError: if no parameter of the model is trained.
@@ -80,13 +82,29 @@ def tell_same_views(loss: nn.Module, anchors: Tensor, positives: Tensor) -> None
         return
     loss._compared_views = True  # type: ignore[assignment]
     if same:
-        logger.warning(
-            "%s got the same vector twice as the two views of each sentence, so its positives teach nothing: the "
-            "encoder has no dropout. Load it with st_extras.encoders.load_encoder(..., dropout=0.1) (--dropout 0.1), "
-            "give each sentence a positive in a second column, or use a loss with "
-            "augmentations=('token_cutoff', 'feature_cutoff') if the encoder takes input embeddings.",
-            type(loss).__name__,
-        )
+        loss._only_same_views = not others  # type: ignore[assignment]
+        logger.warning("%s", _same_views(loss))
+
+
+def _same_views(loss: nn.Module) -> str:
+    return (
+        f"{type(loss).__name__} got the same vector twice as the two views of each sentence, so its positives teach "
+        "nothing: the encoder has no dropout. Load it with st_extras.encoders.load_encoder(..., dropout=0.1) "
+        "(--dropout 0.1), give each sentence a positive in a second column, or use a loss with "
+        "augmentations=('token_cutoff', 'feature_cutoff') if the encoder takes input embeddings."
+    )
+
+
+def refuse_same_views(loss: nn.Module) -> None:
+    """Refuse to go on with a loss, or one inside MatryoshkaLoss or AdaptiveLayerLoss, that equal views alone teach.
+
+    Raises:
+        ValueError: if :func:`tell_same_views` found them equal and nothing else in the loss teaches.
+    """
+    while isinstance(inner := getattr(loss, "loss", None), nn.Module):
+        loss = inner
+    if getattr(loss, "_only_same_views", False):
+        raise ValueError(_same_views(loss))
 
 
 @torch.no_grad()

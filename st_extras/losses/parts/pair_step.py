@@ -130,8 +130,10 @@ class PairStep(nn.Module):
             embeddings: Tensor = forward_pass(model, rows)["sentence_embedding"]
         return embeddings if self.projection_head is None else apply_head(self.projection_head, [embeddings])[0]
 
-    def join(self, loss: nn.Module, reps: Batches) -> list[Tensor]:
+    def join(self, loss: nn.Module, reps: Batches, *, others: bool = False) -> list[Tensor]:
         """Begin a run of ``calculate_loss``: return each view of the batch, (B, D), from its mini-batches.
+
+        ``others`` says whether something beside the views teaches.
 
         Raises:
             ValueError: if the views differ in shape, or were truncated after the head.
@@ -148,7 +150,7 @@ class PairStep(nn.Module):
                 "use projection=False with a loss that truncates embeddings (MatryoshkaLoss)."
             )
         if self.dropout:
-            tell_same_views(loss, *views)
+            tell_same_views(loss, *views, others=others)
         return views
 
     def gather(self, loss: nn.Module, positives: Tensor, *, others: int = 0, gather: bool = True) -> tuple[Tensor, int]:
