@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import Any
 
 import pytest
@@ -57,3 +58,21 @@ def test_what_is_wrong_in_every_process_is_said_once(run: Run, monkeypatch: Any,
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert (str(error).rstrip(".") in run("demo")[2]) == said
+
+
+@pytest.mark.parametrize(("rank", "speaks"), [("0", True), ("1", False)])
+def test_of_several_processes_the_first_shows_bars_and_warns(
+    run: Run, monkeypatch: Any, rank: str, speaks: bool
+) -> None:
+    seen: list[tuple[bool, bool]] = []
+    handler = logging.StreamHandler()  # in the place of the one that logs where nobody has set up logging
+
+    def demonstrate(*_: object, show_progress_bar: bool, **__: object) -> None:
+        seen.append((show_progress_bar, handler.level <= logging.WARNING))
+        raise ValueError("enough")
+
+    monkeypatch.setattr(logging, "lastResort", handler)
+    monkeypatch.setattr("st_extras.training.demonstrate", demonstrate)
+    monkeypatch.setenv("RANK", rank)
+    run("demo")
+    assert seen == [(speaks, speaks)]
