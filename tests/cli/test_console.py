@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from st_extras.cli.console import print_json, print_line, print_scores
+from st_extras.cli import app
+from st_extras.cli.console import print_json, print_line, print_scores, shows_bars
 from tests.cli.conftest import Run
 
 
@@ -61,18 +62,13 @@ def test_what_is_wrong_in_every_process_is_said_once(run: Run, monkeypatch: Any,
 
 
 @pytest.mark.parametrize(("rank", "speaks"), [("0", True), ("1", False)])
-def test_of_several_processes_the_first_shows_bars_and_warns(
-    run: Run, monkeypatch: Any, rank: str, speaks: bool
-) -> None:
-    seen: list[tuple[bool, bool]] = []
+def test_of_several_processes_the_first_shows_bars_and_warns(monkeypatch: Any, rank: str, speaks: bool) -> None:
     handler = logging.StreamHandler()  # in the place of the one that logs where nobody has set up logging
-
-    def demonstrate(*_: object, show_progress_bar: bool, **__: object) -> None:
-        seen.append((show_progress_bar, handler.level <= logging.WARNING))
-        raise ValueError("enough")
-
     monkeypatch.setattr(logging, "lastResort", handler)
-    monkeypatch.setattr("st_extras.training.demonstrate", demonstrate)
+    monkeypatch.setattr(logging.getLogger("sentence_transformers"), "setLevel", lambda level: None)
+    for name in ("TRANSFORMERS_VERBOSITY", "HF_HUB_DISABLE_PROGRESS_BARS"):
+        monkeypatch.setenv(name, "1")
     monkeypatch.setenv("RANK", rank)
-    run("demo")
-    assert seen == [(speaks, speaks)]
+    app._quiet_libraries()
+    assert (shows_bars(False, False), handler.level <= logging.WARNING) == (speaks, speaks)
+    assert not shows_bars(True, False)
