@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from torch import Tensor
 
-from st_extras.encoders import set_dropout
+from st_extras.encoders.dropout import set_dropout
 from st_extras.losses import AdCSELoss, DCLRLoss, SimCSELoss
 from st_extras.losses.parts import instance_weights
 from st_extras.random_source import RandomSource
