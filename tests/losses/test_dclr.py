@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import copy
 import math
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +15,6 @@ from st_extras.encoders.embedding_table import EmbeddingTable
 from st_extras.functional import cosine_scores
 from st_extras.losses import DCLRLoss, SLTFAILoss
 from st_extras.text.frequency import FrequencyTable
-from st_extras.training import train_encoder
-from tests.conftest import SENTENCES
 from tests.helpers import columns, cosine, count_rows, differing, draw, generator, snapshot
 
 Maker = Callable[..., SentenceTransformer]
@@ -241,17 +237,6 @@ def test_equation_6_with_a_share(make_encoder, sentences, guided_by, count, size
     assert max(seen) - min(seen) > 1e-4
 
 
-def test_the_mean_is_over_all_batches_also_beyond_a_hundred(encoder):
-    loss = DCLRLoss(encoder, **_SELF, masked_share=0.3, noise_ratio=0)
-    seen = []
-    for step in range(130):
-        a, b = draw(4, 8, seed=step) + step / 50, draw(4, 8, seed=1000 + step) + step / 50
-        loss.compute_loss_from_embeddings([a, b])
-        seen.append(share_of_batch(cosine_scores(a, b).tolist(), 0.3))
-        assert float(loss.instruments["threshold"]) == pytest.approx(sum(seen) / len(seen), abs=1e-5)
-    assert sum(seen[100:]) / 30 - sum(seen[:100]) / 100 > 0.1
-
-
 @sized
 def test_a_step_counts_once_in_every_wrapper(make_encoder, sentences, size):
     """MatryoshkaLoss runs the loss for every dimension, a guide's cosines are the same in all of them."""
@@ -286,30 +271,3 @@ def test_small_batches_and_equal_sentences_with_a_share(encoder, sentences):
     assert noisy(alike) != 0
     assert alone(alike) == 0
     assert noisy.instruments["masked_negatives"] == alone.instruments["masked_negatives"] == 1
-
-
-def share_training(model: SentenceTransformer, output: Path, guide: Any = "start", **options: Any) -> DCLRLoss:
-    """Four steps, with a checkpoint after the second."""
-
-    def make(model: SentenceTransformer) -> DCLRLoss:
-        return DCLRLoss(model, complementary_model=guide, masked_share=0.3)
-
-    settings: dict[str, Any] = {"batch_size": 4, "learning_rate": 1e-2, "eval_steps": 2, "show_progress_bar": False}
-    settings |= {"lora": 2}
-    run = train_encoder(model, make, SENTENCES, output, max_steps=4, **(settings | options))
-    loss: Any = run.trainer.loss
-    return loss
-
-
-def test_start_is_the_start_of_a_training_of_adapters_that_is_resumed(make_encoder, tmp_path):
-    pytest.importorskip("peft")
-    whole, parts, other = make_encoder(), make_encoder(), make_encoder()
-    copied = copy.deepcopy(whole)
-    expected = share_training(whole, tmp_path / "whole")
-    checkpoint = tmp_path / "parts" / "checkpoints" / "checkpoint-2"
-    shutil.copytree(tmp_path / "whole" / "checkpoints" / "checkpoint-2", checkpoint)
-    loss = share_training(parts, tmp_path / "parts", resume=True)
-    assert not differing(snapshot(whole), snapshot(parts))
-    assert torch.equal(loss.instruments["threshold"], expected.instruments["threshold"])
-    share_training(other, tmp_path / "other", copied)
-    assert not differing(snapshot(whole), snapshot(other))  # as if the copy had been made by hand

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import Tensor
 
 from st_extras.losses import FrequencyAdversarialLoss
@@ -156,18 +155,3 @@ def test_strength_schedule(make):
     assert seen[0] == 0
     again = gradients(constant, constant(features))[name].norm()
     torch.testing.assert_close(again, full)
-
-
-def test_bad_input(encoder, frequency_table):
-    static = SentenceTransformer(modules=[StaticEmbedding(encoder.tokenizer.backend_tokenizer, embedding_dim=8)])
-    other = FrequencyTable([*frequency_table.tokens[:-1], "other"], frequency_table.counts)
-    for model, options, message in (
-        (encoder, {"adversary": "none"}, r"^adversary must be one of 'reversal', 'confusion', got 'none'\.$"),
-        (encoder, {"frequency_table": other}, "'other'"),
-        (static, {}, "StaticEmbedding"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            FrequencyAdversarialLoss(model, **{"frequency_table": frequency_table, **options})
-    loss = FrequencyAdversarialLoss(encoder, frequency_table=frequency_table)
-    with pytest.raises(ValueError, match="unpad_inputs"):
-        loss([{"input_ids": torch.ones(1, 9, dtype=torch.long), "cu_seq_lens_q": torch.tensor([0, 4, 9])}])

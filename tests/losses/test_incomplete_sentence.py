@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import Tensor
 
 from st_extras.encoders.structure import content_mask
@@ -173,18 +172,14 @@ def test_the_running_accuracy_counts_right_answers_on_both_sides(make):
 
 
 def test_bad_input(encoder, make, frequency_table):
-    static = SentenceTransformer(modules=[StaticEmbedding(encoder.tokenizer.backend_tokenizer, embedding_dim=8)])
     other = FrequencyTable([*frequency_table.tokens[:-1], "other"], frequency_table.counts)
     for model, options, message in (
         (encoder, {"frequency_table": other}, "'other'"),
-        (static, {}, "StaticEmbedding"),
         (encoder, {"on_missing_mask": None}, r"^on_missing_mask must be one of 'error', 'delete', got None\.$"),
     ):
         with pytest.raises(ValueError, match=message):
             make(model=model, **options)
     loss = make()
-    with pytest.raises(ValueError, match="unpad_inputs"):
-        loss([{"input_ids": torch.ones(1, 9, dtype=torch.long), "cu_seq_lens_q": torch.tensor([0, 4, 9])}])
     with pytest.raises(ValueError, match="MatryoshkaLoss"):
         loss.compute_loss_from_embeddings([torch.zeros(2, 8)] * 2, kept=torch.ones(2, dtype=torch.bool))
     encoder.tokenizer.mask_token = None
@@ -245,9 +240,3 @@ def test_a_sentence_keeps_some_content(make, still_encoder):
         loss([features]).backward()
     assert loss.instruments["left_out"] == 3
     assert seen["attention_mask"].chunk(2)[1].sum(dim=1).tolist() == [3, 4, 3, 2]
-
-
-def test_a_mask_token_is_used_where_there_is_one(make, sentences):
-    losses = (make(), make(on_missing_mask="delete"))
-    plain, deleting = (rows_of(loss, loss.model.preprocess(sentences))[1] for loss in losses)
-    assert torch.equal(plain, deleting)

@@ -1,16 +1,11 @@
 from __future__ import annotations
 
-import copy
-from pathlib import Path
-
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from st_extras.encoders import distributed
-from st_extras.losses.parts.discriminator import SLT_FAI_CITATION, Discriminator
-from tests.helpers import differing, draw, run_in_two_processes, snapshot
-from tests.losses.parts.discriminator_worker import batch
+from st_extras.losses.parts.discriminator import Discriminator
+from tests.helpers import draw
 
 LABELS = torch.tensor([0, 0, 0, 1, 1])
 ANSWERS = torch.tensor([0, 0, 1, 1, 0])
@@ -35,18 +30,6 @@ def test_the_layers_as_a_loop() -> None:
             expected = [sum(w2[c, k].item() * hidden[k] for k in range(3)) + b2[c].item() for c in range(2)]
             assert got[i, j].tolist() == pytest.approx(expected, abs=1e-12)
     assert 0 < silent < 24  # the ReLU acts
-
-
-def test_judging_gives_the_same_logits_and_spares_the_discriminator() -> None:
-    discriminator = Discriminator(3)
-    x = draw(2, 4, 3).float().requires_grad_()
-    expected = torch.autograd.grad(discriminator(x)[..., 1].sum(), x)[0]
-    logits = discriminator.judge(x)
-    assert torch.equal(logits, discriminator(x))
-    logits[..., 1].sum().backward()
-    assert torch.equal(x.grad, expected)
-    assert expected.abs().sum() > 0
-    assert all(parameter.grad is None and parameter.requires_grad for parameter in discriminator.parameters())
 
 
 def test_the_running_accuracy() -> None:
@@ -89,18 +72,6 @@ def test_observing_leaves_the_graph_alone_and_takes_any_shape() -> None:
     assert all(parameter.grad is not None for parameter in discriminator.parameters())
 
 
-def test_the_record_is_part_of_the_state() -> None:
-    discriminator = Discriminator(3)
-    discriminator.observe(logits_of(ANSWERS), LABELS, MASK)
-    other = Discriminator(3)
-    other.load_state_dict(discriminator.state_dict())
-    assert not differing(snapshot(discriminator), snapshot(other))
-    assert other.accuracy == discriminator.accuracy
-    twin = copy.deepcopy(discriminator)
-    twin.observe(logits_of(ANSWERS), LABELS, MASK)
-    assert differing(snapshot(discriminator), snapshot(twin)) == {"confusion"}
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
 def test_logits_are_in_full_precision(dtype: torch.dtype) -> None:
     discriminator = Discriminator(3).to(dtype)
@@ -116,19 +87,3 @@ def test_several_processes_need_the_callback(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
     with pytest.raises(ValueError, match=r"LossStateCallback\.attach"):
         Discriminator(3)(torch.zeros(2, 3))
-
-
-def test_citation() -> None:
-    assert "wang2023unsupervised" in SLT_FAI_CITATION
-
-
-@pytest.mark.slow
-def test_the_record_adds_up_the_answers_of_all_processes(tmp_path: Path) -> None:
-    run_in_two_processes("tests.losses.parts.discriminator_worker", str(tmp_path))
-    alone = Discriminator(4)
-    both = [torch.cat(parts) for parts in zip(batch(0), batch(1), strict=True)]
-    for _ in range(2):
-        alone.observe(*both)
-    for rank in (0, 1):
-        seen = load_file(str(tmp_path / f"confusion{rank}.safetensors"))["confusion"]
-        torch.testing.assert_close(seen, alone.confusion)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import AdaptiveLayerLoss, MatryoshkaLoss
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
@@ -19,49 +17,18 @@ from torch import Tensor, nn
 from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, SimCSELoss
 from st_extras.losses.parts.gradient_cache import GradientCache, mean_over_mini_batches
 from tests.conftest import SENTENCES
-from tests.helpers import (
-    columns,
-    count_rows,
-    draw,
-    run_in_two_processes,
-)
+from tests.helpers import columns, count_rows, draw
+from tests.losses.cases import CASES
 
-Make = Callable[..., nn.Module]
-CUTS = ("token_cutoff", "feature_cutoff")
-
-LOSSES: dict[str, tuple[Make, dict[str, Any]]] = {
-    "SimCSE": (SimCSELoss, {}),
-    "SimCSE, head and cutoffs": (SimCSELoss, {"projection": True, "augmentations": ("span_cutoff", "dropout")}),
-    "DCLR": (DCLRLoss, {"complementary_model": "self", "threshold": 0.97}),
-    "DCLR, head, all options": (
-        DCLRLoss,
-        {"projection": True, "noise_norm": "unit", "noise_ratio": 0.3, "noise_step_size": 0.1, "augmentations": CUTS},
-    ),
-    "DCLR without noise": (DCLRLoss, {"complementary_model": "self", "threshold": 0.97, "noise_ratio": 0}),
-    "DCLR, share": (DCLRLoss, {"complementary_model": "self", "masked_share": 0.3}),
-    "ConSERT": (ConSERTLoss, {}),
-    "ConSERT, dropout, no positive": (ConSERTLoss, {"dropout": True, "include_positive": False, "augmentations": CUTS}),
-}
-LOSSES |= {
-    "AdCSE": (AdCSELoss, {"num_adversaries": 5, "key_dropout": False, "adversary_learning_rate": 0.1}),
-    "AdCSE, symmetric, no head": (
-        AdCSELoss,
-        {"num_adversaries": 3, "key_dropout": False, "symmetric": True, "projection": False, "momentum": 0.5},
-    ),
-    "AdCSE, adversaries alone": (
-        AdCSELoss,
-        {"num_adversaries": 5, "key_dropout": False, "in_batch_negatives": False, "adversary_learning_rate": 0.0},
-    ),
-    "AdCSE, tied, symmetric": (AdCSELoss, {"tied": True, "symmetric": True, "num_adversaries": 0}),
-}
-BARE = ["AdCSE", "SimCSE", "DCLR", "ConSERT"]
+BARE = ["adcse", "simcse", "dclr", "consert"]
+CACHED = [name for name, case in CASES.items() if case.cached and "table" not in name]
+"""Without a table, which has the texts of ``cases.py`` alone."""
 
 
-def make(name: str, model: SentenceTransformer, **more: Any) -> nn.Module:
-    """The loss of that name; two of them on equal models are equal."""
-    torch.manual_seed(3)
-    loss_class, options = LOSSES[name]
-    return loss_class(model, **options | more)
+def make(name: str, model: SentenceTransformer, **more: Any) -> Any:
+    """The loss of that name; its keys, which no backward pass embeds again, have no dropout."""
+    still: dict[str, Any] = {"key_dropout": False} if CASES[name].kind is AdCSELoss else {}
+    return CASES[name].make(model, **still | more)
 
 
 def many_sentences(count: int) -> list[str]:
@@ -101,13 +68,13 @@ def uncached(loss: Any, batch: list[dict[str, Any]]) -> Tensor:
         for view in cache.views
     ]
     loss.step.projection_head = head
-    columns = {"sentence_features": batch} if isinstance(loss, AdCSELoss) else {}
+    columns = {"sentence_features": batch} if isinstance(loss, AdCSELoss | DCLRLoss) else {}
     value: Tensor = loss.compute_loss_from_embeddings(embeddings, **columns)
     return value
 
 
 @pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", CACHED)
 def test_gradients_are_those_of_one_pass_with_dropout(
     make_encoder: Callable[..., SentenceTransformer], name: str, count: int
 ) -> None:
@@ -127,31 +94,6 @@ def test_gradients_are_those_of_one_pass_with_dropout(
     assert all(
         torch.equal(x[k], y[k]) for x, y in zip(batch, before, strict=True) for k in x if isinstance(x[k], Tensor)
     )
-
-
-@pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize("name", LOSSES)
-def test_without_random_numbers_it_is_the_uncached_loss(
-    still_encoder: SentenceTransformer, name: str, count: int
-) -> None:
-    model = still_encoder.train()
-    batch = features_of(model, many_sentences(40), count)
-    values, found = [], []
-    for cut in ({}, {"mini_batch_size": 7}, {"mini_batch_size": 1000}, {"mini_batch_num_tokens": 30}):
-        loss = make(name, model, **cut, **still(name))
-        values.append(loss(batch))
-        values[-1].backward()
-        found.append(gradients(loss))
-    for value, gradient in zip(values[1:], found[1:], strict=True):
-        assert value.item() == pytest.approx(values[0].item(), rel=1e-5)
-        assert_equal_gradients(gradient, found[0])
-
-
-def still(name: str) -> dict[str, Any]:
-    """Settings that leave nothing to chance in an encoder without dropout."""
-    if LOSSES[name][0] is AdCSELoss:
-        return {}
-    return {"augmentations": ("none", "none")} | ({"dropout": False} if LOSSES[name][0] is ConSERTLoss else {})
 
 
 @pytest.mark.parametrize("name", BARE)
@@ -198,7 +140,7 @@ def test_settings_that_are_refused(encoder: SentenceTransformer, name: str) -> N
         SimCSELoss(encoder, **{name: 4})
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", CACHED)
 def test_the_gradient_is_scaled_and_adds_up(encoder: SentenceTransformer, name: str) -> None:
     batches = [features_of(encoder.train(), texts) for texts in (many_sentences(20)[:9], many_sentences(20)[9:])]
     loss = make(name, encoder, mini_batch_size=4)
@@ -217,7 +159,7 @@ def test_the_gradient_is_scaled_and_adds_up(encoder: SentenceTransformer, name: 
     assert_equal_gradients(gradients(loss), expected)
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", CACHED)
 def test_random_states_end_where_one_forward_pass_leaves_them(encoder: SentenceTransformer, name: str) -> None:
     batch = features_of(encoder.train(), many_sentences(12))
     loss = make(name, encoder, mini_batch_size=5)
@@ -254,7 +196,7 @@ def test_bf16_stays_close(encoder: SentenceTransformer, name: str, inside: bool)
 
 
 def test_the_replay_is_in_the_forward_passs_precision(encoder: SentenceTransformer) -> None:
-    loss: Any = make("SimCSE, head and cutoffs", encoder.train(), mini_batch_size=4)
+    loss: Any = make("simcse, head", encoder.train(), mini_batch_size=4)
     kinds: list[torch.dtype] = []
     loss.step.projection_head[0].register_forward_hook(lambda module, given, output: kinds.append(output.dtype))
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -263,15 +205,12 @@ def test_the_replay_is_in_the_forward_passs_precision(encoder: SentenceTransform
     assert kinds == [torch.bfloat16] * 8
 
 
-IN_MATRYOSHKA = [name for name in LOSSES if "head" not in name and "AdCSE" not in name]
-
-
-@pytest.mark.parametrize("name", IN_MATRYOSHKA)
+@pytest.mark.parametrize("name", [name for name in CACHED if not CASES[name].refused])
 def test_matryoshka(still_encoder: SentenceTransformer, name: str) -> None:
     batch = features_of(still_encoder.train(), many_sentences(24))
     values, found, measured = [], [], []
     for cut in ({}, {"mini_batch_size": 7}):
-        inner: Any = make(name, still_encoder, **cut, **still(name))
+        inner: Any = make(name, still_encoder, **cut, **CASES[name].still or {})
         loss = MatryoshkaLoss(still_encoder, inner, [16, 4], matryoshka_weights=[1, 0.5])
         values.append(loss(batch, None))
         values[-1].backward()
@@ -283,49 +222,11 @@ def test_matryoshka(still_encoder: SentenceTransformer, name: str) -> None:
     assert measured[1] == pytest.approx(measured[0], rel=1e-3)
 
 
-def test_matryoshka_with_a_head_is_refused(encoder: SentenceTransformer) -> None:
-    loss = MatryoshkaLoss(encoder, SimCSELoss(encoder, projection=True, mini_batch_size=3), [16, 8])
-    with pytest.raises(ValueError, match=r"^projection=True was built for embeddings of 16 dimensions, got 8"):
-        loss(features_of(encoder, SENTENCES), None)
-
-
 @pytest.mark.parametrize("name", BARE)
 def test_adaptive_layer_is_refused(encoder: SentenceTransformer, name: str) -> None:
     loss = AdaptiveLayerLoss(encoder, make(name, encoder, mini_batch_size=3))
     with pytest.raises(ValueError, match="AdaptiveLayerLoss"):
         loss(features_of(encoder, SENTENCES), None)
-
-
-def still_loss(name: str, model: SentenceTransformer, **more: Any) -> nn.Module:
-    """The loss with candidates of all processes and nothing left to chance, not even noise."""
-    noise = {"noise_ratio": 0} if LOSSES[name][0] is DCLRLoss else {}
-    return make(name, model, gather_across_devices=True, **still(name) | noise | more)
-
-
-def state_and_gradients(loss: Any, value: Tensor) -> dict[str, Tensor]:
-    """What a step ends with: its value, the gradients, and the adversaries."""
-    found = {name: p.grad.clone() for name, p in loss.named_parameters() if p.grad is not None}
-    adversaries = {"adversaries": loss.adversaries.vectors.clone()} if isinstance(loss, AdCSELoss) else {}
-    return found | adversaries | {"value": value.detach().clone()}
-
-
-@pytest.mark.slow
-def test_two_processes_are_one_on_the_whole_batch(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
-    still_encoder.save(str(tmp_path / "model"))
-    run_in_two_processes("tests.losses.parts.gradient_cache_worker", str(tmp_path))
-    for number, name in enumerate(LOSSES):
-        model = SentenceTransformer(str(tmp_path / "model"), device="cpu").train()
-        loss = still_loss(name, model.double()).double()
-        for _ in range(2):
-            loss.zero_grad()
-            value = loss([model.preprocess(many_sentences(16))])
-            value.backward()
-        expected = state_and_gradients(loss, value)
-        for rank in range(2):
-            found = load_file(str(tmp_path / f"{number}-{rank}.safetensors"))
-            assert found.keys() == expected.keys()
-            for key, tensor in found.items():
-                torch.testing.assert_close(tensor, expected[key], rtol=1e-8, atol=1e-10, msg=f"{name}: {key}")
 
 
 @pytest.mark.parametrize("with_backward", [False, True])

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,8 @@ from st_extras.encoders import EmbeddingTable
 from st_extras.functional import cosine_scores
 from st_extras.losses import DCLRLoss, SimCSELoss
 from st_extras.losses.parts import guide as guide_module
-from st_extras.losses.parts.guide import frozen_copy, make_guide
-from tests.helpers import columns, cosine, count_rows, differing, draw, snapshot, train
+from st_extras.losses.parts.guide import make_guide
+from tests.helpers import columns, cosine, train
 
 Maker = Callable[..., SentenceTransformer]
 
@@ -44,19 +43,6 @@ def test_model_path_and_table_give_the_guides_cosines(
     torch.testing.assert_close(cosines(make_guide(model, None, table), features), found)
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_each_sentence_is_encoded_once(make_encoder: Maker, sentences: list[str], count: int) -> None:
-    model, encoder = make_encoder(), make_encoder(seed=1)
-    guide: Any = make_guide(model, encoder, None)
-    before = snapshot(encoder)
-    with count_rows(encoder) as asked:
-        guide([[model.preprocess(column)] for column in columns(sentences, count).values()])
-    assert asked == [len(sentences)] * count
-    assert not differing(before, snapshot(encoder))
-    assert not list(guide.parameters())  # hidden from the optimizer and from checkpoints
-    assert list(guide.state_dict()) == ["_extra_state"]  # the probe
-
-
 def test_the_sentences_of_all_processes(
     make_encoder: Maker, sentences: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,19 +54,11 @@ def test_the_sentences_of_all_processes(
     torch.testing.assert_close(gathered, torch.cat([alone, -alone], dim=1))
 
 
-def test_what_a_guide_cannot_do_without(make_encoder: Maker, sentences: list[str]) -> None:
+def test_a_sentence_that_a_table_does_not_have_is_shown(make_encoder: Maker, sentences: list[str]) -> None:
     model, guide = make_encoder(), make_encoder(seed=1)
-    loss = DCLRLoss(model, complementary_model=guide)
-    with pytest.raises(ValueError, match="sentence_features is None"):
-        loss.compute_loss_from_embeddings([draw(3, 16), draw(3, 16)])
     table = EmbeddingTable.compute(model, guide, sentences, show_progress_bar=False)
     with pytest.raises(ValueError, match="a red cat"):
         cosines(make_guide(model, None, table), [model.preprocess(["a red cat", sentences[0]])])
-    for both in (guide, "self"):
-        with pytest.raises(ValueError, match="not both"):
-            make_guide(model, both, table)
-    with pytest.raises(ValueError, match='pass "self"'):
-        make_guide(model, model, None)
 
 
 def test_what_the_card_says(make_encoder: Maker, sentences: list[str], tmp_path: Path) -> None:
@@ -164,25 +142,6 @@ def test_start_with_adapters_is_what_they_make_of_the_model(make_encoder: Maker,
             parameter.mul_(1.5)
     torch.testing.assert_close(cosines(guide, [model.preprocess(sentences)]), expected, atol=1e-6, rtol=0)
     assert (start_cosines(model, sentences) - expected).abs().max() > 0.01
-
-
-def test_a_frozen_copy_shares_nothing_that_is_trained(make_encoder: Maker) -> None:
-    model = make_encoder().train()
-    copied = frozen_copy(model)
-    own = {tensor.data_ptr() for tensor in (*model.parameters(), *model.buffers())}
-    assert not own & {tensor.data_ptr() for tensor in (*copied.parameters(), *copied.buffers())}
-    assert not any(parameter.requires_grad for parameter in copied.parameters())
-    assert all(parameter.requires_grad for parameter in model.parameters())
-    assert (copied.training, model.training) == (False, True)
-
-
-def test_a_loss_with_start_is_copied_with_it(make_encoder: Maker, sentences: list[str]) -> None:
-    model = make_encoder()
-    guide = make_guide(model, "start", None)
-    twin = copy.deepcopy(guide)
-    features = [model.preprocess(sentences)]
-    assert twin.source.encoder is not guide.source.encoder
-    assert torch.equal(cosines(twin, features), cosines(guide, features))
 
 
 def test_the_word_is_not_a_folder(

@@ -28,7 +28,7 @@ from transformers import (
 
 from st_extras.losses.parts.masked_lm import MaskedLM, corrupt_tokens, vocabulary_cross_entropy
 from tests.conftest import SENTENCES, vocabulary
-from tests.helpers import differing, draw, generator, snapshot
+from tests.helpers import draw, generator
 from tests.losses.phrases import DATA, features, make_loss
 
 MakeEncoder = Callable[..., SentenceTransformer]
@@ -81,21 +81,6 @@ def test_a_prompt_is_not_masked(still_encoder: SentenceTransformer) -> None:
     assert drawn.sum(dim=1).tolist() == [len(sentence.split()) for sentence in DATA["sentence"][:6]]
 
 
-def test_the_draws_go_on_and_are_part_of_the_state(encoder: SentenceTransformer) -> None:
-    column = encoder.preprocess(SENTENCES * 5)
-    head = MaskedLM(encoder, generator=generator(2))
-    _, first = head.corrupt(encoder, column)
-    other = MaskedLM(encoder)
-    other.load_state_dict(head.state_dict())
-    _, second = head.corrupt(encoder, column)
-    assert not torch.equal(first, second)
-    assert torch.equal(other.corrupt(encoder, column)[1], second)
-    with torch.no_grad():
-        before = snapshot(head)
-        assert torch.equal(head.corrupt(encoder, column)[1], head.corrupt(encoder, column)[1])
-    assert not differing(before, snapshot(head))
-
-
 # ---- the cross-entropy over the vocabulary
 
 
@@ -118,18 +103,6 @@ def test_no_targets_give_zero_with_a_gradient() -> None:
     value = vocabulary_cross_entropy(hidden, torch.randn(9, 5), torch.empty(0, dtype=torch.long))
     value.backward()
     assert value.item() == 0
-
-
-def test_the_loss_of_a_half_precision_embedding_is_in_float32() -> None:
-    value = vocabulary_cross_entropy(draw(4, 5), draw(9, 5).bfloat16(), torch.tensor([0, 8, 3, 3]), draw(9))
-    assert value.dtype == torch.float32
-    assert torch.isfinite(value)
-
-
-def test_gradients_reach_hidden_states_embedding_and_bias() -> None:
-    inputs = (draw(4, 5).requires_grad_(), draw(9, 5, seed=1).requires_grad_(), draw(7, seed=2).requires_grad_())
-    targets = torch.tensor([0, 8, 3, 3])
-    assert torch.autograd.gradcheck(lambda h, e, b: vocabulary_cross_entropy(h, e, targets, b), inputs)
 
 
 # ---- heads of checkpoints
@@ -256,9 +229,3 @@ def test_any_precision_of_checkpoint_and_encoder(
     assert all(torch.isfinite(term) and term.dtype == precision for term in terms.values())
     sum(terms.values()).backward()
     assert len(loss.reconstruct(DATA["sentence"][:2], DATA["masked"][:2])) == 2
-
-
-def test_a_tokenizer_without_a_mask_token_is_refused(encoder: SentenceTransformer) -> None:
-    encoder.tokenizer.mask_token = None
-    with pytest.raises(ValueError, match=r"^mlm_weight must be 0 for an encoder without a mask token, got a .*\.$"):
-        MaskedLM(encoder)

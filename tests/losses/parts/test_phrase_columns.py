@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -83,18 +82,6 @@ def test_brackets_are_put_around_the_content(make_encoder: MakeEncoder, side: st
 # ---- the prompt
 
 
-def test_without_a_prompt_the_phrases_stay(encoder: SentenceTransformer) -> None:
-    phrase = encoder.preprocess(["cat", "red book"])
-    assert without_prompt(encoder, phrase) is phrase
-
-
-def test_the_prompt_goes_and_the_opening_token_stays(encoder: SentenceTransformer) -> None:
-    plain, prompted = (encoder.preprocess(["cat", "red book"], prompt=prompt) for prompt in (None, "the old "))
-    bare = without_prompt(encoder, prompted)
-    for key in ("input_ids", "attention_mask"):
-        assert torch.equal(bare[key], plain[key])
-
-
 @pytest.mark.parametrize("prompt", ["query: ", "query:", "query: \n"])
 @pytest.mark.parametrize("texts", [["dog"], ["dog", "cat sat"], ["dog", "dog"]])
 def test_the_space_behind_a_prompt_takes_no_word_with_it(tmp_path: Path, prompt: str, texts: list[str]) -> None:
@@ -114,29 +101,6 @@ def test_the_space_behind_a_prompt_takes_no_word_with_it(tmp_path: Path, prompt:
 
 
 # ---- the columns
-
-
-def test_rows_whose_masks_were_cut_off_are_told(make_encoder: MakeEncoder) -> None:
-    model = make_encoder(max_seq_length=8)
-    long = "a " * 20
-    data = {
-        "sentence": ["a cat sat", f"{long} cat", "the dog"],
-        "masked": ["a [MASK] sat", f"{long} [MASK]", "the [MASK]"],
-        "phrase": ["cat", "cat", "dog"],
-    }
-    assert check_phrase_columns(features(model, data), model, 8, with_base=False).tolist() == [True, False, True]
-
-
-def test_columns_of_a_base_may_stand_between(encoder: SentenceTransformer) -> None:
-    columns = features(encoder, one("a cat", "a [MASK]", "cat"))
-    more = [columns[0], *encoder_columns(encoder), *columns[1:]]
-    assert check_phrase_columns(more, encoder, 4, with_base=True).all()
-    with pytest.raises(ValueError, match=r"got 5 columns"):
-        check_phrase_columns(more, encoder, 4, with_base=False)
-
-
-def encoder_columns(encoder: SentenceTransformer) -> list[dict[str, Any]]:
-    return [encoder.preprocess([text]) for text in ("the cat", "a dog")]
 
 
 @pytest.mark.parametrize(

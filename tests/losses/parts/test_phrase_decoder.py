@@ -99,18 +99,6 @@ def test_it_starts_from_the_normal_distribution() -> None:
     assert not last.bias.any()
 
 
-@pytest.mark.parametrize(("kind", "train_words", "trained"), [
-    ("tied", True, True), ("tied", False, False), ("detached", True, False), ("own", True, False),
-])  # fmt: skip
-def test_who_trains_the_word_embedding(kind: str, train_words: bool, trained: bool) -> None:
-    words, hidden = nn.Embedding(7, 4), torch.randn(3, 4)
-    found, weight, bias = decoder_of(4, 4, output=kind).output(hidden, words, train_words=train_words)
-    if kind != "own":
-        assert torch.equal(F.linear(found, weight, bias), hidden @ words.weight.T)
-    assert (weight is words.weight) == trained
-    assert weight.requires_grad == (trained or kind == "own")
-
-
 def test_a_resized_vocabulary_is_refused() -> None:
     decoder = decoder_of(4, 4, output="own")
     with pytest.raises(ValueError, match=r"^decoder_output='own' needs .* 7 words, got 9: make the loss after .*\.$"):
@@ -122,21 +110,6 @@ def test_truncated_embeddings_keep_their_places() -> None:
     words, signal = torch.randn(2, 3, 16), torch.randn(2, 4, 5)
     signal[..., 2:] = 0
     torch.testing.assert_close(decoder(words, signal[..., :2]), decoder(words, signal))
-
-
-def test_no_position_sees_a_later_word_and_every_one_sees_the_signal() -> None:
-    decoder = decoder_of(16, 16, 2)
-    words, signal = torch.randn(1, 5, 16), torch.randn(1, 4, 16)
-    base = decoder(words, signal)
-    changed = words.clone()
-    changed[0, 3] += torch.randn(16)
-    moved = (decoder(changed, signal) - base).abs().sum(-1)[0]
-    assert (moved[:3] < 1e-6).all()
-    assert (moved[3:] > 1e-3).all()
-    for vector in range(4):
-        other = signal.clone()
-        other[0, vector] += torch.randn(16)
-        assert ((decoder(words, other) - base).abs().sum(-1) > 1e-3).all()
 
 
 def test_half_precision_words_are_decoded_in_the_decoders_own() -> None:

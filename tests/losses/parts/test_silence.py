@@ -11,7 +11,6 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from st_extras.losses import (
-    AdCSELoss,
     ConSERTLoss,
     DCLRLoss,
     FrequencyAdversarialLoss,
@@ -41,25 +40,6 @@ def test_equal_views_are_told_in_the_end_where_the_encoder_has_a_dropout(
     assert "same vector twice" not in caplog.text
     loss(features)
     assert "same vector twice" in caplog.text
-
-
-def test_equal_views_are_warned_of_in_every_loss(
-    still_encoder: SentenceTransformer,
-    sentences: list[str],
-    frequency_table: FrequencyTable,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    model = still_encoder.train()
-    for loss in (
-        SimCSELoss(model),
-        ConSERTLoss(model, augmentations=("dropout", "dropout")),
-        DCLRLoss(model, complementary_model="self", noise_ratio=0),
-        AdCSELoss(model),
-        SLTFAILoss(model, frequency_table=frequency_table),
-    ):
-        caplog.clear()
-        loss([model.preprocess(sentences)])
-        assert "same vector twice" in caplog.text
 
 
 @pytest.mark.parametrize("options", [{}, {"mini_batch_size": 3}])

@@ -8,15 +8,12 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import (
     DenoisingAutoEncoderLoss,
-    GlobalOrthogonalRegularizationLoss,
     MatryoshkaLoss,
     MultipleNegativesRankingLoss,
 )
 from torch import Tensor, nn
 
-from st_extras.encoders.forward import forward_pass
-from st_extras.encoders.rows import count_rows
-from st_extras.losses import ConSERTLoss, SimCSELoss
+from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, SimCSELoss
 from st_extras.losses.parts.wrapping import (
     base_mode,
     base_value,
@@ -25,24 +22,13 @@ from st_extras.losses.parts.wrapping import (
     gather_instruments,
     is_repeated,
     is_wrapped,
-    refuse_wrapped,
 )
-from tests.helpers import Wrapped, columns, draw, generator
-from tests.losses.bases import BASES, OwnKeysLoss
+from tests.helpers import Wrapped, draw
 
 Maker = Callable[..., SentenceTransformer]
 
 
 # ---- check_base_loss
-
-
-@pytest.mark.parametrize("base", BASES)
-def test_a_base_on_the_same_model_comes_back(encoder: SentenceTransformer, base: str) -> None:
-    loss = BASES[base][0](encoder)
-    assert check_base_loss(loss, encoder) is loss
-    assert check_base_loss(loss, Wrapped(encoder)) is loss
-    loss.model = Wrapped(encoder)
-    assert check_base_loss(loss, encoder) is loss
 
 
 def test_a_base_without_embeddings_to_share_is_refused(encoder: SentenceTransformer) -> None:
@@ -54,23 +40,13 @@ def test_a_base_without_embeddings_to_share_is_refused(encoder: SentenceTransfor
 
 
 def test_a_base_on_another_model_is_refused(make_encoder: Maker) -> None:
+    base = SimCSELoss(make_encoder())
+    assert check_base_loss(base, Wrapped(base.model)) is base
     with pytest.raises(ValueError, match=r"^base_loss=SimCSELoss must be built on the same model"):
-        check_base_loss(SimCSELoss(make_encoder()), make_encoder())
+        check_base_loss(base, make_encoder())
 
 
 # ---- base_views
-
-
-@pytest.mark.parametrize("base", BASES)
-@pytest.mark.parametrize("count", [1, 2])
-def test_the_rows_that_a_base_needs(encoder: SentenceTransformer, sentences: list[str], base: str, count: int) -> None:
-    make, views = BASES[base]
-    features = [encoder.preprocess(texts) for texts in columns(sentences, count).values()]
-    rows, number = base_views(make(encoder), features)
-    assert number == views
-    assert count_rows(rows) == views * len(sentences)
-    width = features[0]["input_ids"].size(1)
-    assert torch.equal(rows["input_ids"][: len(sentences), :width], features[0]["input_ids"])
 
 
 def test_a_base_without_views_gets_its_columns_one_after_the_other(
@@ -97,16 +73,6 @@ def test_columns_that_cannot_share_a_pass_are_refused(encoder: SentenceTransform
     flattened = {"input_ids": torch.ones(1, 9, dtype=torch.long), "cu_seq_lens_q": torch.tensor([0, 4, 9])}
     with pytest.raises(ValueError, match="unpad_inputs"):
         base_views(SimCSELoss(encoder), [flattened])
-
-
-def test_left_alone_an_augmented_base_sees_the_same_rows(
-    still_encoder: SentenceTransformer, sentences: list[str]
-) -> None:
-    features = still_encoder.preprocess(sentences)
-    direct, wrapped = (ConSERTLoss(still_encoder, generator=generator(5)) for _ in range(2))
-    rows, count = base_views(wrapped, [features])
-    embeddings = forward_pass(still_encoder, rows)["sentence_embedding"].chunk(count)
-    assert torch.allclose(wrapped.compute_loss_from_embeddings(embeddings), direct([features]))
 
 
 # ---- base_mode
@@ -146,30 +112,6 @@ def test_embeddings_and_labels_reach_the_base(encoder: SentenceTransformer) -> N
     assert isinstance(base.seen[0], list)  # as the losses of Sentence Transformers expect
     assert all(seen is view for seen, view in zip(base.seen[0], views, strict=True))
     assert base.seen[1] is labels
-
-
-def test_a_base_that_takes_columns_gets_them(encoder: SentenceTransformer, sentences: list[str]) -> None:
-    base = OwnKeysLoss(encoder)
-    features = [encoder.preprocess(sentences)]
-    assert base_value(base, [draw(8, 16)], None, features)["base"].isfinite()
-    assert base.seen == [(1, 1)]
-
-
-@pytest.mark.parametrize("make", [SimCSELoss, MultipleNegativesRankingLoss, ConSERTLoss])
-def test_the_value_is_the_bases_own(encoder: SentenceTransformer, make: Any) -> None:
-    views = [draw(4, 16).float(), draw(4, 16, seed=1).float()]
-    base = make(encoder)
-    assert torch.equal(base_value(base, views, None, [])["base"], base.compute_loss_from_embeddings(views, None))
-
-
-def test_a_base_of_several_terms_keeps_them(encoder: SentenceTransformer) -> None:
-    views = [draw(4, 16).float(), draw(4, 16, seed=1).float()]
-    base = GlobalOrthogonalRegularizationLoss(encoder)
-    terms = base_value(base, views, None, [])
-    expected = base.compute_loss_from_embeddings(views, None)
-    assert len(terms) > 1
-    assert terms.keys() == expected.keys()
-    assert all(torch.equal(terms[name], expected[name]) for name in expected)
 
 
 # ---- MatryoshkaLoss
@@ -216,19 +158,6 @@ def test_matryoshka_is_seen_inside_and_outside_a_wrapper(encoder: SentenceTransf
         assert loss.seen == [(True, False, False), (True, True, True)]
 
 
-def test_matryoshka_is_refused_with_advice(encoder: SentenceTransformer, sentences: list[str]) -> None:
-    class Refusing(Noting):
-        def forward(self, sentence_features: Any, labels: Tensor | None = None) -> Tensor:
-            refuse_wrapped(self.model, "ThisLoss", "use another")
-            return super().forward(sentence_features, labels)
-
-    features = [encoder.preprocess(sentences)]
-    loss = Refusing(encoder)
-    with pytest.raises(ValueError, match=r"^ThisLoss cannot run inside MatryoshkaLoss, which .*: use another\.$"):
-        MatryoshkaLoss(encoder, loss, [16, 8])(features, None)
-    assert torch.isfinite(loss(features))  # and is taken off again
-
-
 # ---- same views, instruments
 
 
@@ -264,9 +193,9 @@ def test_instruments_keep_their_names_unless_two_parts_have_one() -> None:
     assert found == {"left_accuracy": a, "right_accuracy": b, "angle": c}
 
 
-@pytest.mark.parametrize("base", [name for name in BASES if name in ("simcse", "consert", "dclr", "adcse")])
-def test_a_base_in_mini_batches_is_refused(encoder: SentenceTransformer, base: str) -> None:
-    loss = BASES[base][0](encoder, mini_batch_size=4)
+@pytest.mark.parametrize("make", [SimCSELoss, ConSERTLoss, DCLRLoss, AdCSELoss])
+def test_a_base_in_mini_batches_is_refused(encoder: SentenceTransformer, make: Any) -> None:
+    loss = make(encoder, mini_batch_size=4)
     with pytest.raises(
         ValueError, match=r"^base_loss=\w+ must not have a mini_batch_size or mini_batch_num_tokens, .*\.$"
     ):
