@@ -73,9 +73,9 @@ def measured(texts: list[str], start: Tensor, after: Tensor) -> list[list[float]
 
 @pytest.mark.slow
 def test_the_measures_their_sum_and_the_interval_are_those_of_plain_loops() -> None:
-    after = START @ draw(12, 12, seed=5) + 0.1
-    verdict = ChangeJudge(TEXTS, START, seed=3).compare(after, resamples=200)
-    changes = np.array(measured(TEXTS, START, after)) - np.array(measured(TEXTS, START, START))
+    after, texts = START @ draw(12, 12, seed=5) + 0.1, [*TEXTS[:-1], "xyzzy"]  # which shares its words with none
+    verdict = ChangeJudge(texts, START, seed=3).compare(after, resamples=200)
+    changes = np.array(measured(texts, START, after)) - np.array(measured(texts, START, START))
     confirmed, lexical, coherence = changes.mean(axis=0)
     assert [verdict.confirmed, verdict.lexical, verdict.coherence] == pytest.approx([confirmed, lexical, coherence])
     assert verdict.gain == pytest.approx((confirmed + lexical) / 2 + coherence)
@@ -113,25 +113,11 @@ def test_shuffled_embeddings_are_worse_and_less_noise_is_better() -> None:
     assert 0 < better.low < better.gain < better.high
 
 
-def test_equal_embeddings_keep_an_order() -> None:
-    ties = START.clone()
-    ties[:30] = ties[0]
-    judge = ChangeJudge(TEXTS, ties)
-    assert judge.compare(ties).gain == 0
-    assert judge.compare(START) == judge.compare(START)
-
-
-def test_the_global_random_state_stays() -> None:
-    torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
-    ChangeJudge(TEXTS, START).compare(START)
-    assert torch.equal(torch.get_rng_state(), torch_state)
-    assert (np.random.get_state()[1] == numpy_state).all()  # noqa: NPY002
-
-
 @pytest.mark.parametrize(
     ("texts", "start", "message"),
     [
         (TEXTS[:99], START[:99], "the number of texts must be .* got 99"),
+        ([str(i) for i in range(2001)], torch.ones(2001, 2), "the number of texts must be .* got 2001"),
         ([*TEXTS[:-1], TEXTS[0]], START, "texts must be different from each other"),
         (TEXTS, START[:-1], "start must be one for each of the 110 texts, got 109"),
         (TEXTS, START * float("nan"), "start must be finite"),
@@ -155,11 +141,3 @@ def test_what_cannot_be_compared(after: Tensor, options: dict[str, int], message
     judge = ChangeJudge(TEXTS, START)
     with pytest.raises(ValueError, match=rf"^{message}"):
         judge.compare(after, **options)
-
-
-def test_too_many_texts_and_a_wrong_seed() -> None:
-    with pytest.raises(ValueError, match="the number of texts must be"):
-        ChangeJudge([str(i) for i in range(2001)], torch.ones(2001, 2))
-    with pytest.raises(ValueError, match="seed must be a whole number"):
-        ChangeJudge(TEXTS, START, seed=0.5)  # type: ignore[arg-type]
-    assert ChangeJudge(TEXTS, START, seed=-1).compare(START).gain == 0

@@ -92,13 +92,8 @@ def test_missing_askubuntu_files_are_refused(tmp_path: Path) -> None:
         ({"samples": 3}, "samples must be a list of at least one query, got 3"),
         ({"samples": ["a"]}, "samples, row 0: expected a dict with query, positive and negative, got 'a'"),
         ({"samples": [{"query": 3, "positive": ["b"], "negative": ["c"]}]}, "row 0, query: expected a sentence, got 3"),
-        ({"samples": [{"query": "a", "positive": [3], "negative": ["c"]}]}, "row 0, positive, row 0: .*got 3"),
         ({"samples": [{"query": "a", "positive": "b", "negative": 3}]}, "row 0, negative must be .*int 3"),
         ({"samples": []}, "at least one query"),
-        (
-            {"samples": [{"query": "a", "positive": ["b"], "negative": []}]},
-            "row 0: expected a dict with query",
-        ),
         ({"at_k": 10**11}, "at_k must be .* got 100000000000"),
     ],
 )

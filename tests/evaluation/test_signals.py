@@ -48,6 +48,7 @@ def test_margin_recovery_and_contrast_equal_the_loops() -> None:
     assert agreement_margin(z, p) == pytest.approx(sum(margins) / 6)
     assert recovery(z, p) == pytest.approx(sum(ranks) / 6)
     assert contrast(z, p, temperature=0.1) == pytest.approx(sum(logs) / 6)
+    assert recovery(torch.ones(4, 3), torch.ones(4, 3)) == pytest.approx(1 / 4)  # ties count against it
 
 
 def test_discriminability_equals_the_loop() -> None:
@@ -72,12 +73,6 @@ def test_rank_signals_equal_the_loops() -> None:
     overlap = torch.tensor([0.0, 0.5, 0.2, 0.9])
     expected = spearman([cosine(z[i], z[j]) for i, j in pairs.tolist()], overlap.tolist())
     assert lexical_agreement(z, pairs, overlap) == pytest.approx(expected)
-
-
-def test_a_constant_side_correlates_with_nothing() -> None:
-    assert rank_correlation(torch.ones(4), torch.arange(4)) == 0.0
-    assert rank_correlation(torch.arange(4), torch.ones(4)) == 0.0
-    assert rank_correlation(torch.arange(4), 2 * torch.arange(4)) == pytest.approx(1.0)
 
 
 def test_alignment_uniformity_is_their_sum_turned_round() -> None:
@@ -112,18 +107,3 @@ def test_signals_do_not_see_scale_and_order_and_refuse_bad_shapes(signal) -> Non
         signal(z, p[:5])
     with pytest.raises(ValueError, match=r"clean must be \(N, D\) with N >= 2"):
         signal(z[:1], p[:1])
-
-
-@pytest.mark.parametrize("value", [0, -1.0, 1e-300, math.inf, "0.05", True])
-def test_a_wrong_temperature_is_named(value) -> None:
-    z = draw(6, 3, seed=11)
-    with pytest.raises(ValueError, match="temperature must be"):
-        contrast(z, z, temperature=value)
-
-
-@pytest.mark.parametrize("value", [0, 1.5, "10", True])
-def test_a_wrong_number_of_neighbours_is_named(value) -> None:
-    z = draw(6, 3, seed=11)
-    for call in (hub_freeness, lambda clean, neighbors: neighbor_stability(clean, clean, neighbors)):
-        with pytest.raises(ValueError, match="neighbors must be a whole number >= 1"):
-            call(z, neighbors=value)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from st_extras.evaluation import SEVEN_STS, STSDataset, STSEvaluator, development_and_test, load_sts
+from st_extras.evaluation import STSDataset, STSEvaluator, development_and_test, load_sts
 from st_extras.samples import graded_pairs
 
 HEADER = "subset\tscore\tsentence1\tsentence2\n"
@@ -33,8 +32,9 @@ class TestFiles:
         assert data.sentences2 == ['the "cat', "two birds", "she"]
         assert data.subsets == ["news", "forum", "news"]
 
-    def test_windows_file(self, tmp_path):
-        write(tmp_path / "sts12.tsv", "\ufeff" + (HEADER + ROWS).replace("\n", "\r\n"))
+    @pytest.mark.parametrize(("first", "end"), [("\ufeff", "\r\n"), ("", "\r")], ids=["Windows", "old Mac"])
+    def test_line_ends_of_other_systems(self, tmp_path, first, end):
+        write(tmp_path / "sts12.tsv", first + (HEADER + ROWS).replace("\n", end))
         assert load_sts("sts12", tmp_path).sentences2[-1] == "she"
 
     @pytest.mark.parametrize("suffix", [".tsv", ".tsv.gz", ".txt"])
@@ -75,14 +75,11 @@ class TestFiles:
             ("", "first line must name the columns score, sentence1 and sentence2, and may name subset, got"),
             ("rating\tsentence1\tsentence2\n1\ta\tb\n", "first line must name .*, got 'rating, sentence1, sentence2'"),
             ("score\tscore\tsentence1\tsentence2\n" + ROWS, "first line must name"),
-            (HEADER.replace("sentence1", "subset") + ROWS, "first line must name"),
             (HEADER, "at least two different scores, got 0 in 0 pairs"),
             (HEADER + "a\t1\tx\ty\nb\t1\tx\tz\n", "at least two different scores, got 1 in 2 pairs"),
             (HEADER + "a\t1\tx\ty\na\t2\tx\n", r"sts12\.tsv, line 3: 3 fields, expected 4"),
             (HEADER + "a\t1\tx\ty\na\thigh\tx\ty\n", r"a score must be a finite number, got 'high' \(pair 2: 'x'\)"),
             (HEADER + "a\t1\tx\ty\na\tnan\tx\ty\n", "a finite number, got 'nan'"),
-            (HEADER + "a\t1\tx\ty\na\tinf\tx\ty\n", "a finite number, got 'inf'"),
-            (HEADER + "a\t1\tx\ty\na\t\tx\ty\n", "a finite number, got ''"),
         ],
     )
     def test_malformed(self, tmp_path, content, message):
@@ -99,10 +96,6 @@ class TestFiles:
         wider = (HEADER + ROWS).replace("\n", "\tmore\n")
         write(tmp_path / "sts12.tsv", wider)
         assert load_sts("sts12", tmp_path).scores == [4.5, 0.0, 2.25]
-
-    def test_old_mac_file(self, tmp_path):
-        write(tmp_path / "sts12.tsv", (HEADER + ROWS).replace("\n", "\r"))
-        assert load_sts("sts12", tmp_path).sentences2[-1] == "she"
 
     def test_not_utf8_names_the_line(self, tmp_path):
         (tmp_path / "sts12.tsv").write_bytes(HEADER.encode() + b"a\t1\tx\ty\na\t2\tcaf\xe9\ty\n")
@@ -215,20 +208,6 @@ class TestHub:
             STSEvaluator([data], setting="wmean")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((3,), "name must be a str, got 3"),
-        (("sts12", 3), "source must be a path, 'hub' or None, got 3"),
-        (("sts12", b"x"), "source must be a path, 'hub' or None, got b'x'"),
-        (("sts12", "nowhere"), "source must be a folder or a file that exists, got 'nowhere'"),
-    ],
-)
-def test_arguments_of_another_kind_are_named(arguments: tuple[Any, ...], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        load_sts(*arguments)
-
-
 COUNTS = {
     "sts12": 3108,
     "sts13": 1500,
@@ -246,15 +225,6 @@ COUNTS = {
 
 def test_real_row_counts(data_folder):
     assert {name: len(load_sts(name, data_folder)) for name in COUNTS} == COUNTS
-
-
-def test_real_scores_and_subsets(data_folder):
-    for name in SEVEN_STS:
-        data = load_sts(name, data_folder)
-        low, high = (1, 5) if name == "sickr_test" else (0, 5)
-        assert (min(data.scores), max(data.scores)) == (low, high)
-        assert all(sentence.strip() for sentence in data.sentences1 + data.sentences2)
-    assert len(set(load_sts("sts13", data_folder).subsets)) == 3
 
 
 def pairs_of(data: STSDataset) -> list[tuple[str, str, float]]:
