@@ -1,11 +1,17 @@
-"""What the tests of the benchmarks share: their marker, and a folder of records made by hand."""
+"""What the tests of the benchmarks share: their marker, records made by hand, and what makes a command short."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+
+from tests.conftest import build_encoder
 
 HERE = Path(__file__).resolve().parent
 if sys.version_info < (3, 11):
@@ -25,3 +31,34 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setattr("benchmarks.records.RESULTS", folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tiny") / "encoder"
+    model = build_encoder(folder, layers=3, hidden_size=128, max_seq_length=32)
+    with torch.no_grad():
+        model.transformers_model.get_input_embeddings().weight.mul_(10)  # so that its words are not all alike
+    model.transformers_model.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def tiny_minilm(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A tiny random encoder in place of the packaged MiniLM."""
+    modules = ("st_extras.samples.encoder", "benchmarks.building", "benchmarks.scale_corpus", "benchmarks.speed_bench")
+    for module in modules:
+        monkeypatch.setattr(f"{module}.packaged_minilm", lambda: tiny_folder)
+    return tiny_folder
+
+
+class InThisProcess(Executor):
+    """In place of a pool of fresh processes: does each task at once, in this one."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        """Take what a pool of processes takes."""
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(function(*arguments, **options))
+        return future

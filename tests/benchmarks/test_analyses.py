@@ -133,16 +133,6 @@ def test_eigenvalues_are_those_of_the_library(encoded: Encoded, still_encoder: S
     assert {one["least_eigenvalue_at"] for one in without} == {1.0}  # where the mean of the set itself is gone
 
 
-def test_a_weight_of_0_saves_the_masked_pass(encoded: Encoded, monkeypatch: pytest.MonkeyPatch) -> None:
-    grids = {"plain": ((0.0,), (0.0,)), "RepAL": ((0.0,), (0.0, 0.5, 1.0))}
-    monkeypatch.setattr(refined_parts, "GRIDS", grids)
-    assert encoded.redundancy == "encoder"
-    assert {row["lambda_1"] for row in encoded.weights.values()} == {0.0}
-    assert encoded.redundancy == "pooled"
-    embeddings, _ = encoded.parts(["a new text"])
-    assert embeddings[0].tolist() == pytest.approx(encoded.model.encode("a new text").tolist(), abs=1e-6)
-
-
 def test_counts_by_rank(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(analyses, "RANKS", (1, 3, 100))
     found = analyses.token_counts(data / analyses.COUNTS)

@@ -9,8 +9,6 @@ import sys
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -58,17 +56,6 @@ def test_no_module_imports_itself_by_a_detour():
 
 def test_the_package_does_not_import_the_benchmarks():
     assert users(sources("st_extras"), "benchmarks") == []
-
-
-@pytest.mark.parametrize(
-    "line",
-    ["import benchmarks.smoke", "from benchmarks import smoke", "def f():\n    from benchmarks.smoke import main"],
-)
-def test_planted_faults_are_seen(line: str):
-    modules = sources("benchmarks")
-    modules["benchmarks.sts"] += f"\n{line}\n"
-    assert set(cycle(modules)) == {"benchmarks.sts", "benchmarks.smoke"}
-    assert users({"st_extras.a": line, "st_extras.b": "import st_extras.benchmarks"}, "benchmarks") == ["st_extras.a"]
 
 
 def test_tables_are_made_without_torch():

@@ -119,19 +119,6 @@ def test_cosines_of_sparse_rows_are_kept() -> None:
     assert (unit @ unit.T).numpy() == pytest.approx(expected, abs=1e-4)
 
 
-def test_a_floor_of_input_embeddings_ignores_the_order_of_words(
-    tasks: beyond.Tasks, encoder: SentenceTransformer
-) -> None:
-    kind = "SIF of input embeddings, first component removed"
-    found = beyond.score_bag(kind, encoder, tasks)
-    for domain in tasks.domains.values():
-        domain.texts[:] = [" ".join(text.split()[::-1]) for text in domain.texts]
-    turned = beyond.score_bag(kind, encoder, tasks)
-    for name in beyond.DOMAINS:
-        assert turned["domains"][name] == pytest.approx(found["domains"][name], abs=1e-3)
-    assert 0 < found["questions"]["map"] <= 100
-
-
 @pytest.fixture
 def run(
     data: Path, encoder: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -97,17 +97,6 @@ def test_a_training_yields_two_rows_and_leaves_the_start_alone(
     assert torch.equal(domains.encoded(cell.model, SENTENCES), before)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("row", ["GISTEmbed 2e-5, 25 steps", "TSDAE 3e-5, 100 steps"])
-def test_the_trainings_of_others_run(
-    cell: domains.Cell, encoder: SentenceTransformer, monkeypatch: pytest.MonkeyPatch, row: str
-) -> None:
-    run = domain_rows.trained
-    monkeypatch.setattr(domain_rows, "trained", lambda loss, steps, *others: run(loss, 2, *others))
-    rows = dict(domains.run_row(cell, row, 0))
-    assert [name.startswith(row) for name in rows] == [True, True]
-
-
 def test_what_is_recorded_is_not_run_again(
     domain: domains.Domain, encoder: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

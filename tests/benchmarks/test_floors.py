@@ -10,13 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from sentence_transformers import SentenceTransformer
 
 from benchmarks import floors, names
 from st_extras.evaluation import SEVEN_STS, sts_evaluator
-from st_extras.modules import SIFPooling
-from st_extras.text.frequency import FrequencyTable
 from tests.conftest import SENTENCES
 
 TEXT = ["a cat sat on the mat", "the dog ran in the park", "the old man read a red book"]
@@ -77,17 +74,6 @@ def test_means_of_input_embeddings_are_those_of_plain_loops(encoder: SentenceTra
         ]
         assert cosines(FIRST, SECOND) == pytest.approx(expected, abs=1e-6)
     assert sif[ids[0]] < 0.1 < sif[max(even)]
-
-
-def test_sif_weighs_as_the_package_does(encoder: SentenceTransformer) -> None:
-    pooling = SIFPooling.attach(encoder, FrequencyTable.count(TEXT, encoder.tokenizer))[-1]
-    table = encoder.transformers_model.get_input_embeddings().weight.detach()  # type: ignore[union-attr]
-    ids = torch.tensor([encoder.tokenizer(FIRST[0])["input_ids"]])  # with special tokens, which weigh nothing
-    features = {"input_ids": ids, "token_embeddings": table[ids], "attention_mask": torch.ones_like(ids)}
-    embeddings = embeddings_of(encoder)
-    weights = floors.sif_weights(np.asarray(embeddings.bags(TEXT).sum(axis=0)).ravel())
-    theirs = pooling(features)["sentence_embedding"].numpy()
-    assert embeddings.pooled(FIRST[:1], weights) == pytest.approx(theirs, abs=1e-5)
 
 
 def test_the_first_direction_is_the_longest_and_is_taken_away(encoder: SentenceTransformer) -> None:

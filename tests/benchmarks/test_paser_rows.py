@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import building, paser_rows
+from benchmarks import paser_rows
 from st_extras.text import PhraseMasking
 
 PAIRS = [
@@ -40,9 +40,3 @@ def test_the_lexicon_of_textblob() -> None:
     assert paser_rows.lexicon_tags(["a", "man", "is", "playing"]) == [
         ("a", "DT"), ("man", "NN"), ("is", "VBZ"), ("playing", "VBG"),
     ]  # fmt: skip
-
-
-def test_equal_sentences_stay_apart_where_a_base_has_negatives() -> None:
-    masked = {"loss": "PaSeRLoss", "masking": {"top_k": 1}}
-    assert not building.has_negatives(masked)
-    assert building.has_negatives(masked | {"base": {"loss": "SimCSELoss"}})

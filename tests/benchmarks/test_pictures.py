@@ -17,13 +17,11 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot as plt  # noqa: E402
 
-from benchmarks import pictures, selection  # noqa: E402
+from benchmarks import pictures  # noqa: E402
 from benchmarks.drawing import costs, curves, spaces  # noqa: E402
-from benchmarks.records import RESULTS, records  # noqa: E402
+from benchmarks.records import records  # noqa: E402
 from benchmarks.spaces import map_record  # noqa: E402
-from benchmarks.tables.cost import newest_speed  # noqa: E402
 from benchmarks.tables.quality import ROWS, row_records  # noqa: E402
-from st_extras.evaluation.selection import DEFAULT_SIGNAL  # noqa: E402
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 LARGEST = 200_000  # bytes
@@ -51,16 +49,6 @@ def test_curves_are_the_means_of_the_records() -> None:
     assert values[1] == pytest.approx(statistics.mean(curve[25] for curve in found))
 
 
-def test_seconds_are_steps_at_the_recorded_speed() -> None:
-    record = newest_speed()
-    assert record is not None
-    pace = record["cases"]["adcse, no head"]["median_ms"] / 1000
-    steps, values = curves.mean_curves()["AdCSE, no head"]
-    assert curves.timed_curves()["AdCSE, no head"] == ([step * pace for step in steps[1:]], values[1:])
-    assert curves.timed_curves().keys() <= curves.SPEED.keys() <= ROWS.keys()
-    assert set(curves.SPEED.values()) <= record["cases"].keys()
-
-
 def test_each_method_has_a_panel_with_its_curves_and_the_floors() -> None:
     found = curves.mean_curves()
     figure = curves.draw_families(found, "step")
@@ -81,38 +69,6 @@ def drawn_line(line: Any) -> tuple[list[float], list[float]]:
 def sif_of_minilm() -> float:
     wanted = ("sif_removed", "minilm", "sts")
     return next(r["dev"] for r in records("floors") if (r["kind"], r["encoder"], r["text"]) == wanted)
-
-
-def test_picks_are_those_of_the_default_signal() -> None:
-    found, picks = curves.picked_curves()
-    assert picks.keys() == found.keys() == curves.RUNS.keys()
-    panels = titled(curves.draw_picked(found, picks))
-    for curve in selection.read_curves(sorted((RESULTS / "slt_fai").glob("*-0.json"))):
-        name = curve.run.removeprefix("slt_fai/").removesuffix("-0")
-        row = curve.rows[selection.by_signal(DEFAULT_SIGNAL)(curve)]
-        cross = next(line for line in panels[curves.RUNS[name]].get_lines() if line.get_marker() == "x")
-        assert drawn_line(cross) == ([row["step"]], [100 * row["dev_spearman"]])
-        best = max(100 * row["dev_spearman"] for row in curve.rows)
-        title = panels[curves.RUNS[name]].get_title()
-        assert title.endswith(f"regret {best - 100 * row['dev_spearman']:.2f}")
-
-
-def test_costs_of_trainings() -> None:
-    found = costs.trainings()
-    of_row = row_records(ROWS["ConSERT"][0])
-    record = newest_speed()
-    assert record is not None
-    averages, seconds = found["ConSERT"]
-    assert averages == [one["average"] for one in of_row]
-    steps = statistics.mean(one["best_step"] for one in of_row)
-    assert seconds == pytest.approx(steps * record["cases"]["consert"]["median_ms"] / 1000)
-    assert found["start"][1] == 0
-    assert found["SLT-FAI over ConSERT"][1] is None
-    gain, cost = costs.draw_trainings(found).axes
-    assert [label.get_text() for label in gain.get_yticklabels()] == list(found)
-    dots = [drawn_line(line) for line in gain.get_lines() if line.get_marker() == "o"]
-    assert dots == [([statistics.mean(values)], [place]) for place, (values, _) in enumerate(found.values())]
-    assert [bar.get_width() for bar in cost.patches] == [value for _, value in found.values() if value is not None]
 
 
 def test_costs_of_the_domain_study(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,28 +94,6 @@ def test_costs_of_the_domain_study(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [label.get_text() for label in gain.get_yticklabels()] == ["step", "centred", "TF-IDF"]
     assert drawn(gain)[0][0] == [gains[name]["minilm"] for name in ("step", "centred", "TF-IDF")]
     assert drawn(cost)[0][0] == [3.0]
-
-
-def test_the_domain_study_has_what_is_drawn() -> None:
-    gains = costs.domain_gains()
-    assert {"adapt", "whitened", "TF-IDF of characters 3-5"} <= gains.keys()
-    assert set().union(*(found.keys() for found in gains.values())) == set(costs.MARKERS)
-
-
-def test_cosine_levels_are_those_of_the_record() -> None:
-    record = spaces.levels()
-    panels = titled(spaces.draw_levels(record))
-    assert panels.keys() == record["encoders"].keys()
-    for name, found in record["encoders"].items():
-        cosines, gold = np.array(found["cosines"]), np.array(record["scores"])
-        low = cosines[gold < 1]
-        assert panels[name].get_legend().get_texts()[0].get_text() == f"0-1 ({low.mean():.2f} / {low.var():.3f})"
-        within = sum(
-            ((part := cosines[np.minimum(gold.astype(int), 4) == level]) - part.mean()) @ (part - part.mean())
-            for level in range(5)
-        )
-        total = (cosines - cosines.mean()) @ (cosines - cosines.mean())
-        assert found["separation"] == pytest.approx(1 - within / total, abs=0.01)
 
 
 def test_the_map_is_drawn_from_its_record() -> None:

@@ -124,21 +124,6 @@ def test_the_share_of_masked_tokens_changes_with_the_step() -> None:
     assert objective.probability == 0.15, "the default must be the same to the bit"
 
 
-def test_settings_of_before_the_recipe_are_those_of_today(
-    whole: tuple[Any, Path], sentences: list[str], data: Path, tmp_path: Path
-) -> None:
-    file = whole[1] / "settings.json"
-    kept = file.read_text()
-    old = {key: value for key, value in json.loads(kept).items() if "masking" not in key and key != "count_words"}
-    file.write_text(json.dumps(old))
-    try:
-        assert pretrain(SMALL, sentences, data, whole[1]) is not None
-    finally:
-        file.write_text(kept)
-    with pytest.raises(ValueError, match=r"last_masking must be .*, got 1"):
-        replace(SMALL, last_masking=1.0)
-
-
 def test_other_settings_are_refused(whole: tuple[Any, Path], sentences: list[str], data: Path) -> None:
     with pytest.raises(ValueError, match="same settings"):
         pretrain(SMALL, sentences[:-1], data, whole[1])

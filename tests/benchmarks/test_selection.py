@@ -98,11 +98,6 @@ def test_equal_values_pick_the_earliest_and_correlate_with_nothing(write: Write)
     assert "left out" not in study.table([curve])
 
 
-def test_without_a_known_loss_the_last_is_taken(write: Write) -> None:
-    (curve,) = study.read_curves(write(record("a", "A", [0.5, 0.6, 0.4], [None] * 3)))
-    assert study.lowest_loss(curve) == 2
-
-
 def test_the_command_prints_the_table(
     files: list[Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,7 +19,15 @@ TERMS = {"FrequencyAdversarialLoss", "IncompleteSentenceFilteringLoss"}  # run w
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_every_method_runs_in_a_study(tmp_path: Path) -> None:
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.weekly)])
+def test_every_method_runs_in_a_study(
+    whole: bool, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not whole:
+        request.getfixturevalue("tiny_minilm")
+        short = smoke.named_study("smoke")
+        short["training"]["learning_rate"] = 1e-2
+        monkeypatch.setattr(smoke, "named_study", lambda name: short)
     study = smoke.run_smoke(tmp_path)
     assert {method["loss"] for method in study["methods"].values()} == {
         name for name in losses.__all__ if name.endswith("Loss") and name not in TERMS

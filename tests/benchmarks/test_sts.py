@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -84,21 +83,6 @@ def test_runs_share_a_grid(tmp_path: Path, ran: list[str], capsys: pytest.Captur
     assert ran == ["guide-0", "first-0"]
 
 
-def test_a_run_that_was_killed_blocks_nobody(tmp_path: Path, ran: list[str]) -> None:
-    (tmp_path / "work").mkdir()
-    lock = tmp_path / "work" / "first-0.lock"
-    hold = f"from filelock import FileLock; lock = FileLock({str(lock)!r}); lock.acquire()"
-    code = f"{hold}; print('held', flush=True); input()"
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
-        other.stdout.readline()
-        run(tmp_path, ["first"], [0])
-        assert not ran
-        other.kill()
-    run(tmp_path, ["first"], [0])
-    assert ran == ["first-0"]
-
-
 def test_records_of_another_own_encoder_are_not_joined(
     tmp_path: Path, ran: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,13 +102,6 @@ def test_records_of_another_own_encoder_are_not_joined(
     pretraining.unlink()  # as in a folder of one's own
     run(tmp_path, ["first"], [1])
     assert ran == ["first-0", "first-1"]
-
-
-def test_a_study_needs_its_file(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sys, "argv", ["sts", "--data", "."])
-    with pytest.raises(SystemExit):
-        sts.main()
-    assert "CONFIG" in capsys.readouterr().err
 
 
 def test_records_go_where_they_are_told(

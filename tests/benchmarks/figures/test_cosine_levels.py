@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import pytest
 from scipy.stats import gaussian_kde
 from sentence_transformers import SentenceTransformer
@@ -43,11 +41,6 @@ def test_separation_at_its_ends() -> None:
     assert level_separation(cosine_by_level([0.2, 0.2, 0.8], [0.5, 0.1, 4.5])) == pytest.approx(1.0)
     assert level_separation(cosine_by_level([0.2, 0.8, 0.2, 0.8], [0, 0, 5, 5])) == pytest.approx(0.0)
     assert level_separation(cosine_by_level([0.5, 0.5], [0, 5])) == 0.0
-
-
-def test_levels_of_another_scale() -> None:
-    table = cosine_by_level([0.0, 0.5, 1.0], [1.0, 3.0, 5.0], levels=2, score_range=(1.0, 5.0))
-    assert [level.count for level in table] == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -97,9 +90,3 @@ def test_density_of_each_level() -> None:
     assert set(flat.get_xdata()) == {0.5}
     assert set(single.get_xdata()) == {0.6}
     assert ax.get_xlabel() == "cosine similarity"
-
-
-def test_levels_differ_in_style_too() -> None:
-    lines = plot_cosine_density(np.random.default_rng(0).uniform(size=100), np.arange(100) / 20).get_lines()
-    assert len(lines) == 5
-    assert all(one.get_linestyle() != other.get_linestyle() for one, other in pairwise(lines))

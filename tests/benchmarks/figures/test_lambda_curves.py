@@ -10,10 +10,9 @@ from benchmarks.figures.lambda_curves import (
     lambda_surface,
     largest_eigenvalues,
     plot_eigenvalue_curve,
-    plot_lambda_heatmap,
 )
 from st_extras.modules import RepALPostProcessor
-from tests.benchmarks.figures.test_redundancy import PAIRS, model_cosine
+from tests.benchmarks.figures.test_redundancy import model_cosine
 
 pytest.importorskip("jieba")
 pytest.importorskip("matplotlib").use("Agg")
@@ -60,28 +59,6 @@ def test_surface_is_the_spearman_correlation_of_every_pair_of_weights(still_enco
         expected = spearmanr([model_cosine(model, x, y) for x, y in pairs], scores).statistic
         assert surface[i, j] == pytest.approx(expected, abs=1e-6)
     assert model[2].tune(pairs, scores).spearman == lambda_surface(model, pairs, scores).max()
-
-
-def test_errors(still_encoder):
-    for model in (still_encoder, RepALPostProcessor.attach(still_encoder, lambda_1=0, lambda_2=0)):
-        with pytest.raises(ValueError, match="fitted RepALPostProcessor"):
-            eigenvalue_curve(model, PAIRS, [1, 2, 3, 4], [0.0])
-        with pytest.raises(ValueError, match="fitted RepALPostProcessor"):
-            lambda_surface(model, PAIRS, [1, 2, 3, 4])
-    with pytest.raises(ValueError, match="got 4 pairs, 4 scores, 1 distinct"):
-        lambda_surface(still_encoder, PAIRS, [1, 1, 1, 1])
-
-
-def test_lambda_heatmap_stars_the_best_setting() -> None:
-    table = np.array([[0.5, 0.6, 0.4], [0.3, 0.9, 0.2]])
-    ax = plot_lambda_heatmap([0.0, 0.5], [0.0, 1.0, 3.0], table)
-    (mesh,) = ax.collections
-    assert np.asarray(mesh.get_array()).reshape(2, 3) == pytest.approx(table)
-    (star,) = ax.get_lines()
-    assert (star.get_xdata()[0], star.get_ydata()[0]) == (1.0, 0.5)
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["best: 0.9 at (0.5, 1)"]
-    assert ax.get_xlabel().startswith("lambda_2")
-    assert ax.get_ylabel().startswith("lambda_1")
 
 
 def test_eigenvalue_curve_marks_its_minimum() -> None:

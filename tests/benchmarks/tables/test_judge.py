@@ -28,17 +28,6 @@ FOUND = [
 ]
 
 
-def test_rows_are_compared_with_the_start_of_their_cell() -> None:
-    found = judge.changes(FOUND)
-    assert [(one.row, one.gain, one.accepted) for one in found] == [
-        ("good", 3.0, True),
-        ("harmful", -2.0, False),
-        ("small", pytest.approx(0.2), False),
-        ("good", 1.0, True),
-        ("misleading", -1.0, True),
-    ]
-
-
 def test_regret_is_what_the_best_row_has_more() -> None:
     found = judge.changes(FOUND)
     assert judge.regrets(found, (0.5, 0.5, 1.0)) == [0.0, 2.0]

@@ -7,9 +7,8 @@ import pytest
 
 from benchmarks.records import write_json
 from benchmarks.studies import named_study
-from benchmarks.tables import mechanisms
 from benchmarks.tables.mechanisms import mechanism_table
-from benchmarks.tables.questions import QUESTIONS, dev_at
+from benchmarks.tables.questions import QUESTIONS
 
 
 def write(results: Path, source: str, seed: int, curve: dict[int, float], average: float | None, **more: Any) -> None:
@@ -68,43 +67,3 @@ def test_evaluations_of_the_warmup_do_not_count(results: Path) -> None:
     shown = cells(table, "floor: TF-IDF of characters 3-5")
     assert shown[:7] == ["1", "", "78.00", "", "68.00", "", "67.00"]
     assert len(shown) == len(cells(table, "confusion"))
-
-
-def test_a_start_is_a_row_without_a_curve(results: Path) -> None:
-    write(results, "mechanisms_heads_cls/simcse", 0, {25: 50.0}, 40.0)
-    start = {"method": "start", "seed": 0, "best_step": 0, "dev": 48.0, "average": 41.0}
-    write_json(results / "mechanisms_heads_cls" / "start-0.json", start)
-    found = cells(mechanism_table("heads-cls", False), "start")
-    assert found == ["1", "0", "48.00", "-2.00", "41.00", "+1.00", "", ""]
-
-
-def test_adversaries_figures(results: Path) -> None:
-    log = [[25, {"adversary_share": 0.1, "adversary_angle": 1.0}], [50, {"adversary_share": 0.25}]]
-    write(results, "adcse/adcse-no-head", 0, {50: 65.0}, 50.0)
-    write(results, "mechanisms_adversaries/features-3e-2", 0, {50: 65.0}, 50.0, log=log)
-    found = cells(mechanism_table("adversaries", False), "features, 3e-2")
-    assert found[7:] == ["25.00%", "1.00°", ""]
-
-
-def test_a_row_without_its_baseline_is_no_table(results: Path) -> None:
-    write(results, "mechanisms_slt_fai/slt-fai", 0, {50: 65.0}, 50.0)
-    assert mechanism_table("equilibrium", False) == "Not run yet."
-
-
-def test_exact_repal_by_hand(results: Path) -> None:
-    for seed, exact in ((0, 61.0), (1, 62.0)):
-        averages = {"plain": 58.0, "sentence term": 60.0, "RepAL": exact, "RepAL pooled": 60.0}
-        variants = {name: {"average": average} for name, average in averages.items()}
-        write(results, "mechanisms_dclr_own/consert-no-positive", seed, {50: 1.0}, 1.0, post_processing=variants)
-    write(results, "own_encoder/simcse", 0, {50: 1.0}, 1.0, post_processing={"plain": {"average": 1.0}})
-    (line,) = mechanisms.exact_repal_table(True).splitlines()[2:]
-    assert line == (
-        "| ConSERT, positive not in the denominator | 2 | 58.00 ± 0.00 | 60.00 ± 0.00 | 61.50 ± 0.71 | 60.00 ± 0.00 "
-        "| +1.50 [-4.85, +7.85] |"
-    )
-    assert mechanisms.exact_repal_table(False) == "Not run yet."
-
-
-def test_dev_at_a_step() -> None:
-    assert dev_at(50)({"curve": [[0, 1.0], [50, 2.0]]}) == 2.0
-    assert dev_at(75)({"curve": [[0, 1.0], [50, 2.0]]}) is None

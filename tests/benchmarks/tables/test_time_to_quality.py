@@ -63,12 +63,6 @@ def test_tables_by_hand(rows: None, monkeypatch: pytest.MonkeyPatch) -> None:
     assert time_table("none") == curve_table("none") == "Not run yet."
 
 
-def test_floors_stand_first(rows: None, results: Path) -> None:
-    record = {"kind": "characters", "encoder": "", "text": "sts", "dev": 77.0}
-    write_json(results / "floors" / "characters-sts.json", record)
-    assert curve_table("tiny").splitlines()[2] == f"| floor: TF-IDF of characters 3-5 |{' 77.00 |' * 5}"
-
-
 def test_what_never_comes_there_has_no_seconds(rows: None, results: Path) -> None:
     record = {"study": "a", "method": "absent", "seed": 0, "steps": 10, "curve": [[10, 1.0]], "settings": {}}
     write_json(results / "a" / "absent-0.json", record | {"training_seconds": [[10, 3.0]]})
