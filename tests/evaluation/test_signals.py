@@ -107,3 +107,9 @@ def test_signals_do_not_see_scale_and_order_and_refuse_bad_shapes(signal) -> Non
         signal(z, p[:5])
     with pytest.raises(ValueError, match=r"clean must be \(N, D\) with N >= 2"):
         signal(z[:1], p[:1])
+
+
+def test_a_constant_side_correlates_with_nothing() -> None:
+    assert rank_correlation(torch.ones(4), torch.arange(4)) == 0.0
+    assert rank_correlation(torch.arange(4), torch.ones(4)) == 0.0
+    assert rank_correlation(torch.arange(4), 2 * torch.arange(4)) == pytest.approx(1.0)
