@@ -42,7 +42,7 @@ def test_every_method_runs_in_a_study(
         record = found[name]
         assert record["steps"] == 4
         assert [step for step, _ in record["curve"] if step] == [2, 4]
-        assert record["best_step"] in (2, 4)
+        assert record["best_step"] in (0, 2, 4)  # 0: the start, where no checkpoint was better
         assert len(record["checkpoints"]) == len(record["curve"])
         assert all(math.isfinite(value) for _, value in record["curve"])
     assert found["adcse"]["adversary_share"] > 0
