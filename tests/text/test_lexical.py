@@ -1,14 +1,15 @@
-"""TF-IDF rows of character grams."""
+"""TF-IDF rows of character grams, and BM25."""
 
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
 
 import numpy as np
 import pytest
 
-from st_extras.text.lexical import character_tfidf
+from st_extras.text.lexical import BM25, character_tfidf, search_words
 
 TEXTS = ["A cat sat.", "the cat sat there", "Dogs ran home", "dogs ran", "ran ran ran home"]
 
@@ -51,3 +52,55 @@ def test_a_text_that_shares_nothing_has_a_row_of_zeros() -> None:
 def test_texts_that_share_nothing_at_all(texts: list[str]) -> None:
     found = character_tfidf(texts)
     assert (found.shape[0], found.nnz, found.dtype) == (len(texts), 0, np.float32)
+
+
+def test_bm25_is_the_formula_in_a_loop() -> None:
+    documents = [search_words(text) for text in TEXTS]
+    mean = sum(map(len, documents)) / len(documents)
+    queries = ["The CAT ran, ran!", "dogs xyz", "xyz", ""]
+    expected = np.zeros((len(queries), len(TEXTS)))
+    for i, query in enumerate(queries):
+        for word in search_words(query):
+            holding = sum(word in document for document in documents)
+            for j, document in enumerate(documents):
+                count = document.count(word)
+                idf = math.log(1 + (len(documents) - holding + 0.5) / (holding + 0.5))
+                expected[i, j] += idf * count / (count + 1.5 * (1 - 0.75 + 0.75 * len(document) / mean))
+    found = BM25(TEXTS).scores(queries)
+    assert found.dtype == np.float32
+    assert (found[:2] > 0).any(axis=1).all()
+    assert not found[2:].any()
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("documents", [["!", "?"], [""], ["", "cat"]])
+def test_bm25_of_documents_without_a_word(documents: list[str]) -> None:
+    found = BM25(documents).scores(["cat", "?"])
+    assert [list(row > 0) for row in found] == [[text == "cat" for text in documents], [False] * len(documents)]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("The X-ray of O'Neil_2, STRASSE Straße!", "the x ray of o neil 2 strasse strasse"),
+        ("ﬁne ＡＢＣ", "fine abc"),
+        ("naïve नमस्ते", "naïve नमस्ते"),
+        ("我们搜索text文档", "我们 们搜 搜索 text 文档"),
+        ("猫", "猫"),
+        ("スーパー", "スー ーパ パー"),
+        ("ไทย", "ไท ทย"),
+        ("한국어 검색", "한국어 검색"),
+    ],
+)
+def test_the_words_that_a_search_compares(text: str, words: str) -> None:
+    assert search_words(text) == words.split()
+
+
+def test_bm25_refuses_what_it_cannot_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="documents must be a non-empty collection of strings"):
+        BM25([])
+    with pytest.raises(ValueError, match="queries must be a collection of strings, got the string 'cat'"):
+        BM25(["cat"]).scores("cat")
+    monkeypatch.setitem(sys.modules, "bm25s", None)
+    with pytest.raises(ImportError, match=r'BM25 needs bm25s: pip install "st-extras\[search\]".'):
+        BM25(["cat"])
