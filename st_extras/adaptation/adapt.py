@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import random
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,26 +20,26 @@ from st_extras.adaptation.encode import (
     WORK,
     Encoded,
     WorkFolder,
+    drawn_texts,
     encode,
     encode_texts,
+    modes_kept,
     seconds_per_text,
+    source_of,
 )
 from st_extras.adaptation.judge import Judged, Row, choose, judge
-from st_extras.adaptation.report import PICTURE, TEXT_FILE, Adapted, write_neighbors
+from st_extras.adaptation.report import REPORTS, Adapted, write_neighbors, write_report
+from st_extras.adaptation.search import adapt_search, check_searchable
+from st_extras.adaptation.search_judge import FEWEST_DOCUMENTS, Searched, drawn_queries
 from st_extras.checks import check_bool, check_count, check_interval, check_seed, check_weight, shown
 from st_extras.encoders.adapters import check_adapters
 from st_extras.encoders.dropout import dropout_acts
 from st_extras.encoders.structure import embedding_dimension
 from st_extras.evaluation import LabeledTexts, STSDataset
 from st_extras.modules import LocalityPreservingPostProcessor, pipeline
-from st_extras.text.corpus import is_blank, iterate_sentences, reservoir_sample
 from st_extras.training.arguments import check_known
 from st_extras.training.run_folder import check_output, save_model, undone_if_it_fails
-from st_extras.whole_file import write_json
 
-REPORT = "adaptation.json"
-REPORTS = (REPORT, TEXT_FILE, PICTURE)
-"""What is written beside the model."""
 _ENCODING_SHARE = 0.6  # of the time; the rest is for candidates and judge
 
 
@@ -51,6 +49,8 @@ def adapt(
     output: str | os.PathLike[str],
     *,
     dev: STSDataset | LabeledTexts | None = None,
+    queries: Sequence[str] | str | None = None,
+    keep_index: bool = False,
     minutes: float = 10.0,
     limit: int = 12_000,
     max_general_loss: float | None = None,
@@ -75,6 +75,10 @@ def adapt(
             before and after) and, with matplotlib, a picture of them, ``neighbors.png``.
         dev: graded pairs or labelled texts that choose in place of the judge: by Spearman correlation, or by the mean
             of 1-NN accuracy, V-measure and MAP@R.
+        queries: adapt for search: ``sentences`` are the documents, and these, at least 20 different ones, what users
+            look for in them, without judgements; "documents" makes some from the documents. The result has a route for
+            each: use ``encode_query`` and ``encode_document``. See :mod:`st_extras.adaptation.search`.
+        keep_index: with ``queries``: change the queries' route alone, so that stored document embeddings stay valid.
         minutes: how long it may take, about; fewer texts are used if the encoder is slow, and no training is begun
             that would not end in time.
         limit: use at most this many texts, 500 to 50,000, drawn at random.
@@ -116,22 +120,51 @@ def adapt(
         raise ValueError(f"dev must be an STSDataset, LabeledTexts or None, got {shown(dev)}.")
     if isinstance(dev, LabeledTexts) and len(set(dev.labels)) == len(dev.labels):
         raise ValueError(f"dev must have a label that two texts share, got {len(dev.labels)} different ones.")
+    if queries is not None and (dev is not None or train or max_general_loss is not None):
+        raise ValueError(
+            "dev, train and max_general_loss must be left out with queries: search has a judge of its own."
+        )
+    if check_bool("keep_index", keep_index) and (queries is None or isinstance(queries, str)):
+        raise ValueError("keep_index must be False without queries that users wrote: it moves these alone.")
     work = WorkFolder(Path(output) / WORK)
     check_adaptation_output(output, resume=resume, overwrite=overwrite)
     check_adapters(model)
-    embedding_dimension(model)
+    if queries is None:
+        embedding_dimension(model)
+    else:
+        check_searchable(model)
+    role = "" if queries is None else "document"
     encoder = functools.partial(encode_texts, batch_size=int(batch_size), show_progress_bar=show_progress_bar)
-    with _modes_kept(model):
-        drawn, read = _drawn(sentences, limit, seed)
+    with modes_kept(model):
+        drawn, read = drawn_texts(sentences, limit, seed)
+        asked, made = ([], False) if queries is None else drawn_queries(queries, drawn, seed)
         check_known(model, drawn[:2000], "sentences")
+        source = source_of(model, role)
         if resume:
-            used = work.resumed(model, drawn, seed)
-        with undone_if_it_fails(output), _removed_after_mistakes(work):
-            rate = seconds_per_text(model, drawn, encoder)
+            used = work.resumed(source, [*asked, *drawn], seed)
+        with undone_if_it_fails(output), work.removed_after_mistakes():
+            rate = seconds_per_text(model, drawn, functools.partial(encoder, role=role))
             if not resume:
                 used = min(len(drawn), int(60 * minutes * _ENCODING_SHARE / max(rate, 1e-9)))
                 work.remove()
-                work.begin(model, drawn, seed, used)
+                work.begin(source, [*asked, *drawn], seed, used)
+            facts: dict[str, Any] = {"read": read, "drawn": len(drawn)}
+            if queries is not None:
+                documents = drawn[: max(used, FEWEST_DOCUMENTS)]
+                searched = Searched(documents, asked, made)
+                adapted = adapt_search(
+                    model,
+                    searched,
+                    facts,
+                    Path(output),
+                    encoder,
+                    work.path,
+                    keep_index=keep_index,
+                    began=began,
+                    seed=seed,
+                )
+                work.remove()
+                return adapted
             encoded = encode(model, drawn[:used], encoder, work.path)
             if used < FEWEST_TEXTS <= len(drawn):
                 short = f"{minutes:g} minutes are enough for {used} texts, and {FEWEST_TEXTS} are needed"
@@ -142,7 +175,7 @@ def adapt(
             if not encoded.reason:
                 judged = judge(model, encoded, proposed, encoder, dev, max_general_loss, seed)
             number, reason = choose(judged.rows)
-            facts = {"read": read, "drawn": len(drawn)} | encoded.facts | judged.facts
+            facts |= encoded.facts | judged.facts
             if train and judged.rows:
                 facts["dropout"] = dropout_acts(model)
             chosen = None if number is None else judged.candidates[number]
@@ -153,22 +186,6 @@ def adapt(
             save(adapted, chosen, encoded, Path(output), seed)
             work.remove()
     return adapted
-
-
-def _drawn(sentences: Any, limit: int, seed: int) -> tuple[list[str], int]:
-    """Return different texts in random order, and how many texts were read."""
-    read = 0
-
-    def texts() -> Iterator[str]:
-        nonlocal read
-        for text in map(str.strip, iterate_sentences(sentences)):
-            if not is_blank(text):
-                read += 1
-                yield text
-
-    drawn = reservoir_sample(texts(), limit, seed, distinct=True)
-    random.Random(seed).shuffle(drawn)  # text is often sorted, by label or source: the judge must see all kinds
-    return drawn, read
 
 
 def changed(candidate: Candidate, row: Row, facts: dict[str, Any]) -> SentenceTransformer:
@@ -196,36 +213,7 @@ def save(adapted: Adapted, chosen: Candidate | None, encoded: Encoded, output: P
     save_model(adapted.model, output, reports=REPORTS)
     if chosen is not None:
         write_neighbors(output, encoded.judged, encoded.of_judged, chosen.after(chosen.judged), seed=seed)
-    report = {
-        "chosen": adapted.chosen,
-        "reason": adapted.reason,
-        "candidates": [dataclasses.asdict(row) for row in adapted.rows],
-        "facts": adapted.facts,
-        "settings": {one.name: dataclasses.asdict(one) for one in (*CANDIDATES, *TRAININGS)},
-        "seconds": round(adapted.seconds, 1),
-    }
-    write_json(output / REPORT, report)
-
-
-@contextmanager
-def _removed_after_mistakes(work: WorkFolder) -> Iterator[None]:
-    """Remove what was found out if it cannot be gone on with; an interruption leaves it."""
-    try:
-        yield
-    except ValueError:
-        work.remove()
-        raise
-
-
-@contextmanager
-def _modes_kept(model: SentenceTransformer) -> Iterator[None]:
-    """Put each module back into training or evaluation mode at the end: encoding switches to the latter."""
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
+    write_report(output, adapted, (*CANDIDATES, *TRAININGS))
 
 
 def check_adaptation_output(output: str | os.PathLike[str], *, resume: bool, overwrite: bool) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import random
 import shutil
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,19 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from st_extras.encoders.source import Source
+from st_extras.encoders.source import PROBES, Source
 from st_extras.evaluation.change import FEWEST, MOST
 from st_extras.evaluation.geometry import mean_cosine
 from st_extras.modules import pipeline
 from st_extras.modules.encoding import part_of_model, prompt_text
 from st_extras.tensor_files import Expected, read_tensors, write_tensors
-from st_extras.text.corpus import FEWEST_WITH_LETTERS, share_with_letters
+from st_extras.text.corpus import (
+    FEWEST_WITH_LETTERS,
+    is_blank,
+    iterate_sentences,
+    reservoir_sample,
+    share_with_letters,
+)
 from st_extras.text.lexical import near_duplicate_share
 from st_extras.whole_file import write_json
 
@@ -74,6 +81,33 @@ class Encoded:
         return self.embeddings[len(self.judged) :]
 
 
+def drawn_texts(sentences: Any, limit: int, seed: int) -> tuple[list[str], int]:
+    """Return different texts in random order, and how many texts were read."""
+    read = 0
+
+    def texts() -> Iterator[str]:
+        nonlocal read
+        for text in map(str.strip, iterate_sentences(sentences)):
+            if not is_blank(text):
+                read += 1
+                yield text
+
+    drawn = reservoir_sample(texts(), limit, seed, distinct=True)
+    random.Random(seed).shuffle(drawn)  # text is often sorted, by label or source: the judge must see all kinds
+    return drawn, read
+
+
+@contextmanager
+def modes_kept(model: SentenceTransformer) -> Iterator[None]:
+    """Put each module back into training or evaluation mode at the end: encoding switches to the latter."""
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
 def encode(
     model: SentenceTransformer, texts: Sequence[str], encode_texts: EncodeTexts, kept: Path | None = None
 ) -> Encoded:
@@ -120,8 +154,9 @@ def encode_texts(
     show_progress_bar: bool,
     label: str = "Encoding",
     kept: Path | None = None,
+    role: str = "",
 ) -> Tensor:
-    """Return (N, D) embeddings before a Normalize module, in float64, on the CPU.
+    """Return (N, D) embeddings in float64, on the CPU.
 
     Args:
         model: the encoder.
@@ -130,16 +165,19 @@ def encode_texts(
         show_progress_bar: show how many texts are done and how long the others take.
         label: of the bar.
         kept: folder that parts are read from, and written to as soon as they are done.
+        role: "query" or "document": with the prompt and by the route that the model has for it; "": before a
+            Normalize module.
     """
     options: dict[str, Any] = {"batch_size": batch_size, "convert_to_tensor": True, "show_progress_bar": False}
     parts = []
     bar = tqdm(total=len(texts), unit=" texts", desc=label, disable=not show_progress_bar)
-    with bar, _before_normalize(model) as encoder:
+    with bar, _part_for(model, role) as encoder:
+        encoded_by = getattr(encoder, f"encode_{role}") if role else encoder.encode
         for first in range(0, len(texts), _PART):
             part = list(texts[first : first + _PART])
-            path = None if kept is None else kept / f"{first:06d}.safetensors"
+            path = None if kept is None else kept / f"{role}{first:06d}.safetensors"
             found = _kept_part(path, part) if path is not None and path.is_file() else None
-            parts.append(encoder.encode(part, **options).cpu() if found is None else found)
+            parts.append(encoded_by(part, **options).cpu() if found is None else found)
             if path is not None and found is None:
                 write_tensors(path, {"embeddings": parts[-1]}, _FORMAT | {"texts": _digest(part)})
             bar.update(len(part))
@@ -185,7 +223,7 @@ class WorkFolder:
             return False
         return isinstance(found, dict) and found.items() >= _FORMAT.items()
 
-    def resumed(self, model: SentenceTransformer, texts: Sequence[str], seed: int) -> int:
+    def resumed(self, now: Source, texts: Sequence[str], seed: int) -> int:
         """Return how many of the texts the interrupted run uses, which there must be.
 
         Raises:
@@ -200,15 +238,13 @@ class WorkFolder:
             used = int(before["used"])
         except (KeyError, TypeError, ValueError):
             raise ValueError(f"{found} one whose {_SETTINGS} is broken: {again}.") from None
-        now = _source(model)
         differing["encoder"] = now.probes.shape != source.probes.shape or now.difference(source) is not None
         if names := " and ".join(name for name, differs in differing.items() if differs):
             raise ValueError(f"{found} one with another {names}: give the same again, or {again}.")
         return used
 
-    def begin(self, model: SentenceTransformer, texts: Sequence[str], seed: int, used: int) -> None:
+    def begin(self, source: Source, texts: Sequence[str], seed: int, used: int) -> None:
         """Make the folder and write down what the run is about."""
-        source = _source(model)
         self.path.mkdir(parents=True, exist_ok=True)
         settings = _FORMAT | {"text": _digest(texts), "seed": seed, "used": used, "prompt": source.prompt}
         settings |= {"max_seq_length": source.max_seq_length, "probes": source.probes.tolist()}
@@ -227,16 +263,29 @@ class WorkFolder:
             if not any(self.path.iterdir()):
                 self.path.rmdir()
 
+    @contextmanager
+    def removed_after_mistakes(self) -> Iterator[None]:
+        """Remove what was found out if it cannot be gone on with; an interruption leaves it."""
+        try:
+            yield
+        except ValueError:
+            self.remove()
+            raise
+
 
 def _digest(texts: Sequence[str]) -> str:
     return hashlib.sha256(json.dumps(list(texts)).encode()).hexdigest()
 
 
-def _source(model: SentenceTransformer) -> Source:
-    with _before_normalize(model) as encoder:
-        return Source.of(encoder, prompt_text(model, {}))
+def source_of(model: SentenceTransformer, role: str = "") -> Source:
+    """Return which encoder :func:`encode_texts` asks with this role."""
+    with _part_for(model, role) as encoder:
+        if not role:
+            return Source.of(encoder, prompt_text(model, {}))
+        probes = getattr(encoder, f"encode_{role}")(list(PROBES), convert_to_tensor=True, show_progress_bar=False)
+        return Source(json.dumps(model.prompts), str(encoder.max_seq_length), probes.float().cpu().clone())
 
 
-def _before_normalize(model: SentenceTransformer) -> AbstractContextManager[SentenceTransformer]:
-    """Open the part of a model that a step can be put after."""
-    return part_of_model(model, pipeline.split_before_normalize(model)[0])
+def _part_for(model: SentenceTransformer, role: str) -> AbstractContextManager[SentenceTransformer]:
+    """Open the part of a model that a step can be put after: with a role, its routes decide where that is."""
+    return part_of_model(model, list(model) if role else pipeline.split_before_normalize(model)[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,12 +17,16 @@ from st_extras.adaptation.judge import Row
 from st_extras.evaluation.reporting import check_embeddings
 from st_extras.evaluation.signals import nearest
 from st_extras.plots import plot_neighborhoods
-from st_extras.whole_file import whole_file
+from st_extras.whole_file import whole_file, write_json
 
 COLUMNS = ("candidate", "gain", "interval", "general", "seconds", "accepted")
 """Of the table: the gain over the start and its 95 % interval, Spearman correlation x 100 on general pairs."""
+REPORT = "adaptation.json"
 TEXT_FILE = "neighbors.md"
 PICTURE = "neighbors.png"
+SEARCHES = "searches.md"
+REPORTS = (REPORT, TEXT_FILE, PICTURE, SEARCHES)
+"""What is written beside the model."""
 _NEAREST = 3
 _DRAWN = 300  # texts in the picture: a second of t-SNE or two, and lines that can be told apart
 _LONGEST = 200  # characters of a text that are shown
@@ -75,6 +80,19 @@ def _cells(row: Row) -> list[str]:
     return [row.name, f"{row.gain:+.4f}", interval, general, f"{row.seconds:.0f}", accepted]
 
 
+def write_report(folder: Path, adapted: Adapted, settings: Sequence[Any]) -> None:
+    """Write ``adaptation.json``: what was found, and the settings of the candidates, each with a name."""
+    report = {
+        "chosen": adapted.chosen,
+        "reason": adapted.reason,
+        "candidates": [dataclasses.asdict(row) for row in adapted.rows],
+        "facts": adapted.facts,
+        "settings": {one.name: dataclasses.asdict(one) for one in settings},
+        "seconds": round(adapted.seconds, 1),
+    }
+    write_json(folder / REPORT, report)
+
+
 def write_neighbors(
     folder: Path, texts: Sequence[str], before: Tensor, after: Tensor, *, examples: int = 20, seed: int = 42
 ) -> list[str]:
@@ -114,6 +132,41 @@ def write_neighbors(
     with whole_file(folder / TEXT_FILE) as partial:
         partial.write_text("\n\n".join(parts) + "\n", encoding="utf8")
     return [TEXT_FILE, *written]
+
+
+def write_searches(
+    folder: Path, queries: Sequence[str], documents: Sequence[str], before: Tensor, after: Tensor, seed: int
+) -> float:
+    """Write ``searches.md``: queries whose first document is another than before, with the three first of both.
+
+    Args:
+        folder: an existing folder.
+        queries: Q texts.
+        documents: N texts, 3 or more.
+        before: (Q, 3) numbers of the first documents of each query at the start.
+        after: (Q, 3) likewise, after the change.
+        seed: of the draw of 20 queries that are shown.
+
+    Returns:
+        The share of queries with another first document.
+    """
+    changed = (before[:, 0] != after[:, 0]).nonzero().flatten().tolist()
+    share = len(changed) / len(queries)
+    parts = [
+        "# Searches before and after\n\n"
+        f"Of {len(queries)} queries, {len(changed)} ({share:.0%}) find another document first than before. Other "
+        "documents are not better ones: read some and judge for yourself."
+    ]
+    for row in sorted(random.Random(seed).sample(changed, min(20, len(changed)))):
+        lines = [f"**Query:** {_escaped(queries[row])}", "", "| before | after |", "|---|---|"]
+        olds, news = before[row].tolist(), after[row].tolist()
+        for old, new in zip(olds, news, strict=True):
+            mark = "" if new in olds else "**new:** "
+            lines.append(f"| {_escaped(documents[old])} | {mark}{_escaped(documents[new])} |")
+        parts.append("\n".join(lines))
+    with whole_file(folder / SEARCHES) as partial:
+        partial.write_text("\n\n".join(parts) + "\n", encoding="utf8")
+    return share
 
 
 def _cosines(unit: Tensor, near: Tensor) -> Tensor:

@@ -47,6 +47,21 @@ def adapt(
     labeled: options.Labeled = None,
     text_column: options.TextColumn = None,
     label_column: options.LabelColumn = "label",
+    search: Annotated[bool, typer.Option("--search", help="Adapt for search: TEXT holds the documents.")] = False,
+    queries: Annotated[
+        list[str] | None, typer.Option(help="With --search: files of queries; default: made from the documents.")
+    ] = None,
+    keep_index: Annotated[
+        bool, typer.Option("--keep-index", help="With --search: change queries alone; stored documents stay valid.")
+    ] = False,
+    passages: Annotated[
+        int | None,
+        typer.Option(help="With --search: cut documents into passages of N words.", callback=options.AT_LEAST_ONE),
+    ] = None,
+    query_prompt: Annotated[
+        str | None, typer.Option(help="With --search: text before queries; default: the encoder's own, if it has one.")
+    ] = None,
+    document_prompt: Annotated[str | None, typer.Option(help="With --search: likewise before documents.")] = None,
     batch_size: options.EncodeBatch = 64,
     seed: Annotated[int, typer.Option(help="Random seed for which texts are drawn.", callback=options.SEED)] = 42,
     resume: Annotated[bool, typer.Option(help="Continue an interrupted run: what it encoded is used.")] = False,
@@ -57,10 +72,11 @@ def adapt(
     """Refine an encoder for your text, without labels, or leave it as it is.
 
     Linear steps of four strengths, and with --train two short trainings, are tried and judged on texts that they were
-    not made from; the gentlest one that gains about as much as the best is saved.
+    not made from; the gentlest one that gains about as much as the best is saved. With --search, queries and documents
+    get steps of their own, which may not make a search worse.
     """
     from st_extras import adaptation, evaluation
-    from st_extras.adaptation.report import COLUMNS, TEXT_FILE
+    from st_extras.adaptation.report import COLUMNS, SEARCHES, TEXT_FILE
     from st_extras.encoders import load_encoder
     from st_extras.text import corpus
 
@@ -69,6 +85,13 @@ def adapt(
         options.refuse_unread(context, "does not go with --any-general-loss", "max_general_loss")
     options.check_column(context, text)
     options.refuse_refined(encoder)
+    if search:
+        reason = "does not go with --search, which has a judge of its own"
+        unread = ("dev", "dev_set", "labeled", "train", "max_general_loss", "any_general_loss")
+        options.refuse_unread(context, reason, *unread)
+    else:
+        unread = ("queries", "keep_index", "passages", "query_prompt", "document_prompt")
+        options.refuse_unread(context, "needs --search", *unread)
     chooser: Any = None
     if labeled is None:
         options.refuse_unread(context, "needs --labeled", "text_column", "label_column")
@@ -80,11 +103,20 @@ def adapt(
     elif dev is not None:
         chooser = evaluation.load_sts(dev_name(dev_set, dev), dev)
     sentences: Any = corpus.stream_sentences(text, column=column, max_line=max_line)
+    asked: Any = None
+    if search:
+        asked = list(corpus.stream_sentences(queries, max_line=max_line)) if queries else "documents"
+        sentences = sentences if passages is None else corpus.passages(sentences, passages)
+    model = load_encoder(encoder)
+    prompts = {"query": query_prompt, "document": document_prompt}
+    model.prompts.update({name: prompt for name, prompt in prompts.items() if prompt is not None})
     adapted = adaptation.adapt(
-        load_encoder(encoder),
+        model,
         sentences,
         output,
         dev=chooser,
+        queries=asked,
+        keep_index=keep_index,
         minutes=minutes,
         limit=limit,
         max_general_loss=_ANY if any_general_loss else max_general_loss,
@@ -103,15 +135,21 @@ def adapt(
     print_line(_described(adapted.facts))
     if adapted.rows:
         judged = "by the judge, on held-out text (no unit)" if chooser is None else "on the development set, x 100"
+        judged = "in the average precision of BM25's first documents" if search else judged
         print_table(f"Gain over the start, {judged}", list(COLUMNS), adapted.cells())
     print_line(f'{adapted.reason} Saved to {output}: SentenceTransformer("{output}")')
     if adapted.chosen is not None:
-        print_line(f"Neighbours before and after, to read: {output / TEXT_FILE}")
+        shown = f"Searches before and after, to read: {output / SEARCHES}" if search else ""
+        print_line(shown or f"Neighbours before and after, to read: {output / TEXT_FILE}")
 
 
 def _described(facts: dict[str, Any]) -> str:
     """Say what was found out about text and encoder."""
-    said = f"Text: {facts['read']:,} read, {facts['texts']:,} different ones used, {facts['mean_words']} words each"
+    said = f"Text: {facts['read']:,} read, {facts['texts']:,} different ones used"
+    if "queries" in facts:
+        made = " that were made from them" if facts["made"] else ""
+        return f"{said}, {facts['queries']:,} queries{made}."
+    said += f", {facts['mean_words']} words each"
     if "near_duplicates" in facts:
         said += f", {facts['near_duplicates']:.0%} near-duplicates. Encoder: mean cosine {facts['mean_cosine']:.2f}"
     if facts.get("general") is not None:

@@ -143,6 +143,14 @@ def reservoir_sample(items: Iterable[_Item], count: int, seed: int = 0, *, disti
     return [item for _, _, item in sorted(heap, key=lambda entry: -entry[1])]
 
 
+def passages(texts: Iterable[str], words: int) -> Iterator[str]:
+    """Cut each text into passages of at most so many words, as spaces divide them."""
+    for text in texts:
+        parts = text.split()
+        for first in range(0, len(parts), words):
+            yield " ".join(parts[first : first + words])
+
+
 def stream_sentences(
     sources: str | PathLike[str] | Iterable[str | PathLike[str]],
     *,

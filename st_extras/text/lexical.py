@@ -68,15 +68,20 @@ def search_words(text: str) -> list[str]:
     return found
 
 
-def character_tfidf(texts: Sequence[str]) -> Any:
+def character_tfidf(texts: Sequence[str], most: float = 1.0) -> Any:
     """Return the (N, V) sparse TF-IDF rows, float32 of length 1, of character 3- to 5-grams within words.
 
     Grams of a single text are left out; a text without any other has a row of zeros.
+
+    Args:
+        texts: (N,).
+        most: leave out grams that a greater share of the texts has: they say little and cost most.
     """
     from scipy.sparse import csr_matrix
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    vectorizer = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 5), sublinear_tf=True, min_df=2, dtype=np.float32)
+    settings: dict[str, Any] = {"analyzer": "char_wb", "ngram_range": (3, 5), "sublinear_tf": True}
+    vectorizer = TfidfVectorizer(min_df=2, max_df=most, dtype=np.float32, **settings)
     try:
         return vectorizer.fit_transform(texts)
     except ValueError:  # no gram stands in two texts

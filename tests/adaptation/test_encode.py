@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_extras.adaptation import encode as module
-from st_extras.adaptation.encode import WorkFolder, encode, encode_texts, seconds_per_text
+from st_extras.adaptation.encode import WorkFolder, encode, encode_texts, seconds_per_text, source_of
 from tests.conftest import SENTENCES
 from tests.helpers import draw
 
@@ -78,18 +78,18 @@ def test_the_folder_of_a_run_is_resumed_by_the_same_run_and_removed_by_no_other(
     (work.path / "notes.txt").write_text("mine")
     work.remove()
     assert (work.path / "notes.txt").exists()
-    work.begin(still_encoder, SENTENCES, 1, 5)
-    assert work.resumed(still_encoder, SENTENCES, 1) == 5
+    work.begin(source_of(still_encoder), SENTENCES, 1, 5)
+    assert work.resumed(source_of(still_encoder), SENTENCES, 1) == 5
     for texts, seed, named in ((SENTENCES[1:], 1, "text"), (SENTENCES, 2, "seed"), (SENTENCES[1:], 2, "text and seed")):
         with pytest.raises(ValueError, match=f"got one with another {named}: give the same again"):
-            work.resumed(still_encoder, texts, seed)
+            work.resumed(source_of(still_encoder), texts, seed)
     with torch.no_grad():
         next(still_encoder.parameters()).mul_(-3)
     with pytest.raises(ValueError, match="got one with another encoder"):
-        work.resumed(still_encoder, SENTENCES, 1)
+        work.resumed(source_of(still_encoder), SENTENCES, 1)
     (work.path / "settings.json").write_text("{}")
     with pytest.raises(ValueError, match=r"one whose settings\.json is broken: start again with overwrite"):
-        work.resumed(still_encoder, SENTENCES, 1)
+        work.resumed(source_of(still_encoder), SENTENCES, 1)
     work.remove()
     assert {path.name for path in work.path.iterdir()} == {"settings.json", "notes.txt"}  # nothing says that it is ours
 
@@ -117,11 +117,11 @@ def test_another_default_prompt_is_another_encoder(still_encoder: SentenceTransf
     still_encoder.prompts = {"a": "the cat ", "b": "the dog "}
     still_encoder.default_prompt_name = "a"
     work = WorkFolder(tmp_path / "adapting")
-    work.begin(still_encoder, SENTENCES, 1, 5)
-    assert work.resumed(still_encoder, SENTENCES, 1) == 5
+    work.begin(source_of(still_encoder), SENTENCES, 1, 5)
+    assert work.resumed(source_of(still_encoder), SENTENCES, 1) == 5
     still_encoder.default_prompt_name = "b"
     with pytest.raises(ValueError, match="got one with another encoder"):
-        work.resumed(still_encoder, SENTENCES, 1)
+        work.resumed(source_of(still_encoder), SENTENCES, 1)
 
 
 def test_what_others_put_there_stays_and_the_settings_go_last(
@@ -135,7 +135,7 @@ def test_what_others_put_there_stays_and_the_settings_go_last(
     work.remove()
     assert (work.path / "thesis.txt").exists()
     assert not work.is_one()
-    work.begin(still_encoder, SENTENCES, 1, 5)
+    work.begin(source_of(still_encoder), SENTENCES, 1, 5)
     encoded(still_encoder, SENTENCES, kept=work.path)
     removed: list[str] = []
     unlink = Path.unlink

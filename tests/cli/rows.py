@@ -22,6 +22,7 @@ class Model(NamedTuple):
     dropout: float | None = None
     prompt_template: str | None = None
     dtype: str | None = None
+    prompts: dict[str, str] = {}  # noqa: RUF012
 
     device = "cpu"
     tokenizer = SimpleNamespace(mask_token="[MASK]")
@@ -176,6 +177,12 @@ ROWS: dict[str, dict[str, Places]] = {
         "--labeled F": {"adapt.dev": LABELED, "load_labeled_texts.path": "F"},
         "--labeled F --text-column t": {"load_labeled_texts.text_column": "t"},
         "--labeled F --label-column l": {"load_labeled_texts.label_column": "l"},
+        "--search": {"adapt.queries": "documents"},
+        "--search --queries q.txt": {"adapt.queries": corpus(["q.txt"])},
+        "--search --queries q.txt --keep-index": {"adapt.keep_index": True},
+        "--search --passages 2": {"passages.words": 2},
+        "--search --query-prompt Q": {"adapt.model": Model("enc", prompts={"query": "Q"})},
+        "--search --document-prompt D": {"adapt.model": Model("enc", prompts={"document": "D"})},
         "--batch-size 7": {"adapt.batch_size": 7},
         "--seed 13": {"adapt.seed": 13},
         "--resume": {"adapt.resume": True, "check_output.resume": True},

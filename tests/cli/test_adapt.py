@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from sentence_transformers import SentenceTransformer
 
+from st_extras.adaptation.search import BOTH_SIDES, QUERIES_ALONE
 from tests.cli.conftest import Run, topical
 
 ADAPT = ("adapt", "ENC", "texts.txt", "-o", "out")
@@ -54,9 +55,39 @@ def test_left_as_it_is_is_no_failure(run: Run) -> None:
     assert len(SentenceTransformer("out", device="cpu")) == 2
 
 
+def test_search(run: Run) -> None:
+    texts = [text for _, text in topical(640)]
+    Path("queries.txt").write_text("\n".join(" ".join(text.split()[:4]) for text in texts[600:]), "utf8")
+    found = ("--search", "--queries", "queries.txt")
+    code, out, err = run(*ADAPT, *found, "--query-prompt", "the dog ", "--quiet")
+    assert code == 0, err
+    first, *_, last = out.splitlines()
+    assert first == "Text: 600 read, 600 different ones used, 40 queries."
+    assert "Gain over the start, in the average precision of BM25's first documents" in out
+    if "Left as it is" not in out:
+        assert last == f"Searches before and after, to read: {Path('out/searches.md')}"
+    report = json.loads(Path("out/adaptation.json").read_text())
+    assert [row["name"] for row in report["candidates"]] == [step.name for step in BOTH_SIDES]
+    if report["chosen"]:
+        assert SentenceTransformer("out", device="cpu").prompts["query"] == "the dog "
+    code, out, err = run(*ADAPT, *found, "--passages", "3", "--keep-index", "--overwrite", "--json")
+    report = json.loads(out)
+    assert (code, report["facts"]["read"]) == (0, 1200), err
+    assert [row["name"] for row in report["candidates"]] == [step.name for step in QUERIES_ALONE]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (("TEXT", "--queries", "TEXT"), r"--queries needs --search\."),
+        (("TEXT", "--keep-index"), r"--keep-index needs --search\."),
+        (("TEXT", "--passages", "3"), r"--passages needs --search\."),
+        (("TEXT", "--document-prompt", "a"), r"--document-prompt needs --search\."),
+        (("TEXT", "--search", "--train"), "--train does not go with --search"),
+        (("TEXT", "--search", "--labeled", "TSV"), "--labeled does not go with --search"),
+        (("TEXT", "--search"), "sentences must hold at least 100 different documents, got 8"),
+        (("TEXT", "--search", "--queries", "nowhere.txt"), r"nowhere\.txt"),
+        (("TEXT", "--search", "--keep-index"), "keep_index must be False without queries"),
         (("none.txt",), r"none\.txt"),
         (("TEXT", "--dev", "nowhere"), "nowhere"),
         (("TEXT", "--labeled", "none.tsv"), "no file of labelled texts"),

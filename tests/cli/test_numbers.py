@@ -44,6 +44,7 @@ OUT_OF_RANGE: dict[str, dict[str, tuple[str, ...]]] = {
         "--max-line": LINE,
         "--minutes": (*POSITIVE, "10001")[1:],
         "--max-general-loss": NOT_NEGATIVE,
+        "--passages": COUNT,
         "--batch-size": COUNT,
         "--seed": SEED,
     },

@@ -85,6 +85,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     calls.on(adaptation, "check_adaptation_output", lambda **_: None, "check_output")
     monkeypatch.setattr(advice, "warn_of_good_encoder", lambda model: None)
     calls.on(reading, "stream_sentences", _streamed, "read_sentences")
+    calls.on(reading, "passages", lambda texts, **_: texts)
     calls.on(encoders, "load_encoder", _model)
     calls.on(encoders, "use_length_buckets", lambda **_: None)
     calls.on(encoders.EmbeddingTable, "compute", _embedded)
@@ -164,7 +165,7 @@ def _embedded(complementary_model: Model, sentences: list[str], **_: Any) -> tup
 
 def _model(path: str, **options: Any) -> Model:
     options.pop("device", None)
-    return Model(path, **options)
+    return Model(path, prompts={}, **options)
 
 
 def _tokenizer(calls: Calls) -> Callable[..., Any]:

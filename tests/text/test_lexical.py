@@ -54,6 +54,13 @@ def test_texts_that_share_nothing_at_all(texts: list[str]) -> None:
     assert (found.shape[0], found.nnz, found.dtype) == (len(texts), 0, np.float32)
 
 
+def test_grams_of_most_texts_can_be_left_out() -> None:
+    texts = ["cat one", "cat one", "cat two", "cat two"]
+    found = character_tfidf(texts, 0.5)
+    plain = character_tfidf([text.removeprefix("cat ") for text in texts])
+    np.testing.assert_allclose((found @ found.T).toarray(), (plain @ plain.T).toarray(), atol=1e-6)
+
+
 def test_bm25_is_the_formula_in_a_loop() -> None:
     documents = [search_words(text) for text in TEXTS]
     mean = sum(map(len, documents)) / len(documents)

@@ -1,0 +1,250 @@
+"""``adapt`` for search: queries and documents each moved by their own mean, and whitened halfway where texts differ.
+
+Queries are short, documents long: an encoder puts them into two clouds, and the way from one to the other says nothing
+about what is relevant. Equation, for a query q and a document d of length 1, their means m_q and m_d:
+
+    q' = (q - m_d - s (m_q - m_d)) X,    d' = (d - m_d) X,    X = (1 - t) I + t W
+
+with W the kernel of :class:`~st_extras.modules.neighbor_directions.NeighborDirections` of the documents without
+recoloring: directions on which a document and its nearest ones agree keep most. With ``keep_index``, documents stay as
+they are, and q' = q - s m_q.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize, Router
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from st_extras.adaptation.candidates import LinearStep
+from st_extras.adaptation.encode import EncodeTexts
+from st_extras.adaptation.judge import Row
+from st_extras.adaptation.report import REPORTS, Adapted, write_report, write_searches
+from st_extras.adaptation.search_judge import FEWEST_QUERIES, Searched, SearchJudge, first_documents
+from st_extras.modules import LocalityPreservingPostProcessor, pipeline
+from st_extras.modules.neighbor_directions import neighbor_directions
+from st_extras.text.lexical import character_tfidf
+from st_extras.training.run_folder import save_model
+
+_FIT_TEXTS = 6000  # documents that the directions are found from
+_LONGEST_FIT_TEXT = 2000  # characters of them that are compared
+_MOST_WITH_A_GRAM = 0.1  # of the documents: what more of them share says nothing about what they are about
+ROLES = ("query", "document")
+"""Routes of the saved model, and how texts are encoded for each."""
+
+Embeddings = tuple[Tensor, Tensor]
+"""Of queries (Q, D) and of documents (N, D), of length 1, in float32."""
+Affine = tuple[Tensor, Tensor]
+"""The matrix X (D, D) and the offset b (D,) of v' = v X + b, in float64."""
+
+
+@dataclass(frozen=True)
+class SearchStep:
+    """A candidate: see the module's equation.
+
+    Attributes:
+        name: in the table.
+        whitened: t, with any number of documents; N have N / (N + 1000) of it.
+        own_mean: s.
+    """
+
+    name: str
+    whitened: float
+    own_mean: float
+
+
+BOTH_SIDES = (
+    SearchStep("half white, own means", 0.5, 1.0),
+    SearchStep("half white, means halfway", 0.5, 0.5),
+    SearchStep("half white, one mean", 0.5, 0.0),
+)
+"""The preferred one comes first; the others are for queries whose mean holds what they are about."""
+QUERIES_ALONE = (
+    SearchStep("half the queries' mean", 0.0, 0.5),
+    SearchStep("a quarter of the queries' mean", 0.0, 0.25),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Routes:
+    """What follows the encoder, once its embeddings have length 1. None: nothing.
+
+    Attributes:
+        queries: for queries.
+        documents: for documents.
+    """
+
+    queries: Affine | None
+    documents: Affine | None = None
+
+    def after(self, embeddings: Embeddings) -> Embeddings:
+        """Return queries and documents after their steps, of length 1."""
+        return _after(embeddings[0], self.queries), _after(embeddings[1], self.documents)
+
+
+def adapt_search(
+    model: SentenceTransformer,
+    searched: Searched,
+    facts: dict[str, Any],
+    output: Path,
+    encode_texts: EncodeTexts,
+    kept: Path,
+    *,
+    keep_index: bool,
+    began: float,
+    seed: int,
+) -> Adapted:
+    """Encode, propose, judge, choose and save: what :func:`~st_extras.adaptation.adapt` does for search.
+
+    Args:
+        model: the encoder.
+        searched: documents and queries.
+        facts: what was found out about them so far.
+        output: where the model goes.
+        encode_texts: encodes them.
+        kept: folder for their embeddings.
+        keep_index: change the route of queries alone.
+        began: when the adaptation did, by ``time.perf_counter``.
+        seed: random seed.
+
+    Raises:
+        ValueError: if an embedding is not finite, or the documents have too few different ones.
+        ImportError: if bm25s is not installed.
+    """
+    start = encode_both(model, searched, encode_texts, kept)
+    judge = SearchJudge(searched, start)
+    facts |= {"texts": len(searched.documents), "queries": len(searched.queries), "made": searched.made}
+    facts["judged"] = len(judge.judged)
+    steps = QUERIES_ALONE if keep_index else BOTH_SIDES
+    proposed = propose_queries_alone(start, steps) if keep_index else propose_both_sides(searched, start, steps, seed)
+    rows, number = [], None
+    if len(judge.judged) < FEWEST_QUERIES:
+        reason = (
+            f"Left as it is: {len(judge.judged)} queries share a word with a document, and {FEWEST_QUERIES} are needed "
+            "to judge."
+        )
+    else:
+        rows = [judged_row(judge, step, one.after(start)) for step, one in zip(steps, proposed, strict=True)]
+        number = next((number for number, row in enumerate(rows) if row.accepted), None)
+        reason = "Left as it is: each candidate finds BM25's first documents later than the start does."
+    chosen = None
+    if number is not None:
+        chosen = steps[number].name
+        reason = f"{chosen} was taken: it finds BM25's first documents as early as the start does, or earlier."
+        model = routed(model, proposed[number])
+        describe(model, chosen, searched)
+    adapted = Adapted(model, chosen, reason, rows, facts, time.perf_counter() - began)
+    save_model(model, output, reports=REPORTS)
+    if number is not None:
+        before, after = (first_documents(*both) for both in (start, proposed[number].after(start)))
+        facts["changed"] = write_searches(output, searched.queries, searched.documents, before, after, seed)
+    write_report(output, adapted, steps)
+    return adapted
+
+
+def encode_both(model: SentenceTransformer, searched: Searched, encode_texts: EncodeTexts, kept: Path) -> Embeddings:
+    """Encode queries and documents with the prompts and by the routes that the model has for them.
+
+    Raises:
+        ValueError: if an embedding is not finite.
+    """
+    embeddings = []
+    for role, texts in zip(ROLES, (searched.queries, searched.documents), strict=True):
+        found = encode_texts(model, texts, kept=kept, role=role, label=f"Encoding {role} texts")
+        pipeline.check_finite(found, texts)
+        embeddings.append(normalize(found).float())
+    return embeddings[0], embeddings[1]
+
+
+def propose_queries_alone(start: Embeddings, steps: Sequence[SearchStep]) -> list[Routes]:
+    """Return the routes of steps that leave documents as they are."""
+    mean = start[0].double().mean(dim=0)  # (D,)
+    identity = torch.eye(len(mean), dtype=torch.float64)
+    return [Routes((identity, -step.own_mean * mean)) for step in steps]
+
+
+def propose_both_sides(searched: Searched, start: Embeddings, steps: Sequence[SearchStep], seed: int) -> list[Routes]:
+    """Return the routes of steps on both sides.
+
+    Queries that were made from documents get the documents' mean: those that users write have another.
+
+    Raises:
+        ValueError: if the documents have too few different embeddings.
+    """
+    of_queries, of_documents = (side.double().mean(dim=0) for side in start)  # (D,)
+    fitted = [text[:_LONGEST_FIT_TEXT] for text in searched.documents[:_FIT_TEXTS]]
+    found = neighbor_directions(start[1][:_FIT_TEXTS], words=character_tfidf(fitted, _MOST_WITH_A_GRAM), seed=seed)
+    found = dataclasses.replace(found, count=found.count * len(searched.documents) // len(fitted))
+    routes = []
+    for step in steps:
+        matrix, _ = LinearStep(step.name, recolor=0.0, strength=step.whitened, kept_mean=0.0).affine(found)
+        own_mean = 0.0 if searched.made else step.own_mean
+        center = of_documents + own_mean * (of_queries - of_documents)
+        routes.append(Routes((matrix, -center @ matrix), (matrix, -of_documents @ matrix)))
+    return routes
+
+
+def judged_row(judge: SearchJudge, step: SearchStep, after: Embeddings) -> Row:
+    """Return a line of the table; the first accepted one is the one to take."""
+    began = time.perf_counter()
+    gain, error = judge.compare(*after)
+    accepted = gain >= -error
+    why = "" if accepted else "finds BM25's first documents later than the start"
+    low, high = gain - 1.96 * error, gain + 1.96 * error
+    return Row(step.name, gain, low, high, None, accepted, why, round(time.perf_counter() - began, 1))
+
+
+def check_searchable(model: SentenceTransformer) -> None:
+    """Check that routes for queries and documents can be put behind the encoder.
+
+    Raises:
+        ValueError: if it starts with a Router that has other routes.
+    """
+    if isinstance(model[0], Router) and (missing := sorted(set(ROLES) - set(model[0].sub_modules))):
+        found = ", ".join(map(repr, model[0].sub_modules))
+        raise ValueError(f"model must have the routes 'query' and 'document' in its Router, got {found}: no {missing}.")
+
+
+def routed(model: SentenceTransformer, routes: Routes) -> SentenceTransformer:
+    """Return a model of stock modules with a route for queries and one for documents; weights are shared.
+
+    Plain ``encode`` takes the route of documents.
+    """
+    modules: list[Any] = list(model)
+    sides = {}
+    for name, step in zip(ROLES, (routes.queries, routes.documents), strict=True):
+        encoder = modules
+        if isinstance(modules[0], Router):
+            encoder = [*cast(Any, modules[0].sub_modules[name]), *modules[1:]]
+        while isinstance(encoder[-1], Normalize):
+            encoder = encoder[:-1]
+        dense = [] if step is None else [Normalize(), pipeline.as_dense(step[0].T, step[1]).to(model.device)]
+        sides[name] = [*encoder, *dense]
+    return pipeline.rebuild_model(model, [Router(sides, default_route="document"), Normalize()])
+
+
+def describe(model: SentenceTransformer, step: str, searched: Searched) -> None:
+    """Say in the model card what was put behind the encoder."""
+    queries = "queries made from them" if searched.made else f"{len(searched.queries):,} queries"
+    line = (
+        f"* **st-extras adapt, for search**, {step}: from {len(searched.documents):,} documents and {queries}, "
+        "without judgements. Use `encode_query` and `encode_document`; plain `encode` takes a text for a document."
+    )
+    card: Any = model.model_card_data
+    card.exported = card.exported | {"Search": (line, LocalityPreservingPostProcessor(1).citation)}
+
+
+def _after(embeddings: Tensor, step: Affine | None) -> Tensor:
+    """Return (N, D) rows of length 1 after a step."""
+    if step is None:
+        return embeddings
+    return normalize(embeddings @ step[0].float() + step[1].float())

@@ -1,0 +1,148 @@
+"""Queries and documents of an adaptation for search, and a judge of rankings that needs no judgements."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from st_extras.checks import check_strings, shown
+from st_extras.text.corpus import is_blank
+from st_extras.text.lexical import BM25
+
+FROM_DOCUMENTS = "documents"
+"""In place of queries: make some from the documents."""
+FEWEST_QUERIES = 20
+FEWEST_DOCUMENTS = 100
+MOST_QUERIES = 2000
+"""More are not encoded: means and judge are sure by then."""
+_FIRST = 5  # documents of BM25 that the judge looks for
+_BLOCK = 2**22  # scores held at a time
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
+_FEWEST_WORDS = 3  # of a sentence that stands for a query
+
+
+@dataclass(frozen=True)
+class Searched:
+    """What is searched, and for what.
+
+    Attributes:
+        documents: N texts.
+        queries: Q texts.
+        made: whether the queries were made from the documents.
+    """
+
+    documents: list[str]
+    queries: list[str]
+    made: bool = False
+
+
+def drawn_queries(queries: Any, documents: Sequence[str], seed: int) -> tuple[list[str], bool]:
+    """Return at most 2,000 different queries, drawn at random, and whether they were made from the documents.
+
+    Raises:
+        ValueError: if there are fewer than 20 different ones or 100 documents, or most of the queries are documents.
+    """
+    if isinstance(queries, str) and queries != FROM_DOCUMENTS:
+        raise ValueError(f'queries must be a collection of texts or "{FROM_DOCUMENTS}", got {shown(queries)}.')
+    if len(documents) < FEWEST_DOCUMENTS:
+        raise ValueError(f"sentences must hold at least {FEWEST_DOCUMENTS} different documents, got {len(documents)}.")
+    made = isinstance(queries, str)
+    texts = _made_from(documents, seed) if made else [text.strip() for text in check_strings("queries", queries)]
+    different = list(dict.fromkeys(text for text in texts if not is_blank(text)))
+    if len(different) < FEWEST_QUERIES:
+        remedy = ": too few documents have two sentences to make them of, so give queries" if made else ""
+        raise ValueError(f"queries must hold at least {FEWEST_QUERIES} different ones, got {len(different)}{remedy}.")
+    same = len(set(different) & set(documents))
+    if 2 * same > len(different):
+        raise ValueError(f"queries must differ from the documents, but {same} of {len(different)} are documents.")
+    return random.Random(seed).sample(different, min(MOST_QUERIES, len(different))), made
+
+
+def _made_from(documents: Sequence[str], seed: int) -> list[str]:
+    """Return a sentence of three words and more of each document that has two of them."""
+    draw, made = random.Random(seed), []
+    for document in documents:
+        sentences = [part.strip() for part in _SENTENCE_END.split(document)]
+        sentences = [part for part in sentences if len(part.split()) >= _FEWEST_WORDS]
+        if len(sentences) > 1:
+            made.append(draw.choice(sentences))
+    return made
+
+
+class SearchJudge:
+    """Compares rankings with the start's by how early they find BM25's first documents.
+
+    For each query, the average precision with which a ranking finds the five documents that BM25 puts first. It tells
+    whether a step harms, not how strong a step should be: over seven collections, it put strengths into the order of
+    the judgements on five. So a step is refused if it is worse than the start by more than one standard error.
+
+    Args:
+        searched: documents and queries.
+        start: (Q, D) queries and (N, D) documents as the start embeds them, of length 1.
+
+    Attributes:
+        judged: numbers of the queries that share a word with a document, the only ones that can be judged.
+
+    Raises:
+        ImportError: if bm25s is not installed.
+    """
+
+    def __init__(self, searched: Searched, start: tuple[Tensor, Tensor]) -> None:
+        index = BM25(searched.documents)
+        targets = [torch.zeros(0, _FIRST, dtype=torch.long)]
+        for rows in blocks(list(range(len(searched.queries))), len(searched.documents)):
+            best = torch.from_numpy(index.scores([searched.queries[row] for row in rows])).topk(_FIRST, dim=1)
+            targets.append(best.indices.masked_fill(best.values <= 0, -1))  # (B, 5), -1: none
+        self._targets = torch.cat(targets)
+        self.judged: list[int] = (self._targets[:, 0] >= 0).nonzero().flatten().tolist()
+        self._start = self._found_early(*start)
+
+    def compare(self, queries: Tensor, documents: Tensor) -> tuple[float, float]:
+        """Return the mean change of the average precision, and its standard error over queries.
+
+        Args:
+            queries: (Q, D) their embeddings after a step, of length 1.
+            documents: (N, D) likewise.
+        """
+        changes = self._found_early(queries, documents) - self._start
+        return float(changes.mean()), float(changes.std() / len(changes) ** 0.5)
+
+    def _found_early(self, queries: Tensor, documents: Tensor) -> Tensor:
+        """Return the average precision of each judged query, (J,)."""
+        found = [
+            average_precision(queries[rows] @ documents.T, self._targets[rows])
+            for rows in blocks(self.judged, len(documents))
+        ]
+        return torch.cat([torch.zeros(0), *found]).double()
+
+
+def blocks(rows: list[int], columns: int) -> list[list[int]]:
+    """Cut row numbers so that the scores of a block with all columns fit into 16 MiB."""
+    size = max(1, _BLOCK // columns)
+    return [rows[first : first + size] for first in range(0, len(rows), size)]
+
+
+def first_documents(queries: Tensor, documents: Tensor, count: int = 3) -> Tensor:
+    """Return the numbers (Q, count) of the documents (N, D) that each query (Q, D) finds first."""
+    found = blocks(list(range(len(queries))), len(documents))
+    return torch.cat([(queries[rows] @ documents.T).topk(count, dim=1).indices for rows in found])
+
+
+def average_precision(scores: Tensor, targets: Tensor) -> Tensor:
+    """Return the average precision (B,) with which rankings find documents.
+
+    Args:
+        scores: (B, N) of each document, higher is earlier.
+        targets: (B, K) numbers of the documents to find; -1: none. Each row has one at least.
+    """
+    of_targets = scores.gather(1, targets.clamp_min(0))  # (B, K)
+    ranks = torch.stack([(scores > one.unsqueeze(1)).sum(dim=1) + 1 for one in of_targets.unbind(1)], dim=1).float()
+    ranks = ranks.masked_fill(targets < 0, torch.inf).sort(dim=1).values
+    precision = torch.arange(1, ranks.size(1) + 1) / ranks
+    return precision.sum(dim=1) / (targets >= 0).sum(dim=1)

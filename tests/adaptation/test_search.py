@@ -1,0 +1,356 @@
+"""``adapt`` for search: what queries and documents become, what the judge refuses, what is saved."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize, Router
+from torch.nn.functional import normalize
+
+from st_extras.adaptation import Adapted, adapt, search
+from st_extras.adaptation import encode as encoding
+from st_extras.adaptation.search import BOTH_SIDES, QUERIES_ALONE, Routes, judged_row, propose_both_sides, routed
+from st_extras.adaptation.search_judge import Searched, SearchJudge, average_precision, drawn_queries, first_documents
+from st_extras.modules.neighbor_directions import neighbor_directions
+from st_extras.text.lexical import character_tfidf
+from tests.conftest import SENTENCES
+from tests.helpers import differing, snapshot
+
+WORDS = sorted({word for sentence in SENTENCES for word in sentence.split()})
+
+
+def texts(count: int, words: int, seed: int) -> list[str]:
+    drawn, found = random.Random(seed), {}
+    while len(found) < count:
+        found[" ".join(drawn.choices(WORDS, k=words))] = None
+    return list(found)
+
+
+DOCUMENTS = texts(300, 8, seed=1)
+QUERIES = texts(40, 3, seed=2)
+
+
+def run(model: SentenceTransformer, folder: Path, queries: Any = QUERIES, **options: Any) -> Adapted:
+    return adapt(model, DOCUMENTS, folder, queries=queries, show_progress_bar=False, **options)
+
+
+def unit(model: SentenceTransformer, role: str, of: list[str]) -> np.ndarray:
+    found = getattr(model, f"encode_{role}")(of)
+    return found / np.linalg.norm(found, axis=1, keepdims=True)
+
+
+def expected(*encoders: SentenceTransformer) -> tuple[np.ndarray, np.ndarray]:
+    """What the preferred step makes of QUERIES and DOCUMENTS, in their order."""
+    asked, documents = encoding.drawn_texts(QUERIES, 12_000, 42)[0], encoding.drawn_texts(DOCUMENTS, 12_000, 42)[0]
+    sides = (encoders[0], "query"), (encoders[-1], "document")
+    start = tuple(torch.tensor(unit(*side, of)) for side, of in zip(sides, (asked, documents), strict=True))
+    step = propose_both_sides(Searched(documents, asked), start, BOTH_SIDES, 42)[0]  # type: ignore[arg-type]
+    given = tuple(torch.tensor(unit(*side, of)) for side, of in zip(sides, (QUERIES, DOCUMENTS), strict=True))
+    queries, found = step.after(given)  # type: ignore[arg-type]
+    return queries.numpy(), found.numpy()
+
+
+@pytest.fixture
+def accepting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A judge that finds nothing wrong: a random encoder's ranking says nothing about words."""
+    monkeypatch.setattr(SearchJudge, "compare", lambda self, queries, documents: (0.0, 0.0))
+
+
+# --- queries ---
+
+
+def test_queries_are_different_texts_drawn_at_random() -> None:
+    assert sorted(drawn_queries([*QUERIES, *QUERIES, " ", ""], DOCUMENTS, 0)[0]) == sorted(QUERIES)
+    many = texts(2500, 4, seed=3)
+    drawn, made = drawn_queries(many, DOCUMENTS, 0)
+    assert (len(drawn), len(set(drawn)), made) == (2000, 2000, False)
+    assert drawn != drawn_queries(many, DOCUMENTS, 1)[0]
+
+
+def test_queries_are_made_of_sentences_of_documents() -> None:
+    documents = [f"{first}. {second}! Yes." for first, second in zip(DOCUMENTS[::2], DOCUMENTS[1::2], strict=True)]
+    made, said = drawn_queries("documents", documents, 0)
+    assert said
+    assert len(made) == 150
+    assert all(any(text in document for document in documents) and len(text.split()) == 8 for text in made)
+
+
+@pytest.mark.parametrize(
+    ("queries", "documents", "message"),
+    [
+        ("what", DOCUMENTS, 'queries must be a collection of texts or "documents"'),
+        ([1] * 30, DOCUMENTS, "queries must be a collection of strings"),
+        (QUERIES[:19] * 2, DOCUMENTS, "queries must hold at least 20 different ones, got 19."),
+        ("documents", DOCUMENTS, "too few documents have two sentences"),
+        (DOCUMENTS[:21] + QUERIES[:19], DOCUMENTS, "queries must differ from the documents, but 21 of 40 are"),
+        (QUERIES, DOCUMENTS[:99], "sentences must hold at least 100 different documents, got 99."),
+    ],
+)
+def test_queries_that_cannot_be_used(queries: Any, documents: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        drawn_queries(queries, documents, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"queries": None, "keep_index": True}, "keep_index must be False without queries"),
+        ({"queries": "documents", "keep_index": True}, "keep_index must be False without queries"),
+        ({"train": True}, "dev, train and max_general_loss must be left out"),
+        ({"queries": QUERIES[:3]}, "at least 20"),
+    ],
+)
+def test_a_refusal_leaves_nothing(
+    still_encoder: SentenceTransformer, tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        run(still_encoder, tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
+# --- the steps ---
+
+
+def test_steps_are_the_equation(still_encoder: SentenceTransformer) -> None:
+    start = (
+        torch.tensor(unit(still_encoder, "query", QUERIES)),
+        torch.tensor(unit(still_encoder, "document", DOCUMENTS)),
+    )
+    searched = Searched(DOCUMENTS, QUERIES)
+    found = neighbor_directions(start[1], words=character_tfidf(DOCUMENTS, 0.1), seed=0)
+    kernel = found.kernel(power=1.0, recolor=0.0)
+    covariance = (found.axes * found.variances) @ found.axes.T
+    kernel *= (covariance.trace() / (kernel.T @ covariance @ kernel).trace()).sqrt()
+    share = 0.5 * 300 / 1300
+    matrix = (1 - share) * torch.eye(16, dtype=torch.float64) + share * kernel
+    m_q, m_d = (side.double().mean(dim=0) for side in start)
+    for step, routes in zip(BOTH_SIDES, propose_both_sides(searched, start, BOTH_SIDES, 0), strict=True):
+        queries, documents = routes.after(start)
+        for row in range(5):
+            query = (start[0][row].double() - m_d - step.own_mean * (m_q - m_d)) @ matrix
+            torch.testing.assert_close(queries[row].double(), query / query.norm(), atol=1e-4, rtol=0)
+            document = (start[1][row].double() - m_d) @ matrix
+            torch.testing.assert_close(documents[row].double(), document / document.norm(), atol=1e-4, rtol=0)
+    made = propose_both_sides(Searched(DOCUMENTS, QUERIES, made=True), start, BOTH_SIDES, 0)
+    torch.testing.assert_close(made[0].after(start)[0], routes.after(start)[0])  # the last has no mean of its own
+
+
+# --- the judge ---
+
+
+def test_average_precision_is_that_of_a_loop() -> None:
+    draw = torch.Generator().manual_seed(0)
+    scores = torch.rand(6, 30, generator=draw)
+    targets = torch.stack([torch.randperm(30, generator=draw)[:5] for _ in range(6)])
+    targets[2, 3:] = -1
+    for row in range(6):
+        wanted = {number for number in targets[row].tolist() if number >= 0}
+        found, precisions = 0, []
+        for place, number in enumerate(scores[row].argsort(descending=True).tolist(), start=1):
+            if number in wanted:
+                found += 1
+                precisions.append(found / place)
+        expected = sum(precisions) / len(wanted)
+        assert average_precision(scores[row : row + 1], targets[row : row + 1]).item() == pytest.approx(expected)
+
+
+def hashed(of: list[str]) -> torch.Tensor:
+    """Embeddings that know words: the sum of a random vector a word."""
+    vectors = torch.randn(len(WORDS), 32, generator=torch.Generator().manual_seed(0))
+    return normalize(torch.stack([sum(vectors[WORDS.index(word)] for word in text.split()) for text in of]))  # type: ignore[arg-type]
+
+
+def test_the_judge_refuses_what_harms_and_takes_what_does_not() -> None:
+    start = hashed(QUERIES), hashed(DOCUMENTS)
+    judge = SearchJudge(Searched(DOCUMENTS, QUERIES), start)
+    assert judge.judged == list(range(len(QUERIES)))
+    assert judge.compare(*start) == (0.0, 0.0)
+    identity = torch.eye(32, dtype=torch.float64)
+    turned = torch.linalg.qr(torch.randn(32, 32, generator=torch.Generator().manual_seed(1)))[0].double()
+    harmed, kept = (
+        judged_row(judge, BOTH_SIDES[0], Routes((matrix, identity[0] * 0)).after(start))
+        for matrix in (turned, identity)
+    )
+    assert not harmed.accepted
+    assert harmed.gain < -0.3
+    assert "later than the start" in harmed.why
+    assert kept.accepted
+    gain, error = judge.compare(normalize(start[0] @ turned.float()), start[1])
+    assert (harmed.low, harmed.high) == pytest.approx((gain - 1.96 * error, gain + 1.96 * error))
+
+
+def test_a_step_is_refused_by_more_than_a_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = hashed(QUERIES), hashed(DOCUMENTS)
+    judge = SearchJudge(Searched(DOCUMENTS, QUERIES), start)
+    for gain, accepted in ((-0.011, False), (-0.009, True)):
+        monkeypatch.setattr(judge, "compare", lambda *_, gain=gain: (gain, 0.01))
+        assert judged_row(judge, BOTH_SIDES[0], start).accepted is accepted
+
+
+def test_queries_without_a_word_of_the_documents_are_not_judged(
+    still_encoder: SentenceTransformer, tmp_path: Path
+) -> None:
+    others = [f"zz{number} qq{number}" for number in range(30)]
+    judge = SearchJudge(Searched(DOCUMENTS, [*others, *QUERIES[:5]]), (hashed([*QUERIES[:35]]), hashed(DOCUMENTS)))
+    assert judge.judged == [30, 31, 32, 33, 34]
+    found = run(still_encoder, tmp_path / "out", queries=others)
+    assert found.chosen is None
+    assert found.reason.startswith("Left as it is: 0 queries share a word with a document")
+    assert found.model is still_encoder
+    np.testing.assert_allclose(
+        SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(SENTENCES), still_encoder.encode(SENTENCES)
+    )
+
+
+def test_the_first_accepted_step_is_taken(
+    still_encoder: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gains = iter([(-1.0, 0.1), (0.1, 0.1), (0.5, 0.1)])
+    monkeypatch.setattr(SearchJudge, "compare", lambda self, queries, documents: next(gains))
+    found = run(still_encoder, tmp_path)
+    assert found.chosen == BOTH_SIDES[1].name
+    assert [row.accepted for row in found.rows] == [False, True, True]
+    assert all("Left as it is" not in text for text in (found.reason, str(found)))
+
+
+def test_all_refused_is_left_as_it_is(
+    still_encoder: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SearchJudge, "compare", lambda self, queries, documents: (-1.0, 0.1))
+    found = run(still_encoder, tmp_path)
+    assert found.chosen is None
+    assert found.reason.startswith("Left as it is: each candidate")
+    assert not (tmp_path / "searches.md").exists()
+
+
+# --- what is saved ---
+
+
+def test_the_result_is_stock_and_each_side_has_its_route(
+    still_encoder: SentenceTransformer, tmp_path: Path, accepting: None
+) -> None:
+    still_encoder.append(Normalize())
+    before = snapshot(still_encoder)
+    found = run(still_encoder, tmp_path)
+    assert found.chosen == BOTH_SIDES[0].name
+    assert not differing(before, snapshot(still_encoder))
+    assert "st_extras" not in (tmp_path / "modules.json").read_text() + (tmp_path / "router_config.json").read_text()
+    assert len([path for path in tmp_path.rglob("*.safetensors") if path.stat().st_size > 2**14]) == 1
+    loaded = SentenceTransformer(str(tmp_path), device="cpu")
+    queries, documents = expected(still_encoder)
+    np.testing.assert_allclose(loaded.encode_query(QUERIES), queries, atol=1e-4)
+    np.testing.assert_allclose(loaded.encode_document(DOCUMENTS), documents, atol=1e-4)
+    np.testing.assert_array_equal(loaded.encode(DOCUMENTS), loaded.encode_document(DOCUMENTS))
+    np.testing.assert_allclose(np.linalg.norm(loaded.encode_query(QUERIES), axis=1), 1, atol=1e-5)
+    assert np.abs(loaded.encode_query(QUERIES) - loaded.encode_document(QUERIES)).max() > 0.01
+
+
+def test_what_is_written_beside_it(still_encoder: SentenceTransformer, tmp_path: Path, accepting: None) -> None:
+    found = run(still_encoder, tmp_path)
+    read = (tmp_path / "searches.md").read_text()
+    after = first_documents(
+        torch.tensor(found.model.encode_query(QUERIES)), torch.tensor(found.model.encode_document(DOCUMENTS))
+    )
+    start = first_documents(
+        torch.tensor(unit(still_encoder, "query", QUERIES)), torch.tensor(unit(still_encoder, "document", DOCUMENTS))
+    )
+    changed = int((after[:, 0] != start[:, 0]).sum())
+    assert changed > 3
+    assert found.facts["changed"] == changed / 40
+    assert f"Of 40 queries, {changed} ({changed / 40:.0%})" in read
+    assert read.count("**Query:**") == min(20, changed)
+    assert found.facts["queries"] == found.facts["judged"] == 40
+    assert "adapt, for search" in (tmp_path / "README.md").read_text()
+    assert not (tmp_path / "adapting").exists()
+
+
+def test_with_keep_index_stored_documents_stay(
+    still_encoder: SentenceTransformer, tmp_path: Path, accepting: None
+) -> None:
+    found = run(still_encoder, tmp_path, keep_index=True)
+    assert found.chosen == QUERIES_ALONE[0].name
+    np.testing.assert_allclose(
+        found.model.encode_document(DOCUMENTS), unit(still_encoder, "document", DOCUMENTS), atol=1e-6
+    )
+    queries = unit(still_encoder, "query", QUERIES)
+    moved = queries - 0.5 * queries.mean(axis=0)
+    moved /= np.linalg.norm(moved, axis=1, keepdims=True)
+    np.testing.assert_allclose(found.model.encode_query(QUERIES), moved, atol=1e-5)
+
+
+def test_prompts_and_routes_of_the_model_are_used(
+    still_encoder: SentenceTransformer, tmp_path: Path, accepting: None
+) -> None:
+    still_encoder.prompts = {"query": "the dog ", "document": "a cat "}
+    queries, documents = expected(still_encoder)
+    run(still_encoder, tmp_path)
+    loaded = SentenceTransformer(str(tmp_path), device="cpu")
+    assert loaded.prompts["query"] == "the dog "
+    np.testing.assert_allclose(loaded.encode_query(QUERIES), queries, atol=1e-4)
+    np.testing.assert_allclose(loaded.encode_document(DOCUMENTS), documents, atol=1e-4)
+
+
+def test_encoders_of_their_own_for_queries_and_documents(make_encoder: Any, tmp_path: Path, accepting: None) -> None:
+    sides = [list(make_encoder(dropout=0.0, seed=seed)) for seed in (0, 1)]
+    model = SentenceTransformer(modules=[Router.for_query_document(*sides), Normalize()], device="cpu")
+    run(model, tmp_path)
+    loaded = SentenceTransformer(str(tmp_path), device="cpu")
+    parts = [SentenceTransformer(modules=side, device="cpu") for side in sides]
+    queries, documents = expected(*parts)
+    np.testing.assert_allclose(loaded.encode_query(QUERIES), queries, atol=1e-4)
+    np.testing.assert_allclose(loaded.encode_document(DOCUMENTS), documents, atol=1e-4)
+
+
+def test_a_router_of_other_routes_is_refused(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
+    model = SentenceTransformer(modules=[Router({"left": list(still_encoder)}, default_route="left")], device="cpu")
+    with pytest.raises(ValueError, match="must have the routes 'query' and 'document'"):
+        run(model, tmp_path / "out")
+
+
+def test_routes_share_the_encoder(still_encoder: SentenceTransformer) -> None:
+    model = routed(still_encoder, Routes((torch.eye(16, dtype=torch.float64), torch.zeros(16))))
+    assert sum(p.numel() for p in model.parameters()) == sum(p.numel() for p in still_encoder.parameters()) + 272
+    np.testing.assert_allclose(model.encode_query(SENTENCES), unit(still_encoder, "query", SENTENCES), atol=1e-6)
+
+
+# --- interrupted ---
+
+
+@pytest.fixture
+def interrupted(still_encoder: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run that stops when everything is encoded."""
+    with monkeypatch.context() as stopped:
+        stopped.setattr(search, "SearchJudge", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            run(still_encoder, tmp_path / "out")
+    return tmp_path / "out"
+
+
+def test_a_resumed_run_encodes_nothing_again_and_ends_the_same(
+    still_encoder: SentenceTransformer, interrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = run(still_encoder, tmp_path / "whole")
+    encoded: list[int] = []
+    plain = encoding.write_tensors
+    monkeypatch.setattr(encoding, "write_tensors", lambda *given: encoded.append(1) or plain(*given))
+    resumed = run(still_encoder, interrupted, resume=True)
+    assert not encoded
+    assert (resumed.chosen, resumed.reason) == (whole.chosen, whole.reason)
+    assert [row.gain for row in resumed.rows] == [row.gain for row in whole.rows]
+    np.testing.assert_array_equal(resumed.model.encode_query(QUERIES), whole.model.encode_query(QUERIES))
+    assert not (interrupted / "adapting").exists()
+
+
+@pytest.mark.parametrize("changed", ["queries", "prompt"])
+def test_it_does_not_go_on_with_other_queries_or_prompts(
+    still_encoder: SentenceTransformer, interrupted: Path, changed: str
+) -> None:
+    still_encoder.prompts = {"query": "a cat "} if changed == "prompt" else {}
+    with pytest.raises(ValueError, match=r"one with another (text|encoder)"):
+        run(still_encoder, interrupted, queries=QUERIES[::-1] if changed == "queries" else QUERIES, resume=True)
