@@ -1,15 +1,29 @@
-"""``st-extras evaluate``: score encoders on STS sets, on labelled texts, or on tasks of MTEB."""
+"""``st-extras evaluate``: score encoders on STS sets, on labelled texts, on search, or on tasks of MTEB."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from st_extras.cli.console import one_line, print_json, print_scores, shows_bars
-from st_extras.cli.options import Json, LabelColumn, Labeled, Quiet, Sets, Sts, TextColumn, refuse_unread
+from st_extras.cli.console import one_line, print_json, print_line, print_scores, print_table, shows_bars
+from st_extras.cli.options import (
+    DocumentPrompt,
+    Json,
+    LabelColumn,
+    Labeled,
+    QueryPrompt,
+    Quiet,
+    Retrieval,
+    Sets,
+    Split,
+    Sts,
+    TextColumn,
+    refuse_unread,
+)
 
 if TYPE_CHECKING:
     from st_extras.evaluation import LabeledTexts
@@ -28,6 +42,10 @@ def evaluate(
     labeled: Labeled = None,
     text_column: TextColumn = None,
     label_column: LabelColumn = "label",
+    retrieval: Retrieval = None,
+    split: Split = None,
+    query_prompt: QueryPrompt = None,
+    document_prompt: DocumentPrompt = None,
     mteb: Annotated[
         list[str] | None,
         typer.Option(help="Name of an MTEB task, such as STS12; repeatable; in place of --sts. Needs the extra mteb."),
@@ -35,13 +53,21 @@ def evaluate(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Score encoders on STS sets (Spearman x 100), on labelled texts, or on tasks of MTEB (main score x 100)."""
+    """Score encoders on STS sets (Spearman x 100), labelled texts, a search collection, or MTEB (main score x 100)."""
     bar = shows_bars(quiet, as_json)
     if labeled is None:
         refuse_unread(context, "needs --labeled", "text_column", "label_column")
+    if retrieval is None:
+        refuse_unread(context, "needs --retrieval", "split", "query_prompt", "document_prompt")
+    others = ("labeled", "sts", "sets", "setting")
     if mteb:
-        refuse_unread(context, "does not go with --mteb, whose tasks bring data", "labeled", "sts", "sets", "setting")
+        refuse_unread(context, "does not go with --mteb, whose tasks bring data", "retrieval", *others)
         title, rows, score = "MTEB main score x 100", "task", _mteb(mteb, bar)
+    elif retrieval is not None:
+        refuse_unread(context, "does not go with --retrieval, whose folder is the data", *others)
+        prompts = {"query_prompt": query_prompt, "document_prompt": document_prompt}
+        _search(encoder, retrieval, split, as_json=as_json, show_progress_bar=bar, **prompts)
+        return
     elif labeled is not None:
         refuse_unread(context, "does not go with --labeled, whose file is the data", "sts", "sets", "setting")
         data = load_labeled(labeled, text_column, label_column)
@@ -69,6 +95,29 @@ def _labeled(data: LabeledTexts, bar: bool) -> Scorer:
 
     evaluator = LabeledTextEvaluator(data.texts, data.labels, show_progress_bar=bar)
     return lambda model: {name: 100 * score for name, score in evaluator(model).items()}
+
+
+def _search(encoders: Sequence[str], folder: str, split: str | None, *, as_json: bool, **options: Any) -> None:
+    """Print a row for each encoder, alone and with BM25, and how far it is from the first one."""
+    from st_extras.evaluation import RetrievalEvaluator, compare_retrieval, load_retrieval
+
+    evaluator = RetrievalEvaluator(load_retrieval(folder, split), **options)
+    bm25 = find_spec("bm25s") is not None
+    if not bm25:
+        print_line('The rows of BM25 are left out; they need bm25s: pip install "st-extras[search]".', to_stderr=True)
+    found = compare_retrieval(evaluator, ((name, load_any(name)) for name in encoders), bm25=bm25)
+    rows = {name: {key: 100 * value for key, value in row.items()} for name, row in found.items()}
+    if as_json:
+        print_json(rows)
+        return
+    metrics = list(next(iter(rows.values())))
+    cells = [[name, *(f"{row[key]:.2f}" for key in metrics), _difference(row)] for name, row in rows.items()]
+    title = f"Search x 100, {len(evaluator.queries)} queries, {len(evaluator.corpus)} documents"
+    print_table(title, ["encoder", *metrics, f"{metrics[0]} to the first, 95 % interval"], cells, justify="right")
+
+
+def _difference(row: Mapping[str, float]) -> str:
+    return f"{row['difference']:+.2f} ({row['low']:+.2f} to {row['high']:+.2f})" if "difference" in row else ""
 
 
 # ------------------------------------------------------------------------------------------- for other commands too

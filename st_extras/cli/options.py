@@ -162,6 +162,13 @@ Labeled = Annotated[
 ]
 TextColumn = Annotated[str | None, typer.Option(help="--labeled: column of the texts; default: the one with text.")]
 LabelColumn = Annotated[str, typer.Option(help="--labeled: column of the labels.")]
+Retrieval = Annotated[
+    str | None,
+    typer.Option(help="Folder of a search collection in BEIR's layout (corpus, queries, qrels), in place of pairs."),
+]
+Split = Annotated[str | None, typer.Option(help="--retrieval: which of several qrels; default: the only one, or test.")]
+QueryPrompt = Annotated[str | None, typer.Option(help="Text put before every query; default: the encoder's own.")]
+DocumentPrompt = Annotated[str | None, typer.Option(help="Text put before every document; default: the encoder's own.")]
 Test = Annotated[
     str | None, typer.Option(help="STS source whose seven test sets are scored before and after training.")
 ]

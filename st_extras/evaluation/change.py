@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from st_extras.checks import check_count, check_seed, check_strings
-from st_extras.evaluation.reporting import check_embeddings
+from st_extras.evaluation.reporting import bootstrap_interval, check_embeddings
 from st_extras.text.lexical import character_tfidf
 
 FEWEST = 100
@@ -105,11 +104,9 @@ class ChangeJudge:
         check_count("resamples", resamples, 100, 100_000)
         changes = self._measures(self._checked("embeddings", embeddings)) - self._start  # (N, 3)
         per_text = (changes @ torch.tensor([0.5, 0.5, 1.0], dtype=changes.dtype)).numpy()
-        draw = np.random.default_rng(self.seed % 2**64)
-        means = [per_text[draw.integers(0, len(per_text), len(per_text))].mean() for _ in range(resamples)]
-        low, high = np.quantile(means, [0.025, 0.975])
+        low, high = bootstrap_interval(per_text, resamples, self.seed)
         confirmed, lexical, coherence = changes.mean(dim=0).tolist()
-        return Verdict(float(per_text.mean()), float(low), float(high), confirmed, lexical, coherence)
+        return Verdict(float(per_text.mean()), low, high, confirmed, lexical, coherence)
 
     def _checked(self, name: str, embeddings: Tensor) -> Tensor:
         unit = check_embeddings(name, embeddings).cpu()

@@ -316,16 +316,16 @@ def _probe() -> Any:
     return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
 
 
-def check_label(value: Any, where: str) -> str:
-    """Return a label as text: 3 and "3" are the same label.
+def check_label(value: Any, where: str, what: str = "a label") -> str:
+    """Return a label, or ``what`` else it is, as text: 3 and "3" are the same.
 
     Raises:
         ValueError: if it is neither a string nor a whole number, or is empty; the message begins with ``where``.
     """
     if isinstance(value, bool) or not isinstance(value, str | Integral):
-        raise ValueError(f"{where}: a label must be a string or a whole number, got {shown(value)}.")
+        raise ValueError(f"{where}: {what} must be a string or a whole number, got {shown(value)}.")
     if not str(value).strip():
-        raise ValueError(f"{where}: a label must not be empty, got {shown(value)}.")
+        raise ValueError(f"{where}: {what} must not be empty, got {shown(value)}.")
     return str(value)
 
 

@@ -11,6 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
@@ -169,6 +170,14 @@ def check_embeddings(name: str, embeddings: Any, at_least: int = 1) -> Tensor:
         raise ValueError(f"{name} must have a direction in each row, got a row of length zero (row {row}).")
     unit: Tensor = x / norms
     return unit
+
+
+def bootstrap_interval(values: Any, resamples: int = 1000, seed: int = 0) -> tuple[float, float]:
+    """Return the 95 % interval of the mean of N values, over which of them were drawn (bootstrap)."""
+    draw = np.random.default_rng(seed % 2**64)
+    means = [values[draw.integers(0, len(values), len(values))].mean() for _ in range(resamples)]
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(low), float(high)
 
 
 def join_name(*parts: str) -> str:

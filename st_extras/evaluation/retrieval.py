@@ -1,135 +1,195 @@
-"""Retrieval of duplicate questions (QQP), as PaSeR evaluates it: a reader, a task and an evaluator.
-
-Nothing is downloaded. The data is ``quora_duplicate_questions.tsv`` of the first Quora data set release, or a TSV file
-of GLUE.
-"""
+"""Search: how high relevant documents rank, by nDCG@10 and the like, beside BM25; and duplicate questions (QQP)."""
 
 from __future__ import annotations
 
-import logging
-import random
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from os import PathLike
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 from sentence_transformers.util import cos_sim
 
-from st_extras.checks import check_bool, check_count, check_instance, check_seed, shown
-from st_extras.evaluation.reporting import check_further_options, check_iterable, join_name
-from st_extras.text.corpus import check_sentence
-from st_extras.text.files import read_records
+from st_extras.checks import check_bool, check_count, check_instance
+from st_extras.evaluation.reporting import bootstrap_interval, check_further_options, join_name
+from st_extras.evaluation.retrieval_data import RetrievalTask
+from st_extras.text.lexical import BM25
 
-logger = logging.getLogger(__name__)
+METRICS = ("ndcg@10", "recall@10", "recall@100", "mrr@10")
+"""What :func:`compare_retrieval` reports."""
+LEXICAL_WEIGHT = 0.3
+"""Of BM25 beside an encoder, both as z-scores per query."""
+_MOST = 1_000_000  # documents in a ranking
+_SCORES_AT_ONCE = 2**27  # queries x documents: 512 MiB of float32
+_BLOCK = 2**24  # the same where they are ranked in several ways
 
-_COLUMNS = ("question1", "question2", "is_duplicate")
-_MOST = 1_000_000  # questions in a ranking
-_SCORES_AT_ONCE = 2**27  # queries x corpus chunk: 512 MiB of float32
 
+class RetrievalEvaluator(InformationRetrievalEvaluator):
+    """An InformationRetrievalEvaluator of nDCG@10 (the primary metric), recall@10, recall@100 and MRR@10.
 
-@dataclass(frozen=True)
-class RetrievalTask:
-    """Queries, corpus and relevant documents, by id, as InformationRetrievalEvaluator takes them.
+    Queries are encoded by ``encode_query`` and documents by ``encode_document``: with the model's own prompts of these
+    names, and through the routes of a Router. They are compared by the model's own similarity, which is part of the
+    metrics' names ("cosine_ndcg@10"). nDCG uses the grades, as BEIR and MTEB do; the other metrics count every relevant
+    document alike. Queries without a relevant document are left out.
+
+    Args:
+        task: from :func:`load_retrieval`.
+        query_prompt: text put before every query; None: the model's own.
+        document_prompt: text put before every document; None: the model's own.
+        name: prefix of the metrics and part of the CSV file's name.
+        **options: further arguments of InformationRetrievalEvaluator (batch_size, truncate_dim, ...).
 
     Attributes:
-        queries: id -> question. A question that is also in the corpus has the same id there.
-        corpus: id -> question.
-        relevant: query id -> ids of its duplicates in the corpus.
+        ndcg_of_queries: nDCG of each query that was scored last, by depth (10): what a paired comparison needs.
+
+    Raises:
+        ValueError: if the task is no RetrievalTask or no query has a relevant document, ``name`` cannot be part of a
+            file's name, or another setting is not allowed.
+
+    Example:
+        >>> from st_extras.evaluation import RetrievalEvaluator, RetrievalTask
+        >>> from st_extras.samples.encoder import raw_encoder
+        >>> documents = {"7": "A lost card is blocked at once.", "8": "A loan is paid back over years."}
+        >>> task = RetrievalTask({"a": "my card is gone"}, documents, {"a": {"7": 1.0}})
+        >>> RetrievalEvaluator(task)(raw_encoder())["cosine_recall@10"]
+        1.0
     """
 
-    queries: dict[str, str]
-    corpus: dict[str, str]
-    relevant: dict[str, set[str]]
+    def __init__(
+        self,
+        task: RetrievalTask,
+        *,
+        query_prompt: str | None = None,
+        document_prompt: str | None = None,
+        name: str = "",
+        **options: Any,
+    ) -> None:
+        check_instance("task", task, RetrievalTask)
+        check_instance("query_prompt", query_prompt, str, or_none=True)
+        check_instance("document_prompt", document_prompt, str, or_none=True)
+        if not any(task.relevant.get(key) for key in task.queries):
+            raise ValueError("task must hold at least one query with a relevant document, got none.")
+        settings: dict[str, Any] = {
+            "queries": task.queries,
+            "corpus": task.documents,
+            "relevant_docs": task.relevant,
+            "accuracy_at_k": [1],
+            "precision_recall_at_k": [10, 100],
+            "corpus_chunk_size": max(1, min(50_000, _SCORES_AT_ONCE // len(task.queries))),
+            "query_prompt": query_prompt,
+            "corpus_prompt": document_prompt,
+            "name": name,
+        }
+        super().__init__(**(settings | check_further_options(name, options)))
+        self.primary_metric = join_name(name, "cosine_ndcg@10")
+        self.ndcg_of_queries: dict[int, np.ndarray] = {}
 
-    def sample(self, max_queries: int, seed: int = 42) -> RetrievalTask:
-        """Return the task with at most ``max_queries`` queries, drawn at random, and the whole corpus.
+    def compute_metrics(self, queries_result_list: list[Any]) -> Any:
+        """Return the metrics of the hits of each query, best first, by name and depth."""
+        metrics = super().compute_metrics(queries_result_list)
+        for k in self.ndcg_at_k:
+            found = zip(self.queries_ids, queries_result_list, strict=True)
+            self.ndcg_of_queries[k] = np.array([_ndcg(hits[:k], self.relevant_docs[key], k) for key, hits in found])
+            metrics["ndcg@k"][k] = float(self.ndcg_of_queries[k].mean())
+        return metrics
 
-        Raises:
-            ValueError: if ``max_queries`` is not a whole number >= 1, or the seed not a whole number.
+    def similarities(self, model: SentenceTransformer) -> Iterator[tuple[list[str], np.ndarray]]:
+        """Encode everything once, and yield B queries at a time with their (B, N) similarities to the N documents."""
+        queries, documents = (
+            torch.as_tensor(self.embed_inputs(model, texts, kind, prompt_name, prompt))
+            for texts, kind, prompt_name, prompt in (
+                (self.queries, "query", self.query_prompt_name, self.query_prompt),
+                (self.corpus, "document", self.corpus_prompt_name, self.corpus_prompt),
+            )
+        )
+        size = max(1, _BLOCK // len(documents))
+        for start in range(0, len(queries), size):
+            found = model.similarity(queries[start : start + size], documents)
+            yield self.queries[start : start + size], found.float().cpu().numpy()
+
+    def rank(self, similarities: Any) -> list[list[dict[str, Any]]]:
+        """Return the hits of each query for :meth:`compute_metrics`, best first; of equally similar ones, lower ids.
+
+        Args:
+            similarities: (B, N), of B queries to the N documents, whatever they were computed by.
         """
-        max_queries = check_count("max_queries", max_queries, at_least=1)
-        seed = check_seed("seed", seed)
-        chosen = set(random.Random(seed).sample(list(self.queries), min(max_queries, len(self.queries))))
-        return replace(self, queries={key: text for key, text in self.queries.items() if key in chosen})
+        depth = min(max(*self.ndcg_at_k, *self.mrr_at_k, *self.precision_recall_at_k, *self.map_at_k), len(self.corpus))
+        places = self.get_corpus_id_ranks().numpy()
+        ranked = []
+        for row in np.asarray(similarities):
+            near = np.flatnonzero(row >= np.partition(row, -depth)[-depth])
+            best = near[np.lexsort((places[near], -row[near]))[:depth]]
+            ranked.append([{"corpus_id": self.corpus_ids[i], "score": float(row[i])} for i in best])
+        return ranked
 
 
-def read_question_pairs(path: str | PathLike[str], *, quoted: bool = True) -> list[tuple[str, str, bool]]:
-    """Read the pairs of a QQP file: first question, second question, whether they are duplicates.
-
-    Rows with an empty question or too few fields (both releases have a few) are left out; the log says how many.
-
-    Args:
-        path: a TSV file, plain or gzip (name ends in .gz), with the columns question1, question2, is_duplicate.
-        quoted: whether fields may be in double quotes, as in Quora's own release; False for GLUE's files.
-
-    Raises:
-        ValueError: if the file or a column is missing, a line cannot be read or has too many fields, a label is neither
-            0 nor 1, or there is no pair.
-    """
-    file = Path(path)
-    if not file.is_file():
-        raise ValueError(f"There is no question pair file {str(file)!r}.")
-    records = read_records(file, quoted=quoted, quote_hint="try quoted=False")
-    _, names = next(records, (1, []))
-    missing = [column for column in _COLUMNS if column not in names]
-    if missing:
-        raise ValueError(f"{file}: no column {', '.join(missing)}; it has {', '.join(names) or 'none'}.")
-    positions = [names.index(column) for column in _COLUMNS]
-    pairs: list[tuple[str, str, bool]] = []
-    skipped = 0
-    for number, fields in records:
-        first, second, label = (fields[at].strip() if at < len(fields) else "" for at in positions)
-        if not (first and second and label):
-            skipped += 1
-        elif label not in ("0", "1"):
-            raise ValueError(f"{file}, line {number}: is_duplicate must be 0 or 1, got {label!r}.")
-        else:
-            pairs.append((first, second, label == "1"))
-    if not pairs:
-        raise ValueError(f"{file} holds no question pair.")
-    if skipped:
-        logger.info("%s: %d rows with an empty question or too few fields left out.", file, skipped)
-    return pairs
-
-
-def question_retrieval(pairs: Iterable[tuple[str, str, bool]], *, exclude_identical: bool = True) -> RetrievalTask:
-    """Set up PaSeR's task: the corpus is every second question, the queries are the first ones with a duplicate.
-
-    Equal texts are one question. The second questions of a query's duplicate pairs are relevant to it.
+def compare_retrieval(
+    evaluator: RetrievalEvaluator, models: Iterable[tuple[str, SentenceTransformer]], *, bm25: bool = True
+) -> dict[str, dict[str, float]]:
+    """Score encoders on a search collection, beside what a sceptic would use: BM25, and the encoder with BM25.
 
     Args:
-        pairs: as ``read_question_pairs`` returns them.
-        exclude_identical: whether a question that is both query and document is left out of its own relevant ones
-            (``QuestionRetrievalEvaluator`` then ignores it as a hit, too). The paper does not say.
+        evaluator: whose queries and documents are used.
+        models: names and encoders; one is asked for after the other, so that a generator holds one at a time.
+        bm25: whether to add the row "BM25" and, for each encoder, "NAME + 0.3 BM25" (sum of the z-scores per query).
+
+    Returns:
+        By row, ``METRICS`` in [0, 1]; and except for the first row ``difference`` of nDCG@10 to the first, with the
+        ends ``low`` and ``high`` of its 95 % interval, over which queries were drawn (paired bootstrap).
 
     Raises:
-        ValueError: if ``pairs`` does not hold two strings and a label (True or False, 1 or 0) each, or no query is
-            left.
+        ImportError: if ``bm25s``, which BM25 needs, is not installed.
     """
-    check_bool("exclude_identical", exclude_identical)
-    ids: dict[str, str] = {}
-    corpus: dict[str, str] = {}
-    duplicates: dict[str, set[str]] = {}
-    texts: dict[str, str] = {}
-    for row, pair in enumerate(check_iterable("pairs", pairs, "a list of two questions and a label each")):
-        if not isinstance(pair, tuple | list) or len(pair) != 3 or pair[2] not in (0, 1):
-            raise ValueError(f"pairs, row {row}: expected two questions and True or False, got {shown(pair)}.")
-        first, second = (check_sentence(text, f"pairs, row {row}") for text in pair[:2])
-        query = ids.setdefault(first, f"question{len(ids)}")
-        document = ids.setdefault(second, f"question{len(ids)}")
-        corpus[document] = second
-        if pair[2] and not (exclude_identical and query == document):
-            texts[query] = first
-            duplicates.setdefault(query, set()).add(document)
-    if not duplicates:
-        raise ValueError("pairs must hold at least one duplicate pair of two different questions, got none.")
-    return RetrievalTask(texts, corpus, duplicates)
+    words = BM25(evaluator.corpus) if bm25 else None
+    rows: dict[str, dict[str, float]] = {}
+    start: np.ndarray | None = None
+    for name, model in models:
+        hits: dict[str, list[Any]] = {}
+        for queries, dense in evaluator.similarities(model):
+            hits.setdefault(name, []).extend(evaluator.rank(dense))
+            if words is not None:
+                lexical = words.scores(queries)
+                hits.setdefault(f"{name} + {LEXICAL_WEIGHT} BM25", []).extend(
+                    evaluator.rank(add_lexical(dense, lexical))
+                )
+                hits.setdefault("BM25", []).extend(evaluator.rank(lexical))
+        for row, found in hits.items():
+            metrics = evaluator.compute_metrics(found)
+            rows.pop(row, None)  # BM25, which comes last
+            rows[row] = {
+                metric: float(metrics[f"{metric.split('@')[0]}@k"][int(metric.split("@")[1])]) for metric in METRICS
+            }
+            ndcg = evaluator.ndcg_of_queries[10]
+            if start is None:
+                start = ndcg
+            else:
+                low, high = bootstrap_interval(ndcg - start)
+                rows[row] |= {"difference": float((ndcg - start).mean()), "low": low, "high": high}
+    return rows
 
 
-class QuestionRetrievalEvaluator(InformationRetrievalEvaluator):
-    """An InformationRetrievalEvaluator that ignores the document whose id is the query's own, as MTEB does.
+def add_lexical(dense: Any, lexical: Any, weight: float = LEXICAL_WEIGHT) -> np.ndarray:
+    """Return the (Q, N) similarities of an encoder plus ``weight`` times those of BM25, both as z-scores per query."""
+
+    def standard(scores: Any) -> np.ndarray:
+        centered = np.asarray(scores) - np.mean(scores, axis=1, keepdims=True)
+        deviation = np.std(scores, axis=1, keepdims=True)
+        return centered / np.where(deviation > 0, deviation, 1)
+
+    return standard(dense) + weight * standard(lexical)
+
+
+def _ndcg(hits: Sequence[dict[str, Any]], grades: dict[str, float], k: int) -> float:
+    """Return the sum of grade / log2(1 + rank) over the first k hits, divided by that of the best order."""
+    found = [grades.get(hit["corpus_id"], 0.0) for hit in hits]
+    best = sorted(grades.values(), reverse=True)[:k]
+    gain, ideal = (float(np.sum(x / np.log2(np.arange(2, len(x) + 2)))) for x in (np.array(found), np.array(best)))
+    return gain / ideal
+
+
+class QuestionRetrievalEvaluator(RetrievalEvaluator):
+    """A RetrievalEvaluator that ignores the document whose id is the query's own, as MTEB does.
 
     It compares by cosine; MAP is the primary metric. The corpus is scored in chunks, which keeps the score matrix
     below 512 MiB.
@@ -161,23 +221,11 @@ class QuestionRetrievalEvaluator(InformationRetrievalEvaluator):
         name: str = "",
         **options: Any,
     ) -> None:
-        check_instance("task", task, RetrievalTask)
-        if not task.queries:
-            raise ValueError("task must hold at least one query, got none.")
-        map_at_k = check_count("map_at_k", map_at_k, 1, _MOST)
+        depth = check_count("map_at_k", map_at_k, 1, _MOST)
         self.exclude_identical = check_bool("exclude_identical", exclude_identical)
-        options = check_further_options(name, options)
-        settings: dict[str, Any] = {
-            "queries": task.queries,
-            "corpus": task.corpus,
-            "relevant_docs": task.relevant,
-            "map_at_k": [map_at_k],
-            "corpus_chunk_size": max(1, min(50_000, _SCORES_AT_ONCE // len(task.queries))),
-            "score_functions": {"cosine": cos_sim},
-            "name": name,
-        }
-        super().__init__(**(settings | options))
-        self.primary_metric = join_name(name, f"cosine_map@{map_at_k}")
+        settings: dict[str, Any] = {"map_at_k": [depth], "score_functions": {"cosine": cos_sim}}
+        super().__init__(task, name=name, **(settings | options))
+        self.primary_metric = join_name(name, f"cosine_map@{depth}")
 
     def compute_metrics(self, queries_result_list: list[Any]) -> Any:
         """Return the metrics of the ranked hits, without each query's own text."""

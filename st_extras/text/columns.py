@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from os import PathLike
 from typing import Any
@@ -106,7 +106,12 @@ def can_be_split(dataset: Any, count: int) -> bool:
 
 
 def choose_column(
-    where: str, available: Iterable[str], column: str | None, textual: Iterable[str] = (), hint: str = ""
+    where: str,
+    available: Iterable[str],
+    column: str | None,
+    textual: Iterable[str] = (),
+    hint: str = "",
+    usual: Sequence[str] = _USUAL_COLUMNS,
 ) -> str:
     """Return the column asked for; otherwise the first usual one, or the only one of ``textual``, the columns of text.
 
@@ -115,7 +120,7 @@ def choose_column(
             such a column, ends with ``hint``.
     """
     names = list(available)
-    for name in [column] if column is not None else _USUAL_COLUMNS:
+    for name in [column] if column is not None else usual:
         if names.count(name) > 1:
             raise ValueError(f"{where} must have one column {name}, got {names.count(name)}.")
         if name in names:
@@ -123,5 +128,5 @@ def choose_column(
     texts = list(textual)
     if column is None and len(texts) == 1:
         return str(texts[0])
-    wanted = column if column is not None else " or ".join(_USUAL_COLUMNS)
+    wanted = column if column is not None else " or ".join(usual)
     raise ValueError(f"{where} has no column {wanted}: it has {', '.join(map(str, names)) or 'none'}{hint}.")

@@ -12,12 +12,8 @@ import pytest
 from sentence_transformers import SentenceTransformer
 from sklearn.metrics import average_precision_score
 
-from st_extras.evaluation.retrieval import (
-    QuestionRetrievalEvaluator,
-    RetrievalTask,
-    question_retrieval,
-    read_question_pairs,
-)
+from st_extras.evaluation.retrieval import QuestionRetrievalEvaluator
+from st_extras.evaluation.retrieval_data import RetrievalTask, question_retrieval, read_question_pairs
 
 HEADER = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
 QQP = (
@@ -63,9 +59,15 @@ def test_glue_has_no_quoting(tmp_path: Path) -> None:
 
 def test_the_set_up_of_the_paper(qqp: Path) -> None:
     task = question_retrieval(read_question_pairs(qqp))
-    assert sorted(task.corpus.values()) == ["a dog\nran", "a red book", "birds sing", "the cat sat", "two birds sing"]
+    assert sorted(task.documents.values()) == [
+        "a dog\nran",
+        "a red book",
+        "birds sing",
+        "the cat sat",
+        "two birds sing",
+    ]
     assert sorted(task.queries.values()) == ['"the dog" ran', "a cat sat", "two birds sing"]
-    named = {task.queries[q]: sorted(task.corpus[d] for d in found) for q, found in task.relevant.items()}
+    named = {task.queries[q]: sorted(task.documents[d] for d in found) for q, found in task.relevant.items()}
     assert named == {
         "a cat sat": ["the cat sat"],
         '"the dog" ran': ["a dog\nran"],
@@ -73,14 +75,14 @@ def test_the_set_up_of_the_paper(qqp: Path) -> None:
     }
     literal = question_retrieval(read_question_pairs(qqp), exclude_identical=False)
     assert "a red book" in literal.queries.values()
-    assert literal.corpus == task.corpus
+    assert literal.documents == task.documents
 
 
 def test_sampling_keeps_the_corpus(qqp: Path) -> None:
     task = question_retrieval(read_question_pairs(qqp))
     small = task.sample(2, seed=3)
     assert len(small.queries) == 2
-    assert small.corpus == task.corpus
+    assert small.documents == task.documents
     assert small == task.sample(2, seed=3)
     assert len(task.sample(99).queries) == 3
     with pytest.raises(ValueError, match="max_queries must be a whole number >= 1, got 0"):
@@ -96,10 +98,10 @@ def test_retrieval_metrics_equal_scikit_learns(
     metrics = evaluator(encoder, str(tmp_path))
     average, reciprocal, skipped = [], [], 0
     for query, text in task.queries.items():
-        documents = [key for key in task.corpus if not (exclude and key == query)]
-        skipped += len(task.corpus) - len(documents)
+        documents = [key for key in task.documents if not (exclude and key == query)]
+        skipped += len(task.documents) - len(documents)
         scores = encoder.similarity(
-            encoder.encode([text]), encoder.encode([task.corpus[key] for key in documents])
+            encoder.encode([text]), encoder.encode([task.documents[key] for key in documents])
         ).numpy()[0]
         relevant = np.array([key in task.relevant[query] for key in documents])
         average.append(average_precision_score(relevant, scores))
@@ -116,7 +118,7 @@ def test_map_is_cut_at_the_depth_given(encoder: SentenceTransformer, qqp: Path) 
     texts = ["a cat sat", "the cat sat", "two birds sing"]
     scores = encoder.similarity(encoder.encode(texts[:1]), encoder.encode(texts[1:]))[0]
     second = texts[1:][int(scores.argmin())]
-    task = RetrievalTask({"q": texts[0]}, {text: text for text in texts[1:]}, {"q": {second}})
+    task = RetrievalTask({"q": texts[0]}, {text: text for text in texts[1:]}, {"q": {second: 1.0}})
     found = {}
     for depth in (1, 2):
         evaluator = QuestionRetrievalEvaluator(task, map_at_k=depth)
@@ -125,7 +127,7 @@ def test_map_is_cut_at_the_depth_given(encoder: SentenceTransformer, qqp: Path) 
     assert found == {1: 0.0, 2: 0.5}
 
 
-TASK = RetrievalTask({"q": "a"}, {"d": "b"}, {"q": {"d"}})
+TASK = RetrievalTask({"q": "a"}, {"d": "b"}, {"q": {"d": 1.0}})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,279 @@
+"""Search collections: queries, documents and which are relevant, read from BEIR's layout or from question pairs (QQP).
+
+Nothing is downloaded. Question pairs are ``quora_duplicate_questions.tsv`` of the first Quora data set release, or a
+TSV file of GLUE, as PaSeR evaluates them.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from st_extras.checks import check_bool, check_count, check_instance, check_seed, shown
+from st_extras.evaluation.label_scores import check_label
+from st_extras.evaluation.reporting import check_iterable
+from st_extras.text.columns import choose_column
+from st_extras.text.corpus import check_sentence, is_blank
+from st_extras.text.files import MAX_LINE, file_kind, parse_json, read_lines, read_records
+
+logger = logging.getLogger(__name__)
+
+_QUESTION_COLUMNS = ("question1", "question2", "is_duplicate")
+_TABLES = (".jsonl", ".csv", ".tsv")
+_TEXTS = ("text", "sentence", "content", "contents")
+_IDS = {
+    "document": ("_id", "id", "document_id", "doc_id", "docid"),
+    "query": ("_id", "id", "query_id", "qid"),
+}
+_JUDGED = {
+    "query": ("query-id", "query_id", "qid"),
+    "document": ("corpus-id", "corpus_id", "document_id", "doc_id", "docid"),
+}
+_GRADES = ("score", "relevance", "grade", "label")
+
+
+@dataclass(frozen=True)
+class RetrievalTask:
+    """Queries, documents, and which documents are relevant to a query, by id.
+
+    Attributes:
+        queries: id -> query.
+        documents: id -> text. A question that is also a query has the same id in both.
+        relevant: query id -> document id -> grade, above 0. A query may have none: it is then not scored.
+    """
+
+    queries: dict[str, str]
+    documents: dict[str, str]
+    relevant: dict[str, dict[str, float]]
+
+    def sample(self, max_queries: int, seed: int = 42) -> RetrievalTask:
+        """Return the task with at most ``max_queries`` queries, drawn at random, and all documents.
+
+        Raises:
+            ValueError: if ``max_queries`` is not a whole number >= 1, or the seed not a whole number.
+        """
+        max_queries = check_count("max_queries", max_queries, at_least=1)
+        seed = check_seed("seed", seed)
+        chosen = set(random.Random(seed).sample(list(self.queries), min(max_queries, len(self.queries))))
+        return replace(self, queries={key: text for key, text in self.queries.items() if key in chosen})
+
+
+def load_retrieval(folder: str | PathLike[str], split: str | None = None, *, max_line: int = MAX_LINE) -> RetrievalTask:
+    """Read a search collection in BEIR's layout: ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/test.tsv``.
+
+    ``corpus`` and ``queries`` may be .jsonl, .csv or .tsv files (also .gz) with the columns ``_id`` (or ``id``),
+    ``text`` and, for documents, ``title``, which is put before the text. ``qrels`` may be such a file too, with the
+    columns ``query-id``, ``corpus-id`` and, unless all are relevant, ``score``; or one of TREC: query, anything,
+    document and grade in each line, without a header.
+
+    Args:
+        folder: holds the files.
+        split: which file of ``qrels/``, by its name without ending. None: the only one, or "test".
+        max_line: longest line allowed, in bytes.
+
+    Raises:
+        ValueError: if a file or column is missing, an id stands twice, a document or query is empty, a judgement names
+            an unknown id or its grade is not a number, or no document is relevant to any query. The message names the
+            file with its line.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from st_extras.evaluation import load_retrieval
+        >>> Path("faq").mkdir()
+        >>> _ = Path("faq/corpus.csv").write_text("id,title,text\\n7,Cards,A lost card is blocked at once.\\n")
+        >>> _ = Path("faq/queries.csv").write_text("id,text\\na,my card is gone\\n")
+        >>> _ = Path("faq/qrels.txt").write_text("a 0 7 1\\n")
+        >>> load_retrieval("faq").relevant
+        {'a': {'7': 1.0}}
+    """
+    check_instance("split", split, str, or_none=True)
+    root = Path(folder)
+    if not root.is_dir():
+        raise ValueError(f"There is no folder of a search collection {str(root)!r}.")
+    documents, queries = (
+        _read_texts(_only_file(root, name), kind, max_line)
+        for name, kind in (("corpus", "document"), ("queries", "query"))
+    )
+    file = _judgement_file(root, split)
+    relevant: dict[str, dict[str, float]] = {}
+    for where, row in _read_judgements(file, max_line):
+        query, document = (_read_id(row, where, kind, _JUDGED[kind]) for kind in ("query", "document"))
+        for kind, key, known in (("query", query, queries), ("document", document, documents)):
+            if key not in known:
+                raise ValueError(f"{where}: there is no {kind} with the id {key!r}.")
+        if (grade := _read_grade(row, where)) > 0:
+            relevant.setdefault(query, {})[document] = grade
+    if not relevant:
+        raise ValueError(f"{str(file)!r} names no relevant document for any query.")
+    return RetrievalTask(queries, documents, relevant)
+
+
+def _only_file(root: Path, name: str) -> Path:
+    files = [file for file in sorted(root.glob(f"{name}.*")) if file_kind(file)[0] in _TABLES]
+    if len(files) != 1:
+        found = " and ".join(file.name for file in files) or "none"
+        raise ValueError(f"{str(root)!r} must hold one {name} file ({', '.join(_TABLES)}, also .gz), got {found}.")
+    return files[0]
+
+
+def _judgement_file(root: Path, split: str | None) -> Path:
+    """Return the only file of judgements, the one of the split asked for, or that of the test split."""
+    found = [*(root / "qrels").glob("[!.]*"), *root.glob("qrels.*")]
+    files = {file.name.partition(".")[0]: file for file in sorted(found) if file.is_file()}
+    chosen = next(iter(files)) if split is None and len(files) == 1 else split or "test"
+    if chosen not in files:
+        raise ValueError(
+            f"{str(root)!r} must hold the judgements qrels/{chosen}.tsv or qrels.tsv, got "
+            f"{', '.join(files) or 'none'}{': name one of these as split' if files else ''}."
+        )
+    return files[chosen]
+
+
+def _read_texts(file: Path, kind: str, max_line: int) -> dict[str, str]:
+    """Return the texts of a file by id, a title before its text."""
+    texts: dict[str, str] = {}
+    for where, row in _read_rows(file, max_line):
+        key = _read_id(row, where, kind, _IDS[kind])
+        title = row.get("title") or ""
+        text = row[choose_column(where, row, None, usual=_TEXTS)]
+        joined = " ".join(check_sentence(part, where).strip() for part in (title, text)).strip()
+        if is_blank(joined):
+            raise ValueError(f"{where}: a {kind} must not be empty, got {shown(text)}: leave its line out.")
+        if key in texts:
+            raise ValueError(f"{where}: the id {key!r} stands twice.")
+        texts[key] = joined
+    if not texts:
+        raise ValueError(f"{str(file)!r} holds no {kind}.")
+    return texts
+
+
+def _read_judgements(file: Path, max_line: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the rows of judgements; a first line of four fields that ends in a number is TREC's, without a header."""
+    _, first = next(read_lines(file, max_line=max_line), (1, ""))
+    fields = first.split()
+    if file_kind(file)[0] in (".jsonl", ".csv") or len(fields) != 4 or not fields[3].lstrip("-").isdecimal():
+        yield from _read_rows(file, max_line)
+        return
+    for number, line in read_lines(file, max_line=max_line):
+        fields, where = line.split(), f"{file}, line {number}"
+        if len(fields) not in (0, 4):
+            raise ValueError(f"{where}: expected query, anything, document and grade, got {len(fields)} fields.")
+        if fields:
+            yield where, {"query-id": fields[0], "corpus-id": fields[2], "score": fields[3]}
+
+
+def _read_rows(file: Path, max_line: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the rows of a .jsonl, .csv or tab-separated file with their places, by the names of the columns."""
+    kind, _ = file_kind(file)
+    if kind == ".jsonl":
+        for number, line in read_lines(file, max_line=max_line):
+            where = f"{file}, line {number}"
+            if line.strip():
+                row = parse_json(line, where)
+                check_instance(f"{where}: a line", row, dict)
+                yield where, row
+        return
+    records = read_records(file, delimiter="," if kind == ".csv" else "\t", quoted=kind == ".csv", max_line=max_line)
+    _, names = next(records, (1, []))
+    if len(set(names)) < len(names):
+        raise ValueError(f"{file} must name each column once, got {', '.join(names)}.")
+    for number, values in records:
+        yield f"{file}, line {number}", dict.fromkeys(names) | dict(zip(names, values, strict=False))
+
+
+def _read_id(row: Mapping[str, Any], where: str, kind: str, usual: tuple[str, ...]) -> str:
+    return check_label(row[choose_column(where, row, None, usual=usual)], where, f"the id of a {kind}")
+
+
+def _read_grade(row: Mapping[str, Any], where: str) -> float:
+    """Return how relevant the document of a row is, 1 where the row does not say."""
+    value = next((row[name] for name in _GRADES if name in row), 1)
+    try:
+        grade = float(value)
+    except (TypeError, ValueError):
+        grade = math.nan
+    if not math.isfinite(grade):
+        raise ValueError(f"{where}: a grade must be a number, got {shown(value)}.")
+    return grade
+
+
+# --- question pairs ---
+
+
+def read_question_pairs(path: str | PathLike[str], *, quoted: bool = True) -> list[tuple[str, str, bool]]:
+    """Read the pairs of a QQP file: first question, second question, whether they are duplicates.
+
+    Rows with an empty question or too few fields (both releases have a few) are left out; the log says how many.
+
+    Args:
+        path: a TSV file, plain or gzip (name ends in .gz), with the columns question1, question2, is_duplicate.
+        quoted: whether fields may be in double quotes, as in Quora's own release; False for GLUE's files.
+
+    Raises:
+        ValueError: if the file or a column is missing, a line cannot be read or has too many fields, a label is neither
+            0 nor 1, or there is no pair.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise ValueError(f"There is no question pair file {str(file)!r}.")
+    records = read_records(file, quoted=quoted, quote_hint="try quoted=False")
+    _, names = next(records, (1, []))
+    missing = [column for column in _QUESTION_COLUMNS if column not in names]
+    if missing:
+        raise ValueError(f"{file}: no column {', '.join(missing)}; it has {', '.join(names) or 'none'}.")
+    positions = [names.index(column) for column in _QUESTION_COLUMNS]
+    pairs: list[tuple[str, str, bool]] = []
+    skipped = 0
+    for number, fields in records:
+        first, second, label = (fields[at].strip() if at < len(fields) else "" for at in positions)
+        if not (first and second and label):
+            skipped += 1
+        elif label not in ("0", "1"):
+            raise ValueError(f"{file}, line {number}: is_duplicate must be 0 or 1, got {label!r}.")
+        else:
+            pairs.append((first, second, label == "1"))
+    if not pairs:
+        raise ValueError(f"{file} holds no question pair.")
+    if skipped:
+        logger.info("%s: %d rows with an empty question or too few fields left out.", file, skipped)
+    return pairs
+
+
+def question_retrieval(pairs: Iterable[tuple[str, str, bool]], *, exclude_identical: bool = True) -> RetrievalTask:
+    """Set up PaSeR's task: the documents are every second question, the queries are the first ones with a duplicate.
+
+    Equal texts are one question. The second questions of a query's duplicate pairs are relevant to it.
+
+    Args:
+        pairs: as ``read_question_pairs`` returns them.
+        exclude_identical: whether a question that is both query and document is left out of its own relevant ones
+            (``QuestionRetrievalEvaluator`` then ignores it as a hit, too). The paper does not say.
+
+    Raises:
+        ValueError: if ``pairs`` does not hold two strings and a label (True or False, 1 or 0) each, or no query is
+            left.
+    """
+    check_bool("exclude_identical", exclude_identical)
+    ids: dict[str, str] = {}
+    documents: dict[str, str] = {}
+    duplicates: dict[str, dict[str, float]] = {}
+    texts: dict[str, str] = {}
+    for row, pair in enumerate(check_iterable("pairs", pairs, "a list of two questions and a label each")):
+        if not isinstance(pair, tuple | list) or len(pair) != 3 or pair[2] not in (0, 1):
+            raise ValueError(f"pairs, row {row}: expected two questions and True or False, got {shown(pair)}.")
+        first, second = (check_sentence(text, f"pairs, row {row}") for text in pair[:2])
+        query = ids.setdefault(first, f"question{len(ids)}")
+        document = ids.setdefault(second, f"question{len(ids)}")
+        documents[document] = second
+        if pair[2] and not (exclude_identical and query == document):
+            texts[query] = first
+            duplicates.setdefault(query, {})[document] = 1.0
+    if not duplicates:
+        raise ValueError("pairs must hold at least one duplicate pair of two different questions, got none.")
+    return RetrievalTask(texts, documents, duplicates)
