@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from datasets import Dataset, IterableDataset
 from sentence_transformers import SentenceTransformer
@@ -35,7 +35,7 @@ from st_extras.checks import check_bool, check_count, check_interval, check_seed
 from st_extras.encoders.adapters import check_adapters
 from st_extras.encoders.dropout import dropout_acts
 from st_extras.encoders.structure import embedding_dimension
-from st_extras.evaluation import LabeledTexts, STSDataset
+from st_extras.evaluation import LabeledTexts, RetrievalTask, STSDataset
 from st_extras.modules import LocalityPreservingPostProcessor, pipeline
 from st_extras.training.arguments import check_known
 from st_extras.training.run_folder import check_output, save_model, undone_if_it_fails
@@ -48,7 +48,7 @@ def adapt(
     sentences: Sequence[str] | Dataset | IterableDataset,
     output: str | os.PathLike[str],
     *,
-    dev: STSDataset | LabeledTexts | None = None,
+    dev: STSDataset | LabeledTexts | RetrievalTask | None = None,
     queries: Sequence[str] | str | None = None,
     keep_index: bool = False,
     minutes: float = 10.0,
@@ -74,7 +74,7 @@ def adapt(
         output: a new or empty folder, for the model, ``adaptation.json`` (the report), ``neighbors.md`` (neighbours
             before and after) and, with matplotlib, a picture of them, ``neighbors.png``.
         dev: graded pairs or labelled texts that choose in place of the judge: by Spearman correlation, or by the mean
-            of 1-NN accuracy, V-measure and MAP@R.
+            of 1-NN accuracy, V-measure and MAP@R. With ``queries``: judged queries, by nDCG@10.
         queries: adapt for search: ``sentences`` are the documents, and these, at least 20 different ones, what users
             look for in them, without judgements; "documents" makes some from the documents. The result has a route for
             each: use ``encode_query`` and ``encode_document``. See :mod:`st_extras.adaptation.search`.
@@ -116,14 +116,14 @@ def adapt(
     seed = check_seed("seed", seed)
     check_bool("train", train)
     pipeline.check_encoding(batch_size, show_progress_bar)
-    if not isinstance(dev, STSDataset | LabeledTexts | None):
-        raise ValueError(f"dev must be an STSDataset, LabeledTexts or None, got {shown(dev)}.")
+    kinds = STSDataset | LabeledTexts | None if queries is None else RetrievalTask | None
+    if not isinstance(dev, kinds):
+        allowed = "an STSDataset, LabeledTexts" if queries is None else "a RetrievalTask, as queries are given,"
+        raise ValueError(f"dev must be {allowed} or None, got {shown(dev)}.")
     if isinstance(dev, LabeledTexts) and len(set(dev.labels)) == len(dev.labels):
         raise ValueError(f"dev must have a label that two texts share, got {len(dev.labels)} different ones.")
-    if queries is not None and (dev is not None or train or max_general_loss is not None):
-        raise ValueError(
-            "dev, train and max_general_loss must be left out with queries: search has a judge of its own."
-        )
+    if queries is not None and (train or max_general_loss is not None):
+        raise ValueError("train and max_general_loss must be left out with queries: search has a judge of its own.")
     if check_bool("keep_index", keep_index) and (queries is None or isinstance(queries, str)):
         raise ValueError("keep_index must be False without queries that users wrote: it moves these alone.")
     work = WorkFolder(Path(output) / WORK)
@@ -159,6 +159,7 @@ def adapt(
                     Path(output),
                     encoder,
                     work.path,
+                    dev=cast(RetrievalTask | None, dev),
                     keep_index=keep_index,
                     began=began,
                     seed=seed,
@@ -173,7 +174,8 @@ def adapt(
             proposed = propose(model, encoded, encoder, seed, trainings, work.path / TRAINING, show_progress_bar)
             judged = Judged(reason=encoded.reason)
             if not encoded.reason:
-                judged = judge(model, encoded, proposed, encoder, dev, max_general_loss, seed)
+                chooser = cast(STSDataset | LabeledTexts | None, dev)
+                judged = judge(model, encoded, proposed, encoder, chooser, max_general_loss, seed)
             number, reason = choose(judged.rows)
             facts |= encoded.facts | judged.facts
             if train and judged.rows:

@@ -27,15 +27,16 @@ from torch.nn.functional import normalize
 
 from st_extras.adaptation.candidates import LinearStep
 from st_extras.adaptation.encode import EncodeTexts
-from st_extras.adaptation.judge import Row
+from st_extras.adaptation.judge import Row, choose
 from st_extras.adaptation.report import REPORTS, Adapted, write_report, write_searches
-from st_extras.adaptation.search_judge import FEWEST_QUERIES, Searched, SearchJudge, first_documents
+from st_extras.adaptation.search_judge import FEWEST_QUERIES, JudgedQueries, Searched, SearchJudge, first_documents
+from st_extras.evaluation import RetrievalTask
 from st_extras.modules import LocalityPreservingPostProcessor, pipeline
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.text.lexical import character_tfidf
 from st_extras.training.run_folder import save_model
 
-_FIT_TEXTS = 6000  # documents that the directions are found from
+_FIT_TEXTS = 10_000  # documents that the directions are found from
 _LONGEST_FIT_TEXT = 2000  # characters of them that are compared
 _MOST_WITH_A_GRAM = 0.1  # of the documents: what more of them share says nothing about what they are about
 ROLES = ("query", "document")
@@ -99,6 +100,7 @@ def adapt_search(
     encode_texts: EncodeTexts,
     kept: Path,
     *,
+    dev: RetrievalTask | None,
     keep_index: bool,
     began: float,
     seed: int,
@@ -112,6 +114,7 @@ def adapt_search(
         output: where the model goes.
         encode_texts: encodes them.
         kept: folder for their embeddings.
+        dev: chooses in place of the judge.
         keep_index: change the route of queries alone.
         began: when the adaptation did, by ``time.perf_counter``.
         seed: random seed.
@@ -121,25 +124,16 @@ def adapt_search(
         ImportError: if bm25s is not installed.
     """
     start = encode_both(model, searched, encode_texts, kept)
-    judge = SearchJudge(searched, start)
     facts |= {"texts": len(searched.documents), "queries": len(searched.queries), "made": searched.made}
-    facts["judged"] = len(judge.judged)
     steps = QUERIES_ALONE if keep_index else BOTH_SIDES
     proposed = propose_queries_alone(start, steps) if keep_index else propose_both_sides(searched, start, steps, seed)
-    rows, number = [], None
-    if len(judge.judged) < FEWEST_QUERIES:
-        reason = (
-            f"Left as it is: {len(judge.judged)} queries share a word with a document, and {FEWEST_QUERIES} are needed "
-            "to judge."
-        )
+    if dev is None:
+        rows, number, reason = by_words(searched, start, steps, proposed, facts)
     else:
-        rows = [judged_row(judge, step, one.after(start)) for step, one in zip(steps, proposed, strict=True)]
-        number = next((number for number, row in enumerate(rows) if row.accepted), None)
-        reason = "Left as it is: each candidate finds BM25's first documents later than the start does."
+        rows, number, reason = by_judgements(model, dev, steps, proposed, facts, encode_texts)
     chosen = None
     if number is not None:
         chosen = steps[number].name
-        reason = f"{chosen} was taken: it finds BM25's first documents as early as the start does, or earlier."
         model = routed(model, proposed[number])
         describe(model, chosen, searched)
     adapted = Adapted(model, chosen, reason, rows, facts, time.perf_counter() - began)
@@ -151,7 +145,9 @@ def adapt_search(
     return adapted
 
 
-def encode_both(model: SentenceTransformer, searched: Searched, encode_texts: EncodeTexts, kept: Path) -> Embeddings:
+def encode_both(
+    model: SentenceTransformer, searched: Searched, encode_texts: EncodeTexts, kept: Path | None
+) -> Embeddings:
     """Encode queries and documents with the prompts and by the routes that the model has for them.
 
     Raises:
@@ -193,14 +189,56 @@ def propose_both_sides(searched: Searched, start: Embeddings, steps: Sequence[Se
     return routes
 
 
+Choice = tuple[list[Row], int | None, str]
+"""The table, the number of the row to take or None, and why."""
+
+
+def by_words(
+    searched: Searched, start: Embeddings, steps: Sequence[SearchStep], routes: Sequence[Routes], facts: dict[str, Any]
+) -> Choice:
+    """Take the first step that the :class:`SearchJudge` accepts."""
+    judge = SearchJudge(searched, start)
+    facts["judged"] = len(judge.judged)
+    if len(judge.judged) < FEWEST_QUERIES:
+        few = f"{len(judge.judged)} queries share a word with a document, and {FEWEST_QUERIES} are needed to judge"
+        return [], None, f"Left as it is: {few}."
+    rows = [judged_row(judge, step, one.after(start)) for step, one in zip(steps, routes, strict=True)]
+    for number, row in enumerate(rows):
+        if row.accepted:
+            return rows, number, f"{row.name} was taken: it finds BM25's first documents as early as the start does."
+    return rows, None, "Left as it is: each candidate finds BM25's first documents later than the start does."
+
+
 def judged_row(judge: SearchJudge, step: SearchStep, after: Embeddings) -> Row:
-    """Return a line of the table; the first accepted one is the one to take."""
+    """Return a line of the table; accepted unless it is worse than the start by more than one standard error."""
     began = time.perf_counter()
     gain, error = judge.compare(*after)
     accepted = gain >= -error
     why = "" if accepted else "finds BM25's first documents later than the start"
     low, high = gain - 1.96 * error, gain + 1.96 * error
     return Row(step.name, gain, low, high, None, accepted, why, round(time.perf_counter() - began, 1))
+
+
+def by_judgements(
+    model: SentenceTransformer,
+    dev: RetrievalTask,
+    steps: Sequence[SearchStep],
+    routes: Sequence[Routes],
+    facts: dict[str, Any],
+    encode_texts: EncodeTexts,
+) -> Choice:
+    """Take the step of the highest nDCG@10, if it is above the start's."""
+    searched = Searched(list(dev.documents.values()), list(dev.queries.values()))
+    start = encode_both(model, searched, encode_texts, None)
+    judge = JudgedQueries(dev, start)
+    facts["dev"] = judge.score
+    rows = []
+    for step, one in zip(steps, routes, strict=True):
+        began = time.perf_counter()
+        gain = judge.compare(*one.after(start))
+        why = "" if gain > 0 else "not better than the start"
+        rows.append(Row(step.name, gain, None, None, None, not why, why, round(time.perf_counter() - began, 1)))
+    return rows, *choose(rows)
 
 
 def check_searchable(model: SentenceTransformer) -> None:

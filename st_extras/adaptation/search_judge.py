@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from st_extras.checks import check_strings, shown
+from st_extras.evaluation import RetrievalEvaluator, RetrievalTask
 from st_extras.text.corpus import is_blank
 from st_extras.text.lexical import BM25
 
@@ -120,6 +121,32 @@ class SearchJudge:
             for rows in blocks(self.judged, len(documents))
         ]
         return torch.cat([torch.zeros(0), *found]).double()
+
+
+class JudgedQueries:
+    """Compares rankings with the start's by judgements: nDCG@10, times 100.
+
+    Args:
+        task: its documents are searched for its queries.
+        start: (Q, D) queries and (N, D) documents of the task as the start embeds them, of length 1.
+
+    Attributes:
+        score: of the start.
+    """
+
+    def __init__(self, task: RetrievalTask, start: tuple[Tensor, Tensor]) -> None:
+        self._evaluator = RetrievalEvaluator(task)
+        self.score = self._ndcg(*start)
+
+    def compare(self, queries: Tensor, documents: Tensor) -> float:
+        """Return the change of the score, for embeddings after a step."""
+        return self._ndcg(queries, documents) - self.score
+
+    def _ndcg(self, queries: Tensor, documents: Tensor) -> float:
+        hits = []
+        for rows in blocks(list(range(len(queries))), len(documents)):
+            hits += self._evaluator.rank(queries[rows] @ documents.T)
+        return 100 * float(self._evaluator.compute_metrics(hits)["ndcg@k"][10])
 
 
 def blocks(rows: list[int], columns: int) -> list[list[int]]:

@@ -51,6 +51,9 @@ def adapt(
     queries: Annotated[
         list[str] | None, typer.Option(help="With --search: files of queries; default: made from the documents.")
     ] = None,
+    retrieval: Annotated[
+        str | None, typer.Option(help="With --search: folder of judged queries (BEIR's layout) to choose by.")
+    ] = None,
     keep_index: Annotated[
         bool, typer.Option("--keep-index", help="With --search: change queries alone; stored documents stay valid.")
     ] = False,
@@ -90,7 +93,7 @@ def adapt(
         unread = ("dev", "dev_set", "labeled", "train", "max_general_loss", "any_general_loss")
         options.refuse_unread(context, reason, *unread)
     else:
-        unread = ("queries", "keep_index", "passages", "query_prompt", "document_prompt")
+        unread = ("queries", "retrieval", "keep_index", "passages", "query_prompt", "document_prompt")
         options.refuse_unread(context, "needs --search", *unread)
     chooser: Any = None
     if labeled is None:
@@ -100,6 +103,8 @@ def adapt(
     if labeled is not None:
         options.refuse_unread(context, "does not go with --labeled: choose by one of them", "dev", "dev_set")
         chooser = load_labeled(labeled, text_column, label_column)
+    elif retrieval is not None:
+        chooser = evaluation.load_retrieval(retrieval)
     elif dev is not None:
         chooser = evaluation.load_sts(dev_name(dev_set, dev), dev)
     sentences: Any = corpus.stream_sentences(text, column=column, max_line=max_line)
@@ -135,7 +140,7 @@ def adapt(
     print_line(_described(adapted.facts))
     if adapted.rows:
         judged = "by the judge, on held-out text (no unit)" if chooser is None else "on the development set, x 100"
-        judged = "in the average precision of BM25's first documents" if search else judged
+        judged = "in the average precision of BM25's first documents" if search and chooser is None else judged
         print_table(f"Gain over the start, {judged}", list(COLUMNS), adapted.cells())
     print_line(f'{adapted.reason} Saved to {output}: SentenceTransformer("{output}")')
     if adapted.chosen is not None:

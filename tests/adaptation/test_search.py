@@ -16,7 +16,15 @@ from torch.nn.functional import normalize
 from st_extras.adaptation import Adapted, adapt, search
 from st_extras.adaptation import encode as encoding
 from st_extras.adaptation.search import BOTH_SIDES, QUERIES_ALONE, Routes, judged_row, propose_both_sides, routed
-from st_extras.adaptation.search_judge import Searched, SearchJudge, average_precision, drawn_queries, first_documents
+from st_extras.adaptation.search_judge import (
+    JudgedQueries,
+    Searched,
+    SearchJudge,
+    average_precision,
+    drawn_queries,
+    first_documents,
+)
+from st_extras.evaluation import LabeledTexts, RetrievalEvaluator, RetrievalTask
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.text.lexical import character_tfidf
 from tests.conftest import SENTENCES
@@ -34,6 +42,13 @@ def texts(count: int, words: int, seed: int) -> list[str]:
 
 DOCUMENTS = texts(300, 8, seed=1)
 QUERIES = texts(40, 3, seed=2)
+
+
+JUDGED = RetrievalTask(
+    dict(zip("abcdefgh", QUERIES, strict=False)),
+    {str(number): text for number, text in enumerate(DOCUMENTS)},
+    {name: {str(number): 1.0 for number in range(at, 300, 8)} for at, name in enumerate("abcdefgh")},
+)
 
 
 def run(model: SentenceTransformer, folder: Path, queries: Any = QUERIES, **options: Any) -> Adapted:
@@ -102,7 +117,9 @@ def test_queries_that_cannot_be_used(queries: Any, documents: list[str], message
     [
         ({"queries": None, "keep_index": True}, "keep_index must be False without queries"),
         ({"queries": "documents", "keep_index": True}, "keep_index must be False without queries"),
-        ({"train": True}, "dev, train and max_general_loss must be left out"),
+        ({"train": True}, "train and max_general_loss must be left out with queries"),
+        ({"dev": LabeledTexts(["a", "b"], ["c", "c"])}, "dev must be a RetrievalTask, as queries are given, or None"),
+        ({"queries": None, "dev": JUDGED}, "dev must be an STSDataset, LabeledTexts or None"),
         ({"queries": QUERIES[:3]}, "at least 20"),
     ],
 )
@@ -227,6 +244,37 @@ def test_all_refused_is_left_as_it_is(
     assert found.chosen is None
     assert found.reason.startswith("Left as it is: each candidate")
     assert not (tmp_path / "searches.md").exists()
+
+
+@pytest.mark.parametrize("better", [1, -1])
+def test_judgements_choose_in_the_place_of_the_judge(
+    still_encoder: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, better: int
+) -> None:
+    compare = JudgedQueries.compare
+    gains: list[float] = []
+    monkeypatch.setattr(
+        JudgedQueries,
+        "compare",
+        lambda *given: gains.append(better * abs(compare(*given)) + 1e-3 * better) or gains[-1],
+    )
+    found = run(still_encoder, tmp_path, dev=JUDGED)
+    assert [row.gain for row in found.rows] == gains
+    if better == 1:
+        assert found.chosen == BOTH_SIDES[int(np.argmax(gains))].name
+        assert found.reason == f"{found.chosen} was best."
+    else:
+        assert (found.chosen, found.reason) == (None, "Left as it is: no candidate was better than the start.")
+
+
+def test_judgements_are_those_of_the_evaluator(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
+    found = run(still_encoder, tmp_path, dev=JUDGED)
+    evaluator = RetrievalEvaluator(JUDGED)
+    start = 100 * evaluator(still_encoder)["cosine_ndcg@10"]
+    assert found.facts["dev"] == pytest.approx(start)
+    if found.chosen is not None:
+        gain = next(row.gain for row in found.rows if row.name == found.chosen)
+        assert 100 * evaluator(found.model)["cosine_ndcg@10"] - start == pytest.approx(gain, abs=1e-3)
+        assert gain > 0
 
 
 # --- what is saved ---

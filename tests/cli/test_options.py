@@ -101,6 +101,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     calls.on(evaluation, "load_labeled_texts", lambda **_: LABELED)
     calls.on(evaluation, "LabeledTextEvaluator", lambda **_: lambda model: {})
     calls.on(evaluation, "load_sts", lambda **_: PAIRS)
+    calls.on(evaluation, "load_retrieval", lambda **_: "judged")
     calls.on(evaluation, "UnlabeledSelectionEvaluator", lambda sentences, **_: ("unlabeled", sentences))
     for name in ("SimCSELoss", "ConSERTLoss", "DCLRLoss", "AdCSELoss", "SLTFAILoss", "PaSeRLoss"):
         calls.on(getattr(losses, name), "__init__", lambda **_: None, name)
