@@ -99,25 +99,25 @@ def _labeled(data: LabeledTexts, bar: bool) -> Scorer:
 
 def _search(encoders: Sequence[str], folder: str, split: str | None, *, as_json: bool, **options: Any) -> None:
     """Print a row for each encoder, alone and with BM25, and how far it is from the first one."""
-    from st_extras.evaluation import RetrievalEvaluator, compare_retrieval, load_retrieval
+    from st_extras.evaluation import compare_retrieval, load_retrieval
 
-    evaluator = RetrievalEvaluator(load_retrieval(folder, split), **options)
+    task = load_retrieval(folder, split)
     bm25 = find_spec("bm25s") is not None
     if not bm25:
         print_line('The rows of BM25 are left out; they need bm25s: pip install "st-extras[search]".', to_stderr=True)
-    found = compare_retrieval(evaluator, ((name, load_any(name)) for name in encoders), bm25=bm25)
+    found = compare_retrieval(task, ((name, load_any(name)) for name in encoders), bm25=bm25, **options)
     rows = {name: {key: 100 * value for key, value in row.items()} for name, row in found.items()}
     if as_json:
         print_json(rows)
         return
-    metrics = list(next(iter(rows.values())))
+    *metrics, _, _, _ = next(iter(rows.values()))
     cells = [[name, *(f"{row[key]:.2f}" for key in metrics), _difference(row)] for name, row in rows.items()]
-    title = f"Search x 100, {len(evaluator.queries)} queries, {len(evaluator.corpus)} documents"
-    print_table(title, ["encoder", *metrics, f"{metrics[0]} to the first, 95 % interval"], cells, justify="right")
+    title = f"Search x 100, {len(task.relevant)} queries, {len(task.documents)} documents"
+    print_table(title, ["encoder", *metrics, "ndcg@10 to the first, 95 %"], cells, justify="right")
 
 
 def _difference(row: Mapping[str, float]) -> str:
-    return f"{row['difference']:+.2f} ({row['low']:+.2f} to {row['high']:+.2f})" if "difference" in row else ""
+    return f"{row['difference']:+.2f} ({row['low']:+.2f} to {row['high']:+.2f})"
 
 
 # ------------------------------------------------------------------------------------------- for other commands too

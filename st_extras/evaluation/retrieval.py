@@ -16,8 +16,7 @@ from st_extras.evaluation.reporting import bootstrap_interval, check_further_opt
 from st_extras.evaluation.retrieval_data import RetrievalTask
 from st_extras.text.lexical import BM25
 
-METRICS = ("ndcg@10", "recall@10", "recall@100", "mrr@10")
-"""What :func:`compare_retrieval` reports."""
+_METRICS = (("ndcg", 10), ("recall", 10), ("recall", 100), ("mrr", 10))
 LEXICAL_WEIGHT = 0.3
 """Of BM25 beside an encoder, both as z-scores per query."""
 _MOST = 1_000_000  # documents in a ranking
@@ -83,6 +82,7 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
         }
         super().__init__(**(settings | check_further_options(name, options)))
         self.primary_metric = join_name(name, "cosine_ndcg@10")
+        self.task = task
         self.ndcg_of_queries: dict[int, np.ndarray] = {}
 
     def compute_metrics(self, queries_result_list: list[Any]) -> Any:
@@ -90,7 +90,7 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
         metrics = super().compute_metrics(queries_result_list)
         for k in self.ndcg_at_k:
             found = zip(self.queries_ids, queries_result_list, strict=True)
-            self.ndcg_of_queries[k] = np.array([_ndcg(hits[:k], self.relevant_docs[key], k) for key, hits in found])
+            self.ndcg_of_queries[k] = np.array([_ndcg(hits[:k], self.task.relevant[key], k) for key, hits in found])
             metrics["ndcg@k"][k] = float(self.ndcg_of_queries[k].mean())
         return metrics
 
@@ -103,10 +103,11 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
                 (self.corpus, "document", self.corpus_prompt_name, self.corpus_prompt),
             )
         )
+        texts: Any = self.queries
         size = max(1, _BLOCK // len(documents))
         for start in range(0, len(queries), size):
             found = model.similarity(queries[start : start + size], documents)
-            yield self.queries[start : start + size], found.float().cpu().numpy()
+            yield texts[start : start + size], found.float().cpu().numpy()
 
     def rank(self, similarities: Any) -> list[list[dict[str, Any]]]:
         """Return the hits of each query for :meth:`compute_metrics`, best first; of equally similar ones, lower ids.
@@ -125,23 +126,26 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
 
 
 def compare_retrieval(
-    evaluator: RetrievalEvaluator, models: Iterable[tuple[str, SentenceTransformer]], *, bm25: bool = True
+    task: RetrievalTask, models: Iterable[tuple[str, SentenceTransformer]], *, bm25: bool = True, **options: Any
 ) -> dict[str, dict[str, float]]:
     """Score encoders on a search collection, beside what a sceptic would use: BM25, and the encoder with BM25.
 
     Args:
-        evaluator: whose queries and documents are used.
+        task: from :func:`load_retrieval`.
         models: names and encoders; one is asked for after the other, so that a generator holds one at a time.
         bm25: whether to add the row "BM25" and, for each encoder, "NAME + 0.3 BM25" (sum of the z-scores per query).
+        **options: as for :class:`RetrievalEvaluator`.
 
     Returns:
-        By row, ``METRICS`` in [0, 1]; and except for the first row ``difference`` of nDCG@10 to the first, with the
-        ends ``low`` and ``high`` of its 95 % interval, over which queries were drawn (paired bootstrap).
+        By row, nDCG@10 and the other metrics in [0, 1], and ``difference`` of nDCG@10 to the first row with the ends
+        ``low`` and ``high`` of its 95 % interval, over which queries were drawn (paired bootstrap).
 
     Raises:
         ImportError: if ``bm25s``, which BM25 needs, is not installed.
+        ValueError: as for :class:`RetrievalEvaluator`.
     """
-    words = BM25(evaluator.corpus) if bm25 else None
+    evaluator = RetrievalEvaluator(task, **options)
+    words = BM25(list(task.documents.values())) if bm25 else None
     rows: dict[str, dict[str, float]] = {}
     start: np.ndarray | None = None
     for name, model in models:
@@ -150,22 +154,17 @@ def compare_retrieval(
             hits.setdefault(name, []).extend(evaluator.rank(dense))
             if words is not None:
                 lexical = words.scores(queries)
-                hits.setdefault(f"{name} + {LEXICAL_WEIGHT} BM25", []).extend(
-                    evaluator.rank(add_lexical(dense, lexical))
-                )
+                mixed = evaluator.rank(add_lexical(dense, lexical))
+                hits.setdefault(f"{name} + {LEXICAL_WEIGHT} BM25", []).extend(mixed)
                 hits.setdefault("BM25", []).extend(evaluator.rank(lexical))
         for row, found in hits.items():
             metrics = evaluator.compute_metrics(found)
             rows.pop(row, None)  # BM25, which comes last
-            rows[row] = {
-                metric: float(metrics[f"{metric.split('@')[0]}@k"][int(metric.split("@")[1])]) for metric in METRICS
-            }
+            rows[row] = {f"{kind}@{k}": float(metrics[f"{kind}@k"][k]) for kind, k in _METRICS}
             ndcg = evaluator.ndcg_of_queries[10]
-            if start is None:
-                start = ndcg
-            else:
-                low, high = bootstrap_interval(ndcg - start)
-                rows[row] |= {"difference": float((ndcg - start).mean()), "low": low, "high": high}
+            start = ndcg if start is None else start
+            low, high = bootstrap_interval(ndcg - start)
+            rows[row] |= {"difference": float((ndcg - start).mean()), "low": low, "high": high}
     return rows
 
 
@@ -173,9 +172,10 @@ def add_lexical(dense: Any, lexical: Any, weight: float = LEXICAL_WEIGHT) -> np.
     """Return the (Q, N) similarities of an encoder plus ``weight`` times those of BM25, both as z-scores per query."""
 
     def standard(scores: Any) -> np.ndarray:
-        centered = np.asarray(scores) - np.mean(scores, axis=1, keepdims=True)
-        deviation = np.std(scores, axis=1, keepdims=True)
-        return centered / np.where(deviation > 0, deviation, 1)
+        differ = np.ptp(scores, axis=1, keepdims=True) > 0
+        deviation = np.where(differ, np.std(scores, axis=1, keepdims=True), np.inf)
+        scaled: np.ndarray = (scores - np.mean(scores, axis=1, keepdims=True)) / deviation
+        return scaled
 
     return standard(dense) + weight * standard(lexical)
 

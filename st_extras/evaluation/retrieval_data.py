@@ -7,7 +7,6 @@ TSV file of GLUE, as PaSeR evaluates them.
 from __future__ import annotations
 
 import logging
-import math
 import random
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -27,14 +26,8 @@ logger = logging.getLogger(__name__)
 _QUESTION_COLUMNS = ("question1", "question2", "is_duplicate")
 _TABLES = (".jsonl", ".csv", ".tsv")
 _TEXTS = ("text", "sentence", "content", "contents")
-_IDS = {
-    "document": ("_id", "id", "document_id", "doc_id", "docid"),
-    "query": ("_id", "id", "query_id", "qid"),
-}
-_JUDGED = {
-    "query": ("query-id", "query_id", "qid"),
-    "document": ("corpus-id", "corpus_id", "document_id", "doc_id", "docid"),
-}
+_DOCUMENT_IDS = ("corpus-id", "corpus_id", "document_id", "doc_id", "docid")
+_QUERY_IDS = ("query-id", "query_id", "qid")
 _GRADES = ("score", "relevance", "grade", "label")
 
 
@@ -97,13 +90,13 @@ def load_retrieval(folder: str | PathLike[str], split: str | None = None, *, max
     if not root.is_dir():
         raise ValueError(f"There is no folder of a search collection {str(root)!r}.")
     documents, queries = (
-        _read_texts(_only_file(root, name), kind, max_line)
-        for name, kind in (("corpus", "document"), ("queries", "query"))
+        _read_texts(root, "corpus", "document", max_line),
+        _read_texts(root, "queries", "query", max_line),
     )
     file = _judgement_file(root, split)
     relevant: dict[str, dict[str, float]] = {}
-    for where, row in _read_judgements(file, max_line):
-        query, document = (_read_id(row, where, kind, _JUDGED[kind]) for kind in ("query", "document"))
+    for where, row in _read_rows(file, max_line):
+        query, document = _read_id(row, where, "query"), _read_id(row, where, "document")
         for kind, key, known in (("query", query, queries), ("document", document, documents)):
             if key not in known:
                 raise ValueError(f"{where}: there is no {kind} with the id {key!r}.")
@@ -112,14 +105,6 @@ def load_retrieval(folder: str | PathLike[str], split: str | None = None, *, max
     if not relevant:
         raise ValueError(f"{str(file)!r} names no relevant document for any query.")
     return RetrievalTask(queries, documents, relevant)
-
-
-def _only_file(root: Path, name: str) -> Path:
-    files = [file for file in sorted(root.glob(f"{name}.*")) if file_kind(file)[0] in _TABLES]
-    if len(files) != 1:
-        found = " and ".join(file.name for file in files) or "none"
-        raise ValueError(f"{str(root)!r} must hold one {name} file ({', '.join(_TABLES)}, also .gz), got {found}.")
-    return files[0]
 
 
 def _judgement_file(root: Path, split: str | None) -> Path:
@@ -135,59 +120,53 @@ def _judgement_file(root: Path, split: str | None) -> Path:
     return files[chosen]
 
 
-def _read_texts(file: Path, kind: str, max_line: int) -> dict[str, str]:
-    """Return the texts of a file by id, a title before its text."""
+def _read_texts(root: Path, name: str, kind: str, max_line: int) -> dict[str, str]:
+    """Return the texts of the only file of that name by id, a title before its text."""
+    files = [file for file in sorted(root.glob(f"{name}.*")) if file_kind(file)[0] in _TABLES]
+    if len(files) != 1:
+        found = " and ".join(file.name for file in files) or "none"
+        raise ValueError(f"{str(root)!r} must hold one {name} file ({', '.join(_TABLES)}, also .gz), got {found}.")
     texts: dict[str, str] = {}
-    for where, row in _read_rows(file, max_line):
-        key = _read_id(row, where, kind, _IDS[kind])
-        title = row.get("title") or ""
+    for where, row in _read_rows(files[0], max_line):
+        key = _read_id(row, where, kind)
         text = row[choose_column(where, row, None, usual=_TEXTS)]
-        joined = " ".join(check_sentence(part, where).strip() for part in (title, text)).strip()
+        joined = " ".join(check_sentence(part, where).strip() for part in (row.get("title") or "", text)).strip()
         if is_blank(joined):
             raise ValueError(f"{where}: a {kind} must not be empty, got {shown(text)}: leave its line out.")
         if key in texts:
             raise ValueError(f"{where}: the id {key!r} stands twice.")
         texts[key] = joined
     if not texts:
-        raise ValueError(f"{str(file)!r} holds no {kind}.")
+        raise ValueError(f"{str(files[0])!r} holds no {kind}.")
     return texts
 
 
-def _read_judgements(file: Path, max_line: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the rows of judgements; a first line of four fields that ends in a number is TREC's, without a header."""
-    _, first = next(read_lines(file, max_line=max_line), (1, ""))
-    fields = first.split()
-    if file_kind(file)[0] in (".jsonl", ".csv") or len(fields) != 4 or not fields[3].lstrip("-").isdecimal():
-        yield from _read_rows(file, max_line)
-        return
-    for number, line in read_lines(file, max_line=max_line):
-        fields, where = line.split(), f"{file}, line {number}"
-        if len(fields) not in (0, 4):
-            raise ValueError(f"{where}: expected query, anything, document and grade, got {len(fields)} fields.")
-        if fields:
-            yield where, {"query-id": fields[0], "corpus-id": fields[2], "score": fields[3]}
-
-
-def _read_rows(file: Path, max_line: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the rows of a .jsonl, .csv or tab-separated file with their places, by the names of the columns."""
+def _read_rows(file: Path, max_line: int = MAX_LINE, **quotes: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the rows of a .jsonl, .csv, tab-separated or TREC file with their places, by the names of the columns."""
     kind, _ = file_kind(file)
+    lines = ((number, line) for number, line in read_lines(file, max_line=max_line) if line.strip())
     if kind == ".jsonl":
-        for number, line in read_lines(file, max_line=max_line):
-            where = f"{file}, line {number}"
-            if line.strip():
-                row = parse_json(line, where)
-                check_instance(f"{where}: a line", row, dict)
-                yield where, row
+        for number, line in lines:
+            row = parse_json(line, f"{file}, line {number}")
+            check_instance(f"{file}, line {number}", row, dict)
+            yield f"{file}, line {number}", row
         return
-    records = read_records(file, delimiter="," if kind == ".csv" else "\t", quoted=kind == ".csv", max_line=max_line)
-    _, names = next(records, (1, []))
-    if len(set(names)) < len(names):
-        raise ValueError(f"{file} must name each column once, got {', '.join(names)}.")
+    records: Iterator[tuple[int, list[str]]]
+    first = next(read_lines(file, max_line=max_line), (1, ""))[1].split()
+    if kind != ".csv" and len(first) == 4 and first[3].lstrip("-").isdecimal():  # TREC's judgements, without a header
+        names, records = ["query-id", "iteration", "corpus-id", "score"], ((n, line.split()) for n, line in lines)
+    else:
+        format_ = {"delimiter": ",", "quoted": True} if kind == ".csv" else quotes
+        records = read_records(file, max_line=max_line, **format_)
+        _, names = next(records, (1, []))
+        if len(set(names)) < len(names):
+            raise ValueError(f"{file} must name each column once, got {', '.join(names)}.")
     for number, values in records:
         yield f"{file}, line {number}", dict.fromkeys(names) | dict(zip(names, values, strict=False))
 
 
-def _read_id(row: Mapping[str, Any], where: str, kind: str, usual: tuple[str, ...]) -> str:
+def _read_id(row: Mapping[str, Any], where: str, kind: str) -> str:
+    usual = (*(_QUERY_IDS if kind == "query" else _DOCUMENT_IDS), "_id", "id")
     return check_label(row[choose_column(where, row, None, usual=usual)], where, f"the id of a {kind}")
 
 
@@ -195,12 +174,9 @@ def _read_grade(row: Mapping[str, Any], where: str) -> float:
     """Return how relevant the document of a row is, 1 where the row does not say."""
     value = next((row[name] for name in _GRADES if name in row), 1)
     try:
-        grade = float(value)
+        return float(value)
     except (TypeError, ValueError):
-        grade = math.nan
-    if not math.isfinite(grade):
-        raise ValueError(f"{where}: a grade must be a number, got {shown(value)}.")
-    return grade
+        raise ValueError(f"{where}: a grade must be a number, got {shown(value)}.") from None
 
 
 # --- question pairs ---
@@ -222,20 +198,17 @@ def read_question_pairs(path: str | PathLike[str], *, quoted: bool = True) -> li
     file = Path(path)
     if not file.is_file():
         raise ValueError(f"There is no question pair file {str(file)!r}.")
-    records = read_records(file, quoted=quoted, quote_hint="try quoted=False")
-    _, names = next(records, (1, []))
-    missing = [column for column in _QUESTION_COLUMNS if column not in names]
-    if missing:
-        raise ValueError(f"{file}: no column {', '.join(missing)}; it has {', '.join(names) or 'none'}.")
-    positions = [names.index(column) for column in _QUESTION_COLUMNS]
     pairs: list[tuple[str, str, bool]] = []
     skipped = 0
-    for number, fields in records:
-        first, second, label = (fields[at].strip() if at < len(fields) else "" for at in positions)
+    for where, row in _read_rows(file, quoted=quoted, quote_hint="try quoted=False"):
+        missing = [column for column in _QUESTION_COLUMNS if column not in row]
+        if missing:
+            raise ValueError(f"{file}: no column {', '.join(missing)}; it has {', '.join(row)}.")
+        first, second, label = ((row[column] or "").strip() for column in _QUESTION_COLUMNS)
         if not (first and second and label):
             skipped += 1
         elif label not in ("0", "1"):
-            raise ValueError(f"{file}, line {number}: is_duplicate must be 0 or 1, got {label!r}.")
+            raise ValueError(f"{where}: is_duplicate must be 0 or 1, got {label!r}.")
         else:
             pairs.append((first, second, label == "1"))
     if not pairs:

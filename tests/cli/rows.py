@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from st_extras.evaluation import SEVEN_STS, LabeledTexts, STSDataset
+from st_extras.evaluation import SEVEN_STS, LabeledTexts, RetrievalTask, STSDataset
 from st_extras.modules import CorpusStatistics
 from st_extras.text.files import MAX_LINE
 from st_extras.text.frequency import FrequencyTable
@@ -48,6 +48,7 @@ STATISTICS = CorpusStatistics(2)
 LOADED = "what load_any returns"
 OTHER_TABLE = FrequencyTable(["a", "b"], [1, 1])
 LABELED = LabeledTexts(["a", "b"], ["one", "two"])
+TASK = RetrievalTask({"q": "one"}, {"d": "two"}, {"q": {"d": 1.0}})
 PAIRS = STSDataset("pairs", ["a", "b"], ["c", "d"], [0.0, 1.0], ["one", "two"])
 
 EDA = {"synonym_ratio": 0.0, "seed": 42}
@@ -210,6 +211,12 @@ ROWS: dict[str, dict[str, Places]] = {
         "--labeled F": {"load_labeled_texts.path": "F", "LabeledTextEvaluator.labels": LABELED.labels},
         "--labeled F --text-column t": {"load_labeled_texts.text_column": "t"},
         "--labeled F --label-column l": {"load_labeled_texts.label_column": "l"},
+        "--retrieval F": {"load_retrieval.folder": "F", "compare_retrieval.task": TASK}
+        | {"compare_retrieval.show_progress_bar": True, "compare_retrieval.bm25": True},
+        "--retrieval F --split dev": {"load_retrieval.split": "dev"},
+        "--retrieval F --query-prompt Q": {"compare_retrieval.query_prompt": "Q"},
+        "--retrieval F --document-prompt D": {"compare_retrieval.document_prompt": "D"},
+        "--retrieval F --quiet": {"compare_retrieval.show_progress_bar": False},
         "--labeled F --quiet": {"LabeledTextEvaluator.show_progress_bar": False},
         "--quiet": {"sts_evaluator.show_progress_bar": False},
         "--json": {"sts_evaluator.show_progress_bar": False, **JSON},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,14 @@ from typing import Any
 import pytest
 
 from st_extras.encoders.loading import load_encoder
-from st_extras.evaluation import SEVEN_STS, LabeledTextEvaluator, mteb, sts_evaluator
+from st_extras.evaluation import (
+    SEVEN_STS,
+    LabeledTextEvaluator,
+    compare_retrieval,
+    load_retrieval,
+    mteb,
+    sts_evaluator,
+)
 from tests.cli.conftest import Run
 from tests.conftest import SENTENCES
 
@@ -68,7 +76,7 @@ class TestEvaluate:
         assert_refused(("evaluate", *arguments), message)
 
 
-@pytest.mark.parametrize("alone", [("--labeled", "TSV"), ("--mteb", "STS12")])
+@pytest.mark.parametrize("alone", [("--labeled", "TSV"), ("--mteb", "STS12"), ("--retrieval", "FOLDER")])
 @pytest.mark.parametrize("option", [("--sts", "hub"), ("--sets", "sts12"), ("--setting", "all")])
 def test_data_of_one_kind(assert_refused: Any, alone: tuple[str, str], option: tuple[str, str]) -> None:
     assert_refused(("evaluate", "ENC", *alone, *option), f"^Error: {option[0]} does not go with {alone[0]}, whose")
@@ -109,6 +117,57 @@ class TestLabeled:
     )
     def test_mistakes(self, assert_refused: Any, file: str, message: str) -> None:
         assert_refused(("evaluate", "ENC", "--labeled", file), message)
+
+
+class TestRetrieval:
+    DOCUMENTS = "".join(f"d{i},{sentence}\n" for i, sentence in enumerate(SENTENCES))
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        folder = tmp_path / "faq"
+        (folder / "qrels").mkdir(parents=True)
+        (folder / "corpus.csv").write_text("id,text\n" + self.DOCUMENTS)
+        (folder / "queries.csv").write_text("id,text\na,the old cat\nb,a dog in rain\nc,soup\n")
+        (folder / "qrels" / "dev.txt").write_text("a 0 d0 1\nb 0 d1 1\nb 0 d5 2\nc 0 d7 1\n")
+        return folder
+
+    @pytest.mark.parametrize("prompts", [{}, {"query_prompt": "he ", "document_prompt": "a "}])
+    def test_json(self, run: Run, inputs: Path, folder: Path, prompts: dict[str, str]) -> None:
+        shutil.copytree(inputs / "encoder", "other")
+        words = [word for name, text in prompts.items() for word in (f"--{name.replace('_', '-')}", text)]
+        code, out, err = run("evaluate", "ENC", "other", "--retrieval", folder, "--split", "dev", *words, "--json")
+        assert code == 0, err
+        models = [(name, load_encoder(inputs / "encoder", device="cpu")) for name in (str(inputs / "encoder"), "other")]
+        expected = compare_retrieval(load_retrieval(folder), models, **prompts)
+        assert list(json.loads(out)) == list(expected)
+        for name, row in expected.items():
+            assert json.loads(out)[name] == pytest.approx({key: 100 * value for key, value in row.items()})
+
+    def test_table(self, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        code, out, _ = run("evaluate", "ENC", "--retrieval", folder, "--quiet")
+        assert code == 0
+        shown = ("Search x 100, 3 queries, 8 documents", " encoder ", "recall@100", "100.00", " + 0.3 BM25 ", "│ BM25 ")
+        assert [text in out for text in shown] == [True] * 6
+        assert re.search(r"│ BM25 .* [+-]\d+\.\d\d \([+-]\d+\.\d\d to [+-]\d+\.\d\d\) │", out)
+        monkeypatch.setattr("st_extras.cli.evaluate.find_spec", lambda name: None)
+        code, out, err = run("evaluate", "ENC", "--retrieval", folder, "--quiet")
+        assert (code, "BM25" in out) == (0, False)
+        assert 'The rows of BM25 are left out; they need bm25s: pip install "st-extras[search]".' in err
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (("--retrieval", "none"), r"no folder of a search collection 'none'\.$"),
+            (("--retrieval", "FOLDER"), r"folder' must hold one corpus file .*, got none\.$"),
+            (("--split", "dev"), r"^Error: --split needs --retrieval\.$"),
+            (("--query-prompt", "a"), r"^Error: --query-prompt needs --retrieval\.$"),
+            (("--document-prompt", "a"), r"^Error: --document-prompt needs --retrieval\.$"),
+            (("--retrieval", "FOLDER", "--labeled", "TSV"), "--labeled does not go with --retrieval"),
+            (("--retrieval", "FOLDER", "--mteb", "STS12"), "--retrieval does not go with --mteb"),
+        ],
+    )
+    def test_mistakes(self, assert_refused: Any, arguments: tuple[str, ...], message: str) -> None:
+        assert_refused(("evaluate", "ENC", *arguments), message)
 
 
 class TestMTEB:

@@ -31,7 +31,7 @@ from st_extras.text.files import MAX_LINE
 from st_extras.text.frequency import FrequencyTable
 from tests.cli.commands import options
 from tests.cli.conftest import Run
-from tests.cli.rows import LABELED, LOADED, OTHER_TABLE, PAIRS, ROWS, STATISTICS, TABLE, Evaluator, Model, corpus
+from tests.cli.rows import LABELED, LOADED, OTHER_TABLE, PAIRS, ROWS, STATISTICS, TABLE, TASK, Evaluator, Model, corpus
 
 
 class Calls:
@@ -100,6 +100,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     calls.on(mteb, "mteb_scores", lambda model, tasks, **_: {})
     calls.on(evaluation, "load_labeled_texts", lambda **_: LABELED)
     calls.on(evaluation, "LabeledTextEvaluator", lambda **_: lambda model: {})
+    calls.on(evaluation, "load_retrieval", lambda **_: TASK)
+    row = dict.fromkeys(("ndcg@10", "difference", "low", "high"), 0.5)
+    calls.on(evaluation, "compare_retrieval", lambda models, **_: {name: row for name, _ in models})
     calls.on(evaluation, "load_sts", lambda **_: PAIRS)
     calls.on(evaluation, "load_retrieval", lambda **_: "judged")
     calls.on(evaluation, "UnlabeledSelectionEvaluator", lambda sentences, **_: ("unlabeled", sentences))

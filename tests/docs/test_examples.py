@@ -29,6 +29,13 @@ def test_python_block(
     encoder.save("encoder")
     rows = [f"x\t{i % 5}\t{s}\t{sentences[-1 - i]}" for i, s in enumerate(sentences)]
     Path("stsb_dev.tsv").write_text("\n".join(["subset\tscore\tsentence1\tsentence2", *rows]), encoding="utf8")
+    Path("my-faq").mkdir()
+    for file, text in {
+        "corpus": "id,text\n7,the dog ran",
+        "queries": "id,text\na,a dog",
+        "qrels": "qid,docid\na,7",
+    }.items():
+        Path("my-faq", f"{file}.csv").write_text(f"{text}\n", encoding="utf8")
     more = [*sentences, *(f"{sentence} {word}" for word in ("today", "again") for sentence in sentences)]
     code = BLOCKS[name]
     for written, here in {

@@ -19,6 +19,7 @@ from st_extras.evaluation import (
     GeometryEvaluator,
     LabeledTextEvaluator,
     QuestionRetrievalEvaluator,
+    RetrievalEvaluator,
     STSDataset,
     STSEvaluator,
     UnlabeledSelectionEvaluator,
@@ -52,7 +53,8 @@ OWN: dict[str, tuple[Callable[..., Any], str, str, int]] = {
 }
 """By name: how it is made, its primary metric, its CSV file and how many texts it encodes."""
 OTHERS: dict[str, Callable[..., Any]] = {
-    "retrieval": lambda **o: QuestionRetrievalEvaluator(TASK, **o),
+    "questions": lambda **o: QuestionRetrievalEvaluator(TASK, **o),
+    "retrieval": lambda **o: RetrievalEvaluator(TASK, **o),
     "reranking": lambda **o: reranking_evaluator(SAMPLES, **o),
 }
 """Those of Sentence Transformers with other settings."""

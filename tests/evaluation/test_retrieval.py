@@ -1,19 +1,31 @@
-"""Question retrieval: the reader on small files, the metrics against scikit-learn."""
+"""Search and duplicate questions: metrics against plain loops and scikit-learn, prompts, routes, BM25 beside."""
 
 from __future__ import annotations
 
+import copy
 import gzip
 import logging
+import math
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense, Normalize, Router
 from sklearn.metrics import average_precision_score
 
-from st_extras.evaluation.retrieval import QuestionRetrievalEvaluator
+from st_extras.evaluation.reporting import bootstrap_interval
+from st_extras.evaluation.retrieval import (
+    QuestionRetrievalEvaluator,
+    RetrievalEvaluator,
+    add_lexical,
+    compare_retrieval,
+)
 from st_extras.evaluation.retrieval_data import RetrievalTask, question_retrieval, read_question_pairs
+from st_extras.text.lexical import BM25
+from tests.conftest import SENTENCES
 
 HEADER = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
 QQP = (
@@ -135,6 +147,9 @@ TASK = RetrievalTask({"q": "a"}, {"d": "b"}, {"q": {"d": 1.0}})
     [
         (lambda: QuestionRetrievalEvaluator(3), "task must be a RetrievalTask, got 3"),
         (lambda: QuestionRetrievalEvaluator(TASK, map_at_k=0), "map_at_k must be a whole number between 1 .*got 0"),
+        (lambda: RetrievalEvaluator(RetrievalTask({"q": "a"}, {"d": "b"}, {"q": {}})), "one query with a relevant"),
+        (lambda: RetrievalEvaluator(TASK, query_prompt=3), "query_prompt must be a str or None, got 3"),
+        (lambda: RetrievalEvaluator(TASK, document_prompt=3), "document_prompt must be a str or None, got 3"),
         (lambda: question_retrieval([("a", "b", False), ("c", "c", True)]), "at least one duplicate pair"),
         (lambda: read_question_pairs("nowhere.tsv"), "no question pair file 'nowhere.tsv'"),
         (lambda: question_retrieval(3), "pairs must be a list of two questions and a label each, got 3"),
@@ -165,3 +180,136 @@ def test_bad_question_files_are_refused(tmp_path: Path, text: str, message: str)
     path.write_text(text, encoding="utf8")
     with pytest.raises(ValueError, match=message):
         read_question_pairs(path)
+
+
+# --- search ---
+
+WORDS = sorted({word for sentence in SENTENCES for word in sentence.split()})
+DOCUMENTS = {f"d{i}": f"{WORDS[i % 31]} {WORDS[(7 * i + 3) % 31]} {WORDS[(5 * i) % 29]}" for i in range(130)}
+QUERIES = {f"q{i}": f"{WORDS[i]} {WORDS[(3 * i + 1) % 31]}" for i in range(9)} | {"unjudged": "cat"}
+RELEVANT = {f"q{i}": {f"d{(i + 3 * j * j) % 130}": float(1 + (i + j) % 3) for j in range(1 + i * 2)} for i in range(9)}
+SEARCH = RetrievalTask(QUERIES, DOCUMENTS, RELEVANT)
+
+
+def loop(scores: dict[str, dict[str, float]]) -> tuple[dict[str, float], list[float]]:
+    """The metrics, and nDCG@10 of each query, of similarities by query and document."""
+    found: dict[str, list[float]] = {"ndcg@10": [], "recall@10": [], "recall@100": [], "mrr@10": []}
+    for query, grades in RELEVANT.items():
+        ranked = sorted(scores[query], key=lambda key: (-scores[query][key], key))
+        gain = sum(grades.get(key, 0) / math.log2(rank + 1) for rank, key in enumerate(ranked[:10], start=1))
+        best = sum(g / math.log2(r + 1) for r, g in enumerate(sorted(grades.values(), reverse=True)[:10], start=1))
+        found["ndcg@10"].append(gain / best)
+        for k in (10, 100):
+            found[f"recall@{k}"].append(len(set(ranked[:k]) & set(grades)) / len(grades))
+        found["mrr@10"].append(next((1 / r for r, key in enumerate(ranked[:10], start=1) if key in grades), 0.0))
+    return {name: sum(values) / len(values) for name, values in found.items()}, found["ndcg@10"]
+
+
+def by_id(scores: np.ndarray) -> dict[str, dict[str, float]]:
+    return {query: dict(zip(DOCUMENTS, row, strict=True)) for query, row in zip(RELEVANT, scores.tolist(), strict=True)}
+
+
+def dense_and_lexical(model: SentenceTransformer) -> tuple[np.ndarray, np.ndarray]:
+    queries = [QUERIES[key] for key in RELEVANT]
+    documents = list(DOCUMENTS.values())
+    dense = model.similarity(model.encode_query(queries), model.encode_document(documents)).numpy()
+    return dense, BM25(documents).scores(queries)
+
+
+def test_the_metrics_are_those_of_a_loop(encoder: SentenceTransformer) -> None:
+    expected, per_query = loop(by_id(dense_and_lexical(encoder)[0]))
+    assert 0 < expected["ndcg@10"] < 1
+    evaluator = RetrievalEvaluator(SEARCH, name="faq")
+    found = evaluator(encoder)
+    assert evaluator.primary_metric == "faq_cosine_ndcg@10"
+    assert {name: found[f"faq_cosine_{name}"] for name in expected} == pytest.approx(expected)
+    assert evaluator.ndcg_of_queries[10] == pytest.approx(per_query)
+    halves = RetrievalTask(QUERIES, DOCUMENTS, {q: dict.fromkeys(keys, 1.0) for q, keys in RELEVANT.items()})
+    assert RetrievalEvaluator(halves)(encoder)["cosine_ndcg@10"] != pytest.approx(expected["ndcg@10"]), "grades count"
+
+
+def test_several_encoders_beside_bm25(encoder: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows are those of a loop, with ties by id, in whatever blocks they are computed."""
+    other = copy.deepcopy(encoder)
+    with torch.no_grad():
+        next(other.parameters()).normal_()
+    (dense, lexical), (other_dense, _) = dense_and_lexical(encoder), dense_and_lexical(other)
+    assert ((lexical == 0).sum(axis=1) > 100).any(), "of documents that share no word, 100 are not all"
+    mixed = [
+        [((a - a.mean()) / a.std() + 0.3 * (b - b.mean()) / b.std()).tolist() for a, b in zip(of, lexical, strict=True)]
+        for of in (dense, other_dense)
+    ]
+    scores = {"a": dense, "a + 0.3 BM25": mixed[0], "b": other_dense, "b + 0.3 BM25": mixed[1], "BM25": lexical}
+    expected = {name: loop(by_id(np.asarray(values))) for name, values in scores.items()}
+    start = np.array(expected["a"][1])
+    for block in (2**24, 3 * len(DOCUMENTS)):
+        monkeypatch.setattr("st_extras.evaluation.retrieval._BLOCK", block)
+        found = compare_retrieval(SEARCH, (("a", encoder), ("b", other)))
+        assert list(found) == list(scores)
+        for name, (metrics, per_query) in expected.items():
+            change = np.array(per_query) - start
+            low, high = bootstrap_interval(change)
+            interval = {"difference": change.mean(), "low": low, "high": high}
+            assert found[name] == pytest.approx(metrics | interval, abs=1e-5), name
+    assert found["BM25"]["low"] < found["BM25"]["difference"] < found["BM25"]["high"]
+    assert list(compare_retrieval(SEARCH, [("a", encoder)], bm25=False)) == ["a"]
+
+
+def test_scores_that_are_all_the_same_add_nothing() -> None:
+    dense = np.array([[0.1, 0.5, 0.3], [0.2, 0.2, 0.2]])
+    found = add_lexical(dense, np.array([[2.0, 2.0, 2.0], [0.0, 3.0, 0.0]]))
+    assert found[0].tolist() == pytest.approx(((dense[0] - 0.3) / dense[0].std()).tolist())
+    assert found[1].tolist() == pytest.approx([-0.3 / math.sqrt(2), 0.6 / math.sqrt(2), -0.3 / math.sqrt(2)])
+
+
+def test_the_interval_is_that_of_resampled_means() -> None:
+    values = np.array([0.5, -0.25, 0.0, 1.0, 0.125])
+    draw = np.random.default_rng(7)
+    means = sorted(sum(values[i] for i in draw.integers(0, 5, 5)) / 5 for _ in range(200))
+    places = [0.025 * 199, 0.975 * 199]
+    ends = [means[int(at)] + (at % 1) * (means[int(at) + 1] - means[int(at)]) for at in places]
+    assert bootstrap_interval(values, resamples=200, seed=7) == pytest.approx(ends)
+
+
+@pytest.mark.parametrize("given", [{}, {"query_prompt": "a ", "document_prompt": "the "}])
+def test_queries_and_documents_have_their_prompts(encoder: SentenceTransformer, given: dict[str, str]) -> None:
+    """The model's own, by name, unless others are given."""
+    encoder.prompts = {"query": "he ", "document": "she "}
+    used = ("a ", "the ") if given else ("he ", "she ")
+    plain = RetrievalTask(
+        {key: used[0] + text for key, text in QUERIES.items()},
+        {key: used[1] + text for key, text in DOCUMENTS.items()},
+        RELEVANT,
+    )
+    found = RetrievalEvaluator(SEARCH, **given)(encoder)
+    rows = compare_retrieval(SEARCH, [("", encoder)], bm25=False, **given)
+    encoder.prompts = {}
+    assert found == pytest.approx(RetrievalEvaluator(plain)(encoder))
+    assert found["cosine_ndcg@10"] != pytest.approx(RetrievalEvaluator(SEARCH)(encoder)["cosine_ndcg@10"])
+    assert rows[""]["ndcg@10"] == pytest.approx(found["cosine_ndcg@10"])
+
+
+def test_a_router_sends_queries_and_documents_their_ways(encoder: SentenceTransformer) -> None:
+    """Queries see another space than documents: as when their embeddings are turned by hand."""
+    width = encoder.get_embedding_dimension()
+    turn = Dense(width, width, bias=True, activation_function=torch.nn.Identity())
+    with torch.no_grad():
+        turn.linear.weight.copy_(torch.randn(width, width, generator=torch.Generator().manual_seed(0)))
+    router = Router({"query": [turn], "document": [Normalize()]}, default_route="document")
+    model = SentenceTransformer(modules=[*encoder, router], device="cpu")
+    queries = encoder.encode([QUERIES[key] for key in RELEVANT], convert_to_tensor=True)
+    documents = encoder.encode(list(DOCUMENTS.values()), convert_to_tensor=True)
+    with torch.no_grad():
+        scores = encoder.similarity(turn.linear(queries), documents).numpy()
+    expected = loop(by_id(scores))[0]
+    assert expected["ndcg@10"] != pytest.approx(loop(by_id(dense_and_lexical(encoder)[0]))[0]["ndcg@10"])
+    assert RetrievalEvaluator(SEARCH)(model)["cosine_ndcg@10"] == pytest.approx(expected["ndcg@10"])
+    assert compare_retrieval(SEARCH, [("", model)])[""]["ndcg@10"] == pytest.approx(expected["ndcg@10"])
+
+
+def test_the_models_own_similarity_is_used(encoder: SentenceTransformer) -> None:
+    encoder.similarity_fn_name = "dot"
+    evaluator = RetrievalEvaluator(SEARCH)
+    expected = loop(by_id(dense_and_lexical(encoder)[0]))[0]
+    assert evaluator(encoder)["dot_ndcg@10"] == pytest.approx(expected["ndcg@10"])
+    assert evaluator.primary_metric == "dot_ndcg@10"
