@@ -110,7 +110,7 @@ def check_options(context: typer.Context, objective: Objective) -> None:
     if name != "slt-fai":
         reason = f"needs the objective slt-fai, got {name}"
         options.refuse_unread(context, reason, "frequencies", "base", "base_set", "warmup_epochs")
-    elif objective.frequencies is None:
+    elif not objective.frequencies:
         raise ValueError('slt-fai needs --frequencies: a file from "st-extras frequencies count", or wordfreq:en.')
     if name != "paser":
         reason = f"needs the objective paser, got {name}"

@@ -88,7 +88,8 @@ def load_sts(name: str, source: str | PathLike[str] | None = None) -> STSDataset
         data.scores.append(_number(score))
         if not math.isfinite(data.scores[-1]):
             raise ValueError(
-                f"{key}: a score must be a finite number, got {score!r} (pair {len(data)}: {shown(sentence1)})."
+                f"{key} in {source!s}: a score must be a finite number, got {score!r} (pair {len(data)}: "
+                f"{shown(sentence1)})."
             )
         data.sentences1.append(sentence1)
         data.sentences2.append(sentence2)

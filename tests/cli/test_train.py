@@ -77,6 +77,7 @@ def test_a_file_of_ones_own_is_called_by_its_name(run: Run, inputs: Path, more: 
         ("slt-fai", ("--frequencies", "t"), "'t': No such file"),
         ("slt-fai", ("--frequencies", "TABLE", "--base-set", "temperature=0"), "temperature .*0"),
         ("slt-fai", ("--frequencies", "TABLE", "--set", "mask_ratio=2"), "mask_ratio .*2"),
+        ("slt-fai", ("--frequencies", ""), "slt-fai needs --frequencies: a file"),
         ("dclr", ("--complementary", "./none"), "'./none' could not be loaded as an encoder"),
         ("simcse", ("--patience", 2), "--patience needs --dev"),
         ("simcse", ("--loss-lr", "1e-3"), "loss with parameters of its own, got SimCSELoss"),

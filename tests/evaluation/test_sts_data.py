@@ -78,7 +78,10 @@ class TestFiles:
             (HEADER, "at least two different scores, got 0 in 0 pairs"),
             (HEADER + "a\t1\tx\ty\nb\t1\tx\tz\n", "at least two different scores, got 1 in 2 pairs"),
             (HEADER + "a\t1\tx\ty\na\t2\tx\n", r"sts12\.tsv, line 3: 3 fields, expected 4"),
-            (HEADER + "a\t1\tx\ty\na\thigh\tx\ty\n", r"a score must be a finite number, got 'high' \(pair 2: 'x'\)"),
+            (
+                HEADER + "a\t1\tx\ty\na\thigh\tx\ty\n",
+                r"^sts12 in \S+: a score .* finite number, got 'high' \(pair 2: 'x'\)",
+            ),
             (HEADER + "a\t1\tx\ty\na\tnan\tx\ty\n", "a finite number, got 'nan'"),
         ],
     )
