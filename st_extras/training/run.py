@@ -203,6 +203,8 @@ def train_encoder(
             if is_main := get_rank() == 0:
                 remove_checkpoints(checkpoints, whole=not resume)  # of an earlier run, or those that are not whole
             seconds = run_training(trainer, made, last, patience)
+            if trainer.state.global_step == 0:
+                raise ValueError(f"data must fill at least one batch of {batch_size} different rows, got none.")
             run = _result(trainer, metric, before, seconds)
             if evaluator is not None and _is_best(before, run, evaluator.greater_is_better):
                 model.load_state_dict(start, strict=False)

@@ -143,9 +143,7 @@ def test_broken_files_are_refused_by_name(make_encoder: Maker, tmp_path: Path, v
     tensors["loss.step.two_views.source._extra_state"] = torch.zeros(1, 0, dtype=torch.uint8)
     write_tensors(path, tensors, {"format": "st-extras loss state", "version": "1"})
     mark_complete(path.parent, {})
-    with pytest.raises(
-        ValueError, match=r"loss_state\.safetensors, loss\.step\.two_views\.source: a random state must"
-    ):
+    with pytest.raises(ValueError, match=r"loss_state\.safetensors, loss\.step\.two_views\.source: a random state"):
         callback.restore(path.parent)
     callback.on_save(trainer.args, trainer.state, trainer.control)
     content = bytearray(path.read_bytes())

@@ -569,6 +569,12 @@ class TestOutput:
             {"data": Dataset.from_dict({"s": ["a"], "score": [0.5], "id": [1]})},
             r"data must have texts in each column but one of labels.*got 'id' \(int64\): leave it out with data\.rem",
         ),
+        (
+            {"data": Dataset.from_dict({"s": ["a"], "label": ["good"]})},
+            r"one of labels, which has numbers and is named .*got 'label' \(string\): leave it out with data\.remove_co",
+        ),
+        ({"data": Dataset.from_dict({"s": ["a"], "tags": [["b", "c"]]})}, r"texts in each column .*got 'tags' \(List"),
+        ({"data": SENTENCES[:1] * 9, "dataloader_drop_last": True}, "at least one batch of 4 different rows, got none"),
         ({"data": Dataset.from_dict({"s": ["a", None]})}, r"data\[1\]\['s'\] must be a string, got None\.$"),
         ({"data": Dataset.from_dict(dict.fromkeys("abc", SENTENCES)), "loss": SimCSELoss}, "3"),
         ({"evaluator": NamelessEvaluator({"a": 1.0})}, r"evaluator must name one of its scores \('a'\) in primary_"),
