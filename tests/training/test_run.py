@@ -571,7 +571,7 @@ class TestOutput:
         ),
         (
             {"data": Dataset.from_dict({"s": ["a"], "label": ["good"]})},
-            r"one of labels, which has numbers and is named .*got 'label' \(string\): leave it out with data\.remove_co",
+            r"one of labels, which has numbers and is named .*got 'label' \(string\): leave it out with data",
         ),
         ({"data": Dataset.from_dict({"s": ["a"], "tags": [["b", "c"]]})}, r"texts in each column .*got 'tags' \(List"),
         ({"data": SENTENCES[:1] * 9, "dataloader_drop_last": True}, "at least one batch of 4 different rows, got none"),
