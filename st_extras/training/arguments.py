@@ -19,6 +19,7 @@ from transformers import PreTrainedTokenizerBase
 from st_extras.checks import check_count, check_positive, shown
 from st_extras.encoders.adapters import check_adapters
 from st_extras.encoders.loading import check_length
+from st_extras.modules.encoding import prompt_text
 from st_extras.text.corpus import is_blank
 from st_extras.text.files import has_lone_surrogate
 from st_extras.training.divergence import non_finite
@@ -188,6 +189,16 @@ def warn_of_half_precision(model: SentenceTransformer) -> None:
             "The weights to train are in %s, in which small updates are lost: load the encoder with dtype='float32' "
             "and train with bf16=True, or train adapters with lora=16.",
             str(half[0]).removeprefix("torch."),
+        )
+
+
+def warn_of_prompt(model: SentenceTransformer, prompts: Any) -> None:
+    """Warn where the encoder puts a prompt of its own before each text that it encodes, and training puts none."""
+    if (own := prompt_text(model, None)) and not prompts:
+        logger.warning(
+            "The encoder encodes with its default prompt, and would be trained without: give prompts=%s to "
+            "train_encoder, or put it before the texts.",
+            shown(own),
         )
 
 

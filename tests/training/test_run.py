@@ -421,6 +421,15 @@ class TestStreams:
         assert differing(snapshot(whole), snapshot(parts)) == set()
 
 
+@pytest.mark.parametrize("prompts", [None, "the dog "])
+def test_a_prompt_that_training_leaves_out_is_told(encoder, tmp_path, caplog, prompts):
+    encoder.prompts, encoder.default_prompt_name = {"query": "the dog "}, "query"
+    short_training(encoder, tmp_path / "out", SimCSELoss, max_steps=1, **({"prompts": prompts} if prompts else {}))
+    told = [record.getMessage() for record in caplog.records if "default prompt" in record.getMessage()]
+    assert len(told) == (prompts is None)
+    assert all("give prompts='the dog '" in message for message in told)
+
+
 class TestBatches:
     def test_every_sentence_once_an_epoch_and_a_last_batch_of_one(self, encoder, tmp_path):
         batches = spy(short_training(encoder, tmp_path / "out", data=SENTENCES[:5], epochs=2)).batches
