@@ -219,6 +219,8 @@ class WorkFolder:
         """Whether an adaptation left it, so that it may be continued or removed."""
         try:
             found = json.loads((self.path / _SETTINGS).read_text(encoding="utf8"))
+        except FileNotFoundError:  # a kill before they were written, or after they were removed
+            return self.path.is_dir() and all(path.suffix == ".partial" for path in self.path.iterdir())
         except (OSError, ValueError):
             return False
         return isinstance(found, dict) and found.items() >= _FORMAT.items()
@@ -236,8 +238,8 @@ class WorkFolder:
             source = Source(before["prompt"], before["max_seq_length"], torch.tensor(before["probes"]))
             differing = {"text": before["text"] != _digest(texts), "seed": before["seed"] != seed}
             used = int(before["used"])
-        except (KeyError, TypeError, ValueError):
-            raise ValueError(f"{found} one whose {_SETTINGS} is broken: {again}.") from None
+        except (KeyError, OSError, TypeError, ValueError):
+            raise ValueError(f"{found} one whose {_SETTINGS} is missing or broken: {again}.") from None
         differing["encoder"] = now.probes.shape != source.probes.shape or now.difference(source) is not None
         if names := " and ".join(name for name, differs in differing.items() if differs):
             raise ValueError(f"{found} one with another {names}: give the same again, or {again}.")
@@ -259,7 +261,7 @@ class WorkFolder:
             shutil.rmtree(self.path / TRAINING, ignore_errors=True)
             for part in [*self.path.glob("*.safetensors"), *self.path.glob(".*.partial")]:
                 part.unlink()
-            (self.path / _SETTINGS).unlink()
+            (self.path / _SETTINGS).unlink(missing_ok=True)
             if not any(self.path.iterdir()):
                 self.path.rmdir()
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
     from torch import nn
 
+    from st_extras.text import PhraseMasking
+
 LOSSES = {
     "simcse": "SimCSELoss",
     "consert": "ConSERTLoss",
@@ -30,6 +32,8 @@ LOSSES = {
 """The class of each objective, in ``st_extras.losses``."""
 BASES = ("simcse", "consert", "dclr", "adcse")
 """What slt-fai goes over."""
+_OWN_GUIDES = (None, "start", "self")
+"""Values of ``--complementary`` that name no other encoder."""
 
 
 # ------------------------------------------------------------------------------------------- options
@@ -106,7 +110,7 @@ def check_options(context: typer.Context, objective: Objective) -> None:
     if name != "slt-fai":
         reason = f"needs the objective slt-fai, got {name}"
         options.refuse_unread(context, reason, "frequencies", "base", "base_set", "warmup_epochs")
-    elif objective.frequencies is None:
+    elif not objective.frequencies:
         raise ValueError('slt-fai needs --frequencies: a file from "st-extras frequencies count", or wordfreq:en.')
     if name != "paser":
         reason = f"needs the objective paser, got {name}"
@@ -121,17 +125,23 @@ def check_options(context: typer.Context, objective: Objective) -> None:
 # ------------------------------------------------------------------------------------------- losses
 
 
-def check_settings(objective: Objective, model: SentenceTransformer) -> None:
-    """Make the loss once as the settings say, in place of the text's parts with a stand-in.
+def check_settings(objective: Objective, model: SentenceTransformer) -> nn.Module:
+    """Make all that the options say once, with a stand-in for the text, and return the loss.
 
     Raises:
-        ValueError: if a setting is not allowed: here, before the text is read.
+        ValueError: if a setting is not allowed or a file cannot be read: here, before the text is read.
     """
     import torch
 
+    from st_extras.encoders import load_encoder
+
+    if objective.name == "paser":
+        _masking(objective, model.tokenizer.mask_token)
+    if objective.complementary not in _OWN_GUIDES:
+        load_encoder(str(objective.complementary), device="cpu")
     plain = replace(objective, complementary=objective.complementary and "self")
     with torch.random.fork_rng():
-        loss_maker(plain, [""], batch_size=1)(model)
+        return loss_maker(plain, [""], batch_size=1)(model)
 
 
 def loss_maker(
@@ -186,7 +196,7 @@ def _guide(complementary: str | None, model: SentenceTransformer, sentences: lis
 
     if complementary is None:
         return {}
-    if complementary in ("start", "self"):
+    if complementary in _OWN_GUIDES:
         return {"complementary_model": complementary}
     frozen = load_encoder(complementary, device=str(model.device))
     return {"complementary_table": EmbeddingTable.compute(model, frozen, sentences)}
@@ -199,6 +209,16 @@ def training_rows(objective: Objective, sentences: list[str], mask_token: str | 
     """Return what to train on: the sentences, or for PaSeR a dataset of sentences, masked sentences and phrases."""
     if objective.name != "paser":
         return sentences
+    masking = _masking(objective, mask_token, seed)
+    rows = masking.dataset(sentences, num_proc=objective.processes)
+    print_line(
+        f"{len(rows)} phrases; {masking.skipped} of {len(sentences)} sentences have none and are left out.",
+        to_stderr=True,
+    )
+    return rows
+
+
+def _masking(objective: Objective, mask_token: str | None, seed: int = 0) -> PhraseMasking:
     from st_extras.text import PhraseMasking
 
     settings = parse_settings("--set", objective.settings, _loss_class("paser"))
@@ -208,19 +228,13 @@ def training_rows(objective: Objective, sentences: list[str], mask_token: str | 
             "paser needs an encoder whose tokenizer has a mask token, got one without: --set on_missing_mask=delete "
             "--set mlm_weight=0 deletes the phrases instead."
         )
-    masking = PhraseMasking(
+    return PhraseMasking(
         _extractor(objective, seed),
         top_k=3 if objective.top_k is None else objective.top_k,
         mask_token=mask_token,
         on_missing_mask=on_missing_mask,
         augmentation=_augmentation(objective.augment, seed),
     )
-    rows = masking.dataset(sentences, num_proc=objective.processes)
-    print_line(
-        f"{len(rows)} phrases; {masking.skipped} of {len(sentences)} sentences have none and are left out.",
-        to_stderr=True,
-    )
-    return rows
 
 
 def _extractor(objective: Objective, seed: int) -> Any:

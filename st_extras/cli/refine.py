@@ -127,8 +127,7 @@ def tune_repal(
     from st_extras.training import check_output
 
     check_output(output, overwrite=overwrite)
-    dev_set = dev_name(dev_set, sts)
-    dev = load_sts(dev_set, sts)
+    dev = load_sts(dev_name(dev_set, sts), sts)
     model = load_any(encoder)
     pairs = list(zip(dev.sentences1, dev.sentences2, strict=True))
     more: dict[str, Any] = {"lambda_2_grid": [0.0]} if sentence_term_only else {}
@@ -144,7 +143,7 @@ def tune_repal(
         "output": str(output),
     }
     found = f"lambda_1 {result.lambda_1:g}, lambda_2 {result.lambda_2:g} of {result.settings} settings"
-    gain = f"{report['plain']:.2f} -> {report['spearman']:.2f} on {dev_set}"
+    gain = f"{report['plain']:.2f} -> {report['spearman']:.2f} on {dev.name}"
     print_result(report, f"{found}: {gain}, saved to {output}", as_json=as_json)
 
 

@@ -86,19 +86,16 @@ def _reader(kind: Any) -> tuple[str, Callable[[str], Any]] | None:
 
 def _float(text: str) -> float:
     value = float(text)
-    if not math.isfinite(value):
+    if not math.isfinite(value) or not text.isascii():  # as other options refuse full-width digits
         raise ValueError(text)
     return value
 
 
 def _int(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        value = _float(text)  # 1e3
-        if not value.is_integer():
-            raise
-        return int(value)
+    value = _float(text)  # 1e3
+    if not value.is_integer():
+        raise ValueError(text)
+    return int(text) if text.lstrip("+-").isdecimal() else int(value)
 
 
 def _names(text: str) -> list[str]:

@@ -111,6 +111,7 @@ def train(
     from st_extras.encoders.adapters import lora_config
     from st_extras.text.corpus import stream_sentences
     from st_extras.training import check_output, train_encoder
+    from st_extras.training.arguments import rates_of_the_loss
 
     _, checkpoint = check_output(output, resume=resume, force=force, overwrite=overwrite)
     if lora is not None:
@@ -122,6 +123,8 @@ def train(
     objectives.check_options(context, chosen)
     if dev is None or dev == UNLABELED:
         options.refuse_unread(context, "needs --dev with labelled pairs", "dev_set")
+    if dev is None:
+        options.refuse_unread(context, "needs --dev", "patience")
     if steps != -1:
         options.refuse_unread(context, "does not go with --steps: train for one of them", "epochs")
     options.check_column(context, text)
@@ -140,7 +143,9 @@ def train(
         prompt_template=prompt_template,
         dtype=dtype,  # type: ignore[arg-type]
     )
-    objectives.check_settings(chosen, model)
+    made = objectives.check_settings(chosen, model)
+    if loss_learning_rate is not None:
+        rates_of_the_loss(made, model, loss_learning_rate)
     sentences = list(stream)
     said = advice.described_text(sentences)
     make_loss = objectives.loss_maker(chosen, sentences, batch_size)
@@ -183,7 +188,7 @@ def train(
         )
     after = score(model)
     if run.best is not None and dev is not None and dev != UNLABELED:
-        name = dev_name(dev_set, dev)
+        name = str(run.metric).removesuffix("_spearman_cosine")
         name += " (dev)" if name in after else ""  # a test file of the same name
         before[name], after[name] = 100 * run.curve[0][1], 100 * run.best
     _report(before, after, run, output, as_json)

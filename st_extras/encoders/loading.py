@@ -88,11 +88,12 @@ def load_encoder(
         set_dropout(model, dropout)
     if prompt_template is not None:
         set_prompt_template(model, prompt_template)
+    longest = _most_positions(model)
     if max_seq_length is not None:
-        longest = _most_positions(getattr(next(model.children()), "auto_model", None)) or max_seq_length
-        if max_seq_length > longest:
-            raise ValueError(f"max_seq_length must be <= {longest} for this encoder, got {shown(max_seq_length)}.")
         model.max_seq_length = max_seq_length
+        check_length(model)
+    elif longest is not None and (model.max_seq_length or 0) > longest:  # RoBERTa's, as the library counts them
+        model.max_seq_length = longest
     if prompt_template is not None and model.max_seq_length is not None:
         taken = template_length(model)
         if model.max_seq_length <= taken:
@@ -147,14 +148,24 @@ def _give_padding_token(model: SentenceTransformer) -> None:
     )
 
 
-def _most_positions(body: Any) -> int | None:
-    """Return how many tokens a transformer has positions for; None if it does not say."""
-    longest = getattr(getattr(body, "config", None), "max_position_embeddings", None)
-    for module in body.modules() if longest else ():
+def _most_positions(model: SentenceTransformer) -> int | None:
+    """Return how many tokens an encoder has a row of its table of positions for; None if it has no table."""
+    for module in model.modules():
         table = getattr(module, "position_embeddings", None)
-        if isinstance(table, nn.Embedding) and table.padding_idx is not None:  # RoBERTa counts from there
-            return table.num_embeddings - table.padding_idx - 1
-    return longest
+        if isinstance(table, nn.Embedding):  # RoBERTa counts from its padding
+            return table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
+    return None
+
+
+def check_length(model: SentenceTransformer) -> None:
+    """Refuse an encoder that would fail at a long text, before it reads any.
+
+    Raises:
+        ValueError: if its max_seq_length is larger than the number of positions that it knows.
+    """
+    longest = _most_positions(model)
+    if longest is not None and (model.max_seq_length or 0) > longest:
+        raise ValueError(f"max_seq_length must be <= {longest} for this encoder, got {model.max_seq_length}.")
 
 
 def _transformer(model: SentenceTransformer) -> Transformer:

@@ -58,7 +58,7 @@ def load_sts(name: str, source: str | PathLike[str] | None = None) -> STSDataset
             a folder of ``NAME.tsv[.gz]`` files whose first line names the columns score, sentence1 and sentence2, and
             subset if there is one;
             one such file (.txt too), or a .csv file: any name will do, but the set is not called by the name of a known
-            one that the file does not have;
+            one that the file does not have; of a file with a column split, the rows of the one that the name ends in;
             a SentEval folder (``STS/STS12-en-test/...``, ``STS/STSBenchmark``, ``SICK``), whose subsets are
             concatenated and whose rows without a gold score are dropped;
             None or "hub", for the ``mteb/...`` data sets of the Hugging Face hub.
@@ -80,7 +80,8 @@ def load_sts(name: str, source: str | PathLike[str] | None = None) -> STSDataset
     elif is_file:
         file = Path(source)
         own = file.name.partition(".")[0]
-        key, rows = own if key in _NAMES and key != own else name, _tsv_rows(file)
+        rows = _tsv_rows(file, key if key in _NAMES else name)
+        key = own if key in _NAMES and key != own else name
     else:
         rows = _folder_rows(key, Path(source))
     data = STSDataset(key)
@@ -88,7 +89,8 @@ def load_sts(name: str, source: str | PathLike[str] | None = None) -> STSDataset
         data.scores.append(_number(score))
         if not math.isfinite(data.scores[-1]):
             raise ValueError(
-                f"{key}: a score must be a finite number, got {score!r} (pair {len(data)}: {shown(sentence1)})."
+                f"{key} in {source!s}: a score must be a finite number, got {score!r} (pair {len(data)}: "
+                f"{shown(sentence1)})."
             )
         data.sentences1.append(sentence1)
         data.sentences2.append(sentence2)
@@ -108,12 +110,12 @@ def _number(text: str) -> float:
         return math.nan
 
 
-def _folder_rows(name: str, folder: Path) -> Iterator[_Row]:
+def _folder_rows(name: str, folder: Path) -> Iterable[_Row]:
     if not folder.is_dir():
         raise ValueError(f"The STS source must be a folder or a file that exists, got {str(folder)!r}.")
     for file in (folder / f"{name}.tsv", folder / f"{name}.tsv.gz"):
         if file.is_file():
-            return _tsv_rows(file)
+            return _tsv_rows(file, name)
     for root in (folder, folder / "downstream", folder / "data" / "downstream"):
         rows = _senteval_rows(name, root)
         if rows is not None:
@@ -124,7 +126,7 @@ def _folder_rows(name: str, folder: Path) -> Iterator[_Row]:
     )
 
 
-def _tsv_rows(file: Path) -> Iterator[_Row]:
+def _tsv_rows(file: Path, name: str) -> Iterable[_Row]:
     kind = file_kind(file)[0]
     if kind not in (".tsv", ".csv", ".txt"):
         raise ValueError(f"source must be a .tsv, .csv or .txt file (.gz too), got {str(file)!r}.")
@@ -137,13 +139,22 @@ def _tsv_rows(file: Path) -> Iterator[_Row]:
             f"{shown(', '.join(header))}."
         )
     columns = [header.index(name) for name in _COLUMNS]
-    subset = header.index("subset") if "subset" in header else None
-    needed = 1 + max(*columns, subset or 0)
+    subset, split = (header.index(column) if column in header else None for column in ("subset", "split"))
+    needed = 1 + max(*columns, subset or 0, split or 0)
+    splits: dict[str, list[_Row]] = {}
     for number, fields in rows:
         if len(fields) < needed:
             raise ValueError(f"{file}, line {number}: {len(fields)} fields, expected {needed}.")
         score, sentence1, sentence2 = (fields[column] for column in columns)
-        yield "all" if subset is None else fields[subset], score, sentence1, sentence2
+        row = ("all" if subset is None else fields[subset], score, sentence1, sentence2)
+        splits.setdefault("" if split is None else fields[split], []).append(row)
+    asked = name.rpartition("_")[2]
+    if len(splits) > 1 and asked not in splits:
+        raise ValueError(
+            f"{file} holds the splits {', '.join(sorted(splits))}: name must end in one of them, such as "
+            f"{file.name.partition('.')[0]}_{min(splits)}, got {name!r}."
+        )
+    return splits.get(asked) or next(iter(splits.values()), [])
 
 
 def _senteval_rows(name: str, root: Path) -> Iterator[_Row] | None:

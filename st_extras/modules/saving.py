@@ -44,6 +44,9 @@ def load_module(cls: type[_Module], model_name_or_path: str, **kwargs: Any) -> _
     try:
         with torch.device("meta"):  # the sizes are compared with those of the file before anything is allocated
             module = cls(**settings)
+        stated = module.get_config_dict()
+        if unset := [name for name, value in settings.items() if value is None and stated[name] is not None]:
+            raise ValueError(f"{unset[0]} must be the one of the saved module, got None.")
     except ValueError as error:
         raise ValueError(f"{settings_file}: {error}") from None
     expected = {name: Expected(tuple(tensor.shape)) for name, tensor in module.state_dict().items()}

@@ -97,7 +97,7 @@ def _from_json(text: str, path: str | PathLike[str]) -> TableContent:
 def _from_own_json(content: dict[str, Any], path: str | PathLike[str]) -> TableContent:
     """Return a file of the format "table", checked; version 1 had neither size nor hash of the vocabulary."""
     version = content.get("version")
-    if version not in (1, _VERSION):
+    if version not in (1, _VERSION) or isinstance(version, bool):
         raise ValueError(
             f"{path} must be a frequency table of version 1 to {_VERSION}, got {version!r:.80}: it needs another "
             "version of st_extras, or is damaged."

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import groupby
 from typing import Any, Protocol
 
 from st_extras.checks import check_count, check_seed, check_strings
@@ -22,6 +20,9 @@ from st_extras.text.words import (
 )
 
 _BREAK = "."  # stands for any punctuation between two words: RAKE ends a phrase there
+_SPACE = "\0"  # stands for a space within a word: RAKE joins the words of a phrase with spaces
+_LONGEST = 1000
+"""Words of a phrase where no limit is given: rake-nltk counts every pair of its words."""
 
 
 class PhraseExtractor(Protocol):
@@ -46,8 +47,8 @@ class RakePhrases:
     length of the phrases that contain it) over its frequency; the score of a phrase is the sum over its words. Equal
     scores keep the order of the sentence, so the result is the same in every run.
 
-    Paper: Rose et al., 2010, https://doi.org/10.1002/9780470689646.ch1. The scores are those of
-    rake-nltk, https://github.com/csurfer/rake-nltk, which is not needed.
+    Paper: Rose et al., 2010, https://doi.org/10.1002/9780470689646.ch1. The scores are those of rake-nltk,
+    https://github.com/csurfer/rake-nltk.
 
     Args:
         language: language of the stop words and of the default ``words``. "english" and "chinese" need no download;
@@ -56,7 +57,7 @@ class RakePhrases:
         words: function that returns the spans of a sentence's words. None: jieba's words for "chinese", otherwise
             runs of letters and digits.
         min_words: shortest phrase, in words.
-        max_words: longest phrase, in words. None: no limit.
+        max_words: longest phrase, in words. None: 1,000.
 
     Raises:
         ValueError: if ``stop_words`` is not a collection of strings, a length is out of range, or the language has no
@@ -80,8 +81,8 @@ class RakePhrases:
         chosen = phrase_stop_words(language) if stop_words is None else check_stop_words(stop_words)
         self.stop_words = frozenset(word.lower() for word in chosen)
         self.words = words or (jieba_spans if language == "chinese" else word_spans)
-        self.min_words = check_count("min_words", min_words, 1)
-        self.max_words = None if max_words is None else check_count("max_words", max_words, self.min_words)
+        self.min_words = check_count("min_words", min_words, 1, _LONGEST)
+        self.max_words = _LONGEST if max_words is None else check_count("max_words", max_words, self.min_words)
 
     def __call__(self, sentence: str) -> list[str]:
         """Return the phrases of ``sentence`` as they are written there, best first, each once."""
@@ -89,27 +90,19 @@ class RakePhrases:
 
     def scores(self, sentence: str) -> list[tuple[float, str]]:
         """Return ``(score, phrase)`` for every phrase of ``sentence``, best first."""
+        from rake_nltk import Rake
+
         words = self._words_and_breaks(sentence)
-        lowered = [word.lower() for word in words]
-        runs = groupby(lowered, lambda word: word != _BREAK and word not in self.stop_words)
-        phrases = [phrase for phrase in (tuple(run) for is_phrase, run in runs if is_phrase) if self._fits(phrase)]
-        frequency = Counter(word for phrase in phrases for word in phrase)
-        degree: Counter[str] = Counter()
-        for phrase in phrases:
-            for word in phrase:
-                degree[word] += len(phrase)
-        ranked = []
-        first_place = _places(lowered)
-        for phrase in dict.fromkeys(phrases):
-            score = 0.0
-            for word in phrase:
-                score += degree[word] / frequency[word]
+        lowered = [word.lower().replace(" ", _SPACE) for word in words]
+        rake = Rake(self.stop_words | {_BREAK}, {_BREAK}, min_length=self.min_words, max_length=self.max_words)
+        rake.word_tokenizer = list
+        rake.extract_keywords_from_sentences([lowered])
+        first_place, ranked = _places(lowered), []
+        for score, joined in set(rake.get_ranked_phrases_with_scores()):
+            phrase = tuple(joined.split(" "))
             # rounded, so that scores equal but for floating point error are ordered by position
             ranked.append((-round(1e9 * score), first_place(phrase), score, len(phrase)))
         return [(score, " ".join(words[at : at + count])) for _, at, score, count in sorted(ranked)]
-
-    def _fits(self, phrase: Sequence[str]) -> bool:
-        return self.min_words <= len(phrase) and (self.max_words is None or len(phrase) <= self.max_words)
 
     def _words_and_breaks(self, sentence: str) -> list[str]:
         """Return the words of ``sentence``, with ``_BREAK`` wherever more than space separates two."""

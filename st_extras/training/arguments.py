@@ -18,6 +18,8 @@ from transformers import PreTrainedTokenizerBase
 
 from st_extras.checks import check_count, check_positive, shown
 from st_extras.encoders.adapters import check_adapters
+from st_extras.encoders.loading import check_length
+from st_extras.modules.encoding import prompt_text
 from st_extras.text.corpus import is_blank
 from st_extras.text.files import has_lone_surrogate
 from st_extras.training.divergence import non_finite
@@ -71,7 +73,7 @@ def training_dataset(data: Any) -> Dataset | IterableDataset:
 
 
 def _text_columns(features: Features) -> list[str]:
-    """Return the columns of texts. Refuse features without one, and numbers that would be taken for texts."""
+    """Return the columns of texts. Refuse features without one, and what would be taken for texts or labels."""
     dtypes = {name: str(getattr(kind, "dtype", kind)) for name, kind in features.items()}
     texts = [name for name, dtype in dtypes.items() if dtype in ("string", "large_string")]
     if not texts:
@@ -79,9 +81,9 @@ def _text_columns(features: Features) -> list[str]:
         raise ValueError(f"data must have a column of texts, got {kinds}.")
     labels = next((name for name in DEFAULT_LABEL_COLUMNS if name in dtypes), None)
     for name, dtype in dtypes.items():
-        if name != labels and re.match(r"u?int|float|double|bool", dtype):
+        if (name in texts) == (name == labels):
             raise ValueError(
-                f"data must have texts in each column but one of labels, which is named "
+                f"data must have texts in each column but one of labels, which has numbers and is named "
                 f"{', '.join(DEFAULT_LABEL_COLUMNS[:-1])} or {DEFAULT_LABEL_COLUMNS[-1]}, got {name!r} ({dtype}): "
                 f"leave it out with data.remove_columns({name!r})."
             )
@@ -170,9 +172,11 @@ def check_model(model: SentenceTransformer) -> None:
     """Refuse a model that cannot be trained, and warn where most of its training would be lost.
 
     Raises:
-        ValueError: if a weight is NaN or infinite, or the model was cut in memory and then given adapters.
+        ValueError: if a weight is NaN or infinite, texts may be longer than the encoder has positions for, or the model
+            was cut in memory and then given adapters.
     """
     check_adapters(model)
+    check_length(model)
     if (name := non_finite(model)) is not None:
         raise ValueError(f"model must have finite weights, got NaN or an infinite value in {name}.")
 
@@ -185,6 +189,16 @@ def warn_of_half_precision(model: SentenceTransformer) -> None:
             "The weights to train are in %s, in which small updates are lost: load the encoder with dtype='float32' "
             "and train with bf16=True, or train adapters with lora=16.",
             str(half[0]).removeprefix("torch."),
+        )
+
+
+def warn_of_prompt(model: SentenceTransformer, prompts: Any) -> None:
+    """Warn where the encoder puts a prompt of its own before each text that it encodes, and training puts none."""
+    if (own := prompt_text(model, None)) and not prompts:
+        logger.warning(
+            "The encoder encodes with its default prompt, and would be trained without: give prompts=%s to "
+            "train_encoder, or put it before the texts.",
+            shown(own),
         )
 
 

@@ -130,14 +130,17 @@ class LossStateCallback(TrainerCallback):
         """
         current = self._state()
         stored = _read(Path(checkpoint), current)
+        for prefix, loss in self._losses().items():
+            for path, module in loss.named_modules(prefix=prefix):
+                if (state := stored.get(f"{path}.{_EXTRA}")) is not None:
+                    try:
+                        module.set_extra_state(state)
+                    except ValueError as error:
+                        raise ValueError(f"{Path(checkpoint, FILE_NAME)}, {path}: {error}") from None
         with torch.no_grad():
             for name, value in stored.items():
                 if not name.endswith(_EXTRA):
                     current[name].copy_(value)
-        for prefix, loss in self._losses().items():
-            for path, module in loss.named_modules(prefix=prefix):
-                if (state := stored.get(f"{path}.{_EXTRA}")) is not None:
-                    module.set_extra_state(state)
 
     def _losses(self) -> dict[str, nn.Module]:
         loss = self.trainer.loss

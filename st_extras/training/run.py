@@ -31,6 +31,7 @@ from st_extras.training.arguments import (
     training_dataset,
     warn_of_half_precision,
     warn_of_labels,
+    warn_of_prompt,
 )
 from st_extras.training.divergence import DivergenceError
 from st_extras.training.identity import check_same_run, run_identity
@@ -177,6 +178,7 @@ def train_encoder(
     set_seed(settings["seed"])
     looked_at = first_texts(dataset)
     warn_of_labels(dataset, looked_at)
+    warn_of_prompt(model, settings.get("prompts"))
     check_known(model, looked_at, "data")
     with adapted(model, lora) as merge_adapters:
         warn_of_half_precision(model)
@@ -203,6 +205,8 @@ def train_encoder(
             if is_main := get_rank() == 0:
                 remove_checkpoints(checkpoints, whole=not resume)  # of an earlier run, or those that are not whole
             seconds = run_training(trainer, made, last, patience)
+            if trainer.state.global_step == 0:
+                raise ValueError(f"data must fill at least one batch of {batch_size} different rows, got none.")
             run = _result(trainer, metric, before, seconds)
             if evaluator is not None and _is_best(before, run, evaluator.greater_is_better):
                 model.load_state_dict(start, strict=False)

@@ -88,7 +88,7 @@ def test_the_folder_of_a_run_is_resumed_by_the_same_run_and_removed_by_no_other(
     with pytest.raises(ValueError, match="got one with another encoder"):
         work.resumed(source_of(still_encoder), SENTENCES, 1)
     (work.path / "settings.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"one whose settings\.json is broken: start again with overwrite"):
+    with pytest.raises(ValueError, match=r"one whose settings\.json is missing or broken: start again with overwrite"):
         work.resumed(source_of(still_encoder), SENTENCES, 1)
     work.remove()
     assert {path.name for path in work.path.iterdir()} == {"settings.json", "notes.txt"}  # nothing says that it is ours
@@ -122,6 +122,20 @@ def test_another_default_prompt_is_another_encoder(still_encoder: SentenceTransf
     still_encoder.default_prompt_name = "b"
     with pytest.raises(ValueError, match="got one with another encoder"):
         work.resumed(source_of(still_encoder), SENTENCES, 1)
+
+
+def test_a_kill_before_the_settings_are_written_leaves_what_can_be_begun_again(
+    still_encoder: SentenceTransformer, tmp_path: Path
+) -> None:
+    work = WorkFolder(tmp_path / "adapting")
+    assert not work.is_one()
+    for killed in (work.path.mkdir, (work.path / ".settings.json.1.partial").touch):
+        killed()
+        assert work.is_one()
+        with pytest.raises(ValueError, match=r"settings\.json is missing or broken: start again with overwrite"):
+            work.resumed(source_of(still_encoder), SENTENCES, 1)
+    work.remove()
+    assert not work.path.exists()
 
 
 def test_what_others_put_there_stays_and_the_settings_go_last(

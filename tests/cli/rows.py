@@ -98,7 +98,7 @@ ROWS: dict[str, dict[str, Places]] = {
         "--steps 11": {"train_encoder.max_steps": 11},
         "--epochs 2.5": {"train_encoder.epochs": 2.5},
         "--eval-steps 12": {"train_encoder.eval_steps": 12},
-        "--patience 3": {"train_encoder.patience": 3},
+        "--dev D --patience 3": {"train_encoder.patience": 3},
         "--max-length 9": {"train_encoder.model": Model("enc", max_seq_length=9)},
         "--pooling cls": {"train_encoder.model": Model("enc", pooling="cls")},
         "--layers 1": {"train_encoder.model": Model("enc", layers=1)},

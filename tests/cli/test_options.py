@@ -78,11 +78,13 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     from st_extras.encoders import loading
     from st_extras.evaluation import mteb
     from st_extras.text import corpus as reading
+    from st_extras.training import arguments
 
     calls = Calls(monkeypatch)
     run = SimpleNamespace(best=None, best_step=1, steps=1, seconds=1.0, curve=[])
     calls.on(training, "check_output", lambda **_: (Path("checkpoints"), None))
     calls.on(adaptation, "check_adaptation_output", lambda **_: None, "check_output")
+    monkeypatch.setattr(arguments, "rates_of_the_loss", lambda *_: {})
     monkeypatch.setattr(advice, "warn_of_good_encoder", lambda model: None)
     calls.on(reading, "stream_sentences", _streamed, "read_sentences")
     calls.on(reading, "passages", lambda texts, **_: texts)

@@ -49,6 +49,8 @@ def test_a_value_is_read_by_its_type(target: Any, pair: str, value: Any) -> None
         (losses.SimCSELoss, "projection=2", "--set projection must be true or false, got '2'."),
         (losses.SimCSELoss, "temperature=hot", "--set temperature must be a finite number, got 'hot'."),
         (losses.SimCSELoss, "temperature=nan", "--set temperature must be a finite number, got 'nan'."),
+        (losses.SimCSELoss, "temperature=\uff11", "--set temperature must be a finite number, got '\uff11'."),
+        (losses.DCLRLoss, "noise_steps=\uff11", "--set noise_steps must be a whole number, got '\uff11'."),
         (losses.SimCSELoss, "temperature=1e999", "--set temperature must be a finite number, got '1e999'."),
         (losses.DCLRLoss, "noise_steps=2.5", "--set noise_steps must be a whole number, got '2.5'."),
         (losses.DCLRLoss, "noise_steps=" + "9" * 5000, "--set noise_steps must be a whole number, got '999"),

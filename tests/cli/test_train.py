@@ -52,6 +52,7 @@ def test_the_best_weights_by_a_dev_set_and_scores_before_and_after(run: Run, inp
         (("--test", "other.tsv"), {"other", "mine"}),
         (("--test", "mine.tsv"), {"mine", "mine (dev)"}),
         (("--dev-set", "held out"), {"held out"}),
+        (("--dev-set", "stsb_dev"), {"mine"}),
     ],
 )
 def test_a_file_of_ones_own_is_called_by_its_name(run: Run, inputs: Path, more: tuple[str], names: set[str]) -> None:
@@ -62,22 +63,40 @@ def test_a_file_of_ones_own_is_called_by_its_name(run: Run, inputs: Path, more: 
 
 
 @pytest.mark.parametrize(
-    ("objective", "setting", "message"),
+    ("objective", "options", "message"),
     [
-        ("simcse", "temperature=0", r"temperature .*0"),
-        ("dclr", "threshold=1.5", r"threshold .*1\.5"),
-        ("adcse", "num_adversaries=-1", "num_adversaries"),
-        ("paser", "mlm_weight=-1", "mlm_weight .*-1"),
+        ("simcse", ("--set", "temperature=0"), r"temperature .*0"),
+        ("dclr", ("--set", "threshold=1.5"), r"threshold .*1\.5"),
+        ("adcse", ("--set", "num_adversaries=-1"), "num_adversaries"),
+        ("paser", ("--set", "mlm_weight=-1"), "mlm_weight .*-1"),
+        ("paser", ("--set", "on_missing_mask=x"), "on_missing_mask .*x"),
+        ("paser", ("--phrases", "xp"), "--phrases must be rake, or np, vp and sbar"),
+        ("paser", ("--augment", "xx"), "--augment must be sr, rd and rs joined by"),
+        ("paser", ("--language", "klingon"), "klingon"),
+        ("paser", ("--top-k", 10**7), "top_k .*10,?000,?000"),
+        ("slt-fai", ("--frequencies", "t"), "'t': No such file"),
+        ("slt-fai", ("--frequencies", "TABLE", "--base-set", "temperature=0"), "temperature .*0"),
+        ("slt-fai", ("--frequencies", "TABLE", "--set", "mask_ratio=2"), "mask_ratio .*2"),
+        ("slt-fai", ("--frequencies", ""), "slt-fai needs --frequencies: a file"),
+        ("dclr", ("--complementary", "./none"), "'./none' could not be loaded as an encoder"),
+        ("simcse", ("--patience", 2), "--patience needs --dev"),
+        ("simcse", ("--loss-lr", "1e-3"), "loss with parameters of its own, got SimCSELoss"),
+        ("simcse", ("--layers", 9), r"layers must be .*2.*9"),
     ],
 )
 def test_a_setting_is_refused_before_the_text_is_read(
-    assert_refused: Any, monkeypatch: Any, objective: str, setting: str, message: str
+    assert_refused: Any, monkeypatch: Any, inputs: Path, run: Run, objective: str, options: Any, message: str
 ) -> None:
+    table = inputs.parent / "table.json"
+    if "TABLE" in options and not table.exists():
+        assert run("frequencies", "count", "ENC", "TEXT", "-o", table, "--quiet")[0] == 0
+
     def read(*_: object, **__: object) -> Any:
         yield pytest.fail("read")
 
     monkeypatch.setattr("st_extras.text.corpus.stream_sentences", read)
-    assert_refused(("train", objective, *TRAIN[2:6], "--set", setting), message)
+    words = (table if word == "TABLE" else word for word in options)
+    assert_refused(("train", objective, *TRAIN[2:6], *words), message)
 
 
 def test_text_of_several_files_a_table_and_resuming_to_the_same_weights(run: Run, tmp_path: Path) -> None:
@@ -204,12 +223,9 @@ SLT_FAI = ("train", "slt-fai", *TRAIN[2:6], "--frequencies", "t")
         ((*SIMCSE[:2], "TEXT", *SIMCSE[3:]), "is a file: give the encoder's folder"),
         ((*SIMCSE[:2], "./none", *SIMCSE[3:]), "could not be loaded as an encoder"),
         (("train", "word2vec", *SIMCSE[2:]), r"objective must be one of .*'paser', got 'word2vec'"),
-        ((*TRAIN, "--set", "threshold=1.5"), r"threshold .*1\.5"),
         ((*TRAIN, "--set", "masked_share=0.14"), "masked_share needs a guide"),
         ((*TRAIN, "--set", "noise_std=-0.5"), r"noise_std .*-0\.5"),
         ((*TRAIN, "--set", "nonsense=1"), "--set must name a setting of DCLRLoss .*nonsense"),
-        ((*SIMCSE, "--patience", 2), "patience counts evaluations and needs an evaluator, got 2"),
-        ((*SIMCSE, "--layers", 9), r"layers must be .*2.*9"),
         ((*SIMCSE, "--pooling", "median"), "pooling must be one of"),
         ((*SIMCSE, "--lora", "8", "--dtype", "int8"), "dtype must be one of"),
         ((*SIMCSE, "--dev", "none"), "source .*'none'"),
@@ -220,18 +236,13 @@ SLT_FAI = ("train", "slt-fai", *TRAIN[2:6], "--frequencies", "t")
         ((*SIMCSE, "--column", "text"), r"--column is not for \.txt files: each of their lines is a sentence\."),
         ((*SIMCSE, "--dev-set", "stsb_dev"), r"--dev-set needs --dev with labelled pairs\."),
         ((*SIMCSE, "--dev", "unlabeled", "--dev-set", "x"), "--dev-set needs --dev with labelled pairs"),
-        ((*TRAIN, "--complementary", "./none"), "'./none' could not be loaded as an encoder"),
-        ((*SIMCSE, "--loss-lr", "1e-3"), "loss with parameters of its own, got SimCSELoss"),
         ((*SIMCSE, "--resume"), "resume needs a checkpoint in 'out/checkpoints', got none"),
         ((*SIMCSE, "--force"), "force needs resume"),
         ((*SIMCSE[:5], "EMPTY"), "is a file"),
         ((*SIMCSE[:5], "FOLDER"), "output must be a new or empty folder, got .*overwrite"),
         (SLT_FAI[:6], "slt-fai needs --frequencies"),
-        (SLT_FAI, "'t': No such file"),
         ((*SLT_FAI, "--base", "mnrl"), "--base must be one of .*'mnrl'"),
         ((*SLT_FAI, "--base-set", "x"), "--base-set must be NAME=VALUE"),
-        ((*PASER, "--phrases", "xp"), "--phrases must be rake, or np, vp and sbar"),
-        ((*PASER, "--augment", "xx"), "--augment must be sr, rd and rs joined by"),
         ((*PASER, "--mini-batch-size", 2), "--mini-batch-size needs the objective simcse, .*, adcse, got paser"),
         ((*SLT_FAI, "--mini-batch-size", 2), "--mini-batch-size needs the objective simcse, .*, got slt-fai"),
         ((*SIMCSE, "--complementary", "self"), "--complementary needs the objective dclr.*, got simcse"),

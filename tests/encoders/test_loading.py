@@ -26,6 +26,9 @@ from transformers import (
 )
 
 from st_extras.encoders.loading import keep_layers, load_encoder, with_pooling
+from st_extras.encoders.source import Source
+from st_extras.losses import SimCSELoss
+from st_extras.training import train_encoder
 from tests.architectures.encoders import ARCHITECTURES, build
 from tests.conftest import SENTENCES, build_encoder
 from tests.encoders.decoders import build_decoder
@@ -253,6 +256,21 @@ def test_the_longest_text_of_roberta(folder, tmp_path):
     assert np.isfinite(model.encode(["a cat " * longest])).all()
     with pytest.raises(ValueError, match=f"max_seq_length must be <= {longest} for this encoder, got {longest + 1}"):
         load_encoder(path, max_seq_length=longest + 1, device="cpu")
+    tokenizer = json.loads((path / "tokenizer_config.json").read_text())
+    (path / "tokenizer_config.json").write_text(json.dumps(tokenizer | {"model_max_length": 10**30}))
+    model = load_encoder(path, device="cpu")
+    assert model.max_seq_length == longest, "Sentence Transformers takes all rows of the table of positions"
+    assert np.isfinite(model.encode(["a cat " * longest])).all()
+
+
+def test_an_encoder_with_longer_texts_than_positions_is_refused_before_it_reads_them(folder, tmp_path):
+    model = load_encoder(folder, device="cpu")
+    model.max_seq_length = 65
+    message = r"max_seq_length must be <= 64 for this encoder, got 65\.$"
+    with pytest.raises(ValueError, match=message):
+        Source.of(model, "")
+    with pytest.raises(ValueError, match=message):
+        train_encoder(model, SimCSELoss, ["a cat", "a dog"], tmp_path / "out", show_progress_bar=False)
 
 
 class TestNoEncoder:

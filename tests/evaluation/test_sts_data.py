@@ -47,6 +47,18 @@ class TestFiles:
         assert load_sts("stsb_dev", file).name == load_sts("STS-B", file).name == "my-pairs"
         assert load_sts("stsb_dev", write(tmp_path / "stsb_dev.tsv", HEADER + ROWS)).name == "stsb_dev"
 
+    def test_of_a_file_with_several_splits_one_is_read(self, tmp_path):
+        """As stsbenchmark.tsv.gz of Sentence Transformers' examples."""
+        rows = [f"{split}\tx\t{score}\ta {split}\tb\n" for score in (0, 1) for split in ("train", "dev", "test")]
+        file = write(tmp_path / "stsbenchmark.tsv.gz", "split\t" + HEADER + "".join(rows))
+        for name, split in (("stsb_dev", "dev"), ("stsb", "test"), ("my_train", "train"), ("mine_test", "test")):
+            data = load_sts(name, file)
+            assert (data.sentences1, data.scores) == ([f"a {split}"] * 2, [0.0, 1.0])
+        with pytest.raises(ValueError, match=r"holds the splits dev, test, train: .* such as stsbenchmark_dev, got 'm"):
+            load_sts("mine", file)
+        one = write(tmp_path / "one.tsv", "split\t" + HEADER + "".join(rows[::3]))
+        assert load_sts("stsb_dev", one).name == load_sts("one", one).name == "one"
+
     @pytest.mark.parametrize("suffix", [".xlsx", ".zip", ".parquet", ".jsonl"])
     def test_a_file_of_another_kind_is_told_the_kinds(self, tmp_path, suffix):
         with pytest.raises(ValueError, match=rf"source must be a \.tsv, \.csv or \.txt file.*pairs\{suffix}'"):
@@ -78,7 +90,10 @@ class TestFiles:
             (HEADER, "at least two different scores, got 0 in 0 pairs"),
             (HEADER + "a\t1\tx\ty\nb\t1\tx\tz\n", "at least two different scores, got 1 in 2 pairs"),
             (HEADER + "a\t1\tx\ty\na\t2\tx\n", r"sts12\.tsv, line 3: 3 fields, expected 4"),
-            (HEADER + "a\t1\tx\ty\na\thigh\tx\ty\n", r"a score must be a finite number, got 'high' \(pair 2: 'x'\)"),
+            (
+                HEADER + "a\t1\tx\ty\na\thigh\tx\ty\n",
+                r"^sts12 in \S+: a score .* number, got 'high' \(pair 2: 'x'\)",
+            ),
             (HEADER + "a\t1\tx\ty\na\tnan\tx\ty\n", "a finite number, got 'nan'"),
         ],
     )

@@ -67,6 +67,7 @@ def test_the_whole_model_loads(whole):
         (REPAL, {"version": 2}, "version 1.*got 2"),
         (WHITENING, {"dimensions": 17}, "dimensions must be .*16.*got 17"),
         (WHITENING, {"embedding_dimension": 10**9}, "embedding_dimension must be .*got 1000000000"),
+        (WHITENING, {"dimensions": None}, "dimensions must be the one of the saved module, got None"),
         (WHITENING, {"version": "new"}, "version 1.*got 'new'"),
     ],
 )

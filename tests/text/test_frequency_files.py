@@ -94,6 +94,7 @@ def table_file(tmp_path: Path) -> Path:
     [
         ({"version": 3}, "version 1 to 2, got 3"),
         ({"version": "1"}, "version 1 to 2, got '1'"),
+        ({"version": True}, "version 1 to 2, got True"),
         ({"vocabulary_size": 4}, "the file was modified"),
         ({"tokens": ["b", None, "a"]}, "the file was modified"),
         ({"tokens": None}, "must be a whole frequency table"),

@@ -111,8 +111,24 @@ def test_lengths_and_stop_words() -> None:
         RakePhrases(stop_words="the")
     with pytest.raises(ValueError, match=r"max_words must be .* >= 3, got 2"):
         RakePhrases(min_words=3, max_words=2)
-    with pytest.raises(ValueError, match=r"min_words must be .* >= 1, got 0"):
-        RakePhrases(min_words=0)
+    for wrong in (0, 1001):
+        with pytest.raises(ValueError, match=rf"min_words must be .* between 1 and 1000, got {wrong}"):
+            RakePhrases(min_words=wrong)
+
+
+def test_a_run_of_more_than_a_thousand_words_is_no_phrase() -> None:
+    """rake-nltk counts every pair of its words."""
+    words = [f"word{i}" for i in range(1001)]
+    assert RAKE(" ".join(words)) == []
+    assert RAKE(f"a red cat and {' '.join(words[1:])}") == [" ".join(words[1:]), "red cat"]
+
+
+def test_a_word_may_hold_spaces() -> None:
+    def cities(text: str) -> list[tuple[int, int]]:
+        return [match.span() for match in re.finditer(r"New York|\w+", text)]
+
+    found = RakePhrases(words=cities, stop_words=["in"]).scores("in New York bagels, New York")
+    assert found == [(3.5, "New York bagels"), (1.5, "New York")]
 
 
 # --- chunks and parses ---

@@ -1,12 +1,13 @@
-"""Run by kill_resume.py: one short training of a loss on a tiny encoder, which may kill itself at a file operation.
+"""Run by kill_resume.py: one short piece of work on a tiny encoder, which may kill itself at a file operation.
 
-``python -m tests.training.killed_worker LOSS DEV OUTPUT ENCODER KILL RESUME``: DEV and RESUME are 0 or 1; KILL is
-"none", "time:SECONDS" (after the training began) or "file:N" (at the Nth file operation below OUTPUT: opening a file to
-write, moving, removing).
+``python -m tests.training.killed_worker WORK DEV OUTPUT ENCODER KILL RESUME``: WORK is one of LOSSES to train, "adapt"
+or "table"; DEV and RESUME are 0 or 1; KILL is "none", "time:SECONDS" (after the work began) or "file:N" (at the Nth
+file operation below OUTPUT: opening a file to write, moving, removing).
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
@@ -19,8 +20,11 @@ import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 
-from st_extras.evaluation import STSDataset, STSEvaluator
+from st_extras.adaptation import adapt, encode
+from st_extras.encoders import embedding_table
+from st_extras.evaluation import LabeledTexts, STSDataset, STSEvaluator
 from st_extras.training import train_encoder
+from tests.adaptation.test_adapt import topical
 from tests.conftest import SENTENCES
 from tests.losses.cases import CASES
 
@@ -40,6 +44,7 @@ FORMS = {
     "paser": "paser",
 }
 LOSSES = {name: CASES[case] for name, case in FORMS.items()}
+WORKS = (*LOSSES, "adapt", "table")
 
 
 class Operations:
@@ -59,33 +64,54 @@ class Operations:
             die()
 
 
+def train(name: str, model: SentenceTransformer, dev: bool, output: str, resume: bool) -> None:
+    scores = [float(value * 5 % 4) for value in range(4)]
+    pairs = STSDataset("pairs", SENTENCES[:4], SENTENCES[4:], scores)
+    train_encoder(
+        model,
+        LOSSES[name].make,
+        Dataset.from_dict(LOSSES[name].data()),
+        output,
+        evaluator=STSEvaluator([pairs], write_csv=False) if dev else None,
+        batch_size=4,
+        learning_rate=5e-3,
+        max_steps=STEPS,
+        eval_steps=2,
+        resume=resume,
+        overwrite=not resume,
+        show_progress_bar=False,
+    )
+
+
+def adapt_to_text(model: SentenceTransformer, dev: bool, output: str, resume: bool) -> None:
+    """Choose by labels, so that a step is saved, or by the judge."""
+    encode._PART = 100
+    data = topical(600)
+    chooser = LabeledTexts(data.texts[:200], data.labels[:200]) if dev else None
+    options: dict[str, Any] = {"dev": chooser, "max_general_loss": 200.0, "show_progress_bar": False}
+    adapt(model, data.texts, output, resume=resume, overwrite=not resume, **options)
+
+
+def compute_table(model: SentenceTransformer, half: bool, output: str, resume: bool) -> None:
+    """The same call resumes."""
+    embedding_table.CHUNK = 64
+    options: dict[str, Any] = {"folder": output, "dtype": "float16" if half else "float32", "batch_size": 4}
+    embedding_table.EmbeddingTable.compute(model, model, topical(600).texts, show_progress_bar=False, **options)
+
+
 def main(name: str, dev: str, output: str, encoder: str, kill: str, resume: str) -> None:
     torch.set_num_threads(1)
     kind, _, number = kill.partition(":")
     operations = Operations(Path(output), int(number) if kind == "file" else None)
     sys.addaudithook(operations)
     model = SentenceTransformer(encoder, device="cpu")
-    scores = [float(value * 5 % 4) for value in range(4)]
-    pairs = STSDataset("pairs", SENTENCES[:4], SENTENCES[4:], scores)
     if kind == "time":
         timer = threading.Timer(float(number), die)
         timer.daemon = True
         timer.start()
     began = time.perf_counter()
-    train_encoder(
-        model,
-        LOSSES[name].make,
-        Dataset.from_dict(LOSSES[name].data()),
-        output,
-        evaluator=STSEvaluator([pairs], write_csv=False) if dev == "1" else None,
-        batch_size=4,
-        learning_rate=5e-3,
-        max_steps=STEPS,
-        eval_steps=2,
-        resume=resume == "1",
-        overwrite=resume == "0",
-        show_progress_bar=False,
-    )
+    work = {"adapt": adapt_to_text, "table": compute_table}.get(name) or functools.partial(train, name)
+    work(model, dev == "1", output, resume == "1")
     sys.stdout.write(f"{operations.count} operations in {time.perf_counter() - began} s\n")
 
 

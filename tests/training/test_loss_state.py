@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from transformers import TrainerCallback
 
 from st_extras.losses import AdCSELoss, DCLRLoss, SimCSELoss
+from st_extras.tensor_files import write_tensors
 from st_extras.training.loss_state import FILE_NAME, LossStateCallback
 from st_extras.training.run_folder import mark_complete
 from tests.helpers import arguments, assert_resume_is_seamless, columns, differing, snapshot, train
@@ -136,6 +137,13 @@ def test_broken_files_are_refused_by_name(make_encoder: Maker, tmp_path: Path, v
         trainer.loss.step.projection_head[0].bias[0] = 0
     before = snapshot(trainer.loss)
     with pytest.raises(ValueError, match=r"got 'loss\.step\.projection_head\.0\.bias' with NaN"):
+        callback.restore(path.parent)
+    callback.on_save(trainer.args, trainer.state, trainer.control)
+    tensors = load_file(path)
+    tensors["loss.step.two_views.source._extra_state"] = torch.zeros(1, 0, dtype=torch.uint8)
+    write_tensors(path, tensors, {"format": "st-extras loss state", "version": "1"})
+    mark_complete(path.parent, {})
+    with pytest.raises(ValueError, match=r"loss_state\.safetensors, loss\.step\.two_views\.source: a random state"):
         callback.restore(path.parent)
     callback.on_save(trainer.args, trainer.state, trainer.control)
     content = bytearray(path.read_bytes())

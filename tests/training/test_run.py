@@ -421,6 +421,15 @@ class TestStreams:
         assert differing(snapshot(whole), snapshot(parts)) == set()
 
 
+@pytest.mark.parametrize("prompts", [None, "the dog "])
+def test_a_prompt_that_training_leaves_out_is_told(encoder, tmp_path, caplog, prompts):
+    encoder.prompts, encoder.default_prompt_name = {"query": "the dog "}, "query"
+    short_training(encoder, tmp_path / "out", SimCSELoss, max_steps=1, **({"prompts": prompts} if prompts else {}))
+    told = [record.getMessage() for record in caplog.records if "default prompt" in record.getMessage()]
+    assert len(told) == (prompts is None)
+    assert all("give prompts='the dog '" in message for message in told)
+
+
 class TestBatches:
     def test_every_sentence_once_an_epoch_and_a_last_batch_of_one(self, encoder, tmp_path):
         batches = spy(short_training(encoder, tmp_path / "out", data=SENTENCES[:5], epochs=2)).batches
@@ -569,6 +578,12 @@ class TestOutput:
             {"data": Dataset.from_dict({"s": ["a"], "score": [0.5], "id": [1]})},
             r"data must have texts in each column but one of labels.*got 'id' \(int64\): leave it out with data\.rem",
         ),
+        (
+            {"data": Dataset.from_dict({"s": ["a"], "label": ["good"]})},
+            r"one of labels, which has numbers and is named .*got 'label' \(string\): leave it out with data",
+        ),
+        ({"data": Dataset.from_dict({"s": ["a"], "tags": [["b", "c"]]})}, r"texts in each column .*got 'tags' \(List"),
+        ({"data": SENTENCES[:1] * 9, "dataloader_drop_last": True}, "at least one batch of 4 different rows, got none"),
         ({"data": Dataset.from_dict({"s": ["a", None]})}, r"data\[1\]\['s'\] must be a string, got None\.$"),
         ({"data": Dataset.from_dict(dict.fromkeys("abc", SENTENCES)), "loss": SimCSELoss}, "3"),
         ({"evaluator": NamelessEvaluator({"a": 1.0})}, r"evaluator must name one of its scores \('a'\) in primary_"),
