@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.slow
-def test_killed_trainings_end_with_the_same_weights() -> None:
+def test_killed_trainings_end_with_the_same_weights():
     command = [sys.executable, "-m", "tests.training.kill_resume", "--kills", "4", "--seed", "1"]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False)
