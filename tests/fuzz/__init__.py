@@ -1,1 +1,1 @@
-"""A seeded fuzzer of settings, texts, files, saved artefacts and command lines; ``python -m tests.fuzz`` prints it."""
+"""A seeded fuzzer of settings, texts, files and saved artefacts; ``python -m tests.fuzz`` prints it."""

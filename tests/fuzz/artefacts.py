@@ -6,27 +6,21 @@ import contextlib
 import functools
 import json
 import random
-import resource
 import shutil
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from datasets import Dataset
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers import SentenceTransformer
 
 import st_extras
-from st_extras import losses, modules
-from st_extras.encoders import EmbeddingTable, load_encoder
+from st_extras import modules
+from st_extras.encoders import EmbeddingTable
 from st_extras.text.frequency import FrequencyTable
-from st_extras.training import LossStateCallback
-from st_extras.training.loss_state import FILE_NAME
 from tests.conftest import SENTENCES
 from tests.fuzz import world
-from tests.fuzz.classify import REFUSE, Case
+from tests.fuzz.classify import Case
 from tests.fuzz.damage import Change, changes
 
 
@@ -81,44 +75,6 @@ def _encodes(model: SentenceTransformer) -> str | None:
     return None if bool(embeddings.isfinite().all()) else "embeddings are not finite"
 
 
-@functools.cache
-def _trainer(name: str) -> SentenceTransformerTrainer:
-    model = load_encoder(world.encoder_folder())
-    makers: dict[str, Callable[[], torch.nn.Module]] = {
-        "dclr": lambda: losses.DCLRLoss(model, projection=True),
-        "adcse": lambda: losses.AdCSELoss(model, num_adversaries=3),
-        "slt-fai": lambda: losses.SLTFAILoss(model, frequency_table=world.table()),
-    }
-    args = SentenceTransformerTrainingArguments(
-        output_dir=str(world.root() / f"run-{name}"), report_to="none", use_cpu=True
-    )
-    trainer = SentenceTransformerTrainer(
-        model, args=args, train_dataset=Dataset.from_dict({"sentence": SENTENCES}), loss=makers[name]()
-    )
-    callback = LossStateCallback.attach(trainer)
-    callback.on_save(args, trainer.state, trainer.control)
-    trainer.fuzzed = callback  # type: ignore[attr-defined]
-    return trainer
-
-
-def _restore(name: str, path: Path) -> str:
-    """Restore a loss: what is wrong with it afterwards, after an error too, which must leave it as it was."""
-    callback: LossStateCallback = _trainer(name).fuzzed  # type: ignore[attr-defined]
-    before = {key: value.detach().clone() for key, value in callback._state().items()}
-    try:
-        callback.restore(path.parent)
-    except Exception:
-        if any(not torch.equal(before[key], value) for key, value in callback._state().items()):
-            return "an error left the loss half restored"
-        raise
-    found = callback._state()
-    bad = [key for key, value in found.items() if not bool(torch.isfinite(value.float()).all())]
-    with torch.no_grad():
-        for key, value in found.items():
-            value.copy_(before[key])
-    return f"not finite: {bad}" if bad else ""
-
-
 def _loaded(
     load: Callable[[Path], Any], verify: Callable[[Path, Any], str | None]
 ) -> Callable[[Path], tuple[Any, str | None]]:
@@ -165,13 +121,6 @@ def _artefacts() -> dict[str, tuple[Path, str, Callable[[Path], Any]]]:
                 found[f"{name} {file.relative_to(model)}"] = (
                     model, str(file.relative_to(model)), _loaded(load, lambda path, loaded: _encodes(loaded))
                 )  # fmt: skip
-    for name in ("dclr", "adcse", "slt-fai"):
-        checkpoint = Path(str(_trainer(name).args.output_dir)) / "checkpoint-0"
-        found[f"loss state {name}"] = (
-            checkpoint,
-            FILE_NAME,
-            lambda path, name=name: (None, _restore(name, path) or None),
-        )
     return found
 
 
@@ -190,56 +139,9 @@ def _case(name: str, folder: Path, file: str, load: Callable[[Path], Any], chang
     return Case(f"{name}, {what}", run, expected, ("copy",), (), lambda result: result[1])
 
 
-# ------------------------------------------------------------------------------------------- writing fails
-
-
-@contextmanager
-def _no_file_over(size: int) -> Iterator[None]:
-    """No file may grow beyond ``size`` bytes: what a full disk is like."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, handler)
-
-
-def _writers() -> list[Case]:
-    """Saving where there is no room, or no place: an error, and nothing left behind."""
-    made = []
-    for name, write in {"FrequencyTable.save": world.table().save}.items():
-        for size in (0, 1, 100, 400):
-            folder = world.new_folder()
-            for file in (folder / "new.tsv", folder / "old.tsv"):
-
-                def full(write: Change = write, file: Path = file, size: int = size) -> None:
-                    with _no_file_over(size):
-                        write(file)
-
-                (folder / "old.tsv").write_text("an older file")
-                made.append(Case(f"{name}({file.name}), {size} bytes", full, REFUSE, untouched=folder, system=True))
-        taken = world.new_folder() / "taken"
-        taken.mkdir()
-        where = taken.parent
-        made.append(Case(f"{name}(a folder)", lambda w=write, p=taken: w(p), REFUSE, ("taken",), (), untouched=where))
-        made.append(
-            Case(
-                f"{name}(no folder)",
-                lambda w=write, p=where / "no" / "new": w(p),
-                REFUSE,
-                ("no/new",),
-                (),
-                untouched=where,
-            )
-        )
-    return made
-
-
 def cases(generator: random.Random) -> list[Case]:
-    """Every saved file with every change; writing where it cannot be done."""
-    made = _writers()
+    """Every saved file with every change."""
+    made = []
     for name, (folder, file, load) in _artefacts().items():
         made += [_case(name, folder, file, load, change) for change in changes(folder / file, generator)]
     return made

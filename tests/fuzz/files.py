@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from st_extras.evaluation import load_labeled_texts, load_sts, read_askubuntu, read_question_pairs
+from st_extras.evaluation import load_labeled_texts, load_sts
 from st_extras.text import read_sentences
 from st_extras.text.frequency import FrequencyTable
 from tests.conftest import SENTENCES
@@ -130,12 +130,6 @@ def _counts(text: str) -> Expected:
     return EITHER, dict(zip(tokens, numbers, strict=True))
 
 
-def _pairs(text: str) -> Expected:
-    if text.count('"') % 2:
-        return (REFUSE, None) if re.search(r'(^|\t)"[^"]*$', text) else (EITHER, None)
-    return EITHER, None
-
-
 # ------------------------------------------------------------------------------------------- readers
 
 
@@ -149,21 +143,6 @@ def _csv_text() -> str:
     stream = io.StringIO(newline="")
     csv.writer(stream, lineterminator="\n").writerows([("id", "sentence"), *enumerate([*TEXTS, "two\nlines, quoted"])])
     return stream.getvalue()
-
-
-def _askubuntu(path: Path) -> Any:
-    """The file as the texts of a folder; the split is in order."""
-    name = "text_tokenized.txt" + (".gz" if path.suffix == ".gz" else "")
-    path.rename(path.with_name(name))
-    path.with_name("test.txt").write_text("0\t1\t1 2\t0.5 0.1\n", encoding="utf8")
-    return read_askubuntu(path.parent)
-
-
-def _texts_of_ids(text: str) -> Expected:
-    rows = [line.split("\t") for line in _lines(text)]
-    if any(len(row) < 2 for row in rows if row != [""]) or not {"0", "1", "2"} <= {row[0] for row in rows}:
-        return REFUSE, None
-    return EITHER, None
 
 
 _SCORES = [0.0, 1.5, 2.5, 4.0, 5.0]
@@ -189,15 +168,9 @@ FORMATS: dict[str, tuple[str, str, Callable[[Path], Any], Callable[[str], Expect
     ),
     "counted": (".txt", "\n".join(TEXTS) + "\n", lambda path: FrequencyTable.count(path, world.encoder().tokenizer),
                 lambda text: (EITHER, None), lambda table: None),
-    "qqp": (
-        ".tsv", "question1\tquestion2\tis_duplicate\n" + "".join(f"{t}?\tb?\t{i % 2}\n" for i,
-        t in enumerate(SENTENCES)),
-        read_question_pairs, _pairs, len,
-    ),
-    "askubuntu": (".txt", "".join(f"{i}\t{t}\tbody\n" for i, t in enumerate(TEXTS)), _askubuntu, _texts_of_ids, len),
 }  # fmt: skip
 
-_NAMES = {"askubuntu": ("text_tokenized", "test.txt"), "sts": ("sts12",), "counted": ("texts", "corpus")}
+_NAMES = {"sts": ("sts12",), "counted": ("texts", "corpus")}
 """What else a message may name: another file of the folder, or the argument."""
 
 
@@ -227,8 +200,6 @@ def _case(kind: str, mutation: str, data: bytes, packed: bool) -> Case:
 def _special(kind: str) -> list[Case]:
     """A folder, a missing file, and a gzip file that would fill the memory."""
     suffix, _, read, _, _ = FORMATS[kind]
-    if kind == "askubuntu":
-        return []
     folder = world.new_folder() / f"data{suffix}"
     folder.mkdir()
     cases = [

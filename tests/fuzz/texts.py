@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.figures.redundancy import distinct_words, without_word
-from st_extras import evaluation, losses, modules, text
+from st_extras import adaptation, evaluation, losses, modules, text
 from st_extras.encoders import EmbeddingTable
 from st_extras.evaluation.selection_texts import delete_words, swap_adjacent, words_or_letters
 from st_extras.text.frequency import FrequencyTable
@@ -22,7 +21,6 @@ from st_extras.training.arguments import training_dataset
 from tests.conftest import SENTENCES
 from tests.fuzz import world
 from tests.fuzz.classify import ACCEPT, EITHER, REFUSE, Case
-from tests.fuzz.domain_texts import DOMAIN_CALLS
 
 _PARTS = [
     "a", "cat", "The", "RED apples", "red apples", "don't", "e-mail", " ", "  ", "\t", "\n", "\r", "\u00a0",
@@ -166,6 +164,20 @@ def _tfidf() -> text.TfidfKeywords:
     return text.TfidfKeywords.fit(SENTENCES)
 
 
+def _stepped(sentence: str) -> torch.Tensor:
+    """The embedding of a text by a step that was fitted on it too."""
+    corpus = [*world.corpus()[:80], sentence]
+    model = modules.LocalityPreservingPostProcessor.attach(world.encoder(), corpus=corpus, recolor=0.0)
+    return torch.as_tensor(model.encode([sentence]))
+
+
+def _adapted(sentence: str) -> torch.Tensor:
+    """The embedding of a text by what ``adapt`` makes of the encoder, with the text among those of the domain."""
+    texts, output = [*world.corpus(), sentence], world.new_folder()
+    model = adaptation.adapt(world.encoder(), texts, output, train=False, show_progress_bar=False).model
+    return torch.as_tensor(model.encode([sentence]))
+
+
 Check = Callable[[str, Any], "str | None"]
 EDAS = {
     "deletion": text.EDA(synonym_ratio=0, deletion_ratio=0.9, synonyms={}),
@@ -206,10 +218,6 @@ CALLS: dict[str, tuple[Callable[[str], Any], Check]] = {
         lambda s: swap_adjacent(s.split(), random.Random(0)),
         lambda s, left: None if sorted(left) == sorted(s.split()) else "the words are others",
     ),
-    "without_word": (
-        lambda s: [without_word(s, word) for word in distinct_words(s)[:3]],
-        lambda s, left: "a word was added" if any(len(one) > len(s) for one in left) else None,
-    ),
     "UnlabeledSelectionEvaluator": (
         lambda s: evaluation.UnlabeledSelectionEvaluator([s, *(f"{a} {i}" for i,
         a in enumerate(SENTENCES * 2))], size=20),
@@ -220,11 +228,12 @@ CALLS: dict[str, tuple[Callable[[str], Any], Check]] = {
         for name in ("SimCSELoss", "ConSERTLoss", "DCLRLoss", "masked DCLRLoss", "AdCSELoss", "SLTFAILoss",
                      "PaSeRLoss")
     },
-    **DOMAIN_CALLS,
+    "LocalityPreserving.attach": (_stepped, lambda s, embedding: _finite(embedding)),
+    "adapt": (_adapted, lambda s, embedding: _finite(embedding)),
 }  # fmt: skip
-_MANY_PASSES = {"RepAL encode", "EmbeddingTable", *DOMAIN_CALLS}  # the tokenizer alone takes 2 s for a megabyte of dots
-_CHECKED = {"FrequencyTable.count", "RepAL encode", "EmbeddingTable", "training_dataset",
-            *(DOMAIN_CALLS.keys() - {"ChangeJudge"})}  # fmt: skip
+_MANY_PASSES = {"RepAL encode", "EmbeddingTable", "LocalityPreserving.attach", "adapt"}
+"""Calls that get a quarter of a megabyte: the tokenizer alone takes 2 s for a whole one of dots."""
+_CHECKED = _MANY_PASSES | {"FrequencyTable.count", "training_dataset"}
 """Calls that refuse lone surrogates, which no tokenizer takes."""
 
 
