@@ -69,13 +69,16 @@ def test_it_answers_before_anything_heavy_is_imported(words, variables, expected
 
 
 @pytest.mark.slow
-def test_other_libraries_are_quiet_unless_the_user_asks():
+def test_other_libraries_are_quiet_unless_the_user_asks(monkeypatch):
     look = (
         "from transformers.utils import logging as found; "
         "print(found.get_verbosity(), found.is_progress_bar_enabled(), file=sys.stderr)"
     )
-    asked = {"TRANSFORMERS_VERBOSITY": "info", "HF_HUB_DISABLE_PROGRESS_BARS": ""}
-    assert started("--help", after=look, **asked).stderr.strip() == "20 False"
+    asked = {"TRANSFORMERS_VERBOSITY": "info", "HF_HUB_DISABLE_PROGRESS_BARS": "0"}
+    assert started("--help", after=look, **asked).stderr.strip() == "20 True"
+    for name in asked:
+        monkeypatch.delenv(name, raising=False)
+    assert started("--help", after=look).stderr.strip() == "40 False"
 
 
 # ------------------------------------------------------------------------------------------- what goes wrong

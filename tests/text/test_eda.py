@@ -105,6 +105,11 @@ def test_deletion_and_swap_keep_the_punctuation_in_order():
     assert all("  " not in delete_two(f"one two {i} three (four), five") for i in range(20))
 
 
+def test_everything_deleted_leaves_one_word():
+    left = {EDA(synonym_ratio=0, deletion_ratio=1.0, seed=seed)("one, two three") for seed in range(20)}
+    assert {w.strip(" ,") for w in left} == {"one", "two", "three"}
+
+
 @settings(deadline=None)
 @given(st.text(), st.integers(0, 5))
 def test_any_text_passes_and_the_seed_decides(text, seed):
