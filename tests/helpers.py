@@ -9,7 +9,7 @@ import os
 import pkgutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -144,47 +144,6 @@ class Wrapped(nn.Module):
 
     def forward(self, *inputs: Any) -> Any:
         return getattr(self, self.attribute)(*inputs)
-
-
-class StopAfter(TrainerCallback):
-    """Ends a training early, as a crash after a checkpoint would."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step >= self.step:
-            control.should_training_stop = True
-
-
-def assert_resume_is_seamless(
-    make_model: Callable[[], SentenceTransformer],
-    make_loss: Callable[[SentenceTransformer], Any],
-    data: dict[str, list[str]],
-    folder: Path,
-    **options: Any,
-) -> None:
-    """An interrupted and resumed training ends with the very weights of an uninterrupted one."""
-    options = {"num_train_epochs": 2, "save_strategy": "steps", "save_steps": 2} | options
-
-    def run(name: str, resume: str | None = None, stop: int | None = None) -> SentenceTransformerTrainer:
-        model = make_model()
-        torch.manual_seed(3)  # a loss's own parameters start alike in all runs
-        callbacks: list[TrainerCallback] = [] if stop is None else [StopAfter(stop)]
-        return train(model, make_loss(model), data, folder / name, resume=resume, callbacks=callbacks, **options)
-
-    whole = run("whole")
-    run("parts", stop=2)
-    resumed = run("parts", resume=str(folder / "parts" / "checkpoint-2"))
-    if whole.state.global_step <= 2 or resumed.state.global_step != whole.state.global_step:
-        raise AssertionError("the runs are too short to show anything")
-    losses = (whole.loss, resumed.loss)
-    if not isinstance(whole.loss, dict):
-        losses = ({"": whole.loss}, {"": resumed.loss})
-    for name in losses[0]:
-        changed = differing(snapshot(losses[0][name]), snapshot(losses[1][name]))
-        if changed:
-            raise AssertionError(f"resuming changed {sorted(changed)}")
 
 
 def run_in_two_processes(module: str, *arguments: str) -> None:

@@ -60,7 +60,7 @@ def refused(check: Callable[..., Any], wanted: str, value: Any, *more: Any) -> N
         (check_bool, (), [True, False, np.True_, np.False_], bool),
     ],
 )
-def test_what_is_allowed(check: Callable[..., Any], arguments: tuple[Any, ...], values: list[Any], kind: type) -> None:
+def test_what_is_allowed(check, arguments, values, kind):
     for value in values:
         found = check("option", value, *arguments)
         assert found == kind(value)
@@ -80,12 +80,12 @@ def test_what_is_allowed(check: Callable[..., Any], arguments: tuple[Any, ...], 
         (check_bool, (), ["False", "", 0, 1, 0.0, None, [], np.ones(1), np.int8(1)], "True or False"),
     ],
 )
-def test_what_is_refused(check: Callable[..., Any], arguments: tuple[Any, ...], values: list[Any], wanted: str) -> None:
+def test_what_is_refused(check, arguments, values, wanted):
     for value in values:
         refused(check, wanted, value, *arguments)
 
 
-def test_ends_of_an_interval() -> None:
+def test_ends_of_an_interval():
     assert check_interval("option", 2, 0, 2, low_included=False) == 2
     assert check_interval("option", 0, 0, 2, high_included=False) == 0
     with pytest.raises(ValueError, match=r"^option must be between 0 and 2, 0 excluded, got 0\.$"):
@@ -94,14 +94,14 @@ def test_ends_of_an_interval() -> None:
         check_interval("option", 2, 0, 2, high_included=False)
 
 
-def test_shown_values_are_one_short_line() -> None:
+def test_shown_values_are_one_short_line():
     assert shown("x") == "'x'"
     assert shown(np.ones((2, 2))) == "array([[1., 1.], [1., 1.]])"
     assert shown("x" * 900) == "'" + "x" * 76 + "..."
     assert shown(10**5000) in ("a value of type int", "1" + "0" * 76 + "...")
 
 
-def test_choice() -> None:
+def test_choice():
     assert check_choice("option", "mean", ("cls", "mean")) == "mean"
     assert check_choice("option", 2, [1, 2]) == 2
     assert check_choice("option", None, ("max", None)) is None

@@ -37,7 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-def test_the_python_blocks(folder: Path) -> None:
+def test_the_python_blocks(folder):
     blocks = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
     assert len(blocks) == 3
     names = {"sentences": SENTENCES}
@@ -48,7 +48,7 @@ def test_the_python_blocks(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_commands(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands(folder, monkeypatch, capsys):
     monkeypatch.setattr(app, "_quiet_libraries", lambda: None)
     commands = [line for line in PAGE.splitlines() if line.startswith("st-extras ")]
     assert len(commands) == 2

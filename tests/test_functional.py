@@ -33,7 +33,7 @@ def info_nce_loop(scores: Tensor, weights: Tensor | None, include_positive: bool
 @pytest.mark.parametrize("include_positive", [True, False])
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize("offset", [0, 3])
-def test_weighted_info_nce_is_the_loop(include_positive: bool, weighted: bool, offset: int) -> None:
+def test_weighted_info_nce_is_the_loop(include_positive, weighted, offset):
     scores = draw(4, 9) * 3
     weights = (draw(4, 9, seed=1) > 0).double() * draw(4, 9, seed=2).abs() if weighted else None
     if weights is not None:
@@ -43,7 +43,7 @@ def test_weighted_info_nce_is_the_loop(include_positive: bool, weighted: bool, o
     assert got.item() == pytest.approx(info_nce_loop(scores, weights, include_positive, offset), abs=1e-12)
 
 
-def test_weighted_info_nce_gradients() -> None:
+def test_weighted_info_nce_gradients():
     scores = draw(3, 5).requires_grad_()
     weights = torch.ones(3, 5, dtype=torch.float64)
     weights[0, 2] = 0
@@ -55,7 +55,7 @@ def test_weighted_info_nce_gradients() -> None:
     assert torch.equal(scores.grad, torch.zeros_like(scores))
 
 
-def test_cosine_scores_stay_in_float32_under_autocast() -> None:
+def test_cosine_scores_stay_in_float32_under_autocast():
     a, b = draw(3, 8).float(), draw(5, 8, seed=1).float()
     expected = torch.nn.functional.cosine_similarity(a[:, None], b[None], dim=-1) / 0.05
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -66,7 +66,7 @@ def test_cosine_scores_stay_in_float32_under_autocast() -> None:
     torch.testing.assert_close(cosine_scores(3 * a, b, 0.05), got)
 
 
-def test_ascent_direction_is_autograds() -> None:
+def test_ascent_direction_is_autograds():
     anchors, points = draw(6, 8), draw(4, 8, seed=1).requires_grad_()
     temperature = 0.3
     loss = cosine_scores(anchors, points, temperature).logsumexp(dim=1).mean()
@@ -76,7 +76,7 @@ def test_ascent_direction_is_autograds() -> None:
     torch.testing.assert_close(got, expected, atol=1e-12, rtol=0)
 
 
-def test_ascent_direction_of_a_zero_point_is_zero() -> None:
+def test_ascent_direction_of_a_zero_point_is_zero():
     points = torch.zeros(2, 4)
     points[1] = 1
     got = cosine_ascent_direction(points, anchor_pull(draw(3, 4).float(), torch.ones(3, 2)))
@@ -86,14 +86,14 @@ def test_ascent_direction_of_a_zero_point_is_zero() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
-def test_full_precision(dtype: torch.dtype) -> None:
+def test_full_precision(dtype):
     x = draw(3).to(dtype)
     got = full_precision(x)
     assert got.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
     assert torch.equal(got.double(), x.double())
 
 
-def test_mean_angle_by_hand() -> None:
+def test_mean_angle_by_hand():
     start = torch.tensor([[2.0, 0.0], [0.0, 3.0], [1.0, 0.0]])
     end = torch.tensor([[0.0, 5.0], [0.0, 1.0], [-1.0, 0.0]])
     assert mean_angle(start, end).item() == pytest.approx((90 + 0 + 180) / 3)
@@ -102,7 +102,7 @@ def test_mean_angle_by_hand() -> None:
 
 
 @pytest.mark.parametrize("strength", [1.0, 0.25, 0.0])
-def test_reversed_gradient_is_exactly_the_negative_times_the_strength(strength: float) -> None:
+def test_reversed_gradient_is_exactly_the_negative_times_the_strength(strength):
     x = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
     weights = torch.randn(3, dtype=torch.float64)
     assert torch.equal(reverse_gradient(x, strength), x)

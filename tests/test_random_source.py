@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,7 +15,7 @@ class TestRandomSource:
     def draws(self, source: RandomSource, count: int = 3) -> list[float]:
         return [torch.rand((), generator=source.on(CPU)).item() for _ in range(count)]
 
-    def test_follows_torchs_seed_without_moving_it(self) -> None:
+    def test_follows_torchs_seed_without_moving_it(self):
         torch.manual_seed(5)
         state = torch.get_rng_state()
         first = self.draws(RandomSource())
@@ -26,14 +25,14 @@ class TestRandomSource:
         torch.manual_seed(6)
         assert self.draws(RandomSource()) != first
 
-    def test_the_users_generator_is_the_one_that_draws(self) -> None:
+    def test_the_users_generator_is_the_one_that_draws(self):
         given = generator(1)
         source = RandomSource(given)
         assert source.on(CPU) is given
         twin = generator(1)
         assert self.draws(source) == [torch.rand((), generator=twin).item() for _ in range(3)]
 
-    def test_each_process_has_a_stream_of_its_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_each_process_has_a_stream_of_its_own(self, monkeypatch):
         torch.manual_seed(5)
         alone = self.draws(RandomSource())
         monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
@@ -44,32 +43,26 @@ class TestRandomSource:
         assert streams[0] == alone
         assert len({tuple(stream) for stream in streams.values()}) == 3
 
-    def test_state_continues(self) -> None:
+    def test_state_continues(self):
         source = RandomSource(generator(1))
         self.draws(source)
         twin = RandomSource()
         twin.load_state_dict(source.state_dict())
         assert self.draws(twin) == self.draws(source)
 
-    def test_a_used_source_takes_a_state_over(self) -> None:
-        source, other = RandomSource(generator(1)), RandomSource(generator(2))
-        self.draws(source), self.draws(other)
-        other.load_state_dict(source.state_dict())
-        assert self.draws(other) == self.draws(source)
-
-    def test_a_restored_state_is_saved_again_before_the_first_draw(self) -> None:
+    def test_a_restored_state_is_saved_again_before_the_first_draw(self):
         source = RandomSource(generator(1))
         self.draws(source)
         twin = RandomSource()
         twin.load_state_dict(source.state_dict())
         assert torch.equal(twin.get_extra_state(), source.get_extra_state())
 
-    def test_an_empty_state_changes_nothing(self) -> None:
+    def test_an_empty_state_changes_nothing(self):
         source = RandomSource(generator(1))
         source.set_extra_state(RandomSource().get_extra_state())
         assert self.draws(source) == self.draws(RandomSource(generator(1)))
 
-    def test_copies_draw_alike_and_apart(self) -> None:
+    def test_copies_draw_alike_and_apart(self):
         source = RandomSource()
         self.draws(source)
         twin = copy.deepcopy(source)
@@ -77,7 +70,7 @@ class TestRandomSource:
         self.draws(twin, 1)
         assert self.draws(twin) != self.draws(source)
 
-    def test_no_state_moves_without_gradients(self) -> None:
+    def test_no_state_moves_without_gradients(self):
         source = RandomSource(generator(1))
         with torch.no_grad():
             seen = self.draws(source, 1)
@@ -85,33 +78,13 @@ class TestRandomSource:
         assert self.draws(source, 1) == seen
         assert self.draws(source, 1) != seen
 
-    def test_unused_source_stays_unused_without_gradients(self) -> None:
-        source = RandomSource()
-        with torch.no_grad():
-            self.draws(source)
-        assert source.get_extra_state().numel() == 0
-
-    def test_state_of_another_device_starts_a_new_stream(self, caplog: pytest.LogCaptureFixture) -> None:
-        source = RandomSource()
-        source.set_extra_state(torch.zeros(16, dtype=torch.uint8))  # the size of a CUDA generator's state
-        assert len(self.draws(source)) == 3
-        assert "another kind of device" in caplog.text
-
-    def test_generator_of_another_device_is_refused(self) -> None:
+    def test_generator_of_another_device_is_refused(self):
         with pytest.raises(ValueError, match="generator is on cpu"):
             RandomSource(torch.Generator()).on(torch.device("meta"))
 
-    def test_its_own_generator_follows_the_model_to_another_device(self) -> None:
-        own, given = RandomSource(), RandomSource(torch.Generator())
-        for source in (own, given):
-            source.generator = SimpleNamespace(device=torch.device("cuda"))  # type: ignore[assignment]
-        assert own.on(CPU).device.type == "cpu"
-        with pytest.raises(ValueError, match="generator is on cuda"):
-            given.on(CPU)
-
 
 @pytest.mark.parametrize("shape", [(-1,), (1,), (0, 1)])
-def test_a_damaged_state_is_refused(shape: tuple[int, ...]) -> None:
+def test_a_damaged_state_is_refused(shape):
     size = torch.get_rng_state().numel()
     damaged = torch.zeros(size + shape[0], *shape[1:], dtype=torch.uint8)
     with pytest.raises(ValueError, match=rf"^a random state must have {size} bytes on the CPU, got "):

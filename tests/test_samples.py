@@ -47,11 +47,6 @@ def test_scores_cover_the_scale_in_half_points(pairs):
     assert max(counts.values()) <= 40
 
 
-def test_pairs_are_short_sentences(pairs):
-    graded = [sentence for first, second, _ in pairs for sentence in (first, second)]
-    assert not [sentence for sentence in graded if not 3 <= len(sentence.split()) <= 30]
-
-
 def test_graded_sentences_are_not_in_the_training_file(sentences, pairs):
     training = {normalized(sentence) for sentence in sentences}
     assert not [pair for pair in pairs if normalized(pair[0]) in training or normalized(pair[1]) in training]
@@ -66,9 +61,3 @@ def test_files_hold_clean_text(name, allowed):
     assert text.endswith("\n")
     cells = [cell for line in text.splitlines() for cell in line.split("\t")]
     assert not [cell for cell in cells if cell != cell.strip() or not cell or "  " in cell]
-
-
-def test_tsv_header():
-    text = resources.files("st_extras.samples").joinpath("graded_pairs.tsv").read_text(encoding="utf-8")
-    assert text.splitlines()[0] == "score\tsentence1\tsentence2"
-    assert all(line.count("\t") == 2 for line in text.splitlines())

@@ -41,7 +41,7 @@ def folder(make_encoder: Callable[..., SentenceTransformer], tmp_path: Path, mon
     return tmp_path
 
 
-def test_the_python_blocks(folder: Path) -> None:
+def test_the_python_blocks(folder):
     assert len(BLOCKS) == 4
     names: dict[str, object] = {}
     for number, block in enumerate(BLOCKS):
@@ -52,7 +52,7 @@ def test_the_python_blocks(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_commands(folder: Path, command: str) -> None:
+def test_the_commands(folder, command):
     """In two processes, with this interpreter and at a free port."""
     Path("train.py").write_text(smaller(BLOCKS[0]), encoding="utf8")
     launcher, *words = shlex.split(smaller(command))

@@ -2,14 +2,13 @@ from __future__ import annotations
 
 import errno
 import os
-from pathlib import Path
 
 import pytest
 
 from st_extras.whole_file import whole_file
 
 
-def test_the_file_appears_when_it_is_whole(tmp_path: Path) -> None:
+def test_the_file_appears_when_it_is_whole(tmp_path):
     path = tmp_path / "numbers.txt"
     with whole_file(path) as partial:
         partial.write_text("1 2")
@@ -19,7 +18,7 @@ def test_the_file_appears_when_it_is_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_an_error_keeps_the_earlier_file_and_leaves_nothing_behind(tmp_path: Path, error: type[BaseException]) -> None:
+def test_an_error_keeps_the_earlier_file_and_leaves_nothing_behind(tmp_path, error):
     path = tmp_path / "numbers.txt"
     path.write_text("earlier")
 
@@ -34,13 +33,13 @@ def test_an_error_keeps_the_earlier_file_and_leaves_nothing_behind(tmp_path: Pat
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_block_that_writes_nothing_is_an_error(tmp_path: Path) -> None:
+def test_a_block_that_writes_nothing_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError), whole_file(tmp_path / "numbers.txt"):
         pass
     assert not list(tmp_path.iterdir())
 
 
-def test_an_error_of_the_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_disk_names_the_file(tmp_path, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

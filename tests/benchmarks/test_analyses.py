@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,12 +14,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import pairwise_cos_sim
 
 from benchmarks import analyses, names, refined_parts
-from benchmarks.figures.lambda_curves import eigenvalue_curve
 from benchmarks.figures.redundancy import (
-    distinct_words,
-    redundancy_overlap_ratio,
     trivial_word_importance,
-    word_importance,
 )
 from benchmarks.refined_parts import Encoded
 from st_extras.evaluation import load_sts
@@ -73,9 +68,7 @@ def encoded(data: Path, still_encoder: SentenceTransformer, monkeypatch: pytest.
     return Encoded("tiny", {name: load_sts(name, data) for name in (refined_parts.DEV, *analyses.SIX)})
 
 
-def test_dev_chooses_what_tune_chooses(
-    encoded: Encoded, still_encoder: SentenceTransformer, dev_gold: list[float]
-) -> None:
+def test_dev_chooses_what_tune_chooses(encoded, still_encoder, dev_gold):
     for row, grids in (("RepAL", {}), ("sentence term", {"lambda_2_grid": [0.0]})):
         model = RepALPostProcessor.attach(still_encoder, lambda_1=0, lambda_2=0)
         processor = next(module for module in model if isinstance(module, RepALPostProcessor))
@@ -87,7 +80,7 @@ def test_dev_chooses_what_tune_chooses(
     assert encoded.weights["plain"]["stsb_dev"] == pytest.approx(100 * found.plain_spearman, abs=0.01)
 
 
-def test_word_importance_is_that_of_the_models(encoded: Encoded, still_encoder: SentenceTransformer) -> None:
+def test_word_importance_is_that_of_the_models(encoded, still_encoder):
     found = analyses.importances(encoded)
     for row, weights in encoded.weights.items():
         expected = trivial_word_importance(attached(still_encoder, weights), PAIRS)
@@ -99,41 +92,7 @@ def test_word_importance_is_that_of_the_models(encoded: Encoded, still_encoder: 
     assert found["pairs_with_word"]["some"] == 0
 
 
-def test_overlap_is_that_of_the_models(encoded: Encoded, still_encoder: SentenceTransformer) -> None:
-    found = analyses.overlaps(encoded)
-    assert [draw["seed"] for draw in found["draws"]] == [0, 1, 2]
-    for draw in found["draws"]:
-        drawn = random.Random(draw["seed"]).sample(PAIRS, 5)
-        words = [distinct_words(first) for first, _ in drawn]
-        for row, weights in encoded.weights.items():
-            model = attached(still_encoder, weights)
-            assert draw[row]["ratio"] == pytest.approx(100 * redundancy_overlap_ratio(model, drawn))
-            each = [value for own in word_importance(model, drawn, words) for value in own]
-            assert draw[row]["importance"] == pytest.approx(100 * sum(each) / len(each), abs=1e-3)
-
-
-def test_eigenvalues_are_those_of_the_library(encoded: Encoded, still_encoder: SentenceTransformer) -> None:
-    found = analyses.eigenvalue_curves(encoded)
-    chosen = encoded.weights["RepAL"]["lambda_1"]
-    assert [one["lambda_1"] for one in found["curves"]] == [0.0, chosen]
-    for one in found["curves"]:
-        model = attached(still_encoder, {"lambda_1": one["lambda_1"], "lambda_2": 0.0})
-        for shift, name in enumerate(analyses.SIX):
-            largest, spearman = eigenvalue_curve(model, PAIRS, gold(shift), analyses.CURVE)
-            own = one["sets"][name]
-            assert own["largest_eigenvalue"] == pytest.approx(largest, abs=1e-4)
-            assert own["spearman"] == pytest.approx(100 * spearman, abs=0.2)
-            best = own["spearman"].index(max(own["spearman"]))
-            assert own["best_spearman_at"] == pytest.approx(0.1 * best)
-            assert own["best_spearman"] == own["spearman"][best]
-            least = round(10 * own["least_eigenvalue_at"])
-            assert own["largest_eigenvalue"][least] == min(own["largest_eigenvalue"])
-            assert own["spearman_at_least_eigenvalue"] == own["spearman"][least]
-    without = found["curves"][0]["sets"].values()
-    assert {one["least_eigenvalue_at"] for one in without} == {1.0}  # where the mean of the set itself is gone
-
-
-def test_counts_by_rank(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_by_rank(data, monkeypatch):
     monkeypatch.setattr(analyses, "RANKS", (1, 3, 100))
     found = analyses.token_counts(data / analyses.COUNTS)
     assert found == {
@@ -164,9 +123,7 @@ def run(
     return command
 
 
-def test_the_command_records_every_analysis_once(
-    run: Callable[..., dict[str, dict[str, Any]]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_records_every_analysis_once(run, tmp_path, capsys):
     found = run("layers3", "own")
     of_encoder = {f"layers3-{analysis}" for analysis in analyses.ANALYSES}
     assert set(found) == {"bookcorpus-frequencies"} | of_encoder

@@ -20,7 +20,7 @@ def make_loss(folder: Path, base: type = SimCSELoss, **options: object) -> Autho
     return AuthorsSLTFAILoss(model, frequency_table=table, base_loss=base(model), **options)
 
 
-def test_every_place_counts_in_at_as_a_loop(tmp_path: Path) -> None:
+def test_every_place_counts_in_at_as_a_loop(tmp_path):
     loss = make_loss(tmp_path)
     encoded = encode_tokens(loss.model, loss.model.preprocess(SENTENCES))
     linear, output, relu = loss.token_discriminator.layers
@@ -41,7 +41,7 @@ def test_every_place_counts_in_at_as_a_loop(tmp_path: Path) -> None:
     assert 0 < loss.instruments["labels_entropy"] <= math.log(2) + 1e-6
 
 
-def test_frequent_tokens_are_masked_and_no_others(tmp_path: Path) -> None:
+def test_frequent_tokens_are_masked_and_no_others(tmp_path):
     loss = make_loss(tmp_path, mask_ratio=1.0)
     features = loss.model.preprocess(SENTENCES)
     before = features["input_ids"].clone()
@@ -54,7 +54,7 @@ def test_frequent_tokens_are_masked_and_no_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("base", [SimCSELoss, ConSERTLoss])
-def test_terms_and_warmup(tmp_path: Path, base: type) -> None:
+def test_terms_and_warmup(tmp_path, base):
     loss = make_loss(tmp_path, base, warmup_steps=1)
     features = [loss.model.preprocess(SENTENCES)]
     assert set(loss(features)) == {"base"}

@@ -12,12 +12,11 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from benchmarks import baselines, building, cell, smoke, studies
-from benchmarks.records import write_json
 from st_extras.encoders import use_length_buckets
 from tests.conftest import SENTENCES
 
 
-def test_damaged_rows_keep_some_of_the_words_in_order() -> None:
+def test_damaged_rows_keep_some_of_the_words_in_order():
     rows = baselines.damaged(SENTENCES, seed=0)
     assert list(rows["text"]) == SENTENCES
     for noisy, text in zip(rows["damaged"], SENTENCES, strict=True):
@@ -31,7 +30,7 @@ def test_damaged_rows_keep_some_of_the_words_in_order() -> None:
     assert list(rows["damaged"]) != list(baselines.damaged(SENTENCES, seed=1)["damaged"])
 
 
-def test_an_eighth_of_the_rows_of_contrastive_tension_are_a_sentence_twice() -> None:
+def test_an_eighth_of_the_rows_of_contrastive_tension_are_a_sentence_twice():
     text = [f"sentence {number}" for number in range(4000)]
     rows = baselines.tension_pairs(text, seed=0)
     assert list(rows["first"]) == text
@@ -41,7 +40,7 @@ def test_an_eighth_of_the_rows_of_contrastive_tension_are_a_sentence_twice() -> 
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_the_decoder_starts_from_the_encoder(encoder: SentenceTransformer, tied: bool) -> None:
+def test_the_decoder_starts_from_the_encoder(encoder, tied):
     torch.nn.init.normal_(encoder.transformers_model.encoder.layer[0].output.dense.weight)  # type: ignore[union-attr]
     use_length_buckets(encoder, 2)
     before = copy.deepcopy(encoder.state_dict())
@@ -83,7 +82,7 @@ def trained(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tupl
 
 
 @pytest.mark.slow
-def test_a_cell_with_each_loss(trained: tuple[dict[str, Any], Path], tiny_folder: Path) -> None:
+def test_a_cell_with_each_loss(trained, tiny_folder):
     found, folder = trained
     encoder = {"path": str(tiny_folder), "layers": 1, "pooling": "mean", "max_seq_length": 32}
     start = building.starting_encoder(encoder)
@@ -98,7 +97,7 @@ def test_a_cell_with_each_loss(trained: tuple[dict[str, Any], Path], tiny_folder
         assert not torch.allclose(before.cpu(), after, atol=1e-3) or record["best_step"] == 0, name
 
 
-def test_time_in_evaluations_does_not_count(encoder: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_in_evaluations_does_not_count(encoder, monkeypatch):
     clock = [100.0]
 
     class Dev:
@@ -116,7 +115,7 @@ def test_time_in_evaluations_does_not_count(encoder: SentenceTransformer, monkey
     assert evaluator.seconds == [3, 7]
 
 
-def test_the_guide_of_gist_is_frozen(encoder: SentenceTransformer, tmp_path: Path) -> None:
+def test_the_guide_of_gist_is_frozen(encoder, tmp_path):
     encoder.save(str(tmp_path / "simcse"))
     loss: Any = building.make_loss(encoder, METHODS["gist"], SENTENCES, {"simcse": tmp_path / "simcse"}, tmp_path)
     assert loss.margin == 0.1
@@ -125,30 +124,3 @@ def test_the_guide_of_gist_is_frozen(encoder: SentenceTransformer, tmp_path: Pat
     assert building.has_negatives(METHODS["gist"])
     assert not building.has_negatives(METHODS["tsdae"])
     assert not building.has_negatives({"loss": "PaSeRLoss", "masking": {}})
-
-
-def test_settings_are_those_that_dev_chose(results: Path) -> None:
-    study = studies.named_study("baselines_own")
-    assert study["methods"]["tsdae"]["learning_rate"] == 1e-4, "not the first"
-    with pytest.raises(ValueError, match="tsdae must have its settings chosen, got 'baselines_own_search' without"):
-        studies.check_chosen("tsdae", study["methods"]["tsdae"])
-    searched = list(studies.named_study("baselines_own_search")["methods"])
-    assert len(searched) == 4 * 4
-    for name in searched:
-        dev = {"tsdae-own-decoder-3e-4": 70.0, "tsdae-1e-3": 69.0, "gist-margin-01": 71.0, "simcse-3e-3": 72.0}.get(
-            name, 5
-        )
-        write_json(results / "baselines_own_search" / f"{name}-0.json", {"method": name, "seed": 0, "dev": dev})
-    methods = studies.named_study("baselines_own")["methods"]
-    for name, method in methods.items():
-        studies.check_chosen(name, method)
-    assert methods["tsdae"] == {
-        "loss": "DenoisingAutoEncoderLoss",
-        "learning_rate": 3e-4,
-        "options": {"tie_encoder_decoder": False},
-        "chosen": "tsdae-own-decoder-3e-4",
-        "chosen_in": "baselines_own_search",
-    }
-    assert methods["simcse"]["learning_rate"] == 3e-3
-    assert methods["gist"]["complementary"] == "simcse"
-    assert methods["gist"]["options"] == {"temperature": 0.05, "margin": 0.1}

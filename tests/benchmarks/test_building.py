@@ -71,9 +71,7 @@ def tags(tokens: list[str]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("study", "name"), ROWS, ids=[f"{study['name']}/{name}" for study, name in ROWS])
-def test_a_step_of_every_distinct_setting(
-    study: dict[str, Any], name: str, folder: Path, start: Any, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_step_of_every_distinct_setting(study, name, folder, start, monkeypatch):
     monkeypatch.setattr(building, "EDA", functools.partial(EDA, synonyms={"cat": ["dog"]}))  # instead of WordNet
     monkeypatch.setattr(paser_rows, "lexicon_tags", tags)  # instead of TextBlob
     method = study["training"] | study["methods"][name]
@@ -101,7 +99,7 @@ def test_every_loss_of_the_studies_is_among_the_distinct_settings():
     assert 50 < len(ROWS) < len(methods) / 2
 
 
-def test_complementary_weights_are_a_methods_or_minilms_or_a_folders(tmp_path: Path):
+def test_complementary_weights_are_a_methods_or_minilms_or_a_folders(tmp_path):
     weights = {"simcse": tmp_path}
     assert building.complementary_weights("simcse", weights) == tmp_path
     assert building.complementary_weights("elsewhere/encoder", weights) == Path("elsewhere/encoder")
@@ -109,7 +107,7 @@ def test_complementary_weights_are_a_methods_or_minilms_or_a_folders(tmp_path: P
     assert building.complementary_weights("minilm", weights) == packaged_minilm()
 
 
-def test_options_of_a_method_reach_its_rows(folder: Path):
+def test_options_of_a_method_reach_its_rows(folder):
     model = building.starting_encoder({"path": str(folder / "encoder"), "device": "cpu"})
     masked = building.phrase_rows(model, {"top_k": 1}, SENTENCES)
     dropped = {"top_k": 1, "augmentation": {"synonym_ratio": 0.0, "deletion_ratio": 0.5}}

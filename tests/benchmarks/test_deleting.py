@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from benchmarks.deleting import DeletingSLTFAILoss
@@ -10,7 +8,7 @@ from st_extras.text.frequency import FrequencyTable
 from tests.conftest import SENTENCES, build_encoder
 
 
-def test_incomplete_sentences_lack_their_rare_tokens_and_show_no_mask(tmp_path: Path) -> None:
+def test_incomplete_sentences_lack_their_rare_tokens_and_show_no_mask(tmp_path):
     model = build_encoder(tmp_path / "encoder")
     table = FrequencyTable.count(SENTENCES, model.tokenizer)
     features = model.preprocess(SENTENCES)

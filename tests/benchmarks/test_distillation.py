@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -10,7 +8,7 @@ from st_extras.encoders import EmbeddingTable
 from tests.conftest import SENTENCES, build_encoder
 
 
-def test_both_terms_by_hand(tmp_path: Path):
+def test_both_terms_by_hand(tmp_path):
     model = build_encoder(tmp_path / "student", dropout=0.0, seed=1)
     teacher = build_encoder(tmp_path / "teacher", seed=2)
     table = EmbeddingTable.compute(model, teacher, SENTENCES, show_progress_bar=False)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
@@ -25,7 +24,7 @@ class Counting(BaseEvaluator):
         return {"score": 1.0 if self.calls == 3 else self.calls / 10}
 
 
-def test_a_study_evaluates_at_further_steps_and_keeps_the_best_of_them(tmp_path: Path) -> None:
+def test_a_study_evaluates_at_further_steps_and_keeps_the_best_of_them(tmp_path):
     model = build_encoder(tmp_path / "encoder")
     run = train_encoder(
         model,

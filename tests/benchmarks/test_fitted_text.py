@@ -10,17 +10,17 @@ from st_extras.evaluation import STSDataset
 PAIRS = STSDataset("tests", ["A cat sat .", "the dog"], ["a bird", "It 's red"], [1.0, 2.0], ["a", "a"])
 
 
-def test_sentences_are_left_out_whatever_their_case_and_punctuation() -> None:
+def test_sentences_are_left_out_whatever_their_case_and_punctuation():
     text = ["a cat sat", "a cat sat down", "THE DOG!", "a bird", "it's red", "a cat sat down"]
     assert without_sentences(text, [PAIRS]) == ["a cat sat down", "a cat sat down"]
     assert without_sentences(text, []) == text
 
 
-def test_a_text_of_test_sentences_alone_is_refused() -> None:
+def test_a_text_of_test_sentences_alone_is_refused():
     with pytest.raises(ValueError, match="got 2 that they hold: leave out the variants"):
         without_sentences(["a bird", "the dog ."], [PAIRS])
 
 
-def test_sentences_are_evenly_spaced() -> None:
+def test_sentences_are_evenly_spaced():
     assert spaced([*"abcdefgh"], 3) == ["a", "c", "e"]
     assert spaced([*"ab"], 3) == ["a", "b"]

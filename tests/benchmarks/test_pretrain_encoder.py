@@ -47,9 +47,7 @@ def whole(data: Path, sentences: list[str], tmp_path_factory: pytest.TempPathFac
     return pretrain(SMALL, sentences, data, output), output
 
 
-def test_it_leaves_a_masked_language_model_and_its_frequencies(
-    whole: tuple[Any, Path], sentences: list[str], data: Path
-) -> None:
+def test_it_leaves_a_masked_language_model_and_its_frequencies(whole, sentences, data):
     record, output = whole
     folder = output / "encoder"
     assert record["sha256"] == hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
@@ -73,9 +71,7 @@ def test_it_leaves_a_masked_language_model_and_its_frequencies(
 
 
 @pytest.mark.slow
-def test_stretches_end_as_one_long_run_does(
-    whole: tuple[Any, Path], sentences: list[str], data: Path, tmp_path: Path
-) -> None:
+def test_stretches_end_as_one_long_run_does(whole, sentences, data, tmp_path):
     assert pretrain(SMALL, sentences, data, tmp_path, minutes=0) is None  # one step
     assert not (tmp_path / "encoder").exists()
     for _ in range(4):
@@ -87,33 +83,7 @@ def test_stretches_end_as_one_long_run_does(
     assert record["scores"] == whole[0]["scores"]
 
 
-BETTER = replace(SMALL, steps=4, masking=0.4, last_masking=0.2, count_words=True)
-
-
-@pytest.mark.slow
-def test_stretches_of_the_better_recipe_end_as_one_long_run_does(
-    sentences: list[str], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counted: list[int] = []
-    start = pretrain_encoder.start_words
-    monkeypatch.setattr(pretrain_encoder, "start_words", lambda *given: counted.append(1) or start(*given))
-    long_run = pretrain(BETTER, sentences, data, tmp_path / "long")
-    for _ in range(3):
-        assert pretrain(BETTER, sentences, data, tmp_path / "short", minutes=0) is None
-    record = pretrain(BETTER, sentences, data, tmp_path / "short")
-    assert long_run is not None
-    assert record is not None
-    assert record["sha256"] == long_run["sha256"]
-    assert len(counted) == 2, "words are counted once a run, not in every stretch"
-    random_words = pretrain(replace(BETTER, count_words=False), sentences, data, tmp_path / "random")
-    even = pretrain(replace(BETTER, masking=0.2), sentences, data, tmp_path / "even")
-    assert random_words is not None
-    assert even is not None
-    assert len({one["sha256"] for one in (record, random_words, even)}) == 3
-    assert record["curve"][0]["loss"] < random_words["curve"][0]["loss"] - 1
-
-
-def test_the_share_of_masked_tokens_changes_with_the_step() -> None:
+def test_the_share_of_masked_tokens_changes_with_the_step():
     objective = SimpleNamespace(probability=0.15)
     schedule = MaskingSchedule(objective, 0.4, 0.2)
     for step, share in ((0, 0.4), (5, 0.3), (10, 0.2)):
@@ -124,15 +94,13 @@ def test_the_share_of_masked_tokens_changes_with_the_step() -> None:
     assert objective.probability == 0.15, "the default must be the same to the bit"
 
 
-def test_other_settings_are_refused(whole: tuple[Any, Path], sentences: list[str], data: Path) -> None:
+def test_other_settings_are_refused(whole, sentences, data):
     with pytest.raises(ValueError, match="same settings"):
         pretrain(SMALL, sentences[:-1], data, whole[1])
     assert (whole[1] / "encoder" / "model.safetensors").is_file()
 
 
-def test_the_command_leaves_its_record_where_it_is_told(
-    data: Path, sentences: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_leaves_its_record_where_it_is_told(data, sentences, tmp_path, monkeypatch):
     for name in pretrain_encoder.CORPUS:
         with gzip.open(data / name, "wt", encoding="utf8") as file:
             file.write("\n".join(sentences))
@@ -147,7 +115,7 @@ def test_the_command_leaves_its_record_where_it_is_told(
     assert record["settings"] == asdict(SMALL) | {"sentences": 2 * len(sentences)}
 
 
-def test_a_recipe_gives_way_to_options(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recipe_gives_way_to_options(data, tmp_path, monkeypatch):
     seen: list[Any] = []
     monkeypatch.setattr(pretrain_encoder, "read_sentences", lambda files: ["a"])
     monkeypatch.setattr(pretrain_encoder, "pretrain", lambda *given, **options: seen.append(given) or None)

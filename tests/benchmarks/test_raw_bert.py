@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from benchmarks import raw_bert
 from st_extras.samples import sample_sentences
 
 
-def test_the_objective_is_the_librarys(tmp_path: Path):
+def test_the_objective_is_the_librarys(tmp_path):
     model = raw_bert.start_encoder(tmp_path, layers=1, width=32, max_length=24).eval()
     loss = raw_bert.MaskedLMLoss(model).eval()
     features = model.preprocess(sample_sentences()[:8])

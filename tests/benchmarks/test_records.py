@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import statistics
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,13 +43,13 @@ def test_records_are_whole():
 
 
 @pytest.mark.parametrize("folder", OF_ENCODERS)
-def test_records_of_trained_encoders_are_of_committed_code(folder: str):
+def test_records_of_trained_encoders_are_of_committed_code(folder):
     files = sorted((records.RESULTS / folder).glob("*.json"))
     assert files
     assert [path.name for path in files if "dirty" in json.loads(path.read_text(encoding="utf8"))["revision"]] == []
 
 
-def test_a_record_is_read_as_it_was_written(results: Path):
+def test_a_record_is_read_as_it_was_written(results):
     records.write_json(results / "study" / "b-0.json", {"seed": 0})
     records.write_json(results / "study" / "a-1.json", {"seed": 1})
     assert records.records("study") == [{"seed": 1}, {"seed": 0}]

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from tests.conftest import SENTENCES, build_encoder
 
 
 @pytest.mark.parametrize("every", [1, 2])
-def test_the_oldest_give_way_to_the_keys_of_the_batch(tmp_path: Path, every: int) -> None:
+def test_the_oldest_give_way_to_the_keys_of_the_batch(tmp_path, every):
     """Five adversaries, three sentences a batch, nothing learned: each is a key of the batch that it was drawn in."""
     model = build_encoder(tmp_path / "encoder", dropout=0.0)
     loss = RedrawnAdversariesLoss(model, every=every, num_adversaries=5, projection=False)

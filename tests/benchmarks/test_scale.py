@@ -19,7 +19,7 @@ WHOLE = pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest
 """The command as it is, with its processes and MiniLM; or in this process alone, on a tiny encoder."""
 
 
-def test_the_corpus_is_the_same_every_time_and_hardly_repeats(tmp_path: Path) -> None:
+def test_the_corpus_is_the_same_every_time_and_hardly_repeats(tmp_path):
     for name in ("a", "b"):
         write_corpus(tmp_path / name, 2000)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
@@ -31,13 +31,13 @@ def test_the_corpus_is_the_same_every_time_and_hardly_repeats(tmp_path: Path) ->
     assert words.count("the") > 20 * words.count("guitar")
 
 
-def test_the_quick_encoder_tells_sentences_apart() -> None:
+def test_the_quick_encoder_tells_sentences_apart():
     first, second, again = quick_encoder().encode(["the red apple", "a train", "the red apple"])
     assert (first == again).all()
     assert (first != second).all()
 
 
-def test_a_peak_is_seen_after_the_memory_is_free_again() -> None:
+def test_a_peak_is_seen_after_the_memory_is_free_again():
     before = forget_peak()
     bytearray(200 * 2**20)
     assert 180 * 2**20 < resident("VmHWM") - before < 300 * 2**20
@@ -45,7 +45,7 @@ def test_a_peak_is_seen_after_the_memory_is_free_again() -> None:
     assert resident("VmHWM") - before < 100 * 2**20
 
 
-def test_the_row_of_a_work_by_hand() -> None:
+def test_the_row_of_a_work_by_hand():
     seconds = {
         "floor": [5.0, 4.0, 3.0],
         "small 1": [2.0, 3.0, 2.0],
@@ -66,9 +66,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
 
 
 @WHOLE
-def test_memory_of_each_reader(
-    whole: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_memory_of_each_reader(whole, tmp_path, monkeypatch, capsys):
     file = tmp_path / "record.json"
     if not whole:
         monkeypatch.setattr(scale, "ProcessPoolExecutor", InThisProcess)
@@ -94,13 +92,7 @@ def trained_here(command: list[str], **_: Any) -> SimpleNamespace:
 
 @WHOLE
 @pytest.mark.parametrize("work", list(scale_speed.WORKS))
-def test_a_smoke_run_of_each_work_writes_no_record(
-    work: str,
-    whole: bool,
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_smoke_run_of_each_work_writes_no_record(work, whole, request, monkeypatch, capsys):
     monkeypatch.setattr(scale, "write_json", lambda *_: pytest.fail("a record was written"))
     if not whole:
         request.getfixturevalue("tiny_minilm")
@@ -112,7 +104,7 @@ def test_a_smoke_run_of_each_work_writes_no_record(
     assert "% is the" in lines[1] or "% is tokenizer" in lines[1]
 
 
-def test_the_commands_record_keeps_the_limit() -> None:
+def test_the_commands_record_keeps_the_limit():
     """The records at hand hold what the documentation claims."""
     files = sorted((scale.RESULTS / "scale").glob("memory-*.json"))
     for file in files:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,7 +52,7 @@ def files(write: Write) -> list[Path]:
     return write(*reversed(CURVES))
 
 
-def test_regrets_by_hand(files: list[Path]) -> None:
+def test_regrets_by_hand(files):
     curves = study.read_curves(files)
     assert [curve.run.split("/")[1] for curve in curves] == ["a1", "a2", "b1"]
     assert [row["step"] for row in curves[0].rows] == [0, 10, 20]
@@ -70,7 +69,7 @@ def test_regrets_by_hand(files: list[Path]) -> None:
     assert study.mean_regret(curves, study.last) == pytest.approx(((5 + 2) / 2 + 1) / 2)
 
 
-def test_the_signal_is_judged_on_the_objective_left_out(files: list[Path]) -> None:
+def test_the_signal_is_judged_on_the_objective_left_out(files):
     folds = study.leave_one_objective_out(study.read_curves(files))
     # without A: B alone, where "good" costs 1 point and the others 20; without B: "good" and "half" tie at 0
     assert [(fold.objective, fold.signal) for fold in folds] == [("A", "good"), ("B", "good")]
@@ -78,7 +77,7 @@ def test_the_signal_is_judged_on_the_objective_left_out(files: list[Path]) -> No
     assert folds[1].regrets == pytest.approx([1.0])
 
 
-def test_a_signal_good_on_one_objective_only_is_found_out(write: Write) -> None:
+def test_a_signal_good_on_one_objective_only_is_found_out(write):
     curves = write(
         record("a", "A", [0.6, 0.7], [None, 1], tuned_to_a=[1, 2], steady=[2, 1]),
         record("b", "B", [0.6, 0.8], [None, 1], tuned_to_a=[2, 1], steady=[1, 2]),
@@ -88,7 +87,7 @@ def test_a_signal_good_on_one_objective_only_is_found_out(write: Write) -> None:
     assert [fold.regrets[0] for fold in folds] == pytest.approx([10.0, 20.0])
 
 
-def test_equal_values_pick_the_earliest_and_correlate_with_nothing(write: Write) -> None:
+def test_equal_values_pick_the_earliest_and_correlate_with_nothing(write):
     (curve,) = study.read_curves(write(record("a", "A", [0.5, 0.6], [2, 2], flat=[1, 1])))
     assert study.by_signal("flat")(curve) == 0
     assert study.lowest_loss(curve) == 0
@@ -96,42 +95,3 @@ def test_equal_values_pick_the_earliest_and_correlate_with_nothing(write: Write)
     with pytest.raises(ValueError, match="needs at least two, got A"):
         study.leave_one_objective_out([curve])
     assert "left out" not in study.table([curve])
-
-
-def test_the_command_prints_the_table(
-    files: list[Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["selection", *map(str, files)])
-    study.main()
-    printed = capsys.readouterr().out
-    assert "3 runs, 9 checkpoints" in printed
-    lines = [line for line in printed.splitlines() if line.startswith("| ")]
-    assert lines[0] == "| selector | mean regret | worst run | rank correlation | A | B |"
-    assert lines[1] == "| good | 0.50 | 1.00 | 0.83 | 0.00 | 1.00 |"
-    assert "| last checkpoint | 2.25 | 5.00 |  | 3.50 | 1.00 |" in lines
-    assert "| lowest training loss | 1.75 | 5.00 |  | 3.50 | 0.00 |" in lines
-    assert "| B | good | 1.00 | 1 |" in lines
-    assert "Left-out mean regret over 2 objectives: 0.50 (worst run 1.00)." in printed
-    assert "Last checkpoint over the same runs: 2.25 (worst run 5.00)." in printed
-    assert "Lowest training loss over the same runs: 1.75 (worst run 5.00)." in printed
-
-
-def test_bad_records_are_refused(write: Write, tmp_path: Path) -> None:
-    def read(checkpoints: list[dict[str, Any]]) -> None:
-        study.read_curves(write(("bad", {"settings": {"loss": "ALoss"}, "checkpoints": checkpoints})))
-
-    good = record("a", "A", [0.5, 0.6], [None, 1], s=[1, 2])[1]["checkpoints"]
-    with pytest.raises(ValueError, match="no record"):
-        study.read_curves([tmp_path / "nowhere.json"])
-    with pytest.raises(ValueError, match="None of the records has checkpoints"):
-        study.read_curves(write(("start", {"settings": {"loss": "ALoss"}})))
-    with pytest.raises(ValueError, match="must have dev_spearman, signals"):
-        read([good[0], {k: v for k, v in good[1].items() if k not in ("signals", "dev_spearman")}])
-    with pytest.raises(ValueError, match=r"s of run .* must be a finite number, got nan"):
-        read([good[0], good[1] | {"signals": {"s": float("nan")}}])
-    with pytest.raises(ValueError, match=r"each step once, got steps \[10, 10\]"):
-        read([good[0], good[0]])
-    with pytest.raises(ValueError, match=r"got steps \[10\]"):
-        read(good[:1])
-    with pytest.raises(ValueError, match="the same signals, got a difference in s, t"):
-        read([good[0], good[1] | {"signals": {"t": 1}}])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from benchmarks import studies
@@ -42,7 +41,7 @@ def test_rows_name_what_is_there():
     assert [fault for study in read for fault in faults(study)] == []
 
 
-def test_a_study_builds_on_another(tmp_path: Path):
+def test_a_study_builds_on_another(tmp_path):
     (tmp_path / "first.toml").write_text(
         'encoder.layers = 3\n[training]\nsteps = 4\ncorpus = "a"\n[methods.simcse]\nloss = "SimCSELoss"\n', "utf8"
     )
@@ -57,7 +56,7 @@ def test_a_study_builds_on_another(tmp_path: Path):
     }
 
 
-def test_the_corpus_is_cut_to_the_sentences_of_a_study(tmp_path: Path):
+def test_the_corpus_is_cut_to_the_sentences_of_a_study(tmp_path):
     (tmp_path / "text.txt").write_text("one\ntwo\nthree\n", encoding="utf8")
     assert studies.corpus_sentences({"corpus": "text.txt"}, tmp_path) == ["one", "two", "three"]
     assert studies.corpus_sentences({"corpus": "text.txt", "sentences": 2}, tmp_path) == ["one", "two"]

@@ -5,10 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import sys
-from pathlib import Path
 
 import pytest
-from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import cos_sim
 
 from benchmarks import trained_spaces
@@ -19,9 +17,7 @@ from tests.conftest import SENTENCES
 DEV = STSDataset("stsb_dev", SENTENCES[:4], SENTENCES[4:8], [0.5, 2.5, 4.0, 5.0], ["all"] * 4)
 
 
-def test_cosines_of_a_batch_are_those_of_a_plain_loop(
-    encoder: SentenceTransformer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cosines_of_a_batch_are_those_of_a_plain_loop(encoder, monkeypatch):
     monkeypatch.setattr(trained_spaces, "HIGH", 0.92)
     batches = [SENTENCES[:3], SENTENCES[3:7]]
     cosines = [
@@ -36,16 +32,7 @@ def test_cosines_of_a_batch_are_those_of_a_plain_loop(
     assert found == pytest.approx({"mean": sum(cosines) / 9, "above": 100 * above / 9})
 
 
-def test_no_sentence_is_drawn_twice() -> None:
-    text = [f"sentence {number % 50}" for number in range(200)]
-    batches = trained_spaces.drawn_batches(text, batches=3, size=8)
-    assert [len(batch) for batch in batches] == [8, 8, 8]
-    assert len({sentence for batch in batches for sentence in batch}) == 24
-    assert batches == trained_spaces.drawn_batches(text[::-1], batches=3, size=8)
-    assert len(trained_spaces.drawn_batches(text, batches=20, size=8)) == 6  # 50 sentences
-
-
-def test_alignment_is_that_of_the_pairs_with_a_high_score(encoder: SentenceTransformer) -> None:
+def test_alignment_is_that_of_the_pairs_with_a_high_score(encoder):
     found = trained_spaces.described(encoder, DEV, [SENTENCES[:3]])
     first, second = (
         encoder.encode(texts, convert_to_tensor=True) for texts in (DEV.sentences1[2:], DEV.sentences2[2:])
@@ -57,9 +44,7 @@ def test_alignment_is_that_of_the_pairs_with_a_high_score(encoder: SentenceTrans
     assert 0 < found["separation"] < 1
 
 
-def test_the_command_records_every_encoder_once(
-    encoder: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_records_every_encoder_once(encoder, tmp_path, monkeypatch, capsys):
     study = {"name": "toy", "encoder": {}, "training": {"corpus": "text.txt"}, "methods": {}}
     (tmp_path / "text.txt").write_text("\n".join(f"a cat and {sentence}" for sentence in SENTENCES) + "\n")
     encoder.save(str(tmp_path / "work" / "toy" / "dclr-ours-3"))

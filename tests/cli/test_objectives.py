@@ -24,16 +24,14 @@ def table(encoder: SentenceTransformer, tmp_path: Path) -> str:
     ("base", "warmup_epochs", "steps"),
     [(None, None, 0.1), ("dclr", None, 0.1), ("consert", None, 0.5), ("consert", 2.0, 2.0), ("simcse", 0.0, 0.0)],
 )
-def test_the_warm_up_of_slt_fai(
-    encoder: SentenceTransformer, table: str, base: str | None, warmup_epochs: float | None, steps: float
-) -> None:
+def test_the_warm_up_of_slt_fai(encoder, table, base, warmup_epochs, steps):
     objective = Objective("slt-fai", frequencies=table, base=base, warmup_epochs=warmup_epochs)
     loss = loss_maker(objective, SENTENCES * 100, batch_size=4)(encoder)
     assert isinstance(loss, losses.SLTFAILoss)
     assert loss.warmup_steps == round(steps * 200)
 
 
-def test_settings_go_to_the_loss_and_to_its_base(encoder: SentenceTransformer, table: str) -> None:
+def test_settings_go_to_the_loss_and_to_its_base(encoder, table):
     settings, of_base = ["mask_ratio=0.4", "warmup_steps=7"], ["threshold=0.25"]
     objective = Objective("slt-fai", settings, None, "self", frequencies=table, base="dclr", base_set=of_base)
     loss: Any = loss_maker(objective, SENTENCES, batch_size=4)(encoder)
@@ -42,7 +40,7 @@ def test_settings_go_to_the_loss_and_to_its_base(encoder: SentenceTransformer, t
     assert (own["mask_ratio"], loss.warmup_steps) == (0.4, 7)
 
 
-def test_a_setting_is_refused_by_its_option_before_an_encoder_is_loaded() -> None:
+def test_a_setting_is_refused_by_its_option_before_an_encoder_is_loaded():
     with pytest.raises(ValueError, match=r"^--set must be NAME=VALUE, got '1x=2'\.$"):
         loss_maker(Objective("simcse", ["1x=2"]), SENTENCES, 4)
     objective = Objective("slt-fai", frequencies="t", base="adcse", base_set=["nonsense=1"])
@@ -50,23 +48,23 @@ def test_a_setting_is_refused_by_its_option_before_an_encoder_is_loaded() -> Non
         loss_maker(objective, SENTENCES, 4)
 
 
-def test_the_warm_up_is_given_once() -> None:
+def test_the_warm_up_is_given_once():
     objective = Objective("slt-fai", ["warmup_steps=7"], frequencies="t", warmup_epochs=0.5)
     with pytest.raises(ValueError, match=r"^--warmup-epochs must not be given with --set warmup_steps, got both\.$"):
         loss_maker(objective, SENTENCES, 4)
 
 
-def test_the_mini_batch_size_is_given_once() -> None:
+def test_the_mini_batch_size_is_given_once():
     objective = Objective("simcse", ["mini_batch_size=7"], mini_batch_size=8)
     with pytest.raises(ValueError, match=r"^--mini-batch-size must not be .* --set mini_batch_size, got both\.$"):
         loss_maker(objective, SENTENCES, 4)
 
 
-def test_the_rows_of_other_losses_are_the_sentences() -> None:
+def test_the_rows_of_other_losses_are_the_sentences():
     assert training_rows(Objective("simcse"), SENTENCES, "[MASK]", seed=0) is SENTENCES
 
 
-def test_paser_gets_masked_sentences_and_phrases(capsys: pytest.CaptureFixture[str]) -> None:
+def test_paser_gets_masked_sentences_and_phrases(capsys):
     objective = Objective("paser", top_k=1)
     rows = training_rows(objective, [*SENTENCES, "the"], "[MASK]", seed=0)
     assert (rows.column_names, len(rows)) == (["sentence", "masked", "phrase"], len(SENTENCES))
@@ -74,12 +72,12 @@ def test_paser_gets_masked_sentences_and_phrases(capsys: pytest.CaptureFixture[s
     assert f"{len(SENTENCES)} phrases; 1 of {len(SENTENCES) + 1} sentences have none" in capsys.readouterr().err
 
 
-def test_paser_needs_a_mask_token() -> None:
+def test_paser_needs_a_mask_token():
     with pytest.raises(ValueError, match="got one without: --set on_missing_mask=delete --set mlm_weight=0 deletes"):
         training_rows(Objective("paser"), SENTENCES, None, seed=0)
 
 
-def test_paser_deletes_phrases_if_told_to() -> None:
+def test_paser_deletes_phrases_if_told_to():
     deleting = Objective("paser", ["on_missing_mask=delete", "mlm_weight=0"])
     rows = training_rows(deleting, SENTENCES, None, seed=0)
     assert len(rows) >= len(SENTENCES)

@@ -30,9 +30,7 @@ def encoded(name: str) -> Any:
         ("locality-preserving", ("recolor=0", "neighbors=7"), {"recolor": 0.0, "neighbors": 7, "words": True}),
     ],
 )
-def test_a_stock_layer_does_the_same(
-    run: Run, inputs: Path, method: str, settings: tuple[str, ...], known: dict[str, Any]
-) -> None:
+def test_a_stock_layer_does_the_same(run, inputs, method, settings, known):
     """With prompts and similarity of the model, and the settings that were given."""
     model = SentenceTransformer(str(inputs / "encoder"), prompts={"query": "the dog "}, similarity_fn_name="dot")
     model.default_prompt_name = "query"
@@ -52,7 +50,7 @@ def test_a_stock_layer_does_the_same(
     np.testing.assert_allclose(encoded("ours"), stock.encode(SENTENCES), atol=1e-4)
 
 
-def test_zero_components_centre(run: Run, inputs: Path) -> None:
+def test_zero_components_centre(run, inputs):
     code, out, err = run("refine", "all-but-the-top", *FIT, "--set", "components=0")
     assert (code, out) == (0, 'Fitted on 8 sentences, saved to out: st_extras.load("out")\n'), err
     plain = SentenceTransformer(str(inputs / "encoder"), device="cpu").encode(SENTENCES)
@@ -60,7 +58,7 @@ def test_zero_components_centre(run: Run, inputs: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["whitening", "all-but-the-top", "repal"])
-def test_statistics_in_place_of_text(run: Run, method: str) -> None:
+def test_statistics_in_place_of_text(run, method):
     """Fitted on the text or on what was computed from it, an encoder is the same."""
     assert run("statistics", "compute", "ENC", "TEXT", "-o", "s.safetensors")[0] == 0
     for name, given in (("one", ("TEXT",)), ("two", ("--statistics", "s.safetensors"))):
@@ -69,7 +67,7 @@ def test_statistics_in_place_of_text(run: Run, method: str) -> None:
     np.testing.assert_allclose(encoded("one"), encoded("two"), atol=1e-5)
 
 
-def test_counts_in_place_of_text(run: Run) -> None:
+def test_counts_in_place_of_text(run):
     assert run("frequencies", "count", "ENC", "TEXT", "-o", "counts.json")[0] == 0
     for name, given in (("one", ("TEXT",)), ("two", ("--frequencies", "counts.json"))):
         code, out, err = run("refine", "sif", "ENC", *given, "-o", name, "--set", "a=0.01")
@@ -80,13 +78,13 @@ def test_counts_in_place_of_text(run: Run) -> None:
 
 
 @pytest.mark.parametrize("command", [("train", "simcse"), ("adapt",)])
-def test_a_refined_encoder_is_not_trained(run: Run, command: tuple[str, ...]) -> None:
+def test_a_refined_encoder_is_not_trained(run, command):
     assert run("refine", "whitening", "ENC", "TEXT", "-o", "refined")[0] == 0
     code, _, err = run(*command, "refined", "TEXT", "-o", "out")
     assert (code, "got 'refined': give the one it was refined from.\n" in err) == (2, True), err
 
 
-def test_statistics_of_another_prompt_are_refused(run: Run) -> None:
+def test_statistics_of_another_prompt_are_refused(run):
     assert run("statistics", "compute", "ENC", "TEXT", "-o", "s.safetensors", "--prompt", "the dog ")[0] == 0
     fit = ("refine", "whitening", "ENC", "--statistics", "s.safetensors", "-o", "out")
     code, _, err = run(*fit)
@@ -100,35 +98,26 @@ def test_statistics_of_another_prompt_are_refused(run: Run) -> None:
         (("whiten", *FIT), r"^Error: method must be one of 'whitening', .*, 'repal', got 'whiten'\.$"),
         (("whitening", "ENC", "-o", "out"), r"text or --statistics must be given, .* got neither\."),
         (("sif", "ENC", "-o", "out"), r"text or --frequencies must be given, .* got neither\."),
-        (("locality-preserving", "ENC", "-o", "out"), r"^Error: text must be given"),
         (("whitening", *FIT, "--statistics", "s"), r"only one of them, got both\."),
         (("sif", *FIT, "--statistics", "s"), r"--statistics is not for sif\."),
-        (("locality-preserving", *FIT, "--statistics", "s"), r"--statistics is not for locality-preserving\."),
-        (("repal", *FIT, "--frequencies", "f"), r"--frequencies is not for repal\."),
         (("repal", *FIT, "--stock"), r"--stock is not for repal\."),
         (("sif", *FIT, "--batch-size", "32"), r"--batch-size is not for sif\."),
-        (("sif", *FIT, "--prompt", ""), r"--prompt is not for sif\."),
         (("whitening", "ENC", "--statistics", "s", "-o", "out", "--column", "a"), "--column needs text to read"),
         (("whitening", "ENC", "--statistics", "s", "-o", "out"), "'s' must be a file of CorpusStatistics.save"),
         (("whitening", *FIT, "--column", "a"), r"--column is not for \.txt files"),
-        (("whitening", "ENC", "--statistics", "TEXT", "-o", "out"), "got a damaged file"),
         (("sif", "ENC", "--frequencies", "none.json", "-o", "out"), r"none\.json"),
         (("whitening", *FIT, "--set", "dimensions=99"), r"dimensions .*99"),
-        (("whitening", *FIT, "--set", "epsilon=-1"), r"epsilon .*-1"),
         (("all-but-the-top", *FIT, "--set", "components=7"), r"components must be below .*8 sentences vary \(7\)"),
-        (("locality-preserving", *FIT, "--set", "power=11"), r"power .*11"),
         (("locality-preserving", *FIT), r"sentences must have at least 50 different embeddings"),
         (("repal", *FIT, "--set", "lambda_1=-0.1"), r"lambda_1 .*-0\.1"),
-        (("repal", *FIT, "--set", "keywords=yake"), r"keywords .*'yake'"),
         (("repal", *FIT, "--set", "corpus=x"), "--set cannot give corpus: use the argument TEXT instead"),
         (("sif", *FIT, "--set", "batch_size=3"), r"--set must name a setting of SIFPooling\.attach \(a\), got"),
         (("whitening", "ENC", "TEXT", "EMPTY", "-o", "out"), r"empty\.txt"),
         (("whitening", "ENC", "LATIN", "-o", "out"), r"latin\.txt, line 3"),
         (("whitening", "ENC", "TEXT", "-o", "FOLDER"), "output must be a new or empty folder"),
-        (("whitening", "none", "TEXT", "-o", "out"), "'none' could not be loaded"),
     ],
 )
-def test_mistakes(assert_refused: Any, arguments: tuple[str, ...], message: str) -> None:
+def test_mistakes(assert_refused, arguments, message):
     assert_refused(("refine", *arguments), message)
 
 
@@ -144,12 +133,12 @@ def fitted(run_in: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "fitted"
 
 
-def test_who_gives_no_weights_gets_some(fitted: Path) -> None:
+def test_who_gives_no_weights_gets_some(fitted):
     repal = st_extras.load(str(fitted))[-1]
     assert (repal.lambda_1, repal.lambda_2, repal.corpus_size) == (0.5, 0.2, 8)
 
 
-def test_repal_tuned_and_scored(run: Run, inputs: Path, fitted: Path) -> None:
+def test_repal_tuned_and_scored(run, inputs, fitted):
     code, out, err = run("repal", "tune", fitted, "--sts", "STS", "-o", "tuned", "--json")
     assert code == 0, err
     found = json.loads(out)
@@ -168,7 +157,7 @@ def test_repal_tuned_and_scored(run: Run, inputs: Path, fitted: Path) -> None:
 
 
 @pytest.mark.parametrize("option", ["--sentence-term-only", "--by-subset"])
-def test_tuning_otherwise(run: Run, fitted: Path, option: str) -> None:
+def test_tuning_otherwise(run, fitted, option):
     code, out, err = run("repal", "tune", fitted, "--sts", "STS", "-o", "tuned", option)
     assert (code, " settings: " in out, " on stsb_dev, saved to tuned" in out) == (0, True, True), err
     assert ("lambda_2 0 of" in out) == (option == "--sentence-term-only") == (st_extras.load("tuned")[-1].lambda_2 == 0)
@@ -184,5 +173,5 @@ def test_tuning_otherwise(run: Run, fitted: Path, option: str) -> None:
         (("evaluate", "ENC", "--sts", "STS", "--sets", "sts99"), "'sts99'"),
     ],
 )
-def test_mistakes_with_repal(assert_refused: Any, arguments: tuple[str, ...], message: str) -> None:
+def test_mistakes_with_repal(assert_refused, arguments, message):
     assert_refused(("repal", *arguments), message)

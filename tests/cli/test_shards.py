@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from datasets import Dataset
@@ -17,7 +16,7 @@ from tests.cli.conftest import Run
 from tests.conftest import SENTENCES, build_encoder
 
 
-def test_statistics_of_shards_merged_are_one_pass(run: Run) -> None:
+def test_statistics_of_shards_merged_are_one_pass(run):
     files = [f"{i}.safetensors" for i in range(4)]
     for i, file in enumerate(files):
         words = ("-o", file, "--shard", f"{i}/4", "--batch-size", 1)
@@ -32,7 +31,7 @@ def test_statistics_of_shards_merged_are_one_pass(run: Run) -> None:
     assert (merged.scatter - whole.scatter).abs().max() < 1e-9
 
 
-def test_statistics_of_another_prompt_or_encoder_do_not_merge(run: Run, tmp_path: Path) -> None:
+def test_statistics_of_another_prompt_or_encoder_do_not_merge(run, tmp_path):
     build_encoder(tmp_path / "other", seed=1)
     for name, encoder, more in (
         ("plain", "ENC", ()), ("prompted", "ENC", ("--prompt", "the dog ")), ("other", tmp_path / "other", ()),
@@ -50,12 +49,12 @@ def table(run: Run) -> str:
     return "table.json"
 
 
-def test_counts_equal_those_of_python(table: str, inputs: Path) -> None:
+def test_counts_equal_those_of_python(table, inputs):
     tokenizer = SentenceTransformer(str(inputs / "encoder")).tokenizer
     assert FrequencyTable.load(table, tokenizer).counts.equal(FrequencyTable.count(SENTENCES, tokenizer).counts)
 
 
-def test_counts_of_shards_add_up(run: Run, table: str) -> None:
+def test_counts_of_shards_add_up(run, table):
     Dataset.from_dict({"sentence": SENTENCES[:5]}).to_parquet("parts/a.parquet")
     Dataset.from_dict({"sentence": SENTENCES[5:]}).to_parquet("parts/b.parquet")
     for shard in range(3):
@@ -65,7 +64,7 @@ def test_counts_of_shards_add_up(run: Run, table: str) -> None:
     assert Path("2.json").read_bytes() == Path(table).read_bytes()
 
 
-def test_a_table_is_described(run: Run, table: str) -> None:
+def test_a_table_is_described(run, table):
     code, out, _ = run("frequencies", "count", "ENC", "TEXT", "-o", "twice.tsv", "--add", table, "--json")
     twice = json.loads(out)
     code, out, _ = run("frequencies", "info", table, "--encoder", "ENC", "--json")
@@ -79,10 +78,11 @@ def test_a_table_is_described(run: Run, table: str) -> None:
 
 COMPUTE, MERGE = ("statistics", "compute", "ENC", "TEXT"), ("statistics", "merge", "s.safetensors")
 COUNT = ("frequencies", "count", "ENC", "TEXT")
+FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
 @pytest.mark.parametrize("words", [COMPUTE, MERGE, COUNT])
-def test_a_file_is_replaced_only_if_asked(run: Run, words: tuple[str, ...]) -> None:
+def test_a_file_is_replaced_only_if_asked(run, words):
     assert run(*COMPUTE, "-o", "s.safetensors")[0] == 0
     Path("mine").write_text("mine")
     code, _, err = run(*words, "-o", "mine")
@@ -95,25 +95,11 @@ def test_a_file_is_replaced_only_if_asked(run: Run, words: tuple[str, ...]) -> N
     ("words", "fails", "error", "code", "message"),
     [
         (COMPUTE, "st_extras.modules.CorpusStatistics.update", KeyboardInterrupt(), 130, "Interrupted\n"),
-        (
-            COMPUTE,
-            "os.fsync",
-            OSError(errno.ENOSPC, "No space left on device"),
-            1,
-            "'f': No space left on device: free space there and do the same again.\n",
-        ),
-        (
-            COUNT,
-            "os.fsync",
-            OSError(errno.ENOSPC, "No space left on device"),
-            1,
-            "'f': No space left on device: free space there and do the same again.\n",
-        ),
+        (COMPUTE, "os.fsync", FULL, 1, "'f': No space left on device: free space there and do the same again.\n"),
+        (COUNT, "os.fsync", FULL, 1, "'f': No space left on device: free space there and do the same again.\n"),
     ],
 )
-def test_what_fails_leaves_nothing(
-    run: Run, monkeypatch: Any, words: tuple[str, ...], fails: str, error: BaseException, code: int, message: str
-) -> None:
+def test_what_fails_leaves_nothing(run, monkeypatch, words, fails, error, code, message):
     def fail(*_: object) -> None:
         raise error
 
@@ -128,27 +114,21 @@ def test_what_fails_leaves_nothing(
     [
         ((*COMPUTE, "-o", "no/out"), "--output must be a file in an existing folder, got 'no/out'"),
         ((*COMPUTE, "-o", "FOLDER"), "--output must be a file in an existing folder"),
-        ((*COUNT, "-o", "."), r"--output must be a file in an existing folder, got '\.'"),
         ((*COMPUTE[:3], "EMPTY", "-o", "out"), r"empty\.txt' holds no sentences"),
-        ((*COMPUTE[:3], "LATIN", "-o", "out"), r"latin\.txt, line 3"),
         ((*COUNT[:3], "none.txt", "-o", "out"), r"none\.txt"),
         ((*COMPUTE, "-o", "out", "--shard", "4/4"), "shard.* between 0 and 3, got 4"),
-        ((*COUNT, "-o", "out", "--shard", "one"), "shard must be INDEX/COUNT"),
         ((*COMPUTE, "-o", "out", "--shard", "9/20"), "at least one text, got none"),
-        (("statistics", "compute", "none", "TEXT", "-o", "out"), "'none' could not be loaded"),
         (("frequencies", "count", "FOLDER", "TEXT", "-o", "out"), "encoder must have a tokenizer"),
         (("statistics", "merge", "none", "-o", "out"), "'none' must be a file of CorpusStatistics.save"),
         (("statistics", "merge", "TEXT", "-o", "out"), r"text\.txt' must be .*, got a damaged file"),
         (("statistics", "merge", "TEXT", "TEXT", "-o", "out"), "files must each be given once, got 2 names of 1 files"),
         ((*COMPUTE, "-o", "out", "--column", "a"), r"--column is not for \.txt files"),
-        ((*COUNT, "-o", "out", "--column", "a"), r"--column is not for \.txt files"),
         ((*COUNT, "-o", "out", "--add", "none.json"), r"none\.json"),
         ((*COUNT, "wordfreq:en", "-o", "out"), "wordfreq must be the only text"),
         (("frequencies", "count", "ENC", "wordfreq:en", "-o", "out", "--shard", "0/2"), "--shard needs text to read"),
-        (("frequencies", "count", "ENC", "wordfreq:en", "-o", "out", "--processes", "1"), "--processes needs text"),
         (("frequencies", "info", "none.json"), r"none\.json"),
         (("frequencies", "info", "TSV", "--encoder", "ENC"), r"stsb_dev\.tsv"),
     ],
 )
-def test_mistakes(assert_refused: Any, arguments: tuple[str, ...], message: str) -> None:
+def test_mistakes(assert_refused, arguments, message):
     assert_refused(arguments, message)

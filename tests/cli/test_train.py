@@ -118,19 +118,6 @@ def test_text_of_several_files_a_table_and_resuming_to_the_same_weights(run: Run
     assert trained(run, *words, "-o", "out", "--overwrite", "--limit", 2, "--epochs", 3)["steps"] == 3
 
 
-def test_a_table_of_scores(run: Run) -> None:
-    code, out, err = run(*TRAIN, "--steps", 1, "--dev", "STS", "--quiet")
-    shown = (
-        "before",
-        "after",
-        "stsb_dev",
-        "no step of 1 was better than the encoder as it was",
-        "saved to out",
-        "No --dev",
-    )
-    assert (code, [word in out for word in shown]) == (0, [True] * 5 + [False]), err
-
-
 def test_the_saved_model_needs_sentence_transformers_alone(run: Run) -> None:
     trained(run, *TRAIN, "--steps", 1, "--pooling", "first-last", "--layers", 2, "--max-length", 8)
     assert "st_extras" not in Path("out/modules.json").read_text()
@@ -158,14 +145,6 @@ def test_a_last_batch_of_one(run: Run, objective: str) -> None:
     assert trained(run, "train", objective, "ENC", "TEXT", "-o", "out", "--limit", 5, *SMALL)["steps"] == 2
     model = SentenceTransformer("out", device="cpu")
     assert all(bool(value.isfinite().all()) for value in snapshot(model).values())
-
-
-@pytest.mark.parametrize("complementary", ["self", "start", "ENC"])
-def test_the_guide_and_settings_are_on_the_card(run: Run, complementary: str) -> None:
-    trained(run, *TRAIN, "--steps", 1, "--complementary", complementary, "--set", "masked_share=0.14")
-    card = Path("out/README.md").read_text()
-    assert '"masked_share": 0.14' in card
-    assert (f'"complementary": "{complementary}"' in card) == (complementary != "ENC")
 
 
 def test_slt_fai_over_another_base(run: Run) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import BoW, Dense
 
 from st_extras.encoders import load_encoder
-from st_extras.encoders.adapters import Adapters, adapted, described_lora, lora_config, trained_state
+from st_extras.encoders.adapters import Adapters, adapted, trained_state
 from tests.conftest import SENTENCES
 from tests.encoders.decoders import build_decoder
 from tests.helpers import differing, snapshot
@@ -108,22 +107,6 @@ def test_adapted_removes_what_was_not_merged(encoder):
     assert differing(plain, snapshot(encoder)) != set()
 
 
-def test_the_settings_of_a_rank():
-    config = lora_config(16)
-    assert (config.r, config.lora_alpha, config.lora_dropout, config.target_modules) == (16, 32, 0.05, "all-linear")
-    assert lora_config(config) is config
-    assert lora_config({"r": 3}).target_modules == "all-linear"
-    assert described_lora(16) == {"lora_alpha": 32, "lora_dropout": 0.05, "r": 16, "target_modules": "all-linear"}
-    assert described_lora(peft.LoraConfig(target_modules=["b", "a"])) == {"target_modules": ["a", "b"]}
-
-
-def test_a_configuration_is_not_changed(encoder):
-    config = peft.LoraConfig(r=2, target_modules="all-linear")
-    with adapted(encoder, config):
-        pass
-    assert config.target_modules == "all-linear"
-
-
 @pytest.mark.parametrize(
     ("lora", "message"),
     [
@@ -147,12 +130,6 @@ def test_models_that_cannot_have_them(encoder):
     Adapters(encoder, 2)
     with pytest.raises(ValueError, match=r"^lora needs a model without adapters"):
         Adapters(encoder, 2)
-
-
-def test_without_peft(encoder, monkeypatch):
-    monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(ImportError, match=r'^lora needs peft: pip install "st-extras\[lora\]"\.$'), adapted(encoder, 2):
-        pass
 
 
 def test_the_trained_state_holds_buffers(encoder):

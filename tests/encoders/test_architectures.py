@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +23,7 @@ FAST = ("BERT", "Llama", "T5 encoder")
 @pytest.mark.parametrize(
     "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in ARCHITECTURES]
 )
-def test_every_method_works_or_is_refused_as_the_docs_say(name: str, tmp_path: Path) -> None:
+def test_every_method_works_or_is_refused_as_the_docs_say(name, tmp_path):
     found = outcomes(World(name, tmp_path / "model"))
     faults = {method: outcome.note for method, outcome in found.items() if outcome.kind == "fault"}
     assert faults == {}
@@ -37,7 +36,7 @@ def test_every_method_works_or_is_refused_as_the_docs_say(name: str, tmp_path: P
         assert outcome.kind != "no" or table.refusal(outcome.note) in page
 
 
-def test_the_docs_have_every_encoder_and_every_method() -> None:
+def test_the_docs_have_every_encoder_and_every_method():
     rows = table.read()
     assert list(rows) == list(ARCHITECTURES)
     assert len(rows) >= 35
@@ -48,22 +47,22 @@ def test_the_docs_have_every_encoder_and_every_method() -> None:
 class TestOutcomes:
     """The judge itself: what is silent or obscure must not pass for working or refused."""
 
-    def test_what_raises_nothing_and_warns_of_nothing_works(self) -> None:
+    def test_what_raises_nothing_and_warns_of_nothing_works(self):
         assert outcome_of(lambda: None).kind == "yes"
 
-    def test_a_wrong_result_is_a_fault(self) -> None:
+    def test_a_wrong_result_is_a_fault(self):
         assert outcome_of(lambda: check(False, "views are equal")).kind == "fault"
 
-    def test_an_error_of_another_library_is_a_fault(self) -> None:
+    def test_an_error_of_another_library_is_a_fault(self):
         def method() -> None:
             raise ValueError("Input is wrong: use another.")
 
         assert outcome_of(method).kind == "fault"
 
-    def test_a_refusal_without_a_remedy_is_a_fault(self) -> None:
+    def test_a_refusal_without_a_remedy_is_a_fault(self):
         assert outcome_of(lambda: check_count("layers", -1, at_least=1)).kind == "fault"  # type: ignore[arg-type, func-returns-value]
 
-    def test_only_a_warning_about_equal_views_is_one(self) -> None:
+    def test_only_a_warning_about_equal_views_is_one(self):
         logger = logging.getLogger("st_extras.losses")
         assert outcome_of(lambda: logger.warning("the same vector twice")).kind == "warned"
         assert outcome_of(lambda: logger.warning("two columns would be better")).kind == "yes"

@@ -2,49 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from huggingface_hub.errors import StrictDataclassError
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import BoW
 from torch import nn
-from transformers import AutoModel
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from st_extras.encoders.dropout import dropout_acts, set_dropout
 from st_extras.encoders.loading import load_encoder
-from tests.conftest import SENTENCES, build_encoder
+from tests.architectures.encoders import build
+from tests.architectures.sentences import SENTENCES
 
-SIZES: dict[str, Any] = {
-    "vocab_size": 150, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,
-    "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "max_position_embeddings": 64,
-}  # fmt: skip
-HEADS = {"num_key_value_heads": 2, "head_dim": 8}
-WITHOUT: dict[str, dict[str, Any]] = {
-    "albert": {"embedding_size": 16}, "modernbert": {"cls_token_id": 2, "sep_token_id": 3}, "nomic_bert": {},
-    "eurobert": HEADS, "gemma": HEADS, "llama": HEADS, "qwen3": HEADS, "mistral": HEADS, "bloom": {},
-    "clip_text_model": {}, "gpt_neox": {}, "phi3": HEADS,
-}  # fmt: skip
+WITHOUT = ("ALBERT", "ModernBERT", "NomicBERT", "EuroBERT", "Gemma", "Llama", "Qwen3", "BLOOM", "CLIP text", "GPT-NeoX")
 """Architectures whose dropout is 0 unless it is set."""
-WITH: dict[str, dict[str, Any]] = {
-    "bert": {}, "gpt2": {}, "t5": {"d_kv": 8, "d_ff": 32}, "bart": {"decoder_layers": 2}, "deberta-v2": {}, "opt": {},
-}  # fmt: skip
-
-
-def build(kind: str, folder: Path) -> SentenceTransformer:
-    build_encoder(folder)
-    try:
-        config = CONFIG_MAPPING[kind](**(SIZES | (WITHOUT | WITH)[kind]))
-    except (KeyError, StrictDataclassError) as error:  # transformers 5.4 has no Nomic BERT, and a broken EuroBERT
-        pytest.skip(f"this version of transformers cannot build {kind}: {error!r}")
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        AutoModel.from_config(config).save_pretrained(folder)
-    return SentenceTransformer(str(folder), device="cpu")
+WITH = ("BERT", "GPT-2", "T5 encoder", "BART", "DeBERTa-v3", "OPT")
 
 
 def rates(model: nn.Module) -> dict[str, Any]:
@@ -79,7 +53,7 @@ def test_it_acts_and_is_saved_and_nothing_else_changes(tmp_path, kind):
 
 
 def test_only_the_dropouts_of_the_tokens_are_set(tmp_path):
-    model = build("bart", tmp_path / "enc")
+    model = build("BART", tmp_path / "enc")
     set_dropout(model, 0.25)
     config = model[0].auto_model.config
     assert (config.dropout, config.attention_dropout) == (0.25, 0.25)
@@ -88,14 +62,14 @@ def test_only_the_dropouts_of_the_tokens_are_set(tmp_path):
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_the_attention_of_a_decoder_drops(tmp_path, attention):
-    build("llama", tmp_path / "enc")
+    build("Llama", tmp_path / "enc")
     model = load_encoder(tmp_path / "enc", dropout=0.1, device="cpu", model_kwargs={"attn_implementation": attention})
     assert model[0].auto_model.config._attn_implementation == attention
     assert dropout_acts(model)
 
 
 def test_an_architecture_without_dropout_is_refused(tmp_path):
-    model = build("llama", tmp_path / "enc")
+    model = build("Llama", tmp_path / "enc")
     body = model[0].auto_model
     del body.config.attention_dropout
     for layer in body.layers:
@@ -109,24 +83,11 @@ def test_an_architecture_without_dropout_is_refused(tmp_path):
 
 def test_a_refused_rate_leaves_the_configuration(tmp_path):
     """MPT has settings for dropout that its code does not read."""
-    model = build_mpt(tmp_path / "enc")
+    model = build("MPT", tmp_path / "enc")
     before = model[0].auto_model.config.to_dict()
     with pytest.raises(ValueError, match="no dropout that acts"):
         set_dropout(model, 0.1)
     assert model[0].auto_model.config.to_dict() == before
-
-
-def build_mpt(folder: Path) -> SentenceTransformer:
-    build_encoder(folder)
-    config = CONFIG_MAPPING["mpt"](d_model=16, n_heads=2, n_layers=2, vocab_size=150, max_seq_len=64)
-    AutoModel.from_config(config).save_pretrained(folder)
-    return SentenceTransformer(str(folder), device="cpu")
-
-
-@pytest.mark.parametrize("rate", [-0.1, 1, 1.5, float("nan"), "0.1", True])
-def test_the_rate_is_checked(encoder, rate):
-    with pytest.raises(ValueError, match=r"^dropout must be between 0 and 1, 1 excluded, got "):
-        set_dropout(encoder, rate)
 
 
 def test_a_model_without_transformer_is_refused():
@@ -135,16 +96,8 @@ def test_a_model_without_transformer_is_refused():
         set_dropout(model, 0.1)
 
 
-def test_a_frozen_part_stays_in_its_mode(encoder):
-    encoder.train()
-    encoder[0].auto_model.embeddings.eval()
-    dropout_acts(encoder)
-    assert encoder[0].training
-    assert not encoder[0].auto_model.embeddings.training
-
-
 def test_new_dropouts_are_in_the_mode_of_the_model(tmp_path):
-    model = build("modernbert", tmp_path).eval()
+    model = build("ModernBERT", tmp_path).eval()
     before = sum(isinstance(module, nn.Dropout) for module in model.modules())
     set_dropout(model, 0.1)
     assert sum(isinstance(module, nn.Dropout) for module in model.modules()) > before

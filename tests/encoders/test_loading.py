@@ -5,9 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,11 +16,6 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Poolin
 from torch import Tensor
 from transformers import (
     AutoModel,
-    DistilBertConfig,
-    DistilBertModel,
-    PreTrainedModel,
-    RobertaConfig,
-    RobertaModel,
 )
 
 from st_extras.encoders.loading import keep_layers, load_encoder, with_pooling
@@ -43,22 +36,6 @@ def folder(tmp_path_factory) -> Path:
     """A plain transformer of 4 layers with dropout."""
     path = tmp_path_factory.mktemp("loading") / "bert"
     build_encoder(path, layers=4)
-    return path
-
-
-def make_other(kind: str, folder: Path, path: Path) -> Path:
-    """Another architecture of 4 layers with the same tokenizer."""
-    path.mkdir()
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(folder / name, path)
-    sizes = {"vocab_size": 150, "max_position_embeddings": 40, "pad_token_id": 0}
-    model: PreTrainedModel
-    if kind == "distilbert":
-        model = DistilBertModel(DistilBertConfig(**sizes, dim=16, n_layers=4, n_heads=2, hidden_dim=32))
-    else:
-        heads = {"hidden_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 32}
-        model = RobertaModel(RobertaConfig(**sizes, **heads))
-    model.save_pretrained(path)
     return path
 
 
@@ -105,20 +82,6 @@ def test_pooling_by_hand_and_after_saving(folder, tmp_path, pooling, layers):
     assert sum(np.allclose(found, other, atol=1e-3) for other in others) == 1
 
 
-@pytest.mark.parametrize("kind", ["distilbert", "roberta"])
-def test_other_architectures(folder, tmp_path, kind):
-    path = make_other(kind, folder, tmp_path / kind)
-    for pooling in ("mean", "first-last"):
-        model = load_encoder(path, pooling=pooling, layers=2, device="cpu")
-        states, mask = hidden_states(path, model)
-        found = model.encode(TEXTS)
-        np.testing.assert_allclose(found, pooled_by_hand(pooling, states[:3], mask), atol=1e-5)
-        model.save(str(tmp_path / "saved"))
-        again = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
-        np.testing.assert_array_equal(again.encode(TEXTS), found)
-        assert again[0].auto_model.config.num_hidden_layers == 2
-
-
 def test_training_keeps_the_layer_weights(folder):
     """The averages are of fixed layers: only the transformer has something to learn."""
     model = load_encoder(folder, pooling="first-last", device="cpu")
@@ -155,11 +118,6 @@ def test_options_outlast_another_pooling(folder):
     model = load_encoder(folder, pooling="mean", device="cpu", truncate_dim=8, model_card_data=card)
     assert model.encode(TEXTS).shape == (len(TEXTS), 8)
     assert model.model_card_data.license == "mit"
-
-
-def test_with_pooling_shares_the_transformer(folder):
-    model = load_encoder(folder, device="cpu")
-    assert with_pooling(model, "cls")[0] is model[0]
 
 
 def test_keep_layers_keeps_the_first(folder):
@@ -248,8 +206,9 @@ def test_a_pooling_of_two_layers_needs_two(folder, pooling):
     assert load_encoder(folder, layers=2, pooling=pooling, device="cpu").encode(TEXTS).shape == (4, 16)
 
 
-def test_the_longest_text_of_roberta(folder, tmp_path):
-    path = make_other("roberta", folder, tmp_path / "roberta")
+def test_the_longest_text_of_roberta(tmp_path):
+    path = tmp_path / "roberta"
+    build("RoBERTa", path)
     config = AutoModel.from_pretrained(path).config
     longest = config.max_position_embeddings - config.pad_token_id - 1
     model = load_encoder(path, max_seq_length=longest, device="cpu")
@@ -273,50 +232,6 @@ def test_an_encoder_with_longer_texts_than_positions_is_refused_before_it_reads_
         train_encoder(model, SimCSELoss, ["a cat", "a dog"], tmp_path / "out", show_progress_bar=False)
 
 
-class TestNoEncoder:
-    def refused(self, path: object, message: str) -> None:
-        with pytest.raises(ValueError, match=message) as caught:
-            load_encoder(path, device="cpu")
-        assert "\n" not in str(caught.value)
-
-    def test_empty_folder(self, tmp_path):
-        self.refused(tmp_path, "could not be loaded as an encoder")
-
-    def test_file(self, tmp_path):
-        (tmp_path / "a.bin").write_text("x")
-        self.refused(tmp_path / "a.bin", "is a file: give the encoder's folder or hub id")
-
-    def test_missing(self, tmp_path):
-        self.refused(tmp_path / "none", "could not be loaded as an encoder")
-        self.refused(
-            "nobody/nothing", "'nobody/nothing' could not be loaded as an encoder: there is no such folder, and as"
-        )
-
-    def test_without_weights(self, folder, tmp_path):
-        shutil.copytree(folder, tmp_path / "bert")
-        (tmp_path / "bert" / "model.safetensors").unlink()
-        self.refused(tmp_path / "bert", "could not be loaded as an encoder: OSError")
-
-    def test_broken_configuration(self, tmp_path):
-        (tmp_path / "config.json").write_text("{")
-        self.refused(tmp_path, "could not be loaded as an encoder")
-        (tmp_path / "config.json").write_text('{"model_type": "nonsense"}')
-        self.refused(tmp_path, "could not be loaded as an encoder")
-
-    def test_error_without_words(self, folder, monkeypatch):
-        def fail(*args: object, **options: object) -> SimpleNamespace:
-            raise RuntimeError
-
-        monkeypatch.setattr("st_extras.encoders.loading.SentenceTransformer", fail)
-        self.refused(folder, "RuntimeError: no reason given")
-
-
-@pytest.mark.parametrize("path", [None, 5, ["bert"], b"bert"])
-def test_a_path_is_a_path(path):
-    with pytest.raises(ValueError, match=r"^path must be a folder or a hub id, got .*\.$"):
-        load_encoder(path)
-
-
 def test_loading_draws_nothing_that_anyone_sees(tmp_path):
     """The checkpoint has no pooler: a fresh one is the same at every call, and the random state stays."""
     build_encoder(tmp_path / "whole")
@@ -332,6 +247,33 @@ def test_loading_draws_nothing_that_anyone_sees(tmp_path):
         poolers.append(model[0].auto_model.pooler.dense.weight)
     assert torch.equal(*poolers)
     assert poolers[0].std() > 0
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({}, "could not be loaded as an encoder"),
+        ({"config.json": "{"}, "could not be loaded as an encoder"),
+        ({"config.json": '{"model_type": "bert"}'}, "could not be loaded as an encoder: OSError"),
+    ],
+)
+def test_a_folder_without_an_encoder_is_one_line(tmp_path, content, message):
+    for name, text in content.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=message) as caught:
+        load_encoder(tmp_path, device="cpu")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_path_that_is_no_folder(tmp_path):
+    (tmp_path / "a.bin").write_text("x")
+    for path, message in (
+        (tmp_path / "a.bin", "is a file: give the encoder's folder or hub id"),
+        ("nobody/nothing", "'nobody/nothing' could not be loaded as an encoder: there is no such folder, and as"),
+        (["bert"], r"^path must be a folder or a hub id, got .*\.$"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            load_encoder(path, device="cpu")
 
 
 # ------------------------------------------------------------------------------------------- decoders

@@ -2,14 +2,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import Tensor
 
 from st_extras.encoders.rows import (
     check_columns,
-    count_rows,
-    first_rows,
     repeat_rows,
     split_rows,
     stack_columns,
@@ -17,7 +13,7 @@ from st_extras.encoders.rows import (
 )
 
 
-def test_views_repeat_rows_and_leave_the_features_alone(encoder: SentenceTransformer, sentences: list[str]) -> None:
+def test_views_repeat_rows_and_leave_the_features_alone(encoder, sentences):
     features = encoder.preprocess(sentences, prompt="two ")
     keys, ids = set(features), features["input_ids"].clone()
     twice = repeat_rows(features, 2)
@@ -29,13 +25,13 @@ def test_views_repeat_rows_and_leave_the_features_alone(encoder: SentenceTransfo
     assert torch.equal(features["input_ids"], ids)
 
 
-def test_one_sentence_does_not_repeat_metadata(encoder: SentenceTransformer) -> None:
+def test_one_sentence_does_not_repeat_metadata(encoder):
     features = {**encoder.preprocess(["a cat"]), "prompt_length": torch.tensor([2])}
     assert repeat_rows(features, 3)["prompt_length"].shape == (1,)
     assert repeat_rows(features, 3)["input_ids"].shape[0] == 3
 
 
-def test_split_rows_is_the_inverse_of_stacking(encoder: SentenceTransformer, sentences: list[str]) -> None:
+def test_split_rows_is_the_inverse_of_stacking(encoder, sentences):
     blocks = [encoder.preprocess(sentences[start : start + 2], prompt="two ") for start in (0, 0, 0)]
     for block, seed in zip(blocks, (1, 2, 3), strict=True):
         block["input_ids"] = block["input_ids"] + seed
@@ -46,16 +42,7 @@ def test_split_rows_is_the_inverse_of_stacking(encoder: SentenceTransformer, sen
         assert part["prompt_length"] == block["prompt_length"]
 
 
-def test_first_rows(encoder: SentenceTransformer, sentences: list[str]) -> None:
-    features = encoder.preprocess(sentences, prompt="two ")
-    first = first_rows(features, 3)
-    assert torch.equal(first["input_ids"], features["input_ids"][:3])
-    assert torch.equal(first["attention_mask"], features["attention_mask"][:3])
-    assert first["prompt_length"] == features["prompt_length"]
-    assert (count_rows(first), count_rows(features)) == (3, len(sentences))
-
-
-def test_one_column_is_repeated_and_several_are_padded(encoder: SentenceTransformer, sentences: list[str]) -> None:
+def test_one_column_is_repeated_and_several_are_padded(encoder, sentences):
     one, two = encoder.preprocess(["a cat"]), encoder.preprocess([sentences[0]])
     assert torch.equal(stack_columns([one], views=3)["input_ids"], one["input_ids"].repeat(3, 1))
     assert torch.equal(stack_columns([one])["input_ids"], one["input_ids"].repeat(2, 1))
@@ -65,7 +52,7 @@ def test_one_column_is_repeated_and_several_are_padded(encoder: SentenceTransfor
     assert torch.equal(rows["input_ids"][1:], two["input_ids"])
 
 
-def test_what_keeps_columns_from_one_pass_is_named(encoder: SentenceTransformer, sentences: list[str]) -> None:
+def test_what_keeps_columns_from_one_pass_is_named(encoder, sentences):
     one, two = encoder.preprocess(sentences), encoder.preprocess(sentences, prompt="two ")
     with pytest.raises(ValueError, match=r"only some have \['prompt_length'\]: use one prompt for all"):
         stack_columns([one, two])
@@ -73,20 +60,14 @@ def test_what_keeps_columns_from_one_pass_is_named(encoder: SentenceTransformer,
         stack_columns([encoder.preprocess(sentences, prompt="the red "), two])
 
 
-def test_flattened_features_are_refused_with_the_setting_to_change(encoder: SentenceTransformer) -> None:
+def test_flattened_features_are_refused_with_the_setting_to_change(encoder):
     features = {**encoder.preprocess(["a cat"]), "cu_seq_lens_q": torch.tensor([0, 3])}
     with pytest.raises(ValueError, match="unpad_inputs"):
         repeat_rows(features, 2)
 
 
-def test_a_static_embedding_has_no_rows_to_repeat(encoder: SentenceTransformer) -> None:
-    static = SentenceTransformer(modules=[StaticEmbedding(encoder.tokenizer, embedding_dim=8)], device="cpu")
-    with pytest.raises(ValueError, match="two columns"):
-        repeat_rows(static.preprocess(["a cat", "the dog"]), 2)
-
-
 @pytest.mark.parametrize("count", [0, 3])
-def test_a_pair_loss_takes_one_or_two_columns(encoder: SentenceTransformer, count: int) -> None:
+def test_a_pair_loss_takes_one_or_two_columns(encoder, count):
     features = encoder.preprocess(["a cat"])
     assert [len(check_columns(iter([features] * right), "SomeLoss")) for right in (1, 2)] == [1, 2]
     with pytest.raises(ValueError, match=rf"^SomeLoss takes one column .* or two .*, got {count}\.$"):

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +11,6 @@ from tokenizers.processors import TemplateProcessing
 from torch import nn
 
 from st_extras.encoders.structure import (
-    check_one_encoder,
     content_mask,
     embedding_dimension,
     non_content_ids,
@@ -31,7 +29,7 @@ def static(encoder: SentenceTransformer) -> SentenceTransformer:
     return SentenceTransformer(modules=[StaticEmbedding(encoder.tokenizer, embedding_dim=8)], device="cpu")
 
 
-def test_unwrap(encoder: SentenceTransformer) -> None:
+def test_unwrap(encoder):
     assert unwrap(encoder) is encoder
     assert unwrap(Wrapped(Wrapped(encoder, "_orig_mod"), "module")) is encoder
     with pytest.raises(ValueError, match="Linear"):
@@ -43,20 +41,20 @@ def test_unwrap(encoder: SentenceTransformer) -> None:
 # ---- dimensions
 
 
-def test_the_dimension_in_training_is_not_truncated(encoder: SentenceTransformer, sentences: list[str]) -> None:
+def test_the_dimension_in_training_is_not_truncated(encoder, sentences):
     encoder.truncate_dim = 8
     assert (embedding_dimension(encoder), encoder.get_embedding_dimension()) == (16, 8)
     assert torch.isfinite(AdCSELoss(encoder)([encoder.preprocess(sentences)]))
 
 
-def test_the_dimensions_of_sentences_and_of_tokens(encoder: SentenceTransformer) -> None:
+def test_the_dimensions_of_sentences_and_of_tokens(encoder):
     encoder.append(Dense(16, 5))
     assert (embedding_dimension(encoder), token_embedding_dimension(encoder)) == (5, 16)
     assert (embedding_dimension(Wrapped(encoder)), token_embedding_dimension(Wrapped(encoder))) == (5, 16)
     assert embedding_dimension(static(encoder)) == 8
 
 
-def test_a_model_without_these_dimensions_is_refused(encoder: SentenceTransformer) -> None:
+def test_a_model_without_these_dimensions_is_refused(encoder):
     with pytest.raises(ValueError, match="StaticEmbedding does not: use a transformer"):
         token_embedding_dimension(static(encoder))
     with pytest.raises(ValueError, match="must include a Pooling"):
@@ -66,7 +64,7 @@ def test_a_model_without_these_dimensions_is_refused(encoder: SentenceTransforme
 # ---- content
 
 
-def test_content_is_neither_special_nor_padding_nor_prompt(encoder: SentenceTransformer) -> None:
+def test_content_is_neither_special_nor_padding_nor_prompt(encoder):
     features = encoder.preprocess(["a cat ☃ sat [MASK]", "dog", ""])
     mask = content_mask(encoder, features)
     rows = zip(features["input_ids"], mask, strict=True)
@@ -75,22 +73,16 @@ def test_content_is_neither_special_nor_padding_nor_prompt(encoder: SentenceTran
     assert torch.equal(content_mask(Wrapped(encoder), features), mask)
 
 
-def test_non_content_ids(encoder: SentenceTransformer) -> None:
-    names = encoder.tokenizer.convert_ids_to_tokens(non_content_ids(encoder))
-    assert set(names) == {"[PAD]", "[CLS]", "[SEP]"}
-    assert non_content_ids(encoder) == sorted(non_content_ids(encoder))
-
-
 @pytest.mark.parametrize("role", ["bos", "eos", "cls", "sep", "pad"])
 @pytest.mark.parametrize("content", ["unk", "mask"])
-def test_a_token_that_frames_the_rows_is_not_content(encoder: SentenceTransformer, role: str, content: str) -> None:
+def test_a_token_that_frames_the_rows_is_not_content(encoder, role, content):
     token = getattr(encoder.tokenizer, f"{content}_token")
     setattr(encoder.tokenizer, f"{role}_token", token)  # as <|endoftext|> in CLIP and GPT-2
     assert encoder.tokenizer.convert_tokens_to_ids(token) in non_content_ids(encoder)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_a_prompt_is_not_content(encoder: SentenceTransformer, side: str) -> None:
+def test_a_prompt_is_not_content(encoder, side):
     encoder.tokenizer.padding_side = side
     features = encoder.preprocess(["a cat", "two birds sing"], prompt="the old ")
     for length in (3, torch.tensor([3, 3])):
@@ -101,20 +93,11 @@ def test_a_prompt_is_not_content(encoder: SentenceTransformer, side: str) -> Non
 
 @pytest.mark.parametrize("prompt", ["query: ", "query:", "query: \n"])
 @pytest.mark.parametrize("texts", [["dog"], ["dog", "cat sat"], ["dog", "dog"]])
-def test_the_space_behind_a_prompt_takes_no_word_with_it(tmp_path: Path, prompt: str, texts: list[str]) -> None:
+def test_the_space_behind_a_prompt_takes_no_word_with_it(tmp_path, prompt, texts):
     model = build_byte_level_encoder(tmp_path)
     features = model.preprocess(texts, prompt=prompt)
     rows = zip(features["input_ids"], content_mask(model, features), strict=True)
     assert [model.tokenizer.decode(ids[kept]).strip() for ids, kept in rows] == texts
-
-
-def test_prompt_length_counts_the_opening_token(encoder: SentenceTransformer) -> None:
-    features = encoder.preprocess(["a cat", "dog"])
-    assert prompt_length(encoder, features) == 0
-    for nothing in (0, None, torch.tensor([0, 0])):
-        assert prompt_length(encoder, {**features, "prompt_length": nothing}) == 0
-    prompted = encoder.preprocess(["a cat", "dog"], prompt="the old ")
-    assert prompt_length(encoder, prompted) == 3  # [CLS] the old
 
 
 # ---- Router
@@ -125,7 +108,7 @@ def routed(query: SentenceTransformer, document: SentenceTransformer) -> Sentenc
     return SentenceTransformer(modules=[routes], device="cpu")
 
 
-def test_routed_encoders_get_no_views_of_their_tokens(make_encoder: Maker, sentences: list[str]) -> None:
+def test_routed_encoders_get_no_views_of_their_tokens(make_encoder, sentences):
     query, document = make_encoder(), make_encoder(seed=1)
     model = routed(query, document)
     for build in (PaSeRLoss, ConSERTLoss, lambda model: SimCSELoss(model, augmentations=("none", "token_cutoff"))):
@@ -138,23 +121,14 @@ def test_routed_encoders_get_no_views_of_their_tokens(make_encoder: Maker, sente
     assert SimCSELoss(SentenceTransformer(modules=[same], device="cpu"), augmentations=("none", "token_cutoff"))
 
 
-def test_the_refusal_begins_with_who_refuses(make_encoder: Maker) -> None:
-    model = routed(make_encoder(), make_encoder(seed=1))
-    with pytest.raises(ValueError, match=r"^Masking works on the tokens of one encoder"):
-        check_one_encoder(model, "Masking")
-    with pytest.raises(ValueError, match=r"^This loss works on the tokens of one encoder"):
-        token_embedding_dimension(Wrapped(model))
-    check_one_encoder(make_encoder(), "Masking")
-
-
-def test_heads_behind_one_encoder_are_not_encoders(encoder: SentenceTransformer, sentences: list[str]) -> None:
+def test_heads_behind_one_encoder_are_not_encoders(encoder, sentences):
     heads = Router({"query": [Dense(16, 16)], "document": [Dense(16, 16)]}, default_route="query")
     model = SentenceTransformer(modules=[*encoder, heads], device="cpu")
     assert torch.isfinite(ConSERTLoss(model)([model.preprocess(sentences)]))
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_a_prompt_ends_before_the_text_where_two_tokens_close_a_row(encoder: SentenceTransformer, side: str) -> None:
+def test_a_prompt_ends_before_the_text_where_two_tokens_close_a_row(encoder, side):
     tokenizer = encoder.tokenizer
     tokenizer.padding_side = side
     closing = [(token, tokenizer.convert_tokens_to_ids(token)) for token in ("[SEP]", "[CLS]")]
@@ -167,7 +141,7 @@ def test_a_prompt_ends_before_the_text_where_two_tokens_close_a_row(encoder: Sen
     assert kept == [["a", "cat"], ["the", "old", "dog"], []]
 
 
-def test_a_text_that_ends_in_a_special_token_moves_no_prompt(encoder: SentenceTransformer) -> None:
+def test_a_text_that_ends_in_a_special_token_moves_no_prompt(encoder):
     both = encoder.preprocess(["cat", "cat [SEP]"], prompt="the old ")
     alone = encoder.preprocess(["cat"], prompt="the old ")
     assert prompt_length(encoder, both) == prompt_length(encoder, alone)

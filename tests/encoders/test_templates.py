@@ -42,7 +42,7 @@ def contents(model: SentenceTransformer, texts: list[str], prompt: str | None = 
 
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("template", [TURNS, TURNS_WITH_DEFAULT, QUOTED, ONE_TURN, NO_SYSTEM])
-def test_a_template_is_not_content(tmp_path: Path, template: str, side: str) -> None:
+def test_a_template_is_not_content(tmp_path, template, side):
     model = with_template(tmp_path, template, side)
     model.max_seq_length = 200
     assert contents(model, TEXTS) == TEXTS
@@ -51,7 +51,7 @@ def test_a_template_is_not_content(tmp_path: Path, template: str, side: str) -> 
 
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("template", [TURNS, TURNS_WITH_DEFAULT, QUOTED, ONE_TURN])
-def test_nor_is_a_prompt_that_the_template_renders(tmp_path: Path, template: str, side: str) -> None:
+def test_nor_is_a_prompt_that_the_template_renders(tmp_path, template, side):
     model = with_template(tmp_path, template, side)
     model.max_seq_length = 200
     assert contents(model, TEXTS[:3], prompt="find the birds near a river") == TEXTS[:3]
@@ -60,7 +60,7 @@ def test_nor_is_a_prompt_that_the_template_renders(tmp_path: Path, template: str
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_a_cut_row_keeps_its_end(tmp_path: Path, side: str) -> None:
+def test_a_cut_row_keeps_its_end(tmp_path, side):
     model = with_template(tmp_path, TURNS, side)
     whole = model.preprocess([TEXTS[1]])["input_ids"].size(1)
     model.max_seq_length = whole - 3
@@ -69,7 +69,7 @@ def test_a_cut_row_keeps_its_end(tmp_path: Path, side: str) -> None:
     assert TEXTS[1].startswith(kept)
 
 
-def test_a_row_cut_inside_its_prompt_has_no_content(tmp_path: Path) -> None:
+def test_a_row_cut_inside_its_prompt_has_no_content(tmp_path):
     model = with_template(tmp_path, TURNS)
     model.tokenizer.chat_template = TURNS.replace("reply:", "")
     model.max_seq_length = 20
@@ -77,7 +77,7 @@ def test_a_row_cut_inside_its_prompt_has_no_content(tmp_path: Path) -> None:
     assert contents(model, ["a cat"], prompt="find the birds near a river " * 5) == [""]
 
 
-def test_views_of_a_templated_row(tmp_path: Path) -> None:
+def test_views_of_a_templated_row(tmp_path):
     model = with_template(tmp_path, TURNS)
     model.max_seq_length = 200
     features = model.preprocess(TEXTS)
@@ -90,7 +90,7 @@ def test_views_of_a_templated_row(tmp_path: Path) -> None:
     assert loss([features]).isfinite()
 
 
-def test_stacked_columns_of_other_widths(tmp_path: Path) -> None:
+def test_stacked_columns_of_other_widths(tmp_path):
     model = with_template(tmp_path, TURNS, "left")
     model.max_seq_length = 200
     stacked = try_stack_columns([model.preprocess(TEXTS[:1]), model.preprocess(TEXTS[1:2])])
@@ -99,7 +99,7 @@ def test_stacked_columns_of_other_widths(tmp_path: Path) -> None:
     assert [model.tokenizer.decode(ids[kept]).strip() for ids, kept in rows] == TEXTS[:2]
 
 
-def test_without_a_template_nothing_is_one(encoder: SentenceTransformer, sentences: list[str]) -> None:
+def test_without_a_template_nothing_is_one(encoder, sentences):
     features = encoder.preprocess(sentences)
     assert not template_mask(encoder, features).any()
     assert template_mask(encoder[0], features).shape == features["input_ids"].shape

@@ -196,19 +196,6 @@ def test_keys_come_from_the_momentum_encoder_and_teach_nothing(make_encoder, sen
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-6)
 
 
-def test_adversaries_have_a_source_of_their_own(encoder):
-    torch.manual_seed(1)
-    expected = torch.rand(1)
-    torch.manual_seed(1)
-    first = vectors(AdCSELoss(encoder, num_adversaries=3, projection=False))
-    assert torch.equal(torch.rand(1), expected)
-    torch.manual_seed(1)
-    assert torch.equal(vectors(AdCSELoss(encoder, num_adversaries=3)), first)
-    torch.manual_seed(2)
-    assert not torch.equal(vectors(AdCSELoss(encoder, num_adversaries=3)), first)
-    assert torch.equal(vectors(make_loss(encoder)), vectors(make_loss(encoder)))
-
-
 def test_bad_inputs(encoder):
     for options, message in (
         ({"num_adversaries": 0, "in_batch_negatives": False}, "leaves no negatives"),

@@ -171,22 +171,6 @@ def test_the_running_accuracy_counts_right_answers_on_both_sides(make):
     assert loss.instruments["left_out"] == 1
 
 
-def test_bad_input(encoder, make, frequency_table):
-    other = FrequencyTable([*frequency_table.tokens[:-1], "other"], frequency_table.counts)
-    for model, options, message in (
-        (encoder, {"frequency_table": other}, "'other'"),
-        (encoder, {"on_missing_mask": None}, r"^on_missing_mask must be one of 'error', 'delete', got None\.$"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            make(model=model, **options)
-    loss = make()
-    with pytest.raises(ValueError, match="MatryoshkaLoss"):
-        loss.compute_loss_from_embeddings([torch.zeros(2, 8)] * 2, kept=torch.ones(2, dtype=torch.bool))
-    encoder.tokenizer.mask_token = None
-    with pytest.raises(ValueError, match=r'must have a tokenizer with a mask token.*on_missing_mask="delete"'):
-        make(model=encoder)
-
-
 # ---- encoders without a mask token
 
 

@@ -11,10 +11,9 @@ import torch
 import torch.nn.functional as F
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
-from sentence_transformers.sentence_transformer.modules import Dense
 from torch import Tensor, nn
 
-from st_extras.losses import ConSERTLoss, PaSeRLoss, SimCSELoss
+from st_extras.losses import PaSeRLoss, SimCSELoss
 from st_extras.losses.parts.masked_lm import MaskedLM
 from st_extras.text.phrase_masking import PhraseMasking
 from tests.conftest import SENTENCES, vocabulary
@@ -171,18 +170,6 @@ def test_supervised_form_adds_alpha_times_the_generative_term(still_encoder, wei
     torch.testing.assert_close(terms["generative"], weight * make_loss(still_encoder)([columns[0], *columns[3:]]))
 
 
-def test_the_pass_has_no_dropout_where_the_base_wants_none(make_encoder):
-    model = make_encoder(dropout=0.5).train()
-    modes: set[bool] = set()
-    model.register_forward_pre_hook(lambda module, args: modes.add(module.training))
-    still, wet = SimCSELoss(model, augmentations=("none", "none")), SimCSELoss(model)
-    for base, mode in ((still, False), (ConSERTLoss(model), False), (wet, True)):
-        modes.clear()
-        make_loss(model, base_loss=base)(features(model))
-        assert modes == {mode}
-        assert model.training
-
-
 # ---- the decoder's settings
 
 
@@ -265,27 +252,6 @@ def test_matryoshka_gets_the_sum_of_each_dimension_and_mlm_once(make_encoder):
             expected = expected + loss.compute_generative_loss(sentence, masked, columns[2])
             expected = expected + SimCSELoss(model).compute_loss_from_embeddings([sentence, sentence])
     torch.testing.assert_close(whole, expected)
-
-
-def test_evaluation_has_no_dropout_in_the_decoder(still_encoder):
-    loss, columns = make_loss(still_encoder, decoder_dropout=0.5), features(still_encoder)
-    assert float(loss(columns)) != float(loss(columns))
-    with torch.no_grad():
-        value = float(loss(columns))
-        assert value == float(loss(columns)) == float(loss.eval()(columns))
-
-
-def test_other_sizes_of_embedding_and_decoder(make_encoder):
-    for hidden, layers in ((8, 1), (24, 8)):
-        model = make_encoder(hidden_size=hidden)
-        assert total(PaSeRLoss(model, num_decoder_layers=layers)(features(model))).isfinite()
-    model = make_encoder(dropout=0.0)
-    expected = make_loss(model)(features(model))
-    model.truncate_dim = 8  # does not cut the signal
-    assert torch.equal(make_loss(model)(features(model)), expected)
-    model.truncate_dim = None
-    model.append(Dense(16, 5))
-    make_loss(model)(features(model)).backward()
 
 
 # ---- encoders without a mask token

@@ -116,20 +116,6 @@ def test_a_number_is_a_number_in_its_range(make, kind, option):
             make(kind, **{option: value})
 
 
-@pytest.mark.parametrize(("kind", "option"), NUMBERS)
-def test_numbers_of_numpy_are_numbers(make, kind, option):
-    default = kind.__init__.__kwdefaults__[option]
-    others = {"max_phrase_length": 8, "mlm_weight": 1, "noise_temperature": 0.5, "threshold": 0.5, "masked_share": 0.5}
-    others |= {"adversary_temperature": 0.5, "mini_batch_size": 3}
-    value = others.get(option, default)
-    scalar = np.int64(value) if isinstance(value, int) else np.float32(value)
-    needs = {"complementary_model": "self"} if option == "masked_share" else {}
-    config: Any = make(kind, **{option: scalar}, **needs).get_config_dict  # type: ignore[union-attr]
-    if option in config():  # the model card is written as JSON and YAML
-        assert type(config()[option]) in (int, float)
-        assert config()[option] == pytest.approx(value)
-
-
 NOT_THOSE: dict[str, list[Any]] = {
     "generator": [7, "cpu", np.random.default_rng(1), torch.Generator],
     "frequency_table": [None, "counts.json", {"a": 1}],
@@ -151,11 +137,6 @@ def test_what_is_no_number_is_what_it_must_be(make, kind):
                 make(kind, **{option: value})
 
 
-def test_a_guide_that_is_not_there(make):
-    with pytest.raises(ValueError, match="no/such/guide"):
-        make(DCLRLoss, complementary_model="no/such/guide")
-
-
 @pytest.mark.parametrize(
     ("argument", "values"),
     {
@@ -171,16 +152,3 @@ def test_epochs_to_steps(argument, values):
     for value in values:
         with refused(argument):
             epochs_to_steps(**(right | {argument: value}))
-
-
-def test_reconstruct(make):
-    loss: Any = make(PaSeRLoss, num_decoder_layers=1)
-    for option in ("batch_size", "max_length"):
-        for value in (0, -1, 1.5, "2", True, None):
-            with refused(option):
-                loss.reconstruct(["a cat"], ["a [MASK]"], **{option: value})
-    for wrong in ("a cat", None, [5], 5):
-        with pytest.raises(ValueError, match=r"^sentences"):
-            loss.reconstruct(wrong, ["a [MASK]"])
-        with pytest.raises(ValueError, match=r"^masked"):
-            loss.reconstruct(["a cat"], wrong)

@@ -79,14 +79,6 @@ def test_saved_loaded_fitted_again_and_exported(still_encoder, tmp_path, attach)
 
 
 @all_members
-def test_gradients_pass_through_and_train_nothing_of_the_step(still_encoder, attach):
-    model = attach(still_encoder, corpus=CORPUS)
-    model(model.preprocess(CORPUS[:3]))["sentence_embedding"].square().sum().backward()
-    assert still_encoder.transformers_model.embeddings.word_embeddings.weight.grad.abs().sum() > 0
-    assert not list(model[2].parameters())
-
-
-@all_members
 def test_an_unfitted_step(still_encoder, attach):
     model = attach(still_encoder)
     with pytest.raises(ValueError, match=r"not fitted.*fit\(sentences\)"):
@@ -111,13 +103,6 @@ def test_only_one_of_them(still_encoder, attach):
 
 
 @members
-def test_the_encode_options_reach_encode(still_encoder, attach):
-    prompted = attach(still_encoder, corpus=CORPUS, encode_options={"prompt": "the old man "})
-    expected = still_encoder.encode(CORPUS, prompt="the old man ").astype(np.float64).mean(axis=0)
-    assert np.abs(prompted[2].corpus_mean.numpy() - expected).max() < 1e-5
-
-
-@members
 def test_large_means_lose_no_digits(attach, still_encoder):
     """Fitted on embeddings whose mean is a thousand times their spread."""
     rows = 1e3 + np.random.default_rng(0).normal(size=(500, 16))
@@ -126,15 +111,6 @@ def test_large_means_lose_no_digits(attach, still_encoder):
     centred = module.kernel_of(CorpusStatistics(16).update(rows - 1e3)).numpy()
     signs = np.sign((kernel * centred).sum(axis=0)) if kernel.shape[1] < 16 else 1
     assert np.abs(kernel * signs - centred).max() < 1e-9
-
-
-@pytest.mark.parametrize("module", [WhiteningPostProcessor(4), AllButTheTopPostProcessor(4)])
-def test_what_differs_by_rounding_alone_is_equal(module):
-    noise = torch.randn(20, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    row = torch.tensor([1.0, -2.0, 0.5, 0.0], dtype=torch.float64)
-    with pytest.raises(ValueError, match=r"^sentences must have at least two different embeddings to fit on, got 20 "):
-        module.fit(statistics=CorpusStatistics(4).update(row + 1e-8 * noise))
-    module.fit(statistics=CorpusStatistics(4).update(row + 1e-4 * noise))
 
 
 def test_a_fitted_matrix_is_put_before_a_final_normalize(still_encoder):

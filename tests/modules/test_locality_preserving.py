@@ -6,15 +6,14 @@ import random
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset
 from sentence_transformers.base.modules import Normalize
 
-from st_extras.modules import CorpusStatistics, LocalityPreservingPostProcessor, RepALPostProcessor
+from st_extras.modules import CorpusStatistics, LocalityPreservingPostProcessor
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.text.corpus import reservoir_sample
 from st_extras.text.lexical import character_tfidf
 from tests.helpers import draw
-from tests.modules.cases import TEXTS, corpus_of_words
+from tests.modules.cases import corpus_of_words
 
 CORPUS = list(dict.fromkeys(corpus_of_words(160)))[:120]
 attach = LocalityPreservingPostProcessor.attach
@@ -73,25 +72,6 @@ def test_a_sample_of_a_long_text(still_encoder):
     rows = sorted(random.Random(0).sample(range(120), 60))
     found = neighbor_directions(torch.from_numpy(vectors[rows]), words=character_tfidf([CORPUS[i] for i in rows]))
     assert torch.allclose(modules[0].kernel, found.kernel(1.0, 0.5).float(), atol=1e-6)
-
-
-def test_a_data_set_and_the_encode_options(still_encoder):
-    options = {"prompt": "the old man "}
-    model = attach(still_encoder, corpus=Dataset.from_dict({"text": CORPUS}), encode_options=options)
-    vectors = torch.from_numpy(still_encoder.encode(CORPUS, prompt="the old man ")).double()
-    found = neighbor_directions(vectors, words=character_tfidf(CORPUS))
-    assert (model[2].corpus_mean - found.mean).abs().max() < 1e-5
-
-
-def test_it_fits_later_and_again_beneath_repal(still_encoder, model):
-    pytest.importorskip("jieba")
-    later = attach(still_encoder)
-    assert later[2].fit(CORPUS) is later[2]
-    assert np.array_equal(later.encode(TEXTS), model.encode(TEXTS))
-    stacked = RepALPostProcessor.attach(attach(still_encoder, corpus=CORPUS[:60]), lambda_1=0.4, lambda_2=0.0)
-    module = next(part for part in stacked if isinstance(part, LocalityPreservingPostProcessor))
-    module.fit(CORPUS)
-    assert torch.equal(module.kernel, model[2].kernel)
 
 
 def test_texts_and_embeddings_go_together(still_encoder):

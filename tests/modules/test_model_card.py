@@ -10,7 +10,7 @@ from sentence_transformers.base.modules import Transformer
 from st_extras.losses import SimCSELoss
 from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor, load
 from tests.helpers import columns, train
-from tests.modules.cases import TEXTS, attach, pairs_and_scores
+from tests.modules.cases import TEXTS
 
 pytest.importorskip("jieba")
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -93,18 +93,6 @@ def test_the_evaluation_of_the_plain_model_is_not_the_new_one_s(trained, sentenc
     text = card(WhiteningPostProcessor.attach(again, corpus=sentences), tmp_path / "from the folder")
     assert "`mine`" not in text
     assert not missing(text, TRAINING)
-
-
-def test_what_a_loaded_model_is_tuned_to_stands_in_its_card(still_encoder, tmp_path):
-    attach(still_encoder, keywords="rake").save(str(tmp_path / "fitted"))
-    model = load(str(tmp_path / "fitted"), device="cpu")
-    model[2].fit(TEXTS[:3])
-    assert "fitted on 3 sentences" in card(model, tmp_path / "again")
-    model = load(str(tmp_path / "again"), device="cpu")
-    found = model[2].tune(*pairs_and_scores())
-    text = card(model, tmp_path / "tuned")
-    assert f'"lambda_1": {found.lambda_1}, "lambda_2": {found.lambda_2}' in text
-    assert citations(text).count("RepALPostProcessor") == 1
 
 
 def test_a_card_that_is_not_of_sentence_transformers_gives_what_it_can(still_encoder, tmp_path):

@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense
 
 from st_extras.modules import RepALPostProcessor, load
-from tests.modules.cases import LAMBDA_1, TEXTS, attach, reference, reference_mask, watch
+from tests.modules.cases import TEXTS, attach, reference, watch
 
 pytest.importorskip("jieba")
 
@@ -32,36 +31,6 @@ def test_a_prompt_is_never_masked(make_encoder, include_prompt, redundancy):
             assert hidden == ["cat", "sat", "mat"]
             assert tokens.count("cat") == 2
     assert np.abs(attached.encode_query(TEXTS) - attached.encode(TEXTS, prompt_name="query")).max() < 1e-6
-
-
-def reference_pooled(model, text, pooling, batch=None):
-    """Hidden states of the text, alone or in its batch; the keywords' tokens are left out of the second pooling."""
-    batch = [text] if batch is None else batch
-    features = model.preprocess(batch)
-    there = features["attention_mask"][batch.index(text)].bool()
-    tokens = model[0](dict(features))["token_embeddings"][batch.index(text)][there].detach().double().numpy()
-    offsets = model.tokenizer(text, return_offsets_mapping=True, truncation=True)["offset_mapping"]
-    masked, inside, position = reference_mask(text), set(), 0
-    for piece in masked.split("[MASK]"):  # walk through both texts at once
-        start = text.index(piece, position) if piece else position
-        inside |= set(range(position, start))
-        position = start + len(piece)
-    inside |= set(range(position, len(text)))
-    kept = [i for i, (a, b) in enumerate(offsets) if a == b or not inside & set(range(a, b))]
-    rest = tokens[kept]
-    if pooling == "mean" or pooling == "cls":
-        redundant = rest.mean(axis=0)
-    elif pooling == "max":
-        redundant = rest.max(axis=0)
-    return redundant
-
-
-def test_pooled_redundancy_without_anything_left_falls_back_to_all_tokens(still_encoder):
-    attached = attach(still_encoder, redundancy="pooled", lambda_2=0.0, corpus=None)
-    features = attached.preprocess(["cat mat"])
-    features["keyword_tokens"] = torch.ones_like(features["keyword_tokens"])
-    out = attached.eval()(features)["sentence_embedding"].detach().numpy()
-    assert np.abs(out - (1 - LAMBDA_1) * still_encoder.encode(["cat mat"])).max() < 1e-5
 
 
 def test_a_tokenizer_without_a_mask_token(still_encoder, tmp_path):
@@ -99,40 +68,6 @@ def test_copies_are_made_only_for_a_module_that_wants_them(still_encoder, attrib
     seen = watch(still_encoder)
     model.encode(TEXTS[:3], batch_size=8)
     assert [shape[0] for shape in seen] == [rows]
-
-
-def long_text(model) -> str:
-    """The last token that fits is a keyword: the one before [SEP] at the end of 16."""
-    text = "the old dog ran in the park the woman walks slowly to the cat the man"
-    features = model.preprocess([text])
-    tokens = model.tokenizer.convert_ids_to_tokens(features["input_ids"][0])
-    assert len(tokens) == 16
-    assert tokens[-2:] == ["cat", "[SEP]"]
-    return text
-
-
-@pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("pooling", ["mean", "max", "cls"])
-def test_pooled_redundancy_of_truncated_and_left_padded_texts(make_encoder, side, pooling):
-    model = make_encoder(pooling=pooling)
-    model.tokenizer.padding_side = side
-    texts = [long_text(model), "a cat sat", "the woman and the man", "on the in a"]
-    attached = attach(model, redundancy="pooled", lambda_2=0.0, corpus=None)
-    hidden = attached.preprocess(texts)["keyword_tokens"][0]
-    assert hidden[14]
-    assert not hidden[15]
-    assert bool(attached.preprocess(texts)["attention_mask"][1][0]) is (side == "right")
-    redundant = np.array([reference_pooled(model, text, pooling, texts) for text in texts])
-    expected = model.encode(texts, batch_size=4) - LAMBDA_1 * redundant
-    assert np.abs(attached.encode(texts, batch_size=4) - expected).max() < 1e-5
-
-
-def test_a_truncated_text_is_masked_before_it_is_cut(still_encoder):
-    text = long_text(still_encoder) + " dog"
-    attached = attach(still_encoder, lambda_2=0.0, corpus=None)
-    expected = reference(still_encoder, [text], lambda_2=0.0)
-    assert attached[0].partial_mask(text).endswith("[MASK]")
-    assert np.abs(attached.encode([text]) - expected).max() < 1e-5
 
 
 KOREAN = [f"고양이가 매트 {i} 위에 앉았다" for i in range(30)]

@@ -40,37 +40,18 @@ def test_a_module_outside_a_model_is_named(still_encoder, module):
         module.fit(TEXTS)
 
 
-def test_a_data_set_is_a_corpus(still_encoder):
+@pytest.mark.parametrize("keywords", ["jieba", "tfidf"])
+def test_a_data_set_is_a_corpus(still_encoder, keywords):
     rows = Dataset.from_dict({"sentence": TEXTS})
-    for kind, options in (
-        (WhiteningPostProcessor, {"dimensions": 3}),
-        (RepALPostProcessor, {"lambda_1": 0, "lambda_2": 1}),
-    ):
-        for extra in ({}, {"keywords": "tfidf"}) if kind is RepALPostProcessor else ({},):
-            expected = kind.attach(still_encoder, corpus=TEXTS, **options, **extra)
-            assert torch.equal(
-                kind.attach(still_encoder, corpus=rows, **options, **extra)[2].corpus_mean, expected[2].corpus_mean
-            )
-        assert expected[2].fit(rows).corpus_size == len(TEXTS)
-        for wrong in (
-            {"corpus": DatasetDict(train=rows, dev=rows)},
-            {"corpus": Dataset.from_dict({"label": [0] * len(TEXTS)})},
-        ):
-            with pytest.raises(ValueError, match=r"train.*dev|no column.*label"):
-                kind.attach(still_encoder, **options, **wrong)
-    embeddings, _ = expected[2].parts(rows)
-    assert torch.equal(embeddings, expected[2].parts(TEXTS)[0])
-
-
-def test_parts_of_no_sentences_and_of_sentences_that_are_none(still_encoder):
-    processor = attach(still_encoder)[2]
-    for wrong, message in (
-        ([], "at least one text"),
-        ("a cat", "got the string 'a cat'"),
-        (["a", 3], "row 1: expected a sentence, got 3"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            processor.parts(wrong)
+    found, expected = (
+        RepALPostProcessor.attach(still_encoder, lambda_1=0, lambda_2=1, keywords=keywords, corpus=corpus)[2]
+        for corpus in (rows, TEXTS)
+    )
+    assert torch.equal(found.corpus_mean, expected.corpus_mean)
+    assert torch.equal(found.parts(rows)[0], expected.parts(TEXTS)[0])
+    for wrong in (DatasetDict(train=rows, dev=rows), Dataset.from_dict({"label": [0] * len(TEXTS)})):
+        with pytest.raises(ValueError, match=r"train.*dev|no column.*label"):
+            found.fit(wrong)
 
 
 def test_a_value_that_is_not_finite_is_named_and_changes_nothing(still_encoder):
@@ -142,9 +123,3 @@ def test_an_argument_of_encode_still_reaches_its_module(still_encoder, first):
     for found in (plain, refined, RepALPostProcessor.detach(refined)):
         difference = found.encode(TEXTS, task="query") - found.encode(TEXTS)
         np.testing.assert_allclose(difference, np.arange(16)[None].repeat(len(TEXTS), 0), atol=1e-5)
-
-
-def test_a_model_keeps_its_truncation(still_encoder):
-    still_encoder.truncate_dim = 8
-    refined = AllButTheTopPostProcessor.attach(still_encoder, components=0, corpus=TEXTS)
-    assert refined.truncate_dim == 8

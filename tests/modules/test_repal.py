@@ -1,8 +1,6 @@
 """RepAL against equation 3 written again, in every pipeline that it may stand in, and what it refuses."""
 
-import copy
 import logging
-import pickle
 
 import numpy as np
 import pytest
@@ -126,20 +124,6 @@ def test_other_output_values_are_those_of_the_plain_model(still_encoder, redunda
         assert torch.equal(item["input_ids"][:length], other["input_ids"][:length])
 
 
-@pytest.mark.slow
-def test_multi_process_evaluators_copies_and_pickle(still_encoder):
-    attached = attach(still_encoder, keywords="jieba")
-    expected = attached.encode(TEXTS)
-    for twin in (copy.deepcopy(attached), pickle.loads(pickle.dumps(attached))):
-        assert np.array_equal(twin.encode(TEXTS), expected)
-        assert twin[2].fit(TEXTS[:3]).corpus_size == 3
-    assert attached[2].corpus_size == len(TEXTS), "the twins have their own state"
-    evaluator = EmbeddingSimilarityEvaluator(TEXTS[:4], TEXTS[1:5], [0.1, 0.5, 0.2, 0.9], show_progress_bar=False)
-    assert np.isfinite(evaluator(attached)["spearman_cosine"])
-    many = attached.encode(TEXTS, device=["cpu"], chunk_size=6)
-    assert np.abs(many - expected).max() < 1e-6
-
-
 def test_the_given_model_stays_plain(still_encoder):
     before = still_encoder.encode(TEXTS)
     attached = attach(still_encoder)
@@ -205,15 +189,10 @@ def test_training_is_refused(still_encoder, tmp_path):
     ("options", "message"),
     [
         ({"lambda_1": float("nan")}, "lambda_1 must be between 0 and .*got nan"),
-        ({"lambda_2": float("inf")}, "lambda_2 must be between 0 and .*got inf"),
-        ({"lambda_1": -0.1}, "lambda_1 .* got -0.1"),
-        ({"lambda_2": "1"}, "lambda_2 .* got '1'"),
         ({"redundancy": "both"}, "redundancy must be one of 'encoder', 'pooled', got 'both'"),
         ({"keywords": "yake"}, "keywords must be 'jieba'.*got 'yake'"),
         ({"keywords": "tfidf", "corpus": None}, "corpus"),
-        ({"on_missing_mask": "skip"}, "on_missing_mask .* got 'skip'"),
         ({"corpus": "one text"}, "sentences must be an iterable of strings, got the string 'one text'"),
-        ({"corpus": []}, "at least one text"),
         ({"corpus": ["a", 3]}, "sentences, row 1: expected a sentence, got 3"),
     ],
 )
@@ -271,17 +250,11 @@ PAIRS = [("a cat", "the dog"), ("red", "book"), ("a", "b")]
     ("pairs", "scores", "options", "message"),
     [
         (PAIRS, [float("nan"), 1.0, 2.0], {}, "scores must be finite"),
-        (PAIRS, [None, 1.0, 2.0], {}, "scores must be finite"),
-        (PAIRS, ["1", "2", "3"], {}, "scores must be finite"),
         (PAIRS, torch.ones(3), {}, "not all equal, got 3 pairs, 3 scores, 1 dis"),
         (PAIRS, [1.0, 2.0], {}, "at least two pairs.*got"),
-        ([], [], {}, "at least two pairs.*got"),
         ([("a", "b"), "cd"], [1, 2], {}, "pairs must hold pairs of sentences, got 'cd'"),
-        ([("a", "b"), ("a", "b", "c")], [1, 2], {}, "pairs must hold pairs"),
-        ([("a", "b"), ("a", None)], [1, 2], {}, "pairs must hold pairs"),
         (PAIRS, [1, 2, 3], {"groups": [0, 1]}, "groups must be one for each pair"),
         (PAIRS, [1, 2, 3], {"groups": [0, 0, 1]}, r"\['1'\] do not"),
-        (PAIRS, [1, 2, 3], {"lambda_1_grid": [-1]}, "lambda_1_grid must be between"),
         (PAIRS, [1, 2, 3], {"lambda_2_grid": [float("nan")]}, "lambda_2_grid must be between"),
         (PAIRS, [1, 2, 3], {"lambda_2_grid": range(10**9)}, "lambda_2_grid must hold at most 10000"),
     ],

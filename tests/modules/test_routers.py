@@ -5,7 +5,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router, Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
+from sentence_transformers.sentence_transformer.modules import Pooling
 
 from st_extras.modules import PartialMaskTransformer, RepALPostProcessor, WhiteningPostProcessor, load
 from tests.modules.cases import LAMBDA_1, TEXTS, attach
@@ -58,19 +58,6 @@ def test_tune_and_parts_behind_a_router(still_encoder):
     assert attached[1].tune([("a cat", "a dog"), ("a", "the mat")], [0, 1]).settings > 2
 
 
-def test_whitening_behind_a_router(still_encoder):
-    attached = WhiteningPostProcessor.attach(routed(still_encoder), dimensions=4, corpus=TEXTS)
-    alone = WhiteningPostProcessor.attach(
-        SentenceTransformer(modules=[*still_encoder, Normalize()], device="cpu"), dimensions=4, corpus=TEXTS
-    )
-    assert np.abs(attached.encode_query(TEXTS) - alone.encode(TEXTS)).max() < 1e-5
-    both = attach(attached)
-    assert [type(module).__name__ for module in both][1:] == [
-        "WhiteningPostProcessor", "RepALPostProcessor", "Normalize",
-    ]  # fmt: skip
-    assert np.isfinite(both.encode_query(TEXTS)).all()
-
-
 @pytest.mark.parametrize("kind", [RepALPostProcessor, WhiteningPostProcessor])
 def test_routers_that_are_refused(make_encoder, kind):
     options = {"lambda_1": 0.5, "lambda_2": 0.0} if kind is RepALPostProcessor else {}
@@ -81,11 +68,3 @@ def test_routers_that_are_refused(make_encoder, kind):
     inside = Router({"query": [*first, Normalize()], "document": [*first, Normalize()]})
     with pytest.raises(ValueError, match=r"^model must not normalize inside .*modules=\[router, Normalize\(\)\]\)\.$"):
         kind.attach(SentenceTransformer(modules=[inside], device="cpu"), **options)
-
-
-def test_a_router_over_static_embeddings(still_encoder):
-    static = StaticEmbedding(still_encoder.tokenizer.backend_tokenizer, embedding_dim=4)
-    model = SentenceTransformer(modules=[Router({"query": [static], "document": [static]})], device="cpu")
-    with pytest.raises(ValueError, match="Transformer module, got StaticEmbedding"):
-        attach(model)
-    assert WhiteningPostProcessor.attach(model, corpus=TEXTS).encode(TEXTS).shape == (len(TEXTS), 4)

@@ -1,16 +1,13 @@
 """Saved models: loaded by ``load``, by Sentence Transformers and, exported, without this package; to the bit."""
 
 import json
-import shutil
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Dense, Normalize
+from sentence_transformers.base.modules import Normalize
 
 from st_extras.modules import (
     AllButTheTopPostProcessor,
@@ -82,25 +79,6 @@ def test_a_loaded_model_goes_on_working(still_encoder, tmp_path, redundancy):
         assert 'st_extras.load("sentence_transformers_model_id")' in card
 
 
-def test_push_to_hub_uploads_a_model_that_loads(still_encoder, tmp_path, monkeypatch):
-    class Hub:
-        def __init__(self, **_):
-            pass
-
-        def create_repo(self, repo_id, **_):
-            return SimpleNamespace(repo_id=repo_id)
-
-        def upload_folder(self, *, folder_path, **_):
-            shutil.copytree(folder_path, tmp_path / "hub")
-            return SimpleNamespace(commit_url="done")
-
-    monkeypatch.setattr("sentence_transformers.base.model.HfApi", Hub)
-    attached = attach(still_encoder, keywords="jieba")
-    assert attached.push_to_hub("user/refined", replace_model_card=True) == "done"
-    assert 'st_extras.load("user/refined")' in (tmp_path / "hub" / "README.md").read_text(encoding="utf8")
-    assert np.array_equal(load(str(tmp_path / "hub"), device="cpu").encode(TEXTS), attached.encode(TEXTS))
-
-
 def test_only_the_modules_of_this_package_are_let_in(still_encoder, tmp_path):
     folder = tmp_path / "saved"
     attach(still_encoder, keywords="jieba").save(str(folder))
@@ -165,16 +143,6 @@ def test_exported_models_load_without_this_package(normalized, tmp_path):
         assert np.abs(np.linalg.norm(expected, axis=1) - 1).max() < 1e-5, "Normalize is still the last"
 
 
-def test_what_an_export_is_made_of(normalized):
-    model = attach(WhiteningPostProcessor.attach(normalized, dimensions=6, corpus=CORPUS), lambda_1=0.0)
-    state = torch.random.get_rng_state()
-    stock = to_stock(model)
-    assert torch.equal(torch.random.get_rng_state(), state)
-    assert [type(part) for part in stock][2:] == [Dense, Dense, Normalize]
-    assert np.abs(stock.encode(TEXTS) - model.encode(TEXTS)).max() < 1e-5
-    assert [type(part) for part in to_stock(normalized)] == [type(part) for part in normalized]
-
-
 def test_what_cannot_be_exported(still_encoder):
     with pytest.raises(ValueError, match="lambda_1 must be 0 to export"):
         to_stock(attach(still_encoder))
@@ -192,11 +160,3 @@ def test_a_router_is_exported(still_encoder):
     stock = to_stock(model)
     assert [type(part).__name__ for part in stock] == ["Router", "Dense", "Normalize"]
     assert np.abs(stock.encode_query(TEXTS) - model.encode_query(TEXTS)).max() < 1e-6
-
-
-def test_the_card_of_an_export_of_an_export_tells_of_both(still_encoder):
-    whitened = to_stock(WhiteningPostProcessor.attach(still_encoder, dimensions=6, corpus=TEXTS))
-    card = to_stock(attach(whitened, lambda_1=0.0, keywords="rake")).model_card_data
-    assert list(card.exported) == ["WhiteningPostProcessor", "RepALPostProcessor"]
-    snippet = card.to_dict()["usage_snippet"]
-    assert snippet.index("WhiteningPostProcessor") < snippet.index("RepALPostProcessor")

@@ -57,12 +57,8 @@ def test_the_whole_model_loads(whole):
     ("part", "changes", "message"),
     [
         (REPAL, {"lambda_1": "0.5"}, "lambda_1 must be between 0 .*got '0.5'"),
-        (REPAL, {"lambda_2": True}, "lambda_2 must be .* got True"),
-        (REPAL, {"lambda_1": float("nan")}, "lambda_1 must be between 0 .*got nan"),
         (REPAL, {"lambda_1": ...}, "must hold .*lambda_1"),
-        (REPAL, {"lambda_3": 1.0}, "must hold .*lambda_3"),
         (REPAL, {"corpus_size": -1}, "corpus_size must be a whole number .*got -1"),
-        (REPAL, {"corpus_size": None}, "corpus_size must be a whole number .*got None"),
         (REPAL, {"embedding_dimension": 10**12}, "embedding_dimension must be a whole number .*got 1000000000000"),
         (REPAL, {"version": 2}, "version 1.*got 2"),
         (WHITENING, {"dimensions": 17}, "dimensions must be .*16.*got 17"),
@@ -80,27 +76,14 @@ def test_wrong_settings_are_refused_with_their_file(saved, part, changes, messag
 @pytest.mark.parametrize(
     ("part", "changes", "message"),
     [
-        (REPAL, {"corpus_mean": lambda mean: mean * torch.nan}, "'corpus_mean' with NaN"),
         (WHITENING, {"kernel": lambda kernel: kernel / 0}, "'kernel' with NaN or an infinite value"),
         (REPAL, {"corpus_mean": lambda mean: mean[:5]}, r"\(5,\) instead of \(6,\)"),
-        (WHITENING, {"kernel": torch.t}, r"\(6, 16\) instead of \(16, 6\)"),
         (REPAL, {"corpus_mean": torch.Tensor.int}, "torch.int32 instead of floating-point numbers"),
-        (WHITENING, {"kernel": lambda _: None}, "no tensor 'kernel'"),
-        (REPAL, {"kernel": lambda _: torch.ones(2)}, "another tensor in it, 'kernel'"),
     ],
 )
 def test_wrong_tensors_are_refused_with_their_file(saved, part, changes, message):
     change_tensors(saved / part / "model.safetensors", **changes)
     with pytest.raises(ValueError, match=rf"{part}.model\.safetensors.*{message}.*: fit the module again"):
-        load(str(saved), device="cpu")
-
-
-def test_a_flipped_bit_in_a_tensor_is_noticed(saved):
-    path = saved / WHITENING / "model.safetensors"
-    content = bytearray(path.read_bytes())
-    content[-5] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match="checksum differs"):
         load(str(saved), device="cpu")
 
 
@@ -134,16 +117,11 @@ def test_a_missing_or_broken_file_is_named(saved, part, name):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"name": "tfidf", "idf": {"cat"', "not JSON"),
         ("", "not JSON"),
-        ('["jieba"]', "must hold a JSON object"),
         ('{"version": 2, "name": "jieba"}', "version 1.*got 2"),
         ('{"version": 1, "name": "yake"}', "keywords must be 'jieba'"),
-        ('{"version": 1, "name": "jieba", "top_k": 0}', "top_k"),
         ('{"version": 1, "name": "rake", "surprise": 1}', "surprise"),
-        ('{"version": 1, "name": "tfidf"}', "idf"),
         ('{"version": 1, "name": "rake", "top_k": 3, "stop_words": "the"}', "stop_words"),
-        ('{"version": 1, "name": "jieba", "name": "rake"}', "name.*twice"),
         (None, "must contain"),
     ],
 )
@@ -152,13 +130,3 @@ def test_a_wrong_keywords_file_is_named(saved, content, message):
     path.unlink() if content is None else path.write_text(content)
     with pytest.raises(ValueError, match=rf"repal_keywords\.json.*{message}|{message}.*repal_keywords\.json"):
         load(str(saved), device="cpu")
-
-
-@pytest.mark.parametrize("kind", [torch.float16, torch.float64])
-def test_tensors_of_another_precision_load_as_float32(saved, kind):
-    path = saved / REPAL / "model.safetensors"
-    expected = load_file(path)["corpus_mean"].to(kind).float()
-    change_tensors(path, corpus_mean=lambda mean: mean.to(kind))
-    mean = RepALPostProcessor.load(str(saved), subfolder=REPAL).corpus_mean
-    assert mean.dtype == torch.float32
-    assert torch.equal(mean, expected)

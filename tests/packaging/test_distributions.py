@@ -67,19 +67,19 @@ def _package_files() -> set[str]:
     }
 
 
-def test_the_wheel_holds_the_package_and_nothing_else(built: Built) -> None:
+def test_the_wheel_holds_the_package_and_nothing_else(built):
     files = _wheel_files(built.wheel)
     assert {name for name in files if ".dist-info/" not in name} == _package_files()
     assert {"st_extras/py.typed", "st_extras/samples/sentences.txt", "st_extras/samples/graded_pairs.tsv"} <= files
     assert f"st_extras-{st_extras.__version__}.dist-info/licenses/LICENSE" in files
 
 
-def test_the_source_distribution_builds_the_same_wheel(built: Built) -> None:
+def test_the_source_distribution_builds_the_same_wheel(built):
     assert built.wheel.name == built.from_tree.name
     assert built.wheel.read_bytes() == built.from_tree.read_bytes()
 
 
-def test_the_source_distribution_holds_what_the_tests_read(built: Built) -> None:
+def test_the_source_distribution_holds_what_the_tests_read(built):
     files = _sdist_files(built.sdist)
     wanted = _package_files() | {"pyproject.toml", "constraints.txt", "README.md", "PKG-INFO"}
     for folder in ("tests", "benchmarks", "docs", "notebooks", ".github"):
@@ -93,12 +93,12 @@ def test_the_source_distribution_holds_what_the_tests_read(built: Built) -> None
     assert not [name for name in files if name.startswith((".ci", "runs/", "dist/", ".git/")) or name.endswith(".pyc")]
 
 
-def test_the_index_takes_them(built: Built) -> None:
+def test_the_index_takes_them(built):
     shown = _python("-m", "twine", "check", "--strict", str(built.sdist), str(built.wheel), COLUMNS="200")
     assert shown.count("PASSED") == 2
 
 
-def test_the_metadata_are_whole(built: Built) -> None:
+def test_the_metadata_are_whole(built):
     with zipfile.ZipFile(built.wheel) as archive:
         name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         metadata = Parser().parsestr(archive.read(name).decode())
@@ -126,7 +126,7 @@ def _check_description(text: str) -> None:
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
-def test_the_wheel_works_without_the_repository(built: Built, tmp_path: Path) -> None:
+def test_the_wheel_works_without_the_repository(built, tmp_path):
     install = ("-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(tmp_path / "site"))
     _python(*install, str(built.wheel))
     code = (

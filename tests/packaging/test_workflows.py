@@ -65,17 +65,17 @@ def command_faults(command: str) -> list[str]:
 
 @pytest.mark.parametrize("name", WORKFLOWS)
 class TestWorkflow:
-    def test_what_its_commands_name_exists(self, name: str) -> None:
+    def test_what_its_commands_name_exists(self, name):
         lines = [line for step in _steps(WORKFLOWS[name], "run") for line in step.splitlines()]
         assert lines
         assert {line: command_faults(line) for line in lines if command_faults(line)} == {}
 
-    def test_actions_are_pinned_to_a_commit_and_say_which_version(self, name: str) -> None:
+    def test_actions_are_pinned_to_a_commit_and_say_which_version(self, name):
         uses = re.findall(r"uses: (.*)", WORKFLOWS[name])
         assert len(uses) == len([*_steps(WORKFLOWS[name], "uses")]) > 0
         assert [line for line in uses if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line)] == []
 
-    def test_it_has_no_more_rights_than_it_needs(self, name: str) -> None:
+    def test_it_has_no_more_rights_than_it_needs(self, name):
         workflow = yaml.safe_load(WORKFLOWS[name])
         assert workflow["permissions"] == {"contents": "read"}
         given = {job: found["permissions"] for job, found in workflow["jobs"].items() if "permissions" in found}
@@ -84,17 +84,17 @@ class TestWorkflow:
         checkouts = WORKFLOWS[name].count("actions/checkout@")
         assert WORKFLOWS[name].count("persist-credentials: false") == checkouts
 
-    def test_it_ends(self, name: str) -> None:
+    def test_it_ends(self, name):
         assert "concurrency" in yaml.safe_load(WORKFLOWS[name])
         assert all(job["timeout-minutes"] <= 120 for job in _jobs(WORKFLOWS[name]).values())
 
 
-def test_one_action_has_one_version() -> None:
+def test_one_action_has_one_version():
     pins = {line for text in WORKFLOWS.values() for line in re.findall(r"uses: (.*)", text)}
     assert len(pins) == len({pin.split("@")[0] for pin in pins})
 
 
-def test_the_tests_run_on_the_lowest_and_the_newest_python() -> None:
+def test_the_tests_run_on_the_lowest_and_the_newest_python():
     jobs, pythons = _jobs(WORKFLOWS["tests"]), classified_pythons()
     matrix = jobs["fast"]["strategy"]["matrix"]
     assert matrix["python"][0] == pythons[0]
@@ -106,7 +106,7 @@ def test_the_tests_run_on_the_lowest_and_the_newest_python() -> None:
     assert f'python-version: "{mypy}"' in WORKFLOWS["lint"]
 
 
-def test_only_a_tag_publishes_and_only_what_was_tried() -> None:
+def test_only_a_tag_publishes_and_only_what_was_tried():
     workflow = yaml.safe_load(WORKFLOWS["release"])
     assert workflow[True] == {"push": {"tags": ["v*"]}}  # YAML 1.1 reads the key "on" as true
     publish = workflow["jobs"]["publish"]
@@ -129,22 +129,11 @@ def test_only_a_tag_publishes_and_only_what_was_tried() -> None:
         ("twine check --strict dist/*", None),
     ],
 )
-def test_a_planted_fault_is_seen(command: str, fault: str | None) -> None:
+def test_a_planted_fault_is_seen(command, fault):
     assert command_faults(command) == ([] if fault is None else [fault])
 
 
-def test_the_templates_ask_for_the_doctor() -> None:
-    bug = yaml.safe_load((GITHUB / "ISSUE_TEMPLATE" / "bug.yml").read_text(encoding="utf8"))
-    fields = {field["id"]: field for field in bug["body"]}
-    assert "st-extras doctor" in fields["doctor"]["attributes"]["label"]
-    feature = yaml.safe_load((GITHUB / "ISSUE_TEMPLATE" / "feature.yml").read_text(encoding="utf8"))
-    for form in (bug, feature):
-        assert {"name", "description", "body"} <= form.keys()
-        ids = [field["id"] for field in form["body"]]
-        assert len(ids) == len({*ids})
-
-
-def test_the_hooks_before_a_commit_run_what_the_workflow_runs() -> None:
+def test_the_hooks_before_a_commit_run_what_the_workflow_runs():
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf8"))["repos"][0]["hooks"]
     programs = {" ".join(hook["entry"].split()[:2]) for hook in hooks}
     assert programs == {"ruff check", "ruff format"}
@@ -170,11 +159,11 @@ def _check_schema(schema: str, *files: str | Path) -> subprocess.CompletedProces
 @pytest.mark.skipif(importlib.util.find_spec("check_jsonschema") is None, reason="needs check-jsonschema")
 class TestSchemas:
     @pytest.mark.parametrize("schema", SCHEMAS)
-    def test_the_files_follow_their_schema(self, schema: str) -> None:
+    def test_the_files_follow_their_schema(self, schema):
         done = _check_schema(schema, *SCHEMAS[schema])
         assert done.returncode == 0, done.stdout + done.stderr
 
-    def test_a_planted_fault_is_seen(self, tmp_path: Path) -> None:
+    def test_a_planted_fault_is_seen(self, tmp_path):
         broken = tmp_path / "broken.yml"
         broken.write_text(WORKFLOWS["lint"].replace("runs-on:", "run-on:"), encoding="utf8")
         done = _check_schema("vendor.github-workflows", broken)

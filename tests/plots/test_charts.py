@@ -24,7 +24,7 @@ def texts(ax) -> list[str]:
     return [text.get_text() for text in ax.get_legend().get_texts()]
 
 
-def test_alignment_uniformity_scatter() -> None:
+def test_alignment_uniformity_scatter():
     points = {"BERT": (0.2, -1.5), "SimCSE": (0.3, -2.5)}
     ax = plots.plot_alignment_uniformity(points, {"BERT": 31.4, "SimCSE": 76.9, "other": 1.0})
     (dots,) = ax.collections
@@ -39,7 +39,7 @@ def test_alignment_uniformity_scatter() -> None:
     assert [note.get_text() for note in plain.texts] == ["BERT", "SimCSE"]
 
 
-def test_training_curves_mark_the_best_and_the_picked() -> None:
+def test_training_curves_mark_the_best_and_the_picked():
     curves = {"DCLR": ([0, 10, 20], [0.5, 0.8, 0.7]), "SimCSE": ([0, 10], [0.5, 0.6])}
     ax = plots.plot_training_curves(curves, ylabel="dev", picked={"DCLR": 20})
     first, best, cross, second, last = ax.get_lines()
@@ -56,7 +56,7 @@ def test_training_curves_mark_the_best_and_the_picked() -> None:
     assert len(plots.plot_training_curves({"loss": ([1, 2], [3.0, 1.0])}, best=None).get_lines()) == 1
 
 
-def test_plots_draw_on_the_axes_they_are_given() -> None:
+def test_plots_draw_on_the_axes_they_are_given():
     _, (left, right) = pyplot.subplots(1, 2)
     assert plots.plot_training_curves({"a": ([1], [2.0])}, ax=left) is left
     assert plots.plot_alignment_uniformity({"a": (1, 2)}, ax=right) is right
@@ -67,35 +67,29 @@ def test_plots_draw_on_the_axes_they_are_given() -> None:
     ("call", "message"),
     [
         (lambda: plots.plot_alignment_uniformity({}), "at least one model"),
-        (lambda: plots.plot_alignment_uniformity(["a"]), "points must be a mapping"),
-        (lambda: plots.plot_alignment_uniformity({"a": 1.0}), "points must be"),
         (lambda: plots.plot_alignment_uniformity({"a": (1.0, 2.0), "b": (1.0,)}), "points must be numbers, all rows"),
         (lambda: plots.plot_alignment_uniformity({"a": (1, 2)}, {"b": 1}), "got none for a"),
         (lambda: plots.plot_alignment_uniformity({"a": (1, math.nan)}), "points must be finite, got nan"),
-        (lambda: plots.plot_alignment_uniformity({"a": (1, 2, 3)}), r"points must be \(N, 2\)"),
-        (lambda: plots.plot_training_curves({}), "at least one run"),
-        (lambda: plots.plot_training_curves({"a": 3}), "curves must hold"),
         (lambda: plots.plot_training_curves({"a": ([1, 2], ["x", "y"])}), "values of 'a' must be numbers"),
         (lambda: plots.plot_training_curves({"a": ([1, 1], [1, 2])}), "steps of 'a' must be strictly increasing"),
         (lambda: plots.plot_training_curves({"a": ([1], [1])}, best="first"), "got 'first'"),
-        (lambda: plots.plot_training_curves({"a": ([1], [1])}, picked={"b": 1}), "got b"),
         (lambda: plots.plot_training_curves({"a": ([1], [1])}, picked={"a": 2}), "a step of 'a', got 2"),
         (lambda: plots.plot_training_curves({"a": ([1], [1])}, ax="here"), "ax must be"),
     ],
 )
-def test_bad_input_is_refused_before_anything_is_drawn(call, message: str) -> None:
+def test_bad_input_is_refused_before_anything_is_drawn(call, message):
     with pytest.raises(ValueError, match=message):
         call()
     assert not pyplot.get_fignums()
 
 
 @pytest.mark.usefixtures("no_matplotlib")
-def test_without_matplotlib_one_line_says_what_to_install() -> None:
+def test_without_matplotlib_one_line_says_what_to_install():
     with pytest.raises(ImportError, match=r'pip install "st-extras\[plot\]"'):
         plots.plot_training_curves({"a": ([1], [1.0])})
 
 
-def test_curves_differ_in_style_too_and_none_is_drawn_twice() -> None:
+def test_curves_differ_in_style_too_and_none_is_drawn_twice():
     """Without colours, neighbours can be told apart; with them, all can, also past the ten colours."""
     curves = {str(number): ([0, 1], [number, 2]) for number in range(14)}
     lines = plots.plot_training_curves(curves, best=None).get_lines()

@@ -39,7 +39,7 @@ def points(panel, groups: list[str]) -> np.ndarray:
     return drawn
 
 
-def test_map_draws_the_principal_plane() -> None:
+def test_map_draws_the_principal_plane():
     x = cloud(40, 5) * [5, 3, 1, 1, 1]
     counts = np.arange(1, 41)
     ax = plot_embedding_map(x, counts, value_label="count", log_values=True)
@@ -53,17 +53,7 @@ def test_map_draws_the_principal_plane() -> None:
     assert ax.get_xlabel() == "principal component 1"
 
 
-def test_map_is_the_same_for_mirrored_axes_and_draws_without_values() -> None:
-    x = cloud(20, 4)
-    (first,) = plot_embedding_map(x).collections
-    (second,) = plot_embedding_map(x[::-1].copy()).collections
-    np.testing.assert_allclose(np.asarray(first.get_offsets()), np.asarray(second.get_offsets())[::-1], atol=1e-9)
-    offsets = np.asarray(first.get_offsets())
-    assert (offsets[np.abs(offsets).argmax(axis=0), [0, 1]] > 0).all()
-    assert len(first.axes.figure.axes) == 1
-
-
-def test_lines_go_to_the_nearest_neighbours_and_are_black_between_groups() -> None:
+def test_lines_go_to_the_nearest_neighbours_and_are_black_between_groups():
     before, after = cloud(30, 6), cloud(30, 4, seed=1)
     groups = [f"group {number % 3}" for number in range(30)]
     pair = plot_neighborhoods(before, after, groups)
@@ -79,7 +69,7 @@ def test_lines_go_to_the_nearest_neighbours_and_are_black_between_groups() -> No
         assert min(colour[0] for colour in lines.get_colors()[~np.array(leaves)]) > 0.5
 
 
-def test_titles_give_the_share_in_the_same_group() -> None:
+def test_titles_give_the_share_in_the_same_group():
     before, after = cloud(40, 6), cloud(40, 6, seed=1)
     groups = np.arange(40) % 4
     pair = plot_neighborhoods(torch.tensor(before), after, groups)
@@ -89,7 +79,7 @@ def test_titles_give_the_share_in_the_same_group() -> None:
     assert pair[0].get_title()[6:] != pair[1].get_title()[5:]
 
 
-def test_groups_differ_in_shape_and_in_darkness() -> None:
+def test_groups_differ_in_shape_and_in_darkness():
     x = cloud(40, 6)
     _, panel = plot_neighborhoods(x, x, [f"{number % 10}" for number in range(40)])
     dots = panel.collections[1:]
@@ -99,7 +89,7 @@ def test_groups_differ_in_shape_and_in_darkness() -> None:
     assert [text.get_text() for text in panel.get_legend().get_texts()] == [f"{number}" for number in range(10)]
 
 
-def test_many_groups_have_no_legend() -> None:
+def test_many_groups_have_no_legend():
     x = cloud(40, 6)
     _, panel = plot_neighborhoods(x, x, range(40))
     assert panel.get_legend() is None
@@ -107,7 +97,7 @@ def test_many_groups_have_no_legend() -> None:
     assert len({one.get_paths()[0].vertices.tobytes() for one in panel.collections[1:]}) == len(MARKERS)
 
 
-def test_without_groups_the_clusters_are_those_of_after_and_the_title_is_fair() -> None:
+def test_without_groups_the_clusters_are_those_of_after_and_the_title_is_fair():
     before, side = cloud(20, 5), 9 * np.eye(5)[0]
     after = np.concatenate([cloud(10, 5, seed=1) + side, cloud(10, 5, seed=2) - side])
     pair = plot_neighborhoods(before, after, clusters=2)
@@ -123,7 +113,7 @@ def test_without_groups_the_clusters_are_those_of_after_and_the_title_is_fair() 
     assert max(sides[0]) < min(sides[1]) or max(sides[1]) < min(sides[0])
 
 
-def test_the_second_panel_is_turned_to_the_first() -> None:
+def test_the_second_panel_is_turned_to_the_first():
     before = cloud(25, 5) * [3, 2, 1, 1, 1]
     turn = np.linalg.qr(cloud(5, 5, seed=3))[0]
     groups = [str(number % 2) for number in range(25)]
@@ -134,7 +124,7 @@ def test_the_second_panel_is_turned_to_the_first() -> None:
     assert np.abs(points(left, groups) - other).max() > 0.01  # the first panel is that of before
 
 
-def test_axes_that_change_places_are_turned_back() -> None:
+def test_axes_that_change_places_are_turned_back():
     flat = 0.1 * np.linalg.qr(cloud(25, 2) - cloud(25, 2).mean(axis=0))[0]
     before, after = (np.column_stack([flat * widths, np.ones(25)]) for widths in ([1.3, 1.0], [1.0, 1.3]))
     groups = ["one"] * 25
@@ -143,7 +133,7 @@ def test_axes_that_change_places_are_turned_back() -> None:
     assert np.corrcoef(left[:, 1], right[:, 1])[0, 1] > 0.99
 
 
-def test_tsne_keeps_clouds_apart() -> None:
+def test_tsne_keeps_clouds_apart():
     x = np.concatenate([cloud(15, 4) + 20 * np.eye(4)[0], cloud(15, 4, seed=1) + 20 * np.eye(4)[1]])
     groups = ["a"] * 15 + ["b"] * 15
     for panel in plot_neighborhoods(x, x, groups, method="tsne"):
@@ -153,22 +143,11 @@ def test_tsne_keeps_clouds_apart() -> None:
         assert (own < other).all()
 
 
-def test_it_draws_on_given_axes_and_leaves_the_random_state() -> None:
-    state = np.random.get_state()[1].copy()  # noqa: NPY002
-    _, axes = pyplot.subplots(1, 2)
-    assert plot_neighborhoods(cloud(9, 3), cloud(9, 3, seed=1), ax=axes) == tuple(axes)
-    assert len(pyplot.get_fignums()) == 1
-    left, right = plot_neighborhoods(cloud(9, 3), cloud(9, 3, seed=1))
-    assert left.figure is right.figure
-    assert len(pyplot.get_fignums()) == 2
-    assert (np.random.get_state()[1] == state).all()  # noqa: NPY002
-
-
 @pytest.mark.parametrize("method", ["pca", "tsne"])
 @pytest.mark.parametrize(
     "x", [np.ones((3, 2)), np.ones((50, 4)), np.eye(7), np.eye(3, 2) + 1e-30, np.repeat(np.eye(5), 9, axis=0)]
 )
-def test_strange_embeddings_are_drawn_without_a_warning(x: np.ndarray, method: str) -> None:
+def test_strange_embeddings_are_drawn_without_a_warning(x, method):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for panel in plot_neighborhoods(x, x[::-1].copy(), method=method):
@@ -187,31 +166,23 @@ X = np.eye(4)
         (lambda: plot_embedding_map(X[:, :1]), "D >= 2 dimensions"),
         (lambda: plot_embedding_map(X, [1, 2]), r"values must have the shape \(4,\), got \(2,\)"),
         (lambda: plot_embedding_map(X, [0, 1, 2, 3], log_values=True), "values must be > 0.*got 0"),
-        (lambda: plot_embedding_map(X, log_values="False"), "log_values must be True or False"),
-        (lambda: plot_embedding_map(X, method="umap"), "got 'umap'"),
         (lambda: plot_embedding_map(X + np.inf), "embeddings must be finite"),
-        (lambda: plot_embedding_map([["a", "b"]] * 3), "embeddings must be numbers"),
-        (lambda: plot_embedding_map(X, seed=1.5), "seed must be"),
-        (lambda: plot_neighborhoods(X[:2], X[:2]), r"before must be \(N, D\) with N >= 3, got the shape \(2, 4\)"),
         (lambda: plot_neighborhoods(X, X[:3]), "after must have a row for each of the 4 rows of before, got 3"),
         (lambda: plot_neighborhoods(np.ones((4, 1)), X), r"before must have D >= 2 dimensions, got .*\(4, 1\)"),
         (lambda: plot_neighborhoods(X, X * 0), "after must have a direction in each row"),
         (lambda: plot_neighborhoods(X, X, ["a", "b"]), "groups must have one label .*, got 2 for 4"),
         (lambda: plot_neighborhoods(X, X, [0.5] * 4), "a label must be a string or a whole number, got 0.5"),
-        (lambda: plot_neighborhoods(X, X, clusters=0), "clusters must be a whole number >= 1, got 0"),
         (lambda: plot_neighborhoods(X, X, method="umap"), "method must be one of 'pca', 'tsne', got 'umap'"),
-        (lambda: plot_neighborhoods(X, X, seed=-1), "seed must be"),
         (lambda: plot_neighborhoods(X, X, ax="ab"), "ax must be two matplotlib Axes or None, got 'ab'"),
-        (lambda: plot_neighborhoods(X, X, ax=(None, None)), "ax must be two matplotlib Axes or None"),
     ],
 )
-def test_bad_input_is_refused_before_anything_is_drawn(call, message: str) -> None:
+def test_bad_input_is_refused_before_anything_is_drawn(call, message):
     with pytest.raises(ValueError, match=rf"{message}.*[.?]$"):
         call()
     assert not pyplot.get_fignums()
 
 
 @pytest.mark.usefixtures("no_matplotlib")
-def test_without_matplotlib_one_line_says_what_to_install() -> None:
+def test_without_matplotlib_one_line_says_what_to_install():
     with pytest.raises(ImportError, match=r'pip install "st-extras\[plot\]"'):
         plot_neighborhoods(X, X)

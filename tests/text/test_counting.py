@@ -5,10 +5,9 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future
-from pathlib import Path
 
 import pytest
-from datasets import Dataset, DatasetDict
+from datasets import Dataset
 from transformers import BertTokenizer
 
 from st_extras.text import counting, frequency
@@ -22,9 +21,7 @@ def counted_by_hand(texts: list[str], tokenizer: BertTokenizer) -> list[int]:
     return [seen[token] for token in tokenizer.convert_ids_to_tokens(range(len(tokenizer)))]
 
 
-def test_counts_are_those_of_a_loop_without_special_tokens(
-    frequency_table: FrequencyTable, tokenizer: BertTokenizer, sentences: list[str]
-) -> None:
+def test_counts_are_those_of_a_loop_without_special_tokens(frequency_table, tokenizer, sentences):
     assert frequency_table.counts.tolist() == counted_by_hand(sentences, tokenizer)
     assert frequency_table.counts[tokenizer.convert_tokens_to_ids("the")] == 7
     assert frequency_table.counts[tokenizer.cls_token_id] == 0
@@ -32,17 +29,13 @@ def test_counts_are_those_of_a_loop_without_special_tokens(
     assert frequency_table.total == frequency_table.counts.sum()
 
 
-def test_neither_truncation_nor_padding_of_an_earlier_call_counts(
-    tokenizer: BertTokenizer, sentences: list[str]
-) -> None:
+def test_neither_truncation_nor_padding_of_an_earlier_call_counts(tokenizer, sentences):
     text = " ".join(sentences * 5)
     tokenizer([text, "a"], truncation=True, max_length=4, padding=True)
     assert FrequencyTable.count([text, "a"], tokenizer).counts.tolist() == counted_by_hand([text, "a"], tokenizer)
 
 
-def test_every_kind_of_corpus_gives_the_same_table(
-    frequency_table: FrequencyTable, tokenizer: BertTokenizer, sentences: list[str], tmp_path: Path
-) -> None:
+def test_every_kind_of_corpus_gives_the_same_table(frequency_table, tokenizer, sentences, tmp_path):
     plain, packed = tmp_path / "corpus.txt", tmp_path / "corpus.txt.gz"
     plain.write_text("\n".join(sentences[:3]) + "\n", encoding="utf-8")
     with gzip.open(packed, "wt", encoding="utf-8") as file:
@@ -63,9 +56,7 @@ def test_every_kind_of_corpus_gives_the_same_table(
 
 
 @pytest.mark.slow
-def test_several_processes_count_the_same(
-    frequency_table: FrequencyTable, tokenizer: BertTokenizer, sentences: list[str]
-) -> None:
+def test_several_processes_count_the_same(frequency_table, tokenizer, sentences):
     counted = FrequencyTable.count(sentences, tokenizer, num_processes=2, batch_size=2, show_progress_bar=True)
     assert counted.counts.tolist() == frequency_table.counts.tolist()
     assert counted.num_texts == len(sentences)
@@ -84,9 +75,7 @@ class InstantPool(Executor):
 
 
 @pytest.mark.parametrize("num_processes", [1, 2])
-def test_the_corpus_is_never_held(
-    tokenizer: BertTokenizer, num_processes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_corpus_is_never_held(tokenizer, num_processes, monkeypatch):
     handed_out = itertools.count(1)
     lead = []
     done = [0]
@@ -116,31 +105,16 @@ def test_the_corpus_is_never_held(
         ([], {}, "texts must hold at least one text"),
         (["", ""], {}, "no token"),
         ("a string", {}, "'a string'"),
-        ([{"sentence": "x"}], {}, r"dataset\['sentence'\]"),
-        (["a", "\ud800"], {}, "texts, row 1: .* lone surrogate"),
-        (["a"], {"batch_size": 0}, "batch_size .* 0"),
         (["a"], {"num_processes": 10**11}, "num_processes .* 100000000000"),
-        (DatasetDict(train=DATA), {}, "DatasetDict with the keys 'train'"),
         (DATA, {"column": "body"}, "texts has no column body: it has text"),
     ],
 )
-def test_bad_input_is_named(texts: object, options: dict, message: str, tokenizer: BertTokenizer) -> None:
+def test_bad_input_is_named(texts, options, message, tokenizer):
     with pytest.raises(ValueError, match=message):
         FrequencyTable.count(texts, tokenizer, **options)
 
 
-def test_a_fault_in_a_file_is_named(tokenizer: BertTokenizer, tmp_path: Path) -> None:
-    path = tmp_path / "corpus.txt"
-    path.write_bytes(b"the\nca\0t")
-    with pytest.raises(ValueError, match=r"corpus\.txt, line 2: not UTF-8 text"):
-        FrequencyTable.count(path, tokenizer)
-    path.write_bytes(b"the\n" + b"x" * 1_000_001)
-    with pytest.raises(ValueError, match=r"corpus\.txt, line 2: .* at most 1000000 bytes"):
-        FrequencyTable.count(path, tokenizer)
-    assert FrequencyTable.count([path], tokenizer, max_line=2_000_000).num_texts == 2
-
-
-def test_text_that_the_tokenizer_does_not_know(tokenizer: BertTokenizer, caplog: pytest.LogCaptureFixture) -> None:
+def test_text_that_the_tokenizer_does_not_know(tokenizer, caplog):
     with pytest.raises(ValueError, match=r"^texts must hold words that the tokenizer knows, .*use another encoder\.$"):
         FrequencyTable.count(["今天天气很好", "一二三"], tokenizer)
     FrequencyTable.count(["the cat sat on 天", "the cat"], tokenizer)

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
 import os
-import pickle
 import random
 from collections import Counter
 from pathlib import Path
 
 import nltk
 import pytest
-from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -54,7 +52,7 @@ def wordnet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "nltk_data"
 
 
-def test_wordnet_synonyms_from_its_own_file_format(wordnet: Path) -> None:
+def test_wordnet_synonyms_from_its_own_file_format(wordnet):
     synonyms = WordNetSynonyms()
     assert synonyms("car") == ["auto", "motor car"]
     assert synonyms("auto") == ["car", "machine", "motor car"]  # over both of its synsets
@@ -64,28 +62,7 @@ def test_wordnet_synonyms_from_its_own_file_format(wordnet: Path) -> None:
     assert synonyms("carrot") == []
 
 
-def test_wordnet_is_found_zipped(wordnet: Path) -> None:
-    import shutil
-
-    corpora = wordnet / "corpora"
-    shutil.make_archive(str(corpora / "wordnet"), "zip", corpora, "wordnet")
-    shutil.rmtree(corpora / "wordnet")
-    synonyms = WordNetSynonyms()
-    assert synonyms("car") == ["auto", "motor car"]
-    assert pickle.loads(pickle.dumps(synonyms))("big") == ["large"]
-
-
-def test_eda_with_wordnet_agrees_in_several_processes(wordnet: Path) -> None:
-    eda = EDA()
-    data = Dataset.from_dict({"s": [f"the big dog {i} sat in a car and ran" for i in range(64)]})
-    alone = [eda(sentence) for sentence in data["s"]]
-    assert len(set(alone)) > 50
-    assert any("motor car" in sentence for sentence in alone)
-    shared = data.map(lambda row: {"s": eda(row["s"])}, num_proc=2)["s"]
-    assert list(shared) == alone
-
-
-def test_a_forked_process_opens_its_own_files(wordnet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_process_opens_its_own_files(wordnet, monkeypatch):
     synonyms = WordNetSynonyms()
     synonyms("car")
     before = _wordnet(synonyms._root, os.getpid())
@@ -94,13 +71,13 @@ def test_a_forked_process_opens_its_own_files(wordnet: Path, monkeypatch: pytest
     assert _wordnet(synonyms._root, -1) is not before
 
 
-def test_missing_wordnet_says_what_to_get() -> None:
+def test_missing_wordnet_says_what_to_get():
     with pytest.raises(ValueError, match=r"nltk\.downloader wordnet"):
         EDA()
     assert EDA(synonym_ratio=0, swap_ratio=0.5)("a b") == "b a"
 
 
-def test_synonyms_replace_the_share_asked_for_and_keep_case() -> None:
+def test_synonyms_replace_the_share_asked_for_and_keep_case():
     table = {word: [word + "x", word + "y"] for word in ("cat", "mat", "dog", "park", "paris")}
     assert EDA(synonym_ratio=1, synonyms={"paris": ["rome"], "usa": ["america"]})("Paris, USA!") == "Rome, AMERICA!"
     sentence = "cat mat dog park"
@@ -109,14 +86,14 @@ def test_synonyms_replace_the_share_asked_for_and_keep_case() -> None:
     assert sum(a != b for a, b in zip(sentence, EDA(synonym_ratio=0.01, synonyms=table)(sentence), strict=False)) > 0
 
 
-def test_stop_words_and_words_without_a_synonym_stay() -> None:
+def test_stop_words_and_words_without_a_synonym_stay():
     eda = EDA(synonym_ratio=1.0, synonyms=lambda word: [] if word == "mat" else ["x"])
     assert eda("the cat is on the mat") == "the x is on the mat"
     assert eda("The cat is ON the mat") == "The x is ON the mat"
     assert EDA(synonym_ratio=1.0, synonyms={"the": ["a"]}, stop_words=[])("the mat") == "a mat"
 
 
-def test_deletion_and_swap_keep_the_punctuation_in_order() -> None:
+def test_deletion_and_swap_keep_the_punctuation_in_order():
     delete = EDA(synonym_ratio=0, deletion_ratio=0.5)
     assert len({delete(f"one two, three ({i}) four.") for i in range(50)}) > 10
     words = Counter(["one", "two", "three", "four", "five", "six"])
@@ -128,14 +105,14 @@ def test_deletion_and_swap_keep_the_punctuation_in_order() -> None:
     assert all("  " not in delete_two(f"one two {i} three (four), five") for i in range(20))
 
 
-def test_everything_deleted_leaves_one_word() -> None:
+def test_everything_deleted_leaves_one_word():
     left = {EDA(synonym_ratio=0, deletion_ratio=1.0, seed=seed)("one, two three") for seed in range(20)}
     assert {w.strip(" ,") for w in left} == {"one", "two", "three"}
 
 
 @settings(deadline=None)
 @given(st.text(), st.integers(0, 5))
-def test_any_text_passes_and_the_seed_decides(text: str, seed: int) -> None:
+def test_any_text_passes_and_the_seed_decides(text, seed):
     def make(**options: float) -> EDA:
         return EDA(synonyms=lambda word: [word[::-1], "new"], seed=seed, **options)  # type: ignore[arg-type]
 
@@ -148,7 +125,7 @@ def test_any_text_passes_and_the_seed_decides(text: str, seed: int) -> None:
     assert Counter(swapped) == Counter(text)
 
 
-def test_a_generator_draws_anew_at_each_call() -> None:
+def test_a_generator_draws_anew_at_each_call():
     eda = EDA(synonyms={"cat": list("abcdefgh")})
     generator = random.Random(3)
     drawn = [eda("a cat", generator) for _ in range(20)]
@@ -162,14 +139,11 @@ def test_a_generator_draws_anew_at_each_call() -> None:
     ("options", "sentence", "message"),
     [
         ({"synonym_ratio": -0.1}, "", r"synonym_ratio must be between 0 and 1, got -0\.1"),
-        ({"deletion_ratio": 1.5}, "", r"deletion_ratio must be .* got 1\.5"),
         ({"swap_ratio": float("nan")}, "", r"swap_ratio must be .* got nan"),
-        ({"stop_words": "the"}, "", r"stop_words must be .* got the string 'the'"),
-        ({"seed": 0.5}, "", r"seed must be a whole number, got 0\.5"),
         ({"synonyms": {"cat": "feline"}}, "cat", r"a list for each word, got the string 'feline' for 'cat'"),
         ({}, "a \ud800 cat", r"^sentence: a sentence must be valid text, got a lone surrogate in "),
     ],
 )
-def test_wrong_arguments(options: dict[str, object], sentence: str, message: str) -> None:
+def test_wrong_arguments(options, sentence, message):
     with pytest.raises(ValueError, match=message):
         EDA(**{"synonyms": {}, **options})(sentence)  # type: ignore[arg-type]

@@ -5,16 +5,15 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
-from transformers import BertTokenizer, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from st_extras.text.frequency import FrequencyTable
 from tests.conftest import build_byte_level_encoder
 
 
-def test_shards_add_up(frequency_table, tokenizer: BertTokenizer, sentences: list[str]) -> None:
+def test_shards_add_up(frequency_table, tokenizer, sentences):
     merged = sum(FrequencyTable.count(sentences[i : i + 3], tokenizer) for i in range(0, len(sentences), 3))
     assert merged.counts.tolist() == frequency_table.counts.tolist()
     assert merged.num_texts == frequency_table.num_texts
@@ -22,7 +21,7 @@ def test_shards_add_up(frequency_table, tokenizer: BertTokenizer, sentences: lis
         frequency_table + 1
 
 
-def test_labels_by_hand() -> None:
+def test_labels_by_hand():
     table = FrequencyTable(["a", "b", "c", "d", "e", "f"], [5, 0, 1, 9, 7, 2])
     assert table.labels(0.5).tolist() == [0, 1, 1, 0, 0, 1]  # int(0.5 * 5) = 2 of the seen, and b
     assert table.labels(0.7).tolist() == [1, 1, 1, 0, 0, 1]
@@ -34,17 +33,7 @@ def test_labels_by_hand() -> None:
     assert (table.total, table.num_seen, len(table)) == (24, 5, 6)
 
 
-def test_bookcorpus_labels_agree_with_the_sorted_counts(data_folder) -> None:
-    table = FrequencyTable.from_file(data_folder / "bookcorpus_bert_base_uncased.tsv.gz")
-    labels, counts = table.labels(0.5), table.counts
-    seen = counts[counts > 0].sort().values
-    middle = seen[len(seen) // 2]  # the authors call low what lies below it, and nothing ties with it here
-    assert (len(table), table.num_seen) == (30522, 27528)
-    assert (labels == (counts < middle).long()).all()
-    assert labels[(counts > 0)].sum() == len(seen) // 2
-
-
-def test_bad_input_is_named(frequency_table: FrequencyTable) -> None:
+def test_bad_input_is_named(frequency_table):
     shorter = FrequencyTable(frequency_table.tokens[:-1], frequency_table.counts[:-1])
     cases = [
         (lambda: frequency_table.labels(0), "low_frequency_ratio .* 0"),
@@ -67,7 +56,7 @@ def fast(vocabulary: dict[str, int], unknown: str = "u") -> PreTrainedTokenizerF
     return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel(vocabulary, unk_token=unknown)))
 
 
-def test_tokenizers_that_cannot_be_used_are_refused(encoder: SentenceTransformer) -> None:
+def test_tokenizers_that_cannot_be_used_are_refused(encoder):
     for tokenizer in (None, str.split, encoder.tokenizer.backend_tokenizer, encoder):
         with pytest.raises(ValueError, match=r"^tokenizer must be one of transformers, got .*: give the .tokenizer of"):
             FrequencyTable.count(["a cat"], tokenizer)
@@ -76,7 +65,7 @@ def test_tokenizers_that_cannot_be_used_are_refused(encoder: SentenceTransformer
     assert FrequencyTable.count(["a"], fast({"a": 5, "u": 2})).counts.tolist() == [0, 0, 0, 0, 0, 1]
 
 
-def test_wordfreq_words_begin_with_a_space_for_byte_level_tokenizers(tmp_path, monkeypatch) -> None:
+def test_wordfreq_words_begin_with_a_space_for_byte_level_tokenizers(tmp_path, monkeypatch):
     """In a corpus nearly every word follows a space, and its token there is another than at the start of a text."""
     words = {"park": 0.5, "river": 0.25}
     module = SimpleNamespace(
@@ -91,12 +80,3 @@ def test_wordfreq_words_begin_with_a_space_for_byte_level_tokenizers(tmp_path, m
     assert (count["\u0120park"], count["\u0120river"], count["p"]) == (500, 250, 0)
     with pytest.raises(ValueError, match=r"language must be .* got 'xx'"):
         FrequencyTable.from_wordfreq(tokenizer, "xx")
-
-
-@pytest.mark.slow
-def test_wordfreq_gives_plausible_counts(tokenizer: BertTokenizer) -> None:
-    pytest.importorskip("wordfreq")
-    table = FrequencyTable.from_wordfreq(tokenizer)
-    count = {token: int(n) for token, n in zip(table.tokens, table.counts, strict=True)}
-    assert count["the"] > count["dog"] > count["carrots"] > 0
-    assert count[","] == max(count.values())

@@ -12,8 +12,6 @@ import jieba
 import jieba.analyse
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from st_extras.text import words
@@ -28,7 +26,6 @@ from st_extras.text.keywords import (
 )
 from st_extras.text.spans import replace_spans
 from st_extras.text.words import WORD, keep_cache_private
-from tests.text.sentences import real_sentences
 
 CORPUS = ["the cat sat on the mat", "the dog ran in the park", "the cat ran", "a dog and a cat"]
 UNUSUAL = ["The cat sat on the mat", "", "the dog ran", "Zoë's cat — the «naïve» one ☃", "K2 and \u212a2", "..."]
@@ -126,27 +123,6 @@ def test_the_table_is_that_of_scikit_learn():
     assert_equals_scikit_learn([" ".join(draw.choices("abcdefghij", k=5)) for _ in range(3001)])
 
 
-def test_the_table_of_real_sentences_is_that_of_scikit_learn(data_folder):
-    assert_equals_scikit_learn(real_sentences(data_folder, "wiki_sentences", stop=2000))
-
-
-def test_memory_grows_with_the_vocabulary_alone():
-    class Sentence(str):
-        alive = most = 0
-
-        def __new__(cls, text):
-            Sentence.alive += 1
-            Sentence.most = max(Sentence.most, Sentence.alive)
-            return super().__new__(cls, text)
-
-        def __del__(self):
-            Sentence.alive -= 1
-
-    extractor = TfidfKeywords.fit(Sentence(f"word{i % 7} and more") for i in range(5000))
-    assert len(extractor.idf) == 9
-    assert Sentence.most <= 3
-
-
 def test_settings_are_checked_before_the_corpus_is_read():
     def never():
         raise AssertionError
@@ -159,13 +135,13 @@ def test_settings_are_checked_before_the_corpus_is_read():
         TfidfKeywords.fit(["...", ""])
 
 
-def test_a_word_of_no_sentence_is_the_rarest() -> None:
+def test_a_word_of_no_sentence_is_the_rarest():
     extractor = TfidfKeywords.fit(["a cat sat", "a cat ran", "a dog ran home"], stop_words=[])
     assert extractor.unseen_idf == pytest.approx(math.log(4) + 1)
     assert extractor.unseen_idf > max(extractor.idf.values())
 
 
-def test_a_table_of_idf_holds_finite_numbers() -> None:
+def test_a_table_of_idf_holds_finite_numbers():
     with pytest.raises(ValueError, match=r"^idf\['cat'\] must be a finite number, got nan\.$"):
         TfidfKeywords({"dog": 1.0, "cat": float("nan")}, 2.0)
     assert type(TfidfKeywords({"cat": np.float32(1.5)}, 2).config["idf"]["cat"]) is float
@@ -201,13 +177,6 @@ def test_the_short_cut_cuts_as_jieba_does(text):
     assert fast == stock
 
 
-@given(st.text(max_size=60) | st.text(alphabet=st.characters(max_codepoint=127), max_size=60))
-@settings(max_examples=100, deadline=None)
-def test_the_short_cut_cuts_any_text_as_jieba_does(text):
-    fast, stock = cut_by_both(text)
-    assert fast == stock
-
-
 def test_jieba_masks_what_extract_tags_returns():
     for text in ["The old man and a woman saw the man in Paris .", "我喜欢在北京大学的图书馆看书", "it is of the"]:
         tags = jieba.analyse.extract_tags(text)
@@ -230,17 +199,6 @@ def test_a_dictionary_is_cached_where_only_the_user_can_write(tmp_path, monkeypa
         assert Path(tokenizer.cache_file).parent.stat().st_mode & 0o777 == 0o700
     finally:
         words._cache_folder.cache_clear()
-
-
-@pytest.mark.slow
-def test_every_dictionary_of_ours_is_cached_there(tmp_path, monkeypatch):
-    monkeypatch.setattr(words, "_cache_folder", lambda: str(tmp_path))
-    own, shared = jieba.Tokenizer(), jieba.Tokenizer()
-    monkeypatch.setattr(jieba, "Tokenizer", lambda: own)
-    monkeypatch.setattr(jieba, "dt", shared)
-    _jieba_tfidf.__wrapped__()
-    words.jieba_spans("\u5317\u4eac")
-    assert Path(own.cache_file).parent == Path(shared.cache_file).parent == tmp_path
 
 
 def test_a_cache_folder_of_somebody_else_is_not_used(tmp_path, monkeypatch):

@@ -26,7 +26,7 @@ def grams(text: str) -> list[str]:
     return found
 
 
-def test_it_is_sublinear_tfidf_of_grams_within_words() -> None:
+def test_it_is_sublinear_tfidf_of_grams_within_words():
     counts = [Counter(grams(text)) for text in TEXTS]
     documents = Counter(gram for count in counts for gram in count)
     rows = []
@@ -44,12 +44,12 @@ def test_it_is_sublinear_tfidf_of_grams_within_words() -> None:
     np.testing.assert_allclose((found @ found.T).toarray(), expected, atol=1e-6)
 
 
-def test_a_text_that_shares_nothing_has_a_row_of_zeros() -> None:
+def test_a_text_that_shares_nothing_has_a_row_of_zeros():
     assert character_tfidf([*TEXTS, "xyz"])[-1].nnz == 0
 
 
 @pytest.mark.parametrize("texts", [["abc", "xyz"], ["", " "], ["one"], ["!", "?"]])
-def test_texts_that_share_nothing_at_all(texts: list[str]) -> None:
+def test_texts_that_share_nothing_at_all(texts):
     found = character_tfidf(texts)
     assert (found.shape[0], found.nnz, found.dtype) == (len(texts), 0, np.float32)
 

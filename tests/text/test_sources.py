@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import bz2
 import json
-import os
-import threading
 from pathlib import Path
-from typing import Any
 
 import datasets
-import pyarrow.parquet
 import pytest
 
 from st_extras.text.corpus import (
@@ -21,7 +16,6 @@ from st_extras.text.corpus import (
     reservoir_sample,
     stream_sentences,
 )
-from st_extras.text.sources import Source
 
 ROWS = [f"sentence {i}" for i in range(10)]
 
@@ -69,27 +63,6 @@ def test_a_fault_in_a_parquet_file_names_file_and_row(tmp_path):
         read_sentences(parquet(tmp_path / "empty.parquet", texts=["", " "]))
 
 
-def test_a_damaged_row_group_is_named_with_the_last_row(tmp_path):
-    path = tmp_path / "a.parquet"
-    table = pyarrow.table({"text": [f"sentence {i}" for i in range(4000)]})
-    pyarrow.parquet.write_table(table, path, row_group_size=2000, use_dictionary=False, compression="zstd")
-    with pyarrow.parquet.ParquetFile(path) as file:
-        start = file.metadata.row_group(1).column(0).data_page_offset
-    content = bytearray(path.read_bytes())
-    content[start + 100 : start + 400] = bytes(300)
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"a\.parquet: could not be read after row 1999 \(.*\)\.") as caught:
-        read_sentences(path)
-    assert "\n" not in str(caught.value)
-
-
-def test_files_packed_in_other_ways_are_read(tmp_path):
-    (tmp_path / "a.txt.bz2").write_bytes(bz2.compress("\n".join(ROWS).encode()))
-    assert read_sentences(tmp_path / "a.txt.bz2") == ROWS
-    (tmp_path / "a.tsv.bz2").write_bytes(bz2.compress(b'id\tsentence\n1\t"one\n2\ttwo\n'))
-    assert read_sentences(tmp_path / "a.tsv.bz2") == ['"one', "two"]
-
-
 def test_a_folder_stands_for_its_files_in_order(tmp_path):
     for name, text in (("b.txt", "three"), ("a/z.txt", "two"), ("a/b.txt", "one"), ("_logs/x.txt", "not this")):
         write(tmp_path / name, text)
@@ -114,14 +87,6 @@ def test_a_pattern_stands_for_files(tmp_path):
     assert read_sentences(f"{tmp_path}/*/[14].*") == ["sentence", "a/1.txt", "a/4.csv"]
     with pytest.raises(ValueError, match=r"There is no file that matches '.*\.jsonl'"):
         read_sentences(f"{tmp_path}/**/*.jsonl")
-
-
-def test_a_pipe_is_a_text_file(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=("one\ntwo\n",))
-    writer.start()
-    assert read_sentences(tmp_path / "pipe") == ["one", "two"]
-    writer.join()
 
 
 def test_what_save_to_disk_wrote_is_read(tmp_path):
@@ -181,12 +146,6 @@ def test_addresses_of_files_are_streamed(monkeypatch):
 
 
 # --- streams ---
-
-
-def test_files_are_read_as_far_as_asked(tmp_path):
-    stream = stream_sentences([write(tmp_path / "a.txt", "one\ntwo\n"), parquet(tmp_path / "b.parquet")])
-    assert [next(stream) for _ in range(3)] == ["one", "two", "sentence 0"]
-    assert len(list(stream)) == 9
 
 
 # --- shards ---
@@ -274,33 +233,7 @@ def test_a_distinct_sample_knows_neither_order_nor_repetition():
     assert reservoir_sample(stream, 300, 3, distinct=True) == list(dict.fromkeys(stream))
 
 
-def test_a_part_of_a_stream_may_hold_no_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
-    def opened(name: str, *rest: Any) -> list[Source]:
-        return [Source(name, iter([("row 0", "  ")]), is_split=name == "stream")]
-
-    monkeypatch.setattr("st_extras.text.corpus.open_sources", opened)
-    assert read_sentences("stream", shard=(0, 2)) == []
-    with pytest.raises(ValueError, match=r"^'file' holds no sentences\.$"):
-        read_sentences("file", shard=(0, 2))
-
-
-def test_a_bad_row_of_a_part_of_a_stream_is_named_with_its_part() -> None:
-    stream = datasets.Dataset.from_dict({"text": ["a", "b", None, "d"]}).to_iterable_dataset(num_shards=2)
-    assert list(iterate_sentences(stream, shard=(0, 2))) == ["a", "b"]
-    with pytest.raises(ValueError, match=r"^sentences, shard 1/2, row 0: expected a sentence, got None\.$"):
-        list(iterate_sentences(stream, shard=(1, 2)))
-
-
-def test_brackets_in_the_name_of_a_file_are_no_pattern(tmp_path: Path) -> None:
+def test_brackets_in_the_name_of_a_file_are_no_pattern(tmp_path):
     for name, rows in (("a[1].json", ["here"]), ("a1.json", ["not asked for"])):
         (tmp_path / name).write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
     assert read_sentences(tmp_path / "a[1].json") == ["here"]
-
-
-def test_a_table_without_a_header_says_what_the_first_row_must_be(tmp_path):
-    path = tmp_path / "export.csv"
-    path.write_text('0,"I am still waiting for my card.",2024-05-01\n', encoding="utf8")
-    with pytest.raises(
-        ValueError, match=r"export\.csv has no column .*; its first row must be a header that names the"
-    ):
-        list(stream_sentences(path))

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import nltk
 import pytest
 from hypothesis import given
@@ -32,12 +30,12 @@ from st_extras.text.words import (
         ("... !?", []),
     ],
 )
-def test_words(text: str, words: list[str]) -> None:
+def test_words(text, words):
     assert [text[start:end] for start, end in word_spans(text)] == find_all_words(text) == words
 
 
 @given(st.one_of(st.text(alphabet=st.characters(max_codepoint=127)), st.text("a1'-_ é\u0301’"), st.text()))
-def test_the_words_of_ascii_text_are_those_of_any_text(text: str) -> None:
+def test_the_words_of_ascii_text_are_those_of_any_text(text):
     spans = [match.span() for match in WORD.finditer(text)]
     assert word_spans(text) == spans
     pieces = split_at_words(text)
@@ -45,14 +43,14 @@ def test_the_words_of_ascii_text_are_those_of_any_text(text: str) -> None:
     assert list(pieces[1::2]) == [text[start:end] for start, end in spans]
 
 
-def test_words_of_another_finder() -> None:
+def test_words_of_another_finder():
     text = "我喜欢机器学习，it is fun。"
     pieces = split_at_words(text, jieba_spans)
     assert "".join(pieces) == text
     assert pieces[1::2] == ("我", "喜欢", "机器", "学习", "it", "is", "fun")
 
 
-def test_every_user_has_its_list() -> None:
+def test_every_user_has_its_list():
     assert english_stop_words() == ENGLISH_STOP_WORDS
     assert EDA(synonyms={}).stop_words == english_stop_words()
     assert TfidfKeywords.fit(["a red fox"]).stop_words == english_stop_words()
@@ -62,7 +60,7 @@ def test_every_user_has_its_list() -> None:
     assert "我们" in phrase_stop_words("chinese")
 
 
-def test_nltk_stop_words_of_another_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nltk_stop_words_of_another_language(tmp_path, monkeypatch):
     monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
     nltk.corpus.stopwords._unload()
     (tmp_path / "corpora" / "stopwords").mkdir(parents=True)
@@ -71,8 +69,3 @@ def test_nltk_stop_words_of_another_language(tmp_path: Path, monkeypatch: pytest
         assert RakePhrases(language="german")("Der Hund und Otto") == ["Hund", "Otto"]
     finally:
         nltk.corpus.stopwords._unload()
-
-
-def test_a_language_without_stop_words_is_named() -> None:
-    with pytest.raises(ValueError, match=r"language must be .*got 'german'.*nltk\.downloader stopwords"):
-        RakePhrases(language="german")

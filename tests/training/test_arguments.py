@@ -4,37 +4,28 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from datasets import Dataset
-from sentence_transformers import SentenceTransformer
 
 from st_extras.adaptation import adapt
 from st_extras.losses import AdCSELoss, SimCSELoss
 from st_extras.training import arguments, train_encoder
-from st_extras.training.arguments import rates_of_the_loss, schedule_arguments, training_dataset
+from st_extras.training.arguments import rates_of_the_loss, training_dataset
 from st_extras.training.run_folder import MARKER
 from tests.conftest import SENTENCES
 from tests.helpers import differing, snapshot
 
 
-def test_sentences_become_one_column() -> None:
+def test_sentences_become_one_column():
     assert training_dataset(SENTENCES).to_dict() == {"sentence": SENTENCES}
     assert training_dataset(tuple(SENTENCES)).to_dict() == {"sentence": SENTENCES}
     assert training_dataset("one sentence").to_dict() == {"sentence": ["one sentence"]}
 
 
-def test_a_dataset_is_not_touched() -> None:
-    data = Dataset.from_dict({"a": ["x", "y"], "b": ["w", "z"]})
-    assert training_dataset(data) is data
-
-
 @pytest.mark.parametrize("empty", ["", " \t", "\u200b\u200b"])
 @pytest.mark.parametrize("column", ["a", "b"])
-def test_empty_texts_are_refused_in_every_column_and_skipped_in_a_stream(empty: str, column: str) -> None:
+def test_empty_texts_are_refused_in_every_column_and_skipped_in_a_stream(empty, column):
     rows = {"id": [1, 2, 3], "a": ["x", "w", "z"], "b": ["v", "y", "z"]}
     rows[column][1] = empty
     data = Dataset.from_dict(rows).remove_columns("id")
@@ -48,21 +39,7 @@ def test_empty_texts_are_refused_in_every_column_and_skipped_in_a_stream(empty: 
     assert [row["a"] for row in training_dataset(data.to_iterable_dataset())] == ["x", "z"]
 
 
-def test_epochs_count_only_without_max_steps() -> None:
-    assert schedule_arguments(4, 1e-3, 10, -1.0, 5)["max_steps"] == 10
-    with pytest.raises(ValueError, match="epochs must be a finite number > 0"):
-        schedule_arguments(4, 1e-3, -1, -1.0, 5)
-
-
-@pytest.mark.parametrize("value", [True, 1.5, "2", float("inf")])
-@pytest.mark.parametrize("name", ["batch_size", "max_steps", "eval_steps"])
-def test_counts_are_whole_numbers(name: str, value: Any) -> None:
-    settings = {"batch_size": 4, "learning_rate": 1e-3, "max_steps": 10, "epochs": 1.0, "eval_steps": 5}
-    with pytest.raises(ValueError, match=f"{name}.* must be a whole number >= 1, got {re.escape(repr(value))}"):
-        schedule_arguments(**(settings | {name: value}))
-
-
-def test_only_what_the_loss_trains_itself_is_named(encoder: SentenceTransformer) -> None:
+def test_only_what_the_loss_trains_itself_is_named(encoder):
     loss = AdCSELoss(encoder)
     ((pattern, rate),) = rates_of_the_loss(loss, encoder, 0.1).items()
     assert rate == 0.1
@@ -74,9 +51,7 @@ def test_only_what_the_loss_trains_itself_is_named(encoder: SentenceTransformer)
         rates_of_the_loss(SimCSELoss(encoder), encoder, 0.1)
 
 
-def test_a_large_data_set_is_sampled_by_hashes_into_the_same_batches(
-    make_encoder: Callable[..., SentenceTransformer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_data_set_is_sampled_by_hashes_into_the_same_batches(make_encoder, tmp_path, monkeypatch):
     rows = [f"{sentence} {i % 5}" for i in range(2) for sentence in SENTENCES] * 2  # each twice
     found = []
     for limit in (arguments.HASHED_FROM, 32, 33):
@@ -103,7 +78,7 @@ def test_a_large_data_set_is_sampled_by_hashes_into_the_same_batches(
         (["sports", "politics"] * 2, False),
     ],
 )
-def test_a_column_of_labels_is_warned_of_before_training(texts: list[str], warned: bool, caplog: Any) -> None:
+def test_a_column_of_labels_is_warned_of_before_training(texts, warned, caplog):
     data = Dataset.from_dict({"sentence": texts})
     arguments.warn_of_labels(data, arguments.first_texts(data))
     assert ["looks like a column of labels" in line for line in caplog.messages] == [True] * warned
@@ -112,7 +87,7 @@ def test_a_column_of_labels_is_warned_of_before_training(texts: list[str], warne
     assert len(caplog.messages) == warned
 
 
-def test_texts_that_the_tokenizer_does_not_know(encoder: SentenceTransformer, tmp_path: Path, caplog: Any) -> None:
+def test_texts_that_the_tokenizer_does_not_know(encoder, tmp_path, caplog):
     lost = ["\u0431\u0430\u043d\u043a " + "\u043e" * number for number in range(1, 9)]
     message = "^{} must hold tokens that the encoder knows, got unknown tokens alone, such as .*\\.$"
     with pytest.raises(ValueError, match=message.format("data")):
@@ -126,6 +101,6 @@ def test_texts_that_the_tokenizer_does_not_know(encoder: SentenceTransformer, tm
     assert len(caplog.messages) == 1
 
 
-def test_texts_from_all_over_the_data_are_looked_at() -> None:
+def test_texts_from_all_over_the_data_are_looked_at():
     texts = arguments.first_texts(Dataset.from_dict({"sentence": [str(number) for number in range(4001)]}))
     assert (len(texts), texts[0], texts[-1]) == (1334, "0", "3999")

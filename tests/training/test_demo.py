@@ -5,9 +5,6 @@ tests/cli/test_demo.py runs it on the packaged encoder.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 from sentence_transformers import SentenceTransformer
 
@@ -17,7 +14,7 @@ from st_extras.training import demo
 from tests.conftest import build_encoder
 
 
-def test_the_sample_pairs_are_scored_before_and_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sample_pairs_are_scored_before_and_after(tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "raw_encoder", lambda: build_encoder(tmp_path / "encoder"))
     made = demo.demonstrate(tmp_path / "out", steps=2, show_progress_bar=False)
     first, second, scores = graded_pairs()
@@ -31,21 +28,3 @@ def test_the_sample_pairs_are_scored_before_and_after(tmp_path: Path, monkeypatc
         assert len(shown) == 1
     assert made.before != made.after
     assert (made.run.steps, made.run.metric) == (2, None)
-
-
-@pytest.mark.parametrize("shown", [True, False])
-def test_the_untrained_encoder_guides_and_the_bar_is_that_of_the_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], shown: bool
-) -> None:
-    monkeypatch.setattr(demo, "raw_encoder", lambda: build_encoder(tmp_path / "encoder"))
-    made, guides = demo.DCLRLoss, []
-
-    def note(*arguments: Any, **options: Any) -> Any:
-        guides.append(options)
-        return made(*arguments, **options)
-
-    monkeypatch.setattr(demo, "DCLRLoss", note)
-    run = demo.demonstrate(tmp_path / "out", steps=2, seed=7, show_progress_bar=shown).run
-    assert run.trainer.args.seed == 7
-    assert guides == [{"complementary_model": "start"}]
-    assert ("2/2" in capsys.readouterr().err) == shown

@@ -18,7 +18,6 @@ from torch import nn
 
 from st_extras.encoders import load_encoder
 from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, PaSeRLoss, SimCSELoss, SLTFAILoss
-from st_extras.training import train_encoder
 from st_extras.training.trainer import TRAINED
 from tests.conftest import SENTENCES
 from tests.encoders.decoders import PROMPT_EOL, build_decoder
@@ -142,21 +141,6 @@ def test_a_training_that_fails_leaves_the_model(decoder, tmp_path):
     assert all(parameter.requires_grad for parameter in decoder.parameters())
 
 
-def test_adapters_of_ones_own_on_a_cut_encoder_are_refused(folder, tmp_path):
-    """They are saved without the encoder, and would be loaded onto all of its layers."""
-    from peft import LoraConfig
-
-    cut, whole = load(folder, layers=1), load(folder)
-    for model in (cut, whole):
-        model.add_adapter(LoraConfig(r=2, target_modules="all-linear"))
-    with pytest.raises(ValueError, match=r"got one that was cut to its first 1 layers in memory: .*lora=16"):
-        short_training(cut, tmp_path / "out", SimCSELoss)
-    assert not (tmp_path / "out").exists()
-    short_training(whole, tmp_path / "out", SimCSELoss, max_steps=2)
-    again = SentenceTransformer(str(tmp_path / "out"), device="cpu")
-    np.testing.assert_allclose(again.encode(SENTENCES), whole.encode(SENTENCES), atol=1e-6)
-
-
 def test_a_frozen_encoder_is_trained_by_its_adapters(decoder, tmp_path):
     decoder.requires_grad_(False)
     before = decoder.encode(SENTENCES)
@@ -173,15 +157,3 @@ def test_half_precision_without_adapters_is_told(folder, tmp_path, caplog):
         "The weights to train are in bfloat16, in which small updates are lost: load the encoder with dtype='float32' "
         "and train with bf16=True, or train adapters with lora=16."
     ]
-
-
-def test_without_lora_a_seed_gives_the_same_weights_as_ever(encoder, tmp_path):
-    """No random number is drawn for adapters that are not there."""
-    torch.manual_seed(5)
-    draws: list[torch.Tensor] = []
-    train_encoder(
-        encoder, lambda model: (draws.append(torch.rand(3)), SimCSELoss(model))[1], SENTENCES, tmp_path / "out",
-        batch_size=4, max_steps=1, show_progress_bar=False,
-    )  # fmt: skip
-    torch.manual_seed(42)
-    assert torch.equal(draws[0], torch.rand(3))

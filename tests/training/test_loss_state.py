@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,76 +14,23 @@ from sentence_transformers import (
     SentenceTransformerTrainer,
 )
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
-from torch import Tensor, nn
 from transformers import TrainerCallback
 
 from st_extras.losses import AdCSELoss, DCLRLoss, SimCSELoss
 from st_extras.tensor_files import write_tensors
 from st_extras.training.loss_state import FILE_NAME, LossStateCallback
 from st_extras.training.run_folder import mark_complete
-from tests.helpers import arguments, assert_resume_is_seamless, columns, differing, snapshot, train
+from tests.helpers import arguments, columns, differing, snapshot, train
 
 Maker = Callable[..., SentenceTransformer]
 SAVE: dict[str, Any] = {"save_strategy": "steps", "save_steps": 2, "num_train_epochs": 2}
 
 
-class EverythingLoss(nn.Module):
-    """Owns what the losses of the papers own: a copy of the encoder, buffers, tied tensors, a counter, a decoder."""
-
-    def __init__(self, model: SentenceTransformer) -> None:
-        super().__init__()
-        self.model = model
-        self.base = SimCSELoss(model)
-        self.momentum_copy = nn.Linear(16, 16)
-        self.momentum_copy.requires_grad_(False)
-        self.register_buffer("adversaries", torch.randn(4, 16))
-        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
-        self.decoder = nn.Linear(16, 16)
-        self.output = nn.Linear(16, 16, bias=False)
-        self.output.weight = self.decoder.weight  # tied among themselves
-        self.words = nn.Embedding(1, 1)
-        self.words.weight = model[0].auto_model.get_input_embeddings().weight  # tied to the trained model
-
-    def forward(self, features: list[dict[str, Tensor]], labels: Tensor | None = None) -> dict[str, Tensor]:
-        x = self.model(dict(features[0]))["sentence_embedding"]
-        if torch.is_grad_enabled():
-            self.steps += 1
-            self.adversaries.add_(0.1 * x.detach().mean(0))
-            with torch.no_grad():
-                self.momentum_copy.weight.lerp_(self.decoder.weight, 0.1)
-        loss = self.base(features) + self.output(self.decoder(x)).square().mean()
-        loss = loss + (self.adversaries @ self.momentum_copy(x).T).square().mean()
-        return {"everything": loss}
-
-
-def test_resume_with_everything(make_encoder: Maker, sentences: list[str], tmp_path: Path) -> None:
-    assert_resume_is_seamless(make_encoder, EverythingLoss, columns(sentences), tmp_path)
-
-
-def test_what_is_saved(make_encoder: Maker, sentences: list[str], tmp_path: Path) -> None:
-    model = make_encoder()
-    train(model, EverythingLoss(model), columns(sentences), tmp_path, **SAVE)
-    saved = load_file(tmp_path / "checkpoint-4" / FILE_NAME)
-    assert sorted(saved) == sorted(
-        f"loss.{name}"
-        for name in (
-            "adversaries",
-            "steps",
-            "momentum_copy.weight",
-            "momentum_copy.bias",
-            "decoder.weight",
-            "decoder.bias",
-            "base.step.two_views.source._extra_state",
-        )
-    )
-    assert not list(tmp_path.rglob("*.partial"))
-
-
-def test_dict_of_losses(make_encoder: Maker, sentences: list[str], tmp_path: Path) -> None:
+def test_dict_of_losses(make_encoder, sentences, tmp_path):
     def trained(name: str, resume: str | None = None) -> SentenceTransformerTrainer:
         model = make_encoder()
         torch.manual_seed(3)
-        losses = {"first-set": DCLRLoss(model, projection=True), "second": EverythingLoss(model)}
+        losses = {"first-set": DCLRLoss(model, projection=True), "second": AdCSELoss(model, num_adversaries=4)}
         data = DatasetDict({key: Dataset.from_dict(columns(sentences)) for key in losses})
         trainer = SentenceTransformerTrainer(
             model,
@@ -102,18 +48,19 @@ def test_dict_of_losses(make_encoder: Maker, sentences: list[str], tmp_path: Pat
         mine, theirs = snapshot(loss), snapshot(resumed.loss[name])
         assert all(torch.equal(mine[key], theirs[key]) for key in mine)
     saved = load_file(tmp_path / "whole" / "checkpoint-2" / FILE_NAME)
-    assert "first-set.step.projection_head.0.weight" in saved
-    assert "first-set.noise.source._extra_state" in saved
+    assert {"first-set.step.projection_head.0.weight", "first-set.noise.source._extra_state"} <= saved.keys()
+    assert not any(name.split(".")[1] == "model" for name in saved)  # which the trainer saves
+    assert not list(tmp_path.rglob("*.partial"))
 
 
-def test_checkpoint_without_state_is_refused(make_encoder: Maker, sentences: list[str], tmp_path: Path) -> None:
+def test_checkpoint_without_state_is_refused(make_encoder, sentences, tmp_path):
     model = make_encoder()
     train(model, SimCSELoss(model), columns(sentences), tmp_path, attach=False, **SAVE)
     with pytest.raises(ValueError, match="without LossStateCallback"):
         train(model, SimCSELoss(model), columns(sentences), tmp_path, resume=str(tmp_path / "checkpoint-2"), **SAVE)
 
 
-def test_state_of_another_loss_is_refused(make_encoder: Maker, sentences: list[str], tmp_path: Path) -> None:
+def test_state_of_another_loss_is_refused(make_encoder, sentences, tmp_path):
     model = make_encoder()
     train(model, SimCSELoss(model, projection=True), columns(sentences), tmp_path, **SAVE)
     checkpoint = str(tmp_path / "checkpoint-2")
@@ -125,7 +72,7 @@ def test_state_of_another_loss_is_refused(make_encoder: Maker, sentences: list[s
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_broken_files_are_refused_by_name(make_encoder: Maker, tmp_path: Path, value: float) -> None:
+def test_broken_files_are_refused_by_name(make_encoder, tmp_path, value):
     model = make_encoder()
     trainer = SentenceTransformerTrainer(model, args=arguments(tmp_path), loss=SimCSELoss(model, projection=True))
     callback = LossStateCallback.attach(trainer)
@@ -159,7 +106,7 @@ def test_broken_files_are_refused_by_name(make_encoder: Maker, tmp_path: Path, v
     assert differing(before, snapshot(trainer.loss)) == set()
 
 
-def test_extra_state_that_is_not_a_tensor_is_refused_at_once(encoder: SentenceTransformer, tmp_path: Path) -> None:
+def test_extra_state_that_is_not_a_tensor_is_refused_at_once(encoder, tmp_path):
     class Odd(SimCSELoss):
         def get_extra_state(self) -> dict[str, int]:
             return {"steps": 1}
@@ -169,7 +116,7 @@ def test_extra_state_that_is_not_a_tensor_is_refused_at_once(encoder: SentenceTr
         LossStateCallback.attach(trainer)
 
 
-def test_adapters_on_a_cut_encoder_are_refused(encoder: SentenceTransformer, tmp_path: Path) -> None:
+def test_adapters_on_a_cut_encoder_are_refused(encoder, tmp_path):
     """Sentence Transformers saves them alone, and loads them onto the whole encoder."""
     body: Any = encoder[0].auto_model
     body.cut_in_memory = body._hf_peft_config_loaded = True
@@ -192,9 +139,7 @@ LOG: dict[str, Any] = {"logging_steps": 1, "logging_strategy": "steps"}
 
 
 @pytest.mark.parametrize("wrap", [lambda model, loss: loss, lambda model, loss: MatryoshkaLoss(model, loss, [16, 8])])
-def test_instruments_are_logged_whatever_the_order_of_callbacks(
-    encoder: SentenceTransformer, sentences: list[str], tmp_path: Path, wrap: Callable[..., Any]
-) -> None:
+def test_instruments_are_logged_whatever_the_order_of_callbacks(encoder, sentences, tmp_path, wrap):
     before, after = Recorder(), Recorder()
     loss = wrap(encoder, DCLRLoss(encoder, complementary_model="self", threshold=0.2))
     trainer = SentenceTransformerTrainer(
@@ -218,9 +163,7 @@ def test_instruments_are_logged_whatever_the_order_of_callbacks(
     assert steps[-1]["masked_negatives"] == float(inner.instruments["masked_negatives"])
 
 
-def test_instruments_of_several_losses_bear_the_name_of_their_data(
-    encoder: SentenceTransformer, sentences: list[str], tmp_path: Path
-) -> None:
+def test_instruments_of_several_losses_bear_the_name_of_their_data(encoder, sentences, tmp_path):
     losses = {
         "first-set": DCLRLoss(encoder),
         "second": AdCSELoss(encoder, num_adversaries=4),
@@ -241,28 +184,13 @@ def test_instruments_of_several_losses_bear_the_name_of_their_data(
     assert not any(value != value for logs in steps for value in logs.values())
 
 
-def test_nothing_is_read_between_two_logs(encoder: SentenceTransformer, sentences: list[str], tmp_path: Path) -> None:
-    reads: list[int] = []
-
-    class Counted(DCLRLoss):
-        @property
-        def instruments(self) -> dict[str, Tensor]:
-            reads.append(1)
-            return super().instruments
-
-    train(encoder, Counted(encoder), columns(sentences), tmp_path, logging_steps=2, num_train_epochs=3)
-    assert len(reads) == 3
-
-
 class Named(SimCSELoss):
     """Its instruments have names that the log has, too."""
 
     instruments = {"loss": 99.0, "learning_rate": 99.0, "own": 1.0}  # noqa: RUF012
 
 
-def test_an_instrument_of_a_taken_name_hides_nothing(
-    encoder: SentenceTransformer, sentences: list[str], tmp_path: Path
-) -> None:
+def test_an_instrument_of_a_taken_name_hides_nothing(encoder, sentences, tmp_path):
     trainer = train(encoder, Named(encoder), columns(sentences), tmp_path, **LOG)
     steps = [logs for logs in trainer.state.log_history if "loss" in logs]
     assert len(steps) == 2

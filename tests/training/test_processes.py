@@ -28,15 +28,7 @@ ASKED: list[tuple[dict[str, Any], dict[str, str], str]] = [
 
 
 @pytest.mark.parametrize(("settings", "environment", "kind"), ASKED)
-def test_train_encoder_says_so_in_one_line(
-    encoder: SentenceTransformer,
-    sentences: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    settings: dict[str, Any],
-    environment: dict[str, str],
-    kind: str,
-) -> None:
+def test_train_encoder_says_so_in_one_line(encoder, sentences, tmp_path, monkeypatch, settings, environment, kind):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert sharder(settings) == kind
@@ -50,7 +42,7 @@ def test_train_encoder_says_so_in_one_line(
 @pytest.mark.parametrize(
     "settings", [{}, {"fsdp": False}, {"fsdp": "", "fsdp_config": {"version": 2}, "deepspeed": None}]
 )
-def test_usually_nothing_is_sharded(monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]) -> None:
+def test_usually_nothing_is_sharded(monkeypatch, settings):
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "false")
     assert sharder(settings) is None
 
@@ -63,9 +55,7 @@ def attach(model: SentenceTransformer, make: Callable[..., Any], folder: Path, s
 
 @pytest.mark.parametrize("kind", ["FSDP 1", "FSDP 2", "DeepSpeed"])
 @pytest.mark.parametrize("make", [lambda model: SimCSELoss(model, projection=True), AdCSELoss])
-def test_a_loss_with_parameters_needs_the_whole_model(
-    encoder: SentenceTransformer, tmp_path: Path, kind: str, make: Callable[..., Any]
-) -> None:
+def test_a_loss_with_parameters_needs_the_whole_model(encoder, tmp_path, kind, make):
     settings = next(settings for settings, _, name in ASKED if name == kind)
     message = rf"^A loss with parameters of its own \('loss\..*'.*without {kind}, which .*\.$"
     with pytest.raises(ValueError, match=message):
@@ -73,14 +63,14 @@ def test_a_loss_with_parameters_needs_the_whole_model(
 
 
 @pytest.mark.parametrize("kind", ["FSDP 1", "DeepSpeed"])
-def test_without_parameters_fsdp_2_works(encoder: SentenceTransformer, tmp_path: Path, kind: str) -> None:
+def test_without_parameters_fsdp_2_works(encoder, tmp_path, kind):
     attach(encoder, SimCSELoss, tmp_path, {"fsdp": True, "fsdp_config": {"version": 2}})
     settings = next(settings for settings, _, name in ASKED if name == kind)
     with pytest.raises(ValueError, match=rf"goes with DistributedDataParallel and FSDP 2, got {kind}, .*\.$"):
         attach(encoder, SimCSELoss, tmp_path, settings)
 
 
-def test_cutoffs_need_the_word_embeddings(encoder: SentenceTransformer, tmp_path: Path) -> None:
+def test_cutoffs_need_the_word_embeddings(encoder, tmp_path):
     settings = {"fsdp": True}
     attach(encoder, lambda model: ConSERTLoss(model, augmentations=("shuffle", "dropout")), tmp_path, settings)
     with pytest.raises(ValueError, match=r"^augmentations='feature_cutoff' looks words up .* FSDP 2 has cut .*\.$"):

@@ -12,12 +12,9 @@ from typing import Any
 
 import pytest
 from sentence_transformers import SentenceTransformer
-from transformers.trainer_callback import ProgressCallback
-from transformers.utils.notebook import NotebookProgressCallback
 
 from st_extras.losses import SimCSELoss
 from st_extras.training.run import train_encoder
-from st_extras.training.trainer import TrainingBar, use_one_bar
 from tests.conftest import SENTENCES
 from tests.training.test_run import ScriptedEvaluator
 
@@ -72,24 +69,3 @@ def test_a_warning_has_a_line_of_its_own(encoder, tmp_path, monkeypatch):
     _, lines = written(encoder, tmp_path / "out", WarningLoss)
     assert [line.strip() for line in lines if "odd" in line] == ["Something is odd."] * 4
     assert root.handlers == before
-
-
-def test_the_trainer_keeps_the_bar_of_a_notebook():
-    class Trainer:
-        def __init__(self, callback: Any) -> None:
-            self.callbacks = [callback]
-
-        def pop_callback(self, kind: type) -> Any:
-            found = [callback for callback in self.callbacks if isinstance(callback, kind)]
-            self.callbacks = [callback for callback in self.callbacks if callback not in found]
-            return found[0] if found else None
-
-        def add_callback(self, callback: Any) -> None:
-            self.callbacks.append(callback)
-
-    notebook: Any = Trainer(NotebookProgressCallback())
-    use_one_bar(notebook)
-    assert [type(callback) for callback in notebook.callbacks] == [NotebookProgressCallback]
-    terminal: Any = Trainer(ProgressCallback())
-    use_one_bar(terminal)
-    assert [type(callback) for callback in terminal.callbacks] == [TrainingBar]

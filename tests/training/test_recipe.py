@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import pairwise_cos_sim
 
@@ -15,7 +14,6 @@ import st_extras
 from st_extras.evaluation import STSDataset, STSEvaluator
 from st_extras.losses import DCLRLoss
 from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor
-from st_extras.text.corpus import reservoir_sample
 from st_extras.training import recipe as recipes
 from st_extras.training.recipe import Refined, train_and_refine
 from tests.conftest import SENTENCES, build_encoder
@@ -40,9 +38,7 @@ def dev() -> STSDataset:
     return STSDataset("pairs", first, second, scores, ["pairs"] * len(pairs))
 
 
-def test_the_encoder_is_plain_and_the_refined_one_is_it_with_the_sentence_term(
-    encoder: SentenceTransformer, dev: STSDataset, tmp_path: Path
-) -> None:
+def test_the_encoder_is_plain_and_the_refined_one_is_it_with_the_sentence_term(encoder, dev, tmp_path):
     before = encoder.encode(SENTENCES)
     made = train_and_refine(encoder, SENTENCES, tmp_path / "out", dev=dev, whiten=False, **SHORT)
     assert made.tuning is not None
@@ -60,7 +56,7 @@ def test_the_encoder_is_plain_and_the_refined_one_is_it_with_the_sentence_term(
     assert scored["p"] == pytest.approx(made.run.best, abs=2e-3)
 
 
-def test_without_pairs_nothing_labelled_is_needed(untuned: tuple[Path, SentenceTransformer, Refined]) -> None:
+def test_without_pairs_nothing_labelled_is_needed(untuned):
     out, encoder, made = untuned
     assert made.tuning is None
     assert not made.whitened
@@ -71,9 +67,7 @@ def test_without_pairs_nothing_labelled_is_needed(untuned: tuple[Path, SentenceT
     np.testing.assert_allclose(refined.encode(SENTENCES), by_hand.encode(SENTENCES), atol=1e-6)
 
 
-def test_whitening_is_fitted_on_the_trained_encoder(
-    encoder: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whitening_is_fitted_on_the_trained_encoder(encoder, tmp_path, monkeypatch):
     monkeypatch.setattr(recipes, "MAX_WHITENED_DIMENSIONS", 5)
     monkeypatch.setattr(recipes, "MAX_WHITENING_SENTENCES", 10)
     made = train_and_refine(encoder, MORE, tmp_path / "out", whiten=True, **SHORT)
@@ -88,28 +82,7 @@ def test_whitening_is_fitted_on_the_trained_encoder(
     np.testing.assert_allclose(plain.encode(SENTENCES), encoder.encode(SENTENCES), atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["dataset", "stream"])
-def test_data_sets_and_streams(
-    encoder: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    """A Dataset gives what a list gives; of a stream, a sample is drawn."""
-    monkeypatch.setattr(recipes, "MAX_WHITENING_SENTENCES", 10)
-    data = Dataset.from_dict({"sentence": MORE})
-    fitted: list[list[str]] = []
-    fit = WhiteningPostProcessor.fit
-    monkeypatch.setattr(
-        WhiteningPostProcessor, "fit", lambda self, texts: fit(self, fitted.append(list(texts)) or fitted[-1])
-    )
-    given = data if kind == "dataset" else data.to_iterable_dataset()
-    made = train_and_refine(encoder, given, tmp_path / "out", whiten=True, **SHORT)
-    assert made.whitened
-    expected = MORE[:: -(-len(MORE) // 10)] if kind == "dataset" else reservoir_sample(MORE, 10)
-    assert fitted == [expected]
-
-
-def test_the_views_are_those_of_consert_or_those_asked_for(
-    encoder: SentenceTransformer, untuned: tuple[Path, SentenceTransformer, Refined], tmp_path: Path
-) -> None:
+def test_the_views_are_those_of_consert_or_those_asked_for(encoder, untuned, tmp_path):
     made = untuned[2]
     assert isinstance(made.run.trainer.loss, DCLRLoss)
     assert made.run.trainer.loss.get_config_dict()["augmentations"] == ["feature_cutoff", "shuffle"]
@@ -121,7 +94,7 @@ def test_the_views_are_those_of_consert_or_those_asked_for(
     assert not (tmp_path / "third").exists()
 
 
-def test_what_repal_cannot_refine_is_refused_before_the_training(encoder: SentenceTransformer, tmp_path: Path) -> None:
+def test_what_repal_cannot_refine_is_refused_before_the_training(encoder, tmp_path):
     refined = RepALPostProcessor.attach(encoder, lambda_1=0.5, lambda_2=0)
     before = encoder.encode(SENTENCES)
     with pytest.raises(ValueError, match="attached already"):
@@ -134,9 +107,7 @@ def test_what_repal_cannot_refine_is_refused_before_the_training(encoder: Senten
 
 
 @pytest.mark.parametrize("better", [False, True])
-def test_the_pairs_decide_on_whitening(
-    better: bool, encoder: SentenceTransformer, dev: STSDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_pairs_decide_on_whitening(better, encoder, dev, tmp_path, monkeypatch):
     """The grades are the cosines of the one or the other."""
     monkeypatch.setattr(recipes, "train_encoder", lambda *_, **__: None)
     model = train_and_refine(encoder, MORE, tmp_path / "first", whiten=better).model
@@ -150,9 +121,7 @@ def test_the_pairs_decide_on_whitening(
     assert any(isinstance(module, WhiteningPostProcessor) for module in refined) is better
 
 
-def test_every_setting_reaches_the_training(
-    encoder: SentenceTransformer, dev: STSDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_setting_reaches_the_training(encoder, dev, tmp_path, monkeypatch):
     class Reached(Exception):
         pass
 
@@ -171,7 +140,7 @@ def test_every_setting_reaches_the_training(
     assert isinstance(seen["evaluator"], STSEvaluator)
 
 
-def test_overwriting_replaces_both_folders(encoder: SentenceTransformer, tmp_path: Path) -> None:
+def test_overwriting_replaces_both_folders(encoder, tmp_path):
     for overwrite in (False, True):
         train_and_refine(encoder, MORE, tmp_path / "out", overwrite=overwrite, **SHORT)
     (tmp_path / "own").mkdir()

@@ -7,11 +7,9 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from datasets import Dataset, DatasetDict, Features, IterableDataset, Value, load_dataset
@@ -19,7 +17,6 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
 from torch import Tensor, nn
-from transformers import TrainerCallback
 
 from st_extras.evaluation import STSDataset, STSEvaluator
 from st_extras.losses import AdCSELoss, DCLRLoss, PaSeRLoss, SimCSELoss, SLTFAILoss
@@ -104,18 +101,6 @@ class TestSelection:
         saved = SentenceTransformer(str(tmp_path / "out"), device="cpu")
         assert differing(evaluator.seen[2], snapshot(saved)) == set()
 
-    def test_callbacks_can_ask_for_more_evaluations(self, encoder, tmp_path):
-        class Third(TrainerCallback):
-            def on_step_end(self, args, state, control, **kwargs):
-                if state.global_step == 3:
-                    control.should_evaluate = control.should_save = True
-
-        evaluator = ScriptedEvaluator([0.1, 0.5, 0.9, 0.2])
-        result = short_training(encoder, tmp_path / "out", evaluator=evaluator, max_steps=4, callbacks=[Third()])
-        assert result.curve == [(0, 0.1), (2, 0.5), (3, 0.9), (4, 0.2)]
-        assert (result.best_step, result.best) == (3, 0.9)
-        assert differing(evaluator.seen[2], snapshot(encoder)) == set()
-
     @pytest.mark.parametrize(
         ("scores", "greater", "steps", "best"),
         [([9.0, 3.0, 5.0], False, 4, 2), ([0.1, 0.2, 0.3], True, 3, 3), ([0.9, 0.1, 0.2], True, 4, 0)],
@@ -185,7 +170,7 @@ class TestResume:
         return parts
 
     @pytest.mark.parametrize("loss", [DCLRLoss, SimCSELoss])
-    def test_same_weights_as_an_uninterrupted_run(self, make_encoder: Make, tmp_path, loss):
+    def test_same_weights_as_an_uninterrupted_run(self, make_encoder, tmp_path, loss):
         whole = make_encoder()
         short_training(whole, tmp_path / "whole", loss, max_steps=4)
         parts = make_encoder()
@@ -197,7 +182,7 @@ class TestResume:
         assert differing(snapshot(whole), snapshot(parts)) == set()
         assert differing(start, snapshot(parts)) != set()
 
-    def test_the_best_before_the_interruption_still_counts(self, make_encoder: Make, tmp_path):
+    def test_the_best_before_the_interruption_still_counts(self, make_encoder, tmp_path):
         first = ScriptedEvaluator([0.1, 0.9, 0.2])
         short_training(make_encoder(), tmp_path / "out", evaluator=first, max_steps=4)
         shutil.rmtree(tmp_path / "out" / "checkpoints" / "checkpoint-4", ignore_errors=True)
@@ -209,7 +194,7 @@ class TestResume:
         assert (result.best_step, result.best) == (2, 0.9)
         assert differing(first.seen[1], snapshot(model)) == set()
 
-    def test_patience_counts_on(self, make_encoder: Make, tmp_path):
+    def test_patience_counts_on(self, make_encoder, tmp_path):
         """Two bad evaluations, one of them before the interruption, end the run."""
         scores = [0.1, 0.9, 0.2, 0.3, 0.4, 0.5]
         options = {"max_steps": 10, "patience": 2, "save_total_limit": 5}
@@ -221,7 +206,7 @@ class TestResume:
         assert result.steps == 6
 
     @pytest.mark.parametrize("scores", [None, [0.1, 0.9, 0.2]])
-    def test_a_finished_training_stays_as_it_is(self, make_encoder: Make, tmp_path, scores):
+    def test_a_finished_training_stays_as_it_is(self, make_encoder, tmp_path, scores):
         evaluators = [None, None] if scores is None else [ScriptedEvaluator(scores), ScriptedEvaluator(scores)]
         whole, again = make_encoder(), make_encoder(seed=1)
         first = short_training(whole, tmp_path / "out", evaluator=evaluators[0], max_steps=4)
@@ -231,23 +216,13 @@ class TestResume:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("length", [{"max_steps": 4}, {"epochs": 2}])
-    def test_the_best_weights_are_found_where_the_output_was_moved(self, make_encoder: Make, tmp_path, length):
+    def test_the_best_weights_are_found_where_the_output_was_moved(self, make_encoder, tmp_path, length):
         first, second = (ScriptedEvaluator([0.1, 0.9, 0.2]) for _ in range(2))
         short_training(make_encoder(), tmp_path / "out", evaluator=first, **length)
         (tmp_path / "out").rename(tmp_path / "moved")
         model = make_encoder(seed=1)
         assert short_training(model, tmp_path / "moved", evaluator=second, resume=True, **length).best_step == 2
         assert differing(first.seen[1], snapshot(model)) == set()
-
-    def test_patience_that_ran_out_stays_so(self, make_encoder: Make, tmp_path):
-        options = {"max_steps": 12, "patience": 2}
-        scores = [0.1, 0.9, 0.2, 0.3, 0.4, 0.5]
-        assert (
-            short_training(make_encoder(), tmp_path / "out", evaluator=ScriptedEvaluator(scores), **options).steps == 6
-        )
-        again = ScriptedEvaluator([0.1, 0.95])
-        result = short_training(make_encoder(), tmp_path / "out", evaluator=again, resume=True, **options)
-        assert (result.steps, result.best_step, len(again.seen)) == (6, 2, 1)
 
 
 CHANGES = {
@@ -283,7 +258,7 @@ class TestSameTraining:
             short_training(encoder, stopped, resume=True, **options)
         assert sorted(stopped.rglob("*")) == before
 
-    def test_another_encoder_is_refused(self, make_encoder: Make, stopped):
+    def test_another_encoder_is_refused(self, make_encoder, stopped):
         with pytest.raises(ValueError, match="got another one: encoder is"):
             short_training(make_encoder(pooling="cls"), stopped, AdCSELoss, max_steps=4, resume=True)
 
@@ -293,7 +268,7 @@ class TestSameTraining:
         assert short_training(encoder, tmp_path / "out", AdCSELoss, seed=43, **options).steps == 4
         assert "though seed is 43 and was 42." in caplog.text
 
-    def test_another_dev_set_is_refused(self, make_encoder: Make, tmp_path):
+    def test_another_dev_set_is_refused(self, make_encoder, tmp_path):
         def dev(name: str, scores: list[float]) -> STSEvaluator:
             return STSEvaluator([STSDataset(name, SENTENCES[:3], SENTENCES[3:6], scores)], write_csv=False)
 
@@ -306,7 +281,7 @@ class TestSameTraining:
             with pytest.raises(ValueError, match=f"got another one: {name} is"):
                 short_training(make_encoder(), tmp_path / "out", SimCSELoss, evaluator=other, resume=True, **options)
 
-    def test_a_transform_of_the_data_is_not_called(self, make_encoder: Make, stopped):
+    def test_a_transform_of_the_data_is_not_called(self, make_encoder, stopped):
         data = Dataset.from_dict({"sentence": SENTENCES})
 
         def fail(rows: Any) -> Any:
@@ -361,14 +336,6 @@ class TestDivergence:
         saved = SentenceTransformer(str(tmp_path / "out"), device="cpu")
         assert differing(evaluator.seen[1], snapshot(saved)) == set()
 
-    @pytest.mark.parametrize("what", ["loss", "weights"])
-    def test_an_epoch_s_checkpoint_is_not_written(self, encoder, tmp_path, what):
-        """Eight sentences are two steps an epoch; step 4 ends the second."""
-        out = tmp_path / "out"
-        with pytest.raises(DivergenceError):
-            short_training(encoder, out, lambda m: Exploding(m, 4, what), epochs=3, save_strategy="epoch")
-        assert [path.name for path in (out / "checkpoints").iterdir()] == ["checkpoint-2"]
-
     def test_a_dev_set_that_cannot_be_scored_is_no_divergence(self, encoder, tmp_path):
         with pytest.raises(ValueError, match="evaluator must give a score, got nan before training") as caught:
             short_training(encoder, tmp_path / "out", evaluator=ScriptedEvaluator([float("nan")] * 9), max_steps=4)
@@ -391,7 +358,7 @@ class TestStreams:
         features = Features({"sentence": Value("string")})
         return IterableDataset.from_generator(self.rows, gen_kwargs={"count": count}, features=features)
 
-    def test_a_stream_that_does_not_say_its_columns(self, make_encoder: Make, tmp_path):
+    def test_a_stream_that_does_not_say_its_columns(self, make_encoder, tmp_path):
         (tmp_path / "text.txt").write_text("\n".join(SENTENCES), encoding="utf8")
         data = load_dataset("text", data_files=str(tmp_path / "text.txt"), split="train", streaming=True)
         assert data.features is None
@@ -407,13 +374,7 @@ class TestStreams:
         with pytest.raises(ValueError, match=r"^data must have a column of texts, got none\.$"):
             short_training(make_encoder(), tmp_path / "empty", data=empty, max_steps=2)
 
-    def test_a_text_that_is_none_is_named(self, encoder, tmp_path):
-        rows = [{"sentence": text} for text in [*SENTENCES, None, *SENTENCES]]
-        data = IterableDataset.from_generator(lambda: iter(rows))
-        with pytest.raises(ValueError, match=rf"^data\[{len(SENTENCES)}\]\['sentence'\] must be a string, got None\.$"):
-            short_training(encoder, tmp_path / "out", data=data, max_steps=9)
-
-    def test_a_stream_resumes(self, make_encoder: Make, tmp_path):
+    def test_a_stream_resumes(self, make_encoder, tmp_path):
         whole, parts = make_encoder(), make_encoder()
         short_training(whole, tmp_path / "out", data=self.stream(10**6), max_steps=4)
         shutil.rmtree(tmp_path / "out" / "checkpoints" / "checkpoint-4")
@@ -431,18 +392,6 @@ def test_a_prompt_that_training_leaves_out_is_told(encoder, tmp_path, caplog, pr
 
 
 class TestBatches:
-    def test_every_sentence_once_an_epoch_and_a_last_batch_of_one(self, encoder, tmp_path):
-        batches = spy(short_training(encoder, tmp_path / "out", data=SENTENCES[:5], epochs=2)).batches
-        assert [len(batch) for batch in batches] == [4, 1, 4, 1]
-        assert len({row for batch in batches[:2] for row in batch}) == 5
-
-    @pytest.mark.parametrize("loss", [SimCSELoss, DCLRLoss])
-    @pytest.mark.parametrize(("data", "batch_size"), [(SENTENCES[:5], 4), (SENTENCES[:2], 1), ("one sentence", 64)])
-    def test_batches_of_one_do_not_end_a_run(self, encoder, tmp_path, loss, data, batch_size):
-        result = short_training(encoder, tmp_path / "out", loss, data, batch_size=batch_size)
-        assert result.steps == (1 if isinstance(data, str) else 2)
-        assert all(bool(value.isfinite().all()) for value in snapshot(encoder).values())
-
     def test_equal_sentences_are_kept_apart(self, encoder, tmp_path):
         data = SENTENCES[:3] * 4
         apart = spy(short_training(encoder, tmp_path / "apart", data=data)).batches
@@ -453,7 +402,7 @@ class TestBatches:
 
 
 class TestLoss:
-    def test_class_function_and_instance(self, make_encoder: Make, tmp_path):
+    def test_class_function_and_instance(self, make_encoder, tmp_path):
         """One seed makes one training, however the loss is given."""
         ends = []
         for name, loss in (("class", SimCSELoss), ("function", lambda model: SimCSELoss(model)), ("instance", None)):
@@ -462,7 +411,7 @@ class TestLoss:
             ends.append(snapshot(model))
         assert differing(ends[0], ends[1]) == differing(ends[0], ends[2]) == set()
 
-    def test_the_seed_governs_the_parameters_of_a_loss(self, make_encoder: Make, tmp_path):
+    def test_the_seed_governs_the_parameters_of_a_loss(self, make_encoder, tmp_path):
         heads = []
         for name, seed in (("a", 1), ("b", 1), ("c", 2)):
             torch.manual_seed(len(heads))
@@ -500,18 +449,7 @@ class TestLoss:
 
 
 class TestOutput:
-    def test_overwrite_replaces_the_training_only(self, make_encoder: Make, tmp_path):
-        out = tmp_path / "out"
-        short_training(make_encoder(), out, max_steps=6)
-        (out / "mine").write_text("mine")
-        model = make_encoder(hidden_size=8)
-        short_training(model, out, max_steps=1, overwrite=True)
-        assert [path.name for path in (out / "checkpoints").iterdir()] == ["checkpoint-1"]
-        assert (out / "mine").read_text() == "mine"
-        assert differing(snapshot(model), snapshot(SentenceTransformer(str(out), device="cpu"))) == set()
-        assert not (out / ".saving").exists()
-
-    def test_overwrite_spares_what_no_run_wrote(self, make_encoder: Make, tmp_path):
+    def test_overwrite_spares_what_no_run_wrote(self, make_encoder, tmp_path):
         out = tmp_path / "out"
         short_training(make_encoder(), out, max_steps=2)
         (out / "checkpoints" / "notes.txt").write_text("mine")
@@ -524,7 +462,7 @@ class TestOutput:
         assert before == {path: path.read_bytes() for path in (tmp_path / "own").rglob("*") if path.is_file()}
 
     @pytest.mark.parametrize("made", [True, False])
-    def test_a_failed_run_is_no_obstacle(self, make_encoder: Make, tmp_path, made):
+    def test_a_failed_run_is_no_obstacle(self, make_encoder, tmp_path, made):
         class Failing(SpyLoss):
             def forward(self, *args: Any, **kwargs: Any) -> Tensor:
                 raise RuntimeError("out of memory")
@@ -537,7 +475,7 @@ class TestOutput:
         assert sorted(tmp_path.rglob("*")) == ([tmp_path / "a", out] if made else [])
         assert short_training(make_encoder(), out, max_steps=1).steps == 1
 
-    def test_a_full_disk_can_be_resumed(self, make_encoder: Make, tmp_path, monkeypatch):
+    def test_a_full_disk_can_be_resumed(self, make_encoder, tmp_path, monkeypatch):
         whole, parts = make_encoder(), make_encoder()
         short_training(whole, tmp_path / "whole", max_steps=4)
         save, calls = torch.save, []
@@ -562,13 +500,9 @@ class TestOutput:
     [
         ({"model": None}, "model must be a SentenceTransformer, got None"),
         ({"data": []}, "data must hold at least one sentence, got none"),
-        ({"data": Dataset.from_dict({"sentence": []})}, "data must hold at least one sentence, got none"),
-        ({"data": ["one", " \n"]}, r"data\[1\] must be a non-empty string"),
         ({"data": ["one", "two", None]}, r"data\[2\] must be a non-empty string, got None"),
-        ({"data": [("one", "two")]}, r"data\[0\] must be a non-empty string, got \('one', 'two'\)"),
         ({"data": ["one", "\ud800"]}, r"data\[1\] must be valid text, got a lone surrogate in '\\ud800'"),
         ({"data": 3}, "data must be sentences or a Dataset, got int"),
-        ({"data": np.array("one")}, "data must be sentences or a Dataset, got ndarray"),
         (
             {"data": DatasetDict(train=Dataset.from_dict({"sentence": ["a"]}), test=Dataset.from_dict({"a": ["b"]}))},
             r"got a DatasetDict of 'train', 'test': choose one, such as data\['train'\]\.$",
@@ -587,18 +521,11 @@ class TestOutput:
         ({"data": Dataset.from_dict({"s": ["a", None]})}, r"data\[1\]\['s'\] must be a string, got None\.$"),
         ({"data": Dataset.from_dict(dict.fromkeys("abc", SENTENCES)), "loss": SimCSELoss}, "3"),
         ({"evaluator": NamelessEvaluator({"a": 1.0})}, r"evaluator must name one of its scores \('a'\) in primary_"),
-        ({"evaluator": 3}, "evaluator must be a BaseEvaluator or None, got 3"),
         ({"loss": "simcse"}, "loss must be a function, got 'simcse'"),
-        ({"loss": lambda model: 3}, "loss, or what it returns, must be a Module, got 3"),
-        ({"loss": lambda model: DCLRLoss(model, threshold=1.5)}, "threshold"),
         ({"loss_learning_rate": 1e-3}, "loss_learning_rate needs a loss with parameters of its own, got SpyLoss"),
-        ({"loss_learning_rate": 0.0}, r"loss_learning_rate must be a finite number > 0, got 0\.0"),
         ({"batch_size": 0}, "batch_size must be a whole number >= 1, got 0"),
         ({"eval_steps": 0}, "eval_steps must be a whole number >= 1, got 0"),
         ({"learning_rate": float("nan")}, "learning_rate must be a finite number > 0, got nan"),
-        ({"max_steps": np.array([1, 2])}, r"max_steps, unless it is -1, must be .*, got array\(\[1, 2\]\)"),
-        ({"max_steps": -2}, "max_steps, unless it is -1, must be a whole number >= 1, got -2"),
-        ({"epochs": 0}, "epochs must be a finite number > 0, got 0"),
         ({"patience": 0, "evaluator": ScriptedEvaluator([1.0])}, "patience must be a whole number >= 1, got 0"),
         ({"patience": 2}, "patience counts evaluations and needs an evaluator, got 2"),
         ({"seed": 2**32}, "seed must be a whole number between 0 and 4294967295, got"),
@@ -616,9 +543,7 @@ def test_arguments_are_checked(encoder, tmp_path, options, message):
     assert not (tmp_path / "new").exists()
 
 
-def test_a_run_killed_while_its_trainer_is_built_can_be_started_again(
-    encoder: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_killed_while_its_trainer_is_built_can_be_started_again(encoder, tmp_path, monkeypatch):
     """The trainer makes the folder of the checkpoints, which must be known as a run's by then."""
     module = sys.modules["st_extras.training.run"]
     build, output = module.build_trainer, tmp_path / "out"
@@ -636,23 +561,8 @@ def test_a_run_killed_while_its_trainer_is_built_can_be_started_again(
 
 
 @pytest.mark.parametrize("loss", [SimCSELoss, lambda model: MatryoshkaLoss(model, SimCSELoss(model), [16, 8])])
-def test_equal_views_stop_a_training_that_nothing_else_teaches(make_encoder: Make, tmp_path: Path, loss: Any) -> None:
+def test_equal_views_stop_a_training_that_nothing_else_teaches(make_encoder, tmp_path, loss):
     same = r"^SimCSELoss got the same vector twice .*\(--dropout 0\.1\).*\.$"
     with pytest.raises(ValueError, match=same):
         short_training(make_encoder(dropout=0.0), tmp_path / "out", loss, max_steps=2)
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("loss", "stops"),
-    [
-        (lambda model: DCLRLoss(model), False),
-        (lambda model: DCLRLoss(model, noise_ratio=0, complementary_model="start"), False),
-        (lambda model: DCLRLoss(model, noise_ratio=0), True),
-        (lambda model: AdCSELoss(model, tied=True, projection=False, num_adversaries=4), False),
-        (lambda model: AdCSELoss(model, tied=True, projection=False, num_adversaries=0), True),
-    ],
-)
-def test_what_else_teaches_goes_on(make_encoder: Make, tmp_path: Path, loss: Any, stops: bool) -> None:
-    with pytest.raises(ValueError, match="same vector twice") if stops else nullcontext():
-        short_training(make_encoder(dropout=0.0), tmp_path / "out", loss, max_steps=2)

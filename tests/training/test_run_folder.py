@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import logging
 from pathlib import Path
 
 import pytest
@@ -27,12 +26,7 @@ def checkpoint(output: Path, name: str, *, complete: bool = True) -> Path:
 
 
 class TestCheckOutput:
-    def test_a_new_or_empty_folder_is_fine_and_nothing_is_made(self, tmp_path: Path) -> None:
-        assert check_output(tmp_path / "new" / "out") == (tmp_path / "new" / "out" / "checkpoints", None)
-        assert check_output(str(tmp_path)) == (tmp_path / "checkpoints", None)
-        assert list(tmp_path.iterdir()) == []
-
-    def test_a_folder_in_use_needs_overwrite(self, tmp_path: Path) -> None:
+    def test_a_folder_in_use_needs_overwrite(self, tmp_path):
         (tmp_path / "mine").write_text("mine")
         with pytest.raises(ValueError, match=r"^output must be a new or empty folder, got .*overwrite or resume \("):
             check_output(tmp_path)
@@ -41,12 +35,12 @@ class TestCheckOutput:
 
     @pytest.mark.parametrize("options", [{}, {"overwrite": True}, {"resume": True}])
     @pytest.mark.parametrize("below", ["", "model", "a/b"])
-    def test_a_file_in_the_way(self, tmp_path: Path, below: str, options: dict[str, bool]) -> None:
+    def test_a_file_in_the_way(self, tmp_path, below, options):
         (tmp_path / "file").write_text("mine")
         with pytest.raises(ValueError, match=r"^output must be a folder, got '.*': '.*/file' is a file\.$"):
             check_output(tmp_path / "file" / below, **options)
 
-    def test_resuming_takes_the_checkpoint_with_the_most_steps(self, tmp_path: Path) -> None:
+    def test_resuming_takes_the_checkpoint_with_the_most_steps(self, tmp_path):
         for name in ("checkpoint-9", "checkpoint-10", "checkpoint-2"):
             checkpoint(tmp_path, name)
         for name in ("checkpoint-", "checkpoint-new", "other-11"):  # not checkpoints of the trainer
@@ -54,19 +48,10 @@ class TestCheckOutput:
         last = str(tmp_path / "checkpoints" / "checkpoint-10")
         assert check_output(tmp_path, resume=True) == (tmp_path / "checkpoints", last)
 
-    def test_an_incomplete_checkpoint_is_passed_over(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-        checkpoint(tmp_path, "checkpoint-2")
-        checkpoint(tmp_path, "checkpoint-4")
-        checkpoint(tmp_path, "checkpoint-6", complete=False)
-        with caplog.at_level(logging.WARNING):
-            _, last = check_output(tmp_path, resume=True)
-        assert last == str(tmp_path / "checkpoints" / "checkpoint-4")
-        assert "checkpoint-6 is incomplete and passed over: complete.json is missing" in caplog.text
-
     @pytest.mark.parametrize(
         "spoil", ["shorter", "other bytes", "lost", "no marker", "marker", "version", "list", "model only"]
     )
-    def test_a_spoilt_checkpoint_is_passed_over(self, tmp_path: Path, spoil: str) -> None:
+    def test_a_spoilt_checkpoint_is_passed_over(self, tmp_path, spoil):
         checkpoint(tmp_path, "checkpoint-2")
         folder = checkpoint(tmp_path, "checkpoint-4")
         if spoil == "shorter":
@@ -83,7 +68,7 @@ class TestCheckOutput:
             (folder / MARKER).write_text(texts.get(spoil, "[]"))
         assert check_output(tmp_path, resume=True)[1] == str(tmp_path / "checkpoints" / "checkpoint-2")
 
-    def test_without_a_whole_one(self, tmp_path: Path) -> None:
+    def test_without_a_whole_one(self, tmp_path):
         for folder in ("", "out/checkpoints"):
             (tmp_path / folder).mkdir(parents=True, exist_ok=True)
             with pytest.raises(ValueError, match=r"^resume needs a checkpoint in '.*/out/checkpoints', got none\.$"):
@@ -93,19 +78,15 @@ class TestCheckOutput:
         with pytest.raises(ValueError, match=r"no whole checkpoint yet: start again with overwrite \(--overwrite\)\.$"):
             check_output(tmp_path, resume=True)
 
-    def test_force_needs_resume(self, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match=r"^force needs resume, got it without"):
-            check_output(tmp_path, force=True)
-
     @pytest.mark.parametrize(
         "name", ["config.json", "README.md", "model.safetensors", "1_Pooling", "checkpoints", ".saving"]
     )
-    def test_what_no_run_wrote_is_not_replaced(self, tmp_path: Path, name: str) -> None:
+    def test_what_no_run_wrote_is_not_replaced(self, tmp_path, name):
         (tmp_path / name).write_text("mine") if "." in name[1:] else (tmp_path / name).mkdir()
         with pytest.raises(ValueError, match=f"{name}', which no earlier run wrote: choose another folder, or move"):
             check_output(tmp_path, overwrite=True)
 
-    def test_what_a_run_wrote_is_replaced(self, encoder: SentenceTransformer, tmp_path: Path) -> None:
+    def test_what_a_run_wrote_is_replaced(self, encoder, tmp_path):
         save_model(encoder, tmp_path)
         assert check_output(tmp_path, overwrite=True) == (tmp_path / "checkpoints", None)
         (tmp_path / "2_Dense").mkdir()
@@ -115,14 +96,14 @@ class TestCheckOutput:
     @pytest.mark.parametrize(
         "text", ["{", '{"files": 3}', '{"files": ["../a"]}', '{"files": ["/a"]}', '{"files": [3]}']
     )
-    def test_a_broken_list_of_files_is_refused(self, tmp_path: Path, text: str) -> None:
+    def test_a_broken_list_of_files_is_refused(self, tmp_path, text):
         (tmp_path / MANIFEST).write_text(text)
         with pytest.raises(ValueError, match=f"{MANIFEST}' must list files of its folder, got something else"):
             check_output(tmp_path, overwrite=True)
 
 
 class TestSaveModel:
-    def test_it_replaces_an_earlier_model_and_nothing_else(self, make_encoder, tmp_path: Path) -> None:
+    def test_it_replaces_an_earlier_model_and_nothing_else(self, make_encoder, tmp_path):
         save_model(make_encoder(), tmp_path)
         checkpoint(tmp_path, "checkpoint-2")
         (tmp_path / "mine").write_text("mine")
@@ -136,7 +117,7 @@ class TestSaveModel:
         assert (tmp_path / "1_Pooling" / "mine").read_text() == "mine"
         assert not (tmp_path / ".saving").exists()
 
-    def test_what_the_earlier_model_alone_had_is_removed(self, make_encoder, tmp_path: Path) -> None:
+    def test_what_the_earlier_model_alone_had_is_removed(self, make_encoder, tmp_path):
         model = make_encoder()
         model.append(Normalize())
         save_model(model, tmp_path)
@@ -145,13 +126,7 @@ class TestSaveModel:
         assert not (tmp_path / "2_Normalize").exists()
         assert MANIFEST in {path.name for path in tmp_path.iterdir()}
 
-    def test_a_file_in_the_way_is_spared(self, encoder: SentenceTransformer, tmp_path: Path) -> None:
-        (tmp_path / "modules.json").write_text("mine")
-        with pytest.raises(ValueError, match=r"modules\.json' is in the way of the model, and no earlier run wrote it"):
-            save_model(encoder, tmp_path)
-        assert (tmp_path / "modules.json").read_text() == "mine"
-
-    def test_the_staging_folder_of_others_is_spared(self, encoder: SentenceTransformer, tmp_path: Path) -> None:
+    def test_the_staging_folder_of_others_is_spared(self, encoder, tmp_path):
         (tmp_path / ".saving").mkdir()
         (tmp_path / ".saving" / "thesis.txt").write_text("mine")
         with pytest.raises(ValueError, match=r"\.saving' is in the way of the model, and no earlier run wrote it"):
@@ -159,9 +134,7 @@ class TestSaveModel:
         assert (tmp_path / ".saving" / "thesis.txt").read_text() == "mine"
 
     @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left"), SafetensorError("I/O error")])
-    def test_a_full_disk_is_one_sentence(
-        self, encoder: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
-    ) -> None:
+    def test_a_full_disk_is_one_sentence(self, encoder, tmp_path, monkeypatch, error):
         def fail(path: str) -> None:
             (Path(path) / "1_Pooling").mkdir(parents=True)
             raise error
@@ -178,9 +151,7 @@ class TestSaveModel:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_the_first_of_several_processes_alone_looks_into_the_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int
-) -> None:
+def test_the_first_of_several_processes_alone_looks_into_the_folder(tmp_path, monkeypatch, rank):
     """The first may have begun to write to it before the others look."""
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", str(rank))

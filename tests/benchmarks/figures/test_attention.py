@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from benchmarks.figures.attention import attention_received
 
@@ -13,7 +10,7 @@ SENTENCE = "the cats sat on a mat"  # cats: two pieces, cat and ##s
 
 
 @pytest.mark.parametrize("layer", [-1, 0])
-def test_shares_equal_the_sum_over_pieces(encoder: SentenceTransformer, layer: int) -> None:
+def test_shares_equal_the_sum_over_pieces(encoder, layer):
     words, shares = attention_received(encoder, SENTENCE, layer=layer)
     assert words == ["[CLS]", "the", "cats", "sat", "on", "a", "mat", "[SEP]"]
     inner = encoder.transformers_model
@@ -33,30 +30,8 @@ def test_shares_equal_the_sum_over_pieces(encoder: SentenceTransformer, layer: i
     assert sum(shares) == pytest.approx(1.0)
 
 
-def test_without_special_tokens_the_rest_is_scaled(encoder: SentenceTransformer) -> None:
+def test_without_special_tokens_the_rest_is_scaled(encoder):
     _, shares = attention_received(encoder, SENTENCE)
     words, content = attention_received(encoder, SENTENCE, special_tokens=False)
     assert words == SENTENCE.split()
     assert content == pytest.approx([share / sum(shares[1:-1]) for share in shares[1:-1]])
-
-
-def test_the_model_is_left_as_it_was(encoder: SentenceTransformer) -> None:
-    inner = encoder.transformers_model
-    before = inner.config._attn_implementation
-    assert before != "eager"
-    encoder.train()
-    with torch.no_grad():
-        first = encoder.encode(SENTENCE, convert_to_tensor=True)
-        encoder.train()
-        attention_received(encoder, SENTENCE)
-        assert inner.training
-        assert inner.config._attn_implementation == before
-        torch.testing.assert_close(encoder.encode(SENTENCE, convert_to_tensor=True), first)
-
-
-def test_bad_input_is_refused(encoder: SentenceTransformer) -> None:
-    with pytest.raises(ValueError, match="at least one word, got ' '"):
-        attention_received(encoder, " ")
-    static = SentenceTransformer(modules=[StaticEmbedding(encoder.tokenizer.backend_tokenizer, embedding_dim=4)])
-    with pytest.raises(ValueError, match="got StaticEmbedding"):
-        attention_received(static, SENTENCE)

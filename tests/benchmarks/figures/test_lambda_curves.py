@@ -9,7 +9,6 @@ from benchmarks.figures.lambda_curves import (
     eigenvalue_curve,
     lambda_surface,
     largest_eigenvalues,
-    plot_eigenvalue_curve,
 )
 from st_extras.modules import RepALPostProcessor
 from tests.benchmarks.figures.test_redundancy import model_cosine
@@ -59,17 +58,3 @@ def test_surface_is_the_spearman_correlation_of_every_pair_of_weights(still_enco
         expected = spearmanr([model_cosine(model, x, y) for x, y in pairs], scores).statistic
         assert surface[i, j] == pytest.approx(expected, abs=1e-6)
     assert model[2].tune(pairs, scores).spearman == lambda_surface(model, pairs, scores).max()
-
-
-def test_eigenvalue_curve_marks_its_minimum() -> None:
-    ax = plot_eigenvalue_curve([0, 1, 2], [9.0, 4.0, 5.0], [0.5, 0.6, 0.7])
-    curve, mark = ax.get_lines()
-    assert curve.get_xdata().tolist() == [0, 1, 2]
-    assert curve.get_ydata().tolist() == [9, 4, 5]
-    assert (mark.get_xdata()[0], mark.get_ydata()[0]) == (1, 4)
-    right = ax.figure.axes[1]
-    other, peak = right.get_lines()
-    assert other.get_ydata().tolist() == [0.5, 0.6, 0.7]
-    assert (peak.get_xdata()[0], peak.get_ydata()[0]) == (2, 0.7)
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["largest eigenvalue", "Spearman correlation"]
-    assert len(plot_eigenvalue_curve([0, 1], [2.0, 1.0]).figure.axes) == 1

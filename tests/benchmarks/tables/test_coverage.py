@@ -1,14 +1,10 @@
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
 from benchmarks.records import write_json
 from benchmarks.tables import coverage
 
 
-def test_unrun_rows_by_hand(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unrun_rows_by_hand(results, tmp_path, monkeypatch):
     training = "[training]\nseeds = [0, 1, 2]\nsteps = 300\nbatch_size = 128\n"
     for name in ("first", "smoke"):
         text = f'{training}[methods.simcse]\nloss = "A"\n[methods.dclr]\nloss = "B"\nseeds = [1]\n'
@@ -23,7 +19,7 @@ def test_unrun_rows_by_hand(results: Path, tmp_path: Path, monkeypatch: pytest.M
     assert coverage.unrun_table().splitlines()[2:] == ["| first | 2 of 4 | 2.0 | simcse (0, 2) |"]
 
 
-def test_the_pace_is_that_of_the_same_encoder() -> None:
+def test_the_pace_is_that_of_the_same_encoder():
     def timed(loss: str, seconds: float, **encoder: object) -> dict[str, object]:
         return {"study": "other", "encoder": encoder, "steps": 100, "seconds": seconds, "settings": {"loss": loss}}
 

@@ -37,5 +37,5 @@ def found(results: Path) -> Path:
         ("a study without a configuration", []),
     ],
 )
-def test_a_study_has_the_floors_of_its_encoder_and_text(found: Path, study: str, averages: list[float]) -> None:
+def test_a_study_has_the_floors_of_its_encoder_and_text(found, study, averages):
     assert [row["average"] for row in floors.shown_floors(study).values()] == averages

@@ -3,7 +3,6 @@
 import itertools
 from typing import Any
 
-import pytest
 from scipy.stats import spearmanr
 
 from benchmarks.tables import judge
@@ -28,7 +27,7 @@ FOUND = [
 ]
 
 
-def test_regret_is_what_the_best_row_has_more() -> None:
+def test_regret_is_what_the_best_row_has_more():
     found = judge.changes(FOUND)
     assert judge.regrets(found, (0.5, 0.5, 1.0)) == [0.0, 2.0]
     assert judge.regrets(found, (1.0, 0.0, 0.0)) == [0.0, 0.0]
@@ -36,14 +35,14 @@ def test_regret_is_what_the_best_row_has_more() -> None:
     assert judge.regrets(found[1:2], (0.0, 0.0, 1.0)) == [2.0]
 
 
-def test_weights_are_chosen_without_the_domain() -> None:
+def test_weights_are_chosen_without_the_domain():
     found = judge.changes(FOUND)
     on_b = [one for one in found if one.cell[1] == "b"]
     least = min(sum(judge.regrets(on_b, weights)) for weights in itertools.product((0.0, 0.5, 1.0), repeat=3))
     assert sum(judge.regrets(on_b, judge.best_weights(on_b))) == least == 0
 
 
-def test_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tables(monkeypatch):
     monkeypatch.setattr(judge, "records", lambda study: FOUND if study == "domains" else [])
     lines = judge.judge_table().splitlines()
     rank = spearmanr([0.25, 0.05, 0.06], [3.0, -2.0, 0.2]).statistic

@@ -3,7 +3,7 @@ from __future__ import annotations
 from benchmarks.tables import markdown
 
 
-def test_differences_by_hand() -> None:
+def test_differences_by_hand():
     assert (
         markdown.difference({0: 2.0, 1: 4.0, 7: 9.0}, {0: 1.0, 1: 2.0, 2: 5.0}) == "+1.50 [-4.85, +7.85]"
     )  # t = 12.71

@@ -25,7 +25,7 @@ def cells(table: str, label: str) -> list[str]:
 
 @pytest.mark.parametrize("own", [False, True], ids=["layers", "own"])
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_rows_are_methods_of_studies(name: str, own: bool) -> None:
+def test_rows_are_methods_of_studies(name, own):
     for source in " ".join(QUESTIONS[name](own).rows.values()).split():
         study, method = source.split("/")
         base = study.removesuffix("_own")
@@ -34,7 +34,7 @@ def test_rows_are_methods_of_studies(name: str, own: bool) -> None:
         assert method in known, source
 
 
-def test_differences_by_hand(results: Path) -> None:
+def test_differences_by_hand(results):
     for seed, dev in ((0, 70.0), (1, 71.0)):
         write(results, "foundation/simcse", seed, {25: dev, 50: dev - 1}, 60.0 + seed)
     times: dict[str, Any] = {"training_seconds": [[0, 0.1], [25, 10.0], [50, 25.0]]}
@@ -53,7 +53,7 @@ def test_differences_by_hand(results: Path) -> None:
     assert mechanism_table("heads", True) == "Not run yet."
 
 
-def test_evaluations_of_the_warmup_do_not_count(results: Path) -> None:
+def test_evaluations_of_the_warmup_do_not_count(results):
     unscored = {"without_dev": {"average": 49.0}}  # of step 25, as its seven sets
     write(results, "own_encoder/simcse", 0, {25: 66.0, 50: 65.0, 75: 65.5, 100: 65.2}, 50.0, **unscored)
     log = [[50, {"other/adversarial_loss": 9.0}], [100, {"at/adversarial_loss": 0.75, "at/labels_entropy": 0.5}]]

@@ -6,7 +6,7 @@ from benchmarks.tables import cost, methods
 
 
 @pytest.mark.parametrize("label", [label for labels in methods.METHODS.values() for label in labels])
-def test_a_row_has_a_source_for_each_encoder(label: str) -> None:
+def test_a_row_has_a_source_for_each_encoder(label):
     layers, own, wiki, better = methods.sources_of(label)
     assert layers
     study = own.partition("/")[0]
@@ -15,7 +15,7 @@ def test_a_row_has_a_source_for_each_encoder(label: str) -> None:
     assert better == wiki.replace("_wiki", "_better")
 
 
-def test_costs_are_those_of_the_method(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_costs_are_those_of_the_method(monkeypatch):
     names = ("bare 2B rows", "mnrl, two columns", "simcse", "dclr", "dclr, table", "adcse", "encode", "repal")
     record = {
         "cases": {name: {"median_ms": 10.0 * place} for place, name in enumerate(names)},

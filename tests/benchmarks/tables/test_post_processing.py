@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 from benchmarks.records import write_json
 from benchmarks.tables import post_processing
 
 
-def test_the_grid_stands_in_for_records_without_post_processing(results: Path) -> None:
+def test_the_grid_stands_in_for_records_without_post_processing(results):
     for seed in (0, 1, 2):
         own = {"post_processing": {"plain": {"average": 1.0, "dev_by_genre": 1.0}}} if seed == 0 else {}
         record = {"method": "dclr", "seed": seed, **own}

@@ -39,7 +39,7 @@ def rows(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write("guided", 1, [[0, 50.0], [50, 70.0], [100, 71.0]], seconds=100.0, **guided)
 
 
-def test_seconds_by_hand(rows: None) -> None:
+def test_seconds_by_hand(rows):
     found = {(r["method"], r["seed"]): r for r in time_to_quality.records("a")}
     assert seconds_at(found["simcse", 0], 50) == 20.0
     assert seconds_at(found["simcse", 1], 50) == 40.0
@@ -50,7 +50,7 @@ def test_seconds_by_hand(rows: None) -> None:
     assert reached(found["simcse", 0], 70.1) is None
 
 
-def test_tables_by_hand(rows: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_by_hand(rows, monkeypatch):
     monkeypatch.setattr(time_to_quality, "SECONDS", (20, 40, 110, 180))
     assert time_table("tiny").splitlines()[2:-2] == [
         "| SimCSE | 2 of 2 | 50 | ~30 |",
@@ -63,7 +63,7 @@ def test_tables_by_hand(rows: None, monkeypatch: pytest.MonkeyPatch) -> None:
     assert time_table("none") == curve_table("none") == "Not run yet."
 
 
-def test_what_never_comes_there_has_no_seconds(rows: None, results: Path) -> None:
+def test_what_never_comes_there_has_no_seconds(rows, results):
     record = {"study": "a", "method": "absent", "seed": 0, "steps": 10, "curve": [[10, 1.0]], "settings": {}}
     write_json(results / "a" / "absent-0.json", record | {"training_seconds": [[10, 3.0]]})
     assert "| Absent | 0 of 1 |  |  |" in time_table("tiny")

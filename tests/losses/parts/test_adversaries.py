@@ -28,7 +28,7 @@ def adversaries(vectors: Tensor, **options: Any) -> Adversaries:
 
 
 @pytest.mark.parametrize("in_batch_negatives", [True, False])
-def test_the_climb_sees_shares_of_its_own_temperature(in_batch_negatives: bool) -> None:
+def test_the_climb_sees_shares_of_its_own_temperature(in_batch_negatives):
     """The share that is reported is the loss's, the pull is that of a softmax at half its temperature."""
     queries, keys, vectors = draw(4, 5), draw(4, 5, seed=1), draw(3, 5, seed=2)
     logits = cosine_scores(queries, torch.cat([keys, vectors]), 0.5)

@@ -16,7 +16,7 @@ def logits_of(answers: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.one_hot(answers, 2).float()
 
 
-def test_the_layers_as_a_loop() -> None:
+def test_the_layers_as_a_loop():
     discriminator = Discriminator(3).double()
     (w1, b1), (w2, b2) = ((layer.weight, layer.bias) for layer in discriminator.layers if hasattr(layer, "weight"))
     x = draw(2, 4, 3)
@@ -32,7 +32,7 @@ def test_the_layers_as_a_loop() -> None:
     assert 0 < silent < 24  # the ReLU acts
 
 
-def test_the_running_accuracy() -> None:
+def test_the_running_accuracy():
     discriminator = Discriminator(3, memory=0.5)
     assert discriminator.accuracy.isnan()
     logits = logits_of(ANSWERS)
@@ -46,44 +46,18 @@ def test_the_running_accuracy() -> None:
     assert discriminator.accuracy.item() == pytest.approx(2.5 / 6)
 
 
-def test_the_record_is_labels_by_answers() -> None:
-    discriminator = Discriminator(3)
-    discriminator.observe(logits_of(ANSWERS), LABELS, MASK)
-    assert discriminator.confusion.tolist() == [[2, 1], [0, 1]]
-    discriminator.observe(logits_of(ANSWERS), LABELS, ~MASK)
-    torch.testing.assert_close(discriminator.confusion, torch.tensor([[1.98, 0.99], [1, 0.99]]))
-
-
-def test_guessing_the_common_label_is_chance_when_balanced() -> None:
-    discriminator = Discriminator(3)
-    labels = torch.tensor([0] * 9 + [1])
-    discriminator.observe(logits_of(torch.zeros_like(labels)), labels, torch.ones_like(labels).bool())
-    assert discriminator.accuracy.item() == pytest.approx(0.9)
-    assert discriminator.balanced_accuracy.item() == pytest.approx(0.5)
-
-
-def test_observing_leaves_the_graph_alone_and_takes_any_shape() -> None:
-    discriminator = Discriminator(3)
-    logits = discriminator(draw(2, 5, 3).float())
-    discriminator.observe(logits, LABELS.expand(2, -1), MASK.expand(2, -1))
-    assert discriminator.confusion.sum() == 8
-    assert not discriminator.confusion.requires_grad
-    logits.sum().backward()
-    assert all(parameter.grad is not None for parameter in discriminator.parameters())
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
-def test_logits_are_in_full_precision(dtype: torch.dtype) -> None:
+def test_logits_are_in_full_precision(dtype):
     discriminator = Discriminator(3).to(dtype)
     assert discriminator(draw(2, 3).bfloat16()).dtype == torch.promote_types(dtype, torch.float32)
 
 
-def test_another_dimension_is_refused() -> None:
+def test_another_dimension_is_refused():
     with pytest.raises(ValueError, match=r"16 dimensions, got 8.*MatryoshkaLoss"):
         Discriminator(16)(torch.zeros(2, 8))
 
 
-def test_several_processes_need_the_callback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_need_the_callback(monkeypatch):
     monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
     with pytest.raises(ValueError, match=r"LossStateCallback\.attach"):
         Discriminator(3)(torch.zeros(2, 3))

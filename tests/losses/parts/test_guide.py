@@ -26,9 +26,7 @@ def cosines(guide: Any, features: list[Any]) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_model_path_and_table_give_the_guides_cosines(
-    make_encoder: Maker, sentences: list[str], tmp_path: Path, count: int
-) -> None:
+def test_model_path_and_table_give_the_guides_cosines(make_encoder, sentences, tmp_path, count):
     model, guide = make_encoder(), make_encoder(seed=1, hidden_size=8)
     guide.save(str(tmp_path / "guide"))
     data = columns(sentences, count)
@@ -43,9 +41,7 @@ def test_model_path_and_table_give_the_guides_cosines(
     torch.testing.assert_close(cosines(make_guide(model, None, table), features), found)
 
 
-def test_the_sentences_of_all_processes(
-    make_encoder: Maker, sentences: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_sentences_of_all_processes(make_encoder, sentences, monkeypatch):
     monkeypatch.setattr(guide_module, "gather_rows", lambda x, across: (torch.cat([x, -x]) if across else x, 0))
     model, guide = make_encoder(), make_encoder(seed=1)
     features = [model.preprocess(sentences)]
@@ -54,14 +50,7 @@ def test_the_sentences_of_all_processes(
     torch.testing.assert_close(gathered, torch.cat([alone, -alone], dim=1))
 
 
-def test_a_sentence_that_a_table_does_not_have_is_shown(make_encoder: Maker, sentences: list[str]) -> None:
-    model, guide = make_encoder(), make_encoder(seed=1)
-    table = EmbeddingTable.compute(model, guide, sentences, show_progress_bar=False)
-    with pytest.raises(ValueError, match="a red cat"):
-        cosines(make_guide(model, None, table), [model.preprocess(["a red cat", sentences[0]])])
-
-
-def test_what_the_card_says(make_encoder: Maker, sentences: list[str], tmp_path: Path) -> None:
+def test_what_the_card_says(make_encoder, sentences, tmp_path):
     model, guide = make_encoder(), make_encoder(seed=1)
     guide.save(str(tmp_path / "guide"))
 
@@ -78,9 +67,7 @@ def test_what_the_card_says(make_encoder: Maker, sentences: list[str], tmp_path:
     assert [described(word) for word in ("self", "start", None)] == ["self", "start", None]
 
 
-def test_without_a_guide_a_warning_names_the_ways_out(
-    make_encoder: Maker, caplog: pytest.LogCaptureFixture, sentences: list[str]
-) -> None:
+def test_without_a_guide_a_warning_names_the_ways_out(make_encoder, caplog, sentences):
     model = make_encoder()
     loss = DCLRLoss(model)
     loss([model.preprocess(sentences)])
@@ -102,7 +89,7 @@ def start_cosines(model: SentenceTransformer, sentences: list[str]) -> torch.Ten
     return cosine_scores(embeddings, embeddings)
 
 
-def test_start_is_the_model_as_it_was(make_encoder: Maker, sentences: list[str], tmp_path: Path) -> None:
+def test_start_is_the_model_as_it_was(make_encoder, sentences, tmp_path):
     model = make_encoder().train()
     expected = start_cosines(model, sentences)
     guide = make_guide(model, "start", None)
@@ -119,7 +106,7 @@ def test_start_is_the_model_as_it_was(make_encoder: Maker, sentences: list[str],
     assert list(guide.state_dict()) == ["_extra_state"]  # the probe
 
 
-def test_start_after_a_training_is_what_was_trained(make_encoder: Maker, sentences: list[str], tmp_path: Path) -> None:
+def test_start_after_a_training_is_what_was_trained(make_encoder, sentences, tmp_path):
     """A trained model has a card with the trainer's data, and what autocast has put in place of its forward pass."""
     model = make_encoder()
     train(model, SimCSELoss(model), columns(sentences), tmp_path, bf16=True)
@@ -131,7 +118,7 @@ def test_start_after_a_training_is_what_was_trained(make_encoder: Maker, sentenc
     torch.testing.assert_close(found, cosine_scores(embeddings, embeddings), atol=1e-6, rtol=0)
 
 
-def test_start_with_adapters_is_what_they_make_of_the_model(make_encoder: Maker, sentences: list[str]) -> None:
+def test_start_with_adapters_is_what_they_make_of_the_model(make_encoder, sentences):
     peft = pytest.importorskip("peft")
     model = make_encoder()
     model.add_adapter(peft.LoraConfig(r=2, target_modules=["query", "value"], init_lora_weights=False))
@@ -144,9 +131,7 @@ def test_start_with_adapters_is_what_they_make_of_the_model(make_encoder: Maker,
     assert (start_cosines(model, sentences) - expected).abs().max() > 0.01
 
 
-def test_the_word_is_not_a_folder(
-    make_encoder: Maker, sentences: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_word_is_not_a_folder(make_encoder, sentences, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model, other = make_encoder(), make_encoder(seed=1)
     other.save("start")

@@ -10,7 +10,6 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_extras.functional import unit_rows
-from st_extras.losses.parts import instance_weights as module
 from st_extras.losses.parts.instance_weights import InstanceWeights, count_negatives, share_quantile
 from tests.helpers import columns, cosine, differing, draw, generator, snapshot
 
@@ -53,7 +52,7 @@ def phi_of(threshold: InstanceWeights, cosines: Tensor, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("share", [0.02, 0.14, 0.5, 0.97])
-def test_the_quantile_of_a_batch_is_the_loops(share: float) -> None:
+def test_the_quantile_of_a_batch_is_the_loops(share):
     cosines = batch(7, seed=1)
     found = share_quantile(cosines, torch.arange(7), share)
     assert found.item() == pytest.approx(quantile(cosines, share), abs=1e-12)
@@ -61,7 +60,7 @@ def test_the_quantile_of_a_batch_is_the_loops(share: float) -> None:
     torch.testing.assert_close(share_quantile(cosines[:, order], order.argsort(), share), found)
 
 
-def test_phi_is_the_mean_over_the_training_batches_so_far() -> None:
+def test_phi_is_the_mean_over_the_training_batches_so_far():
     """Over all of them, be they more than a hundred."""
     threshold = threshold_of(None, 0.3).double()
     assert value(threshold).isnan()
@@ -75,14 +74,7 @@ def test_phi_is_the_mean_over_the_training_batches_so_far() -> None:
     assert threshold.batches == 150
 
 
-def test_a_given_threshold_stays_what_it_is() -> None:
-    for given, expected in ((None, 0.9), (0.4, 0.4), (1, 1.0)):
-        threshold = threshold_of(given, None)
-        assert phi_of(threshold, batch(4, seed=0)) == threshold.config["threshold"] == expected
-        assert not threshold.state_dict()
-
-
-def test_without_gradients_nothing_moves() -> None:
+def test_without_gradients_nothing_moves():
     threshold = threshold_of(None, 0.3).double()
     with torch.no_grad():
         found = phi_of(threshold, batch(6, seed=1))
@@ -98,7 +90,7 @@ def test_without_gradients_nothing_moves() -> None:
     assert differing(before, snapshot(threshold)) == {"mean", "batches"}
 
 
-def test_batches_of_fewer_than_three_and_numbers_that_are_not_finite_do_not_count() -> None:
+def test_batches_of_fewer_than_three_and_numbers_that_are_not_finite_do_not_count():
     threshold = threshold_of(None, 0.3).double()
     for size in (1, 2):
         assert phi_of(threshold, torch.ones(size, size).double()) == torch.inf  # nothing is masked
@@ -110,7 +102,7 @@ def test_batches_of_fewer_than_three_and_numbers_that_are_not_finite_do_not_coun
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_sentences_that_are_all_alike_are_all_masked(seed: int) -> None:
+def test_sentences_that_are_all_alike_are_all_masked(seed):
     """Rounding must not decide which of them are negatives."""
     threshold = threshold_of(None, 0.14)
     for step in range(3):
@@ -119,50 +111,13 @@ def test_sentences_that_are_all_alike_are_all_masked(seed: int) -> None:
     assert phi_of(threshold, torch.zeros(4, 4)).isfinite()
 
 
-@pytest.mark.parametrize("most_rows", [3, 2])
-def test_gathered_processes_take_the_pairs_of_all(monkeypatch: pytest.MonkeyPatch, most_rows: int) -> None:
-    """Of very large batches the first rows of each, whose own candidates are not the first ones."""
-    cosines = batch(9, seed=1)
-    rows = [row for row in range(9) if row % 3 < most_rows]
-    pairs = [float(cosines[i][j]) for i in rows for j in range(9) if i != j]
-    expected = torch.tensor(pairs, dtype=torch.float64).quantile(0.7)
-    monkeypatch.setattr(module, "get_world_size", lambda: 3)
-    monkeypatch.setattr(module, "_MOST_PAIRS", 27 * most_rows)
-    for first in (0, 3, 6):
-        monkeypatch.setattr(module, "gather_rows", lambda x, across: (cosines[rows] if across else x, 0))
-        together = threshold_of(None, 0.3, gather_across_devices=True).double()
-        phi_of(together, cosines[first : first + 3])
-        assert value(together).item() == pytest.approx(expected.item(), abs=1e-12)
-    assert together.most_rows(2**30) == 1
-
-
-def test_other_processes_have_one_phi(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is the mean of theirs: a checkpoint keeps the state of one of them."""
-    monkeypatch.setattr(module, "get_world_size", lambda: 2)
-    monkeypatch.setattr(module, "sum_over_processes", lambda x: x.add_(quantile(batch(6, seed=2), 0.3)))
-    threshold = threshold_of(None, 0.3).double()
-    phi_of(threshold, batch(6, seed=1))
-    mean = (quantile(batch(6, seed=1), 0.3) + quantile(batch(6, seed=2), 0.3)) / 2
-    assert value(threshold).item() == pytest.approx(mean, abs=1e-12)
-
-
-def test_in_half_precision_phi_is_still_a_mean() -> None:
-    threshold = threshold_of(None, 0.3).half()
-    for step in range(300):
-        phi_of(threshold, batch(8, seed=step % 7).float())
-    expected = sum(quantile(batch(8, seed=step % 7), 0.3) for step in range(300)) / 300
-    assert value(threshold).item() == pytest.approx(expected, abs=0.01)
-
-
 # ---- the weights
 
 
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("options", [{"threshold": 0.1}, {"masked_share": 0.4}])
 @pytest.mark.parametrize("guide", ["start", "self"])
-def test_the_weights_as_a_loop(
-    make_encoder: Maker, sentences: list[str], guide: str, options: dict[str, float], count: int
-) -> None:
+def test_the_weights_as_a_loop(make_encoder, sentences, guide, options, count):
     model = make_encoder()
     data = list(columns(sentences, count).values())
     anchors, candidates = draw(8, 16).float(), draw(8, 16, seed=1).float()
@@ -177,13 +132,7 @@ def test_the_weights_as_a_loop(
     assert torch.equal(found, (cosines < phi).float())
 
 
-def test_without_a_guide_there_are_no_weights(make_encoder: Maker) -> None:
-    weights = made(make_encoder(), None, threshold=0.5)
-    assert weights(draw(4, 8), draw(4, 8), None, first=True) is None
-    assert weights.instruments == {}
-
-
-def test_what_is_measured() -> None:
+def test_what_is_measured():
     given = (torch.rand(4, 6, generator=generator(1)) > 0.5).float()
     left = [sum(float(given[i][j]) for j in range(6) if j != i + 2) for i in range(4)]
     assert count_negatives(given, 2).tolist() == left

@@ -1,20 +1,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
-from st_extras.losses import PaSeRLoss
 from st_extras.losses.parts.phrase_columns import (
     bracketed,
     check_phrase_columns,
     check_tokenizer,
     phrase_brackets,
-    without_prompt,
 )
 from tests.conftest import build_byte_level_encoder, vocabulary
 from tests.losses.phrases import features, one
@@ -25,7 +22,7 @@ MakeEncoder = Callable[..., SentenceTransformer]
 # ---- the tokenizer
 
 
-def test_brackets(encoder: SentenceTransformer, tmp_path: Path) -> None:
+def test_brackets(encoder, tmp_path):
     assert phrase_brackets(encoder) == (vocabulary().index("[CLS]"), vocabulary().index("[SEP]"))
     model = build_byte_level_encoder(tmp_path)
     assert model.tokenizer.convert_ids_to_tokens(list(phrase_brackets(model))) == ["<s>", "</s>"]
@@ -33,7 +30,7 @@ def test_brackets(encoder: SentenceTransformer, tmp_path: Path) -> None:
         check_tokenizer(able)
 
 
-def test_tokenizers_that_do_not_serve_are_refused(encoder: SentenceTransformer) -> None:
+def test_tokenizers_that_do_not_serve_are_refused(encoder):
     static = SentenceTransformer(modules=[StaticEmbedding(encoder.tokenizer, embedding_dim=8)], device="cpu")
     with pytest.raises(ValueError, match="needs a transformer with a word embedding, got StaticEmbedding"):
         check_tokenizer(static)
@@ -54,9 +51,7 @@ def test_tokenizers_that_do_not_serve_are_refused(encoder: SentenceTransformer) 
     ({"bos_token": "[UNK]"}, ("[UNK]", "[SEP]")),
     ({"cls_token": None}, ("[SEP]", "[SEP]")),
 ])  # fmt: skip
-def test_brackets_where_the_tokenizer_writes_none(
-    encoder: SentenceTransformer, special: dict[str, str | None], expected: tuple[str, str]
-) -> None:
+def test_brackets_where_the_tokenizer_writes_none(encoder, special, expected):
     assert phrase_brackets(encoder) == (vocabulary().index("[CLS]"), vocabulary().index("[SEP]"))
     encoder.tokenizer.backend_tokenizer.post_processor = None
     for name, token in special.items():
@@ -66,7 +61,7 @@ def test_brackets_where_the_tokenizer_writes_none(
 
 @pytest.mark.parametrize("prompt", [None, "the old "])
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_brackets_are_put_around_the_content(make_encoder: MakeEncoder, side: str, prompt: str | None) -> None:
+def test_brackets_are_put_around_the_content(make_encoder, side, prompt):
     texts = ["red book", "cat", "old man read"]
     usual = make_encoder()
     expected = bracketed(usual, usual.preprocess(texts))
@@ -80,24 +75,6 @@ def test_brackets_are_put_around_the_content(make_encoder: MakeEncoder, side: st
 
 
 # ---- the prompt
-
-
-@pytest.mark.parametrize("prompt", ["query: ", "query:", "query: \n"])
-@pytest.mark.parametrize("texts", [["dog"], ["dog", "cat sat"], ["dog", "dog"]])
-def test_the_space_behind_a_prompt_takes_no_word_with_it(tmp_path: Path, prompt: str, texts: list[str]) -> None:
-    model = build_byte_level_encoder(tmp_path)
-    features = model.preprocess(texts, prompt=prompt)
-    bare = without_prompt(model, features)
-    ids, present = bare["input_ids"], bare["attention_mask"].bool()
-    assert [
-        model.tokenizer.decode(row[1:][kept[1:]][:-1]).strip() for row, kept in zip(ids, present, strict=True)
-    ] == texts
-    terms = PaSeRLoss(model, num_decoder_layers=1)([
-        features,
-        model.preprocess(["<mask>", *texts[1:]] if len(texts) == 1 else ["<mask>", "<mask> sat"], prompt=prompt),
-        features,
-    ])  # fmt: skip
-    assert all(torch.isfinite(term) for term in terms.values())
 
 
 # ---- the columns
@@ -119,13 +96,6 @@ def test_the_space_behind_a_prompt_takes_no_word_with_it(tmp_path: Path, prompt:
         (one("a cat a cat", "a [MASK]", "a cat a"), r"A phrase has 5 tokens, more than max_phrase_length=4"),
     ],
 )
-def test_wrong_columns(encoder: SentenceTransformer, data: dict[str, list[str]], message: str) -> None:
+def test_wrong_columns(encoder, data, message):
     with pytest.raises(ValueError, match=message):
         check_phrase_columns(features(encoder, data), encoder, 4, with_base=False)
-
-
-def test_flattened_columns_are_refused(encoder: SentenceTransformer) -> None:
-    columns = features(encoder, one("a cat", "a [MASK]", "cat"))
-    columns[1] = {"input_ids": torch.ones(9, dtype=torch.long), "cu_seq_lens_q": torch.tensor([0, 4, 9])}
-    with pytest.raises(ValueError, match=r"column 'masked': use unpad_inputs=False"):
-        check_phrase_columns(columns, encoder, 4, with_base=False)

@@ -19,7 +19,7 @@ def decoder_of(width: int, dimension: int, layers: int = 1, words: int = 7, **op
 
 
 @pytest.mark.parametrize(("width", "dimension", "heads"), [(16, 16, 1), (128, 5, 2), (130, 130, 2)])
-def test_the_decoder_is_a_transformer_decoder_layer(width: int, dimension: int, heads: int) -> None:
+def test_the_decoder_is_a_transformer_decoder_layer(width, dimension, heads):
     torch.manual_seed(0)
     decoder = decoder_of(width, dimension, 1).double()
     layer: Any = decoder.layers.layers[0]
@@ -29,13 +29,7 @@ def test_the_decoder_is_a_transformer_decoder_layer(width: int, dimension: int, 
     torch.testing.assert_close(decoder(words, signal), expected)
 
 
-def test_its_layers_start_apart() -> None:
-    first, second = decoder_of(16, 16, 2).layers.layers
-    assert not torch.equal(first.linear1.weight, second.linear1.weight)
-    assert not torch.equal(first.self_attn.in_proj_weight, second.self_attn.in_proj_weight)
-
-
-def test_pre_norm_normalises_before_each_sublayer_and_once_at_the_end() -> None:
+def test_pre_norm_normalises_before_each_sublayer_and_once_at_the_end():
     torch.manual_seed(0)
     decoder = decoder_of(16, 16, 1, pre_norm=True).double()
     layer: Any = decoder.layers.layers[0]
@@ -53,7 +47,7 @@ def test_pre_norm_normalises_before_each_sublayer_and_once_at_the_end() -> None:
     torch.testing.assert_close(decoder(words.unsqueeze(0), signal.unsqueeze(0))[0], torch.stack(out))
 
 
-def test_a_normal_start_is_small_with_biases_of_zero() -> None:
+def test_a_normal_start_is_small_with_biases_of_zero():
     torch.manual_seed(0)
     usual, normal = (decoder_of(64, 8, 2, start=start) for start in ("xavier", "normal"))
     seen = 0
@@ -73,7 +67,7 @@ def test_a_normal_start_is_small_with_biases_of_zero() -> None:
 # ---- the output layer
 
 
-def test_an_output_layer_of_its_own_is_berts_head_as_a_loop() -> None:
+def test_an_output_layer_of_its_own_is_berts_head_as_a_loop():
     torch.manual_seed(0)
     words = nn.Embedding(7, 4).double()
     decoder = decoder_of(4, 4, output="own").double()
@@ -91,30 +85,17 @@ def test_an_output_layer_of_its_own_is_berts_head_as_a_loop() -> None:
             assert logits[i, word].item() == pytest.approx(expected.item())
 
 
-def test_it_starts_from_the_normal_distribution() -> None:
-    torch.manual_seed(0)
-    last: Any = decoder_of(64, 64, words=500, output="own").head[-1]  # type: ignore[index]
-    assert last.weight.std().item() == pytest.approx(0.02, rel=0.05)
-    assert last.weight.shape == (500, 64)
-    assert not last.bias.any()
-
-
-def test_a_resized_vocabulary_is_refused() -> None:
+def test_a_resized_vocabulary_is_refused():
     decoder = decoder_of(4, 4, output="own")
     with pytest.raises(ValueError, match=r"^decoder_output='own' needs .* 7 words, got 9: make the loss after .*\.$"):
         decoder.output(torch.randn(3, 4), nn.Embedding(9, 4))
 
 
-def test_truncated_embeddings_keep_their_places() -> None:
+def test_truncated_embeddings_keep_their_places():
     decoder = decoder_of(16, 5, 1)
     words, signal = torch.randn(2, 3, 16), torch.randn(2, 4, 5)
     signal[..., 2:] = 0
     torch.testing.assert_close(decoder(words, signal[..., :2]), decoder(words, signal))
-
-
-def test_half_precision_words_are_decoded_in_the_decoders_own() -> None:
-    decoder = decoder_of(16, 5, 1)
-    assert decoder(torch.randn(2, 3, 16).bfloat16(), torch.randn(2, 4, 5).bfloat16()).dtype == torch.float32
 
 
 # ---- writing
@@ -136,7 +117,7 @@ def written_by_a_loop(
     return ids[1:]
 
 
-def test_greedy_phrases_are_those_of_the_loop() -> None:
+def test_greedy_phrases_are_those_of_the_loop():
     torch.manual_seed(0)
     decoder, words = decoder_of(16, 5, 1).double(), nn.Embedding(12, 16).double()
     with torch.no_grad():
@@ -153,7 +134,7 @@ def test_greedy_phrases_are_those_of_the_loop() -> None:
     assert len(lengths) > 2  # and some between
 
 
-def test_a_phrase_may_repeat_the_opening_token_and_one_row_does_not_wait_for_another() -> None:
+def test_a_phrase_may_repeat_the_opening_token_and_one_row_does_not_wait_for_another():
     class Fixed(PhraseDecoder):
         """Writes the tokens that are prescribed for each row."""
 

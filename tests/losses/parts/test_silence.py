@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,25 +10,17 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from st_extras.losses import (
-    ConSERTLoss,
     DCLRLoss,
-    FrequencyAdversarialLoss,
-    IncompleteSentenceFilteringLoss,
-    PaSeRLoss,
     SimCSELoss,
-    SLTFAILoss,
 )
-from st_extras.text.frequency import FrequencyTable
 from tests.helpers import columns, train
-from tests.losses.phrases import features as phrase_features
+from tests.losses.cases import CASES
 
 Maker = Callable[..., SentenceTransformer]
 
 
 @pytest.mark.parametrize("where", ["off inside", "unused"])
-def test_equal_views_are_told_in_the_end_where_the_encoder_has_a_dropout(
-    make_encoder: Maker, sentences: list[str], where: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_equal_views_are_told_in_the_end_where_the_encoder_has_a_dropout(make_encoder, sentences, where, caplog):
     """A fresh adapter's tells no views apart before its first step; one that is never used or off does not at all."""
     model = make_encoder(dropout=0.1 if where == "off inside" else 0.0).train()
     model[0].unused = torch.nn.Dropout(0.5)
@@ -43,9 +34,7 @@ def test_equal_views_are_told_in_the_end_where_the_encoder_has_a_dropout(
 
 
 @pytest.mark.parametrize("options", [{}, {"mini_batch_size": 3}])
-def test_a_second_column_of_labels_is_told(
-    encoder: SentenceTransformer, sentences: list[str], caplog: pytest.LogCaptureFixture, options: dict[str, Any]
-) -> None:
+def test_a_second_column_of_labels_is_told(encoder, sentences, caplog, options):
     loss = SimCSELoss(encoder.train(), **options)
     texts, labels = encoder.preprocess(sentences), encoder.preprocess(["cat", "dog"] * 4)
     for _ in range(2):
@@ -60,30 +49,22 @@ def test_a_second_column_of_labels_is_told(
     assert not caplog.records
 
 
-@pytest.mark.parametrize("kind", ["adversarial", "incomplete", "slt-fai", "slt-fai, consert", "paser"])
-def test_every_loss_refuses_a_frozen_encoder(
-    encoder: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable, kind: str
-) -> None:
-    table = {"frequency_table": frequency_table}
-    loss: Any = {
-        "adversarial": lambda: FrequencyAdversarialLoss(encoder, **table),
-        "incomplete": lambda: IncompleteSentenceFilteringLoss(encoder, **table),
-        "slt-fai": lambda: SLTFAILoss(encoder, **table),
-        "slt-fai, consert": lambda: SLTFAILoss(encoder, base_loss=ConSERTLoss(encoder), **table),
-        "paser": lambda: PaSeRLoss(encoder, num_decoder_layers=1),
-    }[kind]()
-    rows = phrase_features(encoder) if kind == "paser" else [encoder.preprocess(sentences)]
-    encoder.train().requires_grad_(False)
-    with pytest.raises(ValueError, match="model is frozen"):
-        loss(rows)
-    with torch.no_grad():
-        loss(rows)
+@pytest.mark.parametrize("name", CASES)
+def test_every_loss_refuses_a_frozen_encoder(encoder, name):
+    """Also one with parameters of its own: what it owns would be trained for an encoder that stays as it is."""
+    case = CASES[name]
+    for cut in ({}, {"mini_batch_size": 3}) if case.cached else ({},):
+        loss, rows = case.make(encoder.train(), **cut), case.features(encoder)
+        encoder.requires_grad_(False)
+        with pytest.raises(ValueError, match="model is frozen"):
+            loss(rows)
+        with torch.no_grad():
+            loss(rows)
+        encoder.requires_grad_(True)
 
 
 @pytest.mark.parametrize("guide", ["path", "start"])
-def test_another_guide_after_a_resume_is_refused(
-    make_encoder: Maker, sentences: list[str], tmp_path: Path, guide: str
-) -> None:
+def test_another_guide_after_a_resume_is_refused(make_encoder, sentences, tmp_path, guide):
     def training(seed: int, **options: Any) -> None:
         model = make_encoder(seed=seed if guide == "start" else 0)
         if guide == "path":

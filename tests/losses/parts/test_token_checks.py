@@ -9,8 +9,6 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import FunnelBaseModel, FunnelConfig
 
 from st_extras.losses import FrequencyAdversarialLoss, PaSeRLoss, SLTFAILoss
-from st_extras.losses.parts.token_checks import check_mask_token
-from st_extras.text.frequency import FrequencyTable
 from tests.helpers import generator
 from tests.losses.phrases import features, make_loss
 
@@ -25,9 +23,7 @@ def funnel(encoder: SentenceTransformer, tmp_path: Path) -> SentenceTransformer:
     return SentenceTransformer(modules=[Transformer(str(tmp_path), max_seq_length=16), Pooling(16)], device="cpu")
 
 
-def test_tokens_pooled_inside_are_refused_with_what_to_do(
-    funnel: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable
-) -> None:
+def test_tokens_pooled_inside_are_refused_with_what_to_do(funnel, sentences, frequency_table):
     message = r"needs an encoder with one token embedding for each token, got \d+ for \d+ tokens"
     rows = [funnel.preprocess(sentences)]
     for loss, batch, remedy in (
@@ -39,19 +35,7 @@ def test_tokens_pooled_inside_are_refused_with_what_to_do(
             loss(batch)
 
 
-def test_the_terms_that_need_no_tokens_work(
-    funnel: SentenceTransformer, sentences: list[str], frequency_table: FrequencyTable
-) -> None:
+def test_the_terms_that_need_no_tokens_work(funnel, sentences, frequency_table):
     loss = SLTFAILoss(funnel, frequency_table=frequency_table, adversarial_weight=0, generator=generator())
     assert all(term.isfinite() for term in loss([funnel.preprocess(sentences)]).values())
     assert make_loss(funnel)(features(funnel)).isfinite()
-
-
-def test_a_missing_mask_token_is_an_error_that_names_the_way_out(encoder: SentenceTransformer) -> None:
-    assert check_mask_token(encoder, "error", "words", "or stop") == "error"
-    encoder.tokenizer.mask_token = None
-    with pytest.raises(ValueError, match=r'in place of words, got a .* on_missing_mask="delete" .*, or stop\.$'):
-        check_mask_token(encoder, "error", "words", "or stop")
-    assert check_mask_token(encoder, "delete", "words", "or stop") == "delete"
-    with pytest.raises(ValueError, match=r"^on_missing_mask must be one of 'error', 'delete', got True\.$"):
-        check_mask_token(encoder, True, "words", "or stop")  # type: ignore[arg-type]

@@ -31,7 +31,7 @@ Maker = Callable[..., SentenceTransformer]
 # ---- check_base_loss
 
 
-def test_a_base_without_embeddings_to_share_is_refused(encoder: SentenceTransformer) -> None:
+def test_a_base_without_embeddings_to_share_is_refused(encoder):
     denoising = DenoisingAutoEncoderLoss.__new__(DenoisingAutoEncoderLoss)
     for wrong in (nn.Identity(), denoising, MatryoshkaLoss(encoder, SimCSELoss(encoder), [8])):
         name = type(wrong).__name__
@@ -39,7 +39,7 @@ def test_a_base_without_embeddings_to_share_is_refused(encoder: SentenceTransfor
             check_base_loss(wrong, encoder)
 
 
-def test_a_base_on_another_model_is_refused(make_encoder: Maker) -> None:
+def test_a_base_on_another_model_is_refused(make_encoder):
     base = SimCSELoss(make_encoder())
     assert check_base_loss(base, Wrapped(base.model)) is base
     with pytest.raises(ValueError, match=r"^base_loss=SimCSELoss must be built on the same model"):
@@ -49,9 +49,7 @@ def test_a_base_on_another_model_is_refused(make_encoder: Maker) -> None:
 # ---- base_views
 
 
-def test_a_base_without_views_gets_its_columns_one_after_the_other(
-    encoder: SentenceTransformer, sentences: list[str]
-) -> None:
+def test_a_base_without_views_gets_its_columns_one_after_the_other(encoder, sentences):
     base = MultipleNegativesRankingLoss(encoder)
     features = [encoder.preprocess(sentences[start : start + 2]) for start in (0, 2, 4)]
     rows, number = base_views(base, features)
@@ -65,7 +63,7 @@ def test_a_base_without_views_gets_its_columns_one_after_the_other(
     assert torch.equal(twice["input_ids"], features[0]["input_ids"].repeat(2, 1))
 
 
-def test_columns_that_cannot_share_a_pass_are_refused(encoder: SentenceTransformer, sentences: list[str]) -> None:
+def test_columns_that_cannot_share_a_pass_are_refused(encoder, sentences):
     other = [encoder.preprocess(sentences, prompt=prompt) for prompt in ("a ", "the red ")]
     for base in (SimCSELoss(encoder), MultipleNegativesRankingLoss(encoder)):
         with pytest.raises(ValueError, match="different prompts"):
@@ -78,7 +76,7 @@ def test_columns_that_cannot_share_a_pass_are_refused(encoder: SentenceTransform
 # ---- base_mode
 
 
-def test_the_pass_has_dropout_unless_the_base_wants_none(encoder: SentenceTransformer) -> None:
+def test_the_pass_has_dropout_unless_the_base_wants_none(encoder):
     encoder.train()
     still = SimCSELoss(encoder, augmentations=("none", "none"))
     for base, training in (
@@ -105,7 +103,7 @@ class Recorder(nn.Module):
         return embeddings[0].sum()
 
 
-def test_embeddings_and_labels_reach_the_base(encoder: SentenceTransformer) -> None:
+def test_embeddings_and_labels_reach_the_base(encoder):
     base, labels = Recorder(), torch.tensor([1, 0])
     views = draw(4, 3).chunk(2)
     assert base_value(base, views, labels, []) == {"base": views[0].sum()}
@@ -132,9 +130,7 @@ class Noting(nn.Module):
         return value
 
 
-def test_matryoshka_is_seen_and_its_first_run_told_from_the_others(
-    encoder: SentenceTransformer, sentences: list[str]
-) -> None:
+def test_matryoshka_is_seen_and_its_first_run_told_from_the_others(encoder, sentences):
     features = [encoder.preprocess(sentences)]
     loss = Noting(encoder)
     matryoshka = MatryoshkaLoss(encoder, loss, [4, 16, 8])
@@ -147,7 +143,7 @@ def test_matryoshka_is_seen_and_its_first_run_told_from_the_others(
     assert loss.seen == [(False, False, False)]
 
 
-def test_matryoshka_is_seen_inside_and_outside_a_wrapper(encoder: SentenceTransformer, sentences: list[str]) -> None:
+def test_matryoshka_is_seen_inside_and_outside_a_wrapper(encoder, sentences):
     features = [encoder.preprocess(sentences)]
     loss = Noting(Wrapped(encoder))
     matryoshka = MatryoshkaLoss(encoder, loss, [16, 8])
@@ -161,9 +157,7 @@ def test_matryoshka_is_seen_inside_and_outside_a_wrapper(encoder: SentenceTransf
 # ---- same views, instruments
 
 
-def test_a_base_without_dropout_is_told_so(
-    still_encoder: SentenceTransformer, sentences: list[str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_base_without_dropout_is_told_so(still_encoder, sentences, caplog):
     still_encoder.train()
     column, view = still_encoder.preprocess(sentences), draw(8, 16).float().requires_grad_()
     for make, columns_given, told in (
@@ -182,7 +176,7 @@ def test_a_base_without_dropout_is_told_so(
     assert not caplog.records
 
 
-def test_instruments_keep_their_names_unless_two_parts_have_one() -> None:
+def test_instruments_keep_their_names_unless_two_parts_have_one():
     class Part(nn.Module):
         def __init__(self, **instruments: Tensor) -> None:
             super().__init__()
@@ -194,7 +188,7 @@ def test_instruments_keep_their_names_unless_two_parts_have_one() -> None:
 
 
 @pytest.mark.parametrize("make", [SimCSELoss, ConSERTLoss, DCLRLoss, AdCSELoss])
-def test_a_base_in_mini_batches_is_refused(encoder: SentenceTransformer, make: Any) -> None:
+def test_a_base_in_mini_batches_is_refused(encoder, make):
     loss = make(encoder, mini_batch_size=4)
     with pytest.raises(
         ValueError, match=r"^base_loss=\w+ must not have a mini_batch_size or mini_batch_num_tokens, .*\.$"
