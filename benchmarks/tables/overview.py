@@ -42,5 +42,5 @@ def overview_table() -> str:
     similar = (counted(averages_after(source, SENTENCE_TERM)) for source in SOURCES[_BEST])
     rows.append(["DCLR on ConSERT's views, then RepAL's sentence term", *similar, ""])
     rows.append(["`st-extras adapt`", "", "", counted(domain_scores(_GOOD, "adapt"))])
-    titles = ["(seeds)", "STS, 3 layers of MiniLM", "STS, own BERT", "domains, all-MiniLM-L6-v2"]
+    titles = ["(seeds)", "STS, first three layers", "STS, BERT-small trained here", "domains, all-MiniLM-L6-v2"]
     return markdown_table(titles, rows)
