@@ -31,7 +31,7 @@ from benchmarks.tables.judge import acceptance_table, judge_table
 from benchmarks.tables.markdown import markdown_table
 from benchmarks.tables.mechanisms import exact_repal_table, mechanism_table
 from benchmarks.tables.methods import CASES, METHODS, cost_table, method_table
-from benchmarks.tables.overview import overview_table
+from benchmarks.tables.overview import headline, overview_table
 from benchmarks.tables.pair_intervals import pairs_table
 from benchmarks.tables.papers import costs_table, papers_table
 from benchmarks.tables.post_processing import refined_table, repal_table, whitening_table, without_dev_table
@@ -84,6 +84,7 @@ def once_run(make: Callable[[str], str], study: str) -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "headline": headline,
     "overview": overview_table,
     "repal": repal_table,
     "main": main_table,

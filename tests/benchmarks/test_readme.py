@@ -13,7 +13,7 @@ DOCS = readme.ROOT.parent / "docs"
 PROSE = [
     readme.ROOT.parent / "README.md",
     readme.ROOT / "RESULTS.md",
-    *(DOCS / f"{name}.md" for name in ("index", "choosing", "mechanisms", "results", "training")),
+    *(DOCS / f"{name}.md" for name in ("choosing", "mechanisms", "results", "training")),
     *sorted((DOCS / "methods").glob("*.md")),
 ]
 """The pages whose every score stands in a table."""

@@ -10,7 +10,8 @@ from tests.docs.pages import PAGES, ROOT
 
 MOST = 14_000
 ASIDE = re.compile(
-    r"\A---\n.*?\n---\n|^```.*?^```|<!-- table: .*?<!-- end -->|<!--.*?-->|\$\$.*?\$\$|<[^>]+>|^\|.*?$|^:::.*?$|(?<=\])\([^)]*\)",
+    r"\A---\n.*?\n---\n|^```.*?^```|<!-- table: .*?<!-- end -->|<!--.*?-->|\$\$.*?\$\$|<[^>]+>"
+    r"|^\|.*?$|^:::.*?$|(?<=\])\([^)]*\)",
     flags=re.DOTALL | re.MULTILINE,
 )
 """What is no prose: front matter, code, tables, HTML, formulas, directives, the targets of links."""
