@@ -25,6 +25,7 @@ PICTURES: dict[str, Callable[[], Any]] = {
     "cosine_levels.svg": lambda: spaces.draw_levels(spaces.levels()),
     "neighborhoods.png": lambda: spaces.draw_neighborhoods(spaces.neighborhoods()),
     "training_costs.svg": lambda: costs.draw_trainings(costs.trainings()),
+    "adapted.svg": lambda: costs.draw_adapted(costs.adapted_scores()),
     "domain_costs.svg": lambda: costs.draw_domains(costs.domain_gains(), costs.domain_seconds()),
 }
 """File name -> figure. Backgrounds are white, so that they are read on a dark page too."""

@@ -3,7 +3,9 @@
     python -m benchmarks.readme [--check]
 
 A table named X stands between ``<!-- table: X -->`` and ``<!-- end -->``. X is an entry of ``TABLES``, ``pairs-STUDY``
-(``benchmarks/tables/pair_intervals.py``), or else the name of a study.
+(``benchmarks/tables/pair_intervals.py``), or else the name of a study. A whole table stands once, most of them in
+RESULTS.md; ``<!-- table: X | row | row || column -->`` shows these rows of it, by their first cell, and besides that
+cell these columns (all, if none is named).
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from benchmarks.tables.judge import acceptance_table, judge_table
 from benchmarks.tables.markdown import markdown_table
 from benchmarks.tables.mechanisms import exact_repal_table, mechanism_table
 from benchmarks.tables.methods import CASES, METHODS, cost_table, method_table
-from benchmarks.tables.overview import overview_table
+from benchmarks.tables.overview import headline, overview_table
 from benchmarks.tables.pair_intervals import pairs_table
 from benchmarks.tables.papers import costs_table, papers_table
 from benchmarks.tables.post_processing import refined_table, repal_table, whitening_table, without_dev_table
@@ -52,7 +54,7 @@ PAGES = (
         if "<!-- table: " in path.read_text(encoding="utf8")
     ),
 )
-BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", flags=re.DOTALL)
+BLOCK = re.compile(r"(<!-- table: (\S+)( \| .+?)? -->\n).*?(<!-- end -->)", flags=re.DOTALL)
 
 
 def selection_table() -> str:
@@ -82,6 +84,7 @@ def once_run(make: Callable[[str], str], study: str) -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "headline": headline,
     "overview": overview_table,
     "repal": repal_table,
     "main": main_table,
@@ -156,6 +159,30 @@ TABLES: dict[str, Callable[[], str]] = {
 }
 
 
+def excerpt(table: str, wanted: str) -> str:
+    """Return some rows and columns of a table, with the lines after it.
+
+    Args:
+        table: in Markdown.
+        wanted: `` | row | row || column``.
+
+    Raises:
+        ValueError: if the table has no such row or column.
+    """
+    rows, columns = (
+        [name.strip() for name in part.split(" | ") if name.strip()] for part in f"{wanted}||".split("||")[:2]
+    )
+    lines = [line.strip("|").split("|") for line in table.splitlines() if line.startswith("|")]
+    titles = [cell.strip() for cell in lines[0]]
+    found = {line[0].strip() for line in lines[2:]}
+    if not {*rows} <= found or not {*columns} <= {*titles}:
+        raise ValueError(f"rows must be of {sorted(found)} and columns of {titles}, got {wanted!r}.")
+    kept = [place for place, title in enumerate(titles) if place == 0 or not columns or title in columns]
+    shown = [*lines[:2], *(line for name in rows for line in lines[2:] if line[0].strip() == name)]
+    after = [line for line in table.splitlines() if not line.startswith("|")]
+    return "\n".join(["|" + "|".join(line[place] for place in kept) + "|" for line in shown] + after)
+
+
 def updated(text: str) -> str:
     """Return a page with every block between markers made anew."""
 
@@ -167,7 +194,7 @@ def updated(text: str) -> str:
             made = pairs_table(name.removeprefix("pairs-"))
         else:
             made = study_table(name)
-        return f"{match[1]}{made}\n{match[3]}"
+        return f"{match[1]}{excerpt(made, match[3]) if match[3] else made}\n{match[4]}"
 
     return BLOCK.sub(fill, text)
 

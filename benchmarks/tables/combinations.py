@@ -40,12 +40,12 @@ OWN = {
 CLAIMS = {label: (ROWS[label][0], method) for label, method in OWN.items()} | {
     "DCLR, no guide": ("dclr_ablations/dclr-no-weighting", "dclr-no-guide")
 }
-"""The rows to compare with SimCSE: their records on MiniLM's layers, and their name in own_encoder.toml."""
+"""The rows to compare with SimCSE: their records on the first three layers, and their name in own_encoder.toml."""
 
 OWN_STUDIES = {
-    "own encoder": "own_encoder",
-    "own encoder, Wikipedia's sentences": "own_encoder_wiki",
-    "better own encoder": "own_encoder_better",
+    "BERT-small trained here": "own_encoder",
+    "BERT-small trained here, Wikipedia's sentences": "own_encoder_wiki",
+    "better BERT-small": "own_encoder_better",
 }
 """The studies on encoders of one's own, by the title of their column."""
 OVER_CONSERT = 73.29 - 71.98
@@ -126,8 +126,8 @@ def both_encoders_table(top: int = 12) -> str:
         ]
         cells = [f"{dev:.2f} (1)" for dev in devs]
         floors.append([label, "", *cells, f"{statistics.mean(devs):.2f}", *gains])
-    titles = ("MiniLM's layers, dev (seeds)", "own encoder, dev (seeds)", "mean")
-    gained = ("MiniLM's layers, minus SimCSE", "own encoder, minus SimCSE")
+    titles = ("first three layers, dev (seeds)", "BERT-small trained here, dev (seeds)", "mean")
+    gained = ("first three layers, minus SimCSE", "BERT-small trained here, minus SimCSE")
     return _ranking((*titles, *gained), floors, rows, top) + _unranked(few)
 
 
@@ -137,7 +137,7 @@ def claims_table() -> str:
     Before them the floors and SimCSE itself over the encoder before training; the last rows are SLT-FAI over ConSERT
     and RepAL.
     """
-    titles = ("the paper, BERT base", "MiniLM's layers", *OWN_STUDIES)
+    titles = ("the paper, BERT base", "first three layers", *OWN_STUDIES)
     own = OWN_STUDIES.values()
     rows = _floor_claims()
     rows.append(["SimCSE, minus start", "", _gain_of_simcse(ROWS["SimCSE"][0], ROWS["start"][0])])

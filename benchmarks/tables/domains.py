@@ -11,9 +11,9 @@ from benchmarks.tables.markdown import difference, markdown_table, spread
 
 NAMES = {
     "minilm": "all-MiniLM-L6-v2 (tuned)",
-    "layers3": "its first 3 layers (raw)",
-    "own": "own pre-trained (raw)",
-    "better": "better own pre-trained (raw)",
+    "layers3": "its first three layers (raw)",
+    "own": "BERT-small trained here (raw)",
+    "better": "better BERT-small (raw)",
     "": "no encoder",
 }
 _Cell = tuple[str, str]

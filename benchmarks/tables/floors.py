@@ -21,7 +21,7 @@ KINDS = {
 SHOWN = ("characters", "sif_removed")
 """The kinds that stand in every table; all are in a table of their own."""
 TEXTS = {"": "", "wiki": "Wikipedia", "sts": "STS"}
-ENCODERS = {"": "", "minilm": "MiniLM", "own": "own encoder", "better": "better own encoder"}
+ENCODERS = {"": "", "minilm": "all-MiniLM-L6-v2", "own": "BERT-small trained here", "better": "better BERT-small"}
 
 
 def floor(kind: str, encoder: str, text: str, root: Path | None = None) -> dict[str, Any] | None:

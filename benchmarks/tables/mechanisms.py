@@ -19,7 +19,7 @@ def mechanism_table(name: str, own: bool) -> str:
 
     Args:
         name: a key of QUESTIONS.
-        own: whether on the encoder that ``benchmarks/pretrain_encoder.py`` makes, else on MiniLM's layers.
+        own: whether on the encoder that ``benchmarks/pretrain_encoder.py`` makes, else on the first three layers.
     """
     question = QUESTIONS[name](own)
     found = {label: row_records(sources) for label, sources in question.rows.items()}

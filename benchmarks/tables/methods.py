@@ -35,7 +35,7 @@ _SIMCSE = ("mnrl, two columns", "simcse")
 
 
 def sources_of(label: str) -> list[str]:
-    """Return the records of a row as ``study/method ...``: MiniLM's layers, then each of OWN_STUDIES ("": none)."""
+    """Return the records of a row as ``study/method ...``: first three layers, then OWN_STUDIES ("": none)."""
     if label in SOURCES:
         layers, own = SOURCES[label]
     else:

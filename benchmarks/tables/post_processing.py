@@ -98,7 +98,7 @@ def whitening_table() -> str:
     dev = (f"{SENTENCE_TERM}, STS-B dev", f"{FITTED[whitened]}, STS-B dev")
     titles = ("plain", SENTENCE_TERM, *FITTED.values(), *kept, *dev)
     found = {}
-    for name, study in (("MiniLM", "foundation"), ("own encoder", "own_encoder")):
+    for name, study in (("all-MiniLM-L6-v2", "foundation"), ("BERT-small trained here", "own_encoder")):
         for label, row in shown_floors(study).items():
             found[label if "TF-IDF" in label else f"{label}, {name}"] = row
     lines = [[label, "1", f"{row['average']:.2f}", *[""] * (len(titles) - 1)] for label, row in found.items()]

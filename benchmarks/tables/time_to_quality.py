@@ -22,7 +22,7 @@ MECHANISMS = {
     "SLT-FAI with an equilibrium": "mechanisms_slt_fai{}/slt-fai-equilibrium-discriminators-1e-3",
     "SLT-FAI without AT": "mechanisms_slt_fai{}/slt-fai-no-at",
 }
-"""Rows of docs/mechanisms.md by their labels; {}: nothing, or "_own" for the own encoder."""
+"""Rows of docs/mechanisms.md by their labels; {}: nothing, or "_own" for BERT-small trained here."""
 
 LAYERS = {label: sources for label, (sources, _) in ROWS.items() if label != "start"}
 LAYERS |= {BEST_RATE: "baselines/simcse", **{label: f"baselines/{name}" for name, label in BASELINES.items()}}

@@ -14,7 +14,7 @@ from benchmarks.tables.quality import ROWS, averages_as_trained
 LIVING = "AdCSE, searched: no head, adversaries from features at 0.3"
 FROZEN = "PaSeR, searched: frozen for 100 steps, at 3e-4"
 BEST = "dclr-consert-views-no-guide"
-LAYERS, OWN_NAME = "MiniLM's layers", "own encoder"
+LAYERS, OWN_NAME = "first three layers", "BERT-small trained here"
 WHITENED_TERM = FITTED["whitened 256 + sentence term pooled"]
 
 SOURCES = {
@@ -25,7 +25,7 @@ SOURCES = {
     FROZEN: (ROWS[FROZEN][0], "mechanisms_paser_own/frozen-100-3e-4"),
     "DCLR on ConSERT's views, no guide": (f"recipes/{BEST}", f"own_encoder/{BEST}"),
 }
-"""By label: the records on MiniLM's layers, and on the own encoder."""
+"""By label: the records on the first three layers, and on BERT-small trained here."""
 
 
 def scores_after(source: str, step: str) -> dict[int, dict[str, Any]]:

@@ -1,8 +1,9 @@
 """Pages of the site that are files elsewhere in the repository, and links between all of them.
 
-CHANGELOG.md, CONTRIBUTING.md, benchmarks/RESULTS.md and the notebooks become pages. Every page links as it does on
-GitHub; a link to a file that is a page becomes a link to that page, and one to another file of the repository a link to
-GitHub. A link to a file that does not exist is left alone, and the strict build fails on it.
+README.md becomes the home page; CHANGELOG.md, CONTRIBUTING.md, benchmarks/RESULTS.md and the notebooks become pages.
+Every page links as it does on GitHub; a link to a file that is a page becomes a link to that page, and one to another
+file of the repository a link to GitHub. A link to a file that does not exist is left alone, and the strict build fails
+on it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 GITHUB = "https://github.com/st-extras/st-extras"
 NOTEBOOKS = "notebooks"
 TAKEN = {
+    "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "benchmarks/RESULTS.md": "results-details.md",
@@ -48,7 +50,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Correct the links of a page."""
+    """Correct the links of a page; the home page has the width of the navigation too."""
+    if page.file.src_uri == "index.md":
+        page.meta["hide"] = ["navigation"]
     return relinked(markdown, page.file.src_uri)
 
 

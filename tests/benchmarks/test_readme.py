@@ -13,7 +13,7 @@ DOCS = readme.ROOT.parent / "docs"
 PROSE = [
     readme.ROOT.parent / "README.md",
     readme.ROOT / "RESULTS.md",
-    *(DOCS / f"{name}.md" for name in ("index", "choosing", "mechanisms", "raw-encoders", "results", "training")),
+    *(DOCS / f"{name}.md" for name in ("choosing", "mechanisms", "results", "training")),
     *sorted((DOCS / "methods").glob("*.md")),
 ]
 """The pages whose every score stands in a table."""
@@ -40,8 +40,10 @@ def test_nothing_is_shown_before_it_was_run(results: Path) -> None:
 
 
 def test_every_table_stands_on_a_page() -> None:
-    shown = {name for page in readme.PAGES for _, name, _ in readme.BLOCK.findall(page.read_text(encoding="utf8"))}
-    assert readme.TABLES.keys() - shown == set()
+    blocks = [block for page in readme.PAGES for block in readme.BLOCK.findall(page.read_text(encoding="utf8"))]
+    whole = [name for _, name, wanted, _ in blocks if not wanted]
+    assert readme.TABLES.keys() - {*whole} == set()
+    assert len(whole) == len({*whole}), "a whole table stands once"
     assert {DOCS / "adapting.md", DOCS / "results.md", DOCS / "methods" / "dclr.md"} <= {*readme.PAGES}
 
 
@@ -53,3 +55,23 @@ def test_prose_beside_the_tables_holds_no_score(page: Path) -> None:
         "scores belong into tables that are made of records"
     )
     assert not re.findall(r"\b(?:half|one|two|three|four|five|six|seven|eight|nine|ten|\d+)\s+points?\b", prose)
+
+
+WHOLE = "| row | a, b | c |\n|---|---:|---:|\n| one | 1 | 2 |\n| two | 3 | 4 |\n| two | 5 | 6 |\n\nA note."
+
+
+@pytest.mark.parametrize(
+    ("wanted", "shown"),
+    [
+        (" | two", "| row | a, b | c |\n|---|---:|---:|\n| two | 3 | 4 |\n| two | 5 | 6 |\n\nA note."),
+        (" | two | one || c", "| row | c |\n|---|---:|\n| two | 4 |\n| two | 6 |\n| one | 2 |\n\nA note."),
+    ],
+)
+def test_an_excerpt_holds_what_is_asked_for(wanted: str, shown: str) -> None:
+    assert readme.excerpt(WHOLE, wanted) == shown
+
+
+@pytest.mark.parametrize("wanted", [" | three", " | one || d"])
+def test_an_excerpt_of_what_is_not_there_is_refused(wanted: str) -> None:
+    with pytest.raises(ValueError, match="rows must be of"):
+        readme.excerpt(WHOLE, wanted)

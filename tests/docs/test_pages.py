@@ -62,7 +62,7 @@ def test_the_navigation_holds_every_method_and_notebook() -> None:
     pages = re.findall(r"[\w./-]+\.md", navigation)
     assert {f"methods/{method}.md" for method in METHODS} <= {*pages}
     assert {f"notebooks/{path.stem}.md" for path in (ROOT / "notebooks").glob("*.ipynb")} <= {*pages}
-    assert PAGES.keys() <= {*pages}
+    assert {*PAGES, "index.md"} <= {*pages}
     assert len(pages) == len({*pages})
 
 
@@ -114,6 +114,8 @@ class TestLinks:
                 "../st_extras/plots/maps.py",
                 "https://github.com/st-extras/st-extras/blob/main/st_extras/plots/maps.py",
             ),
+            ("index.md", "docs/adapted.svg", "adapted.svg"),
+            ("papers.md", "../README.md#methods", "index.md#methods"),
             ("papers.md", "nowhere.md", "nowhere.md"),
             ("papers.md", "https://example.org/a.md", "https://example.org/a.md"),
             ("papers.md", "#here", "#here"),

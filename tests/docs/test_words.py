@@ -1,0 +1,42 @@
+"""README and docs stay short: a reader's time is counted in words of prose."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.docs.pages import PAGES, ROOT
+
+MOST = 14_000
+ASIDE = re.compile(
+    r"\A---\n.*?\n---\n|^```.*?^```|<!-- table: .*?<!-- end -->|<!--.*?-->|\$\$.*?\$\$|<[^>]+>"
+    r"|^\|.*?$|^:::.*?$|(?<=\])\([^)]*\)",
+    flags=re.DOTALL | re.MULTILINE,
+)
+"""What is no prose: front matter, code, tables, HTML, formulas, directives, the targets of links."""
+
+
+def words(text: str) -> int:
+    return len(re.findall(r"\S*\w\S*", ASIDE.sub("", text)))
+
+
+def test_all_pages_together() -> None:
+    counts = {page: words(text) for page, text in PAGES.items()}
+    counts["README.md"] = words((ROOT / "README.md").read_text(encoding="utf8"))
+    assert sum(counts.values()) <= MOST, sorted(counts.items(), key=lambda item: -item[1])
+
+
+@pytest.mark.parametrize(
+    ("page", "most"),
+    [("choosing", 500), ("methods/repal", 700), ("mechanisms", 800), ("domain-study", 800), ("results", 1_200)],
+)
+def test_a_page_that_grew_before(page: str, most: int) -> None:
+    assert 0 < words(PAGES[f"{page}.md"]) <= most
+
+
+def test_only_prose_counts() -> None:
+    text = (
+        "---\na: b\n---\n# One\n\n| two | three |\n\n```\nfour\n```\n\n<!-- table: x -->\n| y |\n\nfive\n<!-- end -->\n"
+    )
+    assert words(text + "A [link](page.md) to `code`, <b>bold</b>.\n\n::: module.name\n") == 6
