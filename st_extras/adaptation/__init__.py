@@ -2,6 +2,7 @@
 
 from st_extras.adaptation.adapt import adapt, check_adaptation_output
 from st_extras.adaptation.candidates import CANDIDATES, TRAININGS, LinearStep, ShortTraining
+from st_extras.adaptation.documents import refine_documents, refine_queries
 from st_extras.adaptation.judge import Row
 from st_extras.adaptation.report import Adapted
 
@@ -14,4 +15,6 @@ __all__ = [
     "ShortTraining",
     "adapt",
     "check_adaptation_output",
+    "refine_documents",
+    "refine_queries",
 ]
