@@ -36,6 +36,7 @@ from st_extras.encoders.adapters import check_adapters
 from st_extras.encoders.dropout import dropout_acts
 from st_extras.encoders.structure import embedding_dimension
 from st_extras.evaluation import LabeledTexts, RetrievalTask, STSDataset
+from st_extras.evaluation.geometry import unrelated_cosines
 from st_extras.modules import LocalityPreservingPostProcessor, pipeline
 from st_extras.training.arguments import check_known
 from st_extras.training.run_folder import check_output, save_model, undone_if_it_fails
@@ -214,7 +215,9 @@ def save(adapted: Adapted, chosen: Candidate | None, encoded: Encoded, output: P
     """Save the model and the report."""
     save_model(adapted.model, output, reports=REPORTS)
     if chosen is not None:
-        write_neighbors(output, encoded.judged, encoded.of_judged, chosen.after(chosen.judged), seed=seed)
+        before, after = encoded.of_judged, chosen.after(chosen.judged)
+        adapted.facts["changed"] = write_neighbors(output, encoded.judged, before, after, seed=seed)
+        adapted.facts["unrelated"] = {"before": unrelated_cosines(before), "after": unrelated_cosines(after)}
     write_report(output, adapted, (*CANDIDATES, *TRAININGS))
 
 

@@ -48,7 +48,10 @@ class Adapted:
             mean_cosine (of two different texts: near 0 for most encoders that were tuned for similarity), dropout
             (whether it acts, without which no training is tried), confirmed_share (see
             :class:`~st_extras.evaluation.change.ChangeJudge`), general and dev (scores of the start), and
-            "not tried": why a training was left out.
+            "not tried": why a training was left out; changed (share of the judged texts, or of the queries, with
+            another nearest neighbour) and unrelated (before and after: see
+            :func:`~st_extras.evaluation.geometry.unrelated_cosines`). Of a search: texts (documents), queries, made
+            (whether from the documents), judged (queries), dev (nDCG@10 times 100 of the start).
         seconds: how long it took.
     """
 
@@ -95,7 +98,7 @@ def write_report(folder: Path, adapted: Adapted, settings: Sequence[Any]) -> Non
 
 def write_neighbors(
     folder: Path, texts: Sequence[str], before: Tensor, after: Tensor, *, examples: int = 20, seed: int = 42
-) -> list[str]:
+) -> float:
     """Write the nearest neighbours of texts before and after a change of their embeddings.
 
     ``neighbors.md`` says how many of the texts have other neighbours than before, and shows some of these.
@@ -112,7 +115,7 @@ def write_neighbors(
         seed: of the draws.
 
     Returns:
-        Names of the files written.
+        The share of texts with another nearest neighbour.
 
     Raises:
         ValueError: if an embedding is zero or not finite.
@@ -124,14 +127,13 @@ def write_neighbors(
     candidates = changed[_NEAREST - 1].nonzero().flatten().tolist()
     shown = sorted(draw.sample(candidates, min(examples, len(candidates))))
     drawn = sorted(draw.sample(range(len(texts)), min(_DRAWN, len(texts))))
-    written = [PICTURE] if _write_picture(folder / PICTURE, start[drawn], end[drawn]) else []
     parts = [_summary(len(texts), changed, len(shown))]
-    if written:
+    if _write_picture(folder / PICTURE, start[drawn], end[drawn]):
         parts.append(_caption(len(drawn), len(texts)))
     parts += [_example(texts, row, (start, near_start), (end, near_end)) for row in shown]
     with whole_file(folder / TEXT_FILE) as partial:
         partial.write_text("\n\n".join(parts) + "\n", encoding="utf8")
-    return [TEXT_FILE, *written]
+    return float(changed[0].double().mean())
 
 
 def write_searches(

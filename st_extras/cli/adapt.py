@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,9 @@ from st_extras.checks import check_count, check_interval
 from st_extras.cli import options
 from st_extras.cli.console import print_json, print_line, print_table, shows_bars
 from st_extras.cli.evaluate import dev_name, load_labeled
+
+if TYPE_CHECKING:
+    from st_extras.adaptation import Adapted
 
 _ANY = 200.0  # from 100 to -100: a candidate cannot lose more
 _TEXTS = options.checked(lambda name, value: check_count(name, value, 500, 50_000))
@@ -61,10 +64,8 @@ def adapt(
         int | None,
         typer.Option(help="With --search: cut documents into passages of N words.", callback=options.AT_LEAST_ONE),
     ] = None,
-    query_prompt: Annotated[
-        str | None, typer.Option(help="With --search: text before queries; default: the encoder's own, if it has one.")
-    ] = None,
-    document_prompt: Annotated[str | None, typer.Option(help="With --search: likewise before documents.")] = None,
+    query_prompt: options.QueryPrompt = None,
+    document_prompt: options.DocumentPrompt = None,
     batch_size: options.EncodeBatch = 64,
     seed: Annotated[int, typer.Option(help="Random seed for which texts are drawn.", callback=options.SEED)] = 42,
     resume: Annotated[bool, typer.Option(help="Continue an interrupted run: what it encoded is used.")] = False,
@@ -137,15 +138,33 @@ def adapt(
         report = {"chosen": adapted.chosen, "reason": adapted.reason, "candidates": candidates, "facts": adapted.facts}
         print_json(report | {"seconds": adapted.seconds, "output": str(output)})
         return
+    print_line(f'{_result(adapted)} Saved to {output}: SentenceTransformer("{output}")')
+    if adapted.chosen is not None:
+        shown = SEARCHES if search else TEXT_FILE
+        print_line(f"Before and after, to read: {output / shown}. Whether it is better, judgements of yours tell:")
+        judged = "--retrieval FOLDER  # BEIR's layout" if search else "--labeled FILE.tsv  # columns label and text"
+        print_line(f"st-extras evaluate {encoder} {output} {judged}")
     print_line(_described(adapted.facts))
     if adapted.rows:
         judged = "by the judge, on held-out text (no unit)" if chooser is None else "on the development set, x 100"
         judged = "in the average precision of BM25's first documents" if search and chooser is None else judged
         print_table(f"Gain over the start, {judged}", list(COLUMNS), adapted.cells())
-    print_line(f'{adapted.reason} Saved to {output}: SentenceTransformer("{output}")')
-    if adapted.chosen is not None:
-        shown = f"Searches before and after, to read: {output / SEARCHES}" if search else ""
-        print_line(shown or f"Neighbours before and after, to read: {output / TEXT_FILE}")
+
+
+def _result(adapted: Adapted) -> str:
+    """Say what was done, and what it changes."""
+    facts, row = adapted.facts, next((row for row in adapted.rows if row.name == adapted.chosen), None)
+    if row is None:
+        return adapted.reason
+    who = "queries have another first document" if "queries" in facts else "texts have another nearest neighbour"
+    said = f"{adapted.reason} {facts['changed']:.0%} of the {who}."
+    if row.general is not None:
+        said += f" General English: {facts['general']:.1f} -> {row.general:.1f}."
+    unrelated = facts.get("unrelated", {})
+    if 1000 in unrelated.get("after", {}):
+        before, after = (unrelated[side][1000][0] for side in ("before", "after"))
+        said += f" 1 in 1,000 pairs of texts has a cosine above {after:.2f}, not {before:.2f}."
+    return said
 
 
 def _described(facts: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ import typer
 from safetensors import SafetensorError
 
 from st_extras.cli.adapt import adapt
+from st_extras.cli.calibrate import calibrate
 from st_extras.cli.console import discard_output, escape_output, one_line, print_error, speaks
 from st_extras.cli.demo import demo
 from st_extras.cli.doctor import doctor
@@ -92,7 +93,7 @@ def _quiet_libraries() -> None:
         logging.lastResort.setLevel(logging.ERROR)  # of several processes, the first alone warns
 
 
-for command in (demo, train, adapt, refine, evaluate, doctor):
+for command in (demo, train, adapt, refine, evaluate, calibrate, doctor):
     app.command()(command)
 app.add_typer(repal_app, name="repal")
 app.add_typer(statistics_app, name="statistics")

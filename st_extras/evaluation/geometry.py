@@ -16,7 +16,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_extras.checks import check_choice
+from st_extras.checks import check_choice, check_count
 from st_extras.evaluation.reporting import ReportingEvaluator, check_embeddings, check_sentences
 from st_extras.modules.lambda_search import check_text_pairs
 
@@ -75,6 +75,36 @@ def mean_cosine(x: Tensor) -> float:
     u = _on_cpu(check_embeddings("x", x, at_least=2))
     count = len(u)
     return float((u.sum(dim=0).square().sum() - u.square().sum()) / (count * (count - 1)))
+
+
+def unrelated_cosines(x: Tensor, groups: int = 20) -> dict[int, tuple[float, float, float]]:
+    """Return above which cosine one in 100, 1,000 and 10,000 pairs of texts lies, with its 95 % interval.
+
+    Nearly all pairs of texts drawn at random are unrelated: the numbers say which threshold keeps them out. The
+    interval is a jackknife's over groups of texts, as pairs that share a text are not independent.
+
+    Args:
+        x: (N, D) embeddings of different texts in random order, N >= 2 ``groups``; all pairs are held.
+        groups: number of groups, each left out in turn.
+
+    Returns:
+        n -> cosine, lower and upper end, for each n of 100, 1,000 and 10,000 of which there are ten pairs.
+
+    Raises:
+        ValueError: if there are too few rows, or a row is zero or not finite.
+    """
+    u = check_embeddings("x", x, at_least=2 * check_count("groups", groups, 2))
+    pairs = torch.triu_indices(len(u), len(u), offset=1, device=u.device)
+    cosines = (u @ u.T)[pairs[0], pairs[1]]  # (P,)
+    group = torch.arange(len(u), device=u.device) % groups
+    kept = [cosines] + [cosines[((group[pairs] != left_out).all(dim=0))] for left_out in range(groups)]
+    found = {}
+    for n in (100, 1_000, 10_000):
+        if len(cosines) >= 10 * n:
+            value, *others = (float(one.topk(len(one) // n).values[-1]) for one in kept)
+            error = (groups - 1) ** 0.5 * float(torch.tensor(others, dtype=torch.float64).std(correction=0))
+            found[n] = value, value - 1.96 * error, value + 1.96 * error
+    return found
 
 
 def partition_ratio(x: Tensor) -> float:

@@ -60,11 +60,12 @@ def test_the_changed_are_counted_and_shown(tmp_path: Path) -> None:
     texts = [f"text {number}" for number in range(60)]
     before = draw(60, 6)
     after = before + 0.3 * draw(60, 6, seed=1)
-    write_neighbors(tmp_path, texts, before, after, examples=100)
+    share = write_neighbors(tmp_path, texts, before, after, examples=100)
     near = [(three_nearest(before, row), three_nearest(after, row)) for row in range(60)]
     first = sum(old[0] != new[0] for old, new in near)
     three = [row for row, (old, new) in enumerate(near) if set(old) != set(new)]
     assert 0 < first < 60
+    assert share == pytest.approx(first / 60)
     assert first != len(three) < 60
     numbers = [int(number) for number in re.findall(r"\d+", page(tmp_path).splitlines()[2])]
     assert numbers == [60, first, round(100 * first / 60), len(three), round(100 * len(three) / 60)]
@@ -176,7 +177,7 @@ def test_the_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adaptation_report, "_DRAWN", 20)
     before, after = draw(30, 6), draw(30, 4, seed=1)
     texts = [f"text {number}" for number in range(30)]
-    assert write_neighbors(tmp_path, texts, before, after) == ["neighbors.md", "neighbors.png"]
+    write_neighbors(tmp_path, texts, before, after)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["neighbors.md", "neighbors.png"]
     assert (tmp_path / "neighbors.png").read_bytes().startswith(b"\x89PNG")
     assert "](neighbors.png)" in page(tmp_path)
@@ -194,6 +195,6 @@ def test_the_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_matplotlib")
 def test_without_matplotlib_there_is_no_picture(tmp_path: Path) -> None:
-    assert write_neighbors(tmp_path, TEXTS, draw(6, 3), draw(6, 3, seed=1)) == ["neighbors.md"]
+    write_neighbors(tmp_path, TEXTS, draw(6, 3), draw(6, 3, seed=1))
     assert [path.name for path in tmp_path.iterdir()] == ["neighbors.md"]
     assert "neighbors.png" not in page(tmp_path)

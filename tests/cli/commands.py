@@ -16,6 +16,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "adapt": ("adapt", "ENC", "TEXT", "-o", "out"),
     "refine": ("refine", "whitening", "ENC", "TEXT", "-o", "out"),
     "evaluate": ("evaluate", "ENC"),
+    "calibrate": ("calibrate", "ENC", "TEXT"),
     "doctor": ("doctor",),
     "repal tune": ("repal", "tune", "ENC", "--sts", "STS", "-o", "out"),
     "repal evaluate": ("repal", "evaluate", "ENC"),

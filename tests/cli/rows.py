@@ -201,6 +201,13 @@ ROWS: dict[str, dict[str, Places]] = {
         "--quiet": {"demonstrate.show_progress_bar": False},
         "--json": {"demonstrate.show_progress_bar": False, **JSON},
     },
+    "calibrate enc text.csv": {
+        "": {"load_any.path": "enc", "drawn_texts.sentences": corpus()},
+        **READING,
+        "--batch-size 7": {"encode.batch_size": 7},
+        "--seed 13": {"drawn_texts.seed": 13},
+        "--json": JSON,
+    },
     "doctor": {"--json": JSON},
     "evaluate enc": {
         "": {"load_any.path": "enc", "sts_evaluator.names": SEVEN_STS, "sts_evaluator.source": "hub"},

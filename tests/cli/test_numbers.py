@@ -48,6 +48,7 @@ OUT_OF_RANGE: dict[str, dict[str, tuple[str, ...]]] = {
         "--batch-size": COUNT,
         "--seed": SEED,
     },
+    "calibrate": {"--max-line": LINE, "--batch-size": COUNT, "--seed": SEED},
     "demo": {"--steps": COUNT, "--seed": SEED},
     "frequencies count": {"--max-line": LINE, "--processes": (*COUNT, "100000")},
     "frequencies info": {"--ratio": ("0", "1", "-0.1", "nan", "inf")},

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sentence_transformers import SentenceTransformer
 
 from st_extras import losses
 from st_extras.cli.options import LONGEST_LINE
@@ -74,7 +75,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     import transformers
 
     from st_extras import adaptation, encoders, evaluation, text, training
-    from st_extras.cli import advice, evaluate, refine, shards
+    from st_extras.cli import advice, calibrate, evaluate, refine, shards
     from st_extras.encoders import loading
     from st_extras.evaluation import mteb
     from st_extras.text import corpus as reading
@@ -133,6 +134,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     calls.on(CorpusStatistics, "compute", lambda **_: CorpusStatistics(2))
     calls.on(CorpusStatistics, "save", lambda **_: None, "save statistics")
     calls.on(loading, "with_modules", lambda model, modules: modules)
+    encode = functools.partial(calls.note("encode", SentenceTransformer.encode, lambda **_: None), None)
+    calls.on(calibrate, "load_any", lambda path: SimpleNamespace(encode=encode))
+    calls.on(adaptation.encode, "drawn_texts", lambda sentences, **_: (sentences, 1))
+    calls.on(evaluation.geometry, "unrelated_cosines", lambda **_: {})
     for module in (evaluate, refine, shards):
         calls.on(module, "load_any", lambda path: _Loaded([RepALPostProcessor(2, 0.5, 0.5)]))
     return calls

@@ -1,0 +1,47 @@
+"""``st-extras calibrate``: the cosines of unrelated texts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from st_extras.evaluation.geometry import unrelated_cosines
+from tests.cli.conftest import Run, topical
+from tests.helpers import draw
+
+
+def test_cosines_are_those_of_all_pairs() -> None:
+    rows = draw(200, 6)
+    unit = normalize(rows.double())
+    cosines = sorted((float(unit[i] @ unit[j]) for i in range(200) for j in range(i)), reverse=True)
+    found = unrelated_cosines(rows)
+    assert list(found) == [100, 1000]
+    for n, (value, low, high) in found.items():
+        assert value == pytest.approx(cosines[len(cosines) // n - 1], abs=1e-5)
+        assert low < value < high
+    others = [unrelated_cosines(torch.cat([rows[i::20] for i in range(20) if i != left]))[100][0] for left in range(20)]
+    spread = 19**0.5 * torch.tensor(others, dtype=torch.float64).std(correction=0)
+    value, low, high = found[100]
+    assert (high - low) / 2 == pytest.approx(1.96 * float(spread), rel=1e-3)
+
+
+def test_too_few_texts() -> None:
+    with pytest.raises(ValueError, match="at least 40"):
+        unrelated_cosines(draw(39, 6))
+
+
+def test_the_command(run: Run) -> None:
+    Path("texts.txt").write_text("\n".join(text for _, text in topical(300)), "utf8")
+    code, out, err = run("calibrate", "ENC", "texts.txt", "--json")
+    assert code == 0, err
+    report = json.loads(out)
+    assert report["texts"] == 300
+    assert list(report["cosines"]) == ["100", "1000"]
+    assert report["cosines"]["100"]["low"] <= report["cosines"]["100"]["cosine"] < report["cosines"]["1000"]["cosine"]
+    code, out, err = run("calibrate", "ENC", "texts.txt")
+    assert code == 0, err
+    assert f"{report['cosines']['1000']['cosine']:.3f}" in out
