@@ -172,6 +172,7 @@ def add_lexical(dense: Any, lexical: Any, weight: float = LEXICAL_WEIGHT) -> np.
     """Return the (Q, N) similarities of an encoder plus ``weight`` times those of BM25, both as z-scores per query."""
 
     def standard(scores: Any) -> np.ndarray:
+        scores = np.asarray(scores)
         differ = np.ptp(scores, axis=1, keepdims=True) > 0
         deviation = np.where(differ, np.std(scores, axis=1, keepdims=True), np.inf)
         scaled: np.ndarray = (scores - np.mean(scores, axis=1, keepdims=True)) / deviation
