@@ -313,3 +313,6 @@ def test_the_models_own_similarity_is_used(encoder: SentenceTransformer) -> None
     expected = loop(by_id(dense_and_lexical(encoder)[0]))[0]
     assert evaluator(encoder)["dot_ndcg@10"] == pytest.approx(expected["ndcg@10"])
     assert evaluator.primary_metric == "dot_ndcg@10"
+    assert compare_retrieval(SEARCH, [("", encoder)])[""]["ndcg@10"] == pytest.approx(expected["ndcg@10"])
+    encoder.similarity_fn_name = "cosine"
+    assert loop(by_id(dense_and_lexical(encoder)[0]))[0]["ndcg@10"] != pytest.approx(expected["ndcg@10"])
