@@ -111,13 +111,10 @@ def _search(encoders: Sequence[str], folder: str, split: str | None, *, as_json:
         print_json(rows)
         return
     *metrics, _, _, _ = next(iter(rows.values()))
-    cells = [[name, *(f"{row[key]:.2f}" for key in metrics), _difference(row)] for name, row in rows.items()]
+    change = "{difference:+.2f} ({low:+.2f} to {high:+.2f})"
+    cells = [[name, *(f"{row[key]:.2f}" for key in metrics), change.format(**row)] for name, row in rows.items()]
     title = f"Search x 100, {len(task.relevant)} queries, {len(task.documents)} documents"
     print_table(title, ["encoder", *metrics, "ndcg@10 to the first, 95 %"], cells, justify="right")
-
-
-def _difference(row: Mapping[str, float]) -> str:
-    return f"{row['difference']:+.2f} ({row['low']:+.2f} to {row['high']:+.2f})"
 
 
 # ------------------------------------------------------------------------------------------- for other commands too

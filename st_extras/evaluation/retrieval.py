@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 from sentence_transformers.util import cos_sim
@@ -14,6 +13,7 @@ from sentence_transformers.util import cos_sim
 from st_extras.checks import check_bool, check_count, check_instance
 from st_extras.evaluation.reporting import bootstrap_interval, check_further_options, join_name
 from st_extras.evaluation.retrieval_data import RetrievalTask
+from st_extras.modules.pipeline import check_finite
 from st_extras.text.lexical import BM25
 
 _METRICS = (("ndcg", 10), ("recall", 10), ("recall", 100), ("mrr", 10))
@@ -85,6 +85,16 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
         self.task = task
         self.ndcg_of_queries: dict[int, np.ndarray] = {}
 
+    def embed_inputs(self, model: Any, sentences: Any, *args: Any, **options: Any) -> Any:
+        """Return the (N, D) embeddings of queries or documents.
+
+        Raises:
+            ValueError: if one is not finite.
+        """
+        found: Any = super().embed_inputs(model, sentences, *args, **options)
+        check_finite(found, sentences)
+        return found
+
     def compute_metrics(self, queries_result_list: list[Any]) -> Any:
         """Return the metrics of the hits of each query, best first, by name and depth."""
         metrics = super().compute_metrics(queries_result_list)
@@ -97,7 +107,7 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
     def similarities(self, model: SentenceTransformer) -> Iterator[tuple[list[str], np.ndarray]]:
         """Encode everything once, and yield B queries at a time with their (B, N) similarities to the N documents."""
         queries, documents = (
-            torch.as_tensor(self.embed_inputs(model, texts, kind, prompt_name, prompt))
+            self.embed_inputs(model, texts, kind, prompt_name, prompt)
             for texts, kind, prompt_name, prompt in (
                 (self.queries, "query", self.query_prompt_name, self.query_prompt),
                 (self.corpus, "document", self.corpus_prompt_name, self.corpus_prompt),
@@ -172,6 +182,7 @@ def add_lexical(dense: Any, lexical: Any, weight: float = LEXICAL_WEIGHT) -> np.
     """Return the (Q, N) similarities of an encoder plus ``weight`` times those of BM25, both as z-scores per query."""
 
     def standard(scores: Any) -> np.ndarray:
+        scores = np.asarray(scores)
         differ = np.ptp(scores, axis=1, keepdims=True) > 0
         deviation = np.where(differ, np.std(scores, axis=1, keepdims=True), np.inf)
         scaled: np.ndarray = (scores - np.mean(scores, axis=1, keepdims=True)) / deviation

@@ -313,3 +313,14 @@ def test_the_models_own_similarity_is_used(encoder: SentenceTransformer) -> None
     expected = loop(by_id(dense_and_lexical(encoder)[0]))[0]
     assert evaluator(encoder)["dot_ndcg@10"] == pytest.approx(expected["ndcg@10"])
     assert evaluator.primary_metric == "dot_ndcg@10"
+    assert compare_retrieval(SEARCH, [("", encoder)])[""]["ndcg@10"] == pytest.approx(expected["ndcg@10"])
+    encoder.similarity_fn_name = "cosine"
+    assert loop(by_id(dense_and_lexical(encoder)[0]))[0]["ndcg@10"] != pytest.approx(expected["ndcg@10"])
+
+
+@pytest.mark.parametrize("score", [RetrievalEvaluator(SEARCH), lambda model: compare_retrieval(SEARCH, [("", model)])])
+def test_an_encoder_that_diverged_is_named(encoder: SentenceTransformer, score: Callable[..., object]) -> None:
+    with torch.no_grad():
+        next(encoder.parameters()).fill_(math.nan)
+    with pytest.raises(ValueError, match=r"sentence 0 is not finite \(NaN or infinity\): '"):
+        score(encoder)

@@ -80,6 +80,7 @@ def test_bm25_is_the_formula_in_a_loop() -> None:
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("documents", [["!", "?"], [""], ["", "cat"]])
 def test_bm25_of_documents_without_a_word(documents: list[str]) -> None:
     found = BM25(documents).scores(["cat", "?"])

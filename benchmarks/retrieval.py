@@ -1,0 +1,191 @@
+"""Search: what documents and unlabelled queries alone are worth to an encoder, beside BM25; judged by nDCG@10.
+
+    python -m benchmarks.retrieval --data DATA_FOLDER --cache FOLDER [--encoders minilm --collections med]
+
+For each encoder and collection of ``retrieval.toml`` it embeds the documents and queries of ``DATA_FOLDER/retrieval``
+once (into the cache), and scores every row: steps on both sides, steps on the queries alone (the stored embeddings of
+documents stay), and sums with BM25. The judgements only score: nothing here chooses by them. Each result is a file in
+``benchmarks/results/retrieval/``; what is there is not run again. ``benchmarks/tables/retrieval.py`` makes the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomllib
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from benchmarks.domain_rows import STEPS, Affine
+from benchmarks.provenance import provenance
+from benchmarks.records import RESULTS, ROOT, write_json
+from st_extras.adaptation import CANDIDATES, LinearStep
+from st_extras.encoders import load_encoder
+from st_extras.evaluation import RetrievalEvaluator, load_retrieval
+from st_extras.evaluation.reporting import bootstrap_interval
+from st_extras.evaluation.retrieval import add_lexical
+from st_extras.modules.neighbor_directions import neighbor_directions
+from st_extras.samples.encoder import packaged_minilm
+from st_extras.text.lexical import BM25, character_tfidf
+
+CONFIG = ROOT / "retrieval.toml"
+START = "start"
+HALF_WHITE = LinearStep("half white", recolor=0.0, strength=0.5, kept_mean=0.0)
+OF_STATISTICS = ("whitened softly 0.1", "whitened softly 1", "all-but-the-top 3")
+"""Steps of ``benchmarks.domain_rows`` that need the documents' mean and scatter alone."""
+SMOOTHED, NEIGHBORS = 0.25, 5  # documents get so much of the mean of so many neighbours
+HUB, NEAREST = 0.25, 10  # and lose so much of their mean cosine with so many nearest documents
+RRF = 60  # of reciprocal rank fusion
+_BLOCK = 2000  # documents compared with all others at a time
+
+
+def embeddings(name: str, settings: dict[str, Any], texts: dict[str, list[str]], cache: Path) -> list[Tensor]:
+    """Return unit rows of queries and of documents, from the cache if they are there.
+
+    Args:
+        name: of the encoder.
+        settings: of ``load_encoder``, with a path unless it is the packaged encoder.
+        texts: by their places in the cache.
+        cache: folder for embeddings.
+    """
+    files = [cache / name / f"{place}.npy" for place in texts]
+    if not all(file.exists() for file in files):
+        model = load_encoder(**({"path": packaged_minilm()} | settings))
+        encode = partial(model.encode, normalize_embeddings=True, show_progress_bar=False)
+        for file, listed in zip(files, texts.values(), strict=True):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            np.save(file, encode(listed))
+    found = [torch.from_numpy(np.load(file)).float() for file in files]
+    for file, rows, listed in zip(files, found, texts.values(), strict=True):
+        if len(rows) != len(listed):
+            raise ValueError(f"{file} must hold {len(listed)} embeddings, got {len(rows)}: remove it.")
+    return [normalize(rows) for rows in found]
+
+
+def cosines(queries: Tensor, documents: Tensor) -> Tensor:
+    """Return the (Q, N) cosines."""
+    return normalize(queries) @ normalize(documents).T
+
+
+def nearest(documents: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the (N, count) cosines and numbers of each document's nearest others."""
+    unit = normalize(documents)
+    found = []
+    for start in range(0, len(unit), _BLOCK):
+        similarities = unit[start : start + _BLOCK] @ unit.T
+        rows = torch.arange(len(similarities))
+        similarities[rows, rows + start] = -torch.inf
+        found.append(similarities.topk(min(count, len(unit) - 1), dim=1))
+    return torch.cat([one.values for one in found]), torch.cat([one.indices for one in found])
+
+
+def smooth(documents: Tensor) -> Tensor:
+    """Return unit documents with a part of their neighbours' mean."""
+    unit = normalize(documents)
+    return normalize(unit + SMOOTHED * unit[nearest(unit, NEIGHBORS)[1]].mean(dim=1))
+
+
+def without_hubs(queries: Tensor, documents: Tensor) -> Tensor:
+    """Return the (Q, N) cosines, less for documents that are near to many."""
+    return cosines(queries, documents) - HUB * nearest(documents, NEAREST)[0].mean(dim=1)
+
+
+def fuse(dense: Tensor, lexical: np.ndarray) -> np.ndarray:
+    """Return the sum of 1 / (60 + rank) of both, (Q, N): reciprocal rank fusion."""
+    ranks = [(-np.asarray(scores)).argsort(axis=1, kind="stable").argsort(axis=1) + 1 for scores in (dense, lexical)]
+    return np.add(*(1 / (RRF + rank) for rank in ranks))
+
+
+def similarities(
+    queries: Tensor, documents: Tensor, texts: list[str], lexical: np.ndarray
+) -> Iterator[tuple[str, np.ndarray | Tensor]]:
+    """Yield each row with its (Q, N) similarities.
+
+    Args:
+        queries: (Q, D) unit rows.
+        documents: (N, D) unit rows.
+        texts: of the documents.
+        lexical: (Q, N) of BM25.
+    """
+    of_queries, of_documents = queries.mean(dim=0), documents.mean(dim=0)
+    start = queries @ documents.T
+    yield START, start
+    yield "BM25", lexical
+    yield "start + 0.3 BM25", add_lexical(start, lexical)
+    yield "start and BM25, fused by ranks", fuse(start, lexical)
+    yield "one mean", cosines(queries - of_documents, documents - of_documents)
+    yield "own means", cosines(queries - of_queries, documents - of_documents)
+    both = without_hubs(queries - of_queries, smooth(documents - of_documents))
+    yield "own means, neighbours and hubness", both
+    yield "own means, neighbours and hubness + 0.3 BM25", add_lexical(both, lexical)
+
+    directions = neighbor_directions(documents.double(), words=character_tfidf(texts))
+    steps: dict[str, Affine] = {one.name: one.affine(directions) for one in (*CANDIDATES, HALF_WHITE)}
+    steps |= {name: STEPS[name](documents.double(), texts, 0) for name in OF_STATISTICS}
+    for name, (matrix, offset) in steps.items():
+        matrix, offset = matrix.float(), offset.float()
+        centred = [(queries - of_queries) @ matrix, (documents - of_documents) @ matrix]
+        yield name, cosines(queries @ matrix + offset, documents @ matrix + offset)
+        yield f"{name}, own means", cosines(*centred)
+        if name == HALF_WHITE.name:
+            hubs = without_hubs(*centred)
+            yield f"{name}, own means, hubness", hubs
+            yield f"{name}, own means + 0.3 BM25", add_lexical(cosines(*centred), lexical)
+            yield f"{name}, own means, hubness + 0.3 BM25", add_lexical(hubs, lexical)
+
+    for share, called in ((0.25, "a quarter of the mean"), (0.5, "half the mean"), (1.0, "the mean")):
+        yield f"queries alone: minus {called}", cosines(queries - share * of_queries, documents)
+    matrix, offset = (part.float() for part in steps[CANDIDATES[0].name])
+    yield f"queries alone: {CANDIDATES[0].name}", cosines(queries @ matrix + offset, documents)
+    minus_half = cosines(queries - 0.5 * of_queries, documents)
+    yield "queries alone: minus half the mean + 0.3 BM25", add_lexical(minus_half, lexical)
+
+
+def run(name: str, settings: dict[str, Any], collection: str, data: Path, cache: Path) -> dict[str, Any]:
+    """Return the record of an encoder and a collection."""
+    task = load_retrieval(data / "retrieval" / collection)
+    evaluator = RetrievalEvaluator(task)
+    queries, documents = [task.queries[key] for key in evaluator.queries_ids], list(task.documents.values())
+    places = {f"{collection}.q": queries, f"{collection}.d": documents}
+    lexical = BM25(documents).scores(queries)
+    rows: dict[str, dict[str, float]] = {}
+    start = np.zeros(0)
+    for row, scores in similarities(*embeddings(name, settings, places, cache), documents, lexical):
+        metrics = evaluator.compute_metrics(evaluator.rank(scores))
+        ndcg = evaluator.ndcg_of_queries[10]
+        start = ndcg if row == START else start
+        low, high = bootstrap_interval(ndcg - start)
+        found = {"ndcg@10": ndcg.mean(), "difference": (ndcg - start).mean(), "low": low, "high": high}
+        found |= {"recall@100": metrics["recall@k"][100], "mrr@10": metrics["mrr@k"][10]}
+        rows[row] = {key: round(100 * float(value), 3) for key, value in found.items()}
+    counts = {"queries": len(queries), "documents": len(documents)}
+    return {"encoder": name, "settings": settings, "collection": collection, **counts, "rows": rows}
+
+
+def main() -> None:
+    config = tomllib.loads(CONFIG.read_text(encoding="utf8"))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with retrieval/")
+    parser.add_argument("--cache", type=Path, required=True, help="folder for embeddings")
+    parser.add_argument("--encoders", nargs="+", choices=config["encoders"], default=list(config["encoders"]))
+    parser.add_argument("--collections", nargs="+", choices=config["collections"], default=config["collections"])
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    for name in options.encoders:
+        for collection in options.collections:
+            path = RESULTS / "retrieval" / f"{name}-{collection}.json"
+            if not path.exists():
+                record = run(name, config["encoders"][name], collection, options.data, options.cache)
+                write_json(path, record | provenance())
+                print(f"{path.stem}: {record['rows'][START]['ndcg@10']:.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

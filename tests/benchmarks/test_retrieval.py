@@ -1,0 +1,121 @@
+"""The study of search: rows against plain loops, the cache, one record a cell, and the table."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+
+from benchmarks import retrieval
+from benchmarks.tables.retrieval import BASELINES, search_table
+from st_extras.evaluation import RetrievalEvaluator, load_retrieval
+from tests.conftest import SENTENCES
+from tests.helpers import draw
+
+WORDS = sorted({word for sentence in SENTENCES for word in sentence.split()})
+TEXTS = [" ".join(random.Random(i).choices(WORDS, k=4)) for i in range(120)]
+
+
+def unit(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.nn.functional.normalize(draw(*shape, seed=seed).float() + 1, dim=1)
+
+
+def test_smoothing_and_hubness_are_those_of_plain_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retrieval, "_BLOCK", 7)
+    queries, documents = unit(3, 6), unit(20, 6, seed=1)
+    cosines = (documents @ documents.T).numpy()
+    smoothed, scores = [], (queries @ documents.T).numpy()
+    for i, row in enumerate(cosines):
+        near = sorted((j for j in range(20) if j != i), key=lambda j: -row[j])
+        mixed = documents[i].numpy() + 0.25 * np.mean([documents[j].numpy() for j in near[:5]], axis=0)
+        smoothed.append(mixed / np.linalg.norm(mixed))
+        scores[:, i] -= 0.25 * np.mean([row[j] for j in near[:10]])
+    np.testing.assert_allclose(retrieval.smooth(documents), smoothed, atol=1e-5)
+    np.testing.assert_allclose(retrieval.without_hubs(queries, documents), scores, atol=1e-5)
+
+
+def test_ranks_are_fused() -> None:
+    found = retrieval.fuse(torch.tensor([[0.3, 0.2, 0.1]]), np.array([[0.0, 5.0, 1.0]]))
+    np.testing.assert_allclose(found, [[1 / 61 + 1 / 63, 1 / 62 + 1 / 61, 1 / 63 + 1 / 62]])
+
+
+def test_the_rows_move_queries_and_documents_by_their_own_means() -> None:
+    queries, documents = unit(9, 16), unit(120, 16, seed=1)
+    lexical = draw(9, 120, seed=2).numpy()
+    rows = {name: np.asarray(scores) for name, scores in retrieval.similarities(queries, documents, TEXTS, lexical)}
+    assert all(scores.shape == (9, 120) and np.isfinite(scores).all() for scores in rows.values())
+    means = {"one mean": (documents, documents), "own means": (queries, documents)}
+    for name, of in means.items():
+        q, d = (rows_ - mean.mean(dim=0) for rows_, mean in zip((queries, documents), of, strict=True))
+        expected = [[float(torch.cosine_similarity(one, other, dim=0)) for other in d] for one in q]
+        np.testing.assert_allclose(rows[name], expected, atol=1e-5)
+    kept = torch.nn.functional.normalize(queries - 0.5 * queries.mean(dim=0)) @ documents.T
+    np.testing.assert_allclose(rows["queries alone: minus half the mean"], kept, atol=1e-5)
+    assert len({scores.tobytes() for scores in rows.values()}) == len(rows), "every row is another"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "data" / "retrieval" / "med"
+    folder.mkdir(parents=True)
+    tables = {
+        "corpus": [("id", "text"), *enumerate(TEXTS)],
+        "queries": [("id", "text"), *((f"q{i}", TEXTS[3 * i].rpartition(" ")[0]) for i in range(9))],
+        "qrels": [("qid", "docid"), *((f"q{i}", 3 * i + k) for i in range(9) for k in (0, 1))],
+    }
+    for name, rows in tables.items():
+        (folder / f"{name}.csv").write_text("".join(f"{key},{value}\n" for key, value in rows))
+    return tmp_path / "data"
+
+
+def test_the_command_writes_a_record_and_encodes_once(
+    data: Path, encoder: SentenceTransformer, tmp_path: Path, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = []
+    monkeypatch.setattr(retrieval, "load_encoder", lambda **settings: (loaded.append(settings), encoder)[1])
+    monkeypatch.setattr(retrieval, "RESULTS", results)
+    words = ["--data", data, "--cache", tmp_path / "cache", "--encoders", "mpnet", "--collections", "med"]
+    monkeypatch.setattr(sys, "argv", ["retrieval", *map(str, words)])
+    retrieval.main()
+    file = results / "retrieval" / "mpnet-med.json"
+    record = json.loads(file.read_text())
+    expected = RetrievalEvaluator(load_retrieval(data / "retrieval" / "med"))(encoder)
+    assert loaded == [{"path": "sentence-transformers/all-mpnet-base-v2", "max_seq_length": 128}]
+    assert record["rows"]["start"]["ndcg@10"] == pytest.approx(100 * expected["cosine_ndcg@10"], abs=1e-3)
+    assert record["rows"]["start"]["mrr@10"] == pytest.approx(100 * expected["cosine_mrr@10"], abs=1e-3)
+    assert (record["queries"], record["documents"], {*BASELINES} <= {*record["rows"]}) == (9, 120, True)
+    for name, row in record["rows"].items():
+        assert row["difference"] == pytest.approx(row["ndcg@10"] - record["rows"]["start"]["ndcg@10"], abs=2e-3), name
+        assert row["low"] <= row["difference"] <= row["high"]
+    retrieval.main()
+    file.unlink()
+    retrieval.main()
+    assert json.loads(file.read_text())["rows"] == record["rows"]
+    assert len(loaded) == 1
+    np.save(tmp_path / "cache" / "mpnet" / "med.d.npy", np.zeros((3, 4)))
+    file.unlink()
+    with pytest.raises(ValueError, match=r"med\.d\.npy must hold 120 embeddings, got 3: remove it\.$"):
+        retrieval.main()
+
+
+def test_the_table(results: Path) -> None:
+    assert search_table("minilm") == "Not run yet."
+    (results / "retrieval").mkdir()
+    for name, low in (("med", -1.5), ("cacm", 0.5)):
+        rows = {"start": {"ndcg@10": 40 + low}, "BM25": {"difference": low}, "own means": {"difference": 2.0}}
+        (results / "retrieval" / f"minilm-{name}.json").write_text(json.dumps({"collection": name, "rows": rows}))
+    lines = [re.sub(" +", " ", line) for line in search_table("minilm").splitlines()]
+    assert lines[0] == "| row | MED | CACM | mean | lowest |"
+    assert lines[2:] == [
+        "| start | 38.50 | 40.50 | 39.50 | |",
+        "| BM25 | -1.50 | +0.50 | -0.50 | -1.50 |",
+        "| own means | +2.00 | +2.00 | +2.00 | +2.00 |",
+    ]
+    assert search_table("minilm", ["BM25"]).count("\n") == 2
