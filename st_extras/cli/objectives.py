@@ -192,9 +192,8 @@ def _guide(complementary: str | None, model: SentenceTransformer, sentences: lis
     if complementary in ("start", "self"):
         return {"complementary_model": complementary}
     frozen = load_encoder(complementary, device=str(model.device))
-    return {
-        "complementary_table": EmbeddingTable.compute(model, frozen, sentences, show_progress_bar=len(sentences) > 1)
-    }
+    bar = len(sentences) > 1
+    return {"complementary_table": EmbeddingTable.compute(model, frozen, sentences, show_progress_bar=bar)}
 
 
 # ------------------------------------------------------------------------------------------- PaSeR's rows
