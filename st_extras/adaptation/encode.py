@@ -219,10 +219,11 @@ class WorkFolder:
         """Whether an adaptation left it, so that it may be continued or removed."""
         try:
             found = json.loads((self.path / _SETTINGS).read_text(encoding="utf8"))
-        except FileNotFoundError:  # a kill before they were written, or after they were removed
+        except (
+            OSError,
+            ValueError,
+        ):  # a kill before they were written, or after they were removed, leaves nothing else
             return self.path.is_dir() and all(path.suffix == ".partial" for path in self.path.iterdir())
-        except (OSError, ValueError):
-            return False
         return isinstance(found, dict) and found.items() >= _FORMAT.items()
 
     def resumed(self, now: Source, texts: Sequence[str], seed: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -32,8 +32,6 @@ LOSSES = {
 """The class of each objective, in ``st_extras.losses``."""
 BASES = ("simcse", "consert", "dclr", "adcse")
 """What slt-fai goes over."""
-_OWN_GUIDES = (None, "start", "self")
-"""Values of ``--complementary`` that name no other encoder."""
 
 
 # ------------------------------------------------------------------------------------------- options
@@ -133,15 +131,10 @@ def check_settings(objective: Objective, model: SentenceTransformer) -> nn.Modul
     """
     import torch
 
-    from st_extras.encoders import load_encoder
-
     if objective.name == "paser":
         _masking(objective, model.tokenizer.mask_token)
-    if objective.complementary not in _OWN_GUIDES:
-        load_encoder(str(objective.complementary), device="cpu")
-    plain = replace(objective, complementary=objective.complementary and "self")
     with torch.random.fork_rng():
-        return loss_maker(plain, [""], batch_size=1)(model)
+        return loss_maker(objective, [""], batch_size=1)(model)
 
 
 def loss_maker(
@@ -196,10 +189,11 @@ def _guide(complementary: str | None, model: SentenceTransformer, sentences: lis
 
     if complementary is None:
         return {}
-    if complementary in _OWN_GUIDES:
+    if complementary in ("start", "self"):
         return {"complementary_model": complementary}
     frozen = load_encoder(complementary, device=str(model.device))
-    return {"complementary_table": EmbeddingTable.compute(model, frozen, sentences)}
+    bar = len(sentences) > 1
+    return {"complementary_table": EmbeddingTable.compute(model, frozen, sentences, show_progress_bar=bar)}
 
 
 # ------------------------------------------------------------------------------------------- PaSeR's rows

@@ -51,7 +51,8 @@ def load_encoder(
             "first-last" (mean over tokens of the average of the first and the last layer) or "last-two". It replaces
             everything after the transformer, including a Normalize. None: keep the model's own modules.
         layers: number of transformer layers to keep, from the first. None: all.
-        max_seq_length: most tokens of a text, with those of ``prompt_template``. None: the model's own.
+        max_seq_length: most tokens of a text, with those of ``prompt_template``. None: the model's own, if
+            it has positions for as many.
         dropout: probability of dropping a value in training, in [0, 1), see
             :func:`~st_extras.encoders.dropout.set_dropout`. Most encoders made since 2024 have none, and views by
             dropout need one: 0.1 is BERT's. It is saved with the model. None: the model's own.

@@ -11,7 +11,6 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_extras.checks import shown
-from st_extras.encoders.loading import check_length
 
 PROBES = ("A man is playing a guitar in the park.", "The market is closed on Sunday.")
 """Texts whose embeddings tell encoders apart. Saved statistics hold them: other texts need another file version."""
@@ -35,12 +34,7 @@ class Source:
 
     @classmethod
     def of(cls, encoder: SentenceTransformer, prompt: str) -> Source:
-        """Return the source that ``encoder`` is with that prompt: one pass over two texts.
-
-        Raises:
-            ValueError: if it would fail at a long text.
-        """
-        check_length(encoder)
+        """Return the source that ``encoder`` is with that prompt: one pass over two texts."""
         probes = encoder.encode(
             list(PROBES), prompt=prompt, batch_size=len(PROBES), show_progress_bar=False, convert_to_tensor=True
         )

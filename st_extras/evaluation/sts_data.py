@@ -194,7 +194,7 @@ def _sick_rows(file: Path) -> Iterator[_Row]:
             yield file.stem, score, sentence1, sentence2
 
 
-def _hub_rows(name: str) -> Iterator[_Row]:
+def _hub_rows(name: str) -> Iterable[_Row]:
     if name.startswith("sickr"):
         raise ValueError(
             "source must be a folder for SICK-R, because the hub copy (mteb/sickr-sts) holds all 9,927 rows, not the "

@@ -14,6 +14,7 @@ from torch import nn
 
 from st_extras.checks import shown
 from st_extras.encoders.distributed import device_pool
+from st_extras.encoders.loading import check_length
 from st_extras.encoders.source import Source
 
 _FIXED = {"batch_size", "show_progress_bar", "output_value", "precision", "normalize_embeddings", "truncate_dim"}
@@ -61,8 +62,10 @@ def part_of_model(
     Several devices get one pool of processes, one a device, for all calls of ``encode``; it is stopped at the end.
 
     Raises:
-        ValueError: if an option is not allowed, or the processes of a given pool hold another model than this part.
+        ValueError: if an option is not allowed, the model would fail at a long text, or the processes of a given pool
+            hold another model than this part.
     """
+    check_length(model)
     options = check_options(encode_options)
     if options.pop("prompt_name", None) is not None:
         options["prompt"] = prompt_text(model, encode_options)

@@ -140,8 +140,9 @@ def train_encoder(
     model in each of them.
 
     Raises:
-        ValueError: if a setting is out of range or of another kind, ``data`` is empty, has splits, holds something
-            that is not a sentence or nothing that the tokenizer knows, both views of each sentence are the same vector
+        ValueError: if a setting is out of range or of another kind, ``data`` is empty, has splits, fills no batch,
+            holds something that is not a sentence or nothing that the tokenizer knows, texts may be longer than
+            ``model`` has positions for, both views of each sentence are the same vector
             and nothing else teaches, ``output`` may not be used (see :func:`check_output`), ``loss_learning_rate`` is
             given for a loss without parameters of its own, ``resume`` is set for another training, or FSDP or DeepSpeed
             is asked for.

@@ -174,7 +174,7 @@ def _last_whole(checkpoints: Path) -> str:
         if (reason := fault(folder, _NEEDED, read=True)) is None:
             return str(folder)
         logger.warning("%s is incomplete and passed over: %s.", folder, reason)
-    known = found or (checkpoints.is_dir() and read_manifest(checkpoints.parent))
+    known = found or read_manifest(checkpoints.parent)  # a run's, which a kill ended before its first checkpoint
     state = "no whole checkpoint yet: start again with overwrite (--overwrite)" if known else "none"
     raise ValueError(f"resume needs a checkpoint in {str(checkpoints)!r}, got {state}.")
 

@@ -19,8 +19,8 @@ from transformers import (
 )
 
 from st_extras.encoders.loading import keep_layers, load_encoder, with_pooling
-from st_extras.encoders.source import Source
 from st_extras.losses import SimCSELoss
+from st_extras.modules import WhiteningPostProcessor
 from st_extras.training import train_encoder
 from tests.architectures.encoders import ARCHITECTURES, build
 from tests.conftest import SENTENCES, build_encoder
@@ -227,7 +227,7 @@ def test_an_encoder_with_longer_texts_than_positions_is_refused_before_it_reads_
     model.max_seq_length = 65
     message = r"max_seq_length must be <= 64 for this encoder, got 65\.$"
     with pytest.raises(ValueError, match=message):
-        Source.of(model, "")
+        WhiteningPostProcessor.attach(model, corpus=["a cat", "a dog"])
     with pytest.raises(ValueError, match=message):
         train_encoder(model, SimCSELoss, ["a cat", "a dog"], tmp_path / "out", show_progress_bar=False)
 

@@ -146,10 +146,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=40, help="number of kills (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the moments (default: %(default)s)")
-    parser.add_argument("works", nargs="*", default=[*LOSSES], choices=WORKS, help="default: all losses")
+    parser.add_argument("works", nargs="*", help=f"of {', '.join(WORKS)}; default: all losses")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        results = try_kills(Path(folder), options.kills, options.seed, options.works)
+        results = try_kills(Path(folder), options.kills, options.seed, options.works or tuple(LOSSES))
     equal = sum(result.equal for result in results)
     in_files = sum(result.where.startswith("file") for result in results)
     again = sum(result.continued == "started again" for result in results)

@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize
 
 from st_extras.training.loss_state import FILE_NAME
-from st_extras.training.run_folder import MANIFEST, MARKER, check_output, mark_complete, save_model
+from st_extras.training.run_folder import MANIFEST, MARKER, check_output, claim, mark_complete, save_model
 from tests.helpers import differing, snapshot
 
 
@@ -75,8 +75,10 @@ class TestCheckOutput:
                 check_output(tmp_path / "out", resume=True)
         for name in ("checkpoint-2", "checkpoint-4"):
             checkpoint(tmp_path, name, complete=False)
-        with pytest.raises(ValueError, match=r"no whole checkpoint yet: start again with overwrite \(--overwrite\)\.$"):
-            check_output(tmp_path, resume=True)
+        claim(tmp_path / "claimed")  # all that a kill before the first checkpoint leaves
+        for folder in (tmp_path, tmp_path / "claimed"):
+            with pytest.raises(ValueError, match=r"no whole checkpoint yet: start again with overwrite \(--over"):
+                check_output(folder, resume=True)
 
     @pytest.mark.parametrize(
         "name", ["config.json", "README.md", "model.safetensors", "1_Pooling", "checkpoints", ".saving"]
