@@ -100,6 +100,7 @@ def test_statistics_of_another_prompt_are_refused(run):
         (("sif", "ENC", "-o", "out"), r"text or --frequencies must be given, .* got neither\."),
         (("whitening", *FIT, "--statistics", "s"), r"only one of them, got both\."),
         (("sif", *FIT, "--statistics", "s"), r"--statistics is not for sif\."),
+        (("locality-preserving", *FIT, "--statistics", "s"), r"--statistics is not for locality-preserving\."),
         (("repal", *FIT, "--stock"), r"--stock is not for repal\."),
         (("sif", *FIT, "--batch-size", "32"), r"--batch-size is not for sif\."),
         (("whitening", "ENC", "--statistics", "s", "-o", "out", "--column", "a"), "--column needs text to read"),
