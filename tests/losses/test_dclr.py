@@ -8,18 +8,16 @@ from typing import Any
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import Tensor
 
 from st_extras.encoders.embedding_table import EmbeddingTable
 from st_extras.functional import cosine_scores
-from st_extras.losses import DCLRLoss, SLTFAILoss
-from st_extras.text.frequency import FrequencyTable
+from st_extras.losses import DCLRLoss
 from tests.helpers import columns, cosine, count_rows, differing, draw, generator, snapshot
 
 Maker = Callable[..., SentenceTransformer]
 _SELF: dict[str, Any] = {"complementary_model": "self"}
-_START: dict[str, Any] = {"complementary_model": "start", "masked_share": 0.3}
 sized = pytest.mark.parametrize("size", [None, 3])
 
 
@@ -235,39 +233,3 @@ def test_equation_6_with_a_share(make_encoder, sentences, guided_by, count, size
         assert float(loss.instruments["masked_negatives"]) == pytest.approx(masked / pairs, abs=1e-6)
         model.train()
     assert max(seen) - min(seen) > 1e-4
-
-
-@sized
-def test_a_step_counts_once_in_every_wrapper(make_encoder, sentences, size):
-    """MatryoshkaLoss runs the loss for every dimension, a guide's cosines are the same in all of them."""
-    model = make_encoder()
-    plain, loss = (DCLRLoss(model, **_START, mini_batch_size=cut) for cut in (None, size))
-    wrapped = MatryoshkaLoss(model, loss, [16, 8, 4])
-    table = FrequencyTable.count(sentences, model.tokenizer)
-    base = DCLRLoss(model, **_START)
-    over = SLTFAILoss(model, frequency_table=table, base_loss=base)
-    for chosen in (slice(0, 4), slice(2, 8)):
-        features = [model.preprocess(sentences[chosen])]
-        plain(features)
-        wrapped(features, None).backward()
-        over(features)
-    with torch.no_grad():
-        wrapped([model.preprocess(sentences)], None)
-    expected = float(plain.instruments["threshold"])
-    assert float(loss.instruments["threshold"]) == pytest.approx(expected, abs=1e-6)
-    assert float(base.instruments["threshold"]) == pytest.approx(expected, abs=1e-6)
-
-
-def test_small_batches_and_equal_sentences_with_a_share(encoder, sentences):
-    loss = DCLRLoss(encoder, **_START)
-    for batch, masked in ((sentences[:1], math.nan), (sentences[:2], 0)):
-        assert loss([encoder.preprocess(batch)]).isfinite()
-        assert float(loss.instruments["masked_negatives"]) == pytest.approx(masked, nan_ok=True)
-        assert loss.instruments["threshold"].isnan()
-    loss([encoder.preprocess(sentences[:3])])
-    assert loss.instruments["masked_negatives"] > 0
-    alike = [encoder.preprocess(["a cat sat"] * 6)]
-    noisy, alone = DCLRLoss(encoder, **_START), DCLRLoss(encoder, **_START, noise_ratio=0)
-    assert noisy(alike) != 0
-    assert alone(alike) == 0
-    assert noisy.instruments["masked_negatives"] == alone.instruments["masked_negatives"] == 1

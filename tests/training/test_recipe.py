@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from st_extras.evaluation import STSDataset, STSEvaluator
 from st_extras.losses import DCLRLoss
 from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor
 from st_extras.training import recipe as recipes
-from st_extras.training.recipe import Refined, train_and_refine
+from st_extras.training.recipe import train_and_refine
 from tests.conftest import SENTENCES, build_encoder
 
 MORE = [*SENTENCES, *(" ".join(reversed(sentence.split())) for sentence in SENTENCES)]
@@ -23,7 +22,7 @@ SHORT = {"max_steps": 4, "eval_steps": 2, "batch_size": 4, "show_progress_bar": 
 
 
 @pytest.fixture(scope="module")
-def untuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, SentenceTransformer, Refined]:
+def untuned(tmp_path_factory):
     """What the defaults make without labelled pairs: the output folder, the trained encoder, the result."""
     folder = tmp_path_factory.mktemp("untuned")
     encoder = build_encoder(folder / "start")
@@ -31,7 +30,7 @@ def untuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, SentenceTra
 
 
 @pytest.fixture
-def dev() -> STSDataset:
+def dev():
     pairs = [(sentence, other) for i, sentence in enumerate(SENTENCES) for other in SENTENCES[i + 1 :]]
     first, second = map(list, zip(*pairs, strict=True))
     scores = [float(i * 7 % 6) for i in range(len(pairs))]
@@ -138,13 +137,3 @@ def test_every_setting_reaches_the_training(encoder, dev, tmp_path, monkeypatch)
     assert {name: seen[name] for name in wanted} == wanted
     assert (seen["overwrite"], seen["data"], seen["output"]) == (True, MORE, tmp_path / "out" / "encoder")
     assert isinstance(seen["evaluator"], STSEvaluator)
-
-
-def test_overwriting_replaces_both_folders(encoder, tmp_path):
-    for overwrite in (False, True):
-        train_and_refine(encoder, MORE, tmp_path / "out", overwrite=overwrite, **SHORT)
-    (tmp_path / "own").mkdir()
-    encoder.save(str(tmp_path / "own" / "refined"))
-    with pytest.raises(ValueError, match="which no earlier run wrote"):
-        train_and_refine(encoder, MORE, tmp_path / "own", overwrite=True, **SHORT)
-    assert sorted(path.name for path in (tmp_path / "own").iterdir()) == ["refined"]
