@@ -161,3 +161,11 @@ def test_tuning_otherwise(run, fitted, option):
 )
 def test_mistakes_with_repal(assert_refused, arguments, message):
     assert_refused(("repal", *arguments), message)
+
+
+def test_statistics_of_another_prompt_are_refused(run):
+    assert run("statistics", "compute", "ENC", "TEXT", "-o", "s.safetensors", "--prompt", "the dog ")[0] == 0
+    fit = ("refine", "whitening", "ENC", "--statistics", "s.safetensors", "-o", "out")
+    code, _, err = run(*fit)
+    assert (code, "(--prompt)" in err, Path("out").exists()) == (2, True, False), err
+    assert run(*fit, "--prompt", "the dog ")[0] == 0

@@ -8,16 +8,18 @@ from typing import Any
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
 from torch import Tensor
 
 from st_extras.encoders.embedding_table import EmbeddingTable
 from st_extras.functional import cosine_scores
-from st_extras.losses import DCLRLoss
+from st_extras.losses import DCLRLoss, SLTFAILoss
+from st_extras.text.frequency import FrequencyTable
 from tests.helpers import columns, cosine, count_rows, differing, draw, generator, snapshot
 
 Maker = Callable[..., SentenceTransformer]
 _SELF: dict[str, Any] = {"complementary_model": "self"}
+_START: dict[str, Any] = {"complementary_model": "start", "masked_share": 0.3}
 sized = pytest.mark.parametrize("size", [None, 3])
 
 
@@ -233,3 +235,24 @@ def test_equation_6_with_a_share(make_encoder, sentences, guided_by, count, size
         assert float(loss.instruments["masked_negatives"]) == pytest.approx(masked / pairs, abs=1e-6)
         model.train()
     assert max(seen) - min(seen) > 1e-4
+
+
+@sized
+def test_a_step_counts_once_in_every_wrapper(make_encoder, sentences, size):
+    """MatryoshkaLoss runs the loss for every dimension, a guide's cosines are the same in all of them."""
+    model = make_encoder()
+    plain, loss = (DCLRLoss(model, **_START, mini_batch_size=cut) for cut in (None, size))
+    wrapped = MatryoshkaLoss(model, loss, [16, 8, 4])
+    table = FrequencyTable.count(sentences, model.tokenizer)
+    base = DCLRLoss(model, **_START)
+    over = SLTFAILoss(model, frequency_table=table, base_loss=base)
+    for chosen in (slice(0, 4), slice(2, 8)):
+        features = [model.preprocess(sentences[chosen])]
+        plain(features)
+        wrapped(features, None).backward()
+        over(features)
+    with torch.no_grad():
+        wrapped([model.preprocess(sentences)], None)
+    expected = float(plain.instruments["threshold"])
+    assert float(loss.instruments["threshold"]) == pytest.approx(expected, abs=1e-6)
+    assert float(base.instruments["threshold"]) == pytest.approx(expected, abs=1e-6)

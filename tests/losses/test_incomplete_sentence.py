@@ -212,3 +212,12 @@ def test_a_sentence_keeps_some_content(make, still_encoder):
         loss([features]).backward()
     assert loss.instruments["left_out"] == 3
     assert seen["attention_mask"].chunk(2)[1].sum(dim=1).tolist() == [3, 4, 3, 2]
+
+
+def test_a_mask_token_in_the_sentence_is_not_masked_again(make, frequency_table):
+    loss = make(mask_ratio=0.999)
+    features = loss.model.preprocess(["the [MASK] the", "the birds"])
+    assert frequency_table.rare(features["input_ids"])[0].any()
+    ids, incomplete, _ = rows_of(loss, features)
+    assert (incomplete != ids).sum(dim=1).tolist() == [0, 1]
+    assert loss.instruments["left_out"] == 1

@@ -78,3 +78,17 @@ def test_the_card_along_the_way(trained, sentences, tmp_path, reloaded):
     assert type(plain[0]) is Transformer
     assert not missing(text, TRAINING)
     assert not present(text, REPAL, WHITENING, NEEDS_US)
+
+
+def test_the_evaluation_of_the_plain_model_is_not_the_new_one_s(trained, sentences, tmp_path):
+    from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
+
+    scores = list(range(7))
+    EmbeddingSimilarityEvaluator(sentences[:7], sentences[1:], scores, name="mine", show_progress_bar=False)(trained)
+    assert "`mine`" in card(trained, tmp_path / "plain")
+    assert "`mine`" not in card(WhiteningPostProcessor.attach(trained, corpus=sentences), tmp_path / "whitened")
+    assert "`mine`" in card(trained, tmp_path / "still"), "the given model keeps its own"
+    again = SentenceTransformer(str(tmp_path / "plain"), device="cpu")
+    text = card(WhiteningPostProcessor.attach(again, corpus=sentences), tmp_path / "from the folder")
+    assert "`mine`" not in text
+    assert not missing(text, TRAINING)

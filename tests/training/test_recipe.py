@@ -137,3 +137,13 @@ def test_every_setting_reaches_the_training(encoder, dev, tmp_path, monkeypatch)
     assert {name: seen[name] for name in wanted} == wanted
     assert (seen["overwrite"], seen["data"], seen["output"]) == (True, MORE, tmp_path / "out" / "encoder")
     assert isinstance(seen["evaluator"], STSEvaluator)
+
+
+def test_overwriting_replaces_both_folders(encoder, tmp_path):
+    for overwrite in (False, True):
+        train_and_refine(encoder, MORE, tmp_path / "out", overwrite=overwrite, **SHORT)
+    (tmp_path / "own").mkdir()
+    encoder.save(str(tmp_path / "own" / "refined"))
+    with pytest.raises(ValueError, match="which no earlier run wrote"):
+        train_and_refine(encoder, MORE, tmp_path / "own", overwrite=True, **SHORT)
+    assert sorted(path.name for path in (tmp_path / "own").iterdir()) == ["refined"]
