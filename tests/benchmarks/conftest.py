@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def results(tmp_path, monkeypatch):
     """An empty folder in place of benchmarks/results."""
     folder = tmp_path / "results"
     folder.mkdir()
@@ -34,7 +34,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session")
-def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tiny") / "encoder"
     model = build_encoder(folder, layers=3, hidden_size=128, max_seq_length=32)
     with torch.no_grad():
@@ -44,7 +44,7 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def tiny_minilm(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def tiny_minilm(tiny_folder, monkeypatch):
     """A tiny random encoder in place of the packaged MiniLM."""
     modules = ("st_extras.samples.encoder", "benchmarks.building", "benchmarks.scale_corpus", "benchmarks.speed_bench")
     for module in modules:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,7 +38,7 @@ def attached(model: SentenceTransformer, weights: dict[str, Any]) -> SentenceTra
 
 
 @pytest.fixture
-def dev_gold(still_encoder: SentenceTransformer) -> list[float]:
+def dev_gold(still_encoder):
     """Scores that ask for both terms: the cosines of a model with RepAL."""
     model = attached(still_encoder, {"lambda_1": 0.6, "lambda_2": 0.3})
     first, second = (model.encode(list(side)) for side in zip(*PAIRS, strict=True))
@@ -48,7 +46,7 @@ def dev_gold(still_encoder: SentenceTransformer) -> list[float]:
 
 
 @pytest.fixture
-def data(tmp_path: Path, dev_gold: list[float]) -> Path:
+def data(tmp_path, dev_gold):
     folder = tmp_path / "data"
     folder.mkdir()
     scores = [dev_gold, *map(gold, range(len(analyses.SIX)))]
@@ -62,7 +60,7 @@ def data(tmp_path: Path, dev_gold: list[float]) -> Path:
 
 
 @pytest.fixture
-def encoded(data: Path, still_encoder: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> Encoded:
+def encoded(data, still_encoder, monkeypatch):
     monkeypatch.setattr(refined_parts, "encoder", lambda name: still_encoder)
     monkeypatch.setattr(analyses, "DRAWN", 5)
     return Encoded("tiny", {name: load_sts(name, data) for name in (refined_parts.DEV, *analyses.SIX)})
@@ -109,9 +107,7 @@ def test_counts_by_rank(data, monkeypatch):
 
 
 @pytest.fixture
-def run(
-    data: Path, encoded: Encoded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., dict[str, dict[str, Any]]]:
+def run(data, encoded, tmp_path, monkeypatch):
     monkeypatch.setitem(names.PRETRAINED, "own", str(tmp_path / "none"))
 
     def command(*encoders: str) -> dict[str, dict[str, Any]]:

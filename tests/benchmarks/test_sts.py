@@ -28,7 +28,7 @@ STUDY: dict[str, Any] = {
 
 
 @pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def ran(monkeypatch):
     """The cells that were run, in order; a cell does no more than leave weights."""
     cells: list[str] = []
 

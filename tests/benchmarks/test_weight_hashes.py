@@ -37,7 +37,7 @@ def test_every_case_has_a_hash_of_its_own(whole, request, tmp_path, monkeypatch)
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small(monkeypatch):
     """Two cases, whose hashes are known beforehand."""
 
     def hashes(steps: int) -> Iterator[tuple[str, str]]:

@@ -87,17 +87,6 @@ def test_a_device_that_fails(run, monkeypatch):
     assert found["torch"]
 
 
-@pytest.mark.parametrize(("emulated", "said"), [(False, "bfloat16"), (True, "no bfloat16")])
-def test_graphics_processors(run, monkeypatch, emulated, said):
-    found = SimpleNamespace(name="GPU", total_memory=80 * 2**30)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: found)
-    monkeypatch.setattr(
-        torch.cuda, "is_bf16_supported", lambda including_emulation: including_emulation or not emulated
-    )
-    assert report(run)["device cuda:1"] == f"GPU, 80 GiB, {said}"
-
-
 def test_data_of_nltk(run, monkeypatch, tmp_path):
     import nltk.data
 

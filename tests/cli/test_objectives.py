@@ -54,24 +54,6 @@ def test_the_warm_up_is_given_once():
         loss_maker(objective, SENTENCES, 4)
 
 
-def test_the_mini_batch_size_is_given_once():
-    objective = Objective("simcse", ["mini_batch_size=7"], mini_batch_size=8)
-    with pytest.raises(ValueError, match=r"^--mini-batch-size must not be .* --set mini_batch_size, got both\.$"):
-        loss_maker(objective, SENTENCES, 4)
-
-
-def test_the_rows_of_other_losses_are_the_sentences():
-    assert training_rows(Objective("simcse"), SENTENCES, "[MASK]", seed=0) is SENTENCES
-
-
-def test_paser_gets_masked_sentences_and_phrases(capsys):
-    objective = Objective("paser", top_k=1)
-    rows = training_rows(objective, [*SENTENCES, "the"], "[MASK]", seed=0)
-    assert (rows.column_names, len(rows)) == (["sentence", "masked", "phrase"], len(SENTENCES))
-    assert all("[MASK]" in masked for masked in rows["masked"])
-    assert f"{len(SENTENCES)} phrases; 1 of {len(SENTENCES) + 1} sentences have none" in capsys.readouterr().err
-
-
 def test_paser_needs_a_mask_token():
     with pytest.raises(ValueError, match="got one without: --set on_missing_mask=delete --set mlm_weight=0 deletes"):
         training_rows(Objective("paser"), SENTENCES, None, seed=0)

@@ -50,13 +50,6 @@ def test_a_stock_layer_does_the_same(run, inputs, method, settings, known):
     np.testing.assert_allclose(encoded("ours"), stock.encode(SENTENCES), atol=1e-4)
 
 
-def test_zero_components_centre(run, inputs):
-    code, out, err = run("refine", "all-but-the-top", *FIT, "--set", "components=0")
-    assert (code, out) == (0, 'Fitted on 8 sentences, saved to out: st_extras.load("out")\n'), err
-    plain = SentenceTransformer(str(inputs / "encoder"), device="cpu").encode(SENTENCES)
-    np.testing.assert_allclose(encoded("out"), plain - plain.mean(axis=0), atol=1e-5)
-
-
 @pytest.mark.parametrize("method", ["whitening", "all-but-the-top", "repal"])
 def test_statistics_in_place_of_text(run, method):
     """Fitted on the text or on what was computed from it, an encoder is the same."""
@@ -84,14 +77,6 @@ def test_a_refined_encoder_is_not_trained(run, command):
     assert (code, "got 'refined': give the one it was refined from.\n" in err) == (2, True), err
 
 
-def test_statistics_of_another_prompt_are_refused(run):
-    assert run("statistics", "compute", "ENC", "TEXT", "-o", "s.safetensors", "--prompt", "the dog ")[0] == 0
-    fit = ("refine", "whitening", "ENC", "--statistics", "s.safetensors", "-o", "out")
-    code, _, err = run(*fit)
-    assert (code, "(--prompt)" in err, Path("out").exists()) == (2, True, False), err
-    assert run(*fit, "--prompt", "the dog ")[0] == 0
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -100,6 +85,7 @@ def test_statistics_of_another_prompt_are_refused(run):
         (("sif", "ENC", "-o", "out"), r"text or --frequencies must be given, .* got neither\."),
         (("whitening", *FIT, "--statistics", "s"), r"only one of them, got both\."),
         (("sif", *FIT, "--statistics", "s"), r"--statistics is not for sif\."),
+        (("locality-preserving", *FIT, "--statistics", "s"), r"--statistics is not for locality-preserving\."),
         (("repal", *FIT, "--stock"), r"--stock is not for repal\."),
         (("sif", *FIT, "--batch-size", "32"), r"--batch-size is not for sif\."),
         (("whitening", "ENC", "--statistics", "s", "-o", "out", "--column", "a"), "--column needs text to read"),
@@ -175,3 +161,11 @@ def test_tuning_otherwise(run, fitted, option):
 )
 def test_mistakes_with_repal(assert_refused, arguments, message):
     assert_refused(("repal", *arguments), message)
+
+
+def test_statistics_of_another_prompt_are_refused(run):
+    assert run("statistics", "compute", "ENC", "TEXT", "-o", "s.safetensors", "--prompt", "the dog ")[0] == 0
+    fit = ("refine", "whitening", "ENC", "--statistics", "s.safetensors", "-o", "out")
+    code, _, err = run(*fit)
+    assert (code, "(--prompt)" in err, Path("out").exists()) == (2, True, False), err
+    assert run(*fit, "--prompt", "the dog ")[0] == 0

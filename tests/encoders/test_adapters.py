@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -20,7 +18,7 @@ peft = pytest.importorskip("peft")
 
 
 @pytest.fixture(scope="module")
-def decoder(tmp_path_factory) -> Path:
+def decoder(tmp_path_factory):
     return build_decoder(tmp_path_factory.mktemp("adapters") / "llama")
 
 

@@ -25,7 +25,6 @@ from st_extras.losses import DCLRLoss
 from tests.conftest import vocabulary
 
 Maker = Callable[..., SentenceTransformer]
-Pair = tuple[SentenceTransformer, SentenceTransformer]
 QUIET: dict[str, Any] = {"show_progress_bar": False, "batch_size": 4}
 WORDS = ("cat", "dog", "mat", "park", "river", "man", "book", "woman", "market", "rain", "train", "soup")
 
@@ -37,12 +36,12 @@ def corpus(count: int) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_chunks(monkeypatch):
     monkeypatch.setattr(module, "CHUNK", 16)
 
 
 @pytest.fixture
-def pair(make_encoder: Maker) -> Pair:
+def pair(make_encoder):
     return make_encoder(), make_encoder(seed=1, hidden_size=8)
 
 

@@ -210,9 +210,7 @@ class Trained:
 
 
 @pytest.fixture(scope="module")
-def trained(
-    tmp_path_factory: pytest.TempPathFactory, built_encoders: Callable[..., SentenceTransformer]
-) -> Callable[..., Trained]:
+def trained(tmp_path_factory, built_encoders):
     """``trained(name)``: one training for several tests; with ``resume``, another one that goes on at step 2."""
 
     def run(name: str, folder: Path, **options: Any) -> Trained:

@@ -256,18 +256,3 @@ def test_a_step_counts_once_in_every_wrapper(make_encoder, sentences, size):
     expected = float(plain.instruments["threshold"])
     assert float(loss.instruments["threshold"]) == pytest.approx(expected, abs=1e-6)
     assert float(base.instruments["threshold"]) == pytest.approx(expected, abs=1e-6)
-
-
-def test_small_batches_and_equal_sentences_with_a_share(encoder, sentences):
-    loss = DCLRLoss(encoder, **_START)
-    for batch, masked in ((sentences[:1], math.nan), (sentences[:2], 0)):
-        assert loss([encoder.preprocess(batch)]).isfinite()
-        assert float(loss.instruments["masked_negatives"]) == pytest.approx(masked, nan_ok=True)
-        assert loss.instruments["threshold"].isnan()
-    loss([encoder.preprocess(sentences[:3])])
-    assert loss.instruments["masked_negatives"] > 0
-    alike = [encoder.preprocess(["a cat sat"] * 6)]
-    noisy, alone = DCLRLoss(encoder, **_START), DCLRLoss(encoder, **_START, noise_ratio=0)
-    assert noisy(alike) != 0
-    assert alone(alike) == 0
-    assert noisy.instruments["masked_negatives"] == alone.instruments["masked_negatives"] == 1

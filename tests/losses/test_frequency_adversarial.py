@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_extras.losses import FrequencyAdversarialLoss
@@ -22,7 +20,7 @@ balances = pytest.mark.parametrize("balanced", [False, True])
 
 
 @pytest.fixture
-def make(still_encoder: SentenceTransformer, frequency_table: FrequencyTable) -> Callable[..., Any]:
+def make(still_encoder, frequency_table):
     """The loss on an encoder in float64 without dropout."""
 
     def build(**options: Any) -> FrequencyAdversarialLoss:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,15 +15,12 @@ from torch import Tensor
 from st_extras.encoders.structure import content_mask
 from st_extras.losses import IncompleteSentenceFilteringLoss
 from st_extras.losses.incomplete_sentence import delete_tokens
-from st_extras.text.frequency import FrequencyTable
 from tests.helpers import generator, padded
 from tests.losses.cases import owned
 
-MakeLoss = Callable[..., Any]
-
 
 @pytest.fixture
-def make(still_encoder: SentenceTransformer, frequency_table: FrequencyTable) -> MakeLoss:
+def make(still_encoder, frequency_table):
     def build(seed: int = 0, model: SentenceTransformer = still_encoder, **options: Any) -> Any:
         torch.manual_seed(1)
         settings: dict[str, Any] = {"frequency_table": frequency_table, "generator": generator(seed)}
@@ -132,15 +129,6 @@ def test_always_mask_one(make, sentences):
     assert len(first.unique()) > 2  # not always the first
 
 
-def test_a_mask_token_in_the_sentence_is_not_masked_again(make, frequency_table):
-    loss = make(mask_ratio=0.999)
-    features = loss.model.preprocess(["the [MASK] the", "the birds"])
-    assert frequency_table.rare(features["input_ids"])[0].any()
-    ids, incomplete, _ = rows_of(loss, features)
-    assert (incomplete != ids).sum(dim=1).tolist() == [0, 1]
-    assert loss.instruments["left_out"] == 1
-
-
 def test_padding_and_order_count_nothing(make, sentences):
     results = []
     for change in (dict, padded):
@@ -224,3 +212,12 @@ def test_a_sentence_keeps_some_content(make, still_encoder):
         loss([features]).backward()
     assert loss.instruments["left_out"] == 3
     assert seen["attention_mask"].chunk(2)[1].sum(dim=1).tolist() == [3, 4, 3, 2]
+
+
+def test_a_mask_token_in_the_sentence_is_not_masked_again(make, frequency_table):
+    loss = make(mask_ratio=0.999)
+    features = loss.model.preprocess(["the [MASK] the", "the birds"])
+    assert frequency_table.rare(features["input_ids"])[0].any()
+    ids, incomplete, _ = rows_of(loss, features)
+    assert (incomplete != ids).sum(dim=1).tolist() == [0, 1]
+    assert loss.instruments["left_out"] == 1

@@ -17,7 +17,7 @@ from st_extras.losses import PaSeRLoss, SimCSELoss
 from st_extras.losses.parts.masked_lm import MaskedLM
 from st_extras.text.phrase_masking import PhraseMasking
 from tests.conftest import SENTENCES, vocabulary
-from tests.helpers import count_rows, differing, generator, snapshot, train
+from tests.helpers import count_rows, generator
 from tests.losses.cases import total
 from tests.losses.phrases import DATA, features, loop_decoder, make_loss, one
 
@@ -75,27 +75,6 @@ def test_masked_words_beside_phrases(make_encoder):
 # ---- training and writing
 
 
-@pytest.mark.slow
-def test_training_learns_to_write_the_phrases(make_encoder):
-    model = make_encoder(dropout=0.0, hidden_size=32, layers=1).train()
-    loss = make_loss(model)
-    rows = PhraseMasking(top_k=1)(SENTENCES)
-    data = {name: list(rows[name]) for name in DATA}
-    columns = features(model, data, rows=8)
-    optimizer = torch.optim.Adam(loss.parameters(), lr=3e-3)
-    for _ in range(120):
-        optimizer.zero_grad()
-        loss(columns).backward()
-        optimizer.step()
-    assert loss.reconstruct(data["sentence"], data["masked"], batch_size=3) == data["phrase"]
-    mode = [module.training for module in loss.modules()]
-    short = loss.reconstruct(data["sentence"][:2], data["masked"][:2], max_length=1)
-    assert [len(text.split()) for text in short] == [1, 1]
-    assert [module.training for module in loss.modules()] == mode
-    with pytest.raises(ValueError, match=r"sentences and masked .* 1 and 2"):
-        loss.reconstruct(["a"], ["a", "b"])
-
-
 def test_writing_reads_the_signal_of_training_without_dropout(make_encoder):
     """Scale m is the difference's and n the product's; a prompt is read with the sentences."""
     model = make_encoder(dropout=0.3).eval()
@@ -119,15 +98,6 @@ def test_writing_reads_the_signal_of_training_without_dropout(make_encoder):
             torch.testing.assert_close(signal, expected)
             assert (dropping, training) == (False, False)
         assert all(module.training for module in loss.decoder.modules())
-
-
-def test_a_prompt_is_not_written(still_encoder):
-    loss, plain = make_loss(still_encoder), features(still_encoder)
-    prompted = still_encoder.preprocess(DATA["phrase"][:6], prompt="the old ")
-    torch.testing.assert_close(loss([*plain[:2], prompted]), loss(plain))
-    with count_rows(still_encoder) as passes:
-        loss([still_encoder.preprocess(DATA["sentence"][:6], prompt="the cat "), *plain[1:]])
-    assert passes == [6, 6]  # different prompts cannot share a pass
 
 
 def test_the_word_embedding_is_tied_and_survives_resizing(make_encoder):
@@ -223,22 +193,6 @@ def test_the_decoder_warms_up_alone(make_encoder, kind, with_base):
         assert sum(p.grad is not None and bool(p.grad.any()) for p in own) > 0.9 * len(own)
 
 
-def test_matryoshka_counts_and_draws_once(make_encoder):
-    model = make_encoder(with_head=True)
-    states, columns = [], features(model)
-    for dimensions in ([16], [16, 8, 4]):
-        loss = make_loss(model, mlm_weight=1.0, decoder_warmup_steps=2, generator=generator(3))
-        matryoshka, reached = MatryoshkaLoss(model, loss, dimensions), []
-        for _ in range(3):
-            model.zero_grad()
-            matryoshka(columns, None).backward()
-            reached.append(any(p.grad is not None and p.grad.any() for p in model.parameters()))
-        assert reached == [False, False, True]
-        states.append([v for n, v in snapshot(loss).items() if n.endswith("_extra_state") or n == "steps"])
-    assert all(torch.equal(one, other) for one, other in zip(*states, strict=True))
-    assert states[0]
-
-
 def test_matryoshka_gets_the_sum_of_each_dimension_and_mlm_once(make_encoder):
     model = make_encoder(dropout=0.0, with_head=True)
     columns = features(model)
@@ -267,17 +221,6 @@ def decoder_like(model: SentenceTransformer, side: str = "right") -> SentenceTra
 
 DELETED = PhraseMasking(mask_token=None, on_missing_mask="delete")(SENTENCES)
 DELETED_DATA = {name: list(DELETED[name]) for name in ("sentence", "masked", "phrase")}
-
-
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_a_decoder_trains_on_deleted_phrases(still_encoder, tmp_path, side):
-    model = decoder_like(still_encoder, side)
-    loss, before = make_loss(model, on_missing_mask="delete"), snapshot(model)
-    train(model, loss, DELETED_DATA, tmp_path)
-    assert differing(before, snapshot(model))
-    assert loss.instruments == {"truncated_phrases": torch.tensor(0)}
-    texts = (DELETED_DATA["sentence"][:2], DELETED_DATA["masked"][:2])
-    assert len(loss.reconstruct(*texts)) == 2
 
 
 def test_the_decoder_reads_the_same_phrases_whoever_writes_the_brackets(make_encoder):

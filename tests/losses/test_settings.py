@@ -23,9 +23,7 @@ from st_extras.losses import (
     PaSeRLoss,
     SimCSELoss,
     SLTFAILoss,
-    epochs_to_steps,
 )
-from st_extras.text.frequency import FrequencyTable
 from tests.losses.cases import build
 
 Make = Callable[..., nn.Module]
@@ -76,7 +74,7 @@ NOT_NUMBERS: list[Any] = [True, "1", [1], math.nan, math.inf, np.float32("nan"),
 
 
 @pytest.fixture
-def make(encoder: SentenceTransformer, frequency_table: FrequencyTable) -> Make:
+def make(encoder, frequency_table):
     """``make(DCLRLoss, noise_ratio=0)``: the loss on the tiny encoder, with a frequency table if it needs one."""
 
     def one(kind: Any, model: Any = encoder, **options: Any) -> nn.Module:
@@ -135,20 +133,3 @@ def test_what_is_no_number_is_what_it_must_be(make, kind):
         for value in NOT_THOSE[option]:
             with refused(option):
                 make(kind, **{option: value})
-
-
-@pytest.mark.parametrize(
-    ("argument", "values"),
-    {
-        "epochs": [*NOT_NUMBERS, None, -1, 1e300],
-        "num_sentences": [*NOT_NUMBERS, None, 0, 1.5],
-        "batch_size": [*NOT_NUMBERS, None, 0, -1, 1.5],
-        "num_processes": [*NOT_NUMBERS, None, 0, 1.5],
-    }.items(),
-)
-def test_epochs_to_steps(argument, values):
-    right = {"epochs": 0.5, "num_sentences": 100, "batch_size": 8, "num_processes": 1}
-    assert epochs_to_steps(**right) == 6  # type: ignore[arg-type]
-    for value in values:
-        with refused(argument):
-            epochs_to_steps(**(right | {argument: value}))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -117,7 +116,7 @@ def changes(kind: Any, option: str) -> list[tuple[Any, dict[str, Any]]]:
 
 
 @pytest.fixture(scope="module")
-def first_steps(built_encoders: Callable[..., SentenceTransformer]) -> Callable[..., tuple[float, ...]]:
+def first_steps(built_encoders):
     """Losses and sizes of the encoder's gradients in three steps of SGD, of each set of options once."""
 
     @functools.cache

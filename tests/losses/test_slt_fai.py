@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import (
-    GlobalOrthogonalRegularizationLoss,
     MatryoshkaLoss,
     MultipleNegativesRankingLoss,
 )
@@ -74,16 +73,6 @@ def test_the_sum_is_eq_2_term_by_term(still_encoder, sentences, frequency_table,
         instruments(adversarial)["discriminator_accuracy"]
     )
     assert told["adversarial_loss"] == pytest.approx(instruments(adversarial)["adversarial_loss"])
-
-
-def test_a_base_of_several_terms_is_their_sum(still_encoder, sentences, frequency_table):
-    base = GlobalOrthogonalRegularizationLoss(still_encoder)
-    features = [still_encoder.preprocess(sentences), still_encoder.preprocess(sentences[::-1])]
-    terms = base([dict(column) for column in features])
-    assert len(terms) > 1
-    torch.testing.assert_close(
-        make_loss(still_encoder, frequency_table, base_loss=base)(features)["base"], total(terms)
-    )
 
 
 def test_matryoshka_runs_the_base_at_every_dimension_and_the_terms_once(still_encoder, sentences, frequency_table):

@@ -13,7 +13,6 @@ from sentence_transformers.sentence_transformer.losses import (
     AdaptiveLayerLoss,
     Matryoshka2dLoss,
     MatryoshkaLoss,
-    MultipleNegativesRankingLoss,
 )
 from torch import nn
 
@@ -72,16 +71,6 @@ def test_each_layer_is_the_encoder_cut_there(make_encoder, sentences, count, mak
         loss.model = cut
         parts.append(loss(features))
     torch.testing.assert_close(value, parts[3] + sum(parts[:3]) / 3)
-
-
-def test_the_divergence_is_that_of_another_loss(make_encoder, sentences):
-    encoder = make_encoder(dropout=0.0, layers=3)
-    features = [encoder.preprocess(texts) for texts in columns(sentences, 2).values()]
-    ours, theirs = (
-        AdaptiveLayerLoss(encoder, loss, n_layers_per_step=-1)([dict(column) for column in features], None)
-        for loss in (SimCSELoss(encoder), MultipleNegativesRankingLoss(encoder, scale=20))
-    )
-    torch.testing.assert_close(ours, theirs)
 
 
 def test_over_layers_the_terms_on_tokens_count_once(make_encoder, sentences, frequency_table):

@@ -126,13 +126,3 @@ def test_a_prompt_template_is_never_masked(make_encoder, tmp_path, redundancy, p
     attached.save(str(tmp_path / "saved"))
     again = load(str(tmp_path / "saved"), device="cpu")
     assert np.array_equal(again.encode(TEXTS), attached.encode(TEXTS))
-
-
-def test_tokenizers_that_cannot_serve(still_encoder, monkeypatch):
-    monkeypatch.setattr(type(still_encoder.tokenizer), "is_fast", False)
-    with pytest.raises(ValueError, match=r'^redundancy must be "encoder" for a slow tokenizer .*got "pooled"\.$'):
-        attach(still_encoder, redundancy="pooled")
-    assert np.isfinite(attach(still_encoder).encode(TEXTS)).all()
-    still_encoder[0].processor = None
-    with pytest.raises(ValueError, match=r"^model must have a tokenizer, got an encoder without one\.$"):
-        attach(still_encoder)

@@ -1,6 +1,5 @@
 """The locality preserving step in a pipeline: what it is fitted on, files, exports, refusals."""
 
-import logging
 import random
 
 import numpy as np
@@ -12,7 +11,6 @@ from st_extras.modules import CorpusStatistics, LocalityPreservingPostProcessor
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.text.corpus import reservoir_sample
 from st_extras.text.lexical import character_tfidf
-from tests.helpers import draw
 from tests.modules.cases import corpus_of_words
 
 CORPUS = list(dict.fromkeys(corpus_of_words(160)))[:120]
@@ -118,13 +116,3 @@ def test_text_that_is_not_enough(still_encoder, corpus, message):
 def test_wrong_settings_are_named(still_encoder, settings):
     with pytest.raises(ValueError, match=rf"^{next(iter(settings))} must be .*got"):
         attach(still_encoder, **settings)
-
-
-def test_few_texts_are_told(still_encoder, caplog):
-    with caplog.at_level(logging.WARNING):
-        attach(still_encoder, corpus=CORPUS)
-    assert "texts with different embeddings: below about 1000, a good encoder can come out worse." in caplog.text
-    caplog.clear()
-    with caplog.at_level(logging.WARNING):
-        LocalityPreservingPostProcessor(8, words=False).fit_embeddings(draw(1000, 8))
-    assert not caplog.text

@@ -10,7 +10,6 @@ from sentence_transformers.base.modules import Transformer
 from st_extras.losses import SimCSELoss
 from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor, load
 from tests.helpers import columns, train
-from tests.modules.cases import TEXTS
 
 pytest.importorskip("jieba")
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -45,7 +44,7 @@ def citations(text: str) -> list[str]:
 
 
 @pytest.fixture
-def trained(still_encoder, sentences, tmp_path) -> SentenceTransformer:
+def trained(still_encoder, sentences, tmp_path):
     train(still_encoder, SimCSELoss(still_encoder), columns(sentences), tmp_path / "training", logging_steps=1)
     return still_encoder
 
@@ -93,21 +92,3 @@ def test_the_evaluation_of_the_plain_model_is_not_the_new_one_s(trained, sentenc
     text = card(WhiteningPostProcessor.attach(again, corpus=sentences), tmp_path / "from the folder")
     assert "`mine`" not in text
     assert not missing(text, TRAINING)
-
-
-def test_a_card_that_is_not_of_sentence_transformers_gives_what_it_can(still_encoder, tmp_path):
-    folder = tmp_path / "plain"
-    still_encoder.save(str(folder))
-    for text in (
-        "---\nlanguage: [en]\nlicense: mit\ntags: [mine]\n---\n# My model\n## Training Details\nsecret\n",
-        "---\nlicense: [broken\n---\n# My model\n",
-        "# My model, without metadata\n",
-        "---\ntags: 5\nlanguage: 7\ndatasets: mine\n---\n",
-    ):
-        (folder / "README.md").write_text(text, encoding="utf8")
-        model = SentenceTransformer(str(folder), device="cpu")
-        written = card(WhiteningPostProcessor.attach(model, corpus=TEXTS), tmp_path / "whitened")
-        assert "fitted on 12 sentences" in written
-        assert "My model" not in written
-        assert "secret" not in written
-        assert ("license: mit" in written) == ("license: mit" in text)

@@ -92,16 +92,6 @@ def test_models_of_another_kind_are_refused_in_one_line(kind):
                 call(model)
 
 
-def test_a_mean_of_one_sentence_is_said(still_encoder, caplog):
-    for corpus in (["a cat"], ["a cat"] * 3):
-        caplog.clear()
-        attach(still_encoder, corpus=corpus)
-        assert "the corpus mean is that of one sentence" in caplog.text
-    caplog.clear()
-    attach(still_encoder, corpus=["a cat", "a dog"])
-    assert not caplog.text
-
-
 class Shifted(Pooling):
     """A module of a user's own, whose ``forward`` takes an argument of ``encode``."""
 

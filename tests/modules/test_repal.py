@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraine
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding, WeightedLayerPooling
+from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
 
 from st_extras.modules import RepALPostProcessor, load
 from tests.modules.cases import LAMBDA_1, LAMBDA_2, TEXTS, attach, pairs_and_scores, reference, reference_mask, watch
@@ -88,18 +88,6 @@ def test_normalize_stays_last_and_dense_stays_before(still_encoder):
     expected = raw / np.linalg.norm(raw, axis=1, keepdims=True)
     assert np.abs(attached.encode(TEXTS) - expected).max() < 1e-5
     assert attached.get_embedding_dimension() == 6
-
-
-def test_all_layers_are_split_with_the_rest(make_encoder):
-    model = make_encoder()
-    model.transformers_model.config.output_hidden_states = True
-    layers = WeightedLayerPooling(16, num_hidden_layers=2, layer_start=0)
-    model = SentenceTransformer(modules=[model[0], layers, model[1]], device="cpu")
-    attached = attach(model)
-    assert np.abs(attached.encode(TEXTS) - reference(model, TEXTS)).max() < 1e-5
-    item = attached.encode(TEXTS[0], output_value=None)
-    assert all(len(layer) == 1 for layer in item["all_layer_embeddings"])
-    assert np.isfinite(attach(model, redundancy="pooled").encode(TEXTS)).all()
 
 
 # --- what encode gives ---
@@ -290,11 +278,3 @@ def test_the_corpus_term_alone_is_exported_with_another_weight(still_encoder):
     assert processor.to_dense(lambda_2=0.0).linear.bias.abs().max() == 0
     bias = processor.to_dense(lambda_2=2.0).linear.bias
     assert torch.allclose(bias, -2 * processor.corpus_mean)
-
-
-@pytest.mark.parametrize("given", [{}, {"lambda_1": 0.5}, {"lambda_2": 1.0}])
-def test_who_gives_no_weights_is_told_some(still_encoder, given):
-    with pytest.raises(
-        ValueError, match=r"^lambda_1 and lambda_2 must be given, got .*lambda_1=0\.5, lambda_2=1.*tune"
-    ):
-        RepALPostProcessor.attach(still_encoder, corpus=TEXTS, **given)

@@ -17,7 +17,7 @@ WHITENING, REPAL = "2_WhiteningPostProcessor", "3_RepALPostProcessor"
 
 
 @pytest.fixture(scope="module")
-def whole(built_encoders, tmp_path_factory) -> Path:
+def whole(built_encoders, tmp_path_factory):
     """A saved model with whitening and RepAL."""
     folder = tmp_path_factory.mktemp("whole") / "model"
     whitened = WhiteningPostProcessor.attach(built_encoders(), dimensions=6, corpus=TEXTS)
@@ -26,7 +26,7 @@ def whole(built_encoders, tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def saved(whole, tmp_path) -> Path:
+def saved(whole, tmp_path):
     return Path(shutil.copytree(whole, tmp_path / "saved"))
 
 

@@ -10,7 +10,7 @@ from tests.modules.cases import corpus_of_words
 
 
 @pytest.fixture
-def corpus() -> list[str]:
+def corpus():
     return corpus_of_words(60)
 
 

@@ -40,7 +40,7 @@ def _python(*words: str, folder: Path = ROOT, **variables: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+def built(tmp_path_factory):
     folder = tmp_path_factory.mktemp("built")
     build = ("-m", "build", "--no-isolation", str(ROOT))
     _python(*build, "--outdir", str(folder / "both"))  # the wheel from the sdist

@@ -1,14 +1,13 @@
 """Figures are closed after each test."""
 
 import builtins
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 
 @pytest.fixture(autouse=True)
-def close_figures() -> Iterator[None]:
+def close_figures():
     yield
     from matplotlib import pyplot
 
@@ -16,7 +15,7 @@ def close_figures() -> Iterator[None]:
 
 
 @pytest.fixture
-def no_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_matplotlib(monkeypatch):
     """Refuse to import matplotlib, as if it were not installed."""
     importing = builtins.__import__
 

@@ -2,14 +2,12 @@ from __future__ import annotations
 
 import nltk
 import pytest
-from sentence_transformers import SentenceTransformer
-from transformers import BertTokenizer
 
 from st_extras.text import eda, phrases
 
 
 @pytest.fixture(autouse=True)
-def no_nltk_data(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_nltk_data(monkeypatch):
     """Let a test see only the NLTK data that it writes, whatever is installed on this machine."""
     monkeypatch.setattr(nltk.data, "path", [])
     phrases._perceptron_tagger.cache_clear()
@@ -17,5 +15,5 @@ def no_nltk_data(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def tokenizer(encoder: SentenceTransformer) -> BertTokenizer:
+def tokenizer(encoder):
     return encoder.tokenizer

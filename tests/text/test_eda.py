@@ -46,7 +46,7 @@ def write_wordnet(folder: Path) -> None:
 
 
 @pytest.fixture
-def wordnet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def wordnet(tmp_path, monkeypatch):
     write_wordnet(tmp_path / "nltk_data" / "corpora" / "wordnet")
     monkeypatch.setattr(nltk.data, "path", [str(tmp_path / "nltk_data")])
     return tmp_path / "nltk_data"

@@ -9,7 +9,7 @@ from st_extras.text.files import MAX_LINE, file_kind, parse_json, read_lines, re
 
 
 @pytest.fixture(params=["a.tsv", "a.tsv.gz"])
-def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def path(request, tmp_path):
     return tmp_path / request.param
 
 

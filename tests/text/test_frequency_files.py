@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 
 import pytest
 
@@ -60,7 +59,7 @@ def test_a_token_may_hold_a_tab(tmp_path):
 
 
 @pytest.fixture
-def table_file(tmp_path: Path) -> Path:
+def table_file(tmp_path):
     FrequencyTable(["a", None, "b"], [1, 0, 2], num_texts=3).save(tmp_path / "table.json")
     return tmp_path / "table.json"
 

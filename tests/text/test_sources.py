@@ -40,15 +40,6 @@ def test_a_parquet_file_is_read_by_its_text_column(tmp_path, column):
     assert read_sentences(parquet(tmp_path / "a[1].parquet", column=column)) == ROWS
 
 
-def test_a_parquet_file_without_one_text_column_needs_its_name(tmp_path):
-    path = parquet(tmp_path / "a.parquet", column="title", body=[text.upper() for text in ROWS])
-    with pytest.raises(ValueError, match=r"a\.parquet has no column sentence or text .*: it has id, title, body"):
-        read_sentences(path)
-    assert read_sentences(path, column="body", limit=2) == ["SENTENCE 0", "SENTENCE 1"]
-    with pytest.raises(ValueError, match=r"a\.parquet, row 0: expected a sentence, got 0"):
-        read_sentences(path, column="id")
-
-
 def test_a_fault_in_a_parquet_file_names_file_and_row(tmp_path):
     path = parquet(tmp_path / "a.parquet", texts=[*ROWS, None])
     with pytest.raises(ValueError, match=r"a\.parquet, row 10: expected a sentence, got None"):

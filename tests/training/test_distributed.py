@@ -8,13 +8,11 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import Tensor
 
 from st_extras.functional import cosine_scores
 from tests.conftest import build_encoder
@@ -27,7 +25,7 @@ WORKER = "tests.training.distributed_worker"
 
 
 @pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
+def encoder(tmp_path_factory):
     """The folder of the encoder, without dropout."""
     folder = tmp_path_factory.mktemp("encoders")
     build_encoder(folder / "parts", dropout=0.0).save(str(folder / "encoder"))
@@ -35,7 +33,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory, encoder: str) -> Callable[[str], dict[str, Tensor]]:
+def alone(tmp_path_factory, encoder):
     """What one process comes to, by the name of the run."""
     return functools.cache(
         lambda name: weights(short_training(name, encoder, tmp_path_factory.mktemp("alone") / "run", [0, 1]))
@@ -43,7 +41,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory, encoder: str) -> Callable[[s
 
 
 @pytest.fixture(scope="module")
-def torchrun(tmp_path_factory: pytest.TempPathFactory, encoder: str) -> Path:
+def torchrun(tmp_path_factory, encoder):
     """The folder with what distributed_worker.py came to in two gloo processes."""
     folder = tmp_path_factory.mktemp("torchrun")
     run_in_two_processes(WORKER, encoder, str(folder), "torchrun")
@@ -51,7 +49,7 @@ def torchrun(tmp_path_factory: pytest.TempPathFactory, encoder: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def accelerate(tmp_path_factory: pytest.TempPathFactory, encoder: str) -> Path:
+def accelerate(tmp_path_factory, encoder):
     """The same by accelerate's launcher, some losses."""
     folder = tmp_path_factory.mktemp("accelerate")
     with socket.socket() as free:
@@ -116,7 +114,7 @@ def test_all_ranks_stop_where_one_diverges(torchrun):
 
 
 @pytest.fixture(scope="module")
-def shared(torchrun: Path) -> list[dict[str, Tensor]]:
+def shared(torchrun):
     return [load_file(torchrun / f"shared.{rank}.safetensors") for rank in (0, 1)]
 
 

@@ -34,7 +34,7 @@ class NaNAt(SimCSELoss):
 
 
 @pytest.fixture
-def late(monkeypatch: pytest.MonkeyPatch) -> None:
+def late(monkeypatch):
     """As on a GPU."""
     monkeypatch.setattr(divergence, "steps_behind", lambda device: 1)
 

@@ -50,12 +50,12 @@ FORMS += [("simcse", "float32", bf16) for bf16 in (False, True)]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     return build_decoder(tmp_path_factory.mktemp("lora") / "llama")
 
 
 @pytest.fixture
-def decoder(folder: Path) -> SentenceTransformer:
+def decoder(folder):
     return load(folder)
 
 

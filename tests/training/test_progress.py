@@ -37,7 +37,7 @@ def written(model: SentenceTransformer, output: Path, loss: Any = SimCSELoss, **
 
 
 @pytest.fixture(autouse=True)
-def _as_on_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def _as_on_the_command_line(monkeypatch):
     monkeypatch.setattr("transformers.utils.logging._tqdm_active", False)  # no bars while weights are loaded and saved
 
 

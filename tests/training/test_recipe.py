@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from st_extras.evaluation import STSDataset, STSEvaluator
 from st_extras.losses import DCLRLoss
 from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor
 from st_extras.training import recipe as recipes
-from st_extras.training.recipe import Refined, train_and_refine
+from st_extras.training.recipe import train_and_refine
 from tests.conftest import SENTENCES, build_encoder
 
 MORE = [*SENTENCES, *(" ".join(reversed(sentence.split())) for sentence in SENTENCES)]
@@ -23,7 +22,7 @@ SHORT = {"max_steps": 4, "eval_steps": 2, "batch_size": 4, "show_progress_bar": 
 
 
 @pytest.fixture(scope="module")
-def untuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, SentenceTransformer, Refined]:
+def untuned(tmp_path_factory):
     """What the defaults make without labelled pairs: the output folder, the trained encoder, the result."""
     folder = tmp_path_factory.mktemp("untuned")
     encoder = build_encoder(folder / "start")
@@ -31,7 +30,7 @@ def untuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, SentenceTra
 
 
 @pytest.fixture
-def dev() -> STSDataset:
+def dev():
     pairs = [(sentence, other) for i, sentence in enumerate(SENTENCES) for other in SENTENCES[i + 1 :]]
     first, second = map(list, zip(*pairs, strict=True))
     scores = [float(i * 7 % 6) for i in range(len(pairs))]

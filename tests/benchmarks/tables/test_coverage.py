@@ -17,20 +17,3 @@ def test_unrun_rows_by_hand(results, tmp_path, monkeypatch):
     monkeypatch.setattr("benchmarks.studies.CONFIGS", tmp_path)
     # 2 cells of 300 steps, 6 seconds each with batches of 64, twice as long
     assert coverage.unrun_table().splitlines()[2:] == ["| first | 2 of 4 | 2.0 | simcse (0, 2) |"]
-
-
-def test_the_pace_is_that_of_the_same_encoder():
-    def timed(loss: str, seconds: float, **encoder: object) -> dict[str, object]:
-        return {"study": "other", "encoder": encoder, "steps": 100, "seconds": seconds, "settings": {"loss": loss}}
-
-    records = [timed("A", 100.0, layers=3), timed("A", 300.0, path="own"), timed("B", 900.0, layers=3)]
-
-    def estimated(loss: str, **encoder: object) -> float:
-        study = {"encoder": encoder, "training": {"steps": 100, "batch_size": 64}, "methods": {"one": {"loss": loss}}}
-        return coverage.cell_seconds(study, "one", records)
-
-    assert estimated("A", path="own", pooling="cls") == 300.0
-    assert estimated("A", layers=3) == 100.0
-    assert estimated("B", path="own") == 900.0  # of another encoder, for want of its own
-    assert estimated("C", path="own") == 300.0  # of another loss
-    assert estimated("C", path="hub") == 300.0  # the median of all

@@ -15,7 +15,7 @@ def write(results: Path, kind: str, encoder: str, text: str, average: float) -> 
 
 
 @pytest.fixture
-def found(results: Path) -> Path:
+def found(results):
     for encoder in ("minilm", "own", "better"):
         write(results, "mean", encoder, "", 10.0)
         for text in ("wiki", "sts"):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from benchmarks.tables.time_to_quality import curve_table, reached, seconds_at, 
 
 
 @pytest.fixture
-def rows(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def rows(results, monkeypatch):
     """SimCSE and a method with its guide: seed 0 with the seconds of each evaluation, seed 1 with the whole alone."""
     monkeypatch.setattr(
         time_to_quality,

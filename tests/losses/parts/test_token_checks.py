@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
@@ -14,7 +12,7 @@ from tests.losses.phrases import features, make_loss
 
 
 @pytest.fixture
-def funnel(encoder: SentenceTransformer, tmp_path: Path) -> SentenceTransformer:
+def funnel(encoder, tmp_path):
     """A tiny Funnel without its decoder: it gives half as many token embeddings as tokens."""
     size = len(encoder.tokenizer)
     config = FunnelConfig(vocab_size=size, block_sizes=[1, 1], d_model=16, n_head=2, d_head=8, d_inner=32)

@@ -157,25 +157,6 @@ def test_matryoshka_is_seen_inside_and_outside_a_wrapper(encoder, sentences):
 # ---- same views, instruments
 
 
-def test_a_base_without_dropout_is_told_so(still_encoder, sentences, caplog):
-    still_encoder.train()
-    column, view = still_encoder.preprocess(sentences), draw(8, 16).float().requires_grad_()
-    for make, columns_given, told in (
-        (MultipleNegativesRankingLoss, [column], True),
-        (SimCSELoss, [column], True),
-        (MultipleNegativesRankingLoss, [column, column], False),
-        (ConSERTLoss, [column], False),
-    ):
-        caplog.clear()
-        base = make(still_encoder)
-        for _ in range(2):
-            base_value(base, [view, view], None, columns_given)
-        assert [record.message.split()[0] for record in caplog.records] == [make.__name__] * told
-    caplog.clear()
-    base_value(MultipleNegativesRankingLoss(still_encoder), [view, -view], None, [column])
-    assert not caplog.records
-
-
 def test_instruments_keep_their_names_unless_two_parts_have_one():
     class Part(nn.Module):
         def __init__(self, **instruments: Tensor) -> None:
