@@ -12,9 +12,10 @@ from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimil
 
 from st_extras.adaptation.adapt import adapt
 from st_extras.encoders import load_encoder
+from st_extras.evaluation import LabeledTextEvaluator
 from st_extras.losses import ConSERTLoss
 from st_extras.modules import RepALPostProcessor
-from st_extras.samples import graded_pairs, sample_sentences
+from st_extras.samples import graded_pairs, labeled_sentences, sample_sentences
 from st_extras.samples.encoder import packaged_minilm, raw_encoder
 from st_extras.training.run import train_encoder
 
@@ -29,8 +30,9 @@ def demonstrate(
 ) -> Iterator[tuple[str, float, float]]:
     """Train and refine a raw encoder, and adapt a good one; yield what was done, and the scores before and after it.
 
-    Scores are Spearman x 100 with the graded sample pairs. Nothing else uses labels: the number of steps is fixed
-    beforehand and the last weights are kept.
+    Scores are Spearman x 100 with the graded sample pairs, and MAP@R x 100 of the labelled sample sentences, which are
+    kept out of the text to adapt to. Nothing else uses labels: the number of steps is fixed beforehand and the last
+    weights are kept.
 
     Args:
         output: folder for the trained encoder.
@@ -43,6 +45,7 @@ def demonstrate(
     def score(model: SentenceTransformer) -> float:
         return 100 * EmbeddingSimilarityEvaluator(*graded_pairs(), write_csv=False)(model)["spearman_cosine"]
 
+    topics = LabeledTextEvaluator(*labeled_sentences(), metrics=["map_at_r"], write_csv=False)
     model, good, sentences = raw_encoder(), load_encoder(packaged_minilm()), sample_sentences()
     start = score(model)
     options = {"seed": seed, "overwrite": overwrite, "show_progress_bar": show_progress_bar}
@@ -50,9 +53,11 @@ def demonstrate(
         model, ConSERTLoss, sentences, output, learning_rate=1e-4, max_steps=steps, eval_steps=steps, **options
     )
     trained = score(model)
-    yield "raw encoder, trained by ConSERT", start, trained
+    yield "Spearman with graded pairs, raw encoder trained by ConSERT", start, trained
     refined = RepALPostProcessor.attach(model, lambda_1=0.5, lambda_2=0, redundancy="pooled")
-    yield "then refined by RepAL", trained, score(refined)
+    yield "the same, then refined by RepAL", trained, score(refined)
     with TemporaryDirectory() as folder:
-        adapted = adapt(good, sentences, Path(folder, "adapted"), seed=seed, show_progress_bar=False)
-    yield "good encoder, adapted", score(good), score(adapted.model)
+        others = [text for text in sentences if text not in topics.texts]
+        adapted = adapt(good, others, Path(folder, "adapted"), seed=seed, show_progress_bar=False)
+    before, after = (100 * topics(model)["map_at_r"] for model in (good, adapted.model))
+    yield "MAP@R of texts by topic, good encoder adapted", before, after

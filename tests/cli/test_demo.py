@@ -91,7 +91,7 @@ def test_the_packaged_encoder(run: Run) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(("--steps", 0), "'--steps'"), (("-o", "FOLDER"), "output must be a new or empty folder")],
+    [(("--steps", 0), "--steps must be"), (("-o", "FOLDER"), "output must be a new or empty folder")],
 )
 def test_mistakes(assert_refused, arguments: tuple[str, ...], message: str) -> None:
     assert_refused(("demo", *arguments), message)
