@@ -38,7 +38,7 @@ def demo(
     check_output(output, overwrite=overwrite)
     bar, scores = shows_bars(quiet, as_json), {}
     if not as_json:
-        print_line(INTRODUCTION)
+        print_line(f"The trained encoder goes to {output}. {INTRODUCTION}")
     made = demonstrate(output, steps=steps, seed=seed, overwrite=overwrite, show_progress_bar=bar)
     for done, before, after in made:
         scores[done] = before, after
@@ -46,5 +46,3 @@ def demo(
             print_line(f"{done}: {before:.1f} -> {after:.1f}")
     if as_json:
         print_json(scores)
-    else:
-        print_line(f'The trained encoder is in {output}: SentenceTransformer("{output}")')
