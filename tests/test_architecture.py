@@ -222,6 +222,7 @@ def test_planted_faults_are_seen(module, line, fault):
         ("losses", "from st_extras.losses.dclr import DCLRLoss"),
         ("samples.encoder", "from st_extras.encoders import load_encoder"),
         ("evaluation.geometry", "from .sts import load_sts"),
+        ("cli.app", "from st_extras.adaptation import demonstrate"),
         (
             "functional",
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from st_extras.losses import DCLRLoss",

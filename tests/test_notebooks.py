@@ -36,8 +36,8 @@ SMALLER = {
     "MINUTES": 1,
     "POINTS": 5,
 }
-# 05 evaluates eight times, 07 and 08 train often
-STEPS = {"05_your_domain_without_labels": 8, "07_instruments_and_ablations": 2, "08_frequency_in_the_space": 2}
+# 05 evaluates eight times, 07 trains often
+STEPS = {"05_your_domain_without_labels": 8, "07_frequency_in_the_space": 2}
 LARGEST = 500_000  # bytes: a handful of small pictures
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -107,7 +107,7 @@ def faults(notebook: Any) -> list[str]:
 def test_they_are_numbered_and_small_together():
     titles = [read(path).cells[0].source.partition("\n")[0] for path in NOTEBOOKS]
     assert [re.match(r"# (\d)\. \S", title)[1] for title in titles] == [path.name[1] for path in NOTEBOOKS]
-    assert [path.name[:3] for path in NOTEBOOKS] == [f"0{number}_" for number in range(1, 9)]
+    assert [path.name[:3] for path in NOTEBOOKS] == [f"0{number}_" for number in range(1, 8)]
     assert sum(path.stat().st_size for path in NOTEBOOKS) < 4 * LARGEST
 
 
@@ -159,7 +159,7 @@ def smaller(path: Path) -> Any:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_its_cells_run(path, offline):
-    """In this process, which spares eight starts of a kernel and its imports, and on a fifth of the samples.
+    """In this process, which spares seven starts of a kernel and its imports, and on a fifth of the samples.
 
     The encoder is loaded once, and words are counted in the samples in place of a list of half a million.
     """

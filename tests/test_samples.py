@@ -7,7 +7,7 @@ from importlib import resources
 
 import pytest
 
-from st_extras.samples import graded_pairs, sample_sentences
+from st_extras.samples import graded_pairs, labeled_sentences, sample_sentences
 
 
 def normalized(sentence: str) -> str:
@@ -52,7 +52,16 @@ def test_graded_sentences_are_not_in_the_training_file(sentences, pairs):
     assert not [pair for pair in pairs if normalized(pair[0]) in training or normalized(pair[1]) in training]
 
 
-@pytest.mark.parametrize(("name", "allowed"), [("sentences.txt", "\n"), ("graded_pairs.tsv", "\n\t")])
+def test_labelled_sentences_are_eight_of_the_training_file_for_each_topic(sentences):
+    texts, topics = labeled_sentences()
+    assert {*texts} <= {*sentences}
+    assert len({*texts}) == 48
+    assert {*Counter(topics).values()} == {8}
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed"), [("sentences.txt", "\n"), ("graded_pairs.tsv", "\n\t"), ("topics.tsv", "\n\t")]
+)
 def test_files_hold_clean_text(name, allowed):
     text = resources.files("st_extras.samples").joinpath(name).read_bytes().decode("utf-8")
     control = {char for char in text if unicodedata.category(char).startswith("C")} - set(allowed)

@@ -16,6 +16,7 @@ BLOCK = re.compile(r'<div class="arithmatex">\\\[(.*?)\\\]</div>', flags=re.DOTA
 
 # latex2mathml takes these for letters: as operators they get their form and their room
 OPERATORS = {"<mi>&#x0007E;</mi>": "<mo>&#x0223C;</mo>", "<mi>&#x02032;</mi>": "<mo>&#x02032;</mo>"}
+OPERATORS["<mo>&#x02016;</mo>"] = '<mo stretchy="false">&#x02016;</mo>'  # norm bars of normal height
 
 
 def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:

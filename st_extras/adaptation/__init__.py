@@ -2,6 +2,7 @@
 
 from st_extras.adaptation.adapt import adapt, check_adaptation_output
 from st_extras.adaptation.candidates import CANDIDATES, TRAININGS, LinearStep, ShortTraining
+from st_extras.adaptation.demo import demonstrate
 from st_extras.adaptation.documents import refine_documents, refine_queries
 from st_extras.adaptation.judge import Row
 from st_extras.adaptation.report import Adapted
@@ -15,6 +16,7 @@ __all__ = [
     "ShortTraining",
     "adapt",
     "check_adaptation_output",
+    "demonstrate",
     "refine_documents",
     "refine_queries",
 ]

@@ -1,6 +1,6 @@
-"""Sample sentences for the offline demo: a training file and a small graded set.
+"""Sample sentences for the offline demo: a training file, a small graded set, and some sentences by topic.
 
-Both files were written for this package and may be used under its licence. They are large enough to watch an
+The files were written for this package and may be used under its licence. They are large enough to watch an
 unsupervised objective change an encoder in a minute. They are not a benchmark: do not report figures measured on them
 as one.
 """
@@ -8,7 +8,7 @@ as one.
 import csv
 from importlib import resources
 
-__all__ = ["graded_pairs", "sample_sentences"]
+__all__ = ["graded_pairs", "labeled_sentences", "sample_sentences"]
 
 
 def sample_sentences() -> list[str]:
@@ -26,6 +26,12 @@ def graded_pairs() -> tuple[list[str], list[str], list[float]]:
     rows = csv.DictReader(_read("graded_pairs.tsv").splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE, strict=True)
     pairs = [(row["sentence1"], row["sentence2"], float(row["score"])) for row in rows]
     return [pair[0] for pair in pairs], [pair[1] for pair in pairs], [pair[2] for pair in pairs]
+
+
+def labeled_sentences() -> tuple[list[str], list[str]]:
+    """Return 48 of the training sentences, and their topics: one of six, given by hand."""
+    rows = [line.split("\t") for line in _read("topics.tsv").splitlines()]
+    return [text for _, text in rows], [topic for topic, _ in rows]
 
 
 def _read(name: str) -> str:

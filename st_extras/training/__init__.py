@@ -1,6 +1,5 @@
 """Training in one call, and the callback that saves what a loss owns."""
 
-from st_extras.training.demo import Demonstration, demonstrate
 from st_extras.training.divergence import DivergenceError
 from st_extras.training.loss_state import LossStateCallback
 from st_extras.training.recipe import Refined, train_and_refine
@@ -8,13 +7,11 @@ from st_extras.training.run import TrainingRun, train_encoder
 from st_extras.training.run_folder import check_output, save_model
 
 __all__ = [
-    "Demonstration",
     "DivergenceError",
     "LossStateCallback",
     "Refined",
     "TrainingRun",
     "check_output",
-    "demonstrate",
     "save_model",
     "train_and_refine",
     "train_encoder",

@@ -194,7 +194,6 @@ ROWS: dict[str, dict[str, Places]] = {
     },
     "demo": {
         **_output("demonstrate.output", "check_output.output"),
-        "--sts-dir D": {"demonstrate.sts": Path("D")},
         "--steps 3": {"demonstrate.steps": 3},
         "--seed 13": {"demonstrate.seed": 13},
         "--overwrite": {"demonstrate.overwrite": True, "check_output.overwrite": True},

@@ -30,7 +30,7 @@ def test_cosines_are_those_of_all_pairs() -> None:
 
 
 def test_too_few_texts() -> None:
-    with pytest.raises(ValueError, match="at least 40"):
+    with pytest.raises(ValueError, match="N >= 40"):
         unrelated_cosines(draw(39, 6))
 
 

@@ -42,7 +42,7 @@ def test_what_is_wrong_in_every_process_is_said_once(run, monkeypatch, error, sa
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("st_extras.training.demonstrate", fail)
+    monkeypatch.setattr("st_extras.adaptation.demonstrate", fail)
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert (str(error).rstrip(".") in run("demo")[2]) == said

@@ -97,7 +97,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     facts = {"read": 1, "texts": 1, "mean_words": 1.0}
     adapted = SimpleNamespace(rows=[], chosen=None, reason="Left.", facts=facts, seconds=1.0)
     calls.on(adaptation, "adapt", lambda **_: adapted)
-    calls.on(training, "demonstrate", lambda **_: SimpleNamespace(before={}, after={}, run=run))
+    calls.on(adaptation, "demonstrate", lambda **_: [])
+    monkeypatch.setattr("st_extras.samples.encoder.packaged_minilm", lambda: None)
     calls.on(evaluation, "sts_evaluator", lambda names, source, **_: Evaluator(names, source))
     calls.on(mteb, "mteb_tasks", lambda names: names)
     calls.on(mteb, "mteb_scores", lambda model, tasks, **_: {})
