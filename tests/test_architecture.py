@@ -26,6 +26,7 @@ ROOT = Path(st_extras.__file__).parent
 FLOORS = [
     "functional",
     "checks",
+    "citations",
     "random_source",
     "whole_file",
     "tensor_files",

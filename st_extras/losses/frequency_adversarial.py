@@ -13,12 +13,13 @@ from sentence_transformers.util import get_world_size
 from torch import Tensor, nn
 
 from st_extras.checks import check_bool, check_choice, check_count, check_fraction, check_interval
+from st_extras.citations import CITATIONS
 from st_extras.encoders.distributed import sum_over_processes
 from st_extras.encoders.forward import encode_tokens
 from st_extras.encoders.rows import Features, stack_columns
 from st_extras.encoders.structure import token_embedding_dimension
 from st_extras.functional import full_precision, reverse_gradient
-from st_extras.losses.parts.discriminator import SLT_FAI_CITATION, Discriminator, check_frequency_table
+from st_extras.losses.parts.discriminator import Discriminator, check_frequency_table
 from st_extras.losses.parts.token_checks import check_token_embeddings
 from st_extras.losses.parts.wrapping import refuse_wrapped
 from st_extras.text.frequency import FrequencyTable
@@ -182,7 +183,7 @@ class FrequencyAdversarialLoss(nn.Module):
         torch.Size([])
     """
 
-    citation = SLT_FAI_CITATION
+    citation = CITATIONS["wang2023unsupervised"]
     low_frequency: Tensor
     steps: Tensor
 

@@ -11,6 +11,7 @@ from sentence_transformers.util import batch_to_device
 from torch import Tensor, nn
 
 from st_extras.checks import check_count, check_weight
+from st_extras.citations import CITATIONS
 from st_extras.encoders.distributed import require_synchronised
 from st_extras.encoders.forward import without_dropout
 from st_extras.encoders.rows import Features
@@ -128,15 +129,7 @@ class PaSeRLoss(nn.Module):
 
     steps: Tensor
 
-    citation = """
-@inproceedings{wu2022sentence,
-    title = "Sentence Representation Learning with Generative Objective rather than Contrastive Objective",
-    author = "Wu, Bohong and Zhao, Hai",
-    booktitle = "Proceedings of the 2022 Conference on Empirical Methods in Natural Language Processing",
-    year = "2022",
-    url = "https://aclanthology.org/2022.emnlp-main.221",
-}
-"""
+    citation = CITATIONS["wu2022sentence"]
 
     def __init__(
         self,

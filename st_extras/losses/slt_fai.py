@@ -12,11 +12,11 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_extras.checks import check_bool, check_count, check_interval, check_weight
+from st_extras.citations import CITATIONS
 from st_extras.encoders.forward import encode_tokens
 from st_extras.encoders.rows import Features, count_rows, first_rows, stack_rows
 from st_extras.losses.frequency_adversarial import FrequencyAdversarialLoss
 from st_extras.losses.incomplete_sentence import IncompleteSentenceFilteringLoss
-from st_extras.losses.parts.discriminator import SLT_FAI_CITATION
 from st_extras.losses.parts.wrapping import (
     base_mode,
     base_value,
@@ -244,7 +244,7 @@ class SLTFAILoss(nn.Module):
     @property
     def citation(self) -> str:
         """BibTeX of the paper and of the base loss's paper."""
-        return SLT_FAI_CITATION + getattr(self.base_loss, "citation", "")
+        return CITATIONS["wang2023unsupervised"] + "\n\n" + getattr(self.base_loss, "citation", "")
 
 
 def epochs_to_steps(epochs: float, num_sentences: int, batch_size: int, num_processes: int = 1) -> int:

@@ -11,6 +11,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_extras.checks import check_count
+from st_extras.citations import CITATIONS
 from st_extras.modules import linear, pipeline
 from st_extras.modules.corpus_statistics import CorpusStatistics
 from st_extras.modules.post_processor import attach_step
@@ -56,6 +57,7 @@ class AllButTheTopPostProcessor(linear.LinearPostProcessor):
         True
     """
 
+    citation = CITATIONS["mu2018allbutthetop"]
     config_keys: list[str] = ["embedding_dimension", "components", "corpus_size"]  # noqa: RUF012
 
     def __init__(self, embedding_dimension: int, components: int | None = None, corpus_size: int = 0) -> None:
@@ -106,13 +108,3 @@ class AllButTheTopPostProcessor(linear.LinearPostProcessor):
             )
         top = directions[:, : self.components]  # (D, k)
         return torch.eye(len(top), dtype=torch.float64) - top @ top.T
-
-    @property
-    def citation(self) -> str:
-        """BibTeX of the paper."""
-        return """@inproceedings{mu2018allbutthetop,
-    title={All-but-the-Top: Simple and Effective Postprocessing for Word Representations},
-    author={Mu, Jiaqi and Viswanath, Pramod},
-    booktitle={International Conference on Learning Representations},
-    year={2018},
-}"""

@@ -12,6 +12,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_extras.checks import check_bool, check_count, check_interval, check_seed, check_strings, check_weight
+from st_extras.citations import CITATIONS
 from st_extras.modules import linear, pipeline
 from st_extras.modules.corpus_statistics import CorpusStatistics, embedding_rows
 from st_extras.modules.neighbor_directions import NeighborDirections, fewest_texts, neighbor_directions
@@ -82,6 +83,7 @@ class LocalityPreservingPostProcessor(linear.LinearPostProcessor):
         True
     """
 
+    citation = CITATIONS["he2003locality"]
     config_keys: list[str] = [  # noqa: RUF012
         "embedding_dimension", "neighbors", "power", "recolor", "epsilon", "words", "max_sentences", "seed",
         "corpus_size",
@@ -214,14 +216,3 @@ class LocalityPreservingPostProcessor(linear.LinearPostProcessor):
         if statistics.count < _FEW:
             message = "Fitted on %d texts with different embeddings: below about %d, a good encoder can come out worse."
             logger.warning(message, statistics.count, _FEW)
-
-    @property
-    def citation(self) -> str:
-        """BibTeX of the paper."""
-        return """@inproceedings{he2003locality,
-    title={Locality Preserving Projections},
-    author={He, Xiaofei and Niyogi, Partha},
-    booktitle={Advances in Neural Information Processing Systems},
-    volume={16},
-    year={2003},
-}"""

@@ -13,6 +13,7 @@ from sentence_transformers.base.modules import Module
 from torch import Tensor
 
 from st_extras.checks import check_weight
+from st_extras.citations import CITATIONS
 from st_extras.modules import lambda_search, partial_mask, pipeline
 from st_extras.modules.corpus_statistics import CorpusStatistics
 from st_extras.modules.encoding import part_of_model
@@ -67,6 +68,7 @@ class RepALPostProcessor(PostProcessor):
         True
     """
 
+    citation = CITATIONS["shen2023repal"]
     config_keys: list[str] = ["embedding_dimension", "lambda_1", "lambda_2", "corpus_size"]  # noqa: RUF012
     lambda_1: float
     lambda_2: float
@@ -87,20 +89,6 @@ class RepALPostProcessor(PostProcessor):
     def wants_masked_copies(self) -> bool:
         """Whether the next pass needs f(x*); asked by ``PartialMaskTransformer``."""
         return self.lambda_1 != 0
-
-    @property
-    def citation(self) -> str:
-        """BibTeX of the paper."""
-        return """
-@misc{shen2023repal,
-    title = "A Simple and Plug-and-play Method for Unsupervised Sentence Representation Enhancement",
-    author = "Shen, Lingfeng and Jiang, Haiyun and Liu, Lemao and Shi, Shuming",
-    year = "2023",
-    eprint = "2305.07824",
-    archivePrefix = "arXiv",
-    url = "https://arxiv.org/abs/2305.07824",
-}
-"""
 
     @property
     def card_settings(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from st_extras.checks import check_bool, check_count, check_instance, check_interval
+from st_extras.citations import CITATIONS
 from st_extras.encoders.structure import non_content_ids
 from st_extras.modules import pipeline, saving
 from st_extras.modules.model_card import renew_card
@@ -69,6 +70,7 @@ class SIFPooling(Pooling):
         (384,)
     """
 
+    citation = CITATIONS["arora2017simple"]
     config_keys: list[str] = ["embedding_dimension", "vocabulary_size", "a", "include_prompt", "corpus_size"]  # noqa: RUF012
     token_weights: Tensor
 
@@ -194,16 +196,6 @@ class SIFPooling(Pooling):
     def card_settings(self) -> dict[str, Any]:
         """What the model card says of this module."""
         return self.get_config_dict()
-
-    @property
-    def citation(self) -> str:
-        """BibTeX of the paper."""
-        return """@inproceedings{arora2017simple,
-    title={A Simple but Tough-to-Beat Baseline for Sentence Embeddings},
-    author={Arora, Sanjeev and Liang, Yingyu and Ma, Tengyu},
-    booktitle={International Conference on Learning Representations},
-    year={2017},
-}"""
 
 
 def _padded(features: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:

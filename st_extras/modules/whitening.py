@@ -12,6 +12,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_extras.checks import check_count, check_weight
+from st_extras.citations import CITATIONS
 from st_extras.modules import linear, pipeline
 from st_extras.modules.corpus_statistics import CorpusStatistics
 from st_extras.modules.post_processor import attach_step
@@ -70,6 +71,7 @@ class WhiteningPostProcessor(linear.LinearPostProcessor):
         (torch.Size([500, 64]), 1.0)
     """
 
+    citation = CITATIONS["su2021whitening"]
     config_keys: list[str] = ["embedding_dimension", "dimensions", "epsilon", "corpus_size"]  # noqa: RUF012
 
     def __init__(
@@ -130,13 +132,3 @@ class WhiteningPostProcessor(linear.LinearPostProcessor):
         kernel = (directions * scale)[:, : self.dimensions]
         rotated_back = self.epsilon and self.dimensions == self.embedding_dimension
         return kernel @ directions.T if rotated_back else kernel
-
-    @property
-    def citation(self) -> str:
-        """BibTeX of the paper."""
-        return """@article{su2021whitening,
-    title={Whitening Sentence Representations for Better Semantics and Faster Retrieval},
-    author={Su, Jianlin and Cao, Jiarun and Liu, Weijie and Ou, Yangyiwen},
-    journal={arXiv preprint arXiv:2103.15316},
-    year={2021},
-}"""
