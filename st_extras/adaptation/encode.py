@@ -23,7 +23,7 @@ from st_extras.encoders.source import PROBES, Source
 from st_extras.evaluation.change import FEWEST, MOST
 from st_extras.evaluation.geometry import mean_cosine
 from st_extras.modules import pipeline
-from st_extras.modules.encoding import part_of_model, prompt_text
+from st_extras.modules.pipeline import part_of_model, prompt_text
 from st_extras.tensor_files import Expected, read_tensors, write_tensors
 from st_extras.text.corpus import (
     FEWEST_WITH_LETTERS,

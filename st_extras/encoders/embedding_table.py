@@ -26,8 +26,8 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from st_extras.checks import check_choice, check_instance, shown
-from st_extras.encoders.frozen import TextGuide, token_rows
-from st_extras.encoders.rows import Features
+from st_extras.encoders.frozen import TextGuide
+from st_extras.encoders.rows import Features, token_rows
 from st_extras.encoders.source import differing_settings
 from st_extras.functional import unit_rows
 from st_extras.row_file import RowFile, State, checked_rows, map_rows, require_whole

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from math import inf
 from os import PathLike
 from typing import Any
@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerBase
 from st_extras.checks import check_count, shown
 from st_extras.encoders.distributed import device_pool
 from st_extras.encoders.loading import load_encoder
-from st_extras.encoders.rows import Features
+from st_extras.encoders.rows import Features, token_rows
 from st_extras.encoders.source import PROBES, Source
 from st_extras.encoders.structure import content_mask, unwrap
 from st_extras.text.corpus import check_sentence
@@ -76,7 +76,7 @@ class FrozenEncoder(nn.Module):
             or probe_rows(frozen, default_prompt(frozen)) != probe
         )
         # a prompt inside a chat template is not told, but what stands before the text then begins differently
-        self._opening: list[int] = _common_beginning(probe[0]) if has_chat_template(trained) else []
+        self._opening: list[int] = _common_beginning(probe[0]) if "message" in trained.modalities else []
 
     @property
     def encoder(self) -> SentenceTransformer:
@@ -191,11 +191,6 @@ def default_prompt(model: SentenceTransformer) -> str | None:
     return model.prompts.get(model.default_prompt_name) if model.default_prompt_name else None
 
 
-def has_chat_template(model: SentenceTransformer) -> bool:
-    """Whether Sentence Transformers wraps the model's texts in a chat template."""
-    return "message" in model.modalities
-
-
 def guide_name(guide: SentenceTransformer | str | PathLike[str]) -> str:
     """Return where a guide was loaded from, or what it is if that is not known."""
     if not isinstance(guide, SentenceTransformer):
@@ -228,26 +223,10 @@ def _common_beginning(rows: list[list[int]]) -> list[int]:
     return [column[0] for column in takewhile(lambda column: len(set(column)) == 1, columns)]
 
 
-def token_rows(features: Features) -> list[list[int]]:
-    """Return the token ids of each sentence, without padding; the features may be flattened (``unpad_inputs``)."""
-    ids = features["input_ids"]
-    if "cu_seq_lens_q" in features:
-        starts = features["cu_seq_lens_q"].tolist()
-        flat = ids.flatten().tolist()
-        return [flat[start:end] for start, end in pairwise(starts)]
-    pairs = zip(ids.tolist(), features["attention_mask"].tolist(), strict=True)
-    return [[token for token, kept in zip(row, mask, strict=True) if kept] for row, mask in pairs]
-
-
 def has_prompt(features: Features) -> bool:
     """Whether a prompt stands before the sentences; one inside a chat template is not told."""
     length = features.get("prompt_length", 0)
     return bool(length.flatten()[0] if isinstance(length, Tensor) else length)
-
-
-def has_template(features: Features) -> bool:
-    """Whether the sentences stand in a chat template."""
-    return features.get("modality") == "message"
 
 
 def recovered_texts(model: SentenceTransformer, features: Features, *, exact: bool) -> list[str]:
@@ -263,7 +242,7 @@ def recovered_texts(model: SentenceTransformer, features: Features, *, exact: bo
         "input_ids": pad_sequence(rows, batch_first=True),
         "attention_mask": pad_sequence([torch.ones_like(row) for row in rows], batch_first=True),
     }
-    framed = has_prompt(features) or has_template(features)
+    framed = has_prompt(features) or features.get("modality") == "message"
     content = content_mask(model, padded | {key: features[key] for key in _FRAME if key in features})
     kept = [ids[mask].tolist() for ids, mask in zip(padded["input_ids"], content, strict=True)]
     options = {"clean_up_tokenization_spaces": False} if exact else {}

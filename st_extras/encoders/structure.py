@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
@@ -9,6 +11,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Router
 from torch import Tensor, nn
 
+from st_extras.checks import check_choice
 from st_extras.encoders.rows import Features
 from st_extras.encoders.templates import template_mask
 
@@ -26,6 +29,17 @@ def unwrap(model: nn.Module) -> SentenceTransformer:
             raise ValueError(f"model must be a SentenceTransformer or a wrapper of one, got {type(model).__name__}.")
         inner = following
     return inner
+
+
+@contextmanager
+def kept_modes(model: nn.Module) -> Iterator[None]:
+    """Give every module its own training or evaluation mode back at the end."""
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
 
 
 def embedding_dimension(model: nn.Module) -> int:
@@ -68,6 +82,48 @@ def check_one_encoder(model: nn.Module, what: str) -> None:
             f"{what} works on the tokens of one encoder, and the model's Router has one for each of "
             f"{sorted(first.sub_modules)}: use SimCSELoss, DCLRLoss or AdCSELoss, with dropout views."
         )
+
+
+def check_token_embeddings(tokens: Tensor, input_ids: Tensor, what: str, otherwise: str) -> None:
+    """Refuse the tokens of an encoder that pools them inside, as Funnel without its decoder does.
+
+    Args:
+        tokens: (R, L, D) token embeddings.
+        input_ids: (R, L).
+        what: what needs the token embeddings, for the message.
+        otherwise: the alternative that the message ends with.
+
+    Raises:
+        ValueError: if there is another number of token embeddings than of tokens.
+    """
+    if tokens.shape[:2] != input_ids.shape:
+        raise ValueError(
+            f"{what} needs an encoder with one token embedding for each token, got {tokens.size(1)} for "
+            f"{input_ids.size(1)} tokens: use another encoder, or {otherwise}."
+        )
+
+
+def check_mask_token(model: SentenceTransformer, on_missing_mask: str, what: str, otherwise: str) -> str:
+    """Return ``on_missing_mask``.
+
+    Args:
+        model: the SentenceTransformer.
+        on_missing_mask: "error" or "delete".
+        what: what the loss masks, for the message.
+        otherwise: the alternatives that the message ends with.
+
+    Raises:
+        ValueError: if it is neither, or is "error" and the tokenizer has no mask token.
+    """
+    check_choice("on_missing_mask", on_missing_mask, ("error", "delete"))
+    tokenizer: Any = getattr(model, "tokenizer", None)
+    if on_missing_mask == "error" and getattr(tokenizer, "mask_token_id", None) is None:
+        raise ValueError(
+            f"model must have a tokenizer with a mask token to put in place of {what}, got a "
+            f'{type(tokenizer).__name__} without one: pass on_missing_mask="delete" to delete them instead, '
+            f"{otherwise}."
+        )
+    return on_missing_mask
 
 
 def non_content_ids(model: nn.Module) -> list[int]:

@@ -17,10 +17,9 @@ from st_extras.citations import CITATIONS
 from st_extras.encoders.distributed import sum_over_processes
 from st_extras.encoders.forward import encode_tokens
 from st_extras.encoders.rows import Features, stack_columns
-from st_extras.encoders.structure import token_embedding_dimension
+from st_extras.encoders.structure import check_token_embeddings, token_embedding_dimension
 from st_extras.functional import full_precision, reverse_gradient
 from st_extras.losses.parts.discriminator import Discriminator, check_frequency_table
-from st_extras.losses.parts.token_checks import check_token_embeddings
 from st_extras.losses.parts.wrapping import refuse_wrapped
 from st_extras.text.frequency import FrequencyTable
 

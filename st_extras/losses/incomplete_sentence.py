@@ -14,10 +14,15 @@ from st_extras.checks import check_bool, check_fraction
 from st_extras.citations import CITATIONS
 from st_extras.encoders.forward import encode_tokens
 from st_extras.encoders.rows import Features, stack_columns, stack_rows
-from st_extras.encoders.structure import content_mask, embedding_dimension, token_embedding_dimension, unwrap
+from st_extras.encoders.structure import (
+    check_mask_token,
+    content_mask,
+    embedding_dimension,
+    token_embedding_dimension,
+    unwrap,
+)
 from st_extras.functional import full_precision
 from st_extras.losses.parts.discriminator import Discriminator, check_frequency_table
-from st_extras.losses.parts.token_checks import check_mask_token
 from st_extras.losses.parts.wrapping import refuse_wrapped
 from st_extras.random_source import RandomSource
 from st_extras.text.frequency import FrequencyTable

@@ -15,11 +15,10 @@ from st_extras.citations import CITATIONS
 from st_extras.encoders.distributed import require_synchronised
 from st_extras.encoders.forward import without_dropout
 from st_extras.encoders.rows import Features
-from st_extras.encoders.structure import embedding_dimension, unwrap
+from st_extras.encoders.structure import check_token_embeddings, embedding_dimension, unwrap
 from st_extras.losses.parts.masked_lm import MaskedLM
 from st_extras.losses.parts.phrase_columns import bracketed, check_phrase_columns, check_tokenizer, phrase_brackets
 from st_extras.losses.parts.phrase_decoder import PhraseDecoder, word_embedding
-from st_extras.losses.parts.token_checks import check_token_embeddings
 from st_extras.losses.parts.wrapping import (
     base_value,
     check_base_loss,

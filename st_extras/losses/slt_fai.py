@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from st_extras.checks import check_bool, check_count, check_interval, check_weight
 from st_extras.citations import CITATIONS
 from st_extras.encoders.forward import encode_tokens
-from st_extras.encoders.rows import Features, count_rows, first_rows, stack_rows
+from st_extras.encoders.rows import Features, count_rows, split_rows, stack_rows
 from st_extras.losses.frequency_adversarial import FrequencyAdversarialLoss
 from st_extras.losses.incomplete_sentence import IncompleteSentenceFilteringLoss
 from st_extras.losses.parts.wrapping import (
@@ -198,7 +198,7 @@ class SLTFAILoss(nn.Module):
         if self.incomplete is not None and not only_base:
             masked, kept = self.incomplete.make_incomplete(columns[0])
             masked_views, _ = base_views(self.base_loss, [masked, *columns[1:]])
-            incomplete_rows = [first_rows(masked_views, size)]  # made as view 1 is
+            incomplete_rows = [split_rows(masked_views, count)[0]]  # made as view 1 is
         with base_mode(self.base_loss, self.model):
             encoded = encode_tokens(self.model, stack_rows([view_rows, *incomplete_rows]))
         views, incomplete = encoded[: count * size], encoded[count * size :]

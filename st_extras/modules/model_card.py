@@ -91,15 +91,15 @@ def renew_card(model: SentenceTransformer) -> None:
 def descriptions(model: SentenceTransformer | None) -> dict[str, tuple[str, str]]:
     """Return what the card says of each post-processing module, by its class: a line of Markdown, and the citation.
 
-    Such a module has a ``citation``, BibTeX, and ``card_settings``, the settings that the card names, JSON-able;
+    Such a module has a ``citation``, BibTeX. The card names its ``card_settings``, JSON-able, or else its configuration;
     ``corpus_size`` is the number of sentences behind them.
     """
-    parts: list[Any] = [part for part in (model.modules() if model else ()) if hasattr(part, "card_settings")]
+    parts: list[Any] = [part for part in (model.modules() if model else ()) if hasattr(part, "citation")]
     return {type(part).__name__: (_line(part), part.citation) for part in parts}
 
 
 def _line(part: Any) -> str:
-    settings = dict(part.card_settings)
+    settings = dict(getattr(part, "card_settings", None) or part.get_config_dict())
     size = settings.pop("corpus_size", 0)
     corpus = f"fitted on {size:,} sentences" if size else "not fitted on a corpus"
     return f"* **{type(part).__name__}**, {corpus}: `{json.dumps(settings, ensure_ascii=False)}`"

@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from st_extras.checks import check_count
-from st_extras.modules import linear, pipeline
+from st_extras.modules import pipeline
+from st_extras.modules.corpus_statistics import MIN_RELATIVE_VARIANCE
 
 FEWEST_TEXTS = 50
 LOWEST_AGREEMENT = 1e-3
@@ -97,7 +98,7 @@ def neighbor_directions(
     covariance = unit.T @ unit / len(unit)
     variances, axes = (part.flip(-1) for part in torch.linalg.eigh(covariance))
     variances = variances.clamp(min=0) + epsilon * variances.mean()
-    varies = variances > linear.MIN_RELATIVE_VARIANCE * variances[0]
+    varies = variances > MIN_RELATIVE_VARIANCE * variances[0]
     variances, axes = variances[varies], axes[:, varies]  # (R,), (D, R)
     whitener = axes * variances.rsqrt()
     parts = _parts(len(unit), folds, seed)

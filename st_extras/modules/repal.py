@@ -16,10 +16,8 @@ from st_extras.checks import check_weight
 from st_extras.citations import CITATIONS
 from st_extras.modules import lambda_search, partial_mask, pipeline
 from st_extras.modules.corpus_statistics import CorpusStatistics
-from st_extras.modules.encoding import part_of_model
 from st_extras.modules.lambda_search import LAMBDA_1_GRID, LAMBDA_2_GRID, TuningResult
-from st_extras.modules.linear import LinearPostProcessor
-from st_extras.modules.post_processor import PostProcessor, attach_step
+from st_extras.modules.post_processor import LinearPostProcessor, PostProcessor, attach_step
 from st_extras.text.corpus import iterate_sentences
 from st_extras.text.keywords import build_extractor
 
@@ -169,7 +167,7 @@ class RepALPostProcessor(PostProcessor):
         """Return f(x) and f(x*) of N sentences, not refined: two float32 tensors (N, D) on the CPU."""
         modules = partial_mask.joined_modules(pipeline.modules_before(self))
         sentences = pipeline.first_encoder(modules).watched(iterate_sentences(sentences), refuse=False)
-        with part_of_model(pipeline.model_of(self), modules) as joined:
+        with pipeline.part_of_model(pipeline.model_of(self), modules) as joined:
             (both,) = pipeline.stream_embeddings(joined, sentences, batch_size, show_progress_bar, at_once=True)
         embeddings, redundant = both.float().chunk(2, dim=1)
         return embeddings, redundant

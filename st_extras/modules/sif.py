@@ -186,16 +186,7 @@ class SIFPooling(Pooling):
         return features
 
     save = saving.save_module
-
-    @classmethod
-    def load(cls, *args: Any, **kwargs: Any) -> SIFPooling:
-        """Load from a folder or the Hub."""
-        return saving.load_module(cls, *args, **kwargs)
-
-    @property
-    def card_settings(self) -> dict[str, Any]:
-        """What the model card says of this module."""
-        return self.get_config_dict()
+    load = classmethod(saving.load_module)
 
 
 def _padded(features: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:

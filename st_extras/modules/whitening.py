@@ -13,14 +13,14 @@ from torch import Tensor
 
 from st_extras.checks import check_count, check_weight
 from st_extras.citations import CITATIONS
-from st_extras.modules import linear, pipeline
-from st_extras.modules.corpus_statistics import CorpusStatistics
-from st_extras.modules.post_processor import attach_step
+from st_extras.modules import pipeline
+from st_extras.modules.corpus_statistics import MIN_RELATIVE_VARIANCE, CorpusStatistics
+from st_extras.modules.post_processor import LinearPostProcessor, attach_step
 
 logger = logging.getLogger(__name__)
 
 
-class WhiteningPostProcessor(linear.LinearPostProcessor):
+class WhiteningPostProcessor(LinearPostProcessor):
     """Make every direction of the embedding space equally important: zero mean and identity covariance over a corpus.
 
     It undoes the anisotropy of a raw encoder, and can keep only the directions of largest variance, for shorter
@@ -117,8 +117,8 @@ class WhiteningPostProcessor(linear.LinearPostProcessor):
         Raises:
             ValueError: if there are no two different embeddings.
         """
-        variances, directions = linear.principal_directions(statistics)
-        varies = variances > linear.MIN_RELATIVE_VARIANCE * variances[0]
+        variances, directions = statistics.principal_directions()
+        varies = variances > MIN_RELATIVE_VARIANCE * variances[0]
         if not varies[: self.dimensions].all():
             kept = "have the variance that epsilon gives them" if self.epsilon else "are 0"
             message = "%d sentences vary in %d directions only: the other %d of %d whitened dimensions %s."

@@ -10,8 +10,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from st_extras.encoders.rows import Features
-from st_extras.encoders.structure import check_one_encoder, content_mask, prompt_length, unwrap
-from st_extras.losses.parts.token_checks import check_mask_token
+from st_extras.encoders.structure import (
+    check_mask_token,
+    content_mask,
+    prompt_length,
+    token_embedding_dimension,
+    unwrap,
+)
 
 _ORDER = "the columns must be sentence, masked, phrase in this order, as PhraseMasking writes them"
 
@@ -51,12 +56,7 @@ def check_tokenizer(model: SentenceTransformer, on_missing_mask: str = "error") 
         ValueError: if the model has no transformer or several, its tokenizer has no token that ends a sequence, or
             there is no mask token and ``on_missing_mask`` is "error".
     """
-    check_one_encoder(model, "PaSeRLoss")
-    if unwrap(model).transformers_model is None:
-        raise ValueError(
-            f"PaSeRLoss needs a transformer with a word embedding, got {type(unwrap(model)[0]).__name__}: use a "
-            "transformer, or a contrastive loss such as SimCSELoss with pairs of sentences."
-        )
+    token_embedding_dimension(model)
     alternatives = "in PhraseMasking too, and use mlm_weight=0"
     check_mask_token(unwrap(model), on_missing_mask, "phrases", alternatives)
     phrase_brackets(model)
