@@ -103,11 +103,11 @@ def check_token_embeddings(tokens: Tensor, input_ids: Tensor, what: str, otherwi
         )
 
 
-def check_mask_token(model: SentenceTransformer, on_missing_mask: str, what: str, otherwise: str) -> str:
+def check_mask_token(model: Any, on_missing_mask: str, what: str, otherwise: str) -> str:
     """Return ``on_missing_mask``.
 
     Args:
-        model: the SentenceTransformer.
+        model: the SentenceTransformer, or its first module.
         on_missing_mask: "error" or "delete".
         what: what the loss masks, for the message.
         otherwise: the alternatives that the message ends with.

@@ -45,19 +45,6 @@ def incomplete_cross_entropy(original: Tensor, incomplete: Tensor, kept: Tensor)
     return losses.masked_fill(~kept, 0.0).sum() / kept.sum().clamp(min=1)
 
 
-def draw_masked(
-    maskable: Tensor, mask_ratio: float, generator: torch.Generator, *, always_mask_one: bool = False
-) -> Tensor:
-    """Draw which of the maskable tokens to mask, each with probability ``mask_ratio``. (B, L) bool, as ``maskable``."""
-    draws = torch.rand(maskable.T.shape, generator=generator, device=maskable.device).T  # padding changes no draw
-    masked = maskable & (draws < mask_ratio)
-    if always_mask_one:
-        draws = draws.masked_fill(~maskable, 2.0)
-        lowest = torch.zeros_like(maskable).scatter(1, draws.argmin(dim=1, keepdim=True), True)
-        masked = masked | (lowest & maskable)  # if any token is masked, the one with the lowest draw is
-    return masked
-
-
 def delete_tokens(model: nn.Module, features: Features, deleted: Tensor) -> Features:
     """Return copies of the rows without the deleted tokens, as wide as before: their places become padding.
 
@@ -198,7 +185,12 @@ class IncompleteSentenceFilteringLoss(nn.Module):
         if mask_id is not None:
             maskable &= ids != mask_id
         generator = self.mask_source.on(ids.device)
-        masked = draw_masked(maskable, self.mask_ratio, generator, always_mask_one=self.always_mask_one)
+        draws = torch.rand(ids.T.shape, generator=generator, device=ids.device).T  # padding changes no draw
+        masked = maskable & (draws < self.mask_ratio)
+        if self.always_mask_one:
+            draws = draws.masked_fill(~maskable, 2.0)
+            lowest = torch.zeros_like(maskable).scatter(1, draws.argmin(dim=1, keepdim=True), True)
+            masked = masked | (lowest & maskable)  # if any token is masked, the one with the lowest draw is
         if mask_id is not None:
             return {**features, "input_ids": ids.masked_fill(masked, mask_id)}, masked.any(dim=1)
         deleted = masked & (content & ~masked).any(dim=1, keepdim=True)  # no sentence is left without content

@@ -91,8 +91,8 @@ def renew_card(model: SentenceTransformer) -> None:
 def descriptions(model: SentenceTransformer | None) -> dict[str, tuple[str, str]]:
     """Return what the card says of each post-processing module, by its class: a line of Markdown, and the citation.
 
-    Such a module has a ``citation``, BibTeX. The card names its ``card_settings``, JSON-able, or else its configuration;
-    ``corpus_size`` is the number of sentences behind them.
+    Such a module has a ``citation``, BibTeX. The card names its ``card_settings``, JSON-able, or its
+    configuration; ``corpus_size`` is the number of sentences behind them.
     """
     parts: list[Any] = [part for part in (model.modules() if model else ()) if hasattr(part, "citation")]
     return {type(part).__name__: (_line(part), part.citation) for part in parts}

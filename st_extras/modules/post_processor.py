@@ -122,7 +122,11 @@ class PostProcessor(Module):
 
     on_model_ready = pipeline.remember_model  # the model that fit encodes with
     save = saving.save_module
-    load = classmethod(saving.load_module)
+
+    @classmethod
+    def load(cls: type[_Step], *args: Any, **kwargs: Any) -> _Step:
+        """Load from a folder or the Hub."""
+        return saving.load_module(cls, *args, **kwargs)
 
 
 class LinearPostProcessor(PostProcessor):

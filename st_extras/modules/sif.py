@@ -186,7 +186,11 @@ class SIFPooling(Pooling):
         return features
 
     save = saving.save_module
-    load = classmethod(saving.load_module)
+
+    @classmethod
+    def load(cls, *args: Any, **kwargs: Any) -> SIFPooling:
+        """Load from a folder or the Hub."""
+        return saving.load_module(cls, *args, **kwargs)
 
 
 def _padded(features: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:

@@ -13,14 +13,8 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from st_extras.checks import check_count, check_fraction, shown
+from st_extras.text import counting
 from st_extras.text.corpus import MAX_PROCESSES
-from st_extras.text.counting import (
-    batch_texts,
-    count_batches,
-    iterate_texts,
-    warn_of_unknown_tokens,
-    wordfreq_counts,
-)
 from st_extras.text.files import MAX_LINE
 from st_extras.text.frequency_files import TableContent, read_table, write_table
 from st_extras.text.vocabularies import vocabulary
@@ -138,9 +132,9 @@ class FrequencyTable:
         counts = np.zeros(len(tokens), dtype=np.int64)
         num_texts = 0
         total = len(texts) if isinstance(texts, Sized) else None
-        batches = batch_texts(iterate_texts(texts, column, max_line), batch_size)
+        batches = counting.batch_texts(counting.iterate_texts(texts, column, max_line), batch_size)
         with tqdm(total=total, unit=" texts", desc="Counting tokens", delay=0.5, disable=not show_progress_bar) as bar:
-            for size, batch_counts in count_batches(batches, tokenizer, num_processes):
+            for size, batch_counts in counting.count_batches(batches, tokenizer, num_processes):
                 counts[: len(batch_counts)] += batch_counts
                 num_texts += size
                 bar.update(size)
@@ -148,7 +142,7 @@ class FrequencyTable:
             raise ValueError("texts must hold at least one text, got none.")
         table = cls(tokens, torch.from_numpy(counts), num_texts)
         unknown = tokenizer.unk_token_id
-        warn_of_unknown_tokens(0 if unknown is None else int(table.counts[unknown]), table.total)
+        counting.warn_of_unknown_tokens(0 if unknown is None else int(table.counts[unknown]), table.total)
         return table
 
     @classmethod
@@ -170,7 +164,7 @@ class FrequencyTable:
             ValueError: if wordfreq has no list for ``language``.
         """
         tokens = vocabulary(tokenizer)
-        return cls(tokens, torch.from_numpy(wordfreq_counts(tokens, tokenizer, language, scale)))
+        return cls(tokens, torch.from_numpy(counting.wordfreq_counts(tokens, tokenizer, language, scale)))
 
     @classmethod
     def from_file(

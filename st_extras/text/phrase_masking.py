@@ -97,13 +97,12 @@ class PhraseMasking:
         seed: int = 0,
     ) -> None:
         check_choice("on_missing_mask", on_missing_mask, ("error", "delete"))
-        if mask_token is None and on_missing_mask == "error":
+        usable = isinstance(mask_token, str) and bool(mask_token.strip())
+        if not usable and (mask_token is not None or on_missing_mask == "error"):
             raise ValueError(
-                "mask_token must be the encoder's mask token, such as '[MASK]', got None: pass "
+                f"mask_token must be the encoder's mask token, such as '[MASK]', got {mask_token!r}: pass None with "
                 'on_missing_mask="delete" to delete the phrases instead, here and in PaSeRLoss.'
             )
-        if mask_token is not None and (not isinstance(mask_token, str) or not mask_token.strip()):
-            raise ValueError(f"mask_token must be the encoder's mask token, such as '[MASK]', got {mask_token!r}.")
         if column in ("masked", "phrase"):
             raise ValueError(f"column must not be a column that PhraseMasking writes, got {column!r}.")
         self.extractor = RakePhrases() if extractor is None else extractor
