@@ -65,7 +65,8 @@ def token_embedding_dimension(model: nn.Module) -> int:
     check_one_encoder(model, "This loss")
     if unwrap(model).transformers_model is None:
         raise ValueError(
-            f"model must give token embeddings, which {type(unwrap(model)[0]).__name__} does not: use a transformer."
+            f"model must give token embeddings, which {type(unwrap(model)[0]).__name__} does not: use a transformer, "
+            "or a contrastive loss such as SimCSELoss with pairs of sentences."
         )
     return int(cast(Any, unwrap(model)[0]).get_embedding_dimension())
 

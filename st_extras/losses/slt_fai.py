@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -200,18 +200,14 @@ class SLTFAILoss(nn.Module):
             rows = (views.tokens, views.input_ids, views.content_mask)
             terms["adversarial"] = self.adversarial.compute_loss_from_tokens(*rows, warmup=warming)
         if self.incomplete is not None and kept is not None:
-            pair = [self._filled(embeddings[0]), self._filled(incomplete.sentence)]
+            pair = [embeddings[0], incomplete.sentence]
+            if wrapping.is_truncated(self.model):  # zeros in place of what MatryoshkaLoss has cut off
+                size = self.incomplete.discriminator.dimension
+                pair = [F.pad(side, (0, size - side.size(-1))) for side in pair]
             pair = [side.detach() for side in pair] if warming else pair
             terms["incomplete"] = self.incomplete.compute_loss_from_embeddings(pair, kept=kept)
         weighted = {name: weight * terms[name] for name, weight in self.weights.items() if weight}
         return wrapping.sum_if_wrapped(self.model, weighted)
-
-    def _filled(self, embeddings: Tensor) -> Tensor:
-        """Return (B, D) embeddings, with zeros in place of what MatryoshkaLoss has truncated."""
-        if not wrapping.is_truncated(self.model):
-            return embeddings
-        dimension = cast(IncompleteSentenceFilteringLoss, self.incomplete).discriminator.dimension
-        return F.pad(embeddings, (0, dimension - embeddings.size(-1)))
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card."""

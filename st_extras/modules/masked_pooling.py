@@ -11,7 +11,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from st_extras.text.spans import Span
+from st_extras.text.words import Span
 
 POOLED = "pooled_copies"
 """Feature key: present if the copies are the texts' own token embeddings, their keywords left out of the mask."""

@@ -117,7 +117,8 @@ def _read_card(text: str, card: PostProcessedModelCardData) -> None:
     card.add_tags(_texts(stored.get("tags")))
     card.datasets = list(dict.fromkeys([*card.datasets, *_texts(stored.get("datasets"))]))
     start, end = (_HEADING, _END) if _HEADING in text else ("\n## Training Details\n", "\n### Framework Versions\n")
-    card.training_text = _between(text, start, end).strip() or None
+    found = re.search(f"{re.escape(start)}(.*?){re.escape(end)}", text, re.S)
+    card.training_text = (found[1].strip() if found else "") or None
     entries = re.findall(r"^#### ([^\n]+)\n```bibtex\n(.*?)\n```", text.partition("\n### BibTeX\n")[2], re.M | re.S)
     card.citations = {**card.citations, **dict(entries)}
 
@@ -125,9 +126,3 @@ def _read_card(text: str, card: PostProcessedModelCardData) -> None:
 def _texts(value: Any) -> list[str]:
     """Return the texts in a value of a card's metadata: one, or a list of them."""
     return [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, str)]
-
-
-def _between(text: str, start: str, end: str) -> str:
-    """Return what stands between two marks, or nothing."""
-    found = re.search(f"{re.escape(start)}(.*?){re.escape(end)}", text, re.S)
-    return found[1] if found else ""

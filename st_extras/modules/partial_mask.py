@@ -19,7 +19,7 @@ from st_extras.modules.masked_pooling import POOLED, MaskedCopyPooling, check_of
 from st_extras.modules.pipeline import first_encoder, replace_modules, shared_module
 from st_extras.modules.saving import find_file, read_settings, write_settings
 from st_extras.text.keywords import Extractor, build_extractor, extractor_config, keyword_spans
-from st_extras.text.spans import replace_spans
+from st_extras.text.words import replace_spans
 
 logger = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from st_extras.checks import check_interval, check_seed, shown
+from st_extras.checks import check_interval, check_seed, check_strings, shown
 from st_extras.text.corpus import check_sentence
-from st_extras.text.words import WordFinder, check_stop_words, english_stop_words, split_at_words, word_spans
+from st_extras.text.words import WordFinder, english_stop_words, split_at_words, word_spans
 
 
 class WordNetSynonyms:
@@ -26,7 +26,15 @@ class WordNetSynonyms:
     """
 
     def __init__(self) -> None:
-        self._root = _wordnet_root()  # report missing data here, not in the middle of a corpus
+        from nltk.data import find
+
+        try:  # report missing data here, not in the middle of a corpus
+            self._root = find("corpora/wordnet/")  # also finds it in a zip file
+        except LookupError as error:
+            raise ValueError(
+                "synonyms must be given if WordNet is not in nltk.data.path: run python -m nltk.downloader wordnet, "
+                "or give synonyms={word: [synonyms]} or a callable."
+            ) from error
         self._known: dict[str, list[str]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -49,18 +57,6 @@ def _wordnet(root: Any, process: int) -> Any:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The multilingual functions")
         return WordNetCorpusReader(root, None)
-
-
-def _wordnet_root() -> Any:
-    from nltk.data import find
-
-    try:
-        return find("corpora/wordnet/")  # also finds it in a zip file
-    except LookupError as error:
-        raise ValueError(
-            "synonyms must be given if WordNet is not in nltk.data.path: run python -m nltk.downloader wordnet, "
-            "or give synonyms={word: [synonyms]} or a callable."
-        ) from error
 
 
 class EDA:
@@ -108,7 +104,7 @@ class EDA:
         self.deletion_ratio = check_interval("deletion_ratio", deletion_ratio, 0, 1)
         self.swap_ratio = check_interval("swap_ratio", swap_ratio, 0, 1)
         self.synonyms = WordNetSynonyms() if synonyms is None and synonym_ratio > 0 else synonyms or {}
-        chosen = english_stop_words() if stop_words is None else check_stop_words(stop_words)
+        chosen = english_stop_words() if stop_words is None else check_strings("stop_words", stop_words)
         self.stop_words = frozenset(word.lower() for word in chosen)
         self.words = words
         self.seed = check_seed("seed", seed)

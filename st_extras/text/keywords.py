@@ -17,11 +17,27 @@ from typing import Any
 
 import numpy as np
 
-from st_extras.checks import check_count, check_finite, check_instance, check_interval, check_not_negative, shown
+from st_extras.checks import (
+    check_count,
+    check_finite,
+    check_instance,
+    check_interval,
+    check_not_negative,
+    check_strings,
+    shown,
+)
 from st_extras.text.corpus import iterate_sentences
 from st_extras.text.phrases import RakePhrases
-from st_extras.text.spans import MAX_TOP_K, Span, find_words, without_overlaps
-from st_extras.text.words import check_stop_words, english_stop_words, find_all_words, keep_cache_private, word_spans
+from st_extras.text.words import (
+    MAX_TOP_K,
+    Span,
+    english_stop_words,
+    find_all_words,
+    find_words,
+    keep_cache_private,
+    without_overlaps,
+    word_spans,
+)
 
 Extractor = Callable[[str], Sequence[Span] | Sequence[str]]
 """Takes a text and returns the spans of its keywords, or the keywords."""
@@ -135,7 +151,7 @@ class TfidfKeywords:
         self.idf = {word: check_finite(f"idf[{word!r}]", value) for word, value in idf.items()}
         self.unseen_idf = check_not_negative("unseen_idf", unseen_idf)
         self.top_k = None if top_k is None else check_count("top_k", top_k, 1, MAX_TOP_K)
-        self.stop_words = check_stop_words(stop_words)
+        self.stop_words = frozenset(check_strings("stop_words", stop_words))
 
     @classmethod
     def fit(
@@ -158,7 +174,7 @@ class TfidfKeywords:
             ValueError: if the corpus has no word, or a setting is out of range.
         """
         max_df = check_interval("max_df", max_df, 0, 1, low_included=False)
-        given = english_stop_words() if stop_words is None else check_stop_words(stop_words)
+        given = english_stop_words() if stop_words is None else check_strings("stop_words", stop_words)
         extractor = cls({}, 0, top_k, {word.lower() for word in given})  # checks the settings before reading the corpus
         count, counts = 0, Counter[str]()
         for sentence in iterate_sentences(sentences):
@@ -218,7 +234,7 @@ class RakeKeywords:
 
     def __init__(self, top_k: int | None = 20, stop_words: Collection[str] | None = None) -> None:
         self.top_k = None if top_k is None else check_count("top_k", top_k, 1, MAX_TOP_K)
-        self.stop_words = None if stop_words is None else check_stop_words(stop_words)
+        self.stop_words = None if stop_words is None else check_strings("stop_words", stop_words)
         self._extractor = RakePhrases(stop_words=self.stop_words)
 
     def __call__(self, text: str) -> list[Span]:

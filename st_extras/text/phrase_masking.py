@@ -13,8 +13,7 @@ from st_extras.text.columns import is_dataset, text_column
 from st_extras.text.corpus import check_sentence, iterate_sentences
 from st_extras.text.eda import EDA
 from st_extras.text.phrases import PhraseExtractor, RakePhrases
-from st_extras.text.spans import MAX_TOP_K, Span
-from st_extras.text.words import WordFinder, split_at_words, word_spans
+from st_extras.text.words import MAX_TOP_K, Span, WordFinder, split_at_words, word_spans
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from st_extras.text.spans import find_words, replace_spans
+from st_extras.text.words import find_words, replace_spans
 
 
 @pytest.mark.parametrize(

@@ -88,13 +88,7 @@ class PhraseDecoder(nn.Module):
         size, width = words.weight.shape
         heads = max(h for h in range(1, width + 1) if width % h == 0 and width // h >= min(64, width))
         layer = nn.TransformerDecoderLayer(
-            width,
-            heads,
-            4 * width,
-            dropout,
-            "gelu",
-            batch_first=True,
-            norm_first=check_bool("decoder_pre_norm", pre_norm),
+            width, heads, 4 * width, dropout, "gelu", batch_first=True, norm_first=pre_norm
         )
         self.layers = nn.TransformerDecoder(layer, int(layers), nn.LayerNorm(width) if pre_norm else None)
         for parameter in self.layers.parameters():  # nn.TransformerDecoder starts with copies of one layer
