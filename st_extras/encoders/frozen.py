@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import takewhile
 from math import inf
 from os import PathLike
@@ -20,7 +21,7 @@ from transformers import PreTrainedTokenizerBase
 from st_extras.checks import check_count, shown
 from st_extras.encoders.distributed import device_pool
 from st_extras.encoders.loading import load_encoder
-from st_extras.encoders.rows import Features, token_rows
+from st_extras.encoders.rows import Features, token_rows, told_prompt_length
 from st_extras.encoders.source import PROBES, Source
 from st_extras.encoders.structure import content_mask, unwrap
 from st_extras.text.corpus import check_sentence
@@ -93,7 +94,7 @@ class FrozenEncoder(nn.Module):
         guide, trained = self._hidden
         guide.eval()
         with torch.no_grad():
-            if self.must_retokenize or has_prompt(features) or self._has_other_opening(features):
+            if self.must_retokenize or told_prompt_length(features) or self._has_other_opening(features):
                 texts = recovered_texts(trained, features, exact=self.same_vocabulary)
                 features = batch_to_device(guide.preprocess(texts, prompt=default_prompt(guide)), guide.device)
             embeddings: Tensor = guide(dict(features))["sentence_embedding"]
@@ -105,33 +106,27 @@ class FrozenEncoder(nn.Module):
         return length > 0 and any(row[:length] != self._opening for row in token_rows(features))
 
 
+@dataclass(frozen=True)
 class TextGuide:
     """A guide's embeddings of texts, as a loss would get them of the texts' token ids in training.
 
     Of a text that the trained model's ``max_seq_length`` cuts, a guide of the same vocabulary sees what is left.
 
-    Args:
+    Attributes:
         guide: the guide.
         model: the model to be trained.
         prompt: the prompt of the training.
         batch_size: texts per call.
         options: further arguments of the guide's ``encode``.
+        frozen: what sees the token ids; None if the vocabularies differ.
     """
 
-    def __init__(
-        self,
-        guide: SentenceTransformer,
-        model: SentenceTransformer,
-        prompt: str | None,
-        batch_size: int,
-        options: Mapping[str, Any],
-    ) -> None:
-        self.guide, self.model, self.prompt, self.batch_size = guide, model, prompt, batch_size
-        self._options = options
-        self._frozen: FrozenEncoder | None = None
-        if isinstance(guide.tokenizer, PreTrainedTokenizerBase):
-            frozen = FrozenEncoder(copy.copy(guide), model)  # a copy of the shell: the guide may be the model itself
-            self._frozen = frozen if frozen.same_vocabulary else None
+    guide: SentenceTransformer
+    model: SentenceTransformer
+    prompt: str | None
+    batch_size: int
+    options: Mapping[str, Any]
+    frozen: FrozenEncoder | None
 
     @classmethod
     @contextmanager
@@ -152,9 +147,12 @@ class TextGuide:
             )
         if prompt is not None:
             check_sentence(prompt, "prompt")
-        loaded = load_guide(guide, model)
+        loaded, frozen = load_guide(guide, model), None
+        if isinstance(loaded.tokenizer, PreTrainedTokenizerBase):
+            frozen = FrozenEncoder(copy.copy(loaded), model)  # a copy of the shell: the guide may be the model itself
+            frozen = frozen if frozen.same_vocabulary else None
         with device_pool(loaded, encode_options or {}) as options:
-            yield cls(loaded, model, prompt, batch_size, options)
+            yield cls(loaded, model, prompt, batch_size, options, frozen)
 
     def keys(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of each text, as the trained model's tokenizer gives them."""
@@ -169,20 +167,20 @@ class TextGuide:
 
     def _encoded(self, texts: list[str]) -> Tensor:
         options: dict[str, Any] = {"batch_size": self.batch_size, "show_progress_bar": False, "convert_to_tensor": True}
-        embeddings: Tensor = self.guide.encode(texts, **options, **self._options)
+        embeddings: Tensor = self.guide.encode(texts, **options, **self.options)
         return embeddings.clone()  # of a tensor of inference mode, which cannot be changed
 
     def embed(self, texts: list[str], keys: list[list[int]]) -> Tensor:
         """Return the guide's embeddings, (N, D), on the guide's device."""
         embeddings = self._encoded(texts)
-        if self._frozen is None:
+        if self.frozen is None:
             return embeddings
         limit = self.model.max_seq_length or inf
         cut = [row for row, key in enumerate(keys) if len(key) >= limit]
         for start in range(0, len(cut), self.batch_size):
             rows = cut[start : start + self.batch_size]
             features = self.model.preprocess([texts[row] for row in rows], prompt=self.prompt)
-            embeddings[rows] = self._frozen(batch_to_device(features, self.guide.device))
+            embeddings[rows] = self.frozen(batch_to_device(features, self.guide.device))
         return embeddings
 
 
@@ -223,12 +221,6 @@ def _common_beginning(rows: list[list[int]]) -> list[int]:
     return [column[0] for column in takewhile(lambda column: len(set(column)) == 1, columns)]
 
 
-def has_prompt(features: Features) -> bool:
-    """Whether a prompt stands before the sentences; one inside a chat template is not told."""
-    length = features.get("prompt_length", 0)
-    return bool(length.flatten()[0] if isinstance(length, Tensor) else length)
-
-
 def recovered_texts(model: SentenceTransformer, features: Features, *, exact: bool) -> list[str]:
     """Decode the content tokens of each sentence, without prompt, chat template and special tokens.
 
@@ -242,7 +234,7 @@ def recovered_texts(model: SentenceTransformer, features: Features, *, exact: bo
         "input_ids": pad_sequence(rows, batch_first=True),
         "attention_mask": pad_sequence([torch.ones_like(row) for row in rows], batch_first=True),
     }
-    framed = has_prompt(features) or features.get("modality") == "message"
+    framed = told_prompt_length(features) or features.get("modality") == "message"
     content = content_mask(model, padded | {key: features[key] for key in _FRAME if key in features})
     kept = [ids[mask].tolist() for ids, mask in zip(padded["input_ids"], content, strict=True)]
     options = {"clean_up_tokenization_spaces": False} if exact else {}

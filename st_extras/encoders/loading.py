@@ -195,9 +195,7 @@ def keep_layers(model: SentenceTransformer, layers: int) -> None:
     body: Any = _transformer(model).auto_model
     config = body.config
     total = int(config.num_hidden_layers)
-    if check_count("layers", layers, at_least=1) > total:
-        raise ValueError(f"layers must be in [1, {total}] for this encoder, got {shown(layers)}.")
-    if layers == total:
+    if check_count("layers", layers, 1, total) == total:
         return
     stacks = [m for m in body.modules() if isinstance(m, nn.ModuleList) and len(m) == total]
     if len(stacks) != 1:

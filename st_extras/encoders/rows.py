@@ -67,12 +67,10 @@ def stack_rows(blocks: Sequence[Features]) -> Features:
 def split_rows(features: Features, count: int) -> list[Features]:
     """Split a batch into ``count`` equal blocks of rows: the inverse of :func:`stack_rows`."""
     rows = count_rows(features)
-    blocks = [dict(features) for _ in range(count)]
-    for key, value in features.items():
-        if _is_per_row(key, value, rows):
-            for block, part in zip(blocks, value.chunk(count), strict=True):
-                block[key] = part
-    return blocks
+    parts = {
+        key: value.chunk(count) if _is_per_row(key, value, rows) else [value] * count for key, value in features.items()
+    }
+    return [{key: part[number] for key, part in parts.items()} for number in range(count)]
 
 
 def try_stack_columns(columns: Sequence[Features], views: int = 2) -> Features | None:
@@ -116,3 +114,9 @@ def token_rows(features: Features) -> list[list[int]]:
         return [flat[start:end] for start, end in pairwise(starts)]
     pairs = zip(ids.tolist(), features["attention_mask"].tolist(), strict=True)
     return [[token for token, kept in zip(row, mask, strict=True) if kept] for row, mask in pairs]
+
+
+def told_prompt_length(features: Features) -> int:
+    """Return the prompt's number of tokens, as Sentence Transformers tells it; 0 without one, or inside a template."""
+    found = features.get("prompt_length")
+    return 0 if found is None else int(torch.as_tensor(found).flatten()[0])  # in training a tensor of equal ones

@@ -12,7 +12,7 @@ from sentence_transformers.sentence_transformer.modules import Router
 from torch import Tensor, nn
 
 from st_extras.checks import check_choice
-from st_extras.encoders.rows import Features
+from st_extras.encoders.rows import Features, told_prompt_length
 from st_extras.encoders.templates import template_mask
 
 
@@ -146,8 +146,7 @@ def content_mask(model: nn.Module, features: Features) -> Tensor:
     present = features["attention_mask"].bool()
     if length := prompt_length(model, features):
         present = present & (present.cumsum(dim=1) > length)
-    if features.get("modality") == "message":
-        present = present & ~template_mask(unwrap(model), features)
+    present = present & ~template_mask(unwrap(model), features)
     return cast(Tensor, present & ~torch.isin(features["input_ids"], special))
 
 
@@ -158,8 +157,7 @@ def prompt_length(model: nn.Module, features: Features) -> int:
     There, byte-level and SentencePiece tokenizers make a token of the space at the prompt's end; before a text, that
     space belongs to the first word, which is not prompt.
     """
-    found = features.get("prompt_length", 0)
-    length = int(found.flatten()[0]) if isinstance(found, Tensor) else int(found or 0)
+    length = told_prompt_length(features)
     if length:
         present = features["attention_mask"].bool()
         length -= max(_closing_tokens(model, features["input_ids"], present) - 1, 0)

@@ -39,7 +39,6 @@ def token_mean(values: Tensor, mask: Tensor) -> Tensor:
     return means.sum() / (lengths > 0).sum().clamp(min=1)
 
 
-@torch.no_grad()
 def label_shares(
     labels: Tensor, mask: Tensor, *, dtype: torch.dtype = torch.float32, across_processes: bool = False
 ) -> Tensor:
@@ -55,7 +54,6 @@ def label_shares(
     return sum_over_processes(shares) / get_world_size() if across_processes else shares
 
 
-@torch.no_grad()
 def labels_entropy(shares: Tensor) -> Tensor:
     """Return the entropy of the labels in nats.
 
@@ -68,7 +66,6 @@ def labels_entropy(shares: Tensor) -> Tensor:
     return -torch.xlogy(shares, shares).sum()
 
 
-@torch.no_grad()
 def balancing_weights(labels: Tensor, shares: Tensor) -> Tensor:
     """Return a weight for each token, (R, L), with which each label counts a half: 1 / (2 share of its label).
 

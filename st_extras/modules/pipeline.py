@@ -72,30 +72,21 @@ def split_before_normalize(model: SentenceTransformer) -> tuple[list[nn.Module],
     """
     modules = list(check_instance("model", model, SentenceTransformer))
     if modules and isinstance(modules[0], Router):
-        check_routes(modules[0])
+        routes: list[Any] = list(modules[0].sub_modules.values())
+        if len({id(route[0]) for route in routes}) > 1:
+            raise ValueError(
+                f"model must have one encoder for all routes of its Router, got one for each of "
+                f"{', '.join(modules[0].sub_modules)}: post-process the models of the routes on their own."
+            )
+        if any(isinstance(route[-1], Normalize) for route in routes):
+            raise ValueError(
+                "model must not normalize inside the routes of its Router, because post-processing comes before that: "
+                "put Normalize behind the Router, SentenceTransformer(modules=[router, Normalize()])."
+            )
     cut = len(modules)
     while cut and isinstance(modules[cut - 1], Normalize):
         cut -= 1
     return modules[:cut], modules[cut:]
-
-
-def check_routes(router: Router) -> None:
-    """Check that post-processing behind a Router sees the embeddings of one encoder, before they are normalized.
-
-    Raises:
-        ValueError: if it does not.
-    """
-    routes: list[Any] = list(router.sub_modules.values())
-    if len({id(route[0]) for route in routes}) > 1:
-        raise ValueError(
-            f"model must have one encoder for all routes of its Router, got one for each of "
-            f"{', '.join(router.sub_modules)}: post-process the models of the routes on their own."
-        )
-    if any(isinstance(route[-1], Normalize) for route in routes):
-        raise ValueError(
-            "model must not normalize inside the routes of its Router, because post-processing comes before that: put "
-            "Normalize behind the Router, SentenceTransformer(modules=[router, Normalize()])."
-        )
 
 
 def with_dense(model: SentenceTransformer, matrix: Tensor, offset: Tensor) -> SentenceTransformer:

@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from st_extras.checks import check_bool, check_count, check_instance, check_interval
 from st_extras.citations import CITATIONS
+from st_extras.encoders.rows import told_prompt_length
 from st_extras.encoders.structure import non_content_ids
 from st_extras.modules import pipeline, saving
 from st_extras.modules.model_card import renew_card
@@ -173,9 +174,8 @@ class SIFPooling(Pooling):
         """Pool ``token_embeddings``, (B, L, D) or flattened (1, N, D), to ``sentence_embedding``, (B, D)."""
         pipeline.check_fitted(self, "SIF pooling")
         tokens, ids, mask = _padded(features)
-        if not self.include_prompt and "prompt_length" in features:
-            length = torch.as_tensor(features["prompt_length"]).flatten()[0]  # in training a tensor of equal ones
-            mask = mask & (mask.cumsum(dim=1) > length)
+        if not self.include_prompt:
+            mask = mask & (mask.cumsum(dim=1) > told_prompt_length(features))
         weights = self.token_weights.to(tokens.device)[ids] * mask  # (B, L)
         plain = weights.sum(dim=1, keepdim=True) == 0  # (B, 1), no content
         weights = torch.where(plain, mask.to(weights), weights)

@@ -192,7 +192,21 @@ class FrequencyTable:
             table.check_tokenizer(tokenizer, f"The frequency table {path}")
             return table
         tokens = vocabulary(tokenizer)
-        return cls(tokens, _counts_in_order(content.tokens, content.counts, tokens, str(path)), content.num_texts)
+        counted = dict(zip(content.tokens, content.counts, strict=True))
+        unknown = sorted(token for token in counted.keys() - set(tokens) if token is not None)
+        if unknown:
+            raise ValueError(
+                f"{path} must be counted with this tokenizer, got {len(unknown)} tokens that are not in its "
+                f"vocabulary, such as {', '.join(map(repr, unknown[:3]))}."
+            )
+        missing = [token for token in tokens if token is not None and token not in counted]
+        if missing and 0 in counted.values():
+            raise ValueError(
+                f"{path} must have the vocabulary of this tokenizer, as it lists counts of 0 too, got {len(missing)} "
+                f"tokens left out, such as {', '.join(map(repr, missing[:3]))}."
+            )
+        counts = [0 if token is None else counted.get(token, 0) for token in tokens]
+        return cls(tokens, counts, content.num_texts)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], tokenizer: PreTrainedTokenizerBase | None = None) -> FrequencyTable:
@@ -263,28 +277,3 @@ def _check_same_vocabulary(
     else:
         difference = f"id {index} is {ours[index]!r} here and {theirs[index]!r} there"
     raise ValueError(f"{name} and {owner} must have the same vocabulary, got a difference: {difference}.")
-
-
-def _counts_in_order(
-    listed: Sequence[str | None], counts: Sequence[int], tokens: Sequence[str | None], name: str
-) -> list[int]:
-    """Return the counts of the ``listed`` tokens in the order of ``tokens``, the vocabulary; 0 for tokens not listed.
-
-    Raises:
-        ValueError: if a token is not in the vocabulary, or some are left out although counts of 0 are listed; the
-            message begins with ``name``.
-    """
-    counted = dict(zip(listed, counts, strict=True))
-    unknown = sorted(token for token in counted.keys() - set(tokens) if token is not None)
-    if unknown:
-        raise ValueError(
-            f"{name} must be counted with this tokenizer, got {len(unknown)} tokens that are not in its vocabulary, "
-            f"such as {', '.join(map(repr, unknown[:3]))}."
-        )
-    missing = [token for token in tokens if token is not None and token not in counted]
-    if missing and 0 in counted.values():
-        raise ValueError(
-            f"{name} must have the vocabulary of this tokenizer, as it lists counts of 0 too, got {len(missing)} "
-            f"tokens left out, such as {', '.join(map(repr, missing[:3]))}."
-        )
-    return [0 if token is None else counted.get(token, 0) for token in tokens]

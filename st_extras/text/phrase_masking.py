@@ -197,9 +197,16 @@ class PhraseMasking:
 
     def _columns(self, batch: Batch, indices: Sequence[int] | None = None) -> dict[str, list[Any]]:
         """Return the columns of the rows made from ``batch``; with ``indices``, also that of each row's sentence."""
+        sentences: Any = batch[self.column] if isinstance(batch, Mapping) else batch
+        if isinstance(sentences, str):
+            raise ValueError(
+                f"PhraseMasking takes a batch of sentences, got the string {sentences!r}: "
+                "use dataset.map(masking, batched=True)."
+            )
         rows: list[MaskedRow] = []
         sources: list[int] = []
-        for index, sentence in enumerate(self._sentences(batch)):
+        for index, sentence in enumerate(sentences):
+            check_sentence(sentence, f"column {self.column!r}")
             made = [self._draw(sentence)] if self.sample else self._mask_augmented(sentence)
             self.skipped += not made
             rows += made
@@ -211,16 +218,6 @@ class PhraseMasking:
         if indices is not None:
             columns["_source"] = [indices[source] for source in sources]
         return columns
-
-    def _sentences(self, batch: Batch) -> Sequence[str]:
-        """Return the sentences of ``batch``, checked."""
-        sentences: Any = batch[self.column] if isinstance(batch, Mapping) else batch
-        if isinstance(sentences, str):
-            raise ValueError(
-                f"PhraseMasking takes a batch of sentences, got the string {sentences!r}: "
-                "use dataset.map(masking, batched=True)."
-            )
-        return [check_sentence(sentence, f"column {self.column!r}") for sentence in sentences]
 
     def _mask_augmented(self, sentence: str, *generator: random.Random) -> list[MaskedRow]:
         """Return the rows of the augmented sentence, or of the sentence itself if augmentation left no phrase."""

@@ -89,10 +89,6 @@ class GradientCache(gradcache.CachedLossMixin):
             "cache_enabled": False,  # weights that were cast without a graph have none
         }
 
-    def value(self) -> Tensor:
-        """Return the loss."""
-        return self.forward_cached(self.views)
-
     def calculate_loss(
         self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False
     ) -> Tensor:

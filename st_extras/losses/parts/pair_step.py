@@ -98,7 +98,8 @@ class PairStep(nn.Module):
             tell_repeated_texts(loss, columns)
         if self.caches:
             self.runs = 0
-            return GradientCache(loss, self, columns).value()
+            cache = GradientCache(loss, self, columns)
+            return cache.forward_cached(cache.views)
         if self.two_views is None:
             embeddings = [forward_pass(loss.model, columns[0])["sentence_embedding"]]
         else:

@@ -21,13 +21,6 @@ def word_embedding(model: nn.Module) -> nn.Embedding:
     return cast(nn.Embedding, cast(Any, unwrap(model).transformers_model).get_input_embeddings())
 
 
-def decoding_signal(sentence: Tensor, masked: Tensor, difference_scale: float, product_scale: float) -> Tensor:
-    """Return eq. 2, [E_s, E_s', m |E_s - E_s'|, n |E_s * E_s'|]: (B, D) and (B, D) -> (B, 4, D) in float32."""
-    sentence, masked = full_precision(sentence), full_precision(masked)
-    difference = difference_scale * (sentence - masked).abs()
-    return torch.stack([sentence, masked, difference, product_scale * (sentence * masked).abs()], dim=1)
-
-
 def draw_normal(module: nn.Module) -> None:
     """Draw the weights of a layer as BERT and BART do, from N(0, 0.02), and set its biases to 0."""
     if isinstance(module, nn.MultiheadAttention):
@@ -121,8 +114,11 @@ class PhraseDecoder(nn.Module):
         return cast(Tensor, self.layers(x, memory, tgt_mask=causal, tgt_is_causal=True))
 
     def signal(self, sentence: Tensor, masked: Tensor) -> Tensor:
-        """Return :func:`decoding_signal` of (B, D) embeddings of sentences and of their masked copies: (B, 4, D)."""
-        return decoding_signal(sentence, masked, self.config["difference_scale"], self.config["product_scale"])
+        """Return eq. 2, [E_s, E_s', m |E_s - E_s'|, n |E_s * E_s'|]: (B, D) and (B, D) -> (B, 4, D) in float32."""
+        sentence, masked = full_precision(sentence), full_precision(masked)
+        difference = self.config["difference_scale"] * (sentence - masked).abs()
+        product = self.config["product_scale"] * (sentence * masked).abs()
+        return torch.stack([sentence, masked, difference, product], dim=1)
 
     def cross_entropy(
         self, ids: Tensor, counted: Tensor, signal: Tensor, words: nn.Embedding, *, train_words: bool = True
