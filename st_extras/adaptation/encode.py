@@ -97,17 +97,6 @@ def drawn_texts(sentences: Any, limit: int, seed: int) -> tuple[list[str], int]:
     return drawn, read
 
 
-@contextmanager
-def modes_kept(model: SentenceTransformer) -> Iterator[None]:
-    """Put each module back into training or evaluation mode at the end: encoding switches to the latter."""
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
-
-
 def encode(
     model: SentenceTransformer, texts: Sequence[str], encode_texts: EncodeTexts, kept: Path | None = None
 ) -> Encoded:

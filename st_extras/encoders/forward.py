@@ -15,7 +15,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from st_extras.encoders.momentum import require_trainable
 from st_extras.encoders.rows import Features
-from st_extras.encoders.structure import content_mask, kept_modes, unwrap
+from st_extras.encoders.structure import content_mask, modes_kept, unwrap
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
         and module.gradient_checkpointing
     ]
     checkpoints = [layer._gradient_checkpointing_func for layer in layers]
-    with kept_modes(model):
+    with modes_kept(model):
         model.eval()
         for layer, checkpoint in zip(layers, checkpoints, strict=True):
             layer.training = True  # the layer's own forward sees evaluation mode
@@ -74,7 +74,7 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
 
 def _checkpoint_without_dropout(layer: nn.Module, checkpoint: Any, forward: Any, *inputs: Any) -> Any:
     def run(*given: Any) -> Any:
-        with kept_modes(layer):
+        with modes_kept(layer):
             layer.eval()
             return forward(*given)
 

@@ -16,8 +16,6 @@ from sentence_transformers.base.modules import Transformer
 from st_extras.checks import shown
 
 logger = logging.getLogger(__name__)
-_CONTENT = '{{ messages | map(attribute="content") | join }}'
-"""The system message, if any, and the text, in the language of templates."""
 _SAMPLES = ("a", 'one two, "three".', "{{ 4 }}")
 
 
@@ -64,8 +62,7 @@ def set_prompt_template(model: SentenceTransformer, template: str) -> None:
         logger.info("The tokenizer's chat template is replaced by prompt_template.")
     opening, closing = _special_tokens(tokenizer)
     for gap in ("", " "):  # some tokenizers mark the first word of a text: after an opening token, a space does it
-        first, last = (json.dumps(text, ensure_ascii=False) for text in (opening + gap + before, after + closing))
-        tokenizer.chat_template = f"{{{{ {first} }}}}{_CONTENT}{{{{ {last} }}}}"  # both texts as they stand
+        tokenizer.chat_template = _jinja(opening + gap + before, after + closing)
         if all(_ids(tokenizer, text) == tokenizer(before + text + after)["input_ids"] for text in _SAMPLES):
             break
     else:
@@ -92,6 +89,12 @@ def _special_tokens(tokenizer: Any) -> tuple[str, str]:
     stop = next((i for i in range(len(ids), start, -1) if ids[i - 1] not in special), start)
     opening, closing = (tokenizer.convert_ids_to_tokens(part) for part in (ids[:start], ids[stop:]))
     return "".join(opening), "".join(closing)
+
+
+def _jinja(before: str, after: str) -> str:
+    """A template that prints two texts as they stand, and between them the system message, if any, and the text."""
+    first, last = (json.dumps(text, ensure_ascii=False) for text in (before, after))
+    return f'{{{{ {first} }}}}{{{{ messages | map(attribute="content") | join }}}}{{{{ {last} }}}}'
 
 
 def _ids(tokenizer: Any, text: str) -> list[int]:

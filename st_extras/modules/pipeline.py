@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from st_extras.checks import check_bool, check_count, check_instance, shown
 from st_extras.encoders.distributed import device_pool
-from st_extras.encoders.loading import with_modules
+from st_extras.encoders.loading import check_length, with_modules
 from st_extras.encoders.source import Source
 from st_extras.modules.model_card import card_of
 from st_extras.text.corpus import iterate_sentences
@@ -191,8 +191,10 @@ def part_of_model(
     Several devices get one pool of processes, one a device, for all calls of ``encode``; it is stopped at the end.
 
     Raises:
-        ValueError: if an option is not allowed, or the processes of a given pool hold another model than this part.
+        ValueError: if an option is not allowed, the model would fail at a long text, or the processes of a given pool
+            hold another model than this part.
     """
+    check_length(model)
     options = check_options(encode_options)
     if options.pop("prompt_name", None) is not None:
         options["prompt"] = prompt_text(model, encode_options)
