@@ -77,7 +77,8 @@ class FrozenEncoder(nn.Module):
             or probe_rows(frozen, default_prompt(frozen)) != probe
         )
         # a prompt inside a chat template is not told, but what stands before the text then begins differently
-        self._opening: list[int] = _common_beginning(probe[0]) if "message" in trained.modalities else []
+        columns = zip(*probe[0], strict=False) if "message" in trained.modalities else ()
+        self._opening = [ids[0] for ids in takewhile(lambda ids: len(set(ids)) == 1, columns)]
 
     @property
     def encoder(self) -> SentenceTransformer:
@@ -93,17 +94,14 @@ class FrozenEncoder(nn.Module):
         """Return (B, D) embeddings of the features' sentences, which are on the guide's device."""
         guide, trained = self._hidden
         guide.eval()
+        opening = self._opening  # another one: there is a prompt inside the chat template
+        other = bool(opening) and any(row[: len(opening)] != opening for row in token_rows(features))
         with torch.no_grad():
-            if self.must_retokenize or told_prompt_length(features) or self._has_other_opening(features):
+            if self.must_retokenize or other or told_prompt_length(features):
                 texts = recovered_texts(trained, features, exact=self.same_vocabulary)
                 features = batch_to_device(guide.preprocess(texts, prompt=default_prompt(guide)), guide.device)
             embeddings: Tensor = guide(dict(features))["sentence_embedding"]
             return truncate_embeddings(embeddings, guide.truncate_dim)
-
-    def _has_other_opening(self, features: Features) -> bool:
-        """Whether there is a prompt inside the chat template."""
-        length = len(self._opening)
-        return length > 0 and any(row[:length] != self._opening for row in token_rows(features))
 
 
 @dataclass(frozen=True)
@@ -214,11 +212,6 @@ def load_guide(
             f"complementary_model must be an encoder or the path of one, got {shown(complementary_model)}."
         )
     return load_encoder(complementary_model, device=str(trained.device))
-
-
-def _common_beginning(rows: list[list[int]]) -> list[int]:
-    columns = zip(*rows, strict=False)
-    return [column[0] for column in takewhile(lambda column: len(set(column)) == 1, columns)]
 
 
 def recovered_texts(model: SentenceTransformer, features: Features, *, exact: bool) -> list[str]:

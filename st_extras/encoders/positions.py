@@ -47,7 +47,10 @@ def find_input_ways(model: nn.Module) -> InputWays:
     count_rows(rows)
     with torch.no_grad(), without_dropout(model):
         plain = _summary(model, rows)
-        in_order, reversed_order = _reversed_content(content_mask(model, rows))
+        content = content_mask(model, rows)  # (R, L)
+        place = torch.arange(content.size(1), device=content.device).expand(content.shape)
+        in_order = torch.where(content, place - content.size(1), place).argsort(dim=1)  # content first
+        reversed_order = torch.where(content, -place - 1, place).argsort(dim=1)  # and the same in reverse
         turned = {**rows, "input_ids": move(rows["input_ids"], in_order, reversed_order)}
         expected = _summary(model, turned)
         for scheme in () if _is_close(expected, plain) else SCHEMES:
@@ -109,15 +112,6 @@ def _short_rows(model: nn.Module) -> Features:
         else value
         for key, value in rows.items()
     }
-
-
-def _reversed_content(content: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the places of a row, content first, and the same with the content in reverse. Both (R, L)."""
-    place = torch.arange(content.size(1), device=content.device).expand(content.shape)
-    width = content.size(1)
-    in_order = torch.where(content, place - width, place).argsort(dim=1)
-    reversed_order = torch.where(content, -place - 1, place).argsort(dim=1)
-    return in_order, reversed_order
 
 
 def _gives(

@@ -160,15 +160,11 @@ def prompt_length(model: nn.Module, features: Features) -> int:
     length = told_prompt_length(features)
     if length:
         present = features["attention_mask"].bool()
-        length -= max(_closing_tokens(model, features["input_ids"], present) - 1, 0)
+        special = torch.isin(features["input_ids"], torch.tensor(non_content_ids(model), device=present.device))
+        behind = (present & ~special).flip(1).cumsum(dim=1).flip(1) == 0  # behind the last token that is not special
+        closing = int((present & behind).sum(dim=1).min())  # all rows hold a prompt, so no row is special alone
+        length -= max(closing - 1, 0)
         last = features["input_ids"][present & (present.cumsum(dim=1) == length)]
         tokens = unwrap(model).tokenizer.convert_ids_to_tokens(last.tolist())
         length -= any(token[:1] in ("\u0120", "\u2581") and len(token) > 1 for token in tokens)  # as in "\u0120dog"
     return length
-
-
-def _closing_tokens(model: nn.Module, input_ids: Tensor, present: Tensor) -> int:
-    """Return the number of special tokens that close the rows; all rows hold a prompt, so no row is special alone."""
-    special = torch.isin(input_ids, torch.tensor(non_content_ids(model), device=input_ids.device))
-    behind = (present & ~special).flip(1).cumsum(dim=1).flip(1) == 0  # behind the last token that is not special
-    return int((present & behind).sum(dim=1).min())
