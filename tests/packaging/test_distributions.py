@@ -70,12 +70,7 @@ def _package_files() -> set[str]:
 def test_the_wheel_holds_the_package_and_nothing_else(built):
     files = _wheel_files(built.wheel)
     assert {name for name in files if ".dist-info/" not in name} == _package_files()
-    assert {
-        "st_extras/py.typed",
-        "st_extras/citations.bib",
-        "st_extras/samples/sentences.txt",
-        "st_extras/samples/graded_pairs.tsv",
-    } <= files
+    assert {"st_extras/py.typed", "st_extras/samples/sentences.txt", "st_extras/samples/graded_pairs.tsv"} <= files
     assert f"st_extras-{st_extras.__version__}.dist-info/licenses/LICENSE" in files
 
 
