@@ -97,11 +97,11 @@ def adapted(
             parameter.data = parameter.data.float()
 
     def leave(*, merge: bool = True) -> None:
-        tuner = there.pop()
-        tuner.merge_and_unload() if merge else tuner.unload()
+        there[0].merge_and_unload() if merge else there[0].unload()
         for name, parameter in body.named_parameters():
             parameter.requires_grad_(name in trainable)
         vars(body).pop("peft_config", None)
+        there.clear()
 
     try:
         yield leave
