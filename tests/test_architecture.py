@@ -26,6 +26,7 @@ ROOT = Path(st_extras.__file__).parent
 FLOORS = [
     "functional",
     "checks",
+    "citations",
     "random_source",
     "whole_file",
     "tensor_files",
@@ -196,7 +197,7 @@ def test_the_ground_floor_of_tensors_needs_torch_alone():
 @pytest.mark.parametrize(
     ("module", "line", "fault"),
     [
-        ("functional", "from st_extras.encoders.rows import repeat_rows", "functional imports encoders.rows"),
+        ("functional", "from st_extras.encoders.rows import stack_rows", "functional imports encoders.rows"),
         ("text.corpus", "import st_extras.losses.dclr", "text.corpus imports losses.dclr"),
         ("encoders.rows", "from st_extras.samples import graded_pairs", "encoders.rows imports samples"),
         ("losses.parts.views", "from st_extras.losses import DCLRLoss", "losses.parts.views imports losses"),

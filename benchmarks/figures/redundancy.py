@@ -14,8 +14,7 @@ from sentence_transformers import SentenceTransformer
 from st_extras.checks import check_choice
 from st_extras.modules.pipeline import check_finite
 from st_extras.text.keywords import build_extractor, keyword_spans
-from st_extras.text.spans import find_words, replace_spans
-from st_extras.text.words import word_spans
+from st_extras.text.words import find_words, replace_spans, word_spans
 
 TRIVIAL_WORDS = ("the", "a", "to", "in", "some", "with", "and")
 """The words of the paper's table 5."""

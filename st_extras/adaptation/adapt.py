@@ -23,7 +23,6 @@ from st_extras.adaptation.encode import (
     drawn_texts,
     encode,
     encode_texts,
-    modes_kept,
     seconds_per_text,
     source_of,
 )
@@ -34,7 +33,7 @@ from st_extras.adaptation.search_judge import FEWEST_DOCUMENTS, Searched, drawn_
 from st_extras.checks import check_bool, check_count, check_interval, check_seed, check_weight, shown
 from st_extras.encoders.adapters import check_adapters
 from st_extras.encoders.dropout import dropout_acts
-from st_extras.encoders.structure import embedding_dimension
+from st_extras.encoders.structure import embedding_dimension, modes_kept
 from st_extras.evaluation import LabeledTexts, RetrievalTask, STSDataset
 from st_extras.evaluation.geometry import unrelated_cosines
 from st_extras.modules import LocalityPreservingPostProcessor, pipeline

@@ -23,7 +23,7 @@ from st_extras.encoders.source import PROBES, Source
 from st_extras.evaluation.change import FEWEST, MOST
 from st_extras.evaluation.geometry import mean_cosine
 from st_extras.modules import pipeline
-from st_extras.modules.encoding import part_of_model, prompt_text
+from st_extras.modules.pipeline import part_of_model, prompt_text
 from st_extras.tensor_files import Expected, read_tensors, write_tensors
 from st_extras.text.corpus import (
     FEWEST_WITH_LETTERS,
@@ -95,17 +95,6 @@ def drawn_texts(sentences: Any, limit: int, seed: int) -> tuple[list[str], int]:
     drawn = reservoir_sample(texts(), limit, seed, distinct=True)
     random.Random(seed).shuffle(drawn)  # text is often sorted, by label or source: the judge must see all kinds
     return drawn, read
-
-
-@contextmanager
-def modes_kept(model: SentenceTransformer) -> Iterator[None]:
-    """Put each module back into training or evaluation mode at the end: encoding switches to the latter."""
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
 
 
 def encode(

@@ -20,68 +20,6 @@ LARGEST_RANK = 4096
 """A larger rank than the size of a layer would not be one of low rank."""
 
 
-class Adapters:
-    """LoRA adapters in a model's transformer, until they are merged or removed.
-
-    Every linear layer W of the transformer becomes W + (alpha / r) B A with trained A (r x in) and B (out x r), kept in
-    float32 where W is in half precision; B starts at zero, so the model is at first what it was. The rest of the
-    transformer is frozen; modules after it (a Dense) stay trainable. Modules keep their names and identity but for the
-    linear layers, so that a loss may be made before or after.
-
-    Works with transformers that peft knows how to adapt: linear layers of torch and GPT-2's. Needs peft
-    (``pip install "st-extras[lora]"``).
-
-    Paper: Edward J. Hu et al.: "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022,
-    https://arxiv.org/abs/2106.09685
-
-    Args:
-        model: the SentenceTransformer; its first module is a transformer.
-        lora: the rank r, or the arguments of ``peft.LoraConfig``, or one. A rank stands for all linear layers,
-            alpha = 2 r and a dropout of 0.05; a dict without ``target_modules`` also means all linear layers.
-
-    Attributes:
-        gone: whether they were merged or removed.
-
-    Raises:
-        ImportError: if peft is not installed.
-        ValueError: if ``lora`` is none of these, or the model has adapters already or no linear layer that matches.
-    """
-
-    def __init__(self, model: SentenceTransformer, lora: int | Mapping[str, Any] | LoraConfig) -> None:
-        config = copy.deepcopy(lora_config(lora))  # peft writes the names of the layers into it
-        from peft import LoraModel
-        from peft.tuners.tuners_utils import BaseTunerLayer
-
-        body = unwrap(model).transformers_model
-        if body is None:
-            raise ValueError(f"lora needs an encoder that starts with a transformer, got {type(model[0]).__name__}.")
-        if any(isinstance(module, BaseTunerLayer) for module in body.modules()):
-            raise ValueError("lora needs a model without adapters, got one that has some: merge or remove them first.")
-        self._trainable = {name for name, parameter in body.named_parameters() if parameter.requires_grad}
-        self._body: Any = body
-        self.gone = False
-        self._tuner = LoraModel(body, config, "default")
-        for parameter in body.parameters():
-            if parameter.requires_grad and parameter.dtype.itemsize < 4:  # the adapters of weights in half precision
-                parameter.data = parameter.data.float()
-
-    def merge(self) -> None:
-        """Add the updates to the layers: the transformer is a plain one again, all of it as trainable as before."""
-        self._tuner.merge_and_unload()
-        self._restore()
-
-    def remove(self) -> None:
-        """Remove the adapters and what they learned: the transformer is what it was before."""
-        self._tuner.unload()
-        self._restore()
-
-    def _restore(self) -> None:
-        for name, parameter in self._body.named_parameters():
-            parameter.requires_grad_(name in self._trainable)
-        vars(self._body).pop("peft_config", None)
-        self.gone = True
-
-
 def lora_config(lora: Any) -> LoraConfig:
     """Return the settings of LoRA adapters as peft reads them.
 
@@ -116,19 +54,60 @@ def described_lora(lora: Any) -> dict[str, Any]:
 def adapted(
     model: SentenceTransformer, lora: int | Mapping[str, Any] | LoraConfig | None
 ) -> Iterator[Callable[[], None]]:
-    """Give a model adapters, unless ``lora`` is None, and yield a function that merges them.
+    """Give a model's transformer LoRA adapters, unless ``lora`` is None, and yield a function that merges them.
 
-    If they were not merged, because the body failed or was interrupted, they are removed at the end.
+    Every linear layer W of the transformer becomes W + (alpha / r) B A with trained A (r x in) and B (out x r), kept in
+    float32 where W is in half precision; B starts at zero, so the model is at first what it was. The rest of the
+    transformer is frozen; modules after it (a Dense) stay trainable. Modules keep their names and identity but for the
+    linear layers, so that a loss may be made before or after. Merged, the transformer is a plain one again. If they
+    were not merged, because the body failed or was interrupted, they are removed at the end, with what they learned;
+    either way, all of it is as trainable as before.
+
+    Works with transformers that peft knows how to adapt: linear layers of torch and GPT-2's. Needs peft
+    (``pip install "st-extras[lora]"``).
+
+    Paper: Edward J. Hu et al.: "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022,
+    https://arxiv.org/abs/2106.09685
+
+    Args:
+        model: the SentenceTransformer; its first module is a transformer.
+        lora: the rank r, or the arguments of ``peft.LoraConfig``, or one. A rank stands for all linear layers,
+            alpha = 2 r and a dropout of 0.05; a dict without ``target_modules`` also means all linear layers.
+
+    Raises:
+        ImportError: if peft is not installed.
+        ValueError: if ``lora`` is none of these, or the model has adapters already or no linear layer that matches.
     """
     if lora is None:
         yield lambda: None
         return
-    adapters = Adapters(model, lora)
+    config = copy.deepcopy(lora_config(lora))  # peft writes the names of the layers into it
+    from peft import LoraModel
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    body: Any = unwrap(model).transformers_model
+    if body is None:
+        raise ValueError(f"lora needs an encoder that starts with a transformer, got {type(model[0]).__name__}.")
+    if any(isinstance(module, BaseTunerLayer) for module in body.modules()):
+        raise ValueError("lora needs a model without adapters, got one that has some: merge or remove them first.")
+    trainable = {name for name, parameter in body.named_parameters() if parameter.requires_grad}
+    there: list[Any] = [LoraModel(body, config, "default")]
+    for parameter in body.parameters():
+        if parameter.requires_grad and parameter.dtype.itemsize < 4:  # the adapters of weights in half precision
+            parameter.data = parameter.data.float()
+
+    def leave(*, merge: bool = True) -> None:
+        there[0].merge_and_unload() if merge else there[0].unload()
+        for name, parameter in body.named_parameters():
+            parameter.requires_grad_(name in trainable)
+        vars(body).pop("peft_config", None)
+        there.clear()
+
     try:
-        yield adapters.merge
+        yield leave
     finally:
-        if not adapters.gone:
-            adapters.remove()
+        if there:
+            leave(merge=False)
 
 
 def trained_state(model: nn.Module) -> dict[str, Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any, cast
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import PretrainedConfig
 
 from st_extras.checks import check_interval
-from st_extras.encoders.structure import unwrap
+from st_extras.encoders.structure import modes_kept, unwrap
 
 _DROPOUT = re.compile(r"(.*_)?(dropout|pdrop)(_prob|_rate)?")
 _ELSEWHERE = {"classifier", "classif", "qa", "summary", "pooler", "activation", "token", "lora"}
@@ -75,20 +75,10 @@ def dropout_acts(model: SentenceTransformer) -> bool:
         for name, value in model.preprocess([_PROBE]).items()
     }
     devices = [model.device] if model.device.type == "cuda" else []
-    with torch.no_grad(), torch.random.fork_rng(devices=devices), _training_mode(model):
+    with torch.no_grad(), torch.random.fork_rng(devices=devices), modes_kept(model):
+        model.train()
         first, second = (model(dict(features))["sentence_embedding"] for _ in range(2))
     return not torch.equal(first, second)
-
-
-@contextmanager
-def _training_mode(model: nn.Module) -> Iterator[None]:
-    modes = {module: module.training for module in model.modules()}
-    model.train()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
 
 
 def _apply(body: Any, rate: float) -> None:

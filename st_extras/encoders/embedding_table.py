@@ -25,9 +25,9 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from st_extras.checks import check_choice, check_instance, shown
-from st_extras.encoders.frozen import TextGuide, token_rows
-from st_extras.encoders.rows import Features
+from st_extras.checks import check_choice, shown
+from st_extras.encoders.frozen import TextGuide
+from st_extras.encoders.rows import Features, token_rows
 from st_extras.encoders.source import differing_settings
 from st_extras.functional import unit_rows
 from st_extras.row_file import RowFile, State, checked_rows, map_rows, require_whole
@@ -63,7 +63,6 @@ class EmbeddingTable(nn.Module):
     """
 
     def __init__(self, keys: Sequence[Sequence[int]], embeddings: Tensor, vocabulary: str | None = None) -> None:
-        check_instance("embeddings", embeddings, Tensor)
         if embeddings.ndim != 2 or len(keys) != len(embeddings) or len(keys) == 0:
             raise ValueError(f"embeddings must be (N, D) for N keys, got {tuple(embeddings.shape)} for {len(keys)}.")
         with _open(None, settings={"vocabulary": vocabulary, "dtype": "float32"}) as file:

@@ -15,7 +15,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from st_extras.encoders.momentum import require_trainable
 from st_extras.encoders.rows import Features
-from st_extras.encoders.structure import content_mask, unwrap
+from st_extras.encoders.structure import content_mask, modes_kept, unwrap
 
 
 @dataclass(frozen=True)
@@ -51,38 +51,32 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
     Layers with gradient checkpointing keep it, which transformers has in training mode alone: they hand their forward
     to a checkpoint that runs it without dropout, now and in the backward pass.
     """
-    modes = [(module, module.training) for module in model.modules()]
     layers: list[Any] = [
         module
-        for module, training in modes
-        if training
+        for module in model.modules()
+        if module.training
         and torch.is_grad_enabled()
         and isinstance(module, GradientCheckpointingLayer)
         and module.gradient_checkpointing
     ]
     checkpoints = [layer._gradient_checkpointing_func for layer in layers]
-    model.eval()
-    for layer, checkpoint in zip(layers, checkpoints, strict=True):
-        layer.training = True  # the layer's own forward sees evaluation mode
-        layer._gradient_checkpointing_func = partial(_checkpoint_without_dropout, layer, checkpoint)
-    try:
-        yield
-    finally:
+    with modes_kept(model):
+        model.eval()
         for layer, checkpoint in zip(layers, checkpoints, strict=True):
-            layer._gradient_checkpointing_func = checkpoint
-        for module, training in modes:
-            module.training = training
+            layer.training = True  # the layer's own forward sees evaluation mode
+            layer._gradient_checkpointing_func = partial(_checkpoint_without_dropout, layer, checkpoint)
+        try:
+            yield
+        finally:
+            for layer, checkpoint in zip(layers, checkpoints, strict=True):
+                layer._gradient_checkpointing_func = checkpoint
 
 
 def _checkpoint_without_dropout(layer: nn.Module, checkpoint: Any, forward: Any, *inputs: Any) -> Any:
     def run(*given: Any) -> Any:
-        training = [module for module in layer.modules() if module.training]
-        layer.eval()
-        try:
+        with modes_kept(layer):
+            layer.eval()
             return forward(*given)
-        finally:
-            for module in training:
-                module.training = True
 
     return checkpoint(run, *inputs)
 

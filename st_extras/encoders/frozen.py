@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import pairwise, takewhile
+from dataclasses import dataclass
+from itertools import takewhile
 from math import inf
 from os import PathLike
 from typing import Any
@@ -20,7 +21,7 @@ from transformers import PreTrainedTokenizerBase
 from st_extras.checks import check_count, shown
 from st_extras.encoders.distributed import device_pool
 from st_extras.encoders.loading import load_encoder
-from st_extras.encoders.rows import Features
+from st_extras.encoders.rows import Features, token_rows, told_prompt_length
 from st_extras.encoders.source import PROBES, Source
 from st_extras.encoders.structure import content_mask, unwrap
 from st_extras.text.corpus import check_sentence
@@ -76,7 +77,8 @@ class FrozenEncoder(nn.Module):
             or probe_rows(frozen, default_prompt(frozen)) != probe
         )
         # a prompt inside a chat template is not told, but what stands before the text then begins differently
-        self._opening: list[int] = _common_beginning(probe[0]) if has_chat_template(trained) else []
+        columns = zip(*probe[0], strict=False) if "message" in trained.modalities else ()
+        self._opening = [ids[0] for ids in takewhile(lambda ids: len(set(ids)) == 1, columns)]
 
     @property
     def encoder(self) -> SentenceTransformer:
@@ -92,46 +94,37 @@ class FrozenEncoder(nn.Module):
         """Return (B, D) embeddings of the features' sentences, which are on the guide's device."""
         guide, trained = self._hidden
         guide.eval()
+        opening = self._opening  # another one: there is a prompt inside the chat template
+        other = bool(opening) and any(row[: len(opening)] != opening for row in token_rows(features))
         with torch.no_grad():
-            if self.must_retokenize or has_prompt(features) or self._has_other_opening(features):
+            if self.must_retokenize or other or told_prompt_length(features):
                 texts = recovered_texts(trained, features, exact=self.same_vocabulary)
                 features = batch_to_device(guide.preprocess(texts, prompt=default_prompt(guide)), guide.device)
             embeddings: Tensor = guide(dict(features))["sentence_embedding"]
             return truncate_embeddings(embeddings, guide.truncate_dim)
 
-    def _has_other_opening(self, features: Features) -> bool:
-        """Whether there is a prompt inside the chat template."""
-        length = len(self._opening)
-        return length > 0 and any(row[:length] != self._opening for row in token_rows(features))
 
-
+@dataclass(frozen=True)
 class TextGuide:
     """A guide's embeddings of texts, as a loss would get them of the texts' token ids in training.
 
     Of a text that the trained model's ``max_seq_length`` cuts, a guide of the same vocabulary sees what is left.
 
-    Args:
+    Attributes:
         guide: the guide.
         model: the model to be trained.
         prompt: the prompt of the training.
         batch_size: texts per call.
         options: further arguments of the guide's ``encode``.
+        frozen: what sees the token ids; None if the vocabularies differ.
     """
 
-    def __init__(
-        self,
-        guide: SentenceTransformer,
-        model: SentenceTransformer,
-        prompt: str | None,
-        batch_size: int,
-        options: Mapping[str, Any],
-    ) -> None:
-        self.guide, self.model, self.prompt, self.batch_size = guide, model, prompt, batch_size
-        self._options = options
-        self._frozen: FrozenEncoder | None = None
-        if isinstance(guide.tokenizer, PreTrainedTokenizerBase):
-            frozen = FrozenEncoder(copy.copy(guide), model)  # a copy of the shell: the guide may be the model itself
-            self._frozen = frozen if frozen.same_vocabulary else None
+    guide: SentenceTransformer
+    model: SentenceTransformer
+    prompt: str | None
+    batch_size: int
+    options: Mapping[str, Any]
+    frozen: FrozenEncoder | None
 
     @classmethod
     @contextmanager
@@ -152,9 +145,12 @@ class TextGuide:
             )
         if prompt is not None:
             check_sentence(prompt, "prompt")
-        loaded = load_guide(guide, model)
+        loaded, frozen = load_guide(guide, model), None
+        if isinstance(loaded.tokenizer, PreTrainedTokenizerBase):
+            frozen = FrozenEncoder(copy.copy(loaded), model)  # a copy of the shell: the guide may be the model itself
+            frozen = frozen if frozen.same_vocabulary else None
         with device_pool(loaded, encode_options or {}) as options:
-            yield cls(loaded, model, prompt, batch_size, options)
+            yield cls(loaded, model, prompt, batch_size, options, frozen)
 
     def keys(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of each text, as the trained model's tokenizer gives them."""
@@ -169,31 +165,26 @@ class TextGuide:
 
     def _encoded(self, texts: list[str]) -> Tensor:
         options: dict[str, Any] = {"batch_size": self.batch_size, "show_progress_bar": False, "convert_to_tensor": True}
-        embeddings: Tensor = self.guide.encode(texts, **options, **self._options)
+        embeddings: Tensor = self.guide.encode(texts, **options, **self.options)
         return embeddings.clone()  # of a tensor of inference mode, which cannot be changed
 
     def embed(self, texts: list[str], keys: list[list[int]]) -> Tensor:
         """Return the guide's embeddings, (N, D), on the guide's device."""
         embeddings = self._encoded(texts)
-        if self._frozen is None:
+        if self.frozen is None:
             return embeddings
         limit = self.model.max_seq_length or inf
         cut = [row for row, key in enumerate(keys) if len(key) >= limit]
         for start in range(0, len(cut), self.batch_size):
             rows = cut[start : start + self.batch_size]
             features = self.model.preprocess([texts[row] for row in rows], prompt=self.prompt)
-            embeddings[rows] = self._frozen(batch_to_device(features, self.guide.device))
+            embeddings[rows] = self.frozen(batch_to_device(features, self.guide.device))
         return embeddings
 
 
 def default_prompt(model: SentenceTransformer) -> str | None:
     """Return the prompt that ``encode`` puts before texts if it is told nothing."""
     return model.prompts.get(model.default_prompt_name) if model.default_prompt_name else None
-
-
-def has_chat_template(model: SentenceTransformer) -> bool:
-    """Whether Sentence Transformers wraps the model's texts in a chat template."""
-    return "message" in model.modalities
 
 
 def guide_name(guide: SentenceTransformer | str | PathLike[str]) -> str:
@@ -223,33 +214,6 @@ def load_guide(
     return load_encoder(complementary_model, device=str(trained.device))
 
 
-def _common_beginning(rows: list[list[int]]) -> list[int]:
-    columns = zip(*rows, strict=False)
-    return [column[0] for column in takewhile(lambda column: len(set(column)) == 1, columns)]
-
-
-def token_rows(features: Features) -> list[list[int]]:
-    """Return the token ids of each sentence, without padding; the features may be flattened (``unpad_inputs``)."""
-    ids = features["input_ids"]
-    if "cu_seq_lens_q" in features:
-        starts = features["cu_seq_lens_q"].tolist()
-        flat = ids.flatten().tolist()
-        return [flat[start:end] for start, end in pairwise(starts)]
-    pairs = zip(ids.tolist(), features["attention_mask"].tolist(), strict=True)
-    return [[token for token, kept in zip(row, mask, strict=True) if kept] for row, mask in pairs]
-
-
-def has_prompt(features: Features) -> bool:
-    """Whether a prompt stands before the sentences; one inside a chat template is not told."""
-    length = features.get("prompt_length", 0)
-    return bool(length.flatten()[0] if isinstance(length, Tensor) else length)
-
-
-def has_template(features: Features) -> bool:
-    """Whether the sentences stand in a chat template."""
-    return features.get("modality") == "message"
-
-
 def recovered_texts(model: SentenceTransformer, features: Features, *, exact: bool) -> list[str]:
     """Decode the content tokens of each sentence, without prompt, chat template and special tokens.
 
@@ -263,7 +227,7 @@ def recovered_texts(model: SentenceTransformer, features: Features, *, exact: bo
         "input_ids": pad_sequence(rows, batch_first=True),
         "attention_mask": pad_sequence([torch.ones_like(row) for row in rows], batch_first=True),
     }
-    framed = has_prompt(features) or has_template(features)
+    framed = told_prompt_length(features) or features.get("modality") == "message"
     content = content_mask(model, padded | {key: features[key] for key in _FRAME if key in features})
     kept = [ids[mask].tolist() for ids, mask in zip(padded["input_ids"], content, strict=True)]
     options = {"clean_up_tokenization_spaces": False} if exact else {}

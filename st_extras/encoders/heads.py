@@ -25,11 +25,20 @@ def apply_head(head: nn.Module | None, embeddings: Sequence[Tensor]) -> list[Ten
     if head is None:
         return list(embeddings)
     require_synchronised(head)
-    expected = cast(nn.Linear, cast(nn.Sequential, head)[0]).in_features
-    if embeddings[0].size(-1) != expected:
-        raise ValueError(
-            f"projection=True was built for embeddings of {expected} dimensions, got {embeddings[0].size(-1)}: "
-            "use projection=False with a loss that truncates embeddings (MatryoshkaLoss)."
-        )
+    check_head_size(head, embeddings[0])
     dtype = next(head.parameters()).dtype
     return [head(x.to(dtype)) for x in embeddings]
+
+
+def check_head_size(head: nn.Module, embeddings: Tensor) -> None:
+    """Refuse embeddings, (B, D) before or after a projection head, of another dimension than the head's.
+
+    Raises:
+        ValueError: if they are.
+    """
+    expected = cast(nn.Linear, cast(nn.Sequential, head)[0]).in_features
+    if embeddings.size(-1) != expected:
+        raise ValueError(
+            f"projection=True was built for embeddings of {expected} dimensions, got {embeddings.size(-1)}: "
+            "use projection=False with a loss that truncates embeddings (MatryoshkaLoss)."
+        )

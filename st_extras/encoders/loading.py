@@ -109,11 +109,7 @@ def _loaded(path: str | PathLike[str], device: str | None, options: dict[str, An
     if not isinstance(path, str | PathLike):
         raise ValueError(f"path must be a folder or a hub id, got {shown(path)}.")
     folder = Path(path)
-    if (folder / "config_sentence_transformers.json").is_file() and not (folder / "modules.json").is_file():
-        raise ValueError(
-            f"{str(path)!r} is incomplete: config_sentence_transformers.json is there and modules.json, which names "
-            "the pooling, is not: save the model again."
-        )
+    check_complete(folder)
     if folder.is_file():
         raise ValueError(f"{str(path)!r} is a file: give the encoder's folder or hub id.")
     try:
@@ -127,6 +123,19 @@ def _loaded(path: str | PathLike[str], device: str | None, options: dict[str, An
             f"{str(path)!r} could not be loaded as an encoder: {missing}{type(error).__name__}: {reason.rstrip('.')}."
         ) from error
     return model
+
+
+def check_complete(folder: Path) -> None:
+    """Refuse the folder of a model that was not saved whole: its pooling would be guessed, and what follows it lost.
+
+    Raises:
+        ValueError: if modules.json, which is written last, is not there beside the model's configuration.
+    """
+    if (folder / "config_sentence_transformers.json").is_file() and not (folder / "modules.json").is_file():
+        raise ValueError(
+            f"{str(folder)!r} is incomplete: config_sentence_transformers.json is there and modules.json, which names "
+            "the pooling, is not: save the model again."
+        )
 
 
 def _give_padding_token(model: SentenceTransformer) -> None:
@@ -187,9 +196,7 @@ def keep_layers(model: SentenceTransformer, layers: int) -> None:
     body: Any = _transformer(model).auto_model
     config = body.config
     total = int(config.num_hidden_layers)
-    if check_count("layers", layers, at_least=1) > total:
-        raise ValueError(f"layers must be in [1, {total}] for this encoder, got {shown(layers)}.")
-    if layers == total:
+    if check_count("layers", layers, 1, total) == total:
         return
     stacks = [m for m in body.modules() if isinstance(m, nn.ModuleList) and len(m) == total]
     if len(stacks) != 1:

@@ -24,15 +24,6 @@ _Pairs = list[tuple[Tensor, Tensor]]
 _SHARED = ("tokenizer", "processor", "model_card_data")
 
 
-def check_momentum(momentum: float) -> float:
-    """Return the momentum of a moving average.
-
-    Raises:
-        ValueError: if it is not in [0, 1].
-    """
-    return check_interval("momentum", momentum, 0, 1)
-
-
 def require_trainable(model: nn.Module) -> None:
     """Refuse a model without trainable parameters.
 
@@ -74,7 +65,7 @@ class MomentumEncoder(nn.Module):
         self, model: nn.Module, momentum: float = 0.995, *, head: nn.Module | None = None, dropout: bool = True
     ) -> None:
         super().__init__()
-        self.momentum = check_momentum(momentum)
+        self.momentum = check_interval("momentum", momentum, 0, 1)
         self.dropout = check_bool("dropout", dropout)
         self.encoder = _copy_module(unwrap(model), {})
         self.projection_head = None if head is None else _copy_module(head, {})

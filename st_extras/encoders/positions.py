@@ -47,18 +47,19 @@ def find_input_ways(model: nn.Module) -> InputWays:
     count_rows(rows)
     with torch.no_grad(), without_dropout(model):
         plain = _summary(model, rows)
-        in_order, reversed_order = _reversed_content(content_mask(model, rows))
+        content = content_mask(model, rows)  # (R, L)
+        place = torch.arange(content.size(1), device=content.device).expand(content.shape)
+        in_order = torch.where(content, place - content.size(1), place).argsort(dim=1)  # content first
+        reversed_order = torch.where(content, -place - 1, place).argsort(dim=1)  # and the same in reverse
         turned = {**rows, "input_ids": move(rows["input_ids"], in_order, reversed_order)}
         expected = _summary(model, turned)
         for scheme in () if _is_close(expected, plain) else SCHEMES:
             own = position_ids(model, rows, scheme)
             permuted = own.scatter(1, in_order, own.gather(1, reversed_order))
-            if _gives(model, {**rows, "position_ids": own}, plain) and _gives(
-                model, {**rows, "position_ids": permuted}, expected
-            ):
-                return InputWays(scheme, True, _gives(model, _embedded(model, rows, scheme), plain))
+            if _gives(model, rows, plain, scheme) and _gives(model, {**rows, "position_ids": permuted}, expected):
+                return InputWays(scheme, True, _gives(model, rows, plain, scheme, embedded=True))
         for candidate in (None, *SCHEMES):
-            if _gives(model, _embedded(model, rows, candidate), plain):
+            if _gives(model, rows, plain, candidate, embedded=True):
                 return InputWays(candidate, False, True)
     return InputWays()
 
@@ -113,30 +114,17 @@ def _short_rows(model: nn.Module) -> Features:
     }
 
 
-def _reversed_content(content: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the places of a row, content first, and the same with the content in reverse. Both (R, L)."""
-    place = torch.arange(content.size(1), device=content.device).expand(content.shape)
-    width = content.size(1)
-    in_order = torch.where(content, place - width, place).argsort(dim=1)
-    reversed_order = torch.where(content, -place - 1, place).argsort(dim=1)
-    return in_order, reversed_order
-
-
-def _embedded(model: nn.Module, rows: Features, scheme: str | None) -> Features | None:
+def _gives(
+    model: nn.Module, rows: Features, expected: Tensor, scheme: str | None = None, *, embedded: bool = False
+) -> bool:
+    """Return whether the encoder takes these rows, or positions or embeddings for them, and makes what is expected."""
     try:
-        result = {**rows, "inputs_embeds": input_embeddings(model, rows["input_ids"])}
-    except Exception:  # an encoder without an input embedding layer of its own
-        return None
-    return result if scheme is None else {**result, "position_ids": position_ids(model, rows, scheme)}
-
-
-def _gives(model: nn.Module, rows: Features | None, expected: Tensor) -> bool:
-    """Return whether the encoder takes these rows and makes of them what is expected."""
-    if rows is None:
-        return False
-    try:
+        if embedded:
+            rows = {**rows, "inputs_embeds": input_embeddings(model, rows["input_ids"])}
+        if scheme is not None:
+            rows = {**rows, "position_ids": position_ids(model, rows, scheme)}
         outcome = _summary(model, rows)
-    except Exception:  # whatever an encoder raises for input that it does not take
+    except Exception:  # whatever an encoder raises for input that it does not take, or has no embedding layer for
         return False
     return _is_close(outcome, expected, next(model.parameters()).dtype)
 

@@ -7,6 +7,7 @@ axis has the B sentences, plus metadata. No function here changes the features i
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -54,11 +55,6 @@ def _is_per_row(key: str, value: Any, rows: int) -> bool:
     return isinstance(value, Tensor) and value.ndim > 0 and value.size(0) == rows and key != "prompt_length"
 
 
-def repeat_rows(features: Features, times: int) -> Features:
-    """Return ``times`` copies of all rows, copy after copy: (times * B) rows, without tokenizing again."""
-    return stack_rows([features] * times)
-
-
 def stack_rows(blocks: Sequence[Features]) -> Features:
     """Return the rows of all blocks, which are equally wide, as one batch with the first block's metadata."""
     rows = count_rows(blocks[0])
@@ -68,21 +64,13 @@ def stack_rows(blocks: Sequence[Features]) -> Features:
     }
 
 
-def first_rows(features: Features, count: int) -> Features:
-    """Return the first ``count`` rows of a batch."""
-    rows = count_rows(features)
-    return {key: value[:count] if _is_per_row(key, value, rows) else value for key, value in features.items()}
-
-
 def split_rows(features: Features, count: int) -> list[Features]:
     """Split a batch into ``count`` equal blocks of rows: the inverse of :func:`stack_rows`."""
     rows = count_rows(features)
-    blocks = [dict(features) for _ in range(count)]
-    for key, value in features.items():
-        if _is_per_row(key, value, rows):
-            for block, part in zip(blocks, value.chunk(count), strict=True):
-                block[key] = part
-    return blocks
+    parts = {
+        key: value.chunk(count) if _is_per_row(key, value, rows) else [value] * count for key, value in features.items()
+    }
+    return [{key: part[number] for key, part in parts.items()} for number in range(count)]
 
 
 def try_stack_columns(columns: Sequence[Features], views: int = 2) -> Features | None:
@@ -93,7 +81,7 @@ def try_stack_columns(columns: Sequence[Features], views: int = 2) -> Features |
         features).
     """
     if len(columns) == 1:
-        return repeat_rows(columns[0], views)
+        return stack_rows([columns[0]] * views)
     merged: Features | None = merge_feature_batches([dict(column) for column in columns])
     return merged
 
@@ -115,3 +103,20 @@ def stack_columns(columns: Sequence[Features], views: int = 2) -> Features:
             f"This combination of losses needs the columns to go through the encoder in one pass, and {reason}."
         )
     return rows
+
+
+def token_rows(features: Features) -> list[list[int]]:
+    """Return the token ids of each sentence, without padding; the features may be flattened (``unpad_inputs``)."""
+    ids = features["input_ids"]
+    if "cu_seq_lens_q" in features:
+        starts = features["cu_seq_lens_q"].tolist()
+        flat = ids.flatten().tolist()
+        return [flat[start:end] for start, end in pairwise(starts)]
+    pairs = zip(ids.tolist(), features["attention_mask"].tolist(), strict=True)
+    return [[token for token, kept in zip(row, mask, strict=True) if kept] for row, mask in pairs]
+
+
+def told_prompt_length(features: Features) -> int:
+    """Return the prompt's number of tokens, as Sentence Transformers tells it; 0 without one, or inside a template."""
+    found = features.get("prompt_length")
+    return 0 if found is None else int(torch.as_tensor(found).flatten()[0])  # in training a tensor of equal ones

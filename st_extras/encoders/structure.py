@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
@@ -9,7 +11,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Router
 from torch import Tensor, nn
 
-from st_extras.encoders.rows import Features
+from st_extras.checks import check_choice
+from st_extras.encoders.rows import Features, told_prompt_length
 from st_extras.encoders.templates import template_mask
 
 
@@ -26,6 +29,17 @@ def unwrap(model: nn.Module) -> SentenceTransformer:
             raise ValueError(f"model must be a SentenceTransformer or a wrapper of one, got {type(model).__name__}.")
         inner = following
     return inner
+
+
+@contextmanager
+def modes_kept(model: nn.Module) -> Iterator[None]:
+    """Give every module its own training or evaluation mode back at the end."""
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
 
 
 def embedding_dimension(model: nn.Module) -> int:
@@ -51,7 +65,8 @@ def token_embedding_dimension(model: nn.Module) -> int:
     check_one_encoder(model, "This loss")
     if unwrap(model).transformers_model is None:
         raise ValueError(
-            f"model must give token embeddings, which {type(unwrap(model)[0]).__name__} does not: use a transformer."
+            f"model must give token embeddings, which {type(unwrap(model)[0]).__name__} does not: use a transformer, "
+            "or a contrastive loss such as SimCSELoss with pairs of sentences."
         )
     return int(cast(Any, unwrap(model)[0]).get_embedding_dimension())
 
@@ -68,6 +83,48 @@ def check_one_encoder(model: nn.Module, what: str) -> None:
             f"{what} works on the tokens of one encoder, and the model's Router has one for each of "
             f"{sorted(first.sub_modules)}: use SimCSELoss, DCLRLoss or AdCSELoss, with dropout views."
         )
+
+
+def check_token_embeddings(tokens: Tensor, input_ids: Tensor, what: str, otherwise: str) -> None:
+    """Refuse the tokens of an encoder that pools them inside, as Funnel without its decoder does.
+
+    Args:
+        tokens: (R, L, D) token embeddings.
+        input_ids: (R, L).
+        what: what needs the token embeddings, for the message.
+        otherwise: the alternative that the message ends with.
+
+    Raises:
+        ValueError: if there is another number of token embeddings than of tokens.
+    """
+    if tokens.shape[:2] != input_ids.shape:
+        raise ValueError(
+            f"{what} needs an encoder with one token embedding for each token, got {tokens.size(1)} for "
+            f"{input_ids.size(1)} tokens: use another encoder, or {otherwise}."
+        )
+
+
+def check_mask_token(model: Any, on_missing_mask: str, what: str, otherwise: str) -> str:
+    """Return ``on_missing_mask``.
+
+    Args:
+        model: the SentenceTransformer, or its first module.
+        on_missing_mask: "error" or "delete".
+        what: what the loss masks, for the message.
+        otherwise: the alternatives that the message ends with.
+
+    Raises:
+        ValueError: if it is neither, or is "error" and the tokenizer has no mask token.
+    """
+    check_choice("on_missing_mask", on_missing_mask, ("error", "delete"))
+    tokenizer: Any = getattr(model, "tokenizer", None)
+    if on_missing_mask == "error" and getattr(tokenizer, "mask_token_id", None) is None:
+        raise ValueError(
+            f"model must have a tokenizer with a mask token to put in place of {what}, got a "
+            f'{type(tokenizer).__name__} without one: pass on_missing_mask="delete" to delete them instead, '
+            f"{otherwise}."
+        )
+    return on_missing_mask
 
 
 def non_content_ids(model: nn.Module) -> list[int]:
@@ -89,8 +146,7 @@ def content_mask(model: nn.Module, features: Features) -> Tensor:
     present = features["attention_mask"].bool()
     if length := prompt_length(model, features):
         present = present & (present.cumsum(dim=1) > length)
-    if features.get("modality") == "message":
-        present = present & ~template_mask(unwrap(model), features)
+    present = present & ~template_mask(unwrap(model), features)
     return cast(Tensor, present & ~torch.isin(features["input_ids"], special))
 
 
@@ -101,19 +157,14 @@ def prompt_length(model: nn.Module, features: Features) -> int:
     There, byte-level and SentencePiece tokenizers make a token of the space at the prompt's end; before a text, that
     space belongs to the first word, which is not prompt.
     """
-    found = features.get("prompt_length", 0)
-    length = int(found.flatten()[0]) if isinstance(found, Tensor) else int(found or 0)
+    length = told_prompt_length(features)
     if length:
         present = features["attention_mask"].bool()
-        length -= max(_closing_tokens(model, features["input_ids"], present) - 1, 0)
+        special = torch.isin(features["input_ids"], torch.tensor(non_content_ids(model), device=present.device))
+        behind = (present & ~special).flip(1).cumsum(dim=1).flip(1) == 0  # behind the last token that is not special
+        closing = int((present & behind).sum(dim=1).min())  # all rows hold a prompt, so no row is special alone
+        length -= max(closing - 1, 0)
         last = features["input_ids"][present & (present.cumsum(dim=1) == length)]
         tokens = unwrap(model).tokenizer.convert_ids_to_tokens(last.tolist())
         length -= any(token[:1] in ("\u0120", "\u2581") and len(token) > 1 for token in tokens)  # as in "\u0120dog"
     return length
-
-
-def _closing_tokens(model: nn.Module, input_ids: Tensor, present: Tensor) -> int:
-    """Return the number of special tokens that close the rows; all rows hold a prompt, so no row is special alone."""
-    special = torch.isin(input_ids, torch.tensor(non_content_ids(model), device=input_ids.device))
-    behind = (present & ~special).flip(1).cumsum(dim=1).flip(1) == 0  # behind the last token that is not special
-    return int((present & behind).sum(dim=1).min())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from st_extras.encoders.rows import Features
+from st_extras.encoders.rows import Features, token_rows
 
 _PROBES = ("0", "1 2 3 4")  # whatever stands around them is equal; nothing inside them is
 _Ids = list[int]
@@ -30,8 +31,7 @@ def template_mask(encoder: Any, features: Features) -> Tensor:
     present = features["attention_mask"].bool()  # (R, L)
     if features.get("modality") != "message":
         return torch.zeros_like(present)
-    ids = zip(features["input_ids"].tolist(), present.tolist(), strict=True)
-    rows = [[token for token, shown in zip(*row, strict=True) if shown] for row in ids]
+    rows = token_rows(features)
     before, after, prompt = _measure(encoder)
     starts = [_start(row, before, prompt, rows) for row in rows]
     ends = [len(row) - _common(row[start:][::-1], after[::-1]) for row, start in zip(rows, starts, strict=True)]
@@ -91,12 +91,7 @@ def _render(encoder: Any, text: str, prompt: str | None = None) -> _Ids:
 
 def _common(first: Iterable[int], second: Iterable[int]) -> int:
     """Return the number of leading tokens that two rows have in common."""
-    count = 0
-    for one, other in zip(first, second, strict=False):
-        if one != other:
-            break
-        count += 1
-    return count
+    return len(list(takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))))
 
 
 def _tail(first: _Ids, second: _Ids) -> _Ids:

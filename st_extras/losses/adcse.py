@@ -10,6 +10,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_extras.checks import check_bool, check_count, check_temperature
+from st_extras.citations import CITATIONS
 from st_extras.encoders.heads import apply_head
 from st_extras.encoders.momentum import MomentumEncoder, match_at_state_dict, require_trainable
 from st_extras.encoders.rows import Features
@@ -116,16 +117,7 @@ class AdCSELoss(nn.Module):
         1
     """
 
-    citation = """
-@inproceedings{li2022adcse,
-    title = "{AdCSE}: An Adversarial Method for Contrastive Learning of Sentence Embeddings",
-    author = "Li, Renhao and Duan, Lei and Xie, Guicai and Xiao, Shan and Jiang, Weipeng",
-    booktitle = "Database Systems for Advanced Applications (DASFAA)",
-    year = "2022",
-    pages = "165--180",
-    url = "https://doi.org/10.1007/978-3-031-00129-1_11",
-}
-"""
+    citation = CITATIONS["li2022adcse"]
 
     def __init__(
         self,

@@ -10,6 +10,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_extras.checks import check_bool, check_temperature
+from st_extras.citations import CITATIONS
 from st_extras.encoders.rows import Features
 from st_extras.functional import unit_rows, unit_scores, weighted_info_nce
 from st_extras.losses.parts.gradient_cache import mean_over_mini_batches
@@ -81,15 +82,7 @@ class ConSERTLoss(nn.Module):
         1
     """
 
-    citation = """
-@inproceedings{yan2021consert,
-    title = "{ConSERT}: A Contrastive Framework for Self-Supervised Sentence Representation Transfer",
-    author = "Yan, Yuanmeng and Li, Rumei and Wang, Sirui and Zhang, Fuzheng and Wu, Wei and Xu, Weiran",
-    booktitle = "Proceedings of the 59th Annual Meeting of the Association for Computational Linguistics",
-    year = "2021",
-    url = "https://aclanthology.org/2021.acl-long.393",
-}
-"""
+    citation = CITATIONS["yan2021consert"]
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_extras.checks import check_bool, check_temperature
+from st_extras.citations import CITATIONS
 from st_extras.encoders.embedding_table import EmbeddingTable
 from st_extras.encoders.rows import Features
 from st_extras.functional import unit_rows, unit_scores, weighted_info_nce
@@ -122,15 +123,7 @@ class DCLRLoss(nn.Module):
         1
     """
 
-    citation = """
-@inproceedings{zhou2022debiased,
-    title = "Debiased Contrastive Learning of Unsupervised Sentence Representations",
-    author = "Zhou, Kun and Zhang, Beichen and Zhao, Wayne Xin and Wen, Ji-Rong",
-    booktitle = "Proceedings of the 60th Annual Meeting of the Association for Computational Linguistics",
-    year = "2022",
-    url = "https://aclanthology.org/2022.acl-long.423",
-}
-"""
+    citation = CITATIONS["zhou2022debiased"]
 
     def __init__(
         self,

@@ -13,13 +13,13 @@ from sentence_transformers.util import get_world_size
 from torch import Tensor, nn
 
 from st_extras.checks import check_bool, check_choice, check_count, check_fraction, check_interval
+from st_extras.citations import CITATIONS
 from st_extras.encoders.distributed import sum_over_processes
 from st_extras.encoders.forward import encode_tokens
 from st_extras.encoders.rows import Features, stack_columns
-from st_extras.encoders.structure import token_embedding_dimension
+from st_extras.encoders.structure import check_token_embeddings, token_embedding_dimension
 from st_extras.functional import full_precision, reverse_gradient
-from st_extras.losses.parts.discriminator import SLT_FAI_CITATION, Discriminator, check_frequency_table
-from st_extras.losses.parts.token_checks import check_token_embeddings
+from st_extras.losses.parts.discriminator import Discriminator, check_frequency_table
 from st_extras.losses.parts.wrapping import refuse_wrapped
 from st_extras.text.frequency import FrequencyTable
 
@@ -39,7 +39,6 @@ def token_mean(values: Tensor, mask: Tensor) -> Tensor:
     return means.sum() / (lengths > 0).sum().clamp(min=1)
 
 
-@torch.no_grad()
 def label_shares(
     labels: Tensor, mask: Tensor, *, dtype: torch.dtype = torch.float32, across_processes: bool = False
 ) -> Tensor:
@@ -55,7 +54,6 @@ def label_shares(
     return sum_over_processes(shares) / get_world_size() if across_processes else shares
 
 
-@torch.no_grad()
 def labels_entropy(shares: Tensor) -> Tensor:
     """Return the entropy of the labels in nats.
 
@@ -68,7 +66,6 @@ def labels_entropy(shares: Tensor) -> Tensor:
     return -torch.xlogy(shares, shares).sum()
 
 
-@torch.no_grad()
 def balancing_weights(labels: Tensor, shares: Tensor) -> Tensor:
     """Return a weight for each token, (R, L), with which each label counts a half: 1 / (2 share of its label).
 
@@ -182,7 +179,7 @@ class FrequencyAdversarialLoss(nn.Module):
         torch.Size([])
     """
 
-    citation = SLT_FAI_CITATION
+    citation = CITATIONS["wang2023unsupervised"]
     low_frequency: Tensor
     steps: Tensor
 

@@ -11,12 +11,12 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_extras.checks import check_bool, check_fraction
+from st_extras.citations import CITATIONS
+from st_extras.encoders import structure
 from st_extras.encoders.forward import encode_tokens
 from st_extras.encoders.rows import Features, stack_columns, stack_rows
-from st_extras.encoders.structure import content_mask, embedding_dimension, token_embedding_dimension, unwrap
 from st_extras.functional import full_precision
-from st_extras.losses.parts.discriminator import SLT_FAI_CITATION, Discriminator, check_frequency_table
-from st_extras.losses.parts.token_checks import check_mask_token
+from st_extras.losses.parts.discriminator import Discriminator, check_frequency_table
 from st_extras.losses.parts.wrapping import refuse_wrapped
 from st_extras.random_source import RandomSource
 from st_extras.text.frequency import FrequencyTable
@@ -39,19 +39,6 @@ def incomplete_cross_entropy(original: Tensor, incomplete: Tensor, kept: Tensor)
     return losses.masked_fill(~kept, 0.0).sum() / kept.sum().clamp(min=1)
 
 
-def draw_masked(
-    maskable: Tensor, mask_ratio: float, generator: torch.Generator, *, always_mask_one: bool = False
-) -> Tensor:
-    """Draw which of the maskable tokens to mask, each with probability ``mask_ratio``. (B, L) bool, as ``maskable``."""
-    draws = torch.rand(maskable.T.shape, generator=generator, device=maskable.device).T  # padding changes no draw
-    masked = maskable & (draws < mask_ratio)
-    if always_mask_one:
-        draws = draws.masked_fill(~maskable, 2.0)
-        lowest = torch.zeros_like(maskable).scatter(1, draws.argmin(dim=1, keepdim=True), True)
-        masked = masked | (lowest & maskable)  # if any token is masked, the one with the lowest draw is
-    return masked
-
-
 def delete_tokens(model: nn.Module, features: Features, deleted: Tensor) -> Features:
     """Return copies of the rows without the deleted tokens, as wide as before: their places become padding.
 
@@ -63,7 +50,7 @@ def delete_tokens(model: nn.Module, features: Features, deleted: Tensor) -> Feat
         features: a tokenized column of B sentences.
         deleted: (B, L) bool, tokens that are present.
     """
-    tokenizer = unwrap(model).tokenizer
+    tokenizer = structure.unwrap(model).tokenizer
     present = features["attention_mask"].bool()
     before = ~present & (present.cumsum(dim=1) == 0)
     place = torch.where(present, 2, torch.where(before, 0, 4))
@@ -145,7 +132,7 @@ class IncompleteSentenceFilteringLoss(nn.Module):
         torch.Size([])
     """
 
-    citation = SLT_FAI_CITATION
+    citation = CITATIONS["wang2023unsupervised"]
     low_frequency: Tensor
 
     def __init__(
@@ -161,15 +148,15 @@ class IncompleteSentenceFilteringLoss(nn.Module):
     ) -> None:
         super().__init__()
         self.model = model
-        token_embedding_dimension(model)
+        structure.token_embedding_dimension(model)
         check_frequency_table(frequency_table, model)
         alternatives = "or use incomplete_weight=0 in SLTFAILoss"
-        self.on_missing_mask = check_mask_token(model, on_missing_mask, "rare tokens", alternatives)
+        self.on_missing_mask = structure.check_mask_token(model, on_missing_mask, "rare tokens", alternatives)
         self.low_frequency_ratio = check_fraction("low_frequency_ratio", low_frequency_ratio)
         self.mask_ratio = check_fraction("mask_ratio", mask_ratio)
         self.always_mask_one = check_bool("always_mask_one", always_mask_one)
         self.mask_token_id: int | None = model.tokenizer.mask_token_id
-        self.discriminator = Discriminator(embedding_dimension(model))
+        self.discriminator = Discriminator(structure.embedding_dimension(model))
         self.mask_source = RandomSource(generator, salt=2)
         low_frequency = frequency_table.labels(self.low_frequency_ratio).bool()
         self.register_buffer("low_frequency", low_frequency, persistent=False)  # (V,)
@@ -187,12 +174,17 @@ class IncompleteSentenceFilteringLoss(nn.Module):
         """Return incomplete copies of a column's B sentences, and (B,) bool: which of them really are incomplete."""
         mask_id = self.mask_token_id
         ids = features["input_ids"]
-        content = content_mask(self.model, features)
+        content = structure.content_mask(self.model, features)
         maskable = self.low_frequency[ids] & content
         if mask_id is not None:
             maskable &= ids != mask_id
         generator = self.mask_source.on(ids.device)
-        masked = draw_masked(maskable, self.mask_ratio, generator, always_mask_one=self.always_mask_one)
+        draws = torch.rand(ids.T.shape, generator=generator, device=ids.device).T  # padding changes no draw
+        masked = maskable & (draws < self.mask_ratio)
+        if self.always_mask_one:
+            draws = draws.masked_fill(~maskable, 2.0)
+            lowest = torch.zeros_like(maskable).scatter(1, draws.argmin(dim=1, keepdim=True), True)
+            masked = masked | (lowest & maskable)  # if any token is masked, the one with the lowest draw is
         if mask_id is not None:
             return {**features, "input_ids": ids.masked_fill(masked, mask_id)}, masked.any(dim=1)
         deleted = masked & (content & ~masked).any(dim=1, keepdim=True)  # no sentence is left without content

@@ -11,22 +11,15 @@ from sentence_transformers.util import batch_to_device
 from torch import Tensor, nn
 
 from st_extras.checks import check_count, check_weight
+from st_extras.citations import CITATIONS
 from st_extras.encoders.distributed import require_synchronised
 from st_extras.encoders.forward import without_dropout
 from st_extras.encoders.rows import Features
-from st_extras.encoders.structure import embedding_dimension, unwrap
+from st_extras.encoders.structure import check_token_embeddings, embedding_dimension, unwrap
+from st_extras.losses.parts import wrapping
 from st_extras.losses.parts.masked_lm import MaskedLM
 from st_extras.losses.parts.phrase_columns import bracketed, check_phrase_columns, check_tokenizer, phrase_brackets
 from st_extras.losses.parts.phrase_decoder import PhraseDecoder, word_embedding
-from st_extras.losses.parts.token_checks import check_token_embeddings
-from st_extras.losses.parts.wrapping import (
-    base_value,
-    check_base_loss,
-    encode_with_base,
-    gather_instruments,
-    is_repeated,
-    sum_if_wrapped,
-)
 from st_extras.text.corpus import iterate_sentences
 
 
@@ -128,15 +121,7 @@ class PaSeRLoss(nn.Module):
 
     steps: Tensor
 
-    citation = """
-@inproceedings{wu2022sentence,
-    title = "Sentence Representation Learning with Generative Objective rather than Contrastive Objective",
-    author = "Wu, Bohong and Zhao, Hai",
-    booktitle = "Proceedings of the 2022 Conference on Empirical Methods in Natural Language Processing",
-    year = "2022",
-    url = "https://aclanthology.org/2022.emnlp-main.221",
-}
-"""
+    citation = CITATIONS["wu2022sentence"]
 
     def __init__(
         self,
@@ -159,7 +144,7 @@ class PaSeRLoss(nn.Module):
     ) -> None:
         super().__init__()
         if base_loss is not None:
-            check_base_loss(base_loss, model)
+            wrapping.check_base_loss(base_loss, model)
         self.on_missing_mask = check_tokenizer(model, on_missing_mask)
         self.model = model
         self.generative_weight = check_weight("generative_weight", generative_weight)
@@ -188,7 +173,7 @@ class PaSeRLoss(nn.Module):
         self, sentence_features: Iterable[Features], labels: Tensor | None = None
     ) -> Tensor | dict[str, Tensor]:
         """Return the weighted terms of a batch; a scalar if there is one, and their sum inside MatryoshkaLoss."""
-        repeated = is_repeated(self.model)
+        repeated = wrapping.is_repeated(self.model)
         columns = list(sentence_features)
         shown = check_phrase_columns(columns, self.model, self.decoder.max_length, with_base=self.base_loss is not None)
         (sentence, *_), (*base_columns, masked, phrase) = columns, columns
@@ -201,7 +186,7 @@ class PaSeRLoss(nn.Module):
         if self.masked_lm is not None:
             corrupted, drawn = (sentence, None) if repeated else self.masked_lm.corrupt(self.model, sentence)
             added.append(corrupted)
-        views, others = encode_with_base(self.model, self.base_loss, base_columns, added)
+        views, others = wrapping.encode_with_base(self.model, self.base_loss, base_columns, added)
         whole, lacking, tokens = views[0].sentence, others[0].sentence, others[-1].tokens  # (B, D), (B, D), (B, L, .)
         words = word_embedding(self.model).weight  # (V, W)
         if warming:
@@ -213,8 +198,8 @@ class PaSeRLoss(nn.Module):
             tokens = tokens[:, : drawn.size(1)][drawn]  # (N, hidden)
             terms["mlm"] = self.mlm_weight * self.masked_lm(tokens, sentence["input_ids"][drawn], words)
         if self.base_loss is not None:
-            terms |= base_value(self.base_loss, [view.sentence for view in views], labels, base_columns)
-        return sum_if_wrapped(self.model, terms) if len(terms) > 1 else terms["generative"]
+            terms |= wrapping.base_value(self.base_loss, [view.sentence for view in views], labels, base_columns)
+        return wrapping.sum_if_wrapped(self.model, terms) if len(terms) > 1 else terms["generative"]
 
     def compute_generative_loss(
         self, sentence: Tensor, masked: Tensor, phrase: Features, shown: Tensor | None = None, train_words: bool = True
@@ -280,4 +265,4 @@ class PaSeRLoss(nn.Module):
     @property
     def instruments(self) -> dict[str, Tensor]:
         """How many rows of the last training batch were left out, and the base loss's figures."""
-        return {"truncated_phrases": self.truncated_phrases} | gather_instruments(base=self.base_loss)
+        return {"truncated_phrases": self.truncated_phrases} | wrapping.gather_instruments(base=self.base_loss)

@@ -9,6 +9,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_extras.checks import check_temperature
+from st_extras.citations import CITATIONS
 from st_extras.encoders.rows import Features
 from st_extras.functional import unit_rows, unit_scores, weighted_info_nce
 from st_extras.losses.parts.gradient_cache import mean_over_mini_batches
@@ -79,15 +80,7 @@ class SimCSELoss(nn.Module):
         1
     """
 
-    citation = """
-@inproceedings{gao2021simcse,
-    title = "{SimCSE}: Simple Contrastive Learning of Sentence Embeddings",
-    author = "Gao, Tianyu and Yao, Xingcheng and Chen, Danqi",
-    booktitle = "Proceedings of the 2021 Conference on Empirical Methods in Natural Language Processing",
-    year = "2021",
-    url = "https://aclanthology.org/2021.emnlp-main.552",
-}
-"""
+    citation = CITATIONS["gao2021simcse"]
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -12,21 +12,12 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_extras.checks import check_bool, check_count, check_interval, check_weight
+from st_extras.citations import CITATIONS
 from st_extras.encoders.forward import encode_tokens
-from st_extras.encoders.rows import Features, count_rows, first_rows, stack_rows
+from st_extras.encoders.rows import Features, count_rows, split_rows, stack_rows
 from st_extras.losses.frequency_adversarial import FrequencyAdversarialLoss
 from st_extras.losses.incomplete_sentence import IncompleteSentenceFilteringLoss
-from st_extras.losses.parts.discriminator import SLT_FAI_CITATION
-from st_extras.losses.parts.wrapping import (
-    base_mode,
-    base_value,
-    base_views,
-    check_base_loss,
-    gather_instruments,
-    is_repeated,
-    is_truncated,
-    sum_if_wrapped,
-)
+from st_extras.losses.parts import wrapping
 from st_extras.losses.simcse import SimCSELoss
 from st_extras.text.frequency import FrequencyTable
 
@@ -144,7 +135,7 @@ class SLTFAILoss(nn.Module):
     ) -> None:
         super().__init__()
         self.model = model
-        self.base_loss = SimCSELoss(model) if base_loss is None else check_base_loss(base_loss, model)
+        self.base_loss = SimCSELoss(model) if base_loss is None else wrapping.check_base_loss(base_loss, model)
         self.weights = {
             "base": check_weight("base_weight", base_weight),
             "adversarial": check_weight("adversarial_weight", adversarial_weight),
@@ -187,40 +178,36 @@ class SLTFAILoss(nn.Module):
     ) -> Tensor | dict[str, Tensor]:
         """Return the weighted terms of a batch, or inside MatryoshkaLoss their sum; ``labels`` go to the base loss."""
         columns = list(sentence_features)
-        repeated = is_repeated(self.model)
+        repeated = wrapping.is_repeated(self.model)
         warming = int(self.steps) < self.warmup_steps
         only_base = repeated or (warming and not self.warmup_discriminators)
         if torch.is_grad_enabled() and not repeated:
             self.steps += 1
-        view_rows, count = base_views(self.base_loss, columns)
+        view_rows, count = wrapping.base_views(self.base_loss, columns)
         size = count_rows(view_rows) // count  # B
         incomplete_rows, kept = [], None
         if self.incomplete is not None and not only_base:
             masked, kept = self.incomplete.make_incomplete(columns[0])
-            masked_views, _ = base_views(self.base_loss, [masked, *columns[1:]])
-            incomplete_rows = [first_rows(masked_views, size)]  # made as view 1 is
-        with base_mode(self.base_loss, self.model):
+            masked_views, _ = wrapping.base_views(self.base_loss, [masked, *columns[1:]])
+            incomplete_rows = [split_rows(masked_views, count)[0]]  # made as view 1 is
+        with wrapping.base_mode(self.base_loss, self.model):
             encoded = encode_tokens(self.model, stack_rows([view_rows, *incomplete_rows]))
         views, incomplete = encoded[: count * size], encoded[count * size :]
         embeddings = views.sentence.chunk(count)  # count x (B, D)
-        base = torch.stack(list(base_value(self.base_loss, embeddings, labels, columns).values())).sum()
+        base = torch.stack(list(wrapping.base_value(self.base_loss, embeddings, labels, columns).values())).sum()
         terms = {"base": base, "adversarial": base.new_zeros(()), "incomplete": base.new_zeros(())}
         if self.adversarial is not None and not only_base:
             rows = (views.tokens, views.input_ids, views.content_mask)
             terms["adversarial"] = self.adversarial.compute_loss_from_tokens(*rows, warmup=warming)
         if self.incomplete is not None and kept is not None:
-            pair = [self._filled(embeddings[0]), self._filled(incomplete.sentence)]
+            pair = [embeddings[0], incomplete.sentence]
+            if wrapping.is_truncated(self.model):  # zeros in place of what MatryoshkaLoss has cut off
+                size = self.incomplete.discriminator.dimension
+                pair = [F.pad(side, (0, size - side.size(-1))) for side in pair]
             pair = [side.detach() for side in pair] if warming else pair
             terms["incomplete"] = self.incomplete.compute_loss_from_embeddings(pair, kept=kept)
         weighted = {name: weight * terms[name] for name, weight in self.weights.items() if weight}
-        return sum_if_wrapped(self.model, weighted)
-
-    def _filled(self, embeddings: Tensor) -> Tensor:
-        """Return (B, D) embeddings, with zeros in place of what MatryoshkaLoss has truncated."""
-        if not is_truncated(self.model):
-            return embeddings
-        dimension = cast(IncompleteSentenceFilteringLoss, self.incomplete).discriminator.dimension
-        return F.pad(embeddings, (0, dimension - embeddings.size(-1)))
+        return wrapping.sum_if_wrapped(self.model, weighted)
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card."""
@@ -239,12 +226,14 @@ class SLTFAILoss(nn.Module):
     @property
     def instruments(self) -> dict[str, Tensor]:
         """The figures of both terms and of the base loss, of the last training step."""
-        return gather_instruments(adversarial=self.adversarial, incomplete=self.incomplete, base=self.base_loss)
+        return wrapping.gather_instruments(
+            adversarial=self.adversarial, incomplete=self.incomplete, base=self.base_loss
+        )
 
     @property
     def citation(self) -> str:
         """BibTeX of the paper and of the base loss's paper."""
-        return SLT_FAI_CITATION + getattr(self.base_loss, "citation", "")
+        return CITATIONS["wang2023unsupervised"] + "\n\n" + getattr(self.base_loss, "citation", "")
 
 
 def epochs_to_steps(epochs: float, num_sentences: int, batch_size: int, num_processes: int = 1) -> int:

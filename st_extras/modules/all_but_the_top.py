@@ -11,12 +11,13 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_extras.checks import check_count
-from st_extras.modules import linear, pipeline
-from st_extras.modules.corpus_statistics import CorpusStatistics
-from st_extras.modules.post_processor import attach_step
+from st_extras.citations import CITATIONS
+from st_extras.modules import pipeline
+from st_extras.modules.corpus_statistics import MIN_RELATIVE_VARIANCE, CorpusStatistics
+from st_extras.modules.post_processor import LinearPostProcessor, attach_step
 
 
-class AllButTheTopPostProcessor(linear.LinearPostProcessor):
+class AllButTheTopPostProcessor(LinearPostProcessor):
     """Subtract the corpus mean, and remove the few directions in which all embeddings differ most.
 
     In a raw encoder these directions hold frequency and length rather than meaning, and they dominate every cosine.
@@ -56,6 +57,7 @@ class AllButTheTopPostProcessor(linear.LinearPostProcessor):
         True
     """
 
+    citation = CITATIONS["mu2018allbutthetop"]
     config_keys: list[str] = ["embedding_dimension", "components", "corpus_size"]  # noqa: RUF012
 
     def __init__(self, embedding_dimension: int, components: int | None = None, corpus_size: int = 0) -> None:
@@ -97,8 +99,8 @@ class AllButTheTopPostProcessor(linear.LinearPostProcessor):
         Raises:
             ValueError: if there are no two different embeddings, or none would be left of what differs in them.
         """
-        variances, directions = linear.principal_directions(statistics)
-        rank = int((variances > linear.MIN_RELATIVE_VARIANCE * variances[0]).sum())
+        variances, directions = statistics.principal_directions()
+        rank = int((variances > MIN_RELATIVE_VARIANCE * variances[0]).sum())
         if self.components >= rank:
             raise ValueError(
                 f"components must be below the number of directions in which the {statistics.count} sentences vary "
@@ -106,13 +108,3 @@ class AllButTheTopPostProcessor(linear.LinearPostProcessor):
             )
         top = directions[:, : self.components]  # (D, k)
         return torch.eye(len(top), dtype=torch.float64) - top @ top.T
-
-    @property
-    def citation(self) -> str:
-        """BibTeX of the paper."""
-        return """@inproceedings{mu2018allbutthetop,
-    title={All-but-the-Top: Simple and Effective Postprocessing for Word Representations},
-    author={Mu, Jiaqi and Viswanath, Pramod},
-    booktitle={International Conference on Learning Representations},
-    year={2018},
-}"""

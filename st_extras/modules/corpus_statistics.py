@@ -12,7 +12,6 @@ from torch import Tensor
 
 from st_extras.encoders.source import PROBES, Source
 from st_extras.modules import pipeline
-from st_extras.modules.encoding import part_of_model, prompt_text
 from st_extras.tensor_files import Expected, read_tensors, write_tensors
 
 _METADATA = {"format": "st-extras corpus statistics", "version": "1"}
@@ -22,6 +21,9 @@ _TENSORS = {
     "scatter": Expected(("D", "D"), torch.float64),
     "probes": Expected((len(PROBES), "D"), torch.float32),
 }
+
+MIN_RELATIVE_VARIANCE = 1e-10
+"""Directions with less variance, relative to the largest, are rounding noise."""
 
 
 class CorpusStatistics:
@@ -78,6 +80,21 @@ class CorpusStatistics:
         """Whether two embeddings differ by more than equal sentences do in batches of other sizes."""
         spread = self.scatter.diagonal().max() / max(1, self.count - 1)
         return self.count > 1 and bool(spread > pipeline.ROUNDING**2 * self.mean.square().max())
+
+    def principal_directions(self) -> tuple[Tensor, Tensor]:
+        """Return the variances (D,) of the embeddings along their principal directions, the columns of (D, D).
+
+        The largest come first, in float64.
+
+        Raises:
+            ValueError: if there are no two different embeddings.
+        """
+        if not self.varies:
+            raise ValueError(
+                f"sentences must have at least two different embeddings to fit on, got {self.count} sentences without."
+            )
+        variances, directions = torch.linalg.eigh(self.scatter / (self.count - 1))
+        return variances.flip(0), directions.flip(1)
 
     def update(self, embeddings: Tensor | Any) -> CorpusStatistics:
         """Add embeddings, (N, D): a tensor, an array or a list. They are those of this object's encoder.
@@ -172,8 +189,8 @@ class CorpusStatistics:
                 the sentence), or a setting is not allowed.
         """
         modules, _ = pipeline.split_before_normalize(model)
-        prompt = prompt_text(model, encode_options)
-        with part_of_model(model, modules, encode_options) as encoder:
+        prompt = pipeline.prompt_text(model, encode_options)
+        with pipeline.part_of_model(model, modules, encode_options) as encoder:
             source = Source.of(encoder, prompt)
             statistics = cls.gather(encoder, sentences, batch_size, show_progress_bar)
         statistics.source = source

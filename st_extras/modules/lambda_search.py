@@ -6,7 +6,6 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 from torch import Tensor
 
-from st_extras.checks import check_weight, shown
+from st_extras.checks import check_finite, check_weight, shown
 
 logger = logging.getLogger(__name__)
 
@@ -69,12 +68,7 @@ def check_scores(scores: Any, name: str = "scores") -> list[float]:
         ValueError: if they hold anything but finite numbers.
     """
     listed = scores.tolist() if isinstance(scores, Tensor) else list(scores)
-    for score in listed:
-        number = isinstance(score, Real) and not isinstance(score, bool | np.bool_)
-        if not number or not math.isfinite(score):
-            hint = ": leave out pairs without a gold score" if name == "scores" else ""
-            raise ValueError(f"{name} must be finite numbers, got {shown(score)}{hint}.")
-    return [float(score) for score in listed]
+    return [check_finite(f"each number in {name}", score) for score in listed]
 
 
 def check_pairs(

@@ -12,10 +12,11 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_extras.checks import check_bool, check_count, check_interval, check_seed, check_strings, check_weight
-from st_extras.modules import linear, pipeline
+from st_extras.citations import CITATIONS
+from st_extras.modules import pipeline
 from st_extras.modules.corpus_statistics import CorpusStatistics, embedding_rows
 from st_extras.modules.neighbor_directions import NeighborDirections, fewest_texts, neighbor_directions
-from st_extras.modules.post_processor import attach_step
+from st_extras.modules.post_processor import LinearPostProcessor, attach_step
 from st_extras.text.corpus import iterate_sentences, reservoir_sample
 from st_extras.text.lexical import character_tfidf
 
@@ -23,7 +24,7 @@ logger = logging.getLogger(__name__)
 _FEW = 1000  # texts: with fewer, a good encoder came out worse on some domains
 
 
-class LocalityPreservingPostProcessor(linear.LinearPostProcessor):
+class LocalityPreservingPostProcessor(LinearPostProcessor):
     """Keep the directions on which a text and its nearest neighbours agree, and shrink those on which they do not.
 
     Neighbours mostly mean the same, so what differs between them is mostly noise: on text of one domain, this brings
@@ -82,6 +83,7 @@ class LocalityPreservingPostProcessor(linear.LinearPostProcessor):
         True
     """
 
+    citation = CITATIONS["he2003locality"]
     config_keys: list[str] = [  # noqa: RUF012
         "embedding_dimension", "neighbors", "power", "recolor", "epsilon", "words", "max_sentences", "seed",
         "corpus_size",
@@ -214,14 +216,3 @@ class LocalityPreservingPostProcessor(linear.LinearPostProcessor):
         if statistics.count < _FEW:
             message = "Fitted on %d texts with different embeddings: below about %d, a good encoder can come out worse."
             logger.warning(message, statistics.count, _FEW)
-
-    @property
-    def citation(self) -> str:
-        """BibTeX of the paper."""
-        return """@inproceedings{he2003locality,
-    title={Locality Preserving Projections},
-    author={He, Xiaofei and Niyogi, Partha},
-    booktitle={Advances in Neural Information Processing Systems},
-    volume={16},
-    year={2003},
-}"""

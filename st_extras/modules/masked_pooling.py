@@ -11,7 +11,8 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from st_extras.text.spans import Span
+from st_extras.encoders.rows import told_prompt_length
+from st_extras.text.words import Span
 
 POOLED = "pooled_copies"
 """Feature key: present if the copies are the texts' own token embeddings, their keywords left out of the mask."""
@@ -41,8 +42,8 @@ class MaskedCopyPooling(Pooling):
         tokens = features["token_embeddings"].chunk(2)[0]  # (B, L, D), the same for text and copy
         shown, kept = features["attention_mask"].bool().chunk(2)  # (B, L)
         places = shown.cumsum(dim=1)  # (B, L), 1-based
-        if not self.include_prompt and "prompt_length" in features:
-            shown = shown & (places > int(torch.as_tensor(features["prompt_length"]).flatten()[0]))
+        if not self.include_prompt:
+            shown = shown & (places > told_prompt_length(features))
         kept = kept & shown
         kept = torch.where(kept.any(dim=1, keepdim=True), kept, shown)
         modes = (self.pooling_mode,) if isinstance(self.pooling_mode, str) else self.pooling_mode

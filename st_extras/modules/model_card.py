@@ -91,15 +91,15 @@ def renew_card(model: SentenceTransformer) -> None:
 def descriptions(model: SentenceTransformer | None) -> dict[str, tuple[str, str]]:
     """Return what the card says of each post-processing module, by its class: a line of Markdown, and the citation.
 
-    Such a module has a ``citation``, BibTeX, and ``card_settings``, the settings that the card names, JSON-able;
-    ``corpus_size`` is the number of sentences behind them.
+    Such a module has a ``citation``, BibTeX. The card names its ``card_settings``, JSON-able, or its
+    configuration; ``corpus_size`` is the number of sentences behind them.
     """
-    parts: list[Any] = [part for part in (model.modules() if model else ()) if hasattr(part, "card_settings")]
+    parts: list[Any] = [part for part in (model.modules() if model else ()) if hasattr(part, "citation")]
     return {type(part).__name__: (_line(part), part.citation) for part in parts}
 
 
 def _line(part: Any) -> str:
-    settings = dict(part.card_settings)
+    settings = dict(getattr(part, "card_settings", None) or part.get_config_dict())
     size = settings.pop("corpus_size", 0)
     corpus = f"fitted on {size:,} sentences" if size else "not fitted on a corpus"
     return f"* **{type(part).__name__}**, {corpus}: `{json.dumps(settings, ensure_ascii=False)}`"
@@ -117,7 +117,8 @@ def _read_card(text: str, card: PostProcessedModelCardData) -> None:
     card.add_tags(_texts(stored.get("tags")))
     card.datasets = list(dict.fromkeys([*card.datasets, *_texts(stored.get("datasets"))]))
     start, end = (_HEADING, _END) if _HEADING in text else ("\n## Training Details\n", "\n### Framework Versions\n")
-    card.training_text = _between(text, start, end).strip() or None
+    found = re.search(f"{re.escape(start)}(.*?){re.escape(end)}", text, re.S)
+    card.training_text = (found[1].strip() if found else "") or None
     entries = re.findall(r"^#### ([^\n]+)\n```bibtex\n(.*?)\n```", text.partition("\n### BibTeX\n")[2], re.M | re.S)
     card.citations = {**card.citations, **dict(entries)}
 
@@ -125,9 +126,3 @@ def _read_card(text: str, card: PostProcessedModelCardData) -> None:
 def _texts(value: Any) -> list[str]:
     """Return the texts in a value of a card's metadata: one, or a list of them."""
     return [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, str)]
-
-
-def _between(text: str, start: str, end: str) -> str:
-    """Return what stands between two marks, or nothing."""
-    found = re.search(f"{re.escape(start)}(.*?){re.escape(end)}", text, re.S)
-    return found[1] if found else ""

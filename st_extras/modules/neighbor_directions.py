@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from st_extras.checks import check_count
-from st_extras.modules import linear, pipeline
+from st_extras.modules import pipeline
+from st_extras.modules.corpus_statistics import MIN_RELATIVE_VARIANCE
 
 FEWEST_TEXTS = 50
 LOWEST_AGREEMENT = 1e-3
@@ -97,11 +98,12 @@ def neighbor_directions(
     covariance = unit.T @ unit / len(unit)
     variances, axes = (part.flip(-1) for part in torch.linalg.eigh(covariance))
     variances = variances.clamp(min=0) + epsilon * variances.mean()
-    varies = variances > linear.MIN_RELATIVE_VARIANCE * variances[0]
+    varies = variances > MIN_RELATIVE_VARIANCE * variances[0]
     variances, axes = variances[varies], axes[:, varies]  # (R,), (D, R)
     whitener = axes * variances.rsqrt()
-    parts = _parts(len(unit), folds, seed)
-    sums = torch.stack([_agreement_of(unit[rows] @ whitener, others[rows] @ whitener) for rows in parts])  # (F, R, R)
+    parts = torch.tensor(random.Random(seed).sample(range(len(unit)), len(unit))).tensor_split(folds)
+    sums = torch.stack([(unit[rows] @ whitener).T @ (others[rows] @ whitener) for rows in parts])
+    sums = (sums + sums.mT) / 2  # (F, R, R)
     eigenvalues, directions = (part.flip(-1) for part in torch.linalg.eigh(sums.sum(dim=0) / len(unit)))
     agreement = eigenvalues if folds == 1 else _held_out_agreement(sums, [len(rows) for rows in parts])
     agreement = agreement.clamp(LOWEST_AGREEMENT, 1)
@@ -164,18 +166,6 @@ def _blocks(count: int) -> tuple[Tensor, ...]:
     """Split the numbers of ``count`` rows into blocks whose cosines with all rows fit into ``_BLOCK``."""
     size = max(1, _BLOCK // max(1, count))
     return tuple(torch.arange(first, min(first + size, count)) for first in range(0, count, size))
-
-
-def _parts(count: int, folds: int, seed: int) -> tuple[Tensor, ...]:
-    """Return the row numbers of each of ``folds`` random parts of equal size."""
-    order = random.Random(seed).sample(range(count), count)
-    return torch.tensor(order).tensor_split(folds)
-
-
-def _agreement_of(white: Tensor, white_others: Tensor) -> Tensor:
-    """Return the sum (R, R) of the products of (N, R) whitened rows with their neighbours, made symmetric."""
-    product = white.T @ white_others
-    return (product + product.T) / 2
 
 
 def _held_out_agreement(sums: Tensor, sizes: list[int]) -> Tensor:

@@ -14,11 +14,12 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor, nn
 
 from st_extras.checks import check_choice
+from st_extras.encoders.structure import check_mask_token
 from st_extras.modules.masked_pooling import POOLED, MaskedCopyPooling, check_offsets, copy_pooling, tokens_of_spans
 from st_extras.modules.pipeline import first_encoder, replace_modules, shared_module
 from st_extras.modules.saving import find_file, read_settings, write_settings
 from st_extras.text.keywords import Extractor, build_extractor, extractor_config, keyword_spans
-from st_extras.text.spans import replace_spans
+from st_extras.text.words import replace_spans
 
 logger = logging.getLogger(__name__)
 
@@ -92,17 +93,13 @@ class PartialMaskTransformer(Transformer):
             ValueError: if a setting does not fit the encoder.
         """
         check_choice("redundancy", redundancy, ("encoder", "pooled"))
-        check_choice("on_missing_mask", on_missing_mask, ("error", "delete"))
-        tokenizer: Any = self.tokenizer
-        if tokenizer is None:
+        if self.tokenizer is None:
             raise ValueError("model must have a tokenizer, got an encoder without one.")
-        if redundancy == "encoder" and on_missing_mask == "error" and tokenizer.mask_token is None:
-            raise ValueError(
-                f"the tokenizer must have a mask token to put in place of keywords, got a {type(tokenizer).__name__} "
-                'with no mask token: pass on_missing_mask="delete" to delete the keywords instead.'
-            )
         if redundancy == "pooled":
+            check_choice("on_missing_mask", on_missing_mask, ("error", "delete"))
             check_offsets(self)
+        else:
+            check_mask_token(self, on_missing_mask, "keywords", 'or use redundancy="pooled"')
         self.extractor, self.redundancy, self.on_missing_mask = extractor, redundancy, on_missing_mask
         self.make_copies_for(None)
 

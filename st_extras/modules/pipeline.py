@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -11,8 +15,10 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Module, Normalize, Router, Transformer
 from torch import Tensor, nn
 
-from st_extras.checks import check_bool, check_count, check_instance
-from st_extras.encoders.loading import with_modules
+from st_extras.checks import check_bool, check_count, check_instance, shown
+from st_extras.encoders.distributed import device_pool
+from st_extras.encoders.loading import check_length, with_modules
+from st_extras.encoders.source import Source
 from st_extras.modules.model_card import card_of
 from st_extras.text.corpus import iterate_sentences
 
@@ -21,6 +27,7 @@ _LARGEST_BATCH = 2**20
 ROUNDING = 1e-6
 """Relative difference up to which two embeddings are equal: the rounding of batches of other sizes."""
 _LARGEST_DIMENSION = 2**16
+_FIXED = {"batch_size", "show_progress_bar", "output_value", "precision", "normalize_embeddings", "truncate_dim"}
 
 
 # --- models and their modules ---
@@ -65,30 +72,21 @@ def split_before_normalize(model: SentenceTransformer) -> tuple[list[nn.Module],
     """
     modules = list(check_instance("model", model, SentenceTransformer))
     if modules and isinstance(modules[0], Router):
-        check_routes(modules[0])
+        routes: list[Any] = list(modules[0].sub_modules.values())
+        if len({id(route[0]) for route in routes}) > 1:
+            raise ValueError(
+                f"model must have one encoder for all routes of its Router, got one for each of "
+                f"{', '.join(modules[0].sub_modules)}: post-process the models of the routes on their own."
+            )
+        if any(isinstance(route[-1], Normalize) for route in routes):
+            raise ValueError(
+                "model must not normalize inside the routes of its Router, because post-processing comes before that: "
+                "put Normalize behind the Router, SentenceTransformer(modules=[router, Normalize()])."
+            )
     cut = len(modules)
     while cut and isinstance(modules[cut - 1], Normalize):
         cut -= 1
     return modules[:cut], modules[cut:]
-
-
-def check_routes(router: Router) -> None:
-    """Check that post-processing behind a Router sees the embeddings of one encoder, before they are normalized.
-
-    Raises:
-        ValueError: if it does not.
-    """
-    routes: list[Any] = list(router.sub_modules.values())
-    if len({id(route[0]) for route in routes}) > 1:
-        raise ValueError(
-            f"model must have one encoder for all routes of its Router, got one for each of "
-            f"{', '.join(router.sub_modules)}: post-process the models of the routes on their own."
-        )
-    if any(isinstance(route[-1], Normalize) for route in routes):
-        raise ValueError(
-            "model must not normalize inside the routes of its Router, because post-processing comes before that: put "
-            "Normalize behind the Router, SentenceTransformer(modules=[router, Normalize()])."
-        )
 
 
 def with_dense(model: SentenceTransformer, matrix: Tensor, offset: Tensor) -> SentenceTransformer:
@@ -146,6 +144,82 @@ def shared_module(module: Any, cls: Any) -> Any:
     if isinstance(module, Transformer):
         shared._prompt_length_mapping = {}
     return shared
+
+
+# --- passes through part of a model: the options of ``encode``, one pool for all chunks ---
+
+
+def check_options(encode_options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the options for ``encode`` as a dictionary; None is none.
+
+    Raises:
+        ValueError: if one of them would change what embeddings are.
+    """
+    options = dict(encode_options or {})
+    wrong = sorted(_FIXED & options.keys())
+    if wrong:
+        raise ValueError(
+            f"encode_options must hold such as device, pool, chunk_size, prompt or prompt_name, got {wrong[0]!r}: "
+            "statistics are those of whole, plain embeddings."
+        )
+    return options
+
+
+def prompt_text(model: SentenceTransformer, encode_options: Mapping[str, Any] | None) -> str:
+    """Return the text that ``encode`` puts before each sentence with these options.
+
+    Raises:
+        ValueError: if an option is not allowed, or the model has no prompt of that name.
+    """
+    options = check_options(encode_options)
+    if options.get("prompt") is not None:
+        return options["prompt"]  # type: ignore[no-any-return]
+    name = options.get("prompt_name")
+    if name is not None and name not in model.prompts:
+        known = ", ".join(map(repr, model.prompts)) or "none"
+        raise ValueError(f"prompt_name in encode_options must be one of the model's ({known}), got {shown(name)}.")
+    name = name if name is not None else model.default_prompt_name
+    return "" if name is None else str(model.prompts.get(name) or "")
+
+
+@contextmanager
+def part_of_model(
+    model: SentenceTransformer, modules: Sequence[nn.Module], encode_options: Mapping[str, Any] | None = None
+) -> Iterator[SentenceTransformer]:
+    """Yield ``model`` made of ``modules`` only, to encode a corpus with; no weight is copied.
+
+    Several devices get one pool of processes, one a device, for all calls of ``encode``; it is stopped at the end.
+
+    Raises:
+        ValueError: if an option is not allowed, the model would fail at a long text, or the processes of a given pool
+            hold another model than this part.
+    """
+    check_length(model)
+    check_length(model)
+    options = check_options(encode_options)
+    if options.pop("prompt_name", None) is not None:
+        options["prompt"] = prompt_text(model, encode_options)
+    part = copy.copy(model)
+    part._modules = OrderedDict((str(i), module) for i, module in enumerate(modules))
+    part.truncate_dim = None
+    if options.get("pool") is not None:
+        _check_pool(part, options["pool"])
+    with device_pool(part, options) as pooled:
+        bound = copy.copy(part)  # the processes got the part without the options, which hold their pool
+        bound.encode = functools.partial(part.encode, **pooled)  # type: ignore[method-assign, assignment]
+        yield bound
+
+
+def _check_pool(part: SentenceTransformer, pool: Any) -> None:
+    """Check that the processes of ``pool``, which have models of their own, encode as ``part`` does."""
+    pooled = copy.copy(part)
+    pooled.encode = functools.partial(part.encode, pool=pool)  # type: ignore[method-assign, assignment]
+    difference = Source.of(part, "").difference(Source.of(pooled, ""))
+    if difference is not None:
+        raise ValueError(
+            "pool in encode_options must be started from the model without Normalize and post-processing, got "
+            f'{difference}: give device=["cuda:0", ...] instead, which starts one.'
+        )
 
 
 # --- embeddings ---

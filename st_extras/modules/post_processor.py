@@ -15,7 +15,6 @@ from st_extras.checks import check_count, check_instance
 from st_extras.encoders.structure import embedding_dimension
 from st_extras.modules import pipeline, saving
 from st_extras.modules.corpus_statistics import CorpusStatistics
-from st_extras.modules.encoding import check_options, part_of_model, prompt_text
 from st_extras.modules.model_card import renew_card
 from st_extras.modules.partial_mask import plain_modules
 
@@ -59,7 +58,7 @@ class PostProcessor(Module):
     def encoder(self, encode_options: Mapping[str, Any] | None = None) -> Any:
         """Return the context of the part of the model before this step, without masked copies."""
         modules = plain_modules(pipeline.modules_before(self))
-        return part_of_model(pipeline.model_of(self), modules, encode_options)
+        return pipeline.part_of_model(pipeline.model_of(self), modules, encode_options)
 
     def fit(
         self: _Step,
@@ -115,12 +114,7 @@ class PostProcessor(Module):
             raise ValueError("statistics must hold at least one sentence, got none.")
         if "_model" in self.__dict__:
             with self.encoder() as encoder:
-                statistics.check_source(encoder, prompt_text(pipeline.model_of(self), encode_options))
-
-    @property
-    def card_settings(self) -> dict[str, Any]:
-        """What the model card says of this module."""
-        return self.get_config_dict()
+                statistics.check_source(encoder, pipeline.prompt_text(pipeline.model_of(self), encode_options))
 
     def get_embedding_dimension(self) -> int:
         """Return the size of the embeddings that go out."""
@@ -133,6 +127,52 @@ class PostProcessor(Module):
     def load(cls: type[_Step], *args: Any, **kwargs: Any) -> _Step:
         """Load from a folder or the Hub."""
         return saving.load_module(cls, *args, **kwargs)
+
+
+class LinearPostProcessor(PostProcessor):
+    """A fitted linear step on pooled embeddings. Abstract: a member says how W follows from statistics.
+
+    Args:
+        embedding_dimension: D, size of the embeddings that come in.
+        size_out: size of the embeddings that go out (k).
+        corpus_size: number of sentences that mu and W were computed from; 0 if not fitted.
+    """
+
+    kernel: Tensor
+
+    def __init__(self, embedding_dimension: int, size_out: int, corpus_size: int) -> None:
+        super().__init__(embedding_dimension, corpus_size)
+        self.register_buffer("kernel", torch.zeros(embedding_dimension, size_out))
+
+    @abstractmethod
+    def kernel_of(self, statistics: Any) -> Tensor:
+        """Return W, (D, k) in float64.
+
+        Raises:
+            ValueError: if the statistics do not determine it.
+        """
+
+    def take(self, statistics: Any) -> None:
+        """Set mu and W."""
+        self.kernel.copy_(self.kernel_of(statistics))
+        self.corpus_mean.copy_(statistics.mean)
+
+    def to_dense(self) -> Module:
+        """Export the fitted step as a stock ``Dense`` module, which loads without this package."""
+        pipeline.check_fitted(self, "to_dense")
+        kernel = self.kernel.float().cpu()
+        return pipeline.as_dense(kernel.T, -self.corpus_mean.float().cpu() @ kernel)
+
+    def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        """Transform ``sentence_embedding``: (B, D) -> (B, k)."""
+        pipeline.check_fitted(self, "encoding")
+        embedding = features["sentence_embedding"]  # (B, D)
+        features["sentence_embedding"] = (embedding - self.corpus_mean.to(embedding)) @ self.kernel.to(embedding)
+        return features
+
+    def get_embedding_dimension(self) -> int:
+        """Return k, the size of the embeddings that go out."""
+        return int(self.kernel.shape[1])
 
 
 def attach_step(
@@ -161,7 +201,7 @@ def attach_step(
     Raises:
         ValueError: if a setting is not allowed, or the model has another step already.
     """
-    check_options(encode_options)
+    pipeline.check_options(encode_options)
     modules, normalize = pipeline.split_before_normalize(model)
     for module in modules:
         if isinstance(module, PostProcessor) and not isinstance(module, above):

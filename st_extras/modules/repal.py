@@ -13,12 +13,11 @@ from sentence_transformers.base.modules import Module
 from torch import Tensor
 
 from st_extras.checks import check_weight
+from st_extras.citations import CITATIONS
 from st_extras.modules import lambda_search, partial_mask, pipeline
 from st_extras.modules.corpus_statistics import CorpusStatistics
-from st_extras.modules.encoding import part_of_model
 from st_extras.modules.lambda_search import LAMBDA_1_GRID, LAMBDA_2_GRID, TuningResult
-from st_extras.modules.linear import LinearPostProcessor
-from st_extras.modules.post_processor import PostProcessor, attach_step
+from st_extras.modules.post_processor import LinearPostProcessor, PostProcessor, attach_step
 from st_extras.text.corpus import iterate_sentences
 from st_extras.text.keywords import build_extractor
 
@@ -67,6 +66,7 @@ class RepALPostProcessor(PostProcessor):
         True
     """
 
+    citation = CITATIONS["shen2023repal"]
     config_keys: list[str] = ["embedding_dimension", "lambda_1", "lambda_2", "corpus_size"]  # noqa: RUF012
     lambda_1: float
     lambda_2: float
@@ -87,20 +87,6 @@ class RepALPostProcessor(PostProcessor):
     def wants_masked_copies(self) -> bool:
         """Whether the next pass needs f(x*); asked by ``PartialMaskTransformer``."""
         return self.lambda_1 != 0
-
-    @property
-    def citation(self) -> str:
-        """BibTeX of the paper."""
-        return """
-@misc{shen2023repal,
-    title = "A Simple and Plug-and-play Method for Unsupervised Sentence Representation Enhancement",
-    author = "Shen, Lingfeng and Jiang, Haiyun and Liu, Lemao and Shi, Shuming",
-    year = "2023",
-    eprint = "2305.07824",
-    archivePrefix = "arXiv",
-    url = "https://arxiv.org/abs/2305.07824",
-}
-"""
 
     @property
     def card_settings(self) -> dict[str, Any]:
@@ -181,7 +167,7 @@ class RepALPostProcessor(PostProcessor):
         """Return f(x) and f(x*) of N sentences, not refined: two float32 tensors (N, D) on the CPU."""
         modules = partial_mask.joined_modules(pipeline.modules_before(self))
         sentences = pipeline.first_encoder(modules).watched(iterate_sentences(sentences), refuse=False)
-        with part_of_model(pipeline.model_of(self), modules) as joined:
+        with pipeline.part_of_model(pipeline.model_of(self), modules) as joined:
             (both,) = pipeline.stream_embeddings(joined, sentences, batch_size, show_progress_bar, at_once=True)
         embeddings, redundant = both.float().chunk(2, dim=1)
         return embeddings, redundant

@@ -9,6 +9,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Module
 
 from st_extras.checks import check_instance
+from st_extras.encoders.loading import check_complete
 from st_extras.modules import pipeline
 from st_extras.modules.all_but_the_top import AllButTheTopPostProcessor
 from st_extras.modules.locality_preserving import LocalityPreservingPostProcessor
@@ -45,14 +46,10 @@ def load(model_name_or_path: str, **kwargs: Any) -> SentenceTransformer:
     Raises:
         ValueError: if the folder was not saved to the end, or a file of one of these modules is missing or wrong.
     """
-    listing = Path(model_name_or_path, "modules.json")
-    if listing.is_file():
-        read_json(listing)
-    elif listing.with_name("config_sentence_transformers.json").is_file():
-        # the list is written last; without it, a pooling would be guessed and the post-processing lost
-        raise ValueError(
-            f"{model_name_or_path} must contain modules.json, got a model that was not saved whole: save it again."
-        )
+    folder = Path(model_name_or_path)
+    check_complete(folder)
+    if (folder / "modules.json").is_file():
+        read_json(folder / "modules.json")
     classes = {f"{module.__module__}.{module.__name__}": module for module in _MODULES}
     return SentenceTransformer._load_with_module_classes(str(model_name_or_path), classes, **kwargs)
 

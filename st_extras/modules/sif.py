@@ -12,6 +12,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from st_extras.checks import check_bool, check_count, check_instance, check_interval
+from st_extras.citations import CITATIONS
+from st_extras.encoders.rows import told_prompt_length
 from st_extras.encoders.structure import non_content_ids
 from st_extras.modules import pipeline, saving
 from st_extras.modules.model_card import renew_card
@@ -69,6 +71,7 @@ class SIFPooling(Pooling):
         (384,)
     """
 
+    citation = CITATIONS["arora2017simple"]
     config_keys: list[str] = ["embedding_dimension", "vocabulary_size", "a", "include_prompt", "corpus_size"]  # noqa: RUF012
     token_weights: Tensor
 
@@ -171,9 +174,8 @@ class SIFPooling(Pooling):
         """Pool ``token_embeddings``, (B, L, D) or flattened (1, N, D), to ``sentence_embedding``, (B, D)."""
         pipeline.check_fitted(self, "SIF pooling")
         tokens, ids, mask = _padded(features)
-        if not self.include_prompt and "prompt_length" in features:
-            length = torch.as_tensor(features["prompt_length"]).flatten()[0]  # in training a tensor of equal ones
-            mask = mask & (mask.cumsum(dim=1) > length)
+        if not self.include_prompt:
+            mask = mask & (mask.cumsum(dim=1) > told_prompt_length(features))
         weights = self.token_weights.to(tokens.device)[ids] * mask  # (B, L)
         plain = weights.sum(dim=1, keepdim=True) == 0  # (B, 1), no content
         weights = torch.where(plain, mask.to(weights), weights)
@@ -189,21 +191,6 @@ class SIFPooling(Pooling):
     def load(cls, *args: Any, **kwargs: Any) -> SIFPooling:
         """Load from a folder or the Hub."""
         return saving.load_module(cls, *args, **kwargs)
-
-    @property
-    def card_settings(self) -> dict[str, Any]:
-        """What the model card says of this module."""
-        return self.get_config_dict()
-
-    @property
-    def citation(self) -> str:
-        """BibTeX of the paper."""
-        return """@inproceedings{arora2017simple,
-    title={A Simple but Tough-to-Beat Baseline for Sentence Embeddings},
-    author={Arora, Sanjeev and Liang, Yingyu and Ma, Tengyu},
-    booktitle={International Conference on Learning Representations},
-    year={2017},
-}"""
 
 
 def _padded(features: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:

@@ -12,14 +12,15 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_extras.checks import check_count, check_weight
-from st_extras.modules import linear, pipeline
-from st_extras.modules.corpus_statistics import CorpusStatistics
-from st_extras.modules.post_processor import attach_step
+from st_extras.citations import CITATIONS
+from st_extras.modules import pipeline
+from st_extras.modules.corpus_statistics import MIN_RELATIVE_VARIANCE, CorpusStatistics
+from st_extras.modules.post_processor import LinearPostProcessor, attach_step
 
 logger = logging.getLogger(__name__)
 
 
-class WhiteningPostProcessor(linear.LinearPostProcessor):
+class WhiteningPostProcessor(LinearPostProcessor):
     """Make every direction of the embedding space equally important: zero mean and identity covariance over a corpus.
 
     It undoes the anisotropy of a raw encoder, and can keep only the directions of largest variance, for shorter
@@ -70,6 +71,7 @@ class WhiteningPostProcessor(linear.LinearPostProcessor):
         (torch.Size([500, 64]), 1.0)
     """
 
+    citation = CITATIONS["su2021whitening"]
     config_keys: list[str] = ["embedding_dimension", "dimensions", "epsilon", "corpus_size"]  # noqa: RUF012
 
     def __init__(
@@ -115,8 +117,8 @@ class WhiteningPostProcessor(linear.LinearPostProcessor):
         Raises:
             ValueError: if there are no two different embeddings.
         """
-        variances, directions = linear.principal_directions(statistics)
-        varies = variances > linear.MIN_RELATIVE_VARIANCE * variances[0]
+        variances, directions = statistics.principal_directions()
+        varies = variances > MIN_RELATIVE_VARIANCE * variances[0]
         if not varies[: self.dimensions].all():
             kept = "have the variance that epsilon gives them" if self.epsilon else "are 0"
             message = "%d sentences vary in %d directions only: the other %d of %d whitened dimensions %s."
@@ -130,13 +132,3 @@ class WhiteningPostProcessor(linear.LinearPostProcessor):
         kernel = (directions * scale)[:, : self.dimensions]
         rotated_back = self.epsilon and self.dimensions == self.embedding_dimension
         return kernel @ directions.T if rotated_back else kernel
-
-    @property
-    def citation(self) -> str:
-        """BibTeX of the paper."""
-        return """@article{su2021whitening,
-    title={Whitening Sentence Representations for Better Semantics and Faster Retrieval},
-    author={Su, Jianlin and Cao, Jiarun and Liu, Weijie and Ou, Yangyiwen},
-    journal={arXiv preprint arXiv:2103.15316},
-    year={2021},
-}"""

@@ -2,10 +2,9 @@
 
 from st_extras.text.corpus import read_sentences, stream_sentences
 from st_extras.text.eda import EDA
-from st_extras.text.keywords import JiebaKeywords, RakeKeywords
+from st_extras.text.keywords import JiebaKeywords, RakeKeywords, TfidfKeywords
 from st_extras.text.phrase_masking import PhraseMasking
 from st_extras.text.phrases import ChunkPhrases, PhraseExtractor, RakePhrases
-from st_extras.text.tfidf_keywords import TfidfKeywords
 
 __all__ = [
     "EDA",

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from st_extras.checks import check_interval, check_seed, shown
+from st_extras.checks import check_interval, check_seed, check_strings, shown
 from st_extras.text.corpus import check_sentence
-from st_extras.text.words import WordFinder, check_stop_words, english_stop_words, split_at_words, word_spans
+from st_extras.text.words import WordFinder, english_stop_words, split_at_words, word_spans
 
 
 class WordNetSynonyms:
@@ -26,7 +26,15 @@ class WordNetSynonyms:
     """
 
     def __init__(self) -> None:
-        self._root = _wordnet_root()  # report missing data here, not in the middle of a corpus
+        from nltk.data import find
+
+        try:  # report missing data here, not in the middle of a corpus
+            self._root = find("corpora/wordnet/")  # also finds it in a zip file
+        except LookupError as error:
+            raise ValueError(
+                "synonyms must be given if WordNet is not in nltk.data.path: run python -m nltk.downloader wordnet, "
+                "or give synonyms={word: [synonyms]} or a callable."
+            ) from error
         self._known: dict[str, list[str]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -49,18 +57,6 @@ def _wordnet(root: Any, process: int) -> Any:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The multilingual functions")
         return WordNetCorpusReader(root, None)
-
-
-def _wordnet_root() -> Any:
-    from nltk.data import find
-
-    try:
-        return find("corpora/wordnet/")  # also finds it in a zip file
-    except LookupError as error:
-        raise ValueError(
-            "synonyms must be given if WordNet is not in nltk.data.path: run python -m nltk.downloader wordnet, "
-            "or give synonyms={word: [synonyms]} or a callable."
-        ) from error
 
 
 class EDA:
@@ -108,7 +104,7 @@ class EDA:
         self.deletion_ratio = check_interval("deletion_ratio", deletion_ratio, 0, 1)
         self.swap_ratio = check_interval("swap_ratio", swap_ratio, 0, 1)
         self.synonyms = WordNetSynonyms() if synonyms is None and synonym_ratio > 0 else synonyms or {}
-        chosen = english_stop_words() if stop_words is None else check_stop_words(stop_words)
+        chosen = english_stop_words() if stop_words is None else check_strings("stop_words", stop_words)
         self.stop_words = frozenset(word.lower() for word in chosen)
         self.words = words
         self.seed = check_seed("seed", seed)
@@ -125,41 +121,32 @@ class EDA:
         pieces = split_at_words(sentence, self.words)
         gaps, words = list(pieces[::2]), list(pieces[1::2])  # one gap more than words
         if self.synonym_ratio > 0:
-            self._replace(words, generator)
+            wanted = _share(self.synonym_ratio, words)
+            positions = [i for i, word in enumerate(words) if word.lower() not in self.stop_words]
+            generator.shuffle(positions)
+            for i in positions:
+                if wanted and (found := self._synonyms(words[i].lower())):
+                    words[i] = _in_case_of(words[i], generator.choice(found))
+                    wanted -= 1
         if self.deletion_ratio > 0:
-            self._delete(words, gaps, generator)
+            dropped = [i for i in range(len(words)) if generator.random() < self.deletion_ratio]
+            if words and len(dropped) == len(words):
+                dropped.remove(generator.choice(dropped))
+            for i in reversed(dropped):
+                before, after = gaps[i], gaps[i + 1]  # of the two spaces around a word, one is deleted with it
+                gaps[i : i + 2] = [before + after.lstrip() if i == 0 or before.strip() else after]
+                del words[i]
         if self.swap_ratio > 0 and len(words) > 1:
-            self._swap(words, generator)
+            for _ in range(_share(self.swap_ratio, words)):
+                i, j = generator.sample(range(len(words)), 2)
+                words[i], words[j] = words[j], words[i]
         return "".join([gaps[0], *(word + gap for word, gap in zip(words, gaps[1:], strict=True))])
-
-    def _replace(self, words: list[str], generator: random.Random) -> None:
-        wanted = _share(self.synonym_ratio, words)
-        positions = [i for i, word in enumerate(words) if word.lower() not in self.stop_words]
-        generator.shuffle(positions)
-        for i in positions:
-            if wanted and (found := self._synonyms(words[i].lower())):
-                words[i] = _in_case_of(words[i], generator.choice(found))
-                wanted -= 1
 
     def _synonyms(self, word: str) -> Sequence[str]:
         found = self.synonyms.get(word, ()) if isinstance(self.synonyms, Mapping) else self.synonyms(word)
         if isinstance(found, str):  # one of its letters would be drawn
             raise ValueError(f"synonyms must hold a list for each word, got the string {shown(found)} for {word!r}.")
         return found
-
-    def _delete(self, words: list[str], gaps: list[str], generator: random.Random) -> None:
-        dropped = [i for i in range(len(words)) if generator.random() < self.deletion_ratio]
-        if words and len(dropped) == len(words):
-            dropped.remove(generator.choice(dropped))
-        for i in reversed(dropped):
-            before, after = gaps[i], gaps[i + 1]  # of the two spaces around a word, one is deleted with it
-            gaps[i : i + 2] = [before + after.lstrip() if i == 0 or before.strip() else after]
-            del words[i]
-
-    def _swap(self, words: list[str], generator: random.Random) -> None:
-        for _ in range(_share(self.swap_ratio, words)):
-            i, j = generator.sample(range(len(words)), 2)
-            words[i], words[j] = words[j], words[i]
 
 
 def _share(ratio: float, words: Sequence[str]) -> int:

@@ -39,6 +39,7 @@ _OTHER_FILES = {
 }
 """How files begin that somebody may take for text."""
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
+_SURROGATE = re.compile("[\ud800-\udfff]")
 logger = logging.getLogger(__name__)
 
 
@@ -253,10 +254,4 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def has_lone_surrogate(text: str) -> bool:
     """Return whether ``text`` holds half of a surrogate pair, which no file and no tokenizer takes."""
-    if text.isascii():
-        return False
-    try:
-        text.encode("utf8")
-    except UnicodeEncodeError:
-        return True
-    return False
+    return not text.isascii() and _SURROGATE.search(text) is not None

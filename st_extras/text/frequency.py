@@ -13,14 +13,8 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from st_extras.checks import check_count, check_fraction, shown
+from st_extras.text import counting
 from st_extras.text.corpus import MAX_PROCESSES
-from st_extras.text.counting import (
-    batch_texts,
-    count_batches,
-    iterate_texts,
-    warn_of_unknown_tokens,
-    wordfreq_counts,
-)
 from st_extras.text.files import MAX_LINE
 from st_extras.text.frequency_files import TableContent, read_table, write_table
 from st_extras.text.vocabularies import vocabulary
@@ -138,9 +132,9 @@ class FrequencyTable:
         counts = np.zeros(len(tokens), dtype=np.int64)
         num_texts = 0
         total = len(texts) if isinstance(texts, Sized) else None
-        batches = batch_texts(iterate_texts(texts, column, max_line), batch_size)
+        batches = counting.batch_texts(counting.iterate_texts(texts, column, max_line), batch_size)
         with tqdm(total=total, unit=" texts", desc="Counting tokens", delay=0.5, disable=not show_progress_bar) as bar:
-            for size, batch_counts in count_batches(batches, tokenizer, num_processes):
+            for size, batch_counts in counting.count_batches(batches, tokenizer, num_processes):
                 counts[: len(batch_counts)] += batch_counts
                 num_texts += size
                 bar.update(size)
@@ -148,7 +142,7 @@ class FrequencyTable:
             raise ValueError("texts must hold at least one text, got none.")
         table = cls(tokens, torch.from_numpy(counts), num_texts)
         unknown = tokenizer.unk_token_id
-        warn_of_unknown_tokens(0 if unknown is None else int(table.counts[unknown]), table.total)
+        counting.warn_of_unknown_tokens(0 if unknown is None else int(table.counts[unknown]), table.total)
         return table
 
     @classmethod
@@ -170,7 +164,7 @@ class FrequencyTable:
             ValueError: if wordfreq has no list for ``language``.
         """
         tokens = vocabulary(tokenizer)
-        return cls(tokens, torch.from_numpy(wordfreq_counts(tokens, tokenizer, language, scale)))
+        return cls(tokens, torch.from_numpy(counting.wordfreq_counts(tokens, tokenizer, language, scale)))
 
     @classmethod
     def from_file(
@@ -198,7 +192,21 @@ class FrequencyTable:
             table.check_tokenizer(tokenizer, f"The frequency table {path}")
             return table
         tokens = vocabulary(tokenizer)
-        return cls(tokens, _counts_in_order(content.tokens, content.counts, tokens, str(path)), content.num_texts)
+        counted = dict(zip(content.tokens, content.counts, strict=True))
+        unknown = sorted(token for token in counted.keys() - set(tokens) if token is not None)
+        if unknown:
+            raise ValueError(
+                f"{path} must be counted with this tokenizer, got {len(unknown)} tokens that are not in its "
+                f"vocabulary, such as {', '.join(map(repr, unknown[:3]))}."
+            )
+        missing = [token for token in tokens if token is not None and token not in counted]
+        if missing and 0 in counted.values():
+            raise ValueError(
+                f"{path} must have the vocabulary of this tokenizer, as it lists counts of 0 too, got {len(missing)} "
+                f"tokens left out, such as {', '.join(map(repr, missing[:3]))}."
+            )
+        counts = [0 if token is None else counted.get(token, 0) for token in tokens]
+        return cls(tokens, counts, content.num_texts)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], tokenizer: PreTrainedTokenizerBase | None = None) -> FrequencyTable:
@@ -269,28 +277,3 @@ def _check_same_vocabulary(
     else:
         difference = f"id {index} is {ours[index]!r} here and {theirs[index]!r} there"
     raise ValueError(f"{name} and {owner} must have the same vocabulary, got a difference: {difference}.")
-
-
-def _counts_in_order(
-    listed: Sequence[str | None], counts: Sequence[int], tokens: Sequence[str | None], name: str
-) -> list[int]:
-    """Return the counts of the ``listed`` tokens in the order of ``tokens``, the vocabulary; 0 for tokens not listed.
-
-    Raises:
-        ValueError: if a token is not in the vocabulary, or some are left out although counts of 0 are listed; the
-            message begins with ``name``.
-    """
-    counted = dict(zip(listed, counts, strict=True))
-    unknown = sorted(token for token in counted.keys() - set(tokens) if token is not None)
-    if unknown:
-        raise ValueError(
-            f"{name} must be counted with this tokenizer, got {len(unknown)} tokens that are not in its vocabulary, "
-            f"such as {', '.join(map(repr, unknown[:3]))}."
-        )
-    missing = [token for token in tokens if token is not None and token not in counted]
-    if missing and 0 in counted.values():
-        raise ValueError(
-            f"{name} must have the vocabulary of this tokenizer, as it lists counts of 0 too, got {len(missing)} "
-            f"tokens left out, such as {', '.join(map(repr, missing[:3]))}."
-        )
-    return [0 if token is None else counted.get(token, 0) for token in tokens]

@@ -13,8 +13,7 @@ from st_extras.text.columns import is_dataset, text_column
 from st_extras.text.corpus import check_sentence, iterate_sentences
 from st_extras.text.eda import EDA
 from st_extras.text.phrases import PhraseExtractor, RakePhrases
-from st_extras.text.spans import MAX_TOP_K, Span
-from st_extras.text.words import WordFinder, split_at_words, word_spans
+from st_extras.text.words import MAX_TOP_K, Span, WordFinder, split_at_words, word_spans
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -97,13 +96,12 @@ class PhraseMasking:
         seed: int = 0,
     ) -> None:
         check_choice("on_missing_mask", on_missing_mask, ("error", "delete"))
-        if mask_token is None and on_missing_mask == "error":
+        usable = isinstance(mask_token, str) and bool(mask_token.strip())
+        if not usable and (mask_token is not None or on_missing_mask == "error"):
             raise ValueError(
-                "mask_token must be the encoder's mask token, such as '[MASK]', got None: pass "
+                f"mask_token must be the encoder's mask token, such as '[MASK]', got {mask_token!r}: pass None with "
                 'on_missing_mask="delete" to delete the phrases instead, here and in PaSeRLoss.'
             )
-        if mask_token is not None and (not isinstance(mask_token, str) or not mask_token.strip()):
-            raise ValueError(f"mask_token must be the encoder's mask token, such as '[MASK]', got {mask_token!r}.")
         if column in ("masked", "phrase"):
             raise ValueError(f"column must not be a column that PhraseMasking writes, got {column!r}.")
         self.extractor = RakePhrases() if extractor is None else extractor
@@ -199,9 +197,16 @@ class PhraseMasking:
 
     def _columns(self, batch: Batch, indices: Sequence[int] | None = None) -> dict[str, list[Any]]:
         """Return the columns of the rows made from ``batch``; with ``indices``, also that of each row's sentence."""
+        sentences: Any = batch[self.column] if isinstance(batch, Mapping) else batch
+        if isinstance(sentences, str):
+            raise ValueError(
+                f"PhraseMasking takes a batch of sentences, got the string {sentences!r}: "
+                "use dataset.map(masking, batched=True)."
+            )
         rows: list[MaskedRow] = []
         sources: list[int] = []
-        for index, sentence in enumerate(self._sentences(batch)):
+        for index, sentence in enumerate(sentences):
+            check_sentence(sentence, f"column {self.column!r}")
             made = [self._draw(sentence)] if self.sample else self._mask_augmented(sentence)
             self.skipped += not made
             rows += made
@@ -213,16 +218,6 @@ class PhraseMasking:
         if indices is not None:
             columns["_source"] = [indices[source] for source in sources]
         return columns
-
-    def _sentences(self, batch: Batch) -> Sequence[str]:
-        """Return the sentences of ``batch``, checked."""
-        sentences: Any = batch[self.column] if isinstance(batch, Mapping) else batch
-        if isinstance(sentences, str):
-            raise ValueError(
-                f"PhraseMasking takes a batch of sentences, got the string {sentences!r}: "
-                "use dataset.map(masking, batched=True)."
-            )
-        return [check_sentence(sentence, f"column {self.column!r}") for sentence in sentences]
 
     def _mask_augmented(self, sentence: str, *generator: random.Random) -> list[MaskedRow]:
         """Return the rows of the augmented sentence, or of the sentence itself if augmentation left no phrase."""

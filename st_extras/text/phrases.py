@@ -9,15 +9,7 @@ from typing import Any, Protocol
 
 from st_extras.checks import check_count, check_seed, check_strings
 from st_extras.text.corpus import check_sentence
-from st_extras.text.spans import Span
-from st_extras.text.words import (
-    WordFinder,
-    check_stop_words,
-    jieba_spans,
-    phrase_stop_words,
-    split_at_words,
-    word_spans,
-)
+from st_extras.text.words import Span, WordFinder, jieba_spans, phrase_stop_words, split_at_words, word_spans
 
 _BREAK = "."  # stands for any punctuation between two words: RAKE ends a phrase there
 _SPACE = "\0"  # stands for a space within a word: RAKE joins the words of a phrase with spaces
@@ -78,7 +70,7 @@ class RakePhrases:
         min_words: int = 1,
         max_words: int | None = None,
     ) -> None:
-        chosen = phrase_stop_words(language) if stop_words is None else check_stop_words(stop_words)
+        chosen = phrase_stop_words(language) if stop_words is None else check_strings("stop_words", stop_words)
         self.stop_words = frozenset(word.lower() for word in chosen)
         self.words = words or (jieba_spans if language == "chinese" else word_spans)
         self.min_words = check_count("min_words", min_words, 1, _LONGEST)

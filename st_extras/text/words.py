@@ -1,20 +1,22 @@
-"""What a word is: a run of letters and digits, or a word that jieba finds in Chinese text; and which say little."""
+"""What a word is: letters and digits in a row, or what jieba finds; where words stand in a text; which say little."""
 
 from __future__ import annotations
 
 import atexit
 import os
 import re
-from collections.abc import Callable, Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from st_extras.checks import check_strings
-from st_extras.text.spans import Span
-
+Span = tuple[int, int]
+"""``(start, end)`` in characters."""
+MAX_TOP_K = 1_000_000
+"""The most keywords or phrases of a text that can be asked for."""
 WordFinder = Callable[[str], Sequence[Span]]
 """Takes a text and returns the spans of its words, left to right."""
 
@@ -32,19 +34,8 @@ WORD = re.compile(rf"{_PART}(?:['’\-‐‑]{_PART})*")
 _ASCII_WORD = re.compile(r"[A-Za-z0-9]+(?:['\-][A-Za-z0-9]+)*")  # equals WORD on ASCII text, and is faster
 _SPLIT, _ASCII_SPLIT = (re.compile(f"({pattern.pattern})") for pattern in (WORD, _ASCII_WORD))
 
-_CONTRACTIONS = """
-ain't aren't can't couldn't didn't doesn't don't hadn't hasn't haven't he'd he'll he's i'd i'll i'm i've
-isn't it'd it'll it's let's mustn't needn't shan't she'd she'll she's shouldn't that'd that'll that's
-there's they'd they'll they're they've wasn't we'd we'll we're we've weren't what's where's who's won't
-wouldn't you'd you'll you're you've n't s t d m ll ve
-"""
-_CHINESE = """
-的 了 在 是 我 你 他 她 它 我们 你们 他们 她们 它们 这 那 这个 那个 这些 那些 这里
-那里 有 和 与 及 或 而 且 但 但是 就 都 也 还 又 很 太 更 最 不 没 没有 要 会 能
-可以 把 被 给 让 对 从 到 向 往 为 为了 因为 所以 如果 虽然 着 过 地 得 吗 呢 吧
-啊 呀 哦 嘛 之 其 于 以 以及 等 上 下 里 中 一 一个 一些 个 什么 怎么 怎样 如何 哪
-哪个 哪里 哪些 谁 几 多少 为什么 自己 并 并且 则 再 只 请 请问 啦
-"""
+
+# --- words and spans of a text ---
 
 
 def word_spans(text: str) -> list[Span]:
@@ -106,6 +97,82 @@ def split_at_words(text: str, words: WordFinder = word_spans) -> tuple[str, ...]
     return tuple(text[start:end] for start, end in pairwise(edges))
 
 
+# --- finding words, and replacing spans ---
+
+# Scripts written without spaces, in which a word has no visible boundary.
+_UNSPACED = (
+    "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0003ffff"
+)
+_SPACED_WORD_CHARACTER = re.compile(rf"[^\W_{_UNSPACED}]")
+
+
+def _is_mark(character: str) -> bool:
+    return not character.isascii() and unicodedata.category(character)[0] == "M"
+
+
+def _same_word(edge: str, neighbour: str) -> bool:
+    """Return whether ``neighbour`` belongs to the word whose first or last character is ``edge``."""
+    return bool(_SPACED_WORD_CHARACTER.match(edge)) and (
+        bool(_SPACED_WORD_CHARACTER.match(neighbour)) or _is_mark(neighbour)
+    )
+
+
+def _lower(text: str) -> str:
+    """Return ``text`` in lower case, with the same positions (lowering "İ" would add a character)."""
+    lowered = text.lower()
+    if len(lowered) != len(text):
+        lowered = "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
+    return lowered
+
+
+def find_words(text: str, words: Iterable[str]) -> list[Span]:
+    """Find every occurrence of ``words`` in ``text``, in any case.
+
+    An occurrence starts and ends at a word boundary if the script has them ("man" is not found in "woman"), and
+    includes the combining marks that follow it. Overlaps are resolved as in :func:`without_overlaps`.
+    """
+    lowered = _lower(text)
+    wanted = {_lower(word) for word in words} - {""}
+    lengths: dict[str, set[int]] = {}  # of the words, by their first letter
+    for word in wanted:
+        lengths.setdefault(word[0], set()).add(len(word))
+    places = ((start, start + length) for start, letter in enumerate(lowered) for length in lengths.get(letter, ()))
+    found: list[Span] = []
+    for start, end in places:
+        if end > len(lowered) or lowered[start:end] not in wanted:
+            continue
+        first, last = lowered[start], lowered[end - 1]
+        while end < len(text) and _is_mark(text[end]):
+            end += 1
+        before, after = text[start - 1 : start] or " ", text[end : end + 1] or " "
+        inside = (before != " " and _same_word(first, before)) or (after != " " and _same_word(last, after))
+        if not inside:
+            found.append((start, end))
+    return without_overlaps(found)
+
+
+def without_overlaps(spans: Iterable[Span]) -> list[Span]:
+    """Sort the spans; of those that overlap, keep the one that starts first, and of equal starts the longer one."""
+    kept: list[Span] = []
+    for start, end in sorted(spans, key=lambda span: (span[0], -span[1])):
+        if not kept or start >= kept[-1][1]:
+            kept.append((start, end))
+    return kept
+
+
+def replace_spans(text: str, spans: Iterable[Span], replacement: str) -> str:
+    """Replace each span of ``text``; an empty ``replacement`` deletes the spans and the spaces left over."""
+    pieces, position = [], 0
+    for start, end in spans:
+        pieces += [text[position:start], replacement]
+        position = end
+    replaced = "".join([*pieces, text[position:]])
+    if pieces and not replacement:
+        replaced = re.sub(r"\s{2,}", " ", replaced).strip()
+    return replaced
+
+
 # --- stop words: too common to be keywords or parts of a phrase ---
 
 
@@ -117,13 +184,8 @@ def english_stop_words() -> frozenset[str]:
     return frozenset(ENGLISH_STOP_WORDS)
 
 
-def check_stop_words(value: Any) -> frozenset[str]:
-    """Return the stop words that somebody gave, as they are written.
-
-    Raises:
-        ValueError: if they are not a collection of strings.
-    """
-    return frozenset(check_strings("stop_words", value))
+def _listed(name: str) -> list[str]:
+    return Path(__file__).with_name(name).read_text(encoding="utf8").split()
 
 
 def phrase_stop_words(language: str) -> frozenset[str]:
@@ -136,10 +198,10 @@ def phrase_stop_words(language: str) -> frozenset[str]:
         ValueError: if NLTK has no stop word list for the language.
     """
     if language == "chinese":
-        return frozenset(_CHINESE.split())
+        return frozenset(_listed("chinese_stop_words.txt"))
     if language == "english":
-        curly = _CONTRACTIONS.replace("'", "’")
-        return english_stop_words().union(_CONTRACTIONS.split(), curly.split())
+        contractions = _listed("english_contractions.txt")
+        return english_stop_words().union(contractions, (word.replace("'", "’") for word in contractions))
     from nltk.corpus import stopwords
 
     try:

@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerBase
 from st_extras.checks import check_count, check_positive, shown
 from st_extras.encoders.adapters import check_adapters
 from st_extras.encoders.loading import check_length
-from st_extras.modules.encoding import prompt_text
+from st_extras.modules.pipeline import prompt_text
 from st_extras.text.corpus import is_blank
 from st_extras.text.files import has_lone_surrogate
 from st_extras.training.divergence import non_finite

@@ -122,7 +122,7 @@ def train_encoder(
         bf16: use bfloat16 autocast.
         lora: train LoRA adapters of this rank in all linear layers, and no other weights of the transformer: for
             encoders too large to train whole, loaded in bfloat16. A dict of arguments of ``peft.LoraConfig``, or one,
-            is taken too, see :class:`~st_extras.encoders.adapters.Adapters`. They are merged at the end, so that the
+            is taken too, see :func:`~st_extras.encoders.adapters.adapted`. They are merged at the end, so that the
             saved model is a plain one; checkpoints hold the adapters alone. A training that fails removes them from
             ``model``. Learning rates of 1e-4 to 5e-4 are usual. Needs peft: ``pip install "st-extras[lora]"``.
         no_duplicates: keep equal sentences out of the same batch, where they would be false negatives. From a million

@@ -27,7 +27,7 @@ from st_extras.modules import (
     SIFPooling,
     WhiteningPostProcessor,
 )
-from st_extras.modules.linear import LinearPostProcessor
+from st_extras.modules.post_processor import LinearPostProcessor
 from st_extras.text.files import MAX_LINE
 from st_extras.text.frequency import FrequencyTable
 from tests.cli.commands import options

@@ -9,7 +9,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import BoW, Dense
 
 from st_extras.encoders import load_encoder
-from st_extras.encoders.adapters import Adapters, adapted, trained_state
+from st_extras.encoders.adapters import adapted, trained_state
 from tests.conftest import SENTENCES
 from tests.encoders.decoders import build_decoder
 from tests.helpers import differing, snapshot
@@ -45,12 +45,12 @@ def test_merged_is_the_sum_by_hand(tmp_path, encoder, kind):
     layers = {
         name for name, module in model[0].auto_model.named_modules() if type(module).__name__ in ("Linear", "Conv1D")
     }
-    adapters = Adapters(model, 4)
-    np.testing.assert_array_equal(model.encode(SENTENCES), before)
-    expected = moved(model)
-    assert {name.removesuffix(".weight") for name in expected} == layers
-    during = model.encode(SENTENCES)
-    adapters.merge()
+    with adapted(model, 4) as merge:
+        np.testing.assert_array_equal(model.encode(SENTENCES), before)
+        expected = moved(model)
+        assert {name.removesuffix(".weight") for name in expected} == layers
+        during = model.encode(SENTENCES)
+        merge()
     assert snapshot(model).keys() == plain.keys()
     assert all(parameter.requires_grad for parameter in model.parameters())
     for name, value in expected.items():
@@ -65,9 +65,8 @@ def test_merged_is_the_sum_by_hand(tmp_path, encoder, kind):
 
 def test_removed_leaves_no_trace(encoder):
     plain = snapshot(encoder)
-    adapters = Adapters(encoder, {"r": 2, "target_modules": ["query"], "lora_dropout": 0.5})
-    assert set(moved(encoder)) == {f"encoder.layer.{i}.attention.self.query.weight" for i in range(2)}
-    adapters.remove()
+    with adapted(encoder, {"r": 2, "target_modules": ["query"], "lora_dropout": 0.5}):
+        assert set(moved(encoder)) == {f"encoder.layer.{i}.attention.self.query.weight" for i in range(2)}
     assert differing(plain, snapshot(encoder)) == set()
     assert all(parameter.requires_grad for parameter in encoder.parameters())
 
@@ -124,10 +123,9 @@ def test_what_is_refused(encoder, lora, message):
 
 def test_models_that_cannot_have_them(encoder):
     with pytest.raises(ValueError, match=r"^lora needs an encoder that starts with a transformer, got BoW\.$"):
-        Adapters(SentenceTransformer(modules=[BoW(["a"])], device="cpu"), 2)
-    Adapters(encoder, 2)
-    with pytest.raises(ValueError, match=r"^lora needs a model without adapters"):
-        Adapters(encoder, 2)
+        adapted(SentenceTransformer(modules=[BoW(["a"])], device="cpu"), 2).__enter__()
+    with adapted(encoder, 2), pytest.raises(ValueError, match=r"^lora needs a model without adapters"):
+        adapted(encoder, 2).__enter__()
 
 
 def test_the_trained_state_holds_buffers(encoder):

@@ -6,7 +6,6 @@ from torch import Tensor
 
 from st_extras.encoders.rows import (
     check_columns,
-    repeat_rows,
     split_rows,
     stack_columns,
     stack_rows,
@@ -16,7 +15,7 @@ from st_extras.encoders.rows import (
 def test_views_repeat_rows_and_leave_the_features_alone(encoder, sentences):
     features = encoder.preprocess(sentences, prompt="two ")
     keys, ids = set(features), features["input_ids"].clone()
-    twice = repeat_rows(features, 2)
+    twice = stack_rows([features] * 2)
     assert torch.equal(twice["input_ids"], torch.cat([ids, ids]))
     assert twice["attention_mask"].shape[0] == 2 * len(sentences)
     assert twice["prompt_length"] == features["prompt_length"]
@@ -27,8 +26,8 @@ def test_views_repeat_rows_and_leave_the_features_alone(encoder, sentences):
 
 def test_one_sentence_does_not_repeat_metadata(encoder):
     features = {**encoder.preprocess(["a cat"]), "prompt_length": torch.tensor([2])}
-    assert repeat_rows(features, 3)["prompt_length"].shape == (1,)
-    assert repeat_rows(features, 3)["input_ids"].shape[0] == 3
+    assert stack_rows([features] * 3)["prompt_length"].shape == (1,)
+    assert stack_rows([features] * 3)["input_ids"].shape[0] == 3
 
 
 def test_split_rows_is_the_inverse_of_stacking(encoder, sentences):
@@ -63,7 +62,7 @@ def test_what_keeps_columns_from_one_pass_is_named(encoder, sentences):
 def test_flattened_features_are_refused_with_the_setting_to_change(encoder):
     features = {**encoder.preprocess(["a cat"]), "cu_seq_lens_q": torch.tensor([0, 3])}
     with pytest.raises(ValueError, match="unpad_inputs"):
-        repeat_rows(features, 2)
+        stack_rows([features] * 2)
 
 
 @pytest.mark.parametrize("count", [0, 3])

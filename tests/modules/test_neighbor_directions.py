@@ -1,5 +1,7 @@
 """Directions on which neighbours agree: against loops in float64 and scipy's generalised eigenproblem."""
 
+import random
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -93,7 +95,7 @@ def test_the_agreement_is_that_of_texts_that_the_directions_were_not_computed_fr
     _, z = centred(rows)
     n = nearest_means(z, lambda i, j: z[i] @ z[j], 10)
     c, held_out = covariance_of(z, 0.1), []
-    for part in module._parts(93, folds, 7):
+    for part in torch.tensor(random.Random(7).sample(range(93), 93)).tensor_split(folds):
         part = part.tolist()
         others = [i for i in range(93) if i not in part]
         w = scipy.linalg.eigh(both(z, n, others), c)[1][:, ::-1]

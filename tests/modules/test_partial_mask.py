@@ -35,7 +35,7 @@ def test_a_prompt_is_never_masked(make_encoder, include_prompt, redundancy):
 
 def test_a_tokenizer_without_a_mask_token(still_encoder, tmp_path):
     still_encoder.tokenizer.mask_token = None
-    with pytest.raises(ValueError, match=r"no mask token.*on_missing_mask=\"delete\""):
+    with pytest.raises(ValueError, match=r"with a mask token.*on_missing_mask=\"delete\""):
         attach(still_encoder)
     attached = attach(still_encoder, on_missing_mask="delete")
     assert attached[0].partial_mask("a cat sat on the mat") == "a on the"

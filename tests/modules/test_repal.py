@@ -237,7 +237,7 @@ PAIRS = [("a cat", "the dog"), ("red", "book"), ("a", "b")]
 @pytest.mark.parametrize(
     ("pairs", "scores", "options", "message"),
     [
-        (PAIRS, [float("nan"), 1.0, 2.0], {}, "scores must be finite"),
+        (PAIRS, [float("nan"), 1.0, 2.0], {}, "scores must be a finite number"),
         (PAIRS, torch.ones(3), {}, "not all equal, got 3 pairs, 3 scores, 1 dis"),
         (PAIRS, [1.0, 2.0], {}, "at least two pairs.*got"),
         ([("a", "b"), "cd"], [1, 2], {}, "pairs must hold pairs of sentences, got 'cd'"),

@@ -10,7 +10,7 @@ import pytest
 from datasets import Dataset
 from transformers import BertTokenizer
 
-from st_extras.text import counting, frequency
+from st_extras.text import counting
 from st_extras.text.frequency import FrequencyTable
 
 DATA = Dataset.from_dict({"text": ["the cat"]})
@@ -93,7 +93,7 @@ def test_the_corpus_is_never_held(tokenizer, num_processes, monkeypatch):
             done[0] += size
             yield size, ids
 
-    monkeypatch.setattr(frequency, "count_batches", watched)
+    monkeypatch.setattr(counting, "count_batches", watched)
     counted = FrequencyTable.count(corpus(), tokenizer, batch_size=5, num_processes=num_processes)
     assert counted.num_texts == 400
     assert max(lead) <= 5 * (1 if num_processes == 1 else 4 * num_processes)

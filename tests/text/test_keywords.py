@@ -24,8 +24,7 @@ from st_extras.text.keywords import (
     extractor_config,
     keyword_spans,
 )
-from st_extras.text.spans import replace_spans
-from st_extras.text.words import WORD, keep_cache_private
+from st_extras.text.words import WORD, keep_cache_private, replace_spans
 
 CORPUS = ["the cat sat on the mat", "the dog ran in the park", "the cat ran", "a dog and a cat"]
 UNUSUAL = ["The cat sat on the mat", "", "the dog ran", "Zoë's cat — the «naïve» one ☃", "K2 and \u212a2", "..."]

@@ -129,18 +129,15 @@ class Adversaries(nn.Module):
             ValueError: if nothing keeps several processes' adversaries equal.
         """
         require_synchronised(self)  # while gradients are enabled
-        self._ascend(step)
+        with torch.no_grad():
+            self.share, self.similarity = step.share / step.count, step.logits * self.temperature / step.count
+            gradient = cosine_ascent_direction(self.vectors, step.pull) / (self.climbed_temperature * step.count)
+            gradient = sum_over_processes(gradient) / get_world_size()
+            decay = self.config["adversary_weight_decay"] * self.vectors
+            self.velocity.mul_(self.config["adversary_momentum"]).add_(decay - gradient)
+            self.vectors.sub_(self.velocity, alpha=self.config["adversary_learning_rate"])
         if self._draws:
             self._draw(keys)
-
-    @torch.no_grad()
-    def _ascend(self, step: Climb) -> None:
-        self.share, self.similarity = step.share / step.count, step.logits * self.temperature / step.count
-        gradient = cosine_ascent_direction(self.vectors, step.pull) / (self.climbed_temperature * step.count)
-        gradient = sum_over_processes(gradient) / get_world_size()
-        decay = self.config["adversary_weight_decay"] * self.vectors
-        self.velocity.mul_(self.config["adversary_momentum"]).add_(decay - gradient)
-        self.vectors.sub_(self.velocity, alpha=self.config["adversary_learning_rate"])
 
     @torch.no_grad()
     def _draw(self, keys: Tensor) -> None:

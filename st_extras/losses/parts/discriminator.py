@@ -1,4 +1,4 @@
-"""What SLT-FAI's two terms share: a discriminator of two classes, and the citation."""
+"""What SLT-FAI's two terms share: a discriminator of two classes, and the check of their table."""
 
 from __future__ import annotations
 
@@ -10,17 +10,6 @@ from st_extras.encoders.distributed import require_synchronised, sum_over_proces
 from st_extras.encoders.structure import unwrap
 from st_extras.functional import full_precision
 from st_extras.text.frequency import FrequencyTable
-
-SLT_FAI_CITATION = """
-@article{wang2023unsupervised,
-    title = "Unsupervised Sentence Representation Learning with Frequency-induced Adversarial Tuning and Incomplete
-        Sentence Filtering",
-    author = "Wang, Bing and Li, Ximing and Yang, Zhiyao and Guan, Yuanyuan and Li, Jiayin and Wang, Shengsheng",
-    year = "2023",
-    journal = "arXiv preprint arXiv:2305.08655",
-    url = "https://arxiv.org/abs/2305.08655",
-}
-"""
 
 
 def check_frequency_table(frequency_table: FrequencyTable, model: nn.Module) -> FrequencyTable:

@@ -10,13 +10,7 @@ from contextlib import nullcontext
 from typing import Any, cast
 
 import torch
-from sentence_transformers.base.losses.gradcache import (
-    CachedLossMixin,
-    RandContext,
-    _create_minibatch,
-    _minibatch_ranges,
-    has_static_embedding_input,
-)
+from sentence_transformers.base.losses import gradcache
 from torch import Tensor, nn
 
 from st_extras.checks import check_count
@@ -41,7 +35,7 @@ def check_mini_batches(model: nn.Module, size: int | None, num_tokens: int | Non
     if len(given) > 1:
         raise ValueError(f"A batch is cut in one way: give mini_batch_size or mini_batch_num_tokens, got {shown}.")
     encoder = unwrap(model)
-    if has_static_embedding_input(encoder):
+    if gradcache.has_static_embedding_input(encoder):
         raise ValueError(
             f"{shown} does not go with a StaticEmbedding, whose batch is one bag of tokens: leave it out, as such an "
             "encoder needs little memory."
@@ -53,7 +47,7 @@ def check_mini_batches(model: nn.Module, size: int | None, num_tokens: int | Non
         )
 
 
-class GradientCache(CachedLossMixin):
+class GradientCache(gradcache.CachedLossMixin):
     """One forward pass of a loss in mini-batches, whose memory is that of a mini-batch of one view.
 
     Every mini-batch is embedded without a graph; the loss of all embeddings is differentiated with respect to them;
@@ -80,7 +74,7 @@ class GradientCache(CachedLossMixin):
         self.loss, self.step, self.model = loss, step, loss.model
         cut = self.mini_batch_size, self.mini_batch_num_tokens = step.mini_batch_size, step.mini_batch_num_tokens
         self.columns = [
-            [_create_minibatch(column, begin, end) for begin, end in _minibatch_ranges(column, *cut)]
+            [gradcache._create_minibatch(column, *rows) for rows in gradcache._minibatch_ranges(column, *cut)]
             for column in columns
         ]
         two_views = step.two_views
@@ -94,10 +88,6 @@ class GradientCache(CachedLossMixin):
             "dtype": torch.get_autocast_dtype(device.type),
             "cache_enabled": False,  # weights that were cast without a graph have none
         }
-
-    def value(self) -> Tensor:
-        """Return the loss."""
-        return self.forward_cached(self.views)
 
     def calculate_loss(
         self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False
@@ -118,11 +108,11 @@ class GradientCache(CachedLossMixin):
 
         The embeddings are never in half precision, in which their gradients, not yet scaled, would round to 0.
         """
-        features = _create_minibatch(sentence_feature, begin, end)
+        features = gradcache._create_minibatch(sentence_feature, begin, end)
         augmentation, generator, replayed, states = features.pop(_VIEW), self.generator, nullcontext(), None
         if copy_random_state:
             own = None if generator is None else generator.get_state()
-            states = RandContext(*(value for value in features.values() if isinstance(value, Tensor))), own
+            states = gradcache.RandContext(*(value for value in features.values() if isinstance(value, Tensor))), own
         if random_state is not None:
             replayed, own = random_state
             generator = None if own is None else torch.Generator(sentence_feature["input_ids"].device).set_state(own)

@@ -118,7 +118,8 @@ def make_guide(
         return "self"
     source: FrozenEncoder | EmbeddingTable
     if isinstance(complementary_model, str) and complementary_model == START:
-        source = FrozenEncoder(frozen_copy(model), model)
+        # adapters are copied with their layers, and frozen weights too: they may be trained later
+        source = FrozenEncoder(copy.deepcopy(unwrap(model)).eval().requires_grad_(False), model)
         source.name = START
     elif complementary_model is not None:
         source = FrozenEncoder(complementary_model, model)
@@ -132,12 +133,3 @@ def make_guide(
         )
         return None
     return Guide(source, model, gather_across_devices=gather_across_devices)
-
-
-def frozen_copy(model: nn.Module) -> SentenceTransformer:
-    """Return a deep copy of the encoder as it is, in evaluation mode and without gradients.
-
-    Adapters are copied together with the layers that hold them. Frozen weights are copied too: they may be trained
-    later.
-    """
-    return copy.deepcopy(unwrap(model)).eval().requires_grad_(False)

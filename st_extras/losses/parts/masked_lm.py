@@ -17,37 +17,6 @@ from st_extras.random_source import RandomSource
 logger = logging.getLogger(__name__)
 
 
-def corrupt_tokens(
-    input_ids: Tensor,
-    content_mask: Tensor,
-    *,
-    probability: float,
-    mask_token_id: int,
-    vocabulary: int,
-    generator: torch.Generator | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Corrupt tokens as BERT does: of those drawn, 80 % become the mask token, 10 % a random one, 10 % stay.
-
-    Args:
-        input_ids: (B, L).
-        content_mask: (B, L) bool, the tokens that may be drawn.
-        probability: probability of each to be drawn.
-        mask_token_id: id of the mask token.
-        vocabulary: random tokens are drawn from the ids below this one.
-        generator: source of the draws, on the tensors' device.
-
-    Returns:
-        The corrupted ids, (B, L), and which tokens were drawn, (B, L) bool.
-    """
-    device = input_ids.device
-    draws, kinds = torch.rand((2, *input_ids.shape), generator=generator, device=device)
-    drawn = content_mask & (draws < probability)
-    picks = torch.randint(vocabulary, input_ids.shape, generator=generator, device=device)
-    corrupted = torch.where(drawn & (kinds < 0.8), mask_token_id, input_ids)
-    corrupted = torch.where(drawn & (kinds >= 0.9), picks, corrupted)
-    return corrupted, drawn
-
-
 def vocabulary_cross_entropy(hidden: Tensor, embedding: Tensor, targets: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return the mean over N positions of -log softmax(embedding @ hidden + bias)[target]; 0 if N is 0.
 
@@ -109,17 +78,17 @@ class MaskedLM(nn.Module):
         self.source = RandomSource(generator)
 
     def corrupt(self, model: nn.Module, sentence: dict[str, Any]) -> tuple[dict[str, Any], Tensor]:
-        """Return a corrupted copy of a tokenized column, and (B, L) bool, the tokens drawn."""
-        ids = sentence["input_ids"]
-        tokenizer = unwrap(model).tokenizer
-        corrupted, drawn = corrupt_tokens(
-            ids,
-            content_mask(model, sentence),
-            probability=self.probability,
-            mask_token_id=tokenizer.mask_token_id,
-            vocabulary=len(tokenizer),
-            generator=self.source.on(ids.device),
-        )
+        """Return a copy of a tokenized column, corrupted as BERT does, and (B, L) bool, the tokens drawn.
+
+        Of the content tokens drawn, 80 % become the mask token, 10 % a random one of the vocabulary, 10 % stay.
+        """
+        ids, tokenizer = sentence["input_ids"], unwrap(model).tokenizer
+        generator, device = self.source.on(ids.device), ids.device
+        draws, kinds = torch.rand((2, *ids.shape), generator=generator, device=device)
+        drawn = content_mask(model, sentence) & (draws < self.probability)
+        picks = torch.randint(len(tokenizer), ids.shape, generator=generator, device=device)
+        corrupted = torch.where(drawn & (kinds < 0.8), tokenizer.mask_token_id, ids)
+        corrupted = torch.where(drawn & (kinds >= 0.9), picks, corrupted)
         return {**sentence, "input_ids": corrupted}, drawn
 
     def forward(self, tokens: Tensor, targets: Tensor, embedding: Tensor) -> Tensor:

@@ -17,37 +17,6 @@ from st_extras.functional import cosine_ascent_direction, mean_angle, unit_rows
 from st_extras.random_source import RandomSource
 
 
-def refine_noise(
-    noise: Tensor, anchors: Sequence[Tensor], *, steps: int, step_size: float, temperature: float, unit_norm: bool
-) -> Tensor:
-    """Move noise negatives up the batch mean of L_U by normalised gradient ascent (eq. 2-4).
-
-    n_j += step_size * g_j / |g_j|, with g_j the gradient of mean_i logsumexp_j(cos(h_i, n_j)/tau_u): the positive's
-    term of L_U does not depend on the noise. A vector with zero gradient stays where it is.
-
-    Args:
-        noise: (K, D).
-        anchors: in mini-batches, (b, D) each, constants here; the (b, K) similarities of one are held at a time.
-        steps: t.
-        step_size: beta, the length of each step.
-        temperature: tau_u.
-        unit_norm: put the noise back onto the unit sphere after each step.
-
-    Returns:
-        (K, D), without gradients.
-    """
-    batches = [unit_rows(batch.detach()) for batch in anchors]
-    for _ in range(steps):
-        units = unit_rows(noise)
-        with torch.autocast(noise.device.type, enabled=False):
-            # sum_i p_ij h_i/|h_i|, p the softmax over the noise
-            pull = sum((batch @ units.T / temperature).softmax(dim=1).T @ batch for batch in batches)  # (K, D)
-        noise = noise + step_size * F.normalize(cosine_ascent_direction(noise, cast(Tensor, pull)), dim=-1)
-        if unit_norm:
-            noise = F.normalize(noise, dim=-1)
-    return noise
-
-
 class NoiseNegatives(nn.Module):
     """Draws noise vectors that all anchors of a batch share as negatives, and moves them towards the anchors.
 
@@ -102,16 +71,34 @@ class NoiseNegatives(nn.Module):
         drawn = torch.randn(count, dimension, generator=self.source.on(device), device=device, dtype=dtype)
         start = F.normalize(drawn, dim=-1) if self.unit_norm else drawn * self.config["noise_std"]
         with torch.no_grad():
-            noise = refine_noise(
-                start,
-                anchors,
-                steps=self.config["noise_steps"],
-                step_size=self.config["noise_step_size"],
-                temperature=self.config["noise_temperature"],
-                unit_norm=self.unit_norm,
-            )
+            noise = self.refine(start, anchors)
         if torch.is_grad_enabled():
             self.angle = mean_angle(start, noise)
+        return noise
+
+    def refine(self, noise: Tensor, anchors: Sequence[Tensor]) -> Tensor:
+        """Move noise negatives up the batch mean of L_U by normalised gradient ascent (eq. 2-4).
+
+        n_j += noise_step_size * g_j / |g_j|, with g_j the gradient of mean_i logsumexp_j(cos(h_i, n_j)/tau_u): the
+        positive's term of L_U does not depend on the noise. A vector with zero gradient stays where it is.
+
+        Args:
+            noise: (K, D).
+            anchors: in mini-batches, (b, D) each, constants here; the (b, K) similarities of one are held at a time.
+
+        Returns:
+            (K, D), without gradients.
+        """
+        batches, temperature = [unit_rows(batch.detach()) for batch in anchors], self.config["noise_temperature"]
+        for _ in range(self.config["noise_steps"]):
+            units = unit_rows(noise)
+            with torch.autocast(noise.device.type, enabled=False):
+                # sum_i p_ij h_i/|h_i|, p the softmax over the noise
+                pull = sum((batch @ units.T / temperature).softmax(dim=1).T @ batch for batch in batches)  # (K, D)
+            ascent = F.normalize(cosine_ascent_direction(noise, cast(Tensor, pull)), dim=-1)
+            noise = noise + self.config["noise_step_size"] * ascent
+            if self.unit_norm:
+                noise = F.normalize(noise, dim=-1)
         return noise
 
     @property

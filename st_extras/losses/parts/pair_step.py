@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from st_extras.checks import check_bool
 from st_extras.encoders.distributed import gather_rows
 from st_extras.encoders.forward import forward_pass, without_dropout
-from st_extras.encoders.heads import apply_head, projection_head
+from st_extras.encoders.heads import apply_head, check_head_size, projection_head
 from st_extras.encoders.momentum import require_trainable
 from st_extras.encoders.rows import Features, check_columns
 from st_extras.encoders.structure import embedding_dimension, unwrap
@@ -98,7 +98,8 @@ class PairStep(nn.Module):
             tell_repeated_texts(loss, columns)
         if self.caches:
             self.runs = 0
-            return GradientCache(loss, self, columns).value()
+            cache = GradientCache(loss, self, columns)
+            return cache.forward_cached(cache.views)
         if self.two_views is None:
             embeddings = [forward_pass(loss.model, columns[0])["sentence_embedding"]]
         else:
@@ -143,12 +144,8 @@ class PairStep(nn.Module):
         shapes = [tuple(view.shape) for view in views]
         if len(views) != 2 or shapes[0] != shapes[1]:
             raise ValueError(f"{type(loss).__name__} compares two views of one shape, got {shapes}.")
-        size = views[0].size(-1) if self.projection_head is None else self.projection_head[0].out_features
-        if views[0].size(-1) != size:
-            raise ValueError(
-                f"projection=True was built for embeddings of {size} dimensions, got {views[0].size(-1)}: "
-                "use projection=False with a loss that truncates embeddings (MatryoshkaLoss)."
-            )
+        if self.projection_head is not None:
+            check_head_size(self.projection_head, views[0])
         if self.dropout:
             tell_same_views(loss, *views, others=others)
         return views

@@ -9,9 +9,8 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from st_extras.encoders import structure
 from st_extras.encoders.rows import Features
-from st_extras.encoders.structure import check_one_encoder, content_mask, prompt_length, unwrap
-from st_extras.losses.parts.token_checks import check_mask_token
 
 _ORDER = "the columns must be sentence, masked, phrase in this order, as PhraseMasking writes them"
 
@@ -31,7 +30,7 @@ def phrase_brackets(model: SentenceTransformer) -> tuple[int, int]:
     Raises:
         ValueError: if the tokenizer has neither.
     """
-    tokenizer: Any = unwrap(model).tokenizer
+    tokenizer: Any = structure.unwrap(model).tokenizer
     if (written := _written_brackets(tokenizer)) is not None:
         return written
     closing = tokenizer.sep_token_id if tokenizer.eos_token_id is None else tokenizer.eos_token_id
@@ -51,14 +50,9 @@ def check_tokenizer(model: SentenceTransformer, on_missing_mask: str = "error") 
         ValueError: if the model has no transformer or several, its tokenizer has no token that ends a sequence, or
             there is no mask token and ``on_missing_mask`` is "error".
     """
-    check_one_encoder(model, "PaSeRLoss")
-    if unwrap(model).transformers_model is None:
-        raise ValueError(
-            f"PaSeRLoss needs a transformer with a word embedding, got {type(unwrap(model)[0]).__name__}: use a "
-            "transformer, or a contrastive loss such as SimCSELoss with pairs of sentences."
-        )
+    structure.token_embedding_dimension(model)
     alternatives = "in PhraseMasking too, and use mlm_weight=0"
-    check_mask_token(unwrap(model), on_missing_mask, "phrases", alternatives)
+    structure.check_mask_token(structure.unwrap(model), on_missing_mask, "phrases", alternatives)
     phrase_brackets(model)
     return on_missing_mask
 
@@ -68,24 +62,18 @@ def bracketed(model: nn.Module, phrase: Features) -> Features:
 
     As the tokenizer wrote them, where it writes both brackets and pads on the right.
     """
-    tokenizer = unwrap(model).tokenizer
+    tokenizer = structure.unwrap(model).tokenizer
     if _written_brackets(tokenizer) is not None and tokenizer.padding_side == "right":
-        return without_prompt(model, phrase)
-    opening, closing = phrase_brackets(unwrap(model))
-    content = content_mask(model, phrase)
+        begin = max(structure.prompt_length(model, phrase), 1)  # behind the prompt and the opening token
+        read = ("input_ids", "attention_mask")  # the decoder reads nothing else
+        return {key: torch.cat([phrase[key][:, :1], phrase[key][:, begin:]], dim=1) for key in read}
+    opening, closing = phrase_brackets(structure.unwrap(model))
+    content = structure.content_mask(model, phrase)
     lengths = content.sum(dim=1, keepdim=True)  # (B, 1)
     words = phrase["input_ids"].gather(1, (~content).long().argsort(dim=1, stable=True))
     places = torch.arange(int(lengths.max()) + 2, device=words.device)
     ids = F.pad(words, (1, 1), value=opening)[:, : len(places)]
     return {"input_ids": torch.where(places > lengths, closing, ids), "attention_mask": (places < lengths + 2).long()}
-
-
-def without_prompt(model: nn.Module, phrase: Features) -> Features:
-    """Return the tokenized phrases without the prompt before them; unchanged if there is no prompt."""
-    if not (length := prompt_length(model, phrase)):
-        return phrase
-    read = ("input_ids", "attention_mask")  # the decoder reads nothing else
-    return {key: torch.cat([phrase[key][:, :1], phrase[key][:, length:]], dim=1) for key in read}
 
 
 def check_phrase_columns(columns: list[Features], model: nn.Module, max_length: int, *, with_base: bool) -> Tensor:
@@ -109,9 +97,9 @@ def check_phrase_columns(columns: list[Features], model: nn.Module, max_length: 
     for name, column in (("sentence", sentence), ("masked", masked), ("phrase", phrase)):
         if "input_ids" not in column or column["input_ids"].ndim != 2 or "attention_mask" not in column:
             raise ValueError(f"PaSeRLoss needs (B, L) input_ids in column {name!r}: use unpad_inputs=False.")
-    encoder = unwrap(model)
+    encoder = structure.unwrap(model)
     mask_token, mask_id = encoder.tokenizer.mask_token, encoder.tokenizer.mask_token_id
-    content = content_mask(model, phrase)
+    content = structure.content_mask(model, phrase)
     bare = bracketed(model, phrase)
     lengths = [column["attention_mask"].sum(dim=1) for column in (sentence, masked, bare)]
     shown = _differ(sentence, masked) if mask_id is None else (masked["input_ids"] == mask_id).any(dim=1)

@@ -21,13 +21,6 @@ def word_embedding(model: nn.Module) -> nn.Embedding:
     return cast(nn.Embedding, cast(Any, unwrap(model).transformers_model).get_input_embeddings())
 
 
-def decoding_signal(sentence: Tensor, masked: Tensor, difference_scale: float, product_scale: float) -> Tensor:
-    """Return eq. 2, [E_s, E_s', m |E_s - E_s'|, n |E_s * E_s'|]: (B, D) and (B, D) -> (B, 4, D) in float32."""
-    sentence, masked = full_precision(sentence), full_precision(masked)
-    difference = difference_scale * (sentence - masked).abs()
-    return torch.stack([sentence, masked, difference, product_scale * (sentence * masked).abs()], dim=1)
-
-
 def draw_normal(module: nn.Module) -> None:
     """Draw the weights of a layer as BERT and BART do, from N(0, 0.02), and set its biases to 0."""
     if isinstance(module, nn.MultiheadAttention):
@@ -88,13 +81,7 @@ class PhraseDecoder(nn.Module):
         size, width = words.weight.shape
         heads = max(h for h in range(1, width + 1) if width % h == 0 and width // h >= min(64, width))
         layer = nn.TransformerDecoderLayer(
-            width,
-            heads,
-            4 * width,
-            dropout,
-            "gelu",
-            batch_first=True,
-            norm_first=check_bool("decoder_pre_norm", pre_norm),
+            width, heads, 4 * width, dropout, "gelu", batch_first=True, norm_first=pre_norm
         )
         self.layers = nn.TransformerDecoder(layer, int(layers), nn.LayerNorm(width) if pre_norm else None)
         for parameter in self.layers.parameters():  # nn.TransformerDecoder starts with copies of one layer
@@ -127,8 +114,11 @@ class PhraseDecoder(nn.Module):
         return cast(Tensor, self.layers(x, memory, tgt_mask=causal, tgt_is_causal=True))
 
     def signal(self, sentence: Tensor, masked: Tensor) -> Tensor:
-        """Return :func:`decoding_signal` of (B, D) embeddings of sentences and of their masked copies: (B, 4, D)."""
-        return decoding_signal(sentence, masked, self.config["difference_scale"], self.config["product_scale"])
+        """Return eq. 2, [E_s, E_s', m |E_s - E_s'|, n |E_s * E_s'|]: (B, D) and (B, D) -> (B, 4, D) in float32."""
+        sentence, masked = full_precision(sentence), full_precision(masked)
+        difference = self.config["difference_scale"] * (sentence - masked).abs()
+        product = self.config["product_scale"] * (sentence * masked).abs()
+        return torch.stack([sentence, masked, difference, product], dim=1)
 
     def cross_entropy(
         self, ids: Tensor, counted: Tensor, signal: Tensor, words: nn.Embedding, *, train_words: bool = True

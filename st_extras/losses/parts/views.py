@@ -140,7 +140,19 @@ class TwoViews(nn.Module):
         self.ways = InputWays()
         if changed:
             check_one_encoder(model, f"augmentations={tuple(augmentations)!r}")
-            self.ways = _find_ways(model, sorted(changed))
+            encoder: nn.Module = unwrap(model).transformers_model or unwrap(model)[0]
+            if unwrap(model).transformers_model is None:
+                raise ValueError(
+                    f"augmentations={sorted(changed)[0]!r} changes what a transformer is given, which "
+                    f"{type(encoder).__name__} is not: give two columns, the sentence and its positive, with "
+                    "augmentations=('none', 'none')."
+                )
+            self.ways = find_input_ways(model)
+            if cutoffs := [name for name in sorted(changed) if name in CUTOFFS and not self.ways.embeddings]:
+                raise ValueError(
+                    f"augmentations={cutoffs[0]!r} needs an encoder that takes input embeddings in place of token ids, "
+                    f"which {type(encoder).__name__} does not: choose 'shuffle', or 'dropout' if it has dropout."
+                )
 
     def rows(self, model: nn.Module, columns: Sequence[Features]) -> Features:
         """Return both views as one batch of 2B rows, for a loss that adds rows of its own to the pass.
@@ -213,24 +225,3 @@ class TwoViews(nn.Module):
         else:
             return embeddings
         return embeddings.masked_fill(cut, 0.0)
-
-
-def _find_ways(model: nn.Module, changed: Sequence[str]) -> InputWays:
-    """Return what the encoder can be given.
-
-    Raises:
-        ValueError: if that is not what the augmentations in ``changed`` need.
-    """
-    encoder: nn.Module = unwrap(model).transformers_model or unwrap(model)[0]
-    if unwrap(model).transformers_model is None:
-        raise ValueError(
-            f"augmentations={changed[0]!r} changes what a transformer is given, which {type(encoder).__name__} is not: "
-            "give two columns, the sentence and its positive, with augmentations=('none', 'none')."
-        )
-    ways = find_input_ways(model)
-    if cutoffs := [name for name in changed if name in CUTOFFS and not ways.embeddings]:
-        raise ValueError(
-            f"augmentations={cutoffs[0]!r} needs an encoder that takes input embeddings in place of token ids, which "
-            f"{type(encoder).__name__} does not: choose 'shuffle', or 'dropout' if the encoder has dropout."
-        )
-    return ways

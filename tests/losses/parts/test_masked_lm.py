@@ -25,7 +25,7 @@ from transformers import (
     RobertaForMaskedLM,
 )
 
-from st_extras.losses.parts.masked_lm import MaskedLM, corrupt_tokens, vocabulary_cross_entropy
+from st_extras.losses.parts.masked_lm import MaskedLM, vocabulary_cross_entropy
 from tests.conftest import SENTENCES, vocabulary
 from tests.helpers import draw, generator
 from tests.losses.phrases import features, make_loss
@@ -37,31 +37,30 @@ WORDS = len(vocabulary())
 # ---- corruption
 
 
-def test_corruption_draws_15_percent_80_10_10():
-    ids = torch.randint(5, 1000, (200, 100), generator=generator(0))
-    content = torch.ones_like(ids, dtype=torch.bool)
-    content[:, ::10] = False
-    corrupted, drawn = corrupt_tokens(
-        ids, content, probability=0.15, mask_token_id=4, vocabulary=1000, generator=generator(1)
-    )
-    assert not (drawn & ~content).any()
+def corrupted_copy(encoder: SentenceTransformer, ids: torch.Tensor, probability: float) -> tuple:
+    rows = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    copy, drawn = MaskedLM(encoder, probability=probability, generator=generator(1)).corrupt(encoder, rows)
+    return copy["input_ids"], drawn
+
+
+def test_corruption_draws_15_percent_80_10_10(encoder):
+    tokenizer = encoder.tokenizer
+    ids = torch.randint(max(tokenizer.all_special_ids) + 1, len(tokenizer), (200, 100), generator=generator(0))
+    ids[:, ::10] = tokenizer.sep_token_id
+    corrupted, drawn = corrupted_copy(encoder, ids, 0.15)
+    assert not drawn[:, ::10].any()
     assert torch.equal(corrupted[~drawn], ids[~drawn])
-    share = drawn.sum() / content.sum()
-    masked, same = (corrupted[drawn] == 4).float().mean(), (corrupted == ids)[drawn].float().mean()
-    assert share == pytest.approx(0.15, abs=0.01)
-    assert masked == pytest.approx(0.8, abs=0.03)
-    assert same == pytest.approx(0.1, abs=0.02)
+    masked = (corrupted[drawn] == tokenizer.mask_token_id).float().mean()
+    assert drawn.sum() / (0.9 * ids.numel()) == pytest.approx(0.15, abs=0.01)
+    assert masked == pytest.approx(0.8 + 0.1 / WORDS, abs=0.03)
+    assert (corrupted == ids)[drawn].float().mean() == pytest.approx(0.1 + 0.1 / WORDS, abs=0.02)
 
 
-def test_random_tokens_come_from_the_whole_vocabulary():
-    ids = torch.full((300, 100), 7)
-    content = torch.ones_like(ids, dtype=torch.bool)
-    corrupted, drawn = corrupt_tokens(
-        ids, content, probability=1.0, mask_token_id=4, vocabulary=9, generator=generator(1)
-    )
+def test_random_tokens_come_from_the_whole_vocabulary(encoder):
+    word = max(encoder.tokenizer.all_special_ids) + 1
+    corrupted, drawn = corrupted_copy(encoder, torch.full((300, 100), word), 1.0)
     assert drawn.all()
-    others = corrupted[(corrupted != 4) & (corrupted != 7)]
-    assert set(others.tolist()) == {0, 1, 2, 3, 5, 6, 8}
+    assert set(corrupted.unique().tolist()) == set(range(WORDS))
 
 
 def test_special_tokens_and_padding_are_never_drawn(encoder):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from st_extras.losses.parts.noise import NoiseNegatives, refine_noise
+from st_extras.losses.parts.noise import NoiseNegatives
 from tests.helpers import cosine, draw, generator
 
 
@@ -30,9 +30,9 @@ def test_ascent_follows_equations_2_to_4(unit_norm):
     """With the gradient of L_U by autograd, each term a loop over the noise."""
     anchors, noise = draw(3, 6), draw(4, 6, seed=1)
     expected = noise / noise.norm(dim=1, keepdim=True) if unit_norm else noise
-    got = refine_noise(
-        expected, [anchors[:1], anchors[1:]], steps=3, step_size=0.3, temperature=0.2, unit_norm=unit_norm
-    )
+    norm = "unit" if unit_norm else "gaussian"
+    made = make_noise(noise_steps=3, noise_step_size=0.3, noise_temperature=0.2, noise_norm=norm)
+    got = made.refine(expected, [anchors[:1], anchors[1:]])
     for _ in range(3):
         moved = expected.detach().requires_grad_()
         total = sum(
@@ -48,7 +48,7 @@ def test_ascent_follows_equations_2_to_4(unit_norm):
 def test_noise_without_a_gradient_stays():
     anchors = torch.tensor([[1.0, 0.0]])
     noise = torch.tensor([[2.0, 0.0], [0.0, 0.0], [0.5, 0.5]])
-    moved = refine_noise(noise, [anchors], steps=3, step_size=0.1, temperature=0.05, unit_norm=False)
+    moved = make_noise(noise_steps=3, noise_step_size=0.1).refine(noise, [anchors])
     assert torch.equal(moved[:2], noise[:2])
     assert not torch.equal(moved[2], noise[2])
 
