@@ -158,10 +158,8 @@ class CosineLevelEvaluator(ReportingEvaluator):
         self.levels = int(levels)
         self.score_range = score_range
 
-    def __call__(  # type: ignore[override]
-        self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1
-    ) -> dict[str, float]:
-        """Return the metrics by name, and write the CSV row."""
+    def measure(self, model: SentenceTransformer) -> dict[str, float]:
+        """Return the metrics by name."""
         first, second = self.encode(model, self.sentences1 + self.sentences2).float().chunk(2)
         cosines = pairwise_cos_sim(first, second)
         table = cosine_by_level(cosines, self.scores, levels=self.levels, score_range=self.score_range)
@@ -170,7 +168,7 @@ class CosineLevelEvaluator(ReportingEvaluator):
             if level.count:
                 metrics[f"mean_{level.low:g}-{level.high:g}"] = level.mean
                 metrics[f"variance_{level.low:g}-{level.high:g}"] = level.variance
-        return self.report(model, metrics, output_path, epoch, steps)
+        return metrics
 
     @property
     def description(self) -> str:

@@ -87,7 +87,7 @@ class Objective:
     complementary: str | None = None
     frequencies: str | None = None
     base: str | None = None
-    base_set: Sequence[str] = ()
+    base_set: Sequence[str] | None = None
     warmup_epochs: float | None = None
     phrases: str | None = None
     top_k: int | None = None
@@ -107,14 +107,12 @@ def check_options(context: typer.Context, objective: Objective) -> None:
     check_choice("objective", name, tuple(LOSSES))
     if base is not None:
         check_choice("--base", base, BASES)
-    if name != "slt-fai":
-        reason = f"needs the objective slt-fai, got {name}"
-        options.refuse_unread(context, reason, "frequencies", "base", "base_set", "warmup_epochs")
-    elif not objective.frequencies:
+    of_slt_fai, of_paser = ("frequencies", "base", "base_set", "warmup_epochs"), ("phrases", "top_k", "augment")
+    for owner, own in (("slt-fai", of_slt_fai), ("paser", (*of_paser, "language", "processes"))):
+        if name != owner:
+            options.refuse_unread(context, f"needs the objective {owner}, got {name}", *own)
+    if name == "slt-fai" and not objective.frequencies:
         raise ValueError('slt-fai needs --frequencies: a file from "st-extras frequencies count", or wordfreq:en.')
-    if name != "paser":
-        reason = f"needs the objective paser, got {name}"
-        options.refuse_unread(context, reason, "phrases", "top_k", "augment", "language", "processes")
     if "dclr" not in (name, base):
         options.refuse_unread(context, f"needs the objective dclr, or slt-fai over dclr, got {name}", "complementary")
     if name not in BASES:
@@ -155,7 +153,7 @@ def loss_maker(
     """
     base = objective.base or "simcse"
     settings = parse_settings("--set", objective.settings, _loss_class(objective.name))
-    base_settings = parse_settings("--base-set", objective.base_set, _loss_class(base))
+    base_settings = parse_settings("--base-set", objective.base_set or (), _loss_class(base))
     if objective.warmup_epochs is not None and "warmup_steps" in settings:
         raise ValueError("--warmup-epochs must not be given with --set warmup_steps, got both.")
     if objective.mini_batch_size is not None:

@@ -213,20 +213,14 @@ class GeometryEvaluator(ReportingEvaluator):
         if self.positives is not None and not self.positives:
             raise ValueError("positives must hold at least one pair, got []: give None to leave alignment out.")
 
-    def __call__(  # type: ignore[override]
-        self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1
-    ) -> dict[str, float]:
-        """Return the metrics by name, and write the CSV row.
-
-        Raises:
-            ValueError: if an embedding is zero or not finite.
-        """
+    def measure(self, model: SentenceTransformer) -> dict[str, float]:
+        """Return the metrics by name."""
         cloud = self.encode(model, self.sentences)
         metrics = {name: measure(cloud) for name, measure in _MEASURES.items()}
         if self.positives is not None:
             sides = self.encode(model, [text for pair in self.positives for text in pair])
             metrics["alignment"] = alignment(sides[0::2], sides[1::2])
-        return self.report(model, metrics, output_path, epoch, steps)
+        return metrics
 
     @property
     def description(self) -> str:

@@ -166,21 +166,14 @@ class LabeledTextEvaluator(ReportingEvaluator):
         primary = self.scoring.primary_metric
         super().__init__("labeled_text_evaluation", primary, name, batch_size, show_progress_bar, write_csv)
 
-    def __call__(  # type: ignore[override]
-        self, model: SentenceTransformer, output_path: str | None = None, epoch: float = -1, steps: int = -1
-    ) -> dict[str, float]:
-        """Return the metrics by name, and write the CSV row.
-
-        Raises:
-            ValueError: if an embedding is zero or not finite.
-        """
+    def measure(self, model: SentenceTransformer) -> dict[str, float]:
+        """Return the metrics by name."""
         texts = [*self.texts, *(self.train_texts or [])]
         rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         with without_dropout(model):
             unit = check_embeddings("embeddings", self.encode(model, list(rows)))[[rows[text] for text in texts]]
         own, train = torch.split(unit, [len(self.texts), len(texts) - len(self.texts)])
-        metrics = self.scoring.scores(own, None if self.train_texts is None else train)
-        return self.report(model, metrics, output_path, epoch, steps)
+        return self.scoring.scores(own, None if self.train_texts is None else train)
 
     @property
     def description(self) -> str:

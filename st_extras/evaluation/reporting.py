@@ -7,7 +7,6 @@ import io
 import itertools
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,8 @@ LARGEST_SEED = 2**32 - 1
 
 class ReportingEvaluator(BaseEvaluator):
     """An evaluator that encodes in batches, and reports to a CSV file, the model card and the log.
+
+    A subclass has ``measure(model)``, which returns the metrics by name.
 
     Args:
         kind: beginning of the CSV file's name.
@@ -64,19 +65,17 @@ class ReportingEvaluator(BaseEvaluator):
         )
         return embeddings.detach()
 
-    def report(
-        self,
-        model: SentenceTransformer,
-        metrics: Mapping[str, float],
-        output_path: str | PathLike[str] | None,
-        epoch: float,
-        steps: int,
+    def measure(self, model: SentenceTransformer) -> dict[str, float]:
+        """Return the metrics by name, without prefix."""
+        raise NotImplementedError
+
+    def __call__(  # type: ignore[override]
+        self, model: SentenceTransformer, output_path: str | None = None, epoch: float = -1, steps: int = -1
     ) -> dict[str, float]:
         """Put the evaluator's name before the metrics, and pass them to the model card, the log and the CSV file.
 
         Args:
-            model: the model measured.
-            metrics: the values by name, without prefix.
+            model: the model to measure.
             output_path: folder of the CSV file, which gets the row ``epoch, steps, *metrics``. If the file has other
                 columns, the row goes to NAME_2.csv, and so on. None writes no file.
             epoch: -1 outside of training.
@@ -86,9 +85,11 @@ class ReportingEvaluator(BaseEvaluator):
             The metrics by prefixed name.
 
         Raises:
-            ValueError: if the row cannot be written; the metrics are then in the log.
+            ValueError: if an embedding is zero or not finite, or the row cannot be written; the metrics are then in the
+                log.
         """
-        prefixed: dict[str, float] = self.prefix_name_to_metrics(dict(metrics), self.name)
+        metrics = self.measure(model)
+        prefixed: dict[str, float] = self.prefix_name_to_metrics(metrics.copy(), self.name)
         self.store_metrics_in_model_card_data(model, prefixed, int(epoch), steps)
         values = ", ".join(f"{key} {value:.4f}" for key, value in prefixed.items())
         logger.info("%s at epoch %s, step %s: %s", type(self).__name__, epoch, steps, values)

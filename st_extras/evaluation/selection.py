@@ -111,19 +111,13 @@ class UnlabeledSelectionEvaluator(ReportingEvaluator):
         self.seed = seed
         self._previous: Tensor | None = None
 
-    def __call__(  # type: ignore[override]
-        self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1
-    ) -> dict[str, float]:
-        """Return all signals by name.
-
-        Raises:
-            ValueError: if an embedding is zero or not finite.
-        """
+    def measure(self, model: SentenceTransformer) -> dict[str, float]:
+        """Return all signals by name."""
         embeddings = self.embed(model)
         with torch.autocast("cpu", enabled=False):  # a caller's autocast is meant for the encoder only
             metrics = self.signals(embeddings)
         self._previous = embeddings["clean"]
-        return self.report(model, metrics, output_path, epoch, steps)
+        return metrics
 
     def embed(self, model: SentenceTransformer) -> dict[str, Tensor]:
         """Return the (size, D) embeddings, on the CPU, of "clean", "dropout" and each perturbed form."""

@@ -75,14 +75,8 @@ class STSEvaluator(ReportingEvaluator):
         if self.csv_file is not None and setting == "wmean":
             self.csv_file = join_name("sts_evaluation", name, "wmean_results.csv")
 
-    def __call__(  # type: ignore[override]
-        self, model: SentenceTransformer, output_path: str | None = None, epoch: float = -1, steps: int = -1
-    ) -> dict[str, float]:
-        """Return the metrics by name, and write the CSV row; NaN where all similarities of a set are equal.
-
-        Raises:
-            ValueError: if an embedding is not finite.
-        """
+    def measure(self, model: SentenceTransformer) -> dict[str, float]:
+        """Return the metrics by name; NaN where all similarities of a set are equal."""
         rows: dict[str, int] = {}
         for data in self.datasets:
             for sentence in (*data.sentences1, *data.sentences2):
@@ -98,7 +92,7 @@ class STSEvaluator(ReportingEvaluator):
             metrics[f"{data.name}_spearman_cosine"] = self._correlation(data, similarities)
         if len(metrics) > 1:
             metrics["average_spearman_cosine"] = float(np.mean(list(metrics.values())))
-        return self.report(model, metrics, output_path, epoch, steps)
+        return metrics
 
     def _correlation(self, data: STSDataset, similarities: np.ndarray[Any, Any]) -> float:
         gold, subsets = np.asarray(data.scores), np.asarray(data.subsets)
