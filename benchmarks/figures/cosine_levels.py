@@ -17,7 +17,7 @@ from torch import Tensor
 from st_extras.checks import check_count, check_finite, shown
 from st_extras.evaluation.reporting import ReportingEvaluator, check_sentences
 from st_extras.modules.lambda_search import check_scores
-from st_extras.plots.axes import check_vector, line_styles, new_axes, shades
+from st_extras.plots.axes import check_array, line_styles, new_axes, shades
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -203,7 +203,7 @@ def plot_cosine_density(
     Raises:
         ValueError: as for :func:`cosine_by_level`.
     """
-    x, gold = check_vector("cosines", cosines), torch.as_tensor(check_vector("scores", scores))
+    x, gold = check_array("cosines", cosines, "N"), torch.as_tensor(check_array("scores", scores, "N"))
     table = cosine_by_level(torch.as_tensor(x), gold, levels=levels, score_range=score_range)
     index = score_levels(gold, levels, score_range).numpy()
     ax = new_axes(ax)

@@ -125,10 +125,9 @@ class LabeledTextEvaluator(ReportingEvaluator):
         metrics: which of "knn_accuracy", "v_measure", "map_at_r" and "linear_probe" to compute.
         neighbors: k of the vote among several neighbours, 1 to 100.
         seeds: seeds of k-means and of the folds.
-        name: prefix of the metrics and part of the CSV file's name.
-        batch_size: texts per forward pass.
-        show_progress_bar: whether to show the progress of encoding.
-        write_csv: whether to append a row to ``labeled_text_evaluation[_name]_results.csv`` in the output path.
+        **options: ``name`` (prefix of the metrics and part of the CSV file's name), ``batch_size`` (texts per
+            forward pass), ``show_progress_bar`` (while encoding) and ``write_csv`` (whether to append a row to
+            ``labeled_text_evaluation[_name]_results.csv`` in the output path).
 
     Raises:
         ValueError: if a text is no string, the labels do not match the texts or are all the same, a label is neither a
@@ -153,10 +152,7 @@ class LabeledTextEvaluator(ReportingEvaluator):
         metrics: Sequence[str] = DEFAULT_METRICS,
         neighbors: int = 5,
         seeds: Iterable[int] = (0, 1, 2),
-        name: str = "",
-        batch_size: int = 64,
-        show_progress_bar: bool = False,
-        write_csv: bool = True,
+        **options: Any,
     ) -> None:
         self.texts = check_sentences("texts", texts, at_least=2)
         self.train_texts = None if train_texts is None else check_sentences("train_texts", train_texts, at_least=2)
@@ -164,7 +160,7 @@ class LabeledTextEvaluator(ReportingEvaluator):
         settings: dict[str, Any] = {"metrics": metrics, "neighbors": neighbors, "seeds": seeds}
         self.scoring = LabelScoring(labels, train_labels, len(self.texts), train_size, **settings)
         primary = self.scoring.primary_metric
-        super().__init__("labeled_text_evaluation", primary, name, batch_size, show_progress_bar, write_csv)
+        super().__init__("labeled_text_evaluation", primary, **options)
 
     def measure(self, model: SentenceTransformer) -> dict[str, float]:
         """Return the metrics by name."""

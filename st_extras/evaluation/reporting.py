@@ -45,7 +45,13 @@ class ReportingEvaluator(BaseEvaluator):
     """
 
     def __init__(
-        self, kind: str, primary: str, name: str, batch_size: int, show_progress_bar: bool, write_csv: bool
+        self,
+        kind: str,
+        primary: str,
+        name: str = "",
+        batch_size: int = 64,
+        show_progress_bar: bool = False,
+        write_csv: bool = True,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         check_options(name, batch_size, show_progress_bar, write_csv)

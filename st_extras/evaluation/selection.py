@@ -67,10 +67,9 @@ class UnlabeledSelectionEvaluator(ReportingEvaluator):
         signal: name of the primary signal.
         size: number of sentences chosen, 10 to 20,000; each is encoded in six forms.
         seed: seed of the choice of sentences, their perturbed forms and the dropout masks.
-        name: prefix of the metrics and part of the CSV file's name.
-        batch_size: sentences per forward pass.
-        show_progress_bar: whether to show the progress of encoding.
-        write_csv: whether to append a row to ``unlabeled_selection[_name]_results.csv`` in the output path.
+        **options: ``name`` (prefix of the metrics and part of the CSV file's name), ``batch_size`` (sentences per
+            forward pass), ``show_progress_bar`` (while encoding) and ``write_csv`` (whether to append a row to
+            ``unlabeled_selection[_name]_results.csv`` in the output path).
 
     Raises:
         ValueError: if there are too few distinct sentences, or a setting is not allowed.
@@ -90,13 +89,10 @@ class UnlabeledSelectionEvaluator(ReportingEvaluator):
         signal: str = DEFAULT_SIGNAL,
         size: int = 500,
         seed: int = 42,
-        name: str = "",
-        batch_size: int = 64,
-        show_progress_bar: bool = False,
-        write_csv: bool = True,
+        **options: Any,
     ) -> None:
         check_choice("signal", signal, SIGNALS)
-        super().__init__("unlabeled_selection", signal, name, batch_size, show_progress_bar, write_csv)
+        super().__init__("unlabeled_selection", signal, **options)
         size = check_count("size", size, _MINIMUM, LARGEST_POOL)
         seed = check_count("seed", seed, 0, LARGEST_SEED)
         distinct = _distinct(sentences, seed)

@@ -34,10 +34,9 @@ class STSEvaluator(ReportingEvaluator):
         datasets: the sets.
         setting: "all" correlates over all pairs of a set, as usual; "wmean" averages the correlations within its
             subsets, weighted by their sizes, as BERT-whitening and RepAL report it.
-        name: prefix of the metrics and part of the CSV file's name.
-        batch_size: sentences per forward pass.
-        show_progress_bar: whether to show the progress of encoding.
-        write_csv: whether to append a row to ``sts_evaluation[_name][_wmean]_results.csv`` in the output path.
+        **options: ``name`` (prefix of the metrics and part of the CSV file's name), ``batch_size`` (sentences per
+            forward pass), ``show_progress_bar`` (while encoding) and ``write_csv`` (whether to append a row to
+            ``sts_evaluation[_name][_wmean]_results.csv`` in the output path).
 
     Raises:
         ValueError: if there are no sets or one comes twice, a score is not finite, the setting is unknown, or
@@ -58,10 +57,7 @@ class STSEvaluator(ReportingEvaluator):
         datasets: Sequence[STSDataset],
         *,
         setting: Setting = "all",
-        name: str = "",
-        batch_size: int = 64,
-        show_progress_bar: bool = False,
-        write_csv: bool = True,
+        **options: Any,
     ) -> None:
         check_choice("setting", setting, ("all", "wmean"))
         _check_datasets(datasets)
@@ -71,9 +67,9 @@ class STSEvaluator(ReportingEvaluator):
         self.setting = setting
         first = self.datasets[0].name if len(self.datasets) == 1 else "average"
         primary = join_name(first, "spearman_cosine")
-        super().__init__("sts_evaluation", primary, name, batch_size, show_progress_bar, write_csv)
+        super().__init__("sts_evaluation", primary, **options)
         if self.csv_file is not None and setting == "wmean":
-            self.csv_file = join_name("sts_evaluation", name, "wmean_results.csv")
+            self.csv_file = join_name("sts_evaluation", self.name, "wmean_results.csv")
 
     def measure(self, model: SentenceTransformer) -> dict[str, float]:
         """Return the metrics by name; NaN where all similarities of a set are equal."""

@@ -66,7 +66,10 @@ def test_plots_draw_on_the_axes_they_are_given():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: plots.plot_alignment_uniformity({}), "at least one model"),
+        (
+            lambda: plots.plot_alignment_uniformity({}),
+            r"points must have the shape \(N, 2\) with at least 1 rows",
+        ),
         (lambda: plots.plot_alignment_uniformity({"a": (1.0, 2.0), "b": (1.0,)}), "points must be numbers, all rows"),
         (lambda: plots.plot_alignment_uniformity({"a": (1, 2)}, {"b": 1}), "got none for a"),
         (lambda: plots.plot_alignment_uniformity({"a": (1, math.nan)}), "points must be finite, got nan"),
