@@ -70,8 +70,6 @@ def load_labeled_texts(
     """
     check_instance("text_column", text_column, str, or_none=True)
     check_instance("label_column", label_column, str)
-    if not isinstance(path, str | PathLike):
-        raise ValueError(f"path must be the path of a file, got {shown(path)}.")
     file = Path(path)
     if not file.is_file():
         raise ValueError(f"There is no file of labelled texts {str(file)!r}.")
@@ -165,9 +163,8 @@ class LabeledTextEvaluator(ReportingEvaluator):
     def measure(self, model: SentenceTransformer) -> dict[str, float]:
         """Return the metrics by name."""
         texts = [*self.texts, *(self.train_texts or [])]
-        rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         with without_dropout(model):
-            unit = check_embeddings("embeddings", self.encode(model, list(rows)))[[rows[text] for text in texts]]
+            unit = check_embeddings("embeddings", self.encode(model, texts))
         own, train = torch.split(unit, [len(self.texts), len(texts) - len(self.texts)])
         return self.scoring.scores(own, None if self.train_texts is None else train)
 

@@ -62,14 +62,15 @@ class ReportingEvaluator(BaseEvaluator):
         self.csv_file = join_name(kind, name, "results.csv") if write_csv else None
 
     def encode(self, model: SentenceTransformer, sentences: Sequence[str]) -> Tensor:
-        """Return the (N, D) embeddings of the sentences, on the model's device."""
+        """Return the (N, D) embeddings of the sentences, on the model's device; each different one is encoded once."""
+        rows = {sentence: row for row, sentence in enumerate(dict.fromkeys(sentences))}
         embeddings = model.encode(
-            list(sentences),
+            list(rows),
             batch_size=self.batch_size,
             show_progress_bar=self.show_progress_bar,
             convert_to_tensor=True,
         )
-        return embeddings.detach()
+        return embeddings.detach()[[rows[sentence] for sentence in sentences]]
 
     def measure(self, model: SentenceTransformer) -> dict[str, float]:
         """Return the metrics by name, without prefix."""

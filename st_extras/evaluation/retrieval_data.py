@@ -1,7 +1,8 @@
-"""Search collections: queries, documents and which are relevant, read from BEIR's layout or from question pairs (QQP).
+"""Search collections: queries, documents and which are relevant, read from BEIR's layout, QQP or AskUbuntu.
 
-Nothing is downloaded. Question pairs are ``quora_duplicate_questions.tsv`` of the first Quora data set release, or a
-TSV file of GLUE, as PaSeR evaluates them.
+Nothing is downloaded. As PaSeR evaluates them, question pairs are ``quora_duplicate_questions.tsv`` of the first Quora
+data set release or a TSV file of GLUE, and similar questions the folder of github.com/taolei87/askubuntu
+(``text_tokenized.txt[.gz]``, ``dev.txt``, ``test.txt``).
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from st_extras.checks import check_bool, check_count, check_instance, check_seed, shown
+from st_extras.checks import check_bool, check_choice, check_count, check_instance, check_seed, shown
 from st_extras.evaluation.label_scores import check_label
 from st_extras.evaluation.reporting import check_iterable
 from st_extras.text.columns import choose_column
 from st_extras.text.corpus import check_sentence, is_blank
-from st_extras.text.files import MAX_LINE, file_kind, read_rows
+from st_extras.text.files import MAX_LINE, file_kind, read_rows, read_tsv
 
 logger = logging.getLogger(__name__)
 
@@ -224,3 +225,61 @@ def question_retrieval(pairs: Iterable[tuple[str, str, bool]], *, exclude_identi
     if not duplicates:
         raise ValueError("pairs must hold at least one duplicate pair of two different questions, got none.")
     return RetrievalTask(texts, documents, duplicates)
+
+
+# --- similar questions, to be ranked ---
+
+Sample = dict[str, str | list[str]]
+
+
+def read_askubuntu(folder: str | PathLike[str], split: str = "test", *, with_body: bool = False) -> list[Sample]:
+    """Read AskUbuntu's queries and their candidates (20 each in the release) as samples for RerankingEvaluator.
+
+    Candidates that are not marked as similar are the negatives. A query whose candidates are all similar, or all not,
+    ranks nothing: it is left out, as in every published figure; the log says how many.
+
+    Args:
+        folder: holds ``text_tokenized.txt[.gz]`` (id, title, body) and ``<split>.txt`` (query id, similar ids,
+            candidate ids, BM25 scores), tab-separated.
+        split: "dev" or "test".
+        with_body: whether the texts are title and body; the default is the title alone, as usual for short encoders.
+
+    Returns:
+        One dict per query: "query", "positive" and "negative".
+
+    Raises:
+        ValueError: if the folder or a file is missing, the split is unknown, a line is malformed, an id has no text,
+            or there is no query.
+    """
+    check_choice("split", split, ("dev", "test"))
+    root = Path(folder)
+    rows = read_tsv(_existing(root, "text_tokenized.txt"), at_least=2)
+    texts = {fields[0]: " ".join(fields[1 : 3 if with_body else 2]).strip() for _, fields in rows}
+    file = _existing(root, f"{split}.txt")
+    samples: list[Sample] = []
+    skipped = 0
+    for number, fields in read_tsv(file, at_least=3):
+        similar = set(fields[1].split())
+        candidates = list(dict.fromkeys(fields[2].split()))
+        unknown = [key for key in (fields[0], *candidates) if key not in texts]
+        if unknown:
+            raise ValueError(f"{file}, line {number}: no text for the question {unknown[0]!r}.")
+        positive = [texts[key] for key in candidates if key in similar]
+        negative = [texts[key] for key in candidates if key not in similar]
+        if positive and negative:
+            samples.append({"query": texts[fields[0]], "positive": positive, "negative": negative})
+        else:
+            skipped += 1
+    if not samples:
+        raise ValueError(f"{file} holds no query with a similar and another candidate.")
+    if skipped:
+        logger.info("%s: %d queries without a similar candidate, or without another, left out.", file, skipped)
+    return samples
+
+
+def _existing(root: Path, name: str) -> Path:
+    """Return the file of that name, plain or gzip."""
+    for file in (root / name, root / f"{name}.gz"):
+        if file.is_file():
+            return file
+    raise ValueError(f"{str(root)!r} holds neither {name} nor {name}.gz.")

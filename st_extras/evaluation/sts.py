@@ -73,17 +73,12 @@ class STSEvaluator(ReportingEvaluator):
 
     def measure(self, model: SentenceTransformer) -> dict[str, float]:
         """Return the metrics by name; NaN where all similarities of a set are equal."""
-        rows: dict[str, int] = {}
-        for data in self.datasets:
-            for sentence in (*data.sentences1, *data.sentences2):
-                rows.setdefault(sentence, len(rows))
-        embeddings = self.encode(model, list(rows))
+        embeddings = self.encode(model, [text for data in self.datasets for text in data.sentences1 + data.sentences2])
         if not bool(embeddings.isfinite().all()):
             raise ValueError("embeddings must be finite, got NaN or infinite values: did the training diverge?")
         metrics = {}
         for data in self.datasets:
-            first = embeddings[[rows[sentence] for sentence in data.sentences1]]
-            second = embeddings[[rows[sentence] for sentence in data.sentences2]]
+            first, second, embeddings = embeddings.tensor_split([len(data), 2 * len(data)])
             similarities = pairwise_cos_sim(first, second).float().cpu().numpy()
             metrics[f"{data.name}_spearman_cosine"] = self._correlation(data, similarities)
         if len(metrics) > 1:

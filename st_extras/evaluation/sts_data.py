@@ -65,12 +65,10 @@ def load_sts(name: str, source: str | PathLike[str] | None = None) -> STSDataset
             None or "hub", for the ``mteb/...`` data sets of the Hugging Face hub.
 
     Raises:
-        ValueError: if the name is unknown, the source is no path or does not contain the set, a row is malformed, or
+        ValueError: if the name is unknown, the source does not contain the set, a row is malformed, or
             all scores are equal.
     """
     check_instance("name", name, str)
-    if source is not None and not isinstance(source, str | PathLike):
-        raise ValueError(f"source must be a path, 'hub' or None, got {shown(source)}.")
     key = re.sub(r"[^a-z0-9]", "", name.lower())
     key = _ALIASES.get(key, key)
     is_file = source is not None and Path(source).is_file()
@@ -150,7 +148,8 @@ def _table_rows(file: Path, name: str) -> list[_Row]:
 def _senteval_rows(name: str, root: Path) -> Iterator[_Row] | None:
     if name.startswith("stsb"):
         file = root / "STS" / "STSBenchmark" / f"sts-{name.removeprefix('stsb_')}.csv"
-        return _stsb_rows(file) if file.is_file() else None
+        rows = ((s1, s2, score, genre) for _, (genre, _, _, _, score, s1, s2, *_) in read_tsv(file, at_least=7))
+        return rows if file.is_file() else None
     if name.startswith("sickr"):
         split = name.removeprefix("sickr_")
         file = root / "SICK" / ("SICK_test_annotated.txt" if split == "test" else f"SICK_{split}.txt")
@@ -171,11 +170,6 @@ def _semeval_rows(inputs: Iterable[Path]) -> Iterator[_Row]:
         for (_, (sentence1, sentence2, *_)), (_, (score, *_)) in zip(pairs, gold, strict=True):
             if score.strip():
                 yield sentence1, sentence2, score, subset
-
-
-def _stsb_rows(file: Path) -> Iterator[_Row]:
-    for _, (genre, _, _, _, score, sentence1, sentence2, *_) in read_tsv(file, at_least=7):
-        yield sentence1, sentence2, score, genre
 
 
 def _sick_rows(file: Path) -> Iterator[_Row]:
