@@ -218,8 +218,3 @@ class GeometryEvaluator(ReportingEvaluator):
             sides = self.encode(model, [text for pair in self.positives for text in pair])
             metrics["alignment"] = alignment(sides[0::2], sides[1::2])
         return metrics
-
-    @property
-    def description(self) -> str:
-        """Heading in the model card."""
-        return "Embedding Geometry"

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from sentence_transformers import SentenceTransformer
 
-from st_extras.checks import check_instance, shown
+from st_extras.checks import shown
 from st_extras.encoders.forward import without_dropout
 from st_extras.evaluation.label_scores import DEFAULT_METRICS, LabelScoring, check_label
 from st_extras.evaluation.reporting import ReportingEvaluator, check_embeddings, check_sentences
@@ -68,8 +68,6 @@ def load_labeled_texts(
         >>> load_labeled_texts("intents.tsv").labels
         ['lost', 'pin']
     """
-    check_instance("text_column", text_column, str, or_none=True)
-    check_instance("label_column", label_column, str)
     file = Path(path)
     if not file.is_file():
         raise ValueError(f"There is no file of labelled texts {str(file)!r}.")
@@ -167,11 +165,6 @@ class LabeledTextEvaluator(ReportingEvaluator):
             unit = check_embeddings("embeddings", self.encode(model, texts))
         own, train = torch.split(unit, [len(self.texts), len(texts) - len(self.texts)])
         return self.scoring.scores(own, None if self.train_texts is None else train)
-
-    @property
-    def description(self) -> str:
-        """Heading in the model card."""
-        return "Labeled Texts"
 
     def get_config_dict(self) -> dict[str, Any]:
         """Settings in the model card."""

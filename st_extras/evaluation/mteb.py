@@ -58,7 +58,7 @@ def mteb_scores(
         OSError: if the data of a task cannot be loaded, for instance without a network.
     """
     mteb = _mteb()
-    options: Any = {"batch_size": batch_size, "show_progress_bar": show_progress_bar}
+    options: Any = {"cache": None, "co2_tracker": False, "show_progress_bar": show_progress_bar}
     chosen = list(tasks)
     for task in chosen:
         if not isinstance(task, mteb.AbsTask):
@@ -73,14 +73,8 @@ def mteb_scores(
             ) from error
     scores: dict[str, float] = {}
     for task in chosen:
-        found = mteb.evaluate(
-            model,
-            task,
-            cache=None,
-            co2_tracker=False,
-            encode_kwargs=dict(options),
-            show_progress_bar=show_progress_bar,
-        )
+        encoding = {"batch_size": batch_size, "show_progress_bar": show_progress_bar}
+        found = mteb.evaluate(model, task, encode_kwargs=encoding, **options)
         scores[task.metadata.name] = float(found[0].get_score())
     return scores
 

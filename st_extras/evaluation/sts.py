@@ -107,10 +107,8 @@ class STSEvaluator(ReportingEvaluator):
 
 
 def _check_datasets(datasets: Sequence[STSDataset]) -> None:
-    if not isinstance(datasets, list | tuple) or not all(isinstance(data, STSDataset) for data in datasets):
+    if not datasets or not all(isinstance(data, STSDataset) for data in datasets):
         raise ValueError(f"datasets must hold STSDataset objects, as load_sts returns them, got {shown(datasets)}.")
-    if not datasets:
-        raise ValueError("datasets must hold at least one STS set, got none.")
     names = [data.name for data in datasets]
     if len(set(names)) < len(names):
         raise ValueError(f"datasets must hold each set once, got {', '.join(names)}.")

@@ -21,12 +21,9 @@ def new_axes(ax: Axes | None) -> Axes:
     """Return ``ax``, or the axes of a new figure if it is None.
 
     Raises:
-        ValueError: if ``ax`` is neither Axes nor None.
         ImportError: if matplotlib is needed and not installed.
     """
     if ax is not None:
-        if not hasattr(ax, "get_lines"):
-            raise ValueError(f"ax must be matplotlib Axes or None, got {shown(ax)}.")
         return ax
     _, ax = _pyplot().subplots(layout="constrained")
     ax.spines[["top", "right"]].set_visible(False)
@@ -37,14 +34,13 @@ def new_pair(ax: Sequence[Axes] | None) -> tuple[Axes, Axes]:
     """Return the two axes of ``ax``, or those of a new figure, side by side, if it is None.
 
     Raises:
-        ValueError: if ``ax`` is neither two Axes nor None.
+        ValueError: if ``ax`` does not hold two Axes.
         ImportError: if matplotlib is needed and not installed.
     """
     if ax is None:
         _, ax = _pyplot().subplots(1, 2, figsize=(10, 4.5), layout="constrained")
-    elif not hasattr(ax, "__len__") or [hasattr(one, "get_lines") for one in ax] != [True, True]:
-        raise ValueError(f"ax must be two matplotlib Axes or None, got {shown(ax)}.")
-    return ax[0], ax[1]
+    left, right = ax
+    return left, right
 
 
 def _pyplot() -> Any:

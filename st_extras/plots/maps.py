@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import orthogonal_procrustes
 
-from st_extras.checks import check_bool, check_choice, check_count
+from st_extras.checks import check_bool, check_choice
 from st_extras.evaluation.label_scores import check_labels
-from st_extras.evaluation.reporting import LARGEST_SEED, check_embeddings
+from st_extras.evaluation.reporting import check_embeddings
 from st_extras.plots.axes import COLOURS, Floats, check_array, new_axes, new_pair, shades
 
 if TYPE_CHECKING:
@@ -54,7 +54,6 @@ def plot_embedding_map(
     if colours is not None and log_values and bool((colours <= 0).any()):
         raise ValueError(f"values must be > 0 for log_values=True, got {colours.min():g}.")
     check_choice("method", method, ("pca", "tsne"))
-    seed = check_count("seed", seed, 0, LARGEST_SEED)
     points = in_two_dimensions(x, method, seed)
     ax = new_axes(ax)
     size = 30.0 if len(x) < 500 else 6.0
@@ -138,8 +137,6 @@ def plot_neighborhoods(
     if len(start) != len(end):
         raise ValueError(f"after must have a row for each of the {len(start)} rows of before, got {len(end)}.")
     check_choice("method", method, ("pca", "tsne"))
-    seed = check_count("seed", seed, 0, LARGEST_SEED)
-    clusters = check_count("clusters", clusters, 1)
     labels = None if groups is None else check_labels("groups", groups, len(end), "rows of before")
     pair = new_pair(ax)
     drawn = clustered(end, clusters, seed) if labels is None else np.asarray(labels)

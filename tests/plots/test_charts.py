@@ -71,13 +71,14 @@ def test_plots_draw_on_the_axes_they_are_given():
             r"points must have the shape \(N, 2\) with at least 1 rows",
         ),
         (lambda: plots.plot_alignment_uniformity({"a": (1.0, 2.0), "b": (1.0,)}), "points must be numbers, all rows"),
-        (lambda: plots.plot_alignment_uniformity({"a": (1, 2)}, {"b": 1}), "got none for a"),
         (lambda: plots.plot_alignment_uniformity({"a": (1, math.nan)}), "points must be finite, got nan"),
         (lambda: plots.plot_training_curves({"a": ([1, 2], ["x", "y"])}), "values of 'a' must be numbers"),
         (lambda: plots.plot_training_curves({"a": ([1, 1], [1, 2])}), "steps of 'a' must be strictly increasing"),
         (lambda: plots.plot_training_curves({"a": ([1], [1])}, best="first"), "got 'first'"),
-        (lambda: plots.plot_training_curves({"a": ([1], [1])}, picked={"a": 2}), "a step of 'a', got 2"),
-        (lambda: plots.plot_training_curves({"a": ([1], [1])}, ax="here"), "ax must be"),
+        (
+            lambda: plots.plot_training_curves({"a": ([1], [1])}, picked={"a": 2}),
+            "picked must .* got 2 of 'a'",
+        ),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_drawn(call, message):
