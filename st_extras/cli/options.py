@@ -136,10 +136,10 @@ Prompt = Annotated[
 ]
 
 
-def encode_options(devices: list[str] | None, prompt: str | None) -> dict[str, Any]:
-    """Return the argument ``encode_options`` that the options stand for."""
+def encoding(batch_size: int, devices: list[str] | None, prompt: str | None) -> dict[str, Any]:
+    """Return the arguments ``batch_size`` and ``encode_options`` that the options stand for."""
     given = {"device": devices[0] if devices and len(devices) == 1 else devices, "prompt": prompt}
-    return {name: value for name, value in given.items() if value is not None}
+    return {"batch_size": batch_size, "encode_options": {name: one for name, one in given.items() if one is not None}}
 
 
 # ------------------------------------------------------------------------------------------- scoring

@@ -78,8 +78,8 @@ def refine(
         sources = ["text", *(f"--{name}" for name in ("statistics", "frequencies") if name in reads)]
         both = "both" if text else "neither"
         raise ValueError(f"{' or '.join(sources)} must be given, and only one of them, got {both}.")
-    given = {"batch_size": batch_size, "encode_options": options.encode_options(device, prompt)}
-    encoding: dict[str, Any] = {name: value for name, value in given.items() if name in arguments}
+    given = options.encoding(batch_size, device, prompt)
+    encoding = {name: value for name, value in given.items() if name in arguments}
     if text:
         options.check_column(context, text)
         settings |= encoding | {"corpus": corpus.stream_sentences(text, column=column, max_line=max_line)}

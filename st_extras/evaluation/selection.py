@@ -101,8 +101,7 @@ class UnlabeledSelectionEvaluator(ReportingEvaluator):
         generator = random.Random(seed)
         self.sentences, self.pairs, self.overlap = choose_confusable(distinct, size, generator)
         forms = PerturbedForms(self.sentences, generator)
-        self.forms = forms.texts
-        self.kept = forms.kept
+        self.forms, self.kept = forms.texts, forms.kept
         self.signal = signal
         self.seed = seed
         self._previous: Tensor | None = None

@@ -54,17 +54,13 @@ def _seeds_and_neighbours(vectors: Any, size: int) -> list[int]:
     if size == total:
         return list(range(total))
     seeds = list(range(size - size // 2))
-    used = set(seeds)
-    chosen = list(seeds)
+    chosen = dict.fromkeys(seeds)
     scores = (vectors[seeds] @ vectors.T).toarray()  # (size / 2, pool)
     scores[scores > _SAME] = -1.0
     for row in seeds[: size // 2]:
-        for neighbour in np.argsort(-scores[row], kind="stable"):
-            if int(neighbour) not in used:
-                used.add(int(neighbour))
-                chosen.append(int(neighbour))
-                break
-    return chosen
+        nearest_first = np.argsort(-scores[row], kind="stable").tolist()
+        chosen[next(other for other in nearest_first if other not in chosen)] = None
+    return list(chosen)
 
 
 def _overlapping_pairs(vectors: Any, generator: random.Random) -> tuple[Tensor, Tensor]:
