@@ -217,7 +217,7 @@ def training_rows(objective: Objective, sentences: list[str], mask_token: str | 
 
 
 def _masking(objective: Objective, mask_token: str | None, seed: int = 0) -> PhraseMasking:
-    from st_extras.text import PhraseMasking
+    from st_extras.text import EDA, ChunkPhrases, PhraseMasking, RakePhrases
 
     settings = parse_settings("--set", objective.settings, _loss_class("paser"))
     on_missing_mask = str(settings.get("on_missing_mask", "error"))
@@ -226,34 +226,26 @@ def _masking(objective: Objective, mask_token: str | None, seed: int = 0) -> Phr
             "paser needs an encoder whose tokenizer has a mask token, got one without: --set on_missing_mask=delete "
             "--set mlm_weight=0 deletes the phrases instead."
         )
+    extractor: Any
+    kinds = (objective.phrases or "rake").split("+")
+    if kinds == ["rake"]:
+        extractor = RakePhrases(language=objective.language or "english")
+    elif set(kinds) <= {"np", "vp", "sbar"}:
+        extractor = ChunkPhrases(kinds=[kind.upper() for kind in kinds], seed=seed)
+    else:
+        raise ValueError(f"--phrases must be rake, or np, vp and sbar joined by +, got {objective.phrases!r}.")
+    augmentation = None
+    if objective.augment is not None:
+        rates = {"sr": ("synonym_ratio", 0.5), "rd": ("deletion_ratio", 0.1), "rs": ("swap_ratio", 0.1)}
+        names = objective.augment.split("+")
+        if not set(names) <= set(rates):
+            raise ValueError(f"--augment must be sr, rd and rs joined by +, got {objective.augment!r}.")
+        chosen: dict[str, Any] = {"synonym_ratio": 0.0, "seed": seed, **dict(rates[name] for name in names)}
+        augmentation = EDA(**chosen)
     return PhraseMasking(
-        _extractor(objective, seed),
+        extractor,
         top_k=3 if objective.top_k is None else objective.top_k,
         mask_token=mask_token,
         on_missing_mask=on_missing_mask,
-        augmentation=_augmentation(objective.augment, seed),
+        augmentation=augmentation,
     )
-
-
-def _extractor(objective: Objective, seed: int) -> Any:
-    from st_extras.text import ChunkPhrases, RakePhrases
-
-    kinds = (objective.phrases or "rake").split("+")
-    if kinds == ["rake"]:
-        return RakePhrases(language=objective.language or "english")
-    if not set(kinds) <= {"np", "vp", "sbar"}:
-        raise ValueError(f"--phrases must be rake, or np, vp and sbar joined by +, got {objective.phrases!r}.")
-    return ChunkPhrases(kinds=[kind.upper() for kind in kinds], seed=seed)
-
-
-def _augmentation(augment: str | None, seed: int) -> Any:
-    from st_extras.text import EDA
-
-    if augment is None:
-        return None
-    rates = {"sr": ("synonym_ratio", 0.5), "rd": ("deletion_ratio", 0.1), "rs": ("swap_ratio", 0.1)}
-    names = augment.split("+")
-    if not set(names) <= set(rates):
-        raise ValueError(f"--augment must be sr, rd and rs joined by +, got {augment!r}.")
-    chosen: dict[str, Any] = {"synonym_ratio": 0.0, "seed": seed, **dict(rates[name] for name in names)}
-    return EDA(**chosen)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 from st_extras.checks import check_instance, shown
 from st_extras.samples import graded_pairs
@@ -86,7 +86,9 @@ def load_sts(name: str, source: str | PathLike[str] | None = None) -> STSDataset
         rows = _folder_rows(key, Path(source))
     data = STSDataset(key, *([*column] for column in zip(*rows, strict=True)))
     for row, score in enumerate(data.scores):
-        data.scores[row] = _number(score)
+        data.scores[row] = math.nan
+        with suppress(ValueError):
+            data.scores[row] = float(score)
         if not math.isfinite(data.scores[row]):
             raise ValueError(
                 f"{key} in {source!s}: a score must be a finite number, got {score!r} (pair {row + 1}: "
@@ -98,13 +100,6 @@ def load_sts(name: str, source: str | PathLike[str] | None = None) -> STSDataset
             "pairs."
         )
     return data
-
-
-def _number(text: Any) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
 
 
 def _folder_rows(name: str, folder: Path) -> Iterable[_Row]:
@@ -153,7 +148,9 @@ def _senteval_rows(name: str, root: Path) -> Iterator[_Row] | None:
     if name.startswith("sickr"):
         split = name.removeprefix("sickr_")
         file = root / "SICK" / ("SICK_test_annotated.txt" if split == "test" else f"SICK_{split}.txt")
-        return _sick_rows(file) if file.is_file() else None
+        lines = (fields for number, fields in read_tsv(file, at_least=4) if number > 1)
+        rows = ((s1, s2, score, file.stem) for _, s1, s2, score, *_ in lines)
+        return rows if file.is_file() else None
     inputs = sorted((root / "STS" / f"{name.upper()}-en-test").glob("STS.input.*.txt"))
     return _semeval_rows(inputs) if inputs else None
 
@@ -170,12 +167,6 @@ def _semeval_rows(inputs: Iterable[Path]) -> Iterator[_Row]:
         for (_, (sentence1, sentence2, *_)), (_, (score, *_)) in zip(pairs, gold, strict=True):
             if score.strip():
                 yield sentence1, sentence2, score, subset
-
-
-def _sick_rows(file: Path) -> Iterator[_Row]:
-    for number, (_, sentence1, sentence2, score, *_) in read_tsv(file, at_least=4):
-        if number > 1:
-            yield sentence1, sentence2, score, file.stem
 
 
 def _hub_rows(name: str) -> Iterator[_Row]:

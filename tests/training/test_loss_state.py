@@ -56,7 +56,7 @@ def test_dict_of_losses(make_encoder, sentences, tmp_path):
 def test_checkpoint_without_state_is_refused(make_encoder, sentences, tmp_path):
     model = make_encoder()
     train(model, SimCSELoss(model), columns(sentences), tmp_path, attach=False, **SAVE)
-    with pytest.raises(ValueError, match="without LossStateCallback"):
+    with pytest.raises(ValueError, match="as LossStateCallback saves it, got .* is missing"):
         train(model, SimCSELoss(model), columns(sentences), tmp_path, resume=str(tmp_path / "checkpoint-2"), **SAVE)
 
 
