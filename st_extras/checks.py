@@ -45,15 +45,19 @@ def check_bool(name: str, value: Any) -> bool:
     return bool(value)
 
 
+def _real(name: str, value: Any, allowed: str, least: float = -math.inf) -> float:
+    if not _is_number(value) or value < least:
+        raise ValueError(f"{name} must be {allowed}, got {shown(value)}.")
+    return float(value)
+
+
 def check_finite(name: str, value: Any) -> float:
     """Return ``value`` if it is a finite number.
 
     Raises:
         ValueError: if it is not.
     """
-    if not _is_number(value):
-        raise ValueError(f"{name} must be a finite number, got {shown(value)}.")
-    return float(value)
+    return _real(name, value, "a finite number")
 
 
 def check_positive(name: str, value: Any) -> float:
@@ -62,9 +66,7 @@ def check_positive(name: str, value: Any) -> float:
     Raises:
         ValueError: if it is not.
     """
-    if not _is_number(value) or value <= 0:
-        raise ValueError(f"{name} must be a finite number > 0, got {shown(value)}.")
-    return float(value)
+    return _real(name, value, "a finite number > 0", math.ulp(0.0))
 
 
 def check_not_negative(name: str, value: Any) -> float:
@@ -73,9 +75,7 @@ def check_not_negative(name: str, value: Any) -> float:
     Raises:
         ValueError: if it is not.
     """
-    if not _is_number(value) or value < 0:
-        raise ValueError(f"{name} must be a finite number >= 0, got {shown(value)}.")
-    return float(value)
+    return _real(name, value, "a finite number >= 0", 0)
 
 
 def check_interval(

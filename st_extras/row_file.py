@@ -17,7 +17,6 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 
-from st_extras.checks import shown
 from st_extras.whole_file import naming_file, one_writer, read_checked_json, write_checked_json
 
 _STATE, _ROWS = "rows.json", "rows.bin"
@@ -88,7 +87,7 @@ class RowFile:
         if folder is None:
             yield cls(None, kind, begun, BytesIO())
             return
-        path = _folder_path(folder)
+        path = Path(folder)
         found = {file.name for file in path.iterdir() if file.suffix != ".partial"} if path.is_dir() else set()
         if path.is_file() or not path.parent.is_dir() or (found and (new or _STATE not in found)):
             earlier = "" if new else " or one of an earlier call"
@@ -147,18 +146,12 @@ def map_rows(folder: str | PathLike[str], kind: str) -> tuple[np.ndarray, State,
     Raises:
         ValueError: if there are none, or the folder is damaged.
     """
-    path = _folder_path(folder)
+    path = Path(folder)
     about = read_checked_json(path / _STATE, kind, _AGAIN)
     if not about.get("rows"):
         raise ValueError(f"{str(path)!r} must be a folder of {kind}, got another one or an empty one.")
     _checked_size(path, about)
     return np.memmap(path / _ROWS, _row_type(about), "r", shape=(about["rows"],)), about["settings"], about["state"]
-
-
-def _folder_path(value: Any) -> Path:
-    if not isinstance(value, str | PathLike):
-        raise ValueError(f"folder must be the path of a folder, got {shown(value)}.")
-    return Path(value)
 
 
 def _row_type(about: State) -> np.dtype:

@@ -61,9 +61,8 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 def write_checked_json(path: Path, kind: str, content: Mapping[str, Any]) -> None:
     """Write a JSON object with its checksum and its ``kind``: the format of the file and its version."""
-    with whole_file(path) as partial:
-        described = {"format": kind, **content}
-        partial.write_text(json.dumps({"checksum": _checksum(described), **described}, indent=1), encoding="utf8")
+    described = {"format": kind, **content}
+    write_json(path, {"checksum": _checksum(described), **described})
 
 
 def read_checked_json(path: Path, kind: str, remedy: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 
 from st_extras.encoders.forward import without_dropout
 from st_extras.encoders.structure import unwrap
-from st_extras.plots.axes import check_vector, new_axes, shades
+from st_extras.plots.axes import check_array, new_axes, shades
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -87,7 +87,7 @@ def plot_attention_received(words: Sequence[str], weights: ArrayLike, *, ax: Axe
         weights: (L,), shares that sum to 1.
         ax: axes to draw on; None makes a new figure.
     """
-    shares = check_vector("weights", weights, len(words))
+    shares = check_array("weights", weights, len(words))
     ax = new_axes(ax)
     places = np.arange(len(words))
     ax.barh(places, shares, color=shades(1)[0])

@@ -17,7 +17,7 @@ from torch import Tensor
 from st_extras.checks import check_count, check_finite, shown
 from st_extras.evaluation.reporting import ReportingEvaluator, check_sentences
 from st_extras.modules.lambda_search import check_scores
-from st_extras.plots.axes import check_vector, line_styles, new_axes, shades
+from st_extras.plots.axes import check_array, line_styles, new_axes, shades
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -158,10 +158,8 @@ class CosineLevelEvaluator(ReportingEvaluator):
         self.levels = int(levels)
         self.score_range = score_range
 
-    def __call__(  # type: ignore[override]
-        self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1
-    ) -> dict[str, float]:
-        """Return the metrics by name, and write the CSV row."""
+    def measure(self, model: SentenceTransformer) -> dict[str, float]:
+        """Return the metrics by name."""
         first, second = self.encode(model, self.sentences1 + self.sentences2).float().chunk(2)
         cosines = pairwise_cos_sim(first, second)
         table = cosine_by_level(cosines, self.scores, levels=self.levels, score_range=self.score_range)
@@ -170,7 +168,7 @@ class CosineLevelEvaluator(ReportingEvaluator):
             if level.count:
                 metrics[f"mean_{level.low:g}-{level.high:g}"] = level.mean
                 metrics[f"variance_{level.low:g}-{level.high:g}"] = level.variance
-        return self.report(model, metrics, output_path, epoch, steps)
+        return metrics
 
     @property
     def description(self) -> str:
@@ -205,7 +203,7 @@ def plot_cosine_density(
     Raises:
         ValueError: as for :func:`cosine_by_level`.
     """
-    x, gold = check_vector("cosines", cosines), torch.as_tensor(check_vector("scores", scores))
+    x, gold = check_array("cosines", cosines, "N"), torch.as_tensor(check_array("scores", scores, "N"))
     table = cosine_by_level(torch.as_tensor(x), gold, levels=levels, score_range=score_range)
     index = score_levels(gold, levels, score_range).numpy()
     ax = new_axes(ax)

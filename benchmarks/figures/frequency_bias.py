@@ -107,10 +107,8 @@ class FrequencyBiasEvaluator(ReportingEvaluator):
         self.seed = seed
         self.greater_is_better = False
 
-    def __call__(  # type: ignore[override]
-        self, model: SentenceTransformer, output_path: str | None = None, epoch: float = -1, steps: int = -1
-    ) -> dict[str, float]:
-        """Return the metrics by name, and write the CSV row.
+    def measure(self, model: SentenceTransformer) -> dict[str, float]:
+        """Return the metrics by name.
 
         Raises:
             ValueError: if the table was counted with another tokenizer, or the sentences have too few tokens of a
@@ -124,14 +122,13 @@ class FrequencyBiasEvaluator(ReportingEvaluator):
         scaled = embeddings / embeddings.square().sum(dim=1).mean().sqrt()
         from_centre = (scaled - scaled.mean(dim=0)).norm(dim=1)
         from_neighbours = neighbor_distances(scaled, types, self.neighbors)
-        metrics = {
+        return {
             "probe_accuracy": probe_accuracy(embeddings, low, types, self.seed),
             "low_centre_distance": float(from_centre[low].mean()),
             "high_centre_distance": float(from_centre[~low].mean()),
             "low_neighbour_distance": float(from_neighbours[low].mean()),
             "high_neighbour_distance": float(from_neighbours[~low].mean()),
         }
-        return self.report(model, metrics, output_path, epoch, steps)
 
     def _tokens(self, model: SentenceTransformer) -> tuple[Tensor, Tensor]:
         """Return the embeddings (N, D) of the drawn tokens, in float32 on the CPU, and their ids (N,)."""

@@ -22,7 +22,7 @@ from st_extras.modules.lambda_search import (
     spearman_surface,
 )
 from st_extras.modules.repal import RepALPostProcessor
-from st_extras.plots.axes import COLOURS, check_increasing, check_matrix, check_vector, new_axes, shades
+from st_extras.plots.axes import COLOURS, check_array, check_increasing, new_axes, shades
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -132,7 +132,7 @@ def plot_lambda_heatmap(
         ValueError: if a grid does not increase, or a shape does not fit.
     """
     first, second = check_increasing("lambda_1", lambda_1), check_increasing("lambda_2", lambda_2)
-    table = check_matrix("spearman", spearman)
+    table = check_array("spearman", spearman, "N", "D")
     if table.shape != (len(first), len(second)):
         raise ValueError(f"spearman must be (lambda_1, lambda_2) = {(len(first), len(second))}, got {table.shape}.")
     ax = new_axes(ax)
@@ -162,8 +162,8 @@ def plot_eigenvalue_curve(
         ValueError: if the grid does not increase, or the lengths differ.
     """
     grid = check_increasing("lambda_2", lambda_2)
-    values = check_vector("eigenvalues", eigenvalues, len(grid))
-    quality = None if spearman is None else check_vector("spearman", spearman, len(grid))
+    values = check_array("eigenvalues", eigenvalues, len(grid))
+    quality = None if spearman is None else check_array("spearman", spearman, len(grid))
     ax = new_axes(ax)
     dark, light = shades(3)[0], shades(3)[1]
     (line,) = ax.plot(grid, values, color=dark, label="largest eigenvalue")

@@ -9,21 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from st_extras.cli import options
 from st_extras.cli.console import one_line, print_json, print_line, print_scores, print_table, shows_bars
-from st_extras.cli.options import (
-    DocumentPrompt,
-    Json,
-    LabelColumn,
-    Labeled,
-    QueryPrompt,
-    Quiet,
-    Retrieval,
-    Sets,
-    Split,
-    Sts,
-    TextColumn,
-    refuse_unread,
-)
 
 if TYPE_CHECKING:
     from st_extras.evaluation import LabeledTexts
@@ -36,42 +23,50 @@ def evaluate(
     encoder: Annotated[
         list[str], typer.Argument(help="Folders or hub ids of encoders, plain or refined: a column of the table each.")
     ],
-    sts: Sts = "hub",
-    sets: Sets = None,
+    sts: options.Sts = "hub",
+    sets: options.Sets = None,
     setting: Annotated[str, typer.Option(help='"all" pairs of a set at once, or "wmean" over its subsets.')] = "all",
-    labeled: Labeled = None,
-    text_column: TextColumn = None,
-    label_column: LabelColumn = "label",
-    retrieval: Retrieval = None,
-    split: Split = None,
-    query_prompt: QueryPrompt = None,
-    document_prompt: DocumentPrompt = None,
+    labeled: options.Labeled = None,
+    text_column: options.TextColumn = None,
+    label_column: options.LabelColumn = "label",
+    retrieval: options.Retrieval = None,
+    split: options.Split = None,
+    query_prompt: options.QueryPrompt = None,
+    document_prompt: options.DocumentPrompt = None,
     mteb: Annotated[
         list[str] | None,
         typer.Option(help="Name of an MTEB task, such as STS12; repeatable; in place of --sts. Needs the extra mteb."),
     ] = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
 ) -> None:
     """Score encoders on STS sets (Spearman x 100), labelled texts, a search collection, or MTEB (main score x 100)."""
+    from st_extras import evaluation
+
     bar = shows_bars(quiet, as_json)
+    score: Scorer
     if labeled is None:
-        refuse_unread(context, "needs --labeled", "text_column", "label_column")
+        options.refuse_unread(context, "needs --labeled", "text_column", "label_column")
     if retrieval is None:
-        refuse_unread(context, "needs --retrieval", "split", "query_prompt", "document_prompt")
+        options.refuse_unread(context, "needs --retrieval", "split", "query_prompt", "document_prompt")
     others = ("labeled", "sts", "sets", "setting")
     if mteb:
-        refuse_unread(context, "does not go with --mteb, whose tasks bring data", "retrieval", *others)
-        title, rows, score = "MTEB main score x 100", "task", _mteb(mteb, bar)
+        options.refuse_unread(context, "does not go with --mteb, whose tasks bring data", "retrieval", *others)
+        from st_extras.evaluation.mteb import mteb_scores, mteb_tasks
+
+        tasks = mteb_tasks(mteb)
+        title, rows = "MTEB main score x 100", "task"
+        score = lambda model: percent(mteb_scores(model, tasks, show_progress_bar=bar))  # noqa: E731
     elif retrieval is not None:
-        refuse_unread(context, "does not go with --retrieval, whose folder is the data", *others)
+        options.refuse_unread(context, "does not go with --retrieval, whose folder is the data", *others)
         prompts = {"query_prompt": query_prompt, "document_prompt": document_prompt}
         _search(encoder, retrieval, split, as_json=as_json, show_progress_bar=bar, **prompts)
         return
     elif labeled is not None:
-        refuse_unread(context, "does not go with --labeled, whose file is the data", "sts", "sets", "setting")
+        options.refuse_unread(context, "does not go with --labeled, whose file is the data", "sts", "sets", "setting")
         data = load_labeled(labeled, text_column, label_column)
-        title, rows, score = "Labelled texts x 100", "metric", _labeled(data, bar)
+        evaluator = evaluation.LabeledTextEvaluator(data.texts, data.labels, show_progress_bar=bar)
+        title, rows, score = "Labelled texts x 100", "metric", lambda model: percent(evaluator(model))
     else:
         title, rows, score = "Spearman x 100", "set", sts_scorer(sts, sets, setting=setting, show_progress_bar=bar)
     columns = {name: score(load_any(name)) for name in encoder}
@@ -81,23 +76,7 @@ def evaluate(
         print_scores(title, columns, rows, as_json=as_json)
 
 
-def _mteb(names: list[str], bar: bool) -> Scorer:
-    """Return what finds the main score x 100 of each task."""
-    from st_extras.evaluation.mteb import mteb_scores, mteb_tasks
-
-    tasks = mteb_tasks(names)
-    return lambda model: {name: 100 * score for name, score in mteb_scores(model, tasks, show_progress_bar=bar).items()}
-
-
-def _labeled(data: LabeledTexts, bar: bool) -> Scorer:
-    """Return what finds the metrics x 100 of labelled texts."""
-    from st_extras.evaluation import LabeledTextEvaluator
-
-    evaluator = LabeledTextEvaluator(data.texts, data.labels, show_progress_bar=bar)
-    return lambda model: {name: 100 * score for name, score in evaluator(model).items()}
-
-
-def _search(encoders: Sequence[str], folder: str, split: str | None, *, as_json: bool, **options: Any) -> None:
+def _search(encoders: Sequence[str], folder: str, split: str | None, *, as_json: bool, **settings: Any) -> None:
     """Print a row for each encoder, alone and with BM25, and how far it is from the first one."""
     from st_extras.evaluation import compare_retrieval, load_retrieval
 
@@ -105,8 +84,8 @@ def _search(encoders: Sequence[str], folder: str, split: str | None, *, as_json:
     bm25 = find_spec("bm25s") is not None
     if not bm25:
         print_line('The rows of BM25 are left out; they need bm25s: pip install "st-extras[search]".', to_stderr=True)
-    found = compare_retrieval(task, ((name, load_any(name)) for name in encoders), bm25=bm25, **options)
-    rows = {name: {key: 100 * value for key, value in row.items()} for name, row in found.items()}
+    found = compare_retrieval(task, ((name, load_any(name)) for name in encoders), bm25=bm25, **settings)
+    rows = {name: percent(row) for name, row in found.items()}
     if as_json:
         print_json(rows)
         return
@@ -148,17 +127,17 @@ def load_any(path: str) -> Any:
         raise ValueError(f"{path!r} could not be loaded as an encoder: {one_line(error)}") from error
 
 
-def sts_scorer(source: str, sets: Sequence[str] | None = None, **options: Any) -> Scorer:
+def sts_scorer(source: str, sets: Sequence[str] | None = None, **settings: Any) -> Scorer:
     """Return what finds Spearman x 100 on STS sets: those asked for, else a single file, else the seven test sets."""
     from st_extras.evaluation import SEVEN_STS, sts_evaluator
 
     names = sets or ([_name_of(source)] if Path(source).is_file() else SEVEN_STS)
-    evaluator = sts_evaluator(names, source, **options)
+    evaluator = sts_evaluator(names, source, **settings)
     return lambda model: percent(evaluator(model))
 
 
 def percent(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Return an STS evaluator's metrics x 100, by the names of the sets."""
+    """Return metrics x 100; those of an STS evaluator by the names of the sets."""
     return {name.removesuffix("_spearman_cosine"): 100 * value for name, value in metrics.items()}
 
 

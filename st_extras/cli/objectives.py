@@ -85,7 +85,7 @@ class Objective:
     complementary: str | None = None
     frequencies: str | None = None
     base: str | None = None
-    base_set: Sequence[str] = ()
+    base_set: Sequence[str] | None = None
     warmup_epochs: float | None = None
     phrases: str | None = None
     top_k: int | None = None
@@ -105,14 +105,12 @@ def check_options(context: typer.Context, objective: Objective) -> None:
     check_choice("objective", name, tuple(LOSSES))
     if base is not None:
         check_choice("--base", base, BASES)
-    if name != "slt-fai":
-        reason = f"needs the objective slt-fai, got {name}"
-        options.refuse_unread(context, reason, "frequencies", "base", "base_set", "warmup_epochs")
-    elif not objective.frequencies:
+    of_slt_fai, of_paser = ("frequencies", "base", "base_set", "warmup_epochs"), ("phrases", "top_k", "augment")
+    for owner, own in (("slt-fai", of_slt_fai), ("paser", (*of_paser, "language", "processes"))):
+        if name != owner:
+            options.refuse_unread(context, f"needs the objective {owner}, got {name}", *own)
+    if name == "slt-fai" and not objective.frequencies:
         raise ValueError('slt-fai needs --frequencies: a file from "st-extras frequencies count", or wordfreq:en.')
-    if name != "paser":
-        reason = f"needs the objective paser, got {name}"
-        options.refuse_unread(context, reason, "phrases", "top_k", "augment", "language", "processes")
     if "dclr" not in (name, base):
         options.refuse_unread(context, f"needs the objective dclr, or slt-fai over dclr, got {name}", "complementary")
     if name not in BASES:
@@ -148,7 +146,7 @@ def loss_maker(
     """
     base = objective.base or "simcse"
     settings = parse_settings("--set", objective.settings, _loss_class(objective.name))
-    base_settings = parse_settings("--base-set", objective.base_set, _loss_class(base))
+    base_settings = parse_settings("--base-set", objective.base_set or (), _loss_class(base))
     if objective.warmup_epochs is not None and "warmup_steps" in settings:
         raise ValueError("--warmup-epochs must not be given with --set warmup_steps, got both.")
     if objective.mini_batch_size is not None:
@@ -213,7 +211,7 @@ def training_rows(objective: Objective, sentences: list[str], mask_token: str | 
 
 
 def _masking(objective: Objective, mask_token: str | None, seed: int = 0) -> PhraseMasking:
-    from st_extras.text import PhraseMasking
+    from st_extras.text import EDA, ChunkPhrases, PhraseMasking, RakePhrases
 
     settings = parse_settings("--set", objective.settings, _loss_class("paser"))
     on_missing_mask = str(settings.get("on_missing_mask", "error"))
@@ -222,34 +220,26 @@ def _masking(objective: Objective, mask_token: str | None, seed: int = 0) -> Phr
             "paser needs an encoder whose tokenizer has a mask token, got one without: --set on_missing_mask=delete "
             "--set mlm_weight=0 deletes the phrases instead."
         )
+    extractor: Any
+    kinds = (objective.phrases or "rake").split("+")
+    if kinds == ["rake"]:
+        extractor = RakePhrases(language=objective.language or "english")
+    elif set(kinds) <= {"np", "vp", "sbar"}:
+        extractor = ChunkPhrases(kinds=[kind.upper() for kind in kinds], seed=seed)
+    else:
+        raise ValueError(f"--phrases must be rake, or np, vp and sbar joined by +, got {objective.phrases!r}.")
+    augmentation = None
+    if objective.augment is not None:
+        rates = {"sr": ("synonym_ratio", 0.5), "rd": ("deletion_ratio", 0.1), "rs": ("swap_ratio", 0.1)}
+        names = objective.augment.split("+")
+        if not set(names) <= set(rates):
+            raise ValueError(f"--augment must be sr, rd and rs joined by +, got {objective.augment!r}.")
+        chosen: dict[str, Any] = {"synonym_ratio": 0.0, "seed": seed, **dict(rates[name] for name in names)}
+        augmentation = EDA(**chosen)
     return PhraseMasking(
-        _extractor(objective, seed),
+        extractor,
         top_k=3 if objective.top_k is None else objective.top_k,
         mask_token=mask_token,
         on_missing_mask=on_missing_mask,
-        augmentation=_augmentation(objective.augment, seed),
+        augmentation=augmentation,
     )
-
-
-def _extractor(objective: Objective, seed: int) -> Any:
-    from st_extras.text import ChunkPhrases, RakePhrases
-
-    kinds = (objective.phrases or "rake").split("+")
-    if kinds == ["rake"]:
-        return RakePhrases(language=objective.language or "english")
-    if not set(kinds) <= {"np", "vp", "sbar"}:
-        raise ValueError(f"--phrases must be rake, or np, vp and sbar joined by +, got {objective.phrases!r}.")
-    return ChunkPhrases(kinds=[kind.upper() for kind in kinds], seed=seed)
-
-
-def _augmentation(augment: str | None, seed: int) -> Any:
-    from st_extras.text import EDA
-
-    if augment is None:
-        return None
-    rates = {"sr": ("synonym_ratio", 0.5), "rd": ("deletion_ratio", 0.1), "rs": ("swap_ratio", 0.1)}
-    names = augment.split("+")
-    if not set(names) <= set(rates):
-        raise ValueError(f"--augment must be sr, rd and rs joined by +, got {augment!r}.")
-    chosen: dict[str, Any] = {"synonym_ratio": 0.0, "seed": seed, **dict(rates[name] for name in names)}
-    return EDA(**chosen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,15 +29,11 @@ def checked(check: Callable[[str, Any], Any]) -> Callable[[typer.CallbackParam, 
 _MOST = 2**31 - 1
 
 
-def _count(name: str, value: int) -> int:
-    return check_count(name, value, 1, _MOST)
-
-
 def _steps(name: str, value: int) -> int:
     return value if value == -1 else check_count(f"{name}, unless it is -1,", value, 1, _MOST)
 
 
-AT_LEAST_ONE = checked(_count)
+AT_LEAST_ONE = checked(lambda name, value: check_count(name, value, 1, _MOST))
 POSITIVE = checked(check_positive)
 NOT_NEGATIVE = checked(check_not_negative)
 FRACTION = checked(check_fraction)
@@ -56,6 +53,12 @@ def refuse_refined(path: str) -> None:
         raise ValueError(
             f"encoder must be without post-processing of this package, got {path!r}: give the one it was refined from."
         )
+
+
+def named_like(context: typer.Context, function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the options of the running command that bear the name of an argument of ``function``, to hand them on."""
+    known = inspect.signature(function).parameters
+    return {name: value for name, value in context.params.items() if name in known}
 
 
 def refuse_unread(context: typer.Context, reason: str, *names: str) -> None:
@@ -133,10 +136,10 @@ Prompt = Annotated[
 ]
 
 
-def encode_options(devices: list[str] | None, prompt: str | None) -> dict[str, Any]:
-    """Return the argument ``encode_options`` that the options stand for."""
+def encoding(batch_size: int, devices: list[str] | None, prompt: str | None) -> dict[str, Any]:
+    """Return the arguments ``batch_size`` and ``encode_options`` that the options stand for."""
     given = {"device": devices[0] if devices and len(devices) == 1 else devices, "prompt": prompt}
-    return {name: value for name, value in given.items() if value is not None}
+    return {"batch_size": batch_size, "encode_options": {name: one for name, one in given.items() if one is not None}}
 
 
 # ------------------------------------------------------------------------------------------- scoring
@@ -176,7 +179,8 @@ Test = Annotated[
 # ------------------------------------------------------------------------------------------- the encoder
 
 MaxLength = Annotated[
-    int | None, typer.Option(help="Maximum tokens per sentence; default: the encoder's own.", callback=MAX_LENGTH)
+    int | None,
+    typer.Option("--max-length", help="Maximum tokens per sentence; default: the encoder's own.", callback=MAX_LENGTH),
 ]
 Pooling = Annotated[
     str | None, typer.Option(help="cls, mean, max, lasttoken, first-last or last-two; default: the encoder's own.")

@@ -78,18 +78,17 @@ def refine(
         sources = ["text", *(f"--{name}" for name in ("statistics", "frequencies") if name in reads)]
         both = "both" if text else "neither"
         raise ValueError(f"{' or '.join(sources)} must be given, and only one of them, got {both}.")
-    given = {"batch_size": batch_size, "encode_options": options.encode_options(device, prompt)}
-    encoding: dict[str, Any] = {name: value for name, value in given.items() if name in arguments}
+    given = options.encoding(batch_size, device, prompt)
+    encoding = {name: value for name, value in given.items() if name in arguments}
     if text:
         options.check_column(context, text)
-        sentences = corpus.stream_sentences(text, column=column, max_line=max_line)
-        attached = kind.attach(load_any(encoder), **settings, corpus=sentences, **encoding)
-        fitted = _module(attached, kind)
+        settings |= encoding | {"corpus": corpus.stream_sentences(text, column=column, max_line=max_line)}
     else:
         options.refuse_unread(context, "needs text to read", "column", "max_line", "batch_size", "device")
-        loaded: Any = None if statistics is None else modules.CorpusStatistics.load(statistics)
-        attached = kind.attach(load_any(encoder), **settings)
-        fitted = _module(attached, kind)
+    loaded: Any = None if statistics is None else modules.CorpusStatistics.load(statistics)
+    attached = kind.attach(load_any(encoder), **settings)
+    fitted = _module(attached, kind)
+    if not text:
         if frequencies is not None:
             loaded = load_frequencies(frequencies, attached.tokenizer)
         fitted.fit(statistics=loaded, **encoding)

@@ -69,14 +69,9 @@ def compute_statistics(
 
     _check_output_file(output, overwrite)
     options.check_column(context, text)
-    sentences = _sentences(text, column, max_line, shard)
-    statistics = CorpusStatistics.compute(
-        load_any(encoder),
-        sentences,
-        batch_size=batch_size,
-        show_progress_bar=shows_bars(quiet, as_json),
-        encode_options=options.encode_options(device, prompt),
-    )
+    sentences, bar = _sentences(text, column, max_line, shard), shows_bars(quiet, as_json)
+    encoding = options.encoding(batch_size, device, prompt)
+    statistics = CorpusStatistics.compute(load_any(encoder), sentences, show_progress_bar=bar, **encoding)
     _save_statistics(statistics, output, as_json)
 
 

@@ -52,8 +52,8 @@ def train(
             callback=POSITIVE,
         ),
     ] = None,
-    steps: Annotated[
-        int, typer.Option(help="Number of optimizer steps; -1: train for --epochs.", callback=options.STEPS)
+    max_steps: Annotated[
+        int, typer.Option("--steps", help="Number of optimizer steps; -1: train for --epochs.", callback=options.STEPS)
     ] = -1,
     epochs: Annotated[float, typer.Option(help="Passes over the text, if --steps is -1.", callback=POSITIVE)] = 1.0,
     eval_steps: Annotated[
@@ -62,7 +62,7 @@ def train(
     patience: Annotated[
         int | None, typer.Option(help="Stop after N evaluations in a row without improvement.", callback=AT_LEAST_ONE)
     ] = None,
-    max_length: options.MaxLength = None,
+    max_seq_length: options.MaxLength = None,
     pooling: options.Pooling = None,
     layers: options.Layers = None,
     dropout: options.Dropout = None,
@@ -116,16 +116,14 @@ def train(
     _, checkpoint = check_output(output, resume=resume, force=force, overwrite=overwrite)
     if lora is not None:
         lora_config(lora)
-    slt_fai: dict[str, Any] = {"frequencies": frequencies, "base": base, "warmup_epochs": warmup_epochs}
-    paser: dict[str, Any] = {"phrases": phrases, "augment": augment, "language": language, "processes": processes}
-    slt_fai["base_set"], paser["top_k"] = base_set or (), top_k
-    chosen = objectives.Objective(objective, set_ or (), mini_batch_size, complementary, **slt_fai, **paser)
+    # options that bear the name of an argument are handed on by it: here, to load_encoder and to train_encoder
+    chosen = objectives.Objective(objective, set_ or (), **options.named_like(context, objectives.Objective))
     objectives.check_options(context, chosen)
     if dev is None or dev == UNLABELED:
         options.refuse_unread(context, "needs --dev with labelled pairs", "dev_set")
     if dev is None:
         options.refuse_unread(context, "needs --dev", "patience")
-    if steps != -1:
+    if max_steps != -1:
         options.refuse_unread(context, "does not go with --steps: train for one of them", "epochs")
     options.check_column(context, text)
     options.refuse_refined(encoder)
@@ -134,15 +132,7 @@ def train(
     if dev is not None and dev != UNLABELED:
         evaluator = evaluation.sts_evaluator(dev_name(dev_set, dev), dev)
     score = (lambda model: {}) if test is None else sts_scorer(test)
-    model = load_encoder(
-        encoder,
-        pooling=pooling,  # type: ignore[arg-type]
-        layers=layers,
-        max_seq_length=max_length,
-        dropout=dropout,
-        prompt_template=prompt_template,
-        dtype=dtype,  # type: ignore[arg-type]
-    )
+    model = load_encoder(encoder, **options.named_like(context, load_encoder))
     made = objectives.check_settings(chosen, model)
     if loss_learning_rate is not None:
         rates_of_the_loss(made, model, loss_learning_rate)
@@ -161,31 +151,12 @@ def train(
             print_line(f"Resuming after step {checkpoint.rpartition('-')[2]}, from {checkpoint}.")
         advice.say_before_training(said, sentences, model, chooses=dev is not None)
     before = score(model)
-    saving: dict[str, Any] = {"gradient_checkpointing": True} if gradient_checkpointing else {}
+    settings = options.named_like(context, train_encoder)
+    settings |= {"output": output, "evaluator": evaluator, "show_progress_bar": shows_bars(quiet, as_json)}
+    settings |= {"no_duplicates": objective != "paser" and not keep_duplicates}
+    settings |= {"gradient_checkpointing": True} if gradient_checkpointing else {}
     with advice.warnings_repeated():
-        run = train_encoder(
-            model,
-            make_loss,
-            rows,
-            output,
-            evaluator=evaluator,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            loss_learning_rate=loss_learning_rate,
-            max_steps=steps,
-            epochs=epochs,
-            eval_steps=eval_steps,
-            patience=patience,
-            seed=seed,
-            bf16=bf16,
-            lora=lora,
-            no_duplicates=objective != "paser" and not keep_duplicates,
-            resume=resume,
-            force=force,
-            overwrite=overwrite,
-            show_progress_bar=shows_bars(quiet, as_json),
-            **saving,
-        )
+        run = train_encoder(model, make_loss, rows, **settings)
     after = score(model)
     if run.best is not None and dev is not None and dev != UNLABELED:
         name = str(run.metric).removesuffix("_spearman_cosine")

@@ -4,9 +4,19 @@ from st_extras.evaluation.change import ChangeJudge, Verdict
 from st_extras.evaluation.geometry import GeometryEvaluator
 from st_extras.evaluation.label_scores import label_scores
 from st_extras.evaluation.labeled_texts import LabeledTextEvaluator, LabeledTexts, load_labeled_texts
-from st_extras.evaluation.reranking import read_askubuntu, reranking_evaluator
-from st_extras.evaluation.retrieval import QuestionRetrievalEvaluator, RetrievalEvaluator, compare_retrieval
-from st_extras.evaluation.retrieval_data import RetrievalTask, load_retrieval, question_retrieval, read_question_pairs
+from st_extras.evaluation.retrieval import (
+    QuestionRetrievalEvaluator,
+    RetrievalEvaluator,
+    compare_retrieval,
+    reranking_evaluator,
+)
+from st_extras.evaluation.retrieval_data import (
+    RetrievalTask,
+    load_retrieval,
+    question_retrieval,
+    read_askubuntu,
+    read_question_pairs,
+)
 from st_extras.evaluation.selection import UnlabeledSelectionEvaluator
 from st_extras.evaluation.sts import STSEvaluator, sts_evaluator
 from st_extras.evaluation.sts_data import SEVEN_STS, STSDataset, development_and_test, load_sts

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -205,10 +206,9 @@ class GeometryEvaluator(ReportingEvaluator):
         positives: pairs of sentences with the same meaning (SimCSE and PaSeR take the STS-B pairs with a score of 4 or
             more); None leaves alignment out.
         primary: name of the metric that becomes ``primary_metric``; it also sets ``greater_is_better``.
-        name: prefix of the metrics and part of the CSV file's name.
-        batch_size: sentences per forward pass.
-        show_progress_bar: whether to show the progress of encoding.
-        write_csv: whether to append a row to ``geometry_evaluation[_name]_results.csv`` in the output path.
+        **options: ``name`` (prefix of the metrics and part of the CSV file's name), ``batch_size`` (sentences per
+            forward pass), ``show_progress_bar`` (while encoding) and ``write_csv`` (whether to append a row to
+            ``geometry_evaluation[_name]_results.csv`` in the output path).
 
     Raises:
         ValueError: if there are fewer than two distinct sentences, ``positives`` does not hold pairs of strings, or
@@ -227,14 +227,11 @@ class GeometryEvaluator(ReportingEvaluator):
         positives: Sequence[tuple[str, str]] | None = None,
         *,
         primary: str = "uniformity",
-        name: str = "",
-        batch_size: int = 32,
-        show_progress_bar: bool = False,
-        write_csv: bool = True,
+        **options: Any,
     ) -> None:
         measures = (*_MEASURES, *(() if positives is None else ("alignment",)))
         primary = check_choice("primary (alignment needs positives)", primary, measures)
-        super().__init__("geometry_evaluation", primary, name, batch_size, show_progress_bar, write_csv)
+        super().__init__("geometry_evaluation", primary, **options)
         self.greater_is_better = primary in _HIGHER_IS_BETTER
         self.sentences = list(dict.fromkeys(check_sentences("sentences", sentences, at_least=2)))
         if len(self.sentences) < 2:
@@ -243,22 +240,11 @@ class GeometryEvaluator(ReportingEvaluator):
         if self.positives is not None and not self.positives:
             raise ValueError("positives must hold at least one pair, got []: give None to leave alignment out.")
 
-    def __call__(  # type: ignore[override]
-        self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1
-    ) -> dict[str, float]:
-        """Return the metrics by name, and write the CSV row.
-
-        Raises:
-            ValueError: if an embedding is zero or not finite.
-        """
+    def measure(self, model: SentenceTransformer) -> dict[str, float]:
+        """Return the metrics by name."""
         cloud = self.encode(model, self.sentences)
         metrics = {name: measure(cloud) for name, measure in _MEASURES.items()}
         if self.positives is not None:
             sides = self.encode(model, [text for pair in self.positives for text in pair])
             metrics["alignment"] = alignment(sides[0::2], sides[1::2])
-        return self.report(model, metrics, output_path, epoch, steps)
-
-    @property
-    def description(self) -> str:
-        """Heading in the model card."""
-        return "Embedding Geometry"
+        return metrics

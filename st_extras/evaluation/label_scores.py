@@ -75,15 +75,8 @@ def label_scores(
         raise ValueError(
             f"train_embeddings must have the {unit.shape[1]} dimensions of embeddings, got {train.shape[1]}."
         )
-    scoring = LabelScoring(
-        labels,
-        train_labels,
-        len(unit),
-        None if train is None else len(train),
-        metrics=metrics,
-        neighbors=neighbors,
-        seeds=seeds,
-    )
+    settings: dict[str, Any] = {"metrics": metrics, "neighbors": neighbors, "seeds": seeds}
+    scoring = LabelScoring(labels, train_labels, len(unit), None if train is None else len(train), **settings)
     return scoring.scores(unit, train)
 
 
@@ -159,10 +152,6 @@ class LabelScoring:
         lists = [self.labels] if self.train_labels is None else [self.labels, self.train_labels]
         labels, *others = (numbers.to(unit.device) for numbers in label_numbers(*lists))
         train = None if train_unit is None else (train_unit.to(unit), others[0])
-        with torch.autocast(unit.device.type, enabled=False):  # a caller's autocast is meant for the encoder only
-            return self._scores(unit, labels, train)
-
-    def _scores(self, unit: Tensor, labels: Tensor, train: tuple[Tensor, Tensor] | None) -> dict[str, float]:
         scores: dict[str, float] = {}
         if "knn_accuracy" in self.metrics:
             counts = sorted({1, self.neighbors})
@@ -256,7 +245,8 @@ def nearest_labels(
     order = order[wanted[order] > 0]
     available = len(candidates) - (train is None)
     for rows in torch.split(order, min(max(1, _BLOCK // len(candidates)), _MOST_ROWS)):
-        scores = unit[rows] @ candidates.T  # (B, M)
+        with torch.autocast(unit.device.type, enabled=False):  # a caller's autocast is meant for the encoder only
+            scores = unit[rows] @ candidates.T  # (B, M)
         scores -= _TIE * (labels[rows].unsqueeze(1) == candidate_labels)
         if train is None:
             scores[torch.arange(len(rows), device=rows.device), rows] = -torch.inf

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from sentence_transformers import SentenceTransformer
 
-from st_extras.checks import check_instance, shown
+from st_extras.checks import shown
 from st_extras.encoders.forward import without_dropout
 from st_extras.evaluation.label_scores import DEFAULT_METRICS, LabelScoring, check_label
 from st_extras.evaluation.reporting import ReportingEvaluator, check_embeddings, check_sentences
@@ -68,10 +68,6 @@ def load_labeled_texts(
         >>> load_labeled_texts("intents.tsv").labels
         ['lost', 'pin']
     """
-    check_instance("text_column", text_column, str, or_none=True)
-    check_instance("label_column", label_column, str)
-    if not isinstance(path, str | PathLike):
-        raise ValueError(f"path must be the path of a file, got {shown(path)}.")
     file = Path(path)
     if not file.is_file():
         raise ValueError(f"There is no file of labelled texts {str(file)!r}.")
@@ -125,10 +121,9 @@ class LabeledTextEvaluator(ReportingEvaluator):
         metrics: which of "knn_accuracy", "v_measure", "map_at_r" and "linear_probe" to compute.
         neighbors: k of the vote among several neighbours, 1 to 100.
         seeds: seeds of k-means and of the folds.
-        name: prefix of the metrics and part of the CSV file's name.
-        batch_size: texts per forward pass.
-        show_progress_bar: whether to show the progress of encoding.
-        write_csv: whether to append a row to ``labeled_text_evaluation[_name]_results.csv`` in the output path.
+        **options: ``name`` (prefix of the metrics and part of the CSV file's name), ``batch_size`` (texts per
+            forward pass), ``show_progress_bar`` (while encoding) and ``write_csv`` (whether to append a row to
+            ``labeled_text_evaluation[_name]_results.csv`` in the output path).
 
     Raises:
         ValueError: if a text is no string, the labels do not match the texts or are all the same, a label is neither a
@@ -153,10 +148,7 @@ class LabeledTextEvaluator(ReportingEvaluator):
         metrics: Sequence[str] = DEFAULT_METRICS,
         neighbors: int = 5,
         seeds: Iterable[int] = (0, 1, 2),
-        name: str = "",
-        batch_size: int = 64,
-        show_progress_bar: bool = False,
-        write_csv: bool = True,
+        **options: Any,
     ) -> None:
         self.texts = check_sentences("texts", texts, at_least=2)
         self.train_texts = None if train_texts is None else check_sentences("train_texts", train_texts, at_least=2)
@@ -164,28 +156,15 @@ class LabeledTextEvaluator(ReportingEvaluator):
         settings: dict[str, Any] = {"metrics": metrics, "neighbors": neighbors, "seeds": seeds}
         self.scoring = LabelScoring(labels, train_labels, len(self.texts), train_size, **settings)
         primary = self.scoring.primary_metric
-        super().__init__("labeled_text_evaluation", primary, name, batch_size, show_progress_bar, write_csv)
+        super().__init__("labeled_text_evaluation", primary, **options)
 
-    def __call__(  # type: ignore[override]
-        self, model: SentenceTransformer, output_path: str | None = None, epoch: float = -1, steps: int = -1
-    ) -> dict[str, float]:
-        """Return the metrics by name, and write the CSV row.
-
-        Raises:
-            ValueError: if an embedding is zero or not finite.
-        """
+    def measure(self, model: SentenceTransformer) -> dict[str, float]:
+        """Return the metrics by name."""
         texts = [*self.texts, *(self.train_texts or [])]
-        rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         with without_dropout(model):
-            unit = check_embeddings("embeddings", self.encode(model, list(rows)))[[rows[text] for text in texts]]
+            unit = check_embeddings("embeddings", self.encode(model, texts))
         own, train = torch.split(unit, [len(self.texts), len(texts) - len(self.texts)])
-        metrics = self.scoring.scores(own, None if self.train_texts is None else train)
-        return self.report(model, metrics, output_path, epoch, steps)
-
-    @property
-    def description(self) -> str:
-        """Heading in the model card."""
-        return "Labeled Texts"
+        return self.scoring.scores(own, None if self.train_texts is None else train)
 
     def get_config_dict(self) -> dict[str, Any]:
         """Settings in the model card."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sentence_transformers import SentenceTransformer
 
-from st_extras.checks import check_bool, check_count, check_instance, shown
+from st_extras.checks import shown
 
 if TYPE_CHECKING:
     from mteb import AbsTask
@@ -54,15 +54,11 @@ def mteb_scores(
 
     Raises:
         ImportError: if mteb is not installed.
-        ValueError: if an argument is not allowed.
+        ValueError: if one of the tasks is none.
         OSError: if the data of a task cannot be loaded, for instance without a network.
     """
     mteb = _mteb()
-    check_instance("model", model, SentenceTransformer)
-    options: Any = {
-        "batch_size": check_count("batch_size", batch_size, at_least=1),
-        "show_progress_bar": check_bool("show_progress_bar", show_progress_bar),
-    }
+    options: Any = {"cache": None, "co2_tracker": False, "show_progress_bar": show_progress_bar}
     chosen = list(tasks)
     for task in chosen:
         if not isinstance(task, mteb.AbsTask):
@@ -77,9 +73,8 @@ def mteb_scores(
             ) from error
     scores: dict[str, float] = {}
     for task in chosen:
-        found = mteb.evaluate(
-            model, task, cache=None, co2_tracker=False, encode_kwargs=dict(options), show_progress_bar=show_progress_bar
-        )
+        encoding = {"batch_size": batch_size, "show_progress_bar": show_progress_bar}
+        found = mteb.evaluate(model, task, encode_kwargs=encoding, **options)
         scores[task.metadata.name] = float(found[0].get_score())
     return scores
 

@@ -7,7 +7,6 @@ import io
 import itertools
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,8 @@ LARGEST_SEED = 2**32 - 1
 class ReportingEvaluator(BaseEvaluator):
     """An evaluator that encodes in batches, and reports to a CSV file, the model card and the log.
 
+    A subclass has ``measure(model)``, which returns the metrics by name.
+
     Args:
         kind: beginning of the CSV file's name.
         primary: name of the metric to choose by.
@@ -44,7 +45,13 @@ class ReportingEvaluator(BaseEvaluator):
     """
 
     def __init__(
-        self, kind: str, primary: str, name: str, batch_size: int, show_progress_bar: bool, write_csv: bool
+        self,
+        kind: str,
+        primary: str,
+        name: str = "",
+        batch_size: int = 64,
+        show_progress_bar: bool = False,
+        write_csv: bool = True,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         check_options(name, batch_size, show_progress_bar, write_csv)
@@ -55,28 +62,27 @@ class ReportingEvaluator(BaseEvaluator):
         self.csv_file = join_name(kind, name, "results.csv") if write_csv else None
 
     def encode(self, model: SentenceTransformer, sentences: Sequence[str]) -> Tensor:
-        """Return the (N, D) embeddings of the sentences, on the model's device."""
+        """Return the (N, D) embeddings of the sentences, on the model's device; each different one is encoded once."""
+        rows = {sentence: row for row, sentence in enumerate(dict.fromkeys(sentences))}
         embeddings = model.encode(
-            list(sentences),
+            list(rows),
             batch_size=self.batch_size,
             show_progress_bar=self.show_progress_bar,
             convert_to_tensor=True,
         )
-        return embeddings.detach()
+        return embeddings.detach()[[rows[sentence] for sentence in sentences]]
 
-    def report(
-        self,
-        model: SentenceTransformer,
-        metrics: Mapping[str, float],
-        output_path: str | PathLike[str] | None,
-        epoch: float,
-        steps: int,
+    def measure(self, model: SentenceTransformer) -> dict[str, float]:
+        """Return the metrics by name, without prefix."""
+        raise NotImplementedError
+
+    def __call__(  # type: ignore[override]
+        self, model: SentenceTransformer, output_path: str | None = None, epoch: float = -1, steps: int = -1
     ) -> dict[str, float]:
         """Put the evaluator's name before the metrics, and pass them to the model card, the log and the CSV file.
 
         Args:
-            model: the model measured.
-            metrics: the values by name, without prefix.
+            model: the model to measure.
             output_path: folder of the CSV file, which gets the row ``epoch, steps, *metrics``. If the file has other
                 columns, the row goes to NAME_2.csv, and so on. None writes no file.
             epoch: -1 outside of training.
@@ -86,9 +92,11 @@ class ReportingEvaluator(BaseEvaluator):
             The metrics by prefixed name.
 
         Raises:
-            ValueError: if the row cannot be written; the metrics are then in the log.
+            ValueError: if an embedding is zero or not finite, or the row cannot be written; the metrics are then in the
+                log.
         """
-        prefixed: dict[str, float] = self.prefix_name_to_metrics(dict(metrics), self.name)
+        metrics = self.measure(model)
+        prefixed: dict[str, float] = self.prefix_name_to_metrics(metrics.copy(), self.name)
         self.store_metrics_in_model_card_data(model, prefixed, int(epoch), steps)
         values = ", ".join(f"{key} {value:.4f}" for key, value in prefixed.items())
         logger.info("%s at epoch %s, step %s: %s", type(self).__name__, epoch, steps, values)

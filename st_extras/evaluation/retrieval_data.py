@@ -1,25 +1,26 @@
-"""Search collections: queries, documents and which are relevant, read from BEIR's layout or from question pairs (QQP).
+"""Search collections: queries, documents and which are relevant, read from BEIR's layout, QQP or AskUbuntu.
 
-Nothing is downloaded. Question pairs are ``quora_duplicate_questions.tsv`` of the first Quora data set release, or a
-TSV file of GLUE, as PaSeR evaluates them.
+Nothing is downloaded. As PaSeR evaluates them, question pairs are ``quora_duplicate_questions.tsv`` of the first Quora
+data set release or a TSV file of GLUE, and similar questions the folder of github.com/taolei87/askubuntu
+(``text_tokenized.txt[.gz]``, ``dev.txt``, ``test.txt``).
 """
 
 from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from st_extras.checks import check_bool, check_count, check_instance, check_seed, shown
+from st_extras.checks import check_bool, check_choice, check_count, check_instance, check_seed, shown
 from st_extras.evaluation.label_scores import check_label
 from st_extras.evaluation.reporting import check_iterable
 from st_extras.text.columns import choose_column
 from st_extras.text.corpus import check_sentence, is_blank
-from st_extras.text.files import MAX_LINE, file_kind, parse_json, read_lines, read_records
+from st_extras.text.files import MAX_LINE, file_kind, read_rows, read_tsv
 
 logger = logging.getLogger(__name__)
 
@@ -89,13 +90,11 @@ def load_retrieval(folder: str | PathLike[str], split: str | None = None, *, max
     root = Path(folder)
     if not root.is_dir():
         raise ValueError(f"There is no folder of a search collection {str(root)!r}.")
-    documents, queries = (
-        _read_texts(root, "corpus", "document", max_line),
-        _read_texts(root, "queries", "query", max_line),
-    )
+    documents = _read_texts(root, "corpus", "document", max_line)
+    queries = _read_texts(root, "queries", "query", max_line)
     file = _judgement_file(root, split)
     relevant: dict[str, dict[str, float]] = {}
-    for where, row in _read_rows(file, max_line):
+    for where, row in read_rows(file, max_line=max_line):
         query, document = _read_id(row, where, "query"), _read_id(row, where, "document")
         for kind, key, known in (("query", query, queries), ("document", document, documents)):
             if key not in known:
@@ -127,7 +126,7 @@ def _read_texts(root: Path, name: str, kind: str, max_line: int) -> dict[str, st
         found = " and ".join(file.name for file in files) or "none"
         raise ValueError(f"{str(root)!r} must hold one {name} file ({', '.join(_TABLES)}, also .gz), got {found}.")
     texts: dict[str, str] = {}
-    for where, row in _read_rows(files[0], max_line):
+    for where, row in read_rows(files[0], max_line=max_line):
         key = _read_id(row, where, kind)
         text = row[choose_column(where, row, None, usual=_TEXTS)]
         joined = " ".join(check_sentence(part, where).strip() for part in (row.get("title") or "", text)).strip()
@@ -139,30 +138,6 @@ def _read_texts(root: Path, name: str, kind: str, max_line: int) -> dict[str, st
     if not texts:
         raise ValueError(f"{str(files[0])!r} holds no {kind}.")
     return texts
-
-
-def _read_rows(file: Path, max_line: int = MAX_LINE, **quotes: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the rows of a .jsonl, .csv, tab-separated or TREC file with their places, by the names of the columns."""
-    kind, _ = file_kind(file)
-    lines = ((number, line) for number, line in read_lines(file, max_line=max_line) if line.strip())
-    if kind == ".jsonl":
-        for number, line in lines:
-            row = parse_json(line, f"{file}, line {number}")
-            check_instance(f"{file}, line {number}", row, dict)
-            yield f"{file}, line {number}", row
-        return
-    records: Iterator[tuple[int, list[str]]]
-    first = next(read_lines(file, max_line=max_line), (1, ""))[1].split()
-    if kind != ".csv" and len(first) == 4 and first[3].lstrip("-").isdecimal():  # TREC's judgements, without a header
-        names, records = ["query-id", "iteration", "corpus-id", "score"], ((n, line.split()) for n, line in lines)
-    else:
-        format_ = {"delimiter": ",", "quoted": True} if kind == ".csv" else quotes
-        records = read_records(file, max_line=max_line, **format_)
-        _, names = next(records, (1, []))
-        if len(set(names)) < len(names):
-            raise ValueError(f"{file} must name each column once, got {', '.join(names)}.")
-    for number, values in records:
-        yield f"{file}, line {number}", dict.fromkeys(names) | dict(zip(names, values, strict=False))
 
 
 def _read_id(row: Mapping[str, Any], where: str, kind: str) -> str:
@@ -200,7 +175,7 @@ def read_question_pairs(path: str | PathLike[str], *, quoted: bool = True) -> li
         raise ValueError(f"There is no question pair file {str(file)!r}.")
     pairs: list[tuple[str, str, bool]] = []
     skipped = 0
-    for where, row in _read_rows(file, quoted=quoted, quote_hint="try quoted=False"):
+    for where, row in read_rows(file, quoted=quoted, quote_hint="try quoted=False"):
         missing = [column for column in _QUESTION_COLUMNS if column not in row]
         if missing:
             raise ValueError(f"{file}: no column {', '.join(missing)}; it has {', '.join(row)}.")
@@ -250,3 +225,61 @@ def question_retrieval(pairs: Iterable[tuple[str, str, bool]], *, exclude_identi
     if not duplicates:
         raise ValueError("pairs must hold at least one duplicate pair of two different questions, got none.")
     return RetrievalTask(texts, documents, duplicates)
+
+
+# --- similar questions, to be ranked ---
+
+Sample = dict[str, str | list[str]]
+
+
+def read_askubuntu(folder: str | PathLike[str], split: str = "test", *, with_body: bool = False) -> list[Sample]:
+    """Read AskUbuntu's queries and their candidates (20 each in the release) as samples for RerankingEvaluator.
+
+    Candidates that are not marked as similar are the negatives. A query whose candidates are all similar, or all not,
+    ranks nothing: it is left out, as in every published figure; the log says how many.
+
+    Args:
+        folder: holds ``text_tokenized.txt[.gz]`` (id, title, body) and ``<split>.txt`` (query id, similar ids,
+            candidate ids, BM25 scores), tab-separated.
+        split: "dev" or "test".
+        with_body: whether the texts are title and body; the default is the title alone, as usual for short encoders.
+
+    Returns:
+        One dict per query: "query", "positive" and "negative".
+
+    Raises:
+        ValueError: if the folder or a file is missing, the split is unknown, a line is malformed, an id has no text,
+            or there is no query.
+    """
+    check_choice("split", split, ("dev", "test"))
+    root = Path(folder)
+    rows = read_tsv(_existing(root, "text_tokenized.txt"), at_least=2)
+    texts = {fields[0]: " ".join(fields[1 : 3 if with_body else 2]).strip() for _, fields in rows}
+    file = _existing(root, f"{split}.txt")
+    samples: list[Sample] = []
+    skipped = 0
+    for number, fields in read_tsv(file, at_least=3):
+        similar = set(fields[1].split())
+        candidates = list(dict.fromkeys(fields[2].split()))
+        unknown = [key for key in (fields[0], *candidates) if key not in texts]
+        if unknown:
+            raise ValueError(f"{file}, line {number}: no text for the question {unknown[0]!r}.")
+        positive = [texts[key] for key in candidates if key in similar]
+        negative = [texts[key] for key in candidates if key not in similar]
+        if positive and negative:
+            samples.append({"query": texts[fields[0]], "positive": positive, "negative": negative})
+        else:
+            skipped += 1
+    if not samples:
+        raise ValueError(f"{file} holds no query with a similar and another candidate.")
+    if skipped:
+        logger.info("%s: %d queries without a similar candidate, or without another, left out.", file, skipped)
+    return samples
+
+
+def _existing(root: Path, name: str) -> Path:
+    """Return the file of that name, plain or gzip."""
+    for file in (root / name, root / f"{name}.gz"):
+        if file.is_file():
+            return file
+    raise ValueError(f"{str(root)!r} holds neither {name} nor {name}.gz.")

@@ -67,10 +67,9 @@ class UnlabeledSelectionEvaluator(ReportingEvaluator):
         signal: name of the primary signal.
         size: number of sentences chosen, 10 to 20,000; each is encoded in six forms.
         seed: seed of the choice of sentences, their perturbed forms and the dropout masks.
-        name: prefix of the metrics and part of the CSV file's name.
-        batch_size: sentences per forward pass.
-        show_progress_bar: whether to show the progress of encoding.
-        write_csv: whether to append a row to ``unlabeled_selection[_name]_results.csv`` in the output path.
+        **options: ``name`` (prefix of the metrics and part of the CSV file's name), ``batch_size`` (sentences per
+            forward pass), ``show_progress_bar`` (while encoding) and ``write_csv`` (whether to append a row to
+            ``unlabeled_selection[_name]_results.csv`` in the output path).
 
     Raises:
         ValueError: if there are too few distinct sentences, or a setting is not allowed.
@@ -90,13 +89,10 @@ class UnlabeledSelectionEvaluator(ReportingEvaluator):
         signal: str = DEFAULT_SIGNAL,
         size: int = 500,
         seed: int = 42,
-        name: str = "",
-        batch_size: int = 64,
-        show_progress_bar: bool = False,
-        write_csv: bool = True,
+        **options: Any,
     ) -> None:
         check_choice("signal", signal, SIGNALS)
-        super().__init__("unlabeled_selection", signal, name, batch_size, show_progress_bar, write_csv)
+        super().__init__("unlabeled_selection", signal, **options)
         size = check_count("size", size, _MINIMUM, LARGEST_POOL)
         seed = check_count("seed", seed, 0, LARGEST_SEED)
         distinct = _distinct(sentences, seed)
@@ -105,25 +101,18 @@ class UnlabeledSelectionEvaluator(ReportingEvaluator):
         generator = random.Random(seed)
         self.sentences, self.pairs, self.overlap = choose_confusable(distinct, size, generator)
         forms = PerturbedForms(self.sentences, generator)
-        self.forms = forms.texts
-        self.kept = forms.kept
+        self.forms, self.kept = forms.texts, forms.kept
         self.signal = signal
         self.seed = seed
         self._previous: Tensor | None = None
 
-    def __call__(  # type: ignore[override]
-        self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1
-    ) -> dict[str, float]:
-        """Return all signals by name.
-
-        Raises:
-            ValueError: if an embedding is zero or not finite.
-        """
+    def measure(self, model: SentenceTransformer) -> dict[str, float]:
+        """Return all signals by name."""
         embeddings = self.embed(model)
         with torch.autocast("cpu", enabled=False):  # a caller's autocast is meant for the encoder only
             metrics = self.signals(embeddings)
         self._previous = embeddings["clean"]
-        return self.report(model, metrics, output_path, epoch, steps)
+        return metrics
 
     def embed(self, model: SentenceTransformer) -> dict[str, Tensor]:
         """Return the (size, D) embeddings, on the CPU, of "clean", "dropout" and each perturbed form."""

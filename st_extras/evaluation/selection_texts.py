@@ -9,7 +9,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,33 +25,24 @@ _SWAPPED = 0.15  # adjacent swaps per word
 _FEW = 4  # a sentence of fewer words (a script without spaces, a single word) is cut into letters
 
 
-class ConfusableSentences(NamedTuple):
-    """Chosen sentences, and how many words pairs of them share.
-
-    Attributes:
-        sentences: N sentences.
-        pairs: (P, 2) indices into the sentences.
-        overlap: (P,) TF-IDF cosine of each pair.
-    """
-
-    sentences: list[str]
-    pairs: Tensor
-    overlap: Tensor
-
-
-def choose_confusable(sentences: Sequence[str], size: int, generator: random.Random) -> ConfusableSentences:
+def choose_confusable(
+    sentences: Sequence[str], size: int, generator: random.Random
+) -> tuple[list[str], Tensor, Tensor]:
     """Choose at most ``size`` sentences: half at random, and for each the sentence nearest to it in words.
 
     Args:
         sentences: distinct sentences.
         size: number of sentences to choose.
         generator: source of every draw.
+
+    Returns:
+        N sentences, (P, 2) pairs of their indices, and (P,), the TF-IDF cosine of each pair.
     """
     pool = generator.sample(sentences, min(len(sentences), LARGEST_POOL))
     vectors = TfidfVectorizer(analyzer=lambda text: words_or_letters(text.lower())).fit_transform(pool)
     chosen = _seeds_and_neighbours(vectors, min(size, len(pool)))
     pairs, overlap = _overlapping_pairs(vectors[chosen], generator)
-    return ConfusableSentences([pool[index] for index in chosen], pairs, overlap)
+    return [pool[index] for index in chosen], pairs, overlap
 
 
 def _seeds_and_neighbours(vectors: Any, size: int) -> list[int]:
@@ -63,17 +54,13 @@ def _seeds_and_neighbours(vectors: Any, size: int) -> list[int]:
     if size == total:
         return list(range(total))
     seeds = list(range(size - size // 2))
-    used = set(seeds)
-    chosen = list(seeds)
+    chosen = dict.fromkeys(seeds)
     scores = (vectors[seeds] @ vectors.T).toarray()  # (size / 2, pool)
     scores[scores > _SAME] = -1.0
     for row in seeds[: size // 2]:
-        for neighbour in np.argsort(-scores[row], kind="stable"):
-            if int(neighbour) not in used:
-                used.add(int(neighbour))
-                chosen.append(int(neighbour))
-                break
-    return chosen
+        nearest_first = np.argsort(-scores[row], kind="stable").tolist()
+        chosen[next(other for other in nearest_first if other not in chosen)] = None
+    return list(chosen)
 
 
 def _overlapping_pairs(vectors: Any, generator: random.Random) -> tuple[Tensor, Tensor]:
@@ -127,41 +114,32 @@ class PerturbedForms:
     def __init__(self, sentences: Sequence[str], generator: random.Random) -> None:
         cut = [words_or_letters(sentence) for sentence in sentences]
         frequency = Counter(word for units in cut for word in set(units))
-        self._weights = {word: math.log((1 + len(cut)) / (1 + count)) + 1 for word, count in frequency.items()}
+        weights = {word: math.log((1 + len(cut)) / (1 + count)) + 1 for word, count in frequency.items()}
         shares = [0.1 + 0.8 * (place + 0.5) / len(cut) for place in range(len(cut))]
         generator.shuffle(shares)
         order = generator.sample(range(len(cut)), len(cut))
         partner = {order[place]: order[place - 1] for place in range(len(order))}  # one cycle: never itself
+
+        def weight(units: Sequence[str]) -> float:
+            return sum(weights[word] for word in units)
 
         forms: dict[str, list[list[str]]] = {"deletion": [], "swap": [], "shortening": [], "blending": []}
         kept: dict[str, list[float]] = {"shortening": [], "blending": []}
         for index, units in enumerate(cut):
             forms["deletion"].append(delete_words(units, generator))
             forms["swap"].append(swap_adjacent(units, generator))
-            for form, other in (("shortening", None), ("blending", cut[partner[index]])):
-                text, share = self._partial(units, other, shares[index], generator)
-                forms[form].append(text)
-                kept[form].append(share)
+            shortened = [units[place] for place in _kept_positions(len(units), shares[index], generator)]
+            forms["shortening"].append(shortened)
+            kept["shortening"].append(weight(shortened) / weight(units))
+            own, other = set(_kept_positions(len(units), shares[index], generator)), cut[partner[index]]
+            blended = [unit if place in own else other[place % len(other)] for place, unit in enumerate(units)]
+            forms["blending"].append(blended)
+            kept["blending"].append(weight([units[place] for place in sorted(own)]) / weight(blended))
         joined = [" " if units == sentence.split() else "" for units, sentence in zip(cut, sentences, strict=True)]
         self.texts = {
             form: [glue.join(text) for glue, text in zip(joined, texts, strict=True)] for form, texts in forms.items()
         }
         self.kept: dict[str, Tensor] = {form: torch.tensor(values) for form, values in kept.items()}
-
-    def _partial(
-        self, units: list[str], other: list[str] | None, share: float, generator: random.Random
-    ) -> tuple[list[str], float]:
-        """Keep the units at drawn positions, drop the rest or replace it from ``other``; return also the kept share."""
-        positions = _kept_positions(len(units), share, generator)
-        if other is None:
-            text = [units[index] for index in positions]
-            return text, self._weight(text) / self._weight(units)
-        inside = set(positions)
-        text = [units[index] if index in inside else other[index % len(other)] for index in range(len(units))]
-        return text, self._weight([units[index] for index in positions]) / self._weight(text)
-
-    def _weight(self, units: Sequence[str]) -> float:
-        return sum(self._weights[word] for word in units)
 
 
 def _kept_positions(count: int, share: float, generator: random.Random) -> list[int]:

@@ -34,10 +34,9 @@ class STSEvaluator(ReportingEvaluator):
         datasets: the sets.
         setting: "all" correlates over all pairs of a set, as usual; "wmean" averages the correlations within its
             subsets, weighted by their sizes, as BERT-whitening and RepAL report it.
-        name: prefix of the metrics and part of the CSV file's name.
-        batch_size: sentences per forward pass.
-        show_progress_bar: whether to show the progress of encoding.
-        write_csv: whether to append a row to ``sts_evaluation[_name][_wmean]_results.csv`` in the output path.
+        **options: ``name`` (prefix of the metrics and part of the CSV file's name), ``batch_size`` (sentences per
+            forward pass), ``show_progress_bar`` (while encoding) and ``write_csv`` (whether to append a row to
+            ``sts_evaluation[_name][_wmean]_results.csv`` in the output path).
 
     Raises:
         ValueError: if there are no sets or one comes twice, a score is not finite, the setting is unknown, or
@@ -58,10 +57,7 @@ class STSEvaluator(ReportingEvaluator):
         datasets: Sequence[STSDataset],
         *,
         setting: Setting = "all",
-        name: str = "",
-        batch_size: int = 64,
-        show_progress_bar: bool = False,
-        write_csv: bool = True,
+        **options: Any,
     ) -> None:
         check_choice("setting", setting, ("all", "wmean"))
         _check_datasets(datasets)
@@ -71,34 +67,23 @@ class STSEvaluator(ReportingEvaluator):
         self.setting = setting
         first = self.datasets[0].name if len(self.datasets) == 1 else "average"
         primary = join_name(first, "spearman_cosine")
-        super().__init__("sts_evaluation", primary, name, batch_size, show_progress_bar, write_csv)
+        super().__init__("sts_evaluation", primary, **options)
         if self.csv_file is not None and setting == "wmean":
-            self.csv_file = join_name("sts_evaluation", name, "wmean_results.csv")
+            self.csv_file = join_name("sts_evaluation", self.name, "wmean_results.csv")
 
-    def __call__(  # type: ignore[override]
-        self, model: SentenceTransformer, output_path: str | None = None, epoch: float = -1, steps: int = -1
-    ) -> dict[str, float]:
-        """Return the metrics by name, and write the CSV row; NaN where all similarities of a set are equal.
-
-        Raises:
-            ValueError: if an embedding is not finite.
-        """
-        rows: dict[str, int] = {}
-        for data in self.datasets:
-            for sentence in (*data.sentences1, *data.sentences2):
-                rows.setdefault(sentence, len(rows))
-        embeddings = self.encode(model, list(rows))
+    def measure(self, model: SentenceTransformer) -> dict[str, float]:
+        """Return the metrics by name; NaN where all similarities of a set are equal."""
+        embeddings = self.encode(model, [text for data in self.datasets for text in data.sentences1 + data.sentences2])
         if not bool(embeddings.isfinite().all()):
             raise ValueError("embeddings must be finite, got NaN or infinite values: did the training diverge?")
         metrics = {}
         for data in self.datasets:
-            first = embeddings[[rows[sentence] for sentence in data.sentences1]]
-            second = embeddings[[rows[sentence] for sentence in data.sentences2]]
+            first, second, embeddings = embeddings.tensor_split([len(data), 2 * len(data)])
             similarities = pairwise_cos_sim(first, second).float().cpu().numpy()
             metrics[f"{data.name}_spearman_cosine"] = self._correlation(data, similarities)
         if len(metrics) > 1:
             metrics["average_spearman_cosine"] = float(np.mean(list(metrics.values())))
-        return self.report(model, metrics, output_path, epoch, steps)
+        return metrics
 
     def _correlation(self, data: STSDataset, similarities: np.ndarray[Any, Any]) -> float:
         gold, subsets = np.asarray(data.scores), np.asarray(data.subsets)
@@ -122,10 +107,8 @@ class STSEvaluator(ReportingEvaluator):
 
 
 def _check_datasets(datasets: Sequence[STSDataset]) -> None:
-    if not isinstance(datasets, list | tuple) or not all(isinstance(data, STSDataset) for data in datasets):
+    if not datasets or not all(isinstance(data, STSDataset) for data in datasets):
         raise ValueError(f"datasets must hold STSDataset objects, as load_sts returns them, got {shown(datasets)}.")
-    if not datasets:
-        raise ValueError("datasets must hold at least one STS set, got none.")
     names = [data.name for data in datasets]
     if len(set(names)) < len(names):
         raise ValueError(f"datasets must hold each set once, got {', '.join(names)}.")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 
 from st_extras.checks import check_instance, shown
 from st_extras.samples import graded_pairs
-from st_extras.text.files import file_kind, read_records, read_tsv
+from st_extras.text.files import file_kind, read_rows, read_tsv
 
 SEVEN_STS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb_test", "sickr_test")
 """The sets in every paper's table. SICK-R stands for its 4,927 test rows."""
@@ -45,7 +46,7 @@ class STSDataset:
 
 
 _COLUMNS = ("score", "sentence1", "sentence2")
-_Row = tuple[str, str, str, str]  # subset, score, sentence1, sentence2
+_Row = tuple[str, str, str, str]  # sentence1, sentence2, score, subset
 
 
 def load_sts(name: str, source: str | PathLike[str] | None = None) -> STSDataset:
@@ -64,37 +65,35 @@ def load_sts(name: str, source: str | PathLike[str] | None = None) -> STSDataset
             None or "hub", for the ``mteb/...`` data sets of the Hugging Face hub.
 
     Raises:
-        ValueError: if the name is unknown, the source is no path or does not contain the set, a row is malformed, or
+        ValueError: if the name is unknown, the source does not contain the set, a row is malformed, or
             all scores are equal.
     """
     check_instance("name", name, str)
-    if source is not None and not isinstance(source, str | PathLike):
-        raise ValueError(f"source must be a path, 'hub' or None, got {shown(source)}.")
     key = re.sub(r"[^a-z0-9]", "", name.lower())
     key = _ALIASES.get(key, key)
     is_file = source is not None and Path(source).is_file()
     if key not in _NAMES and not is_file:
         raise ValueError(f"name must be one of {', '.join(_NAMES)}, got {name!r}.")
+    rows: Iterable[_Row]
     if source is None or str(source) == "hub":
         rows = _hub_rows(key)
     elif is_file:
         file = Path(source)
         own = file.name.partition(".")[0]
-        rows = _tsv_rows(file, key if key in _NAMES else name)
+        rows = _table_rows(file, key if key in _NAMES else name)
         key = own if key in _NAMES and key != own else name
     else:
         rows = _folder_rows(key, Path(source))
-    data = STSDataset(key)
-    for subset, score, sentence1, sentence2 in rows:
-        data.scores.append(_number(score))
-        if not math.isfinite(data.scores[-1]):
+    data = STSDataset(key, *([*column] for column in zip(*rows, strict=True)))
+    for row, score in enumerate(data.scores):
+        data.scores[row] = math.nan
+        with suppress(ValueError):
+            data.scores[row] = float(score)
+        if not math.isfinite(data.scores[row]):
             raise ValueError(
-                f"{key} in {source!s}: a score must be a finite number, got {score!r} (pair {len(data)}: "
-                f"{shown(sentence1)})."
+                f"{key} in {source!s}: a score must be a finite number, got {score!r} (pair {row + 1}: "
+                f"{shown(data.sentences1[row])})."
             )
-        data.sentences1.append(sentence1)
-        data.sentences2.append(sentence2)
-        data.subsets.append(subset)
     if len(set(data.scores)) < 2:
         raise ValueError(
             f"{key} in {source!s} must have at least two different scores, got {len(set(data.scores))} in {len(data)} "
@@ -103,19 +102,12 @@ def load_sts(name: str, source: str | PathLike[str] | None = None) -> STSDataset
     return data
 
 
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
-
-
 def _folder_rows(name: str, folder: Path) -> Iterable[_Row]:
     if not folder.is_dir():
         raise ValueError(f"The STS source must be a folder or a file that exists, got {str(folder)!r}.")
     for file in (folder / f"{name}.tsv", folder / f"{name}.tsv.gz"):
         if file.is_file():
-            return _tsv_rows(file, name)
+            return _table_rows(file, name)
     for root in (folder, folder / "downstream", folder / "data" / "downstream"):
         rows = _senteval_rows(name, root)
         if rows is not None:
@@ -126,28 +118,19 @@ def _folder_rows(name: str, folder: Path) -> Iterable[_Row]:
     )
 
 
-def _tsv_rows(file: Path, name: str) -> Iterable[_Row]:
-    kind = file_kind(file)[0]
-    if kind not in (".tsv", ".csv", ".txt"):
+def _table_rows(file: Path, name: str) -> list[_Row]:
+    if file_kind(file)[0] not in (".tsv", ".csv", ".txt"):
         raise ValueError(f"source must be a .tsv, .csv or .txt file (.gz too), got {str(file)!r}.")
-    is_csv = kind == ".csv"
-    rows = read_records(file, delimiter="," if is_csv else "\t", quoted=is_csv)
-    _, header = next(rows, (1, []))
-    if any(header.count(name) != 1 for name in _COLUMNS) or header.count("subset") > 1:
-        raise ValueError(
-            f"{file}: the first line must name the columns score, sentence1 and sentence2, and may name subset, got "
-            f"{shown(', '.join(header))}."
-        )
-    columns = [header.index(name) for name in _COLUMNS]
-    subset, split = (header.index(column) if column in header else None for column in ("subset", "split"))
-    needed = 1 + max(*columns, subset or 0, split or 0)
     splits: dict[str, list[_Row]] = {}
-    for number, fields in rows:
-        if len(fields) < needed:
-            raise ValueError(f"{file}, line {number}: {len(fields)} fields, expected {needed}.")
-        score, sentence1, sentence2 = (fields[column] for column in columns)
-        row = ("all" if subset is None else fields[subset], score, sentence1, sentence2)
-        splits.setdefault("" if split is None else fields[split], []).append(row)
+    for where, row in read_rows(file):
+        wanted = (*_COLUMNS, *(column for column in ("subset", "split") if column in row))
+        if missing := [column for column in wanted if row.get(column) is None]:
+            raise ValueError(
+                f"{where}: a row must have the columns {', '.join(_COLUMNS)}, which the first line names, and may have "
+                f"subset, got no {', '.join(missing)}."
+            )
+        pair = (row["sentence1"], row["sentence2"], row["score"], row.get("subset", "all"))
+        splits.setdefault(row.get("split", ""), []).append(pair)
     asked = name.rpartition("_")[2]
     if len(splits) > 1 and asked not in splits:
         raise ValueError(
@@ -160,11 +143,14 @@ def _tsv_rows(file: Path, name: str) -> Iterable[_Row]:
 def _senteval_rows(name: str, root: Path) -> Iterator[_Row] | None:
     if name.startswith("stsb"):
         file = root / "STS" / "STSBenchmark" / f"sts-{name.removeprefix('stsb_')}.csv"
-        return _stsb_rows(file) if file.is_file() else None
+        rows = ((s1, s2, score, genre) for _, (genre, _, _, _, score, s1, s2, *_) in read_tsv(file, at_least=7))
+        return rows if file.is_file() else None
     if name.startswith("sickr"):
         split = name.removeprefix("sickr_")
         file = root / "SICK" / ("SICK_test_annotated.txt" if split == "test" else f"SICK_{split}.txt")
-        return _sick_rows(file) if file.is_file() else None
+        lines = (fields for number, fields in read_tsv(file, at_least=4) if number > 1)
+        rows = ((s1, s2, score, file.stem) for _, s1, s2, score, *_ in lines)
+        return rows if file.is_file() else None
     inputs = sorted((root / "STS" / f"{name.upper()}-en-test").glob("STS.input.*.txt"))
     return _semeval_rows(inputs) if inputs else None
 
@@ -180,18 +166,7 @@ def _semeval_rows(inputs: Iterable[Path]) -> Iterator[_Row]:
             raise ValueError(f"{file} has {len(pairs)} lines, but {gold_file.name} has {len(gold)}.")
         for (_, (sentence1, sentence2, *_)), (_, (score, *_)) in zip(pairs, gold, strict=True):
             if score.strip():
-                yield subset, score, sentence1, sentence2
-
-
-def _stsb_rows(file: Path) -> Iterator[_Row]:
-    for _, (genre, _, _, _, score, sentence1, sentence2, *_) in read_tsv(file, at_least=7):
-        yield genre, score, sentence1, sentence2
-
-
-def _sick_rows(file: Path) -> Iterator[_Row]:
-    for number, (_, sentence1, sentence2, score, *_) in read_tsv(file, at_least=4):
-        if number > 1:
-            yield file.stem, score, sentence1, sentence2
+                yield sentence1, sentence2, score, subset
 
 
 def _hub_rows(name: str) -> Iterable[_Row]:
@@ -211,7 +186,7 @@ def _hub_rows(name: str) -> Iterable[_Row]:
             "HF_HUB_OFFLINE, or give a folder with the STS sets as the source."
         ) from error
     for row in rows:
-        yield name, str(row["score"]), row["sentence1"], row["sentence2"]
+        yield row["sentence1"], row["sentence2"], str(row["score"]), name
 
 
 def development_and_test(sts: str | PathLike[str] | None = None) -> tuple[STSDataset, STSDataset]:

@@ -195,7 +195,6 @@ def part_of_model(
             hold another model than this part.
     """
     check_length(model)
-    check_length(model)
     options = check_options(encode_options)
     if options.pop("prompt_name", None) is not None:
         options["prompt"] = prompt_text(model, encode_options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,12 +21,9 @@ def new_axes(ax: Axes | None) -> Axes:
     """Return ``ax``, or the axes of a new figure if it is None.
 
     Raises:
-        ValueError: if ``ax`` is neither Axes nor None.
         ImportError: if matplotlib is needed and not installed.
     """
     if ax is not None:
-        if not hasattr(ax, "get_lines"):
-            raise ValueError(f"ax must be matplotlib Axes or None, got {shown(ax)}.")
         return ax
     _, ax = _pyplot().subplots(layout="constrained")
     ax.spines[["top", "right"]].set_visible(False)
@@ -37,14 +34,13 @@ def new_pair(ax: Sequence[Axes] | None) -> tuple[Axes, Axes]:
     """Return the two axes of ``ax``, or those of a new figure, side by side, if it is None.
 
     Raises:
-        ValueError: if ``ax`` is neither two Axes nor None.
+        ValueError: if ``ax`` does not hold two Axes.
         ImportError: if matplotlib is needed and not installed.
     """
     if ax is None:
         _, ax = _pyplot().subplots(1, 2, figsize=(10, 4.5), layout="constrained")
-    elif not hasattr(ax, "__len__") or [hasattr(one, "get_lines") for one in ax] != [True, True]:
-        raise ValueError(f"ax must be two matplotlib Axes or None, got {shown(ax)}.")
-    return ax[0], ax[1]
+    left, right = ax
+    return left, right
 
 
 def _pyplot() -> Any:
@@ -62,66 +58,40 @@ def shades(count: int) -> list[Any]:
     return [matplotlib.colormaps[COLOURS](place) for place in np.linspace(0.1, 0.85, count)]
 
 
-def distinct_colours(count: int) -> list[Any]:
-    """Return ``count`` colours without an order; they repeat after ten."""
-    import matplotlib
-
-    return [matplotlib.colormaps["tab10"](number % 10) for number in range(count)]
-
-
 def line_styles(count: int) -> list[str]:
     """Return ``count`` line styles, so that neighbours can be told apart without colours; they repeat after four.
 
-    Beside the ten distinct colours, no pair of colour and style comes twice before the twentieth line.
+    Beside matplotlib's ten colours, no pair of colour and style comes twice before the twentieth line.
     """
     return [("-", "--", ":", "-.")[number % 4] for number in range(count)]
 
 
-def check_matrix(name: str, values: Any, *, least_rows: int = 1, columns: int | None = None) -> Floats:
-    """Return a finite matrix, or raise a ValueError that names the argument."""
-    x = _numbers(name, values)
-    if x.ndim != 2 or len(x) < least_rows or (columns is not None and x.shape[1] != columns):
-        expected = f"(N, {columns or 'D'}) with N >= {least_rows}"
-        raise ValueError(f"{name} must be {expected}, got the shape {x.shape}.")
-    return _check_finite(name, x)
+def check_array(name: str, values: Any, *shape: int | str, at_least: int = 1) -> Floats:
+    """Return finite numbers of this shape, in which a letter stands for any size; the first one is ``at_least`` that.
 
-
-def check_vector(name: str, values: Any, length: int | None = None) -> Floats:
-    """Return a finite vector of this length (None: of any), or raise a ValueError that names the argument."""
-    x = _numbers(name, values)
-    if x.ndim != 1 or len(x) != (len(x) if length is None else length):
-        raise ValueError(f"{name} must have the shape ({'N' if length is None else length},), got {x.shape}.")
-    return _check_finite(name, x)
-
-
-def check_increasing(name: str, values: Any) -> Floats:
-    """Return a finite, strictly increasing vector, or raise a ValueError that names the argument."""
-    x = _numbers(name, values)
-    if x.ndim != 1 or len(x) == 0 or bool((np.diff(x) <= 0).any()):
-        raise ValueError(f"{name} must be strictly increasing, got {np.asarray(values).tolist()}.")
-    return _check_finite(name, x)
-
-
-def check_mapping(name: str, values: Any, what: str) -> None:
-    """Raise a ValueError unless ``values`` is a mapping with at least one ``what``."""
-    if not isinstance(values, Mapping):
-        raise ValueError(f"{name} must be a mapping from names, got {shown(values)}.")
-    if not values:
-        raise ValueError(f"{name} must hold at least one {what}, got {{}}.")
-
-
-def _numbers(name: str, values: Any) -> Floats:
-    """Return numbers as an array; text is not read as numbers."""
+    Raises:
+        ValueError: if they are not; it names the argument. Text is not read as numbers.
+    """
     try:
         x = np.asarray(values)
     except ValueError:  # rows of different lengths
         x = np.asarray("")
     if x.dtype.kind not in "biuf":
         raise ValueError(f"{name} must be numbers, all rows of one length, got {shown(values)}.")
+    fits = x.ndim == len(shape) and all(
+        isinstance(size, str) or size == n for size, n in zip(shape, x.shape, strict=True)
+    )
+    if not fits or len(x) < at_least:
+        expected = f"({', '.join(map(str, shape))}) with at least {at_least} rows"
+        raise ValueError(f"{name} must have the shape {expected}, got {x.shape}.")
+    if not np.isfinite(x).all():
+        raise ValueError(f"{name} must be finite, got {x[~np.isfinite(x)][0]}.")
     return x.astype(float)
 
 
-def _check_finite(name: str, x: Floats) -> Floats:
-    if not np.isfinite(x).all():
-        raise ValueError(f"{name} must be finite, got {x[~np.isfinite(x)][0]}.")
+def check_increasing(name: str, values: Any) -> Floats:
+    """Return a finite, strictly increasing vector, or raise a ValueError that names the argument."""
+    x = check_array(name, values, "N")
+    if bool((np.diff(x) <= 0).any()):
+        raise ValueError(f"{name} must be strictly increasing, got {x.tolist()}.")
     return x

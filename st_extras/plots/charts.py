@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from st_extras.checks import check_choice, shown
-from st_extras.plots.axes import (
-    COLOURS,
-    Floats,
-    check_increasing,
-    check_mapping,
-    check_matrix,
-    check_vector,
-    distinct_colours,
-    line_styles,
-    new_axes,
-)
+from st_extras.checks import check_choice
+from st_extras.plots.axes import COLOURS, Floats, check_array, check_increasing, line_styles, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,21 +31,16 @@ def plot_alignment_uniformity(
         ax: axes to draw on; None makes a new figure.
 
     Raises:
-        ValueError: if there are no points, a point is not a pair of finite numbers, or a model has no score.
+        ValueError: if there are no points, or a point is not a pair of finite numbers.
+        KeyError: if a model has no score.
     """
-    check_mapping("points", points, "model")
-    if scores is not None:
-        check_mapping("scores", scores, "model")
     names = list(points)
-    missing = [] if scores is None else [name for name in names if name not in scores]
-    if missing:
-        raise ValueError(f"scores must have a score for every model of points, got none for {', '.join(missing)}.")
-    table = check_matrix("points", [points[name] for name in names], columns=2)
+    table = check_array("points", list(points.values()), "N", 2)
     ax = new_axes(ax)
     if scores is None:
         ax.scatter(table[:, 1], table[:, 0])
     else:
-        values = check_vector("scores", [scores[name] for name in names], len(names))
+        values = check_array("scores", [scores[name] for name in names], "N")
         dots = ax.scatter(table[:, 1], table[:, 0], c=values, cmap=COLOURS)
         ax.figure.colorbar(dots, ax=ax, label=score_label)
     rank = table[:, 1].argsort().argsort()
@@ -90,21 +75,21 @@ def plot_training_curves(
         ax: axes to draw on; None makes a new figure.
 
     Raises:
-        ValueError: if there are no curves, steps do not increase, lengths differ, or a picked step is not in its run.
+        ValueError: if steps do not increase, lengths differ, or a picked step is not in its run.
     """
-    check_mapping("curves", curves, "run")
     check_choice("best", best, ("max", "min", None))
-    unknown = [name for name in picked or {} if name not in curves]
-    if unknown:
-        raise ValueError(f"picked must name runs of curves, got {', '.join(unknown)}.")
-    points = {name: _checked_curve(name, curve) for name, curve in curves.items()}
+    points: dict[str, tuple[Floats, Floats]] = {}
+    for name, (steps, values) in curves.items():
+        x = check_increasing(f"steps of {name!r}", steps)
+        points[name] = x, check_array(f"values of {name!r}", values, len(x))
     for name, step in (picked or {}).items():
-        if step not in points[name][0].tolist():
-            raise ValueError(f"picked must be a step of {name!r}, got {step!r}.")
+        if name not in points or step not in points[name][0].tolist():
+            raise ValueError(f"picked must be a step of a run in curves, got {step!r} of {name!r}.")
     ax = new_axes(ax)
-    looks = zip(distinct_colours(len(points)), line_styles(len(points)), strict=True)
-    for (name, (x, y)), (colour, style) in zip(points.items(), looks, strict=True):
-        ax.plot(x, y, color=colour, linestyle=style, label=name)
+    styles = line_styles(len(points))
+    for number, (name, (x, y)) in enumerate(points.items()):
+        colour = f"C{number % 10}"
+        ax.plot(x, y, color=colour, linestyle=styles[number], label=name)
         if best is not None:
             at = int(y.argmax() if best == "max" else y.argmin())
             ax.plot([x[at]], [y[at]], "o", color=colour)
@@ -115,11 +100,3 @@ def plot_training_curves(
     ax.set_ylabel(ylabel)
     ax.legend(frameon=False)
     return ax
-
-
-def _checked_curve(name: str, curve: Any) -> tuple[Floats, Floats]:
-    """Return the steps and the values of a run, or raise a ValueError that names it."""
-    if not isinstance(curve, tuple | list) or len(curve) != 2:
-        raise ValueError(f"curves must hold (steps, values) for each run, got {shown(curve)} for {name!r}.")
-    x = check_increasing(f"steps of {name!r}", curve[0])
-    return x, check_vector(f"values of {name!r}", curve[1], len(x))

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import orthogonal_procrustes
 
-from st_extras.checks import check_bool, check_choice, check_count
+from st_extras.checks import check_bool, check_choice
 from st_extras.evaluation.label_scores import check_labels
-from st_extras.evaluation.reporting import LARGEST_SEED, check_embeddings
-from st_extras.plots.axes import COLOURS, Floats, check_matrix, check_vector, new_axes, new_pair, shades
+from st_extras.evaluation.reporting import check_embeddings
+from st_extras.plots.axes import COLOURS, Floats, check_array, new_axes, new_pair, shades
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,13 +48,12 @@ def plot_embedding_map(
     Raises:
         ValueError: if a shape does not fit, a value is not finite or has no logarithm, or the method is unknown.
     """
-    x = check_matrix("embeddings", embeddings, least_rows=3)
+    x = check_array("embeddings", embeddings, "N", "D", at_least=3)
     check_bool("log_values", log_values)
-    colours = None if values is None else check_vector("values", values, len(x))
+    colours = None if values is None else check_array("values", values, len(x))
     if colours is not None and log_values and bool((colours <= 0).any()):
         raise ValueError(f"values must be > 0 for log_values=True, got {colours.min():g}.")
     check_choice("method", method, ("pca", "tsne"))
-    seed = check_count("seed", seed, 0, LARGEST_SEED)
     points = in_two_dimensions(x, method, seed)
     ax = new_axes(ax)
     size = 30.0 if len(x) < 500 else 6.0
@@ -71,12 +70,16 @@ def plot_embedding_map(
 
 
 def in_two_dimensions(x: Floats, method: str, seed: int) -> Floats:
-    """Return (N, 2) points for (N, D) embeddings, D >= 2, by "pca" or "tsne"."""
-    return _principal_plane(x) if method == "pca" else _tsne(x, seed)
+    """Return (N, 2) points for (N, D) embeddings, D >= 2: by "tsne" or, each signed so that its largest value is
+    positive, the two leading principal components, "pca".
+    """
+    if method == "tsne":
+        from sklearn.manifold import TSNE
 
-
-def _principal_plane(x: Floats) -> Floats:
-    """Return the two leading principal components (N, 2), each signed so that its largest value is positive."""
+        if float(np.ptp(x, axis=0).max()) <= 1e-12 * float(np.abs(x).max()):  # equal rows, which end scikit-learn
+            return np.zeros((len(x), 2))
+        tsne = TSNE(perplexity=min(30, (len(x) - 1) / 3), random_state=seed)
+        return np.asarray(tsne.fit_transform(x), dtype=float)
     centred = x - x.mean(axis=0)
     _, _, directions = np.linalg.svd(centred, full_matrices=False)
     points: Floats = centred @ directions[:2].T
@@ -84,14 +87,6 @@ def _principal_plane(x: Floats) -> Floats:
         raise ValueError(f"embeddings must have D >= 2 dimensions, got {x.shape}.")
     signs = np.sign(points[np.abs(points).argmax(axis=0), [0, 1]])
     return points * np.where(signs == 0, 1, signs)
-
-
-def _tsne(x: Floats, seed: int) -> Floats:
-    from sklearn.manifold import TSNE
-
-    if float(np.ptp(x, axis=0).max()) <= 1e-12 * float(np.abs(x).max()):  # all rows equal, which ends scikit-learn
-        return np.zeros((len(x), 2))
-    return np.asarray(TSNE(perplexity=min(30, (len(x) - 1) / 3), random_state=seed).fit_transform(x), dtype=float)
 
 
 def plot_neighborhoods(
@@ -142,8 +137,6 @@ def plot_neighborhoods(
     if len(start) != len(end):
         raise ValueError(f"after must have a row for each of the {len(start)} rows of before, got {len(end)}.")
     check_choice("method", method, ("pca", "tsne"))
-    seed = check_count("seed", seed, 0, LARGEST_SEED)
-    clusters = check_count("clusters", clusters, 1)
     labels = None if groups is None else check_labels("groups", groups, len(end), "rows of before")
     pair = new_pair(ax)
     drawn = clustered(end, clusters, seed) if labels is None else np.asarray(labels)

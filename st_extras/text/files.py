@@ -19,7 +19,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from st_extras.checks import check_count
+from st_extras.checks import check_count, check_instance
 
 MAX_LINE = 1_000_000
 """Bytes of the longest line that is read, unless ``max_line`` is given."""
@@ -219,6 +219,44 @@ def _look_quoted(fields: list[str], width: int) -> bool:
     if len(fields) < width and fields[-1].startswith('"') and fields[-1].count('"') % 2:
         return True
     return any('""' in field and _QUOTED.fullmatch(field) for field in fields)
+
+
+def read_rows(
+    path: str | PathLike[str], *, max_line: int = MAX_LINE, **quotes: Any
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the rows of a .jsonl, .csv, tab-separated or TREC file with their places, by the names of the columns.
+
+    Args:
+        path: the file, as for :func:`read_lines`. Anything else than .jsonl and .csv is separated by tabs, or holds
+            judgements of TREC, which have no header.
+        max_line: longest line allowed, in bytes.
+        quotes: ``quoted`` and ``quote_hint`` of :func:`read_records`, for a tab-separated file.
+
+    Yields:
+        The place and the row; what is missing at the end of a line is None.
+
+    Raises:
+        ValueError: if two columns have one name, a line of .jsonl is no object, or the file cannot be read.
+    """
+    kind, _ = file_kind(path)
+    lines = ((number, line) for number, line in read_lines(path, max_line=max_line) if line.strip())
+    if kind == ".jsonl":
+        for number, line in lines:
+            where = f"{path}, line {number}"
+            yield where, check_instance(where, parse_json(line, where), dict)
+        return
+    records: Iterator[tuple[int, list[str]]]
+    first = next(read_lines(path, max_line=max_line), (1, ""))[1].split()
+    if kind != ".csv" and len(first) == 4 and first[3].lstrip("-").isdecimal():
+        names, records = ["query-id", "iteration", "corpus-id", "score"], ((n, line.split()) for n, line in lines)
+    else:
+        format_ = {"delimiter": ",", "quoted": True} if kind == ".csv" else quotes
+        records = read_records(path, max_line=max_line, **format_)
+        _, names = next(records, (1, []))
+        if any(names.count(name) > 1 for name in names if name):
+            raise ValueError(f"{path} must name each column once, got {', '.join(names)}.")
+    for number, values in records:
+        yield f"{path}, line {number}", dict.fromkeys(names) | dict(zip(names, values, strict=False))
 
 
 def parse_json(text: str, where: str) -> Any:

@@ -21,7 +21,6 @@ from st_extras.encoders.adapters import check_adapters
 from st_extras.encoders.loading import check_length
 from st_extras.modules.pipeline import prompt_text
 from st_extras.text.corpus import is_blank
-from st_extras.text.files import has_lone_surrogate
 from st_extras.training.divergence import non_finite
 
 logger = logging.getLogger(__name__)
@@ -67,9 +66,7 @@ def training_dataset(data: Any) -> Dataset | IterableDataset:
     for number, sentence in enumerate(sentences):
         if not isinstance(sentence, str) or is_blank(sentence):
             raise ValueError(f"data[{number}] must be a non-empty string, got {shown(sentence)}.")
-        if has_lone_surrogate(sentence):
-            raise ValueError(f"data[{number}] must be valid text, got a lone surrogate in {shown(sentence)}.")
-    return Dataset.from_dict({"sentence": sentences})
+    return Dataset.from_dict({"sentence": sentences})  # which refuses lone surrogates
 
 
 def _text_columns(features: Features) -> list[str]:
@@ -132,12 +129,11 @@ def warn_of_labels(data: Dataset | IterableDataset, texts: Sequence[str]) -> Non
     words = sum(text.isascii() and len(text.split()) == 1 for text in texts)  # other scripts may write no spaces
     different = len(set(texts))
     if 2 * different <= len(texts) or 2 * words > len(texts):
+        counts = f"{len(texts):,} texts looked at, {different:,} are different and {words:,} are one word"
         logger.warning(
-            "The text looks like a column of labels: of %s texts looked at, %s are different and %s are one word, such "
-            "as %s. Equal and similar texts are negatives of each other: give the column of the sentences (--column).",
-            f"{len(texts):,}",
-            f"{different:,}",
-            f"{words:,}",
+            "The text looks like a column of labels: of %s, such as %s. Equal and similar texts are negatives of each "
+            "other: give the column of the sentences (--column).",
+            counts,
             shown(texts[0]),
         )
 

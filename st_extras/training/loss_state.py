@@ -161,13 +161,11 @@ class LossStateCallback(TrainerCallback):
 
 def _read(checkpoint: Path, current: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the stored state of this process, which fits the ``current`` one."""
-    if not (checkpoint / FILE_NAME).is_file():
-        raise ValueError(
-            f"checkpoint must hold {FILE_NAME}, got {str(checkpoint)!r} without it: the checkpoint was saved without "
-            "LossStateCallback and cannot be resumed."
-        )
     if (reason := fault(checkpoint)) is not None:
-        raise ValueError(f"checkpoint must be complete, got {str(checkpoint)!r}, where {reason}: take an earlier one.")
+        raise ValueError(
+            f"checkpoint must be whole, as LossStateCallback saves it, got {str(checkpoint)!r}, where {reason}: take "
+            "an earlier one."
+        )
     expected = {
         name: Expected(None if name.endswith(_EXTRA) else tuple(tensor.shape), tensor.dtype)  # extra state may be empty
         for name, tensor in current.items()

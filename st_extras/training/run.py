@@ -17,7 +17,7 @@ from sentence_transformers.util import get_rank
 from torch import nn
 from transformers import TrainerCallback, set_seed
 
-from st_extras.checks import check_bool, check_count, check_instance, check_positive, shown
+from st_extras.checks import check_bool, check_count, check_instance, check_positive
 from st_extras.encoders.adapters import adapted, described_lora, trained_state
 from st_extras.encoders.distributed import leave_processes_at_exit
 from st_extras.training.arguments import (
@@ -152,11 +152,7 @@ def train_encoder(
         OSError: if the disk is full. The training can be resumed.
     """
     check_instance("model", model, SentenceTransformer)
-    if not callable(loss):  # as a module is
-        raise ValueError(f"loss must be a function, got {shown(loss)}.")
     check_instance("evaluator", evaluator, BaseEvaluator, or_none=True)
-    for callback in callbacks:
-        check_instance("each of callbacks", callback, TrainerCallback)
     check_model(model)
     switches = {"bf16": bf16, "no_duplicates": no_duplicates, "show_progress_bar": show_progress_bar}
     for name, value in (switches | {"resume": resume, "force": force, "overwrite": overwrite}).items():

@@ -70,7 +70,8 @@ def build_trainer(
             evaluator=evaluator,
         )
     trainer.remove_callback(PrinterCallback)
-    use_one_bar(trainer)
+    if trainer.pop_callback(ProgressCallback) is not None:  # a notebook has a table, and keeps it
+        trainer.add_callback(TrainingBar())
     if trained_only:
         _checkpoint_only_what_is_trained(trainer)
     LossStateCallback.attach(trainer, run)
@@ -203,12 +204,6 @@ class TrainingBar(ProgressCallback):
             if key in logs:
                 self.shown[name] = logs[key]
         self.training_bar.set_postfix(self.shown)
-
-
-def use_one_bar(trainer: SentenceTransformerTrainer) -> None:
-    """Put :class:`TrainingBar` in the place of transformers' bar; a notebook keeps its table."""
-    if trainer.pop_callback(ProgressCallback) is not None:
-        trainer.add_callback(TrainingBar())
 
 
 def log_above_the_bar(trainer: SentenceTransformerTrainer) -> AbstractContextManager[None]:

@@ -181,7 +181,7 @@ ROWS: dict[str, dict[str, Places]] = {
         "--search": {"adapt.queries": "documents"},
         "--search --queries q.txt": {"adapt.queries": corpus(["q.txt"])},
         "--search --queries q.txt --keep-index": {"adapt.keep_index": True},
-        "--search --retrieval F": {"adapt.dev": "judged", "load_retrieval.folder": "F"},
+        "--search --retrieval F": {"adapt.dev": TASK, "load_retrieval.folder": "F"},
         "--search --passages 2": {"passages.words": 2},
         "--search --query-prompt Q": {"adapt.model": Model("enc", prompts={"query": "Q"})},
         "--search --document-prompt D": {"adapt.model": Model("enc", prompts={"document": "D"})},

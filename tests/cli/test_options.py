@@ -108,7 +108,6 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     row = dict.fromkeys(("ndcg@10", "difference", "low", "high"), 0.5)
     calls.on(evaluation, "compare_retrieval", lambda models, **_: {name: row for name, _ in models})
     calls.on(evaluation, "load_sts", lambda **_: PAIRS)
-    calls.on(evaluation, "load_retrieval", lambda **_: "judged")
     calls.on(evaluation, "UnlabeledSelectionEvaluator", lambda sentences, **_: ("unlabeled", sentences))
     for name in ("SimCSELoss", "ConSERTLoss", "DCLRLoss", "AdCSELoss", "SLTFAILoss", "PaSeRLoss"):
         calls.on(getattr(losses, name), "__init__", lambda **_: None, name)

@@ -163,7 +163,7 @@ def test_they_choose_in_the_trainer_and_appear_in_the_model_card(encoder: Senten
     assert trainer.state.best_metric == pytest.approx(min(logged))
     encoder.save(str(tmp_path / "saved"))
     card = (tmp_path / "saved" / "README.md").read_text(encoding="utf8")
-    for words in ("Embedding Geometry", "Labeled Texts", "Unlabeled Selection", "Semantic Textual Similarity"):
+    for words in ("Geometry", "Labeled Text", "Unlabeled Selection", "Semantic Textual Similarity"):
         assert words in card
     for words in ("iso_score", "v_measure_std", "neighbors", "contrast_shortening", "toy_spearman_cosine"):
         assert words in card

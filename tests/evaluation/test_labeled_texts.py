@@ -86,8 +86,7 @@ def test_a_missing_label_of_a_parquet_file_is_named(tmp_path: Path) -> None:
     ("path", "options", "message"),
     [
         ("nowhere.tsv", {}, "There is no file of labelled texts 'nowhere.tsv'"),
-        (3, {}, "path must be the path of a file, got 3"),
-        ("a.tsv", {"text_column": 3}, "text_column must be a str or None, got 3"),
+        ("a.tsv", {"text_column": 3}, "a.tsv has no column 3: it has label, text"),
         ("a.tsv", {"label_column": "text"}, "'a.tsv' must have a column of texts and one of labels, got the same"),
     ],
 )

@@ -15,8 +15,13 @@ from sentence_transformers import SentenceTransformer
 from st_extras.evaluation.reporting import ReportingEvaluator, check_embeddings, check_sentences
 
 
-def evaluator(name: str = "") -> ReportingEvaluator:
-    return ReportingEvaluator("toy", "accuracy", name, 3, False, True)
+class Toy(ReportingEvaluator):
+    def __init__(self, metrics: dict[str, float], name: str = "") -> None:
+        super().__init__("toy", "accuracy", name, 3, False, True)
+        self.metrics = metrics
+
+    def measure(self, model: SentenceTransformer) -> dict[str, float]:
+        return self.metrics
 
 
 def rows(path: Path) -> list[list[str]]:
@@ -27,16 +32,16 @@ def rows(path: Path) -> list[list[str]]:
 def test_a_report_is_a_row_a_model_card_entry_and_a_log_line(
     encoder: SentenceTransformer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    dev = evaluator("dev")
+    dev = Toy({"accuracy": 0.25, "loss": 1}, "dev")
     with caplog.at_level(logging.INFO):
-        metrics = dev.report(encoder, {"accuracy": 0.25, "loss": 1}, str(tmp_path / "new"), 0.5, 7)
+        metrics = dev(encoder, str(tmp_path / "new"), 0.5, 7)
     assert metrics == {"dev_accuracy": 0.25, "dev_loss": 1.0}
     assert dev.primary_metric == "dev_accuracy"
     assert rows(tmp_path / "new" / "toy_dev_results.csv") == [
         ["epoch", "steps", "accuracy", "loss"],
         ["0.5", "7", "0.25", "1"],
     ]
-    assert "ReportingEvaluator at epoch 0.5, step 7: dev_accuracy 0.2500, dev_loss 1.0000" in caplog.text
+    assert "Toy at epoch 0.5, step 7: dev_accuracy 0.2500, dev_loss 1.0000" in caplog.text
     (stored,) = encoder.model_card_data.eval_results_dict.items()
     assert stored == (dev, metrics)
 
@@ -44,7 +49,7 @@ def test_a_report_is_a_row_a_model_card_entry_and_a_log_line(
 def test_rows_with_other_columns_go_to_another_file(encoder: SentenceTransformer, tmp_path: Path) -> None:
     (tmp_path / "toy_results.csv").touch()  # an empty file gets its header
     for metrics in ({"a": 1.0}, {"b": 2.0}, {"a": 3.0}, {"c": 4.0}, {"b": 5.0}):
-        evaluator().report(encoder, metrics, tmp_path, -1, -1)
+        Toy(metrics)(encoder, str(tmp_path), -1, -1)
     assert [row[2] for row in rows(tmp_path / "toy_results.csv")] == ["a", "1.0", "3.0"]
     assert [row[2] for row in rows(tmp_path / "toy_results_2.csv")] == ["b", "2.0", "5.0"]
     assert [row[2] for row in rows(tmp_path / "toy_results_3.csv")] == ["c", "4.0"]
@@ -54,9 +59,9 @@ def test_a_row_after_a_broken_line_begins_a_new_one(
     encoder: SentenceTransformer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "toy_results.csv"
-    evaluator().report(encoder, {"a": 1.0, "b": 2.0}, tmp_path, 0, 1)
+    Toy({"a": 1.0, "b": 2.0})(encoder, str(tmp_path), 0, 1)
     path.write_bytes(path.read_bytes() + b"0,2,0.2")  # a kill while the row was written
-    evaluator().report(encoder, {"a": 3.0, "b": 4.0}, tmp_path, 0, 3)
+    Toy({"a": 3.0, "b": 4.0})(encoder, str(tmp_path), 0, 3)
     assert rows(path) == [
         ["epoch", "steps", "a", "b"],
         ["0", "1", "1.0", "2.0"],
@@ -71,7 +76,7 @@ def test_a_row_after_a_broken_line_begins_a_new_one(
 def test_another_file_of_that_name_is_left_alone(encoder: SentenceTransformer, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "toy_results.csv").write_bytes(content)
     (tmp_path / "toy_results_2.csv").mkdir()
-    evaluator().report(encoder, {"accuracy": 1.0}, tmp_path, 0, 1)
+    Toy({"accuracy": 1.0})(encoder, str(tmp_path), 0, 1)
     assert (tmp_path / "toy_results.csv").read_bytes() == content
     assert rows(tmp_path / "toy_results_3.csv") == [["epoch", "steps", "accuracy"], ["0", "1", "1.0"]]
 
@@ -80,9 +85,9 @@ def test_a_path_that_cannot_be_written_is_named_and_the_metrics_are_logged(
     encoder: SentenceTransformer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("mine")
-    toy = evaluator()
+    toy = Toy({"accuracy": 0.75})
     with caplog.at_level(logging.INFO), pytest.raises(ValueError, match=r"output_path must be a folder .*file.*\.$"):
-        toy.report(encoder, {"accuracy": 0.75}, tmp_path / "file", 0, 1)
+        toy(encoder, str(tmp_path / "file"), 0, 1)
     assert "accuracy 0.7500" in caplog.text
     assert encoder.model_card_data.eval_results_dict[toy] == {"accuracy": 0.75}
     assert (tmp_path / "file").read_text() == "mine"
@@ -101,7 +106,7 @@ def test_sentences_are_checked_and_encoded(encoder: SentenceTransformer, sentenc
         with pytest.raises(ValueError, match="texts"):
             check_sentences("texts", wrong, at_least=1)
     assert check_sentences("texts", Dataset.from_dict({"text": sentences}), at_least=1) == sentences
-    embeddings = evaluator().encode(encoder, sentences)
+    embeddings = Toy({}).encode(encoder, sentences)
     assert not embeddings.requires_grad
     torch.testing.assert_close(embeddings, encoder.encode(sentences, convert_to_tensor=True))
 

@@ -13,7 +13,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sklearn.metrics import average_precision_score
 
-from st_extras.evaluation.reranking import read_askubuntu, reranking_evaluator
+from st_extras.evaluation import read_askubuntu, reranking_evaluator
 
 
 @pytest.fixture

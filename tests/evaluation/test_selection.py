@@ -147,7 +147,7 @@ def test_the_choice_from_a_list_is_that_of_all_of_it(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("st_extras.evaluation.selection_texts.LARGEST_POOL", 50)
     monkeypatch.setattr("st_extras.evaluation.selection.LARGEST_POOL", 50)
     distinct = list(dict.fromkeys(text.strip() for text in _many()))
-    expected = choose_confusable(distinct, 20, random.Random(3)).sentences
+    expected, *_ = choose_confusable(distinct, 20, random.Random(3))
     assert UnlabeledSelectionEvaluator(_many(), size=20, seed=3).sentences == expected
     assert UnlabeledSelectionEvaluator(tuple(_many()), size=20, seed=3).sentences == expected
 

@@ -162,9 +162,9 @@ X = np.eye(4)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: plot_embedding_map(X[:2]), r"embeddings must be \(N, D\) with N >= 3, got .*\(2, 4\)"),
+        (lambda: plot_embedding_map(X[:2]), r"embeddings must have the shape \(N, D\) with at least 3 rows"),
         (lambda: plot_embedding_map(X[:, :1]), "D >= 2 dimensions"),
-        (lambda: plot_embedding_map(X, [1, 2]), r"values must have the shape \(4,\), got \(2,\)"),
+        (lambda: plot_embedding_map(X, [1, 2]), r"values must have the shape \(4\) .*, got \(2,\)"),
         (lambda: plot_embedding_map(X, [0, 1, 2, 3], log_values=True), "values must be > 0.*got 0"),
         (lambda: plot_embedding_map(X + np.inf), "embeddings must be finite"),
         (lambda: plot_neighborhoods(X, X[:3]), "after must have a row for each of the 4 rows of before, got 3"),
@@ -173,7 +173,6 @@ X = np.eye(4)
         (lambda: plot_neighborhoods(X, X, ["a", "b"]), "groups must have one label .*, got 2 for 4"),
         (lambda: plot_neighborhoods(X, X, [0.5] * 4), "a label must be a string or a whole number, got 0.5"),
         (lambda: plot_neighborhoods(X, X, method="umap"), "method must be one of 'pca', 'tsne', got 'umap'"),
-        (lambda: plot_neighborhoods(X, X, ax="ab"), "ax must be two matplotlib Axes or None, got 'ab'"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_drawn(call, message):

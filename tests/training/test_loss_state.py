@@ -56,7 +56,7 @@ def test_dict_of_losses(make_encoder, sentences, tmp_path):
 def test_checkpoint_without_state_is_refused(make_encoder, sentences, tmp_path):
     model = make_encoder()
     train(model, SimCSELoss(model), columns(sentences), tmp_path, attach=False, **SAVE)
-    with pytest.raises(ValueError, match="without LossStateCallback"):
+    with pytest.raises(ValueError, match=r"as LossStateCallback saves it, got .* is missing"):
         train(model, SimCSELoss(model), columns(sentences), tmp_path, resume=str(tmp_path / "checkpoint-2"), **SAVE)
 
 
@@ -101,7 +101,7 @@ def test_broken_files_are_refused_by_name(make_encoder, tmp_path, value):
         with pytest.raises(ValueError, match=rf"loss_state\.safetensors' must be .*, got .*{message}"):
             callback.restore(path.parent)
     path.write_bytes(b"")
-    with pytest.raises(ValueError, match=r"must be complete, got .* where loss_state\.safetensors has 0 bytes instead"):
+    with pytest.raises(ValueError, match=r"must be whole, .* got .* where loss_state\.safetensors has 0 bytes instead"):
         callback.restore(path.parent)
     assert differing(before, snapshot(trainer.loss)) == set()
 
