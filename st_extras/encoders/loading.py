@@ -12,15 +12,16 @@ from typing import Any, Literal, cast, get_args
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
+from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling, WordWeights
+from sentence_transformers.util import is_sentence_transformer_model
 from torch import nn
 
 from st_extras.checks import check_choice, check_count, shown
 from st_extras.encoders.dropout import set_dropout
-from st_extras.encoders.prompt_template import set_prompt_template, template_length
+from st_extras.encoders.prompt_template import PLAIN, set_prompt_template, template_length
 
 logger = logging.getLogger(__name__)
-PoolingName = Literal["cls", "mean", "max", "lasttoken", "first-last", "last-two"]
+PoolingName = Literal["cls", "mean", "mean-after-start", "weightedmean", "max", "lasttoken", "first-last", "last-two"]
 DtypeName = Literal["float32", "bfloat16", "float16"]
 _OF_LAYERS = ("attention_window",)
 """Settings with an item for each layer whose names do not say so."""
@@ -43,21 +44,28 @@ def load_encoder(
     The result has only modules of Sentence Transformers, so that a saved one loads without this package. Weights that
     no file has, such as an unused pooler's, are the same at every call, and no global random state changes. A plain
     transformer gets mean pooling, or that of its last token if it was saved as a causal language model. A tokenizer
-    without a padding token (GPT-2, Llama) pads with its end-of-text token, which is masked.
+    without a padding token (GPT-2, Llama) pads with its end-of-text token, which is masked. Sentence Transformers puts
+    the chat template of an instruction-tuned model around every text; here a plain transformer reads the text alone.
 
     Args:
         path: a folder or a hub id.
-        pooling: "cls", "mean", "max", "lasttoken" (for decoders, whose last token alone has seen the whole text),
-            "first-last" (mean over tokens of the average of the first and the last layer) or "last-two". It replaces
-            everything after the transformer, including a Normalize. None: keep the model's own modules.
-        layers: number of transformer layers to keep, from the first. None: all.
+        pooling: "cls", "mean", "max", "first-last" (mean over tokens of the average of the first and the last layer) or
+            "last-two"; for decoders, whose last token alone has seen the whole text and whose first one carries a large
+            vector that says nothing of it, "lasttoken", "weightedmean" (a token's weight is its place) or
+            "mean-after-start" (a start token goes before every text, if the tokenizer has none there, and is left
+            out). It replaces everything after the transformer, including a Normalize. None: keep the model's own
+            modules.
+        layers: number of transformer layers to keep, from the first; of decoders, the middle ones suit sentences
+            better than the last. None: all.
         max_seq_length: most tokens of a text, with those of ``prompt_template``. None: the model's own.
         dropout: probability of dropping a value in training, in [0, 1), see
             :func:`~st_extras.encoders.dropout.set_dropout`. Most encoders made since 2024 have none, and views by
             dropout need one: 0.1 is BERT's. It is saved with the model. None: the model's own.
         prompt_template: text around every sentence, with one ``{}`` where the sentence goes, see
             :func:`~st_extras.encoders.prompt_template.set_prompt_template`; for decoders with ``pooling="lasttoken"``
-            'This sentence: "{}" means in one word: "' (PromptEOL). It is saved with the model.
+            'This sentence: "{}" means in one word: "' (PromptEOL). "{}": the sentence alone; "chat": in the tokenizer's
+            chat template. It is saved with the model. None: a model of Sentence Transformers keeps its own, a plain
+            transformer reads the sentence alone.
         dtype: "float32", "bfloat16" or "float16": what the weights are loaded as. None: as SentenceTransformer does,
             which is for most models what they were saved as. Train all weights in float32, and in bfloat16 only
             adapters (``lora`` of :func:`~st_extras.training.train_encoder`).
@@ -86,6 +94,11 @@ def load_encoder(
         model = with_pooling(model, pooling, **{k: v for k, v in options.items() if k == "model_card_data"})
     if dropout is not None:
         set_dropout(model, dropout)
+    if prompt_template is None and _is_wrapped_by_default(model, path, options):
+        prompt_template = PLAIN
+        logger.warning(
+            "The tokenizer's chat template is not used: each text is encoded alone; prompt_template='chat' uses it."
+        )
     if prompt_template is not None:
         set_prompt_template(model, prompt_template)
     if max_seq_length is not None:
@@ -145,6 +158,14 @@ def _give_padding_token(model: SentenceTransformer) -> None:
     logger.info(
         "The tokenizer has no padding token: batches are padded with its end-of-text token %r.", tokenizer.pad_token
     )
+
+
+def _is_wrapped_by_default(model: SentenceTransformer, path: str | PathLike[str], options: dict[str, Any]) -> bool:
+    """Whether texts go through a chat template without anyone having said so: the files are of a plain transformer."""
+    if "message" not in getattr(next(model.children(), None), "modality_config", ()):
+        return False
+    source = ("token", "cache_folder", "revision", "local_files_only")
+    return not is_sentence_transformer_model(str(path), **{name: options[name] for name in source if name in options})
 
 
 def _most_positions(body: Any) -> int | None:
@@ -221,6 +242,9 @@ def with_pooling(model: SentenceTransformer, pooling: PoolingName, **options: An
     dimension = transformer.get_embedding_dimension()
     modules: list[nn.Module] = [transformer]
     mode = pooling
+    if pooling == "mean-after-start":
+        modules.append(_start_left_out(transformer))
+        mode = "mean"
     if pooling in ("first-last", "last-two"):
         config = cast(Any, transformer.auto_model.config)
         config.output_hidden_states = True
@@ -235,6 +259,27 @@ def with_pooling(model: SentenceTransformer, pooling: PoolingName, **options: An
         mode = "mean"
     modules.append(Pooling(dimension, pooling_mode=mode))
     return with_modules(model, modules, **options)
+
+
+def _start_left_out(transformer: Transformer) -> WordWeights:
+    """Let the tokenizer put a start token before every text, and return what gives that token the weight 0.
+
+    Raises:
+        ValueError: if the tokenizer cannot do so.
+    """
+    tokenizer: Any = transformer.tokenizer
+    start = tokenizer.bos_token or tokenizer.cls_token or tokenizer.eos_token
+    number = tokenizer.convert_tokens_to_ids(start) if start else None
+    if start and tokenizer("a")["input_ids"][0] != number:
+        tokenizer.bos_token, tokenizer.add_bos_token = start, True
+    if tokenizer("a")["input_ids"][0] != number:
+        raise ValueError(
+            f"pooling must not be 'mean-after-start' for a {type(tokenizer).__name__} that puts no start token before "
+            "a text and takes none: use 'weightedmean' or 'lasttoken'."
+        )
+    names = [start if i == number else "" for i in range(len(tokenizer))]  # of the others, none is looked up
+    weights = WordWeights(names, {start: 0.0})
+    return weights.requires_grad_(False)
 
 
 def with_modules(model: SentenceTransformer, modules: Sequence[nn.Module], **options: Any) -> SentenceTransformer:
