@@ -2,7 +2,7 @@
 
     python -m benchmarks.encoders --prepare FOLDER
     python -m benchmarks.decoders --data DATA_FOLDER --models FOLDER --cache CACHE [--encoders smollm2 gemma3]
-    python -m benchmarks.decoders --table
+    python -m benchmarks.decoders --score --data DATA_FOLDER --cache CACHE
 
 ``benchmarks/configs/decoders.toml`` says which layers, which ways to write a text, how many pairs of each set and how
 many sentences to fit on. The weights were de-quantized from 4 bit by ``benchmarks.encoders``.
@@ -15,9 +15,9 @@ many sentences to fit on. The weights were de-quantized from 4 bit by ``benchmar
   or on sentences of the STS sets without those of dev and the tests ("sts").
 
 All layers of a text come from one pass, in bfloat16, and stay in ``--cache``: a run that was stopped goes on where it
-was. A way that lacks some sets is scored on those it has, and its record names them. Each encoder and way is one file
-in ``benchmarks/results/decoders/``: STS-B dev for every row of the grid, the test sets for every row too, so that the
-table can show both the row that dev chooses and what it would have cost to choose otherwise.
+was, and ``--score`` scores what is there. Each encoder and way is one file in ``benchmarks/results/decoders/``, with
+every row of the grid; STS-B dev chooses the rows of the table. ``baselines.json`` holds TF-IDF, SIF and
+all-MiniLM-L6-v2 on the same pairs.
 """
 
 from __future__ import annotations
@@ -37,16 +37,31 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from benchmarks.fitted_text import spaced, without_sentences
-from benchmarks.floors import FLOOR_TEXTS
-from benchmarks.pairs import DEV
+from benchmarks.floors import (
+    FITTED,
+    TFIDF,
+    Cosines,
+    cosines_of,
+    input_embeddings,
+    sif_cosines,
+    tfidf_cosines,
+)
+from benchmarks.names import FLOOR_TEXTS
+from benchmarks.pairs import DEV, correlation
+from benchmarks.provenance import provenance
+from benchmarks.records import RESULTS, write_json
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import SEVEN_STS, STSDataset, load_sts
+from st_extras.modules import AllButTheTopPostProcessor, CorpusStatistics, WhiteningPostProcessor
+from st_extras.samples.encoder import packaged_minilm
 from st_extras.text import read_sentences
 
 Array = NDArray[np.float32]
 CONFIG = Path(__file__).resolve().parent / "configs" / "decoders.toml"
 TEMPLATES = {"plain": "{}", "start": "{}", "eol": 'This sentence: "{}" means in one word: "', "chat": "chat"}
 POOLINGS = ("mean", "rest", "weightedmean", "lasttoken")
+WHITENED = (64, 128, 256)
+SOFT = 0.1  # epsilon of soft whitening
 BATCH = 64
 LONGEST = 100  # characters of a sentence of Wikipedia that is fitted on; the STS sets' are as short
 
@@ -151,6 +166,80 @@ def encode_all(name: str, way: str, study: dict[str, Any], models: Path, cache: 
         print(f"{name} {way} {group}: {len(texts):,} texts, {time.perf_counter() - began:.0f} s", flush=True)
 
 
+def steps_of(fitted: Array) -> dict[str, tuple[Array, Array]]:
+    """Return the mean, (D,), and the kernel, (D, k), of each linear step fitted on (N, D) embeddings."""
+    size = fitted.shape[1]
+    statistics = CorpusStatistics(size).update(torch.from_numpy(fitted))
+    modules = {f"white-{k}": WhiteningPostProcessor(size, k) for k in WHITENED if k <= size}
+    modules |= {"soft": WhiteningPostProcessor(size, epsilon=SOFT), "top": AllButTheTopPostProcessor(size)}
+    mean = statistics.mean.numpy()
+    return {name: (mean, module.kernel_of(statistics).numpy()) for name, module in modules.items()}
+
+
+def score_step(pairs: Array, gold: Array, step: tuple[Array, Array] | None) -> float:
+    """Return Spearman times 100 of (2 N, D) embeddings, first sentences first, after a step."""
+    found = pairs if step is None else (pairs - step[0]) @ step[1]
+    first, second = np.split(found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12), 2)
+    return correlation(gold, (first * second).sum(axis=1))
+
+
+def score_way(name: str, way: str, study: dict[str, Any], cache: Path, data: Path) -> dict[str, Any] | None:
+    """Score every row of the grid on the sets that are in the cache, and return the record; None without STS-B's."""
+    sets, fitted = groups(study, data)
+    texts = {group: texts_of(pairs) for group, pairs in sets.items()} | fitted
+    files = {group: cache / f"{name}-{way}-{group}.npz" for group in texts}
+    there = {group: cached(files[group], texts[group], None) for group in texts if files[group].exists()}
+    scored = [group for group in sets if group in there]
+    if not {DEV, "stsb_test"} <= set(scored):
+        return None
+    gold = {group: np.asarray(sets[group].scores) for group in scored}
+    whole = set(SEVEN_STS) <= set(scored)
+    rows: dict[str, dict[str, float]] = {}
+    for k, layer in enumerate(study["encoders"][name]["layers"]):
+        for p, pooling in enumerate(POOLINGS):
+            steps: dict[str, Any] = {"plain -": None}
+            for text in fitted.keys() & there.keys():
+                steps |= {f"{step} {text}": kernel for step, kernel in steps_of(there[text][k, p]).items()}
+            for step, kernel in steps.items():
+                found = {group: score_step(there[group][k, p], gold[group], kernel) for group in scored}
+                row = rows[f"{layer} {pooling} {step}"] = {group: round(value, 2) for group, value in found.items()}
+                if whole:
+                    row["average"] = round(float(np.mean([found[group] for group in SEVEN_STS])), 2)
+    return {
+        "study": study["name"], "encoder": name, "way": way, "weights": "de-quantized from 4 bit", "dtype": "bfloat16",
+        "pairs": {group: len(sets[group]) for group in scored},
+        "fitted": {text: len(lines) for text, lines in fitted.items() if text in there},
+        "rows": rows, **provenance(),
+    }  # fmt: skip
+
+
+def baselines(study: dict[str, Any], data: Path) -> dict[str, Any]:
+    """Score TF-IDF of characters, SIF of MiniLM's input embeddings and MiniLM itself on the same pairs."""
+    sets, _ = groups(study, data)
+    known = list(sets.values())
+    texts = {
+        "wiki": read_sentences(data / FLOOR_TEXTS["wiki"], limit=FITTED),
+        "sts": without_sentences(read_sentences(data / FLOOR_TEXTS["sts"]), known),
+    }
+    minilm = load_encoder(packaged_minilm(), device="cpu")
+    ways: dict[str, Cosines] = {"all-MiniLM-L6-v2": cosines_of(lambda lines: minilm.encode(list(lines)))}
+    embeddings = input_embeddings("minilm")
+    for text, lines in texts.items():
+        ways[f"TF-IDF of characters, {text}"] = tfidf_cosines(TFIDF["characters"], lines)
+        if embeddings is not None:
+            ways[f"SIF of MiniLM's input embeddings, {text}"] = sif_cosines(embeddings, lines, removed=False)
+    rows = {}
+    for way, cosines in ways.items():
+        found = {
+            pairs.name: correlation(np.asarray(pairs.scores), cosines(pairs.sentences1, pairs.sentences2))
+            for pairs in known
+        }
+        rows[way] = {name: round(value, 2) for name, value in found.items()}
+        rows[way]["average"] = round(float(np.mean([found[name] for name in SEVEN_STS])), 2)
+    pairs = {pairs.name: len(pairs) for pairs in known}
+    return {"study": study["name"], "pairs": pairs, "rows": rows, **provenance()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=os.environ.get("ST_EXTRAS_DATA"), help="folder with the STS sets")
@@ -158,12 +247,26 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=Path("runs/decoders"), help="folder for the embeddings")
     parser.add_argument("--encoders", nargs="*", help="default: all of the study")
     parser.add_argument("--ways", nargs="*", help="default: all of the study")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for records (default: %(default)s)")
+    parser.add_argument("--score", action="store_true", help="score what is in the cache, encode nothing")
     options = parser.parse_args()
+    if options.data is None:
+        parser.error("--data FOLDER (or ST_EXTRAS_DATA) must name the folder with the STS sets.")
+    data = Path(options.data)
     torch.set_num_threads(1)
     study = tomllib.loads(CONFIG.read_text(encoding="utf8"))
+    folder = options.results / study["name"]
+    if not (folder / "baselines.json").exists():
+        write_json(folder / "baselines.json", baselines(study, data))
     for name in options.encoders or study["encoders"]:
+        if not options.score and not (options.models / name).is_dir():
+            print(f"{name}: not run, {options.models / name} is not there: see benchmarks.encoders.", flush=True)
+            continue
         for way in options.ways or study["encoders"][name]["ways"]:
-            encode_all(name, way, study, options.models, options.cache, options.data)
+            if not options.score:
+                encode_all(name, way, study, options.models, options.cache, data)
+            if record := score_way(name, way, study, options.cache, data):
+                write_json(folder / f"{name}-{way}.json", record)
 
 
 if __name__ == "__main__":
