@@ -153,9 +153,11 @@ def encode_all(name: str, way: str, study: dict[str, Any], models: Path, cache: 
     layers = study["encoders"][name]["layers"]
     before = model.tokenizer.bos_token if way == "start" else ""
     sets, fitted = groups(study, data)
-    texts_by_group = {DEV: texts_of(sets.pop(DEV)), "stsb_test": texts_of(sets.pop("stsb_test"))}
-    if way not in study["encoders"][name]["brief"]:
-        texts_by_group |= fitted | {group: texts_of(pairs) for group, pairs in sets.items()}
+    every = {group: texts_of(pairs) for group, pairs in sets.items()}
+    texts_by_group = {group: every.pop(group) for group in (DEV, "stsb_test")} | fitted | every
+    brief = study["encoders"][name]["brief"]
+    if way in brief:
+        texts_by_group = {group: texts_by_group[group] for group in (DEV, "stsb_test", *brief[way])}
     for group, texts in texts_by_group.items():
         began = time.perf_counter()
         cached(

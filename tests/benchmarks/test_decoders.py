@@ -69,7 +69,7 @@ def test_a_run_goes_on_and_is_scored_and_tabulated(
     }
     fitted = {"sts": SENTENCES, "wiki": [f"{text} again" for text in SENTENCES]}
     monkeypatch.setattr(decoders, "groups", lambda study, data: (dict(sets), fitted))
-    entry = {"layers": [2, 4], "ways": ["plain", "start"], "brief": ["start"]}
+    entry = {"layers": [2, 4], "ways": ["plain", "start"], "brief": {"start": ["sts"]}}
     study = {"name": "decoders", "encoders": {"tiny": entry}}
     assert decoders.score_way("tiny", "plain", study, tmp_path / "cache", tmp_path) is None
     for way in entry["ways"]:
@@ -78,7 +78,7 @@ def test_a_run_goes_on_and_is_scored_and_tabulated(
         assert record is not None
         write_json(tmp_path / "decoders" / f"tiny-{way}.json", record)
         assert ("average" in record["rows"]["4 mean plain -"]) == (way == "plain")
-        assert len(record["rows"]) == (2 * 4 * 5 if way == "plain" else 8)
+        assert len(record["rows"]) == 2 * 4 * (5 if way == "plain" else 3)
         assert record["weights"] == "de-quantized from 4 bit"
     monkeypatch.setattr(decoders, "encode", None)  # all of it is in the cache
     decoders.encode_all("tiny", "plain", study, folder.parent, tmp_path / "cache", tmp_path)
