@@ -173,10 +173,7 @@ MaxLength = Annotated[
 ]
 Pooling = Annotated[
     str | None,
-    typer.Option(
-        help="cls, mean, mean-after-start, weightedmean, max, lasttoken, first-last or last-two; default: the "
-        "encoder's own."
-    ),
+    typer.Option(help="cls, mean, weightedmean, max, lasttoken, first-last or last-two; default: the encoder's own."),
 ]
 Layers = Annotated[int | None, typer.Option(help="Number of layers to keep, from the first.", callback=AT_LEAST_ONE)]
 Dropout = Annotated[

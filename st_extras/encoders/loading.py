@@ -12,7 +12,7 @@ from typing import Any, Literal, cast, get_args
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling, WordWeights
+from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
 from sentence_transformers.util import is_sentence_transformer_model
 from torch import nn
 
@@ -21,7 +21,7 @@ from st_extras.encoders.dropout import set_dropout
 from st_extras.encoders.prompt_template import PLAIN, set_prompt_template, template_length
 
 logger = logging.getLogger(__name__)
-PoolingName = Literal["cls", "mean", "mean-after-start", "weightedmean", "max", "lasttoken", "first-last", "last-two"]
+PoolingName = Literal["cls", "mean", "weightedmean", "max", "lasttoken", "first-last", "last-two"]
 DtypeName = Literal["float32", "bfloat16", "float16"]
 _OF_LAYERS = ("attention_window",)
 """Settings with an item for each layer whose names do not say so."""
@@ -49,14 +49,12 @@ def load_encoder(
 
     Args:
         path: a folder or a hub id.
-        pooling: "cls", "mean", "max", "first-last" (mean over tokens of the average of the first and the last layer) or
-            "last-two"; for decoders, whose last token alone has seen the whole text and whose first one carries a large
-            vector that says nothing of it, "lasttoken", "weightedmean" (a token's weight is its place) or
-            "mean-after-start" (a start token goes before every text, if the tokenizer has none there, and is left
-            out). It replaces everything after the transformer, including a Normalize. None: keep the model's own
-            modules.
-        layers: number of transformer layers to keep, from the first; of decoders, the middle ones suit sentences
-            better than the last. None: all.
+        pooling: "cls", "mean", "max", "first-last" (mean over tokens of the average of the first and the last layer),
+            "last-two"; for decoders, whose later tokens have seen more of the text, "weightedmean" (a token's weight is
+            its place in the text), or "lasttoken" with a prompt such as PromptEOL. It replaces everything after the
+            transformer, including a Normalize. None: keep the model's own modules.
+        layers: number of transformer layers to keep, from the first. None: all. The last layer of a decoder is rarely
+            its best for sentences.
         max_seq_length: most tokens of a text, with those of ``prompt_template``. None: the model's own.
         dropout: probability of dropping a value in training, in [0, 1), see
             :func:`~st_extras.encoders.dropout.set_dropout`. Most encoders made since 2024 have none, and views by
@@ -242,9 +240,6 @@ def with_pooling(model: SentenceTransformer, pooling: PoolingName, **options: An
     dimension = transformer.get_embedding_dimension()
     modules: list[nn.Module] = [transformer]
     mode = pooling
-    if pooling == "mean-after-start":
-        modules.append(_start_left_out(transformer))
-        mode = "mean"
     if pooling in ("first-last", "last-two"):
         config = cast(Any, transformer.auto_model.config)
         config.output_hidden_states = True
@@ -259,27 +254,6 @@ def with_pooling(model: SentenceTransformer, pooling: PoolingName, **options: An
         mode = "mean"
     modules.append(Pooling(dimension, pooling_mode=mode))
     return with_modules(model, modules, **options)
-
-
-def _start_left_out(transformer: Transformer) -> WordWeights:
-    """Let the tokenizer put a start token before every text, and return what gives that token the weight 0.
-
-    Raises:
-        ValueError: if the tokenizer cannot do so.
-    """
-    tokenizer: Any = transformer.tokenizer
-    start = tokenizer.bos_token or tokenizer.cls_token or tokenizer.eos_token
-    number = tokenizer.convert_tokens_to_ids(start) if start else None
-    if start and tokenizer("a")["input_ids"][0] != number:
-        tokenizer.bos_token, tokenizer.add_bos_token = start, True
-    if tokenizer("a")["input_ids"][0] != number:
-        raise ValueError(
-            f"pooling must not be 'mean-after-start' for a {type(tokenizer).__name__} that puts no start token before "
-            "a text and takes none: use 'weightedmean' or 'lasttoken'."
-        )
-    names = [start if i == number else "" for i in range(len(tokenizer))]  # of the others, none is looked up
-    weights = WordWeights(names, {start: 0.0})
-    return weights.requires_grad_(False)
 
 
 def with_modules(model: SentenceTransformer, modules: Sequence[nn.Module], **options: Any) -> SentenceTransformer:

@@ -191,7 +191,7 @@ def test_another_first_module_is_refused():
     [
         (
             {"pooling": "median"},
-            "pooling must be one of 'cls', 'mean', 'mean-after-start', 'weightedmean', 'max', 'lasttoken', "
+            "pooling must be one of 'cls', 'mean', 'weightedmean', 'max', 'lasttoken', "
             "'first-last', 'last-two', got 'median'",
         ),
         ({"dtype": "float8"}, "dtype must be one of 'float32', 'bfloat16', 'float16', got 'float8'"),
