@@ -195,7 +195,6 @@ def score_way(name: str, way: str, study: dict[str, Any], cache: Path, data: Pat
     if not {DEV, "stsb_test"} <= set(scored):
         return None
     gold = {group: np.asarray(sets[group].scores) for group in scored}
-    whole = set(SEVEN_STS) <= set(scored)
     rows: dict[str, dict[str, float]] = {}
     for k, layer in enumerate(study["encoders"][name]["layers"]):
         for p, pooling in enumerate(POOLINGS):
@@ -204,9 +203,7 @@ def score_way(name: str, way: str, study: dict[str, Any], cache: Path, data: Pat
                 steps |= {f"{step} {text}": kernel for step, kernel in steps_of(there[text][k, p]).items()}
             for step, kernel in steps.items():
                 found = {group: score_step(there[group][k, p], gold[group], kernel) for group in scored}
-                row = rows[f"{layer} {pooling} {step}"] = {group: round(value, 2) for group, value in found.items()}
-                if whole:
-                    row["average"] = round(float(np.mean([found[group] for group in SEVEN_STS])), 2)
+                rows[f"{layer} {pooling} {step}"] = {group: round(value, 2) for group, value in found.items()}
     return {
         "study": study["name"], "encoder": name, "way": way, "weights": "de-quantized from 4 bit", "dtype": "bfloat16",
         "pairs": {group: len(sets[group]) for group in scored},
@@ -237,7 +234,6 @@ def baselines(study: dict[str, Any], data: Path) -> dict[str, Any]:
             for pairs in known
         }
         rows[way] = {name: round(value, 2) for name, value in found.items()}
-        rows[way]["average"] = round(float(np.mean([found[name] for name in SEVEN_STS])), 2)
     pairs = {pairs.name: len(pairs) for pairs in known}
     return {"study": study["name"], "pairs": pairs, "rows": rows, **provenance()}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import fmean
 from typing import Any
 
 from benchmarks.records import records
@@ -18,12 +19,13 @@ WAYS = {
 }
 POOLINGS = {"mean": "mean", "rest": "mean after the first", "weightedmean": "weighted mean", "lasttoken": "last token"}
 FITS = {"-": "best layer", "wiki": "best layer and step, Wikipedia", "sts": "best layer and step, STS sentences"}
-DEV, TEST, AVERAGE = "stsb_dev", "stsb_test", "average"
+DEV, TEST = "stsb_dev", "stsb_test"
 
 
 def decoders_table() -> str:
-    """Tabulate STS-B test and the seven sets by encoder, text and pooling: the last layer, and what dev chooses."""
+    """Tabulate by encoder, text and pooling: the last layer, and what dev chooses."""
     found = {(record["encoder"], record["way"]): record for record in records("decoders") if "way" in record}
+    sets = averaged()
     rows = []
     for key, title in WAYS.items():
         if key not in found:
@@ -34,31 +36,37 @@ def decoders_table() -> str:
         for pooling, label in POOLINGS.items():
             if key[1] == "eol" and pooling != "lasttoken":
                 continue
-            cells = [ENCODERS[key[0]], title, label, _scores(grid[last, pooling, "plain", "-"])]
+            cells = [ENCODERS[key[0]], title, label, _scores(grid[last, pooling, "plain", "-"], sets)]
             for fit in FITS:
                 of_fit = {name: row for name, row in grid.items() if name[1] == pooling and name[3] == fit}
-                cells.append(_chosen(of_fit))
+                cells.append(_chosen(of_fit, sets))
             rows.append(cells)
     return markdown_table(["encoder", "text", "pooling", "last layer", *FITS.values()], rows, left=range(7))
 
 
 def decoder_baselines_table() -> str:
     """Tabulate the baselines on the same pairs."""
-    rows = [
-        [name, f"{row[TEST]:.1f}", f"{row[AVERAGE]:.1f}"]
-        for record in records("decoders", "baselines.json")
-        for name, row in record["rows"].items()
-    ]
-    return markdown_table(["baseline, fitted on", "STS-B test", "seven sets"], rows)
+    sets = averaged()
+    found = [record["rows"] for record in records("decoders", "baselines.json")]
+    rows = [[name, _scores(row, sets)] for all_of_them in found for name, row in all_of_them.items()]
+    return markdown_table(["baseline, fitted on", f"STS-B test / mean of {', '.join(sets)}"], rows)
 
 
-def _chosen(rows: dict[Any, dict[str, float]]) -> str:
+def averaged() -> list[str]:
+    """Return the test sets that every way has been scored on, but for the ways that took STS-B alone."""
+    of_way = [set(next(iter(record["rows"].values()))) for record in records("decoders") if "way" in record]
+    more = [names for names in of_way if names - {DEV, TEST}]
+    return sorted(set.intersection(*more) - {DEV}) if more else []
+
+
+def _chosen(rows: dict[Any, dict[str, float]], sets: list[str]) -> str:
     """Write the scores of the row that is highest on dev, with its layer and step; nothing if there is none."""
     if not rows:
         return ""
     (layer, _, step, _), row = max(rows.items(), key=lambda item: item[1][DEV])
-    return f"{_scores(row)} ({layer}{'' if step == 'plain' else f', {step}'})"
+    return f"{_scores(row, sets)} ({layer}{'' if step == 'plain' else f', {step}'})"
 
 
-def _scores(row: dict[str, float]) -> str:
-    return f"{row[TEST]:.1f} / {row[AVERAGE]:.1f}" if AVERAGE in row else f"{row[TEST]:.1f}"
+def _scores(row: dict[str, float], sets: list[str]) -> str:
+    whole = sets and set(sets) <= row.keys()
+    return f"{row[TEST]:.1f} / {fmean(row[name] for name in sets):.1f}" if whole else f"{row[TEST]:.1f}"

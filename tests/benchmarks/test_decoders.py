@@ -82,7 +82,7 @@ def test_a_run_goes_on_and_is_scored_and_tabulated(
         record = decoders.score_way("tiny", way, study, tmp_path / "cache", tmp_path)
         assert record is not None
         write_json(tmp_path / "decoders" / f"tiny-{way}.json", record)
-        assert ("average" in record["rows"]["4 mean plain -"]) == (way == "plain")
+        assert set(record["rows"]["4 mean plain -"]) == (set(sets) if way == "plain" else {"stsb_dev", "stsb_test"})
         assert len(record["rows"]) == 2 * 4 * (5 if way == "plain" else 3)
         assert record["weights"] == "de-quantized from 4 bit"
     monkeypatch.setattr(decoders, "encode", None)  # all of it is in the cache
@@ -93,7 +93,7 @@ def test_a_run_goes_on_and_is_scored_and_tabulated(
 
 def test_dev_chooses_the_rows_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     def row(dev: float, test: float) -> dict[str, float]:
-        return {"stsb_dev": dev, "stsb_test": test, "average": test - 10}
+        return {"stsb_dev": dev, "stsb_test": test, "sts12": test - 20}
 
     poolings = {
         f"{layer} {pooling} {step} {fit}": row(dev, test)
@@ -103,10 +103,15 @@ def test_dev_chooses_the_rows_of_the_table(monkeypatch: pytest.MonkeyPatch) -> N
             (6, "white-64", "wiki", 61.0, 54.0),
         )
     }  # fmt: skip
-    found = [{"encoder": "gemma3", "way": "eol", "rows": poolings}, {"study": "decoders", "rows": {}}]
+    found: list[Any] = [{"encoder": "gemma3", "way": "eol", "rows": poolings}, {"study": "decoders", "rows": {}}]
     monkeypatch.setattr(tables, "records", lambda *given: found)
     lines = tables.decoders_table().splitlines()
     assert lines[-1] == (
         "| Gemma 3 270M | PromptEOL | last token | 44.0 / 34.0 | 40.0 / 30.0 (3) | 54.0 / 44.0 (6, white-64) |  |"
     )
+    found.append({"encoder": "smollm2", "way": "chat", "rows": {k: row(1, 2) for k in poolings}})
+    for scores in found[2]["rows"].values():
+        del scores["sts12"]
+    assert tables.averaged() == ["sts12", "stsb_test"]  # a way on STS-B alone takes nothing from the others
+    assert "| SmolLM2-135M-Instruct | chat template | mean | 2.0 |" in tables.decoders_table()
     assert sum("not run" in line for line in lines) == len(tables.WAYS) - 1
