@@ -24,6 +24,7 @@ from benchmarks.tables.beyond import beyond_table
 from benchmarks.tables.combinations import both_encoders_table, claims_table, ranked_table
 from benchmarks.tables.cost import preparation_table, speed_table, sweep_table
 from benchmarks.tables.coverage import unrun_table
+from benchmarks.tables.decoders import decoder_baselines_table, decoders_table
 from benchmarks.tables.domains import adapted_table, domains_table
 from benchmarks.tables.floors import floors_table, overlap_table
 from benchmarks.tables.inspection import phrases_table, space_table
@@ -151,6 +152,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "mechanisms-repal": partial(exact_repal_table, False),
     "mechanisms-repal-own": partial(exact_repal_table, True),
     "adapted": adapted_table,
+    "decoders": decoders_table,
+    "decoder-baselines": decoder_baselines_table,
     **{f"domains-{name}": partial(domains_table, name) for name in NAMED},
     **{f"trainings-{name}": partial(trainings_table, name) for name in NAMED},
     "judge": judge_table,

@@ -183,14 +183,15 @@ MaxLength = Annotated[
     typer.Option("--max-length", help="Maximum tokens per sentence; default: the encoder's own.", callback=MAX_LENGTH),
 ]
 Pooling = Annotated[
-    str | None, typer.Option(help="cls, mean, max, lasttoken, first-last or last-two; default: the encoder's own.")
+    str | None,
+    typer.Option(help="cls, mean, weightedmean, max, lasttoken, first-last or last-two; default: the encoder's own."),
 ]
 Layers = Annotated[int | None, typer.Option(help="Number of layers to keep, from the first.", callback=AT_LEAST_ONE)]
 Dropout = Annotated[
     float | None, typer.Option(help="Dropout to train with, such as 0.1; default: the encoder's own.", callback=DROPOUT)
 ]
 PromptTemplate = Annotated[
-    str | None, typer.Option(help="Text around every sentence, with one {} for the sentence; for decoders.")
+    str | None, typer.Option(help="Text around every sentence, with one {} for the sentence, or 'chat'; for decoders.")
 ]
 Dtype = Annotated[
     str | None,

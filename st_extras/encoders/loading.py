@@ -13,14 +13,15 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
+from sentence_transformers.util import is_sentence_transformer_model
 from torch import nn
 
 from st_extras.checks import check_choice, check_count, shown
 from st_extras.encoders.dropout import set_dropout
-from st_extras.encoders.prompt_template import set_prompt_template, template_length
+from st_extras.encoders.prompt_template import PLAIN, set_prompt_template, template_length
 
 logger = logging.getLogger(__name__)
-PoolingName = Literal["cls", "mean", "max", "lasttoken", "first-last", "last-two"]
+PoolingName = Literal["cls", "mean", "weightedmean", "max", "lasttoken", "first-last", "last-two"]
 DtypeName = Literal["float32", "bfloat16", "float16"]
 _OF_LAYERS = ("attention_window",)
 """Settings with an item for each layer whose names do not say so."""
@@ -43,14 +44,17 @@ def load_encoder(
     The result has only modules of Sentence Transformers, so that a saved one loads without this package. Weights that
     no file has, such as an unused pooler's, are the same at every call, and no global random state changes. A plain
     transformer gets mean pooling, or that of its last token if it was saved as a causal language model. A tokenizer
-    without a padding token (GPT-2, Llama) pads with its end-of-text token, which is masked.
+    without a padding token (GPT-2, Llama) pads with its end-of-text token, which is masked. Sentence Transformers puts
+    the chat template of an instruction-tuned model around every text; here a plain transformer reads the text alone.
 
     Args:
         path: a folder or a hub id.
-        pooling: "cls", "mean", "max", "lasttoken" (for decoders, whose last token alone has seen the whole text),
-            "first-last" (mean over tokens of the average of the first and the last layer) or "last-two". It replaces
-            everything after the transformer, including a Normalize. None: keep the model's own modules.
-        layers: number of transformer layers to keep, from the first. None: all.
+        pooling: "cls", "mean", "max", "first-last" (mean over tokens of the average of the first and the last layer),
+            "last-two"; for decoders, whose later tokens have seen more of the text, "weightedmean" (a token's weight is
+            its place in the text), or "lasttoken" with a prompt such as PromptEOL. It replaces everything after the
+            transformer, including a Normalize. None: keep the model's own modules.
+        layers: number of transformer layers to keep, from the first. None: all. The last layer of a decoder is rarely
+            its best for sentences.
         max_seq_length: most tokens of a text, with those of ``prompt_template``. None: the model's own, if
             it has positions for as many.
         dropout: probability of dropping a value in training, in [0, 1), see
@@ -58,7 +62,9 @@ def load_encoder(
             dropout need one: 0.1 is BERT's. It is saved with the model. None: the model's own.
         prompt_template: text around every sentence, with one ``{}`` where the sentence goes, see
             :func:`~st_extras.encoders.prompt_template.set_prompt_template`; for decoders with ``pooling="lasttoken"``
-            'This sentence: "{}" means in one word: "' (PromptEOL). It is saved with the model.
+            'This sentence: "{}" means in one word: "' (PromptEOL). "{}": the sentence alone; "chat": in the tokenizer's
+            chat template. It is saved with the model. None: a model of Sentence Transformers keeps its own, a plain
+            transformer reads the sentence alone.
         dtype: "float32", "bfloat16" or "float16": what the weights are loaded as. None: as SentenceTransformer does,
             which is for most models what they were saved as. Train all weights in float32, and in bfloat16 only
             adapters (``lora`` of :func:`~st_extras.training.train_encoder`).
@@ -87,6 +93,11 @@ def load_encoder(
         model = with_pooling(model, pooling, **{k: v for k, v in options.items() if k == "model_card_data"})
     if dropout is not None:
         set_dropout(model, dropout)
+    if prompt_template is None and _is_wrapped_by_default(model, path, options):
+        prompt_template = PLAIN
+        logger.warning(
+            "The tokenizer's chat template is not used: each text is encoded alone; prompt_template='chat' uses it."
+        )
     if prompt_template is not None:
         set_prompt_template(model, prompt_template)
     longest = _most_positions(model)
@@ -156,6 +167,14 @@ def _give_padding_token(model: SentenceTransformer) -> None:
     logger.info(
         "The tokenizer has no padding token: batches are padded with its end-of-text token %r.", tokenizer.pad_token
     )
+
+
+def _is_wrapped_by_default(model: SentenceTransformer, path: str | PathLike[str], options: dict[str, Any]) -> bool:
+    """Whether texts go through a chat template without anyone having said so: the files are of a plain transformer."""
+    if "message" not in getattr(next(model.children(), None), "modality_config", ()):
+        return False
+    source = ("token", "cache_folder", "revision", "local_files_only")
+    return not is_sentence_transformer_model(str(path), **{name: options[name] for name in source if name in options})
 
 
 def _most_positions(model: SentenceTransformer) -> int | None:

@@ -1,4 +1,6 @@
-"""A text before and after each sentence (PromptEOL), as a chat template, which Sentence Transformers saves and applies.
+"""What stands around each sentence: nothing, the tokenizer's chat template, or a text of one's own (PromptEOL).
+
+A text of one's own becomes a chat template, which Sentence Transformers saves and applies.
 
 Ting Jiang, Shaohan Huang, Zhongzhi Luan, Deqing Wang, Fuzhen Zhuang: "Scaling Sentence Embeddings with Large Language
 Models", 2023, https://arxiv.org/abs/2307.16645
@@ -16,6 +18,10 @@ from sentence_transformers.base.modules import Transformer
 from st_extras.checks import shown
 
 logger = logging.getLogger(__name__)
+PLAIN = "{}"
+"""The template of a text that stands alone."""
+CHAT = "chat"
+"""In place of a template: the tokenizer's own chat template."""
 _SAMPLES = ("a", 'one two, "three".', "{{ 4 }}")
 
 
@@ -27,11 +33,12 @@ def check_prompt_template(template: Any) -> tuple[str, str]:
     """
     if not isinstance(template, str) or template.count("{}") != 1:
         raise ValueError(
-            f"prompt_template must be text with exactly one {{}}, where the sentence goes, got {shown(template)}."
+            f"prompt_template must be 'chat' or text with exactly one {{}}, where the sentence goes, got "
+            f"{shown(template)}."
         )
     before, after = template.split("{}")
-    if not (before.strip() or after.strip()):
-        raise ValueError(f"prompt_template must have text beside its {{}}, got {shown(template)}.")
+    if template != PLAIN and not (before.strip() or after.strip()):
+        raise ValueError(f"prompt_template must have no white space alone beside its {{}}, got {shown(template)}.")
     return before, after
 
 
@@ -46,11 +53,13 @@ def set_prompt_template(model: SentenceTransformer, template: str) -> None:
     Args:
         model: the SentenceTransformer; its first module is a transformer.
         template: text with exactly one ``{}``, where the sentence goes; other braces and quotes stand for themselves.
+            "{}": the sentence alone. "chat": the tokenizer's chat template, as it is.
 
     Raises:
-        ValueError: if the template has not exactly one ``{}``, or the model's texts cannot be given as messages.
+        ValueError: if the template has not exactly one ``{}``, the model's texts cannot be given as messages, or the
+            tokenizer has no chat template for "chat".
     """
-    before, after = check_prompt_template(template)
+    before, after = (PLAIN, "") if template == CHAT else check_prompt_template(template)
     transformer = next(model.children())
     if not isinstance(transformer, Transformer) or "text" not in transformer.modality_config:
         raise ValueError(
@@ -58,6 +67,15 @@ def set_prompt_template(model: SentenceTransformer, template: str) -> None:
             f"{type(transformer).__name__}."
         )
     tokenizer = cast(Any, transformer.tokenizer)
+    if template == PLAIN:
+        transformer.modality_config = {k: v for k, v in transformer.modality_config.items() if k != "message"}
+        transformer.input_formatter.supported_modalities = list(transformer.modality_config)
+        return
+    if template == CHAT:
+        if getattr(tokenizer, "chat_template", None) is None:
+            raise ValueError("prompt_template must not be 'chat' for a tokenizer without a chat template.")
+        _take_messages(transformer, transformer.input_formatter.message_format)
+        return
     if getattr(tokenizer, "chat_template", None) is not None:
         logger.info("The tokenizer's chat template is replaced by prompt_template.")
     opening, closing = _special_tokens(tokenizer)
@@ -70,14 +88,21 @@ def set_prompt_template(model: SentenceTransformer, template: str) -> None:
             f"prompt_template cannot be used with a {type(tokenizer).__name__}, which reads special tokens within a "
             "text as other ones: put the template around the sentences yourself."
         )
-    entry: Any = {**transformer.modality_config["text"], "format": "flat"}
+    _take_messages(transformer, "flat")
+
+
+def _take_messages(transformer: Any, message_format: str) -> None:
+    """Let a transformer take its texts as messages, which go through the chat template."""
+    entry: Any = {**transformer.modality_config["text"], "format": message_format}
     transformer.modality_config = {**transformer.modality_config, "message": entry}
-    transformer.input_formatter.message_format = "flat"
+    transformer.input_formatter.message_format = message_format
     transformer.input_formatter.supported_modalities = list(transformer.modality_config)
 
 
 def template_length(model: SentenceTransformer) -> int:
     """Return the number of tokens of a text that is empty: those of the prompt template and the special tokens."""
+    if "message" not in next(model.children()).modality_config:  # type: ignore[operator]
+        return len(cast(Any, model.tokenizer)("")["input_ids"])
     return len(_ids(model.tokenizer, ""))
 
 

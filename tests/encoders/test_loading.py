@@ -152,11 +152,12 @@ def test_another_first_module_is_refused():
     [
         (
             {"pooling": "median"},
-            "pooling must be one of 'cls', 'mean', 'max', 'lasttoken', 'first-last', 'last-two', got 'median'",
+            "pooling must be one of 'cls', 'mean', 'weightedmean', 'max', 'lasttoken', "
+            "'first-last', 'last-two', got 'median'",
         ),
         ({"dtype": "float8"}, "dtype must be one of 'float32', 'bfloat16', 'float16', got 'float8'"),
         ({"dropout": 1.0}, "dropout must be between 0 and 1, 1 excluded, got 1.0"),
-        ({"prompt_template": "x"}, "prompt_template must be text with exactly one {}"),
+        ({"prompt_template": "x"}, "prompt_template must be 'chat' or text with exactly one {}"),
         ({"layers": 0}, "layers must be a whole number between 1 and 4, got 0"),
         ({"layers": 5}, "layers must be a whole number between 1 and 4, got 5"),
         ({"max_seq_length": 2}, "max_seq_length must be a whole number >= 3, got 2"),

@@ -88,7 +88,7 @@ _SHARED = {
     "--eval-steps": BAD_COUNTS,
     "--max-length": BAD_COUNTS, "--layers": BAD_COUNTS, "--pooling": BAD_TEXTS, "--limit": BAD_COUNTS, "--column": [],
     "--dropout": [*BAD_NUMBERS, "1", "2"], "--lora": [*BAD_COUNTS, "4097"], "--dtype": BAD_TEXTS,
-    "--prompt-template": ["no place", "{} and {}", "{}", "{x}"],
+    "--prompt-template": ["no place", "{} and {}", " {}", "{x}", "chat"],
     "--seed": _SEEDS, "--dev": BAD_FILES, "--test": BAD_FILES, "--nothing": ["1"],
 }  # fmt: skip
 OPTIONS: dict[str, dict[str, list[str]]] = {

@@ -1,0 +1,271 @@
+"""Language models of others as sentence encoders, without training: layers, poolings, prompts and linear steps.
+
+    python -m benchmarks.encoders --prepare FOLDER
+    python -m benchmarks.decoders --data DATA_FOLDER --models FOLDER --cache CACHE [--encoders smollm2 gemma3]
+    python -m benchmarks.decoders --score --data DATA_FOLDER --cache CACHE
+
+``benchmarks/configs/decoders.toml`` says which layers, which ways to write a text, how many pairs of each set and how
+many sentences to fit on. The weights were de-quantized from 4 bit by ``benchmarks.encoders``.
+
+* Ways: "plain", the text alone; "start", the tokenizer's start token before it; "eol", PromptEOL; "chat", the
+  tokenizer's chat template, which Sentence Transformers puts around every text unless told otherwise.
+* Poolings: "mean"; "rest", the mean without the first token; "weightedmean"; "lasttoken". Each layer's output goes
+  through the final norm, as in a model cut to that layer by ``load_encoder``.
+* Steps: none, whitening to 64, 128 and 256 dimensions, soft whitening, all-but-the-top; fitted on Wikipedia ("wiki"),
+  or on sentences of the STS sets without those of dev and the tests ("sts").
+
+All layers of a text come from one pass, in bfloat16, and stay in ``--cache``: a run that was stopped goes on where it
+was, and ``--score`` scores what is there. Each encoder and way is one file in ``benchmarks/results/decoders/``, with
+every row of the grid; STS-B dev chooses the rows of the table. ``baselines.json`` holds TF-IDF, SIF and
+all-MiniLM-L6-v2 on the same pairs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomllib
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from benchmarks.fitted_text import spaced, without_sentences
+from benchmarks.floors import (
+    FITTED,
+    TFIDF,
+    Cosines,
+    cosines_of,
+    input_embeddings,
+    sif_cosines,
+    tfidf_cosines,
+)
+from benchmarks.names import FLOOR_TEXTS
+from benchmarks.pairs import DEV, correlation
+from benchmarks.provenance import provenance
+from benchmarks.records import RESULTS, write_json
+from st_extras.encoders import load_encoder
+from st_extras.evaluation import SEVEN_STS, STSDataset, load_sts
+from st_extras.modules import AllButTheTopPostProcessor, CorpusStatistics, WhiteningPostProcessor
+from st_extras.samples.encoder import packaged_minilm
+from st_extras.text import read_sentences
+
+Array = NDArray[np.float32]
+CONFIG = Path(__file__).resolve().parent / "configs" / "decoders.toml"
+TEMPLATES = {"plain": "{}", "start": "{}", "eol": 'This sentence: "{}" means in one word: "', "chat": "chat"}
+POOLINGS = ("mean", "rest", "weightedmean", "lasttoken")
+WHITENED = (64, 128, 256)
+SOFT = 0.1  # epsilon of soft whitening
+BATCH = 64
+LONGEST = 100  # characters of a sentence of Wikipedia that is fitted on; the STS sets' are as short
+
+
+def pooled(tokens: Tensor, mask: Tensor) -> Tensor:
+    """Pool (B, L, D) token embeddings, padded on the right, in each of POOLINGS: (P, B, D)."""
+    tokens, mask = tokens.float(), mask.float()
+    places = mask.cumsum(dim=1) * mask  # (B, L), 1-based
+    rest = torch.where(mask.sum(1, keepdim=True) > 1, mask * (places > 1), mask)  # a text of one token keeps it
+    last = (places == mask.sum(1, keepdim=True)).float() * mask
+    weights = torch.stack([mask, rest, places, last])  # (P, B, L)
+    return torch.einsum("pbl,bld->pbd", weights / weights.sum(-1, keepdim=True), tokens)
+
+
+def encode(model: Any, texts: Sequence[str], layers: Sequence[int]) -> Array:
+    """Encode texts by each of the layers, in each of POOLINGS, in one pass.
+
+    Args:
+        model: starts with a decoder.
+        texts: N texts.
+        layers: K numbers, from 1.
+
+    Returns:
+        (K, P, N, D).
+    """
+    body = model.transformers_model
+    total = body.config.num_hidden_layers
+    model.tokenizer.padding_side = "right"
+    found = np.zeros((len(layers), len(POOLINGS), len(texts), body.config.hidden_size), dtype=np.float32)
+    order = np.argsort([len(text) for text in texts], kind="stable")
+    for start in range(0, len(order), BATCH):
+        rows = order[start : start + BATCH]
+        features = model.preprocess([texts[i] for i in rows])
+        given = {name: features[name] for name in ("input_ids", "attention_mask")}
+        with torch.inference_mode():
+            states = body(**given, output_hidden_states=True, use_cache=False).hidden_states
+            for k, layer in enumerate(layers):
+                tokens = states[layer] if layer == total else body.norm(states[layer])
+                found[k][:, rows] = pooled(tokens, given["attention_mask"]).numpy()
+    return found
+
+
+def texts_of(pairs: STSDataset) -> list[str]:
+    """Return the first sentences, then the second ones."""
+    return [*pairs.sentences1, *pairs.sentences2]
+
+
+def thinned(pairs: STSDataset, count: int) -> STSDataset:
+    """Return ``count`` of the pairs, evenly spaced; all if there are no more."""
+    kept = spaced(range(len(pairs)), count)  # type: ignore[arg-type]
+    columns = (pairs.sentences1, pairs.sentences2, pairs.scores, pairs.subsets)
+    return STSDataset(pairs.name, *([column[i] for i in kept] for column in columns))
+
+
+def groups(study: dict[str, Any], data: Path) -> tuple[dict[str, STSDataset], dict[str, list[str]]]:
+    """Return the sets by name, dev and STS-B test first, and the texts to fit on."""
+    whole = {name: load_sts(name, data) for name in (DEV, "stsb_test", *SEVEN_STS)}
+    pairs = study["pairs"]
+    sets = {name: thinned(found, pairs.get(name, pairs["others"])) for name, found in whole.items()}
+    sts = without_sentences(read_sentences(data / FLOOR_TEXTS["sts"]), list(whole.values()))
+    wiki = [t for t in read_sentences(data / FLOOR_TEXTS["wiki"], limit=100 * study["wiki"]) if len(t) <= LONGEST]
+    return sets, {"sts": spaced(sts, study["sts"]), "wiki": spaced(wiki, study["wiki"])}
+
+
+def cached(file: Path, texts: Sequence[str], make: Any) -> Array:
+    """Return the (K, P, N, D) embeddings of texts from a file, made first if it is not there.
+
+    Raises:
+        ValueError: if the file was made from other texts.
+    """
+    digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
+    if not file.exists():
+        unique = list(dict.fromkeys(texts))
+        rows = {text: i for i, text in enumerate(unique)}
+        found = make(unique)[:, :, [rows[text] for text in texts]]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        part = file.with_suffix(".part.npz")
+        np.savez(part, embeddings=found, texts=digest)
+        os.replace(part, file)
+    with np.load(file) as kept:
+        if str(kept["texts"]) != digest:
+            raise ValueError(f"{file} was made from other texts: give another --cache, or remove it.")
+        return np.asarray(kept["embeddings"])
+
+
+def encode_all(name: str, way: str, study: dict[str, Any], models: Path, cache: Path, data: Path) -> None:
+    """Encode all groups of texts in one way, and say how long each took."""
+    model = load_encoder(models / name, dtype="bfloat16", device="cpu", prompt_template=TEMPLATES[way])
+    layers = study["encoders"][name]["layers"]
+    before = model.tokenizer.bos_token if way == "start" else ""
+    sets, fitted = groups(study, data)
+    every = {group: texts_of(pairs) for group, pairs in sets.items()}
+    texts_by_group = {group: every.pop(group) for group in (DEV, "stsb_test")} | fitted | every
+    brief = study["encoders"][name]["brief"]
+    if way in brief:
+        texts_by_group = {group: texts_by_group[group] for group in (DEV, "stsb_test", *brief[way])}
+    for group, texts in texts_by_group.items():
+        began = time.perf_counter()
+        cached(
+            cache / f"{name}-{way}-{group}.npz",
+            texts,
+            lambda unique: encode(model, [before + text for text in unique], layers),
+        )
+        print(f"{name} {way} {group}: {len(texts):,} texts, {time.perf_counter() - began:.0f} s", flush=True)
+
+
+def steps_of(fitted: Array) -> dict[str, tuple[Array, Array]]:
+    """Return the mean, (D,), and the kernel, (D, k), of each linear step fitted on (N, D) embeddings."""
+    size = fitted.shape[1]
+    statistics = CorpusStatistics(size).update(torch.from_numpy(fitted))
+    modules = {f"white-{k}": WhiteningPostProcessor(size, k) for k in WHITENED if k <= size}
+    modules |= {"soft": WhiteningPostProcessor(size, epsilon=SOFT), "top": AllButTheTopPostProcessor(size)}
+    mean = statistics.mean.numpy()
+    return {name: (mean, module.kernel_of(statistics).numpy()) for name, module in modules.items()}
+
+
+def score_step(pairs: Array, gold: Array, step: tuple[Array, Array] | None) -> float:
+    """Return Spearman times 100 of (2 N, D) embeddings, first sentences first, after a step."""
+    found = pairs if step is None else (pairs - step[0]) @ step[1]
+    first, second = np.split(found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12), 2)
+    return correlation(gold, (first * second).sum(axis=1))
+
+
+def score_way(name: str, way: str, study: dict[str, Any], cache: Path, data: Path) -> dict[str, Any] | None:
+    """Score every row of the grid on the sets that are in the cache, and return the record; None without STS-B's."""
+    sets, fitted = groups(study, data)
+    texts = {group: texts_of(pairs) for group, pairs in sets.items()} | fitted
+    files = {group: cache / f"{name}-{way}-{group}.npz" for group in texts}
+    there = {group: cached(files[group], texts[group], None) for group in texts if files[group].exists()}
+    scored = [group for group in sets if group in there]
+    if not {DEV, "stsb_test"} <= set(scored):
+        return None
+    gold = {group: np.asarray(sets[group].scores) for group in scored}
+    rows: dict[str, dict[str, float]] = {}
+    for k, layer in enumerate(study["encoders"][name]["layers"]):
+        for p, pooling in enumerate(POOLINGS):
+            steps: dict[str, Any] = {"plain -": None}
+            for text in fitted.keys() & there.keys():
+                steps |= {f"{step} {text}": kernel for step, kernel in steps_of(there[text][k, p]).items()}
+            for step, kernel in steps.items():
+                found = {group: score_step(there[group][k, p], gold[group], kernel) for group in scored}
+                rows[f"{layer} {pooling} {step}"] = {group: round(value, 2) for group, value in found.items()}
+    return {
+        "study": study["name"], "encoder": name, "way": way, "weights": "de-quantized from 4 bit", "dtype": "bfloat16",
+        "pairs": {group: len(sets[group]) for group in scored},
+        "fitted": {text: len(lines) for text, lines in fitted.items() if text in there},
+        "rows": rows, **provenance(),
+    }  # fmt: skip
+
+
+def baselines(study: dict[str, Any], data: Path) -> dict[str, Any]:
+    """Score TF-IDF of characters, SIF of MiniLM's input embeddings and MiniLM itself on the same pairs."""
+    sets, _ = groups(study, data)
+    known = list(sets.values())
+    texts = {
+        "wiki": read_sentences(data / FLOOR_TEXTS["wiki"], limit=FITTED),
+        "sts": without_sentences(read_sentences(data / FLOOR_TEXTS["sts"]), known),
+    }
+    minilm = load_encoder(packaged_minilm(), device="cpu")
+    ways: dict[str, Cosines] = {"all-MiniLM-L6-v2": cosines_of(lambda lines: minilm.encode(list(lines)))}
+    embeddings = input_embeddings("minilm")
+    for text, lines in texts.items():
+        ways[f"TF-IDF of characters, {text}"] = tfidf_cosines(TFIDF["characters"], lines)
+        if embeddings is not None:
+            ways[f"SIF of MiniLM's input embeddings, {text}"] = sif_cosines(embeddings, lines, removed=False)
+    rows = {}
+    for way, cosines in ways.items():
+        found = {
+            pairs.name: correlation(np.asarray(pairs.scores), cosines(pairs.sentences1, pairs.sentences2))
+            for pairs in known
+        }
+        rows[way] = {name: round(value, 2) for name, value in found.items()}
+    pairs = {pairs.name: len(pairs) for pairs in known}
+    return {"study": study["name"], "pairs": pairs, "rows": rows, **provenance()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=os.environ.get("ST_EXTRAS_DATA"), help="folder with the STS sets")
+    parser.add_argument("--models", type=Path, default=Path("runs/encoders"), help="folder of benchmarks.encoders")
+    parser.add_argument("--cache", type=Path, default=Path("runs/decoders"), help="folder for the embeddings")
+    parser.add_argument("--encoders", nargs="*", help="default: all of the study")
+    parser.add_argument("--ways", nargs="*", help="default: all of the study")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for records (default: %(default)s)")
+    parser.add_argument("--score", action="store_true", help="score what is in the cache, encode nothing")
+    options = parser.parse_args()
+    if options.data is None:
+        parser.error("--data FOLDER (or ST_EXTRAS_DATA) must name the folder with the STS sets.")
+    data = Path(options.data)
+    torch.set_num_threads(1)
+    study = tomllib.loads(CONFIG.read_text(encoding="utf8"))
+    folder = options.results / study["name"]
+    if not (folder / "baselines.json").exists():
+        write_json(folder / "baselines.json", baselines(study, data))
+    for name in options.encoders or study["encoders"]:
+        if not options.score and not (options.models / name).is_dir():
+            print(f"{name}: not run, {options.models / name} is not there: see benchmarks.encoders.", flush=True)
+            continue
+        for way in options.ways or study["encoders"][name]["ways"]:
+            if not options.score:
+                encode_all(name, way, study, options.models, options.cache, data)
+            if record := score_way(name, way, study, options.cache, data):
+                write_json(folder / f"{name}-{way}.json", record)
+
+
+if __name__ == "__main__":
+    main()

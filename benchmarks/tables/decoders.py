@@ -1,0 +1,72 @@
+"""Language models of others, untrained: the row that STS-B dev chooses in each way, and the baselines."""
+
+from __future__ import annotations
+
+from statistics import fmean
+from typing import Any
+
+from benchmarks.records import records
+from benchmarks.tables.markdown import markdown_table
+
+ENCODERS = {"smollm2": "SmolLM2-135M-Instruct", "gemma3": "Gemma 3 270M"}
+WAYS = {
+    ("smollm2", "chat"): "chat template",
+    ("smollm2", "plain"): "text alone",
+    ("smollm2", "start"): "start token, text",
+    ("smollm2", "eol"): "PromptEOL",
+    ("gemma3", "plain"): "start token, text",
+    ("gemma3", "eol"): "PromptEOL",
+}
+POOLINGS = {"mean": "mean", "rest": "mean after the first", "weightedmean": "weighted mean", "lasttoken": "last token"}
+FITS = {"-": "best layer", "wiki": "best layer and step, Wikipedia", "sts": "best layer and step, STS sentences"}
+DEV, TEST = "stsb_dev", "stsb_test"
+
+
+def decoders_table() -> str:
+    """Tabulate by encoder, text and pooling: the last layer, and what dev chooses."""
+    found = {(record["encoder"], record["way"]): record for record in records("decoders") if "way" in record}
+    sets = averaged()
+    rows = []
+    for key, title in WAYS.items():
+        if key not in found:
+            rows.append([ENCODERS[key[0]], title, "not run", "", "", "", ""])
+            continue
+        grid = {tuple(name.split()): row for name, row in found[key]["rows"].items()}
+        last = str(max(int(layer) for layer, *_ in grid))
+        for pooling, label in POOLINGS.items():
+            if key[1] == "eol" and pooling != "lasttoken":
+                continue
+            cells = [ENCODERS[key[0]], title, label, _scores(grid[last, pooling, "plain", "-"], sets)]
+            for fit in FITS:
+                of_fit = {name: row for name, row in grid.items() if name[1] == pooling and name[3] == fit}
+                cells.append(_chosen(of_fit, sets))
+            rows.append(cells)
+    return markdown_table(["encoder", "text", "pooling", "last layer", *FITS.values()], rows, left=range(7))
+
+
+def decoder_baselines_table() -> str:
+    """Tabulate the baselines on the same pairs."""
+    sets = averaged()
+    found = [record["rows"] for record in records("decoders", "baselines.json")]
+    rows = [[name, _scores(row, sets)] for all_of_them in found for name, row in all_of_them.items()]
+    return markdown_table(["baseline, fitted on", f"STS-B test / mean of {', '.join(sets)}"], rows)
+
+
+def averaged() -> list[str]:
+    """Return the test sets that every way has been scored on, but for the ways that took STS-B alone."""
+    of_way = [set(next(iter(record["rows"].values()))) for record in records("decoders") if "way" in record]
+    more = [names for names in of_way if names - {DEV, TEST}]
+    return sorted(set.intersection(*more) - {DEV}) if more else []
+
+
+def _chosen(rows: dict[Any, dict[str, float]], sets: list[str]) -> str:
+    """Write the scores of the row that is highest on dev, with its layer and step; nothing if there is none."""
+    if not rows:
+        return ""
+    (layer, _, step, _), row = max(rows.items(), key=lambda item: item[1][DEV])
+    return f"{_scores(row, sets)} ({layer}{'' if step == 'plain' else f', {step}'})"
+
+
+def _scores(row: dict[str, float], sets: list[str]) -> str:
+    whole = sets and set(sets) <= row.keys()
+    return f"{row[TEST]:.1f} / {fmean(row[name] for name in sets):.1f}" if whole else f"{row[TEST]:.1f}"

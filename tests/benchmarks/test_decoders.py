@@ -1,0 +1,117 @@
+"""The study of decoders: its embeddings and steps are those of the library, its record and table those of its rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks import decoders
+from benchmarks.records import write_json
+from benchmarks.tables import decoders as tables
+from st_extras.encoders import load_encoder
+from st_extras.evaluation import SEVEN_STS, STSDataset
+from st_extras.modules import AllButTheTopPostProcessor, WhiteningPostProcessor
+from tests.conftest import SENTENCES
+from tests.encoders.decoders import build_decoder
+
+TEXTS = ["a cat", *SENTENCES[:3], "a", *SENTENCES[3:]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_decoder(tmp_path_factory.mktemp("study") / "tiny", num_hidden_layers=4, pad=True)
+
+
+@pytest.mark.parametrize("way", ["plain", "eol"])
+def test_one_pass_gives_what_cut_encoders_give(folder: Path, way: str) -> None:
+    template = decoders.TEMPLATES[way]
+    model = load_encoder(folder, prompt_template=template, device="cpu")
+    found = decoders.encode(model, TEXTS, [1, 3, 4])
+    for k, layer in enumerate((1, 3, 4)):
+        for p, pooling in enumerate(decoders.POOLINGS):
+            cut: Any = {"layers": layer, "prompt_template": template, "device": "cpu"}
+            other = load_encoder(folder, pooling="mean" if pooling == "rest" else pooling, **cut)
+            wanted = other.encode(TEXTS)
+            if pooling == "rest":
+                counts = other.preprocess(TEXTS)["attention_mask"].sum(dim=1, keepdim=True).numpy()
+                first = load_encoder(folder, pooling="cls", **cut).encode(TEXTS)
+                wanted = (counts * wanted - first) / (counts - 1)
+            np.testing.assert_allclose(found[k, p], wanted, atol=5e-6)
+
+
+def test_a_text_of_one_token_keeps_it() -> None:
+    tokens, mask = torch.ones(1, 3, 2), torch.tensor([[1, 0, 0]])
+    assert decoders.pooled(tokens, mask).tolist() == [[[1.0, 1.0]]] * 4
+
+
+def test_steps_are_the_library_s(folder: Path) -> None:
+    model = load_encoder(folder, pooling="mean", device="cpu")
+    pairs, corpus = TEXTS[:6], [f"{text} {other}" for text in SENTENCES for other in SENTENCES]
+    gold = np.arange(3.0)
+    steps = decoders.steps_of(model.encode(corpus))
+    assert list(steps) == ["soft", "top"]  # the tiny decoder has 16 dimensions
+    wanted = {
+        "soft": WhiteningPostProcessor.attach(model, epsilon=decoders.SOFT, corpus=corpus),
+        "top": AllButTheTopPostProcessor.attach(model, corpus=corpus),
+    }
+    for name, refined in wanted.items():
+        mean, kernel = steps[name]
+        np.testing.assert_allclose((model.encode(pairs) - mean) @ kernel, refined.encode(pairs), atol=2e-4)
+        expected = decoders.score_step(refined.encode(pairs), gold, None)
+        assert decoders.score_step(model.encode(pairs), gold, steps[name]) == pytest.approx(expected)
+
+
+def test_a_run_goes_on_and_is_scored_and_tabulated(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sets = {
+        name: STSDataset(name, TEXTS[:4], TEXTS[4:8], [1.0, 3.0, 2.0, 5.0], ["a"] * 4)
+        for name in (decoders.DEV, "stsb_test", *SEVEN_STS)
+    }
+    fitted = {"sts": SENTENCES, "wiki": [f"{text} again" for text in SENTENCES]}
+    monkeypatch.setattr(decoders, "groups", lambda study, data: (dict(sets), fitted))
+    entry = {"layers": [2, 4], "ways": ["plain", "start"], "brief": {"start": ["sts"]}}
+    study = {"name": "decoders", "encoders": {"tiny": entry}}
+    assert decoders.score_way("tiny", "plain", study, tmp_path / "cache", tmp_path) is None
+    for way in entry["ways"]:
+        decoders.encode_all("tiny", way, study, folder.parent, tmp_path / "cache", tmp_path)
+        record = decoders.score_way("tiny", way, study, tmp_path / "cache", tmp_path)
+        assert record is not None
+        write_json(tmp_path / "decoders" / f"tiny-{way}.json", record)
+        assert set(record["rows"]["4 mean plain -"]) == (set(sets) if way == "plain" else {"stsb_dev", "stsb_test"})
+        assert len(record["rows"]) == 2 * 4 * (5 if way == "plain" else 3)
+        assert record["weights"] == "de-quantized from 4 bit"
+    monkeypatch.setattr(decoders, "encode", None)  # all of it is in the cache
+    decoders.encode_all("tiny", "plain", study, folder.parent, tmp_path / "cache", tmp_path)
+    with pytest.raises(ValueError, match=r"was made from other texts: give another --cache"):
+        decoders.cached(tmp_path / "cache" / "tiny-plain-wiki.npz", ["else"], None)
+
+
+def test_dev_chooses_the_rows_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    def row(dev: float, test: float) -> dict[str, float]:
+        return {"stsb_dev": dev, "stsb_test": test, "sts12": test - 20}
+
+    poolings = {
+        f"{layer} {pooling} {step} {fit}": row(dev, test)
+        for pooling in tables.POOLINGS
+        for layer, step, fit, dev, test in (
+            (3, "plain", "-", 50.0, 40.0), (6, "plain", "-", 45.0, 44.0), (3, "soft", "wiki", 60.0, 55.0),
+            (6, "white-64", "wiki", 61.0, 54.0),
+        )
+    }  # fmt: skip
+    found: list[Any] = [{"encoder": "gemma3", "way": "eol", "rows": poolings}, {"study": "decoders", "rows": {}}]
+    monkeypatch.setattr(tables, "records", lambda *given: found)
+    lines = tables.decoders_table().splitlines()
+    assert lines[-1] == (
+        "| Gemma 3 270M | PromptEOL | last token | 44.0 / 34.0 | 40.0 / 30.0 (3) | 54.0 / 44.0 (6, white-64) |  |"
+    )
+    found.append({"encoder": "smollm2", "way": "chat", "rows": {k: row(1, 2) for k in poolings}})
+    for scores in found[2]["rows"].values():
+        del scores["sts12"]
+    assert tables.averaged() == ["sts12", "stsb_test"]  # a way on STS-B alone takes nothing from the others
+    assert "| SmolLM2-135M-Instruct | chat template | mean | 2.0 |" in tables.decoders_table()
+    assert sum("not run" in line for line in lines) == len(tables.WAYS) - 1

@@ -1,0 +1,114 @@
+"""What a decoder's encoder pools and reads: by hand from transformers alone, padded on either side, saved in stock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+from transformers import AutoModel, AutoTokenizer
+
+from st_extras.encoders import load_encoder
+from tests.conftest import SENTENCES
+from tests.encoders.decoders import build_decoder
+
+TEXTS = ["a cat", *SENTENCES[:3], "a"]  # of different lengths, so that padding is there
+CHAT = "{{ 'system: be kind ' }}{{ messages | map(attribute='content') | join }}{{ ' assistant:' }}"
+GEMMA = {
+    "num_hidden_layers": 4, "head_dim": 8, "num_key_value_heads": 1, "sliding_window": 4,
+    "layer_types": ["sliding_attention", "sliding_attention", "sliding_attention", "full_attention"],
+}  # fmt: skip
+Vectors = NDArray[np.float32]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("poolings")
+    build_decoder(root / "llama", num_hidden_layers=4, bos=False)
+    build_decoder(root / "gemma3_text", "gemma3_text", pad=True, **GEMMA)
+    build_decoder(root / "chat", num_hidden_layers=4, pad=True)
+    tokenizer = AutoTokenizer.from_pretrained(root / "chat")
+    tokenizer.chat_template = CHAT
+    tokenizer.save_pretrained(root / "chat")
+    return root
+
+
+def by_hand(folder: Path, pooling: str, layers: int, before: str = "", after: str = "") -> Vectors:
+    """One text after the other, so that there is no padding: (N, D)."""
+    tokenizer, body = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    found = []
+    for text in TEXTS:
+        ids = tokenizer(before + text + after, add_special_tokens=False)["input_ids"]
+        ids = ids if folder.name == "llama" else [tokenizer.bos_token_id, *ids]  # that tokenizer puts no start token
+        with torch.no_grad():
+            states = body(torch.tensor([ids]), output_hidden_states=True).hidden_states
+            tokens = (states[layers] if layers == 4 else body.norm(states[layers]))[0]  # (L, D)
+        places = torch.arange(1, len(ids) + 1.0).unsqueeze(1)
+        ways: dict[str, Any] = {
+            "lasttoken": tokens[-1], "mean": tokens.mean(dim=0),
+            "weightedmean": (tokens * places).sum(dim=0) / places.sum(),
+        }  # fmt: skip
+        found.append(ways[pooling].numpy())
+    return np.stack(found)
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.message for record in caplog.records if record.name.startswith("st_extras")]
+
+
+@pytest.mark.parametrize("layers", [2, 4])
+@pytest.mark.parametrize("pooling", ["mean", "weightedmean", "lasttoken"])
+@pytest.mark.parametrize("kind", ["llama", "gemma3_text"])
+def test_poolings_by_hand(folders: Path, tmp_path: Path, kind: str, pooling: Any, layers: int) -> None:
+    model = load_encoder(folders / kind, pooling=pooling, layers=layers, device="cpu")
+    expected = by_hand(folders / kind, pooling, layers)
+    for side in ("right", "left"):
+        model.tokenizer.padding_side = side
+        np.testing.assert_allclose(model.encode(TEXTS), expected, atol=2e-6)
+        model.save(str(tmp_path / side))
+        assert "st_extras" not in (tmp_path / side / "modules.json").read_text()
+        again = SentenceTransformer(str(tmp_path / side), device="cpu")
+        assert again.tokenizer.padding_side == side
+        np.testing.assert_array_equal(again.encode(TEXTS), model.encode(TEXTS))
+    prompted = by_hand(folders / kind, pooling, layers, before="the dog: ")
+    np.testing.assert_allclose(model.encode(TEXTS, prompt="the dog: "), prompted, atol=2e-6)
+
+
+def test_a_plain_transformer_reads_the_text_alone(
+    folders: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = load_encoder(folders / "chat", pooling="mean", device="cpu")
+    assert said(caplog) == [
+        "The tokenizer's chat template is not used: each text is encoded alone; prompt_template='chat' uses it."
+    ]
+    np.testing.assert_allclose(model.encode(TEXTS), by_hand(folders / "chat", "mean", 4), atol=2e-6)
+    model.save(str(tmp_path / "saved"))
+    caplog.clear()
+    for again in (SentenceTransformer(str(tmp_path / "saved"), device="cpu"), load_encoder(tmp_path / "saved")):
+        np.testing.assert_allclose(again.encode(TEXTS), model.encode(TEXTS), atol=1e-6)
+    assert not said(caplog)
+
+
+def test_chat_is_what_sentence_transformers_does(
+    folders: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = load_encoder(folders / "chat", prompt_template="chat", device="cpu")
+    expected = SentenceTransformer(str(folders / "chat"), device="cpu").encode(TEXTS)
+    np.testing.assert_array_equal(model.encode(TEXTS), expected)
+    assert np.abs(expected - load_encoder(folders / "chat", device="cpu").encode(TEXTS)).max() > 0.01
+    model.save(str(tmp_path / "saved"))
+    caplog.clear()
+    kept = load_encoder(tmp_path / "saved", device="cpu")  # what someone saved so is what they meant
+    np.testing.assert_allclose(kept.encode(TEXTS), expected, atol=1e-6)
+    assert not said(caplog)
+    alone = load_encoder(tmp_path / "saved", prompt_template="{}", device="cpu")
+    np.testing.assert_allclose(alone.encode(TEXTS), load_encoder(folders / "chat").encode(TEXTS), atol=1e-6)
+
+
+def test_chat_needs_a_chat_template(folders: Path) -> None:
+    with pytest.raises(ValueError, match=r"^prompt_template must not be 'chat' for a tokenizer without"):
+        load_encoder(folders / "llama", prompt_template="chat", device="cpu")
