@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
@@ -48,7 +49,7 @@ def demonstrate(
     topics = LabeledTextEvaluator(*labeled_sentences(), metrics=["map_at_r"], write_csv=False)
     model, good, sentences = raw_encoder(), load_encoder(packaged_minilm()), sample_sentences()
     start = score(model)
-    options = {"seed": seed, "overwrite": overwrite, "show_progress_bar": show_progress_bar}
+    options: dict[str, Any] = {"seed": seed, "overwrite": overwrite, "show_progress_bar": show_progress_bar}
     train_encoder(
         model, ConSERTLoss, sentences, output, learning_rate=1e-4, max_steps=steps, eval_steps=steps, **options
     )

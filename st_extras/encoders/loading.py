@@ -173,8 +173,8 @@ def _is_wrapped_by_default(model: SentenceTransformer, path: str | PathLike[str]
     """Whether texts go through a chat template without anyone having said so: the files are of a plain transformer."""
     if "message" not in getattr(next(model.children(), None), "modality_config", ()):
         return False
-    source = ("token", "cache_folder", "revision", "local_files_only")
-    return not is_sentence_transformer_model(str(path), **{name: options[name] for name in source if name in options})
+    source = options.keys() & {"token", "cache_folder", "revision", "local_files_only"}
+    return not is_sentence_transformer_model(str(path), **{name: options[name] for name in source})
 
 
 def _most_positions(model: SentenceTransformer) -> int | None:
