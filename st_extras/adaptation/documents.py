@@ -76,7 +76,8 @@ def _unit(embeddings: Any) -> Floats:
     if rows.ndim != 2 or len(rows) < 1 or not np.isfinite(rows).all():
         raise ValueError(f"embeddings must be a matrix of finite numbers with a row a text, got shape {rows.shape}.")
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.divide(rows, np.maximum(lengths, 1e-12), dtype=np.float32)
+    unit: Floats = np.divide(rows, np.maximum(lengths, 1e-12), dtype=np.float32)
+    return unit
 
 
 def _blocks(rows: Floats, neighbors: int, nearest: Nearest | None) -> Any:

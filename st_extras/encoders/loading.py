@@ -100,12 +100,11 @@ def load_encoder(
         )
     if prompt_template is not None:
         set_prompt_template(model, prompt_template)
-    longest = _most_positions(model)
     if max_seq_length is not None:
         model.max_seq_length = max_seq_length
         check_length(model)
-    elif longest is not None and (model.max_seq_length or 0) > longest:  # RoBERTa's, as the library counts them
-        model.max_seq_length = longest
+    elif (longest := _most_positions(model) or 0) < (model.max_seq_length or 0) and longest:
+        model.max_seq_length = longest  # RoBERTa's, as the library counts them
     if prompt_template is not None and model.max_seq_length is not None:
         taken = template_length(model)
         if model.max_seq_length <= taken:
