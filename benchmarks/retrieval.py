@@ -25,7 +25,16 @@ from torch.nn.functional import normalize
 from benchmarks.domain_rows import STEPS, Affine
 from benchmarks.provenance import provenance
 from benchmarks.records import RESULTS, ROOT, write_json
-from st_extras.adaptation import CANDIDATES, LinearStep
+from st_extras.adaptation import CANDIDATES, LinearStep, refine_documents, refine_queries
+from st_extras.adaptation.search import (
+    BOTH_SIDES,
+    QUERIES_ALONE,
+    Routes,
+    judged_row,
+    propose_both_sides,
+    propose_queries_alone,
+)
+from st_extras.adaptation.search_judge import Searched, SearchJudge
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import RetrievalEvaluator, load_retrieval
 from st_extras.evaluation.reporting import bootstrap_interval
@@ -102,23 +111,45 @@ def fuse(dense: Tensor, lexical: np.ndarray) -> np.ndarray:
     return np.add(*(1 / (RRF + rank) for rank in ranks))
 
 
+def adapted(queries: Tensor, documents: Tensor, searched: Searched) -> Iterator[tuple[str, np.ndarray | Tensor]]:
+    """Yield what ``adapt`` makes of a search, with what may stand beside it: it chooses without judgements."""
+    start = queries, documents
+    judge = SearchJudge(searched, start)
+    both = BOTH_SIDES, propose_both_sides(searched, start, BOTH_SIDES, 42)
+    alone = QUERIES_ALONE, propose_queries_alone(start, QUERIES_ALONE)
+    for name, (steps, proposed) in (("adapt", both), ("adapt, keep_index", alone)):
+        accepted = (
+            routes
+            for step, routes in zip(steps, proposed, strict=True)
+            if judged_row(judge, step, routes.after(start)).accepted
+        )
+        after = next(accepted, Routes(None)).after(start)
+        yield name, after[0] @ after[1].T
+        if name == "adapt":
+            yield "adapt, refine_documents", refine_queries(after[0]) @ refine_documents(after[1]).T
+
+
 def similarities(
-    queries: Tensor, documents: Tensor, texts: list[str], lexical: np.ndarray
+    queries: Tensor, documents: Tensor, searched: Searched, lexical: np.ndarray
 ) -> Iterator[tuple[str, np.ndarray | Tensor]]:
     """Yield each row with its (Q, N) similarities.
 
     Args:
         queries: (Q, D) unit rows.
         documents: (N, D) unit rows.
-        texts: of the documents.
+        searched: their texts.
         lexical: (Q, N) of BM25.
     """
+    texts = searched.documents
     of_queries, of_documents = queries.mean(dim=0), documents.mean(dim=0)
     start = queries @ documents.T
     yield START, start
     yield "BM25", lexical
     yield "start + 0.3 BM25", add_lexical(start, lexical)
     yield "start and BM25, fused by ranks", fuse(start, lexical)
+    for name, scores in adapted(queries, documents, searched):
+        yield name, scores
+        yield f"{name} + 0.3 BM25", add_lexical(scores, lexical)
     yield "one mean", cosines(queries - of_documents, documents - of_documents)
     yield "own means", cosines(queries - of_queries, documents - of_documents)
     both = without_hubs(queries - of_queries, smooth(documents - of_documents))
@@ -156,7 +187,7 @@ def run(name: str, settings: dict[str, Any], collection: str, data: Path, cache:
     lexical = BM25(documents).scores(queries)
     rows: dict[str, dict[str, float]] = {}
     start = np.zeros(0)
-    for row, scores in similarities(*embeddings(name, settings, places, cache), documents, lexical):
+    for row, scores in similarities(*embeddings(name, settings, places, cache), Searched(documents, queries), lexical):
         metrics = evaluator.compute_metrics(evaluator.rank(scores))
         ndcg = evaluator.ndcg_of_queries[10]
         start = ndcg if row == START else start
