@@ -20,6 +20,8 @@ COLLECTIONS = {
 _START = "start"
 BASELINES = (_START, "BM25", "start + 0.3 BM25", "start and BM25, fused by ranks")
 """The rows that change no embedding."""
+ADAPTED = (_START, "adapt", "adapt, refine_documents", "adapt + 0.3 BM25", "adapt, keep_index")
+"""What ``adapt`` chooses for a search."""
 
 
 def search_table(encoder: str, chosen: Container[str] | None = None) -> str:

@@ -42,6 +42,7 @@ def test_python_block(
         "bert-base-uncased": "encoder",
         "path/to/a/simcse/encoder": "encoder",
         "path/to/sts": ".",
+        "my-search": "encoder",
     }.items():
         code = code.replace(f'"{written}"', repr(here))
     for written, here in SMALLER.items():
