@@ -33,10 +33,12 @@ def described_text(sentences: list[str]) -> str:
 
 def warn_of_good_encoder(model: SentenceTransformer) -> None:
     """Warn if the encoder is good on general English as it is."""
-    from st_extras.adaptation.judge import RAW, general_english
+    from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 
-    pairs = general_english()
-    score = pairs.score(model.encode(pairs.texts, convert_to_tensor=True, show_progress_bar=False))
+    from st_extras.adaptation.judge import RAW
+    from st_extras.samples import graded_pairs
+
+    score = 100 * EmbeddingSimilarityEvaluator(*graded_pairs(), write_csv=False)(model)["spearman_cosine"]
     if score >= RAW:
         _warn(
             f"this encoder has {score:.0f} on the packaged pairs of general English, as encoders tuned for similarity "

@@ -145,8 +145,8 @@ def loss_maker(
             before the loss is made.
     """
     base = objective.base or "simcse"
-    settings = parse_settings("--set", objective.settings, _loss_class(objective.name))
-    base_settings = parse_settings("--base-set", objective.base_set or (), _loss_class(base))
+    settings = _parsed("--set", objective.settings, objective.name)
+    base_settings = _parsed("--base-set", objective.base_set or (), base)
     if objective.warmup_epochs is not None and "warmup_steps" in settings:
         raise ValueError("--warmup-epochs must not be given with --set warmup_steps, got both.")
     if objective.mini_batch_size is not None:
@@ -173,6 +173,11 @@ def loss_maker(
         return make("slt-fai", model, parts | settings)
 
     return make_slt_fai if objective.name == "slt-fai" else lambda model: make(objective.name, model, settings)
+
+
+def _parsed(option: str, pairs: Sequence[str], loss: str) -> dict[str, Any]:
+    """Return the settings of a loss that were given."""
+    return parse_settings(option, pairs, _loss_class(loss)) if pairs else {}
 
 
 def _loss_class(name: str) -> type[nn.Module]:
@@ -213,7 +218,7 @@ def training_rows(objective: Objective, sentences: list[str], mask_token: str | 
 def _masking(objective: Objective, mask_token: str | None, seed: int = 0) -> PhraseMasking:
     from st_extras.text import EDA, ChunkPhrases, PhraseMasking, RakePhrases
 
-    settings = parse_settings("--set", objective.settings, _loss_class("paser"))
+    settings = _parsed("--set", objective.settings, "paser")
     on_missing_mask = str(settings.get("on_missing_mask", "error"))
     if mask_token is None and on_missing_mask == "error":
         raise ValueError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -14,13 +13,6 @@ import torch.distributed as dist
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import all_gather_with_grad, get_rank, get_world_size
 from torch import Tensor, nn
-
-
-def launched_rank() -> int:
-    """Return the rank of this process, also before the process group exists; 0 in a single process."""
-    if dist.is_initialized() or int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        return int(get_rank())
-    return int(os.environ.get("RANK", "0"))
 
 
 @functools.cache

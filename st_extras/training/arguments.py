@@ -19,7 +19,6 @@ from transformers import PreTrainedTokenizerBase
 from st_extras.checks import check_count, check_positive, shown
 from st_extras.encoders.adapters import check_adapters
 from st_extras.encoders.loading import check_length
-from st_extras.modules.pipeline import prompt_text
 from st_extras.text.corpus import is_blank
 from st_extras.training.divergence import non_finite
 
@@ -190,7 +189,7 @@ def warn_of_half_precision(model: SentenceTransformer) -> None:
 
 def warn_of_prompt(model: SentenceTransformer, prompts: Any) -> None:
     """Warn where the encoder puts a prompt of its own before each text that it encodes, and training puts none."""
-    if (own := prompt_text(model, None)) and not prompts:
+    if (own := model.prompts.get(model.default_prompt_name or "")) and not prompts:
         logger.warning(
             "The encoder encodes with its default prompt, and would be trained without: give prompts=%s to "
             "train_encoder, or put it before the texts.",

@@ -15,8 +15,8 @@ from typing import Any
 
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import get_rank
+from torch import distributed as dist
 
-from st_extras.encoders.distributed import launched_rank
 from st_extras.whole_file import write_errors, write_json
 
 logger = logging.getLogger(__name__)
@@ -310,3 +310,10 @@ def _check_free(output: Path, names: Iterable[str]) -> None:
             raise ValueError(
                 f"{str(output / name)!r} is in the way of the model, and no earlier run wrote it: move it."
             )
+
+
+def launched_rank() -> int:
+    """Return the rank of this process, also before the process group exists; 0 in a single process."""
+    if dist.is_initialized() or int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return int(get_rank())
+    return int(os.environ.get("RANK", "0"))

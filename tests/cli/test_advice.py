@@ -6,8 +6,8 @@ import logging
 from pathlib import Path
 
 import pytest
+from sentence_transformers.sentence_transformer import evaluation
 
-from st_extras.adaptation import judge
 from st_extras.cli.advice import described_text, warnings_repeated
 
 ONE_STEP = ("-o", "out", "--steps", 1, "--batch-size", 4)
@@ -38,7 +38,8 @@ def test_numbers_are_warned_of(run, words, warned):
 
 @pytest.mark.parametrize(("score", "warned"), [(69.9, False), (70.1, True)])
 def test_a_good_encoder_is_warned_of(run, monkeypatch, score, warned):
-    monkeypatch.setattr(judge, "rank_correlation", lambda *_: score / 100)
+    found = {"spearman_cosine": score / 100}
+    monkeypatch.setattr(evaluation.EmbeddingSimilarityEvaluator, "__call__", lambda *_, **__: found)
     code, _, err = run("train", "simcse", "ENC", "TEXT", *ONE_STEP)
     assert code == 0
     assert ("Warning: this encoder has 70 on the packaged pairs" in err) == warned
