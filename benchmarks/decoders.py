@@ -4,7 +4,7 @@
     python -m benchmarks.decoders --data DATA_FOLDER --models FOLDER --cache CACHE [--encoders smollm2 gemma3]
     python -m benchmarks.decoders --score --data DATA_FOLDER --cache CACHE
 
-``benchmarks/configs/decoders.toml`` says which layers, which ways to write a text, how many pairs of each set and how
+``benchmarks/decoders.toml`` says which layers, which ways to write a text, how many pairs of each set and how
 many sentences to fit on. The weights were de-quantized from 4 bit by ``benchmarks.encoders``.
 
 * Ways: "plain", the text alone; "start", the tokenizer's start token before it; "eol", PromptEOL; "chat", the
@@ -49,7 +49,7 @@ from benchmarks.floors import (
 from benchmarks.names import FLOOR_TEXTS
 from benchmarks.pairs import DEV, correlation
 from benchmarks.provenance import provenance
-from benchmarks.records import RESULTS, write_json
+from benchmarks.records import RESULTS, ROOT, write_json
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import SEVEN_STS, STSDataset, load_sts
 from st_extras.modules import AllButTheTopPostProcessor, CorpusStatistics, WhiteningPostProcessor
@@ -57,7 +57,7 @@ from st_extras.samples.encoder import packaged_minilm
 from st_extras.text import read_sentences
 
 Array = NDArray[np.float32]
-CONFIG = Path(__file__).resolve().parent / "configs" / "decoders.toml"
+CONFIG = ROOT / "decoders.toml"
 TEMPLATES = {"plain": "{}", "start": "{}", "eol": 'This sentence: "{}" means in one word: "', "chat": "chat"}
 POOLINGS = ("mean", "rest", "weightedmean", "lasttoken")
 WHITENED = (64, 128, 256)

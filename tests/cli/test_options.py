@@ -193,7 +193,7 @@ SEEN: dict[str, list[tuple[str, dict[str, Any]]]] = {}
 def ran(run: Run, calls: Calls, command: str, added: str = "") -> Calls:
     """Run a command and return what was called. Without ``added`` each command runs once for all."""
     words = shlex.split(f"{command} {added}")
-    if command.split()[0] not in ("evaluate", "doctor", "demo") and "-o" not in words and "--output" not in words:
+    if command.split()[0] not in ("evaluate", "calibrate", "doctor", "demo") and "-o" not in words and "--output" not in words:
         words += [] if command.startswith(("repal evaluate", "frequencies info")) else ["-o", "out"]
     if added or command not in SEEN:
         calls.seen.clear()

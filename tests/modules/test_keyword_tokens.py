@@ -31,7 +31,7 @@ def make_chat(make_encoder, tmp_path):
         folder = tmp_path / "chat"
         model.transformers_model.save_pretrained(folder)
         model.tokenizer.save_pretrained(folder)
-        model = load_encoder(folder, pooling=options.get("pooling", "mean"))
+        model = load_encoder(folder, pooling=options.get("pooling", "mean"), prompt_template="chat")
         assert "message" in model[0].modality_config
         return model
 
