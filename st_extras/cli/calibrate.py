@@ -17,7 +17,7 @@ def calibrate(
     text: options.Text,
     column: options.Column = None,
     max_line: options.MaxLine = options.LONGEST_LINE,
-    batch_size: options.EncodeBatch = 64,
+    batch_size: options.EncodeBatch = 32,
     seed: options.Seed = 42,
     as_json: options.Json = False,
 ) -> None:

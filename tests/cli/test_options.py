@@ -231,7 +231,7 @@ def test_every_option_of_every_command_has_a_row() -> None:
 def test_defaults_are_those_of_python(run: Run, calls: Calls, command: str) -> None:
     """But for what a command gives always: text, tokenizer, source of sets, bars, SLT-FAI's parts, RepAL's weights."""
     given = {"lambda_1", "lambda_2", "corpus", "tokenizer", "source", "show_progress_bar", "base_loss", "warmup_steps"}
-    given |= {"no_duplicates"} if "paser" in command else set()
+    given |= {"no_duplicates"} if "paser" in command else {"convert_to_tensor"}
     Path("text.csv").write_text("a")
     for call, arguments in ran(run, calls, command).seen:
         for name in {*arguments} - given:
