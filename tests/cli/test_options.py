@@ -193,8 +193,9 @@ SEEN: dict[str, list[tuple[str, dict[str, Any]]]] = {}
 def ran(run: Run, calls: Calls, command: str, added: str = "") -> Calls:
     """Run a command and return what was called. Without ``added`` each command runs once for all."""
     words = shlex.split(f"{command} {added}")
-    if command.split()[0] not in ("evaluate", "calibrate", "doctor", "demo") and "-o" not in words and "--output" not in words:
-        words += [] if command.startswith(("repal evaluate", "frequencies info")) else ["-o", "out"]
+    writes_nothing = ("evaluate", "calibrate", "doctor", "demo", "repal evaluate", "frequencies info")
+    if not command.startswith(writes_nothing) and not {"-o", "--output"} & {*words}:
+        words += ["-o", "out"]
     if added or command not in SEEN:
         calls.seen.clear()
         code, out, err = run(*words)
