@@ -1,7 +1,5 @@
 """What several test files need: short trainings, counting encoder passes, resuming, examples of docstrings."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 import math

@@ -1,7 +1,5 @@
 """Every example in a docstring runs as written, and the classes that users start from have one."""
 
-from __future__ import annotations
-
 import doctest
 import inspect
 

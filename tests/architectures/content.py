@@ -1,7 +1,5 @@
 """Which tokens are content, against what the tokenizer says of each: on both sides of padding, with a prompt too."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

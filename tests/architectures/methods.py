@@ -1,7 +1,5 @@
 """The columns of the table: each method with its options, and how their outcomes make one cell."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The post-processing modules on one encoder, against a computation by hand; saved, loaded and equal."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 from pathlib import Path

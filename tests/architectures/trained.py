@@ -1,7 +1,5 @@
 """The losses: three training steps on one encoder, and what must hold beside a finite gradient."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any

@@ -1,7 +1,5 @@
 """The papers' small analyses: parts that are encoded once against the models themselves, one record an analysis."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import sys

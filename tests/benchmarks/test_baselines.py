@@ -1,7 +1,5 @@
 """Other people's losses: the rows that they get, what they train, and a cell of a study with each of them."""
 
-from __future__ import annotations
-
 import copy
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Domains and question retrieval: the ranking against the evaluator's, the floors against plain loops, the command."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

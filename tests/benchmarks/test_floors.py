@@ -1,7 +1,5 @@
 """The floors by plain loops on texts small enough to follow, and the command that records them."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys

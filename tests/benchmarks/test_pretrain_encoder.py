@@ -1,7 +1,5 @@
 """``benchmarks.pretrain_encoder``: its objective, its stretches, and what it leaves."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """``python -m benchmarks.repal grid`` on a tiny encoder and tiny sets, compared with the modules themselves."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import sys

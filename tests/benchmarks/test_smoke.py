@@ -1,7 +1,5 @@
 """Every loss runs in a study from end to end, on data that the package contains."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Measuring time and memory of steps."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys

@@ -1,7 +1,5 @@
 """The spaces of trained encoders: cosines of a batch against a plain loop, the batches drawn, and the command."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import sys

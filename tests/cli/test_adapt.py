@@ -1,7 +1,5 @@
 """``st-extras adapt``: what it prints and refuses; what it calls is tested with its own package."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -10,13 +8,13 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from st_extras.adaptation.search import BOTH_SIDES, QUERIES_ALONE
-from tests.cli.conftest import Run, topical
+from tests.cli.conftest import topical
 
 ADAPT = ("adapt", "ENC", "texts.txt", "-o", "out")
 
 
 @pytest.fixture(autouse=True)
-def texts(run: Run) -> None:
+def texts(run):
     """texts.txt and labels.tsv in the test's folder."""
     Path("texts.txt").write_text("\n".join(text for _, text in topical(600)), "utf8")
     Path("labels.tsv").write_text("\n".join(["label\ttext", *map("\t".join, topical(200, seed=9))]), "utf8")
@@ -57,7 +55,7 @@ def test_left_as_it_is_is_no_failure(run):
     assert len(SentenceTransformer("out", device="cpu")) == 2
 
 
-def test_search(run: Run) -> None:
+def test_search(run):
     texts = [text for _, text in topical(640)]
     Path("queries.txt").write_text("\n".join(" ".join(text.split()[:4]) for text in texts[600:]), "utf8")
     found = ("--search", "--queries", "queries.txt")

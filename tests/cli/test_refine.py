@@ -1,7 +1,5 @@
 """``st-extras refine`` and ``repal``: every method on text and on what was computed from it before."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 
 import st_extras
 from st_extras.evaluation import sts_evaluator
-from tests.cli.conftest import Run, topical
+from tests.cli.conftest import topical
 from tests.conftest import SENTENCES
 
 FIT = ("ENC", "TEXT", "-o", "out")
@@ -111,7 +109,7 @@ def test_mistakes(assert_refused, arguments, message):
 
 
 @pytest.fixture(scope="module")
-def fitted(run_in: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def fitted(run_in, tmp_path_factory):
     """A folder with RepAL fitted on the text."""
     folder = tmp_path_factory.mktemp("repal")
     code, _, err = run_in(folder, "refine", "repal", "ENC", "TEXT", "-o", "fitted", "--set", "lambda_2=0.2")

@@ -1,7 +1,5 @@
 """A table gives what the guide gives: in memory or from a folder, resumed, merged, saved."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import itertools

@@ -1,7 +1,5 @@
 """Encoders loaded, cut and pooled: against hidden states by hand, and loadable without this package."""
 
-from __future__ import annotations
-
 import copy
 import json
 import pickle
@@ -32,7 +30,7 @@ POOLINGS = ("cls", "mean", "max", "first-last", "last-two")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
+def folder(tmp_path_factory):
     """A plain transformer of 4 layers with dropout."""
     path = tmp_path_factory.mktemp("loading") / "bert"
     build_encoder(path, layers=4)

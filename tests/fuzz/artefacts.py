@@ -1,7 +1,5 @@
 """What the library saves, damaged: loading is refused by the file's name, or gives what the file holds."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json

@@ -3,8 +3,6 @@
 The adversaries are the buffer "adversaries.vectors" of its state, a name that checkpoints know.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Several processes against one: tests/training/test_distributed.py. Mini-batches 
 parts/test_gradient_cache.py. What the settings may be: test_settings.py, and that each acts: test_settings_act.py.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 import itertools

@@ -1,7 +1,5 @@
 """What only PaSeR has: equation 3 over its decoder as a loop, masked words, a base, a warm-up, and writing."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

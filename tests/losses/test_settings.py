@@ -1,7 +1,5 @@
 """What each option of each loss may be; a refusal is one sentence that names the option and what was given."""
 
-from __future__ import annotations
-
 import inspect
 import math
 import re

@@ -1,7 +1,5 @@
 """SLT-FAI is the sum of a base and of the two terms, each of which has tests of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every loss inside Sentence Transformers' loss modifiers: each pair works, or is refused in one sentence."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """What each plot function draws: the data in the artists, the labels, the legend."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

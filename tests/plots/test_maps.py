@@ -1,7 +1,5 @@
 """Maps of embeddings: places and colours; neighbours before and after, with lines, groups, titles and the turn."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sentences from files: every format, and an error that names the line for every fault."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Corpora named by folders, patterns, parquet files, addresses and data sets; and who reads which shard of them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """LossStateCallback: what is saved, restored and refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

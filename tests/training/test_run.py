@@ -1,7 +1,5 @@
 """``train_encoder``: what is kept, when it stops, what it refuses and what it leaves behind."""
 
-from __future__ import annotations
-
 import copy
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Cosines of graded pairs by level of the gold score: the table, the evaluator and the densities."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

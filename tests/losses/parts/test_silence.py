@@ -1,7 +1,5 @@
 """What must not train in silence: equal views, label columns, frozen encoders, another guide after a resume."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
