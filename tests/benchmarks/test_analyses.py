@@ -10,9 +10,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import pairwise_cos_sim
 
 from benchmarks import analyses, names, refined_parts
-from benchmarks.figures.redundancy import (
-    trivial_word_importance,
-)
+from benchmarks.figures.redundancy import trivial_word_importance
 from benchmarks.refined_parts import Encoded
 from st_extras.evaluation import load_sts
 from st_extras.modules import RepALPostProcessor

@@ -12,9 +12,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.model_card import SentenceTransformerModelCardData
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 from torch import Tensor
-from transformers import (
-    AutoModel,
-)
+from transformers import AutoModel
 
 from st_extras.encoders.loading import keep_layers, load_encoder, with_pooling
 from st_extras.losses import SimCSELoss

@@ -7,10 +7,7 @@ import pytest
 import torch
 from datasets import Dataset, DatasetDict
 from safetensors.torch import load_file
-from sentence_transformers import (
-    SentenceTransformer,
-    SentenceTransformerTrainer,
-)
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
 from transformers import TrainerCallback
 

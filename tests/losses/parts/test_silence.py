@@ -7,10 +7,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from st_extras.losses import (
-    DCLRLoss,
-    SimCSELoss,
-)
+from st_extras.losses import DCLRLoss, SimCSELoss
 from tests.helpers import columns, train
 from tests.losses.cases import CASES
 
