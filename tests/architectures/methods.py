@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from st_extras.losses import DCLRLoss, SimCSELoss
 from tests.architectures import content, refined, trained
 from tests.architectures.outcomes import Outcome, outcome_of
 from tests.architectures.world import World
@@ -48,12 +49,12 @@ def _with(method: Callable[..., None], **options: object) -> Try:
 
 
 METHODS: dict[str, Method] = {
-    "SimCSE": Method({"": trained.simcse, "views": trained.dropout_views}),
+    "SimCSE": Method({"": trained.simcse, "views": _with(trained.dropout_views, make=SimCSELoss)}),
     "`dropout=0.1`": Method({"": trained.simcse_with_dropout}),
     "cutoffs": Method({"SimCSE": trained.cutoffs, "DCLR": trained.dclr_cutoffs}),
     "shuffle": Method({"": trained.shuffle}),
     "ConSERT": Method({"": trained.consert}),
-    "DCLR": Method({"": trained.dclr, "views": trained.dclr_dropout_views}),
+    "DCLR": Method({"": trained.dclr, "views": _with(trained.dropout_views, make=DCLRLoss)}),
     "DCLR, guide": Method({"": trained.dclr_guide}),
     "AdCSE": Method({
         "": trained.adcse,

@@ -1,7 +1,6 @@
 """Fixtures that run ``st-extras`` in this process, in a folder of their own, on tiny inputs."""
 
 import io
-import random
 import re
 import sys
 from collections.abc import Callable
@@ -60,17 +59,6 @@ def run(run_in, tmp_path, monkeypatch):
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     return partial(run_in, tmp_path / "work")
-
-
-def topical(count: int, seed: int = 0) -> list[tuple[str, str]]:
-    """Topics and different texts: four words of the topic and two of any, all known to the encoder."""
-    words = sorted({word for sentence in SENTENCES for word in sentence.split()})
-    drawn, found = random.Random(seed), {}
-    while len(found) < count:
-        topic = drawn.randrange(6)
-        text = " ".join([*drawn.choices(words[topic::6], k=4), *drawn.choices(words, k=2)])
-        found.setdefault(text, str(topic))
-    return [(topic, text) for text, topic in found.items()]
 
 
 def files(folder: Path) -> dict[str, bytes]:

@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import normalize
 
 from st_extras.evaluation.geometry import unrelated_cosines
-from tests.cli.conftest import topical
+from tests.adaptation.test_adapt import topical
 from tests.helpers import draw
 
 
@@ -33,7 +33,7 @@ def test_too_few_texts():
 
 
 def test_the_command(run):
-    Path("texts.txt").write_text("\n".join(text for _, text in topical(300)), "utf8")
+    Path("texts.txt").write_text("\n".join(topical(300).texts), "utf8")
     code, out, err = run("calibrate", "ENC", "texts.txt", "--json")
     assert code == 0, err
     report = json.loads(out)

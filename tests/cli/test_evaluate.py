@@ -153,6 +153,7 @@ class TestRetrieval:
             (("--query-prompt", "a"), r"^Error: --query-prompt needs --retrieval\.$"),
             (("--document-prompt", "a"), r"^Error: --document-prompt needs --retrieval\.$"),
             (("--retrieval", "FOLDER", "--labeled", "TSV"), "--labeled does not go with --retrieval"),
+            (("--mteb", "STS12", "--labeled", "TSV"), "--labeled does not go with --mteb"),
             (("--retrieval", "FOLDER", "--mteb", "STS12"), "--retrieval does not go with --mteb"),
         ],
     )
@@ -179,6 +180,3 @@ class TestMTEB:
     def test_json(self, run, asked):
         code, out, _ = run("evaluate", "ENC", "--mteb", "STS12", "--mteb", "STS13", "--json")
         assert (code, json.loads(out), asked) == (0, {"STS12": 25.0, "STS13": 25.0}, [{"show_progress_bar": False}])
-
-    def test_it_does_not_go_with_labelled_texts(self, assert_refused):
-        assert_refused(("evaluate", "ENC", "--mteb", "STS12", "--labeled", "TSV"), "--labeled does not go with --mteb")

@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 
 import st_extras
 from st_extras.evaluation import sts_evaluator
-from tests.cli.conftest import topical
+from tests.adaptation.test_adapt import topical
 from tests.conftest import SENTENCES
 
 FIT = ("ENC", "TEXT", "-o", "out")
@@ -33,7 +33,7 @@ def test_a_stock_layer_does_the_same(run, inputs, method, settings, known):
     model = SentenceTransformer(str(inputs / "encoder"), prompts={"query": "the dog "}, similarity_fn_name="dot")
     model.default_prompt_name = "query"
     model.save("prompted")
-    Path("domain.txt").write_text("\n".join(text for _, text in topical(160)))
+    Path("domain.txt").write_text("\n".join(topical(160).texts))
     words = ("refine", method, "prompted", "domain.txt", *(word for pair in settings for word in ("--set", pair)))
     code, out, err = run(*words, "-o", "ours", "--json")
     assert code == 0, err

@@ -11,8 +11,6 @@ from st_extras.encoders.heads import projection_head
 from st_extras.encoders.momentum import MomentumEncoder
 from tests.helpers import differing, snapshot
 
-MakeEncoder = Callable[..., SentenceTransformer]
-
 
 def shift(module: nn.Module, by: float = 0.01) -> None:
     """What an optimizer's step does, for these tests."""

@@ -15,7 +15,7 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
-from st_extras.evaluation import label_scores, load_labeled_texts
+from st_extras.evaluation import label_scores
 from st_extras.evaluation.label_scores import (
     METRICS,
     LabelScoring,
@@ -347,20 +347,3 @@ def test_what_is_no_list_is_named(labels):
 def test_equal_labels_get_equal_numbers_in_all_lists():
     first, second = label_numbers(["b", "a", "b"], ["c", "a", "a\0"])
     assert (first.tolist(), second.tolist()) == ([2, 0, 2], [3, 0, 1])
-
-
-@pytest.mark.slow
-def test_banking77(data_folder):
-    """Word counts of real texts, with duplicates, 40 to a label."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.neighbors import NearestNeighbors
-
-    data = load_labeled_texts(data_folder / "domains" / "banking77_test.tsv.gz")
-    assert (len(data), len(set(data.labels)), data.labels[0]) == (3080, 77, "card_arrival")
-    counts = TfidfVectorizer().fit_transform(data.texts)
-    x = torch.from_numpy(counts.toarray()).float()
-    scores = label_scores(x, data.labels, seeds=(0,))
-    _, found = NearestNeighbors(n_neighbors=2, metric="cosine").fit(counts).kneighbors()
-    own = np.array(data.labels)
-    assert scores["knn_accuracy"] == pytest.approx((own[found[:, 0]] == own).mean(), abs=0.005)  # ties
-    assert 0.1 < scores["map_at_r"] < scores["v_measure"] < scores["knn_accuracy"] < 0.9

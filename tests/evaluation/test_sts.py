@@ -53,13 +53,6 @@ class TestEvaluator:
         assert evaluator.primary_metric == "average_spearman_cosine"
         assert list(metrics) == ["sts12_spearman_cosine", "sts13_spearman_cosine", "average_spearman_cosine"]
 
-    def test_agrees_with_sentence_transformers(self, encoder):
-        from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
-
-        data = pairs(seed=1)
-        theirs = EmbeddingSimilarityEvaluator(data.sentences1, data.sentences2, data.scores)(encoder)
-        assert STSEvaluator([data])(encoder)["stsb_dev_spearman_cosine"] == pytest.approx(theirs["spearman_cosine"])
-
     def test_weighted_mean_over_subsets(self, encoder):
         data = pairs()
         similarities = cosines(encoder, data)

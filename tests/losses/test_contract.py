@@ -10,7 +10,6 @@ import itertools
 import json
 import logging
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,6 @@ from tests.conftest import SENTENCES
 from tests.helpers import Wrapped, arguments, count_rows, differing, fit, snapshot, train
 from tests.losses.cases import CASES, EDGES, PLAIN, instruments, owned, total
 
-Maker = Callable[..., SentenceTransformer]
 every = pytest.mark.parametrize("name", CASES)
 counted = pytest.mark.parametrize("count", [1, 2])
 

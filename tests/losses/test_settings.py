@@ -3,7 +3,6 @@
 import inspect
 import math
 import re
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,6 @@ from st_extras.losses import (
 )
 from tests.losses.cases import build
 
-Make = Callable[..., nn.Module]
 _WITH_TABLE = (FrequencyAdversarialLoss, IncompleteSentenceFilteringLoss, SLTFAILoss)
 
 KINDS = (SimCSELoss, ConSERTLoss, DCLRLoss, AdCSELoss, *_WITH_TABLE, PaSeRLoss)

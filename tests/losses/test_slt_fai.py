@@ -1,6 +1,5 @@
 """SLT-FAI is the sum of a base and of the two terms, each of which has tests of its own."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,8 +23,6 @@ from st_extras.losses import (
 from st_extras.text.frequency import FrequencyTable
 from tests.helpers import count_rows, generator
 from tests.losses.cases import instruments, owned, total
-
-Maker = Callable[..., SentenceTransformer]
 
 
 def make_loss(model: SentenceTransformer, table: FrequencyTable, **options: Any) -> SLTFAILoss:

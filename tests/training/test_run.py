@@ -4,7 +4,7 @@ import copy
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,6 @@ from st_extras.training.run import TrainingRun, train_encoder
 from st_extras.training.run_folder import MANIFEST, check_output
 from tests.conftest import SENTENCES
 from tests.helpers import differing, snapshot
-
-Make = Callable[..., SentenceTransformer]
 
 
 class SpyLoss(nn.Module):

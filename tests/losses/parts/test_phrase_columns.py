@@ -1,5 +1,3 @@
-from collections.abc import Callable
-
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
@@ -8,9 +6,6 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from st_extras.losses.parts.phrase_columns import bracketed, check_phrase_columns, check_tokenizer, phrase_brackets
 from tests.conftest import build_byte_level_encoder, vocabulary
 from tests.losses.phrases import features, one
-
-MakeEncoder = Callable[..., SentenceTransformer]
-
 
 # ---- the tokenizer
 
