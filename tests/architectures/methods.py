@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from st_extras.losses import DCLRLoss, SimCSELoss
-from tests.architectures import content, refined, trained
+from tests.architectures import refined, trained
 from tests.architectures.outcomes import Outcome, outcome_of
 from tests.architectures.world import World
 
@@ -80,7 +80,7 @@ METHODS: dict[str, Method] = {
     "RepAL, pooled": Method({"": refined.repal_pooled}),
     "whitening": Method({"": refined.whitening}),
 }  # fmt: skip
-ALWAYS: dict[str, Method] = {"content mask": Method({"": content.content}), "saving": Method({"": refined.saving})}
+ALWAYS: dict[str, Method] = {"content mask": Method({"": refined.content}), "saving": Method({"": refined.saving})}
 """What must work on every encoder, and is no column."""
 
 

@@ -95,34 +95,33 @@ def hook(monkeypatch):
     return importlib.import_module
 
 
-class TestLinks:
-    @pytest.mark.parametrize(
-        ("page", "link", "wanted"),
-        [
-            ("scale.md", "decoders.md", "decoders.md"),
-            ("scale.md", "../benchmarks/RESULTS.md#cost", "results-details.md#cost"),
-            ("methods/dclr.md", "../../benchmarks/RESULTS.md", "../results-details.md"),
-            ("methods/dclr.md", "../scale.md#a", "../scale.md#a"),
-            ("results-details.md", "../docs/papers.md", "papers.md"),
-            ("contributing.md", "docs/encoders.md", "encoders.md"),
-            ("notebooks/index.md", "../../notebooks/01_quick_start.ipynb", "01_quick_start.md"),
-            (
-                "papers.md",
-                "../st_extras/plots/maps.py",
-                "https://github.com/st-extras/st-extras/blob/main/st_extras/plots/maps.py",
-            ),
-            ("index.md", "docs/adapted.svg", "adapted.svg"),
-            ("papers.md", "../README.md#methods", "index.md#methods"),
-            ("papers.md", "nowhere.md", "nowhere.md"),
-            ("papers.md", "https://example.org/a.md", "https://example.org/a.md"),
-            ("papers.md", "#here", "#here"),
-        ],
-    )
-    def test_a_link(self, hook, page, link, wanted):
-        relinked = hook("repository_pages").relinked
-        assert relinked(f"a [b]({link}) c", page) == f"a [b]({wanted}) c"
-        for code in (f"a `[b]({link})` c", f"```\n[b]({link})\n```\n"):
-            assert relinked(code, page) == code
+@pytest.mark.parametrize(
+    ("page", "link", "wanted"),
+    [
+        ("scale.md", "decoders.md", "decoders.md"),
+        ("scale.md", "../benchmarks/RESULTS.md#cost", "results-details.md#cost"),
+        ("methods/dclr.md", "../../benchmarks/RESULTS.md", "../results-details.md"),
+        ("methods/dclr.md", "../scale.md#a", "../scale.md#a"),
+        ("results-details.md", "../docs/papers.md", "papers.md"),
+        ("contributing.md", "docs/encoders.md", "encoders.md"),
+        ("notebooks/index.md", "../../notebooks/01_quick_start.ipynb", "01_quick_start.md"),
+        (
+            "papers.md",
+            "../st_extras/plots/maps.py",
+            "https://github.com/st-extras/st-extras/blob/main/st_extras/plots/maps.py",
+        ),
+        ("index.md", "docs/adapted.svg", "adapted.svg"),
+        ("papers.md", "../README.md#methods", "index.md#methods"),
+        ("papers.md", "nowhere.md", "nowhere.md"),
+        ("papers.md", "https://example.org/a.md", "https://example.org/a.md"),
+        ("papers.md", "#here", "#here"),
+    ],
+)
+def test_a_link(hook, page, link, wanted):
+    relinked = hook("repository_pages").relinked
+    assert relinked(f"a [b]({link}) c", page) == f"a [b]({wanted}) c"
+    for code in (f"a `[b]({link})` c", f"```\n[b]({link})\n```\n"):
+        assert relinked(code, page) == code
 
 
 def test_a_docstring_becomes_markdown(hook):

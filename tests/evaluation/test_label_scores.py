@@ -134,14 +134,13 @@ class TestNearestNeighbours:
             assert found == [expected]
 
 
-class TestMAPAtR:
-    @pytest.mark.parametrize("seed", range(3))
-    @pytest.mark.parametrize("data", [tied, smooth])
-    def test_the_equation(self, data, seed):
-        x, labels = data(seed)
-        assert 0.02 < slow_map_at_r(x, labels) < 0.95
-        assert map_at_r(x, labels) == pytest.approx(slow_map_at_r(x, labels), abs=1e-6)
-        assert map_at_r(x.float(), labels) == pytest.approx(slow_map_at_r(x, labels), abs=1e-6)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("data", [tied, smooth])
+def test_map_at_r_is_the_equation(data, seed):
+    x, labels = data(seed)
+    assert 0.02 < slow_map_at_r(x, labels) < 0.95
+    assert map_at_r(x, labels) == pytest.approx(slow_map_at_r(x, labels), abs=1e-6)
+    assert map_at_r(x.float(), labels) == pytest.approx(slow_map_at_r(x, labels), abs=1e-6)
 
 
 class TestBlocks:

@@ -134,9 +134,6 @@ def test_addresses_of_files_are_streamed(monkeypatch):
         read_sentences("owner/name:a:b:c")
 
 
-# --- streams ---
-
-
 # --- shards ---
 
 

@@ -361,14 +361,13 @@ def test_a_prompt_that_training_leaves_out_is_told(encoder, tmp_path, caplog, pr
     assert all("give prompts='the dog '" in message for message in told)
 
 
-class TestBatches:
-    def test_equal_sentences_are_kept_apart(self, encoder, tmp_path):
-        data = SENTENCES[:3] * 4
-        apart = spy(short_training(encoder, tmp_path / "apart", data=data)).batches
-        assert len(apart) == 3
-        assert all(len(set(batch)) == len(batch) for batch in apart)
-        together = spy(short_training(encoder, tmp_path / "together", data=data, no_duplicates=False)).batches
-        assert any(len(set(batch)) < len(batch) for batch in together)
+def test_equal_sentences_are_kept_apart(encoder, tmp_path):
+    data = SENTENCES[:3] * 4
+    apart = spy(short_training(encoder, tmp_path / "apart", data=data)).batches
+    assert len(apart) == 3
+    assert all(len(set(batch)) == len(batch) for batch in apart)
+    together = spy(short_training(encoder, tmp_path / "together", data=data, no_duplicates=False)).batches
+    assert any(len(set(batch)) < len(batch) for batch in together)
 
 
 class TestLoss:
