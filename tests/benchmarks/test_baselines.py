@@ -53,11 +53,7 @@ def test_the_decoder_starts_from_the_encoder(encoder, tied):
 
 
 METHODS: dict[str, dict[str, Any]] = {
-    "simcse": {"loss": "SimCSELoss"},
     "tsdae": {"loss": "DenoisingAutoEncoderLoss", "rows": {"deleted": 0.5}},
-    "own-decoder": {"loss": "DenoisingAutoEncoderLoss", "options": {"tie_encoder_decoder": False}},
-    "tension": {"loss": "ContrastiveTensionLossInBatchNegatives"},
-    "pairs": {"loss": "ContrastiveTensionLoss"},
     "gist": {"loss": "GISTEmbedLoss", "complementary": "simcse", "options": {"margin": 0.1}},
 }
 
