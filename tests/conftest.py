@@ -1,5 +1,6 @@
 """Everything the tests need is made here: no model hub, no downloads."""
 
+import builtins
 import copy
 import functools
 import gc
@@ -167,6 +168,19 @@ def still_encoder(make_encoder):
 def frequency_table(encoder, sentences):
     """Counts of the test sentences: 40 types, of which the 20 rarest are low-frequency at a ratio of 0.5."""
     return FrequencyTable.count(sentences, encoder.tokenizer)
+
+
+@pytest.fixture
+def no_matplotlib(monkeypatch):
+    """Refuse to import matplotlib, as if it were not installed."""
+    importing = builtins.__import__
+
+    def refuse(name, *args, **kwargs):
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return importing(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,8 @@
 """``neighbors.md`` and ``neighbors.png``: what they count, what they show, and that no text breaks them."""
 
-import builtins
-import math
 import re
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -13,25 +10,9 @@ from torch import Tensor
 
 from st_extras.adaptation import report as adaptation_report
 from st_extras.adaptation.report import write_neighbors
-from tests.helpers import draw
+from tests.helpers import cosine, draw
 
 TEXTS = ["black tea", "green tea", "rain", "heavy rain", "snow", "hot chocolate"]
-
-
-@pytest.fixture
-def no_matplotlib(monkeypatch):
-    importing = builtins.__import__
-
-    def refuse(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return importing(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
-
-
-def cosine(x: Tensor, y: Tensor) -> float:
-    return float(x.double() @ y.double()) / math.sqrt(float(x.double() @ x.double()) * float(y.double() @ y.double()))
 
 
 def three_nearest(x: Tensor, row: int) -> list[int]:

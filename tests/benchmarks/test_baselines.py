@@ -1,4 +1,4 @@
-"""Other people's losses: the rows that they get, what they train, and a cell of a study with each of them."""
+"""Other people's losses: the rows that they get, what they train."""
 
 import copy
 from typing import Any

@@ -2,11 +2,11 @@
 
 import math
 
-import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
 from benchmarks import floors
+from tests.helpers import cosine
 
 TEXT = ["a cat sat on the mat", "the dog ran in the park", "the old man read a red book"]
 FIRST = ["a cat sat on the mat", "the dog and the cat", "xyz"]
@@ -45,10 +45,6 @@ def pooled_by_loops(encoder: SentenceTransformer, text: str, weights: dict[int, 
 def embeddings_of(encoder: SentenceTransformer) -> floors.InputEmbeddings:
     table = encoder.transformers_model.get_input_embeddings().weight  # type: ignore[union-attr]
     return floors.InputEmbeddings(encoder.tokenizer, table.detach().double().numpy())
-
-
-def cosine(x: list[float], y: list[float]) -> float:
-    return float(np.dot(x, y) / np.linalg.norm(x) / np.linalg.norm(y))
 
 
 def test_means_of_input_embeddings_are_those_of_plain_loops(encoder):

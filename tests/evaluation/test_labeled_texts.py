@@ -1,8 +1,6 @@
 """Labelled texts: read from every kind of file, and the evaluator against the function it calls."""
 
-import gzip
 import json
-from pathlib import Path
 
 import pytest
 from datasets import Dataset
@@ -11,7 +9,7 @@ from sentence_transformers import SentenceTransformer
 from st_extras.evaluation import LabeledTextEvaluator, LabeledTexts, label_scores, load_labeled_texts
 from st_extras.samples.encoder import packaged_minilm
 from tests.conftest import SENTENCES
-from tests.helpers import count_rows
+from tests.helpers import count_rows, write
 
 FILED = ["where is my card", 'an "open quote', "one, two"]
 FILED_LABELS = ["lost", "lost", "3"]
@@ -21,12 +19,6 @@ JSONL = "".join(
     json.dumps({"text": text, "label": int(label) if label == "3" else label}) + "\n"
     for text, label in zip(FILED, FILED_LABELS, strict=True)
 )
-
-
-def write(path: Path, content: str | bytes) -> Path:
-    data = content.encode() if isinstance(content, str) else content
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
-    return path
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])

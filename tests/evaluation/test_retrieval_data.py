@@ -1,12 +1,12 @@
 """Search collections: every kind of file gives the same task; what is wrong is named with its line."""
 
-import gzip
 import json
 from pathlib import Path
 
 import pytest
 
 from st_extras.evaluation import RetrievalTask, load_retrieval
+from tests.helpers import write
 
 TASK = RetrievalTask(
     queries={"q1": 'gone, "lost"', "2": "loan", "q3": "none"},
@@ -28,9 +28,7 @@ BEIR = {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, "qrels/test.tsv": QREL
 
 def fill(folder: Path, files: dict[str, str]) -> Path:
     for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+        write(folder / name, text)
     return folder
 
 

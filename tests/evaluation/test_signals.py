@@ -5,7 +5,6 @@ from itertools import combinations
 
 import pytest
 import torch
-from scipy.stats import rankdata
 from torch import Tensor
 
 from st_extras.evaluation.geometry import alignment, uniformity
@@ -23,14 +22,8 @@ from st_extras.evaluation.signals import (
     structure_agreement,
 )
 from st_extras.modules.lambda_search import rank_correlation
+from tests.evaluation.test_sts import spearman
 from tests.helpers import cosine, draw
-
-
-def spearman(a: list[float], b: list[float]) -> float:
-    """Pearson's correlation of the ranks, written out."""
-    x, y = rankdata(a), rankdata(b)
-    x, y = x - x.mean(), y - y.mean()
-    return float((x * y).sum() / math.sqrt((x * x).sum() * (y * y).sum()))
 
 
 def test_margin_recovery_and_contrast_equal_the_loops():

@@ -10,8 +10,8 @@ import torch
 
 from st_extras.evaluation import SEVEN_STS, STSDataset, STSEvaluator, sts_evaluator
 from tests.conftest import SENTENCES
-from tests.evaluation.test_sts_data import HEADER, ROWS, write
-from tests.helpers import cosine
+from tests.evaluation.test_sts_data import HEADER, ROWS
+from tests.helpers import cosine, write
 
 
 def pairs(name: str = "stsb_dev", count: int = 8, seed: int = 0) -> STSDataset:

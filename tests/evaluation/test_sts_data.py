@@ -1,21 +1,15 @@
 """STS sets from every source: folders, files, SentEval, the hub, and the real data."""
 
-import gzip
 from pathlib import Path
 
 import pytest
 
 from st_extras.evaluation import STSDataset, STSEvaluator, development_and_test, load_sts
 from st_extras.samples import graded_pairs
+from tests.helpers import write
 
 HEADER = "subset\tscore\tsentence1\tsentence2\n"
 ROWS = 'news\t4.5\ta cat\tthe "cat\nforum\t0\t"a dog\ttwo birds\nnews\t2.25\the\tshe\n'
-
-
-def write(path: Path, content: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gzip.compress(content.encode()) if path.suffix.lower() == ".gz" else content.encode())
-    return path
 
 
 class TestFiles:

@@ -14,6 +14,7 @@ from st_extras.text.corpus import (
     reservoir_sample,
     stream_sentences,
 )
+from tests.helpers import write
 
 ROWS = [f"sentence {i}" for i in range(10)]
 
@@ -21,12 +22,6 @@ ROWS = [f"sentence {i}" for i in range(10)]
 def parquet(path: Path, texts=ROWS, column="sentence", **columns) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     datasets.Dataset.from_dict({"id": list(range(len(texts))), column: texts, **columns}).to_parquet(str(path))
-    return path
-
-
-def write(path: Path, content: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content)
     return path
 
 
