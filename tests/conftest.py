@@ -1,7 +1,6 @@
 """Everything the tests need is made here: no model hub, no downloads."""
 
-from __future__ import annotations
-
+import builtins
 import copy
 import functools
 import gc
@@ -11,7 +10,6 @@ import types
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-from collections.abc import Callable
 from pathlib import Path
 
 import accelerate.utils.memory
@@ -134,12 +132,12 @@ def build_byte_level_encoder(folder: Path) -> SentenceTransformer:
 
 
 @pytest.fixture
-def sentences() -> list[str]:
+def sentences():
     return list(SENTENCES)
 
 
 @pytest.fixture(scope="session")
-def built_encoders(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., SentenceTransformer]:
+def built_encoders(tmp_path_factory):
     """``build_encoder`` once for each set of options: to be copied, not changed."""
 
     @functools.cache
@@ -150,30 +148,43 @@ def built_encoders(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Se
 
 
 @pytest.fixture
-def make_encoder(built_encoders: Callable[..., SentenceTransformer]) -> Callable[..., SentenceTransformer]:
+def make_encoder(built_encoders):
     """``make_encoder(dropout=0.0, hidden_size=8, ...)``: a tiny encoder of its own at each call."""
     return lambda **options: copy.deepcopy(built_encoders(**options))
 
 
 @pytest.fixture
-def encoder(make_encoder: Callable[..., SentenceTransformer]) -> SentenceTransformer:
+def encoder(make_encoder):
     return make_encoder()
 
 
 @pytest.fixture
-def still_encoder(make_encoder: Callable[..., SentenceTransformer]) -> SentenceTransformer:
+def still_encoder(make_encoder):
     """Without dropout: two passes over the same sentence agree."""
     return make_encoder(dropout=0.0)
 
 
 @pytest.fixture
-def frequency_table(encoder: SentenceTransformer, sentences: list[str]) -> FrequencyTable:
+def frequency_table(encoder, sentences):
     """Counts of the test sentences: 40 types, of which the 20 rarest are low-frequency at a ratio of 0.5."""
     return FrequencyTable.count(sentences, encoder.tokenizer)
 
 
+@pytest.fixture
+def no_matplotlib(monkeypatch):
+    """Refuse to import matplotlib, as if it were not installed."""
+    importing = builtins.__import__
+
+    def refuse(name, *args, **kwargs):
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return importing(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+
+
 @pytest.fixture(scope="session")
-def data_folder() -> Path:
+def data_folder():
     """The real data sets, where ST_EXTRAS_DATA names their folder."""
     folder = os.environ.get("ST_EXTRAS_DATA")
     if not folder:

@@ -1,8 +1,7 @@
 """What several test files need: short trainings, counting encoder passes, resuming, examples of docstrings."""
 
-from __future__ import annotations
-
 import doctest
+import gzip
 import importlib
 import math
 import os
@@ -50,6 +49,14 @@ def columns(sentences: list[str], count: int = 1) -> dict[str, list[str]]:
     """A dataset's columns: the sentence, and its positive where count is 2."""
     pairs = {"sentence": sentences, "positive": [f"{sentence} ." for sentence in sentences]}
     return dict(list(pairs.items())[:count])
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    """Write a file, packed where its name says so, in a folder that need not be there."""
+    data = content.encode() if isinstance(content, str) else content
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(data) if path.suffix.lower() == ".gz" else data)
+    return path
 
 
 def arguments(folder: Path, **options: Any) -> SentenceTransformerTrainingArguments:

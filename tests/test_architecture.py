@@ -9,8 +9,6 @@
   alone.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What a setting may be: the value comes back in its own type, or a ValueError names the argument and the value."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The code and the commands of docs/decoders.md run as they stand there, on a tiny random decoder."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys
@@ -27,7 +25,7 @@ def here(text: str, folder: Path) -> str:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     build_decoder(tmp_path / "decoder")
     (tmp_path / "text.txt").write_text(

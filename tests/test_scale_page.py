@@ -1,13 +1,10 @@
 """The code and the commands of docs/scale.md run as they stand there, on a tiny random encoder."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,7 +28,7 @@ def smaller(text: str) -> str:
 
 
 @pytest.fixture
-def folder(make_encoder: Callable[..., SentenceTransformer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(make_encoder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for seed, name in enumerate(("encoder", "guide")):
         make_encoder(seed=seed).save(name)

@@ -1,7 +1,5 @@
 """One reader and writer of tensor files: whatever is wrong with a file is one sentence with its path and a remedy."""
 
-from __future__ import annotations
-
 import errno
 import re
 from pathlib import Path

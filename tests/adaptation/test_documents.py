@@ -1,9 +1,5 @@
 """An index's part in a search: smoothing, and a dimension against hubs."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -31,9 +27,7 @@ def loop(rows: np.ndarray, smoothing: float, hubness: float, neighbors: int) -> 
 
 @pytest.mark.parametrize(("smoothing", "hubness", "neighbors"), [(0.0, 0.25, 10), (0.25, 0.5, 3), (1.0, 0.0, 39)])
 @pytest.mark.parametrize("block", [2**24, 100])
-def test_documents_are_those_of_a_loop(
-    monkeypatch: pytest.MonkeyPatch, smoothing: float, hubness: float, neighbors: int, block: int
-) -> None:
+def test_documents_are_those_of_a_loop(monkeypatch, smoothing, hubness, neighbors, block):
     monkeypatch.setattr(documents, "_BLOCK", block)
     before = ROWS.copy()
     found = refine_documents(ROWS, smoothing=smoothing, hubness=hubness, neighbors=neighbors)
@@ -42,7 +36,7 @@ def test_documents_are_those_of_a_loop(
 
 
 @pytest.mark.parametrize("finds_itself", [True, False])
-def test_neighbours_by_an_index(finds_itself: bool) -> None:
+def test_neighbours_by_an_index(finds_itself):
     unit = ROWS / np.linalg.norm(ROWS, axis=1, keepdims=True)
 
     def search(rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -55,7 +49,7 @@ def test_neighbours_by_an_index(finds_itself: bool) -> None:
     np.testing.assert_allclose(refine_documents(ROWS, nearest=search), refine_documents(ROWS), atol=1e-5)
 
 
-def test_a_hub_is_found_less() -> None:
+def test_a_hub_is_found_less():
     ring = np.array([[np.cos(a), np.sin(a), 0.2] for a in np.linspace(0, 6, 30)])
     found = refine_documents(np.vstack([ring, [[0, 0, 1.0]], [[5.0, 5.0, -5.0]]]), neighbors=5, hubness=1.0)
     query = refine_queries([[0.0, 0.0, 2.0]])
@@ -75,12 +69,12 @@ def test_a_hub_is_found_less() -> None:
         (ROWS, {"smoothing": 0.5, "nearest": lambda rows, k: (rows, rows)}, "nearest must be None with smoothing"),
     ],
 )
-def test_what_is_refused(rows: Any, options: dict[str, Any], message: str) -> None:
+def test_what_is_refused(rows, options, message):
     with pytest.raises(ValueError, match=message):
         refine_documents(rows, **options)
 
 
-def test_in_a_vector_store(tmp_path: Any) -> None:
+def test_in_a_vector_store(tmp_path):
     qdrant = pytest.importorskip("qdrant_client")
     found, queries = refine_documents(ROWS), refine_queries(ROWS[:4] + 1)
     store = qdrant.QdrantClient(path=str(tmp_path))

@@ -1,7 +1,5 @@
 """Encoding in parts that are kept, the texts that the judge gets, and the folder of an interrupted run."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,13 +18,11 @@ encoded = partial(encode_texts, batch_size=2, show_progress_bar=False)
 
 
 @pytest.fixture(autouse=True)
-def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small_parts(monkeypatch):
     monkeypatch.setattr(module, "_PART", 3)
 
 
-def test_parts_are_put_together_in_order_and_not_encoded_again(
-    still_encoder: SentenceTransformer, tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_parts_are_put_together_in_order_and_not_encoded_again(still_encoder, tmp_path, monkeypatch):
     expected = still_encoder.encode(SENTENCES, convert_to_tensor=True).double()
     for kept in (None, tmp_path):
         found = encoded(still_encoder, SENTENCES, kept=kept)
@@ -45,12 +41,12 @@ def test_parts_are_put_together_in_order_and_not_encoded_again(
     assert again == SENTENCES[3:6]
 
 
-def test_the_speed_is_that_of_some_texts(still_encoder: SentenceTransformer) -> None:
+def test_the_speed_is_that_of_some_texts(still_encoder):
     assert seconds_per_text(still_encoder, SENTENCES, encoded) > 0
     assert seconds_per_text(still_encoder, [], encoded) == 0
 
 
-def test_the_first_fifth_is_judged_and_the_others_are_fitted(still_encoder: SentenceTransformer) -> None:
+def test_the_first_fifth_is_judged_and_the_others_are_fitted(still_encoder):
     texts = [f"text {number}" for number in range(603)]
     vectors = draw(603, 4)
     vectors[5] = 0  # a table of words gives 0 to unknown words
@@ -70,9 +66,7 @@ def test_the_first_fifth_is_judged_and_the_others_are_fitted(still_encoder: Sent
     assert same.reason == "Left as it is: the encoder gives all texts about the same embedding."
 
 
-def test_the_folder_of_a_run_is_resumed_by_the_same_run_and_removed_by_no_other(
-    still_encoder: SentenceTransformer, tmp_path: Path
-) -> None:
+def test_the_folder_of_a_run_is_resumed_by_the_same_run_and_removed_by_no_other(still_encoder, tmp_path):
     work = WorkFolder(tmp_path / "adapting")
     work.path.mkdir()
     (work.path / "notes.txt").write_text("mine")
@@ -95,9 +89,7 @@ def test_the_folder_of_a_run_is_resumed_by_the_same_run_and_removed_by_no_other(
 
 
 @pytest.mark.parametrize("spoil", ["cut", "fewer rows", "swapped", "bytes"])
-def test_a_part_is_not_trusted_because_it_is_there(
-    still_encoder: SentenceTransformer, tmp_path: Path, spoil: str
-) -> None:
+def test_a_part_is_not_trusted_because_it_is_there(still_encoder, tmp_path, spoil):
     whole = encoded(still_encoder, SENTENCES, kept=tmp_path)
     first, second = (tmp_path / f"{number:06d}.safetensors" for number in (0, 3))
     content = first.read_bytes()
@@ -113,7 +105,7 @@ def test_a_part_is_not_trusted_because_it_is_there(
     torch.testing.assert_close(encoded(still_encoder, SENTENCES, kept=tmp_path), whole, rtol=0, atol=1e-6)
 
 
-def test_another_default_prompt_is_another_encoder(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
+def test_another_default_prompt_is_another_encoder(still_encoder, tmp_path):
     still_encoder.prompts = {"a": "the cat ", "b": "the dog "}
     still_encoder.default_prompt_name = "a"
     work = WorkFolder(tmp_path / "adapting")
@@ -124,9 +116,7 @@ def test_another_default_prompt_is_another_encoder(still_encoder: SentenceTransf
         work.resumed(source_of(still_encoder), SENTENCES, 1)
 
 
-def test_a_kill_before_the_settings_are_written_leaves_what_can_be_begun_again(
-    still_encoder: SentenceTransformer, tmp_path: Path
-) -> None:
+def test_a_kill_before_the_settings_are_written_leaves_what_can_be_begun_again(still_encoder, tmp_path):
     work = WorkFolder(tmp_path / "adapting")
     assert not work.is_one()
     for killed in (work.path.mkdir, (work.path / ".settings.json.1.partial").touch):
@@ -138,9 +128,7 @@ def test_a_kill_before_the_settings_are_written_leaves_what_can_be_begun_again(
     assert not work.path.exists()
 
 
-def test_what_others_put_there_stays_and_the_settings_go_last(
-    still_encoder: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_others_put_there_stays_and_the_settings_go_last(still_encoder, tmp_path, monkeypatch):
     """A kill while it is removed leaves a folder that is known as an adaptation's."""
     work = WorkFolder(tmp_path / "adapting")
     work.path.mkdir()

@@ -1,7 +1,5 @@
 """How candidates are measured, and which is chosen: with embeddings that are given, without a model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -51,14 +49,14 @@ def row(name: str, gain: float, why: str = "", low: float | None = 0.01) -> Row:
         ),
     ],
 )
-def test_the_gentlest_of_the_good_ones_is_taken(rows: list[Row], number: int | None, reason: str) -> None:
+def test_the_gentlest_of_the_good_ones_is_taken(rows, number, reason):
     assert choose(rows) == (number, reason)
 
 
 # --- measures ---
 
 
-def test_pairs_are_scored_by_spearman_of_cosine_and_grade() -> None:
+def test_pairs_are_scored_by_spearman_of_cosine_and_grade():
     embeddings, grades = draw(20, 6), [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0, 5.0, 3.0]
     first, second = [f"a{k}" for k in range(10)], [f"b{k}" for k in range(10)]
     pairs = development(STSDataset("pairs", first, second, grades, ["x"] * 10))
@@ -69,7 +67,7 @@ def test_pairs_are_scored_by_spearman_of_cosine_and_grade() -> None:
     assert general_english().texts == [*first, *second]
 
 
-def test_labels_are_scored_by_the_mean_of_three() -> None:
+def test_labels_are_scored_by_the_mean_of_three():
     embeddings, labels = draw(12, 4), [str(k % 2) for k in range(12)]
     measure = development(LabeledTexts([f"t{k}" for k in range(12)], labels))
     assert measure.score(embeddings) == pytest.approx(100 * label_scores(embeddings, labels)["mean"])
@@ -97,7 +95,7 @@ def judged(candidates: Sequence[Candidate | NotTried], scores: Sequence[float] =
         return judge(START, ENCODED, candidates, encode, **options)
 
 
-def test_the_verdict_is_that_of_the_judge_on_the_judged_texts_after_the_step() -> None:
+def test_the_verdict_is_that_of_the_judge_on_the_judged_texts_after_the_step():
     found = judged([candidate()], seed=3)
     verdict = ChangeJudge(TEXTS[:120], ENCODED.of_judged, seed=3).compare(ENCODED.of_judged @ HALF[0])
     assert (found.rows[0].gain, found.rows[0].low, found.rows[0].high) == (verdict.gain, verdict.low, verdict.high)
@@ -118,7 +116,7 @@ def test_the_verdict_is_that_of_the_judge_on_the_judged_texts_after_the_step() -
         (None, 29.0, 25.0, True),  # the pairs say nothing of such an encoder
     ],
 )
-def test_general_use_is_kept(allowed: float | None, start: float, lost: float, accepted: bool) -> None:
+def test_general_use_is_kept(allowed, start, lost, accepted):
     dev = STSDataset("dev", ["a", "b", "c"], ["d", "e", "f"], [1.0, 2.0, 3.0], ["x"] * 3)
     with pytest.MonkeyPatch.context() as patch:
         grown = iter([10.0, 11.0])
@@ -132,7 +130,7 @@ def test_general_use_is_kept(allowed: float | None, start: float, lost: float, a
 
 
 @pytest.mark.parametrize(("general", "with_dev", "tried"), [(69.0, False, 2), (71.0, False, 1), (71.0, True, 2)])
-def test_the_strongest_step_is_for_raw_encoders(general: float, with_dev: bool, tried: int) -> None:
+def test_the_strongest_step_is_for_raw_encoders(general, with_dev, tried):
     labeled = LabeledTexts([f"t{k}" for k in range(12)], [str(k % 2) for k in range(12)])
     rows = judged(
         [candidate("mild"), candidate("strong", for_raw=True)], [general] * 3, dev=labeled if with_dev else None
@@ -140,7 +138,7 @@ def test_the_strongest_step_is_for_raw_encoders(general: float, with_dev: bool, 
     assert [row.name for row in rows] == ["mild", "strong"][:tried]
 
 
-def test_each_encoder_is_asked_once_and_what_could_not_be_made_is_told() -> None:
+def test_each_encoder_is_asked_once_and_what_could_not_be_made_is_told():
     asked: list[str] = []
 
     def encode(model: Any, texts: list[str]) -> Tensor:
@@ -157,7 +155,7 @@ def test_each_encoder_is_asked_once_and_what_could_not_be_made_is_told() -> None
     assert (found.reason, judged([NotTried("too few texts.")]).reason) == ("", "Left as it is: too few texts.")
 
 
-def test_without_confirmed_neighbours_nothing_is_asked_for() -> None:
+def test_without_confirmed_neighbours_nothing_is_asked_for():
     texts = [f"{chr(0x4E00 + k)}" for k in range(120)]  # that share no characters
     strange = Encoded(texts, [], draw(120, 8))
     found = judge(START, strange, iter(()), lambda *_: draw(1, 1))

@@ -1,13 +1,8 @@
 """``neighbors.md`` and ``neighbors.png``: what they count, what they show, and that no text breaks them."""
 
-from __future__ import annotations
-
-import builtins
-import math
 import re
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,25 +10,9 @@ from torch import Tensor
 
 from st_extras.adaptation import report as adaptation_report
 from st_extras.adaptation.report import write_neighbors
-from tests.helpers import draw
+from tests.helpers import cosine, draw
 
 TEXTS = ["black tea", "green tea", "rain", "heavy rain", "snow", "hot chocolate"]
-
-
-@pytest.fixture
-def no_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
-    importing = builtins.__import__
-
-    def refuse(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return importing(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
-
-
-def cosine(x: Tensor, y: Tensor) -> float:
-    return float(x.double() @ y.double()) / math.sqrt(float(x.double() @ x.double()) * float(y.double() @ y.double()))
 
 
 def three_nearest(x: Tensor, row: int) -> list[int]:
@@ -56,7 +35,7 @@ def tables(markdown: str) -> dict[str, list[list[str]]]:
 
 
 @pytest.mark.usefixtures("no_matplotlib")
-def test_the_changed_are_counted_and_shown(tmp_path: Path) -> None:
+def test_the_changed_are_counted_and_shown(tmp_path):
     texts = [f"text {number}" for number in range(60)]
     before = draw(60, 6)
     after = before + 0.3 * draw(60, 6, seed=1)
@@ -81,7 +60,7 @@ def test_the_changed_are_counted_and_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_matplotlib")
-def test_examples_are_drawn(tmp_path: Path) -> None:
+def test_examples_are_drawn(tmp_path):
     texts = [f"text {number}" for number in range(60)]
     pages = []
     for seed in (1, 1, 2):
@@ -97,7 +76,7 @@ def test_examples_are_drawn(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_matplotlib")
-def test_turned_embeddings_and_equally_near_neighbours_are_no_change(tmp_path: Path) -> None:
+def test_turned_embeddings_and_equally_near_neighbours_are_no_change(tmp_path):
     turn = torch.linalg.qr(draw(4, 4, seed=1)).Q
     write_neighbors(tmp_path, TEXTS, draw(6, 4), 5 * draw(6, 4) @ turn)
     assert "Of 6 texts, 0 (0%) have another nearest neighbour than before, and 0 (0%) have others" in page(tmp_path)
@@ -127,7 +106,7 @@ HOSTILE = [
 
 
 @pytest.mark.usefixtures("no_matplotlib")
-def test_no_text_breaks_the_page(tmp_path: Path) -> None:
+def test_no_text_breaks_the_page(tmp_path):
     parser = pytest.importorskip("markdown_it").MarkdownIt("commonmark").enable(["table", "strikethrough"])
     write_neighbors(tmp_path, HOSTILE, draw(15, 4), draw(15, 4, seed=1))
     expected = {" ".join(re.sub("[\0\x1b]", " ", text).split()) for text in HOSTILE}
@@ -153,7 +132,7 @@ def test_no_text_breaks_the_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_matplotlib")
-def test_long_texts_are_cut_and_lone_surrogates_written(tmp_path: Path) -> None:
+def test_long_texts_are_cut_and_lone_surrogates_written(tmp_path):
     long = "\n".join(["word"] * 10_000)
     texts = [long, "half \ud83d of a pair", *TEXTS]
     write_neighbors(tmp_path, texts, draw(8, 3), draw(8, 3, seed=1))
@@ -164,7 +143,7 @@ def test_long_texts_are_cut_and_lone_surrogates_written(tmp_path: Path) -> None:
     assert next(text for text in shown if text.startswith("word word")) == " ".join(["word"] * 40)[:197] + "..."
 
 
-def test_the_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_picture(tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     from matplotlib import pyplot
 
@@ -194,7 +173,7 @@ def test_the_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_matplotlib")
-def test_without_matplotlib_there_is_no_picture(tmp_path: Path) -> None:
+def test_without_matplotlib_there_is_no_picture(tmp_path):
     write_neighbors(tmp_path, TEXTS, draw(6, 3), draw(6, 3, seed=1))
     assert [path.name for path in tmp_path.iterdir()] == ["neighbors.md"]
     assert "neighbors.png" not in page(tmp_path)

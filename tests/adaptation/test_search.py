@@ -1,7 +1,5 @@
 """``adapt`` for search: what queries and documents become, what the judge refuses, what is saved."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any
@@ -72,7 +70,7 @@ def expected(*encoders: SentenceTransformer) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.fixture
-def accepting(monkeypatch: pytest.MonkeyPatch) -> None:
+def accepting(monkeypatch):
     """A judge that finds nothing wrong: a random encoder's ranking says nothing about words."""
     monkeypatch.setattr(SearchJudge, "compare", lambda self, queries, documents: (0.0, 0.0))
 
@@ -80,7 +78,7 @@ def accepting(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- queries ---
 
 
-def test_queries_are_different_texts_drawn_at_random() -> None:
+def test_queries_are_different_texts_drawn_at_random():
     assert sorted(drawn_queries([*QUERIES, *QUERIES, " ", ""], DOCUMENTS, 0)[0]) == sorted(QUERIES)
     many = texts(2500, 4, seed=3)
     drawn, made = drawn_queries(many, DOCUMENTS, 0)
@@ -88,7 +86,7 @@ def test_queries_are_different_texts_drawn_at_random() -> None:
     assert drawn != drawn_queries(many, DOCUMENTS, 1)[0]
 
 
-def test_queries_are_made_of_sentences_of_documents() -> None:
+def test_queries_are_made_of_sentences_of_documents():
     documents = [f"{first}. {second}! Yes." for first, second in zip(DOCUMENTS[::2], DOCUMENTS[1::2], strict=True)]
     made, said = drawn_queries("documents", documents, 0)
     assert said
@@ -107,7 +105,7 @@ def test_queries_are_made_of_sentences_of_documents() -> None:
         (QUERIES, DOCUMENTS[:99], "sentences must hold at least 100 different documents, got 99."),
     ],
 )
-def test_queries_that_cannot_be_used(queries: Any, documents: list[str], message: str) -> None:
+def test_queries_that_cannot_be_used(queries, documents, message):
     with pytest.raises(ValueError, match=message):
         drawn_queries(queries, documents, 0)
 
@@ -123,9 +121,7 @@ def test_queries_that_cannot_be_used(queries: Any, documents: list[str], message
         ({"queries": QUERIES[:3]}, "at least 20"),
     ],
 )
-def test_a_refusal_leaves_nothing(
-    still_encoder: SentenceTransformer, tmp_path: Path, options: dict[str, Any], message: str
-) -> None:
+def test_a_refusal_leaves_nothing(still_encoder, tmp_path, options, message):
     with pytest.raises(ValueError, match=message):
         run(still_encoder, tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
@@ -134,7 +130,7 @@ def test_a_refusal_leaves_nothing(
 # --- the steps ---
 
 
-def test_steps_are_the_equation(still_encoder: SentenceTransformer) -> None:
+def test_steps_are_the_equation(still_encoder):
     start = (
         torch.tensor(unit(still_encoder, "query", QUERIES)),
         torch.tensor(unit(still_encoder, "document", DOCUMENTS)),
@@ -161,7 +157,7 @@ def test_steps_are_the_equation(still_encoder: SentenceTransformer) -> None:
 # --- the judge ---
 
 
-def test_average_precision_is_that_of_a_loop() -> None:
+def test_average_precision_is_that_of_a_loop():
     draw = torch.Generator().manual_seed(0)
     scores = torch.rand(6, 30, generator=draw)
     targets = torch.stack([torch.randperm(30, generator=draw)[:5] for _ in range(6)])
@@ -183,7 +179,7 @@ def hashed(of: list[str]) -> torch.Tensor:
     return normalize(torch.stack([sum(vectors[WORDS.index(word)] for word in text.split()) for text in of]))  # type: ignore[arg-type]
 
 
-def test_the_judge_refuses_what_harms_and_takes_what_does_not() -> None:
+def test_the_judge_refuses_what_harms_and_takes_what_does_not():
     start = hashed(QUERIES), hashed(DOCUMENTS)
     judge = SearchJudge(Searched(DOCUMENTS, QUERIES), start)
     assert judge.judged == list(range(len(QUERIES)))
@@ -202,7 +198,7 @@ def test_the_judge_refuses_what_harms_and_takes_what_does_not() -> None:
     assert (harmed.low, harmed.high) == pytest.approx((gain - 1.96 * error, gain + 1.96 * error))
 
 
-def test_a_step_is_refused_by_more_than_a_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_is_refused_by_more_than_a_standard_error(monkeypatch):
     start = hashed(QUERIES), hashed(DOCUMENTS)
     judge = SearchJudge(Searched(DOCUMENTS, QUERIES), start)
     for gain, accepted in ((-0.011, False), (-0.009, True)):
@@ -210,9 +206,7 @@ def test_a_step_is_refused_by_more_than_a_standard_error(monkeypatch: pytest.Mon
         assert judged_row(judge, BOTH_SIDES[0], start).accepted is accepted
 
 
-def test_queries_without_a_word_of_the_documents_are_not_judged(
-    still_encoder: SentenceTransformer, tmp_path: Path
-) -> None:
+def test_queries_without_a_word_of_the_documents_are_not_judged(still_encoder, tmp_path):
     others = [f"zz{number} qq{number}" for number in range(30)]
     judge = SearchJudge(Searched(DOCUMENTS, [*others, *QUERIES[:5]]), (hashed([*QUERIES[:35]]), hashed(DOCUMENTS)))
     assert judge.judged == [30, 31, 32, 33, 34]
@@ -225,9 +219,7 @@ def test_queries_without_a_word_of_the_documents_are_not_judged(
     )
 
 
-def test_the_first_accepted_step_is_taken(
-    still_encoder: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_accepted_step_is_taken(still_encoder, tmp_path, monkeypatch):
     gains = iter([(-1.0, 0.1), (0.1, 0.1), (0.5, 0.1)])
     monkeypatch.setattr(SearchJudge, "compare", lambda self, queries, documents: next(gains))
     found = run(still_encoder, tmp_path)
@@ -236,9 +228,7 @@ def test_the_first_accepted_step_is_taken(
     assert all("Left as it is" not in text for text in (found.reason, str(found)))
 
 
-def test_all_refused_is_left_as_it_is(
-    still_encoder: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_refused_is_left_as_it_is(still_encoder, tmp_path, monkeypatch):
     monkeypatch.setattr(SearchJudge, "compare", lambda self, queries, documents: (-1.0, 0.1))
     found = run(still_encoder, tmp_path)
     assert found.chosen is None
@@ -247,9 +237,7 @@ def test_all_refused_is_left_as_it_is(
 
 
 @pytest.mark.parametrize("better", [1, -1])
-def test_judgements_choose_in_the_place_of_the_judge(
-    still_encoder: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, better: int
-) -> None:
+def test_judgements_choose_in_the_place_of_the_judge(still_encoder, tmp_path, monkeypatch, better):
     compare = JudgedQueries.compare
     gains: list[float] = []
     monkeypatch.setattr(
@@ -266,7 +254,7 @@ def test_judgements_choose_in_the_place_of_the_judge(
         assert (found.chosen, found.reason) == (None, "Left as it is: no candidate was better than the start.")
 
 
-def test_judgements_are_those_of_the_evaluator(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
+def test_judgements_are_those_of_the_evaluator(still_encoder, tmp_path):
     found = run(still_encoder, tmp_path, dev=JUDGED)
     evaluator = RetrievalEvaluator(JUDGED)
     start = 100 * evaluator(still_encoder)["cosine_ndcg@10"]
@@ -280,9 +268,7 @@ def test_judgements_are_those_of_the_evaluator(still_encoder: SentenceTransforme
 # --- what is saved ---
 
 
-def test_the_result_is_stock_and_each_side_has_its_route(
-    still_encoder: SentenceTransformer, tmp_path: Path, accepting: None
-) -> None:
+def test_the_result_is_stock_and_each_side_has_its_route(still_encoder, tmp_path, accepting):
     still_encoder.append(Normalize())
     before = snapshot(still_encoder)
     found = run(still_encoder, tmp_path)
@@ -299,7 +285,7 @@ def test_the_result_is_stock_and_each_side_has_its_route(
     assert np.abs(loaded.encode_query(QUERIES) - loaded.encode_document(QUERIES)).max() > 0.01
 
 
-def test_what_is_written_beside_it(still_encoder: SentenceTransformer, tmp_path: Path, accepting: None) -> None:
+def test_what_is_written_beside_it(still_encoder, tmp_path, accepting):
     found = run(still_encoder, tmp_path)
     read = (tmp_path / "searches.md").read_text()
     after = first_documents(
@@ -318,9 +304,7 @@ def test_what_is_written_beside_it(still_encoder: SentenceTransformer, tmp_path:
     assert not (tmp_path / "adapting").exists()
 
 
-def test_with_keep_index_stored_documents_stay(
-    still_encoder: SentenceTransformer, tmp_path: Path, accepting: None
-) -> None:
+def test_with_keep_index_stored_documents_stay(still_encoder, tmp_path, accepting):
     found = run(still_encoder, tmp_path, keep_index=True)
     assert found.chosen == QUERIES_ALONE[0].name
     np.testing.assert_allclose(
@@ -332,9 +316,7 @@ def test_with_keep_index_stored_documents_stay(
     np.testing.assert_allclose(found.model.encode_query(QUERIES), moved, atol=1e-5)
 
 
-def test_prompts_and_routes_of_the_model_are_used(
-    still_encoder: SentenceTransformer, tmp_path: Path, accepting: None
-) -> None:
+def test_prompts_and_routes_of_the_model_are_used(still_encoder, tmp_path, accepting):
     still_encoder.prompts = {"query": "the dog ", "document": "a cat "}
     queries, documents = expected(still_encoder)
     run(still_encoder, tmp_path)
@@ -344,7 +326,7 @@ def test_prompts_and_routes_of_the_model_are_used(
     np.testing.assert_allclose(loaded.encode_document(DOCUMENTS), documents, atol=1e-4)
 
 
-def test_encoders_of_their_own_for_queries_and_documents(make_encoder: Any, tmp_path: Path, accepting: None) -> None:
+def test_encoders_of_their_own_for_queries_and_documents(make_encoder, tmp_path, accepting):
     sides = [list(make_encoder(dropout=0.0, seed=seed)) for seed in (0, 1)]
     model = SentenceTransformer(modules=[Router.for_query_document(*sides), Normalize()], device="cpu")
     run(model, tmp_path)
@@ -355,13 +337,13 @@ def test_encoders_of_their_own_for_queries_and_documents(make_encoder: Any, tmp_
     np.testing.assert_allclose(loaded.encode_document(DOCUMENTS), documents, atol=1e-4)
 
 
-def test_a_router_of_other_routes_is_refused(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
+def test_a_router_of_other_routes_is_refused(still_encoder, tmp_path):
     model = SentenceTransformer(modules=[Router({"left": list(still_encoder)}, default_route="left")], device="cpu")
     with pytest.raises(ValueError, match="must have the routes 'query' and 'document'"):
         run(model, tmp_path / "out")
 
 
-def test_routes_share_the_encoder(still_encoder: SentenceTransformer) -> None:
+def test_routes_share_the_encoder(still_encoder):
     model = routed(still_encoder, Routes((torch.eye(16, dtype=torch.float64), torch.zeros(16))))
     assert sum(p.numel() for p in model.parameters()) == sum(p.numel() for p in still_encoder.parameters()) + 272
     np.testing.assert_allclose(model.encode_query(SENTENCES), unit(still_encoder, "query", SENTENCES), atol=1e-6)
@@ -371,7 +353,7 @@ def test_routes_share_the_encoder(still_encoder: SentenceTransformer) -> None:
 
 
 @pytest.fixture
-def interrupted(still_encoder: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def interrupted(still_encoder, tmp_path, monkeypatch):
     """A run that stops when everything is encoded."""
     with monkeypatch.context() as stopped:
         stopped.setattr(search, "SearchJudge", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
@@ -380,9 +362,7 @@ def interrupted(still_encoder: SentenceTransformer, tmp_path: Path, monkeypatch:
     return tmp_path / "out"
 
 
-def test_a_resumed_run_encodes_nothing_again_and_ends_the_same(
-    still_encoder: SentenceTransformer, interrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resumed_run_encodes_nothing_again_and_ends_the_same(still_encoder, interrupted, tmp_path, monkeypatch):
     whole = run(still_encoder, tmp_path / "whole")
     encoded: list[int] = []
     plain = encoding.write_tensors
@@ -396,9 +376,7 @@ def test_a_resumed_run_encodes_nothing_again_and_ends_the_same(
 
 
 @pytest.mark.parametrize("changed", ["queries", "prompt"])
-def test_it_does_not_go_on_with_other_queries_or_prompts(
-    still_encoder: SentenceTransformer, interrupted: Path, changed: str
-) -> None:
+def test_it_does_not_go_on_with_other_queries_or_prompts(still_encoder, interrupted, changed):
     still_encoder.prompts = {"query": "a cat "} if changed == "prompt" else {}
     with pytest.raises(ValueError, match=r"one with another (text|encoder)"):
         run(still_encoder, interrupted, queries=QUERIES[::-1] if changed == "queries" else QUERIES, resume=True)

@@ -1,7 +1,5 @@
 """``python -m tests.architectures``: try every method on every encoder, and write docs/encoders.md."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 import time

@@ -1,7 +1,5 @@
 """The architectures: a tiny configuration of each, its tokenizer, and how its tokens are pooled."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any

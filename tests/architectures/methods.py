@@ -1,12 +1,11 @@
 """The columns of the table: each method with its options, and how their outcomes make one cell."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tests.architectures import content, refined, trained
+from st_extras.losses import DCLRLoss, SimCSELoss
+from tests.architectures import refined, trained
 from tests.architectures.outcomes import Outcome, outcome_of
 from tests.architectures.world import World
 
@@ -50,12 +49,12 @@ def _with(method: Callable[..., None], **options: object) -> Try:
 
 
 METHODS: dict[str, Method] = {
-    "SimCSE": Method({"": trained.simcse, "views": trained.dropout_views}),
+    "SimCSE": Method({"": trained.simcse, "views": _with(trained.dropout_views, make=SimCSELoss)}),
     "`dropout=0.1`": Method({"": trained.simcse_with_dropout}),
     "cutoffs": Method({"SimCSE": trained.cutoffs, "DCLR": trained.dclr_cutoffs}),
     "shuffle": Method({"": trained.shuffle}),
     "ConSERT": Method({"": trained.consert}),
-    "DCLR": Method({"": trained.dclr, "views": trained.dclr_dropout_views}),
+    "DCLR": Method({"": trained.dclr, "views": _with(trained.dropout_views, make=DCLRLoss)}),
     "DCLR, guide": Method({"": trained.dclr_guide}),
     "AdCSE": Method({
         "": trained.adcse,
@@ -81,7 +80,7 @@ METHODS: dict[str, Method] = {
     "RepAL, pooled": Method({"": refined.repal_pooled}),
     "whitening": Method({"": refined.whitening}),
 }  # fmt: skip
-ALWAYS: dict[str, Method] = {"content mask": Method({"": content.content}), "saving": Method({"": refined.saving})}
+ALWAYS: dict[str, Method] = {"content mask": Method({"": refined.content}), "saving": Method({"": refined.saving})}
 """What must work on every encoder, and is no column."""
 
 

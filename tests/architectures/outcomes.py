@@ -1,7 +1,5 @@
 """What comes of one method on one encoder: it works, its user was warned, or it was refused with a remedy."""
 
-from __future__ import annotations
-
 import logging
 import re
 import traceback

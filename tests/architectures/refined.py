@@ -1,6 +1,4 @@
-"""The post-processing modules on one encoder, against a computation by hand; saved, loaded and equal."""
-
-from __future__ import annotations
+"""Post-processing on one encoder, against a computation by hand; saved, loaded and equal; which tokens are content."""
 
 import re
 import tempfile
@@ -12,9 +10,10 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 import st_extras
+from st_extras.encoders.structure import content_mask
 from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor
 from tests.architectures.sentences import MORE, SENTENCES
-from tests.architectures.world import World, check, close
+from tests.architectures.world import World, check, close, padding_side
 
 KEYWORDS = ["cat", "mat", "dog", "birds", "river", "book"]
 LAMBDA_1, LAMBDA_2 = 0.5, 0.3
@@ -97,3 +96,32 @@ def whitening(world: World) -> None:
 
 def saving(world: World) -> None:
     _saved(world.fresh())
+
+
+PROMPT = "query: "
+
+
+def content(world: World) -> None:
+    """Against what the tokenizer says of each token, on both sides of padding, with a prompt too."""
+    if not world.is_transformer:
+        return
+    model = world.model
+    tokenizer: Any = model.tokenizer
+    texts = [*SENTENCES, "a \u2603 cat", f"the {tokenizer.mask_token} sat" if tokenizer.mask_token else "dog"]
+    for side in ("right", "left"):
+        for prompt in (None, PROMPT):
+            with padding_side(model, side):
+                features = dict(model.preprocess(texts, prompt=prompt))
+                told = tokenizer(
+                    [(prompt or "") + text for text in texts],
+                    padding=True,
+                    return_offsets_mapping=True,
+                    return_special_tokens_mask=True,
+                    return_tensors="pt",
+                )
+            check(torch.equal(told["input_ids"], features["input_ids"]), "Sentence Transformers tokenizes otherwise")
+            added = told["special_tokens_mask"].bool() | ~told["attention_mask"].bool()
+            of_text = told["offset_mapping"][..., 1] > len(prompt or "")
+            found = content_mask(model, features)
+            where = f"padded on the {side}" + (", with a prompt" if prompt else "")
+            check(torch.equal(found, ~added & of_text), f"the content mask is wrong {where}")

@@ -1,7 +1,5 @@
 """The sentences that the tokenizers are made from and the methods are tried on."""
 
-from __future__ import annotations
-
 SENTENCES = [
     "a cat sat on the mat",
     "the dog ran in the park",

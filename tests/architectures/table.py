@@ -1,7 +1,5 @@
 """The table "which encoder, which method" of docs/encoders.md: written from the outcomes, and read again."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

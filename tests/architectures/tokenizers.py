@@ -1,7 +1,5 @@
 """The tokenizers of the architectures, built here: word pieces, byte-level BPE and a unigram model."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass
 from typing import Any

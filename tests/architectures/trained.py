@@ -1,7 +1,5 @@
 """The losses: three training steps on one encoder, and what must hold beside a finite gradient."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -60,16 +58,8 @@ def _views(model: SentenceTransformer) -> list[Tensor]:
     return [model(dict(batch(model)))["sentence_embedding"] for _ in range(2)]
 
 
-def dropout_views(world: World) -> None:
-    """Both views of an encoder without dropout are equal: SimCSE must say so, and only then."""
-    _tells_equal_views(world, SimCSELoss)
-
-
-def dclr_dropout_views(world: World) -> None:
-    _tells_equal_views(world, DCLRLoss)
-
-
-def _tells_equal_views(world: World, make: Callable[[SentenceTransformer], Any]) -> None:
+def dropout_views(world: World, make: Callable[[SentenceTransformer], Any]) -> None:
+    """Both views of an encoder without dropout are equal: the loss must say so, and only then."""
     model = world.fresh().train()
     loss = make(model)
     with heard() as messages:

@@ -1,7 +1,5 @@
 """What the methods are tried with: fresh copies of one encoder, its tokens, a guide, counts."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import tempfile

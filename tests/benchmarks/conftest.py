@@ -1,7 +1,5 @@
 """What the tests of the benchmarks share: their marker, records made by hand, and what makes a command short."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from concurrent.futures import Executor, Future

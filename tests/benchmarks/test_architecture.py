@@ -1,7 +1,5 @@
 """No import cycles among the benchmarks, imports inside functions included."""
 
-from __future__ import annotations
-
 import ast
 import os
 import subprocess

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
@@ -8,7 +6,7 @@ import torch
 
 from benchmarks.authors_slt_fai import AuthorsSLTFAILoss
 from st_extras.encoders.forward import encode_tokens
-from st_extras.losses import ConSERTLoss, SimCSELoss
+from st_extras.losses import SimCSELoss
 from st_extras.text.frequency import FrequencyTable
 from tests.conftest import SENTENCES, build_encoder
 
@@ -51,16 +49,3 @@ def test_frequent_tokens_are_masked_and_no_others(tmp_path):
     loss.mask_ratio = 0.5
     share = (loss.masked(features)["input_ids"] != before).sum() / (loss.low_frequency[before] == 0).sum()
     assert 0.2 < share < 0.8
-
-
-@pytest.mark.parametrize("base", [SimCSELoss, ConSERTLoss])
-def test_terms_and_warmup(tmp_path, base):
-    loss = make_loss(tmp_path, base, warmup_steps=1)
-    features = [loss.model.preprocess(SENTENCES)]
-    assert set(loss(features)) == {"base"}
-    terms = loss(features)
-    assert set(terms) == {"base", "incomplete", "adversarial"}
-    (terms["incomplete"] + terms["adversarial"]).backward()
-    for part in (loss.model, loss.token_discriminator, loss.sentence_discriminator):
-        assert any(p.grad is not None and p.grad.any() for p in part.parameters())
-    assert loss.steps == 2

@@ -1,7 +1,5 @@
 """Every distinct setting of the studies can be built: its encoder, its data, its loss, and a step of that loss."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import itertools

@@ -1,8 +1,5 @@
 """The study of decoders: its embeddings and steps are those of the library, its record and table those of its rows."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,12 +19,12 @@ TEXTS = ["a cat", *SENTENCES[:3], "a", *SENTENCES[3:]]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     return build_decoder(tmp_path_factory.mktemp("study") / "tiny", num_hidden_layers=4, pad=True)
 
 
 @pytest.mark.parametrize("way", ["plain", "eol"])
-def test_one_pass_gives_what_cut_encoders_give(folder: Path, way: str) -> None:
+def test_one_pass_gives_what_cut_encoders_give(folder, way):
     template = decoders.TEMPLATES[way]
     model = load_encoder(folder, prompt_template=template, device="cpu")
     found = decoders.encode(model, TEXTS, [1, 3, 4])
@@ -43,12 +40,12 @@ def test_one_pass_gives_what_cut_encoders_give(folder: Path, way: str) -> None:
             np.testing.assert_allclose(found[k, p], wanted, atol=5e-6)
 
 
-def test_a_text_of_one_token_keeps_it() -> None:
+def test_a_text_of_one_token_keeps_it():
     tokens, mask = torch.ones(1, 3, 2), torch.tensor([[1, 0, 0]])
     assert decoders.pooled(tokens, mask).tolist() == [[[1.0, 1.0]]] * 4
 
 
-def test_steps_are_the_library_s(folder: Path) -> None:
+def test_steps_are_the_library_s(folder):
     model = load_encoder(folder, pooling="mean", device="cpu")
     pairs, corpus = TEXTS[:6], [f"{text} {other}" for text in SENTENCES for other in SENTENCES]
     gold = np.arange(3.0)
@@ -65,9 +62,7 @@ def test_steps_are_the_library_s(folder: Path) -> None:
         assert decoders.score_step(model.encode(pairs), gold, steps[name]) == pytest.approx(expected)
 
 
-def test_a_run_goes_on_and_is_scored_and_tabulated(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_goes_on_and_is_scored_and_tabulated(folder, tmp_path, monkeypatch):
     sets = {
         name: STSDataset(name, TEXTS[:4], TEXTS[4:8], [1.0, 3.0, 2.0, 5.0], ["a"] * 4)
         for name in (decoders.DEV, "stsb_test", *SEVEN_STS)
@@ -91,7 +86,7 @@ def test_a_run_goes_on_and_is_scored_and_tabulated(
         decoders.cached(tmp_path / "cache" / "tiny-plain-wiki.npz", ["else"], None)
 
 
-def test_dev_chooses_the_rows_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dev_chooses_the_rows_of_the_table(monkeypatch):
     def row(dev: float, test: float) -> dict[str, float]:
         return {"stsb_dev": dev, "stsb_test": test, "sts12": test - 20}
 

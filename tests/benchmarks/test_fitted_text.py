@@ -1,7 +1,5 @@
 """The text that a post-processing is fitted on, without the sentences of the sets that are scored."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.fitted_text import spaced, without_sentences

@@ -1,19 +1,12 @@
 """The floors by plain loops on texts small enough to follow, and the command that records them."""
 
-from __future__ import annotations
-
-import json
 import math
-import sys
-from pathlib import Path
 
-import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from benchmarks import floors, names
-from st_extras.evaluation import SEVEN_STS
-from tests.conftest import SENTENCES
+from benchmarks import floors
+from tests.helpers import cosine
 
 TEXT = ["a cat sat on the mat", "the dog ran in the park", "the old man read a red book"]
 FIRST = ["a cat sat on the mat", "the dog and the cat", "xyz"]
@@ -54,10 +47,6 @@ def embeddings_of(encoder: SentenceTransformer) -> floors.InputEmbeddings:
     return floors.InputEmbeddings(encoder.tokenizer, table.detach().double().numpy())
 
 
-def cosine(x: list[float], y: list[float]) -> float:
-    return float(np.dot(x, y) / np.linalg.norm(x) / np.linalg.norm(y))
-
-
 def test_means_of_input_embeddings_are_those_of_plain_loops(encoder):
     embeddings = embeddings_of(encoder)
     ids = [token for line in TEXT for token in encoder.tokenizer(line, add_special_tokens=False)["input_ids"]]
@@ -73,57 +62,3 @@ def test_means_of_input_embeddings_are_those_of_plain_loops(encoder):
         ]
         assert cosines(FIRST, SECOND) == pytest.approx(expected, abs=1e-6)
     assert sif[ids[0]] < 0.1 < sif[max(even)]
-
-
-@pytest.fixture
-def data(tmp_path):
-    folder = tmp_path / "data"
-    folder.mkdir()
-    pairs = [(one, other) for i, one in enumerate(SENTENCES) for other in SENTENCES[i + 1 :]]
-    for shift, name in enumerate(["stsb_dev", *SEVEN_STS]):
-        rows = [f"{'ab'[i % 2]}\t{(i * 7 + shift) % 11}\t{one}\t{other} {name}" for i, (one, other) in enumerate(pairs)]
-        (folder / f"{name}.tsv").write_text("\n".join(["subset\tscore\tsentence1\tsentence2", *rows]), "utf8")
-    for name in floors.FLOOR_TEXTS.values():
-        (folder / name.removesuffix(".gz")).write_text("\n".join(SENTENCES), "utf8")
-    return folder
-
-
-@pytest.fixture
-def run(data, encoder, tmp_path, monkeypatch):
-    monkeypatch.setattr(floors, "FLOOR_TEXTS", {name: f.removesuffix(".gz") for name, f in floors.FLOOR_TEXTS.items()})
-    for name in names.PRETRAINED:
-        monkeypatch.setitem(names.PRETRAINED, name, str(tmp_path / name))
-    monkeypatch.setattr(floors, "packaged_minilm", lambda: tmp_path / "minilm")
-    encoder.save(str(tmp_path / "minilm"))
-
-    def command(*encoders: str) -> Path:
-        arguments = ["--data", data, "--results", tmp_path / "results", "--encoders", *encoders]
-        monkeypatch.setattr(sys, "argv", ["floors", *map(str, arguments)])
-        floors.main()
-        return tmp_path / "results" / "floors"
-
-    return command
-
-
-def test_the_command_records_every_row_once(run, encoder, data, tmp_path, capsys):
-    found = {path.stem: json.loads(path.read_text()) for path in run("minilm", "own", "better").glob("*.json")}
-    assert set(found) == {
-        *(f"{kind}-{text}" for kind in ("words", "characters") for text in ("wiki", "sts")),
-        "minilm-mean",
-        *(f"minilm-{kind}-{text}" for kind in ("sif", "sif_removed") for text in ("wiki", "sts")),
-    }
-    printed = capsys.readouterr().out
-    assert f"own: left out, there is no {tmp_path / 'own'}: python -m benchmarks.pretrain_encoder makes it." in printed
-    assert f"no {tmp_path / 'better'}: python -m benchmarks.pretrain_encoder --recipe better makes it." in printed
-    record = found["minilm-sif-sts"]
-    assert record["average"] == pytest.approx(sum(record["scores"].values()) / 7)
-    assert len(record["resampled"]) == 500
-    assert record["revision"]
-    assert {"dev", "dev_by_genre", "without_dev"} <= set(record)
-    encoder.save(str(tmp_path / "own"))
-    encoder.save(str(tmp_path / "better"))
-    own = run("own", "better")
-    assert {"own-mean", "better-mean"} <= {path.stem for path in own.glob("*.json")}
-    assert "characters" not in capsys.readouterr().out, "a row with a record was run again"
-    same, other = (json.loads((own / f"{name}-mean.json").read_text()) for name in ("minilm", "own"))
-    assert same["scores"] == other["scores"]

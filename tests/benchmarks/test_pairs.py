@@ -1,7 +1,5 @@
 """Pairs in common, scores without them and resampled pairs, on sets small enough to check by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import spearmanr

@@ -1,7 +1,5 @@
 """The index of the papers names what is there, and the papers' own settings are whole and run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

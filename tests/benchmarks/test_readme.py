@@ -1,9 +1,6 @@
 """The tables in the pages are those of the result files."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
 
 import pytest
 
@@ -20,20 +17,20 @@ PROSE = [
 
 
 @pytest.mark.parametrize("page", readme.PAGES, ids=lambda page: page.stem)
-def test_pages_are_in_step(page: Path) -> None:
+def test_pages_are_in_step(page):
     text = page.read_text(encoding="utf8")
     assert readme.BLOCK.findall(text)
     assert readme.updated(text) == text
 
 
-def test_a_changed_figure_is_seen() -> None:
+def test_a_changed_figure_is_seen():
     text = (DOCS / "results.md").read_text(encoding="utf8")
     changed = re.sub(r"\| SimCSE \| \d+ \|", "| SimCSE | 99 |", text)
     assert changed != text
     assert readme.updated(changed) == text
 
 
-def test_nothing_is_shown_before_it_was_run(results: Path) -> None:
+def test_nothing_is_shown_before_it_was_run(results):
     names = (
         "floors",
         "beyond",
@@ -47,7 +44,7 @@ def test_nothing_is_shown_before_it_was_run(results: Path) -> None:
     assert {readme.TABLES[name]() for name in names} == {"Not run yet."}
 
 
-def test_every_table_stands_on_a_page() -> None:
+def test_every_table_stands_on_a_page():
     blocks = [block for page in readme.PAGES for block in readme.BLOCK.findall(page.read_text(encoding="utf8"))]
     whole = [name for _, name, wanted, _ in blocks if not wanted]
     assert readme.TABLES.keys() - {*whole} == set()
@@ -56,7 +53,7 @@ def test_every_table_stands_on_a_page() -> None:
 
 
 @pytest.mark.parametrize("page", PROSE, ids=lambda page: page.stem)
-def test_prose_beside_the_tables_holds_no_score(page: Path) -> None:
+def test_prose_beside_the_tables_holds_no_score(page):
     text = page.read_text(encoding="utf8")
     prose = re.sub(r"```.*?```|`[^`]*`|\]\([^)]*\)", "", readme.BLOCK.sub("", text), flags=re.DOTALL)
     assert not re.findall(r"(?<!\w)[+-]\d+\.\d+|\b\d{2}\.\d+\b", prose), (
@@ -75,11 +72,11 @@ WHOLE = "| row | a, b | c |\n|---|---:|---:|\n| one | 1 | 2 |\n| two | 3 | 4 |\n
         (" | two | one || c", "| row | c |\n|---|---:|\n| two | 4 |\n| two | 6 |\n| one | 2 |\n\nA note."),
     ],
 )
-def test_an_excerpt_holds_what_is_asked_for(wanted: str, shown: str) -> None:
+def test_an_excerpt_holds_what_is_asked_for(wanted, shown):
     assert readme.excerpt(WHOLE, wanted) == shown
 
 
 @pytest.mark.parametrize("wanted", [" | three", " | one || d"])
-def test_an_excerpt_of_what_is_not_there_is_refused(wanted: str) -> None:
+def test_an_excerpt_of_what_is_not_there_is_refused(wanted):
     with pytest.raises(ValueError, match="rows must be of"):
         readme.excerpt(WHOLE, wanted)

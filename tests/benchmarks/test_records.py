@@ -1,7 +1,5 @@
 """The result files of the repository are complete and belong together."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from typing import Any

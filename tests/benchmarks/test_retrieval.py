@@ -1,17 +1,13 @@
 """The study of search: rows against plain loops, the cache, one record a cell, and the table."""
 
-from __future__ import annotations
-
 import json
 import random
 import re
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer
 
 from benchmarks import retrieval
 from benchmarks.tables.retrieval import BASELINES, search_table
@@ -27,7 +23,7 @@ def unit(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.nn.functional.normalize(draw(*shape, seed=seed).float() + 1, dim=1)
 
 
-def test_smoothing_and_hubness_are_those_of_plain_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_smoothing_and_hubness_are_those_of_plain_loops(monkeypatch):
     monkeypatch.setattr(retrieval, "_BLOCK", 7)
     queries, documents = unit(3, 6), unit(20, 6, seed=1)
     cosines = (documents @ documents.T).numpy()
@@ -41,12 +37,12 @@ def test_smoothing_and_hubness_are_those_of_plain_loops(monkeypatch: pytest.Monk
     np.testing.assert_allclose(retrieval.without_hubs(queries, documents), scores, atol=1e-5)
 
 
-def test_ranks_are_fused() -> None:
+def test_ranks_are_fused():
     found = retrieval.fuse(torch.tensor([[0.3, 0.2, 0.1]]), np.array([[0.0, 5.0, 1.0]]))
     np.testing.assert_allclose(found, [[1 / 61 + 1 / 63, 1 / 62 + 1 / 61, 1 / 63 + 1 / 62]])
 
 
-def test_the_rows_move_queries_and_documents_by_their_own_means() -> None:
+def test_the_rows_move_queries_and_documents_by_their_own_means():
     queries, documents = unit(9, 16), unit(120, 16, seed=1)
     lexical = draw(9, 120, seed=2).numpy()
     rows = {name: np.asarray(scores) for name, scores in retrieval.similarities(queries, documents, TEXTS, lexical)}
@@ -62,7 +58,7 @@ def test_the_rows_move_queries_and_documents_by_their_own_means() -> None:
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path):
     folder = tmp_path / "data" / "retrieval" / "med"
     folder.mkdir(parents=True)
     tables = {
@@ -75,9 +71,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def test_the_command_writes_a_record_and_encodes_once(
-    data: Path, encoder: SentenceTransformer, tmp_path: Path, results: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_writes_a_record_and_encodes_once(data, encoder, tmp_path, results, monkeypatch):
     loaded = []
     monkeypatch.setattr(retrieval, "load_encoder", lambda **settings: (loaded.append(settings), encoder)[1])
     monkeypatch.setattr(retrieval, "RESULTS", results)
@@ -105,7 +99,7 @@ def test_the_command_writes_a_record_and_encodes_once(
         retrieval.main()
 
 
-def test_the_table(results: Path) -> None:
+def test_the_table(results):
     assert search_table("minilm") == "Not run yet."
     (results / "retrieval").mkdir()
     for name, low in (("med", -1.5), ("cacm", 0.5)):

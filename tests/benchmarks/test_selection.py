@@ -1,7 +1,5 @@
 """The study of label-free selection on curves small enough to check by hand."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Every loss runs in a study from end to end, on data that the package contains."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -38,6 +36,7 @@ def test_every_method_runs_in_a_study(whole, request, tmp_path, monkeypatch):
         record = found[name]
         assert record["steps"] == 4
         assert [step for step, _ in record["curve"] if step] == [2, 4]
+        assert [step for step, _ in record["training_seconds"]] == [step for step, _ in record["curve"]]
         assert record["best_step"] in (0, 2, 4)  # 0: the start, where no checkpoint was better
         assert len(record["checkpoints"]) == len(record["curve"])
         assert all(math.isfinite(value) for _, value in record["curve"])

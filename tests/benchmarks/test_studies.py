@@ -1,7 +1,5 @@
 """Reading studies, and what every study of the repository must hold."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from benchmarks import studies

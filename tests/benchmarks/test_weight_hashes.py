@@ -1,7 +1,5 @@
 """The hashes that show whether a refactoring changed a number."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

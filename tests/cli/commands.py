@@ -1,7 +1,5 @@
 """Every command with the arguments that it needs, and every option of every command."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator
 from typing import Any, get_args, get_type_hints

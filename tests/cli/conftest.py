@@ -1,9 +1,6 @@
 """Fixtures that run ``st-extras`` in this process, in a folder of their own, on tiny inputs."""
 
-from __future__ import annotations
-
 import io
-import random
 import re
 import sys
 from collections.abc import Callable
@@ -22,7 +19,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="session")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def inputs(tmp_path_factory):
     """A folder with an encoder, a text file and the STS sets."""
     folder = tmp_path_factory.mktemp("inputs")
     build_encoder(folder / "encoder")
@@ -37,7 +34,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def run_in(inputs: Path) -> Run:
+def run_in(inputs):
     """``run_in(folder, "train", ...)``: run in that folder, with the words ENC, TEXT and STS filled in."""
     places = {"ENC": inputs / "encoder", "TEXT": inputs / "text.txt", "STS": inputs}
 
@@ -57,22 +54,11 @@ def run_in(inputs: Path) -> Run:
 
 
 @pytest.fixture
-def run(run_in: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(run_in, tmp_path, monkeypatch):
     """``run("train", ...)`` in a new empty folder, which is also the test's working directory."""
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     return partial(run_in, tmp_path / "work")
-
-
-def topical(count: int, seed: int = 0) -> list[tuple[str, str]]:
-    """Topics and different texts: four words of the topic and two of any, all known to the encoder."""
-    words = sorted({word for sentence in SENTENCES for word in sentence.split()})
-    drawn, found = random.Random(seed), {}
-    while len(found) < count:
-        topic = drawn.randrange(6)
-        text = " ".join([*drawn.choices(words[topic::6], k=4), *drawn.choices(words, k=2)])
-        found.setdefault(text, str(topic))
-    return [(topic, text) for text, topic in found.items()]
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -85,7 +71,7 @@ def shown(err: str) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def places(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def places(inputs, tmp_path_factory):
     """Files that commands refuse, by the words that stand for them; FOLDER is a folder with a file of somebody."""
     folder = tmp_path_factory.mktemp("bad")
     (folder / "folder").mkdir()
@@ -98,7 +84,7 @@ def places(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 
 @pytest.fixture
-def assert_refused(run: Run, places: dict[str, Path]) -> Callable[[tuple[object, ...], str], None]:
+def assert_refused(run, places):
     """Check that a command ends in one line on stderr that matches a pattern, and neither makes nor changes a file.
 
     EMPTY, LATIN, JSONL, FOLDER and TSV among the arguments stand for ``places``.

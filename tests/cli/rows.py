@@ -1,7 +1,5 @@
 """Where the value of every option of every command must arrive. See test_options.py."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """``st-extras adapt``: what it prints and refuses; what it calls is tested with its own package."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -10,19 +8,21 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from st_extras.adaptation.search import BOTH_SIDES, QUERIES_ALONE
-from tests.cli.conftest import Run, topical
+from tests.adaptation.test_adapt import topical
 
 ADAPT = ("adapt", "ENC", "texts.txt", "-o", "out")
 
 
 @pytest.fixture(autouse=True)
-def texts(run: Run) -> None:
+def texts(run):
     """texts.txt and labels.tsv in the test's folder."""
-    Path("texts.txt").write_text("\n".join(text for _, text in topical(600)), "utf8")
-    Path("labels.tsv").write_text("\n".join(["label\ttext", *map("\t".join, topical(200, seed=9))]), "utf8")
+    Path("texts.txt").write_text("\n".join(topical(600).texts), "utf8")
+    dev = topical(200, seed=9)
+    rows = map("\t".join, zip(dev.labels, dev.texts, strict=True))
+    Path("labels.tsv").write_text("\n".join(["label\ttext", *rows]), "utf8")
 
 
-def test_what_was_chosen_and_how_to_load_it(run):
+def test_what_was_chosen_and_how_to_load_it(run, inputs):
     code, out, err = run(*ADAPT, "--labeled", "labels.tsv", "--any-general-loss", "--quiet")
     assert code == 0, err
     assert all(word in out for word in ("candidate", "gain", "general", "interval", "seconds", "yes", "as it is"))
@@ -30,7 +30,7 @@ def test_what_was_chosen_and_how_to_load_it(run):
     assert re.search(r"was best\. \d+% of the texts have another nearest neighbour\.", first)
     assert first.endswith(' Saved to out: SentenceTransformer("out")')
     assert str(Path("out/neighbors.md")) in second
-    assert re.fullmatch(r"st-extras evaluate \S+ out --labeled FILE\.tsv  # columns label and text", third)
+    assert third == f"st-extras evaluate {inputs / 'encoder'} out --labeled FILE.tsv  # columns label and text"
     assert fourth.startswith("Text: 600 read, 600 different ones used, 6.0 words each, ")
     assert "near-duplicates. Encoder: mean cosine 0." in fourth
     assert max(map(len, out.splitlines())) > 80, "no row is broken where there is no terminal"
@@ -57,8 +57,8 @@ def test_left_as_it_is_is_no_failure(run):
     assert len(SentenceTransformer("out", device="cpu")) == 2
 
 
-def test_search(run: Run) -> None:
-    texts = [text for _, text in topical(640)]
+def test_search(run):
+    texts = topical(640).texts
     Path("queries.txt").write_text("\n".join(" ".join(text.split()[:4]) for text in texts[600:]), "utf8")
     found = ("--search", "--queries", "queries.txt")
     code, out, err = run(*ADAPT, *found, "--query-prompt", "the dog ", "--quiet")

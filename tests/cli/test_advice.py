@@ -1,7 +1,5 @@
 """What ``st-extras train`` says of text and encoder."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The command line as a whole: help, completion, and one line and an exit code for everything that goes wrong."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess

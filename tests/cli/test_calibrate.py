@@ -1,7 +1,5 @@
 """``st-extras calibrate``: the cosines of unrelated texts."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -10,11 +8,11 @@ import torch
 from torch.nn.functional import normalize
 
 from st_extras.evaluation.geometry import unrelated_cosines
-from tests.cli.conftest import Run, topical
+from tests.adaptation.test_adapt import topical
 from tests.helpers import draw
 
 
-def test_cosines_are_those_of_all_pairs() -> None:
+def test_cosines_are_those_of_all_pairs():
     rows = draw(200, 6)
     unit = normalize(rows.double())
     cosines = sorted((float(unit[i] @ unit[j]) for i in range(200) for j in range(i)), reverse=True)
@@ -29,13 +27,13 @@ def test_cosines_are_those_of_all_pairs() -> None:
     assert (high - low) / 2 == pytest.approx(1.96 * float(spread), rel=1e-3)
 
 
-def test_too_few_texts() -> None:
+def test_too_few_texts():
     with pytest.raises(ValueError, match="N >= 40"):
         unrelated_cosines(draw(39, 6))
 
 
-def test_the_command(run: Run) -> None:
-    Path("texts.txt").write_text("\n".join(text for _, text in topical(300)), "utf8")
+def test_the_command(run):
+    Path("texts.txt").write_text("\n".join(topical(300).texts), "utf8")
     code, out, err = run("calibrate", "ENC", "texts.txt", "--json")
     assert code == 0, err
     report = json.loads(out)

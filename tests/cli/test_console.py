@@ -1,7 +1,5 @@
 """What the commands print with."""
 
-from __future__ import annotations
-
 import json
 import logging
 

@@ -1,7 +1,5 @@
 """``st-extras demo``."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import json
@@ -43,7 +41,7 @@ def test_other_weights_are_refused(run, monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def small_encoder(inputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def small_encoder(inputs, monkeypatch):
     """A tiny encoder in place of the packaged one, and few sentences."""
     monkeypatch.setattr(demo, "raw_encoder", lambda: load_encoder(inputs / "encoder", device="cpu"))
     for module in (demo, packaged):
@@ -65,7 +63,7 @@ def test_the_only_bar_is_that_of_the_steps(run, caplog, monkeypatch):
 
 
 @pytest.mark.usefixtures("small_encoder")
-def test_each_step_is_a_line_before_and_after(run) -> None:
+def test_each_step_is_a_line_before_and_after(run):
     code, out, err = run("demo", "--steps", 1, "--quiet")
     assert code == 0, err
     said = out.splitlines()

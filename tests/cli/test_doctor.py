@@ -1,7 +1,5 @@
 """``st-extras doctor``."""
 
-from __future__ import annotations
-
 import json
 import sys
 from email.message import Message
@@ -26,7 +24,7 @@ REQUIRED = [
 
 
 @pytest.fixture
-def packages(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def packages(monkeypatch):
     """The versions that seem to be installed, to be changed by the test; st-extras requires REQUIRED."""
     versions = {"torch": "2.9.0+cpu", "sentence-transformers": "6.2.0", "wordfreq": "3.1.1", "st-extras": "0.1.0"}
     extras = Message()

@@ -1,7 +1,5 @@
 """``st-extras evaluate``: STS sets, labelled texts, and tasks of MTEB."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -11,15 +9,7 @@ from typing import Any
 import pytest
 
 from st_extras.encoders.loading import load_encoder
-from st_extras.evaluation import (
-    SEVEN_STS,
-    LabeledTextEvaluator,
-    compare_retrieval,
-    load_retrieval,
-    mteb,
-    sts_evaluator,
-)
-from tests.cli.conftest import Run
+from st_extras.evaluation import SEVEN_STS, LabeledTextEvaluator, compare_retrieval, load_retrieval, mteb, sts_evaluator
 from tests.conftest import SENTENCES
 
 
@@ -86,7 +76,7 @@ class TestLabeled:
     LABELS = ("a", "b", "a", "b", "c", "c", "a", "b")
 
     @pytest.fixture
-    def file(self, tmp_path: Path) -> Path:
+    def file(self, tmp_path):
         path = tmp_path / "intents.tsv"
         rows = [f"{label}\t{sentence}\n" for label, sentence in zip(self.LABELS, SENTENCES, strict=True)]
         path.write_text("label\ttext\n" + "".join(rows))
@@ -123,7 +113,7 @@ class TestRetrieval:
     DOCUMENTS = "".join(f"d{i},{sentence}\n" for i, sentence in enumerate(SENTENCES))
 
     @pytest.fixture
-    def folder(self, tmp_path: Path) -> Path:
+    def folder(self, tmp_path):
         folder = tmp_path / "faq"
         (folder / "qrels").mkdir(parents=True)
         (folder / "corpus.csv").write_text("id,text\n" + self.DOCUMENTS)
@@ -132,7 +122,7 @@ class TestRetrieval:
         return folder
 
     @pytest.mark.parametrize("prompts", [{}, {"query_prompt": "he ", "document_prompt": "a "}])
-    def test_json(self, run: Run, inputs: Path, folder: Path, prompts: dict[str, str]) -> None:
+    def test_json(self, run, inputs, folder, prompts):
         shutil.copytree(inputs / "encoder", "other")
         words = [word for name, text in prompts.items() for word in (f"--{name.replace('_', '-')}", text)]
         code, out, err = run("evaluate", "ENC", "other", "--retrieval", folder, "--split", "dev", *words, "--json")
@@ -143,7 +133,7 @@ class TestRetrieval:
         for name, row in expected.items():
             assert json.loads(out)[name] == pytest.approx({key: 100 * value for key, value in row.items()})
 
-    def test_table(self, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_table(self, run, folder, monkeypatch):
         code, out, _ = run("evaluate", "ENC", "--retrieval", folder, "--quiet")
         assert code == 0
         shown = ("Search x 100, 3 queries, 8 documents", " encoder ", "recall@100", "100.00", " + 0.3 BM25 ", "│ BM25 ")
@@ -163,10 +153,11 @@ class TestRetrieval:
             (("--query-prompt", "a"), r"^Error: --query-prompt needs --retrieval\.$"),
             (("--document-prompt", "a"), r"^Error: --document-prompt needs --retrieval\.$"),
             (("--retrieval", "FOLDER", "--labeled", "TSV"), "--labeled does not go with --retrieval"),
+            (("--mteb", "STS12", "--labeled", "TSV"), "--labeled does not go with --mteb"),
             (("--retrieval", "FOLDER", "--mteb", "STS12"), "--retrieval does not go with --mteb"),
         ],
     )
-    def test_mistakes(self, assert_refused: Any, arguments: tuple[str, ...], message: str) -> None:
+    def test_mistakes(self, assert_refused, arguments, message):
         assert_refused(("evaluate", "ENC", *arguments), message)
 
 
@@ -174,7 +165,7 @@ class TestMTEB:
     """The package itself is tried in tests/evaluation/test_mteb.py; here, what the command makes of it."""
 
     @pytest.fixture
-    def asked(self, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    def asked(self, monkeypatch):
         """What was asked of it; every score is 0.25."""
         seen: list[Any] = []
 
@@ -189,6 +180,3 @@ class TestMTEB:
     def test_json(self, run, asked):
         code, out, _ = run("evaluate", "ENC", "--mteb", "STS12", "--mteb", "STS13", "--json")
         assert (code, json.loads(out), asked) == (0, {"STS12": 25.0, "STS13": 25.0}, [{"show_progress_bar": False}])
-
-    def test_it_does_not_go_with_labelled_texts(self, assert_refused):
-        assert_refused(("evaluate", "ENC", "--mteb", "STS12", "--labeled", "TSV"), "--labeled does not go with --mteb")

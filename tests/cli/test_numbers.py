@@ -1,7 +1,5 @@
 """Numbers on the command line: what is out of range is one line that names the option, before anything is read."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,12 +1,8 @@
 """The objectives of ``st-extras train`` without a training: options, rows and losses."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import pytest
-from sentence_transformers import SentenceTransformer
 
 from st_extras import losses
 from st_extras.cli.objectives import Objective, loss_maker, training_rows
@@ -15,7 +11,7 @@ from tests.conftest import SENTENCES
 
 
 @pytest.fixture
-def table(encoder: SentenceTransformer, tmp_path: Path) -> str:
+def table(encoder, tmp_path):
     FrequencyTable.count(SENTENCES, encoder.tokenizer).save(tmp_path / "table.json")
     return str(tmp_path / "table.json")
 

@@ -3,8 +3,6 @@
 A row fails if the option is dropped or swapped with another: the value must arrive with it and not without it.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import json
@@ -69,7 +67,7 @@ class Calls:
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
+def calls(monkeypatch):
     """The calls of a command in a world where nothing is loaded, trained or saved."""
     import datasets
     import transformers
@@ -210,7 +208,7 @@ def ran(run: Run, calls: Calls, command: str, added: str = "") -> Calls:
 
 
 @pytest.mark.parametrize(("command", "added"), [(command, added) for command, rows in ROWS.items() for added in rows])
-def test_the_value_arrives(run: Run, calls: Calls, command: str, added: str) -> None:
+def test_the_value_arrives(run, calls, command, added):
     Path("text.csv").write_text("a")
     places = ROWS[command][added]
     before = ran(run, calls, command)
@@ -220,7 +218,7 @@ def test_the_value_arrives(run: Run, calls: Calls, command: str, added: str) -> 
     assert {place: after.values(place) for place, value in places.items() if value not in after.values(place)} == {}
 
 
-def test_every_option_of_every_command_has_a_row() -> None:
+def test_every_option_of_every_command_has_a_row():
     """One that can be written in two ways needs both."""
     seen = {(command, word) for command, rows in ROWS.items() for added in rows for word in shlex.split(added)}
     for name, option in options():
@@ -229,7 +227,7 @@ def test_every_option_of_every_command_has_a_row() -> None:
 
 
 @pytest.mark.parametrize("command", ROWS)
-def test_defaults_are_those_of_python(run: Run, calls: Calls, command: str) -> None:
+def test_defaults_are_those_of_python(run, calls, command):
     """But for what a command gives always: text, tokenizer, source of sets, bars, SLT-FAI's parts, RepAL's weights."""
     given = {"lambda_1", "lambda_2", "corpus", "tokenizer", "source", "show_progress_bar", "base_loss", "warmup_steps"}
     given |= {"no_duplicates"} if "paser" in command else {"convert_to_tensor"}
@@ -240,5 +238,5 @@ def test_defaults_are_those_of_python(run: Run, calls: Calls, command: str) -> N
             assert default is inspect.Parameter.empty or arguments[name] in (default, {}), (call, name)
 
 
-def test_the_longest_line_is_that_of_the_reader() -> None:
+def test_the_longest_line_is_that_of_the_reader():
     assert LONGEST_LINE == MAX_LINE

@@ -1,7 +1,5 @@
 """``st-extras refine`` and ``repal``: every method on text and on what was computed from it before."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 
 import st_extras
 from st_extras.evaluation import sts_evaluator
-from tests.cli.conftest import Run, topical
+from tests.adaptation.test_adapt import topical
 from tests.conftest import SENTENCES
 
 FIT = ("ENC", "TEXT", "-o", "out")
@@ -35,7 +33,7 @@ def test_a_stock_layer_does_the_same(run, inputs, method, settings, known):
     model = SentenceTransformer(str(inputs / "encoder"), prompts={"query": "the dog "}, similarity_fn_name="dot")
     model.default_prompt_name = "query"
     model.save("prompted")
-    Path("domain.txt").write_text("\n".join(text for _, text in topical(160)))
+    Path("domain.txt").write_text("\n".join(topical(160).texts))
     words = ("refine", method, "prompted", "domain.txt", *(word for pair in settings for word in ("--set", pair)))
     code, out, err = run(*words, "-o", "ours", "--json")
     assert code == 0, err
@@ -111,7 +109,7 @@ def test_mistakes(assert_refused, arguments, message):
 
 
 @pytest.fixture(scope="module")
-def fitted(run_in: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def fitted(run_in, tmp_path_factory):
     """A folder with RepAL fitted on the text."""
     folder = tmp_path_factory.mktemp("repal")
     code, _, err = run_in(folder, "refine", "repal", "ENC", "TEXT", "-o", "fitted", "--set", "lambda_2=0.2")

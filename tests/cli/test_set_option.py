@@ -1,7 +1,5 @@
 """``--set NAME=VALUE``: values read by the types that a loss's constructor or a module's attach declares."""
 
-from __future__ import annotations
-
 import pytest
 
 from st_extras import losses

@@ -1,7 +1,5 @@
 """``st-extras statistics`` and ``frequencies``: shards, their sum, files that stay, and mistakes."""
 
-from __future__ import annotations
-
 import errno
 import json
 from pathlib import Path
@@ -12,7 +10,6 @@ from sentence_transformers import SentenceTransformer
 
 from st_extras.modules import CorpusStatistics
 from st_extras.text.frequency import FrequencyTable
-from tests.cli.conftest import Run
 from tests.conftest import SENTENCES, build_encoder
 
 
@@ -44,7 +41,7 @@ def test_statistics_of_another_prompt_or_encoder_do_not_merge(run, tmp_path):
 
 
 @pytest.fixture
-def table(run: Run) -> str:
+def table(run):
     assert run("frequencies", "count", "ENC", "TEXT", "-o", "table.json", "--quiet")[0] == 0
     return "table.json"
 

@@ -1,7 +1,5 @@
 """``st-extras train``: every objective, what chooses the weights, resuming, and one line for every mistake."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -30,7 +28,7 @@ def trained(run: Run, *words: object) -> dict[str, Any]:
     return dict(json.loads(out))  # nothing else on stdout, progress or not
 
 
-def test_the_best_weights_by_a_dev_set_and_scores_before_and_after(run: Run, inputs: Path) -> None:
+def test_the_best_weights_by_a_dev_set_and_scores_before_and_after(run, inputs):
     report = trained(run, *TRAIN, "--steps", 4, "--eval-steps", 2, "--dev", "STS", "--test", "STS")
     assert report["before"].keys() == report["after"].keys() == {*SEVEN_STS, "average", "stsb_dev"}
     assert (report["steps"], report["output"]) == (4, "out")
@@ -55,7 +53,7 @@ def test_the_best_weights_by_a_dev_set_and_scores_before_and_after(run: Run, inp
         (("--dev-set", "stsb_dev"), {"mine"}),
     ],
 )
-def test_a_file_of_ones_own_is_called_by_its_name(run: Run, inputs: Path, more: tuple[str], names: set[str]) -> None:
+def test_a_file_of_ones_own_is_called_by_its_name(run, inputs, more, names):
     shutil.copy(inputs / "stsb_dev.tsv", "mine.tsv")
     shutil.copy(inputs / "sts14.tsv", "other.tsv")
     report = trained(run, *TRAIN, "--steps", 1, "--dev", "mine.tsv", *more)
@@ -85,8 +83,8 @@ def test_a_file_of_ones_own_is_called_by_its_name(run: Run, inputs: Path, more: 
     ],
 )
 def test_a_setting_is_refused_before_the_text_is_read(
-    assert_refused: Any, monkeypatch: Any, inputs: Path, run: Run, objective: str, options: Any, message: str
-) -> None:
+    assert_refused, monkeypatch, inputs, run, objective, options, message
+):
     table = inputs.parent / "table.json"
     if "TABLE" in options and not table.exists():
         assert run("frequencies", "count", "ENC", "TEXT", "-o", table, "--quiet")[0] == 0
@@ -99,7 +97,7 @@ def test_a_setting_is_refused_before_the_text_is_read(
     assert_refused(("train", objective, *TRAIN[2:6], *words), message)
 
 
-def test_text_of_several_files_a_table_and_resuming_to_the_same_weights(run: Run, tmp_path: Path) -> None:
+def test_text_of_several_files_a_table_and_resuming_to_the_same_weights(run, tmp_path):
     (tmp_path / "more.jsonl").write_text('{"body": "a cat"}\n{"body": "a dog"}\n{"body": "a bird"}\n')
     (tmp_path / "more.csv").write_text("body,id\nthe rain,1\n")
     words = ("train", "simcse", "ENC", tmp_path / "more.jsonl", tmp_path / "more.csv", "--column", "body")
@@ -118,14 +116,14 @@ def test_text_of_several_files_a_table_and_resuming_to_the_same_weights(run: Run
     assert trained(run, *words, "-o", "out", "--overwrite", "--limit", 2, "--epochs", 3)["steps"] == 3
 
 
-def test_the_saved_model_needs_sentence_transformers_alone(run: Run) -> None:
+def test_the_saved_model_needs_sentence_transformers_alone(run):
     trained(run, *TRAIN, "--steps", 1, "--pooling", "first-last", "--layers", 2, "--max-length", 8)
     assert "st_extras" not in Path("out/modules.json").read_text()
     model = SentenceTransformer("out", device="cpu")
     assert (model.max_seq_length, len(model[0].auto_model.encoder.layer)) == (8, 2)
 
 
-def test_weights_chosen_without_labels(run: Run) -> None:
+def test_weights_chosen_without_labels(run):
     text = [f"{first} and {second}" for first in SENTENCES for second in SENTENCES]
     Path("more.txt").write_text("\n".join(text))
     words = ("train", "simcse", "ENC", "more.txt", "-o", "out", "--dev", "unlabeled", "--batch-size", 4)
@@ -141,13 +139,13 @@ def test_weights_chosen_without_labels(run: Run) -> None:
 
 
 @pytest.mark.parametrize("objective", BASES)
-def test_a_last_batch_of_one(run: Run, objective: str) -> None:
+def test_a_last_batch_of_one(run, objective):
     assert trained(run, "train", objective, "ENC", "TEXT", "-o", "out", "--limit", 5, *SMALL)["steps"] == 2
     model = SentenceTransformer("out", device="cpu")
     assert all(bool(value.isfinite().all()) for value in snapshot(model).values())
 
 
-def test_slt_fai_over_another_base(run: Run) -> None:
+def test_slt_fai_over_another_base(run):
     assert run("frequencies", "count", "ENC", "TEXT", "-o", "table.json", "--quiet")[0] == 0
     options = ("--base", "consert", "--warmup-epochs", 1.5, "--base-set", "temperature=0.3", "--set", "mask_ratio=0.4")
     trained(run, "train", "slt-fai", "ENC", "TEXT", "-o", "out", "--frequencies", "table.json", *options, *SMALL)
@@ -160,7 +158,7 @@ def test_slt_fai_over_another_base(run: Run) -> None:
     ("options", "exactly"),
     [(("--loss-lr", "1e-3"), False), (("--top-k", 1, "--augment", "rd+rs", "--set", "mlm_weight=0"), True)],
 )
-def test_paser_masks_as_asked(run: Run, options: tuple[object, ...], exactly: bool) -> None:
+def test_paser_masks_as_asked(run, options, exactly):
     words = ("train", "paser", "ENC", "TEXT", "-o", "out", *options, "--set", "num_decoder_layers=1", "--steps", 1)
     code, _, err = run(*words, *SMALL)
     assert code == 0, err
@@ -168,7 +166,7 @@ def test_paser_masks_as_asked(run: Run, options: tuple[object, ...], exactly: bo
     assert (phrases == len(SENTENCES)) if exactly else (phrases > len(SENTENCES))
 
 
-def test_an_encoder_without_dropout_is_refused_by_equal_views(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_encoder_without_dropout_is_refused_by_equal_views(run, caplog):
     build_decoder(Path("decoder"))
     words = ("train", "simcse", "decoder", "TEXT", "-o", "out", "--steps", 1, "--batch-size", 4, "--quiet")
 
@@ -238,5 +236,5 @@ SLT_FAI = ("train", "slt-fai", *TRAIN[2:6], "--frequencies", "t")
         ((*SLT_FAI, "--augment", "rd"), "--augment needs the objective paser, got slt-fai"),
     ],
 )
-def test_a_mistake_is_one_line_and_leaves_nothing(assert_refused: Any, words: Any, message: str) -> None:
+def test_a_mistake_is_one_line_and_leaves_nothing(assert_refused, words, message):
     assert_refused(words, message)

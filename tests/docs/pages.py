@@ -1,7 +1,5 @@
 """What the tests of the site share: its pages, and the public names that it must describe."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from pathlib import Path

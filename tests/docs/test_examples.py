@@ -1,12 +1,9 @@
 """The Python on the site's pages runs as it stands there, on a tiny encoder."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
 import pytest
-from sentence_transformers import SentenceTransformer
 
 from tests.docs.pages import PAGES
 
@@ -22,9 +19,7 @@ SMALLER = {"max_steps=400": "max_steps=2, batch_size=4"}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BLOCKS)
-def test_python_block(
-    name: str, encoder: SentenceTransformer, sentences: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_python_block(name, encoder, sentences, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     encoder.save("encoder")
     rows = [f"x\t{i % 5}\t{s}\t{sentences[-1 - i]}" for i, s in enumerate(sentences)]
@@ -50,5 +45,5 @@ def test_python_block(
     exec(compile(code, name, "exec"), {"sentences": more, "model": encoder})
 
 
-def test_the_pages_have_examples() -> None:
+def test_the_pages_have_examples():
     assert len({name.partition(",")[0] for name in BLOCKS}) >= 10

@@ -1,12 +1,9 @@
 """The pages of the site say what is there: every public name, every command, every file that they link."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +15,13 @@ from tests.docs.pages import DESCRIBED, DOCS, PACKAGES, PAGES, PUBLIC, ROOT
 METHODS = ("simcse", "dclr", "adcse", "consert", "slt-fai", "paser", "repal", "whitening")
 
 
-def test_every_public_name_is_described() -> None:
+def test_every_public_name_is_described():
     assert {*DESCRIBED} >= PUBLIC
     assert len(DESCRIBED) == len({*DESCRIBED})
 
 
 @pytest.mark.parametrize("name", DESCRIBED)
-def test_what_is_described_exists_and_has_a_docstring(name: str) -> None:
+def test_what_is_described_exists_and_has_a_docstring(name):
     module, _, attribute = name.rpartition(".")
     found = getattr(importlib.import_module(module), attribute)
     assert inspect.getdoc(found) if callable(found) else f"\n{attribute} = " in _source(module, attribute)
@@ -37,7 +34,7 @@ def _source(module: str, attribute: str) -> str:
     return next(text for text in (path.read_text(encoding="utf8") for path in files) if f"\n{attribute} = " in text)
 
 
-def test_every_public_package_is_looked_at() -> None:
+def test_every_public_package_is_looked_at():
     """A package of the library with an ``__all__`` is public; single files are not."""
     found = {
         path.parent.name for path in (ROOT / "st_extras").rglob("__init__.py") if "__all__ = " in path.read_text("utf8")
@@ -46,7 +43,7 @@ def test_every_public_package_is_looked_at() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_method_has_its_parts(method: str) -> None:
+def test_a_method_has_its_parts(method):
     text = PAGES[f"methods/{method}.md"]
     headings = re.findall(r"^## (.*)$", text, flags=re.MULTILINE)
     assert "$$" in text
@@ -57,7 +54,7 @@ def test_a_method_has_its_parts(method: str) -> None:
     assert any("cost" in title for title in headings)
 
 
-def test_the_navigation_holds_every_method_and_notebook() -> None:
+def test_the_navigation_holds_every_method_and_notebook():
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf8").partition("\nnav:")[2]
     pages = re.findall(r"[\w./-]+\.md", navigation)
     assert {f"methods/{method}.md" for method in METHODS} <= {*pages}
@@ -66,7 +63,7 @@ def test_the_navigation_holds_every_method_and_notebook() -> None:
     assert len(pages) == len({*pages})
 
 
-def test_the_notebooks_are_listed_with_their_titles() -> None:
+def test_the_notebooks_are_listed_with_their_titles():
     listed = re.findall(
         r"^\| \[(.+)\]\(\.\./\.\./(notebooks/\S+)\) \| (.+) \|$", PAGES["notebooks/index.md"], flags=re.MULTILINE
     )
@@ -79,7 +76,7 @@ def test_the_notebooks_are_listed_with_their_titles() -> None:
     ]
 
 
-def test_the_theme_asks_nobody() -> None:
+def test_the_theme_asks_nobody():
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf8")
     assert not re.search(r"^repo_url:", text, flags=re.MULTILINE), "the theme would ask GitHub for stars"
     assert re.search(r"^  font: false$", text, flags=re.MULTILINE), "the theme would take fonts from Google"
@@ -90,7 +87,7 @@ def test_the_theme_asks_nobody() -> None:
 
 
 @pytest.fixture
-def hook(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+def hook(monkeypatch):
     """Import a hook by its name, as MkDocs does."""
     pytest.importorskip("mkdocs", reason="needs the extra docs")
     monkeypatch.syspath_prepend(str(DOCS / "hooks"))
@@ -98,37 +95,36 @@ def hook(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
     return importlib.import_module
 
 
-class TestLinks:
-    @pytest.mark.parametrize(
-        ("page", "link", "wanted"),
-        [
-            ("scale.md", "decoders.md", "decoders.md"),
-            ("scale.md", "../benchmarks/RESULTS.md#cost", "results-details.md#cost"),
-            ("methods/dclr.md", "../../benchmarks/RESULTS.md", "../results-details.md"),
-            ("methods/dclr.md", "../scale.md#a", "../scale.md#a"),
-            ("results-details.md", "../docs/papers.md", "papers.md"),
-            ("contributing.md", "docs/encoders.md", "encoders.md"),
-            ("notebooks/index.md", "../../notebooks/01_quick_start.ipynb", "01_quick_start.md"),
-            (
-                "papers.md",
-                "../st_extras/plots/maps.py",
-                "https://github.com/st-extras/st-extras/blob/main/st_extras/plots/maps.py",
-            ),
-            ("index.md", "docs/adapted.svg", "adapted.svg"),
-            ("papers.md", "../README.md#methods", "index.md#methods"),
-            ("papers.md", "nowhere.md", "nowhere.md"),
-            ("papers.md", "https://example.org/a.md", "https://example.org/a.md"),
-            ("papers.md", "#here", "#here"),
-        ],
-    )
-    def test_a_link(self, hook: Callable[[str], Any], page: str, link: str, wanted: str) -> None:
-        relinked = hook("repository_pages").relinked
-        assert relinked(f"a [b]({link}) c", page) == f"a [b]({wanted}) c"
-        for code in (f"a `[b]({link})` c", f"```\n[b]({link})\n```\n"):
-            assert relinked(code, page) == code
+@pytest.mark.parametrize(
+    ("page", "link", "wanted"),
+    [
+        ("scale.md", "decoders.md", "decoders.md"),
+        ("scale.md", "../benchmarks/RESULTS.md#cost", "results-details.md#cost"),
+        ("methods/dclr.md", "../../benchmarks/RESULTS.md", "../results-details.md"),
+        ("methods/dclr.md", "../scale.md#a", "../scale.md#a"),
+        ("results-details.md", "../docs/papers.md", "papers.md"),
+        ("contributing.md", "docs/encoders.md", "encoders.md"),
+        ("notebooks/index.md", "../../notebooks/01_quick_start.ipynb", "01_quick_start.md"),
+        (
+            "papers.md",
+            "../st_extras/plots/maps.py",
+            "https://github.com/st-extras/st-extras/blob/main/st_extras/plots/maps.py",
+        ),
+        ("index.md", "docs/adapted.svg", "adapted.svg"),
+        ("papers.md", "../README.md#methods", "index.md#methods"),
+        ("papers.md", "nowhere.md", "nowhere.md"),
+        ("papers.md", "https://example.org/a.md", "https://example.org/a.md"),
+        ("papers.md", "#here", "#here"),
+    ],
+)
+def test_a_link(hook, page, link, wanted):
+    relinked = hook("repository_pages").relinked
+    assert relinked(f"a [b]({link}) c", page) == f"a [b]({wanted}) c"
+    for code in (f"a `[b]({link})` c", f"```\n[b]({link})\n```\n"):
+        assert relinked(code, page) == code
 
 
-def test_a_docstring_becomes_markdown(hook: Callable[[str], Any]) -> None:
+def test_a_docstring_becomes_markdown(hook):
     as_markdown = hook("docstrings").as_markdown
     text = """Do it.
 
@@ -193,7 +189,7 @@ Examples:
     )
 
 
-def test_a_formula_becomes_mathml(hook: Callable[[str], Any]) -> None:
+def test_a_formula_becomes_mathml(hook):
     on_page_content = hook("mathematics").on_page_content
     html = (
         r'<p><span class="arithmatex">\(x &lt; y\)</span></p><div class="arithmatex">\[\frac{a}{b} \sim c'
@@ -209,7 +205,7 @@ def test_a_formula_becomes_mathml(hook: Callable[[str], Any]) -> None:
     assert "<mo>&#x0223C;</mo>" in made
 
 
-def test_every_command_and_option_is_on_its_page(hook: Callable[[str], Any]) -> None:
+def test_every_command_and_option_is_on_its_page(hook):
     import typer
 
     from st_extras.cli.app import app

@@ -1,7 +1,5 @@
 """The site as it is built: strictly, with every public name, and without asking anybody."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os
@@ -22,7 +20,7 @@ FETCHED = re.compile(r"<(?:script|img|iframe|source|link)\b[^>]*?\b(?:src|href)=
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(tmp_path_factory):
     """The folder of the site, built by the command of the workflow."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
@@ -36,7 +34,7 @@ def _pages(site: Path) -> dict[str, str]:
     return {path.relative_to(site).as_posix(): path.read_text(encoding="utf8") for path in site.rglob("*.html")}
 
 
-def test_every_public_name_has_a_place(site: Path) -> None:
+def test_every_public_name_has_a_place(site):
     inventory = (site / "objects.inv").read_bytes()
     lines = zlib.decompress(inventory.split(b"\n", 4)[4]).decode().splitlines()
     places = {line.split()[0]: line.split()[3] for line in lines}
@@ -47,7 +45,7 @@ def test_every_public_name_has_a_place(site: Path) -> None:
         assert f'id="{anchor.replace("$", name)}"' in pages[f"{page}index.html"]
 
 
-def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
+def test_nothing_is_fetched_from_elsewhere(site):
     pages = _pages(site)
     canonical = re.compile(r'<link rel="?canonical"?[^>]*>')
     found = {name: FETCHED.findall(canonical.sub("", page)) for name, page in pages.items()}
@@ -59,18 +57,18 @@ def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
 
 
 @pytest.mark.parametrize("page", ['<img alt="" src="https://a.b/c.png">', "<script async src=//a.b/c.js>"])
-def test_a_planted_picture_is_seen(page: str) -> None:
+def test_a_planted_picture_is_seen(page):
     assert len(FETCHED.findall(page)) == 1
 
 
-def test_formulas_are_mathml(site: Path) -> None:
+def test_formulas_are_mathml(site):
     methods = {name: page for name, page in _pages(site).items() if re.fullmatch(r"methods/[\w-]+/index.html", name)}
     assert len(methods) == 8
     assert [name for name, page in methods.items() if "<math " not in page or "arithmatex" in page] == []
     assert [path.name for path in (site / "fonts").iterdir()]
 
 
-def test_pages_from_elsewhere_are_whole(site: Path) -> None:
+def test_pages_from_elsewhere_are_whole(site):
     pages = _pages(site)
     assert "Adding a loss" in pages["contributing/index.html"]
     assert "(unreleased)" in pages["changelog/index.html"]

@@ -1,7 +1,5 @@
 """README and docs stay short: a reader's time is counted in words of prose."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -21,7 +19,7 @@ def words(text: str) -> int:
     return len(re.findall(r"\S*\w\S*", ASIDE.sub("", text)))
 
 
-def test_all_pages_together() -> None:
+def test_all_pages_together():
     counts = {page: words(text) for page, text in PAGES.items()}
     counts["README.md"] = words((ROOT / "README.md").read_text(encoding="utf8"))
     assert sum(counts.values()) <= MOST, sorted(counts.items(), key=lambda item: -item[1])
@@ -31,11 +29,11 @@ def test_all_pages_together() -> None:
     ("page", "most"),
     [("choosing", 500), ("methods/repal", 700), ("mechanisms", 800), ("domain-study", 800), ("results", 1_200)],
 )
-def test_a_page_that_grew_before(page: str, most: int) -> None:
+def test_a_page_that_grew_before(page, most):
     assert 0 < words(PAGES[f"{page}.md"]) <= most
 
 
-def test_only_prose_counts() -> None:
+def test_only_prose_counts():
     text = (
         "---\na: b\n---\n# One\n\n| two | three |\n\n```\nfour\n```\n\n<!-- table: x -->\n| y |\n\nfive\n<!-- end -->\n"
     )

@@ -1,7 +1,5 @@
 """A tiny random decoder, as people load them: a causal language model whose tokenizer has no padding token."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """LoRA adapters: W + (alpha / r) B A, merged or removed without a trace."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -3,8 +3,6 @@
 ``python -m tests.architectures`` writes that page.
 """
 
-from __future__ import annotations
-
 import logging
 
 import pytest

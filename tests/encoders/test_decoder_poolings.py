@@ -1,7 +1,5 @@
 """What a decoder's encoder pools and reads: by hand from transformers alone, padded on either side, saved in stock."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,7 @@ Vectors = NDArray[np.float32]
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("poolings")
     build_decoder(root / "llama", num_hidden_layers=4, bos=False)
     build_decoder(root / "gemma3_text", "gemma3_text", pad=True, **GEMMA)
@@ -63,7 +61,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
 @pytest.mark.parametrize("layers", [2, 4])
 @pytest.mark.parametrize("pooling", ["mean", "weightedmean", "lasttoken"])
 @pytest.mark.parametrize("kind", ["llama", "gemma3_text"])
-def test_poolings_by_hand(folders: Path, tmp_path: Path, kind: str, pooling: Any, layers: int) -> None:
+def test_poolings_by_hand(folders, tmp_path, kind, pooling, layers):
     model = load_encoder(folders / kind, pooling=pooling, layers=layers, device="cpu")
     expected = by_hand(folders / kind, pooling, layers)
     for side in ("right", "left"):
@@ -78,9 +76,7 @@ def test_poolings_by_hand(folders: Path, tmp_path: Path, kind: str, pooling: Any
     np.testing.assert_allclose(model.encode(TEXTS, prompt="the dog: "), prompted, atol=2e-6)
 
 
-def test_a_plain_transformer_reads_the_text_alone(
-    folders: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_plain_transformer_reads_the_text_alone(folders, tmp_path, caplog):
     model = load_encoder(folders / "chat", pooling="mean", device="cpu")
     assert said(caplog) == [
         "The tokenizer's chat template is not used: each text is encoded alone; prompt_template='chat' uses it."
@@ -93,9 +89,7 @@ def test_a_plain_transformer_reads_the_text_alone(
     assert not said(caplog)
 
 
-def test_chat_is_what_sentence_transformers_does(
-    folders: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_chat_is_what_sentence_transformers_does(folders, tmp_path, caplog):
     model = load_encoder(folders / "chat", prompt_template="chat", device="cpu")
     expected = SentenceTransformer(str(folders / "chat"), device="cpu").encode(TEXTS)
     np.testing.assert_array_equal(model.encode(TEXTS), expected)
@@ -109,6 +103,6 @@ def test_chat_is_what_sentence_transformers_does(
     np.testing.assert_allclose(alone.encode(TEXTS), load_encoder(folders / "chat").encode(TEXTS), atol=1e-6)
 
 
-def test_chat_needs_a_chat_template(folders: Path) -> None:
+def test_chat_needs_a_chat_template(folders):
     with pytest.raises(ValueError, match=r"^prompt_template must not be 'chat' for a tokenizer without"):
         load_encoder(folders / "llama", prompt_template="chat", device="cpu")

@@ -1,7 +1,5 @@
 """A single process; two real ones are in tests/training/test_distributed.py."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Dropout set after loading: it acts, is saved, is what a model built with it has, and nothing else changes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A table gives what the guide gives: in memory or from a folder, resumed, merged, saved."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import itertools
@@ -9,7 +7,7 @@ import os
 import pickle
 import re
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -24,7 +22,6 @@ from st_extras.encoders.source import PROBES
 from st_extras.losses import DCLRLoss
 from tests.conftest import vocabulary
 
-Maker = Callable[..., SentenceTransformer]
 QUIET: dict[str, Any] = {"show_progress_bar": False, "batch_size": 4}
 WORDS = ("cat", "dog", "mat", "park", "river", "man", "book", "woman", "market", "rain", "train", "soup")
 

@@ -1,7 +1,5 @@
 """Rows in groups of like length: the same numbers, less padding."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

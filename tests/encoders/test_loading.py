@@ -1,7 +1,5 @@
 """Encoders loaded, cut and pooled: against hidden states by hand, and loadable without this package."""
 
-from __future__ import annotations
-
 import copy
 import json
 import pickle
@@ -14,9 +12,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.model_card import SentenceTransformerModelCardData
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 from torch import Tensor
-from transformers import (
-    AutoModel,
-)
+from transformers import AutoModel
 
 from st_extras.encoders.loading import keep_layers, load_encoder, with_pooling
 from st_extras.losses import SimCSELoss
@@ -32,7 +28,7 @@ POOLINGS = ("cls", "mean", "max", "first-last", "last-two")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
+def folder(tmp_path_factory):
     """A plain transformer of 4 layers with dropout."""
     path = tmp_path_factory.mktemp("loading") / "bert"
     build_encoder(path, layers=4)

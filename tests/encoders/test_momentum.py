@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -12,8 +10,6 @@ from torch import Tensor, nn
 from st_extras.encoders.heads import projection_head
 from st_extras.encoders.momentum import MomentumEncoder
 from tests.helpers import differing, snapshot
-
-MakeEncoder = Callable[..., SentenceTransformer]
 
 
 def shift(module: nn.Module, by: float = 0.01) -> None:

@@ -1,7 +1,5 @@
 """Input that changes nothing, changes nothing: on tiny encoders of many architectures, padded on either side."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A text around every sentence: token for token what stands in the text, saved, and kept when a text is cut."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer

@@ -1,15 +1,8 @@
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor
 
-from st_extras.encoders.rows import (
-    check_columns,
-    split_rows,
-    stack_columns,
-    stack_rows,
-)
+from st_extras.encoders.rows import check_columns, split_rows, stack_columns, stack_rows
 
 
 def test_views_repeat_rows_and_leave_the_features_alone(encoder, sentences):

@@ -1,7 +1,3 @@
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
@@ -21,8 +17,6 @@ from st_extras.encoders.structure import (
 from st_extras.losses import AdCSELoss, ConSERTLoss, PaSeRLoss, SimCSELoss
 from tests.conftest import build_byte_level_encoder
 from tests.helpers import Wrapped
-
-Maker = Callable[..., SentenceTransformer]
 
 
 def static(encoder: SentenceTransformer) -> SentenceTransformer:

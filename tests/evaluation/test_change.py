@@ -1,7 +1,5 @@
 """``ChangeJudge``: each measure as a plain loop, what must give no gain, and what is refused."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np
@@ -72,7 +70,7 @@ def measured(texts: list[str], start: Tensor, after: Tensor) -> list[list[float]
 
 
 @pytest.mark.slow
-def test_the_measures_their_sum_and_the_interval_are_those_of_plain_loops() -> None:
+def test_the_measures_their_sum_and_the_interval_are_those_of_plain_loops():
     after, texts = START @ draw(12, 12, seed=5) + 0.1, [*TEXTS[:-1], "xyzzy"]  # which shares its words with none
     verdict = ChangeJudge(texts, START, seed=3).compare(after, resamples=200)
     changes = np.array(measured(texts, START, after)) - np.array(measured(texts, START, START))
@@ -91,13 +89,13 @@ def test_the_measures_their_sum_and_the_interval_are_those_of_plain_loops() -> N
     assert (verdict.low, verdict.high) == (pytest.approx(quantile(0.025)), pytest.approx(quantile(0.975)))
 
 
-def test_the_share_of_texts_with_a_confirmed_neighbour() -> None:
+def test_the_share_of_texts_with_a_confirmed_neighbour():
     alone = [*TEXTS[:-2], "xyzzy", "qqqqq"]
     assert ChangeJudge(TEXTS, START).confirmed_share == 1.0
     assert ChangeJudge(alone, START).confirmed_share == pytest.approx(1 - 2 / N)
 
 
-def test_a_rotation_or_scaling_changes_nothing() -> None:
+def test_a_rotation_or_scaling_changes_nothing():
     judge = ChangeJudge(TEXTS, START)
     rotation = torch.linalg.qr(draw(12, 12, seed=4))[0]
     for same in (START, 3 * START, START @ rotation, torch.cat([START, torch.zeros(N, 4)], dim=1)):
@@ -105,7 +103,7 @@ def test_a_rotation_or_scaling_changes_nothing() -> None:
         assert verdict == Verdict(*[pytest.approx(0, abs=1e-12)] * 6)
 
 
-def test_shuffled_embeddings_are_worse_and_less_noise_is_better() -> None:
+def test_shuffled_embeddings_are_worse_and_less_noise_is_better():
     judge = ChangeJudge(TEXTS, embedded(TEXTS, noise=3.0))
     shuffled = embedded(TEXTS, noise=3.0)[torch.randperm(N, generator=torch.Generator().manual_seed(0))]
     assert judge.compare(shuffled).high < 0
@@ -124,7 +122,7 @@ def test_shuffled_embeddings_are_worse_and_less_noise_is_better() -> None:
         (TEXTS, START * 0, "start must have a direction in each row"),
     ],
 )
-def test_what_cannot_be_judged(texts: list[str], start: Tensor, message: str) -> None:
+def test_what_cannot_be_judged(texts, start, message):
     with pytest.raises(ValueError, match=rf"^{message}"):
         ChangeJudge(texts, start)
 
@@ -137,7 +135,7 @@ def test_what_cannot_be_judged(texts: list[str], start: Tensor, message: str) ->
         (START, {"resamples": 99}, "resamples must be"),
     ],
 )
-def test_what_cannot_be_compared(after: Tensor, options: dict[str, int], message: str) -> None:
+def test_what_cannot_be_compared(after, options, message):
     judge = ChangeJudge(TEXTS, START)
     with pytest.raises(ValueError, match=rf"^{message}"):
         judge.compare(after, **options)

@@ -1,19 +1,16 @@
 """What every evaluator promises: options, names, the CSV file, the Trainer, the model card, and a model left alone."""
 
-from __future__ import annotations
-
 import csv
 import math
 import random
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from datasets import Dataset
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+from sentence_transformers import SentenceTransformerTrainer
 
 from st_extras.evaluation import (
     GeometryEvaluator,
@@ -75,16 +72,14 @@ EVALUATORS = {name: own[0] for name, own in OWN.items()} | OTHERS
     ],
 )
 @pytest.mark.parametrize("make", EVALUATORS.values(), ids=EVALUATORS)
-def test_a_wrong_option_is_named(make: Callable[..., Any], option: str, value: object) -> None:
+def test_a_wrong_option_is_named(make, option, value):
     with pytest.raises(ValueError, match=rf"^{option} must be .*got {value!r}"):
         make(**{option: value})
 
 
 @pytest.mark.parametrize("name", ["", "toy", "dev"])
 @pytest.mark.parametrize("make", EVALUATORS.values(), ids=EVALUATORS)
-def test_the_primary_metric_is_among_the_results_at_every_call(
-    encoder: SentenceTransformer, make: Callable[..., Any], name: str
-) -> None:
+def test_the_primary_metric_is_among_the_results_at_every_call(encoder, make, name):
     evaluator = make(name=name)
     primary = evaluator.primary_metric
     for _ in range(2):
@@ -95,7 +90,7 @@ def test_the_primary_metric_is_among_the_results_at_every_call(
 
 
 @pytest.mark.parametrize("own", OWN.values(), ids=OWN)
-def test_batches_csv_and_names(encoder: SentenceTransformer, own: tuple[Any, ...], tmp_path: Path) -> None:
+def test_batches_csv_and_names(encoder, own, tmp_path):
     make, primary, file, texts = own
     evaluator = make(name="dev", batch_size=3)
     assert evaluator.primary_metric == f"dev_{primary}"
@@ -112,7 +107,7 @@ def test_batches_csv_and_names(encoder: SentenceTransformer, own: tuple[Any, ...
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("name", OWN)
-def test_nothing_of_the_model_and_the_caller_moves(encoder: SentenceTransformer, name: str, training: bool) -> None:
+def test_nothing_of_the_model_and_the_caller_moves(encoder, name, training):
     encoder.train(training)
     encoder[1].train(not training)
     modes, weights = [module.training for module in encoder.modules()], snapshot(encoder)
@@ -131,14 +126,14 @@ def test_nothing_of_the_model_and_the_caller_moves(encoder: SentenceTransformer,
 
 
 @pytest.mark.parametrize("name", ["geometry", "labels", "selection"])
-def test_an_encoder_that_diverged_is_named(encoder: SentenceTransformer, name: str) -> None:
+def test_an_encoder_that_diverged_is_named(encoder, name):
     with torch.no_grad():
         next(encoder.parameters()).fill_(math.nan)
     with pytest.raises(ValueError, match="did the training diverge"):
         OWN[name][0]()(encoder)
 
 
-def test_they_choose_in_the_trainer_and_appear_in_the_model_card(encoder: SentenceTransformer, tmp_path: Path) -> None:
+def test_they_choose_in_the_trainer_and_appear_in_the_model_card(encoder, tmp_path):
     evaluators = [make() for make, *_ in OWN.values()]
     chosen = evaluators[1]
     trainer = SentenceTransformerTrainer(
@@ -172,7 +167,7 @@ def test_they_choose_in_the_trainer_and_appear_in_the_model_card(encoder: Senten
 @pytest.mark.parametrize(
     "make", [GeometryEvaluator, lambda data: UnlabeledSelectionEvaluator(data, size=10)], ids=["geometry", "selection"]
 )
-def test_sentences_may_be_a_data_set(make: Callable[[Any], Any]) -> None:
+def test_sentences_may_be_a_data_set(make):
     assert make(Dataset.from_dict({"text": CORPUS})).sentences == make(CORPUS).sentences
     with pytest.raises(ValueError, match=r"sentences must .*'train'"):
         make({"train": CORPUS})

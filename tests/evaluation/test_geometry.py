@@ -1,15 +1,11 @@
 """Geometry against closed forms (simplex, orthogonal, collapsed, uniform sphere) and loops written out."""
 
-from __future__ import annotations
-
 import math
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_extras.evaluation.geometry import (
@@ -40,7 +36,7 @@ def distance2(a: list[float], b: list[float]) -> float:
     return sum((p - q) ** 2 for p, q in zip(a, b, strict=True))
 
 
-def test_alignment_and_uniformity_equal_the_loops() -> None:
+def test_alignment_and_uniformity_equal_the_loops():
     x, y = draw(7, 5, seed=1) + 0.4, draw(7, 5, seed=2)
     a, b = unit_rows(x), unit_rows(y)
     by_hand = sum(distance2(p, q) for p, q in zip(a, b, strict=True)) / 7
@@ -49,21 +45,21 @@ def test_alignment_and_uniformity_equal_the_loops() -> None:
     assert uniformity(x) == pytest.approx(math.log(sum(potentials) / len(potentials)), abs=1e-12)
 
 
-def test_uniformity_is_the_same_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uniformity_is_the_same_in_chunks(monkeypatch):
     x = draw(11, 4, seed=3)
     whole = uniformity(x)
     monkeypatch.setattr("st_extras.evaluation.geometry._ROWS_AT_ONCE", 3)
     assert uniformity(x) == pytest.approx(whole, abs=1e-14)
 
 
-def test_mean_cosine_equals_the_loop() -> None:
+def test_mean_cosine_equals_the_loop():
     x = draw(9, 6, seed=4) + 0.5
     cosines = [1 - distance2(p, q) / 2 for p, q in combinations(unit_rows(x), 2)]
     assert mean_cosine(x) == pytest.approx(sum(cosines) / len(cosines), abs=1e-12)
     assert mean_cosine(x) > 0.1
 
 
-def test_spectral_measures_equal_numpy_by_hand() -> None:
+def test_spectral_measures_equal_numpy_by_hand():
     x = draw(12, 4, seed=5) + 0.3
     unit = np.array(unit_rows(x))
     values = np.sqrt(np.linalg.eigvalsh(unit.T @ unit))
@@ -76,7 +72,7 @@ def test_spectral_measures_equal_numpy_by_hand() -> None:
     assert partition_ratio(x) == pytest.approx(min(sums) / max(sums), abs=1e-12)
 
 
-def test_iso_score_equals_the_papers_steps() -> None:
+def test_iso_score_equals_the_papers_steps():
     x = draw(30, 5, seed=6) * torch.tensor([3.0, 1.0, 1.0, 0.5, 0.2])
     variances = np.linalg.eigvalsh(np.cov(np.array(unit_rows(x)).T))
     scaled = math.sqrt(5) * variances / np.linalg.norm(variances)
@@ -86,7 +82,7 @@ def test_iso_score_equals_the_papers_steps() -> None:
     assert 0.05 < iso_score(x) < 0.95
 
 
-def test_collapsed() -> None:
+def test_collapsed():
     x = torch.tensor([1.0, 2.0, -1.0]).repeat(5, 1)
     assert alignment(x, 4 * x) == pytest.approx(0.0, abs=1e-6)
     assert uniformity(x) == pytest.approx(0.0, abs=1e-5)
@@ -97,7 +93,7 @@ def test_collapsed() -> None:
     assert iso_score(x) == 0.0
 
 
-def test_one_direction_has_no_iso_score_but_an_offset_does_not_lower_it() -> None:
+def test_one_direction_has_no_iso_score_but_an_offset_does_not_lower_it():
     line = torch.tensor([[1.0, 0, 0], [-1.0, 0, 0], [1.0, 0, 0]], dtype=torch.float64)
     assert iso_score(line) == pytest.approx(0.0, abs=1e-12)
     corners = torch.tensor([[1.0, 1], [1, -1], [-1, 1], [-1, -1]], dtype=torch.float64)
@@ -107,19 +103,19 @@ def test_one_direction_has_no_iso_score_but_an_offset_does_not_lower_it() -> Non
 
 
 @pytest.mark.parametrize("measure", MEASURES)
-def test_scale_and_order_do_not_matter(measure) -> None:
+def test_scale_and_order_do_not_matter(measure):
     x = draw(10, 4, seed=8) + 0.2
     stretched = x.flip(0) * torch.linspace(0.1, 9, 10, dtype=torch.float64).unsqueeze(1)
     assert measure(stretched) == pytest.approx(measure(x), abs=1e-9)
 
 
 @pytest.mark.parametrize("measure", MEASURES)
-def test_half_precision_is_computed_in_float32(measure) -> None:
+def test_half_precision_is_computed_in_float32(measure):
     x = draw(20, 8, seed=9) + 1.0
     assert measure(x.to(torch.bfloat16)) == pytest.approx(measure(x.to(torch.bfloat16).double()), abs=1e-4)
 
 
-def test_pairs_need_two_rows_and_one_shape() -> None:
+def test_pairs_need_two_rows_and_one_shape():
     for measure in (uniformity, mean_cosine, iso_score):
         with pytest.raises(ValueError, match=r"N >= 2, got the shape \(1, 3\)"):
             measure(torch.ones(1, 3))
@@ -129,7 +125,7 @@ def test_pairs_need_two_rows_and_one_shape() -> None:
         iso_score(torch.ones(4, 1))
 
 
-def test_arrays_and_lists_are_taken() -> None:
+def test_arrays_and_lists_are_taken():
     x = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
     assert uniformity(x.numpy()) == uniformity(x.tolist()) == uniformity(x)
 
@@ -137,7 +133,7 @@ def test_arrays_and_lists_are_taken() -> None:
 POSITIVES = [(SENTENCES[0], SENTENCES[1]), (SENTENCES[2], SENTENCES[3])]
 
 
-def test_the_evaluator_measures_what_the_functions_measure(encoder: SentenceTransformer) -> None:
+def test_the_evaluator_measures_what_the_functions_measure(encoder):
     metrics = GeometryEvaluator([*SENTENCES, SENTENCES[0]], POSITIVES)(encoder)  # a repeat counts once
     embeddings = encoder.encode(SENTENCES, convert_to_tensor=True)
     expected = {measure.__name__: pytest.approx(measure(embeddings), abs=1e-4) for measure in MEASURES}
@@ -146,7 +142,7 @@ def test_the_evaluator_measures_what_the_functions_measure(encoder: SentenceTran
 
 
 @pytest.mark.parametrize(("primary", "greater"), [("iso_score", True), ("mean_cosine", False), ("alignment", False)])
-def test_the_direction_follows_the_primary_metric(primary: str, greater: bool) -> None:
+def test_the_direction_follows_the_primary_metric(primary, greater):
     evaluator = GeometryEvaluator(SENTENCES, POSITIVES, primary=primary, name="x")
     assert (evaluator.greater_is_better, evaluator.primary_metric) == (greater, f"x_{primary}")
 
@@ -164,6 +160,6 @@ def test_the_direction_follows_the_primary_metric(primary: str, greater: bool) -
         (["a", "b"], {"primary": None}, "got None"),
     ],
 )
-def test_what_the_evaluator_refuses(sentences_: Any, options: dict[str, Any], message: str) -> None:
+def test_what_the_evaluator_refuses(sentences_, options, message):
     with pytest.raises(ValueError, match=message):
         GeometryEvaluator(sentences_, **options)

@@ -1,11 +1,8 @@
 """Each metric against the equation as a plain loop, or scikit-learn, on data with ties; all in one call; refusals."""
 
-from __future__ import annotations
-
 import math
 import sys
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +15,7 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
-from st_extras.evaluation import label_scores, load_labeled_texts
+from st_extras.evaluation import label_scores
 from st_extras.evaluation.label_scores import (
     METRICS,
     LabelScoring,
@@ -112,24 +109,24 @@ def slow_v_measure(labels: list[int], clusters: list[int]) -> float:
 class TestNearestNeighbours:
     @pytest.mark.parametrize("seed", range(3))
     @pytest.mark.parametrize("data", [tied, smooth])
-    def test_the_nearest(self, data, seed: int) -> None:
+    def test_the_nearest(self, data, seed):
         x, labels = data(seed)
         assert knn_accuracies(x, labels, [1]) == [slow_knn(x, labels, 1)]
 
     @pytest.mark.parametrize("seed", range(3))
     @pytest.mark.parametrize("k", [2, 5, 100])
-    def test_several(self, k: int, seed: int) -> None:
+    def test_several(self, k, seed):
         x, labels = smooth(seed)
         assert knn_accuracies(x, labels, [1, k]) == [slow_knn(x, labels, 1), slow_knn(x, labels, k)]
 
     @pytest.mark.parametrize("seed", range(3))
     @pytest.mark.parametrize("k", [1, 3, 7])
-    def test_training_texts(self, k: int, seed: int) -> None:
+    def test_training_texts(self, k, seed):
         x, labels = smooth(seed)
         train = (x[:40], labels[:40])
         assert knn_accuracies(x[40:], labels[40:], [k], train) == [slow_knn(x[40:], labels[40:], k, train)]
 
-    def test_of_equal_votes_the_nearest_wins(self) -> None:
+    def test_of_equal_votes_the_nearest_wins(self):
         train = unit(torch.tensor([[1.0, 0.1], [1.0, 0.2], [1.0, 0.3], [1.0, 0.4], [0.0, 1.0]]))
         query = torch.tensor([[1.0, 0.0]])
         for own, expected in ((1, 1.0), (0, 0.0), (2, 0.0)):
@@ -137,18 +134,17 @@ class TestNearestNeighbours:
             assert found == [expected]
 
 
-class TestMAPAtR:
-    @pytest.mark.parametrize("seed", range(3))
-    @pytest.mark.parametrize("data", [tied, smooth])
-    def test_the_equation(self, data, seed: int) -> None:
-        x, labels = data(seed)
-        assert 0.02 < slow_map_at_r(x, labels) < 0.95
-        assert map_at_r(x, labels) == pytest.approx(slow_map_at_r(x, labels), abs=1e-6)
-        assert map_at_r(x.float(), labels) == pytest.approx(slow_map_at_r(x, labels), abs=1e-6)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("data", [tied, smooth])
+def test_map_at_r_is_the_equation(data, seed):
+    x, labels = data(seed)
+    assert 0.02 < slow_map_at_r(x, labels) < 0.95
+    assert map_at_r(x, labels) == pytest.approx(slow_map_at_r(x, labels), abs=1e-6)
+    assert map_at_r(x.float(), labels) == pytest.approx(slow_map_at_r(x, labels), abs=1e-6)
 
 
 class TestBlocks:
-    def test_they_change_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_they_change_nothing(self, monkeypatch):
         x, labels = smooth(3)
         whole = (knn_accuracies(x, labels, [1, 5]), map_at_r(x, labels))
         for rows in (1, 7):
@@ -157,22 +153,20 @@ class TestBlocks:
             assert max(map(len, found)) == rows
             assert (knn_accuracies(x, labels, [1, 5]), map_at_r(x, labels)) == (whole[0], pytest.approx(whole[1]))
 
-    def test_no_block_has_more_cosines_than_fit(self) -> None:
+    def test_no_block_has_more_cosines_than_fit(self):
         x = unit(torch.randn(9000, 2, generator=generator()))
         labels = torch.zeros(9000, dtype=torch.int64)
         sizes = [len(rows) for rows, _ in nearest_labels(x, labels, torch.ones_like(labels))]
         assert (sum(sizes), max(sizes) * 9000 <= 2**22) == (9000, True)
 
-    def test_rare_labels_ask_for_few_neighbours(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_rare_labels_ask_for_few_neighbours(self, monkeypatch):
         monkeypatch.setattr(module, "_BLOCK", 200)
         labels = torch.tensor([0] * 10 + [1] * 90)
         wanted = torch.bincount(labels)[labels] - 1
         found = [found.shape for _, found in nearest_labels(unit(draw(100, 3)), labels, wanted)]
         assert found == [(2, 9)] * 5 + [(2, 89)] * 45
 
-    def test_rows_are_compared_once_a_metric_and_clusters_start_once_a_seed(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_rows_are_compared_once_a_metric_and_clusters_start_once_a_seed(self, monkeypatch):
         """What thousands of texts cost: a pass over the cosines for all k, one for MAP@R, and k-means for each seed."""
         x, labels = smooth(3)
         blocks, starts = module.nearest_labels, []
@@ -199,19 +193,19 @@ class TestBlocks:
 
 class TestClusters:
     @pytest.mark.parametrize("seed", [0, 1])
-    def test_the_equation(self, seed: int) -> None:
+    def test_the_equation(self, seed):
         x, labels = smooth(4)
         means = KMeans(len(labels.unique()), n_init=1, random_state=seed)
         clusters = means.fit_predict(x.numpy()).tolist()
         assert v_measure(x, labels, seed) == pytest.approx(slow_v_measure(labels.tolist(), clusters))
 
     @pytest.mark.filterwarnings("error")
-    def test_one_point_is_one_cluster(self) -> None:
+    def test_one_point_is_one_cluster(self):
         assert v_measure(torch.ones(6, 1), torch.arange(6) % 3) == 0.0
 
 
 class TestLinearProbe:
-    def test_a_given_split_against_scikit_learn(self) -> None:
+    def test_a_given_split_against_scikit_learn(self):
         x, labels = smooth(5, count=200)
         scaler = StandardScaler().fit(x[:120])
         probe = LogisticRegression(max_iter=1000).fit(scaler.transform(x[:120]), labels[:120])
@@ -221,7 +215,7 @@ class TestLinearProbe:
 
     @pytest.mark.parametrize("seed", [0, 1])
     @pytest.mark.filterwarnings("error")
-    def test_folds_as_a_loop(self, seed: int) -> None:
+    def test_folds_as_a_loop(self, seed):
         x, labels = smooth(6, count=100)
         right = 0
         with pytest.warns(UserWarning, match="least populated"):
@@ -237,7 +231,7 @@ class TestLinearProbe:
 X, LABELS = smooth(7, count=100)
 
 
-def test_the_default_metrics() -> None:
+def test_the_default_metrics():
     scores = label_scores(X, LABELS)
     clusters = [v_measure(X, LABELS, seed) for seed in (0, 1, 2)]
     expected = {
@@ -261,13 +255,13 @@ def test_the_default_metrics() -> None:
         (["linear_probe", "linear_probe"], ["linear_probe", "linear_probe_std"], "linear_probe"),
     ],
 )
-def test_chosen_metrics(metrics: list[str], names: list[str], primary: str) -> None:
+def test_chosen_metrics(metrics, names, primary):
     assert list(label_scores(X, LABELS, metrics=metrics, neighbors=3, seeds=[1])) == names
     scoring = LabelScoring(LABELS, None, 100, None, metrics=metrics, neighbors=3, seeds=[1])
     assert scoring.primary_metric == primary
 
 
-def test_training_texts_are_the_neighbours_and_what_the_probe_learns_from() -> None:
+def test_training_texts_are_the_neighbours_and_what_the_probe_learns_from():
     own = label_scores(X[:60], LABELS[:60], metrics=METRICS)
     scores = label_scores(
         X[:60], LABELS[:60], metrics=METRICS, train_embeddings=X[60:], train_labels=[str(int(n)) for n in LABELS[60:]]
@@ -279,14 +273,14 @@ def test_training_texts_are_the_neighbours_and_what_the_probe_learns_from() -> N
     assert [scores[name] == own[name] for name in ("v_measure", "v_measure_std", "map_at_r")] == [True] * 3
 
 
-def test_training_texts_may_have_labels_that_are_not_scored() -> None:
+def test_training_texts_may_have_labels_that_are_not_scored():
     options = {"metrics": ["knn_accuracy", "linear_probe"], "neighbors": 1}
     train = {"train_embeddings": torch.eye(3), "train_labels": ["a", "b", "c"]}
     assert label_scores(torch.eye(3)[1:], ["b", "c"], **options, **train) == {"knn_accuracy": 1.0, "linear_probe": 1.0}
     assert label_scores(torch.eye(3), ["b", "c", "x"], **options, **train) == {"knn_accuracy": 0.0, "linear_probe": 0.0}
 
 
-def test_autocast_of_the_caller_is_meant_for_the_encoder() -> None:
+def test_autocast_of_the_caller_is_meant_for_the_encoder():
     x, labels = X.float(), LABELS
     with torch.autocast("cpu", dtype=torch.bfloat16):
         inside = label_scores(x, labels)
@@ -324,7 +318,7 @@ LABELED = {"embeddings": X, "labels": LABELS}
         ),
     ],
 )
-def test_what_is_refused(given: dict[str, Any], message: str) -> None:
+def test_what_is_refused(given, message):
     with pytest.raises(ValueError, match=f"^{message}.*[.?]$"):
         label_scores(**(LABELED | given))
 
@@ -333,39 +327,22 @@ def test_what_is_refused(given: dict[str, Any], message: str) -> None:
     "labels",
     [["3", "0"], (3, 0), np.array([3, 0]), torch.tensor([3, 0]), iter([3, "0"]), Dataset.from_dict({"l": [3, 0]})["l"]],
 )
-def test_labels_of_any_kind_become_text(labels: Any) -> None:
+def test_labels_of_any_kind_become_text(labels):
     assert check_labels("labels", labels, 2) == ["3", "0"]
 
 
 @pytest.mark.parametrize("value", [math.nan, None, 1.0, True, np.bool_(True), b"a", ["a"], "", " \t"])
-def test_what_is_no_label_is_named_with_its_row(value: object) -> None:
+def test_what_is_no_label_is_named_with_its_row(value):
     with pytest.raises(ValueError, match=r"^labels, row 1: a label must (be a string or a whole|not be empty).*got "):
         check_labels("labels", ["a", value], 2)
 
 
 @pytest.mark.parametrize("labels", ["ab", b"ab", 3, None, {"a": 1}, np.array(3), torch.tensor(3)])
-def test_what_is_no_list_is_named(labels: object) -> None:
+def test_what_is_no_list_is_named(labels):
     with pytest.raises(ValueError, match=r"^labels must be a list of strings or whole numbers, got "):
         check_labels("labels", labels, 2)
 
 
-def test_equal_labels_get_equal_numbers_in_all_lists() -> None:
+def test_equal_labels_get_equal_numbers_in_all_lists():
     first, second = label_numbers(["b", "a", "b"], ["c", "a", "a\0"])
     assert (first.tolist(), second.tolist()) == ([2, 0, 2], [3, 0, 1])
-
-
-@pytest.mark.slow
-def test_banking77(data_folder: Path) -> None:
-    """Word counts of real texts, with duplicates, 40 to a label."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.neighbors import NearestNeighbors
-
-    data = load_labeled_texts(data_folder / "domains" / "banking77_test.tsv.gz")
-    assert (len(data), len(set(data.labels)), data.labels[0]) == (3080, 77, "card_arrival")
-    counts = TfidfVectorizer().fit_transform(data.texts)
-    x = torch.from_numpy(counts.toarray()).float()
-    scores = label_scores(x, data.labels, seeds=(0,))
-    _, found = NearestNeighbors(n_neighbors=2, metric="cosine").fit(counts).kneighbors()
-    own = np.array(data.labels)
-    assert scores["knn_accuracy"] == pytest.approx((own[found[:, 0]] == own).mean(), abs=0.005)  # ties
-    assert 0.1 < scores["map_at_r"] < scores["v_measure"] < scores["knn_accuracy"] < 0.9

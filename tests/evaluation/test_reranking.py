@@ -1,23 +1,18 @@
 """Reranking of similar questions: the reader on small files, the metrics against scikit-learn."""
 
-from __future__ import annotations
-
 import gzip
 import logging
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer
 from sklearn.metrics import average_precision_score
 
 from st_extras.evaluation import read_askubuntu, reranking_evaluator
 
 
 @pytest.fixture
-def askubuntu(tmp_path: Path) -> Path:
+def askubuntu(tmp_path):
     texts = "".join(f"{i}\ttitle {letter}\tbody {letter} {letter}\n" for i, letter in enumerate("abcdefgh"))
     with gzip.open(tmp_path / "text_tokenized.txt.gz", "wt", encoding="utf8") as file:
         file.write(texts)
@@ -26,7 +21,7 @@ def askubuntu(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_askubuntu_is_read(askubuntu: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_askubuntu_is_read(askubuntu, caplog):
     with caplog.at_level(logging.INFO):
         samples = read_askubuntu(askubuntu)
     assert samples == [
@@ -37,7 +32,7 @@ def test_askubuntu_is_read(askubuntu: Path, caplog: pytest.LogCaptureFixture) ->
     assert read_askubuntu(askubuntu, with_body=True)[0]["query"] == "title a body a a"
 
 
-def test_reranking_metrics_equal_scikit_learns(encoder: SentenceTransformer, askubuntu: Path, tmp_path: Path) -> None:
+def test_reranking_metrics_equal_scikit_learns(encoder, askubuntu, tmp_path):
     samples = read_askubuntu(askubuntu)
     evaluator = reranking_evaluator(samples, name="askubuntu")
     metrics = evaluator(encoder, str(tmp_path / "output"))
@@ -54,7 +49,7 @@ def test_reranking_metrics_equal_scikit_learns(encoder: SentenceTransformer, ask
     assert evaluator.primary_metric in metrics
 
 
-def test_equal_cosines_do_not_flatter_the_primary_metric(encoder: SentenceTransformer, askubuntu: Path) -> None:
+def test_equal_cosines_do_not_flatter_the_primary_metric(encoder, askubuntu):
     samples = read_askubuntu(askubuntu)
     evaluator = reranking_evaluator(samples, similarity_fct=lambda a, b: torch.ones(1, len(b)))
     metrics = evaluator(encoder)
@@ -70,13 +65,13 @@ def test_equal_cosines_do_not_flatter_the_primary_metric(encoder: SentenceTransf
         ("0\t\t1 2\t2 1", "no query with a similar and another candidate"),
     ],
 )
-def test_bad_askubuntu_files_are_refused(askubuntu: Path, line: str, message: str) -> None:
+def test_bad_askubuntu_files_are_refused(askubuntu, line, message):
     (askubuntu / "dev.txt").write_text(line + "\n", encoding="utf8")
     with pytest.raises(ValueError, match=message):
         read_askubuntu(askubuntu, "dev")
 
 
-def test_missing_askubuntu_files_are_refused(tmp_path: Path) -> None:
+def test_missing_askubuntu_files_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"neither text_tokenized.txt nor text_tokenized.txt.gz"):
         read_askubuntu(tmp_path)
     with pytest.raises(ValueError, match="split must be one of 'dev', 'test', got 'train'"):
@@ -97,7 +92,7 @@ def test_missing_askubuntu_files_are_refused(tmp_path: Path) -> None:
         ({"at_k": 10**11}, "at_k must be .* got 100000000000"),
     ],
 )
-def test_settings_of_another_kind_are_named(change: dict[str, Any], message: str) -> None:
+def test_settings_of_another_kind_are_named(change, message):
     good = {"samples": [{"query": "a", "positive": "b", "negative": ["c"]}]}
     reranking_evaluator(**good)
     with pytest.raises(ValueError, match=message):

@@ -1,13 +1,9 @@
 """Search and duplicate questions: metrics against plain loops and scikit-learn, prompts, routes, BM25 beside."""
 
-from __future__ import annotations
-
 import copy
 import gzip
 import logging
 import math
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -42,13 +38,13 @@ QQP = (
 
 
 @pytest.fixture
-def qqp(tmp_path: Path) -> Path:
+def qqp(tmp_path):
     path = tmp_path / "quora_duplicate_questions.tsv"
     path.write_text(QQP, encoding="utf8", newline="")
     return path
 
 
-def test_qqp_is_read_with_quotes_line_breaks_and_gaps(qqp: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_qqp_is_read_with_quotes_line_breaks_and_gaps(qqp, caplog):
     with caplog.at_level(logging.INFO):
         pairs = read_question_pairs(qqp)
     assert pairs == [
@@ -62,14 +58,14 @@ def test_qqp_is_read_with_quotes_line_breaks_and_gaps(qqp: Path, caplog: pytest.
     assert "2 rows with an empty question or too few fields" in caplog.text
 
 
-def test_glue_has_no_quoting(tmp_path: Path) -> None:
+def test_glue_has_no_quoting(tmp_path):
     path = tmp_path / "dev.tsv.gz"
     with gzip.open(path, "wt", encoding="utf8") as file:
         file.write(HEADER + '0\t1\t2\t"open quote\tplain\t1\n1\t3\t4\tone\ttwo\t0\n')
     assert read_question_pairs(path, quoted=False) == [('"open quote', "plain", True), ("one", "two", False)]
 
 
-def test_the_set_up_of_the_paper(qqp: Path) -> None:
+def test_the_set_up_of_the_paper(qqp):
     task = question_retrieval(read_question_pairs(qqp))
     assert sorted(task.documents.values()) == [
         "a dog\nran",
@@ -90,7 +86,7 @@ def test_the_set_up_of_the_paper(qqp: Path) -> None:
     assert literal.documents == task.documents
 
 
-def test_sampling_keeps_the_corpus(qqp: Path) -> None:
+def test_sampling_keeps_the_corpus(qqp):
     task = question_retrieval(read_question_pairs(qqp))
     small = task.sample(2, seed=3)
     assert len(small.queries) == 2
@@ -102,9 +98,7 @@ def test_sampling_keeps_the_corpus(qqp: Path) -> None:
 
 
 @pytest.mark.parametrize("exclude", [True, False])
-def test_retrieval_metrics_equal_scikit_learns(
-    encoder: SentenceTransformer, qqp: Path, exclude: bool, tmp_path: Path
-) -> None:
+def test_retrieval_metrics_equal_scikit_learns(encoder, qqp, exclude, tmp_path):
     task = question_retrieval(read_question_pairs(qqp))
     evaluator = QuestionRetrievalEvaluator(task, exclude_identical=exclude, name="qqp", corpus_chunk_size=2)
     metrics = evaluator(encoder, str(tmp_path))
@@ -125,7 +119,7 @@ def test_retrieval_metrics_equal_scikit_learns(
     assert list(tmp_path.glob("*qqp_results.csv"))
 
 
-def test_map_is_cut_at_the_depth_given(encoder: SentenceTransformer, qqp: Path) -> None:
+def test_map_is_cut_at_the_depth_given(encoder, qqp):
     """One relevant document, ranked second: found at depth 2, worth a half, and not found at depth 1."""
     texts = ["a cat sat", "the cat sat", "two birds sing"]
     scores = encoder.similarity(encoder.encode(texts[:1]), encoder.encode(texts[1:]))[0]
@@ -157,12 +151,12 @@ TASK = RetrievalTask({"q": "a"}, {"d": "b"}, {"q": {"d": 1.0}})
         (lambda: question_retrieval([("a", "b", True), ("a", 3, True)]), "pairs, row 1: expected a sentence, got 3"),
     ],
 )
-def test_settings_of_another_kind_are_named(call: Callable[[], object], message: str) -> None:
+def test_settings_of_another_kind_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
 
 
-def test_the_score_matrix_stays_small() -> None:
+def test_the_score_matrix_stays_small():
     task = question_retrieval([(f"q{i}", f"d{i}", True) for i in range(4000)])
     assert QuestionRetrievalEvaluator(task).corpus_chunk_size == 2**27 // 4000
 
@@ -175,7 +169,7 @@ def test_the_score_matrix_stays_small() -> None:
         (HEADER + '0\t1\t2\t"open\tplain\t1\n' + "1\t3\t4\tone\ttwo\t0\n" * 9, "try quoted=False"),
     ],
 )
-def test_bad_question_files_are_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_bad_question_files_are_refused(tmp_path, text, message):
     path = tmp_path / "bad.tsv"
     path.write_text(text, encoding="utf8")
     with pytest.raises(ValueError, match=message):
@@ -216,7 +210,7 @@ def dense_and_lexical(model: SentenceTransformer) -> tuple[np.ndarray, np.ndarra
     return dense, BM25(documents).scores(queries)
 
 
-def test_the_metrics_are_those_of_a_loop(encoder: SentenceTransformer) -> None:
+def test_the_metrics_are_those_of_a_loop(encoder):
     expected, per_query = loop(by_id(dense_and_lexical(encoder)[0]))
     assert 0 < expected["ndcg@10"] < 1
     evaluator = RetrievalEvaluator(SEARCH, name="faq")
@@ -228,7 +222,7 @@ def test_the_metrics_are_those_of_a_loop(encoder: SentenceTransformer) -> None:
     assert RetrievalEvaluator(halves)(encoder)["cosine_ndcg@10"] != pytest.approx(expected["ndcg@10"]), "grades count"
 
 
-def test_several_encoders_beside_bm25(encoder: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_encoders_beside_bm25(encoder, monkeypatch):
     """The rows are those of a loop, with ties by id, in whatever blocks they are computed."""
     other = copy.deepcopy(encoder)
     with torch.no_grad():
@@ -255,14 +249,14 @@ def test_several_encoders_beside_bm25(encoder: SentenceTransformer, monkeypatch:
     assert list(compare_retrieval(SEARCH, [("a", encoder)], bm25=False)) == ["a"]
 
 
-def test_scores_that_are_all_the_same_add_nothing() -> None:
+def test_scores_that_are_all_the_same_add_nothing():
     dense = np.array([[0.1, 0.5, 0.3], [0.2, 0.2, 0.2]])
     found = add_lexical(dense, np.array([[2.0, 2.0, 2.0], [0.0, 3.0, 0.0]]))
     assert found[0].tolist() == pytest.approx(((dense[0] - 0.3) / dense[0].std()).tolist())
     assert found[1].tolist() == pytest.approx([-0.3 / math.sqrt(2), 0.6 / math.sqrt(2), -0.3 / math.sqrt(2)])
 
 
-def test_the_interval_is_that_of_resampled_means() -> None:
+def test_the_interval_is_that_of_resampled_means():
     values = np.array([0.5, -0.25, 0.0, 1.0, 0.125])
     draw = np.random.default_rng(7)
     means = sorted(sum(values[i] for i in draw.integers(0, 5, 5)) / 5 for _ in range(200))
@@ -272,7 +266,7 @@ def test_the_interval_is_that_of_resampled_means() -> None:
 
 
 @pytest.mark.parametrize("given", [{}, {"query_prompt": "a ", "document_prompt": "the "}])
-def test_queries_and_documents_have_their_prompts(encoder: SentenceTransformer, given: dict[str, str]) -> None:
+def test_queries_and_documents_have_their_prompts(encoder, given):
     """The model's own, by name, unless others are given."""
     encoder.prompts = {"query": "he ", "document": "she "}
     used = ("a ", "the ") if given else ("he ", "she ")
@@ -289,7 +283,7 @@ def test_queries_and_documents_have_their_prompts(encoder: SentenceTransformer, 
     assert rows[""]["ndcg@10"] == pytest.approx(found["cosine_ndcg@10"])
 
 
-def test_a_router_sends_queries_and_documents_their_ways(encoder: SentenceTransformer) -> None:
+def test_a_router_sends_queries_and_documents_their_ways(encoder):
     """Queries see another space than documents: as when their embeddings are turned by hand."""
     width = encoder.get_embedding_dimension()
     turn = Dense(width, width, bias=True, activation_function=torch.nn.Identity())
@@ -307,7 +301,7 @@ def test_a_router_sends_queries_and_documents_their_ways(encoder: SentenceTransf
     assert compare_retrieval(SEARCH, [("", model)])[""]["ndcg@10"] == pytest.approx(expected["ndcg@10"])
 
 
-def test_the_models_own_similarity_is_used(encoder: SentenceTransformer) -> None:
+def test_the_models_own_similarity_is_used(encoder):
     encoder.similarity_fn_name = "dot"
     evaluator = RetrievalEvaluator(SEARCH)
     expected = loop(by_id(dense_and_lexical(encoder)[0]))[0]
@@ -319,7 +313,7 @@ def test_the_models_own_similarity_is_used(encoder: SentenceTransformer) -> None
 
 
 @pytest.mark.parametrize("score", [RetrievalEvaluator(SEARCH), lambda model: compare_retrieval(SEARCH, [("", model)])])
-def test_an_encoder_that_diverged_is_named(encoder: SentenceTransformer, score: Callable[..., object]) -> None:
+def test_an_encoder_that_diverged_is_named(encoder, score):
     with torch.no_grad():
         next(encoder.parameters()).fill_(math.nan)
     with pytest.raises(ValueError, match=r"sentence 0 is not finite \(NaN or infinity\): '"):

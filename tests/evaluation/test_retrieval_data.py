@@ -1,14 +1,12 @@
 """Search collections: every kind of file gives the same task; what is wrong is named with its line."""
 
-from __future__ import annotations
-
-import gzip
 import json
 from pathlib import Path
 
 import pytest
 
 from st_extras.evaluation import RetrievalTask, load_retrieval
+from tests.helpers import write
 
 TASK = RetrievalTask(
     queries={"q1": 'gone, "lost"', "2": "loan", "q3": "none"},
@@ -30,9 +28,7 @@ BEIR = {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, "qrels/test.tsv": QREL
 
 def fill(folder: Path, files: dict[str, str]) -> Path:
     for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+        write(folder / name, text)
     return folder
 
 
@@ -62,16 +58,16 @@ TREC = "".join(f"{q} 0\t{d} {g}\n" for q, d, g in JUDGED)
     ],
     ids=["beir", "beir.gz", "csv", "csv.gz", "tsv", "trec", "trec with -1", "jsonl"],
 )
-def test_every_kind_of_file_gives_the_same_task(tmp_path: Path, files: dict[str, str]) -> None:
+def test_every_kind_of_file_gives_the_same_task(tmp_path, files):
     assert load_retrieval(fill(tmp_path, files)) == TASK == load_retrieval(str(tmp_path))
 
 
-def test_judgements_without_a_grade_are_all_relevant(tmp_path: Path) -> None:
+def test_judgements_without_a_grade_are_all_relevant(tmp_path):
     fill(tmp_path, BEIR | {"qrels/test.tsv": "query-id\tcorpus-id\nq1\td1\n"})
     assert load_retrieval(tmp_path).relevant == {"q1": {"d1": 1.0}}
 
 
-def test_a_split_is_chosen_by_its_name(tmp_path: Path) -> None:
+def test_a_split_is_chosen_by_its_name(tmp_path):
     fill(tmp_path, {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, "qrels/dev.v2.tsv.gz": QRELS})
     assert load_retrieval(tmp_path) == TASK == load_retrieval(tmp_path, "dev")
     fill(tmp_path, {"qrels/train.tsv": "query-id\tcorpus-id\nq3\t7\n"})
@@ -109,14 +105,14 @@ def test_a_split_is_chosen_by_its_name(tmp_path: Path) -> None:
         ("qrels/test.csv", "id,id\n", r"test\.csv must name each column once, got id, id"),
     ],
 )
-def test_what_is_wrong_is_named(tmp_path: Path, name: str, text: str, message: str) -> None:
+def test_what_is_wrong_is_named(tmp_path, name, text, message):
     files = {key: value for key, value in BEIR.items() if not (key.startswith("qrels") and name.startswith("qrels"))}
     fill(tmp_path, files | {name: text})
     with pytest.raises(ValueError, match=rf"{message}.*\.$"):
         load_retrieval(tmp_path)
 
 
-def test_missing_files_are_named(tmp_path: Path) -> None:
+def test_missing_files_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"^There is no folder of a search collection '.*nowhere'\.$"):
         load_retrieval(tmp_path / "nowhere")
     with pytest.raises(ValueError, match=r"must hold one corpus file \(.*also \.gz\), got none\.$"):

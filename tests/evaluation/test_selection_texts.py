@@ -1,7 +1,5 @@
 """The perturbed forms of sentences: what they keep, and how much of it."""
 
-from __future__ import annotations
-
 import math
 import random
 
@@ -10,21 +8,21 @@ import pytest
 from st_extras.evaluation.selection_texts import PerturbedForms, delete_words, swap_adjacent, words_or_letters
 
 
-def test_words_where_there_are_words_and_letters_elsewhere() -> None:
+def test_words_where_there_are_words_and_letters_elsewhere():
     assert words_or_letters("the cat sat down") == ["the", "cat", "sat", "down"]
     assert words_or_letters("我爱北京") == ["我", "爱", "北", "京"]
     assert words_or_letters("cat") == ["c", "a", "t"]
 
 
 @pytest.mark.parametrize(("count", "left"), [(1, 1), (2, 1), (4, 3), (10, 8), (20, 17)])
-def test_deletion_keeps_order_and_its_share(count: int, left: int) -> None:
+def test_deletion_keeps_order_and_its_share(count, left):
     units = [f"w{i:02d}" for i in range(count)]
     shorter = delete_words(units, random.Random(1))
     assert len(shorter) == left
     assert shorter == sorted(shorter)
 
 
-def test_swap_moves_neighbours_and_loses_nothing() -> None:
+def test_swap_moves_neighbours_and_loses_nothing():
     units = list("abcdefghij")
     swapped = swap_adjacent(units, random.Random(3))
     assert swapped != units
@@ -35,7 +33,7 @@ def test_swap_moves_neighbours_and_loses_nothing() -> None:
     assert units == list("abcdefghij")
 
 
-def test_kept_shares_equal_a_hand_count() -> None:
+def test_kept_shares_equal_a_hand_count():
     """Every word once: equal weights, so the kept share is a share of words."""
     sentences = [" ".join(f"s{i}w{j}" for j in range(10)) for i in range(12)]
     forms = PerturbedForms(sentences, random.Random(0))
@@ -52,7 +50,7 @@ def test_kept_shares_equal_a_hand_count() -> None:
     assert {round(10 * float(share)) for share in forms.kept["blending"]} >= {2, 4, 6, 8}
 
 
-def test_rare_words_weigh_more() -> None:
+def test_rare_words_weigh_more():
     sentences = [f"the the the rare{i}" for i in range(12)]
     forms = PerturbedForms(sentences, random.Random(0))
     weight = math.log(13 / 2) + 1
@@ -62,7 +60,7 @@ def test_rare_words_weigh_more() -> None:
         assert kept == pytest.approx(mass / (3 + weight))
 
 
-def test_forms_of_text_without_spaces_have_none() -> None:
+def test_forms_of_text_without_spaces_have_none():
     forms = PerturbedForms(["我爱北京天安门"] * 3 + ["a b c d e"], random.Random(0))
     for texts in forms.texts.values():
         assert all(" " not in text for text in texts[:3] if not set(text) & set("abcde"))

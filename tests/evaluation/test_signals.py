@@ -1,13 +1,10 @@
 """Each label-free signal against a loop written out."""
 
-from __future__ import annotations
-
 import math
 from itertools import combinations
 
 import pytest
 import torch
-from scipy.stats import rankdata
 from torch import Tensor
 
 from st_extras.evaluation.geometry import alignment, uniformity
@@ -25,17 +22,11 @@ from st_extras.evaluation.signals import (
     structure_agreement,
 )
 from st_extras.modules.lambda_search import rank_correlation
+from tests.evaluation.test_sts import spearman
 from tests.helpers import cosine, draw
 
 
-def spearman(a: list[float], b: list[float]) -> float:
-    """Pearson's correlation of the ranks, written out."""
-    x, y = rankdata(a), rankdata(b)
-    x, y = x - x.mean(), y - y.mean()
-    return float((x * y).sum() / math.sqrt((x * x).sum() * (y * y).sum()))
-
-
-def test_margin_recovery_and_contrast_equal_the_loops() -> None:
+def test_margin_recovery_and_contrast_equal_the_loops():
     z, p = draw(6, 3, seed=1), draw(6, 3, seed=1) + 2 * draw(6, 3, seed=2)
     margins, ranks, logs = [], [], []
     for i in range(6):
@@ -51,7 +42,7 @@ def test_margin_recovery_and_contrast_equal_the_loops() -> None:
     assert recovery(torch.ones(4, 3), torch.ones(4, 3)) == pytest.approx(1 / 4)  # ties count against it
 
 
-def test_discriminability_equals_the_loop() -> None:
+def test_discriminability_equals_the_loop():
     z, p = draw(6, 3, seed=3), draw(6, 3, seed=3) + 0.3 * draw(6, 3, seed=4)
     own = [cosine(p[i], z[i]) for i in range(6)]
     rest = [cosine(p[i], z[j]) for i in range(6) for j in range(6) if i != j]
@@ -61,7 +52,7 @@ def test_discriminability_equals_the_loop() -> None:
     assert discriminability(torch.ones(4, 3), torch.ones(4, 3)) == 0.0
 
 
-def test_rank_signals_equal_the_loops() -> None:
+def test_rank_signals_equal_the_loops():
     z, p = draw(6, 3, seed=5), draw(6, 3, seed=5) + 0.5 * draw(6, 3, seed=6)
     first = [cosine(z[i], z[j]) for i, j in combinations(range(6), 2)]
     second = [cosine(p[i], p[j]) for i, j in combinations(range(6), 2)]
@@ -75,12 +66,12 @@ def test_rank_signals_equal_the_loops() -> None:
     assert lexical_agreement(z, pairs, overlap) == pytest.approx(expected)
 
 
-def test_alignment_uniformity_is_their_sum_turned_round() -> None:
+def test_alignment_uniformity_is_their_sum_turned_round():
     z, p = draw(6, 3, seed=7), draw(6, 3, seed=8)
     assert alignment_uniformity(z, p) == pytest.approx(-alignment(z, p) - uniformity(z))
 
 
-def test_neighbor_stability_and_hubs_equal_the_loops() -> None:
+def test_neighbor_stability_and_hubs_equal_the_loops():
     z, previous = draw(8, 3, seed=9), draw(8, 3, seed=9) + 0.6 * draw(8, 3, seed=10)
 
     def neighbours(x: Tensor) -> list[set[int]]:
@@ -100,7 +91,7 @@ def test_neighbor_stability_and_hubs_equal_the_loops() -> None:
 
 
 @pytest.mark.parametrize("signal", [agreement_margin, recovery, contrast, discriminability, structure_agreement])
-def test_signals_do_not_see_scale_and_order_and_refuse_bad_shapes(signal) -> None:
+def test_signals_do_not_see_scale_and_order_and_refuse_bad_shapes(signal):
     z, p = draw(6, 3, seed=11), draw(6, 3, seed=11) + 0.4 * draw(6, 3, seed=12)
     assert signal(3 * z.flip(0), 0.2 * p.flip(0)) == pytest.approx(signal(z, p))
     with pytest.raises(ValueError, match=r"same shape, got \(6, 3\) and \(5, 3\)"):
@@ -109,7 +100,7 @@ def test_signals_do_not_see_scale_and_order_and_refuse_bad_shapes(signal) -> Non
         signal(z[:1], p[:1])
 
 
-def test_a_constant_side_correlates_with_nothing() -> None:
+def test_a_constant_side_correlates_with_nothing():
     assert rank_correlation(torch.ones(4), torch.arange(4)) == 0.0
     assert rank_correlation(torch.arange(4), torch.ones(4)) == 0.0
     assert rank_correlation(torch.arange(4), 2 * torch.arange(4)) == pytest.approx(1.0)

@@ -1,23 +1,15 @@
 """STS sets from every source: folders, files, SentEval, the hub, and the real data."""
 
-from __future__ import annotations
-
-import gzip
 from pathlib import Path
 
 import pytest
 
 from st_extras.evaluation import STSDataset, STSEvaluator, development_and_test, load_sts
 from st_extras.samples import graded_pairs
+from tests.helpers import write
 
 HEADER = "subset\tscore\tsentence1\tsentence2\n"
 ROWS = 'news\t4.5\ta cat\tthe "cat\nforum\t0\t"a dog\ttwo birds\nnews\t2.25\the\tshe\n'
-
-
-def write(path: Path, content: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gzip.compress(content.encode()) if path.suffix.lower() == ".gz" else content.encode())
-    return path
 
 
 class TestFiles:
@@ -250,7 +242,7 @@ def pairs_of(data: STSDataset) -> list[tuple[str, str, float]]:
 
 
 @pytest.mark.parametrize("nowhere", [None, ""])
-def test_the_sample_pairs_are_halved_and_no_pair_is_on_both_sides(nowhere: str | None) -> None:
+def test_the_sample_pairs_are_halved_and_no_pair_is_on_both_sides(nowhere):
     development, test = development_and_test(nowhere)
     assert (development.name, test.name) == ("sample_dev", "sample_test")
     assert len(development) == len(test) == len(development.subsets) == len(test.subsets) == 150
@@ -258,7 +250,7 @@ def test_the_sample_pairs_are_halved_and_no_pair_is_on_both_sides(nowhere: str |
     assert not set(pairs_of(development)) & set(pairs_of(test))
 
 
-def test_stsb_is_read_where_a_source_is_given(tmp_path: Path) -> None:
+def test_stsb_is_read_where_a_source_is_given(tmp_path):
     for split, score in (("dev", 4), ("test", 2)):
         lines = ["subset\tscore\tsentence1\tsentence2", f"x\t{score}\ta {split}\tb", "x\t0\tc\td"]
         (tmp_path / f"stsb_{split}.tsv").write_text("\n".join(lines), encoding="utf8")
@@ -267,7 +259,7 @@ def test_stsb_is_read_where_a_source_is_given(tmp_path: Path) -> None:
     assert (pairs_of(development)[0], pairs_of(test)[0]) == (("a dev", "b", 4.0), ("a test", "b", 2.0))
 
 
-def test_one_file_is_not_both(tmp_path: Path) -> None:
+def test_one_file_is_not_both(tmp_path):
     file = write(tmp_path / "pairs.tsv", HEADER + ROWS)
     with pytest.raises(
         ValueError, match=r"^sts must be a folder or 'hub', with STS-B dev and test, got the file .*pairs"

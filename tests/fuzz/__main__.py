@@ -1,7 +1,5 @@
 """``python -m tests.fuzz``: run the fuzzer, print what is not right, then the number of cases in each class."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

@@ -1,7 +1,5 @@
 """What the library saves, damaged: loading is refused by the file's name, or gives what the file holds."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json
@@ -208,32 +206,22 @@ def _no_file_over(size: int) -> Iterator[None]:
 
 def _writers() -> list[Case]:
     """Saving where there is no room, or no place: an error, and nothing left behind."""
-    made = []
-    for name, write in {"FrequencyTable.save": world.table().save}.items():
-        for size in (0, 1, 100, 400):
-            folder = world.new_folder()
-            for file in (folder / "new.tsv", folder / "old.tsv"):
+    made, name, write = [], "FrequencyTable.save", world.table().save
+    for size in (0, 1, 100, 400):
+        folder = world.new_folder()
+        for file in (folder / "new.tsv", folder / "old.tsv"):
 
-                def full(write: Change = write, file: Path = file, size: int = size) -> None:
-                    with _no_file_over(size):
-                        write(file)
+            def full(file: Path = file, size: int = size) -> None:
+                with _no_file_over(size):
+                    write(file)
 
-                (folder / "old.tsv").write_text("an older file")
-                made.append(Case(f"{name}({file.name}), {size} bytes", full, REFUSE, untouched=folder, system=True))
-        taken = world.new_folder() / "taken"
-        taken.mkdir()
-        where = taken.parent
-        made.append(Case(f"{name}(a folder)", lambda w=write, p=taken: w(p), REFUSE, ("taken",), (), untouched=where))
-        made.append(
-            Case(
-                f"{name}(no folder)",
-                lambda w=write, p=where / "no" / "new": w(p),
-                REFUSE,
-                ("no/new",),
-                (),
-                untouched=where,
-            )
-        )
+            (folder / "old.tsv").write_text("an older file")
+            made.append(Case(f"{name}({file.name}), {size} bytes", full, REFUSE, untouched=folder, system=True))
+    where = world.new_folder()
+    (where / "taken").mkdir()
+    for place in ("taken", "no/new"):
+        call = functools.partial(write, where / place)
+        made.append(Case(f"{name}({place})", call, REFUSE, (place,), untouched=where))
     return made
 
 

@@ -1,7 +1,5 @@
 """Checkpoints with damaged files: resuming is refused, or ends with the weights of the whole training."""
 
-from __future__ import annotations
-
 import functools
 import random
 import shutil

@@ -1,7 +1,5 @@
 """What a case is, and the class it falls into: nothing silent, nothing lost, nothing that hangs."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 import signal

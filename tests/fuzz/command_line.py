@@ -1,7 +1,5 @@
 """The command line, in this process: wrong options and values, each judged by exit code, message and what is left."""
 
-from __future__ import annotations
-
 import functools
 import io
 import itertools

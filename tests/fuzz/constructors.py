@@ -5,8 +5,6 @@ message that names it. What else is tried may be refused or accepted, and a type
 Only what a class cannot do without is written down here.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import inspect

@@ -1,7 +1,5 @@
 """Ways to damage a saved file: its bytes, its JSON, its tensors."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

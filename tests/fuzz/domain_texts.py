@@ -1,7 +1,5 @@
 """Texts that no one expects, among those of a domain: through its step, its judge, its evaluator and ``adapt``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Files: good ones of each format, mutated, through every reader; a second, slow and plain reader is the oracle."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

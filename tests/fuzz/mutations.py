@@ -1,7 +1,5 @@
 """Ways to change the bytes of a text file."""
 
-from __future__ import annotations
-
 import gzip
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Draw the cases of each family, classify them, count the classes."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence

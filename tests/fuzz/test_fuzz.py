@@ -1,7 +1,5 @@
 """The fuzzer, drawn with a fixed seed: 200 cases in the suite, over 3,000 weekly."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from typing import Any
@@ -29,13 +27,13 @@ def _check(how_many: str, at_least: int) -> None:
     assert kinds[RIGHT] > 0.05 * len(outcomes), found
 
 
-def test_two_hundred_cases_are_refused_clearly_or_accepted_rightly() -> None:
+def test_two_hundred_cases_are_refused_clearly_or_accepted_rightly():
     _check("fast", 200)
 
 
 @pytest.mark.weekly
 @pytest.mark.timeout(1200)
-def test_three_thousand_cases_are_refused_clearly_or_accepted_rightly() -> None:
+def test_three_thousand_cases_are_refused_clearly_or_accepted_rightly():
     _check("slow", 3000)
 
 
@@ -46,14 +44,14 @@ def _assert_right(case: Case) -> None:
 
 @_some
 @given(st.text(max_size=60))
-def test_any_text(sentence: str) -> None:
+def test_any_text(sentence):
     for name in ("RakeKeywords", "TfidfKeywords", "keyword_spans", "PhraseMasking", "EDA swap", "FrequencyTable.count"):
         _assert_right(texts._case(name, sentence))
 
 
 @_some
 @given(st.sampled_from(sorted(files.FORMATS)), st.binary(max_size=80), st.booleans())
-def test_any_bytes(kind: str, data: bytes, packed: bool) -> None:
+def test_any_bytes(kind, data, packed):
     _assert_right(files._case(kind, "any bytes", data, packed))
 
 
@@ -62,7 +60,7 @@ def test_any_bytes(kind: str, data: bytes, packed: bool) -> None:
     st.sampled_from(["temperature", "cutoff_rate", "noise_steps", "noise_std", "noise_ratio"]),
     st.floats() | st.integers(),
 )
-def test_any_number(parameter: str, value: float) -> None:
+def test_any_number(parameter, value):
     target = next(target for target, _ in constructors.targets() if target[0] == "DCLRLoss")
     refused = not math.isfinite(value) or (parameter == "noise_steps" and value != int(value))
     _assert_right(constructors.case(target, parameter, value, refused=refused))
@@ -86,11 +84,11 @@ def _raise(error: Exception) -> Any:
         (Case("a", lambda: _raise(ValueError("top_k must be 1, got 2.")), ACCEPT, ("top_k",)), REFUSED),
     ],
 )
-def test_classes(case: Case, kind: str) -> None:
+def test_classes(case, kind):
     assert classify(case).kind == kind
 
 
-def test_a_file_left_behind_and_a_hang_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_left_behind_and_a_hang_are_noticed(monkeypatch):
     folder = new_folder()
 
     def half() -> None:

@@ -1,7 +1,5 @@
 """Texts that no one expects, through everything that takes a text; each result is checked by what it must satisfy."""
 
-from __future__ import annotations
-
 import functools
 import random
 import re

@@ -1,7 +1,5 @@
 """What the cases are tried on: a tiny encoder, its table, a folder for files; made once."""
 
-from __future__ import annotations
-
 import atexit
 import functools
 import itertools

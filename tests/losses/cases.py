@@ -1,7 +1,5 @@
 """How each loss is built, once: every loss with the settings that matter, its columns, and what may wrap it."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import inspect

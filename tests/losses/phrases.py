@@ -1,7 +1,5 @@
 """Rows for PaSeR, a small PaSeRLoss, and its decoder as a plain loop."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

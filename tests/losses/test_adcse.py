@@ -3,11 +3,8 @@
 The adversaries are the buffer "adversaries.vectors" of its state, a name that checkpoints know.
 """
 
-from __future__ import annotations
-
 import copy
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,7 +17,6 @@ from st_extras.losses import AdCSELoss, SimCSELoss
 from tests.helpers import columns, cosine, draw, generator
 from tests.losses.cases import owned
 
-Maker = Callable[..., SentenceTransformer]
 D = 16
 FORMS = [(True, False), (True, True), (False, False), (False, True)]
 formed = pytest.mark.parametrize(("in_batch_negatives", "symmetric"), FORMS)

@@ -4,15 +4,12 @@ Several processes against one: tests/training/test_distributed.py. Mini-batches 
 parts/test_gradient_cache.py. What the settings may be: test_settings.py, and that each acts: test_settings_act.py.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 import itertools
 import json
 import logging
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +26,6 @@ from tests.conftest import SENTENCES
 from tests.helpers import Wrapped, arguments, count_rows, differing, fit, snapshot, train
 from tests.losses.cases import CASES, EDGES, PLAIN, instruments, owned, total
 
-Maker = Callable[..., SentenceTransformer]
 every = pytest.mark.parametrize("name", CASES)
 counted = pytest.mark.parametrize("count", [1, 2])
 

@@ -1,13 +1,9 @@
-from __future__ import annotations
-
 import copy
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
 from torch import Tensor
 
@@ -17,7 +13,6 @@ from st_extras.losses import DCLRLoss, SLTFAILoss
 from st_extras.text.frequency import FrequencyTable
 from tests.helpers import columns, cosine, count_rows, differing, draw, generator, snapshot
 
-Maker = Callable[..., SentenceTransformer]
 _SELF: dict[str, Any] = {"complementary_model": "self"}
 _START: dict[str, Any] = {"complementary_model": "start", "masked_share": 0.3}
 sized = pytest.mark.parametrize("size", [None, 3])

@@ -1,7 +1,5 @@
 """AT alone: equation 4 and the confusion as loops over what the encoder gave, and who descends what."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """ISF alone: equation 6 as a loop over what the encoder saw and gave, and which tokens are masked or deleted."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,9 +1,6 @@
 """What only PaSeR has: equation 3 over its decoder as a loop, masked words, a base, a warm-up, and writing."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,7 +18,6 @@ from tests.helpers import count_rows, generator
 from tests.losses.cases import total
 from tests.losses.phrases import DATA, features, loop_decoder, make_loss, one
 
-Maker = Callable[..., SentenceTransformer]
 WORDS = "0.model.embeddings.word_embeddings.weight"
 
 

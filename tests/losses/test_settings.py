@@ -1,11 +1,8 @@
 """What each option of each loss may be; a refusal is one sentence that names the option and what was given."""
 
-from __future__ import annotations
-
 import inspect
 import math
 import re
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,7 +23,6 @@ from st_extras.losses import (
 )
 from tests.losses.cases import build
 
-Make = Callable[..., nn.Module]
 _WITH_TABLE = (FrequencyAdversarialLoss, IncompleteSentenceFilteringLoss, SLTFAILoss)
 
 KINDS = (SimCSELoss, ConSERTLoss, DCLRLoss, AdCSELoss, *_WITH_TABLE, PaSeRLoss)

@@ -3,8 +3,6 @@
 Zero too, wherever it is allowed and not the default: ``value or default`` would lose it.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 import inspect

@@ -1,18 +1,12 @@
 """SLT-FAI is the sum of a base and of the two terms, each of which has tests of its own."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.losses import (
-    MatryoshkaLoss,
-    MultipleNegativesRankingLoss,
-)
+from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import nn
 
@@ -29,8 +23,6 @@ from st_extras.losses import (
 from st_extras.text.frequency import FrequencyTable
 from tests.helpers import count_rows, generator
 from tests.losses.cases import instruments, owned, total
-
-Maker = Callable[..., SentenceTransformer]
 
 
 def make_loss(model: SentenceTransformer, table: FrequencyTable, **options: Any) -> SLTFAILoss:

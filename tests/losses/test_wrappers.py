@@ -1,7 +1,5 @@
 """Every loss inside Sentence Transformers' loss modifiers: each pair works, or is refused in one sentence."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any
@@ -9,11 +7,7 @@ from typing import Any
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.losses import (
-    AdaptiveLayerLoss,
-    Matryoshka2dLoss,
-    MatryoshkaLoss,
-)
+from sentence_transformers.sentence_transformer.losses import AdaptiveLayerLoss, Matryoshka2dLoss, MatryoshkaLoss
 from torch import nn
 
 from st_extras.losses import DCLRLoss, SimCSELoss, SLTFAILoss

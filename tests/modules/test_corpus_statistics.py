@@ -12,12 +12,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from sentence_transformers.base.modules import Normalize
 
-from st_extras.modules import (
-    AllButTheTopPostProcessor,
-    CorpusStatistics,
-    RepALPostProcessor,
-    WhiteningPostProcessor,
-)
+from st_extras.modules import AllButTheTopPostProcessor, CorpusStatistics, RepALPostProcessor, WhiteningPostProcessor
 from tests.modules.cases import corpus_of_words
 
 CORPUS = corpus_of_words(64)

@@ -11,6 +11,7 @@ from st_extras.modules import CorpusStatistics, LocalityPreservingPostProcessor
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.text.corpus import reservoir_sample
 from st_extras.text.lexical import character_tfidf
+from tests.helpers import draw
 from tests.modules.cases import corpus_of_words
 
 CORPUS = list(dict.fromkeys(corpus_of_words(160)))[:120]
@@ -84,6 +85,14 @@ def test_texts_and_embeddings_go_together(still_encoder):
             module.fit_embeddings(wrong, CORPUS[: len(wrong)])
     assert module.corpus_size == 0
     assert not module.agreement.any()
+
+
+def test_few_texts_are_told(still_encoder, caplog):
+    attach(still_encoder, corpus=CORPUS)
+    assert "texts with different embeddings: below about 1000, a good encoder can come out worse." in caplog.text
+    caplog.clear()
+    LocalityPreservingPostProcessor(8, words=False).fit_embeddings(draw(1000, 8))
+    assert not caplog.text
 
 
 def test_statistics_are_refused(still_encoder):

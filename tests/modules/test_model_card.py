@@ -10,6 +10,7 @@ from sentence_transformers.base.modules import Transformer
 from st_extras.losses import SimCSELoss
 from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor, load
 from tests.helpers import columns, train
+from tests.modules.cases import TEXTS
 
 pytest.importorskip("jieba")
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -92,3 +93,18 @@ def test_the_evaluation_of_the_plain_model_is_not_the_new_one_s(trained, sentenc
     text = card(WhiteningPostProcessor.attach(again, corpus=sentences), tmp_path / "from the folder")
     assert "`mine`" not in text
     assert not missing(text, TRAINING)
+
+
+def test_a_card_that_is_not_of_sentence_transformers_gives_what_it_can(still_encoder, tmp_path):
+    still_encoder.save(str(tmp_path / "plain"))
+    for text in (
+        "---\nlanguage: [en]\nlicense: mit\ntags: [mine]\n---\n# My model\n## Training Details\nsecret\n",
+        "---\nlicense: [broken\n---\n# My model\n",
+        "# My model, without metadata\n",
+        "---\ntags: 5\nlanguage: 7\ndatasets: mine\n---\n",
+    ):
+        (tmp_path / "plain" / "README.md").write_text(text, encoding="utf8")
+        model = SentenceTransformer(str(tmp_path / "plain"), device="cpu")
+        written = card(WhiteningPostProcessor.attach(model, corpus=TEXTS), tmp_path / "whitened")
+        assert not present(written, ["My model", "secret"])
+        assert ("fitted on 12 sentences" in written, "license: mit" in written) == (True, "license: mit" in text)

@@ -153,6 +153,13 @@ def test_tune_encodes_once_and_never_loses_to_plain(still_encoder):
 # --- training ---
 
 
+def test_a_mean_of_one_sentence_is_said(still_encoder, caplog):
+    for corpus, said in ((["a cat"] * 3, True), (["a cat", "a dog"], False)):
+        caplog.clear()
+        attach(still_encoder, corpus=corpus)
+        assert ("the corpus mean is that of one sentence" in caplog.text) == said
+
+
 def test_training_is_refused(still_encoder, tmp_path):
     attached = attach(still_encoder, keywords="jieba")
     arguments = SentenceTransformerTrainingArguments(str(tmp_path), max_steps=1, report_to=[], use_cpu=True)

@@ -20,6 +20,7 @@ from st_extras.modules import (
 )
 from st_extras.text.keywords import TfidfKeywords
 from tests.modules.cases import TEXTS, attach, corpus_of_words, pairs_and_scores
+from tests.modules.test_routers import routed
 
 pytest.importorskip("jieba")
 
@@ -152,3 +153,10 @@ def test_what_cannot_be_exported(still_encoder):
     message = r"^model must hold only steps that are linear .*got SIFPooling: [^.]*st_extras.load\.$"
     with pytest.raises(ValueError, match=message):
         to_stock(SIFPooling.attach(still_encoder, corpus=CORPUS))
+
+
+def test_a_router_is_exported(still_encoder):
+    model = attach(routed(still_encoder), lambda_1=0.0)
+    stock = to_stock(model)
+    assert [type(part).__name__ for part in stock] == ["Router", "Dense", "Normalize"]
+    assert np.abs(stock.encode_query(TEXTS) - model.encode_query(TEXTS)).max() < 1e-6

@@ -1,7 +1,5 @@
 """What pyproject.toml says, for the tests of packaging."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The wheel and the source distribution: what is in them, and whether they work."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

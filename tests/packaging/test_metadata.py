@@ -1,7 +1,5 @@
 """What the package says of itself is the same in every place that says it."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

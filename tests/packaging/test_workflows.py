@@ -3,8 +3,6 @@
 They run elsewhere, so a renamed file, extra, marker or command would be found only after it was published.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import shlex

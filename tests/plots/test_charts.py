@@ -1,7 +1,5 @@
 """What each plot function draws: the data in the artists, the labels, the legend."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 
@@ -81,6 +79,8 @@ def test_bad_input_is_refused_before_anything_is_drawn(call, message):
 def test_without_matplotlib_one_line_says_what_to_install():
     with pytest.raises(ImportError, match=r'pip install "st-extras\[plot\]"'):
         plots.plot_training_curves({"a": ([1], [1.0])})
+    with pytest.raises(ImportError, match=r'pip install "st-extras\[plot\]"'):
+        plots.plot_neighborhoods(np.eye(4), np.eye(4))
 
 
 def test_curves_differ_in_style_too_and_none_is_drawn_twice():

@@ -1,7 +1,5 @@
 """Maps of embeddings: places and colours; neighbours before and after, with lines, groups, titles and the turn."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np
@@ -179,9 +177,3 @@ def test_bad_input_is_refused_before_anything_is_drawn(call, message):
     with pytest.raises(ValueError, match=rf"{message}.*[.?]$"):
         call()
     assert not pyplot.get_fignums()
-
-
-@pytest.mark.usefixtures("no_matplotlib")
-def test_without_matplotlib_one_line_says_what_to_install():
-    with pytest.raises(ImportError, match=r'pip install "st-extras\[plot\]"'):
-        plot_neighborhoods(X, X)

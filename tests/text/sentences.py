@@ -1,7 +1,5 @@
 """Sentences for the tests of this folder: any text that Hypothesis can think of, and real ones."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 ANY_SENTENCE = st.one_of(

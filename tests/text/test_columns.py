@@ -1,7 +1,5 @@
 """Columns of data sets: which one is read, and that reading it in batches changes nothing."""
 
-from __future__ import annotations
-
 import datasets
 import pytest
 

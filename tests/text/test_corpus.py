@@ -1,8 +1,5 @@
 """Sentences from files: every format, and an error that names the line for every fault."""
 
-from __future__ import annotations
-
-import gzip
 from pathlib import Path
 
 import datasets
@@ -12,12 +9,7 @@ import pytest
 
 from st_extras.text.columns import text_column
 from st_extras.text.corpus import iterate_sentences, read_sentences
-
-
-def write(path: Path, content: str | bytes) -> Path:
-    data = content.encode() if isinstance(content, str) else content
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
-    return path
+from tests.helpers import write
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.text", "a.gz", "a"])

@@ -1,20 +1,14 @@
-from __future__ import annotations
-
 import gzip
-from pathlib import Path
 
 import pytest
 
 from st_extras.text.files import MAX_LINE, file_kind, parse_json, read_lines, read_records, read_tsv
+from tests.helpers import write
 
 
 @pytest.fixture(params=["a.tsv", "a.tsv.gz"])
 def path(request, tmp_path):
     return tmp_path / request.param
-
-
-def write(path: Path, content: bytes) -> None:
-    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
 
 
 def test_lines_are_numbered_and_keep_their_ends(path):

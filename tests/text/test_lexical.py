@@ -1,7 +1,5 @@
 """TF-IDF rows of character grams, and BM25."""
 
-from __future__ import annotations
-
 import math
 import sys
 from collections import Counter
@@ -54,14 +52,14 @@ def test_texts_that_share_nothing_at_all(texts):
     assert (found.shape[0], found.nnz, found.dtype) == (len(texts), 0, np.float32)
 
 
-def test_grams_of_most_texts_can_be_left_out() -> None:
+def test_grams_of_most_texts_can_be_left_out():
     texts = ["cat one", "cat one", "cat two", "cat two"]
     found = character_tfidf(texts, 0.5)
     plain = character_tfidf([text.removeprefix("cat ") for text in texts])
     np.testing.assert_allclose((found @ found.T).toarray(), (plain @ plain.T).toarray(), atol=1e-6)
 
 
-def test_bm25_is_the_formula_in_a_loop() -> None:
+def test_bm25_is_the_formula_in_a_loop():
     documents = [search_words(text) for text in TEXTS]
     mean = sum(map(len, documents)) / len(documents)
     queries = ["The CAT ran, ran!", "dogs xyz", "xyz", ""]
@@ -82,7 +80,7 @@ def test_bm25_is_the_formula_in_a_loop() -> None:
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("documents", [["!", "?"], [""], ["", "cat"]])
-def test_bm25_of_documents_without_a_word(documents: list[str]) -> None:
+def test_bm25_of_documents_without_a_word(documents):
     found = BM25(documents).scores(["cat", "?"])
     assert [list(row > 0) for row in found] == [[text == "cat" for text in documents], [False] * len(documents)]
 
@@ -100,11 +98,11 @@ def test_bm25_of_documents_without_a_word(documents: list[str]) -> None:
         ("한국어 검색", "한국어 검색"),
     ],
 )
-def test_the_words_that_a_search_compares(text: str, words: str) -> None:
+def test_the_words_that_a_search_compares(text, words):
     assert search_words(text) == words.split()
 
 
-def test_bm25_refuses_what_it_cannot_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bm25_refuses_what_it_cannot_read(monkeypatch):
     with pytest.raises(ValueError, match="documents must be a non-empty collection of strings"):
         BM25([])
     with pytest.raises(ValueError, match="queries must be a collection of strings, got the string 'cat'"):

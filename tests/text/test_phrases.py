@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pickle
 import re
 from itertools import pairwise
@@ -108,14 +106,14 @@ def test_lengths_and_stop_words():
             RakePhrases(min_words=wrong)
 
 
-def test_a_run_of_more_than_a_thousand_words_is_no_phrase() -> None:
+def test_a_run_of_more_than_a_thousand_words_is_no_phrase():
     """rake-nltk counts every pair of its words."""
     words = [f"word{i}" for i in range(1001)]
     assert RAKE(" ".join(words)) == []
     assert RAKE(f"a red cat and {' '.join(words[1:])}") == [" ".join(words[1:]), "red cat"]
 
 
-def test_a_word_may_hold_spaces() -> None:
+def test_a_word_may_hold_spaces():
     def cities(text: str) -> list[tuple[int, int]]:
         return [match.span() for match in re.finditer(r"New York|\w+", text)]
 
@@ -134,7 +132,7 @@ TAGGED = [
 
 
 @pytest.fixture(scope="module")
-def tagger() -> PerceptronTagger:
+def tagger():
     tagger = PerceptronTagger(load=False)
     tagger.train([[tuple(token.rsplit("/", 1)) for token in line.split()] for line in TAGGED * 5])
     return tagger

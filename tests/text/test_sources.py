@@ -1,7 +1,5 @@
 """Corpora named by folders, patterns, parquet files, addresses and data sets; and who reads which shard of them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from st_extras.text.corpus import (
     reservoir_sample,
     stream_sentences,
 )
+from tests.helpers import write
 
 ROWS = [f"sentence {i}" for i in range(10)]
 
@@ -23,12 +22,6 @@ ROWS = [f"sentence {i}" for i in range(10)]
 def parquet(path: Path, texts=ROWS, column="sentence", **columns) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     datasets.Dataset.from_dict({"id": list(range(len(texts))), column: texts, **columns}).to_parquet(str(path))
-    return path
-
-
-def write(path: Path, content: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content)
     return path
 
 
@@ -134,9 +127,6 @@ def test_addresses_of_files_are_streamed(monkeypatch):
         read_sentences("https://host/page.html")
     with pytest.raises(ValueError, match=r"expected owner/name, owner/name:split"):
         read_sentences("owner/name:a:b:c")
-
-
-# --- streams ---
 
 
 # --- shards ---

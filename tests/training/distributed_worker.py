@@ -1,7 +1,5 @@
 """Run by test_distributed.py in two gloo processes: a short training with every loss, and what else the ranks share."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """A short training with every loss, for distributed_worker.py in two processes and for the test in one."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@
 otherwise. About half of the kills hit a file operation (opening, moving or removing a file), the others any moment.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import os

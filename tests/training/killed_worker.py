@@ -5,8 +5,6 @@ or "table"; DEV and RESUME are 0 or 1; KILL is "none", "time:SECONDS" (after the
 file operation below OUTPUT: opening a file to write, moving, removing).
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import signal

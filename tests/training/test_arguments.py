@@ -1,7 +1,5 @@
 """The trainer's data and arguments made from the settings; tests/training/test_run.py tests what is refused."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """Every loss in two processes, by each launcher, against one process: distributed_worker.py runs in each."""
 
-from __future__ import annotations
-
 import functools
 import math
 import os

@@ -1,7 +1,5 @@
 """Watching for NaN without waiting for a device; test_run.py has the outcomes, test_distributed.py two processes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

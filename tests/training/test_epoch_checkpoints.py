@@ -1,7 +1,5 @@
 """Checkpoints at the end of each epoch (``save_strategy="epoch"``) of a training whose loss turns NaN."""
 
-from __future__ import annotations
-
 import pytest
 
 from st_extras.training import DivergenceError, divergence, train_encoder

@@ -1,7 +1,5 @@
 """Two kills of kill_resume.py, which tries forty on command."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """LoRA in ``train_encoder``: on a decoder in half precision, resumed, with its best weights, and gone at the end."""
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil

@@ -1,18 +1,12 @@
 """LossStateCallback: what is saved, restored and refused."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from datasets import Dataset, DatasetDict
 from safetensors.torch import load_file
-from sentence_transformers import (
-    SentenceTransformer,
-    SentenceTransformerTrainer,
-)
+from sentence_transformers import SentenceTransformerTrainer
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
 from transformers import TrainerCallback
 
@@ -22,7 +16,6 @@ from st_extras.training.loss_state import FILE_NAME, LossStateCallback
 from st_extras.training.run_folder import mark_complete
 from tests.helpers import arguments, columns, differing, snapshot, train
 
-Maker = Callable[..., SentenceTransformer]
 SAVE: dict[str, Any] = {"save_strategy": "steps", "save_steps": 2, "num_train_epochs": 2}
 
 

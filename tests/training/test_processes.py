@@ -1,7 +1,5 @@
 """FSDP and DeepSpeed are refused where they cannot work, before anything is written."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

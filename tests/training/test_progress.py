@@ -1,7 +1,5 @@
 """The progress bar of a training: one bar, and nothing that a log says between its lines."""
 
-from __future__ import annotations
-
 import io
 import logging
 import re

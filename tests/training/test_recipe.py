@@ -1,7 +1,5 @@
 """``train_and_refine``: DCLR on ConSERT's views, whitening, RepAL's sentence term."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,12 +1,10 @@
 """``train_encoder``: what is kept, when it stops, what it refuses and what it leaves behind."""
 
-from __future__ import annotations
-
 import copy
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +24,6 @@ from st_extras.training.run import TrainingRun, train_encoder
 from st_extras.training.run_folder import MANIFEST, check_output
 from tests.conftest import SENTENCES
 from tests.helpers import differing, snapshot
-
-Make = Callable[..., SentenceTransformer]
 
 
 class SpyLoss(nn.Module):
@@ -365,14 +361,13 @@ def test_a_prompt_that_training_leaves_out_is_told(encoder, tmp_path, caplog, pr
     assert all("give prompts='the dog '" in message for message in told)
 
 
-class TestBatches:
-    def test_equal_sentences_are_kept_apart(self, encoder, tmp_path):
-        data = SENTENCES[:3] * 4
-        apart = spy(short_training(encoder, tmp_path / "apart", data=data)).batches
-        assert len(apart) == 3
-        assert all(len(set(batch)) == len(batch) for batch in apart)
-        together = spy(short_training(encoder, tmp_path / "together", data=data, no_duplicates=False)).batches
-        assert any(len(set(batch)) < len(batch) for batch in together)
+def test_equal_sentences_are_kept_apart(encoder, tmp_path):
+    data = SENTENCES[:3] * 4
+    apart = spy(short_training(encoder, tmp_path / "apart", data=data)).batches
+    assert len(apart) == 3
+    assert all(len(set(batch)) == len(batch) for batch in apart)
+    together = spy(short_training(encoder, tmp_path / "together", data=data, no_duplicates=False)).batches
+    assert any(len(set(batch)) < len(batch) for batch in together)
 
 
 class TestLoss:

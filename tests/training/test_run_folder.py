@@ -1,7 +1,5 @@
 """The output folder: what may be used, which checkpoint is the last, and saving beside them."""
 
-from __future__ import annotations
-
 import errno
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Attention received per word, against the encoder's own weights summed by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.figures.attention import attention_received

@@ -1,16 +1,10 @@
 """Cosines of graded pairs by level of the gold score: the table, the evaluator and the densities."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
 
-from benchmarks.figures.cosine_levels import (
-    CosineLevelEvaluator,
-    cosine_by_level,
-    level_separation,
-)
+from benchmarks.figures.cosine_levels import CosineLevelEvaluator, cosine_by_level, level_separation
 from tests.conftest import SENTENCES
 
 pytest.importorskip("matplotlib").use("Agg")

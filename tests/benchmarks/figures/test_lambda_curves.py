@@ -5,11 +5,7 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 
-from benchmarks.figures.lambda_curves import (
-    eigenvalue_curve,
-    lambda_surface,
-    largest_eigenvalues,
-)
+from benchmarks.figures.lambda_curves import eigenvalue_curve, lambda_surface, largest_eigenvalues
 from st_extras.modules import RepALPostProcessor
 from tests.benchmarks.figures.test_redundancy import model_cosine
 

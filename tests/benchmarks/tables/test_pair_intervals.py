@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from benchmarks.records import write_json
 from benchmarks.tables.pair_intervals import pairs_table
 

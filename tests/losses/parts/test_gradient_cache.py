@@ -1,7 +1,5 @@
 """Gradient caching of every loss that has ``mini_batch_size``, against one backward pass over the same mini-batches."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,6 +1,3 @@
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +11,6 @@ from st_extras.losses import DCLRLoss, SimCSELoss
 from st_extras.losses.parts import guide as guide_module
 from st_extras.losses.parts.guide import make_guide
 from tests.helpers import columns, cosine, train
-
-Maker = Callable[..., SentenceTransformer]
 
 
 def cosines(guide: Any, features: list[Any]) -> torch.Tensor:

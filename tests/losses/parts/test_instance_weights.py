@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,9 +9,6 @@ from torch import Tensor
 from st_extras.functional import unit_rows
 from st_extras.losses.parts.instance_weights import InstanceWeights, count_negatives, share_quantile
 from tests.helpers import columns, cosine, differing, draw, generator, snapshot
-
-Maker = Callable[..., SentenceTransformer]
-
 
 # ---- the threshold
 

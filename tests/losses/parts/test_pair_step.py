@@ -1,16 +1,9 @@
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer
 
 from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, SimCSELoss
 from st_extras.losses.parts.batch_checks import are_same_views
 from tests.helpers import draw
-
-Maker = Callable[..., SentenceTransformer]
 
 
 def test_views_that_differ_or_are_meant_to_be_equal_say_nothing(make_encoder, sentences, caplog):

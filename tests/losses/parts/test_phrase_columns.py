@@ -1,23 +1,11 @@
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
-from st_extras.losses.parts.phrase_columns import (
-    bracketed,
-    check_phrase_columns,
-    check_tokenizer,
-    phrase_brackets,
-)
+from st_extras.losses.parts.phrase_columns import bracketed, check_phrase_columns, check_tokenizer, phrase_brackets
 from tests.conftest import build_byte_level_encoder, vocabulary
 from tests.losses.phrases import features, one
-
-MakeEncoder = Callable[..., SentenceTransformer]
-
 
 # ---- the tokenizer
 

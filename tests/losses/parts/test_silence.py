@@ -1,22 +1,13 @@
 """What must not train in silence: equal views, label columns, frozen encoders, another guide after a resume."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer
 
-from st_extras.losses import (
-    DCLRLoss,
-    SimCSELoss,
-)
+from st_extras.losses import DCLRLoss, SimCSELoss
 from tests.helpers import columns, train
 from tests.losses.cases import CASES
-
-Maker = Callable[..., SentenceTransformer]
 
 
 @pytest.mark.parametrize("where", ["off inside", "unused"])

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer

@@ -1,18 +1,10 @@
-from __future__ import annotations
-
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_extras.losses import SimCSELoss
-from st_extras.losses.parts.views import (
-    TwoViews,
-    feature_cutoff,
-    shuffled_positions,
-    span_cutoff,
-    token_cutoff,
-)
+from st_extras.losses.parts.views import TwoViews, feature_cutoff, shuffled_positions, span_cutoff, token_cutoff
 from tests.helpers import count_rows, generator
 
 

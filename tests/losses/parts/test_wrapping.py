@@ -1,11 +1,7 @@
-from __future__ import annotations
-
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import (
     DenoisingAutoEncoderLoss,
     MatryoshkaLoss,
@@ -24,9 +20,6 @@ from st_extras.losses.parts.wrapping import (
     is_wrapped,
 )
 from tests.helpers import Wrapped, draw
-
-Maker = Callable[..., SentenceTransformer]
-
 
 # ---- check_base_loss
 
