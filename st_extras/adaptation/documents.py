@@ -14,6 +14,7 @@ Floats = NDArray[np.float32]
 Nearest = Callable[[Floats, int], tuple[Any, Any]]
 """Takes (B, D) rows and k; returns the (B, k) inner products with the nearest documents, and their numbers."""
 _BLOCK = 2**24  # cosines held at a time: 64 MiB
+_MOST_COSINE = 1.01  # rounding
 
 
 def refine_documents(
@@ -36,14 +37,16 @@ def refine_documents(
         smoothing: share of the neighbours' mean, 0 to 1.
         hubness: weight of the dimension, 0 to 10.
         neighbors: number of nearest documents, at least 1.
-        nearest: finds them, such as ``index.search`` of faiss over the normalized documents, if ``smoothing`` is 0.
+        nearest: finds them, such as ``index.search`` of faiss over the normalized documents by inner product, if
+            ``smoothing`` is 0.
             None: exact, in blocks; a million rows of 384 dimensions take hours so, and no more memory than the result.
 
     Returns:
         (N, D + 1) float32.
 
     Raises:
-        ValueError: if a setting is not allowed, or the embeddings are not finite or too few.
+        ValueError: if a setting is not allowed, the embeddings are not finite or too few, or ``nearest`` returns other
+            numbers than cosines, as an approximate index does where it finds too few documents.
 
     Source: Conneau et al.: "Word Translation Without Parallel Data", ICLR 2018, equation 3.
     """
@@ -94,4 +97,9 @@ def _blocks(rows: Floats, neighbors: int, nearest: Nearest | None) -> Any:
         else:
             cosines, numbers = (np.asarray(found) for found in nearest(rows[block], neighbors + 1))
             others = np.argsort(numbers == own, axis=1, kind="stable")[:, :neighbors]  # itself last, or the farthest
+            if not (np.abs(cosines) < _MOST_COSINE).all():
+                raise ValueError(
+                    f"nearest must return the cosines of {neighbors + 1} documents a row, got "
+                    f"{np.abs(cosines).max():g}: let the index compare by inner product, and look at more of its cells."
+                )
             yield block, *(np.take_along_axis(found, others, axis=1) for found in (cosines, numbers))

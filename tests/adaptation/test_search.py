@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ QUERIES = texts(40, 3, seed=2)
 
 
 JUDGED = RetrievalTask(
-    dict(zip("abcdefgh", QUERIES, strict=False)),
+    {"not judged": "a cat"} | dict(zip("abcdefgh", QUERIES, strict=False)),
     {str(number): text for number, text in enumerate(DOCUMENTS)},
     {name: {str(number): 1.0 for number in range(at, 300, 8)} for at, name in enumerate("abcdefgh")},
 )
@@ -94,22 +95,34 @@ def test_queries_are_made_of_sentences_of_documents() -> None:
     assert said
     assert len(made) == 150
     assert all(any(text in document for document in documents) and len(text.split()) == 8 for text in made)
+    chinese = [f"卡片{number}丢失怎么办。请立即挂失账户{number}！好的！" for number in range(100)]
+    assert sorted({text[:2] for text in drawn_queries("documents", chinese, 0)[0]}) == ["卡片", "请立"]
 
 
 @pytest.mark.parametrize(
     ("queries", "documents", "message"),
     [
         ("what", DOCUMENTS, 'queries must be a collection of texts or "documents"'),
-        ([1] * 30, DOCUMENTS, "queries must be a collection of strings"),
+        ([1] * 30, DOCUMENTS, "queries, row 0: expected a sentence, got 1"),
         (QUERIES[:19] * 2, DOCUMENTS, "queries must hold at least 20 different ones, got 19."),
         ("documents", DOCUMENTS, "too few documents have two sentences"),
         (DOCUMENTS[:21] + QUERIES[:19], DOCUMENTS, "queries must differ from the documents, but 21 of 40 are"),
+        ([*QUERIES, "\ud800"], DOCUMENTS, "queries, row 40: a sentence must be valid text"),
         (QUERIES, DOCUMENTS[:99], "sentences must hold at least 100 different documents, got 99."),
     ],
 )
 def test_queries_that_cannot_be_used(queries: Any, documents: list[str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         drawn_queries(queries, documents, 0)
+
+
+def test_without_bm25s_nothing_is_encoded(
+    still_encoder: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "bm25s", None)
+    with pytest.raises(ImportError, match="BM25 needs bm25s"):
+        run(still_encoder, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
@@ -154,8 +167,15 @@ def test_steps_are_the_equation(still_encoder: SentenceTransformer) -> None:
             torch.testing.assert_close(queries[row].double(), query / query.norm(), atol=1e-4, rtol=0)
             document = (start[1][row].double() - m_d) @ matrix
             torch.testing.assert_close(documents[row].double(), document / document.norm(), atol=1e-4, rtol=0)
-    made = propose_both_sides(Searched(DOCUMENTS, QUERIES, made=True), start, BOTH_SIDES, 0)
-    torch.testing.assert_close(made[0].after(start)[0], routes.after(start)[0])  # the last has no mean of its own
+
+
+def test_queries_made_from_documents_get_no_mean_of_their_own(
+    still_encoder: SentenceTransformer, tmp_path: Path, accepting: None
+) -> None:
+    documents = [f"{first}. {second}!" for first, second in zip(DOCUMENTS[::2], DOCUMENTS[1::2], strict=True)]
+    found = adapt(still_encoder, documents, tmp_path, queries="documents", show_progress_bar=False)
+    assert (found.chosen, len(found.rows), found.facts["made"]) == ("half white, one mean", 1, True)
+    assert "queries made from them" in (tmp_path / "README.md").read_text()
 
 
 # --- the judge ---
@@ -288,7 +308,8 @@ def test_the_result_is_stock_and_each_side_has_its_route(
     found = run(still_encoder, tmp_path)
     assert found.chosen == BOTH_SIDES[0].name
     assert not differing(before, snapshot(still_encoder))
-    assert "st_extras" not in (tmp_path / "modules.json").read_text() + (tmp_path / "router_config.json").read_text()
+    assert "st_extras" not in (tmp_path / "modules.json").read_text()
+    assert "st_extras" not in (tmp_path / "2_Router/router_config.json").read_text()
     assert len([path for path in tmp_path.rglob("*.safetensors") if path.stat().st_size > 2**14]) == 1
     loaded = SentenceTransformer(str(tmp_path), device="cpu")
     queries, documents = expected(still_encoder)
@@ -297,6 +318,19 @@ def test_the_result_is_stock_and_each_side_has_its_route(
     np.testing.assert_array_equal(loaded.encode(DOCUMENTS), loaded.encode_document(DOCUMENTS))
     np.testing.assert_allclose(np.linalg.norm(loaded.encode_query(QUERIES), axis=1), 1, atol=1e-5)
     assert np.abs(loaded.encode_query(QUERIES) - loaded.encode_document(QUERIES)).max() > 0.01
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision(
+    still_encoder: SentenceTransformer, tmp_path: Path, accepting: None, dtype: torch.dtype
+) -> None:
+    still_encoder.append(Normalize())
+    wanted = expected(still_encoder)[0]
+    found = run(still_encoder.to(dtype), tmp_path)
+    loaded = SentenceTransformer(str(tmp_path), device="cpu").encode_query(QUERIES, convert_to_tensor=True)
+    assert loaded.dtype == dtype
+    torch.testing.assert_close(loaded, found.model.encode_query(QUERIES, convert_to_tensor=True))
+    np.testing.assert_allclose(loaded.float(), wanted, atol=0.05)
 
 
 def test_what_is_written_beside_it(still_encoder: SentenceTransformer, tmp_path: Path, accepting: None) -> None:
@@ -346,13 +380,18 @@ def test_prompts_and_routes_of_the_model_are_used(
 
 def test_encoders_of_their_own_for_queries_and_documents(make_encoder: Any, tmp_path: Path, accepting: None) -> None:
     sides = [list(make_encoder(dropout=0.0, seed=seed)) for seed in (0, 1)]
-    model = SentenceTransformer(modules=[Router.for_query_document(*sides), Normalize()], device="cpu")
+    router = Router(dict(zip(("query", "document"), sides, strict=True)), default_route="query")
+    model = SentenceTransformer(modules=[router, Normalize()], device="cpu")
     run(model, tmp_path)
     loaded = SentenceTransformer(str(tmp_path), device="cpu")
     parts = [SentenceTransformer(modules=side, device="cpu") for side in sides]
     queries, documents = expected(*parts)
     np.testing.assert_allclose(loaded.encode_query(QUERIES), queries, atol=1e-4)
     np.testing.assert_allclose(loaded.encode_document(DOCUMENTS), documents, atol=1e-4)
+    np.testing.assert_array_equal(loaded.encode(DOCUMENTS), loaded.encode_document(DOCUMENTS))
+    assert model[0].default_route == "query"
+    other = SentenceTransformer(modules=[Router.for_query_document(sides[1], sides[1]), Normalize()], device="cpu")
+    assert encoding.source_of(model, "document").difference(encoding.source_of(other, "document")) is not None
 
 
 def test_a_router_of_other_routes_is_refused(still_encoder: SentenceTransformer, tmp_path: Path) -> None:
