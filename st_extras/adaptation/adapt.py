@@ -129,7 +129,8 @@ def adapt(
         raise ValueError("train and max_general_loss must be left out with queries: search has a judge of its own.")
     if check_bool("keep_index", keep_index) and (queries is None or isinstance(queries, str)):
         raise ValueError("keep_index must be False without queries that users wrote: it moves these alone.")
-    work = WorkFolder(Path(output) / WORK)
+    output, chooser = Path(output), cast(Any, dev)
+    work = WorkFolder(output / WORK)
     check_adaptation_output(output, resume=resume, overwrite=overwrite)
     check_adapters(model)
     if queries is None:
@@ -158,16 +159,7 @@ def adapt(
                 documents = drawn[: max(used, FEWEST_DOCUMENTS)]
                 searched = Searched(documents, asked, made)
                 adapted = adapt_search(
-                    model,
-                    searched,
-                    facts,
-                    Path(output),
-                    encoder,
-                    work.path,
-                    dev=cast(RetrievalTask | None, dev),
-                    keep_index=keep_index,
-                    began=began,
-                    seed=seed,
+                    model, searched, facts, output, encoder, work.path, began, seed, dev=chooser, keep_index=keep_index
                 )
                 work.remove()
                 return adapted
@@ -179,7 +171,6 @@ def adapt(
             proposed = propose(model, encoded, encoder, seed, trainings, work.path / TRAINING, show_progress_bar)
             judged = Judged(reason=encoded.reason)
             if not encoded.reason:
-                chooser = cast(STSDataset | LabeledTexts | None, dev)
                 judged = judge(model, encoded, proposed, encoder, chooser, max_general_loss, seed)
             number, reason = choose(judged.rows)
             facts |= encoded.facts | judged.facts
@@ -190,7 +181,7 @@ def adapt(
             name = None if chosen is None else chosen.name
             spent = time.perf_counter() - began
             adapted = Adapted(refined, name, judged.reason or reason, judged.rows, facts, spent)
-            save(adapted, chosen, encoded, Path(output), seed)
+            save(adapted, chosen, encoded, output, seed)
             work.remove()
     return adapted
 

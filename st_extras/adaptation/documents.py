@@ -14,7 +14,6 @@ Floats = NDArray[np.float32]
 Nearest = Callable[[Floats, int], tuple[Any, Any]]
 """Takes (B, D) rows and k; returns the (B, k) inner products with the nearest documents, and their numbers."""
 _BLOCK = 2**24  # cosines held at a time: 64 MiB
-_MOST_COSINE = 1.01  # rounding
 
 
 def refine_documents(
@@ -97,9 +96,7 @@ def _blocks(rows: Floats, neighbors: int, nearest: Nearest | None) -> Any:
         else:
             cosines, numbers = (np.asarray(found) for found in nearest(rows[block], neighbors + 1))
             others = np.argsort(numbers == own, axis=1, kind="stable")[:, :neighbors]  # itself last, or the farthest
-            if not (np.abs(cosines) < _MOST_COSINE).all():
-                raise ValueError(
-                    f"nearest must return the cosines of {neighbors + 1} documents a row, got "
-                    f"{np.abs(cosines).max():g}: let the index compare by inner product, and look at more of its cells."
-                )
+            if (most := np.abs(cosines).max()) > 1.01:  # rounding
+                remedy = "let the index compare by inner product, and look at more of its cells"
+                raise ValueError(f"nearest must return cosines of {neighbors + 1} documents, got {most:g}: {remedy}.")
             yield block, *(np.take_along_axis(found, others, axis=1) for found in (cosines, numbers))

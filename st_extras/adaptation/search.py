@@ -100,11 +100,11 @@ def adapt_search(
     output: Path,
     encode_texts: EncodeTexts,
     kept: Path,
+    began: float,
+    seed: int,
     *,
     dev: RetrievalTask | None,
     keep_index: bool,
-    began: float,
-    seed: int,
 ) -> Adapted:
     """Encode, propose, judge, choose and save: what :func:`~st_extras.adaptation.adapt` does for search.
 
@@ -115,10 +115,10 @@ def adapt_search(
         output: where the model goes.
         encode_texts: encodes them.
         kept: folder for their embeddings.
-        dev: chooses in place of the judge.
-        keep_index: change the route of queries alone.
         began: when the adaptation did, by ``time.perf_counter``.
         seed: random seed.
+        dev: chooses in place of the judge.
+        keep_index: change the route of queries alone.
 
     Raises:
         ValueError: if an embedding is not finite, or the documents have too few different ones.
@@ -283,6 +283,4 @@ def describe(model: SentenceTransformer, step: str, searched: Searched) -> None:
 
 def _after(embeddings: Tensor, step: Affine | None) -> Tensor:
     """Return (N, D) rows of length 1 after a step."""
-    if step is None:
-        return embeddings
-    return normalize(embeddings @ step[0].float() + step[1].float())
+    return embeddings if step is None else normalize(embeddings @ step[0].float() + step[1].float())
