@@ -37,6 +37,7 @@ from st_extras.encoders.structure import embedding_dimension, modes_kept
 from st_extras.evaluation import LabeledTexts, RetrievalTask, STSDataset
 from st_extras.evaluation.geometry import unrelated_cosines
 from st_extras.modules import LocalityPreservingPostProcessor, pipeline
+from st_extras.text.lexical import BM25
 from st_extras.training.arguments import check_known
 from st_extras.training.run_folder import check_output, save_model, undone_if_it_fails
 
@@ -77,7 +78,8 @@ def adapt(
             of 1-NN accuracy, V-measure and MAP@R. With ``queries``: judged queries, by nDCG@10.
         queries: adapt for search: ``sentences`` are the documents, and these, at least 20 different ones, what users
             look for in them, without judgements; "documents" makes some from the documents. The result has a route for
-            each: use ``encode_query`` and ``encode_document``. See :mod:`st_extras.adaptation.search`.
+            each: use ``encode_query`` and ``encode_document``; both give length 1, as search by cosine is what is
+            judged, also where the encoder has another similarity. See :mod:`st_extras.adaptation.search`.
         keep_index: with ``queries``: change the queries' route alone, so that stored document embeddings stay valid.
         minutes: how long it may take, about; fewer texts are used if the encoder is slow, and no training is begun
             that would not end in time.
@@ -97,6 +99,7 @@ def adapt(
     Raises:
         ValueError: if a setting is not allowed, ``output`` may not be used, nothing can be put after the encoder's
             pooling, an embedding is not finite, ``dev`` cannot be scored, or there is no such run to resume.
+        ImportError: if bm25s is not installed, which judges with ``queries`` and without ``dev``.
 
     Example:
         >>> import tempfile
@@ -126,7 +129,8 @@ def adapt(
         raise ValueError("train and max_general_loss must be left out with queries: search has a judge of its own.")
     if check_bool("keep_index", keep_index) and (queries is None or isinstance(queries, str)):
         raise ValueError("keep_index must be False without queries that users wrote: it moves these alone.")
-    work = WorkFolder(Path(output) / WORK)
+    output, chooser = Path(output), cast(Any, dev)
+    work = WorkFolder(output / WORK)
     check_adaptation_output(output, resume=resume, overwrite=overwrite)
     check_adapters(model)
     if queries is None:
@@ -138,6 +142,8 @@ def adapt(
     with modes_kept(model):
         drawn, read = drawn_texts(sentences, limit, seed)
         asked, made = ([], False) if queries is None else drawn_queries(queries, drawn, seed)
+        if asked and dev is None:
+            BM25(drawn[:1])  # the judge's: if it is not installed, say so before anything is encoded
         check_known(model, drawn[:2000], "sentences")
         source = source_of(model, role)
         if resume:
@@ -153,16 +159,7 @@ def adapt(
                 documents = drawn[: max(used, FEWEST_DOCUMENTS)]
                 searched = Searched(documents, asked, made)
                 adapted = adapt_search(
-                    model,
-                    searched,
-                    facts,
-                    Path(output),
-                    encoder,
-                    work.path,
-                    dev=cast(RetrievalTask | None, dev),
-                    keep_index=keep_index,
-                    began=began,
-                    seed=seed,
+                    model, searched, facts, output, encoder, work.path, began, seed, dev=chooser, keep_index=keep_index
                 )
                 work.remove()
                 return adapted
@@ -174,7 +171,6 @@ def adapt(
             proposed = propose(model, encoded, encoder, seed, trainings, work.path / TRAINING, show_progress_bar)
             judged = Judged(reason=encoded.reason)
             if not encoded.reason:
-                chooser = cast(STSDataset | LabeledTexts | None, dev)
                 judged = judge(model, encoded, proposed, encoder, chooser, max_general_loss, seed)
             number, reason = choose(judged.rows)
             facts |= encoded.facts | judged.facts
@@ -185,7 +181,7 @@ def adapt(
             name = None if chosen is None else chosen.name
             spent = time.perf_counter() - began
             adapted = Adapted(refined, name, judged.reason or reason, judged.rows, facts, spent)
-            save(adapted, chosen, encoded, Path(output), seed)
+            save(adapted, chosen, encoded, output, seed)
             work.remove()
     return adapted
 

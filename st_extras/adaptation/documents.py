@@ -36,14 +36,16 @@ def refine_documents(
         smoothing: share of the neighbours' mean, 0 to 1.
         hubness: weight of the dimension, 0 to 10.
         neighbors: number of nearest documents, at least 1.
-        nearest: finds them, such as ``index.search`` of faiss over the normalized documents, if ``smoothing`` is 0.
+        nearest: finds them, such as ``index.search`` of faiss over the normalized documents by inner product, if
+            ``smoothing`` is 0.
             None: exact, in blocks; a million rows of 384 dimensions take hours so, and no more memory than the result.
 
     Returns:
         (N, D + 1) float32.
 
     Raises:
-        ValueError: if a setting is not allowed, or the embeddings are not finite or too few.
+        ValueError: if a setting is not allowed, the embeddings are not finite or too few, or ``nearest`` returns other
+            numbers than cosines, as an approximate index does where it finds too few documents.
 
     Source: Conneau et al.: "Word Translation Without Parallel Data", ICLR 2018, equation 3.
     """
@@ -94,4 +96,7 @@ def _blocks(rows: Floats, neighbors: int, nearest: Nearest | None) -> Any:
         else:
             cosines, numbers = (np.asarray(found) for found in nearest(rows[block], neighbors + 1))
             others = np.argsort(numbers == own, axis=1, kind="stable")[:, :neighbors]  # itself last, or the farthest
+            if (most := np.abs(cosines).max()) > 1.01:  # rounding
+                remedy = "let the index compare by inner product, and look at more of its cells"
+                raise ValueError(f"nearest must return cosines of {neighbors + 1} documents, got {most:g}: {remedy}.")
             yield block, *(np.take_along_axis(found, others, axis=1) for found in (cosines, numbers))

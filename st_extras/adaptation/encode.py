@@ -274,8 +274,9 @@ def source_of(model: SentenceTransformer, role: str = "") -> Source:
     with _part_for(model, role) as encoder:
         if not role:
             return Source.of(encoder, prompt_text(model, {}))
-        probes = getattr(encoder, f"encode_{role}")(list(PROBES), convert_to_tensor=True, show_progress_bar=False)
-        return Source(json.dumps(model.prompts), str(encoder.max_seq_length), probes.float().cpu().clone())
+        ways: list[Any] = [encoder.encode_query, encoder.encode_document]  # a Router may have an encoder for each
+        probes = torch.cat([way(list(PROBES), convert_to_tensor=True, show_progress_bar=False) for way in ways])
+        return Source(json.dumps(model.prompts), str(encoder.max_seq_length), probes.float().cpu())
 
 
 def _part_for(model: SentenceTransformer, role: str) -> AbstractContextManager[SentenceTransformer]:

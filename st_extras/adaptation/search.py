@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -68,7 +68,8 @@ BOTH_SIDES = (
     SearchStep("half white, means halfway", 0.5, 0.5),
     SearchStep("half white, one mean", 0.5, 0.0),
 )
-"""The preferred one comes first; the others are for queries whose mean holds what they are about."""
+"""The preferred one comes first; the others are for queries whose mean holds what they are about. Queries that were
+made from documents get the last: users' have another mean."""
 QUERIES_ALONE = (
     SearchStep("half the queries' mean", 0.0, 0.5),
     SearchStep("a quarter of the queries' mean", 0.0, 0.25),
@@ -99,11 +100,11 @@ def adapt_search(
     output: Path,
     encode_texts: EncodeTexts,
     kept: Path,
+    began: float,
+    seed: int,
     *,
     dev: RetrievalTask | None,
     keep_index: bool,
-    began: float,
-    seed: int,
 ) -> Adapted:
     """Encode, propose, judge, choose and save: what :func:`~st_extras.adaptation.adapt` does for search.
 
@@ -114,10 +115,10 @@ def adapt_search(
         output: where the model goes.
         encode_texts: encodes them.
         kept: folder for their embeddings.
-        dev: chooses in place of the judge.
-        keep_index: change the route of queries alone.
         began: when the adaptation did, by ``time.perf_counter``.
         seed: random seed.
+        dev: chooses in place of the judge.
+        keep_index: change the route of queries alone.
 
     Raises:
         ValueError: if an embedding is not finite, or the documents have too few different ones.
@@ -125,7 +126,7 @@ def adapt_search(
     """
     start = encode_both(model, searched, encode_texts, kept)
     facts |= {"texts": len(searched.documents), "queries": len(searched.queries), "made": searched.made}
-    steps = QUERIES_ALONE if keep_index else BOTH_SIDES
+    steps = QUERIES_ALONE if keep_index else BOTH_SIDES[-1 if searched.made else 0 :]
     proposed = propose_queries_alone(start, steps) if keep_index else propose_both_sides(searched, start, steps, seed)
     if dev is None:
         rows, number, reason = by_words(searched, start, steps, proposed, facts)
@@ -171,8 +172,6 @@ def propose_queries_alone(start: Embeddings, steps: Sequence[SearchStep]) -> lis
 def propose_both_sides(searched: Searched, start: Embeddings, steps: Sequence[SearchStep], seed: int) -> list[Routes]:
     """Return the routes of steps on both sides.
 
-    Queries that were made from documents get the documents' mean: those that users write have another.
-
     Raises:
         ValueError: if the documents have too few different embeddings.
     """
@@ -183,8 +182,7 @@ def propose_both_sides(searched: Searched, start: Embeddings, steps: Sequence[Se
     routes = []
     for step in steps:
         matrix, _ = LinearStep(step.name, recolor=0.0, strength=step.whitened, kept_mean=0.0).affine(found)
-        own_mean = 0.0 if searched.made else step.own_mean
-        center = of_documents + own_mean * (of_queries - of_documents)
+        center = of_documents + step.own_mean * (of_queries - of_documents)
         routes.append(Routes((matrix, -center @ matrix), (matrix, -of_documents @ matrix)))
     return routes
 
@@ -228,7 +226,8 @@ def by_judgements(
     encode_texts: EncodeTexts,
 ) -> Choice:
     """Take the step of the highest nDCG@10, if it is above the start's."""
-    searched = Searched(list(dev.documents.values()), list(dev.queries.values()))
+    scored = [text for key, text in dev.queries.items() if dev.relevant.get(key)]
+    searched = Searched(list(dev.documents.values()), scored)
     start = encode_both(model, searched, encode_texts, None)
     judge = JudgedQueries(dev, start)
     facts["dev"] = judge.score
@@ -255,19 +254,20 @@ def check_searchable(model: SentenceTransformer) -> None:
 def routed(model: SentenceTransformer, routes: Routes) -> SentenceTransformer:
     """Return a model of stock modules with a route for queries and one for documents; weights are shared.
 
-    Plain ``encode`` takes the route of documents.
+    Plain ``encode`` takes the route of documents. The routes come behind the encoder: Sentence Transformers gives
+    modules behind the first one its dtype, and none within it.
     """
     modules: list[Any] = list(model)
-    sides = {}
+    if isinstance(modules[0], Router):
+        modules[0] = pipeline.shared_module(modules[0], Router)
+        modules[0].default_route = ROLES[1]
+    while isinstance(modules[-1], Normalize):
+        modules.pop()
+    sides: dict[str, list[Any]] = {name: [Normalize()] for name in ROLES}
     for name, step in zip(ROLES, (routes.queries, routes.documents), strict=True):
-        encoder = modules
-        if isinstance(modules[0], Router):
-            encoder = [*cast(Any, modules[0].sub_modules[name]), *modules[1:]]
-        while isinstance(encoder[-1], Normalize):
-            encoder = encoder[:-1]
-        dense = [] if step is None else [Normalize(), pipeline.as_dense(step[0].T, step[1]).to(model.device)]
-        sides[name] = [*encoder, *dense]
-    return pipeline.rebuild_model(model, [Router(sides, default_route="document"), Normalize()])
+        if step is not None:
+            sides[name].append(pipeline.as_dense(step[0].T, step[1]).to(model.device))
+    return pipeline.rebuild_model(model, [*modules, Router(sides, default_route=ROLES[1]), Normalize()])
 
 
 def describe(model: SentenceTransformer, step: str, searched: Searched) -> None:
@@ -283,6 +283,4 @@ def describe(model: SentenceTransformer, step: str, searched: Searched) -> None:
 
 def _after(embeddings: Tensor, step: Affine | None) -> Tensor:
     """Return (N, D) rows of length 1 after a step."""
-    if step is None:
-        return embeddings
-    return normalize(embeddings @ step[0].float() + step[1].float())
+    return embeddings if step is None else normalize(embeddings @ step[0].float() + step[1].float())

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from st_extras.checks import check_strings, shown
+from st_extras.checks import shown
 from st_extras.evaluation import RetrievalEvaluator, RetrievalTask
-from st_extras.text.corpus import is_blank
-from st_extras.text.lexical import BM25
+from st_extras.text.corpus import is_blank, iterate_sentences
+from st_extras.text.lexical import BM25, search_words
 
 FROM_DOCUMENTS = "documents"
 """In place of queries: make some from the documents."""
@@ -25,7 +25,7 @@ MOST_QUERIES = 2000
 _FIRST = 5  # documents of BM25 that the judge looks for
 _BLOCK = 2**22  # scores held at a time
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
-_FEWEST_WORDS = 3  # of a sentence that stands for a query
+_FEWEST_WORDS = 3  # of a sentence that stands for a query, as BM25 counts them
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def drawn_queries(queries: Any, documents: Sequence[str], seed: int) -> tuple[li
     if len(documents) < FEWEST_DOCUMENTS:
         raise ValueError(f"sentences must hold at least {FEWEST_DOCUMENTS} different documents, got {len(documents)}.")
     made = isinstance(queries, str)
-    texts = _made_from(documents, seed) if made else [text.strip() for text in check_strings("queries", queries)]
+    texts = _made_from(documents, seed) if made else list(map(str.strip, iterate_sentences(queries, name="queries")))
     different = list(dict.fromkeys(text for text in texts if not is_blank(text)))
     if len(different) < FEWEST_QUERIES:
         remedy = ": too few documents have two sentences to make them of, so give queries" if made else ""
@@ -70,7 +70,7 @@ def _made_from(documents: Sequence[str], seed: int) -> list[str]:
     draw, made = random.Random(seed), []
     for document in documents:
         sentences = [part.strip() for part in _SENTENCE_END.split(document)]
-        sentences = [part for part in sentences if len(part.split()) >= _FEWEST_WORDS]
+        sentences = [part for part in sentences if len(search_words(part)) >= _FEWEST_WORDS]
         if len(sentences) > 1:
             made.append(draw.choice(sentences))
     return made

@@ -31,6 +31,8 @@ def calibrate(
 
     options.check_column(context, text)
     texts, _ = drawn_texts(corpus.stream_sentences(text, column=column, max_line=max_line), _TEXTS, seed)
+    if len(texts) < 50:  # a thousand pairs
+        raise ValueError(f"text must hold at least 50 different texts to compare, got {len(texts)}.")
     model = load_any(encoder)
     found = unrelated_cosines(model.encode(texts, batch_size=batch_size, convert_to_tensor=True))
     if as_json:

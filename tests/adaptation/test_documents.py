@@ -66,6 +66,7 @@ def test_a_hub_is_found_less():
         (ROWS * np.nan, {}, "embeddings must be a matrix of finite numbers"),
         (ROWS, {"smoothing": 2}, "smoothing must be"),
         (ROWS, {"hubness": -1}, "hubness must be"),
+        (ROWS, {"nearest": lambda rows, k: (rows[:, :1].repeat(k, 1) - 3e38, rows[:, :1].repeat(k, 1))}, "got 3e.38"),
         (ROWS, {"smoothing": 0.5, "nearest": lambda rows, k: (rows, rows)}, "nearest must be None with smoothing"),
     ],
 )

@@ -1,6 +1,7 @@
 """``adapt`` for search: what queries and documents become, what the judge refuses, what is saved."""
 
 import random
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +12,20 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router
 from torch.nn.functional import normalize
 
-from st_extras.adaptation import Adapted, adapt, search
+from st_extras.adaptation import Adapted, adapt, search, search_judge
 from st_extras.adaptation import encode as encoding
+from st_extras.adaptation.report import write_searches
 from st_extras.adaptation.search import BOTH_SIDES, QUERIES_ALONE, Routes, judged_row, propose_both_sides, routed
 from st_extras.adaptation.search_judge import (
     JudgedQueries,
     Searched,
     SearchJudge,
-    average_precision,
     drawn_queries,
     first_documents,
 )
 from st_extras.evaluation import LabeledTexts, RetrievalEvaluator, RetrievalTask
 from st_extras.modules.neighbor_directions import neighbor_directions
-from st_extras.text.lexical import character_tfidf
+from st_extras.text.lexical import BM25, character_tfidf
 from tests.conftest import SENTENCES
 from tests.helpers import differing, snapshot
 
@@ -43,7 +44,7 @@ QUERIES = texts(40, 3, seed=2)
 
 
 JUDGED = RetrievalTask(
-    dict(zip("abcdefgh", QUERIES, strict=False)),
+    {"not judged": "a cat"} | dict(zip("abcdefgh", QUERIES, strict=False)),
     {str(number): text for number, text in enumerate(DOCUMENTS)},
     {name: {str(number): 1.0 for number in range(at, 300, 8)} for at, name in enumerate("abcdefgh")},
 )
@@ -92,22 +93,34 @@ def test_queries_are_made_of_sentences_of_documents():
     assert said
     assert len(made) == 150
     assert all(any(text in document for document in documents) and len(text.split()) == 8 for text in made)
+    chinese = [f"卡片{number}丢失怎么办。请立即挂失账户{number}！好的！" for number in range(100)]
+    assert sorted({text[:2] for text in drawn_queries("documents", chinese, 0)[0]}) == ["卡片", "请立"]
 
 
 @pytest.mark.parametrize(
     ("queries", "documents", "message"),
     [
         ("what", DOCUMENTS, 'queries must be a collection of texts or "documents"'),
-        ([1] * 30, DOCUMENTS, "queries must be a collection of strings"),
+        ([1] * 30, DOCUMENTS, "queries, row 0: expected a sentence, got 1"),
         (QUERIES[:19] * 2, DOCUMENTS, "queries must hold at least 20 different ones, got 19."),
         ("documents", DOCUMENTS, "too few documents have two sentences"),
         (DOCUMENTS[:21] + QUERIES[:19], DOCUMENTS, "queries must differ from the documents, but 21 of 40 are"),
+        ([*QUERIES, "\ud800"], DOCUMENTS, "queries, row 40: a sentence must be valid text"),
         (QUERIES, DOCUMENTS[:99], "sentences must hold at least 100 different documents, got 99."),
     ],
 )
 def test_queries_that_cannot_be_used(queries, documents, message):
     with pytest.raises(ValueError, match=message):
         drawn_queries(queries, documents, 0)
+
+
+def test_without_bm25s_nothing_is_encoded(
+    still_encoder: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "bm25s", None)
+    with pytest.raises(ImportError, match="BM25 needs bm25s"):
+        run(still_encoder, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
@@ -130,13 +143,15 @@ def test_a_refusal_leaves_nothing(still_encoder, tmp_path, options, message):
 # --- the steps ---
 
 
-def test_steps_are_the_equation(still_encoder):
+@pytest.mark.parametrize("fitted", [10_000, 150])
+def test_steps_are_the_equation(still_encoder, monkeypatch, fitted):
+    monkeypatch.setattr(search, "_FIT_TEXTS", fitted)
     start = (
         torch.tensor(unit(still_encoder, "query", QUERIES)),
         torch.tensor(unit(still_encoder, "document", DOCUMENTS)),
     )
     searched = Searched(DOCUMENTS, QUERIES)
-    found = neighbor_directions(start[1], words=character_tfidf(DOCUMENTS, 0.1), seed=0)
+    found = neighbor_directions(start[1][:fitted], words=character_tfidf(DOCUMENTS[:fitted], 0.1), seed=0)
     kernel = found.kernel(power=1.0, recolor=0.0)
     covariance = (found.axes * found.variances) @ found.axes.T
     kernel *= (covariance.trace() / (kernel.T @ covariance @ kernel).trace()).sqrt()
@@ -150,27 +165,40 @@ def test_steps_are_the_equation(still_encoder):
             torch.testing.assert_close(queries[row].double(), query / query.norm(), atol=1e-4, rtol=0)
             document = (start[1][row].double() - m_d) @ matrix
             torch.testing.assert_close(documents[row].double(), document / document.norm(), atol=1e-4, rtol=0)
-    made = propose_both_sides(Searched(DOCUMENTS, QUERIES, made=True), start, BOTH_SIDES, 0)
-    torch.testing.assert_close(made[0].after(start)[0], routes.after(start)[0])  # the last has no mean of its own
+
+
+def test_queries_made_from_documents_get_no_mean_of_their_own(
+    still_encoder: SentenceTransformer, tmp_path: Path, accepting: None
+) -> None:
+    documents = [f"{first}. {second}!" for first, second in zip(DOCUMENTS[::2], DOCUMENTS[1::2], strict=True)]
+    found = adapt(still_encoder, documents, tmp_path, queries="documents", show_progress_bar=False)
+    assert (found.chosen, len(found.rows), found.facts["made"]) == ("half white, one mean", 1, True)
+    assert "queries made from them" in (tmp_path / "README.md").read_text()
 
 
 # --- the judge ---
 
 
-def test_average_precision_is_that_of_a_loop():
+def test_the_judge_is_that_of_a_loop(monkeypatch):
+    monkeypatch.setattr(search_judge, "_BLOCK", 900)  # three queries at a time
+    queries, documents = [*QUERIES[:39], "rare"], [*DOCUMENTS[:299], "rare cat"]
     draw = torch.Generator().manual_seed(0)
-    scores = torch.rand(6, 30, generator=draw)
-    targets = torch.stack([torch.randperm(30, generator=draw)[:5] for _ in range(6)])
-    targets[2, 3:] = -1
-    for row in range(6):
-        wanted = {number for number in targets[row].tolist() if number >= 0}
-        found, precisions = 0, []
-        for place, number in enumerate(scores[row].argsort(descending=True).tolist(), start=1):
-            if number in wanted:
-                found += 1
-                precisions.append(found / place)
-        expected = sum(precisions) / len(wanted)
-        assert average_precision(scores[row : row + 1], targets[row : row + 1]).item() == pytest.approx(expected)
+    before, after = ((torch.randn(40, 8, generator=draw), torch.randn(300, 8, generator=draw)) for _ in range(2))
+    changes = []
+    for row, words in enumerate(torch.from_numpy(BM25(documents).scores(queries))):
+        wanted = {number for number in words.topk(5).indices.tolist() if words[number] > 0}
+        scores = []
+        for of_queries, of_documents in (before, after):
+            found, precisions = 0, []
+            for place, number in enumerate((of_documents @ of_queries[row]).argsort(descending=True).tolist(), start=1):
+                if number in wanted:
+                    found += 1
+                    precisions.append(found / place)
+            scores.append(sum(precisions) / len(wanted))
+        changes.append(scores[1] - scores[0])
+    gain, error = SearchJudge(Searched(documents, queries), before).compare(*after)
+    assert gain == pytest.approx(np.mean(changes), rel=1e-4)
+    assert error == pytest.approx(np.std(changes, ddof=1) / 40**0.5, rel=1e-4)
 
 
 def hashed(of: list[str]) -> torch.Tensor:
@@ -210,9 +238,9 @@ def test_queries_without_a_word_of_the_documents_are_not_judged(still_encoder, t
     others = [f"zz{number} qq{number}" for number in range(30)]
     judge = SearchJudge(Searched(DOCUMENTS, [*others, *QUERIES[:5]]), (hashed([*QUERIES[:35]]), hashed(DOCUMENTS)))
     assert judge.judged == [30, 31, 32, 33, 34]
-    found = run(still_encoder, tmp_path / "out", queries=others)
+    found = run(still_encoder, tmp_path / "out", queries=[*others, *QUERIES[:19]])
     assert found.chosen is None
-    assert found.reason.startswith("Left as it is: 0 queries share a word with a document")
+    assert found.reason.startswith("Left as it is: 19 queries share a word with a document")
     assert found.model is still_encoder
     np.testing.assert_allclose(
         SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(SENTENCES), still_encoder.encode(SENTENCES)
@@ -274,7 +302,8 @@ def test_the_result_is_stock_and_each_side_has_its_route(still_encoder, tmp_path
     found = run(still_encoder, tmp_path)
     assert found.chosen == BOTH_SIDES[0].name
     assert not differing(before, snapshot(still_encoder))
-    assert "st_extras" not in (tmp_path / "modules.json").read_text() + (tmp_path / "router_config.json").read_text()
+    assert "st_extras" not in (tmp_path / "modules.json").read_text()
+    assert "st_extras" not in (tmp_path / "2_Router/router_config.json").read_text()
     assert len([path for path in tmp_path.rglob("*.safetensors") if path.stat().st_size > 2**14]) == 1
     loaded = SentenceTransformer(str(tmp_path), device="cpu")
     queries, documents = expected(still_encoder)
@@ -283,6 +312,15 @@ def test_the_result_is_stock_and_each_side_has_its_route(still_encoder, tmp_path
     np.testing.assert_array_equal(loaded.encode(DOCUMENTS), loaded.encode_document(DOCUMENTS))
     np.testing.assert_allclose(np.linalg.norm(loaded.encode_query(QUERIES), axis=1), 1, atol=1e-5)
     assert np.abs(loaded.encode_query(QUERIES) - loaded.encode_document(QUERIES)).max() > 0.01
+
+
+def test_half_precision(still_encoder, tmp_path, accepting):
+    wanted = expected(still_encoder.append(Normalize()))[0]
+    found = run(still_encoder.half(), tmp_path)
+    loaded = SentenceTransformer(str(tmp_path), device="cpu").encode_query(QUERIES)
+    assert loaded.dtype == np.float16
+    np.testing.assert_array_equal(loaded, found.model.encode_query(QUERIES))
+    np.testing.assert_allclose(loaded, wanted, atol=0.05)
 
 
 def test_what_is_written_beside_it(still_encoder, tmp_path, accepting):
@@ -302,16 +340,23 @@ def test_what_is_written_beside_it(still_encoder, tmp_path, accepting):
     assert found.facts["queries"] == found.facts["judged"] == 40
     assert "adapt, for search" in (tmp_path / "README.md").read_text()
     assert not (tmp_path / "adapting").exists()
+    adapt(still_encoder, DOCUMENTS[:60], tmp_path, overwrite=True, show_progress_bar=False)
+    assert not (tmp_path / "searches.md").exists()
+    found_first = torch.tensor([[0, 1, 2]]), torch.tensor([[1, 3, 0]])
+    assert write_searches(tmp_path, ["q"], list("abcd"), *found_first, 0) == 1
+    assert (tmp_path / "searches.md").read_text().endswith("| a | b |\n| b | **new:** d |\n| c | a |\n")
 
 
-def test_with_keep_index_stored_documents_stay(still_encoder, tmp_path, accepting):
+def test_with_keep_index_stored_documents_stay(still_encoder, tmp_path, monkeypatch):
+    gains = iter([(-1.0, 0.1), (0.0, 0.1)])
+    monkeypatch.setattr(SearchJudge, "compare", lambda self, queries, documents: next(gains))
     found = run(still_encoder, tmp_path, keep_index=True)
-    assert found.chosen == QUERIES_ALONE[0].name
+    assert found.chosen == QUERIES_ALONE[1].name
     np.testing.assert_allclose(
         found.model.encode_document(DOCUMENTS), unit(still_encoder, "document", DOCUMENTS), atol=1e-6
     )
     queries = unit(still_encoder, "query", QUERIES)
-    moved = queries - 0.5 * queries.mean(axis=0)
+    moved = queries - 0.25 * queries.mean(axis=0)
     moved /= np.linalg.norm(moved, axis=1, keepdims=True)
     np.testing.assert_allclose(found.model.encode_query(QUERIES), moved, atol=1e-5)
 
@@ -328,13 +373,18 @@ def test_prompts_and_routes_of_the_model_are_used(still_encoder, tmp_path, accep
 
 def test_encoders_of_their_own_for_queries_and_documents(make_encoder, tmp_path, accepting):
     sides = [list(make_encoder(dropout=0.0, seed=seed)) for seed in (0, 1)]
-    model = SentenceTransformer(modules=[Router.for_query_document(*sides), Normalize()], device="cpu")
+    router = Router(dict(zip(("query", "document"), sides, strict=True)), default_route="query")
+    model = SentenceTransformer(modules=[router, Normalize()], device="cpu")
     run(model, tmp_path)
     loaded = SentenceTransformer(str(tmp_path), device="cpu")
     parts = [SentenceTransformer(modules=side, device="cpu") for side in sides]
     queries, documents = expected(*parts)
     np.testing.assert_allclose(loaded.encode_query(QUERIES), queries, atol=1e-4)
     np.testing.assert_allclose(loaded.encode_document(DOCUMENTS), documents, atol=1e-4)
+    np.testing.assert_array_equal(loaded.encode(DOCUMENTS), loaded.encode_document(DOCUMENTS))
+    assert model[0].default_route == "query"
+    other = SentenceTransformer(modules=[Router.for_query_document(sides[1], sides[1]), Normalize()], device="cpu")
+    assert encoding.source_of(model, "document").difference(encoding.source_of(other, "document")) is not None
 
 
 def test_a_router_of_other_routes_is_refused(still_encoder, tmp_path):

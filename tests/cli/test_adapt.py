@@ -61,19 +61,27 @@ def test_search(run):
     texts = topical(640).texts
     Path("queries.txt").write_text("\n".join(" ".join(text.split()[:4]) for text in texts[600:]), "utf8")
     found = ("--search", "--queries", "queries.txt")
-    code, out, err = run(*ADAPT, *found, "--query-prompt", "the dog ", "--quiet")
+    code, out, err = run(*ADAPT, *found, "--query-prompt", "the dog ", "--document-prompt", "a ", "--quiet")
     assert code == 0, err
     assert "Text: 600 read, 600 different ones used, 40 queries.\n" in out
     assert "Gain over the start, in the average precision of BM25's first documents" in out
     assert ("Left as it is" in out) or f"to read: {Path('out/searches.md')}" in out.splitlines()[1]
     report = json.loads(Path("out/adaptation.json").read_text())
     assert [row["name"] for row in report["candidates"]] == [step.name for step in BOTH_SIDES]
-    if report["chosen"]:
-        assert SentenceTransformer("out", device="cpu").prompts["query"] == "the dog "
+    assert SentenceTransformer("out", device="cpu").prompts == {"query": "the dog ", "document": "a "}
     code, out, err = run(*ADAPT, *found, "--passages", "3", "--keep-index", "--overwrite", "--json")
     report = json.loads(out)
     assert (code, report["facts"]["read"]) == (0, 1200), err
     assert [row["name"] for row in report["candidates"]] == [step.name for step in QUERIES_ALONE]
+    for name, written in (
+        ("corpus.csv", "id,text\n7,a cat"),
+        ("queries.csv", "id,text\na,cat"),
+        ("qrels.txt", "a 0 7 1"),
+    ):
+        Path("faq", name).parent.mkdir(exist_ok=True)
+        Path("faq", name).write_text(written)
+    code, out, err = run(*ADAPT, *found, "--retrieval", "faq", "--overwrite", "--json")
+    assert (code, json.loads(out)["facts"]["dev"]) == (0, 100), err
 
 
 @pytest.mark.parametrize(
