@@ -11,6 +11,7 @@ import torch
 
 from benchmarks import retrieval
 from benchmarks.tables.retrieval import BASELINES, search_table
+from st_extras.adaptation.search_judge import Searched
 from st_extras.evaluation import RetrievalEvaluator, load_retrieval
 from tests.conftest import SENTENCES
 from tests.helpers import draw
@@ -44,8 +45,8 @@ def test_ranks_are_fused():
 
 def test_the_rows_move_queries_and_documents_by_their_own_means():
     queries, documents = unit(9, 16), unit(120, 16, seed=1)
-    lexical = draw(9, 120, seed=2).numpy()
-    rows = {name: np.asarray(scores) for name, scores in retrieval.similarities(queries, documents, TEXTS, lexical)}
+    lexical, searched = draw(9, 120, seed=2).numpy(), Searched(TEXTS, [text[:9] for text in TEXTS[:9]])
+    rows = {name: np.asarray(scores) for name, scores in retrieval.similarities(queries, documents, searched, lexical)}
     assert all(scores.shape == (9, 120) and np.isfinite(scores).all() for scores in rows.values())
     means = {"one mean": (documents, documents), "own means": (queries, documents)}
     for name, of in means.items():
