@@ -34,6 +34,10 @@ def test_a_parquet_file_is_read_by_its_text_column(tmp_path, column):
 
 
 def test_a_fault_in_a_parquet_file_names_file_and_row(tmp_path):
+    several = parquet(tmp_path / "b.parquet", column="title", body=ROWS)
+    with pytest.raises(ValueError, match=r"b\.parquet has no column sentence or text .*: it has id, title, body"):
+        read_sentences(several)
+    assert read_sentences(several, column="body") == ROWS
     path = parquet(tmp_path / "a.parquet", texts=[*ROWS, None])
     with pytest.raises(ValueError, match=r"a\.parquet, row 10: expected a sentence, got None"):
         read_sentences(path)

@@ -127,6 +127,9 @@ class TestSelection:
         with pytest.raises(ValueError, match="Training diverged, no checkpoint has a finite eval_scripted"):
             short_training(encoder, tmp_path / "out", evaluator=ScriptedEvaluator([0.1, nan, nan]), max_steps=4)
         assert {path.name for path in (tmp_path / "out").iterdir()} == {"checkpoints", MANIFEST}
+        with pytest.raises(ValueError, match="evaluator must give a score, got nan before training"):
+            short_training(encoder, tmp_path / "never", evaluator=ScriptedEvaluator([nan] * 3), max_steps=4)
+        assert not (tmp_path / "never").exists()
         result = short_training(encoder, tmp_path / "late", evaluator=ScriptedEvaluator([0.1, 0.2, nan]), max_steps=4)
         assert (result.best_step, result.best) == (2, 0.2)
 
