@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 
 from st_extras.evaluation import SEVEN_STS, STSDataset, STSEvaluator, sts_evaluator
 from tests.conftest import SENTENCES
@@ -93,6 +94,11 @@ class TestEvaluator:
             with (tmp_path / f"sts_evaluation_{name}").open(newline="") as stream:
                 header, *lines = csv.reader(stream)
             assert (header[2], len(lines)) == (f"{data}_spearman_cosine", rows)
+
+    def test_agrees_with_sentence_transformers(self, encoder):
+        data = pairs(seed=1)
+        theirs = EmbeddingSimilarityEvaluator(data.sentences1, data.sentences2, data.scores)(encoder)
+        assert STSEvaluator([data])(encoder)["stsb_dev_spearman_cosine"] == pytest.approx(theirs["spearman_cosine"])
 
     def test_refusals(self):
         for wrong in ([], "stsb_dev", [("a", "b", 1.0)]):
