@@ -134,7 +134,7 @@ def calls(monkeypatch):
     calls.on(loading, "with_modules", lambda model, modules: modules)
     encode = functools.partial(calls.note("encode", SentenceTransformer.encode, lambda **_: None), None)
     calls.on(calibrate, "load_any", lambda path: SimpleNamespace(encode=encode))
-    calls.on(adaptation.encode, "drawn_texts", lambda sentences, **_: (sentences, 1))
+    calls.on(adaptation.encode, "drawn_texts", lambda **_: (["a"] * 50, 50))
     calls.on(evaluation.geometry, "unrelated_cosines", lambda **_: {})
     for module in (evaluate, refine, shards):
         calls.on(module, "load_any", lambda path: _Loaded([RepALPostProcessor(2, 0.5, 0.5)]))
