@@ -43,6 +43,6 @@ def test_the_command(run):
     code, out, err = run("calibrate", "ENC", "texts.txt")
     assert code == 0, err
     assert f"{report['cosines']['1000']['cosine']:.3f}" in out
-    Path("texts.txt").write_text("\n".join(text for _, text in topical(49)), "utf8")
+    Path("texts.txt").write_text("\n".join(topical(49).texts), "utf8")
     code, _, err = run("calibrate", "ENC", "texts.txt")
     assert (code, "at least 50 different texts to compare, got 49." in err) == (2, True)
