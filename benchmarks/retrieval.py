@@ -51,7 +51,6 @@ OF_STATISTICS = ("whitened softly 0.1", "whitened softly 1", "all-but-the-top 3"
 SMOOTHED, NEIGHBORS = 0.25, 5  # documents get so much of the mean of so many neighbours
 HUB, NEAREST = 0.25, 10  # and lose so much of their mean cosine with so many nearest documents
 RRF = 60  # of reciprocal rank fusion
-_BLOCK = 2000  # documents compared with all others at a time
 
 
 def embeddings(name: str, settings: dict[str, Any], texts: dict[str, list[str]], cache: Path) -> list[Tensor]:
@@ -82,27 +81,14 @@ def cosines(queries: Tensor, documents: Tensor) -> Tensor:
     return normalize(queries) @ normalize(documents).T
 
 
-def nearest(documents: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the (N, count) cosines and numbers of each document's nearest others."""
-    unit = normalize(documents)
-    found = []
-    for start in range(0, len(unit), _BLOCK):
-        similarities = unit[start : start + _BLOCK] @ unit.T
-        rows = torch.arange(len(similarities))
-        similarities[rows, rows + start] = -torch.inf
-        found.append(similarities.topk(min(count, len(unit) - 1), dim=1))
-    return torch.cat([one.values for one in found]), torch.cat([one.indices for one in found])
-
-
 def smooth(documents: Tensor) -> Tensor:
     """Return unit documents with a part of their neighbours' mean."""
-    unit = normalize(documents)
-    return normalize(unit + SMOOTHED * unit[nearest(unit, NEIGHBORS)[1]].mean(dim=1))
+    return torch.from_numpy(refine_documents(documents, smoothing=SMOOTHED, hubness=0, neighbors=NEIGHBORS)[:, :-1])
 
 
-def without_hubs(queries: Tensor, documents: Tensor) -> Tensor:
+def without_hubs(queries: Tensor, documents: Tensor) -> np.ndarray:
     """Return the (Q, N) cosines, less for documents that are near to many."""
-    return cosines(queries, documents) - HUB * nearest(documents, NEAREST)[0].mean(dim=1)
+    return refine_queries(queries) @ refine_documents(documents, hubness=HUB, neighbors=NEAREST).T
 
 
 def fuse(dense: Tensor, lexical: np.ndarray) -> np.ndarray:
@@ -126,7 +112,7 @@ def adapted(queries: Tensor, documents: Tensor, searched: Searched) -> Iterator[
         after = next(accepted, Routes(None)).after(start)
         yield name, after[0] @ after[1].T
         if name == "adapt":
-            yield "adapt, refine_documents", refine_queries(after[0]) @ refine_documents(after[1]).T
+            yield "adapt, refine_documents", without_hubs(*after)
 
 
 def similarities(

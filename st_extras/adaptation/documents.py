@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from st_extras.checks import check_count, check_interval
+from st_extras.modules.neighbor_directions import mean_neighbors
 
 Floats = NDArray[np.float32]
 Nearest = Callable[[Floats, int], tuple[Any, Any]]
@@ -56,14 +58,10 @@ def refine_documents(
     if nearest is not None and smoothing:
         raise ValueError("nearest must be None with smoothing: the smoothed documents have other neighbours.")
     if smoothing:
-        smooth = rows.copy()
-        for block, _, numbers in _blocks(rows, neighbors, None):
-            smooth[block] += smoothing * rows[numbers].mean(axis=1)
-        rows = _unit(smooth)
+        rows = _unit(rows + smoothing * mean_neighbors(torch.from_numpy(rows), neighbors).numpy())
     refined = np.empty((len(rows), rows.shape[1] + 1), dtype=np.float32)
     refined[:, :-1] = rows
-    for block, cosines, _ in _blocks(rows, neighbors, nearest):
-        refined[block, -1] = -hubness * cosines.mean(axis=1)
+    refined[:, -1] = -hubness * _mean_cosine_with_nearest(rows, neighbors, nearest)
     return refined
 
 
@@ -82,21 +80,23 @@ def _unit(embeddings: Any) -> Floats:
     return unit
 
 
-def _blocks(rows: Floats, neighbors: int, nearest: Nearest | None) -> Any:
-    """Yield a slice of rows at a time, with the (B, k) cosines and numbers of their nearest other rows."""
+def _mean_cosine_with_nearest(rows: Floats, neighbors: int, nearest: Nearest | None) -> Floats:
+    """Return the mean cosine (N,) of each row with its nearest other rows."""
     size = max(1, _BLOCK // len(rows))
+    means = np.empty(len(rows), dtype=np.float32)
     for first in range(0, len(rows), size):
-        block = slice(first, first + size)
-        own = np.arange(len(rows))[block, None]
+        block = rows[first : first + size]
+        own = np.arange(first, first + len(block))[:, None]
         if nearest is None:
-            cosines = rows[block] @ rows.T
-            cosines[np.arange(len(own)), own[:, 0]] = -np.inf
-            numbers = np.argpartition(cosines, -neighbors, axis=1)[:, -neighbors:]
-            yield block, np.take_along_axis(cosines, numbers, axis=1), numbers
+            cosines = block @ rows.T
+            np.put_along_axis(cosines, own, -np.inf, axis=1)
+            cosines = np.partition(cosines, -neighbors, axis=1)[:, -neighbors:]
         else:
-            cosines, numbers = (np.asarray(found) for found in nearest(rows[block], neighbors + 1))
+            cosines, numbers = (np.asarray(found) for found in nearest(block, neighbors + 1))
             others = np.argsort(numbers == own, axis=1, kind="stable")[:, :neighbors]  # itself last, or the farthest
             if (most := np.abs(cosines).max()) > 1.01:  # rounding
                 remedy = "let the index compare by inner product, and look at more of its cells"
                 raise ValueError(f"nearest must return cosines of {neighbors + 1} documents, got {most:g}: {remedy}.")
-            yield block, *(np.take_along_axis(found, others, axis=1) for found in (cosines, numbers))
+            cosines = np.take_along_axis(cosines, others, axis=1)
+        means[first : first + size] = cosines.mean(axis=1)
+    return means

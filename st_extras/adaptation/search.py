@@ -38,7 +38,7 @@ from st_extras.training.run_folder import save_model
 
 _FIT_TEXTS = 10_000  # documents that the directions are found from
 _LONGEST_FIT_TEXT = 2000  # characters of them that are compared
-_MOST_WITH_A_GRAM = 0.1  # of the documents: what more of them share says nothing about what they are about
+_MOST_WITH_A_GRAM = 0.1  # of the documents: grams that more of them have are left out, as stop words are
 ROLES = ("query", "document")
 """Routes of the saved model, and how texts are encoded for each."""
 
@@ -68,8 +68,8 @@ BOTH_SIDES = (
     SearchStep("half white, means halfway", 0.5, 0.5),
     SearchStep("half white, one mean", 0.5, 0.0),
 )
-"""The preferred one comes first; the others are for queries whose mean holds what they are about. Queries that were
-made from documents get the last: users' have another mean."""
+"""Tried in this order. The later ones keep more of the queries' mean, for queries on one topic, whose mean says which.
+Queries made from the documents get the last one alone, because the queries of users have another mean."""
 QUERIES_ALONE = (
     SearchStep("half the queries' mean", 0.0, 0.5),
     SearchStep("a quarter of the queries' mean", 0.0, 0.25),

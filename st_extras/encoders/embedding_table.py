@@ -315,7 +315,7 @@ def _joined(tables: Sequence[EmbeddingTable], folder: str | PathLike[str]) -> Em
 
 
 def _find(entries: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Return the row of each key (n,) by sorted entries; -1 where there is none."""
+    """Return the row number of each of the (n,) keys in the sorted entries; -1 for a key that is missing."""
     if not len(entries):
         return np.full(len(keys), -1)
     places = np.searchsorted(entries.view(_BYTES), keys.astype(_BYTES)).clip(max=len(entries) - 1)

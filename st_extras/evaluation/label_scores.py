@@ -326,7 +326,7 @@ def check_labels(name: str, labels: Any, count: int, rows: str = "rows") -> list
         name: the argument's name, for the messages.
         labels: a list, an array, a tensor or another iterable of strings or whole numbers.
         count: how many there must be.
-        rows: what they are the labels of, for the messages.
+        rows: what has the labels, such as "texts", for the messages.
 
     Raises:
         ValueError: if they are none of these, one is not allowed, or their number is another.

@@ -92,7 +92,7 @@ class PostProcessor(Module):
         return self
 
     def finish(self, corpus_size: int) -> None:
-        """Note that this step is fitted, on so many sentences; a loaded model's card is written anew."""
+        """Record the number of sentences that this step was fitted on, and renew a loaded model's card."""
         self.corpus_size = corpus_size
         if "_model" in self.__dict__:
             renew_card(pipeline.model_of(self))

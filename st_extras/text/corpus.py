@@ -144,7 +144,7 @@ def reservoir_sample(items: Iterable[_Item], count: int, seed: int = 0, *, disti
 
 
 def passages(texts: Iterable[str], words: int) -> Iterator[str]:
-    """Cut each text into passages of at most so many words, as spaces divide them."""
+    """Cut each text at spaces into passages of at most ``words`` words."""
     for text in texts:
         parts = text.split()
         for first in range(0, len(parts), words):

@@ -24,7 +24,7 @@ from st_extras.training.divergence import non_finite
 
 logger = logging.getLogger(__name__)
 _ROWS = 1000  # read at a time
-_LOOKED_AT = 2000  # texts, to see what they are
+_LOOKED_AT = 2000  # texts that are checked for labels, repeats and unknown tokens
 _FEWEST_COUNTED = 8  # fewer say nothing about the others
 _MANY_UNKNOWN = 0.1
 """A larger share of texts without a known token is warned of."""

@@ -11,6 +11,7 @@ import torch
 
 from benchmarks import retrieval
 from benchmarks.tables.retrieval import BASELINES, search_table
+from st_extras.adaptation import documents as documents_of_index
 from st_extras.adaptation.search_judge import Searched
 from st_extras.evaluation import RetrievalEvaluator, load_retrieval
 from tests.conftest import SENTENCES
@@ -25,7 +26,7 @@ def unit(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def test_smoothing_and_hubness_are_those_of_plain_loops(monkeypatch):
-    monkeypatch.setattr(retrieval, "_BLOCK", 7)
+    monkeypatch.setattr(documents_of_index, "_BLOCK", 7)
     queries, documents = unit(3, 6), unit(20, 6, seed=1)
     cosines = (documents @ documents.T).numpy()
     smoothed, scores = [], (queries @ documents.T).numpy()
