@@ -20,7 +20,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from st_extras.encoders.source import PROBES, Source
-from st_extras.evaluation.change import FEWEST, MOST
+from st_extras.evaluation.change_judge import FEWEST, MOST
 from st_extras.evaluation.geometry import mean_cosine
 from st_extras.modules import pipeline
 from st_extras.modules.pipeline import part_of_model, prompt_text
