@@ -27,9 +27,9 @@ from st_extras.modules.pipeline import part_of_model, prompt_text
 from st_extras.tensor_files import Expected, read_tensors, write_tensors
 from st_extras.text.corpus import (
     FEWEST_WITH_LETTERS,
+    distinct_sample,
     is_blank,
     iterate_sentences,
-    reservoir_sample,
     share_with_letters,
 )
 from st_extras.text.lexical import near_duplicate_share
@@ -92,7 +92,7 @@ def drawn_texts(sentences: Any, limit: int, seed: int) -> tuple[list[str], int]:
                 read += 1
                 yield text
 
-    drawn = reservoir_sample(texts(), limit, seed, distinct=True)
+    drawn = distinct_sample(texts(), limit, seed)
     random.Random(seed).shuffle(drawn)  # text is often sorted, by label or source: the judge must see all kinds
     return drawn, read
 

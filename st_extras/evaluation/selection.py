@@ -20,7 +20,7 @@ from st_extras.checks import check_count
 from st_extras.encoders.forward import without_dropout
 from st_extras.evaluation.reporting import LARGEST_SEED, ReportingEvaluator, check_embeddings
 from st_extras.functional import unit_scores, weighted_info_nce
-from st_extras.text.corpus import iterate_sentences, reservoir_sample
+from st_extras.text.corpus import distinct_sample, iterate_sentences
 
 SIGNAL = "contrast_shortening"
 """The metric. It was chosen among twenty, which ``benchmarks.selection`` compares."""
@@ -105,7 +105,7 @@ def _distinct(sentences: Any, seed: int) -> list[str]:
     texts = (text for text in texts if text)
     if isinstance(sentences, list | tuple):
         return list(dict.fromkeys(texts))
-    return reservoir_sample(texts, LARGEST_POOL, seed, distinct=True)
+    return distinct_sample(texts, LARGEST_POOL, seed)
 
 
 def choose_confusable(sentences: Sequence[str], size: int, generator: random.Random) -> list[str]:
