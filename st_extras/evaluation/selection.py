@@ -23,7 +23,7 @@ from st_extras.functional import unit_scores, weighted_info_nce
 from st_extras.text.corpus import distinct_sample, iterate_sentences
 
 SIGNAL = "contrast_shortening"
-"""The metric. It was chosen among twenty, which ``benchmarks.selection`` compares."""
+"""The metric, chosen among those that ``benchmarks.selection`` compares."""
 LARGEST_POOL = 20_000
 """Sentences searched for neighbours."""
 _MINIMUM = 10  # distinct sentences
