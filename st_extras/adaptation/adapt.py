@@ -36,6 +36,7 @@ from st_extras.encoders.dropout import dropout_acts
 from st_extras.encoders.structure import embedding_dimension, modes_kept
 from st_extras.evaluation import LabeledTexts, RetrievalTask, STSDataset
 from st_extras.evaluation.geometry import unrelated_cosines
+from st_extras.evaluation.retrieval_data import check_task
 from st_extras.modules import LocalityPreservingPostProcessor, pipeline
 from st_extras.text.lexical import BM25
 from st_extras.training.arguments import check_known
@@ -78,8 +79,8 @@ def adapt(
             of 1-NN accuracy, V-measure and MAP@R. With ``queries``: judged queries, by nDCG@10.
         queries: adapt for search: ``sentences`` are the documents, and these, at least 20 different ones, what users
             look for in them, without judgements; "documents" makes some from the documents. The result has a route for
-            each: use ``encode_query`` and ``encode_document``; both give length 1, as search by cosine is what is
-            judged, also where the encoder has another similarity. See :mod:`st_extras.adaptation.search`.
+            each: use ``encode_query`` and ``encode_document``; both give length 1, so that dot product and cosine are
+            the same; the encoder is judged by the one that it has. See :mod:`st_extras.adaptation.search`.
         keep_index: with ``queries``: change the queries' route alone, so that stored document embeddings stay valid.
         minutes: how long it may take, about; fewer texts are used if the encoder is slow, and no training is begun
             that would not end in time.
@@ -98,7 +99,8 @@ def adapt(
 
     Raises:
         ValueError: if a setting is not allowed, ``output`` may not be used, nothing can be put after the encoder's
-            pooling, an embedding is not finite, ``dev`` cannot be scored, or there is no such run to resume.
+            pooling, it cuts its embeddings or searches by distances, an embedding is not finite, ``dev`` cannot be
+            scored, or there is no such run to resume.
         ImportError: if bm25s is not installed, which judges with ``queries`` and without ``dev``.
 
     Example:
@@ -123,6 +125,8 @@ def adapt(
     if not isinstance(dev, kinds):
         allowed = "an STSDataset, LabeledTexts" if queries is None else "a RetrievalTask, as queries are given,"
         raise ValueError(f"dev must be {allowed} or None, got {shown(dev)}.")
+    if isinstance(dev, RetrievalTask):
+        check_task("dev", dev)
     if isinstance(dev, LabeledTexts) and len(set(dev.labels)) == len(dev.labels):
         raise ValueError(f"dev must have a label that two texts share, got {len(dev.labels)} different ones.")
     if queries is not None and (train or max_general_loss is not None):
@@ -137,6 +141,8 @@ def adapt(
         embedding_dimension(model)
     else:
         check_searchable(model)
+    if model.truncate_dim is not None:
+        raise ValueError(f"model.truncate_dim must be None, as all dimensions are adapted, got {model.truncate_dim}.")
     role = "" if queries is None else "document"
     encoder = functools.partial(encode_texts, batch_size=int(batch_size), show_progress_bar=show_progress_bar)
     with modes_kept(model):

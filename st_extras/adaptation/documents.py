@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from st_extras.checks import check_count, check_interval
+from st_extras.evaluation.reporting import check_embeddings
 from st_extras.modules.neighbor_directions import mean_neighbors
 
 Floats = NDArray[np.float32]
@@ -46,14 +47,14 @@ def refine_documents(
         (N, D + 1) float32.
 
     Raises:
-        ValueError: if a setting is not allowed, the embeddings are not finite or too few, or ``nearest`` returns other
-            numbers than cosines, as an approximate index does where it finds too few documents.
+        ValueError: if a setting is not allowed, the embeddings are too few, one is zero or not finite, or ``nearest``
+            returns other numbers than cosines: distances, or what an approximate index gives for too few documents.
 
     Source: Conneau et al.: "Word Translation Without Parallel Data", ICLR 2018, equation 3.
     """
     smoothing = check_interval("smoothing", smoothing, 0, 1)
     hubness = check_interval("hubness", hubness, 0, 10)
-    rows = _unit(embeddings)
+    rows = _unit(embeddings, at_least=2)
     neighbors = check_count("neighbors", neighbors, 1, len(rows) - 1)
     if nearest is not None and smoothing:
         raise ValueError("nearest must be None with smoothing: the smoothed documents have other neighbours.")
@@ -66,17 +67,20 @@ def refine_documents(
 
 
 def refine_queries(embeddings: Any) -> Floats:
-    """Return (Q, D + 1) queries of length 1 in D dimensions, with a 1 for what :func:`refine_documents` added."""
+    """Return (Q, D + 1) queries of length 1 in D dimensions, with a 1 for what :func:`refine_documents` added.
+
+    Args:
+        embeddings: (Q, D), of any length.
+
+    Raises:
+        ValueError: if one is zero or not finite.
+    """
     rows = _unit(embeddings)
     return np.concatenate([rows, np.ones((len(rows), 1), dtype=np.float32)], axis=1)
 
 
-def _unit(embeddings: Any) -> Floats:
-    rows = np.asarray(embeddings, dtype=np.float32)
-    if rows.ndim != 2 or len(rows) < 1 or not np.isfinite(rows).all():
-        raise ValueError(f"embeddings must be a matrix of finite numbers with a row a text, got shape {rows.shape}.")
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    unit: Floats = np.divide(rows, np.maximum(lengths, 1e-12), dtype=np.float32)
+def _unit(embeddings: Any, at_least: int = 1) -> Floats:
+    unit: Floats = check_embeddings("embeddings", embeddings, at_least).detach().cpu().float().numpy()
     return unit
 
 
@@ -94,9 +98,11 @@ def _mean_cosine_with_nearest(rows: Floats, neighbors: int, nearest: Nearest | N
         else:
             cosines, numbers = (np.asarray(found) for found in nearest(block, neighbors + 1))
             others = np.argsort(numbers == own, axis=1, kind="stable")[:, :neighbors]  # itself last, or the farthest
-            if (most := np.abs(cosines).max()) > 1.01:  # rounding
+            wrong = cosines[(numbers == own) & (cosines < 0.5) | ~(np.abs(cosines) < 1.01)]  # rounding; itself: near 1
+            if len(wrong):
+                found = f"cosines of {neighbors + 1} documents, got {wrong[0]:g}"
                 remedy = "let the index compare by inner product, and look at more of its cells"
-                raise ValueError(f"nearest must return cosines of {neighbors + 1} documents, got {most:g}: {remedy}.")
+                raise ValueError(f"nearest must return {found}: {remedy}.")
             cosines = np.take_along_axis(cosines, others, axis=1)
         means[first : first + size] = cosines.mean(axis=1)
     return means

@@ -30,6 +30,7 @@ from st_extras.adaptation.encode import EncodeTexts
 from st_extras.adaptation.judge import Row, choose
 from st_extras.adaptation.report import REPORTS, Adapted, write_report, write_searches
 from st_extras.adaptation.search_judge import FEWEST_QUERIES, JudgedQueries, Searched, SearchJudge, first_documents
+from st_extras.checks import check_choice
 from st_extras.evaluation import RetrievalTask
 from st_extras.modules import LocalityPreservingPostProcessor, pipeline
 from st_extras.modules.neighbor_directions import neighbor_directions
@@ -39,11 +40,14 @@ from st_extras.training.run_folder import save_model
 _FIT_TEXTS = 10_000  # documents that the directions are found from
 _LONGEST_FIT_TEXT = 2000  # characters of them that are compared
 _MOST_WITH_A_GRAM = 0.1  # of the documents: grams that more of them have are left out, as stop words are
+_ROUNDING = 0.01  # of a length of 1, in bfloat16
 ROLES = ("query", "document")
 """Routes of the saved model, and how texts are encoded for each."""
 
 Embeddings = tuple[Tensor, Tensor]
 """Of queries (Q, D) and of documents (N, D), of length 1, in float32."""
+Start = tuple[Embeddings, Embeddings]
+"""As the encoder is searched by inner product, of any length if it compares so; and of length 1."""
 Affine = tuple[Tensor, Tensor]
 """The matrix X (D, D) and the offset b (D,) of v' = v X + b, in float64."""
 
@@ -124,12 +128,16 @@ def adapt_search(
         ValueError: if an embedding is not finite, or the documents have too few different ones.
         ImportError: if bm25s is not installed.
     """
-    start = encode_both(model, searched, encode_texts, kept)
+    own, start = encode_both(model, searched, encode_texts, kept)
+    if keep_index and bool(((own[1].norm(dim=1) - 1).abs() > _ROUNDING).any()):
+        raise ValueError(
+            "keep_index must be False where dot products see lengths: those of the result's documents are 1."
+        )
     facts |= {"texts": len(searched.documents), "queries": len(searched.queries), "made": searched.made}
     steps = QUERIES_ALONE if keep_index else BOTH_SIDES[-1 if searched.made else 0 :]
     proposed = propose_queries_alone(start, steps) if keep_index else propose_both_sides(searched, start, steps, seed)
     if dev is None:
-        rows, number, reason = by_words(searched, start, steps, proposed, facts)
+        rows, number, reason = by_words(searched, (own, start), steps, proposed, facts)
     else:
         rows, number, reason = by_judgements(model, dev, steps, proposed, facts, encode_texts)
     chosen = None
@@ -140,26 +148,24 @@ def adapt_search(
     adapted = Adapted(model, chosen, reason, rows, facts, time.perf_counter() - began)
     save_model(model, output, reports=REPORTS)
     if number is not None:
-        before, after = (first_documents(*both) for both in (start, proposed[number].after(start)))
+        before, after = (first_documents(*both) for both in (own, proposed[number].after(start)))
         facts["changed"] = write_searches(output, searched.queries, searched.documents, before, after, seed)
     write_report(output, adapted, steps)
     return adapted
 
 
-def encode_both(
-    model: SentenceTransformer, searched: Searched, encode_texts: EncodeTexts, kept: Path | None
-) -> Embeddings:
+def encode_both(model: SentenceTransformer, searched: Searched, encode_texts: EncodeTexts, kept: Path | None) -> Start:
     """Encode queries and documents with the prompts and by the routes that the model has for them.
 
     Raises:
         ValueError: if an embedding is not finite.
     """
-    embeddings = []
+    own = []
     for role, texts in zip(ROLES, (searched.queries, searched.documents), strict=True):
-        found = encode_texts(model, texts, kept=kept, role=role, label=f"Encoding {role} texts")
-        pipeline.check_finite(found, texts)
-        embeddings.append(normalize(found).float())
-    return embeddings[0], embeddings[1]
+        own.append(encode_texts(model, texts, kept=kept, role=role, label=f"Encoding {role} texts"))
+        pipeline.check_finite(own[-1], texts)
+    unit = normalize(own[0]).float(), normalize(own[1]).float()
+    return (unit if model.similarity_fn_name == "cosine" else (own[0].float(), own[1].float())), unit
 
 
 def propose_queries_alone(start: Embeddings, steps: Sequence[SearchStep]) -> list[Routes]:
@@ -192,10 +198,11 @@ Choice = tuple[list[Row], int | None, str]
 
 
 def by_words(
-    searched: Searched, start: Embeddings, steps: Sequence[SearchStep], routes: Sequence[Routes], facts: dict[str, Any]
+    searched: Searched, both: Start, steps: Sequence[SearchStep], routes: Sequence[Routes], facts: dict[str, Any]
 ) -> Choice:
     """Take the first step that the :class:`SearchJudge` accepts."""
-    judge = SearchJudge(searched, start)
+    own, start = both
+    judge = SearchJudge(searched, own)
     facts["judged"] = len(judge.judged)
     if len(judge.judged) < FEWEST_QUERIES:
         few = f"{len(judge.judged)} queries share a word with a document, and {FEWEST_QUERIES} are needed to judge"
@@ -228,8 +235,8 @@ def by_judgements(
     """Take the step of the highest nDCG@10, if it is above the start's."""
     scored = [text for key, text in dev.queries.items() if dev.relevant.get(key)]
     searched = Searched(list(dev.documents.values()), scored)
-    start = encode_both(model, searched, encode_texts, None)
-    judge = JudgedQueries(dev, start)
+    own, start = encode_both(model, searched, encode_texts, None)
+    judge = JudgedQueries(dev, own)
     facts["dev"] = judge.score
     rows = []
     for step, one in zip(steps, routes, strict=True):
@@ -244,8 +251,9 @@ def check_searchable(model: SentenceTransformer) -> None:
     """Check that routes for queries and documents can be put behind the encoder.
 
     Raises:
-        ValueError: if it starts with a Router that has other routes.
+        ValueError: if it starts with a Router that has other routes, or compares by distances.
     """
+    check_choice("model.similarity_fn_name", model.similarity_fn_name, ("cosine", "dot"))
     if isinstance(model[0], Router) and (missing := sorted(set(ROLES) - set(model[0].sub_modules))):
         found = ", ".join(map(repr, model[0].sub_modules))
         raise ValueError(f"model must have the routes 'query' and 'document' in its Router, got {found}: no {missing}.")

@@ -85,7 +85,7 @@ class SearchJudge:
 
     Args:
         searched: documents and queries.
-        start: (Q, D) queries and (N, D) documents as the start embeds them, of length 1.
+        start: (Q, D) queries and (N, D) documents as the start embeds them, compared by inner product.
 
     Attributes:
         judged: numbers of the queries that share a word with a document, the only ones that can be judged.
@@ -128,7 +128,7 @@ class JudgedQueries:
 
     Args:
         task: its documents are searched for its queries.
-        start: (Q, D) queries and (N, D) documents of the task as the start embeds them, of length 1.
+        start: (Q, D) queries and (N, D) documents of the task as the start embeds them, compared by inner product.
 
     Attributes:
         score: of the start.
@@ -162,14 +162,14 @@ def first_documents(queries: Tensor, documents: Tensor, count: int = 3) -> Tenso
 
 
 def average_precision(scores: Tensor, targets: Tensor) -> Tensor:
-    """Return the average precision (B,) with which rankings find documents.
+    """Return the average precision (B,) with which rankings find documents; of equal scores, others come first.
 
     Args:
         scores: (B, N) of each document, higher is earlier.
         targets: (B, K) numbers of the documents to find; -1: none. Each row has one at least.
     """
     of_targets = scores.gather(1, targets.clamp_min(0))  # (B, K)
-    ranks = torch.stack([(scores > one.unsqueeze(1)).sum(dim=1) + 1 for one in of_targets.unbind(1)], dim=1).float()
+    ranks = torch.stack([(scores >= one.unsqueeze(1)).sum(dim=1) for one in of_targets.unbind(1)], dim=1).float()
     ranks = ranks.masked_fill(targets < 0, torch.inf).sort(dim=1).values
     precision = torch.arange(1, ranks.size(1) + 1) / ranks
     return precision.sum(dim=1) / (targets >= 0).sum(dim=1)

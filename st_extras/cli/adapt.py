@@ -67,7 +67,7 @@ def adapt(
     query_prompt: options.QueryPrompt = None,
     document_prompt: options.DocumentPrompt = None,
     batch_size: options.EncodeBatch = 64,
-    seed: Annotated[int, typer.Option(help="Random seed for which texts are drawn.", callback=options.SEED)] = 42,
+    seed: options.DrawSeed = 42,
     resume: Annotated[bool, typer.Option(help="Continue an interrupted run: what it encoded is used.")] = False,
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
@@ -111,7 +111,8 @@ def adapt(
     sentences: Any = corpus.stream_sentences(text, column=column, max_line=max_line)
     asked: Any = None
     if search:
-        asked = list(corpus.stream_sentences(queries, max_line=max_line)) if queries else "documents"
+        with options.columns_named("the one with queries must be sentence or text"):
+            asked = corpus.read_sentences(queries, max_line=max_line) if queries else "documents"
         sentences = sentences if passages is None else corpus.passages(sentences, passages)
     model = load_encoder(encoder)
     prompts = {"query": query_prompt, "document": document_prompt}

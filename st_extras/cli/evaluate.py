@@ -103,11 +103,8 @@ def load_labeled(file: str, text_column: str | None, label_column: str) -> Label
     """Load labelled texts; errors name the options of this entrance."""
     from st_extras.evaluation import load_labeled_texts
 
-    try:
+    with options.columns_named("--text-column and --label-column can name others"):
         return load_labeled_texts(file, text_column=text_column, label_column=label_column)
-    except ValueError as error:
-        names = "--text-column and --label-column can name others"
-        raise ValueError(str(error).replace("--column (column=) can name another", names)) from error
 
 
 def load_any(path: str) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -90,6 +91,15 @@ def check_column(context: typer.Context, text: list[str]) -> None:
         refuse_unread(context, "is not for .txt files: each of their lines is a sentence", "column")
 
 
+@contextmanager
+def columns_named(remedy: str) -> Iterator[None]:
+    """In errors about a column, put what helps at this entrance in the place of ``--column``."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(str(error).replace("--column (column=) can name another", remedy)) from error
+
+
 # ------------------------------------------------------------------------------------------- input and output
 
 LONGEST_LINE = 1_000_000
@@ -123,6 +133,7 @@ Setting = Annotated[
     typer.Option("--set", help="NAME=VALUE, by the name of an argument of the loss or method in Python; repeatable."),
 ]
 Seed = Annotated[int, typer.Option(help="Random seed for data order, dropout and the loss.", callback=SEED)]
+DrawSeed = Annotated[int, typer.Option("--seed", help="Random seed for which texts are drawn.", callback=SEED)]
 
 # ------------------------------------------------------------------------------------------- encoding a corpus
 

@@ -94,7 +94,7 @@ def unrelated_cosines(x: Tensor, groups: int = 20) -> dict[int, tuple[float, flo
     Raises:
         ValueError: if there are too few rows, or a row is zero or not finite.
     """
-    u = check_embeddings("x", x, at_least=2 * check_count("groups", groups, 2))
+    u = check_embeddings("x", x, at_least=2 * check_count("groups", groups, 2)).detach()
     pairs = torch.triu_indices(len(u), len(u), offset=1, device=u.device)
     cosines = (u @ u.T)[pairs[0], pairs[1]]  # (P,)
     group = torch.arange(len(u), device=u.device) % groups

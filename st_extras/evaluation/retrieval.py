@@ -10,9 +10,9 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator, RerankingEvaluator
 from sentence_transformers.util import cos_sim
 
-from st_extras.checks import check_bool, check_count, check_instance, shown
+from st_extras.checks import check_bool, check_choice, check_count, check_instance, shown
 from st_extras.evaluation.reporting import bootstrap_interval, check_further_options, check_sentences, join_name
-from st_extras.evaluation.retrieval_data import RetrievalTask, Sample
+from st_extras.evaluation.retrieval_data import RetrievalTask, Sample, check_task
 from st_extras.modules.pipeline import check_finite
 from st_extras.text.corpus import check_sentence
 from st_extras.text.lexical import BM25
@@ -20,6 +20,7 @@ from st_extras.text.lexical import BM25
 _METRICS = (("ndcg", 10), ("recall", 10), ("recall", 100), ("mrr", 10))
 LEXICAL_WEIGHT = 0.3
 """Of BM25 beside an encoder, both as z-scores per query."""
+_OPTIONS = ("query_prompt", "document_prompt", "batch_size", "truncate_dim", "show_progress_bar")
 _MOST = 1_000_000  # documents in a ranking
 _SCORES_AT_ONCE = 2**27  # queries x documents: 512 MiB of float32
 _BLOCK = 2**24  # the same where they are ranked in several ways
@@ -44,8 +45,9 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
         ndcg_of_queries: nDCG of each query that was scored last, by depth (10): what a paired comparison needs.
 
     Raises:
-        ValueError: if the task is no RetrievalTask or no query has a relevant document, ``name`` cannot be part of a
-            file's name, or another setting is not allowed.
+        ValueError: if the task cannot be scored (no RetrievalTask, no query with a relevant document, relevant ones
+            that it lacks, grades not above 0), ``name`` cannot be part of a file's name, or another setting is not
+            allowed.
 
     Example:
         >>> from st_extras.evaluation import RetrievalEvaluator, RetrievalTask
@@ -65,11 +67,9 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
         name: str = "",
         **options: Any,
     ) -> None:
-        check_instance("task", task, RetrievalTask)
+        check_task("task", task)
         check_instance("query_prompt", query_prompt, str, or_none=True)
         check_instance("document_prompt", document_prompt, str, or_none=True)
-        if not any(task.relevant.get(key) for key in task.queries):
-            raise ValueError("task must hold at least one query with a relevant document, got none.")
         settings: dict[str, Any] = {
             "queries": task.queries,
             "corpus": task.documents,
@@ -107,13 +107,8 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
 
     def similarities(self, model: SentenceTransformer) -> Iterator[tuple[list[str], np.ndarray]]:
         """Encode everything once, and yield B queries at a time with their (B, N) similarities to the N documents."""
-        queries, documents = (
-            self.embed_inputs(model, texts, kind, prompt_name, prompt)
-            for texts, kind, prompt_name, prompt in (
-                (self.queries, "query", self.query_prompt_name, self.query_prompt),
-                (self.corpus, "document", self.corpus_prompt_name, self.corpus_prompt),
-            )
-        )
+        queries = self.embed_inputs(model, self.queries, "query", self.query_prompt_name, self.query_prompt)
+        documents = self.embed_inputs(model, self.corpus, "document", self.corpus_prompt_name, self.corpus_prompt)
         texts: Any = self.queries
         size = max(1, _BLOCK // len(documents))
         for start in range(0, len(queries), size):
@@ -143,9 +138,9 @@ def compare_retrieval(
 
     Args:
         task: from :func:`load_retrieval`.
-        models: names and encoders; one is asked for after the other, so that a generator holds one at a time.
+        models: different names and encoders; one is asked for after the other, so that a generator holds one at a time.
         bm25: whether to add the row "BM25" and, for each encoder, "NAME + 0.3 BM25" (sum of the z-scores per query).
-        **options: as for :class:`RetrievalEvaluator`.
+        **options: prompts, batch_size, truncate_dim and show_progress_bar, as for :class:`RetrievalEvaluator`.
 
     Returns:
         By row, nDCG@10 and the other metrics in [0, 1], and ``difference`` of nDCG@10 to the first row with the ends
@@ -153,13 +148,17 @@ def compare_retrieval(
 
     Raises:
         ImportError: if ``bm25s``, which BM25 needs, is not installed.
-        ValueError: as for :class:`RetrievalEvaluator`.
+        ValueError: as for :class:`RetrievalEvaluator`, or if two encoders have one name or an option has no effect.
     """
+    for option in options:
+        check_choice("options: each", option, _OPTIONS)
     evaluator = RetrievalEvaluator(task, **options)
     words = BM25(list(task.documents.values())) if bm25 else None
     rows: dict[str, dict[str, float]] = {}
     start: np.ndarray | None = None
     for name, model in models:
+        if name in (*rows, "BM25"):
+            raise ValueError(f"models must have different names, and none the name BM25, got {name!r} again.")
         hits: dict[str, list[Any]] = {}
         for queries, dense in evaluator.similarities(model):
             hits.setdefault(name, []).extend(evaluator.rank(dense))

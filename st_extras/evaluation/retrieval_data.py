@@ -8,6 +8,7 @@ data set release or a TSV file of GLUE, and similar questions the folder of gith
 from __future__ import annotations
 
 import logging
+import math
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from st_extras.checks import check_bool, check_choice, check_count, check_instance, check_seed, shown
+from st_extras.checks import check_bool, check_choice, check_count, check_instance, check_positive, check_seed, shown
 from st_extras.evaluation.label_scores import check_label
 from st_extras.evaluation.reporting import check_iterable
 from st_extras.text.columns import choose_column
@@ -58,6 +59,26 @@ class RetrievalTask:
         return replace(self, queries={key: text for key, text in self.queries.items() if key in chosen})
 
 
+def check_task(name: str, task: Any) -> None:
+    """Check that encoders can be scored on a task.
+
+    Raises:
+        ValueError: if it is no RetrievalTask, a text is none, a document that is relevant is none of the task's, a
+            grade is not above 0 or not finite, or no query has a relevant document.
+    """
+    check_instance(name, task, RetrievalTask)
+    for kind in ("queries", "documents"):
+        for key, text in getattr(task, kind).items():
+            check_sentence(text, f"{name}.{kind}[{key!r}]")
+    for query, grades in task.relevant.items():
+        for document, grade in grades.items():
+            if document not in task.documents:
+                raise ValueError(f"{name}.documents must hold all that are relevant, got none of the id {document!r}.")
+            check_positive(f"{name}.relevant[{query!r}][{document!r}]", grade)
+    if not any(map(task.relevant.get, task.queries)):
+        raise ValueError(f"{name} must hold at least one query with a relevant document, got none.")
+
+
 def load_retrieval(folder: str | PathLike[str], split: str | None = None, *, max_line: int = MAX_LINE) -> RetrievalTask:
     """Read a search collection in BEIR's layout: ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/test.tsv``.
 
@@ -73,8 +94,8 @@ def load_retrieval(folder: str | PathLike[str], split: str | None = None, *, max
 
     Raises:
         ValueError: if a file or column is missing, an id stands twice, a document or query is empty, a judgement names
-            an unknown id or its grade is not a number, or no document is relevant to any query. The message names the
-            file with its line.
+            an unknown id, contradicts another one or has a grade that is no finite number, or no document is relevant
+            to any query. The message names the file with its line.
 
     Example:
         >>> from pathlib import Path
@@ -88,18 +109,22 @@ def load_retrieval(folder: str | PathLike[str], split: str | None = None, *, max
     """
     check_instance("split", split, str, or_none=True)
     root = Path(folder)
-    if not root.is_dir():
-        raise ValueError(f"There is no folder of a search collection {str(root)!r}.")
+    if not str(folder) or not root.is_dir():
+        raise ValueError(f"There is no folder of a search collection {str(folder)!r}.")
     documents = _read_texts(root, "corpus", "document", max_line)
     queries = _read_texts(root, "queries", "query", max_line)
     file = _judgement_file(root, split)
+    judged: dict[tuple[str, str], float] = {}
     relevant: dict[str, dict[str, float]] = {}
     for where, row in read_rows(file, max_line=max_line):
         query, document = _read_id(row, where, "query"), _read_id(row, where, "document")
         for kind, key, known in (("query", query, queries), ("document", document, documents)):
             if key not in known:
                 raise ValueError(f"{where}: there is no {kind} with the id {key!r}.")
-        if (grade := _read_grade(row, where)) > 0:
+        grade = _read_grade(row, where)
+        if (before := judged.setdefault((query, document), grade)) != grade:
+            raise ValueError(f"{where}: {document!r} is judged twice for {query!r}, by {before:g} and by {grade:g}.")
+        if grade > 0:
             relevant.setdefault(query, {})[document] = grade
     if not relevant:
         raise ValueError(f"{str(file)!r} names no relevant document for any query.")
@@ -146,12 +171,15 @@ def _read_id(row: Mapping[str, Any], where: str, kind: str) -> str:
 
 
 def _read_grade(row: Mapping[str, Any], where: str) -> float:
-    """Return how relevant the document of a row is, 1 where the row does not say."""
-    value = next((row[name] for name in _GRADES if name in row), 1)
+    """Return how relevant the document of a row is, 1 where rows hold nothing but the ids."""
+    value = row[choose_column(where, row, None, usual=_GRADES)] if len(row) > 2 else 1
     try:
-        return float(value)
+        grade = float(value)
     except (TypeError, ValueError):
-        raise ValueError(f"{where}: a grade must be a number, got {shown(value)}.") from None
+        grade = math.nan
+    if not math.isfinite(grade):
+        raise ValueError(f"{where}: a grade must be a finite number, got {shown(value)}.")
+    return grade
 
 
 # --- question pairs ---

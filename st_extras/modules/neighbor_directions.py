@@ -90,10 +90,8 @@ def neighbor_directions(
     least = fewest_texts(neighbors)
     mean, unit, kept = _different_directions(embeddings.double())
     if len(unit) < least:
-        raise ValueError(
-            f"sentences must have at least {least} different embeddings for neighbors={neighbors}, got {len(unit)}: "
-            "fit on more text, or leave this step out."
-        )
+        why = "" if least == FEWEST_TEXTS else f" for neighbors={neighbors}"
+        raise ValueError(f"sentences must have at least {least} different embeddings{why}, got {len(unit)}: give more.")
     others = mean_neighbors(unit, int(neighbors), None if words is None else words[kept.numpy()])
     covariance = unit.T @ unit / len(unit)
     variances, axes = (part.flip(-1) for part in torch.linalg.eigh(covariance))

@@ -256,6 +256,8 @@ def read_rows(
         if any(names.count(name) > 1 for name in names if name):
             raise ValueError(f"{path} must name each column once, got {', '.join(names)}.")
     for number, values in records:
+        if len(values) > len(names):
+            raise ValueError(f"{path}, line {number}: a judgement of TREC must have 4 fields, got {len(values)}.")
         yield f"{path}, line {number}", dict.fromkeys(names) | dict(zip(names, values, strict=False))
 
 

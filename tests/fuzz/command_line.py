@@ -27,6 +27,9 @@ BAD_SETTINGS = [
     "__class__=1", "temperature=0.1=2", "generator=1", "Temperature=1", "cutoff_rate=2", "temperature={}",
 ]  # fmt: skip
 
+_GRADES = {"judged": "0\t1", "unknown": "no\t1", "nothing": "0\t0", "endless": "0\tinf", "none": "0\tnan", "two": "0"}
+"""Folders of search collections, and what their judgement of a query says; all but the first are wrong."""
+_BAD_FOLDERS = [*BAD_FILES, *(f"{{{name}}}" for name in [*_GRADES, "text"][1:])]
 _NOISE = re.compile(r"\d+/\d+ \[|warn", re.IGNORECASE)  # progress bars, and what other libraries warn of
 
 
@@ -42,6 +45,12 @@ def _places() -> dict[str, str]:
     (folder / "nul.txt").write_bytes(b"a cat\nthe\0dog\n")
     (folder / "utf16.txt").write_bytes("\n".join(SENTENCES).encode("utf-16-le"))
     (folder / "cut.jsonl").write_text('{"sentence": "a cat"}\n{"sentence": "a d')
+    (folder / "queries.txt").write_text(
+        "\n".join(" ".join(t.split()[:3]) + "?" for t in world.corpus()[200:240]), "utf8"
+    )
+    (folder / "few.txt").write_text("\n".join(world.corpus()[200:210]), encoding="utf8")
+    for name, grade in _GRADES.items():
+        world.search_folder(folder / name, grade)
     rows = "".join(f"s\t{i % 6}\t{a}\t{b}\n" for i, (a, b) in enumerate(itertools.pairwise(SENTENCES * 2)))
     (folder / "sts.tsv").write_text("subset\tscore\tsentence1\tsentence2\n" + rows)
     (folder / "domain.txt").write_text("\n".join(world.corpus()[:120]), encoding="utf8")
@@ -52,11 +61,11 @@ def _places() -> dict[str, str]:
     repal.save(str(folder / "repal"))
     names = {
         "folder": "a folder", "cut": "cut.jsonl", "sts": "sts.tsv", "table": "table.json", "repal": "repal",
-        "labelled": "labelled.tsv",
+        "labelled": "labelled.tsv", **dict(zip(_GRADES, _GRADES, strict=True)),
     }  # fmt: skip
     files = {
         name: str(folder / names.get(name, f"{name}.txt"))
-        for name in ("text", "domain", "binary", "empty", "nul", "utf16", *names)
+        for name in ("text", "domain", "queries", "few", "binary", "empty", "nul", "utf16", *names)
     }
     return files | {"encoder": str(world.encoder_folder())}
 
@@ -72,8 +81,13 @@ EVALUATE = ["evaluate", "{encoder}", "--sts", "{sts}", "--sets", "mine"]
 LABELLED = ["evaluate", "{encoder}", "--labeled", "{labelled}"]
 ADAPT = ["adapt", "{encoder}", "{text}", "-o", "{output}", "--quiet"]
 LOCALITY = ["refine", "locality-preserving", "{encoder}", "{domain}", "-o", "{output}"]
+SEARCH = ["adapt", "{encoder}", "{domain}", *ADAPT[3:], "--search", "--queries", "{queries}"]
+RETRIEVAL = ["evaluate", "{encoder}", "--retrieval", "{judged}"]
+CALIBRATE = ["calibrate", "{encoder}", "{domain}"]
+TOP, SIF = ([*WHITEN[:1], method, *WHITEN[2:]] for method in ("all-but-the-top", "sif"))
 COMMANDS = {"train": TRAIN, "slt-fai": SLT, "repal fit": REPAL, "repal tune": TUNE, "whiten": WHITEN, "count": COUNT,
-            "info": INFO, "evaluate": EVALUATE, "labelled": LABELLED, "adapt": ADAPT, "locality": LOCALITY}  # fmt: skip
+            "info": INFO, "evaluate": EVALUATE, "labelled": LABELLED, "adapt": ADAPT, "locality": LOCALITY,
+            "search": SEARCH, "retrieval": RETRIEVAL, "calibrate": CALIBRATE, "top": TOP, "sif": SIF}  # fmt: skip
 
 
 def _set(name: str, values: list[str]) -> list[str]:
@@ -110,12 +124,30 @@ OPTIONS: dict[str, dict[str, list[str]]] = {
     "whiten": {"--set": _set("dimensions", [*(x for x in BAD_COUNTS if x != "1e3"), "17", "1000"])},
     "count": {"--add": BAD_FILES, "--processes": BAD_COUNTS, "-o": ["{folder}", "nowhere/at/all.json", ""]},
     "info": {"--ratio": [*BAD_NUMBERS, "0", "1"], "--encoder": ["nowhere", "", "{folder}"]},
-    "evaluate": {"--sts": BAD_FILES, "--sets": [], "--setting": BAD_TEXTS},
+    "evaluate": {
+        "--sts": BAD_FILES, "--sets": [], "--setting": BAD_TEXTS, "--split": ["x"], "--query-prompt": ["x"],
+        "--document-prompt": ["x"],
+    },
+    "retrieval": {
+        "--retrieval": _BAD_FOLDERS, "--split": BAD_TEXTS, "--sts": ["{sts}"], "--labeled": ["{labelled}"],
+        "--sets": ["x"], "--setting": ["wmean"], "--mteb": ["STS12"], "--label-column": ["x"],
+    },
+    "calibrate": {
+        "--batch-size": BAD_COUNTS, "--max-line": [*BAD_COUNTS, "9"], "--seed": _SEEDS, "--column": ["x"],
+    },
+    "search": {
+        "--queries": [*BAD_FILES, "{few}", "{domain}"], "--retrieval": _BAD_FOLDERS, "--passages": BAD_COUNTS,
+        "--dev": ["{sts}"], "--labeled": ["{labelled}"], "--max-general-loss": ["1"], "--dev-set": ["x"],
+        "--batch-size": BAD_COUNTS, "--column": ["x"],
+    },
+    "top": {"--set": _set("components", [*BAD_NUMBERS, "0.5", "17"]), "--frequencies": ["{table}"], "--statistics": BAD_FILES},
+    "sif": {"--set": _set("a", [*BAD_NUMBERS, "0"]), "--batch-size": ["4"], "--frequencies": ["{table}"]},
     "labelled": {"--labeled": [*BAD_FILES, "{sts}"], "--sts": ["{sts}"], "--sets": ["x"], "--setting": ["wmean"]},
     "adapt": {
         "--limit": [*BAD_COUNTS, "499"], "--minutes": [*BAD_NUMBERS, "0", "10001"], "--max-general-loss": BAD_NUMBERS,
         "--dev": BAD_FILES, "--labeled": BAD_FILES, "--batch-size": BAD_COUNTS, "--seed": _SEEDS, "--column": [],
-        "--max-line": BAD_COUNTS, "--dev-set": [],
+        "--max-line": BAD_COUNTS, "--dev-set": [], "--queries": ["{queries}"], "--retrieval": ["{judged}"],
+        "--passages": ["5"], "--query-prompt": ["x"], "--document-prompt": ["x"],
     },
     "locality": {
         "--set": [*_set("neighbors", [*BAD_COUNTS, "60", "1001"]), *_set("power", [*BAD_NUMBERS, "10.5"]),
@@ -133,7 +165,14 @@ GOOD = [
     ["repal tune", ["--sentence-term-only"]], ["info", ["--ratio", "0.3"]], ["whiten", ["--stock"]],
     ["labelled", []], ["labelled", ["--json"]], ["adapt", []], ["adapt", ["--json", "--any-general-loss"]],
     ["locality", ["--set", "words=no", "--set", "recolor=0"]], ["locality", ["--stock", "--json"]],
+    ["search", []], ["search", ["--keep-index", "--json"]], ["search", ["--retrieval", "{judged}"]],
+    ["search", ["--passages", "4", "--query-prompt", "find "]], ["retrieval", []], ["calibrate", ["--json"]],
+    ["retrieval", ["--json", "--document-prompt", "x", "--split", "qrels"]], ["top", ["--set", "components=2", "--stock"]],
+    ["sif", ["--set", "a=0.1"]],
 ]  # fmt: skip
+UNREAD = [["search", "--train"], ["search", "--any-general-loss"], ["adapt", "--keep-index"], ["adapt", "--search",
+          "--keep-index"], ["sif", "--stock"]]  # fmt: skip
+"""Flags that must be refused, because nothing reads them."""
 
 
 def _filled(argument: str, output: Path) -> str:
@@ -189,8 +228,9 @@ def _positional() -> list[Case]:
     """Arguments without a name: the objective, the encoder, the text."""
     made: list[tuple[str, int, str, tuple[str, ...]]] = []
     encoders = ("nowhere", "", "{folder}", "{text}", "{table}", "{binary}")
-    shared = [("train", 2), ("repal fit", 2), ("whiten", 2), ("count", 2), ("locality", 2), ("adapt", 1)]
-    for command, at in (*shared, ("evaluate", 1), ("labelled", 1)):
+    shared = [(command, 2) for command in ("train", "repal fit", "whiten", "count", "locality", "top", "sif")]
+    shared += [("adapt", 1), ("search", 1), ("calibrate", 1)]
+    for command, at in (*shared, ("evaluate", 1), ("labelled", 1), ("retrieval", 1)):
         made += [(command, at, x, ("encoder", _places().get(x.strip("{}"), x) or "encoder")) for x in encoders]
     for (command, at), wrong in itertools.product(shared, BAD_FILES):
         made.append((command, at + 1, wrong, (_places().get(wrong.strip("{}"), wrong) or "''", "text")))
@@ -210,7 +250,8 @@ def _taken() -> list[Case]:
     """An output folder that holds somebody's files, with and without --overwrite and --resume."""
     made = []
     for command, more in itertools.product(
-        ("train", "repal fit", "whiten", "repal tune", "adapt", "locality"), ([], ["--overwrite"], ["--resume"])
+        ("train", "repal fit", "whiten", "repal tune", "adapt", "locality", "search", "sif"),
+        ([], ["--overwrite"], ["--resume"]),
     ):
         if more == ["--resume"] and command != "train":
             continue
@@ -236,10 +277,14 @@ def cases(generator: random.Random) -> list[Case]:
                 name = value.split("=")[0] if "set" in option and value else words
                 names = (words, words.replace("-", "_"), name or words, *shared, *_ALIASES.get(option, ()))
                 filled = _places().get(value.strip("{}"), value) if value else ""
-                names += (filled,) if filled and value in BAD_FILES else ()
+                names += (filled,) if filled and value in (*BAD_FILES, *_BAD_FOLDERS) else ()
                 made.append(_case(command, [option, value], REFUSE, names))
             made.append(_case(command, [option], REFUSE, ("requires an argument", "no such option", "missing")))
     made += [_case(command, added, ACCEPT) for command, added in GOOD]  # type: ignore[arg-type]
+    made += [
+        _case(command, flags, REFUSE, (flags[-1].strip("-"), flags[-1][2:].replace("-", "_")))
+        for command, *flags in UNREAD
+    ]
     typed = [
         [
             generator.choice(["train", "repal", "x", "refine", "--", "-h", "tune", "\x00", "frequencies"])
@@ -259,7 +304,7 @@ _ALIASES = {
     "--processes": ("num_processes",),
     "-o": ("output",), "--add": ("path",), "--frequencies": ("wordfreq", "language"),
     "--warmup-epochs": ("epochs",),
-    "--labeled": ("label",), "--encoder": ("tokenizer",),
+    "--labeled": ("label",), "--queries": ("source",), "--retrieval": ("folder",), "--encoder": ("tokenizer",),
     "--sets": ("name",), "--limit": (),
 }  # fmt: skip
 """What else a message may call an option: the argument of the function behind it."""

@@ -3,10 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 
 from st_extras import adaptation, evaluation, modules
+from st_extras.text.corpus import passages
+from st_extras.text.lexical import BM25, search_words
 from tests.fuzz import world
 
 _LABELS = ["a", "b"] * 4
@@ -39,6 +42,41 @@ def _adapted(sentence: str) -> torch.Tensor:
     return torch.as_tensor(model.encode([sentence]))
 
 
+def _searched(sentence: str) -> torch.Tensor:
+    """The text as query and as document, after ``adapt`` for search with the text among both."""
+    texts = [*world.corpus()[:150], sentence]
+    queries = [*(text[3:] for text in world.corpus()[:40]), f"what is {sentence}"]
+    model = adaptation.adapt(
+        world.encoder(), texts, world.new_folder(), queries=queries, keep_index=len(sentence) % 2 == 1,
+        show_progress_bar=False,
+    ).model  # fmt: skip
+    return torch.tensor([model.encode_query(sentence), model.encode_document(sentence)])
+
+
+def _compared(sentence: str) -> dict[str, dict[str, float]]:
+    """Scores of a search for the text, which is a document too."""
+    documents = dict(enumerate([*world.corpus()[:20], sentence]))
+    task = evaluation.RetrievalTask({"q": sentence}, {str(i): t for i, t in documents.items()}, {"q": {"20": 1.0}})
+    return evaluation.compare_retrieval(task, [("plain", world.encoder())])
+
+
+def _in_range(sentence: str, rows: dict[str, dict[str, float]]) -> str | None:
+    own = rows["plain"]["recall@100"] == rows["BM25"]["recall@100"] == 1  # all 21 documents are found
+    right = own and all(
+        0 <= row["ndcg@10"] <= 1 and row["low"] <= row["difference"] <= row["high"] for row in rows.values()
+    )
+    return None if right else f"scores outside of their range: {rows}"
+
+
+def _lexical(sentence: str) -> np.ndarray:
+    return BM25([sentence, "zzz", *world.corpus()[:20]]).scores([sentence])[0]
+
+
+def _found(sentence: str, scores: np.ndarray) -> str | None:
+    right = np.isfinite(scores).all() and (scores[0] > 0) == bool(search_words(sentence)) and (scores >= 0).all()
+    return None if right else f"scores of BM25: {scores[:3]}"
+
+
 def _finite(sentence: str, embeddings: torch.Tensor) -> str | None:
     return None if bool(embeddings.isfinite().all()) else "the embedding is not finite"
 
@@ -57,5 +95,12 @@ DOMAIN_CALLS: dict[str, tuple[Callable[[str], Any], Callable[[str, Any], str | N
     "ChangeJudge": (_judged, _unchanged),
     "LabeledTextEvaluator": (_labelled, _scored),
     "adapt": (_adapted, _finite),
+    "adapt for search": (_searched, _finite),
+    "compare_retrieval": (_compared, _in_range),
+    "BM25": (_lexical, _found),
+    "passages": (
+        lambda s: [part.split() for part in passages([s], 3)],
+        lambda s, parts: None if sum(parts, []) == s.split() and all(len(p) < 4 for p in parts) else "other words",
+    ),
 }
 """Name, call, and the oracle of its result; as in ``texts.CALLS``."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from st_extras.evaluation import load_labeled_texts, load_sts, read_askubuntu, read_question_pairs
+from st_extras.evaluation import load_labeled_texts, load_retrieval, load_sts, read_askubuntu, read_question_pairs
 from st_extras.text import read_sentences
 from st_extras.text.frequency import FrequencyTable
 from tests.conftest import SENTENCES
@@ -128,6 +128,51 @@ def _counts(text: str) -> Expected:
     return EITHER, dict(zip(tokens, numbers, strict=True))
 
 
+def _corpus(text: str) -> Expected:
+    """Documents in .jsonl, of which three are judged."""
+    try:
+        rows = [json.loads(line) for line in _lines(text) if line.strip()]
+        found = {row["_id"]: f"{(row.get('title') or '').strip()} {row['text'].strip()}".strip() for row in rows}
+        "".join([*found, *found.values()]).encode("utf8")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return REFUSE, None
+    right = len(found) == len(rows) and {"0", "1", "2"} <= found.keys() and all(map(str.strip, found.values()))
+    return (EITHER, found) if right and all(map(str.strip, found)) else (REFUSE, None)
+
+
+def _judged(rows: list[list[str]], query: int, document: int, grade: int, fields: int) -> Expected:
+    """Judgements: known ids, finite grades, no two of a pair that differ."""
+    found: dict[tuple[str, str], float] = {}
+    for row in rows:
+        try:
+            value = float(row[grade])
+        except (IndexError, ValueError):
+            return REFUSE, None
+        pair = row[query], row[document]
+        known = pair[0] in ("a", "b") and pair[1] in ("0", "1", "2")
+        if len(row) != fields or not known or not math.isfinite(value) or found.setdefault(pair, value) != value:
+            return REFUSE, None
+    relevant: dict[str, dict[str, float]] = {}
+    for (one, other), value in found.items():
+        if value > 0:
+            relevant.setdefault(one, {})[other] = value
+    return (EITHER, relevant) if relevant else (REFUSE, None)
+
+
+def _qrels(text: str) -> Expected:
+    header, *rows = [line.split("\t") for line in _lines(text)]
+    if sorted(header) != ["corpus-id", "query-id", "score"]:
+        return EITHER if len(set(header)) > 3 else REFUSE, None
+    return _judged([row for row in rows if row != [""]], *map(header.index, ("query-id", "corpus-id", "score")), 3)
+
+
+def _trec(text: str) -> Expected:
+    first, *_ = rows = [line.split() for line in _lines(text)]
+    if len(first) != 4 or not first[3].lstrip("-").isdecimal():
+        return REFUSE, None
+    return _judged(list(filter(None, rows)), 0, 2, 3, 4)
+
+
 def _pairs(text: str) -> Expected:
     if text.count('"') % 2:
         return (REFUSE, None) if re.search(r'(^|\t)"[^"]*$', text) else (EITHER, None)
@@ -149,12 +194,23 @@ def _csv_text() -> str:
     return stream.getvalue()
 
 
-def _askubuntu(path: Path) -> Any:
-    """The file as the texts of a folder; the split is in order."""
-    name = "text_tokenized.txt" + (".gz" if path.suffix == ".gz" else "")
-    path.rename(path.with_name(name))
-    path.with_name("test.txt").write_text("0\t1\t1 2\t0.5 0.1\n", encoding="utf8")
-    return read_askubuntu(path.parent)
+def _in_folder(name: str, read: Callable[[Path], Any], **others: str) -> Callable[[Path], Any]:
+    """Read a folder of files that are in order, but for the one of that name."""
+
+    def reader(path: Path) -> Any:
+        path.rename(path.with_name(name + path.name[4:].lower()))
+        for other, text in others.items():
+            if other != name:
+                path.with_name(f"{other}.txt" if read is read_askubuntu else f"{other}.tsv").write_text(text, "utf8")
+        return read(path.parent)
+
+    return reader
+
+
+_BEIR = {
+    "corpus": "_id\ttitle\ttext\n0\t\tcats\n1\tOn\tdogs\n2\t\tbirds\n", "queries": "_id\ttext\na\tcat\nb\tdog\n",
+    "qrels": "query-id\tcorpus-id\tscore\na\t0\t2\na\t1\t0\nb\t1\t1\nb\t2\t0.5\n",
+}  # fmt: skip
 
 
 def _texts_of_ids(text: str) -> Expected:
@@ -192,10 +248,25 @@ FORMATS: dict[str, tuple[str, str, Callable[[Path], Any], Callable[[str], Expect
         t in enumerate(SENTENCES)),
         read_question_pairs, _pairs, len,
     ),
-    "askubuntu": (".txt", "".join(f"{i}\t{t}\tbody\n" for i, t in enumerate(TEXTS)), _askubuntu, _texts_of_ids, len),
+    "askubuntu": (
+        ".txt", "".join(f"{i}\t{t}\tbody\n" for i, t in enumerate(TEXTS)),
+        _in_folder("text_tokenized", read_askubuntu, test="0\t1\t1 2\t0.5 0.1\n"), _texts_of_ids, len,
+    ),
+    "corpus": (
+        ".jsonl", "".join(json.dumps({"_id": str(i), "title": "On" * (i % 2), "text": t}) + "\n" for i,
+        t in enumerate(TEXTS)), _in_folder("corpus", load_retrieval, **_BEIR), _corpus, lambda task: task.documents,
+    ),
+    "qrels": (
+        ".tsv", _BEIR["qrels"], _in_folder("qrels", load_retrieval, **_BEIR), _qrels, lambda task: task.relevant,
+    ),
+    "trec": (".txt", "a 0 0 2\na\t0\t1 0\nb 0 1 1\nb x 2 1\n", _in_folder("qrels", load_retrieval, **_BEIR), _trec,
+             lambda task: task.relevant),
 }  # fmt: skip
 
-_NAMES = {"askubuntu": ("text_tokenized", "test.txt"), "sts": ("sts12",), "counted": ("texts", "corpus")}
+_NAMES = {
+    "askubuntu": ("text_tokenized", "test.txt"), "sts": ("sts12",), "counted": ("texts", "corpus"),
+    **dict.fromkeys(("corpus", "qrels", "trec"), ("corpus.", "qrels.")),
+}  # fmt: skip
 """What else a message may name: another file of the folder, or the argument."""
 
 
@@ -225,8 +296,8 @@ def _case(kind: str, mutation: str, data: bytes, packed: bool) -> Case:
 def _special(kind: str) -> list[Case]:
     """A folder, a missing file, and a gzip file that would fill the memory."""
     suffix, _, read, _, _ = FORMATS[kind]
-    if kind == "askubuntu":
-        return []
+    if kind in ("askubuntu", "corpus", "qrels", "trec"):
+        return []  # a folder is what is read
     folder = world.new_folder() / f"data{suffix}"
     folder.mkdir()
     cases = [

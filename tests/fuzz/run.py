@@ -18,12 +18,12 @@ class Family(NamedTuple):
 
 
 FAMILIES = {
-    "constructors": Family(constructors.cases, 1500, 80),
-    "files": Family(files.cases, 1050, 100),
-    "texts": Family(texts.cases, 450, 20),
+    "constructors": Family(constructors.cases, 1600, 80),
+    "files": Family(files.cases, 1200, 100),
+    "texts": Family(texts.cases, 500, 20),
     "artefacts": Family(artefacts.cases, 450, 15),
     "checkpoints": Family(checkpoints.cases, 20, 0),
-    "command line": Family(command_line.cases, 300, 8),
+    "command line": Family(command_line.cases, 400, 8),
 }
 
 

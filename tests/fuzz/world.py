@@ -56,3 +56,12 @@ def corpus() -> list[str]:
     words = sorted({word for sentence in SENTENCES for word in sentence.split()})
     drawn = (" ".join(generator.choices(words, k=generator.randint(4, 7))) for _ in range(600))
     return list(dict.fromkeys(drawn))[:560]
+
+
+def search_folder(folder: Path, judgement: str = "0\t1") -> Path:
+    """A search collection of eight documents and as many queries, with one judgement of the first query."""
+    folder.mkdir()
+    for name, texts in (("corpus", SENTENCES), ("queries", [text[2:] for text in SENTENCES])):
+        (folder / f"{name}.tsv").write_text("_id\ttext\n" + "".join(f"{i}\t{t}\n" for i, t in enumerate(texts)), "utf8")
+    (folder / "qrels.tsv").write_text(f"query-id\tcorpus-id\tscore\n0\t{judgement}\n0\t1\t0\n", "utf8")
+    return folder

@@ -68,7 +68,7 @@ def test_statistics_are_refused(still_encoder):
 @pytest.mark.parametrize(
     ("corpus", "message"),
     [
-        (CORPUS[:49], "at least 50 different embeddings for neighbors=10, got 4[0-9]: fit on more text, or leave"),
+        (CORPUS[:49], r"at least 50 different embeddings, got 4[0-9]: give more\.$"),
         ([], "sentences must hold at least one text, got none"),
         ([*CORPUS, 5], "sentences, row 120: expected a sentence, got 5"),
     ],

@@ -1,7 +1,7 @@
 """Run by kill_resume.py: one short piece of work on a tiny encoder, which may kill itself at a file operation.
 
-``python -m tests.training.killed_worker WORK DEV OUTPUT ENCODER KILL RESUME``: WORK is one of LOSSES to train, "adapt"
-or "table"; DEV and RESUME are 0 or 1; KILL is "none", "time:SECONDS" (after the work began) or "file:N" (at the Nth
+``python -m tests.training.killed_worker WORK DEV OUTPUT ENCODER KILL RESUME``: WORK is one of LOSSES to train, "adapt",
+"search" or "table"; DEV and RESUME are 0 or 1; KILL is "none", "time:SECONDS" (after the work began) or "file:N" (at the Nth
 file operation below OUTPUT: opening a file to write, moving, removing).
 """
 
@@ -19,6 +19,7 @@ from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 
 from st_extras.adaptation import adapt, encode
+from st_extras.adaptation.search_judge import SearchJudge
 from st_extras.encoders import embedding_table
 from st_extras.evaluation import LabeledTexts, STSDataset, STSEvaluator
 from st_extras.training import train_encoder
@@ -42,7 +43,7 @@ FORMS = {
     "paser": "paser",
 }
 LOSSES = {name: CASES[case] for name, case in FORMS.items()}
-WORKS = (*LOSSES, "adapt", "table")
+WORKS = (*LOSSES, "adapt", "search", "table")
 
 
 class Operations:
@@ -90,6 +91,15 @@ def adapt_to_text(model: SentenceTransformer, dev: bool, output: str, resume: bo
     adapt(model, data.texts, output, resume=resume, overwrite=not resume, **options)
 
 
+def adapt_to_search(model: SentenceTransformer, alone: bool, output: str, resume: bool) -> None:
+    """Move queries alone, or both sides: whatever the judge would say of it, a step is saved."""
+    encode._PART = 100
+    SearchJudge.compare = lambda self, *_: (0.0, 0.0)  # type: ignore[method-assign]
+    texts = topical(600).texts
+    options: dict[str, Any] = {"queries": [" ".join(text.split()[:3]) for text in texts], "show_progress_bar": False}
+    adapt(model, texts, output, resume=resume, overwrite=not resume, keep_index=alone, **options)
+
+
 def compute_table(model: SentenceTransformer, half: bool, output: str, resume: bool) -> None:
     """The same call resumes."""
     embedding_table.CHUNK = 64
@@ -108,7 +118,8 @@ def main(name: str, dev: str, output: str, encoder: str, kill: str, resume: str)
         timer.daemon = True
         timer.start()
     began = time.perf_counter()
-    work = {"adapt": adapt_to_text, "table": compute_table}.get(name) or functools.partial(train, name)
+    works: dict[str, Any] = {"adapt": adapt_to_text, "search": adapt_to_search, "table": compute_table}
+    work = works.get(name) or functools.partial(train, name)
     work(model, dev == "1", output, resume == "1")
     sys.stdout.write(f"{operations.count} operations in {time.perf_counter() - began} s\n")
 
