@@ -348,17 +348,27 @@ def test_what_is_written_beside_it(still_encoder, tmp_path, accepting):
 
 
 def test_with_keep_index_stored_documents_stay(still_encoder, tmp_path, monkeypatch):
-    gains = iter([(-1.0, 0.1), (0.0, 0.1)])
+    gains = iter([(-1.0, 0.1), (0.0, 0.1), (0.5, 0.1)])
     monkeypatch.setattr(SearchJudge, "compare", lambda self, queries, documents: next(gains))
     found = run(still_encoder, tmp_path, keep_index=True)
     assert found.chosen == QUERIES_ALONE[1].name
     np.testing.assert_allclose(
         found.model.encode_document(DOCUMENTS), unit(still_encoder, "document", DOCUMENTS), atol=1e-6
     )
-    queries = unit(still_encoder, "query", QUERIES)
-    moved = queries - 0.25 * queries.mean(axis=0)
-    moved /= np.linalg.norm(moved, axis=1, keepdims=True)
-    np.testing.assert_allclose(found.model.encode_query(QUERIES), moved, atol=1e-5)
+    asked, documents = (encoding.drawn_texts(given, 12_000, 42)[0] for given in (QUERIES, DOCUMENTS))
+    start = torch.tensor(unit(still_encoder, "query", asked)), torch.tensor(unit(still_encoder, "document", documents))
+    both = propose_both_sides(Searched(documents, asked), start, QUERIES_ALONE[1:2], 42)[0]
+    (matrix, of_queries), (_, of_documents) = (
+        [part.numpy() for part in side] for side in (both.queries, both.documents)
+    )
+    moved, rows = start[1].numpy() @ matrix + of_documents, start[1].numpy() - start[1].numpy().mean(axis=0)
+    lengths = np.linalg.norm(moved, axis=1)
+    ridge = (0.1 * (rows**2).sum() / 16) ** 0.5 * np.eye(16)
+    slope = np.linalg.lstsq(np.vstack([rows, ridge]), [*(lengths - lengths.mean()), *[0] * 16], rcond=None)[0]
+    scores = np.sort((start[0].numpy() @ matrix + of_queries) @ (moved / lengths[:, None]).T, axis=1)[:, -5:]
+    queries = (unit(still_encoder, "query", QUERIES) @ matrix + of_queries) @ matrix.T - scores.mean() * slope
+    queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+    np.testing.assert_allclose(found.model.encode_query(QUERIES), queries, atol=1e-4)
 
 
 def test_prompts_and_routes_of_the_model_are_used(still_encoder, tmp_path, accepting):
