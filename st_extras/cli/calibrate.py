@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated, Any
+
 import typer
 
 from st_extras.cli import options
 from st_extras.cli.console import print_json, print_line, print_table
 from st_extras.cli.evaluate import load_any
+from st_extras.whole_file import whole_file
 
 _TEXTS = 2000
 
@@ -19,26 +23,48 @@ def calibrate(
     max_line: options.MaxLine = options.LONGEST_LINE,
     batch_size: options.EncodeBatch = 32,
     seed: options.Seed = 42,
+    before: Annotated[str | None, typer.Option(help="Encoder to compare with, such as the one it was made of.")] = None,
+    picture: Annotated[Path | None, typer.Option(help="File of a picture to write, such as cosines.png.")] = None,
     as_json: options.Json = False,
 ) -> None:
     """Show above which cosine few pairs of unrelated texts lie: where to put a threshold.
 
-    All pairs of 2,000 of the texts, drawn at random, are compared; nearly all of such pairs are unrelated.
+    All pairs of 2,000 of the texts, drawn at random, are compared; nearly all of such pairs are unrelated. With
+    --before, another encoder stands beside it; --picture draws both.
     """
     from st_extras.adaptation.encode import drawn_texts
     from st_extras.evaluation.geometry import unrelated_cosines
+    from st_extras.plots import plot_unrelated_cosines
+    from st_extras.plots.axes import new_axes
     from st_extras.text import corpus
 
     options.check_column(context, text)
     texts, _ = drawn_texts(corpus.stream_sentences(text, column=column, max_line=max_line), _TEXTS, seed)
     if len(texts) < 50:  # a thousand pairs
         raise ValueError(f"text must hold at least 50 different texts to compare, got {len(texts)}.")
-    model = load_any(encoder)
-    found = unrelated_cosines(model.encode(texts, batch_size=batch_size, convert_to_tensor=True))
+    axes: Any = None if picture is None else new_axes(None)  # without matplotlib, it ends before anything is encoded
+    paths = {"after": encoder} if before is None else {"before": before, "after": encoder}
+    encoded = {
+        name: load_any(path).encode(texts, batch_size=batch_size, convert_to_tensor=True)
+        for name, path in paths.items()
+    }
+    found = {name: unrelated_cosines(rows) for name, rows in encoded.items()}
+    if picture is not None:
+        plot_unrelated_cosines(encoded if before else {encoder: encoded["after"]}, ax=axes)
+        with whole_file(picture) as partial:
+            axes.figure.savefig(partial, format=picture.suffix[1:] or "png", dpi=150)
     if as_json:
-        named = {n: dict(zip(("cosine", "low", "high"), values, strict=True)) for n, values in found.items()}
-        print_json({"texts": len(texts), "cosines": named})
+        named = {
+            name: {n: dict(zip(("cosine", "low", "high"), of_n, strict=True)) for n, of_n in values.items()}
+            for name, values in found.items()
+        }
+        print_json({"texts": len(texts), "cosines": named.pop("after")} | named)
         return
     print_line(f"{len(texts):,} different texts compared with each other.")
-    rows = [[f"1 in {n:,}", f"{value:.3f}", f"{low:.3f} to {high:.3f}"] for n, (value, low, high) in found.items()]
-    print_table("Cosines of unrelated texts", ["pairs above", "cosine", "95 % interval"], rows)
+    columns = ["pairs above", *(f"{said}{name}" for name in found for said in ("cosine ", "95 % interval "))]
+    rows = [[f"1 in {n:,}"] + [cell for one in found.values() for cell in _cells(*one[n])] for n in found["after"]]
+    print_table("Cosines of unrelated texts", columns, rows)
+
+
+def _cells(value: float, low: float, high: float) -> list[str]:
+    return [f"{value:.3f}", f"{low:.3f} to {high:.3f}"]

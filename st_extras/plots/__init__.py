@@ -4,7 +4,7 @@ They need matplotlib (``pip install "st-extras[plot]"``), which is imported at t
 axes to draw on; None makes a new figure. They take plain arrays and choose nothing: what is drawn is up to the caller.
 """
 
-from st_extras.plots.charts import plot_alignment_uniformity, plot_training_curves
+from st_extras.plots.charts import plot_alignment_uniformity, plot_training_curves, plot_unrelated_cosines
 from st_extras.plots.maps import plot_embedding_map, plot_neighborhoods
 
 __all__ = [
@@ -12,4 +12,5 @@ __all__ = [
     "plot_embedding_map",
     "plot_neighborhoods",
     "plot_training_curves",
+    "plot_unrelated_cosines",
 ]
