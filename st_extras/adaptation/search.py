@@ -176,7 +176,8 @@ def propose(
         ValueError: if the documents have too few different embeddings.
     """
     steps = (QUERIES_ALONE if keep_index else BOTH_SIDES)[-1 if searched.made else 0 :]
-    return steps, (propose_queries_alone if keep_index else propose_both_sides)(searched, start, steps, seed)
+    routes = propose_both_sides(searched, start, steps, seed)
+    return steps, queries_alone(routes, start) if keep_index else routes
 
 
 def propose_both_sides(searched: Searched, start: Embeddings, steps: Sequence[SearchStep], seed: int) -> list[Routes]:
@@ -197,20 +198,14 @@ def propose_both_sides(searched: Searched, start: Embeddings, steps: Sequence[Se
     return routes
 
 
-def propose_queries_alone(
-    searched: Searched, start: Embeddings, steps: Sequence[SearchStep], seed: int
-) -> list[Routes]:
-    """Return the routes of steps that leave documents as they are.
-
-    Raises:
-        ValueError: if the documents have too few different embeddings.
-    """
+def queries_alone(routes: Sequence[Routes], start: Embeddings) -> list[Routes]:
+    """Return for each of the routes of :func:`propose_both_sides` one that leaves documents as they are."""
     documents = start[1][:_FIT_TEXTS].double()
     centred = documents - documents.mean(dim=0)
     scatter = centred.T @ centred
     scatter += _RIDGE * scatter.trace() / len(scatter) * torch.eye(len(scatter))
-    routes = []
-    for both in propose_both_sides(searched, start, steps, seed):
+    alone = []
+    for both in routes:
         (matrix, offset), (_, of_documents) = cast(Any, (both.queries, both.documents))
         queries, moved = start[0].double() @ matrix + offset, documents @ matrix + of_documents
         lengths = moved.norm(dim=1)
@@ -218,8 +213,8 @@ def propose_queries_alone(
         moved = normalize(moved)
         first = first_documents(queries.float(), moved.float(), count=5)  # (Q, 5)
         level = (queries.unsqueeze(1) * moved[first]).sum(dim=2).mean()  # T
-        routes.append(Routes((matrix @ matrix.T, offset @ matrix.T - level * slope)))
-    return routes
+        alone.append(Routes((matrix @ matrix.T, offset @ matrix.T - level * slope)))
+    return alone
 
 
 Choice = tuple[list[Row], int | None, str]
