@@ -18,6 +18,7 @@ from typing import Any
 
 from torch import Tensor
 
+from benchmarks.names import KEPT
 from benchmarks.retrieval import START, Scores, embeddings, over_collections, scored, without_hubs
 from st_extras.adaptation.search import (
     BOTH_SIDES,
@@ -34,7 +35,6 @@ from st_extras.evaluation.retrieval import add_lexical
 from st_extras.text.lexical import BM25
 
 STRENGTHS = (0.0, 0.125, 0.25, 0.375, 0.5, 0.75, 1.0)
-KEPT = "adapt, keep_index"
 SHIPPED = {"adapt": BOTH_SIDES, KEPT: QUERIES_ALONE}
 STEPS = [replace(step, whitened=share) for share in STRENGTHS for step in BOTH_SIDES]
 SEED = 42

@@ -54,17 +54,11 @@ def calibrate(
         with whole_file(picture) as partial:
             axes.figure.savefig(partial, format=picture.suffix[1:] or "png", dpi=150)
     if as_json:
-        named = {
-            name: {n: dict(zip(("cosine", "low", "high"), of_n, strict=True)) for n, of_n in values.items()}
-            for name, values in found.items()
-        }
+        keys = ("cosine", "low", "high")
+        named = {name: {n: dict(zip(keys, ends, strict=True)) for n, ends in of.items()} for name, of in found.items()}
         print_json({"texts": len(texts), "cosines": named.pop("after")} | named)
         return
     print_line(f"{len(texts):,} different texts compared with each other.")
-    columns = ["pairs above", *(f"{said}{name}" for name in found for said in ("cosine ", "95 % interval "))]
-    rows = [[f"1 in {n:,}"] + [cell for one in found.values() for cell in _cells(*one[n])] for n in found["after"]]
-    print_table("Cosines of unrelated texts", columns, rows)
-
-
-def _cells(value: float, low: float, high: float) -> list[str]:
-    return [f"{value:.3f}", f"{low:.3f} to {high:.3f}"]
+    for name, marks in found.items():
+        rows = [[f"1 in {n:,}", f"{value:.3f}", f"{low:.3f} to {high:.3f}"] for n, (value, low, high) in marks.items()]
+        print_table(f"Cosines of unrelated texts, {paths[name]}", ["pairs above", "cosine", "95 % interval"], rows)

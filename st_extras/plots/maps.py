@@ -155,6 +155,63 @@ def plot_neighborhoods(
     return pair
 
 
+def plot_changed_neighbors(
+    texts: Sequence[str], before: Any, after: Any, rows: Sequence[int], *, ax: Axes | None = None
+) -> Axes:
+    """Draw some texts with the nearest neighbour that each had before a change of the encoder, and has after it.
+
+    Below a text stand its nearest neighbour before and, if it is another one, that after. An arrow shows how near that
+    neighbour was and is: from its place before to its place after among all texts, by cosine; 1 is the nearest.
+
+    Args:
+        texts: N texts, N >= 3; of long ones, the beginning is shown.
+        before: (N, D) embeddings, D >= 2.
+        after: (N, D') embeddings of the same texts in the same order, D' >= 2.
+        rows: numbers of the texts to draw, best less than ten.
+        ax: axes to draw on; None makes a new figure.
+
+    Raises:
+        ValueError: if a shape does not fit, or an embedding is zero or not finite.
+
+    Example:
+        >>> import torch
+        >>> from st_extras.plots import plot_changed_neighbors
+        >>> before = torch.tensor([[1.0, 0.1], [0.9, 0.2], [0.0, 1.0]])
+        >>> after = torch.tensor([[0.1, 1.0], [0.9, 0.2], [0.0, 1.0]])
+        >>> ax = plot_changed_neighbors(["a cup", "a mug", "a glass"], before, after, [0])
+        >>> [text.get_text() for text in ax.texts if text.get_text()]
+        ['a cup', 'was: a mug', 'is: a glass']
+    """
+    start, end = unit_rows("before", before), unit_rows("after", after)
+    if not len(start) == len(end) == len(texts):
+        raise ValueError(f"before, after and texts must be as many, got {len(start)}, {len(end)} and {len(texts)}.")
+    ax, height = new_axes(ax), 0.0
+    for row in rows:
+        orders = []
+        for unit in (start, end):
+            cosines = unit @ unit[row]
+            cosines[row] = np.inf  # the text itself has place 0
+            orders.append((-cosines).argsort(kind="stable"))
+        old, new = (order.argsort() for order in orders)
+        for number, said in {row: ""} | {
+            int(order[1]): said for order, said in zip(orders, ("was: ", "is: "), strict=True)
+        }.items():
+            line = said + " ".join(texts[number].split())[:100]
+            ax.text(
+                1, height, line, fontsize="small", va="bottom", weight="normal" if said else "bold", parse_math=False
+            )
+            if said:
+                arrow = {"arrowstyle": "->", "color": "C0" if said == "is: " else "0.6"}
+                ax.annotate("", (new[number], height + 0.2), (old[number], height + 0.2), arrowprops=arrow)
+            height += 1.0
+        height += 0.5
+    ax.set_xscale("log")
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.set(xlim=(0.9, len(texts)), ylim=(height, -1), yticks=[])
+    ax.set_xlabel("place of the neighbour among all texts, from before to after; 1: the nearest")
+    return ax
+
+
 def unit_rows(name: str, embeddings: Any) -> Floats:
     """Return the (N, D) rows scaled to length one."""
     unit = check_embeddings(name, embeddings, at_least=3)
