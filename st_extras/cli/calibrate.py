@@ -22,6 +22,7 @@ def calibrate(
     column: options.Column = None,
     max_line: options.MaxLine = options.LONGEST_LINE,
     batch_size: options.EncodeBatch = 32,
+    prompt: options.Prompt = None,
     seed: options.Seed = 42,
     before: Annotated[str | None, typer.Option(help="Encoder to compare with, such as the one it was made of.")] = None,
     picture: Annotated[Path | None, typer.Option(help="File of a picture to write, such as cosines.png.")] = None,
@@ -45,7 +46,7 @@ def calibrate(
     axes: Any = None if picture is None else new_axes(None)  # without matplotlib, it ends before anything is encoded
     paths = {"after": encoder} if before is None else {"before": before, "after": encoder}
     encoded = {
-        name: load_any(path).encode(texts, batch_size=batch_size, convert_to_tensor=True)
+        name: load_any(path).encode(texts, prompt=prompt, batch_size=batch_size, convert_to_tensor=True)
         for name, path in paths.items()
     }
     found = {name: unrelated_cosines(rows) for name, rows in encoded.items()}

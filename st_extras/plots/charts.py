@@ -128,9 +128,9 @@ def plot_unrelated_cosines(embeddings: Mapping[str, Any], *, ax: Axes | None = N
     """
     if not embeddings:
         raise ValueError("embeddings must hold those of one encoder at least, got none.")
+    units = {name: check_embeddings(name, x, at_least=_FEWEST_TEXTS).detach().cpu() for name, x in embeddings.items()}
     ax = new_axes(ax)
-    for number, (name, rows) in enumerate(embeddings.items()):
-        unit = check_embeddings(name, rows, at_least=_FEWEST_TEXTS).detach().cpu()
+    for number, (name, unit) in enumerate(units.items()):
         cosines = np.sort((unit @ unit.T).numpy()[np.triu_indices(len(unit), k=1)])[::-1]
         places = np.unique(np.geomspace(1, len(cosines), 500).astype(int))  # as many on each part of the scale
         colour = f"C{number % 10}"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MARKERS = "os^DvPX<>*"
 _LARGEST_LEGEND = len(MARKERS)
+_LONGEST_TEXT = 100  # characters
 
 
 def plot_embedding_map(
@@ -182,32 +183,41 @@ def plot_changed_neighbors(
         >>> [text.get_text() for text in ax.texts if text.get_text()]
         ['a cup', 'was: a mug', 'is: a glass']
     """
+    moves = neighbor_moves(texts, before, after, rows)
+    return draw_moves(new_axes(ax), moves, len(texts))
+
+
+def neighbor_moves(texts: Sequence[str], before: Any, after: Any, rows: Sequence[int]) -> list[tuple[str, int, int]]:
+    """Return each line of :func:`plot_changed_neighbors` with the neighbour's places; those of the text are 0."""
     start, end = unit_rows("before", before), unit_rows("after", after)
     if not len(start) == len(end) == len(texts):
         raise ValueError(f"before, after and texts must be as many, got {len(start)}, {len(end)} and {len(texts)}.")
-    ax, height = new_axes(ax), 0.0
+    moves = []
     for row in rows:
         orders = []
         for unit in (start, end):
             cosines = unit @ unit[row]
-            cosines[row] = np.inf  # the text itself has place 0
+            cosines[row] = np.inf
             orders.append((-cosines).argsort(kind="stable"))
         old, new = (order.argsort() for order in orders)
-        for number, said in {row: ""} | {
-            int(order[1]): said for order, said in zip(orders, ("was: ", "is: "), strict=True)
-        }.items():
-            line = said + " ".join(texts[number].split())[:100]
-            ax.text(
-                1, height, line, fontsize="small", va="bottom", weight="normal" if said else "bold", parse_math=False
-            )
-            if said:
-                arrow = {"arrowstyle": "->", "color": "C0" if said == "is: " else "0.6"}
-                ax.annotate("", (new[number], height + 0.2), (old[number], height + 0.2), arrowprops=arrow)
-            height += 1.0
-        height += 0.5
+        said = {row: ""} | {int(order[1]): verb for order, verb in zip(orders, ("was: ", "is: "), strict=True)}
+        for number, verb in said.items():
+            moves.append((verb + " ".join(texts[number].split())[:_LONGEST_TEXT], int(old[number]), int(new[number])))
+    return moves
+
+
+def draw_moves(ax: Axes, moves: Sequence[tuple[str, int, int]], count: int) -> Axes:
+    """Draw what :func:`neighbor_moves` returns for ``count`` texts."""
+    height = 0.0
+    for text, old, new in moves:
+        height += 1.0 if old else 1.5
+        ax.text(1, height, text, fontsize="small", va="bottom", weight="normal" if old else "bold", parse_math=False)
+        if old:
+            arrow = {"arrowstyle": "->", "color": "C0" if new < old else "0.6"}
+            ax.annotate("", (new, height + 0.2), (old, height + 0.2), arrowprops=arrow)
     ax.set_xscale("log")
     ax.xaxis.set_major_formatter("{x:g}")
-    ax.set(xlim=(0.9, len(texts)), ylim=(height, -1), yticks=[])
+    ax.set(xlim=(0.9, max(2, count)), ylim=(height + 1, 0), yticks=[])
     ax.set_xlabel("place of the neighbour among all texts, from before to after; 1: the nearest")
     return ax
 

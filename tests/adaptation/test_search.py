@@ -23,6 +23,7 @@ from st_extras.adaptation.search_judge import (
     drawn_queries,
     first_documents,
 )
+from st_extras.encoders import load_encoder
 from st_extras.evaluation import LabeledTexts, RetrievalEvaluator, RetrievalTask
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.text.lexical import BM25, character_tfidf
@@ -379,6 +380,31 @@ def test_prompts_and_routes_of_the_model_are_used(still_encoder, tmp_path, accep
     assert loaded.prompts["query"] == "the dog "
     np.testing.assert_allclose(loaded.encode_query(QUERIES), queries, atol=1e-4)
     np.testing.assert_allclose(loaded.encode_document(DOCUMENTS), documents, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("style", "document"),
+    [("E5", "passage"), ("BGE", None), ("Nomic", "document"), ("Qwen3", None), ("corpus", "corpus")],
+)
+def test_prompts_by_the_names_that_models_have(make_encoder, tmp_path, accepting, style, document):
+    prompts = {"query": "the dog "} | ({document: "a cat "} if document else {})
+    prompts |= {"classification": "of "} if style == "Nomic" else {"document": ""} if style == "Qwen3" else {}
+    model = make_encoder(dropout=0.0)
+    model.prompts = prompts
+    model.save(str(tmp_path / "start"))
+    start, plain = load_encoder(tmp_path / "start", device="cpu"), make_encoder(dropout=0.0)
+    before = "a cat " if document else ""
+    asked, given = plain.encode([f"the dog {text}" for text in QUERIES]), plain.encode([before + t for t in DOCUMENTS])
+    np.testing.assert_allclose(start.encode_query(QUERIES), asked, atol=1e-5)
+    np.testing.assert_allclose(start.encode_document(DOCUMENTS), given, atol=1e-5)
+    queries, documents = expected(start)
+    run(start, tmp_path / "out")
+    loaded = SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    np.testing.assert_allclose(loaded.encode_query(QUERIES), queries, atol=1e-4)
+    np.testing.assert_allclose(loaded.encode_document(DOCUMENTS), documents, atol=1e-4)
+    scores = RetrievalEvaluator(JUDGED)(start)
+    start.prompts = {}
+    assert RetrievalEvaluator(JUDGED, query_prompt="the dog ", document_prompt=before)(start) == scores
 
 
 def test_encoders_of_their_own_for_queries_and_documents(make_encoder, tmp_path, accepting):
