@@ -128,7 +128,6 @@ def test_without_bm25s_nothing_is_encoded(
     ("options", "message"),
     [
         ({"queries": None, "keep_index": True}, "keep_index must be False without queries"),
-        ({"queries": "documents", "keep_index": True}, "keep_index must be False without queries"),
         ({"train": True}, "train and max_general_loss must be left out with queries"),
         ({"dev": LabeledTexts(["a", "b"], ["c", "c"])}, "dev must be a RetrievalTask, as queries are given, or None"),
         ({"queries": None, "dev": JUDGED}, "dev must be an STSDataset, LabeledTexts or None"),
@@ -174,6 +173,10 @@ def test_queries_made_from_documents_get_no_mean_of_their_own(
     documents = [f"{first}. {second}!" for first, second in zip(DOCUMENTS[::2], DOCUMENTS[1::2], strict=True)]
     found = adapt(still_encoder, documents, tmp_path, queries="documents", show_progress_bar=False)
     assert (found.chosen, len(found.rows), found.facts["made"]) == ("half white, one mean", 1, True)
+    kept = adapt(
+        still_encoder, documents, tmp_path / "kept", queries="documents", keep_index=True, show_progress_bar=False
+    )
+    assert (kept.chosen, len(kept.rows)) == ("quarter white, one mean", 1)
     assert "queries made from them" in (tmp_path / "README.md").read_text()
 
 
