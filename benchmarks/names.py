@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+KEPT = "adapt, keep_index"
+"""What ``adapt`` chooses for a search if stored documents stay as they are."""
+
 MNRL = "mnrl, two columns"
 """The case of ``benchmarks.speed`` that all steps are compared with: MultipleNegativesRankingLoss."""
 

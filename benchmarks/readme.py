@@ -39,7 +39,7 @@ from benchmarks.tables.post_processing import refined_table, repal_table, whiten
 from benchmarks.tables.pretraining import pretraining_table
 from benchmarks.tables.quality import Rows, combined_rows, main_table, study_rows, study_table
 from benchmarks.tables.questions import QUESTIONS
-from benchmarks.tables.retrieval import ADAPTED, BASELINES, search_table
+from benchmarks.tables.retrieval import ADAPTED, BASELINES, regret_table, search_table
 from benchmarks.tables.scale import large_batches_table, memory_table, processes_table
 from benchmarks.tables.time_to_quality import ENCODERS, curve_table, time_table
 from benchmarks.tables.trained_spaces import level_table, trained_space_table
@@ -136,6 +136,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "beyond": beyond_table,
     **{f"search-{name}": partial(search_table, name) for name in ("minilm", "layers3", "mpnet")},
     **{f"search-adapt-{name}": partial(search_table, name, ADAPTED) for name in ("minilm", "mpnet")},
+    "search-regret": regret_table,
     "search-baselines": partial(search_table, "minilm", BASELINES[:3]),
     "repal-words": importance_table,
     "repal-overlap": redundancy_table,

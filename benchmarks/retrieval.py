@@ -5,13 +5,14 @@
 For each encoder and collection of ``retrieval.toml`` it embeds the documents and queries of ``DATA_FOLDER/retrieval``
 once (into the cache), and scores every row: steps on both sides, steps on the queries alone (the stored embeddings of
 documents stay), and sums with BM25. The judgements only score: nothing here chooses by them. Each result is a file in
-``benchmarks/results/retrieval/``; what is there is not run again. ``benchmarks/tables/retrieval.py`` makes the table.
+``benchmarks/results/retrieval/``; what is there is not run again. ``benchmarks.search_choices`` scores what ``adapt``
+chooses; ``benchmarks/tables/retrieval.py`` makes the tables of both.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,15 +27,6 @@ from benchmarks.domain_rows import STEPS, Affine
 from benchmarks.provenance import provenance
 from benchmarks.records import RESULTS, ROOT, write_json
 from st_extras.adaptation import CANDIDATES, LinearStep, refine_documents, refine_queries
-from st_extras.adaptation.search import (
-    BOTH_SIDES,
-    QUERIES_ALONE,
-    Routes,
-    judged_row,
-    propose_both_sides,
-    propose_queries_alone,
-)
-from st_extras.adaptation.search_judge import Searched, SearchJudge
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import RetrievalEvaluator, load_retrieval
 from st_extras.evaluation.reporting import bootstrap_interval
@@ -51,6 +43,7 @@ OF_STATISTICS = ("whitened softly 0.1", "whitened softly 1", "all-but-the-top 3"
 SMOOTHED, NEIGHBORS = 0.25, 5  # documents get so much of the mean of so many neighbours
 HUB, NEAREST = 0.25, 10  # and lose so much of their mean cosine with so many nearest documents
 RRF = 60  # of reciprocal rank fusion
+Scores = np.ndarray | Tensor
 
 
 def embeddings(name: str, settings: dict[str, Any], texts: dict[str, list[str]], cache: Path) -> list[Tensor]:
@@ -97,45 +90,23 @@ def fuse(dense: Tensor, lexical: np.ndarray) -> np.ndarray:
     return np.add(*(1 / (RRF + rank) for rank in ranks))
 
 
-def adapted(queries: Tensor, documents: Tensor, searched: Searched) -> Iterator[tuple[str, np.ndarray | Tensor]]:
-    """Yield what ``adapt`` makes of a search, with what may stand beside it: it chooses without judgements."""
-    start = queries, documents
-    judge = SearchJudge(searched, start)
-    both = BOTH_SIDES, propose_both_sides(searched, start, BOTH_SIDES, 42)
-    alone = QUERIES_ALONE, propose_queries_alone(start, QUERIES_ALONE)
-    for name, (steps, proposed) in (("adapt", both), ("adapt, keep_index", alone)):
-        accepted = (
-            routes
-            for step, routes in zip(steps, proposed, strict=True)
-            if judged_row(judge, step, routes.after(start)).accepted
-        )
-        after = next(accepted, Routes(None)).after(start)
-        yield name, after[0] @ after[1].T
-        if name == "adapt":
-            yield "adapt, refine_documents", without_hubs(*after)
-
-
 def similarities(
-    queries: Tensor, documents: Tensor, searched: Searched, lexical: np.ndarray
-) -> Iterator[tuple[str, np.ndarray | Tensor]]:
+    queries: Tensor, documents: Tensor, texts: list[str], lexical: np.ndarray
+) -> Iterator[tuple[str, Scores]]:
     """Yield each row with its (Q, N) similarities.
 
     Args:
         queries: (Q, D) unit rows.
         documents: (N, D) unit rows.
-        searched: their texts.
+        texts: of the documents.
         lexical: (Q, N) of BM25.
     """
-    texts = searched.documents
     of_queries, of_documents = queries.mean(dim=0), documents.mean(dim=0)
     start = queries @ documents.T
     yield START, start
     yield "BM25", lexical
     yield "start + 0.3 BM25", add_lexical(start, lexical)
     yield "start and BM25, fused by ranks", fuse(start, lexical)
-    for name, scores in adapted(queries, documents, searched):
-        yield name, scores
-        yield f"{name} + 0.3 BM25", add_lexical(scores, lexical)
     yield "one mean", cosines(queries - of_documents, documents - of_documents)
     yield "own means", cosines(queries - of_queries, documents - of_documents)
     both = without_hubs(queries - of_queries, smooth(documents - of_documents))
@@ -164,6 +135,26 @@ def similarities(
     yield "queries alone: minus half the mean + 0.3 BM25", add_lexical(minus_half, lexical)
 
 
+def scored(rows: Iterable[tuple[str, Scores]], evaluator: RetrievalEvaluator) -> dict[str, dict[str, float]]:
+    """Return the metrics of each row, times 100, and its difference to the first one with a 95 % interval.
+
+    Args:
+        rows: names with (Q, N) similarities, the start first.
+        evaluator: of the judgements.
+    """
+    found: dict[str, dict[str, float]] = {}
+    start = None
+    for row, scores in rows:
+        metrics = evaluator.compute_metrics(evaluator.rank(scores))
+        ndcg = evaluator.ndcg_of_queries[10]
+        start = ndcg if start is None else start
+        low, high = bootstrap_interval(ndcg - start)
+        values = {"ndcg@10": ndcg.mean(), "difference": (ndcg - start).mean(), "low": low, "high": high}
+        values |= {"recall@100": metrics["recall@k"][100], "mrr@10": metrics["mrr@k"][10]}
+        found[row] = {key: round(100 * float(value), 3) for key, value in values.items()}
+    return found
+
+
 def run(name: str, settings: dict[str, Any], collection: str, data: Path, cache: Path) -> dict[str, Any]:
     """Return the record of an encoder and a collection."""
     task = load_retrieval(data / "retrieval" / collection)
@@ -171,23 +162,16 @@ def run(name: str, settings: dict[str, Any], collection: str, data: Path, cache:
     queries, documents = [task.queries[key] for key in evaluator.queries_ids], list(task.documents.values())
     places = {f"{collection}.q": queries, f"{collection}.d": documents}
     lexical = BM25(documents).scores(queries)
-    rows: dict[str, dict[str, float]] = {}
-    start = np.zeros(0)
-    for row, scores in similarities(*embeddings(name, settings, places, cache), Searched(documents, queries), lexical):
-        metrics = evaluator.compute_metrics(evaluator.rank(scores))
-        ndcg = evaluator.ndcg_of_queries[10]
-        start = ndcg if row == START else start
-        low, high = bootstrap_interval(ndcg - start)
-        found = {"ndcg@10": ndcg.mean(), "difference": (ndcg - start).mean(), "low": low, "high": high}
-        found |= {"recall@100": metrics["recall@k"][100], "mrr@10": metrics["mrr@k"][10]}
-        rows[row] = {key: round(100 * float(value), 3) for key, value in found.items()}
+    of_queries, of_documents = embeddings(name, settings, places, cache)
+    rows = scored(similarities(of_queries, of_documents, documents, lexical), evaluator)
     counts = {"queries": len(queries), "documents": len(documents)}
     return {"encoder": name, "settings": settings, "collection": collection, **counts, "rows": rows}
 
 
-def main() -> None:
+def over_collections(folder: str, run_one: Callable[..., dict[str, Any]], about: str | None) -> None:
+    """Read the arguments, and write the record of each encoder and collection that is not there."""
     config = tomllib.loads(CONFIG.read_text(encoding="utf8"))
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with retrieval/")
     parser.add_argument("--cache", type=Path, required=True, help="folder for embeddings")
     parser.add_argument("--encoders", nargs="+", choices=config["encoders"], default=list(config["encoders"]))
@@ -197,11 +181,15 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     for name in options.encoders:
         for collection in options.collections:
-            path = RESULTS / "retrieval" / f"{name}-{collection}.json"
+            path = RESULTS / folder / f"{name}-{collection}.json"
             if not path.exists():
-                record = run(name, config["encoders"][name], collection, options.data, options.cache)
+                record = run_one(name, config["encoders"][name], collection, options.data, options.cache)
                 write_json(path, record | provenance())
                 print(f"{path.stem}: {record['rows'][START]['ndcg@10']:.2f}", flush=True)
+
+
+def main() -> None:
+    over_collections("retrieval", run, __doc__)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
 
 Cosines are those of STS-B dev, by the packaged encoder: its first three layers, the same whitened on the sample
 sentences, and all six. ``adapt`` runs on all six layers and the sample sentences, with its defaults; 300 of these are
-held out, and shown in the map. A record that is there is not made again; ``benchmarks.pictures`` draws them.
+held out: the picture shows neighbours among them. A record that is there is not made again; ``benchmarks.pictures``
+draws them.
 """
 
 from __future__ import annotations
@@ -16,24 +17,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import pairwise_cos_sim
-from torch import Tensor
 
 from benchmarks.figures.cosine_levels import CosineLevelEvaluator
 from benchmarks.provenance import provenance
 from benchmarks.records import RESULTS, write_json
 from st_extras.adaptation import adapt
 from st_extras.evaluation import STSDataset, STSEvaluator, load_sts
+from st_extras.evaluation.geometry import nearest
 from st_extras.modules import WhiteningPostProcessor
-from st_extras.plots.maps import clustered, nearest_rows, side_by_side, unit_rows
+from st_extras.plots.maps import neighbor_moves
 from st_extras.samples import sample_sentences
 from st_extras.samples.encoder import packaged_minilm, raw_encoder
 
 LEVELS, NEIGHBORHOODS = "cosine_levels.json", "neighborhoods.json"
 DRAWN = 300
-CLUSTERS = 8
+SHOWN, STEP = 5, 7  # texts with another neighbour: so many, each so many after the one before
 
 
 def level_record(models: dict[str, SentenceTransformer], data: STSDataset) -> dict[str, Any]:
@@ -53,26 +53,8 @@ def level_record(models: dict[str, SentenceTransformer], data: STSDataset) -> di
     return {"study": "spaces", "set": data.name, "scores": list(data.scores), "encoders": found} | provenance()
 
 
-def map_record(before: Tensor, after: Tensor, *, clusters: int = CLUSTERS, seed: int = 42) -> dict[str, Any]:
-    """Return where the texts are drawn before and after, their nearest neighbours, and clusters of the latter.
-
-    Args:
-        before: (N, D) embeddings.
-        after: (N, D') embeddings of the same texts.
-        clusters: how many.
-        seed: of k-means and t-SNE.
-    """
-    units = unit_rows("before", before), unit_rows("after", after)
-    found: dict[str, Any] = {"groups": clustered(units[1], clusters, seed).tolist()}
-    for name, unit, points in zip(("before", "after"), units, side_by_side(*units, "tsne", seed), strict=True):
-        nearest = nearest_rows(unit)
-        mutual = float((nearest[nearest] == np.arange(len(nearest))).mean())
-        found[name] = {"points": points.round(2).tolist(), "nearest": nearest.tolist(), "mutual": mutual}
-    return found
-
-
 def adapted_record(model: SentenceTransformer, texts: Sequence[str]) -> dict[str, Any]:
-    """Return the map of texts that are held out before and after ``adapt`` on the others, and what it chose."""
+    """Return nearest neighbours of texts that are held out of ``adapt``, before and after it, and what it chose."""
     distinct = sorted(set(texts))
     drawn = distinct[:: max(1, len(distinct) // DRAWN)][:DRAWN]
     rest = sorted(set(distinct) - set(drawn))
@@ -81,7 +63,10 @@ def adapted_record(model: SentenceTransformer, texts: Sequence[str]) -> dict[str
     before, after = (one.encode(drawn, convert_to_tensor=True) for one in (model, adapted.model))
     gain = next((row.gain for row in adapted.rows if row.name == adapted.chosen), None)
     chosen = {"texts": len(rest), "chosen": adapted.chosen, "gain": gain}
-    return {"study": "spaces"} | chosen | map_record(before, after) | provenance()
+    near = [nearest(embeddings, 1).flatten() for embeddings in (before, after)]
+    shown = (near[0] != near[1]).nonzero().flatten().tolist()[::STEP][:SHOWN]
+    moves = {"count": len(drawn), "moves": neighbor_moves(drawn, before, after, shown)}
+    return {"study": "spaces"} | chosen | moves | provenance()
 
 
 def encoders() -> dict[str, SentenceTransformer]:

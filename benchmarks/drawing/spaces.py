@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from benchmarks.figures.cosine_levels import plot_cosine_density
 from benchmarks.records import records
-from st_extras.plots.maps import draw_neighborhood
+from st_extras.plots.maps import draw_moves
 
 
 def levels() -> dict[str, Any]:
@@ -42,13 +40,9 @@ def draw_levels(record: dict[str, Any]) -> Any:
 
 
 def draw_neighborhoods(record: dict[str, Any]) -> Any:
-    """Draw the texts before and after, each with a line to its nearest neighbour."""
+    """Draw texts with their nearest neighbours before and after."""
     from matplotlib import pyplot as plt
 
-    figure, panels = plt.subplots(1, 2, figsize=(10, 4.6), layout="constrained")
-    for ax, name in zip(panels, ("before", "after"), strict=True):
-        found = record[name]
-        draw_neighborhood(ax, np.array(found["points"]), np.array(found["nearest"]), np.array(record["groups"]))
-        share = f"{found['mutual']:.0%} of texts are the nearest neighbour\nof their nearest neighbour"
-        ax.set_title(f"{name}: {share}", fontsize="medium")
+    figure, ax = plt.subplots(figsize=(10, 4.8), layout="constrained")
+    draw_moves(ax, [tuple(move) for move in record["moves"]], record["count"])
     return figure

@@ -131,8 +131,8 @@ def adapt(
         raise ValueError(f"dev must have a label that two texts share, got {len(dev.labels)} different ones.")
     if queries is not None and (train or max_general_loss is not None):
         raise ValueError("train and max_general_loss must be left out with queries: search has a judge of its own.")
-    if check_bool("keep_index", keep_index) and (queries is None or isinstance(queries, str)):
-        raise ValueError("keep_index must be False without queries that users wrote: it moves these alone.")
+    if check_bool("keep_index", keep_index) and queries is None:
+        raise ValueError("keep_index must be False without queries: it moves these alone.")
     output, chooser = Path(output), cast(Any, dev)
     work = WorkFolder(output / WORK)
     check_adaptation_output(output, resume=resume, overwrite=overwrite)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from torch import Tensor
 from st_extras.adaptation.judge import Row
 from st_extras.evaluation.geometry import nearest
 from st_extras.evaluation.reporting import check_embeddings
-from st_extras.plots import plot_neighborhoods
+from st_extras.plots import plot_changed_neighbors
 from st_extras.whole_file import whole_file, write_json
 
 COLUMNS = ("candidate", "gain", "interval", "general", "seconds", "accepted")
@@ -28,9 +29,13 @@ SEARCHES = "searches.md"
 REPORTS = (REPORT, TEXT_FILE, PICTURE, SEARCHES)
 """What is written beside the model."""
 _NEAREST = 3
-_DRAWN = 300  # texts in the picture: a second of t-SNE or two, and lines that can be told apart
+_DRAWN = 6  # texts in the picture
 _LONGEST = 200  # characters of a text that are shown
 _SAME = 1e-6  # cosines that differ by less are equal
+_CAPTION = f"""![Texts with their nearest neighbours before and after]({PICTURE})
+
+The picture shows some texts that have another nearest neighbour, drawn at random, with the one that was nearest and the
+one that is. An arrow goes from the neighbour's place among all texts before to that after: 1 is the nearest."""
 _ESCAPED = {ord(sign): f"\\{sign}" for sign in "`*_[]<>&~$"} | {ord("|"): "&#124;", ord("\\"): "&#92;"}
 
 
@@ -102,9 +107,9 @@ def write_neighbors(
     """Write the nearest neighbours of texts before and after a change of their embeddings.
 
     ``neighbors.md`` says how many of the texts have other neighbours than before, and shows some of these.
-    ``neighbors.png`` shows at most 300 of the texts, as drawn by :func:`~st_extras.plots.plot_neighborhoods` with
-    t-SNE; it is only written if matplotlib is installed. Neighbours that are equally near, to 1e-6 of the cosine, count
-    as the same.
+    ``neighbors.png`` shows at most 6 of those with another nearest neighbour, as drawn by
+    :func:`~st_extras.plots.plot_changed_neighbors`; it is only written if there are some and matplotlib is installed.
+    Neighbours that are equally near, to 1e-6 of the cosine, count as the same.
 
     Args:
         folder: an existing folder; files of the same names are replaced.
@@ -126,10 +131,10 @@ def write_neighbors(
     changed = _farther(end, near_start, near_end)
     candidates = changed[_NEAREST - 1].nonzero().flatten().tolist()
     shown = sorted(draw.sample(candidates, min(examples, len(candidates))))
-    drawn = sorted(draw.sample(range(len(texts)), min(_DRAWN, len(texts))))
+    drawn = draw.sample(others := changed[0].nonzero().flatten().tolist(), min(_DRAWN, len(others)))
     parts = [_summary(len(texts), changed, len(shown))]
-    if _write_picture(folder / PICTURE, start[drawn], end[drawn]):
-        parts.append(_caption(len(drawn), len(texts)))
+    if drawn and _write_picture(folder / PICTURE, texts, start, end, drawn):
+        parts.append(_CAPTION)
     parts += [_example(texts, row, (start, near_start), (end, near_end)) for row in shown]
     with whole_file(folder / TEXT_FILE) as partial:
         partial.write_text("\n\n".join(parts) + "\n", encoding="utf8")
@@ -195,16 +200,6 @@ def _summary(count: int, changed: Tensor, shown: int) -> str:
     return f"{text}\n\nBelow are {shown} of the {three}, drawn at random. Compare cosines within a column only."
 
 
-def _caption(drawn: int, count: int) -> str:
-    which = "all texts" if drawn == count else f"{drawn} of the texts, drawn at random"
-    return (
-        f"![Two panels of points: the texts before and after]({PICTURE})\n\n"
-        f"The picture shows {which}, each with a line to its nearest neighbour in the picture, by cosine in all "
-        "dimensions. Colours and shapes are clusters of the embeddings after the change; a line is black if it leaves "
-        "its cluster. The places are those of t-SNE, which draws clumps even where there are none."
-    )
-
-
 def _example(texts: Sequence[str], row: int, start: tuple[Tensor, Tensor], end: tuple[Tensor, Tensor]) -> str:
     """Return a text with its neighbours, those that are new in bold, as a table."""
     lines = [f"**Text:** {_escaped(texts[row])}", "", "| before | cosine | after | cosine |", "|---|---:|---|---:|"]
@@ -218,20 +213,25 @@ def _example(texts: Sequence[str], row: int, start: tuple[Tensor, Tensor], end: 
 
 def _escaped(text: str) -> str:
     """Return a text on one line, cut if it is long, that Markdown shows as it is, also in a table."""
+    return _on_one_line(text).translate(_ESCAPED)
+
+
+def _on_one_line(text: str) -> str:
     line = " ".join(text.split())
     line = line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3].rstrip()}..."
     line = "".join(" " if category(sign) in ("Cc", "Cs") else sign for sign in line)  # control codes, lone surrogates
-    return line.strip().translate(_ESCAPED)
+    return line.strip()
 
 
-def _write_picture(path: Path, start: Tensor, end: Tensor) -> bool:
+def _write_picture(path: Path, texts: Sequence[str], start: Tensor, end: Tensor, rows: Sequence[int]) -> bool:
     """Write the picture, and return whether matplotlib is there to do so."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         return False
-    figure = Figure(figsize=(10, 4.5), layout="constrained")  # not pyplot's: nothing is shown, and no display needed
-    plot_neighborhoods(start, end, method="tsne", ax=figure.subplots(1, 2))
-    with whole_file(path) as partial:
+    figure = Figure(figsize=(10, 0.8 + 0.8 * len(rows)), layout="constrained")  # not pyplot's: no display is needed
+    plot_changed_neighbors([_on_one_line(text) for text in texts], start, end, rows, ax=figure.subplots())
+    with whole_file(path) as partial, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from")  # a script that the font lacks
         figure.savefig(partial, format="png", dpi=150)
     return True

@@ -6,8 +6,12 @@ about what is relevant. Equation, for a query q and a document d of length 1, th
     q' = (q - m_d - s (m_q - m_d)) X,    d' = (d - m_d) X,    X = (1 - t) I + t W
 
 with W the kernel of :class:`~st_extras.modules.neighbor_directions.NeighborDirections` of the documents without
-recoloring: directions on which a document and its nearest ones agree keep most. With ``keep_index``, documents stay as
-they are, and q' = q - s m_q.
+recoloring: directions on which a document and its nearest ones agree keep most.
+
+With ``keep_index``, documents stay as they are, and a query gets what ranks them nearly as q' and d' do. The score is
+q'.d' / |d'|, with |d'| close to a + v.d (ridge regression over documents). So a change of d changes it, but for a
+factor, by that of (q' X^T - T v).d, where T is the score itself: its mean over the first five documents. Hence
+q'' = q' X^T - T v.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -41,6 +45,7 @@ _FIT_TEXTS = 10_000  # documents that the directions are found from
 _LONGEST_FIT_TEXT = 2000  # characters of them that are compared
 _MOST_WITH_A_GRAM = 0.1  # of the documents: grams that more of them have are left out, as stop words are
 _ROUNDING = 0.01  # of a length of 1, in bfloat16
+_RIDGE = 0.1  # of the mean variance
 ROLES = ("query", "document")
 """Routes of the saved model, and how texts are encoded for each."""
 
@@ -74,10 +79,11 @@ BOTH_SIDES = (
 )
 """Tried in this order. The later ones keep more of the queries' mean, for queries on one topic, whose mean says which.
 Queries made from the documents get the last one alone, because the queries of users have another mean."""
-QUERIES_ALONE = (
-    SearchStep("half the queries' mean", 0.0, 0.5),
-    SearchStep("a quarter of the queries' mean", 0.0, 0.25),
+QUERIES_ALONE = tuple(
+    SearchStep(step.name.replace("half white", "quarter white"), step.whitened / 2, step.own_mean)
+    for step in BOTH_SIDES
 )
+"""With ``keep_index``: queries are multiplied by X twice, documents never."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,8 +140,7 @@ def adapt_search(
             "keep_index must be False where dot products see lengths: those of the result's documents are 1."
         )
     facts |= {"texts": len(searched.documents), "queries": len(searched.queries), "made": searched.made}
-    steps = QUERIES_ALONE if keep_index else BOTH_SIDES[-1 if searched.made else 0 :]
-    proposed = propose_queries_alone(start, steps) if keep_index else propose_both_sides(searched, start, steps, seed)
+    steps, proposed = propose(searched, start, seed, keep_index=keep_index)
     if dev is None:
         rows, number, reason = by_words(searched, (own, start), steps, proposed, facts)
     else:
@@ -168,11 +173,17 @@ def encode_both(model: SentenceTransformer, searched: Searched, encode_texts: En
     return (unit if model.similarity_fn_name == "cosine" else (own[0].float(), own[1].float())), unit
 
 
-def propose_queries_alone(start: Embeddings, steps: Sequence[SearchStep]) -> list[Routes]:
-    """Return the routes of steps that leave documents as they are."""
-    mean = start[0].double().mean(dim=0)  # (D,)
-    identity = torch.eye(len(mean), dtype=torch.float64)
-    return [Routes((identity, -step.own_mean * mean)) for step in steps]
+def propose(
+    searched: Searched, start: Embeddings, seed: int, *, keep_index: bool
+) -> tuple[tuple[SearchStep, ...], list[Routes]]:
+    """Return the steps to try in this order, and their routes.
+
+    Raises:
+        ValueError: if the documents have too few different embeddings.
+    """
+    steps = (QUERIES_ALONE if keep_index else BOTH_SIDES)[-1 if searched.made else 0 :]
+    routes = propose_both_sides(searched, start, steps, seed)
+    return steps, queries_alone(routes, start) if keep_index else routes
 
 
 def propose_both_sides(searched: Searched, start: Embeddings, steps: Sequence[SearchStep], seed: int) -> list[Routes]:
@@ -191,6 +202,25 @@ def propose_both_sides(searched: Searched, start: Embeddings, steps: Sequence[Se
         center = of_documents + step.own_mean * (of_queries - of_documents)
         routes.append(Routes((matrix, -center @ matrix), (matrix, -of_documents @ matrix)))
     return routes
+
+
+def queries_alone(routes: Sequence[Routes], start: Embeddings) -> list[Routes]:
+    """Return for each of the routes of :func:`propose_both_sides` one that leaves documents as they are."""
+    documents = start[1][:_FIT_TEXTS].double()
+    centred = documents - documents.mean(dim=0)
+    scatter = centred.T @ centred
+    scatter += _RIDGE * scatter.trace() / len(scatter) * torch.eye(len(scatter))
+    alone = []
+    for both in routes:
+        (matrix, offset), (_, of_documents) = cast(Any, (both.queries, both.documents))
+        queries, moved = start[0].double() @ matrix + offset, documents @ matrix + of_documents
+        lengths = moved.norm(dim=1)
+        slope = torch.linalg.solve(scatter, centred.T @ (lengths - lengths.mean()))  # v, (D,)
+        moved = normalize(moved)
+        first = first_documents(queries.float(), moved.float(), count=5)  # (Q, 5)
+        level = (queries.unsqueeze(1) * moved[first]).sum(dim=2).mean()  # T
+        alone.append(Routes((matrix @ matrix.T, offset @ matrix.T - level * slope)))
+    return alone
 
 
 Choice = tuple[list[Row], int | None, str]

@@ -66,6 +66,7 @@ def adapt(
     ] = None,
     query_prompt: options.QueryPrompt = None,
     document_prompt: options.DocumentPrompt = None,
+    prompt: options.Prompt = None,
     batch_size: options.EncodeBatch = 64,
     seed: options.DrawSeed = 42,
     resume: Annotated[bool, typer.Option(help="Continue an interrupted run: what it encoded is used.")] = False,
@@ -91,7 +92,8 @@ def adapt(
     options.refuse_refined(encoder)
     if search:
         reason = "does not go with --search, which has a judge of its own"
-        unread = ("dev", "dev_set", "labeled", "train", "max_general_loss", "any_general_loss")
+        unread: tuple[str, ...]
+        unread = ("dev", "dev_set", "labeled", "train", "max_general_loss", "any_general_loss", "prompt")
         options.refuse_unread(context, reason, *unread)
     else:
         unread = ("queries", "retrieval", "keep_index", "passages", "query_prompt", "document_prompt")
@@ -114,9 +116,10 @@ def adapt(
         with options.columns_named("the one with queries must be sentence or text"):
             asked = corpus.read_sentences(queries, max_line=max_line) if queries else "documents"
         sentences = sentences if passages is None else corpus.passages(sentences, passages)
-    model = load_encoder(encoder)
+    named: Any = {} if prompt is None else {"prompts": {"text": prompt}, "default_prompt_name": "text"}
+    model = load_encoder(encoder, **named)
     prompts = {"query": query_prompt, "document": document_prompt}
-    model.prompts.update({name: prompt for name, prompt in prompts.items() if prompt is not None})
+    model.prompts.update({name: one for name, one in prompts.items() if one is not None})
     adapted = adaptation.adapt(
         model,
         sentences,

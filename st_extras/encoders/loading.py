@@ -45,7 +45,8 @@ def load_encoder(
     no file has, such as an unused pooler's, are the same at every call, and no global random state changes. A plain
     transformer gets mean pooling, or that of its last token if it was saved as a causal language model. A tokenizer
     without a padding token (GPT-2, Llama) pads with its end-of-text token, which is masked. Sentence Transformers puts
-    the chat template of an instruction-tuned model around every text; here a plain transformer reads the text alone.
+    the chat template of an instruction-tuned model around every text; here a plain transformer reads the text alone. It
+    also lets its empty "document" prompt hide a model's "passage" or "corpus"; here that one stands for it.
 
     Args:
         path: a folder or a hub id.
@@ -105,12 +106,9 @@ def load_encoder(
         check_length(model)
     elif (longest := _most_positions(model) or 0) < (model.max_seq_length or 0) and longest:
         model.max_seq_length = longest  # RoBERTa's, as the library counts them
-    if prompt_template is not None and model.max_seq_length is not None:
-        taken = template_length(model)
-        if model.max_seq_length <= taken:
-            raise ValueError(
-                f"max_seq_length must be more than the {taken} tokens of prompt_template, got {model.max_seq_length}."
-            )
+    most = model.max_seq_length
+    if prompt_template is not None and most is not None and most <= (taken := template_length(model)):
+        raise ValueError(f"max_seq_length must be more than the {taken} tokens of prompt_template, got {most}.")
     return model
 
 
@@ -132,6 +130,8 @@ def _loaded(path: str | PathLike[str], device: str | None, options: dict[str, An
         raise ValueError(
             f"{str(path)!r} could not be loaded as an encoder: {missing}{type(error).__name__}: {reason.rstrip('.')}."
         ) from error
+    named = [model.prompts.get(name) for name in ("document", "passage", "corpus")]
+    model.prompts["document"] = next(filter(None, named), "")  # by default empty, which hides the others
     return model
 
 

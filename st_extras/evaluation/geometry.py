@@ -85,7 +85,7 @@ def unrelated_cosines(x: Tensor, groups: int = 20) -> dict[int, tuple[float, flo
     interval is a jackknife's over groups of texts, as pairs that share a text are not independent.
 
     Args:
-        x: (N, D) embeddings of different texts in random order, N >= 2 ``groups``; all pairs are held.
+        x: (N, D) embeddings of different texts in random order, N >= 2 ``groups``; the N^2 cosines are held once.
         groups: number of groups, each left out in turn.
 
     Returns:
@@ -95,17 +95,20 @@ def unrelated_cosines(x: Tensor, groups: int = 20) -> dict[int, tuple[float, flo
         ValueError: if there are too few rows, or a row is zero or not finite.
     """
     u = check_embeddings("x", x, at_least=2 * check_count("groups", groups, 2)).detach()
-    pairs = torch.triu_indices(len(u), len(u), offset=1, device=u.device)
-    cosines = (u @ u.T)[pairs[0], pairs[1]]  # (P,)
+    numbers = [n for n in (100, 1_000, 10_000) if len(u) * (len(u) - 1) // 2 >= 10 * n]
+
+    def marks(rows: Tensor) -> Tensor:
+        """Return the cosine for each n."""
+        cosines = (rows @ rows.T).fill_diagonal_(-torch.inf).flatten().cpu().numpy()  # each pair twice
+        places = [-2 * (len(rows) * (len(rows) - 1) // 2 // n) for n in numbers]
+        cosines.partition([len(cosines) + place for place in places])
+        return torch.from_numpy(cosines[places]).double()
+
     group = torch.arange(len(u), device=u.device) % groups
-    kept = [cosines] + [cosines[((group[pairs] != left_out).all(dim=0))] for left_out in range(groups)]
-    found = {}
-    for n in (100, 1_000, 10_000):
-        if len(cosines) >= 10 * n:
-            value, *others = (float(one.topk(len(one) // n).values[-1]) for one in kept)
-            error = (groups - 1) ** 0.5 * float(torch.tensor(others, dtype=torch.float64).std(correction=0))
-            found[n] = value, value - 1.96 * error, value + 1.96 * error
-    return found
+    values, others = marks(u), torch.stack([marks(u[group != left_out]) for left_out in range(groups)])
+    errors = (groups - 1) ** 0.5 * others.std(dim=0, correction=0)
+    ends = (values.tolist(), (values - 1.96 * errors).tolist(), (values + 1.96 * errors).tolist())
+    return dict(zip(numbers, zip(*ends, strict=True), strict=True))
 
 
 def nearest(x: Tensor, neighbors: int) -> Tensor:

@@ -1,18 +1,22 @@
-"""Charts of measures: alignment and uniformity of models, and a measure over training steps."""
+"""Charts of measures: alignment and uniformity of models, a measure over training steps, cosines of unrelated texts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from st_extras.checks import check_choice
+from st_extras.evaluation.geometry import unrelated_cosines
+from st_extras.evaluation.reporting import check_embeddings
 from st_extras.plots.axes import COLOURS, Floats, check_array, check_increasing, line_styles, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+_FEWEST_TEXTS = 46  # a thousand pairs
 
 
 def plot_alignment_uniformity(
@@ -98,5 +102,46 @@ def plot_training_curves(
             ax.plot([x[at]], [y[at]], "x", color=colour, markersize=10, markeredgewidth=2)
     ax.set_xlabel("step")
     ax.set_ylabel(ylabel)
+    ax.legend(frameon=False)
+    return ax
+
+
+def plot_unrelated_cosines(embeddings: Mapping[str, Any], *, ax: Axes | None = None) -> Axes:
+    """Draw which share of the pairs of different texts lies above each cosine: where a threshold keeps them out.
+
+    Dots mark the cosines above which one in 100, 1,000 and 10,000 pairs lies, with the 95 % intervals of
+    :func:`~st_extras.evaluation.geometry.unrelated_cosines`.
+
+    Args:
+        embeddings: encoder -> (N, D) of different texts in random order, N >= 46; all pairs are held.
+        ax: axes to draw on; None makes a new figure.
+
+    Raises:
+        ValueError: if there are no encoders or too few rows, or a row is zero or not finite.
+
+    Example:
+        >>> import torch
+        >>> from st_extras.plots import plot_unrelated_cosines
+        >>> rows = torch.randn(100, 8, generator=torch.Generator().manual_seed(0))
+        >>> plot_unrelated_cosines({"before": rows, "after": rows - rows[:50].mean(dim=0)}).get_xlabel()
+        'cosine'
+    """
+    if not embeddings:
+        raise ValueError("embeddings must hold those of one encoder at least, got none.")
+    units = {name: check_embeddings(name, x, at_least=_FEWEST_TEXTS).detach().cpu() for name, x in embeddings.items()}
+    ax = new_axes(ax)
+    for number, (name, unit) in enumerate(units.items()):
+        cosines = np.sort((unit @ unit.T).numpy()[np.triu_indices(len(unit), k=1)])[::-1]
+        places = np.unique(np.geomspace(1, len(cosines), 500).astype(int))  # as many on each part of the scale
+        colour = f"C{number % 10}"
+        ax.plot(cosines[places - 1], places / len(cosines), color=colour, label=name, linestyle=("-", "--")[number % 2])
+        for share, (value, low, high) in unrelated_cosines(unit).items():
+            ax.errorbar(value, 1 / share, xerr=[[value - low], [high - value]], fmt="o", color=colour, capsize=3)
+            ax.annotate(f"{value:.2f}", (value, 1 / share), (3, 5), textcoords="offset points", fontsize="small")
+    ax.set_yscale("log")
+    ax.set_yticks([1, 0.1, 0.01, 1e-3, 1e-4], ["all", "1 in 10", "1 in 100", "1 in 1,000", "1 in 10,000"])
+    ax.set_ylim(bottom=5e-5)
+    ax.set_xlabel("cosine")
+    ax.set_ylabel("pairs of unrelated texts above it")
     ax.legend(frameon=False)
     return ax

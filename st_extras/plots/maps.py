@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MARKERS = "os^DvPX<>*"
 _LARGEST_LEGEND = len(MARKERS)
+_LONGEST_TEXT = 100  # characters
 
 
 def plot_embedding_map(
@@ -153,6 +154,72 @@ def plot_neighborhoods(
     if labels is not None and len(set(labels)) <= _LARGEST_LEGEND:
         pair[1].legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
     return pair
+
+
+def plot_changed_neighbors(
+    texts: Sequence[str], before: Any, after: Any, rows: Sequence[int], *, ax: Axes | None = None
+) -> Axes:
+    """Draw some texts with the nearest neighbour that each had before a change of the encoder, and has after it.
+
+    Below a text stand its nearest neighbour before and, if it is another one, that after. An arrow shows how near that
+    neighbour was and is: from its place before to its place after among all texts, by cosine; 1 is the nearest.
+
+    Args:
+        texts: N texts, N >= 3; of long ones, the beginning is shown.
+        before: (N, D) embeddings, D >= 2.
+        after: (N, D') embeddings of the same texts in the same order, D' >= 2.
+        rows: numbers of the texts to draw, best less than ten.
+        ax: axes to draw on; None makes a new figure.
+
+    Raises:
+        ValueError: if a shape does not fit, or an embedding is zero or not finite.
+
+    Example:
+        >>> import torch
+        >>> from st_extras.plots import plot_changed_neighbors
+        >>> before = torch.tensor([[1.0, 0.1], [0.9, 0.2], [0.0, 1.0]])
+        >>> after = torch.tensor([[0.1, 1.0], [0.9, 0.2], [0.0, 1.0]])
+        >>> ax = plot_changed_neighbors(["a cup", "a mug", "a glass"], before, after, [0])
+        >>> [text.get_text() for text in ax.texts if text.get_text()]
+        ['a cup', 'was: a mug', 'is: a glass']
+    """
+    moves = neighbor_moves(texts, before, after, rows)
+    return draw_moves(new_axes(ax), moves, len(texts))
+
+
+def neighbor_moves(texts: Sequence[str], before: Any, after: Any, rows: Sequence[int]) -> list[tuple[str, int, int]]:
+    """Return each line of :func:`plot_changed_neighbors` with the neighbour's places; those of the text are 0."""
+    start, end = unit_rows("before", before), unit_rows("after", after)
+    if not len(start) == len(end) == len(texts):
+        raise ValueError(f"before, after and texts must be as many, got {len(start)}, {len(end)} and {len(texts)}.")
+    moves = []
+    for row in rows:
+        orders = []
+        for unit in (start, end):
+            cosines = unit @ unit[row]
+            cosines[row] = np.inf
+            orders.append((-cosines).argsort(kind="stable"))
+        old, new = (order.argsort() for order in orders)
+        said = {row: ""} | {int(order[1]): verb for order, verb in zip(orders, ("was: ", "is: "), strict=True)}
+        for number, verb in said.items():
+            moves.append((verb + " ".join(texts[number].split())[:_LONGEST_TEXT], int(old[number]), int(new[number])))
+    return moves
+
+
+def draw_moves(ax: Axes, moves: Sequence[tuple[str, int, int]], count: int) -> Axes:
+    """Draw what :func:`neighbor_moves` returns for ``count`` texts."""
+    height = 0.0
+    for text, old, new in moves:
+        height += 1.0 if old else 1.5
+        ax.text(1, height, text, fontsize="small", va="bottom", weight="normal" if old else "bold", parse_math=False)
+        if old:
+            arrow = {"arrowstyle": "->", "color": "C0" if new < old else "0.6"}
+            ax.annotate("", (new, height + 0.2), (old, height + 0.2), arrowprops=arrow)
+    ax.set_xscale("log")
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.set(xlim=(0.9, max(2, count)), ylim=(height + 1, 0), yticks=[])
+    ax.set_xlabel("place of the neighbour among all texts, from before to after; 1: the nearest")
+    return ax
 
 
 def unit_rows(name: str, embeddings: Any) -> Floats:

@@ -3,10 +3,12 @@
 import re
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from st_extras.adaptation import report as adaptation_report
 from st_extras.adaptation.report import write_neighbors
@@ -148,28 +150,26 @@ def test_the_picture(tmp_path, monkeypatch):
     from matplotlib import pyplot
 
     pyplot.close("all")  # other tests of this process may have left some
-    drawn: list[tuple[Tensor, Tensor]] = []
-    plot = adaptation_report.plot_neighborhoods
+    drawn: list[Any] = []
+    plot = adaptation_report.plot_changed_neighbors
     monkeypatch.setattr(
-        adaptation_report, "plot_neighborhoods", lambda *x, **options: drawn.append(x) or plot(*x, **options)
+        adaptation_report, "plot_changed_neighbors", lambda *x, **options: drawn.append(x) or plot(*x, **options)
     )
-    monkeypatch.setattr(adaptation_report, "_DRAWN", 20)
     before, after = draw(30, 6), draw(30, 4, seed=1)
-    texts = [f"text {number}" for number in range(30)]
+    after[:15, 0] += 20  # of these, some keep their neighbour
+    texts = [f"text {number} \n\ud83d 卡片" for number in range(30)]
     write_neighbors(tmp_path, texts, before, after)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["neighbors.md", "neighbors.png"]
     assert (tmp_path / "neighbors.png").read_bytes().startswith(b"\x89PNG")
     assert "](neighbors.png)" in page(tmp_path)
-    assert "The picture shows 20 of the texts, drawn at random" in page(tmp_path)
     assert not pyplot.get_fignums()
-    (start, end) = drawn[0]
-    unit = before.double() / before.double().norm(dim=1, keepdim=True)
-    rows = [int((unit - one).norm(dim=1).argmin()) for one in start]
-    assert len(set(rows)) == 20
-    torch.testing.assert_close(start, unit[rows])
-    torch.testing.assert_close(end, after[rows].double() / after[rows].double().norm(dim=1, keepdim=True))  # same texts
-    write_neighbors(tmp_path, texts[:20], before[:20], after[:20])
-    assert "The picture shows all texts" in page(tmp_path)
+    (lines, _, _, rows) = drawn[0]
+    assert lines == [f"text {number}   卡片" for number in range(30)]
+    near = [(unit @ unit.T).fill_diagonal_(-1).argmax(dim=1) for unit in map(normalize, (before, after))]
+    assert len({*rows}) == 6
+    assert all(near[0][row] != near[1][row] for row in rows)
+    write_neighbors(tmp_path, texts, before, 2 * before)
+    assert "](neighbors.png)" not in page(tmp_path)
 
 
 @pytest.mark.usefixtures("no_matplotlib")

@@ -23,6 +23,7 @@ from st_extras.adaptation.search_judge import (
     drawn_queries,
     first_documents,
 )
+from st_extras.encoders import load_encoder
 from st_extras.evaluation import LabeledTexts, RetrievalEvaluator, RetrievalTask
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.text.lexical import BM25, character_tfidf
@@ -127,7 +128,6 @@ def test_without_bm25s_nothing_is_encoded(
     ("options", "message"),
     [
         ({"queries": None, "keep_index": True}, "keep_index must be False without queries"),
-        ({"queries": "documents", "keep_index": True}, "keep_index must be False without queries"),
         ({"train": True}, "train and max_general_loss must be left out with queries"),
         ({"dev": LabeledTexts(["a", "b"], ["c", "c"])}, "dev must be a RetrievalTask, as queries are given, or None"),
         ({"queries": None, "dev": JUDGED}, "dev must be an STSDataset, LabeledTexts or None"),
@@ -173,6 +173,10 @@ def test_queries_made_from_documents_get_no_mean_of_their_own(
     documents = [f"{first}. {second}!" for first, second in zip(DOCUMENTS[::2], DOCUMENTS[1::2], strict=True)]
     found = adapt(still_encoder, documents, tmp_path, queries="documents", show_progress_bar=False)
     assert (found.chosen, len(found.rows), found.facts["made"]) == ("half white, one mean", 1, True)
+    kept = adapt(
+        still_encoder, documents, tmp_path / "kept", queries="documents", keep_index=True, show_progress_bar=False
+    )
+    assert (kept.chosen, len(kept.rows)) == ("quarter white, one mean", 1)
     assert "queries made from them" in (tmp_path / "README.md").read_text()
 
 
@@ -348,17 +352,27 @@ def test_what_is_written_beside_it(still_encoder, tmp_path, accepting):
 
 
 def test_with_keep_index_stored_documents_stay(still_encoder, tmp_path, monkeypatch):
-    gains = iter([(-1.0, 0.1), (0.0, 0.1)])
+    gains = iter([(-1.0, 0.1), (0.0, 0.1), (0.5, 0.1)])
     monkeypatch.setattr(SearchJudge, "compare", lambda self, queries, documents: next(gains))
     found = run(still_encoder, tmp_path, keep_index=True)
     assert found.chosen == QUERIES_ALONE[1].name
     np.testing.assert_allclose(
         found.model.encode_document(DOCUMENTS), unit(still_encoder, "document", DOCUMENTS), atol=1e-6
     )
-    queries = unit(still_encoder, "query", QUERIES)
-    moved = queries - 0.25 * queries.mean(axis=0)
-    moved /= np.linalg.norm(moved, axis=1, keepdims=True)
-    np.testing.assert_allclose(found.model.encode_query(QUERIES), moved, atol=1e-5)
+    asked, documents = (encoding.drawn_texts(given, 12_000, 42)[0] for given in (QUERIES, DOCUMENTS))
+    start = torch.tensor(unit(still_encoder, "query", asked)), torch.tensor(unit(still_encoder, "document", documents))
+    both = propose_both_sides(Searched(documents, asked), start, QUERIES_ALONE[1:2], 42)[0]
+    (matrix, of_queries), (_, of_documents) = (
+        [part.numpy() for part in side] for side in (both.queries, both.documents)
+    )
+    moved, rows = start[1].numpy() @ matrix + of_documents, start[1].numpy() - start[1].numpy().mean(axis=0)
+    lengths = np.linalg.norm(moved, axis=1)
+    ridge = (0.1 * (rows**2).sum() / 16) ** 0.5 * np.eye(16)
+    slope = np.linalg.lstsq(np.vstack([rows, ridge]), [*(lengths - lengths.mean()), *[0] * 16], rcond=None)[0]
+    scores = np.sort((start[0].numpy() @ matrix + of_queries) @ (moved / lengths[:, None]).T, axis=1)[:, -5:]
+    queries = (unit(still_encoder, "query", QUERIES) @ matrix + of_queries) @ matrix.T - scores.mean() * slope
+    queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+    np.testing.assert_allclose(found.model.encode_query(QUERIES), queries, atol=1e-4)
 
 
 def test_prompts_and_routes_of_the_model_are_used(still_encoder, tmp_path, accepting):
@@ -369,6 +383,31 @@ def test_prompts_and_routes_of_the_model_are_used(still_encoder, tmp_path, accep
     assert loaded.prompts["query"] == "the dog "
     np.testing.assert_allclose(loaded.encode_query(QUERIES), queries, atol=1e-4)
     np.testing.assert_allclose(loaded.encode_document(DOCUMENTS), documents, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("style", "document"),
+    [("E5", "passage"), ("BGE", None), ("Nomic", "document"), ("Qwen3", None), ("corpus", "corpus")],
+)
+def test_prompts_by_the_names_that_models_have(make_encoder, tmp_path, accepting, style, document):
+    prompts = {"query": "the dog "} | ({document: "a cat "} if document else {})
+    prompts |= {"classification": "of "} if style == "Nomic" else {"document": ""} if style == "Qwen3" else {}
+    model = make_encoder(dropout=0.0)
+    model.prompts = prompts
+    model.save(str(tmp_path / "start"))
+    start, plain = load_encoder(tmp_path / "start", device="cpu"), make_encoder(dropout=0.0)
+    before = "a cat " if document else ""
+    asked, given = plain.encode([f"the dog {text}" for text in QUERIES]), plain.encode([before + t for t in DOCUMENTS])
+    np.testing.assert_allclose(start.encode_query(QUERIES), asked, atol=1e-5)
+    np.testing.assert_allclose(start.encode_document(DOCUMENTS), given, atol=1e-5)
+    queries, documents = expected(start)
+    run(start, tmp_path / "out")
+    loaded = SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    np.testing.assert_allclose(loaded.encode_query(QUERIES), queries, atol=1e-4)
+    np.testing.assert_allclose(loaded.encode_document(DOCUMENTS), documents, atol=1e-4)
+    scores = RetrievalEvaluator(JUDGED)(start)
+    start.prompts = {}
+    assert RetrievalEvaluator(JUDGED, query_prompt="the dog ", document_prompt=before)(start) == scores
 
 
 def test_encoders_of_their_own_for_queries_and_documents(make_encoder, tmp_path, accepting):

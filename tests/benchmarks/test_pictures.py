@@ -1,13 +1,11 @@
 """What the pictures draw equals the records."""
 
-import math
 import statistics
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
@@ -17,7 +15,6 @@ from matplotlib import pyplot as plt  # noqa: E402
 from benchmarks import pictures  # noqa: E402
 from benchmarks.drawing import curves, spaces  # noqa: E402
 from benchmarks.records import records  # noqa: E402
-from benchmarks.spaces import map_record  # noqa: E402
 from benchmarks.tables.quality import ROWS, row_records  # noqa: E402
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -68,21 +65,10 @@ def sif_of_minilm() -> float:
     return next(r["dev"] for r in records("floors") if (r["kind"], r["encoder"], r["text"]) == wanted)
 
 
-def test_the_map_is_drawn_from_its_record():
-    generator = torch.Generator().manual_seed(0)
-    before, after = (torch.randn(12, 4, generator=generator) for _ in range(2))
-    record = map_record(before, after, clusters=3)
-    unit = torch.nn.functional.normalize(after, dim=1)
-    nearest = (unit @ unit.T).fill_diagonal_(-math.inf).argmax(dim=1)
-    assert record["after"]["nearest"] == nearest.tolist()
-    mutual = sum(int(nearest[nearest[row]]) == row for row in range(12)) / 12
-    assert record["after"]["mutual"] == pytest.approx(mutual)
-    _, right = spaces.draw_neighborhoods(record).axes
-    points = np.array(record["after"]["points"])
-    (lines,) = [one for one in right.collections if hasattr(one, "get_segments")]
-    expected = np.stack([points, points[nearest.numpy()]], axis=1)
-    assert np.allclose(np.array(lines.get_segments()), expected)
-    assert right.get_title().startswith(f"after: {mutual:.0%} of texts")
+def test_changed_neighbours_are_drawn_from_their_record():
+    (ax,) = spaces.draw_neighborhoods({"count": 9, "moves": [["a", 0, 0], ["was: b", 1, 7], ["is: c", 4, 1]]}).axes
+    assert [note.get_text() for note in ax.texts if note.get_text()] == ["a", "was: b", "is: c"]
+    assert [(note.xyann[0], note.xy[0]) for note in ax.texts if not note.get_text()] == [(1, 7), (4, 1)]
 
 
 @pytest.mark.slow

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import retrieval
-from benchmarks.tables.retrieval import BASELINES, search_table
+from benchmarks import retrieval, search_choices
+from benchmarks.names import KEPT
+from benchmarks.tables.retrieval import BASELINES, chosen_gain, regret_table, search_table
 from st_extras.adaptation import documents as documents_of_index
+from st_extras.adaptation.search import by_words, propose
 from st_extras.adaptation.search_judge import Searched
 from st_extras.evaluation import RetrievalEvaluator, load_retrieval
 from tests.conftest import SENTENCES
@@ -46,8 +48,8 @@ def test_ranks_are_fused():
 
 def test_the_rows_move_queries_and_documents_by_their_own_means():
     queries, documents = unit(9, 16), unit(120, 16, seed=1)
-    lexical, searched = draw(9, 120, seed=2).numpy(), Searched(TEXTS, [text[:9] for text in TEXTS[:9]])
-    rows = {name: np.asarray(scores) for name, scores in retrieval.similarities(queries, documents, searched, lexical)}
+    lexical = draw(9, 120, seed=2).numpy()
+    rows = {name: np.asarray(scores) for name, scores in retrieval.similarities(queries, documents, TEXTS, lexical)}
     assert all(scores.shape == (9, 120) and np.isfinite(scores).all() for scores in rows.values())
     means = {"one mean": (documents, documents), "own means": (queries, documents)}
     for name, of in means.items():
@@ -57,6 +59,22 @@ def test_the_rows_move_queries_and_documents_by_their_own_means():
     kept = torch.nn.functional.normalize(queries - 0.5 * queries.mean(dim=0)) @ documents.T
     np.testing.assert_allclose(rows["queries alone: minus half the mean"], kept, atol=1e-5)
     assert len({scores.tobytes() for scores in rows.values()}) == len(rows), "every row is another"
+
+
+@pytest.mark.parametrize("keep_index", [False, True])
+@pytest.mark.parametrize("made", [False, True])
+def test_the_choices_are_those_of_adapt(monkeypatch, keep_index, made):
+    monkeypatch.setattr(search_choices.SearchJudge, "compare", lambda self, queries, documents: (0.0, 0.0))
+    of_queries, documents = unit(30, 16), unit(120, 16, seed=1)
+    searched = Searched(TEXTS, [f"{WORDS[i % len(WORDS)]} {i}" for i in range(30)], made=made)
+    given = Searched(TEXTS, searched.queries), (of_queries, searched) if made else None
+    both = search_choices.propose_both_sides(searched, (of_queries, documents), search_choices.STEPS, 42)
+    name = (KEPT if keep_index else "adapt") + (", queries made from documents" if made else "")
+    found = {row: after for row, *after in search_choices.adapted((of_queries, documents), given[0], both, given[1])}
+    steps, routes = propose(searched, (of_queries, documents), 42, keep_index=keep_index)
+    number = by_words(searched, (of_queries, documents), steps, routes, {})[1]
+    for side, expected in zip(found[name], routes[number].after((of_queries, documents)), strict=True):
+        torch.testing.assert_close(side, expected)
 
 
 @pytest.fixture
@@ -101,6 +119,18 @@ def test_the_command_writes_a_record_and_encodes_once(data, encoder, tmp_path, r
         retrieval.main()
 
 
+def test_the_record_of_choices(data, encoder, tmp_path, monkeypatch):
+    monkeypatch.setattr(retrieval, "load_encoder", lambda **_: encoder)
+    record = search_choices.run("mpnet", {}, "med", data, tmp_path)
+    assert (record["queries"], record["documents"], record["made"]) == (9, 120, 0)  # no document has two sentences
+    start, *adapted = record["rows"].items()
+    assert start[0] == "start"
+    assert [row["difference"] for name, row in adapted if "BM25" not in name and "refine" not in name] == [0.0] * 4
+    steps = [(step.whitened, step.own_mean) for step in search_choices.STEPS]
+    assert len({one["difference"] for trials in record["trials"].values() for one in trials}) > 5
+    assert all([(one["whitened"], one["own_mean"]) for one in trials] == steps for trials in record["trials"].values())
+
+
 def test_the_table(results):
     assert search_table("minilm") == "Not run yet."
     (results / "retrieval").mkdir()
@@ -115,3 +145,22 @@ def test_the_table(results):
         "| own means | +2.00 | +2.00 | +2.00 | +2.00 |",
     ]
     assert search_table("minilm", ["BM25"]).count("\n") == 2
+
+
+def test_the_regret_of_the_judge(results):
+    assert regret_table() == "Not run yet."
+    (results / "search_choices").mkdir()
+    for collection, gains in (("med", (1.0, 3.0)), ("cacm", (2.0, 5.0)), ("npl", (1.0, -4.0))):
+        trials = [
+            {"whitened": share, "own_mean": 1.0, "judge": judge, "error": 0.1, "difference": gain}
+            for share, gain, judge in zip((0.5, 1.0), gains, (-0.05, 0.2), strict=True)
+        ]
+        record = {
+            "trials": dict.fromkeys(("adapt", KEPT), trials),
+            "rows": {name: {"difference": gains[0]} for name in ("adapt", KEPT)},
+        }
+        (results / "search_choices" / f"minilm-{collection}.json").write_text(json.dumps(record))
+    assert [chosen_gain(trials, 0.5, tolerance) for tolerance in (0.0, 1.0)] == [0.0, 1.0]
+    line = re.sub(" +", " ", regret_table().splitlines()[2])
+    # the best are 3, 5 and 0 or 1; without NPL, the strength 1 is best and takes 4 there; with it, it loses too much
+    assert line == "| adapt, all-MiniLM-L6-v2 | +3.00 | +1.33 | +1.00 | 1.67 | -0.33 | -4.00 | 3.33 |"

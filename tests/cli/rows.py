@@ -21,6 +21,7 @@ class Model(NamedTuple):
     prompt_template: str | None = None
     dtype: str | None = None
     prompts: dict[str, str] = {}  # noqa: RUF012
+    default_prompt_name: str | None = None
 
     device = "cpu"
     tokenizer = SimpleNamespace(mask_token="[MASK]")
@@ -181,6 +182,7 @@ ROWS: dict[str, dict[str, Places]] = {
         "--search --queries q.txt --keep-index": {"adapt.keep_index": True},
         "--search --retrieval F": {"adapt.dev": TASK, "load_retrieval.folder": "F"},
         "--search --passages 2": {"passages.words": 2},
+        "--prompt P": {"adapt.model": Model("enc", prompts={"text": "P"}, default_prompt_name="text")},
         "--search --query-prompt Q": {"adapt.model": Model("enc", prompts={"query": "Q"})},
         "--search --document-prompt D": {"adapt.model": Model("enc", prompts={"document": "D"})},
         "--batch-size 7": {"adapt.batch_size": 7},
@@ -202,6 +204,9 @@ ROWS: dict[str, dict[str, Places]] = {
         "": {"load_any.path": "enc", "drawn_texts.sentences": corpus()},
         **READING,
         "--batch-size 7": {"encode.batch_size": 7},
+        "--prompt 'query: '": {"encode.prompt": "query: "},
+        "--before old": {"load_any.path": "old"},
+        "--picture p.png": {"plot_unrelated_cosines.embeddings": {"enc": None}},
         "--seed 13": {"drawn_texts.seed": 13},
         "--json": JSON,
     },

@@ -95,7 +95,6 @@ def test_search(run):
         (("TEXT", "--search", "--labeled", "TSV"), "--labeled does not go with --search"),
         (("TEXT", "--search"), "sentences must hold at least 100 different documents, got 8"),
         (("TEXT", "--search", "--queries", "nowhere.txt"), r"nowhere\.txt"),
-        (("TEXT", "--search", "--keep-index"), "keep_index must be False without queries"),
         (("none.txt",), r"none\.txt"),
         (("TEXT", "--dev", "nowhere"), "nowhere"),
         (("TEXT", "--labeled", "none.tsv"), "no file of labelled texts"),

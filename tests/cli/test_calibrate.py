@@ -1,12 +1,14 @@
 """``st-extras calibrate``: the cosines of unrelated texts."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 from torch.nn.functional import normalize
 
+from st_extras.cli import calibrate
 from st_extras.evaluation.geometry import unrelated_cosines
 from tests.adaptation.test_adapt import topical
 from tests.helpers import draw
@@ -43,6 +45,19 @@ def test_the_command(run):
     code, out, err = run("calibrate", "ENC", "texts.txt")
     assert code == 0, err
     assert f"{report['cosines']['1000']['cosine']:.3f}" in out
+    code, out, err = run("calibrate", "ENC", "texts.txt", "--before", "ENC", "--prompt", "a ", "--json")
+    compared = json.loads(out)
+    assert compared["before"] == compared["cosines"] != report["cosines"]
     Path("texts.txt").write_text("\n".join(topical(49).texts), "utf8")
     code, _, err = run("calibrate", "ENC", "texts.txt")
     assert (code, "at least 50 different texts to compare, got 49." in err) == (2, True)
+
+
+def test_the_picture_needs_matplotlib_before_anything_is_encoded(run, monkeypatch):
+    Path("texts.txt").write_text("\n".join(topical(60).texts), "utf8")
+    code, _, err = run("calibrate", "ENC", "texts.txt", "--before", "ENC", "--picture", "cosines.svg")
+    assert (code, "<svg" in Path("cosines.svg").read_text("utf8")) == (0, True), err
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr(calibrate, "load_any", lambda path: pytest.fail("loaded"))
+    code, _, err = run("calibrate", "ENC", "texts.txt", "--picture", "cosines.png")
+    assert (code, "st-extras[plot]" in err) == (2, True)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from st_extras import losses
+from st_extras import losses, plots
 from st_extras.cli.options import LONGEST_LINE
 from st_extras.modules import (
     AllButTheTopPostProcessor,
@@ -136,6 +136,7 @@ def calls(monkeypatch):
     calls.on(calibrate, "load_any", lambda path: SimpleNamespace(encode=encode))
     calls.on(adaptation.encode, "drawn_texts", lambda **_: (["a"] * 50, 50))
     calls.on(evaluation.geometry, "unrelated_cosines", lambda **_: {})
+    calls.on(plots, "plot_unrelated_cosines", lambda **_: None)
     for module in (evaluate, refine, shards):
         calls.on(module, "load_any", lambda path: _Loaded([RepALPostProcessor(2, 0.5, 0.5)]))
     return calls
@@ -174,7 +175,7 @@ def _embedded(complementary_model: Model, sentences: list[str], **_: Any) -> tup
 
 def _model(path: str, **options: Any) -> Model:
     options.pop("device", None)
-    return Model(path, prompts={}, **options)
+    return Model(path, prompts=options.pop("prompts", {}), **options)
 
 
 def _tokenizer(calls: Calls) -> Callable[..., Any]:

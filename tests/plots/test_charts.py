@@ -12,6 +12,8 @@ matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402
 
 from st_extras import plots  # noqa: E402
+from st_extras.evaluation.geometry import unrelated_cosines  # noqa: E402
+from tests.helpers import draw  # noqa: E402
 
 
 def texts(ax) -> list[str]:
@@ -50,6 +52,21 @@ def test_training_curves_mark_the_best_and_the_picked():
     assert len(plots.plot_training_curves({"loss": ([1, 2], [3.0, 1.0])}, best=None).get_lines()) == 1
 
 
+def test_unrelated_cosines_are_shares_of_pairs():
+    x = {"before": draw(60, 4) + 1, "after": draw(60, 4)}
+    ax = plots.plot_unrelated_cosines(x)
+    curves = [line for line in ax.get_lines() if not line.get_label().startswith("_")]
+    for line, rows in zip(curves, x.values(), strict=True):
+        unit = rows / rows.norm(dim=1, keepdim=True)
+        cosines = [float(unit[i] @ unit[j]) for i in range(60) for j in range(i)]
+        for cosine, share in zip(line.get_xdata()[::40], line.get_ydata()[::40], strict=True):
+            assert share == pytest.approx(np.mean([one > cosine - 1e-6 for one in cosines]))
+    marks = [box.lines[0].get_xydata()[0].tolist() for box in ax.containers]
+    assert marks == [[pytest.approx(unrelated_cosines(rows)[100][0], abs=1e-6), 0.01] for rows in x.values()]
+    assert texts(ax) == ["before", "after"]
+    assert ax.get_yticklabels()[2].get_text() == "1 in 100"
+
+
 def test_plots_draw_on_the_axes_they_are_given():
     _, (left, right) = pyplot.subplots(1, 2)
     assert plots.plot_training_curves({"a": ([1], [2.0])}, ax=left) is left
@@ -60,6 +77,7 @@ def test_plots_draw_on_the_axes_they_are_given():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: plots.plot_unrelated_cosines({}), "embeddings must hold those of one encoder at least, got none"),
         (lambda: plots.plot_alignment_uniformity({}), r"points must have the shape \(N, 2\) with at least 1 rows"),
         (lambda: plots.plot_alignment_uniformity({"a": (1.0, 2.0), "b": (1.0,)}), "points must be numbers, all rows"),
         (lambda: plots.plot_alignment_uniformity({"a": (1, math.nan)}), "points must be finite, got nan"),

@@ -11,7 +11,7 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot  # noqa: E402
 
-from st_extras.plots import plot_embedding_map, plot_neighborhoods  # noqa: E402
+from st_extras.plots import plot_changed_neighbors, plot_embedding_map, plot_neighborhoods  # noqa: E402
 from st_extras.plots.maps import MARKERS  # noqa: E402
 
 
@@ -141,6 +141,25 @@ def test_tsne_keeps_clouds_apart():
         assert (own < other).all()
 
 
+def test_changed_neighbours_are_drawn_with_their_places():
+    before, after = cloud(30, 6), cloud(30, 4, seed=1)
+    texts = [f"$ text\n{number}" + 200 * "." for number in range(30)]
+    ax = plot_changed_neighbors(texts, torch.tensor(before), after, [3, 7])
+    arrows = [note for note in ax.texts if note.get_text() == ""]
+    lines = [note.get_text() for note in ax.texts if note.get_text()]
+    units = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (before, after)]
+    for place, row in enumerate((3, 7)):
+        orders = [sorted((j for j in range(30) if j != row), key=lambda j: -(unit @ unit[row])[j]) for unit in units]
+        numbers = [row, orders[0][0], orders[1][0]]
+        for line, said, j in zip(lines[3 * place :], ("", "was: ", "is: "), numbers, strict=False):
+            assert line == said + f"$ text {j}{200 * '.'}"[:100]
+        for arrow, j in zip(arrows[2 * place :], numbers[1:], strict=False):
+            assert [arrow.xyann[0], arrow.xy[0]] == [order.index(j) + 1 for order in orders]
+    same = plot_changed_neighbors(texts, before, 2 * before, [0])
+    assert [note.get_text()[:4] for note in same.texts if note.get_text()] == ["$ te", "is: "]
+    ax.figure.canvas.draw()
+
+
 @pytest.mark.parametrize("method", ["pca", "tsne"])
 @pytest.mark.parametrize(
     "x", [np.ones((3, 2)), np.ones((50, 4)), np.eye(7), np.eye(3, 2) + 1e-30, np.repeat(np.eye(5), 9, axis=0)]
@@ -167,6 +186,7 @@ X = np.eye(4)
         (lambda: plot_embedding_map(X + np.inf), "embeddings must be finite"),
         (lambda: plot_neighborhoods(X, X[:3]), "after must have a row for each of the 4 rows of before, got 3"),
         (lambda: plot_neighborhoods(np.ones((4, 1)), X), r"before must have D >= 2 dimensions, got .*\(4, 1\)"),
+        (lambda: plot_changed_neighbors(["a"], X, X, [0]), "before, after and texts must be as many, got 4, 4 and 1"),
         (lambda: plot_neighborhoods(X, X * 0), "after must have a direction in each row"),
         (lambda: plot_neighborhoods(X, X, ["a", "b"]), "groups must have one label .*, got 2 for 4"),
         (lambda: plot_neighborhoods(X, X, [0.5] * 4), "a label must be a string or a whole number, got 0.5"),

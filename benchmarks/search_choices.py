@@ -1,0 +1,128 @@
+"""What ``adapt`` makes of a search, and what its judge says of other strengths; nDCG@10 scores both.
+
+    python -m benchmarks.search_choices --data DATA_FOLDER --cache FOLDER [--encoders minilm --collections med]
+
+Encoders, collections and cache are those of ``benchmarks.retrieval``. ``adapt`` chooses with the collection's queries,
+or with queries that it makes of the documents, and sees no judgements. Then every step is tried at several strengths,
+for each of which the record has the judge's gain with its standard error, and the true one: from them
+``benchmarks/tables/retrieval.py`` computes what another choice of strength and judge would have given, and how a choice
+made on six collections does on the seventh. Each result is a file in ``benchmarks/results/search_choices/``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from benchmarks.names import KEPT
+from benchmarks.retrieval import START, Scores, embeddings, over_collections, scored, without_hubs
+from st_extras.adaptation.search import (
+    BOTH_SIDES,
+    QUERIES_ALONE,
+    Embeddings,
+    Routes,
+    by_words,
+    propose_both_sides,
+    queries_alone,
+)
+from st_extras.adaptation.search_judge import FROM_DOCUMENTS, Searched, SearchJudge, drawn_queries
+from st_extras.evaluation import RetrievalEvaluator, load_retrieval
+from st_extras.evaluation.retrieval import add_lexical
+from st_extras.text.lexical import BM25
+
+STRENGTHS = (0.0, 0.125, 0.25, 0.375, 0.5, 0.75, 1.0)
+SHIPPED = {"adapt": BOTH_SIDES, KEPT: QUERIES_ALONE}
+STEPS = [replace(step, whitened=share) for share in STRENGTHS for step in BOTH_SIDES]
+SEED = 42
+
+
+def of_strength(routes: list[Routes], whitened: float) -> list[Routes]:
+    """Return those of ``STEPS`` with this strength."""
+    return [one for step, one in zip(STEPS, routes, strict=True) if step.whitened == whitened]
+
+
+def adapted(
+    start: Embeddings, searched: Searched, both: list[Routes], made: tuple[Tensor, Searched] | None
+) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Yield what ``adapt`` makes of queries and documents.
+
+    Args:
+        start: (Q, D) queries and (N, D) documents, unit rows.
+        searched: their texts.
+        both: routes of ``STEPS`` on both sides.
+        made: (Q', D) queries made from the documents, and their texts; None: too few could be made, as it is.
+    """
+    for name, steps in SHIPPED.items():
+        for said, given in (("", (start[0], searched)), (", queries made from documents", made)):
+            after = start
+            if given is not None:
+                those = slice(-1 if given[1].made else 0, None)
+                routes = of_strength(both, steps[0].whitened)[those]
+                of_given = (given[0], start[1])
+                routes = queries_alone(routes, of_given) if name == KEPT else routes
+                number = by_words(given[1], of_given, steps[those], routes, {})[1]
+                after = start if number is None else routes[number].after(start)
+            yield name + said, *after
+
+
+def similarities(
+    start: Embeddings, lexical: Any, found: Iterator[tuple[str, Tensor, Tensor]]
+) -> Iterator[tuple[str, Scores]]:
+    """Yield each row with its (Q, N) similarities, (Q, N) of BM25 beside some."""
+    yield START, start[0] @ start[1].T
+    for name, queries, documents in found:
+        yield name, queries @ documents.T
+        if name in SHIPPED:
+            yield f"{name} + 0.3 BM25", add_lexical(queries @ documents.T, lexical)
+        if name == "adapt":
+            yield "adapt, refine_documents", without_hubs(queries, documents)
+
+
+def trials(
+    start: Embeddings, searched: Searched, both: list[Routes], evaluator: RetrievalEvaluator
+) -> dict[str, list[dict[str, float]]]:
+    """Return for each of ``STEPS`` what the judge says and what is true."""
+    judge, found = SearchJudge(searched, start), {}
+    for name, routes in (("adapt", both), (KEPT, queries_alone(both, start))):
+        after = [one.after(start) for one in routes]
+        rows = ((str(number), queries @ documents.T) for number, (queries, documents) in enumerate([start, *after]))
+        true = list(scored(rows, evaluator).values())[1:]
+        found[name] = []
+        for step, moved, row in zip(STEPS, after, true, strict=True):
+            gain, error = judge.compare(*moved)
+            said = {"judge": round(gain, 6), "error": round(error, 6), "difference": row["difference"]}
+            found[name].append({"whitened": step.whitened, "own_mean": step.own_mean} | said)
+    return found
+
+
+def run(name: str, settings: dict[str, Any], collection: str, data: Path, cache: Path) -> dict[str, Any]:
+    """Return the record of an encoder and a collection."""
+    task = load_retrieval(data / "retrieval" / collection)
+    evaluator = RetrievalEvaluator(task)
+    queries, documents = [task.queries[key] for key in evaluator.queries_ids], list(task.documents.values())
+    try:
+        from_documents = drawn_queries(FROM_DOCUMENTS, documents, SEED)[0]
+    except ValueError:  # too few documents have two sentences: adapt asks for queries
+        from_documents = []
+    places = {f"{collection}.q": queries, f"{collection}.d": documents}
+    places |= {f"{collection}.made": from_documents} if from_documents else {}
+    of_queries, of_documents, *of_made = embeddings(name, settings, places, cache)
+    start, searched = (of_queries, of_documents), Searched(documents, queries)
+    made = (of_made[0], Searched(documents, from_documents, made=True)) if of_made else None
+    both = propose_both_sides(searched, start, STEPS, SEED)
+    rows = scored(similarities(start, BM25(documents).scores(queries), adapted(start, searched, both, made)), evaluator)
+    counts = {"queries": len(queries), "documents": len(documents), "made": len(from_documents)}
+    said = {"encoder": name, "settings": settings, "collection": collection, **counts}
+    return said | {"rows": rows, "trials": trials(start, searched, both, evaluator)}
+
+
+def main() -> None:
+    over_collections("search_choices", run, __doc__)
+
+
+if __name__ == "__main__":
+    main()
