@@ -4,7 +4,8 @@
 
 Cosines are those of STS-B dev, by the packaged encoder: its first three layers, the same whitened on the sample
 sentences, and all six. ``adapt`` runs on all six layers and the sample sentences, with its defaults; 300 of these are
-held out, and shown in the map; in a second run, those that are labelled by topic are held out and compared. A record that is there is not made again; ``benchmarks.pictures`` draws them.
+held out, and shown in the map. In a second run, those that are labelled by topic are held out and compared. A record
+that is there is not made again; ``benchmarks.pictures`` draws them.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def adapted_without(
 
 
 def topics_record(model: SentenceTransformer) -> dict[str, Any]:
-    """Return the labelled sample sentences with their cosines of all pairs, before and after ``adapt`` on the others."""
+    """Return the labelled sample sentences and the cosines of their pairs, before and after ``adapt`` on the others."""
     held_out, topics = labeled_sentences()
     chosen, *both = adapted_without(model, sample_sentences(), held_out)
     found: dict[str, Any] = {"held_out": held_out, "topics": topics}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import numpy as np
@@ -52,3 +53,73 @@ def draw_neighborhoods(record: dict[str, Any]) -> Any:
         share = f"{found['mutual']:.0%} of texts are the nearest neighbour\nof their nearest neighbour"
         ax.set_title(f"{name}: {share}", fontsize="medium")
     return figure
+
+
+def topics() -> dict[str, Any]:
+    """Return the record of the labelled sample sentences before and after ``adapt``."""
+    return records("spaces", "topics.json")[0]
+
+
+def changed_neighbours(record: dict[str, Any]) -> list[tuple[int, int, int]]:
+    """Return the rows whose nearest neighbour changed, with it before and after; the largest change of cosine first."""
+    size = len(record["topics"])
+    nearest, gaps = {}, {}
+    for name in ("before", "after"):
+        cosines = np.full((size, size), -np.inf)
+        cosines[np.triu_indices(size, k=1)] = record[name]["cosines"]
+        cosines = np.maximum(cosines, cosines.T)
+        nearest[name], gaps[name] = cosines.argmax(axis=1), cosines
+    rows = np.flatnonzero(nearest["before"] != nearest["after"])
+    gain = gaps["after"][rows, nearest["after"][rows]] - gaps["after"][rows, nearest["before"][rows]]
+    return [(int(row), int(nearest["before"][row]), int(nearest["after"][row])) for row in rows[np.argsort(-gain)]]
+
+
+def draw_topics(record: dict[str, Any], *, shown: int = 4) -> Any:
+    """Draw the cosines within a topic and across topics, before and after, above texts with another neighbour."""
+    from matplotlib import pyplot as plt
+    from scipy.stats import gaussian_kde
+
+    figure = plt.figure(figsize=(5.2, 2.4 + 0.98 * shown), layout="constrained")
+    above, below = figure.subfigures(2, 1, height_ratios=(2.1, 0.3 + 0.98 * shown))
+    names = np.array(record["topics"])
+    same = names[:, None] == names
+    pairs = same[np.triu_indices(len(names), k=1)]
+    x = np.linspace(-0.3, 1.0, 261)
+    for ax, (name, title) in zip(
+        above.subplots(1, 2, sharey=True), {"before": "as it is", "after": "after adapt"}.items(), strict=True
+    ):
+        cosines = np.array(record[name]["cosines"])
+        for of, style in ((pairs, {"color": "black"}), (~pairs, {"color": "0.45", "linestyle": "--"})):
+            ax.plot(x, gaussian_kde(cosines[of])(x), linewidth=1.8, **style)
+        ax.set_title(f"{title}: MAP@R {record[name]['map_at_r']:.1f}", fontsize=10)
+        ax.set_xlabel("cosine of two texts", fontsize=9)
+        ax.set_yticks([])
+        ax.spines[["top", "right", "left"]].set_visible(False)
+    other, own = above.axes[0].get_lines()[1], above.axes[0].get_lines()[0]
+    for line, text, place in ((other, "two topics", 0.35), (own, "same topic", 0.62)):
+        at = int(np.searchsorted(x, place if line is own else x[line.get_ydata().argmax()] + 0.1))
+        above.axes[0].annotate(
+            text, (x[at], line.get_ydata()[at]), xytext=(4, 6), textcoords="offset points", fontsize=9
+        )
+    rows = changed_neighbours(record)
+    gained = sum(bool(same[row, after]) - bool(same[row, before]) for row, before, after in rows)
+    ax = below.subplots()
+    ax.axis("off")
+    lines = [
+        f"{len(rows)} of {len(names)} texts have another nearest neighbour, {gained} more of them of their topic:\n"
+    ]
+    texts = record["held_out"]
+    for row, before, after in rows[:shown]:
+        lines += [
+            wrapped(f"{texts[row]} ({names[row]})", ""),
+            wrapped(f"{texts[before]} ({names[before]})", "as it is: "),
+            wrapped(f"{texts[after]} ({names[after]})", "after: ") + "\n",
+        ]
+    ax.text(0, 1, "\n".join(lines), va="top", fontsize=9, linespacing=1.25, transform=ax.transAxes)
+    return figure
+
+
+def wrapped(text: str, before: str) -> str:
+    """Return a text in lines of 62 letters; what stands ``before`` it indents them."""
+    indent = "    " if before else ""
+    return textwrap.fill(text, 62, initial_indent=indent + before, subsequent_indent=2 * indent)
