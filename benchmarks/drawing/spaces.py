@@ -79,47 +79,41 @@ def draw_topics(record: dict[str, Any], *, shown: int = 4) -> Any:
     from matplotlib import pyplot as plt
     from scipy.stats import gaussian_kde
 
-    figure = plt.figure(figsize=(5.2, 2.4 + 0.98 * shown), layout="constrained")
-    above, below = figure.subfigures(2, 1, height_ratios=(2.1, 0.3 + 0.98 * shown))
-    names = np.array(record["topics"])
-    same = names[:, None] == names
+    names, texts = np.array(record["topics"]), record["held_out"]
+    same, rows = names[:, None] == names, changed_neighbours(record)
+    gained = sum(int(same[row, after]) - int(same[row, before]) for row, before, after in rows)
+    many = f"{len(rows)} of {len(names)} texts have another nearest neighbour"
+    lines = [(f"{many}, {gained} more have one of their own topic:", False)]
+    for row, before, after in rows[:shown]:
+        lines.append(("", False))
+        lines += [(line, True) for line in textwrap.wrap(texts[row], 72)]
+        for name, found in (("as it is", before), ("after", after)):
+            of_topic = "same topic" if same[row, found] else "another topic"
+            lines += [(line, False) for line in textwrap.wrap(f"{name} ({of_topic}): {texts[found]}", 78)]
+    listed = 0.165 * len(lines)
+    figure = plt.figure(figsize=(5.2, 2.1 + listed), layout="constrained")
+    above, below = figure.subfigures(2, 1, height_ratios=(2.1, listed))
+    x = np.linspace(-0.3, 0.7, 201)
     pairs = same[np.triu_indices(len(names), k=1)]
-    x = np.linspace(-0.3, 1.0, 261)
     for ax, (name, title) in zip(
         above.subplots(1, 2, sharey=True), {"before": "as it is", "after": "after adapt"}.items(), strict=True
     ):
         cosines = np.array(record[name]["cosines"])
-        for of, style in ((pairs, {"color": "black"}), (~pairs, {"color": "0.45", "linestyle": "--"})):
-            ax.plot(x, gaussian_kde(cosines[of])(x), linewidth=1.8, **style)
+        for label, of, high, style in (
+            ("same\ntopic", pairs, 0.32, {"color": "black"}),
+            ("other topic", ~pairs, 0.06, {"color": "0.45", "linestyle": "--"}),
+        ):
+            (line,) = ax.plot(x, gaussian_kde(cosines[of])(x), linewidth=1.8, **style)
+            place = (high, line.get_ydata()[np.searchsorted(x, high)])
+            ax.annotate(label, place, xytext=(6, 0), textcoords="offset points", fontsize=9, color=style["color"])
         ax.set_title(f"{title}: MAP@R {record[name]['map_at_r']:.1f}", fontsize=10)
         ax.set_xlabel("cosine of two texts", fontsize=9)
+        ax.tick_params(labelsize=8)
         ax.set_yticks([])
         ax.spines[["top", "right", "left"]].set_visible(False)
-    other, own = above.axes[0].get_lines()[1], above.axes[0].get_lines()[0]
-    for line, text, place in ((other, "two topics", 0.35), (own, "same topic", 0.62)):
-        at = int(np.searchsorted(x, place if line is own else x[line.get_ydata().argmax()] + 0.1))
-        above.axes[0].annotate(
-            text, (x[at], line.get_ydata()[at]), xytext=(4, 6), textcoords="offset points", fontsize=9
-        )
-    rows = changed_neighbours(record)
-    gained = sum(bool(same[row, after]) - bool(same[row, before]) for row, before, after in rows)
     ax = below.subplots()
     ax.axis("off")
-    lines = [
-        f"{len(rows)} of {len(names)} texts have another nearest neighbour, {gained} more of them of their topic:\n"
-    ]
-    texts = record["held_out"]
-    for row, before, after in rows[:shown]:
-        lines += [
-            wrapped(f"{texts[row]} ({names[row]})", ""),
-            wrapped(f"{texts[before]} ({names[before]})", "as it is: "),
-            wrapped(f"{texts[after]} ({names[after]})", "after: ") + "\n",
-        ]
-    ax.text(0, 1, "\n".join(lines), va="top", fontsize=9, linespacing=1.25, transform=ax.transAxes)
+    for number, (line, bold) in enumerate(lines):
+        weight = "bold" if bold else "normal"
+        ax.text(0, 1 - number / len(lines), line, va="top", fontsize=8.5, weight=weight, transform=ax.transAxes)
     return figure
-
-
-def wrapped(text: str, before: str) -> str:
-    """Return a text in lines of 62 letters; what stands ``before`` it indents them."""
-    indent = "    " if before else ""
-    return textwrap.fill(text, 62, initial_indent=indent + before, subsequent_indent=2 * indent)
