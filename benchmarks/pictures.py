@@ -2,7 +2,7 @@
 
 python -m benchmarks.pictures
 
-Two of them show records of ``python -m benchmarks.spaces``.
+Three of them show records of ``python -m benchmarks.spaces``.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ PICTURES: dict[str, Callable[[], Any]] = {
     "label_free_selection.png": lambda: curves.draw_picked(*curves.picked_curves()),
     "cosine_levels.svg": lambda: spaces.draw_levels(spaces.levels()),
     "neighborhoods.png": lambda: spaces.draw_neighborhoods(spaces.neighborhoods()),
+    "adapted_neighbours.svg": lambda: spaces.draw_topics(spaces.topics()),
     "training_costs.svg": lambda: costs.draw_trainings(costs.trainings()),
     "adapted.svg": lambda: costs.draw_adapted(costs.adapted_scores()),
     "domain_costs.svg": lambda: costs.draw_domains(costs.domain_gains(), costs.domain_seconds()),

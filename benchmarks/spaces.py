@@ -1,11 +1,11 @@
-"""What two pictures of embedding spaces show: cosines of graded pairs by level, and neighbours before and after adapt.
+"""What three pictures of embedding spaces show: cosines of graded pairs, and neighbours before and after adapt.
 
     python -m benchmarks.spaces --data DATA_FOLDER [--results FOLDER]
 
 Cosines are those of STS-B dev, by the packaged encoder: its first three layers, the same whitened on the sample
 sentences, and all six. ``adapt`` runs on all six layers and the sample sentences, with its defaults; 300 of these are
-held out: the picture shows neighbours among them. A record that is there is not made again; ``benchmarks.pictures``
-draws them.
+held out: the picture shows neighbours among them. In a second run, those that are labelled by topic are held out and
+compared. A record that is there is not made again; ``benchmarks.pictures`` draws them.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from benchmarks.figures.cosine_levels import CosineLevelEvaluator
 from benchmarks.provenance import provenance
 from benchmarks.records import RESULTS, write_json
 from st_extras.adaptation import adapt
-from st_extras.evaluation import STSDataset, STSEvaluator, load_sts
+from st_extras.evaluation import STSDataset, STSEvaluator, label_scores, load_sts
 from st_extras.evaluation.geometry import nearest
 from st_extras.modules import WhiteningPostProcessor
-from st_extras.plots.maps import neighbor_moves
-from st_extras.samples import sample_sentences
+from st_extras.plots.maps import neighbor_moves, unit_rows
+from st_extras.samples import labeled_sentences, sample_sentences
 from st_extras.samples.encoder import packaged_minilm, raw_encoder
 
-LEVELS, NEIGHBORHOODS = "cosine_levels.json", "neighborhoods.json"
+LEVELS, NEIGHBORHOODS, TOPICS = "cosine_levels.json", "neighborhoods.json", "topics.json"
 DRAWN = 300
 SHOWN, STEP = 5, 7  # texts with another neighbour: so many, each so many after the one before
 
@@ -57,16 +57,38 @@ def adapted_record(model: SentenceTransformer, texts: Sequence[str]) -> dict[str
     """Return nearest neighbours of texts that are held out of ``adapt``, before and after it, and what it chose."""
     distinct = sorted(set(texts))
     drawn = distinct[:: max(1, len(distinct) // DRAWN)][:DRAWN]
-    rest = sorted(set(distinct) - set(drawn))
-    with tempfile.TemporaryDirectory() as folder:
-        adapted = adapt(model, rest, Path(folder) / "adapted", show_progress_bar=False)
-    before, after = (one.encode(drawn, convert_to_tensor=True) for one in (model, adapted.model))
-    gain = next((row.gain for row in adapted.rows if row.name == adapted.chosen), None)
-    chosen = {"texts": len(rest), "chosen": adapted.chosen, "gain": gain}
+    chosen, before, after = adapted_without(model, distinct, drawn)
     near = [nearest(embeddings, 1).flatten() for embeddings in (before, after)]
     shown = (near[0] != near[1]).nonzero().flatten().tolist()[::STEP][:SHOWN]
     moves = {"count": len(drawn), "moves": neighbor_moves(drawn, before, after, shown)}
     return {"study": "spaces"} | chosen | moves | provenance()
+
+
+def adapted_without(
+    model: SentenceTransformer, texts: Sequence[str], held_out: Sequence[str]
+) -> tuple[dict[str, Any], Tensor, Tensor]:
+    """Adapt to the texts that are not held out; return what was chosen, and (N, D) embeddings of the others, before
+    and after.
+    """
+    rest = sorted(set(texts) - set(held_out))
+    with tempfile.TemporaryDirectory() as folder:
+        adapted = adapt(model, rest, Path(folder) / "adapted", show_progress_bar=False)
+    before, after = (one.encode(list(held_out), convert_to_tensor=True) for one in (model, adapted.model))
+    gain = next((row.gain for row in adapted.rows if row.name == adapted.chosen), None)
+    return {"texts": len(rest), "chosen": adapted.chosen, "gain": gain}, before, after
+
+
+def topics_record(model: SentenceTransformer) -> dict[str, Any]:
+    """Return the labelled sample sentences and the cosines of their pairs, before and after ``adapt`` on the others."""
+    held_out, topics = labeled_sentences()
+    chosen, *both = adapted_without(model, sample_sentences(), held_out)
+    found: dict[str, Any] = {"held_out": held_out, "topics": topics}
+    for name, embeddings in zip(("before", "after"), both, strict=True):
+        unit = unit_rows(name, embeddings)
+        cosines = (unit @ unit.T)[np.triu_indices(len(unit), k=1)]
+        score = label_scores(embeddings, topics, metrics=["map_at_r"])["map_at_r"]
+        found[name] = {"cosines": cosines.round(4).tolist(), "map_at_r": 100 * score}
+    return {"study": "spaces"} | chosen | found | provenance()
 
 
 def encoders() -> dict[str, SentenceTransformer]:
@@ -84,11 +106,13 @@ def main() -> None:
     parser.add_argument("--data", default=os.environ.get("ST_EXTRAS_DATA"), help="folder with stsb_dev.tsv.gz")
     parser.add_argument("--results", type=Path, default=RESULTS)
     chosen = parser.parse_args()
-    levels, neighborhoods = chosen.results / "spaces" / LEVELS, chosen.results / "spaces" / NEIGHBORHOODS
+    levels, neighborhoods, topics = (chosen.results / "spaces" / name for name in (LEVELS, NEIGHBORHOODS, TOPICS))
     if not levels.exists():
         write_json(levels, level_record(encoders(), load_sts("stsb_dev", chosen.data)))
     if not neighborhoods.exists():
         write_json(neighborhoods, adapted_record(SentenceTransformer(str(packaged_minilm())), sample_sentences()))
+    if not topics.exists():
+        write_json(topics, topics_record(SentenceTransformer(str(packaged_minilm()))))
 
 
 if __name__ == "__main__":

@@ -34,10 +34,11 @@ def test_example_prints_what_the_page_says(steps, tmp_path, monkeypatch, capsys)
 def test_python_block(number, encoder, sentences, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     encoder.save("encoder")
+    Path("my_sentences.txt").write_text("\n".join(sentences), encoding="utf8")
     code = BLOCKS[number]
     for name in ("bert-base-uncased", "sentence-transformers/all-MiniLM-L6-v2"):
         code = code.replace(f'"{name}"', '"encoder"')
-    exec(compile(code, f"README.md block {number}", "exec"), {"sentences": sentences})
+    exec(compile(code, f"README.md block {number}", "exec"), {})
 
 
 def test_commands_are_those_of_the_project():

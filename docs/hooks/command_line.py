@@ -14,11 +14,18 @@ from st_extras.cli.app import app
 
 NAME = "st-extras"
 MARK = "<!-- commands -->"
+CODE = re.compile(r"<code>.*?</code>", flags=re.DOTALL)
+OPTION = re.compile(r"(?<![\w;&-])--?[a-z][\w-]*")
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Put the commands where the page has its mark."""
     return markdown.replace(MARK, command_pages())
+
+
+def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Mark each option in code, so that no line breaks at its hyphens."""
+    return CODE.sub(lambda code: OPTION.sub(r'<span class="option">\g<0></span>', code[0]), content)
 
 
 def command_pages() -> str:

@@ -27,8 +27,8 @@ class DCLRLoss(nn.Module):
 
     A frozen guide encoder decides which sentences of the batch are too similar to be negatives (instance weights);
     noise vectors, moved towards the anchors, are further negatives and even out the space. Use it where similar
-    sentences meet in a batch and a guide can tell. Without a guide (the default) no negative is left out, and a
-    warning says so.
+    sentences meet in a batch and a guide can tell. Without a guide (the default) no negative is left out, and the
+    log says so.
 
     Paper: DCLR, Zhou et al., 2022, https://aclanthology.org/2022.acl-long.423.
     Code: https://github.com/RUCAIBox/DCLR.

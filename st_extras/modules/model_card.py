@@ -6,6 +6,7 @@ import copy
 import json
 import re
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 from huggingface_hub import ModelCard
@@ -86,6 +87,26 @@ def renew_card(model: SentenceTransformer) -> None:
         card.register_model(model)
         model.model_card_data = card
         model._model_card_text = None
+
+
+def name_folders(model: SentenceTransformer, card: Path, output: str) -> None:
+    """Name in a saved card the local start, by the title of its own card or by its folder, and how to load ``output``.
+
+    Sentence Transformers names models of the hub alone: from a folder, its card says "Unknown" and a placeholder.
+    """
+    source = str(getattr(getattr(model.transformers_model, "config", None), "_name_or_path", "")) or "an unnamed model"
+    written = Path(source, "README.md").read_text(encoding="utf8") if Path(source, "README.md").is_file() else ""
+    found = re.search(r"^# (?!Sentence ?Transformer)(.+)", written, re.M)
+    name = found[1].strip() if found else Path(source).name if Path(source).is_dir() else source
+    text = card.read_text(encoding="utf8")
+    for generated, named in (
+        ("<!-- - **Base model:** [Unknown](https://huggingface.co/unknown) -->", f"- **Base model:** {name}"),
+        (" model trained. It maps", f" model made from {name}. It maps"),
+        ("# Download from the 🤗 Hub\n", ""),
+        ("sentence_transformers_model_id", output),
+    ):
+        text = text.replace(generated, named)
+    card.write_text(text, encoding="utf8")
 
 
 def descriptions(model: SentenceTransformer | None) -> dict[str, tuple[str, str]]:

@@ -17,6 +17,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import get_rank
 from torch import distributed as dist
 
+from st_extras.modules.model_card import name_folders
 from st_extras.whole_file import write_errors, write_json
 
 logger = logging.getLogger(__name__)
@@ -52,9 +53,7 @@ def read_manifest(folder: Path) -> set[str]:
         if any(name.is_absolute() or ".." in name.parts or not name.parts for name in names):
             raise ValueError
     except (KeyError, TypeError, ValueError):
-        raise ValueError(
-            f"{str(path)!r} must list files of its folder, got something else: remove the folder."
-        ) from None
+        raise ValueError(f"{str(path)!r} must list files of its folder, got others: remove the folder.") from None
     return set(names.values())
 
 
@@ -292,6 +291,7 @@ def save_model(model: SentenceTransformer, output: str | os.PathLike[str], *, re
     _write_manifest(output, earlier | {_STAGING})
     with write_errors(output):
         model.save(str(staging))
+        name_folders(model, staging / "README.md", output.name)
     new = {path.relative_to(staging).as_posix() for path in staging.rglob("*") if path.is_file()}
     _check_free(output, new - earlier)
     kept = earlier & {CHECKPOINTS}

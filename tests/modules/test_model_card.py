@@ -9,6 +9,7 @@ from sentence_transformers.base.modules import Transformer
 
 from st_extras.losses import SimCSELoss
 from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor, load
+from st_extras.training import save_model
 from tests.helpers import columns, train
 from tests.modules.cases import TEXTS
 
@@ -108,3 +109,15 @@ def test_a_card_that_is_not_of_sentence_transformers_gives_what_it_can(still_enc
         written = card(WhiteningPostProcessor.attach(model, corpus=TEXTS), tmp_path / "whitened")
         assert not present(written, ["My model", "secret"])
         assert ("fitted on 12 sentences" in written, "license: mit" in written) == (True, "license: mit" in text)
+
+
+def test_a_local_start_is_named_and_the_folder_to_load(encoder, tmp_path):
+    encoder.save(str(tmp_path / "start"))
+    for title, name in (("# SentenceTransformer\n", "start"), ("# all-MiniLM-L6-v2\n", "all-MiniLM-L6-v2")):
+        (tmp_path / "start/README.md").write_text(title)
+        model = WhiteningPostProcessor.attach(SentenceTransformer(str(tmp_path / "start")), corpus=TEXTS)
+        save_model(model, tmp_path / "my-encoder")
+        text = (tmp_path / "my-encoder/README.md").read_text(encoding="utf8")
+        wanted = [f"- **Base model:** {name}\n", f" model made from {name}. ", 'st_extras.load("my-encoder")']
+        assert not missing(text, wanted)
+        assert not present(text, ["Unknown](", "sentence_transformers_model_id"])

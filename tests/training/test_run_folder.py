@@ -98,7 +98,7 @@ class TestCheckOutput:
     )
     def test_a_broken_list_of_files_is_refused(self, tmp_path, text):
         (tmp_path / MANIFEST).write_text(text)
-        with pytest.raises(ValueError, match=f"{MANIFEST}' must list files of its folder, got something else"):
+        with pytest.raises(ValueError, match=f"{MANIFEST}' must list files of its folder, got others"):
             check_output(tmp_path, overwrite=True)
 
 

@@ -105,8 +105,8 @@ def make_guide(
 ) -> Guide | str | None:
     """Return the guide of a complementary model, of "start" or of a table; "self" as it is.
 
-    None if there is none of them, with a warning: then no negative is left out. A folder that is named "start" or
-    "self" is given as a Path, or as "./start".
+    None if there is none of them, as in the recipe; the log then says that no negative is left out. A folder that is
+    named "start" or "self" is given as a Path, or as "./start".
 
     Raises:
         ValueError: if both a model and a table are given, or one of them is something else.
@@ -126,7 +126,7 @@ def make_guide(
     elif complementary_table is not None:
         source = complementary_table
     else:
-        logger.warning(
+        logger.info(
             "DCLR without a complementary model does not debias: no negative is left out (the paper's ablation "
             "w/o instance weighting). To weight them, set complementary_model to the path or hub id of an encoder, "
             'to "start", a frozen copy of the model as it is now, or to "self".'
