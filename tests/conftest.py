@@ -16,6 +16,7 @@ import accelerate.utils.memory
 import jinja2
 import pytest
 import torch
+import typer
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
@@ -33,10 +34,11 @@ from transformers import (
 from st_extras.text.frequency import FrequencyTable
 
 torch.set_num_threads(1)
-# Every training ends with a full garbage collection, and every saved model compiles the template of its card anew: a
-# sixth of the time of the tests that train.
+# Every training ends with a full garbage collection, every saved model compiles the template of its card anew, each
+# run of the command line builds all commands: a sixth of the time of tests that train, half of that of the others.
 accelerate.utils.memory.gc = types.SimpleNamespace(collect=lambda: 0)  # type: ignore[attr-defined]
 jinja2.Environment.compile = functools.lru_cache(maxsize=32)(jinja2.Environment.compile)  # type: ignore[method-assign]
+typer.main.get_command = functools.cache(typer.main.get_command)
 
 
 @pytest.hookimpl(optionalhook=True)
