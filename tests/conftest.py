@@ -185,6 +185,14 @@ def no_matplotlib(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", refuse)
 
 
+@pytest.fixture(scope="module")
+def without_picture():
+    """Let adapt draw no picture, which is half of its time; tests/adaptation/test_report.py draws it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("st_extras.adaptation.report._write_picture", lambda *_: False)
+        yield
+
+
 @pytest.fixture(scope="session")
 def data_folder():
     """The real data sets, where ST_EXTRAS_DATA names their folder."""
