@@ -16,6 +16,7 @@ import accelerate.utils.memory
 import jinja2
 import pytest
 import torch
+import typer
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
@@ -33,10 +34,11 @@ from transformers import (
 from st_extras.text.frequency import FrequencyTable
 
 torch.set_num_threads(1)
-# Every training ends with a full garbage collection, and every saved model compiles the template of its card anew: a
-# sixth of the time of the tests that train.
+# Every training ends with a full garbage collection, every saved model compiles the template of its card anew, each
+# run of the command line builds all commands: a sixth of the time of tests that train, half of that of the others.
 accelerate.utils.memory.gc = types.SimpleNamespace(collect=lambda: 0)  # type: ignore[attr-defined]
 jinja2.Environment.compile = functools.lru_cache(maxsize=32)(jinja2.Environment.compile)  # type: ignore[method-assign]
+typer.main.get_command = functools.cache(typer.main.get_command)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -181,6 +183,14 @@ def no_matplotlib(monkeypatch):
         return importing(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
+
+
+@pytest.fixture(scope="module")
+def without_picture():
+    """Let adapt draw no picture, which is half of its time; tests/adaptation/test_report.py draws it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("st_extras.adaptation.report._write_picture", lambda *_: False)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@
 """
 
 import ast
+import functools
 import os
 import subprocess
 import sys
@@ -57,6 +58,7 @@ def part_of(module: str) -> str | None:
     return max(parts, key=len, default=None)
 
 
+@functools.cache
 def sources() -> dict[str, str]:
     """The package's modules by name below ``st_extras``: "" is its __init__, "losses.dclr" a file."""
     found = {}
@@ -70,31 +72,37 @@ def _is_for_types_only(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
-def imported(module: str, source: str, known: set[str]) -> Iterator[tuple[str, bool]]:
-    """What a module imports, ours as "st_extras.losses.dclr", and whether that happens as soon as it is imported.
+@functools.cache
+def nodes(source: str) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(source)))
 
-    Imports for type checking alone are left out.
-    """
-    tree = ast.parse(source)
-    for_types = {id(node) for part in ast.walk(tree) if _is_for_types_only(part) for node in ast.walk(part)}
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+@functools.cache
+def imports(source: str) -> list[tuple[ast.Import | ast.ImportFrom, bool]]:
+    """The import statements, but for those of types alone, and whether each is inside a function."""
+    for_types = {id(node) for part in nodes(source) if _is_for_types_only(part) for node in ast.walk(part)}
+    functions = [node for node in nodes(source) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     later = {id(node) for function in functions for node in ast.walk(function)}
+    found = [node for node in nodes(source) if isinstance(node, ast.Import | ast.ImportFrom)]
+    return [(node, id(node) in later) for node in found if id(node) not in for_types]
+
+
+def imported(module: str, source: str, known: set[str]) -> Iterator[tuple[str, bool]]:
+    """What a module imports, ours as "st_extras.losses.dclr", and whether that happens as soon as it is imported."""
     is_package = module == "" or any(name.startswith(f"{module}.") for name in known)
     own = ["st_extras", *filter(None, module.split("."))]
-    for node in ast.walk(tree):
+    for node, later in imports(source):
         names: list[str] = []
-        if id(node) in for_types:
-            continue
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
+        else:
             above = own[: len(own) - node.level + is_package] if node.level else []
             base = ".".join(filter(None, [*above, node.module]))
             for alias in node.names:
                 full = f"{base}.{alias.name}"
                 names.append(full if full.removeprefix("st_extras.") in known else base)
         for name in names:
-            yield name, id(node) not in later
+            yield name, not later
 
 
 def floor_faults(modules: dict[str, str]) -> list[str]:
@@ -139,13 +147,13 @@ def eager_faults(modules: dict[str, str]) -> list[str]:
 
 
 def asserts(source: str) -> list[int]:
-    return [node.lineno for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Assert)]
+    return [node.lineno for node in nodes(source) if isinstance(node, ast.Assert)]
 
 
 def code_runners(source: str) -> list[int]:
     """The lines that run code from a file: eval and its like, pickles, torch.load. A method called eval is fine."""
     lines = []
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         names: list[str] = []
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             names = [node.func.id]

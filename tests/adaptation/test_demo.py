@@ -13,7 +13,7 @@ from st_extras.samples import graded_pairs, sample_sentences
 from tests.conftest import build_encoder
 
 
-@pytest.mark.parametrize("shown", [True, False])
+@pytest.mark.parametrize("shown", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_the_sample_pairs_are_scored_before_and_after(tmp_path, monkeypatch, capsys, shown):
     monkeypatch.setattr(demo, "raw_encoder", lambda: build_encoder(tmp_path / "encoder"))
     monkeypatch.setattr(demo, "packaged_minilm", lambda: tmp_path / "encoder")

@@ -14,8 +14,8 @@ from tests.architectures.methods import ALWAYS, METHODS, outcomes
 from tests.architectures.outcomes import check, outcome_of
 from tests.architectures.world import World
 
-FAST = ("BERT", "Llama", "T5 encoder")
-"""One of each kind: an encoder with masks and dropout, a decoder, a tokenizer without a mask token."""
+FAST = ("BERT", "Llama")
+"""One of each kind: an encoder with masks and dropout, a decoder without either."""
 
 
 @pytest.mark.parametrize(

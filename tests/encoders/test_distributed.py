@@ -43,6 +43,7 @@ def test_owned_parameters_need_the_callback_in_several_processes(monkeypatch):
     require_synchronised(owned)
 
 
+@pytest.mark.slow
 def test_the_process_group_is_closed_when_the_interpreter_ends(tmp_path):
     program = f"""
 import atexit

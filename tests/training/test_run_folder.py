@@ -49,7 +49,7 @@ class TestCheckOutput:
     @pytest.mark.parametrize(
         "spoil", ["shorter", "other bytes", "lost", "no marker", "marker", "version", "list", "model only"]
     )
-    def test_a_spoilt_checkpoint_is_passed_over(self, tmp_path, spoil):
+    def test_a_spoilt_checkpoint_is_passed_over(self, tmp_path, caplog, spoil):
         checkpoint(tmp_path, "checkpoint-2")
         folder = checkpoint(tmp_path, "checkpoint-4")
         if spoil == "shorter":
@@ -65,6 +65,8 @@ class TestCheckOutput:
             texts = {"marker": '{"version": 1, "fi', "version": '{"version": 2, "files": {}, "run": {}}'}
             (folder / MARKER).write_text(texts.get(spoil, "[]"))
         assert check_output(tmp_path, resume=True)[1] == str(tmp_path / "checkpoints" / "checkpoint-2")
+        told = {"shorter": "optimizer.pt has 1 bytes instead of 2", "other bytes": "optimizer.pt is damaged"}
+        assert f"checkpoint-4 is incomplete and passed over: {told.get(spoil, '')}" in caplog.text
 
     def test_without_a_whole_one(self, tmp_path):
         for folder in ("", "out/checkpoints"):
