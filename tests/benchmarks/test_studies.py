@@ -5,7 +5,7 @@ from typing import Any
 from benchmarks import studies
 from benchmarks.building import loss_class
 
-MASKING = {"top_k", "augmentation", "phrases", "positives", "at_least"}
+MASKING = {"top_k", "augmentation", "phrases", "positives", "at_least", "on_missing_mask"}
 
 
 def faults(study: dict[str, Any]) -> list[str]:
