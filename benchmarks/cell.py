@@ -238,7 +238,7 @@ def embedding_space(
     sentence embeddings.
     """
     found: dict[str, dict[str, float]] = {}
-    if "frequencies" in settings:
+    if settings.get("probe", "frequencies" in settings):
         table = frequency_table(model, settings, data)
         found["frequency_bias"] = FrequencyBiasEvaluator(spaced(sentences, 2000), frequency_table=table)(model)
     if "geometry" in settings:

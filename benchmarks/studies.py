@@ -16,7 +16,7 @@ Settings of a method:
   sets; ``sentences``: how many of its sentences to take. ``sts-unseen``: short ones that no scored set holds, evenly
   spaced.
 * ``masking``: how PaSeR's rows are made (``building.phrase_rows``).
-* ``frequencies``: a table of token counts; it also turns on the frequency probe.
+* ``frequencies``: a table of token counts; it also turns on the frequency probe, unless ``probe = false``.
 * ``steps``, ``eval_steps``, ``batch_size``, ``learning_rate``, ``bf16``; ``arguments``: further ones of
   ``train_encoder``; ``length_buckets``: groups of rows with like length; ``seeds``.
 * ``eval_at``: further steps to evaluate at, beside every ``eval_steps``.
