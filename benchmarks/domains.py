@@ -54,14 +54,14 @@ from st_extras.samples.encoder import packaged_minilm
 DOMAINS = ("banking77", "clinc150", "stackoverflow")
 FITTED = 10_000  # train texts that a row is fitted on, at most
 JUDGED = 1_000  # train texts that are kept for the judge
-THIN = {"fitted": 2_000, "test": 1_000, "pairs": 300}  # with --thin: train texts fitted on, test texts, pairs of STS-B
+THIN = {"fitted": 1_500, "judged": 300, "test": 800, "pairs": 150}  # in their place, with test texts and pairs: --thin
 MEASURES = ("knn_accuracy", "v_measure", "map_at_r", "mean")
 START = "start"
 ROWS = (*FLOORS, START, *BAGS, *STEPS, *MODELS, *TRAINED)
 
 
 def encoder(name: str) -> SentenceTransformer:
-    """Load "minilm" or "mpnet" (tuned for similarity), "layers3" (minilm's first 3, raw), PRETRAINED (raw), or a path."""
+    """Load "minilm" or "mpnet" (tuned for similarity), "layers3" (minilm's first 3, raw), one of PRETRAINED, a path."""
     if name == "layers3":
         return load_encoder(packaged_minilm(), layers=3, pooling="mean", max_seq_length=32)
     if name == "mpnet":
@@ -89,6 +89,7 @@ class Domain:
         pairs: of STS-B test: the first sentences, then the second.
         grades: of the pairs.
         fitted: train texts to fit on, at most; None: FITTED.
+        judged: train texts that are kept for the judge; None: JUDGED.
     """
 
     name: str
@@ -98,6 +99,12 @@ class Domain:
     pairs: list[str]
     grades: list[float]
     fitted: int | None = None
+    judged: int | None = None
+
+    @property
+    def kept(self) -> int:
+        """How many train texts are kept for the judge."""
+        return self.judged or JUDGED
 
     @classmethod
     def load(cls, name: str, data: Path, *, thin: bool = False) -> Domain:
@@ -111,11 +118,13 @@ class Domain:
         sts = thinned(sts, {sts.name: THIN["pairs"]})
         texts, labels = (spaced(column, THIN["test"]) for column in (test.texts, test.labels))
         pairs = [*sts.sentences1, *sts.sentences2]
-        return cls(name, distinct, texts, labels, pairs, list(sts.scores), THIN["fitted"])
+        return cls(name, distinct, texts, labels, pairs, list(sts.scores), THIN["fitted"], THIN["judged"])
 
     def order(self, seed: int) -> list[int]:
         """Return the numbers of the train texts of a seed: first those for the judge, then those to fit on."""
-        return random.Random(seed).sample(range(len(self.train)), len(self.train))[: JUDGED + (self.fitted or FITTED)]
+        return random.Random(seed).sample(range(len(self.train)), len(self.train))[
+            : self.kept + (self.fitted or FITTED)
+        ]
 
 
 class Cell:
@@ -141,7 +150,7 @@ class Cell:
 
     def judged(self, seed: int) -> Tensor:
         """(J, D) of the texts for the judge, by the start; no others are encoded for them."""
-        numbers = self.domain.order(seed)[:JUDGED]
+        numbers = self.domain.order(seed)[: self.domain.kept]
         if "train" in self.__dict__:
             return self.train[numbers]
         return encoded(self.model, [self.domain.train[i] for i in numbers])
@@ -153,7 +162,7 @@ class Cell:
 
     def figures(self, judged: Tensor, test: Tensor, seed: int) -> dict[str, Any]:
         """Score embeddings of the test texts and the pairs, and ask the judge about those of the texts kept for it."""
-        judged_texts = [self.domain.train[i] for i in self.domain.order(seed)[:JUDGED]]
+        judged_texts = [self.domain.train[i] for i in self.domain.order(seed)[: self.domain.kept]]
         judge = ChangeJudge(judged_texts, self.judged(seed), seed=seed)
         scores = label_figures(test[: len(self.domain.test)], self.domain.labels)
         first, second = test[len(self.domain.test) :].chunk(2)
@@ -164,7 +173,7 @@ class Cell:
     def of_step(self, row: str, seed: int) -> dict[str, Any]:
         """Run a row that is a linear step after the start."""
         numbers = self.domain.order(seed)
-        judged, fitted = numbers[:JUDGED], numbers[JUDGED:]
+        judged, fitted = numbers[: self.domain.kept], numbers[self.domain.kept :]
         train = self.train  # encoded by the first row, whose seconds must not hold that
         began = time.perf_counter()
         step = STEPS[row](train[fitted], [self.domain.train[i] for i in fitted], seed)
@@ -192,7 +201,7 @@ def run_row(cell: Cell, row: str, seed: int) -> Iterator[tuple[str, dict[str, An
         yield row, {"scores": label_figures(embeddings, domain.labels)}
         return
     numbers = domain.order(seed)
-    fitted = [domain.train[i] for i in numbers[JUDGED:]]
+    fitted = [domain.train[i] for i in numbers[domain.kept :]]
     if row == START:
         yield row, cell.figures(cell.judged(seed), cell.test, seed)
     elif row in BAGS:
@@ -205,7 +214,7 @@ def run_row(cell: Cell, row: str, seed: int) -> Iterator[tuple[str, dict[str, An
         began = time.perf_counter()
         model = {**MODELS, **TRAINED}[row](copy.deepcopy(cell.model), fitted, seed, facts)
         facts["seconds"] = round(time.perf_counter() - began, 1)
-        judged = [domain.train[i] for i in numbers[:JUDGED]]
+        judged = [domain.train[i] for i in numbers[: domain.kept]]
         with bfloat16(row in TRAINED):
             of_judged, of_test = encoded(model, judged), encoded(model, [*domain.test, *domain.pairs])
             of_fitted = encoded(model, fitted) if row in TRAINED else None
