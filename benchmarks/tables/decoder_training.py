@@ -47,13 +47,14 @@ def decoder_training_table() -> str:
             continue
         found = list(by_method[method].values())
         figures = (_dev, _dev_whitened, _test, _test_whitened, _mean, _mean_whitened)
-        cells = [LABELS[method], str(len(found)), *(spread([one(record) for record in found]) for one in figures)]
+        kept = ", ".join(str(record["best_step"]) for record in found)
+        cells = [LABELS[method], str(len(found)), kept, *(spread([one(record) for record in found]) for one in figures)]
         cells += [against(method, "simcse", _mean), against(method, "start", _mean_whitened)]
         seconds = [record["processor_seconds"] for record in found if record["steps"]]
         rows.append([*cells, f"{statistics.mean(seconds):.0f}" if seconds else ""])
     both = [f"{sets}{after}" for sets in ("STS-B dev", "STS-B test", "seven sets") for after in ("", ", whitened")]
     gains = ("minus SimCSE", "whitened, minus untrained whitened", "processor s")
-    return markdown_table(("method", "seeds", *both, *gains), rows)
+    return markdown_table(("method", "seeds", "kept step", *both, *gains), rows)
 
 
 def _dev(record: dict[str, Any]) -> float:
