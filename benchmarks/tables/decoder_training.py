@@ -12,6 +12,7 @@ from benchmarks.tables.markdown import difference, markdown_table, spread
 
 STUDY = "decoder_training"
 WHITENED = "whitened softly on the text"
+TFIDF = "TF-IDF of characters, sts"
 LABELS = {
     "start": "untrained",
     "simcse": "SimCSE",
@@ -41,7 +42,7 @@ def decoder_training_table() -> str:
             theirs = dict.fromkeys(ours, theirs[0])  # it has no seed
         return "" if method in ("start", other) else difference(ours, theirs)
 
-    rows = []
+    rows = [[TFIDF, *[""] * 5, f"{row[TFIDF]['stsb_test']:.2f}", *[""] * 6] for row in _baselines()]
     for method in ("start", *named_study(STUDY)["methods"]):
         if method not in by_method:
             continue
@@ -55,6 +56,11 @@ def decoder_training_table() -> str:
     both = [f"{sets}{after}" for sets in ("STS-B dev", "STS-B test", "seven sets") for after in ("", ", whitened")]
     gains = ("minus SimCSE", "whitened, minus untrained whitened", "processor s")
     return markdown_table(("method", "seeds", "kept step", *both, *gains), rows)
+
+
+def _baselines() -> list[dict[str, Any]]:
+    """Return the baselines of the study without training, which scored the same pairs of STS-B test."""
+    return [record["rows"] for record in records("decoders", "baselines.json")]
 
 
 def _dev(record: dict[str, Any]) -> float:
