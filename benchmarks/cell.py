@@ -16,7 +16,7 @@ from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from benchmarks.building import frequency_table, has_negatives, make_loss, starting_encoder, training_rows
 from benchmarks.evaluation_steps import EvaluateAt
 from benchmarks.figures.frequency_bias import FrequencyBiasEvaluator
-from benchmarks.fitted_text import spaced
+from benchmarks.fitted_text import spaced, thinned
 from benchmarks.pairs import DEV, KeepsCosines, pair_figures
 from benchmarks.provenance import provenance
 from benchmarks.selection_signals import SignalsEvaluator
@@ -27,8 +27,8 @@ from st_extras.encoders import load_encoder, use_length_buckets
 from st_extras.evaluation import (
     SEVEN_STS,
     GeometryEvaluator,
+    STSEvaluator,
     load_sts,
-    sts_evaluator,
 )
 from st_extras.training import TrainingRun, train_encoder
 
@@ -89,8 +89,9 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
         use_length_buckets(model, method["length_buckets"])
     size = method.get("signals", 0)
     signals = SignalsEvaluator(sentences, size=size, write_csv=False) if size else None
-    evaluator = DevAndSignals(sts_evaluator("stsb_dev", data), signals, method["bf16"])
-    began, origin = time.perf_counter(), provenance()
+    dev = STSEvaluator([thinned(load_sts(DEV, data), method.get("pairs", {}))])
+    evaluator = DevAndSignals(dev, signals, method["bf16"])
+    began, of_processor, origin = time.perf_counter(), time.process_time(), provenance()
     run = train_encoder(
         model,
         lambda trained: make_loss(trained, method, sentences, weights, data),
@@ -109,25 +110,30 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
         callbacks=[EvaluateAt(method.get("eval_at", ()))],
         **method.get("arguments", {}),
     )
-    scores, of_pairs = score_sets(model, data) if method.get("test", True) else ({}, {})
+    of_processor = time.process_time() - of_processor  # hangs less on what else the machine does
+    scores, of_pairs, vectors = score_sets(model, data, method) if method.get("test", True) else ({}, {}, {})
+    sets = {key: 100 * scores[f"{key}_spearman_cosine"] for key in SEVEN_STS if scores}
     extra = {"checkpoints": checkpoints(run, evaluator.seen)} if size else {}
-    extra |= warmup_choice(run, method) | adversary(logged(run)) | post_processed(model, method, sentences, data)
+    extra |= warmup_choice(run, method) | adversary(logged(run))
+    extra |= post_processed(model, method, sentences, data, vectors)
     extra |= embedding_space(model, method, sentences, data)
     if "masking" in method:
         extra["reconstructed"] = reconstructed(run.trainer.loss, rows)
     shutil.rmtree(weights[name] / "checkpoints", ignore_errors=True)
     return {
         "study": study["name"],
+        **{key: study[key] for key in ("weights",) if key in study},
         "encoder": encoder,
         "method": name,
         "settings": method,
         "seed": seed,
         **training_figures(run),
         "training_seconds": [[step, round(s, 1)] for (step, _), s in zip(run.curve, evaluator.seconds, strict=True)],
-        "scores": {key: 100 * scores[f"{key}_spearman_cosine"] for key in SEVEN_STS if scores},
-        "average": 100 * scores["average_spearman_cosine"] if scores else None,
+        "scores": sets,
+        "average": statistics.mean(sets.values()) if sets else None,
         **of_pairs,
         "seconds": round(time.perf_counter() - began, 1),
+        "processor_seconds": round(of_processor, 1),
         **extra,
         **origin,
     }
@@ -136,11 +142,13 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
 def start_record(study: dict[str, Any], data: Path) -> dict[str, Any]:
     """Score the encoder of a study before training and return its record."""
     model = starting_encoder(study["encoder"])
-    scores, of_pairs = score_sets(model, data, (*SEVEN_STS, DEV))
+    settings = study["training"]
+    scores, of_pairs, vectors = score_sets(model, data, settings, (*SEVEN_STS, DEV))
     sets = {key: 100 * scores[f"{key}_spearman_cosine"] for key in SEVEN_STS}
-    sentences = corpus_sentences(study["training"], data)
+    sentences = corpus_sentences(settings, data)
     return {
         "study": study["name"],
+        **{key: study[key] for key in ("weights",) if key in study},
         "encoder": study["encoder"],
         "method": "start",
         "seed": 0,
@@ -150,20 +158,28 @@ def start_record(study: dict[str, Any], data: Path) -> dict[str, Any]:
         "scores": sets,
         "average": statistics.mean(sets.values()),
         **of_pairs,
-        **post_processed(model, study["training"], sentences, data),
-        **embedding_space(model, study["training"], sentences, data),
+        **post_processed(model, settings, sentences, data, vectors),
+        **embedding_space(model, settings, sentences, data),
         **provenance(),
     }
 
 
 def score_sets(
-    model: SentenceTransformer, data: Path, names: Sequence[str] = SEVEN_STS
-) -> tuple[dict[str, float], dict[str, Any]]:
-    """Return the metrics of the named sets, and what ``pair_figures`` says of the pairs of the seven."""
-    evaluator = KeepsCosines([load_sts(name, data) for name in names])
-    scores: dict[str, float] = evaluator(model)
+    model: SentenceTransformer, data: Path, settings: dict[str, Any], names: Sequence[str] = SEVEN_STS
+) -> tuple[dict[str, float], dict[str, Any], dict[str, Any]]:
+    """Score the named sets.
+
+    Returns:
+        The metrics; what ``pair_figures`` says of the pairs of the seven; of thinned sets, the vector of each sentence.
+    """
+    counts = settings.get("pairs", {})
+    names = (*SEVEN_STS, DEV) if counts else names  # so that the vectors of all are there
+    evaluator = KeepsCosines([thinned(load_sts(name, data), counts) for name in names])
+    with torch.autocast(model.device.type, torch.bfloat16, enabled=bool(counts)):
+        scores: dict[str, float] = evaluator(model)
     tests = [pairs for pairs in evaluator.datasets if pairs.name in SEVEN_STS]
-    return scores, pair_figures(tests, evaluator.cosines, load_sts(DEV, data))
+    figures = pair_figures(tests, evaluator.cosines, load_sts(DEV, data))
+    return scores, figures, evaluator.vectors if counts else {}
 
 
 def training_figures(run: TrainingRun) -> dict[str, Any]:
@@ -202,14 +218,17 @@ def adversary(log: list[list[Any]]) -> dict[str, float]:
 
 
 def post_processed(
-    model: SentenceTransformer, settings: dict[str, Any], sentences: list[str], data: Path
+    model: SentenceTransformer, settings: dict[str, Any], sentences: list[str], data: Path, vectors: dict[str, Any]
 ) -> dict[str, Any]:
     """Score the seven sets after each post-processing that the settings name.
 
-    ``sentences`` is the training text, for the variants that are fitted on it.
+    ``sentences`` is the training text, for the variants that are fitted on it; ``vectors`` are those of ``score_sets``.
     """
     variants = settings.get("post_processing")
-    return {"post_processing": run_after(model, data, variants, sentences, bf16=settings["bf16"])} if variants else {}
+    if not variants:
+        return {}
+    of_pairs = {"pairs": settings.get("pairs"), "known": vectors}
+    return {"post_processing": run_after(model, data, variants, sentences, bf16=settings["bf16"], **of_pairs)}
 
 
 def embedding_space(
@@ -221,7 +240,7 @@ def embedding_space(
     sentence embeddings.
     """
     found: dict[str, dict[str, float]] = {}
-    if "frequencies" in settings:
+    if settings.get("probe", "frequencies" in settings):
         table = frequency_table(model, settings, data)
         found["frequency_bias"] = FrequencyBiasEvaluator(spaced(sentences, 2000), frequency_table=table)(model)
     if "geometry" in settings:

@@ -36,7 +36,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from benchmarks.fitted_text import spaced, without_sentences
+from benchmarks.fitted_text import spaced, thinned, without_sentences
 from benchmarks.floors import (
     FITTED,
     TFIDF,
@@ -109,18 +109,10 @@ def texts_of(pairs: STSDataset) -> list[str]:
     return [*pairs.sentences1, *pairs.sentences2]
 
 
-def thinned(pairs: STSDataset, count: int) -> STSDataset:
-    """Return ``count`` of the pairs, evenly spaced; all if there are no more."""
-    kept = spaced(range(len(pairs)), count)  # type: ignore[arg-type]
-    columns = (pairs.sentences1, pairs.sentences2, pairs.scores, pairs.subsets)
-    return STSDataset(pairs.name, *([column[i] for i in kept] for column in columns))
-
-
 def groups(study: dict[str, Any], data: Path) -> tuple[dict[str, STSDataset], dict[str, list[str]]]:
     """Return the sets by name, dev and STS-B test first, and the texts to fit on."""
     whole = {name: load_sts(name, data) for name in (DEV, "stsb_test", *SEVEN_STS)}
-    pairs = study["pairs"]
-    sets = {name: thinned(found, pairs.get(name, pairs["others"])) for name, found in whole.items()}
+    sets = {name: thinned(found, study["pairs"]) for name, found in whole.items()}
     sts = without_sentences(read_sentences(data / FLOOR_TEXTS["sts"]), list(whole.values()))
     wiki = [t for t in read_sentences(data / FLOOR_TEXTS["wiki"], limit=100 * study["wiki"]) if len(t) <= LONGEST]
     return sets, {"sts": spaced(sts, study["sts"]), "wiki": spaced(wiki, study["wiki"])}

@@ -7,6 +7,11 @@ scores the test texts: 1-NN accuracy, V-measure of k-means, MAP@R, and their mea
 forgotten, and the label-free judge of ``adapt`` says what it thinks of the change, on train texts that nothing was
 fitted on. Each result is a file in ``benchmarks/results/domains/``; what is there is not run again. The labels only
 judge: nothing here chooses by them. ``benchmarks/tables/domains.py`` makes the tables.
+
+    python -m benchmarks.domains --thin --data DATA_FOLDER --encoders mpnet --rows start adapt
+
+A slow encoder takes fewer texts, in bfloat16; its records stand apart, in ``benchmarks/results/domains_thin/``.
+"mpnet" is the folder that ``python -m benchmarks.encoders --prepare runs/encoders`` makes.
 """
 
 from __future__ import annotations
@@ -37,6 +42,7 @@ from benchmarks.domain_rows import (
     bfloat16,
     floor_embeddings,
 )
+from benchmarks.fitted_text import spaced, thinned
 from benchmarks.names import NAMED, PRETRAINED
 from benchmarks.provenance import provenance
 from benchmarks.records import RESULTS, write_json
@@ -48,15 +54,18 @@ from st_extras.samples.encoder import packaged_minilm
 DOMAINS = ("banking77", "clinc150", "stackoverflow")
 FITTED = 10_000  # train texts that a row is fitted on, at most
 JUDGED = 1_000  # train texts that are kept for the judge
+THIN = {"fitted": 1_500, "judged": 300, "test": 800, "pairs": 150}  # in their place, with test texts and pairs: --thin
 MEASURES = ("knn_accuracy", "v_measure", "map_at_r", "mean")
 START = "start"
 ROWS = (*FLOORS, START, *BAGS, *STEPS, *MODELS, *TRAINED)
 
 
 def encoder(name: str) -> SentenceTransformer:
-    """Load "minilm" (tuned for similarity), "layers3" (its first 3 layers, raw), one of PRETRAINED (raw), or a path."""
+    """Load "minilm" or "mpnet" (tuned for similarity), "layers3" (minilm's first 3, raw), one of PRETRAINED, a path."""
     if name == "layers3":
         return load_encoder(packaged_minilm(), layers=3, pooling="mean", max_seq_length=32)
+    if name == "mpnet":
+        return load_encoder("runs/encoders/mpnet", max_seq_length=64, dtype="bfloat16")
     if name in PRETRAINED:
         return load_encoder(PRETRAINED[name], pooling="mean", max_seq_length=32)
     return load_encoder(packaged_minilm() if name == "minilm" else name, max_seq_length=64)
@@ -79,6 +88,8 @@ class Domain:
         labels: of ``test``.
         pairs: of STS-B test: the first sentences, then the second.
         grades: of the pairs.
+        fitted: train texts to fit on, at most; None: FITTED.
+        judged: train texts that are kept for the judge; None: JUDGED.
     """
 
     name: str
@@ -87,19 +98,33 @@ class Domain:
     labels: list[str]
     pairs: list[str]
     grades: list[float]
+    fitted: int | None = None
+    judged: int | None = None
+
+    @property
+    def kept(self) -> int:
+        """How many train texts are kept for the judge."""
+        return self.judged or JUDGED
 
     @classmethod
-    def load(cls, name: str, data: Path) -> Domain:
-        """Read a domain from the data folder."""
+    def load(cls, name: str, data: Path, *, thin: bool = False) -> Domain:
+        """Read a domain from the data folder, or as many of its texts as THIN says."""
         train, test = (load_labeled_texts(data / "domains" / f"{name}_{part}.tsv.gz") for part in ("train", "test"))
         sts = load_sts("stsb_test", data)
         distinct = sorted(set(train.texts))
         pairs = [*sts.sentences1, *sts.sentences2]
-        return cls(name, distinct, list(test.texts), list(test.labels), pairs, list(sts.scores))
+        if not thin:
+            return cls(name, distinct, list(test.texts), list(test.labels), pairs, list(sts.scores))
+        sts = thinned(sts, {sts.name: THIN["pairs"]})
+        texts, labels = (spaced(column, THIN["test"]) for column in (test.texts, test.labels))
+        pairs = [*sts.sentences1, *sts.sentences2]
+        return cls(name, distinct, texts, labels, pairs, list(sts.scores), THIN["fitted"], THIN["judged"])
 
     def order(self, seed: int) -> list[int]:
         """Return the numbers of the train texts of a seed: first those for the judge, then those to fit on."""
-        return random.Random(seed).sample(range(len(self.train)), len(self.train))[: JUDGED + FITTED]
+        return random.Random(seed).sample(range(len(self.train)), len(self.train))[
+            : self.kept + (self.fitted or FITTED)
+        ]
 
 
 class Cell:
@@ -125,7 +150,7 @@ class Cell:
 
     def judged(self, seed: int) -> Tensor:
         """(J, D) of the texts for the judge, by the start; no others are encoded for them."""
-        numbers = self.domain.order(seed)[:JUDGED]
+        numbers = self.domain.order(seed)[: self.domain.kept]
         if "train" in self.__dict__:
             return self.train[numbers]
         return encoded(self.model, [self.domain.train[i] for i in numbers])
@@ -137,7 +162,7 @@ class Cell:
 
     def figures(self, judged: Tensor, test: Tensor, seed: int) -> dict[str, Any]:
         """Score embeddings of the test texts and the pairs, and ask the judge about those of the texts kept for it."""
-        judged_texts = [self.domain.train[i] for i in self.domain.order(seed)[:JUDGED]]
+        judged_texts = [self.domain.train[i] for i in self.domain.order(seed)[: self.domain.kept]]
         judge = ChangeJudge(judged_texts, self.judged(seed), seed=seed)
         scores = label_figures(test[: len(self.domain.test)], self.domain.labels)
         first, second = test[len(self.domain.test) :].chunk(2)
@@ -148,7 +173,7 @@ class Cell:
     def of_step(self, row: str, seed: int) -> dict[str, Any]:
         """Run a row that is a linear step after the start."""
         numbers = self.domain.order(seed)
-        judged, fitted = numbers[:JUDGED], numbers[JUDGED:]
+        judged, fitted = numbers[: self.domain.kept], numbers[self.domain.kept :]
         train = self.train  # encoded by the first row, whose seconds must not hold that
         began = time.perf_counter()
         step = STEPS[row](train[fitted], [self.domain.train[i] for i in fitted], seed)
@@ -176,7 +201,7 @@ def run_row(cell: Cell, row: str, seed: int) -> Iterator[tuple[str, dict[str, An
         yield row, {"scores": label_figures(embeddings, domain.labels)}
         return
     numbers = domain.order(seed)
-    fitted = [domain.train[i] for i in numbers[JUDGED:]]
+    fitted = [domain.train[i] for i in numbers[domain.kept :]]
     if row == START:
         yield row, cell.figures(cell.judged(seed), cell.test, seed)
     elif row in BAGS:
@@ -189,7 +214,7 @@ def run_row(cell: Cell, row: str, seed: int) -> Iterator[tuple[str, dict[str, An
         began = time.perf_counter()
         model = {**MODELS, **TRAINED}[row](copy.deepcopy(cell.model), fitted, seed, facts)
         facts["seconds"] = round(time.perf_counter() - began, 1)
-        judged = [domain.train[i] for i in numbers[:JUDGED]]
+        judged = [domain.train[i] for i in numbers[: domain.kept]]
         with bfloat16(row in TRAINED):
             of_judged, of_test = encoded(model, judged), encoded(model, [*domain.test, *domain.pairs])
             of_fitted = encoded(model, fitted) if row in TRAINED else None
@@ -202,10 +227,10 @@ def run_row(cell: Cell, row: str, seed: int) -> Iterator[tuple[str, dict[str, An
             )
 
 
-def path_of(name: str, domain: str, row: str, seed: int) -> Path:
+def path_of(name: str, domain: str, row: str, seed: int, study: str = "domains") -> Path:
     """Return the file of a record."""
     parts = "-".join((name or "text", domain, row, f"seed{seed}"))
-    return RESULTS / "domains" / (parts.replace(" ", "_").replace(",", "").replace("'", "") + ".json")
+    return RESULTS / study / (parts.replace(" ", "_").replace(",", "").replace("'", "") + ".json")
 
 
 def main() -> None:
@@ -216,20 +241,22 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--thin", action="store_true", help="fewer texts, for a slow encoder")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    study = "domains_thin" if options.thin else "domains"
     for domain in options.domains:
-        texts = Domain.load(domain, options.data)
+        texts = Domain.load(domain, options.data, thin=options.thin)
         for name in options.encoders:
             cell = Cell(name, texts)
             for row in options.rows:
                 of = "" if row in FLOORS else name
                 for seed in options.seeds[:1] if row in SEEDLESS or row in FLOORS else options.seeds:
-                    if path_of(of, domain, row, seed).exists():
+                    if path_of(of, domain, row, seed, study).exists():
                         continue
                     for full_row, found in run_row(cell, row, seed):
                         record = {"encoder": of, "domain": domain, "row": full_row, "seed": seed}
-                        path = path_of(of, domain, full_row, seed)
+                        path = path_of(of, domain, full_row, seed, study)
                         write_json(path, record | found | provenance())
                         print(f"{path.stem}: {found['scores']['mean']:.2f}", flush=True)
 

@@ -1,8 +1,8 @@
-"""Which sentences of the training text a post-processing is fitted on."""
+"""Which sentences of a text are trained or fitted on, and which pairs of a set are scored."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from benchmarks.pairs import WORD
 from st_extras.evaluation import STSDataset
@@ -11,6 +11,20 @@ from st_extras.evaluation import STSDataset
 def spaced(sentences: Sequence[str], count: int) -> list[str]:
     """Return ``count`` of the sentences, evenly spaced."""
     return list(sentences[:: max(len(sentences) // count, 1)][:count])
+
+
+def thinned(pairs: STSDataset, counts: Mapping[str, int]) -> STSDataset:
+    """Return some of the pairs of a set, evenly spaced; all if there are no more.
+
+    Args:
+        pairs: the set.
+        counts: how many, by the names of sets; "others" stands for those without a number. Empty: all.
+    """
+    if not counts:
+        return pairs
+    kept = spaced(range(len(pairs)), counts.get(pairs.name, counts["others"]))  # type: ignore[arg-type]
+    columns = (pairs.sentences1, pairs.sentences2, pairs.scores, pairs.subsets)
+    return STSDataset(pairs.name, *([column[i] for i in kept] for column in columns))
 
 
 def without_sentences(text: Sequence[str], sets: Sequence[STSDataset]) -> list[str]:

@@ -22,6 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata, spearmanr
+from sentence_transformers import SentenceTransformer
+from torch import Tensor
 
 from benchmarks.provenance import provenance
 from benchmarks.records import RESULTS, write_json
@@ -34,11 +36,21 @@ WORD = re.compile(r"\w+")
 
 
 class KeepsCosines(STSEvaluator):
-    """The evaluator of the STS sets; after a call, ``cosines`` holds the cosine of every pair, (N,) for each set."""
+    """The evaluator of the STS sets.
+
+    After a call, ``cosines`` holds the cosine of every pair, (N,) for each set, and ``vectors`` that of every sentence.
+    """
 
     def __init__(self, datasets: Sequence[STSDataset], **options: Any) -> None:
         super().__init__(datasets, **options)
         self.cosines: dict[str, Array] = {}
+        self.vectors: dict[str, Array] = {}
+
+    def encode(self, model: SentenceTransformer, sentences: Sequence[str]) -> Tensor:
+        """Return the (N, D) embeddings of the sentences, and keep them."""
+        found = super().encode(model, sentences)
+        self.vectors = dict(zip(sentences, found.double().cpu().numpy(), strict=True))
+        return found
 
     def _correlation(self, data: STSDataset, similarities: NDArray[Any]) -> float:
         self.cosines[data.name] = similarities.astype(np.float64)

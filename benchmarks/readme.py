@@ -24,6 +24,7 @@ from benchmarks.tables.beyond import beyond_table
 from benchmarks.tables.combinations import both_encoders_table, claims_table, ranked_table
 from benchmarks.tables.cost import preparation_table, speed_table, sweep_table
 from benchmarks.tables.coverage import unrun_table
+from benchmarks.tables.decoder_training import decoder_training_table
 from benchmarks.tables.decoders import decoder_baselines_table, decoders_table
 from benchmarks.tables.domains import adapted_table, domains_table
 from benchmarks.tables.floors import floors_table, overlap_table
@@ -154,6 +155,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "mechanisms-repal": partial(exact_repal_table, False),
     "mechanisms-repal-own": partial(exact_repal_table, True),
     "adapted": adapted_table,
+    "adapted-thin": partial(once_run, adapted_table, "domains_thin"),
+    "decoder-training": decoder_training_table,
     "decoders": decoders_table,
     "decoder-baselines": decoder_baselines_table,
     **{f"domains-{name}": partial(domains_table, name) for name in NAMED},

@@ -17,8 +17,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import pairwise_cos_sim
+from torch import Tensor
 
 from benchmarks.figures.cosine_levels import CosineLevelEvaluator
 from benchmarks.provenance import provenance

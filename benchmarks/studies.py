@@ -13,9 +13,10 @@ Settings of a method:
   a folder.
 * ``start``: a method of the study whose weights training starts from.
 * ``corpus``: a file in the data folder, an address (``hf://...``), or ``sts``: the unlabeled sentences of the STS
-  sets; ``sentences``: how many of its sentences to take.
+  sets; ``sentences``: how many of its sentences to take. ``sts-unseen``: short ones that no scored set holds, evenly
+  spaced.
 * ``masking``: how PaSeR's rows are made (``building.phrase_rows``).
-* ``frequencies``: a table of token counts; it also turns on the frequency probe.
+* ``frequencies``: a table of token counts; it also turns on the frequency probe, unless ``probe = false``.
 * ``steps``, ``eval_steps``, ``batch_size``, ``learning_rate``, ``bf16``; ``arguments``: further ones of
   ``train_encoder``; ``length_buckets``: groups of rows with like length; ``seeds``.
 * ``eval_at``: further steps to evaluate at, beside every ``eval_steps``.
@@ -23,6 +24,7 @@ Settings of a method:
 * ``post_processing``: variants of ``benchmarks/variants.py`` to score after training.
 * ``rows``: options of a baseline's rows (``benchmarks/baselines.py``).
 * ``test = false``: score STS-B dev only.
+* ``pairs``: score so many pairs of each set, evenly spaced, in bfloat16, as ``benchmarks/decoders.py`` does.
 * ``chosen_in``: a study that searched settings. The method has those of its rows named ``METHOD-...`` that STS-B dev
   scored best, as ``chosen`` then says, with what is set here on top; before all of them have a record, it cannot run.
 
@@ -43,6 +45,7 @@ from benchmarks.records import ROOT, records
 from st_extras.text import read_sentences
 
 CONFIGS = ROOT / "configs"
+SHORT = 100  # characters of a sentence of "sts-unseen"
 
 
 def load_study(path: Path) -> dict[str, Any]:
@@ -125,7 +128,18 @@ def corpus_sentences(settings: dict[str, Any], data: Path) -> list[str]:
     corpus, limit = settings["corpus"], settings.get("sentences")
     if corpus == "sts":
         return sts_sentences(data)[:limit]
+    if corpus == "sts-unseen":
+        return unseen_sentences(data, limit)
     return read_sentences(corpus if "://" in corpus else data / corpus, limit=limit)
+
+
+def unseen_sentences(data: Path, count: int) -> list[str]:
+    """Return sentences of the STS sets of at most SHORT characters that none of the scored ones holds."""
+    from benchmarks.fitted_text import spaced, without_sentences  # here, because the tables import this file
+    from st_extras.evaluation import SEVEN_STS, load_sts
+
+    scored = [load_sts(name, data) for name in ("stsb_dev", *SEVEN_STS)]
+    return spaced([s for s in without_sentences(sts_sentences(data), scored) if len(s) <= SHORT], count)
 
 
 def sts_sentences(data: Path) -> list[str]:

@@ -13,7 +13,7 @@ fitted on what is left of the training text without them.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
-from benchmarks.fitted_text import spaced, without_sentences
+from benchmarks.fitted_text import spaced, thinned, without_sentences
 from benchmarks.names import FITTED, UNSEEN
 from benchmarks.pairs import shared_pairs
 from st_extras.evaluation import SEVEN_STS, STSDataset, load_sts
@@ -48,6 +48,7 @@ class Variant:
         by_genre: choose by the mean over the dev set's subsets.
         on_text: fit mean and whitening on the training text that ``run_after`` is given.
         unseen: leave the sentences of the test sets out of that text.
+        epsilon: of the whitening; larger is softer.
     """
 
     whiten: int | None = None
@@ -57,6 +58,7 @@ class Variant:
     by_genre: bool = False
     on_text: bool = False
     unseen: bool = False
+    epsilon: float = 0.0
 
 
 BOTH: dict[str, Any] = {"lambda_1": LAMBDA_1_GRID, "lambda_2": LAMBDA_2_GRID}
@@ -75,6 +77,7 @@ VARIANTS = {
     "whitened": Variant(whiten=0),
     "whitened + RepAL": Variant(whiten=0, **BOTH),
 }
+VARIANTS["whitened softly on the text"] = Variant(whiten=0, on_text=True, epsilon=0.1)
 VARIANTS |= {label: replace(VARIANTS[name], on_text=True) for name, label in FITTED.items()}
 VARIANTS |= {label: replace(VARIANTS[name], on_text=True, unseen=True) for name, label in UNSEEN.items()}
 
@@ -126,6 +129,16 @@ def encode(
     return look_up
 
 
+def looked_up(known: Mapping[str, Array]) -> LookUp:
+    """Return a function that looks up vectors, which also stand in the place of both v*."""
+
+    def look_up(wanted: list[str]) -> Vectors:
+        found = np.stack([known[text] for text in wanted])
+        return found, found, found
+
+    return look_up
+
+
 def corpus_vectors(model: SentenceTransformer, sentences: Sequence[str], batch_size: int) -> Array:
     """Encode a corpus to fit on, (N, D), without the model's ``Normalize``."""
     modules = [module for module in model if type(module).__name__ != "Normalize"]
@@ -133,19 +146,19 @@ def corpus_vectors(model: SentenceTransformer, sentences: Sequence[str], batch_s
     return plain.encode(list(sentences), batch_size=batch_size).astype(np.float64)
 
 
-def fit_whitening(corpus: Array, dimensions: int) -> Callable[[Array], Array]:
+def fit_whitening(corpus: Array, dimensions: int, epsilon: float) -> Callable[[Array], Array]:
     """Fit mu and W with the package's own module, and return the whitening as a function of vectors."""
-    processor = WhiteningPostProcessor(corpus.shape[1], dimensions or None)
+    processor = WhiteningPostProcessor(corpus.shape[1], dimensions or None, epsilon=epsilon)
     processor.fit(statistics=CorpusStatistics(corpus.shape[1]).update(corpus))
     mu, kernel = processor.corpus_mean.double().numpy(), processor.kernel.double().numpy()
     return lambda vectors: (vectors - mu) @ kernel
 
 
-def prepare(vectors: Vectors, corpus: Array, whiten: int | None) -> tuple[Vectors, Array]:
+def prepare(vectors: Vectors, corpus: Array, whiten: int | None, epsilon: float = 0.0) -> tuple[Vectors, Array]:
     """Return the vectors that RepAL works on, and their mean over the corpus, (D,)."""
     if whiten is None:
         return vectors, corpus.mean(axis=0)
-    whitened = fit_whitening(corpus, whiten)
+    whitened = fit_whitening(corpus, whiten, epsilon)
     return (whitened(vectors[0]), whitened(vectors[1]), whitened(vectors[2])), whitened(corpus).mean(axis=0)
 
 
@@ -172,7 +185,7 @@ def run_variant(
     def refined(pairs: STSDataset) -> tuple[Vectors, Array]:
         vectors = look_up(texts_of([pairs]))
         whiten = 0 if variant.whiten and variant.whiten > vectors[0].shape[1] else variant.whiten
-        return prepare(vectors, vectors[0] if general is None else general, whiten)
+        return prepare(vectors, vectors[0] if general is None else general, whiten, variant.epsilon)
 
     prepared_dev = refined(dev)
     weights, at_edge = (variant.lambda_1[0], variant.lambda_2[0]), False
@@ -213,6 +226,8 @@ def run_after(
     *,
     batch_size: int = 64,
     bf16: bool = False,
+    pairs: Mapping[str, int] | None = None,
+    known: Mapping[str, Array] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Score variants behind an encoder on the seven sets, tuned on STS-B dev.
 
@@ -224,16 +239,20 @@ def run_after(
             the target fit.
         batch_size: texts per batch.
         bf16: encode the sets under bfloat16 autocast.
+        pairs: how many pairs of each set, as ``thinned`` takes it; None: all.
+        known: the vectors of all texts, if no variant needs another v*; None: they are encoded.
 
     Returns:
         Weights and scores of each variant by its name.
     """
-    dev, *tests = [read_pairs(data, name) for name in ("stsb_dev", *SEVEN_STS)]
-    look_up = encode(model, texts_of([dev, *tests]), batch_size, variants, bf16=bf16)
+    whole = [read_pairs(data, name) for name in ("stsb_dev", *SEVEN_STS)]
+    dev, *tests = [thinned(one, pairs or {}) for one in whole]
+    look_up = looked_up(known) if known else encode(model, texts_of([dev, *tests]), batch_size, variants, bf16=bf16)
     fits: dict[bool, Array] = {}
     for unseen in {VARIANTS[name].unseen for name in variants if VARIANTS[name].on_text}:
         chosen = spaced(without_sentences(text, tests) if unseen else text, FIT_ON)
-        fits[unseen] = corpus_vectors(model, chosen, batch_size)
+        with torch.autocast(model.device.type, torch.bfloat16, enabled=bool(known) and bf16):
+            fits[unseen] = corpus_vectors(model, chosen, batch_size)
 
     def score(variant: Variant) -> dict[str, Any]:
         return run_variant(dev, tests, look_up, fits[variant.unseen] if variant.on_text else None, variant)

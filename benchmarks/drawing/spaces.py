@@ -5,6 +5,8 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
+import numpy as np
+
 from benchmarks.figures.cosine_levels import plot_cosine_density
 from benchmarks.records import records
 from st_extras.plots.maps import draw_moves

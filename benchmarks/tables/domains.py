@@ -14,6 +14,7 @@ NAMES = {
     "layers3": "its first three layers (raw)",
     "own": "BERT-small trained here (raw)",
     "better": "better BERT-small (raw)",
+    "mpnet": "all-mpnet-base-v2 (tuned)",
     "": "no encoder",
 }
 _Cell = tuple[str, str]
@@ -43,9 +44,9 @@ def domain_means(found: Scores) -> dict[int, float]:
     return {seed: statistics.mean(one["mean"] for one in scores.values()) for seed, scores in found.items()}
 
 
-def adapted_table() -> str:
-    """Compare what ``adapt`` picks with the start and with TF-IDF, for each encoder and domain."""
-    cells = by_cell(records("domains"))
+def adapted_table(study: str = "domains") -> str:
+    """Compare what ``adapt`` picks with the start and with TF-IDF, for each encoder and domain of a study."""
+    cells = by_cell(records(study))
     rows = []
     for (name, domain), found in cells.items():
         if _START in found and _ADAPTED in found:

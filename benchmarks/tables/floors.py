@@ -36,12 +36,14 @@ def shown_floors(study: str, root: Path | None = None) -> dict[str, dict[str, An
     """Return the floors of a study by label: on its encoder's input embeddings, fitted on the text that it trains on.
 
     Args:
-        study: its name; one without a configuration has none.
+        study: its name; one without a configuration has none, nor has one that scores some pairs of each set.
         root: folder of all results; None: those of the repository.
     """
     if not (studies.CONFIGS / f"{study}.toml").is_file():
         return {}
     settings = studies.named_study(study)
+    if "pairs" in settings["training"]:
+        return {}
     path = settings["encoder"].get("path", "")
     names = {"": "minilm"} | {folder: name for name, folder in PRETRAINED.items()}
     encoder = names.get(path, path)  # others have no record

@@ -24,7 +24,7 @@ def faults(name: str, record: dict[str, Any]) -> list[str]:
         wrong["has another average"] = record["average"] != pytest.approx(statistics.mean(scores.values()))
     if record["steps"]:
         curve = dict(record["curve"])
-        best = max(value for step, value in curve.items() if step)
+        best = max(value for step, value in curve.items() if step or not record["best_step"])
         dev = pytest.approx(record["dev"], abs=1e-3)
         wrong["has another dev score at its best step"] = curve.get(record["best_step"]) != dev
         wrong["has a better step"] = best != dev

@@ -4,8 +4,9 @@ from typing import Any
 
 from benchmarks import studies
 from benchmarks.building import loss_class
+from st_extras.evaluation import STSDataset
 
-MASKING = {"top_k", "augmentation", "phrases", "positives", "at_least"}
+MASKING = {"top_k", "augmentation", "phrases", "positives", "at_least", "on_missing_mask"}
 
 
 def faults(study: dict[str, Any]) -> list[str]:
@@ -58,3 +59,10 @@ def test_the_corpus_is_cut_to_the_sentences_of_a_study(tmp_path):
     (tmp_path / "text.txt").write_text("one\ntwo\nthree\n", encoding="utf8")
     assert studies.corpus_sentences({"corpus": "text.txt"}, tmp_path) == ["one", "two", "three"]
     assert studies.corpus_sentences({"corpus": "text.txt", "sentences": 2}, tmp_path) == ["one", "two"]
+
+
+def test_unseen_sentences_are_short_ones_that_no_scored_set_holds(tmp_path, monkeypatch):
+    pairs = STSDataset("any", ["A cat ."], ["a dog"], [1.0], ["any"])
+    monkeypatch.setattr("st_extras.evaluation.load_sts", lambda *_: pairs)
+    (tmp_path / "sts_unlabeled.txt").write_text(f"a cat\none\n{'long ' * 30}\ntwo\n", encoding="utf8")
+    assert studies.corpus_sentences({"corpus": "sts-unseen", "sentences": 9}, tmp_path) == ["one", "two"]
