@@ -19,6 +19,7 @@ from benchmarks.figures.frequency_bias import FrequencyBiasEvaluator
 from benchmarks.fitted_text import spaced
 from benchmarks.pairs import DEV, KeepsCosines, pair_figures
 from benchmarks.provenance import provenance
+from benchmarks.selection_signals import SignalsEvaluator
 from benchmarks.studies import check_chosen, corpus_sentences
 from benchmarks.variants import run_after
 from benchmarks.warmups import warmup_choice
@@ -26,7 +27,6 @@ from st_extras.encoders import load_encoder, use_length_buckets
 from st_extras.evaluation import (
     SEVEN_STS,
     GeometryEvaluator,
-    UnlabeledSelectionEvaluator,
     load_sts,
     sts_evaluator,
 )
@@ -88,7 +88,7 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
     if method.get("length_buckets"):
         use_length_buckets(model, method["length_buckets"])
     size = method.get("signals", 0)
-    signals = UnlabeledSelectionEvaluator(sentences, size=size, write_csv=False) if size else None
+    signals = SignalsEvaluator(sentences, size=size, write_csv=False) if size else None
     evaluator = DevAndSignals(sts_evaluator("stsb_dev", data), signals, method["bf16"])
     began, origin = time.perf_counter(), provenance()
     run = train_encoder(

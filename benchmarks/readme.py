@@ -45,7 +45,7 @@ from benchmarks.tables.time_to_quality import ENCODERS, curve_table, time_table
 from benchmarks.tables.trained_spaces import level_table, trained_space_table
 from benchmarks.tables.trainings import trainings_table
 from benchmarks.tables.verdict import same_step_table, verdict_table, weights_table
-from st_extras.evaluation.selection import DEFAULT_SIGNAL
+from st_extras.evaluation.selection import SIGNAL
 
 PAGES = (
     ROOT.parent / "README.md",
@@ -65,11 +65,11 @@ def selection_table() -> str:
 
 
 def short_selection_table() -> str:
-    """Compare the default signal with the last checkpoint and the lowest training loss, as in the whole table."""
+    """Compare the evaluator's signal with the last checkpoint and the lowest training loss, as in the whole table."""
     curves = selection.recorded_curves()
     selectors = selection.selectors(curves)
     rows = []
-    for name in (DEFAULT_SIGNAL, selection.LAST, selection.LOSS):
+    for name in (SIGNAL, selection.LAST, selection.LOSS):
         mean, worst = selection.mean_regret(curves, selectors[name]), selection.worst_regret(curves, selectors[name])
         rows.append([name, f"{mean:.2f}", f"{worst:.2f}", str(len(curves))])
     return markdown_table(("picked by", "mean regret", "worst run", "runs"), rows)

@@ -3,7 +3,7 @@
     python -m benchmarks.selection [benchmarks/results/slt_fai/simcse-0.json ...]
 
 It reads the records of ``benchmarks.sts`` that have ``checkpoints``, all of them if no file is given. A study writes
-these if it has ``signals = N``: the output of `UnlabeledSelectionEvaluator` on N sentences at every evaluation.
+these if it has ``signals = N``: the output of `benchmarks.selection_signals` on N sentences at every evaluation.
 
 A selector picks one checkpoint of a run: the one with the highest value of a signal (the earliest of equals), the last
 checkpoint, or the one with the lowest training loss. Regret is the best dev Spearman of the run minus that of the

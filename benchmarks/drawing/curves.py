@@ -12,7 +12,7 @@ from benchmarks.records import RESULTS
 from benchmarks.tables.cost import newest_speed
 from benchmarks.tables.floors import shown_floors
 from benchmarks.tables.quality import ROWS, row_records
-from st_extras.evaluation.selection import DEFAULT_SIGNAL
+from st_extras.evaluation.selection import SIGNAL
 
 Curve = tuple[list[float], list[float]]
 """Steps or seconds, and STS-B dev."""
@@ -90,7 +90,7 @@ def picked_curves(study: str = "slt_fai", seed: int = 0) -> tuple[dict[str, Curv
     for curve in selection.read_curves(sorted((RESULTS / study).glob(f"*-{seed}.json"))):
         name = curve.run.removeprefix(f"{study}/").removesuffix(f"-{seed}")
         curves[name] = ([row["step"] for row in curve.rows], [100 * row["dev_spearman"] for row in curve.rows])
-        picks[name] = curve.rows[selection.by_signal(DEFAULT_SIGNAL)(curve)]["step"]
+        picks[name] = curve.rows[selection.by_signal(SIGNAL)(curve)]["step"]
     return curves, picks
 
 

@@ -163,7 +163,7 @@ TRAININGS = (
         augmentations=("feature_cutoff", "shuffle"),
     ),
 )
-"""The first is for good encoders, the second, that of ``train_and_refine``, for raw ones."""
+"""The first is for good encoders, the second, that of the page on choosing a method, for raw ones."""
 
 
 @dataclass(frozen=True)

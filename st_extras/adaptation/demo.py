@@ -8,15 +8,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
-
 from st_extras.adaptation.adapt import adapt
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import LabeledTextEvaluator
 from st_extras.losses import ConSERTLoss
 from st_extras.modules import RepALPostProcessor
-from st_extras.samples import graded_pairs, labeled_sentences, sample_sentences
+from st_extras.samples import graded_spearman, labeled_sentences, sample_sentences
 from st_extras.samples.encoder import packaged_minilm, raw_encoder
 from st_extras.training.run import train_encoder
 
@@ -42,21 +39,17 @@ def demonstrate(
         overwrite: replace an earlier training in ``output``.
         show_progress_bar: show one progress bar, of the training steps.
     """
-
-    def score(model: SentenceTransformer) -> float:
-        return 100 * EmbeddingSimilarityEvaluator(*graded_pairs(), write_csv=False)(model)["spearman_cosine"]
-
     topics = LabeledTextEvaluator(*labeled_sentences(), metrics=["map_at_r"], write_csv=False)
     model, good, sentences = raw_encoder(), load_encoder(packaged_minilm()), sample_sentences()
-    start = score(model)
+    start = graded_spearman(model)
     options: dict[str, Any] = {"seed": seed, "overwrite": overwrite, "show_progress_bar": show_progress_bar}
     train_encoder(
         model, ConSERTLoss, sentences, output, learning_rate=1e-4, max_steps=steps, eval_steps=steps, **options
     )
-    trained = score(model)
+    trained = graded_spearman(model)
     yield "Spearman with graded pairs, raw encoder trained by ConSERT", start, trained
     refined = RepALPostProcessor.attach(model, lambda_1=0.5, lambda_2=0, redundancy="pooled")
-    yield "the same, then refined by RepAL", trained, score(refined)
+    yield "the same, then refined by RepAL", trained, graded_spearman(refined)
     with TemporaryDirectory() as folder:
         others = [text for text in sentences if text not in topics.texts]
         adapted = adapt(good, others, Path(folder, "adapted"), seed=seed, show_progress_bar=False)

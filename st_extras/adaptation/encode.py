@@ -20,16 +20,16 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from st_extras.encoders.source import PROBES, Source
-from st_extras.evaluation.change import FEWEST, MOST
+from st_extras.evaluation.change_judge import FEWEST, MOST
 from st_extras.evaluation.geometry import mean_cosine
 from st_extras.modules import pipeline
 from st_extras.modules.pipeline import part_of_model, prompt_text
 from st_extras.tensor_files import Expected, read_tensors, write_tensors
 from st_extras.text.corpus import (
     FEWEST_WITH_LETTERS,
+    distinct_sample,
     is_blank,
     iterate_sentences,
-    reservoir_sample,
     share_with_letters,
 )
 from st_extras.text.lexical import near_duplicate_share
@@ -92,7 +92,7 @@ def drawn_texts(sentences: Any, limit: int, seed: int) -> tuple[list[str], int]:
                 read += 1
                 yield text
 
-    drawn = reservoir_sample(texts(), limit, seed, distinct=True)
+    drawn = distinct_sample(texts(), limit, seed)
     random.Random(seed).shuffle(drawn)  # text is often sorted, by label or source: the judge must see all kinds
     return drawn, read
 

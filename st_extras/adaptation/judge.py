@@ -14,7 +14,7 @@ from torch import Tensor
 from st_extras.adaptation.candidates import Candidate, NotTried, one_line
 from st_extras.adaptation.encode import Encoded, EncodeTexts
 from st_extras.evaluation import LabeledTexts, STSDataset
-from st_extras.evaluation.change import LEAST_CONFIRMED, ChangeJudge
+from st_extras.evaluation.change_judge import LEAST_CONFIRMED, ChangeJudge
 from st_extras.evaluation.label_scores import label_scores
 from st_extras.modules.lambda_search import rank_correlation
 from st_extras.samples import graded_pairs

@@ -33,12 +33,10 @@ def described_text(sentences: list[str]) -> str:
 
 def warn_of_good_encoder(model: SentenceTransformer) -> None:
     """Warn if the encoder is good on general English as it is."""
-    from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
-
     from st_extras.adaptation.judge import RAW
-    from st_extras.samples import graded_pairs
+    from st_extras.samples import graded_spearman
 
-    score = 100 * EmbeddingSimilarityEvaluator(*graded_pairs(), write_csv=False)(model)["spearman_cosine"]
+    score = graded_spearman(model)
     if score >= RAW:
         _warn(
             f"this encoder has {score:.0f} on the packaged pairs of general English, as encoders tuned for similarity "

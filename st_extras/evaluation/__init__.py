@@ -1,6 +1,6 @@
 """Evaluators, and readers of the data sets that they need."""
 
-from st_extras.evaluation.change import ChangeJudge, Verdict
+from st_extras.evaluation.change_judge import ChangeJudge, Verdict
 from st_extras.evaluation.geometry import GeometryEvaluator
 from st_extras.evaluation.label_scores import label_scores
 from st_extras.evaluation.labeled_texts import LabeledTextEvaluator, LabeledTexts, load_labeled_texts

@@ -108,6 +108,13 @@ def unrelated_cosines(x: Tensor, groups: int = 20) -> dict[int, tuple[float, flo
     return found
 
 
+def nearest(x: Tensor, neighbors: int) -> Tensor:
+    """Return the (N, min(neighbors, N - 1)) indices of each row's nearest neighbours."""
+    u = check_embeddings("x", x, at_least=2)
+    scores = (u @ u.T).fill_diagonal_(-torch.inf)
+    return scores.topk(min(neighbors, len(u) - 1), dim=1).indices
+
+
 def partition_ratio(x: Tensor) -> float:
     """Partition ratio, min_c Z(c) / max_c Z(c) with Z(c) = sum_i exp(c . x_i); 1 is isotropic.
 

@@ -1,73 +1,55 @@
 """Choose a checkpoint without labels.
 
-Contrastive training from a raw encoder often peaks early and then declines. If there are no labelled pairs to show
-it, ``UnlabeledSelectionEvaluator`` scores a checkpoint on the user's own sentences and perturbed forms of them.
+Nothing about sentence pairs is known, only sentences. But it is known what must not change the meaning of a sentence
+much, such as leaving out some of its words, and that two sentences taken at random do not mean the same. A good encoder
+finds a sentence again by what is left of it, among others that share words with it.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-import torch
+import numpy as np
 from sentence_transformers import SentenceTransformer
+from sklearn.feature_extraction.text import TfidfVectorizer
 from torch import Tensor
 
-from st_extras.checks import check_choice, check_count
+from st_extras.checks import check_count
 from st_extras.encoders.forward import without_dropout
-from st_extras.evaluation import signals
-from st_extras.evaluation.geometry import uniformity
-from st_extras.evaluation.reporting import LARGEST_SEED, ReportingEvaluator
-from st_extras.evaluation.selection_texts import LARGEST_POOL, PerturbedForms, choose_confusable
-from st_extras.text.corpus import iterate_sentences, reservoir_sample
+from st_extras.evaluation.reporting import LARGEST_SEED, ReportingEvaluator, check_embeddings
+from st_extras.functional import unit_scores, weighted_info_nce
+from st_extras.text.corpus import distinct_sample, iterate_sentences
 
+SIGNAL = "contrast_shortening"
+"""The metric, chosen among those that ``benchmarks.selection`` compares."""
+LARGEST_POOL = 20_000
+"""Sentences searched for neighbours."""
 _MINIMUM = 10  # distinct sentences
-
-_OF_FORMS: dict[str, tuple[Callable[[Tensor, Tensor], float], tuple[str, ...]]] = {
-    "margin": (signals.agreement_margin, ("dropout", "deletion", "swap", "shortening")),
-    "recovery": (signals.recovery, ("shortening", "blending")),
-    "contrast": (signals.contrast, ("deletion", "shortening", "blending")),
-    "discriminability": (signals.discriminability, ("deletion", "shortening")),
-    "structure": (signals.structure_agreement, ("dropout", "deletion", "shortening")),
-}
-"""Each compares the sentences with perturbed forms of them."""
-SIGNALS = (
-    *(f"{name}_{form}" for name, (_, forms) in _OF_FORMS.items() for form in forms),
-    "graded_shortening",
-    "graded_blending",
-    "lexical",
-    "alignment_uniformity",
-    "spread",
-    "hub_freeness",
-    "stability",
-)
-"""Names of the signals, each a metric of the evaluator; the functions are in ``st_extras.evaluation.signals``."""
-DEFAULT_SIGNAL = "contrast_shortening"
+_SAME = 0.8  # TF-IDF cosine above which two sentences count as the same
+_FEW = 4  # a sentence of fewer words (a script without spaces, a single word) is cut into letters
 
 
 class UnlabeledSelectionEvaluator(ReportingEvaluator):
     """Scores a checkpoint on unlabeled sentences alone, to choose among the checkpoints of one training.
 
     It chooses ``size`` of the given sentences: half at random, each joined by the sentence that shares the most words
-    with it, so that every sentence has another that is easily confused with it. Each is encoded unchanged, with dropout
-    on, and in four perturbed forms: a few words deleted, neighbouring words swapped, 10 to 90 % of its words removed,
-    as many replaced by words of another sentence. ``seed`` fixes sentences, forms and dropout masks, so that every
-    checkpoint is scored on the same inputs; the global random state is left untouched. One call encodes 6 * ``size``
-    short texts (3,000 by default, as many as STS-B dev), and changes neither the weights nor the mode of the model.
+    with it, so that every sentence has another that is easily confused with it. Each is encoded unchanged and with 10
+    to 90 % of its words left out, without dropout. The metric, ``contrast_shortening``, is minus the InfoNCE loss of
+    the shortened sentences against all unchanged ones, at most 0. ``seed`` fixes both, so that every checkpoint is
+    scored on the same inputs. One call encodes 2 * ``size`` short texts, and changes neither the weights nor the mode
+    of the model.
 
-    All metrics (``SIGNALS``) are better when higher; ``signal`` names the one that is ``primary_metric``. Compare only
-    checkpoints of one encoder on one evaluator, not different encoders or corpora.
+    Compare only checkpoints of one encoder on one evaluator, not different encoders or corpora.
 
     Args:
         sentences: unlabeled sentences of the domain (or a data set with one text column), at least 10 distinct ones;
             thousands are better. The training sentences will do. Anything but a list or tuple is read once, and no more
             than 20,000 distinct sentences of it, drawn at random, are kept in memory.
-        signal: name of the primary signal.
-        size: number of sentences chosen, 10 to 20,000; each is encoded in six forms.
-        seed: seed of the choice of sentences, their perturbed forms and the dropout masks.
-        **options: ``name`` (prefix of the metrics and part of the CSV file's name), ``batch_size`` (sentences per
+        size: number of sentences chosen, 10 to 20,000; each is encoded twice.
+        seed: seed of the choice of sentences and of the words left out.
+        **options: ``name`` (prefix of the metric and part of the CSV file's name), ``batch_size`` (sentences per
             forward pass), ``show_progress_bar`` (while encoding) and ``write_csv`` (whether to append a row to
             ``unlabeled_selection[_name]_results.csv`` in the output path).
 
@@ -82,70 +64,35 @@ class UnlabeledSelectionEvaluator(ReportingEvaluator):
         'domain_contrast_shortening'
     """
 
-    def __init__(
-        self,
-        sentences: Iterable[str],
-        *,
-        signal: str = DEFAULT_SIGNAL,
-        size: int = 500,
-        seed: int = 42,
-        **options: Any,
-    ) -> None:
-        check_choice("signal", signal, SIGNALS)
-        super().__init__("unlabeled_selection", signal, **options)
+    def __init__(self, sentences: Iterable[str], *, size: int = 500, seed: int = 42, **options: Any) -> None:
+        super().__init__("unlabeled_selection", SIGNAL, **options)
         size = check_count("size", size, _MINIMUM, LARGEST_POOL)
-        seed = check_count("seed", seed, 0, LARGEST_SEED)
-        distinct = _distinct(sentences, seed)
+        self.seed = check_count("seed", seed, 0, LARGEST_SEED)
+        distinct = _distinct(sentences, self.seed)
         if len(distinct) < _MINIMUM:
             raise ValueError(f"sentences must hold at least {_MINIMUM} distinct, non-empty ones, got {len(distinct)}.")
-        generator = random.Random(seed)
-        self.sentences, self.pairs, self.overlap = choose_confusable(distinct, size, generator)
-        forms = PerturbedForms(self.sentences, generator)
-        self.forms, self.kept = forms.texts, forms.kept
-        self.signal = signal
-        self.seed = seed
-        self._previous: Tensor | None = None
+        generator = random.Random(self.seed)
+        self.sentences = choose_confusable(distinct, size, generator)
+        self.shortened = shorten(self.sentences, generator)
 
     def measure(self, model: SentenceTransformer) -> dict[str, float]:
-        """Return all signals by name."""
-        embeddings = self.embed(model)
-        with torch.autocast("cpu", enabled=False):  # a caller's autocast is meant for the encoder only
-            metrics = self.signals(embeddings)
-        self._previous = embeddings["clean"]
-        return metrics
-
-    def embed(self, model: SentenceTransformer) -> dict[str, Tensor]:
-        """Return the (size, D) embeddings, on the CPU, of "clean", "dropout" and each perturbed form."""
+        """Return the metric by its name."""
         with without_dropout(model):
-            texts = {"clean": self.sentences, **self.forms}
-            embeddings = {key: self.encode(model, value).cpu() for key, value in texts.items()}
-            with _dropout_on(model, self.seed):
-                embeddings["dropout"] = self.encode(model, self.sentences).cpu()
-        return embeddings
-
-    def signals(self, embeddings: Mapping[str, Tensor]) -> dict[str, float]:
-        """Return every signal of what ``embed`` returned.
-
-        "stability" compares with the previous call of the evaluator, and is 0 before there is one.
-        """
-        clean = embeddings["clean"]
-        previous = self._previous if self._previous is not None else clean[:0]
-        values = {
-            "lexical": signals.lexical_agreement(clean, self.pairs, self.overlap),
-            "alignment_uniformity": signals.alignment_uniformity(clean, embeddings["deletion"]),
-            "spread": -uniformity(clean),
-            "hub_freeness": signals.hub_freeness(clean),
-            "stability": signals.neighbor_stability(clean, previous) if previous.shape == clean.shape else 0.0,
-        }
-        for name, (signal, forms) in _OF_FORMS.items():
-            values |= {f"{name}_{form}": signal(clean, embeddings[form]) for form in forms}
-        for form, kept in self.kept.items():
-            values[f"graded_{form}"] = signals.graded_agreement(clean, embeddings[form], kept)
-        return {name: values[name] for name in SIGNALS}
+            clean, shortened = (self.encode(model, texts).cpu() for texts in (self.sentences, self.shortened))
+        return {SIGNAL: contrast(clean, shortened)}
 
     def get_config_dict(self) -> dict[str, Any]:
         """Settings in the model card."""
-        return {"signal": self.signal, "size": len(self.sentences), "seed": self.seed}
+        return {"size": len(self.sentences), "seed": self.seed}
+
+
+def contrast(clean: Tensor, perturbed: Tensor, temperature: float = 0.05) -> float:
+    """Minus the InfoNCE loss of (N, D) embeddings of perturbed sentences against those of all N; at most 0."""
+    z, p = check_embeddings("clean", clean, at_least=2), check_embeddings("perturbed", perturbed)
+    return -float(weighted_info_nce(unit_scores(p, z, temperature)))
+
+
+# --- the sentences, and what is left of them ---
 
 
 def _distinct(sentences: Any, seed: int) -> list[str]:
@@ -158,24 +105,53 @@ def _distinct(sentences: Any, seed: int) -> list[str]:
     texts = (text for text in texts if text)
     if isinstance(sentences, list | tuple):
         return list(dict.fromkeys(texts))
-    return reservoir_sample(texts, LARGEST_POOL, seed, distinct=True)
+    return distinct_sample(texts, LARGEST_POOL, seed)
 
 
-@contextmanager
-def _dropout_on(model: SentenceTransformer, seed: int) -> Iterator[None]:
-    """Encode with dropout, with masks that ``seed`` fixes (CPU, CUDA), and restore the global random state."""
+def choose_confusable(sentences: Sequence[str], size: int, generator: random.Random) -> list[str]:
+    """Choose at most ``size`` of distinct sentences: half at random, and for each the one nearest to it in words."""
+    pool = generator.sample(sentences, min(len(sentences), LARGEST_POOL))
+    vectors = TfidfVectorizer(analyzer=lambda text: words_or_letters(text.lower())).fit_transform(pool)
+    return [pool[index] for index in _seeds_and_neighbours(vectors, min(size, len(pool)))]
 
-    def switch_on(*_: Any) -> None:
-        model.train()  # encode has just called eval()
 
-    on_cuda = model.device.type == "cuda"
-    handle = model[0].register_forward_pre_hook(switch_on)
-    try:
-        with torch.random.fork_rng(devices=[model.device] if on_cuda else []):
-            torch.default_generator.manual_seed(seed)
-            if on_cuda:
-                with torch.cuda.device(model.device):
-                    torch.cuda.manual_seed(seed)
-            yield
-    finally:
-        handle.remove()
+def _seeds_and_neighbours(vectors: Any, size: int) -> list[int]:
+    """Return the first size / 2 rows of the pool (its order is random), and the nearest unused row of each.
+
+    A row with nearly all words in common is skipped: it is the same sentence, not one to tell apart from it.
+    """
+    total = vectors.shape[0]
+    if size == total:
+        return list(range(total))
+    seeds = list(range(size - size // 2))
+    chosen = dict.fromkeys(seeds)
+    scores = (vectors[seeds] @ vectors.T).toarray()  # (size / 2, pool)
+    scores[scores > _SAME] = -1.0
+    for row in seeds[: size // 2]:
+        nearest_first = np.argsort(-scores[row], kind="stable").tolist()
+        chosen[next(other for other in nearest_first if other not in chosen)] = None
+    return list(chosen)
+
+
+def shorten(sentences: Sequence[str], generator: random.Random) -> list[str]:
+    """Return what is left of each sentence without 10 to 90 % of its words, levels that are spread evenly over them."""
+    shares = [0.1 + 0.8 * (place + 0.5) / len(sentences) for place in range(len(sentences))]
+    generator.shuffle(shares)
+    shortened = []
+    for sentence, share in zip(sentences, shares, strict=True):
+        units = words_or_letters(sentence)
+        glue = " " if units == sentence.split() else ""
+        shortened.append(glue.join(units[place] for place in kept_positions(len(units), share, generator)))
+    return shortened
+
+
+def words_or_letters(sentence: str) -> list[str]:
+    """Split the sentence at spaces, or into characters if that gives fewer than four words."""
+    words = sentence.split()
+    return words if len(words) >= _FEW else list(sentence.strip())
+
+
+def kept_positions(count: int, share: float, generator: random.Random) -> list[int]:
+    """Draw a ``share`` of the positions 0..count-1 (rounded; at least one, not all of them), in order."""
+    keep = min(max(1, round(share * count)), max(1, count - 1))
+    return sorted(generator.sample(range(count), keep))

@@ -227,12 +227,12 @@ class AdCSELoss(nn.Module):
             candidates = unit_rows(gathered)  # (world * B, D)
 
             def contrast(batch: Tensor, shared: Sequence[Tensor], begin: int) -> Tensor:
+                negatives = cosine_scores(batch, adversaries, self.temperature)  # (b, M)
                 scores = unit_scores(unit_rows(batch), shared[0], self.temperature)  # (b, world * B)
                 if not self.in_batch_negatives:
                     left_out = torch.ones_like(scores, dtype=torch.bool)
                     left_out.diagonal(offset + begin).fill_(False)
                     scores = scores.masked_fill(left_out, -torch.inf)
-                negatives = cosine_scores(batch, adversaries, self.temperature)  # (b, M)
                 logits = torch.cat([scores, negatives], dim=1)  # (b, world * B + M)
                 if climbs:
                     climb.add(batch, logits.detach())

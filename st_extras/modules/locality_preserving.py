@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import logging
-import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_extras.checks import check_bool, check_count, check_interval, check_seed, check_strings, check_weight
+from st_extras.checks import check_bool, check_count, check_interval, check_seed, check_weight
 from st_extras.citations import CITATIONS
 from st_extras.modules import pipeline
-from st_extras.modules.corpus_statistics import CorpusStatistics, embedding_rows
+from st_extras.modules.corpus_statistics import CorpusStatistics
 from st_extras.modules.neighbor_directions import NeighborDirections, fewest_texts, neighbor_directions
 from st_extras.modules.post_processor import LinearPostProcessor, attach_step
-from st_extras.text.corpus import iterate_sentences, reservoir_sample
+from st_extras.text.corpus import distinct_sample, iterate_sentences
 from st_extras.text.lexical import character_tfidf
 
 logger = logging.getLogger(__name__)
@@ -161,39 +160,10 @@ class LocalityPreservingPostProcessor(LinearPostProcessor):
         """Return the directions of ``sentences``, at most ``max_sentences`` of them, which are kept in memory."""
         pipeline.check_encoding(batch_size, show_progress_bar)
         with self.encoder(encode_options) as encoder:
-            texts = reservoir_sample(iterate_sentences(sentences), self.max_sentences, self.seed, distinct=True)
+            texts = distinct_sample(iterate_sentences(sentences), self.max_sentences, self.seed)
             (rows,) = pipeline.stream_embeddings(encoder, texts, batch_size, show_progress_bar, at_once=True)
-        return self._directions(rows, texts)
-
-    def fit_embeddings(
-        self, embeddings: Tensor | Any, texts: Sequence[str] | None = None
-    ) -> LocalityPreservingPostProcessor:
-        """Compute mu and W from embeddings, and return this module; it need not be part of a model.
-
-        Args:
-            embeddings: (N, D) that reach this module, one for each text: a tensor, an array or a list. More than
-                ``max_sentences`` are drawn from.
-            texts: the N texts, with ``words=True``.
-
-        Raises:
-            ValueError: if ``embeddings`` or ``texts`` are not as above, or too few embeddings are different.
-        """
-        found = self._directions(embedding_rows(embeddings, self.embedding_dimension), texts)
-        self.take(found)
-        self.finish(found.count)
-        return self
-
-    def _directions(self, rows: Tensor, texts: Sequence[str] | None) -> NeighborDirections:
-        given = check_strings("texts", () if texts is None else texts)
-        if self.words and len(given) != len(rows):
-            raise ValueError(
-                f"texts must be the texts of the {len(rows)} embeddings with words=True, got {len(given)}: give all of "
-                "them, or set words=False."
-            )
-        count = min(len(rows), self.max_sentences)
-        drawn = sorted(random.Random(self.seed).sample(range(len(rows)), count))
-        vectors = character_tfidf([given[i] for i in drawn]) if self.words else None
-        return neighbor_directions(rows[drawn], self.neighbors, self.epsilon, words=vectors, seed=self.seed)
+        vectors = character_tfidf(texts) if self.words else None
+        return neighbor_directions(rows, self.neighbors, self.epsilon, words=vectors, seed=self.seed)
 
     def kernel_of(self, statistics: NeighborDirections | CorpusStatistics) -> Tensor:
         """Return W, (D, D) in float64.

@@ -7,8 +7,9 @@ as one.
 
 import csv
 from importlib import resources
+from typing import Any
 
-__all__ = ["graded_pairs", "labeled_sentences", "sample_sentences"]
+__all__ = ["graded_pairs", "graded_spearman", "labeled_sentences", "sample_sentences"]
 
 
 def sample_sentences() -> list[str]:
@@ -26,6 +27,13 @@ def graded_pairs() -> tuple[list[str], list[str], list[float]]:
     rows = csv.DictReader(_read("graded_pairs.tsv").splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE, strict=True)
     pairs = [(row["sentence1"], row["sentence2"], float(row["score"])) for row in rows]
     return [pair[0] for pair in pairs], [pair[1] for pair in pairs], [pair[2] for pair in pairs]
+
+
+def graded_spearman(model: Any) -> float:
+    """Return how well an encoder orders the graded set: Spearman correlation x 100."""
+    from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
+
+    return float(100 * EmbeddingSimilarityEvaluator(*graded_pairs(), write_csv=False)(model)["spearman_cosine"])
 
 
 def labeled_sentences() -> tuple[list[str], list[str]]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import heapq
-import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import islice
 from os import PathLike
-from typing import Any, TypeVar
+from typing import Any
 
 from st_extras.checks import check_count, check_seed, shown
 from st_extras.text.columns import can_be_split, is_dataset, iterate_values
@@ -24,7 +23,6 @@ Shard = tuple[int, int]
 _MAX_SHARDS = 1_000_000
 _ZERO_WIDTH = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u00ad"))
 _MAX_SAMPLE = 2**31 - 1
-_Item = TypeVar("_Item")
 
 
 def iterate_sentences(
@@ -103,44 +101,37 @@ def parse_shard(text: str) -> Shard:
     return check_shard((index, count))
 
 
-def reservoir_sample(items: Iterable[_Item], count: int, seed: int = 0, *, distinct: bool = False) -> list[_Item]:
-    """Draw a sample of a stream of unknown length, read once, with no more than the sample in memory.
+def distinct_sample(texts: Iterable[str], count: int, seed: int = 0) -> list[str]:
+    """Draw a sample of the distinct texts of a stream, read once, with no more than the sample in memory.
 
-    Every item gets a random number, and the ``count`` lowest stay (bottom-k sampling). The same stream and seed give
-    the same sample; the global random state is left untouched.
+    A text's number is a hash of it, and the ``count`` lowest stay (bottom-k sampling), so the sample does not depend on
+    how often or in which order texts come. The global random state is left untouched.
 
     Args:
-        items: any iterable.
-        count: number of items to draw, without replacement; all of them if there are fewer.
+        texts: any iterable.
+        count: number of texts to draw; all of them if there are fewer.
         seed: random seed.
-        distinct: draw from the distinct items, which must be strings. An item's number is a hash of it, so the sample
-            does not depend on how often or in which order items come.
 
     Returns:
         The sample, in the order of the stream (by first appearance).
 
     Raises:
-        ValueError: if a setting is not allowed.
+        ValueError: if a setting is not allowed, or an item is no text.
     """
     count = check_count("count", count, 1, _MAX_SAMPLE)
-    seed = check_seed("seed", seed)
-    generator, key = random.Random(seed), blake2b(str(seed).encode()).digest()
-    heap: list[tuple[float, int, _Item]] = []  # (-number, -position, item): the highest number comes first
-    kept: set[float] = set()  # numbers of the distinct items in the heap
-    for position, item in enumerate(items):
-        if distinct:
-            text = check_sentence(item, f"items, row {position}").encode()
-            number: float = int.from_bytes(blake2b(text, digest_size=16, key=key).digest(), "big")
-        else:
-            number = generator.random()
+    key = blake2b(str(check_seed("seed", seed)).encode()).digest()
+    heap: list[tuple[int, int, str]] = []  # (-number, -position, text): the highest number comes first
+    kept: set[int] = set()  # numbers of the texts in the heap
+    for position, text in enumerate(texts):
+        content = check_sentence(text, f"texts, row {position}").encode()
+        number = int.from_bytes(blake2b(content, digest_size=16, key=key).digest(), "big")
         if (len(heap) == count and number >= -heap[0][0]) or number in kept:
             continue
-        heapq.heappush(heap, (-number, -position, item))
-        if distinct:
-            kept.add(number)
+        heapq.heappush(heap, (-number, -position, text))
+        kept.add(number)
         if len(heap) > count:
             kept.discard(-heapq.heappop(heap)[0])
-    return [item for _, _, item in sorted(heap, key=lambda entry: -entry[1])]
+    return [text for _, _, text in sorted(heap, key=lambda entry: -entry[1])]
 
 
 def passages(texts: Iterable[str], words: int) -> Iterator[str]:

@@ -253,13 +253,6 @@ class FrequencyTable:
         labels[ascending[:num_low]] = 1
         return labels
 
-    def rare(self, input_ids: Tensor, low_frequency_ratio: float = 0.5) -> Tensor:
-        """Return True for input ids of low frequency: a bool tensor of the shape of ``input_ids``.
-
-        Special tokens that never occur in a corpus ([CLS], [PAD]) are rare too; mask them if they must not count.
-        """
-        return self.labels(low_frequency_ratio).to(input_ids.device)[input_ids] == 1
-
     def check_tokenizer(self, tokenizer: PreTrainedTokenizerBase, name: str = "The frequency table") -> None:
         """Raise a ValueError, which begins with ``name``, unless the vocabulary is the tokenizer's, id by id."""
         _check_same_vocabulary(self.tokens, vocabulary(tokenizer), "the tokenizer", name)

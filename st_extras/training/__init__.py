@@ -2,17 +2,14 @@
 
 from st_extras.training.divergence import DivergenceError
 from st_extras.training.loss_state import LossStateCallback
-from st_extras.training.recipe import Refined, train_and_refine
 from st_extras.training.run import TrainingRun, train_encoder
 from st_extras.training.run_folder import check_output, save_model
 
 __all__ = [
     "DivergenceError",
     "LossStateCallback",
-    "Refined",
     "TrainingRun",
     "check_output",
     "save_model",
-    "train_and_refine",
     "train_encoder",
 ]

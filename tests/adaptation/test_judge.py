@@ -15,7 +15,7 @@ from st_extras.adaptation.candidates import Candidate, NotTried
 from st_extras.adaptation.encode import Encoded
 from st_extras.adaptation.judge import Judged, choose, development, general_english, judge
 from st_extras.evaluation import LabeledTexts, STSDataset, label_scores
-from st_extras.evaluation.change import ChangeJudge
+from st_extras.evaluation.change_judge import ChangeJudge
 from st_extras.samples import graded_pairs, sample_sentences
 from tests.helpers import draw
 

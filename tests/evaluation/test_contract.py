@@ -45,7 +45,7 @@ OWN: dict[str, tuple[Callable[..., Any], str, str, int]] = {
         lambda **o: UnlabeledSelectionEvaluator(CORPUS, size=10, **o),
         "contrast_shortening",
         "unlabeled_selection",
-        60,
+        20,
     ),
 }
 """By name: how it is made, its primary metric, its CSV file and how many texts it encodes."""
@@ -114,9 +114,7 @@ def test_nothing_of_the_model_and_the_caller_moves(encoder, name, training):
     states = (torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy())  # noqa: NPY002
     evaluator = OWN[name][0]()
     first, second = evaluator(encoder), evaluator(encoder)
-    assert {key: first[key] for key in first if key != "stability"} == {
-        key: second[key] for key in second if key != "stability"
-    }, "dropout is off"
+    assert first == second, "dropout is off"
     if name in ("labels", "selection"):  # encode itself leaves the model in eval mode
         assert [module.training for module in encoder.modules()] == modes
     assert differing(weights, snapshot(encoder)) == set()

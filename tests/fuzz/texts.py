@@ -13,7 +13,7 @@ import torch
 from benchmarks.figures.redundancy import distinct_words, without_word
 from st_extras import evaluation, losses, modules, text
 from st_extras.encoders import EmbeddingTable
-from st_extras.evaluation.selection_texts import delete_words, swap_adjacent, words_or_letters
+from st_extras.evaluation.selection import shorten, words_or_letters
 from st_extras.text.frequency import FrequencyTable
 from st_extras.text.keywords import keyword_spans
 from st_extras.training.arguments import training_dataset
@@ -198,11 +198,9 @@ CALLS: dict[str, tuple[Callable[[str], Any], Check]] = {
         lambda s, embeddings: _finite(embeddings),
     ),
     "words_or_letters": (words_or_letters, lambda s, units: None if all(units) else "an empty word"),
-    "delete_words": (lambda s: delete_words(s.split() or ["a"], random.Random(0)), lambda s,
-    left: None if left else "empty"),
-    "swap_adjacent": (
-        lambda s: swap_adjacent(s.split(), random.Random(0)),
-        lambda s, left: None if sorted(left) == sorted(s.split()) else "the words are others",
+    "shorten": (
+        lambda s: shorten([s], random.Random(0))[0],
+        lambda s, left: None if Counter(left) <= Counter(s) else "a letter was added",
     ),
     "without_word": (
         lambda s: [without_word(s, word) for word in distinct_words(s)[:3]],

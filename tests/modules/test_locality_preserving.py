@@ -1,7 +1,5 @@
 """The locality preserving step in a pipeline: what it is fitted on, files, exports, refusals."""
 
-import random
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,7 @@ from sentence_transformers.base.modules import Normalize
 
 from st_extras.modules import CorpusStatistics, LocalityPreservingPostProcessor
 from st_extras.modules.neighbor_directions import neighbor_directions
-from st_extras.text.corpus import reservoir_sample
+from st_extras.text.corpus import distinct_sample
 from st_extras.text.lexical import character_tfidf
 from tests.helpers import draw
 from tests.modules.cases import corpus_of_words
@@ -42,56 +40,21 @@ def test_it_is_the_kernel_of_the_encoder_s_embeddings(still_encoder, words):
     assert model.get_embedding_dimension() == 16
 
 
-def test_embeddings_that_are_there_already(still_encoder, model):
-    vectors = still_encoder.encode(CORPUS)
-    alone = LocalityPreservingPostProcessor(16)
-    assert alone.fit_embeddings(vectors, CORPUS) is alone
-    assert torch.allclose(alone.kernel, model[2].kernel, atol=1e-4)
-    without = LocalityPreservingPostProcessor(16, words=False).fit_embeddings(torch.from_numpy(vectors).bfloat16())
-    assert without.corpus_size > 100
-    assert not torch.allclose(without.kernel, alone.kernel, atol=1e-2)
-    other = LocalityPreservingPostProcessor(16, words=False).fit_embeddings(vectors, CORPUS)
-    assert torch.allclose(without.kernel, other.kernel, atol=0.1)
-
-
 def test_a_sample_of_a_long_text(still_encoder):
-    drawn = reservoir_sample(CORPUS, 60, 5, distinct=True)
+    drawn = distinct_sample(CORPUS, 60, 5)
     sampled = attach(still_encoder, max_sentences=60, seed=5, corpus=(text for text in CORPUS))
     by_hand = attach(still_encoder, seed=5, corpus=drawn)
     assert torch.equal(sampled[2].kernel, by_hand[2].kernel)
     assert sampled[2].corpus_size <= 60
-    vectors = still_encoder.encode(CORPUS)
-    modules = [
-        LocalityPreservingPostProcessor(16, max_sentences=60, seed=seed).fit_embeddings(vectors, CORPUS)
-        for seed in (0, 0, 1)
-    ]
-    assert modules[0].corpus_size <= 60
-    assert torch.equal(modules[0].kernel, modules[1].kernel)
-    assert not torch.equal(modules[0].kernel, modules[2].kernel)
-    rows = sorted(random.Random(0).sample(range(120), 60))
-    found = neighbor_directions(torch.from_numpy(vectors[rows]), words=character_tfidf([CORPUS[i] for i in rows]))
-    assert torch.allclose(modules[0].kernel, found.kernel(1.0, 0.5).float(), atol=1e-6)
-
-
-def test_texts_and_embeddings_go_together(still_encoder):
-    vectors, module = still_encoder.encode(CORPUS), LocalityPreservingPostProcessor(16)
-    for texts, count in ((None, 0), (CORPUS[1:], 119)):
-        with pytest.raises(
-            ValueError, match=rf"^texts must be the texts of the 120 embeddings .*got {count}: give all"
-        ):
-            module.fit_embeddings(vectors, texts)
-    for wrong, message in ((np.zeros((60, 8)), r"shape \(N, 16\), got \(60, 8\)"), (vectors * np.nan, "in row 0")):
-        with pytest.raises(ValueError, match=message):
-            module.fit_embeddings(wrong, CORPUS[: len(wrong)])
-    assert module.corpus_size == 0
-    assert not module.agreement.any()
+    assert not torch.equal(attach(still_encoder, max_sentences=60, seed=6, corpus=CORPUS)[2].kernel, by_hand[2].kernel)
 
 
 def test_few_texts_are_told(still_encoder, caplog):
     attach(still_encoder, corpus=CORPUS)
     assert "texts with different embeddings: below about 1000, a good encoder can come out worse." in caplog.text
     caplog.clear()
-    LocalityPreservingPostProcessor(8, words=False).fit_embeddings(draw(1000, 8))
+    found = neighbor_directions(draw(1000, 16).double())
+    attach(still_encoder)[2].take(found)
     assert not caplog.text
 
 

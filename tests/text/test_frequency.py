@@ -2,7 +2,6 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
@@ -24,8 +23,6 @@ def test_labels_by_hand():
     assert table.labels(0.5).tolist() == [0, 1, 1, 0, 0, 1]  # int(0.5 * 5) = 2 of the seen, and b
     assert table.labels(0.7).tolist() == [1, 1, 1, 0, 0, 1]
     assert table.labels(0.1).tolist() == [0, 1, 0, 0, 0, 0]
-    ids = torch.tensor([[0, 1], [5, 3]])
-    assert table.rare(ids).tolist() == [[False, True], [True, False]]
     tied = FrequencyTable(["a", "b", "c", "d"], [3, 3, 3, 3])
     assert tied.labels(0.5).tolist() == [1, 1, 0, 0]
     assert (table.total, table.num_seen, len(table)) == (24, 5, 6)

@@ -8,10 +8,10 @@ import pytest
 
 from st_extras.text.corpus import (
     check_shard,
+    distinct_sample,
     iterate_sentences,
     parse_shard,
     read_sentences,
-    reservoir_sample,
     stream_sentences,
 )
 from tests.helpers import write
@@ -192,30 +192,29 @@ def test_a_shard_is_checked():
 
 def test_a_sample_of_a_stream():
     stream = [f"sentence {i}" for i in range(1000)]
-    sample = reservoir_sample(iter(stream), 100, 7)
-    assert sample == reservoir_sample(stream, 100, 7) == sorted(sample, key=stream.index)
+    sample = distinct_sample(iter(stream), 100, 7)
+    assert sample == distinct_sample(stream, 100, 7) == sorted(sample, key=stream.index)
     assert len(set(sample)) == 100
-    assert sample != reservoir_sample(stream, 100, 8)
-    assert reservoir_sample(iter(stream), 5000, 7) == stream
-    assert reservoir_sample([], 5) == []
+    assert sample != distinct_sample(stream, 100, 8)
+    assert distinct_sample(iter(stream), 5000, 7) == stream
+    assert distinct_sample([], 5) == []
 
 
-@pytest.mark.parametrize("distinct", [False, True])
-def test_every_item_has_the_same_chance(distinct):
+def test_every_item_has_the_same_chance():
     counts = dict.fromkeys(map(str, range(20)), 0)
     for seed in range(2000):
-        for item in reservoir_sample(counts, 5, seed, distinct=distinct):
+        for item in distinct_sample(counts, 5, seed):
             counts[item] += 1
     assert all(abs(count - 500) < 5 * (2000 * 0.25 * 0.75) ** 0.5 for count in counts.values())
 
 
 def test_a_distinct_sample_knows_neither_order_nor_repetition():
     stream = [f"sentence {i % 300}" for i in range(2000)]
-    sample = reservoir_sample(stream, 40, 3, distinct=True)
+    sample = distinct_sample(stream, 40, 3)
     assert len(set(sample)) == 40
-    assert sorted(sample) == sorted(reservoir_sample(sorted(stream)[::-1], 40, 3, distinct=True))
-    assert sample != reservoir_sample(stream, 40, 4, distinct=True)
-    assert reservoir_sample(stream, 300, 3, distinct=True) == list(dict.fromkeys(stream))
+    assert sorted(sample) == sorted(distinct_sample(sorted(stream)[::-1], 40, 3))
+    assert sample != distinct_sample(stream, 40, 4)
+    assert distinct_sample(stream, 300, 3) == list(dict.fromkeys(stream))
 
 
 def test_brackets_in_the_name_of_a_file_are_no_pattern(tmp_path):

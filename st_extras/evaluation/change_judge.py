@@ -68,7 +68,7 @@ class ChangeJudge:
 
     Example:
         >>> import torch
-        >>> from st_extras.evaluation.change import ChangeJudge
+        >>> from st_extras.evaluation import ChangeJudge
         >>> from st_extras.samples import sample_sentences
         >>> texts = list(dict.fromkeys(sample_sentences()))[:200]
         >>> start = torch.randn(200, 16, generator=torch.Generator().manual_seed(0))

@@ -1,7 +1,7 @@
 """Signals of an encoder's quality that need no labels: functions of plain embeddings; higher is better.
 
 ``clean`` holds the embeddings (N, D) of N sentences, ``perturbed`` (N, D) those of a perturbed form of each, in the
-same order. Rows are scaled to length one inside. ``UnlabeledSelectionEvaluator`` returns all of them.
+same order. Rows are scaled to length one inside. ``benchmarks.selection_signals`` returns all of them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import torch
 from scipy.stats import skew
 from torch import Tensor
 
-from st_extras.evaluation.geometry import alignment, uniformity
+from st_extras.evaluation.geometry import alignment, nearest, uniformity
 from st_extras.evaluation.reporting import check_embeddings
 from st_extras.modules.lambda_search import rank_correlation
 
@@ -27,13 +27,6 @@ def recovery(clean: Tensor, perturbed: Tensor) -> float:
     own, others = _own_and_others(clean, perturbed)
     rank = 1 + (others >= own.unsqueeze(1)).sum(dim=1)
     return float((1.0 / rank).mean())
-
-
-def contrast(clean: Tensor, perturbed: Tensor, temperature: float = 0.05) -> float:
-    """Minus the InfoNCE loss of the perturbed forms against all N sentences; at most 0."""
-    own, others = _own_and_others(clean, perturbed)
-    scores = torch.cat([own.unsqueeze(1), others], dim=1) / temperature
-    return float(scores.log_softmax(dim=1)[:, 0].mean())
 
 
 def discriminability(clean: Tensor, perturbed: Tensor) -> float:
@@ -95,13 +88,6 @@ def hub_freeness(clean: Tensor, neighbors: int = 10) -> float:
     found = nearest(clean, neighbors)
     counts = torch.bincount(found.flatten(), minlength=len(found)).numpy()
     return -float(skew(counts)) if np.ptp(counts) > 0 else 0.0
-
-
-def nearest(clean: Tensor, neighbors: int) -> Tensor:
-    """Return the (N, min(neighbors, N - 1)) indices of each sentence's nearest neighbours."""
-    z = check_embeddings("clean", clean, at_least=2)
-    scores = (z @ z.T).fill_diagonal_(-torch.inf)
-    return scores.topk(min(neighbors, len(z) - 1), dim=1).indices
 
 
 def _two_clouds(clean: Tensor, perturbed: Tensor) -> tuple[Tensor, Tensor]:

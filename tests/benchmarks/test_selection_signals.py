@@ -1,17 +1,15 @@
-"""The perturbed forms of sentences: what they keep, and how much of it."""
+"""The signals of a study: the perturbed forms of sentences, and that every signal is computed of them."""
 
 import math
 import random
 
 import pytest
+import torch
 
-from st_extras.evaluation.selection_texts import PerturbedForms, delete_words, swap_adjacent, words_or_letters
-
-
-def test_words_where_there_are_words_and_letters_elsewhere():
-    assert words_or_letters("the cat sat down") == ["the", "cat", "sat", "down"]
-    assert words_or_letters("我爱北京") == ["我", "爱", "北", "京"]
-    assert words_or_letters("cat") == ["c", "a", "t"]
+from benchmarks.selection_signals import SIGNALS, PerturbedForms, SignalsEvaluator, delete_words, swap_adjacent
+from benchmarks.signals import agreement_margin, graded_agreement
+from st_extras.evaluation.geometry import uniformity
+from tests.evaluation.test_selection import CORPUS
 
 
 @pytest.mark.parametrize(("count", "left"), [(1, 1), (2, 1), (4, 3), (10, 8), (20, 17)])
@@ -65,3 +63,48 @@ def test_forms_of_text_without_spaces_have_none():
     for texts in forms.texts.values():
         assert all(" " not in text for text in texts[:3] if not set(text) & set("abcde"))
     assert len(forms.texts["deletion"][3].split()) == 4
+
+
+@pytest.fixture
+def evaluator():
+    return SignalsEvaluator(CORPUS, size=20, name="toy", batch_size=8)
+
+
+def test_the_evaluator_returns_every_signal(encoder, evaluator):
+    metrics = evaluator(encoder)
+    assert list(metrics) == [f"toy_{name}" for name in SIGNALS]
+    assert all(math.isfinite(value) for value in metrics.values())
+    embeddings = evaluator.embed(encoder)
+    clean = encoder.encode(evaluator.sentences, convert_to_tensor=True)
+    for form in ("deletion", "swap", "shortening", "blending"):
+        changed = encoder.encode(evaluator.forms[form], convert_to_tensor=True)
+        torch.testing.assert_close(embeddings[form], changed)
+        assert not torch.allclose(changed, clean)
+    assert metrics["toy_margin_swap"] == pytest.approx(agreement_margin(clean, embeddings["swap"]), abs=1e-5)
+    assert metrics["toy_graded_blending"] == pytest.approx(
+        graded_agreement(clean, embeddings["blending"], evaluator.kept["blending"]), abs=1e-2
+    )
+    assert metrics["toy_spread"] == pytest.approx(-uniformity(clean), abs=1e-5)
+
+
+def test_stability_compares_with_the_call_before(encoder, evaluator):
+    assert evaluator(encoder)["toy_stability"] == 0.0
+    assert evaluator(encoder)["toy_stability"] == 1.0
+    with torch.no_grad():
+        for parameter in encoder.parameters():
+            parameter += 0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
+    assert 0 < evaluator(encoder)["toy_stability"] < 1
+
+
+def test_all_checkpoints_answer_the_same_questions(encoder, evaluator):
+    first = evaluator.embed(encoder)
+    torch.manual_seed(2)
+    second = evaluator.embed(encoder)
+    for form, embeddings in first.items():
+        torch.testing.assert_close(embeddings, second[form], rtol=0, atol=0)
+    assert not torch.allclose(first["dropout"], first["clean"])
+    assert torch.initial_seed() == 2
+    evaluator.seed += 1
+    assert not torch.allclose(evaluator.embed(encoder)["dropout"], first["dropout"])
+    assert all(i < j for i, j in evaluator.pairs.tolist())
+    assert len(evaluator.pairs) == len(evaluator.overlap) == 190
