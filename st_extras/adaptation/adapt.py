@@ -153,8 +153,8 @@ def adapt(
         with undone_if_it_fails(output), work.removed_after_mistakes():
             rate = seconds_per_text(model, drawn, functools.partial(encoder, role=role))
             if not resume:
-                used = min(len(drawn), int(60 * minutes * _ENCODING_SHARE / max(rate, 1e-9)))
-                used = min(used // PASSES, MOST_TEXTS) if reads else used
+                used = int(60 * minutes * _ENCODING_SHARE / max(rate, 1e-9))
+                used = min(len(drawn), *([used // PASSES, MOST_TEXTS] if reads else [used]))
                 work.remove()
                 work.begin(source, [*asked, *drawn], seed, used)
             facts: dict[str, Any] = {"read": read, "drawn": len(drawn)}

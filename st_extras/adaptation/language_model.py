@@ -3,13 +3,13 @@
 A language model was never trained for similarity: its last layer prepares the next word, its cosines are all high, and
 its tokens have seen only what stands before them. Tried are some of its layers, each as the last one; poolings; a text
 alone, or in PromptEOL's prompt; and whitening, full and soft. One pass over a text in each of the two prompts gives all
-of them. The score, for the texts x that were not fitted on and the graded pairs p of general English that come with the
+of them. The score, over texts x that were not fitted on and the graded pairs p of general English that come with the
 package:
 
-    100 AP(x) + Spearman(p) / 2
+    100 AP(x) + 100 Spearman(p)
 
-AP is the average precision with which a text finds the five others that share most words with it. Either alone errs: on
-short texts, words favour the first layers; the pairs know nothing of the text.
+AP is the average precision with which a text finds the five others that share most words with it. Either alone errs:
+words favour the first layers, and the pairs know nothing of the text.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from st_extras.adaptation.judge import Judged, Row, development, general_english
 from st_extras.encoders.loading import keep_layers, with_modules, with_pooling
 from st_extras.encoders.prompt_template import PLAIN, PROMPT_EOL, set_prompt_template
 from st_extras.evaluation import LabeledTexts, STSDataset
-from st_extras.evaluation.change import ChangeJudge
+from st_extras.evaluation.change_judge import ChangeJudge
 from st_extras.modules import CorpusStatistics, WhiteningPostProcessor
 
 PASSES = 4
@@ -241,7 +241,7 @@ def judge_readings(
         if chooser is not None:
             return chooser.score(one.after(one.embeddings[of_dev])) - facts["dev"], score, one
         lexical = compared.compare(one.after(one.judged), resamples=100).lexical
-        return 100 * lexical + (score - known) / 2, score, one
+        return 100 * lexical + score - known, score, one
 
     rows: list[Row] = []
     chosen: list[Candidate] = []
