@@ -15,10 +15,11 @@ from st_extras.adaptation.encode import encode_texts
 from st_extras.adaptation.language_model import encode_readings, is_language_model, whitenings
 from st_extras.encoders import load_encoder
 from st_extras.encoders.prompt_template import PLAIN, PROMPT_EOL
+from st_extras.evaluation import STSDataset
 from st_extras.evaluation.change_judge import ChangeJudge
 from st_extras.modules import pipeline
 from st_extras.samples import graded_spearman
-from tests.adaptation.test_adapt import DEV, TEXTS, saved
+from tests.adaptation.test_adapt import DEV, TEXTS, adapting, saved
 from tests.encoders.decoders import build_decoder
 from tests.helpers import differing, snapshot
 
@@ -92,10 +93,14 @@ def test_what_is_saved_is_what_was_judged(decoder, tmp_path):
 def test_the_judge_adds_words_and_graded_pairs(decoder, tmp_path):
     encoded, judged = language_model.judge_readings(decoder, TEXTS, encoder, tmp_path, None, math.inf)
     compared = ChangeJudge(encoded.judged, encoder(decoder, encoded.judged))
-    start = graded_spearman(decoder)
+    start, count = graded_spearman(decoder), len(encoded.judged)
+    assert any(reading.step is not None for reading in judged.candidates)
     for row, reading in zip(judged.rows, judged.candidates, strict=True):
         model = reading.as_encoder().model
-        model = model if reading.step is None else pipeline.with_dense(model, *reading.step)
+        if reading.step is not None:
+            model = pipeline.with_dense(model, *reading.step)
+            of_fitted = [step for _, step in whitenings(reading.embeddings[count : len(TEXTS)]) if step is not None]
+            assert any(torch.equal(step[1], reading.step[1]) for step in of_fitted)
         lexical = compared.compare(encoder(model, encoded.judged)).lexical
         assert row.general == pytest.approx(graded_spearman(model), abs=0.1)
         assert row.gain == pytest.approx(100 * lexical + row.general - start, abs=0.2)
@@ -116,6 +121,21 @@ def test_an_interrupted_run_goes_on(decoder, folder, tmp_path, monkeypatch):
     again = run(load_encoder(folder, device="cpu"), tmp_path / "cut", resume=True)
     assert [(row.name, row.gain) for row in again.rows] == [(row.name, row.gain) for row in whole.rows]
     assert not (tmp_path / "cut" / "adapting").exists()
+
+
+def test_a_start_that_is_best_stays(decoder, tmp_path):
+    left, right = TEXTS[:40], TEXTS[40:80]
+    cosines = torch.cosine_similarity(encoder(decoder, left), encoder(decoder, right))
+    found = run(decoder, tmp_path / "out", dev=STSDataset("own", left, right, cosines.tolist()))
+    assert (found.chosen, found.reason) == (None, "Left as it is: no candidate was better than the start.")
+    assert found.model is decoder
+    assert not any(row.accepted for row in found.rows)
+
+
+def test_the_time_is_for_all_passes_over_a_text(decoder, tmp_path, monkeypatch):
+    monkeypatch.setattr(adapting, "seconds_per_text", lambda *given: 1.0)
+    found = run(decoder, tmp_path / "out", minutes=4 * 510 / 36, dev=DEV)
+    assert found.facts["texts"] == 510
 
 
 def test_too_little_time_leaves_it_as_it_is(decoder, tmp_path):
