@@ -27,6 +27,7 @@ from st_extras.adaptation.encode import (
     source_of,
 )
 from st_extras.adaptation.judge import Judged, Row, choose, judge
+from st_extras.adaptation.language_model import MOST_TEXTS, PASSES, Reading, is_language_model, judge_readings
 from st_extras.adaptation.report import REPORTS, Adapted, write_neighbors, write_report
 from st_extras.adaptation.search import adapt_search, check_searchable
 from st_extras.adaptation.search_judge import FEWEST_DOCUMENTS, Searched, drawn_queries
@@ -37,7 +38,7 @@ from st_extras.encoders.structure import embedding_dimension, modes_kept
 from st_extras.evaluation import LabeledTexts, RetrievalTask, STSDataset
 from st_extras.evaluation.geometry import unrelated_cosines
 from st_extras.evaluation.retrieval_data import check_task
-from st_extras.modules import LocalityPreservingPostProcessor, pipeline
+from st_extras.modules import pipeline
 from st_extras.text.lexical import BM25
 from st_extras.training.arguments import check_known
 from st_extras.training.run_folder import check_output, save_model, undone_if_it_fails
@@ -144,6 +145,7 @@ def adapt(
     if model.truncate_dim is not None:
         raise ValueError(f"model.truncate_dim must be None, as all dimensions are adapted, got {model.truncate_dim}.")
     role = "" if queries is None else "document"
+    reads = queries is None and not train and max_general_loss is None and is_language_model(model)
     encoder = functools.partial(encode_texts, batch_size=int(batch_size), show_progress_bar=show_progress_bar)
     with modes_kept(model):
         drawn, read = drawn_texts(sentences, limit, seed)
@@ -157,7 +159,8 @@ def adapt(
         with undone_if_it_fails(output), work.removed_after_mistakes():
             rate = seconds_per_text(model, drawn, functools.partial(encoder, role=role))
             if not resume:
-                used = min(len(drawn), int(60 * minutes * _ENCODING_SHARE / max(rate, 1e-9)))
+                used = int(60 * minutes * _ENCODING_SHARE / max(rate, 1e-9))
+                used = min(len(drawn), *([used // PASSES, MOST_TEXTS] if reads else [used]))
                 work.remove()
                 work.begin(source, [*asked, *drawn], seed, used)
             facts: dict[str, Any] = {"read": read, "drawn": len(drawn)}
@@ -169,20 +172,26 @@ def adapt(
                 )
                 work.remove()
                 return adapted
-            encoded = encode(model, drawn[:used], encoder, work.path)
+            if reads and used >= FEWEST_TEXTS:
+                end = began + 60 * minutes
+                encoded, judged = judge_readings(model, drawn[:used], encoder, work.path, chooser, end)
+            else:
+                encoded = encode(model, drawn[:used], encoder, work.path)
+                trainings = TrainingTime(rate, began + 60 * minutes) if train else None
+                proposed = propose(model, encoded, encoder, seed, trainings, work.path / TRAINING, show_progress_bar)
+                judged = Judged(reason=encoded.reason)
+                if not encoded.reason:
+                    judged = judge(model, encoded, proposed, encoder, chooser, max_general_loss, seed)
             if used < FEWEST_TEXTS <= len(drawn):
                 short = f"{minutes:g} minutes are enough for {used} texts, and {FEWEST_TEXTS} are needed"
-                encoded = dataclasses.replace(encoded, reason=f"Left as it is: {short}: give more minutes.")
-            trainings = TrainingTime(rate, began + 60 * minutes) if train else None
-            proposed = propose(model, encoded, encoder, seed, trainings, work.path / TRAINING, show_progress_bar)
-            judged = Judged(reason=encoded.reason)
-            if not encoded.reason:
-                judged = judge(model, encoded, proposed, encoder, chooser, max_general_loss, seed)
+                judged = dataclasses.replace(judged, reason=f"Left as it is: {short}: give more minutes.")
             number, reason = choose(judged.rows)
             facts |= encoded.facts | judged.facts
             if train and judged.rows:
                 facts["dropout"] = dropout_acts(model)
             chosen = None if number is None else judged.candidates[number]
+            if isinstance(chosen, Reading):
+                chosen = chosen.as_encoder()
             refined = model if number is None or chosen is None else changed(chosen, judged.rows[number], facts)
             name = None if chosen is None else chosen.name
             spent = time.perf_counter() - began
@@ -206,9 +215,8 @@ def changed(candidate: Candidate, row: Row, facts: dict[str, Any]) -> SentenceTr
         f"domain{general}. The embeddings are not comparable with those of the encoder without it."
     )
     card: Any = model.model_card_data
-    card.exported = card.exported | {
-        "Locality Preserving Projections": (line, LocalityPreservingPostProcessor(1).citation)
-    }
+    method, citation = candidate.method
+    card.exported = card.exported | {method: (line, citation)}
     return model
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from st_extras.adaptation.encode import Encoded, EncodeTexts
 from st_extras.encoders.dropout import dropout_acts
 from st_extras.losses import DCLRLoss
-from st_extras.modules import pipeline
+from st_extras.modules import LocalityPreservingPostProcessor, pipeline
 from st_extras.modules.neighbor_directions import NeighborDirections, neighbor_directions
 from st_extras.text.lexical import character_tfidf
 from st_extras.training import train_encoder
@@ -45,6 +45,11 @@ class Candidate:
     step: tuple[Tensor, Tensor] | None = field(default=None, repr=False)
     seconds: float = 0.0
     for_raw: bool = False
+
+    @property
+    def method(self) -> tuple[str, str]:
+        """Name and citation of the step, for the model card."""
+        return "Locality Preserving Projections", LocalityPreservingPostProcessor(1).citation
 
     def after(self, embeddings: Tensor) -> Tensor:
         """Return (N, D) embeddings of the encoder after the step."""

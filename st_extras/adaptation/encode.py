@@ -114,6 +114,16 @@ def encode(
     embeddings = torch.zeros(len(texts), 0)
     if len(texts) >= FEWEST_TEXTS:
         embeddings = encode_texts(model, texts, kept=kept)
+    return looked_at(texts, embeddings)
+
+
+def looked_at(texts: Sequence[str], embeddings: Tensor) -> Encoded:
+    """Look whether texts and their embeddings, (N, D), can be used; too few texts need none.
+
+    Raises:
+        ValueError: if an embedding is not finite.
+    """
+    if len(texts) >= FEWEST_TEXTS:
         pipeline.check_finite(embeddings, texts)
         has_one = (embeddings != 0).any(dim=1)  # a table of words gives 0 to unknown words
         texts = [text for text, has in zip(texts, has_one.tolist(), strict=True) if has]

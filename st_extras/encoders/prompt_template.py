@@ -22,6 +22,8 @@ PLAIN = "{}"
 """The template of a text that stands alone."""
 CHAT = "chat"
 """In place of a template: the tokenizer's own chat template."""
+PROMPT_EOL = 'This sentence: "{}" means in one word: "'
+"""PromptEOL's, for ``pooling="lasttoken"`` of a language model that is not trained."""
 _SAMPLES = ("a", 'one two, "three".', "{{ 4 }}")
 
 
