@@ -3,6 +3,7 @@
     python -m benchmarks.encoders --prepare FOLDER
     python -m benchmarks.decoders --data DATA_FOLDER --models FOLDER --cache CACHE [--encoders smollm2 gemma3]
     python -m benchmarks.decoders --score --data DATA_FOLDER --cache CACHE
+    python -m benchmarks.decoders --adapt --data DATA_FOLDER --models FOLDER
 
 ``benchmarks/decoders.toml`` says which layers, which ways to write a text, how many pairs of each set and how
 many sentences to fit on. The weights were de-quantized from 4 bit by ``benchmarks.encoders``.
@@ -17,7 +18,8 @@ many sentences to fit on. The weights were de-quantized from 4 bit by ``benchmar
 All layers of a text come from one pass, in bfloat16, and stay in ``--cache``: a run that was stopped goes on where it
 was, and ``--score`` scores what is there. Each encoder and way is one file in ``benchmarks/results/decoders/``, with
 every row of the grid; STS-B dev chooses the rows of the table. ``baselines.json`` holds TF-IDF, SIF and
-all-MiniLM-L6-v2 on the same pairs.
+all-MiniLM-L6-v2 on the same pairs. ``--adapt`` scores what ``adapt`` makes of each language model and text, without
+labels, by the saved model.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,6 +37,7 @@ import numpy as np
 import tomllib
 import torch
 from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from benchmarks.fitted_text import spaced, thinned, without_sentences
@@ -50,6 +54,7 @@ from benchmarks.names import FLOOR_TEXTS
 from benchmarks.pairs import DEV, correlation
 from benchmarks.provenance import provenance
 from benchmarks.records import RESULTS, ROOT, write_json
+from st_extras.adaptation import adapt
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import SEVEN_STS, STSDataset, load_sts
 from st_extras.modules import AllButTheTopPostProcessor, CorpusStatistics, WhiteningPostProcessor
@@ -230,6 +235,27 @@ def baselines(study: dict[str, Any], data: Path) -> dict[str, Any]:
     return {"study": study["name"], "pairs": pairs, "rows": rows, **provenance()}
 
 
+def adapted(name: str, study: dict[str, Any], models: Path, data: Path) -> dict[str, Any]:
+    """Adapt a language model to each of the texts, and score what was saved; return the record."""
+    sets, fitted = groups(study, data)
+    rows = {}
+    for text, lines in fitted.items():
+        began, spent = time.perf_counter(), time.process_time()
+        with tempfile.TemporaryDirectory() as folder:
+            found = adapt(load_encoder(models / name, device="cpu"), lines, folder, minutes=60, show_progress_bar=False)
+            seconds, of_processor = time.perf_counter() - began, time.process_time() - spent
+            saved = SentenceTransformer(folder, device="cpu")
+            cosines = cosines_of(lambda texts, saved=saved: saved.encode(list(texts)))
+            scores = {
+                group: correlation(np.asarray(pairs.scores), cosines(pairs.sentences1, pairs.sentences2))
+                for group, pairs in sets.items()
+            }
+        rows[text] = {"chosen": found.chosen, "texts": found.facts["texts"], "seconds": round(seconds)}
+        rows[text] |= {"processor_seconds": round(of_processor), "scores": {k: round(v, 2) for k, v in scores.items()}}
+    weights = {"weights": "de-quantized from 4 bit", "pairs": {group: len(pairs) for group, pairs in sets.items()}}
+    return {"study": study["name"], "encoder": name} | weights | {"rows": rows, **provenance()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=os.environ.get("ST_EXTRAS_DATA"), help="folder with the STS sets")
@@ -239,6 +265,7 @@ def main() -> None:
     parser.add_argument("--ways", nargs="*", help="default: all of the study")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for records (default: %(default)s)")
     parser.add_argument("--score", action="store_true", help="score what is in the cache, encode nothing")
+    parser.add_argument("--adapt", action="store_true", help="adapt each language model, and score the result")
     options = parser.parse_args()
     if options.data is None:
         parser.error("--data FOLDER (or ST_EXTRAS_DATA) must name the folder with the STS sets.")
@@ -251,6 +278,9 @@ def main() -> None:
     for name in options.encoders or study["encoders"]:
         if not options.score and not (options.models / name).is_dir():
             print(f"{name}: not run, {options.models / name} is not there: see benchmarks.encoders.", flush=True)
+            continue
+        if options.adapt:
+            write_json(folder / f"adapt-{name}.json", adapted(name, study, options.models, data))
             continue
         for way in options.ways or study["encoders"][name]["ways"]:
             if not options.score:
