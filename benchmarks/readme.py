@@ -25,7 +25,7 @@ from benchmarks.tables.combinations import both_encoders_table, claims_table, ra
 from benchmarks.tables.cost import preparation_table, speed_table, sweep_table
 from benchmarks.tables.coverage import unrun_table
 from benchmarks.tables.decoder_training import decoder_training_table
-from benchmarks.tables.decoders import decoder_baselines_table, decoders_table
+from benchmarks.tables.decoders import decoder_adapt_table, decoder_baselines_table, decoders_table
 from benchmarks.tables.domains import adapted_table, domains_table
 from benchmarks.tables.floors import floors_table, overlap_table
 from benchmarks.tables.inspection import phrases_table, space_table
@@ -158,6 +158,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "adapted-thin": partial(once_run, adapted_table, "domains_thin"),
     "decoder-training": decoder_training_table,
     "decoders": decoders_table,
+    "decoder-adapt": decoder_adapt_table,
     "decoder-baselines": decoder_baselines_table,
     **{f"domains-{name}": partial(domains_table, name) for name in NAMED},
     **{f"trainings-{name}": partial(trainings_table, name) for name in NAMED},

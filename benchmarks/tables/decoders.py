@@ -19,6 +19,7 @@ WAYS = {
 }
 POOLINGS = {"mean": "mean", "rest": "mean after the first", "weightedmean": "weighted mean", "lasttoken": "last token"}
 FITS = {"-": "best layer", "wiki": "best layer and step, Wikipedia", "sts": "best layer and step, STS sentences"}
+TEXTS = {"wiki": "Wikipedia", "sts": "STS sentences"}
 DEV, TEST = "stsb_dev", "stsb_test"
 
 
@@ -29,19 +30,48 @@ def decoders_table() -> str:
     rows = []
     for key, title in WAYS.items():
         if key not in found:
-            rows.append([ENCODERS[key[0]], title, "not run", "", "", "", ""])
+            rows.append([f"{ENCODERS[key[0]]}: {title}", "not run", "", "", ""])
             continue
         grid = {tuple(name.split()): row for name, row in found[key]["rows"].items()}
         last = str(max(int(layer) for layer, *_ in grid))
         for pooling, label in POOLINGS.items():
             if key[1] == "eol" and pooling != "lasttoken":
                 continue
-            cells = [ENCODERS[key[0]], title, label, _scores(grid[last, pooling, "plain", "-"], sets)]
+            cells = [f"{ENCODERS[key[0]]}: {title}, {label}", _scores(grid[last, pooling, "plain", "-"], sets)]
             for fit in FITS:
                 of_fit = {name: row for name, row in grid.items() if name[1] == pooling and name[3] == fit}
                 cells.append(_chosen(of_fit, sets))
             rows.append(cells)
-    return markdown_table(["encoder", "text", "pooling", "last layer", *FITS.values()], rows, left=range(7))
+    return markdown_table(["encoder: text, pooling", "last layer", *FITS.values()], rows, left=range(5))
+
+
+def decoder_adapt_table() -> str:
+    """Tabulate what ``adapt`` made of each language model, beside the plain mean and the grid's best row there."""
+    sets, rows = averaged(), []
+    for name, encoder in ENCODERS.items():
+        ways = [record for record in records("decoders", f"{name}-*.json") if "way" in record]
+        for record in records("decoders", f"adapt-{name}.json"):
+            for text, found in record["rows"].items():
+                means = {
+                    (way["way"], *row.split()): fmean(scores[one] for one in sets)
+                    for way in ways
+                    for row, scores in way["rows"].items()
+                    if set(sets) <= scores.keys() and row.split()[3] in ("-", text)
+                }
+                last = str(max(int(layer) for _, layer, *_ in means))
+                alone = "start" if ("start", last, "mean", "plain", "-") in means else "plain"
+                plain, best = means[alone, last, "mean", "plain", "-"], max(means.values())
+                after = fmean(found["scores"][one] for one in sets)
+                share = (after - plain) / (best - plain)
+                cells = [
+                    f"{encoder}, {TEXTS[text]}",
+                    found["chosen"] or "left as it is",
+                    f"{plain:.1f}",
+                    f"{after:.1f}",
+                ]
+                rows.append([*cells, f"{best:.1f}", f"{share:.0%}", f"{found['processor_seconds'] / 60:.0f}"])
+    names = ["language model, text", "chosen", "plain mean", "adapt", "best of the grid", "share of its gain"]
+    return markdown_table([*names, "processor minutes"], rows, left=range(2))
 
 
 def decoder_baselines_table() -> str:

@@ -5,13 +5,12 @@ axes to draw on; None makes a new figure. They take plain arrays and choose noth
 """
 
 from st_extras.plots.charts import plot_alignment_uniformity, plot_training_curves, plot_unrelated_cosines
-from st_extras.plots.maps import plot_changed_neighbors, plot_embedding_map, plot_neighborhoods
+from st_extras.plots.maps import plot_changed_neighbors, plot_embedding_map
 
 __all__ = [
     "plot_alignment_uniformity",
     "plot_changed_neighbors",
     "plot_embedding_map",
-    "plot_neighborhoods",
     "plot_training_curves",
     "plot_unrelated_cosines",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,19 +27,6 @@ def new_axes(ax: Axes | None) -> Axes:
     _, ax = _pyplot().subplots(layout="constrained")
     ax.spines[["top", "right"]].set_visible(False)
     return ax
-
-
-def new_pair(ax: Sequence[Axes] | None) -> tuple[Axes, Axes]:
-    """Return the two axes of ``ax``, or those of a new figure, side by side, if it is None.
-
-    Raises:
-        ValueError: if ``ax`` does not hold two Axes.
-        ImportError: if matplotlib is needed and not installed.
-    """
-    if ax is None:
-        _, ax = _pyplot().subplots(1, 2, figsize=(10, 4.5), layout="constrained")
-    left, right = ax
-    return left, right
 
 
 def _pyplot() -> Any:

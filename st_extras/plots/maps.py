@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import orthogonal_procrustes
+from numpy.typing import ArrayLike
 
 from st_extras.checks import check_bool, check_choice
-from st_extras.evaluation.label_scores import check_labels
 from st_extras.evaluation.reporting import check_embeddings
-from st_extras.plots.axes import COLOURS, Floats, check_array, new_axes, new_pair, shades
+from st_extras.plots.axes import COLOURS, Floats, check_array, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MARKERS = "os^DvPX<>*"
-_LARGEST_LEGEND = len(MARKERS)
 _LONGEST_TEXT = 100  # characters
 
 
@@ -88,72 +83,6 @@ def in_two_dimensions(x: Floats, method: str, seed: int) -> Floats:
         raise ValueError(f"embeddings must have D >= 2 dimensions, got {x.shape}.")
     signs = np.sign(points[np.abs(points).argmax(axis=0), [0, 1]])
     return points * np.where(signs == 0, 1, signs)
-
-
-def plot_neighborhoods(
-    before: Any,
-    after: Any,
-    groups: Any = None,
-    *,
-    clusters: int = 6,
-    method: str = "pca",
-    seed: int = 42,
-    ax: Sequence[Axes] | None = None,
-) -> tuple[Axes, Axes]:
-    """Draw the same texts before and after a change of the encoder, each with a line to its nearest neighbour.
-
-    Each text has the colour and the shape of its group; the line is grey if its nearest neighbour is of the same group
-    and black if not. Nearest neighbours are those by cosine in all dimensions, not in the picture's two. The second
-    panel is turned, or mirrored, so that it resembles the first as far as that is possible.
-
-    The titles say how many nearest neighbours are in the same group. If no groups are given, those of the picture are
-    clusters of the embeddings *after* the change, on which it would always look good; so the titles say instead how
-    many texts are the nearest neighbour of their own nearest neighbour.
-
-    Args:
-        before: (N, D) embeddings, N >= 3, D >= 2.
-        after: (N, D') embeddings of the same texts in the same order, D' >= 2.
-        groups: N strings or whole numbers, such as known labels; up to 10 of them get a legend. Shapes repeat after 10
-            groups. None: clusters of ``after`` by k-means of its directions.
-        clusters: how many clusters, if no ``groups`` are given; at most N are made.
-        method: "pca" (the two directions of largest variance) or "tsne", which keeps neighbours together, takes
-            seconds for a thousand texts, and shows clumps even in noise.
-        seed: seed of k-means and t-SNE.
-        ax: two axes to draw on; None makes a new figure.
-
-    Raises:
-        ValueError: if a shape does not fit, an embedding is zero or not finite, the groups do not match the texts, or
-            a setting is not allowed.
-
-    Example:
-        >>> import torch
-        >>> from st_extras.plots import plot_neighborhoods
-        >>> before = torch.tensor([[1.0, 0.2], [0.9, -0.1], [0.8, 0.3], [-0.1, 1.0]])
-        >>> after = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.1, 0.9], [0.0, 1.0]])
-        >>> left, right = plot_neighborhoods(before, after, ["tea", "tea", "rain", "rain"])
-        >>> right.get_title()
-        'after: 100% of nearest neighbours\\nare in the same group'
-    """
-    start, end = unit_rows("before", before), unit_rows("after", after)
-    if len(start) != len(end):
-        raise ValueError(f"after must have a row for each of the {len(start)} rows of before, got {len(end)}.")
-    check_choice("method", method, ("pca", "tsne"))
-    labels = None if groups is None else check_labels("groups", groups, len(end), "rows of before")
-    pair = new_pair(ax)
-    drawn = clustered(end, clusters, seed) if labels is None else np.asarray(labels)
-    layout = side_by_side(start, end, method, seed)
-    for name, panel, unit, points in zip(("before", "after"), pair, (start, end), layout, strict=True):
-        nearest = nearest_rows(unit)
-        draw_neighborhood(panel, points, nearest, drawn)
-        if labels is None:
-            share = (nearest[nearest] == np.arange(len(nearest))).mean()
-            panel.set_title(f"{name}: {share:.0%} of texts are the nearest\nneighbour of their nearest neighbour")
-        else:
-            share = (drawn == drawn[nearest]).mean()
-            panel.set_title(f"{name}: {share:.0%} of nearest neighbours\nare in the same group")
-    if labels is not None and len(set(labels)) <= _LARGEST_LEGEND:
-        pair[1].legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
-    return pair
 
 
 def plot_changed_neighbors(
@@ -228,45 +157,3 @@ def unit_rows(name: str, embeddings: Any) -> Floats:
     if unit.size(1) < 2:
         raise ValueError(f"{name} must have D >= 2 dimensions, got the shape {tuple(unit.shape)}.")
     return np.asarray(unit.detach().cpu().double().numpy())
-
-
-def side_by_side(start: Floats, end: Floats, method: str, seed: int) -> tuple[Floats, Floats]:
-    """Return where to draw the rows of both, (N, 2) each; the second is turned so that it resembles the first."""
-    places = [in_two_dimensions(unit, method, seed) for unit in (start, end)]
-    first, second = (points - points.mean(axis=0) for points in places)
-    return first, second @ orthogonal_procrustes(second, first)[0]
-
-
-def clustered(unit: Floats, clusters: int, seed: int) -> NDArray[Any]:
-    """Return the number of each row's cluster (N,)."""
-    from sklearn.cluster import KMeans
-    from sklearn.exceptions import ConvergenceWarning
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different embeddings than clusters
-        means = KMeans(min(clusters, len(unit)), n_init=3, random_state=seed)
-        return np.asarray(means.fit_predict(unit))
-
-
-def nearest_rows(unit: Floats) -> NDArray[Any]:
-    """Return the row of each row's nearest neighbour (N,)."""
-    cosines = unit @ unit.T
-    np.fill_diagonal(cosines, -np.inf)
-    return np.asarray(cosines.argmax(axis=1))
-
-
-def draw_neighborhood(panel: Axes, points: Floats, nearest: NDArray[Any], groups: NDArray[Any]) -> None:
-    """Draw points (N, 2) by their groups (N,), each with a line to its nearest neighbour (N,), a row of ``points``."""
-    from matplotlib.collections import LineCollection
-
-    ends = np.stack([points, points[nearest]], axis=1)  # (N, 2 ends, 2 coordinates)
-    colours = np.where(groups == groups[nearest], "0.75", "0.0").tolist()
-    panel.add_collection(LineCollection(list(ends), colors=colours, linewidths=0.5, zorder=0))
-    names = np.unique(groups)
-    for number, (name, colour) in enumerate(zip(names, shades(len(names)), strict=True)):
-        x, y = points[groups == name].T
-        size = 30.0 if len(points) < 200 else 10.0
-        marker = MARKERS[number % len(MARKERS)]
-        panel.scatter(x, y, s=size, marker=marker, color=[colour], edgecolors="white", linewidths=0.3, label=str(name))
-    panel.set_xticks([])
-    panel.set_yticks([])

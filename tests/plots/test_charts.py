@@ -98,7 +98,7 @@ def test_without_matplotlib_one_line_says_what_to_install():
     with pytest.raises(ImportError, match=r'pip install "st-extras\[plot\]"'):
         plots.plot_training_curves({"a": ([1], [1.0])})
     with pytest.raises(ImportError, match=r'pip install "st-extras\[plot\]"'):
-        plots.plot_neighborhoods(np.eye(4), np.eye(4))
+        plots.plot_changed_neighbors(list("abcd"), np.eye(4), np.eye(4), [0])
 
 
 def test_curves_differ_in_style_too_and_none_is_drawn_twice():
