@@ -132,7 +132,9 @@ def adapt_search(
     """
     start = encode_both(model, searched, encode_texts, kept)
     facts |= {"texts": len(searched.documents), "queries": len(searched.queries), "made": searched.made}
-    steps, proposed = propose(searched, start, seed, keep_index=keep_index)
+    steps = (QUERIES_ALONE if keep_index else BOTH_SIDES)[-1 if searched.made else 0 :]
+    proposed = propose_both_sides(searched, start, steps, seed)
+    proposed = queries_alone(proposed, start) if keep_index else proposed
     if dev is None:
         rows, number, reason = by_words(searched, start, steps, proposed, facts)
     else:
@@ -165,19 +167,6 @@ def encode_both(
         pipeline.check_finite(found, texts)
         embeddings.append(normalize(found).float())
     return embeddings[0], embeddings[1]
-
-
-def propose(
-    searched: Searched, start: Embeddings, seed: int, *, keep_index: bool
-) -> tuple[tuple[SearchStep, ...], list[Routes]]:
-    """Return the steps to try in this order, and their routes.
-
-    Raises:
-        ValueError: if the documents have too few different embeddings.
-    """
-    steps = (QUERIES_ALONE if keep_index else BOTH_SIDES)[-1 if searched.made else 0 :]
-    routes = propose_both_sides(searched, start, steps, seed)
-    return steps, queries_alone(routes, start) if keep_index else routes
 
 
 def propose_both_sides(searched: Searched, start: Embeddings, steps: Sequence[SearchStep], seed: int) -> list[Routes]:

@@ -106,9 +106,9 @@ def load_encoder(
         check_length(model)
     elif (longest := _most_positions(model) or 0) < (model.max_seq_length or 0) and longest:
         model.max_seq_length = longest  # RoBERTa's, as the library counts them
-    longest = model.max_seq_length
-    if prompt_template is not None and longest is not None and longest <= (taken := template_length(model)):
-        raise ValueError(f"max_seq_length must be more than the {taken} tokens of prompt_template, got {longest}.")
+    most = model.max_seq_length
+    if prompt_template is not None and most is not None and most <= (taken := template_length(model)):
+        raise ValueError(f"max_seq_length must be more than the {taken} tokens of prompt_template, got {most}.")
     return model
 
 
