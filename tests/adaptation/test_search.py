@@ -356,6 +356,7 @@ def test_with_keep_index_stored_documents_stay(still_encoder, tmp_path, monkeypa
     monkeypatch.setattr(SearchJudge, "compare", lambda self, queries, documents: next(gains))
     found = run(still_encoder, tmp_path, keep_index=True)
     assert found.chosen == QUERIES_ALONE[1].name
+    assert {step.whitened for step in QUERIES_ALONE} == {0.25}
     np.testing.assert_allclose(
         found.model.encode_document(DOCUMENTS), unit(still_encoder, "document", DOCUMENTS), atol=1e-6
     )
