@@ -140,7 +140,9 @@ def adapt_search(
             "keep_index must be False where dot products see lengths: those of the result's documents are 1."
         )
     facts |= {"texts": len(searched.documents), "queries": len(searched.queries), "made": searched.made}
-    steps, proposed = propose(searched, start, seed, keep_index=keep_index)
+    steps = (QUERIES_ALONE if keep_index else BOTH_SIDES)[-1 if searched.made else 0 :]
+    proposed = propose_both_sides(searched, start, steps, seed)
+    proposed = queries_alone(proposed, start) if keep_index else proposed
     if dev is None:
         rows, number, reason = by_words(searched, (own, start), steps, proposed, facts)
     else:
@@ -171,19 +173,6 @@ def encode_both(model: SentenceTransformer, searched: Searched, encode_texts: En
         pipeline.check_finite(own[-1], texts)
     unit = normalize(own[0]).float(), normalize(own[1]).float()
     return (unit if model.similarity_fn_name == "cosine" else (own[0].float(), own[1].float())), unit
-
-
-def propose(
-    searched: Searched, start: Embeddings, seed: int, *, keep_index: bool
-) -> tuple[tuple[SearchStep, ...], list[Routes]]:
-    """Return the steps to try in this order, and their routes.
-
-    Raises:
-        ValueError: if the documents have too few different embeddings.
-    """
-    steps = (QUERIES_ALONE if keep_index else BOTH_SIDES)[-1 if searched.made else 0 :]
-    routes = propose_both_sides(searched, start, steps, seed)
-    return steps, queries_alone(routes, start) if keep_index else routes
 
 
 def propose_both_sides(searched: Searched, start: Embeddings, steps: Sequence[SearchStep], seed: int) -> list[Routes]:

@@ -92,11 +92,10 @@ def adapt(
     options.refuse_refined(encoder)
     if search:
         reason = "does not go with --search, which has a judge of its own"
-        unread: tuple[str, ...]
-        unread = ("dev", "dev_set", "labeled", "train", "max_general_loss", "any_general_loss", "prompt")
+        unread = ["dev", "dev_set", "labeled", "train", "max_general_loss", "any_general_loss", "prompt"]
         options.refuse_unread(context, reason, *unread)
     else:
-        unread = ("queries", "retrieval", "keep_index", "passages", "query_prompt", "document_prompt")
+        unread = ["queries", "retrieval", "keep_index", "passages", "query_prompt", "document_prompt"]
         options.refuse_unread(context, "needs --search", *unread)
     chooser: Any = None
     if labeled is None:

@@ -155,8 +155,8 @@ def test_the_picture(tmp_path, monkeypatch):
     monkeypatch.setattr(
         adaptation_report, "plot_changed_neighbors", lambda *x, **options: drawn.append(x) or plot(*x, **options)
     )
-    before, after = draw(30, 6), draw(30, 4, seed=1)
-    after[:15, 0] += 20  # of these, some keep their neighbour
+    before = draw(30, 6)
+    after = before + 0.2 * draw(30, 6, seed=1)  # most texts keep their nearest neighbour
     texts = [f"text {number} \n\ud83d 卡片" for number in range(30)]
     write_neighbors(tmp_path, texts, before, after)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["neighbors.md", "neighbors.png"]

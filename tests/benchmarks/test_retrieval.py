@@ -4,6 +4,7 @@ import json
 import random
 import re
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from benchmarks import retrieval, search_choices
 from benchmarks.names import KEPT
 from benchmarks.tables.retrieval import BASELINES, chosen_gain, regret_table, search_table
 from st_extras.adaptation import documents as documents_of_index
-from st_extras.adaptation.search import by_words, propose
+from st_extras.adaptation.search import BOTH_SIDES, QUERIES_ALONE, queries_alone
 from st_extras.adaptation.search_judge import Searched
 from st_extras.evaluation import RetrievalEvaluator, load_retrieval
 from tests.conftest import SENTENCES
@@ -61,20 +62,19 @@ def test_the_rows_move_queries_and_documents_by_their_own_means():
     assert len({scores.tobytes() for scores in rows.values()}) == len(rows), "every row is another"
 
 
-@pytest.mark.parametrize("keep_index", [False, True])
 @pytest.mark.parametrize("made", [False, True])
-def test_the_choices_are_those_of_adapt(monkeypatch, keep_index, made):
+def test_the_choices_are_those_of_adapt(monkeypatch, made):
     monkeypatch.setattr(search_choices.SearchJudge, "compare", lambda self, queries, documents: (0.0, 0.0))
-    of_queries, documents = unit(30, 16), unit(120, 16, seed=1)
     searched = Searched(TEXTS, [f"{WORDS[i % len(WORDS)]} {i}" for i in range(30)], made=made)
-    given = Searched(TEXTS, searched.queries), (of_queries, searched) if made else None
-    both = search_choices.propose_both_sides(searched, (of_queries, documents), search_choices.STEPS, 42)
-    name = (KEPT if keep_index else "adapt") + (", queries made from documents" if made else "")
-    found = {row: after for row, *after in search_choices.adapted((of_queries, documents), given[0], both, given[1])}
-    steps, routes = propose(searched, (of_queries, documents), 42, keep_index=keep_index)
-    number = by_words(searched, (of_queries, documents), steps, routes, {})[1]
-    for side, expected in zip(found[name], routes[number].after((of_queries, documents)), strict=True):
-        torch.testing.assert_close(side, expected)
+    start = unit(30, 16), unit(120, 16, seed=1)
+    both = search_choices.propose_both_sides(searched, start, search_choices.STEPS, 42)
+    given = replace(searched, made=False), both, (start[0], searched) if made else None
+    found = {row: after for row, *after in search_choices.adapted(start, *given)}
+    for name, steps in (("adapt", BOTH_SIDES), (KEPT, QUERIES_ALONE)):
+        routes = search_choices.propose_both_sides(searched, start, steps[-1 if made else 0 :], 42)
+        after = (queries_alone(routes, start) if name == KEPT else routes)[0].after(start)
+        for side, expected in zip(found[name + ", queries made from documents" * made], after, strict=True):
+            torch.testing.assert_close(side, expected)
 
 
 @pytest.fixture
@@ -155,10 +155,8 @@ def test_the_regret_of_the_judge(results):
             {"whitened": share, "own_mean": 1.0, "judge": judge, "error": 0.1, "difference": gain}
             for share, gain, judge in zip((0.5, 1.0), gains, (-0.05, 0.2), strict=True)
         ]
-        record = {
-            "trials": dict.fromkeys(("adapt", KEPT), trials),
-            "rows": {name: {"difference": gains[0]} for name in ("adapt", KEPT)},
-        }
+        rows = {name: {"difference": gains[0]} for name in ("adapt", KEPT)}
+        record = {"trials": dict.fromkeys(rows, trials), "rows": rows}
         (results / "search_choices" / f"minilm-{collection}.json").write_text(json.dumps(record))
     assert [chosen_gain(trials, 0.5, tolerance) for tolerance in (0.0, 1.0)] == [0.0, 1.0]
     line = re.sub(" +", " ", regret_table().splitlines()[2])

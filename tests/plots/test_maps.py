@@ -42,7 +42,7 @@ def test_tsne_keeps_clouds_apart():
 
 def test_changed_neighbours_are_drawn_with_their_places():
     before, after = cloud(30, 6), cloud(30, 4, seed=1)
-    texts = [f"$ text\n{number}" + 200 * "." for number in range(30)]
+    texts = [f"$_$ text\n{number}" + 200 * "." for number in range(30)]
     ax = plot_changed_neighbors(texts, torch.tensor(before), after, [3, 7])
     arrows = [note for note in ax.texts if note.get_text() == ""]
     lines = [note.get_text() for note in ax.texts if note.get_text()]
@@ -51,11 +51,11 @@ def test_changed_neighbours_are_drawn_with_their_places():
         orders = [sorted((j for j in range(30) if j != row), key=lambda j: -(unit @ unit[row])[j]) for unit in units]
         numbers = [row, orders[0][0], orders[1][0]]
         for line, said, j in zip(lines[3 * place :], ("", "was: ", "is: "), numbers, strict=False):
-            assert line == said + f"$ text {j}{200 * '.'}"[:100]
+            assert line == said + f"$_$ text {j}{200 * '.'}"[:100]
         for arrow, j in zip(arrows[2 * place :], numbers[1:], strict=False):
             assert [arrow.xyann[0], arrow.xy[0]] == [order.index(j) + 1 for order in orders]
     same = plot_changed_neighbors(texts, before, 2 * before, [0])
-    assert [note.get_text()[:4] for note in same.texts if note.get_text()] == ["$ te", "is: "]
+    assert [note.get_text()[:4] for note in same.texts if note.get_text()] == ["$_$ ", "is: "]
     ax.figure.canvas.draw()
 
 
