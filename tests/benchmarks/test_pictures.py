@@ -94,7 +94,7 @@ def test_the_texts_shown_are_those_whose_nearest_neighbour_changed():
     left, right, listed = figure.axes
     assert (left.get_title(), right.get_title()) == ("as it is: MAP@R 10.0", "after adapt: MAP@R 20.0")
     words = [text.get_text() for text in listed.texts]
-    assert words[0] == "3 of 4 texts have another nearest neighbour, 3 more have one of their own topic:"
+    assert words[0] == "3 of 4 texts have another neighbour, 3 more of their own topic:"
     assert words[2:5] == ["two", "as it is (another topic): three", "after (same topic): one"]
 
 
