@@ -78,16 +78,16 @@ def draw_topics(record: dict[str, Any], *, shown: int = 4) -> Any:
     names, texts = np.array(record["topics"]), record["held_out"]
     same, rows = names[:, None] == names, changed_neighbours(record)
     gained = sum(int(same[row, after]) - int(same[row, before]) for row, before, after in rows)
-    many = f"{len(rows)} of {len(names)} texts have another nearest neighbour"
-    lines = [(f"{many}, {gained} more have one of their own topic:", False)]
+    many = f"{len(rows)} of {len(names)} texts have another neighbour"
+    lines = [(f"{many}, {gained} more of their own topic:", False)]
     for row, before, after in rows[:shown]:
         lines.append(("", False))
-        lines += [(line, True) for line in textwrap.wrap(texts[row], 72)]
+        lines += [(line, True) for line in textwrap.wrap(texts[row], 58)]
         for name, found in (("as it is", before), ("after", after)):
             of_topic = "same topic" if same[row, found] else "another topic"
-            lines += [(line, False) for line in textwrap.wrap(f"{name} ({of_topic}): {texts[found]}", 78)]
-    listed = 0.165 * len(lines)
-    figure = plt.figure(figsize=(5.2, 2.1 + listed), layout="constrained")
+            lines += [(line, False) for line in textwrap.wrap(f"{name} ({of_topic}): {texts[found]}", 66)]
+    listed = 0.17 * len(lines)
+    figure = plt.figure(figsize=(4.7, 2.1 + listed), layout="constrained")
     above, below = figure.subfigures(2, 1, height_ratios=(2.1, listed))
     x = np.linspace(-0.3, 0.7, 201)
     pairs = same[np.triu_indices(len(names), k=1)]
@@ -111,5 +111,5 @@ def draw_topics(record: dict[str, Any], *, shown: int = 4) -> Any:
     ax.axis("off")
     for number, (line, bold) in enumerate(lines):
         weight = "bold" if bold else "normal"
-        ax.text(0, 1 - number / len(lines), line, va="top", fontsize=8.5, weight=weight, transform=ax.transAxes)
+        ax.text(0, 1 - number / len(lines), line, va="top", fontsize=9, weight=weight, transform=ax.transAxes)
     return figure

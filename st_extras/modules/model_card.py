@@ -96,7 +96,7 @@ def name_folders(model: SentenceTransformer, card: Path, output: str) -> None:
     """
     source = str(getattr(getattr(model.transformers_model, "config", None), "_name_or_path", "")) or "an unnamed model"
     written = Path(source, "README.md").read_text(encoding="utf8") if Path(source, "README.md").is_file() else ""
-    found = re.search(r"^# (?!Sentence ?Transformer)(.+)", written, re.M)
+    found = re.search(r"\A(?:---.*?\n---\n)?[^#]*?^# (?!Sentence ?Transformer)(.+?)$", written, re.M | re.S)
     name = found[1].strip() if found else Path(source).name if Path(source).is_dir() else source
     text = card.read_text(encoding="utf8")
     for generated, named in (

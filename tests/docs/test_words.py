@@ -12,9 +12,8 @@ ASIDE = re.compile(
     r"\A---\n.*?\n---\n|^ *```.*?^ *```|<!--.*?-->|\$\$.*?\$\$|<[^>]+>|^ *\|.*?$|^:::.*?$|(?<=\])\([^)]*\)",
     flags=re.DOTALL | re.MULTILINE,
 )
-"""Counted is all that stands between spaces on README, the pages of docs and the notebooks, headings and generated
-sentences too, but front matter, blocks of code, rows of tables, HTML, formulas, directives and the targets of links.
-"""
+"""Counted is all that stands between spaces on README, docs and notebooks, headings and generated sentences too, but
+front matter, blocks of code, rows of tables, HTML, formulas, directives and the targets of links."""
 
 
 def words(text: str) -> int:
