@@ -292,7 +292,8 @@ def test_an_interrupted_run_can_be_started_again(make_encoder, still_encoder, tm
     """With another encoder: nothing that the first one gave is used."""
     with counted(monkeypatch, most=6), pytest.raises(Interrupted):
         run(make_encoder(dropout=0.0, seed=1), TEXTS, tmp_path / "out")
-    again = run(still_encoder, TEXTS, tmp_path / "out", dev=DEV, overwrite=True)
+    with counted(monkeypatch):
+        again = run(still_encoder, TEXTS, tmp_path / "out", dev=DEV, overwrite=True)
     assert [(row.name, row.gain) for row in again.rows] == [(row.name, row.gain) for row in whole[0].rows]
     assert not (tmp_path / "out" / "adapting").exists()
 
