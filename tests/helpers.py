@@ -47,8 +47,9 @@ def cosine(x: Sequence[float] | Tensor, y: Sequence[float] | Tensor) -> float:
 
 
 def some_fast(names: Iterable[Any], fast: Iterable[Any]) -> list[Any]:
-    """The names as parameters of a test; those that are not in ``fast`` are slow."""
-    return [name if name in fast else pytest.param(name, marks=pytest.mark.slow) for name in names]
+    """The names, or tuples of values, as parameters of a test; those that are not in ``fast`` are slow."""
+    rows = [(name, name if isinstance(name, tuple) else (name,)) for name in names]
+    return [name if name in fast else pytest.param(*values, marks=pytest.mark.slow) for name, values in rows]
 
 
 def columns(sentences: list[str], count: int = 1) -> dict[str, list[str]]:

@@ -183,20 +183,10 @@ def test_mini_batches_change_nothing(make_encoder, name, count, other):
         assert instruments(cached) == pytest.approx(instruments(whole), rel=1e-3, abs=1e-4, nan_ok=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    some_fast(
-        [
-            "consert",
-            "dclr, share of start",
-            "adcse",
-            "adcse, features",
-            "frequency",
-            "slt-fai",
-            "paser, own output",
-        ],
-        FAST,
-    ),
+    ["consert", "dclr, share of start", "adcse", "adcse, features", "frequency", "slt-fai", "paser, own output"],
 )
 def test_the_hundred_and_first_batch_is_as_the_first(make_encoder, name):
     """With weights that stand still and nothing drawn, no count of batches may change the value."""
