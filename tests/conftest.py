@@ -133,6 +133,14 @@ def build_byte_level_encoder(folder: Path) -> SentenceTransformer:
     return SentenceTransformer(modules=[Transformer(str(folder), max_seq_length=40), Pooling(16)], device="cpu")
 
 
+@pytest.fixture(autouse=True)
+def one_environment():
+    """Keep ``os.environ``: datasets puts a copy in its place when it maps in processes, and rich reads the first."""
+    kept = os.environ
+    yield
+    os.environ = kept  # noqa: B003
+
+
 @pytest.fixture
 def sentences():
     return list(SENTENCES)

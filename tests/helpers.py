@@ -8,12 +8,13 @@ import os
 import pkgutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
+import pytest
 import torch
 import torch.distributed as dist
 from datasets import Dataset
@@ -43,6 +44,12 @@ def cosine(x: Sequence[float] | Tensor, y: Sequence[float] | Tensor) -> float:
     """The cosine of two vectors as a plain loop."""
     pairs = [(float(a), float(b)) for a, b in zip(x, y, strict=True)]
     return sum(a * b for a, b in pairs) / math.sqrt(sum(a * a for a, _ in pairs) * sum(b * b for _, b in pairs))
+
+
+def some_fast(names: Iterable[Any], fast: Iterable[Any]) -> list[Any]:
+    """The names, or tuples of values, as parameters of a test; those that are not in ``fast`` are slow."""
+    rows = [(name, name if isinstance(name, tuple) else (name,)) for name in names]
+    return [name if name in fast else pytest.param(*values, marks=pytest.mark.slow) for name, values in rows]
 
 
 def columns(sentences: list[str], count: int = 1) -> dict[str, list[str]]:

@@ -11,9 +11,10 @@ from st_extras.evaluation import STSDataset, STSEvaluator
 from st_extras.modules import RepALPostProcessor
 from st_extras.samples import graded_pairs, sample_sentences
 from tests.conftest import build_encoder
+from tests.helpers import some_fast
 
 
-@pytest.mark.parametrize("shown", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("shown", some_fast([True, False], [True]))
 def test_the_sample_pairs_are_scored_before_and_after(tmp_path, monkeypatch, capsys, shown):
     monkeypatch.setattr(demo, "raw_encoder", lambda: build_encoder(tmp_path / "encoder"))
     monkeypatch.setattr(demo, "packaged_minilm", lambda: tmp_path / "encoder")

@@ -75,6 +75,7 @@ def test_what_is_refused(rows, options, message):
         refine_documents(rows, **options)
 
 
+@pytest.mark.slow
 def test_in_a_vector_store(tmp_path):
     qdrant = pytest.importorskip("qdrant_client")
     found, queries = refine_documents(ROWS), refine_queries(ROWS[:4] + 1)

@@ -16,6 +16,11 @@ if sys.version_info < (3, 11):
     collect_ignore_glob = ["*"]  # the benchmarks read their configurations with tomllib
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import nothing for the fast suite, which leaves all of these out."""
+    return True if "not benchmarks" in config.option.markexpr else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:

@@ -49,6 +49,7 @@ def small_encoder(inputs, monkeypatch):
     monkeypatch.setattr(demo, "sample_sentences", lambda: sample_sentences()[:60])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_encoder")
 def test_the_only_bar_is_that_of_the_steps(run, caplog, monkeypatch):
     """No log entry and no other bar comes between its lines, and nothing is warned of."""

@@ -13,14 +13,12 @@ from tests.architectures.encoders import ARCHITECTURES
 from tests.architectures.methods import ALWAYS, METHODS, outcomes
 from tests.architectures.outcomes import check, outcome_of
 from tests.architectures.world import World
+from tests.helpers import some_fast
 
-FAST = ("BERT", "Llama")
-"""One of each kind: an encoder with masks and dropout, a decoder without either."""
+FAST = ("BERT",)
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in ARCHITECTURES]
-)
+@pytest.mark.parametrize("name", some_fast(ARCHITECTURES, FAST))
 def test_every_method_works_or_is_refused_as_the_docs_say(name, tmp_path):
     found = outcomes(World(name, tmp_path / "model"))
     faults = {method: outcome.note for method, outcome in found.items() if outcome.kind == "fault"}

@@ -21,6 +21,7 @@ from st_extras.training import train_encoder
 from tests.architectures.encoders import ARCHITECTURES, build
 from tests.conftest import SENTENCES, build_encoder
 from tests.encoders.decoders import build_decoder
+from tests.helpers import some_fast
 
 TEXTS = ["a cat", *SENTENCES[:3]]  # of different lengths, so that padding is there
 UNCUT = ("ALBERT", "Funnel", "XLM", "FlauBERT", "T5 encoder", "mT5 encoder")  # whose layers are not to be told
@@ -60,7 +61,7 @@ def pooled_by_hand(pooling: str, states: list[Tensor], mask: Tensor) -> list[lis
     return rows
 
 
-@pytest.mark.parametrize("layers", [None, 3])
+@pytest.mark.parametrize("layers", some_fast([None, 3], [3]))
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_pooling_by_hand_and_after_saving(folder, tmp_path, pooling, layers):
     model = load_encoder(folder, pooling=pooling, layers=layers, device="cpu")
@@ -277,7 +278,7 @@ def test_a_path_that_is_no_folder(tmp_path):
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2", "bloom"])
+@pytest.mark.parametrize("kind", some_fast(["llama", "qwen2", "gpt2", "bloom"], ["llama", "gpt2"]))
 def test_the_last_token_by_hand(tmp_path, kind, side):
     build_decoder(tmp_path / kind, kind, pad=kind == "qwen2")  # the tokenizer class of Qwen brings one of its own
     model = load_encoder(tmp_path / kind, pooling="lasttoken", device="cpu")
@@ -344,11 +345,7 @@ def test_an_incomplete_save_is_refused(folder, tmp_path):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        name if name in ("ModernBERT", "Qwen3") else pytest.param(name, marks=pytest.mark.slow)
-        for name, row in ARCHITECTURES.items()
-        if row.config
-    ],
+    some_fast([name for name, row in ARCHITECTURES.items() if row.config], ["ModernBERT", "Qwen3"]),
 )
 def test_a_cut_encoder_of_every_architecture_loads_as_it_was_saved_or_is_refused(name, tmp_path):
     build(name, tmp_path / "whole")

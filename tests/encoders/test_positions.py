@@ -13,7 +13,7 @@ from st_extras.encoders.positions import SCHEMES, InputWays, find_input_ways, po
 from st_extras.encoders.structure import content_mask
 from st_extras.losses.parts.views import TwoViews
 from tests.architectures.encoders import build
-from tests.helpers import generator
+from tests.helpers import generator, some_fast
 
 BY_PLACE, BY_PADDING = InputWays("place", True, True), InputWays("padding", True, True)
 TOKENS_MOVE, IDS_ALONE = InputWays(None, False, True), InputWays()
@@ -48,7 +48,7 @@ def summaries(model: SentenceTransformer, rows: dict[str, Any]) -> Tensor:
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", some_fast(WAYS, ["BERT", "RoBERTa", "Llama", "BART"]))
 def test_what_an_encoder_takes(sentences, tmp_path, name, side):
     model, ways = architecture(name, tmp_path, side), WAYS[name]
     assert find_input_ways(model) == ways

@@ -134,7 +134,9 @@ CASES: dict[str, Case] = {
     "dclr, share of start": _pair(DCLRLoss, {"complementary_model": "start", "masked_share": 0.3}, still=_NONE),
     "adcse": _adcse(_ADVERSARIES),
     "adcse, symmetric, no head": _adcse(_ADVERSARIES | {"symmetric": True, "projection": False}),
-    "adcse, shared head": _adcse(_ADVERSARIES | {"shared_head": True, "adversary_temperature": 0.1}),
+    "adcse, shared head, adversaries alone": _adcse(
+        _ADVERSARIES | {"shared_head": True, "adversary_temperature": 0.1, "in_batch_negatives": False}
+    ),
     "adcse, tied": _adcse({"tied": True, "num_adversaries": 6, "adversary_learning_rate": 0.1}, rows=(2, 2)),
     "adcse, features": _adcse(_ADVERSARIES | {"adversary_start": "features", "num_adversaries": 11}),
     "frequency": Case(FrequencyAdversarialLoss, {"reversal_steps": 3}, rows=(1, 2), refused=ALONE),
@@ -164,6 +166,9 @@ CASES: dict[str, Case] = {
 
 PLAIN = ("simcse, head", "consert", "dclr", "adcse", "frequency", "incomplete", "slt-fai", "paser")
 """One case of each loss, that owns what the loss can own."""
+
+FAST = (*PLAIN, "simcse", "dclr, guide")
+"""The cases in the fast suite."""
 
 
 def total(value: Tensor | dict[str, Tensor]) -> Tensor:

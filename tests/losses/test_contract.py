@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, SimCSELoss
 from st_extras.training import LossStateCallback
 from tests.conftest import SENTENCES
-from tests.helpers import Wrapped, arguments, count_rows, differing, fit, snapshot, train
-from tests.losses.cases import CASES, EDGES, PLAIN, instruments, owned, total
+from tests.helpers import Wrapped, arguments, count_rows, differing, fit, snapshot, some_fast, train
+from tests.losses.cases import CASES, EDGES, FAST, PLAIN, instruments, owned, total
 
-every = pytest.mark.parametrize("name", CASES)
+every = pytest.mark.parametrize("name", some_fast(CASES, FAST))
 counted = pytest.mark.parametrize("count", [1, 2])
 
 
@@ -165,7 +165,7 @@ def test_an_encoder_in_half_precision(encoder, name):
 
 
 @pytest.mark.parametrize(("count", "other"), [(1, {"mini_batch_num_tokens": 20}), (2, {"mini_batch_size": 1000})])
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.cached])
+@pytest.mark.parametrize("name", some_fast([name for name, case in CASES.items() if case.cached], FAST))
 def test_mini_batches_change_nothing(make_encoder, name, count, other):
     case, losses = CASES[name], []
     for cut in ({}, {"mini_batch_size": 3}, other):
@@ -183,6 +183,7 @@ def test_mini_batches_change_nothing(make_encoder, name, count, other):
         assert instruments(cached) == pytest.approx(instruments(whole), rel=1e-3, abs=1e-4, nan_ok=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["consert", "dclr, share of start", "adcse", "adcse, features", "frequency", "slt-fai", "paser, own output"],

@@ -11,8 +11,8 @@ from sentence_transformers.sentence_transformer.losses import AdaptiveLayerLoss,
 from torch import nn
 
 from st_extras.losses import DCLRLoss, SimCSELoss, SLTFAILoss
-from tests.helpers import columns, differing, snapshot
-from tests.losses.cases import CASES, HEAD
+from tests.helpers import columns, differing, snapshot, some_fast
+from tests.losses.cases import CASES, FAST, HEAD
 
 WRAPPERS: dict[str, Callable[[SentenceTransformer, nn.Module], nn.Module]] = {
     "Matryoshka": lambda model, loss: MatryoshkaLoss(model, loss, [16, 8]),
@@ -23,7 +23,7 @@ WRAPPERS: dict[str, Callable[[SentenceTransformer, nn.Module], nn.Module]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", some_fast(CASES, FAST))
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_it_works_or_is_refused(encoder, name, wrapper):
     case = CASES[name]

@@ -108,7 +108,7 @@ def test_everything_deleted_leaves_one_word():
     assert {w.strip(" ,") for w in left} == {"one", "two", "three"}
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(st.text(), st.integers(0, 5))
 def test_any_text_passes_and_the_seed_decides(text, seed):
     def make(**options: float) -> EDA:

@@ -66,7 +66,7 @@ def test_weights_are_looked_at_before_they_are_scored_or_saved(encoder, tmp_path
         next(encoder.parameters()).fill_(float("nan"))
     watch.on_step_end(arguments(tmp_path), TrainerState(global_step=3), control)
     assert (watch.step, control.should_training_stop) == (seen, seen is not None)
-    assert not (control.should_save or control.should_evaluate)
+    assert control.should_save is control.should_evaluate is False
     watch.detach()
 
 

@@ -19,7 +19,7 @@ from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, PaSeRLoss, SimCSE
 from st_extras.training.trainer import TRAINED
 from tests.conftest import SENTENCES
 from tests.encoders.decoders import PROMPT_EOL, build_decoder
-from tests.helpers import differing, snapshot
+from tests.helpers import differing, snapshot, some_fast
 from tests.losses.cases import Case
 from tests.training.test_run import ScriptedEvaluator, short_training
 
@@ -81,12 +81,9 @@ def test_every_loss_trains_a_decoder(folder, tmp_path, caplog, loss, dtype, bf16
 
 @pytest.mark.parametrize(
     ("loss", "made_before"),
-    [
-        pytest.param("simcse", False, marks=pytest.mark.slow),
-        pytest.param("dclr, guided by its start", False, marks=pytest.mark.slow),
-        pytest.param("adcse", False, marks=pytest.mark.slow),
-        ("adcse", True),
-    ],
+    some_fast(
+        [("simcse", False), ("dclr, guided by its start", False), ("adcse", False), ("adcse", True)], [("adcse", True)]
+    ),
 )
 def test_resumed_it_ends_with_the_same_weights(folder, tmp_path, loss, made_before):
     def train(output: Path, **options: Any) -> SentenceTransformer:

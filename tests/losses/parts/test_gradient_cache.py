@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, SimCSELoss
 from st_extras.losses.parts.gradient_cache import GradientCache
 from tests.conftest import SENTENCES
-from tests.helpers import columns, count_rows
-from tests.losses.cases import CASES
+from tests.helpers import columns, count_rows, some_fast
+from tests.losses.cases import CASES, FAST
 
 BARE = ["adcse", "simcse", "dclr", "consert"]
 CACHED = [name for name, case in CASES.items() if case.cached and "table" not in name]
@@ -70,7 +70,7 @@ def uncached(loss: Any, batch: list[dict[str, Any]]) -> Tensor:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize("name", CACHED)
+@pytest.mark.parametrize("name", some_fast(CACHED, FAST))
 def test_gradients_are_those_of_one_pass_with_dropout(make_encoder, name, count):
     model = make_encoder(dropout=0.2).train()
     batch = features_of(model, many_sentences(64), count)
@@ -134,7 +134,7 @@ def test_settings_that_are_refused(encoder, name):
         SimCSELoss(encoder, **{name: 4})
 
 
-@pytest.mark.parametrize("name", CACHED)
+@pytest.mark.parametrize("name", some_fast(CACHED, FAST))
 def test_the_gradient_is_scaled_and_adds_up(encoder, name):
     batches = [features_of(encoder.train(), texts) for texts in (many_sentences(20)[:9], many_sentences(20)[9:])]
     loss = make(name, encoder, mini_batch_size=4)
@@ -153,7 +153,7 @@ def test_the_gradient_is_scaled_and_adds_up(encoder, name):
     assert_equal_gradients(gradients(loss), expected)
 
 
-@pytest.mark.parametrize("name", CACHED)
+@pytest.mark.parametrize("name", some_fast(CACHED, FAST))
 def test_random_states_end_where_one_forward_pass_leaves_them(encoder, name):
     batch = features_of(encoder.train(), many_sentences(12))
     loss = make(name, encoder, mini_batch_size=5)
@@ -177,7 +177,7 @@ def test_the_replay_is_in_the_forward_passs_precision(encoder):
     assert kinds == [torch.bfloat16] * 8
 
 
-@pytest.mark.parametrize("name", [name for name in CACHED if not CASES[name].refused])
+@pytest.mark.parametrize("name", some_fast([name for name in CACHED if not CASES[name].refused], FAST))
 def test_matryoshka(still_encoder, name):
     batch = features_of(still_encoder.train(), many_sentences(24))
     values, found, measured = [], [], []
