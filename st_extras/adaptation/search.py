@@ -136,9 +136,7 @@ def adapt_search(
     """
     own, start = encode_both(model, searched, encode_texts, kept)
     if keep_index and bool(((own[1].norm(dim=1) - 1).abs() > _ROUNDING).any()):
-        raise ValueError(
-            "keep_index must be False where dot products see lengths: those of the result's documents are 1."
-        )
+        raise ValueError("keep_index must be False where dot products see lengths: those of its documents are 1.")
     facts |= {"texts": len(searched.documents), "queries": len(searched.queries), "made": searched.made}
     steps = (QUERIES_ALONE if keep_index else BOTH_SIDES)[-1 if searched.made else 0 :]
     proposed = propose_both_sides(searched, start, steps, seed)

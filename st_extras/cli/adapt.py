@@ -74,7 +74,7 @@ def adapt(
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
-    """Refine an encoder for your text, without labels, or leave it as it is.
+    """Refine an encoder for your text, without labels, or leave it as it is; make one of a language model.
 
     Linear steps of four strengths, and with --train two short trainings, are tried and judged on texts that they were
     not made from; the gentlest one that gains about as much as the best is saved. With --search, queries and documents
