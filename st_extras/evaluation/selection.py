@@ -83,13 +83,7 @@ class UnlabeledSelectionEvaluator(ReportingEvaluator):
     """
 
     def __init__(
-        self,
-        sentences: Iterable[str],
-        *,
-        signal: str = DEFAULT_SIGNAL,
-        size: int = 500,
-        seed: int = 42,
-        **options: Any,
+        self, sentences: Iterable[str], *, signal: str = DEFAULT_SIGNAL, size: int = 500, seed: int = 42, **options: Any
     ) -> None:
         check_choice("signal", signal, SIGNALS)
         super().__init__("unlabeled_selection", signal, **options)
