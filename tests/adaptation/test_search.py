@@ -438,5 +438,5 @@ def test_a_resumed_run_encodes_nothing_again_and_ends_the_same(still_encoder, in
 @pytest.mark.parametrize("changed", ["queries", "prompt"])
 def test_it_does_not_go_on_with_other_queries_or_prompts(still_encoder, interrupted, changed):
     still_encoder.prompts = {"query": "a cat "} if changed == "prompt" else {}
-    with pytest.raises(ValueError, match=r"one with another (text|encoder)"):
+    with pytest.raises(ValueError, match=r"one with another (text or queries|encoder)"):
         run(still_encoder, interrupted, queries=QUERIES[::-1] if changed == "queries" else QUERIES, resume=True)

@@ -50,8 +50,9 @@ NO_OBJECTS: dict[str, list[Any]] = {
 """What arguments of these names must refuse."""
 NO_OBJECTS["x"] = NO_OBJECTS["embeddings"]
 SAME: list[Callable[[Any], Any]] = [
-    np.array, list, np.float64, np.float16, np.asfortranarray, torch.tensor, lambda rows: torch.tensor(rows).bfloat16(),
-    lambda rows: torch.tensor(rows).float().requires_grad_(), lambda rows: np.repeat(rows, 2, axis=1)[:, ::2],
+    np.array, np.ndarray.tolist, np.float64, np.float16, np.asfortranarray, torch.tensor,
+    lambda rows: torch.tensor(rows).bfloat16(), lambda rows: torch.tensor(rows).float().requires_grad_(),
+    lambda rows: np.repeat(rows, 2, axis=1)[:, ::2],
 ]  # fmt: skip
 """Rows of whole numbers in other forms, which change no result."""
 Target = tuple[str, Callable[..., Any], dict[str, Any]]
@@ -89,7 +90,7 @@ def _calls() -> list[tuple[str, Callable[..., Any], dict[str, Any]]]:
         ("TfidfKeywords.fit", text.TfidfKeywords.fit, {}), ("FrequencyTable.labels", world.table().labels, {}),
         ("FrequencyTable", FrequencyTable, {"tokens": ("a", "b"), "counts": [1, 2]}),
         ("FrequencyTable.count", FrequencyTable.count, {"texts": world.root() / "ok.jsonl"}),
-        ("RepALPostProcessor.attach", repal.attach, {"keywords": "rake", "corpus": SENTENCES, "lambda_2": 0.1}),
+        ("RepALPostProcessor.attach", repal.attach, {"corpus": SENTENCES, "lambda_1": 0.1, "lambda_2": 0.1}),
         ("WhiteningPostProcessor.attach", whitening.attach, {"corpus": SENTENCES}), ("BM25", BM25, {}),
         ("compare_retrieval", evaluation.compare_retrieval, {}),
         ("RetrievalTask.sample", _TASK.sample, {"max_queries": 1}),

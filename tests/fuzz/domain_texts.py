@@ -48,7 +48,7 @@ def _searched(sentence: str) -> torch.Tensor:
     queries = [*(text[3:] for text in world.corpus()[:40]), f"what is {sentence}"]
     options: dict[str, Any] = {"queries": queries, "keep_index": len(sentence) % 2 == 1, "show_progress_bar": False}
     model = adaptation.adapt(world.encoder(), texts, world.new_folder(), **options).model
-    return torch.tensor([model.encode_query(sentence), model.encode_document(sentence)])
+    return torch.from_numpy(model.encode_query([sentence]) + model.encode_document([sentence]))
 
 
 def _compared(sentence: str) -> dict[str, dict[str, float]]:
@@ -89,7 +89,7 @@ DOMAIN_CALLS: dict[str, tuple[Callable[[str], Any], Callable[[str, Any], str | N
     "adapt for search": (_searched, _finite),
     "compare_retrieval": (_compared, _in_range),
     "BM25": (lambda s: BM25([s, "zzz", *world.corpus()[:20]]).scores([s])[0], _found),
-    "passages": (lambda s: [len(part.split()) for part in passages([s], 3)],
-                 lambda s, sizes: None if sum(sizes) == len(s.split()) and max(sizes, default=0) < 4 else "others"),
+    "passages": (lambda s: list(passages([s], 3)),
+                 lambda s, cut: None if "".join("".join(cut).split()) == "".join(s.split()) else "other words"),
 }  # fmt: skip
 """Name, call, and the oracle of its result; as in ``texts.CALLS``."""
