@@ -264,8 +264,8 @@ _ALIASES = {
     "--lr": ("learning-rate", "learning_rate"), "--loss-lr": ("loss-learning-rate", "loss_learning_rate"),
     "--steps": ("max_steps",), "--max-length": ("max_seq_length",), "--length-buckets": ("buckets",),
     "--dev": ("sts", "source"), "--test": ("sts", "source"), "--sts": ("source",), "--ratio": ("low_frequency_ratio",),
-    "--processes": ("num_processes",), "-o": ("output",), "--add": ("path", "directory"), "--frequencies": ("wordfreq", "language"),
-    "--warmup-epochs": ("epochs",), "--sets": ("name",), "--limit": (),
+    "--processes": ("num_processes",), "-o": ("output",), "--add": ("path", "directory"),
+    "--frequencies": ("wordfreq", "language"), "--warmup-epochs": ("epochs",), "--sets": ("name",), "--limit": (),
     "--labeled": ("label",), "--queries": ("source",), "--retrieval": ("folder",), "--encoder": ("tokenizer",),
 }  # fmt: skip
 """What else a message may call an option: the argument of the function behind it."""
