@@ -71,6 +71,10 @@ def _vectors_right(path: Path, vectors: torch.Tensor) -> str | None:
     return None if bool(((norms - 1).abs() < 0.02).all()) else f"norms {norms.min():.3g} to {norms.max():.3g}"
 
 
+def _load(path: Path) -> SentenceTransformer:
+    return st_extras.load(str(next(folder for folder in path.parents if folder.name == "copy")))
+
+
 def _encodes(model: SentenceTransformer) -> str | None:
     """Finite embeddings that a change of the module moves only as far as a bit of it can."""
     embeddings = model.encode(SENTENCES[:2], convert_to_tensor=True)
@@ -85,12 +89,10 @@ def _trainer(name: str) -> SentenceTransformerTrainer:
         "adcse": lambda: losses.AdCSELoss(model, num_adversaries=3),
         "slt-fai": lambda: losses.SLTFAILoss(model, frequency_table=world.table()),
     }
-    args = SentenceTransformerTrainingArguments(
-        output_dir=str(world.root() / f"run-{name}"), report_to="none", use_cpu=True
-    )
-    trainer = SentenceTransformerTrainer(
-        model, args=args, train_dataset=Dataset.from_dict({"sentence": SENTENCES}), loss=makers[name]()
-    )
+    output = str(world.root() / f"run-{name}")
+    args = SentenceTransformerTrainingArguments(output_dir=output, report_to="none", use_cpu=True)
+    data = Dataset.from_dict({"sentence": SENTENCES})
+    trainer = SentenceTransformerTrainer(model, args=args, train_dataset=data, loss=makers[name]())
     callback = LossStateCallback.attach(trainer)
     callback.on_save(args, trainer.state, trainer.control)
     trainer.fuzzed = callback  # type: ignore[attr-defined]
@@ -113,10 +115,6 @@ def _restore(name: str, path: Path) -> str:
         for key, value in found.items():
             value.copy_(before[key])
     return f"not finite: {bad}" if bad else ""
-
-
-def _load_above(depth: int, path: Path) -> SentenceTransformer:
-    return st_extras.load(str(path.parents[depth]))
 
 
 Load = Callable[[Path], Any]
@@ -144,8 +142,7 @@ def _artefacts() -> dict[str, tuple[Path, str, Load, Check]]:
         own = [entry["path"] for entry in listed if entry["type"].startswith("st_extras") and entry["path"]]
         for file in (Path(part, file) for part in own for file in ("config.json", "model.safetensors")):
             if (model / file).is_file():
-                load = functools.partial(_load_above, len(file.parts) - 1)
-                found[f"{name} {file}"] = model, str(file), load, lambda path, loaded: _encodes(loaded)
+                found[f"{name} {file}"] = model, str(file), _load, lambda path, loaded: _encodes(loaded)
     for name in ("dclr", "adcse", "slt-fai"):
         checkpoint = Path(str(_trainer(name).args.output_dir)) / "checkpoint-0"
         restore = functools.partial(_restore, name)

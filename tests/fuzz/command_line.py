@@ -39,21 +39,20 @@ def _places() -> dict[str, str]:
     folder = world.new_folder()
     (folder / "a folder").mkdir()
     lines = [*SENTENCES, *(f"{first} and {second}" for first, second in itertools.pairwise(SENTENCES))]
-    (folder / "text.txt").write_text("\n".join(lines), encoding="utf8")
+    pairs = "".join(f"s\t{i % 6}\t{a}\t{b}\n" for i, (a, b) in enumerate(itertools.pairwise(SENTENCES * 2)))
+    texts = {
+        "text.txt": "\n".join(lines), "empty.txt": "", "cut.jsonl": '{"sentence": "a cat"}\n{"sentence": "a d',
+        "nul.txt": "a cat\nthe\0dog\n", "sts.tsv": "subset\tscore\tsentence1\tsentence2\n" + pairs,
+        "domain.txt": "\n".join(world.corpus()[:120]), "few.txt": "\n".join(world.corpus()[:10]),
+        "queries.txt": "\n".join(text[3:] for text in world.corpus()[200:240]),
+        "labelled.tsv": "label\ttext\n" + "".join(f"{i % 2}\t{text}\n" for i, text in enumerate(SENTENCES)),
+    }  # fmt: skip
+    for name, content in texts.items():
+        (folder / name).write_text(content, encoding="utf8")
     (folder / "binary.txt").write_bytes(random.Random(0).randbytes(500))
-    (folder / "empty.txt").touch()
-    (folder / "nul.txt").write_bytes(b"a cat\nthe\0dog\n")
     (folder / "utf16.txt").write_bytes("\n".join(SENTENCES).encode("utf-16-le"))
-    (folder / "cut.jsonl").write_text('{"sentence": "a cat"}\n{"sentence": "a d')
-    (folder / "queries.txt").write_text("\n".join(text[3:] for text in world.corpus()[200:240]), "utf8")
-    (folder / "few.txt").write_text("\n".join(world.corpus()[200:210]), encoding="utf8")
     for name, grade in _GRADES.items():
         world.search_folder(folder / name, grade)
-    rows = "".join(f"s\t{i % 6}\t{a}\t{b}\n" for i, (a, b) in enumerate(itertools.pairwise(SENTENCES * 2)))
-    (folder / "sts.tsv").write_text("subset\tscore\tsentence1\tsentence2\n" + rows)
-    (folder / "domain.txt").write_text("\n".join(world.corpus()[:120]), encoding="utf8")
-    rows = "".join(f"{i % 2}\t{text}\n" for i, text in enumerate(SENTENCES))
-    (folder / "labelled.tsv").write_text("label\ttext\n" + rows, encoding="utf8")
     world.table().save(folder / "table.json")
     repal = modules.RepALPostProcessor.attach(world.encoder(), lambda_1=0.3, lambda_2=0.0, keywords="rake")
     repal.save(str(folder / "repal"))
@@ -61,26 +60,20 @@ def _places() -> dict[str, str]:
     return files | {"folder": files["a folder"], "encoder": str(world.encoder_folder())}
 
 
-TRAIN = ["train", "simcse", "{encoder}", "{text}", "-o", "{output}", "--steps", "2", "--batch-size", "4", "--quiet"]
-SLT = ["train", "slt-fai", *TRAIN[2:], "--frequencies", "{table}"]
-REPAL = ["refine", "repal", "{encoder}", "{text}", "-o", "{output}", "--set", "keywords=rake"]
-TUNE = ["repal", "tune", "{repal}", "--sts", "{sts}", "-o", "{output}"]
-WHITEN = ["refine", "whitening", "{encoder}", "{text}", "-o", "{output}"]
-COUNT = ["frequencies", "count", "{encoder}", "{text}", "-o", "{output}.json"]
-INFO = ["frequencies", "info", "{table}"]
-EVALUATE = ["evaluate", "{encoder}", "--sts", "{sts}", "--sets", "mine"]
-LABELLED = ["evaluate", "{encoder}", "--labeled", "{labelled}"]
-ADAPT = ["adapt", "{encoder}", "{text}", "-o", "{output}", "--quiet"]
-LOCALITY = ["refine", "locality-preserving", "{encoder}", "{domain}", "-o", "{output}"]
-SEARCH = ["adapt", "{encoder}", "{domain}", *ADAPT[3:], "--search", "--queries", "{queries}"]
-RETRIEVAL = ["evaluate", "{encoder}", "--retrieval", "{judged}"]
-CALIBRATE = ["calibrate", "{encoder}", "{domain}"]
-TOP, SIF = ([*WHITEN[:1], method, *WHITEN[2:]] for method in ("all-but-the-top", "sif"))
-COMMANDS = {
-    "train": TRAIN, "slt-fai": SLT, "repal fit": REPAL, "repal tune": TUNE, "whiten": WHITEN, "count": COUNT,
-    "info": INFO, "evaluate": EVALUATE, "labelled": LABELLED, "adapt": ADAPT, "locality": LOCALITY, "search": SEARCH,
-    "retrieval": RETRIEVAL, "calibrate": CALIBRATE, "top": TOP, "sif": SIF,
+_WORDS = {
+    "train": "train simcse {encoder} {text} -o {output} --steps 2 --batch-size 4 --quiet",
+    "slt-fai": "train slt-fai {encoder} {text} -o {output} --steps 2 --batch-size 4 --quiet --frequencies {table}",
+    "repal fit": "refine repal {encoder} {text} -o {output} --set keywords=rake",
+    "repal tune": "repal tune {repal} --sts {sts} -o {output}", "sif": "refine sif {encoder} {text} -o {output}",
+    "whiten": "refine whitening {encoder} {text} -o {output}",
+    "top": "refine all-but-the-top {encoder} {text} -o {output}",
+    "locality": "refine locality-preserving {encoder} {domain} -o {output}", "info": "frequencies info {table}",
+    "count": "frequencies count {encoder} {text} -o {output}.json", "calibrate": "calibrate {encoder} {domain}",
+    "evaluate": "evaluate {encoder} --sts {sts} --sets mine", "labelled": "evaluate {encoder} --labeled {labelled}",
+    "retrieval": "evaluate {encoder} --retrieval {judged}", "adapt": "adapt {encoder} {text} -o {output} --quiet",
+    "search": "adapt {encoder} {domain} -o {output} --quiet --search --queries {queries}",
 }  # fmt: skip
+COMMANDS = {name: words.split() for name, words in _WORDS.items()}
 
 
 def _set(name: str, values: list[str]) -> list[str]:
@@ -141,17 +134,15 @@ OPTIONS: dict[str, dict[str, list[str]]] = {
     },
 }  # fmt: skip
 """Options of each command, with values that must be refused."""
-GOOD = [
-    ["train", ["--set", "temperature=0.1"]], ["train", ["--set", "projection=false", "--json"]], ["slt-fai", []],
-    ["repal fit", ["--set", "lambda_2=0"]], ["whiten", ["--set", "dimensions=4"]], ["count", []], ["info", ["--json"]],
-    ["repal tune", ["--sentence-term-only"]], ["info", ["--ratio", "0.3"]], ["whiten", ["--stock"]], ["labelled", []],
-    ["evaluate", ["--json"]], ["labelled", ["--json"]], ["adapt", []], ["adapt", ["--json", "--any-general-loss"]],
-    ["locality", ["--set", "words=no", "--set", "recolor=0"]], ["locality", ["--stock", "--json"]],
-    ["search", []], ["search", ["--keep-index", "--json"]], ["search", ["--retrieval", "{judged}"]],
-    ["search", ["--passages", "4", "--query-prompt", "find "]], ["retrieval", []], ["calibrate", ["--json"]],
-    ["retrieval", ["--json", "--document-prompt", "x", "--split", "qrels"]],
-    ["top", ["--set", "components=2", "--stock"]], ["sif", ["--set", "a=0.1"]],
-]  # fmt: skip
+GOOD = {
+    "train": ["--set temperature=0.1", "--set projection=false --json"], "slt-fai": [""], "count": [""],
+    "repal fit": ["--set lambda_2=0"], "repal tune": ["--sentence-term-only"], "evaluate": ["--json"],
+    "info": ["--json", "--ratio 0.3"], "whiten": ["--set dimensions=4", "--stock"], "sif": ["--set a=0.1"],
+    "adapt": ["", "--json --any-general-loss"], "locality": ["--set words=no --set recolor=0", "--stock --json"],
+    "search": ["", "--keep-index --json", "--retrieval {judged}", "--passages 4 --query-prompt find"],
+    "retrieval": ["", "--json --document-prompt x --split qrels"], "calibrate": ["", "--json"],
+    "top": ["--set components=2 --stock"], "labelled": ["", "--json"],
+}  # fmt: skip
 UNREAD = [["search", "--train"], ["search", "--any-general-loss"], ["adapt", "--keep-index"], ["sif", "--stock"]]
 """Flags that must be refused, because nothing reads them."""
 
@@ -252,7 +243,7 @@ def cases(generator: random.Random) -> list[Case]:
                 names += (filled,) if filled and value in (*BAD_FILES, *_BAD_FOLDERS) else ()
                 made.append(_case(command, [option, value], REFUSE, names))
             made.append(_case(command, [option], REFUSE, ("requires an argument", "no such option", "missing")))
-    made += [_case(command, added, ACCEPT) for command, added in GOOD]  # type: ignore[arg-type]
+    made += [_case(command, added.split(), ACCEPT) for command, good in GOOD.items() for added in good]
     made += [_case(command, [flag], REFUSE, (flag,)) for command, flag in UNREAD]
     words = ["train", "repal", "x", "refine", "--", "-h", "tune", "\x00", "frequencies"]
     typed = [generator.choices(words, k=3) for _ in range(10)]

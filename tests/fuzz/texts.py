@@ -122,21 +122,15 @@ def _near_zero(difference: Any) -> str | None:
 
 @functools.cache
 def _loss(name: str) -> Any:
-    model, table = world.encoder(), world.table()
-    match name:
-        case "DCLRLoss":
-            return losses.DCLRLoss(model, complementary_model="self")
-        case "masked DCLRLoss":
-            return losses.DCLRLoss(model, complementary_model="start", masked_share=0.2)
-        case "ConSERTLoss":
-            return losses.ConSERTLoss(model)
-        case "AdCSELoss":
-            return losses.AdCSELoss(model, num_adversaries=4)
-        case "SLTFAILoss":
-            return losses.SLTFAILoss(model, frequency_table=table)
-        case "PaSeRLoss":
-            return losses.PaSeRLoss(model, num_decoder_layers=1)
-    return losses.SimCSELoss(model)
+    model = world.encoder()
+    makers: dict[str, Callable[[], Any]] = {
+        "DCLRLoss": lambda: losses.DCLRLoss(model, complementary_model="self"),
+        "masked DCLRLoss": lambda: losses.DCLRLoss(model, complementary_model="start", masked_share=0.2),
+        "AdCSELoss": lambda: losses.AdCSELoss(model, num_adversaries=4),
+        "SLTFAILoss": lambda: losses.SLTFAILoss(model, frequency_table=world.table()),
+        "PaSeRLoss": lambda: losses.PaSeRLoss(model, num_decoder_layers=1),
+    }
+    return makers[name]() if name in makers else getattr(losses, name)(model)
 
 
 def _loss_value(name: str, sentence: str) -> Any:

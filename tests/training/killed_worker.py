@@ -36,12 +36,8 @@ def die() -> None:
 
 
 FORMS = {
-    "simcse": "simcse, head",
-    "dclr": "dclr",
-    "adcse": "adcse",
-    "slt_fai": "slt-fai over consert",
-    "paser": "paser",
-}
+    "simcse": "simcse, head", "dclr": "dclr", "adcse": "adcse", "slt_fai": "slt-fai over consert", "paser": "paser"
+}  # fmt: skip
 LOSSES = {name: CASES[case] for name, case in FORMS.items()}
 WORKS = (*LOSSES, "adapt", "search", "table")
 
