@@ -34,18 +34,21 @@ UNUSUAL: list[Any] = [
 ]  # fmt: skip
 _A, _D, _ROWS = {"a": "cat"}, {"1": "a cat", "2": "a dog"}, np.random.default_rng(0).integers(-9, 9, (60, 6))
 _TASK = evaluation.RetrievalTask(_A, _D, {"a": {"1": 1.0}})
-_TASKS = [evaluation.RetrievalTask(_A, _D, judged) for judged in (
-    {}, {"a": {}}, {"a": {"3": 1.0}}, {"b": {"1": 1.0}},
-    *({"a": {"1": x}} for x in (0.0, math.nan, math.inf, -1, "x")))]  # fmt: skip
+_JUDGED = [
+    {},
+    {"a": {}},
+    {"a": {"3": 1}},
+    {"b": {"1": 1}},
+    *({"a": {"1": x}} for x in (0, math.nan, math.inf, -1, "x")),
+]
+_TASKS = [evaluation.RetrievalTask(_A, _D, judged) for judged in _JUDGED]
 _NO_TEXTS: list[Any] = ["what", 5, b"x", [1] * 30, ["\ud800"] * 30, [None] * 30, {"a": 1}, np.array(1)]
 NO_OBJECTS: dict[str, list[Any]] = {
     "embeddings": [None, "x", 5, [], [[]], [1, 2], [["a"]], [[1], [1, 2]], _ROWS[:0], _ROWS[0], _ROWS[None],
                    _ROWS * math.nan, _ROWS * 1j, _ROWS + math.inf, _ROWS * 0, _ROWS.astype(str), torch.zeros(60, 0)],
-    "task": [None, "x", {}, *_TASKS],
-    "dev": ["x", 5, *_TASKS],
+    "task": [None, "x", {}, *_TASKS], "dev": ["x", 5, *_TASKS], "models": [[("BM25", None)]],
     "queries": [*_NO_TEXTS, [], ["a"] * 30, world.corpus()[:40], ["", " "] * 30],
     "documents": [*_NO_TEXTS[:4], [], None],
-    "models": [[("BM25", None)]],
 }  # fmt: skip
 """What arguments of these names must refuse."""
 NO_OBJECTS["x"] = NO_OBJECTS["embeddings"]
@@ -73,11 +76,10 @@ def _given() -> dict[str, Any]:
 def _calls() -> list[tuple[str, Callable[..., Any], dict[str, Any]]]:
     """Public classes and the functions that are tried too, with what differs from ``_given``."""
     own: dict[Any, dict[str, Any]] = {
-        text.EDA: {"synonyms": {"cat": ["feline"]}},
-        text.ChunkPhrases: {"parse": str},
+        text.EDA: {"synonyms": {"cat": ["feline"]}}, text.ChunkPhrases: {"parse": str},
         evaluation.LabeledTextEvaluator: {"texts": SENTENCES},
         evaluation.ChangeJudge: {"texts": world.corpus()[:100], "start": torch.randn(100, 4)},
-    }
+    }  # fmt: skip
     classes = [
         (name, call, own.get(call, {}))
         for package in (losses, modules, evaluation, text, encoders)

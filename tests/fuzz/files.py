@@ -242,10 +242,8 @@ FORMATS: dict[str, tuple[str, str, Callable[[Path], Any], Callable[[str], Expect
              lambda task: task.relevant),
 }  # fmt: skip
 
-_NAMES = {
-    "askubuntu": ("text_tokenized", "test.txt"), "sts": ("sts12",), "counted": ("texts", "corpus"),
-    **dict.fromkeys(("corpus", "qrels", "trec"), ("corpus.", "qrels.")),
-}  # fmt: skip
+_NAMES = {"askubuntu": ("text_tokenized", "test.txt"), "sts": ("sts12",), "counted": ("texts", "corpus")}
+_NAMES |= dict.fromkeys(("corpus", "qrels", "trec"), ("corpus.", "qrels."))
 """What else a message may name: another file of the folder, or the argument."""
 
 

@@ -147,11 +147,6 @@ def _loss_value(name: str, sentence: str) -> Any:
     return torch.stack([total.detach(), gradient])
 
 
-@functools.cache
-def _tfidf() -> text.TfidfKeywords:
-    return text.TfidfKeywords.fit(SENTENCES)
-
-
 Check = Callable[[str, Any], "str | None"]
 EDAS = {
     "deletion": text.EDA(synonym_ratio=0, deletion_ratio=0.9, synonyms={}),
@@ -161,7 +156,7 @@ EDAS = {
 CALLS: dict[str, tuple[Callable[[str], Any], Check]] = {
     "JiebaKeywords": (text.JiebaKeywords(), _spans),
     "RakeKeywords": (text.RakeKeywords(), _spans),
-    "TfidfKeywords": (lambda sentence: _tfidf()(sentence), _spans),
+    "TfidfKeywords": (text.TfidfKeywords.fit(SENTENCES), _spans),
     "keyword_spans": (lambda sentence: keyword_spans(sentence, str.split), _spans),
     "RakePhrases": (text.RakePhrases(), lambda s, found: None if all(map(str.strip, found)) else "an empty phrase"),
     "RakePhrases chinese": (text.RakePhrases(language="chinese"), lambda s, phrases: None),
