@@ -93,11 +93,7 @@ def train(
     **options: Any,
 ) -> SentenceTransformerTrainer:
     trainer = SentenceTransformerTrainer(
-        model,
-        args=arguments(folder, **options),
-        train_dataset=Dataset.from_dict(data),
-        loss=loss,
-        callbacks=callbacks,
+        model, args=arguments(folder, **options), train_dataset=Dataset.from_dict(data), loss=loss, callbacks=callbacks
     )
     if attach:
         LossStateCallback.attach(trainer)

@@ -158,7 +158,7 @@ def adapt(
         check_known(model, drawn[:2000], "sentences")
         source = source_of(model, role)
         if resume:
-            used = work.resumed(source, [*asked, *drawn], seed)
+            used = work.resumed(source, [*asked, *drawn], seed, "text or queries" if asked else "text")
         with undone_if_it_fails(output), work.removed_after_mistakes():
             rate = seconds_per_text(model, drawn, functools.partial(encoder, role=role))
             if not resume:

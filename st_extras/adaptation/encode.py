@@ -225,7 +225,7 @@ class WorkFolder:
             return self.path.is_dir() and all(path.suffix == ".partial" for path in self.path.iterdir())
         return isinstance(found, dict) and found.items() >= _FORMAT.items()
 
-    def resumed(self, now: Source, texts: Sequence[str], seed: int) -> int:
+    def resumed(self, now: Source, texts: Sequence[str], seed: int, what: str = "text") -> int:
         """Return how many of the texts the interrupted run uses, which there must be.
 
         Raises:
@@ -236,7 +236,7 @@ class WorkFolder:
         try:
             before = json.loads((self.path / _SETTINGS).read_text(encoding="utf8"))
             source = Source(before["prompt"], before["max_seq_length"], torch.tensor(before["probes"]))
-            differing = {"text": before["text"] != _digest(texts), "seed": before["seed"] != seed}
+            differing = {what: before["text"] != _digest(texts), "seed": before["seed"] != seed}
             used = int(before["used"])
         except (KeyError, OSError, TypeError, ValueError):
             raise ValueError(f"{found} one whose {_SETTINGS} is missing or broken: {again}.") from None

@@ -44,7 +44,6 @@ from st_extras.training.run_folder import save_model
 _FIT_TEXTS = 10_000  # documents that the directions are found from
 _LONGEST_FIT_TEXT = 2000  # characters of them that are compared
 _MOST_WITH_A_GRAM = 0.1  # of the documents: grams that more of them have are left out, as stop words are
-_ROUNDING = 0.01  # of a length of 1, in bfloat16
 _RIDGE = 0.1  # of the mean variance
 ROLES = ("query", "document")
 """Routes of the saved model, and how texts are encoded for each."""
@@ -135,7 +134,7 @@ def adapt_search(
         ImportError: if bm25s is not installed.
     """
     own, start = encode_both(model, searched, encode_texts, kept)
-    if keep_index and bool(((own[1].norm(dim=1) - 1).abs() > _ROUNDING).any()):
+    if keep_index and not torch.allclose(own[1].norm(dim=1), torch.ones(1), atol=0.01):  # in bfloat16
         raise ValueError("keep_index must be False where dot products see lengths: those of its documents are 1.")
     facts |= {"texts": len(searched.documents), "queries": len(searched.queries), "made": searched.made}
     steps = (QUERIES_ALONE if keep_index else BOTH_SIDES)[-1 if searched.made else 0 :]

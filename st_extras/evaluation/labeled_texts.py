@@ -39,11 +39,7 @@ class LabeledTexts:
 
 
 def load_labeled_texts(
-    path: str | PathLike[str],
-    *,
-    text_column: str | None = None,
-    label_column: str = "label",
-    max_line: int = MAX_LINE,
+    path: str | PathLike[str], *, text_column: str | None = None, label_column: str = "label", max_line: int = MAX_LINE
 ) -> LabeledTexts:
     """Read labelled texts from a .tsv, .csv, .jsonl, .json or .parquet file; the first three also with .gz.
 

@@ -32,11 +32,7 @@ def mteb_tasks(names: str | Iterable[str]) -> list[AbsTask]:
 
 
 def mteb_scores(
-    model: SentenceTransformer,
-    tasks: Iterable[AbsTask],
-    *,
-    batch_size: int = 64,
-    show_progress_bar: bool = False,
+    model: SentenceTransformer, tasks: Iterable[AbsTask], *, batch_size: int = 64, show_progress_bar: bool = False
 ) -> dict[str, float]:
     """Score a model on MTEB tasks, as ``mteb.evaluate`` does, without its store of results.
 

@@ -65,10 +65,7 @@ class ReportingEvaluator(BaseEvaluator):
         """Return the (N, D) embeddings of the sentences, on the model's device; each different one is encoded once."""
         rows = {sentence: row for row, sentence in enumerate(dict.fromkeys(sentences))}
         embeddings = model.encode(
-            list(rows),
-            batch_size=self.batch_size,
-            show_progress_bar=self.show_progress_bar,
-            convert_to_tensor=True,
+            list(rows), batch_size=self.batch_size, show_progress_bar=self.show_progress_bar, convert_to_tensor=True
         )
         return embeddings.detach()[[rows[sentence] for sentence in sentences]]
 

@@ -52,13 +52,7 @@ class STSEvaluator(ReportingEvaluator):
         {'sample_spearman_cosine': 0...}
     """
 
-    def __init__(
-        self,
-        datasets: Sequence[STSDataset],
-        *,
-        setting: Setting = "all",
-        **options: Any,
-    ) -> None:
+    def __init__(self, datasets: Sequence[STSDataset], *, setting: Setting = "all", **options: Any) -> None:
         check_choice("setting", setting, ("all", "wmean"))
         _check_datasets(datasets)
         if setting == "wmean":

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import heapq
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from itertools import islice
+from itertools import islice, pairwise
 from os import PathLike
 from typing import Any
 
 from st_extras.checks import check_count, check_seed, shown
 from st_extras.text.columns import can_be_split, is_dataset, iterate_values
 from st_extras.text.files import MAX_LINE, has_lone_surrogate
+from st_extras.text.lexical import SPACELESS
 from st_extras.text.sources import Source, open_sources
 
 MAX_PROCESSES = 1024
@@ -23,6 +25,7 @@ Shard = tuple[int, int]
 _MAX_SHARDS = 1_000_000
 _ZERO_WIDTH = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u00ad"))
 _MAX_SAMPLE = 2**31 - 1
+_WORD = re.compile(rf"[{SPACELESS}]|[^\s{SPACELESS}]+")
 
 
 def iterate_sentences(
@@ -135,11 +138,11 @@ def distinct_sample(texts: Iterable[str], count: int, seed: int = 0) -> list[str
 
 
 def passages(texts: Iterable[str], words: int) -> Iterator[str]:
-    """Cut each text at spaces into passages of at most ``words`` words."""
+    """Cut each text into passages of at most ``words`` words, or characters of scripts without spaces."""
     for text in texts:
-        parts = text.split()
-        for first in range(0, len(parts), words):
-            yield " ".join(parts[first : first + words])
+        ends = [word.end() for word in _WORD.finditer(text)]
+        cuts = [0, *ends[words - 1 : -1 : words], len(text)]
+        yield from (" ".join(text[start:end].split()) for start, end in pairwise(cuts))
 
 
 def stream_sentences(

@@ -248,7 +248,10 @@ def read_rows(
     records: Iterator[tuple[int, list[str]]]
     first = next(read_lines(path, max_line=max_line), (1, ""))[1].split()
     if kind != ".csv" and len(first) == 4 and first[3].lstrip("-").isdecimal():
-        names, records = ["query-id", "iteration", "corpus-id", "score"], ((n, line.split()) for n, line in lines)
+        names, records = (
+            ["query-id", "iteration", "corpus-id", "score"],
+            ((n, line.split(None, 3)) for n, line in lines),
+        )
     else:
         format_ = {"delimiter": ",", "quoted": True} if kind == ".csv" else quotes
         records = read_records(path, max_line=max_line, **format_)
@@ -256,8 +259,6 @@ def read_rows(
         if any(names.count(name) > 1 for name in names if name):
             raise ValueError(f"{path} must name each column once, got {', '.join(names)}.")
     for number, values in records:
-        if len(values) > len(names):
-            raise ValueError(f"{path}, line {number}: a judgement of TREC must have 4 fields, got {len(values)}.")
         yield f"{path}, line {number}", dict.fromkeys(names) | dict(zip(names, values, strict=False))
 
 

@@ -141,11 +141,7 @@ class TfidfKeywords:
     """
 
     def __init__(
-        self,
-        idf: dict[str, float],
-        unseen_idf: float,
-        top_k: int | None = 20,
-        stop_words: Collection[str] = (),
+        self, idf: dict[str, float], unseen_idf: float, top_k: int | None = 20, stop_words: Collection[str] = ()
     ) -> None:
         check_instance("idf", idf, dict)
         self.idf = {word: check_finite(f"idf[{word!r}]", value) for word, value in idf.items()}

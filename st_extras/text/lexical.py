@@ -12,9 +12,9 @@ import numpy as np
 from st_extras.checks import check_strings
 from st_extras.text.words import find_all_words
 
-# Thai, Lao, Burmese, Khmer, Japanese and Chinese: scripts without spaces between words.
-_SPACELESS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff"
-_PIECE = re.compile(rf"[{_SPACELESS}]+|[^{_SPACELESS}'’\-‐‑]+")  # "x-ray" is two words to a search
+SPACELESS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff"
+"""Characters of scripts without spaces between words: Thai, Lao, Burmese, Khmer, Japanese and Chinese."""
+_PIECE = re.compile(rf"[{SPACELESS}]+|[^{SPACELESS}'’\-‐‑]+")  # "x-ray" is two words to a search
 
 
 class BM25:
@@ -63,7 +63,7 @@ def search_words(text: str) -> list[str]:
     found = []
     for word in find_all_words(unicodedata.normalize("NFKC", text).casefold()):
         for piece in _PIECE.findall(word):
-            paired = len(piece) > 1 and re.match(f"[{_SPACELESS}]", piece)
+            paired = len(piece) > 1 and re.match(f"[{SPACELESS}]", piece)
             found += [piece[i : i + 2] for i in range(len(piece) - 1)] if paired else [piece]
     return found
 

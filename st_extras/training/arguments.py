@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerBase
 from st_extras.checks import check_count, check_positive, shown
 from st_extras.encoders.adapters import check_adapters
 from st_extras.encoders.loading import check_length
-from st_extras.text.corpus import is_blank
+from st_extras.text.corpus import check_sentence, is_blank
 from st_extras.training.divergence import non_finite
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,8 @@ def training_dataset(data: Any) -> Dataset | IterableDataset:
     for number, sentence in enumerate(sentences):
         if not isinstance(sentence, str) or is_blank(sentence):
             raise ValueError(f"data[{number}] must be a non-empty string, got {shown(sentence)}.")
-    return Dataset.from_dict({"sentence": sentences})  # which refuses lone surrogates
+        check_sentence(sentence, f"data[{number}]")
+    return Dataset.from_dict({"sentence": sentences})
 
 
 def _text_columns(features: Features) -> list[str]:

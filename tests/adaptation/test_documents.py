@@ -62,11 +62,14 @@ def test_a_hub_is_found_less():
     ("rows", "options", "message"),
     [
         (ROWS[:10], {}, "neighbors must be a whole number .*9"),
-        (ROWS[0], {}, "embeddings must be a matrix of finite numbers"),
-        (ROWS * np.nan, {}, "embeddings must be a matrix of finite numbers"),
+        (ROWS[0], {}, "embeddings must be .N, D. with N >= 2, got the shape .6,."),
+        (ROWS * np.nan, {}, "embeddings must be finite"),
+        (ROWS * 0, {}, "embeddings must have a direction in each row"),
+        (ROWS, {"nearest": lambda rows, k: (rows[:, :1].repeat(k, 1) * np.nan, rows[:, :1].repeat(k, 1))}, "got nan"),
+        (ROWS[:20], {"nearest": lambda rows, k: (np.full((20, k), 0.1), np.tile(np.arange(k), (20, 1)))}, "got 0.1"),
         (ROWS, {"smoothing": 2}, "smoothing must be"),
         (ROWS, {"hubness": -1}, "hubness must be"),
-        (ROWS, {"nearest": lambda rows, k: (rows[:, :1].repeat(k, 1) - 3e38, rows[:, :1].repeat(k, 1))}, "got 3e.38"),
+        (ROWS, {"nearest": lambda rows, k: (rows[:, :1].repeat(k, 1) - 3e38, rows[:, :1].repeat(k, 1))}, "got -3e.38"),
         (ROWS, {"smoothing": 0.5, "nearest": lambda rows, k: (rows, rows)}, "nearest must be None with smoothing"),
     ],
 )

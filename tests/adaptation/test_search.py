@@ -16,13 +16,7 @@ from st_extras.adaptation import Adapted, adapt, search, search_judge
 from st_extras.adaptation import encode as encoding
 from st_extras.adaptation.report import write_searches
 from st_extras.adaptation.search import BOTH_SIDES, QUERIES_ALONE, Routes, judged_row, propose_both_sides, routed
-from st_extras.adaptation.search_judge import (
-    JudgedQueries,
-    Searched,
-    SearchJudge,
-    drawn_queries,
-    first_documents,
-)
+from st_extras.adaptation.search_judge import JudgedQueries, Searched, SearchJudge, drawn_queries, first_documents
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import LabeledTexts, RetrievalEvaluator, RetrievalTask
 from st_extras.modules.neighbor_directions import neighbor_directions
@@ -205,6 +199,11 @@ def test_the_judge_is_that_of_a_loop(monkeypatch):
     assert error == pytest.approx(np.std(changes, ddof=1) / 40**0.5, rel=1e-4)
 
 
+def test_what_is_equally_near_comes_first_if_it_was_not_looked_for():
+    found = search_judge.average_precision(torch.zeros(1, 9), torch.tensor([[3, 4, -1]]))
+    assert found.tolist() == pytest.approx([(1 / 9 + 2 / 9) / 2])
+
+
 def hashed(of: list[str]) -> torch.Tensor:
     """Embeddings that know words: the sum of a random vector a word."""
     vectors = torch.randn(len(WORDS), 32, generator=torch.Generator().manual_seed(0))
@@ -286,14 +285,16 @@ def test_judgements_choose_in_the_place_of_the_judge(still_encoder, tmp_path, mo
         assert (found.chosen, found.reason) == (None, "Left as it is: no candidate was better than the start.")
 
 
-def test_judgements_are_those_of_the_evaluator(still_encoder, tmp_path):
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_judgements_are_those_of_the_evaluator(still_encoder, tmp_path, similarity):
+    still_encoder.similarity_fn_name = similarity
     found = run(still_encoder, tmp_path, dev=JUDGED)
     evaluator = RetrievalEvaluator(JUDGED)
-    start = 100 * evaluator(still_encoder)["cosine_ndcg@10"]
+    start = 100 * evaluator(still_encoder)[f"{similarity}_ndcg@10"]
     assert found.facts["dev"] == pytest.approx(start)
     if found.chosen is not None:
         gain = next(row.gain for row in found.rows if row.name == found.chosen)
-        assert 100 * evaluator(found.model)["cosine_ndcg@10"] - start == pytest.approx(gain, abs=1e-3)
+        assert 100 * evaluator(found.model)[f"{similarity}_ndcg@10"] - start == pytest.approx(gain, abs=1e-3)
         assert gain > 0
 
 
@@ -418,10 +419,19 @@ def test_encoders_of_their_own_for_queries_and_documents(make_encoder, tmp_path,
     assert encoding.source_of(model, "document").difference(encoding.source_of(other, "document")) is not None
 
 
-def test_a_router_of_other_routes_is_refused(still_encoder, tmp_path):
+def test_encoders_that_are_refused(still_encoder, tmp_path):
     model = SentenceTransformer(modules=[Router({"left": list(still_encoder)}, default_route="left")], device="cpu")
     with pytest.raises(ValueError, match="must have the routes 'query' and 'document'"):
         run(model, tmp_path / "out")
+    for name, value, message in (
+        ("similarity_fn_name", "manhattan", "similarity_fn_name must be one of 'cosine', 'dot', got 'manhattan'"),
+        ("similarity_fn_name", "dot", "keep_index must be False where dot products see lengths"),
+        ("truncate_dim", 8, "truncate_dim must be None, as all dimensions are adapted, got 8"),
+    ):
+        setattr(still_encoder, name, value)
+        with pytest.raises(ValueError, match=message):
+            run(still_encoder, tmp_path / "out", keep_index=value == "dot")
+    assert not (tmp_path / "out").exists()
 
 
 def test_routes_share_the_encoder(still_encoder):
@@ -459,5 +469,5 @@ def test_a_resumed_run_encodes_nothing_again_and_ends_the_same(still_encoder, in
 @pytest.mark.parametrize("changed", ["queries", "prompt"])
 def test_it_does_not_go_on_with_other_queries_or_prompts(still_encoder, interrupted, changed):
     still_encoder.prompts = {"query": "a cat "} if changed == "prompt" else {}
-    with pytest.raises(ValueError, match=r"one with another (text|encoder)"):
+    with pytest.raises(ValueError, match=r"one with another (text or queries|encoder)"):
         run(still_encoder, interrupted, queries=QUERIES[::-1] if changed == "queries" else QUERIES, resume=True)

@@ -74,15 +74,14 @@ def test_search(run):
     report = json.loads(out)
     assert (code, report["facts"]["read"]) == (0, 1200), err
     assert [row["name"] for row in report["candidates"]] == [step.name for step in QUERIES_ALONE]
-    for name, written in (
-        ("corpus.csv", "id,text\n7,a cat"),
-        ("queries.csv", "id,text\na,cat"),
-        ("qrels.txt", "a 0 7 1"),
-    ):
-        Path("faq", name).parent.mkdir(exist_ok=True)
+    Path("faq").mkdir()
+    files = {"corpus.csv": "id,text\n7,a cat", "queries.csv": "id,text\na,cat", "qrels.txt": "a 0 7 1"}
+    for name, written in files.items():
         Path("faq", name).write_text(written)
     code, out, err = run(*ADAPT, *found, "--retrieval", "faq", "--overwrite", "--json")
     assert (code, json.loads(out)["facts"]["dev"]) == (0, 100), err
+    Path("asked.csv").write_text("query\nwhat\n")
+    assert "the one with queries must be sentence or text" in run(*ADAPT, *found[:2], "asked.csv", "--overwrite")[2]
 
 
 @pytest.mark.parametrize(

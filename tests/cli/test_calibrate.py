@@ -34,6 +34,15 @@ def test_too_few_texts():
         unrelated_cosines(draw(39, 6))
 
 
+def test_what_has_no_embedding_is_left_out(run, monkeypatch):
+    Path("texts.txt").write_text("\n".join(topical(60).texts), "utf8")
+    for zeros, value, message in ((9, 0.0, "51"), (11, 0.0, "to compare, got 49"), (1, torch.nan, "is not finite")):
+        rows = torch.cat([torch.full((zeros, 6), value), draw(60 - zeros, 6)])
+        monkeypatch.setattr("sentence_transformers.SentenceTransformer.encode", lambda *_, rows=rows, **__: rows)
+        code, out, err = run("calibrate", "ENC", "texts.txt")
+        assert (code == 0, message in out + err) == (zeros == 9, True)
+
+
 def test_the_command(run):
     Path("texts.txt").write_text("\n".join(topical(300).texts), "utf8")
     code, out, err = run("calibrate", "ENC", "texts.txt", "--json")

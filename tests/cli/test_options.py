@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from sentence_transformers import SentenceTransformer
 
 from st_extras import losses, plots
@@ -132,7 +133,7 @@ def calls(monkeypatch):
     calls.on(CorpusStatistics, "compute", lambda **_: CorpusStatistics(2))
     calls.on(CorpusStatistics, "save", lambda **_: None, "save statistics")
     calls.on(loading, "with_modules", lambda model, modules: modules)
-    encode = functools.partial(calls.note("encode", SentenceTransformer.encode, lambda **_: None), None)
+    encode = functools.partial(calls.note("encode", SentenceTransformer.encode, lambda **_: torch.ones(50, 1)), None)
     calls.on(calibrate, "load_any", lambda path: SimpleNamespace(encode=encode))
     calls.on(adaptation.encode, "drawn_texts", lambda **_: (["a"] * 50, 50))
     calls.on(evaluation.geometry, "unrelated_cosines", lambda **_: {})

@@ -35,12 +35,7 @@ SAMPLES = [{"query": SENTENCES[0], "positive": SENTENCES[1], "negative": SENTENC
 OWN: dict[str, tuple[Callable[..., Any], str, str, int]] = {
     "sts": (lambda **o: STSEvaluator([PAIRS], **o), "toy_spearman_cosine", "sts_evaluation", 8),
     "geometry": (lambda **o: GeometryEvaluator(SENTENCES, **o), "uniformity", "geometry_evaluation", 8),
-    "labels": (
-        lambda **o: LabeledTextEvaluator(SENTENCES, ["a", "b"] * 4, **o),
-        "mean",
-        "labeled_text_evaluation",
-        8,
-    ),
+    "labels": (lambda **o: LabeledTextEvaluator(SENTENCES, ["a", "b"] * 4, **o), "mean", "labeled_text_evaluation", 8),
     "selection": (
         lambda **o: UnlabeledSelectionEvaluator(CORPUS, size=10, **o),
         "contrast_shortening",

@@ -4,6 +4,7 @@ import copy
 import gzip
 import logging
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -142,6 +143,17 @@ TASK = RetrievalTask({"q": "a"}, {"d": "b"}, {"q": {"d": 1.0}})
         (lambda: QuestionRetrievalEvaluator(3), "task must be a RetrievalTask, got 3"),
         (lambda: QuestionRetrievalEvaluator(TASK, map_at_k=0), "map_at_k must be a whole number between 1 .*got 0"),
         (lambda: RetrievalEvaluator(RetrievalTask({"q": "a"}, {"d": "b"}, {"q": {}})), "one query with a relevant"),
+        (
+            lambda: RetrievalEvaluator(RetrievalTask({"q": 3}, {}, {})),
+            r"task\.queries\['q'\]: expected a sentence, got 3",
+        ),
+        (lambda: RetrievalEvaluator(replace(TASK, relevant={"q": {"e": 1}})), "task.documents .* none of the id 'e'"),
+        (lambda: RetrievalEvaluator(replace(TASK, relevant={"q": {"d": 0}})), r"task\.relevant\['q'\]\['d'\] must be"),
+        (
+            lambda: compare_retrieval(TASK, [], ndcg_at_k=[5]),
+            "options: each must be one of 'query_prompt'.*'ndcg_at_k'",
+        ),
+        (lambda: compare_retrieval(TASK, [("BM25", None)]), "models must have different names.* 'BM25' again"),  # type: ignore[list-item]
         (lambda: RetrievalEvaluator(TASK, query_prompt=3), "query_prompt must be a str or None, got 3"),
         (lambda: RetrievalEvaluator(TASK, document_prompt=3), "document_prompt must be a str or None, got 3"),
         (lambda: question_retrieval([("a", "b", False), ("c", "c", True)]), "at least one duplicate pair"),
@@ -247,6 +259,8 @@ def test_several_encoders_beside_bm25(encoder, monkeypatch):
             assert found[name] == pytest.approx(metrics | interval, abs=1e-5), name
     assert found["BM25"]["low"] < found["BM25"]["difference"] < found["BM25"]["high"]
     assert list(compare_retrieval(SEARCH, [("a", encoder)], bm25=False)) == ["a"]
+    with pytest.raises(ValueError, match="models must have different names"):
+        compare_retrieval(SEARCH, [("a", encoder)] * 2, bm25=False)
 
 
 def test_scores_that_are_all_the_same_add_nothing():

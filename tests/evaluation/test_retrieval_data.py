@@ -84,16 +84,16 @@ def test_a_split_is_chosen_by_its_name(tmp_path):
         ("qrels/test.tsv", QRELS + "q1\td9\t0\n", r"test\.tsv, line 6: there is no document with the id 'd9'"),
         ("qrels/test.tsv", QRELS + "q1\t\t0\n", r"line 6: the id of a document must not be empty, got ''"),
         ("qrels/test.tsv", QRELS + "q1\n", r"line 6: the id of a document must be a string .*, got None"),
-        ("qrels/test.tsv", QRELS + "q1\td1\thigh\n", r"line 6: a grade must be a number, got 'high'"),
+        ("qrels/test.tsv", QRELS + "q1\td1\thigh\n", r"line 6: a grade must be a finite number, got 'high'"),
+        ("qrels/test.tsv", QRELS + "q1\td1\tinf\n", r"line 6: a grade must be a finite number, got 'inf'"),
+        ("qrels/test.tsv", QRELS + QRELS[QRELS.index("\n") + 1 :].replace("1\n", "9\n"), "is judged twice for .* by 9"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\trating\nq1\td1\t0\n", "line 2 has no column score or .*, rating"),
+        ("qrels/test.tsv", "q1 0 d1 1\nq1 0 d1 1 9\n", "line 2: a grade must be a finite number, got '1 9"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\td1\t0\n", "names no relevant document for any query"),
         ("qrels/test.tsv", "", "names no relevant document for any query"),
         ("qrels/test.tsv", "query\tdocument\nq1\td1\n", "line 2 has no column query-id or .*: it has query, document"),
         ("qrels/test.tsv", "q1 0 d1 1\nq1 0\n", "line 2: the id of a document must be a string .*, got None"),
-        (
-            "corpus.jsonl",
-            CORPUS + lines({"_id": "e", "title": " ", "text": " "}),
-            "line 3: a document must not be empty",
-        ),
+        ("corpus.jsonl", CORPUS + lines({"_id": "e", "title": " ", "text": " "}), "3: a document must not be empty"),
         ("corpus.jsonl", CORPUS + lines({"_id": "e", "text": None}), "line 3: expected a sentence, got None"),
         ("corpus.jsonl", CORPUS + lines({"_id": "7", "text": "x"}), r"jsonl, line 3: the id '7' stands twice"),
         ("corpus.jsonl", CORPUS + lines({"_id": "e"}), "line 3 has no column text or .*: it has _id"),
@@ -115,6 +115,8 @@ def test_what_is_wrong_is_named(tmp_path, name, text, message):
 def test_missing_files_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"^There is no folder of a search collection '.*nowhere'\.$"):
         load_retrieval(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match=r"^There is no folder of a search collection ''\.$"):
+        load_retrieval("")
     with pytest.raises(ValueError, match=r"must hold one corpus file \(.*also \.gz\), got none\.$"):
         load_retrieval(tmp_path)
     fill(tmp_path, {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES})

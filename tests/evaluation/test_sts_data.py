@@ -78,17 +78,11 @@ class TestFiles:
         [
             ("", "at least two different scores, got 0 in 0 pairs"),
             ("rating\tsentence1\tsentence2\n1\ta\tb\n", r"sts12\.tsv, line 2: a row must have .* got no score\."),
-            (
-                "score\tscore\tsentence1\tsentence2\n" + ROWS,
-                r"sts12\.tsv must name each column once, got score,",
-            ),
+            ("score\tscore\tsentence1\tsentence2\n" + ROWS, r"sts12\.tsv must name each column once, got score,"),
             (HEADER, "at least two different scores, got 0 in 0 pairs"),
             (HEADER + "a\t1\tx\ty\nb\t1\tx\tz\n", "at least two different scores, got 1 in 2 pairs"),
             (HEADER + "a\t1\tx\ty\na\t2\tx\n", r"sts12\.tsv, line 3: .* got no sentence2\."),
-            (
-                HEADER + "a\t1\tx\ty\na\thigh\tx\ty\n",
-                r"^sts12 in \S+: a score .* number, got 'high' \(pair 2: 'x'\)",
-            ),
+            (HEADER + "a\t1\tx\ty\na\thigh\tx\ty\n", r"^sts12 in \S+: a score .* number, got 'high' \(pair 2: 'x'\)"),
             (HEADER + "a\t1\tx\ty\na\tnan\tx\ty\n", "a finite number, got 'nan'"),
         ],
     )

@@ -38,19 +38,17 @@ def _table_right(path: Path, table: FrequencyTable) -> str | None:
 @functools.cache
 def _models() -> dict[str, Path]:
     """Saved models, each with its own module last: its folder is what is damaged."""
-    made = {}
-    for name, model in {
-        "repal": modules.RepALPostProcessor.attach(world.encoder(), lambda_1=0.3, lambda_2=0.5, corpus=SENTENCES),
-        "whitening": modules.WhiteningPostProcessor.attach(
-            world.encoder(), dimensions=4, epsilon=0.1, corpus=SENTENCES
-        ),
-        "all but the top": modules.AllButTheTopPostProcessor.attach(world.encoder(), components=2, corpus=SENTENCES),
-        "sif": modules.SIFPooling.attach(world.encoder(), world.table()),
-        "locality": modules.LocalityPreservingPostProcessor.attach(world.encoder(), corpus=world.corpus()[:120]),
-    }.items():
-        made[name] = world.root() / name
-        model.save(str(made[name]))
-    return made
+    encoder = world.encoder()
+    models = {
+        "repal": modules.RepALPostProcessor.attach(encoder, lambda_1=0.3, lambda_2=0.5, corpus=SENTENCES),
+        "whitening": modules.WhiteningPostProcessor.attach(encoder, dimensions=4, epsilon=0.1, corpus=SENTENCES),
+        "all but the top": modules.AllButTheTopPostProcessor.attach(encoder, components=2, corpus=SENTENCES),
+        "sif": modules.SIFPooling.attach(encoder, world.table()),
+        "locality": modules.LocalityPreservingPostProcessor.attach(encoder, corpus=world.corpus()[:120]),
+    }
+    for name, model in models.items():
+        model.save(str(world.root() / name))
+    return {name: world.root() / name for name in models}
 
 
 def _statistics_right(path: Path, statistics: modules.CorpusStatistics) -> str | None:
@@ -73,6 +71,10 @@ def _vectors_right(path: Path, vectors: torch.Tensor) -> str | None:
     return None if bool(((norms - 1).abs() < 0.02).all()) else f"norms {norms.min():.3g} to {norms.max():.3g}"
 
 
+def _load(path: Path) -> SentenceTransformer:
+    return st_extras.load(str(next(folder for folder in path.parents if folder.name == "copy")))
+
+
 def _encodes(model: SentenceTransformer) -> str | None:
     """Finite embeddings that a change of the module moves only as far as a bit of it can."""
     embeddings = model.encode(SENTENCES[:2], convert_to_tensor=True)
@@ -87,12 +89,10 @@ def _trainer(name: str) -> SentenceTransformerTrainer:
         "adcse": lambda: losses.AdCSELoss(model, num_adversaries=3),
         "slt-fai": lambda: losses.SLTFAILoss(model, frequency_table=world.table()),
     }
-    args = SentenceTransformerTrainingArguments(
-        output_dir=str(world.root() / f"run-{name}"), report_to="none", use_cpu=True
-    )
-    trainer = SentenceTransformerTrainer(
-        model, args=args, train_dataset=Dataset.from_dict({"sentence": SENTENCES}), loss=makers[name]()
-    )
+    output = str(world.root() / f"run-{name}")
+    args = SentenceTransformerTrainingArguments(output_dir=output, report_to="none", use_cpu=True)
+    data = Dataset.from_dict({"sentence": SENTENCES})
+    trainer = SentenceTransformerTrainer(model, args=args, train_dataset=data, loss=makers[name]())
     callback = LossStateCallback.attach(trainer)
     callback.on_save(args, trainer.state, trainer.control)
     trainer.fuzzed = callback  # type: ignore[attr-defined]
@@ -117,63 +117,40 @@ def _restore(name: str, path: Path) -> str:
     return f"not finite: {bad}" if bad else ""
 
 
-def _loaded(
-    load: Callable[[Path], Any], verify: Callable[[Path, Any], str | None]
-) -> Callable[[Path], tuple[Any, str | None]]:
-    def both(path: Path) -> Any:
-        result = load(path)
-        return result, verify(path, result)
-
-    return both
+Load = Callable[[Path], Any]
+Check = Callable[[Path, Any], "str | None"]
 
 
 @functools.cache
-def _artefacts() -> dict[str, tuple[Path, str, Callable[[Path], Any]]]:
-    """Name, folder, file in it, and the loader: it takes the damaged file, returns what is loaded and what is wrong."""
-    tokenizer = world.encoder().tokenizer
-    folder = world.new_folder()
+def _artefacts() -> dict[str, tuple[Path, str, Load, Check]]:
+    """Name, folder, file in it, its loader, and what is wrong with a damaged file that is loaded."""
+    tokenizer, folder = world.encoder().tokenizer, world.new_folder()
     world.table().save(folder / "table.json")
-    found: dict[str, tuple[Path, str, Callable[[Path], Any]]] = {
-        "FrequencyTable.load": (folder, "table.json", _loaded(lambda p: FrequencyTable.load(p, tokenizer),
-        _table_right)),
-        "FrequencyTable.from_file": (
-            folder, "table.json",
-            _loaded(lambda p: FrequencyTable.from_file(p, tokenizer), lambda p,
-            t: None if t.counts.min() >= 0 else "negative"),
-        ),
-    }  # fmt: skip
     modules.CorpusStatistics.compute(world.encoder(), SENTENCES).save(folder / "statistics.safetensors")
-    found["CorpusStatistics.load"] = (
-        folder, "statistics.safetensors", _loaded(modules.CorpusStatistics.load, _statistics_right)
-    )  # fmt: skip
     table = world.new_folder() / "table"
     EmbeddingTable.compute(world.encoder(), world.encoder(), SENTENCES, show_progress_bar=False, folder=table)
-    for file in ("rows.json", "index.bin", "rows.bin"):
-        found[f"EmbeddingTable folder {file}"] = (table, file, _loaded(_looked_up, _vectors_right))
+    found: dict[str, tuple[Path, str, Load, Check]] = {
+        "FrequencyTable.load": (folder, "table.json", lambda p: FrequencyTable.load(p, tokenizer), _table_right),
+        "FrequencyTable.from_file": (folder, "table.json", lambda p: FrequencyTable.from_file(p, tokenizer),
+                                     lambda p, t: None if t.counts.min() >= 0 else "negative"),
+        "CorpusStatistics.load": (folder, "statistics.safetensors", modules.CorpusStatistics.load, _statistics_right),
+        **{f"EmbeddingTable folder {file}": (table, file, _looked_up, _vectors_right)
+           for file in ("rows.json", "index.bin", "rows.bin")},
+    }  # fmt: skip
     for name, model in _models().items():
         listed = json.loads((model / "modules.json").read_text())
         own = [entry["path"] for entry in listed if entry["type"].startswith("st_extras") and entry["path"]]
-        for file in sorted(model / part / f for part in own for f in ("config.json", "model.safetensors")):
-            if file.is_file():
-                depth = len(file.relative_to(model).parts) - 1
-
-                def load(path: Path, depth: int = depth) -> SentenceTransformer:
-                    return st_extras.load(str(path.parents[depth]))
-
-                found[f"{name} {file.relative_to(model)}"] = (
-                    model, str(file.relative_to(model)), _loaded(load, lambda path, loaded: _encodes(loaded))
-                )  # fmt: skip
+        for file in (Path(part, file) for part in own for file in ("config.json", "model.safetensors")):
+            if (model / file).is_file():
+                found[f"{name} {file}"] = model, str(file), _load, lambda path, loaded: _encodes(loaded)
     for name in ("dclr", "adcse", "slt-fai"):
         checkpoint = Path(str(_trainer(name).args.output_dir)) / "checkpoint-0"
-        found[f"loss state {name}"] = (
-            checkpoint,
-            FILE_NAME,
-            lambda path, name=name: (None, _restore(name, path) or None),
-        )
+        restore = functools.partial(_restore, name)
+        found[f"loss state {name}"] = checkpoint, FILE_NAME, restore, lambda path, wrong: wrong or None
     return found
 
 
-def _case(name: str, folder: Path, file: str, load: Callable[[Path], Any], change: tuple[str, str, Change]) -> Case:
+def _case(name: str, folder: Path, file: str, load: Load, check: Check, change: tuple[str, str, Change]) -> Case:
     what, expected, damage = change
 
     def run() -> Any:
@@ -181,11 +158,11 @@ def _case(name: str, folder: Path, file: str, load: Callable[[Path], Any], chang
         shutil.copytree(folder, copy)
         try:
             damage(copy / file)
-            return load(copy / file)
+            return check(copy / file, load(copy / file))
         finally:
             shutil.rmtree(copy)
 
-    return Case(f"{name}, {what}", run, expected, ("copy",), (), lambda result: result[1])
+    return Case(f"{name}, {what}", run, expected, ("copy",), (), lambda wrong: wrong)
 
 
 # ------------------------------------------------------------------------------------------- writing fails
@@ -228,6 +205,6 @@ def _writers() -> list[Case]:
 def cases(generator: random.Random) -> list[Case]:
     """Every saved file with every change; writing where it cannot be done."""
     made = _writers()
-    for name, (folder, file, load) in _artefacts().items():
-        made += [_case(name, folder, file, load, change) for change in changes(folder / file, generator)]
+    for name, (folder, file, load, check) in _artefacts().items():
+        made += [_case(name, folder, file, load, check, change) for change in changes(folder / file, generator)]
     return made

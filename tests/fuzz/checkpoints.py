@@ -29,9 +29,8 @@ def _checkpointed() -> tuple[Path, dict[str, torch.Tensor]]:
 
 def _train(model: SentenceTransformer, output: Path, **options: Any) -> None:
     settings = {"batch_size": 4, "max_steps": 4, "eval_steps": 2, "learning_rate": 1e-3, "show_progress_bar": False}
-    training.train_encoder(
-        model, lambda m: losses.AdCSELoss(m, num_adversaries=3), SENTENCES, output, **settings, **options
-    )
+    make_loss = functools.partial(losses.AdCSELoss, num_adversaries=3)
+    training.train_encoder(model, make_loss, SENTENCES, output, **settings, **options)
 
 
 def _resumed(damage: Callable[[Path], None]) -> str | None:
@@ -62,7 +61,6 @@ def cases(generator: random.Random) -> list[Case]:
                 target = folder / "checkpoints" / "checkpoint-2" / file
                 target.unlink() if change is None else target.write_bytes(change(target.read_bytes()))
 
-            made.append(
-                Case(f"resume, {file} {what}", lambda d=damage: _resumed(d), EITHER, ("copy",), (), lambda wrong: wrong)
-            )
+            run = functools.partial(_resumed, damage)
+            made.append(Case(f"resume, {file} {what}", run, EITHER, ("copy",), (), lambda wrong: wrong))
     return made

@@ -14,7 +14,7 @@ from st_extras import modules
 from st_extras.cli.app import main
 from tests.conftest import SENTENCES
 from tests.fuzz import world
-from tests.fuzz.classify import ACCEPT, EITHER, REFUSE, Case, UsageError
+from tests.fuzz.classify import ACCEPT, REFUSE, Case, UsageError
 
 BAD_NUMBERS = ["nan", "inf", "-inf", "-1", "1e-300x", "x", "", " ", "True", "1e999", "-0.5", "9" * 400, "１"]
 BAD_COUNTS = [*BAD_NUMBERS, "0", "0.5", "1e3"]
@@ -39,55 +39,41 @@ def _places() -> dict[str, str]:
     folder = world.new_folder()
     (folder / "a folder").mkdir()
     lines = [*SENTENCES, *(f"{first} and {second}" for first, second in itertools.pairwise(SENTENCES))]
-    (folder / "text.txt").write_text("\n".join(lines), encoding="utf8")
+    pairs = "".join(f"s\t{i % 6}\t{a}\t{b}\n" for i, (a, b) in enumerate(itertools.pairwise(SENTENCES * 2)))
+    texts = {
+        "text.txt": "\n".join(lines), "empty.txt": "", "cut.jsonl": '{"sentence": "a cat"}\n{"sentence": "a d',
+        "nul.txt": "a cat\nthe\0dog\n", "sts.tsv": "subset\tscore\tsentence1\tsentence2\n" + pairs,
+        "domain.txt": "\n".join(world.corpus()[:120]), "few.txt": "\n".join(world.corpus()[:10]),
+        "queries.txt": "\n".join(text[3:] for text in world.corpus()[200:240]),
+        "labelled.tsv": "label\ttext\n" + "".join(f"{i % 2}\t{text}\n" for i, text in enumerate(SENTENCES)),
+    }  # fmt: skip
+    for name, content in texts.items():
+        (folder / name).write_text(content, encoding="utf8")
     (folder / "binary.txt").write_bytes(random.Random(0).randbytes(500))
-    (folder / "empty.txt").touch()
-    (folder / "nul.txt").write_bytes(b"a cat\nthe\0dog\n")
     (folder / "utf16.txt").write_bytes("\n".join(SENTENCES).encode("utf-16-le"))
-    (folder / "cut.jsonl").write_text('{"sentence": "a cat"}\n{"sentence": "a d')
-    (folder / "queries.txt").write_text(
-        "\n".join(" ".join(t.split()[:3]) + "?" for t in world.corpus()[200:240]), "utf8"
-    )
-    (folder / "few.txt").write_text("\n".join(world.corpus()[200:210]), encoding="utf8")
     for name, grade in _GRADES.items():
         world.search_folder(folder / name, grade)
-    rows = "".join(f"s\t{i % 6}\t{a}\t{b}\n" for i, (a, b) in enumerate(itertools.pairwise(SENTENCES * 2)))
-    (folder / "sts.tsv").write_text("subset\tscore\tsentence1\tsentence2\n" + rows)
-    (folder / "domain.txt").write_text("\n".join(world.corpus()[:120]), encoding="utf8")
-    rows = "".join(f"{i % 2}\t{text}\n" for i, text in enumerate(SENTENCES))
-    (folder / "labelled.tsv").write_text("label\ttext\n" + rows, encoding="utf8")
     world.table().save(folder / "table.json")
     repal = modules.RepALPostProcessor.attach(world.encoder(), lambda_1=0.3, lambda_2=0.0, keywords="rake")
     repal.save(str(folder / "repal"))
-    names = {
-        "folder": "a folder", "cut": "cut.jsonl", "sts": "sts.tsv", "table": "table.json", "repal": "repal",
-        "labelled": "labelled.tsv", **dict(zip(_GRADES, _GRADES, strict=True)),
-    }  # fmt: skip
-    files = {
-        name: str(folder / names.get(name, f"{name}.txt"))
-        for name in ("text", "domain", "queries", "few", "binary", "empty", "nul", "utf16", *names)
-    }
-    return files | {"encoder": str(world.encoder_folder())}
+    files = {path.stem: str(path) for path in folder.iterdir()}
+    return files | {"folder": files["a folder"], "encoder": str(world.encoder_folder())}
 
 
-TRAIN = ["train", "simcse", "{encoder}", "{text}", "-o", "{output}", "--steps", "2", "--batch-size", "4", "--quiet"]
-SLT = ["train", "slt-fai", *TRAIN[2:], "--frequencies", "{table}"]
-REPAL = ["refine", "repal", "{encoder}", "{text}", "-o", "{output}", "--set", "keywords=rake"]
-TUNE = ["repal", "tune", "{repal}", "--sts", "{sts}", "-o", "{output}"]
-WHITEN = ["refine", "whitening", "{encoder}", "{text}", "-o", "{output}"]
-COUNT = ["frequencies", "count", "{encoder}", "{text}", "-o", "{output}.json"]
-INFO = ["frequencies", "info", "{table}"]
-EVALUATE = ["evaluate", "{encoder}", "--sts", "{sts}", "--sets", "mine"]
-LABELLED = ["evaluate", "{encoder}", "--labeled", "{labelled}"]
-ADAPT = ["adapt", "{encoder}", "{text}", "-o", "{output}", "--quiet"]
-LOCALITY = ["refine", "locality-preserving", "{encoder}", "{domain}", "-o", "{output}"]
-SEARCH = ["adapt", "{encoder}", "{domain}", *ADAPT[3:], "--search", "--queries", "{queries}"]
-RETRIEVAL = ["evaluate", "{encoder}", "--retrieval", "{judged}"]
-CALIBRATE = ["calibrate", "{encoder}", "{domain}"]
-TOP, SIF = ([*WHITEN[:1], method, *WHITEN[2:]] for method in ("all-but-the-top", "sif"))
-COMMANDS = {"train": TRAIN, "slt-fai": SLT, "repal fit": REPAL, "repal tune": TUNE, "whiten": WHITEN, "count": COUNT,
-            "info": INFO, "evaluate": EVALUATE, "labelled": LABELLED, "adapt": ADAPT, "locality": LOCALITY,
-            "search": SEARCH, "retrieval": RETRIEVAL, "calibrate": CALIBRATE, "top": TOP, "sif": SIF}  # fmt: skip
+_WORDS = {
+    "train": "train simcse {encoder} {text} -o {output} --steps 2 --batch-size 4 --quiet",
+    "slt-fai": "train slt-fai {encoder} {text} -o {output} --steps 2 --batch-size 4 --quiet --frequencies {table}",
+    "repal fit": "refine repal {encoder} {text} -o {output} --set keywords=rake",
+    "repal tune": "repal tune {repal} --sts {sts} -o {output}", "sif": "refine sif {encoder} {text} -o {output}",
+    "whiten": "refine whitening {encoder} {text} -o {output}",
+    "top": "refine all-but-the-top {encoder} {text} -o {output}",
+    "locality": "refine locality-preserving {encoder} {domain} -o {output}", "info": "frequencies info {table}",
+    "count": "frequencies count {encoder} {text} -o {output}.json", "calibrate": "calibrate {encoder} {domain}",
+    "evaluate": "evaluate {encoder} --sts {sts} --sets mine", "labelled": "evaluate {encoder} --labeled {labelled}",
+    "retrieval": "evaluate {encoder} --retrieval {judged}", "adapt": "adapt {encoder} {text} -o {output} --quiet",
+    "search": "adapt {encoder} {domain} -o {output} --quiet --search --queries {queries}",
+}  # fmt: skip
+COMMANDS = {name: words.split() for name, words in _WORDS.items()}
 
 
 def _set(name: str, values: list[str]) -> list[str]:
@@ -97,81 +83,55 @@ def _set(name: str, values: list[str]) -> list[str]:
 _SEEDS = ["x", "", "nan", "0.5", "-1", "9" * 40]
 _SHARED = {
     "--batch-size": BAD_COUNTS, "--lr": [*BAD_NUMBERS, "0"], "--steps": [x for x in BAD_COUNTS if x != "-1"],
-    "--eval-steps": BAD_COUNTS,
-    "--max-length": BAD_COUNTS, "--layers": BAD_COUNTS, "--pooling": BAD_TEXTS, "--limit": BAD_COUNTS, "--column": [],
-    "--dropout": [*BAD_NUMBERS, "1", "2"], "--lora": [*BAD_COUNTS, "4097"], "--dtype": BAD_TEXTS,
-    "--prompt-template": ["no place", "{} and {}", " {}", "{x}", "chat"],
-    "--seed": _SEEDS, "--dev": BAD_FILES, "--test": BAD_FILES, "--nothing": ["1"],
+    "--eval-steps": BAD_COUNTS, "--max-length": BAD_COUNTS, "--layers": BAD_COUNTS, "--pooling": BAD_TEXTS,
+    "--limit": BAD_COUNTS, "--dropout": [*BAD_NUMBERS, "1", "2"], "--lora": [*BAD_COUNTS, "4097"], "--dtype": BAD_TEXTS,
+    "--prompt-template": ["no place", "{} and {}", " {}", "{x}", "chat"], "--seed": _SEEDS, "--dev": BAD_FILES,
+    "--test": BAD_FILES, "--nothing": ["1"], "--column": [],
 }  # fmt: skip
 OPTIONS: dict[str, dict[str, list[str]]] = {
-    "train": _SHARED | {
-        "--loss-lr": [*BAD_NUMBERS, "0", "0.1"], "--patience": BAD_COUNTS, "--length-buckets": BAD_COUNTS,
-        "--mini-batch-size": BAD_COUNTS,
-        "--set": BAD_SETTINGS, "--complementary": ["self"], "--frequencies": ["{table}"], "--base": ["dclr"],
-        "--base-set": ["temperature=0.1"], "--warmup-epochs": ["1"], "--phrases": ["rake"], "--top-k": ["2"],
-        "--augment": ["rd"], "--language": ["english"], "--processes": ["1"], "--dev-set": [],
-    },
-    "slt-fai": {
-        "--frequencies": [*BAD_FILES, "wordfreq:xx", "wordfreq:"], "--base": BAD_TEXTS, "--base-set": BAD_SETTINGS,
-        "--warmup-epochs": BAD_NUMBERS, "--set": ["mask_ratio=2", "warmup_steps=-1", "always_mask_one=2",
-        "frequency_table=x"],
-    },
-    "repal fit": {
-        "--set": [*_set("lambda_1", BAD_NUMBERS), *_set("lambda_2", BAD_NUMBERS), *_set("keywords", BAD_TEXTS),
-        *_set("redundancy", BAD_TEXTS), *_set("on_missing_mask", BAD_TEXTS)],
-    },
+    "train": _SHARED | {"--loss-lr": [*BAD_NUMBERS, "0", "0.1"], "--patience": BAD_COUNTS,
+        "--length-buckets": BAD_COUNTS, "--mini-batch-size": BAD_COUNTS, "--set": BAD_SETTINGS,
+        "--complementary": ["self"], "--base": ["dclr"], "--frequencies": ["{table}"],
+        "--base-set": ["temperature=0.1"], "--warmup-epochs": ["1"], "--processes": ["1"], "--phrases": ["rake"],
+        "--top-k": ["2"], "--augment": ["rd"], "--language": ["english"], "--dev-set": []},
+    "slt-fai": {"--frequencies": [*BAD_FILES, "wordfreq:xx", "wordfreq:"], "--base": BAD_TEXTS,
+        "--set": ["mask_ratio=2", "warmup_steps=-1", "always_mask_one=2", "frequency_table=x"],
+        "--base-set": BAD_SETTINGS, "--warmup-epochs": BAD_NUMBERS},
+    "repal fit": {"--set": [x for name in ("lambda_1", "lambda_2") for x in _set(name, BAD_NUMBERS)] + [
+        x for name in ("keywords", "redundancy", "on_missing_mask") for x in _set(name, BAD_TEXTS)]},
     "repal tune": {"--sts": BAD_FILES, "--nothing": ["1"]},
     "whiten": {"--set": _set("dimensions", [*(x for x in BAD_COUNTS if x != "1e3"), "17", "1000"])},
     "count": {"--add": BAD_FILES, "--processes": BAD_COUNTS, "-o": ["{folder}", "nowhere/at/all.json", ""]},
     "info": {"--ratio": [*BAD_NUMBERS, "0", "1"], "--encoder": ["nowhere", "", "{folder}"]},
-    "evaluate": {
-        "--sts": BAD_FILES, "--sets": [], "--setting": BAD_TEXTS, "--split": ["x"], "--query-prompt": ["x"],
-        "--document-prompt": ["x"],
-    },
-    "retrieval": {
-        "--retrieval": _BAD_FOLDERS, "--split": BAD_TEXTS, "--sts": ["{sts}"], "--labeled": ["{labelled}"],
-        "--sets": ["x"], "--setting": ["wmean"], "--mteb": ["STS12"], "--label-column": ["x"],
-    },
-    "calibrate": {
-        "--batch-size": BAD_COUNTS, "--max-line": [*BAD_COUNTS, "9"], "--seed": _SEEDS, "--column": ["x"],
-    },
-    "search": {
-        "--queries": [*BAD_FILES, "{few}", "{domain}"], "--retrieval": _BAD_FOLDERS, "--passages": BAD_COUNTS,
+    "evaluate": {"--sts": BAD_FILES, "--setting": BAD_TEXTS, "--split": ["x"], "--query-prompt": ["x"]},
+    "retrieval": {"--retrieval": _BAD_FOLDERS, "--split": BAD_TEXTS, "--sts": ["{sts}"], "--labeled": ["{labelled}"],
+        "--sets": ["x"], "--setting": ["wmean"], "--mteb": ["STS12"], "--label-column": ["x"]},
+    "calibrate": {"--batch-size": BAD_COUNTS, "--max-line": [*BAD_COUNTS, "9"], "--seed": _SEEDS, "--column": ["x"]},
+    "search": {"--queries": [*BAD_FILES, "{few}", "{domain}"], "--retrieval": _BAD_FOLDERS, "--passages": BAD_COUNTS,
         "--dev": ["{sts}"], "--labeled": ["{labelled}"], "--max-general-loss": ["1"], "--dev-set": ["x"],
-        "--batch-size": BAD_COUNTS, "--column": ["x"],
-    },
-    "top": {"--set": _set("components", [*BAD_NUMBERS, "0.5", "17"]), "--frequencies": ["{table}"], "--statistics": BAD_FILES},
+        "--batch-size": BAD_COUNTS, "--column": ["x"]},
+    "top": {"--set": _set("components", [*BAD_NUMBERS, "17"]), "--frequencies": ["x"], "--statistics": BAD_FILES},
     "sif": {"--set": _set("a", [*BAD_NUMBERS, "0"]), "--batch-size": ["4"], "--frequencies": ["{table}"]},
     "labelled": {"--labeled": [*BAD_FILES, "{sts}"], "--sts": ["{sts}"], "--sets": ["x"], "--setting": ["wmean"]},
-    "adapt": {
-        "--limit": [*BAD_COUNTS, "499"], "--minutes": [*BAD_NUMBERS, "0", "10001"], "--max-general-loss": BAD_NUMBERS,
-        "--dev": BAD_FILES, "--labeled": BAD_FILES, "--batch-size": BAD_COUNTS, "--seed": _SEEDS, "--column": [],
-        "--max-line": BAD_COUNTS, "--dev-set": [], "--queries": ["{queries}"], "--retrieval": ["{judged}"],
-        "--passages": ["5"], "--query-prompt": ["x"], "--document-prompt": ["x"],
-    },
-    "locality": {
-        "--set": [*_set("neighbors", [*BAD_COUNTS, "60", "1001"]), *_set("power", [*BAD_NUMBERS, "10.5"]),
+    "adapt": {"--limit": [*BAD_COUNTS, "499"], "--minutes": [*BAD_NUMBERS, "0", "10001"],
+        "--max-general-loss": BAD_NUMBERS, "--dev": BAD_FILES, "--labeled": BAD_FILES, "--batch-size": BAD_COUNTS,
+        "--seed": _SEEDS, "--column": [], "--max-line": BAD_COUNTS, "--dev-set": [], "--queries": ["{queries}"],
+        "--retrieval": ["{judged}"], "--passages": ["5"], "--query-prompt": ["x"], "--document-prompt": ["x"]},
+    "locality": {"--set": [*_set("neighbors", [*BAD_COUNTS, "60", "1001"]), *_set("power", [*BAD_NUMBERS, "10.5"]),
         *_set("epsilon", BAD_NUMBERS), *_set("recolor", [*BAD_NUMBERS, "1.5"]), *_set("seed", _SEEDS[:4]),
-        *_set("max_sentences", [*(x for x in BAD_COUNTS if x != "1e3"), "49"])],
-        "--batch-size": BAD_COUNTS,
-    },
+        *_set("max_sentences", [*(x for x in BAD_COUNTS if x != "1e3"), "49"])], "--batch-size": BAD_COUNTS},
 }  # fmt: skip
 """Options of each command, with values that must be refused."""
-GOOD = [
-    ["train", ["--set", "temperature=0.1"]], ["train", ["--set", "projection=false", "--json"]], ["repal fit",
-    ["--set", "lambda_2=0"]],
-    ["whiten", ["--set", "dimensions=4"]], ["count", []], ["info", ["--json"]], ["evaluate", ["--json"]],
-    ["slt-fai", []],
-    ["repal tune", ["--sentence-term-only"]], ["info", ["--ratio", "0.3"]], ["whiten", ["--stock"]],
-    ["labelled", []], ["labelled", ["--json"]], ["adapt", []], ["adapt", ["--json", "--any-general-loss"]],
-    ["locality", ["--set", "words=no", "--set", "recolor=0"]], ["locality", ["--stock", "--json"]],
-    ["search", []], ["search", ["--keep-index", "--json"]], ["search", ["--retrieval", "{judged}"]],
-    ["search", ["--passages", "4", "--query-prompt", "find "]], ["retrieval", []], ["calibrate", ["--json"]],
-    ["retrieval", ["--json", "--document-prompt", "x", "--split", "qrels"]], ["top", ["--set", "components=2", "--stock"]],
-    ["sif", ["--set", "a=0.1"]],
-]  # fmt: skip
-UNREAD = [["search", "--train"], ["search", "--any-general-loss"], ["adapt", "--keep-index"], ["adapt", "--search",
-          "--keep-index"], ["sif", "--stock"]]  # fmt: skip
+GOOD = {
+    "train": ["--set temperature=0.1", "--set projection=false --json"], "slt-fai": [""], "count": [""],
+    "repal fit": ["--set lambda_2=0"], "repal tune": ["--sentence-term-only"], "evaluate": ["--json"],
+    "info": ["--json", "--ratio 0.3"], "whiten": ["--set dimensions=4", "--stock"], "sif": ["--set a=0.1"],
+    "adapt": ["", "--json --any-general-loss"], "locality": ["--set words=no --set recolor=0", "--stock --json"],
+    "search": ["", "--keep-index --json", "--retrieval {judged}", "--passages 4 --query-prompt find"],
+    "retrieval": ["", "--json --document-prompt x --split qrels"], "calibrate": ["", "--json"],
+    "top": ["--set components=2 --stock"], "labelled": ["", "--json"],
+}  # fmt: skip
+UNREAD = [["search", "--train"], ["search", "--any-general-loss"], ["adapt", "--keep-index"], ["sif", "--stock"]]
 """Flags that must be refused, because nothing reads them."""
 
 
@@ -208,20 +168,23 @@ def call(arguments: list[str]) -> str:
     raise UsageError(lines[-1] if lines else "")
 
 
-def _case(command: str, added: list[str], expected: str, names: tuple[str, ...] = ()) -> Case:
+def _case(command: str, added: list[str], expected: str, names: tuple[str, ...] = (), at: int | None = None) -> Case:
+    """A command with more arguments, or with one in the place of number ``at``."""
     folder = world.new_folder()
-    output = folder / "out"
-    arguments = list(COMMANDS.get(command, []))
-    if added and added[0] in arguments:  # replace the good value of the option
-        at = arguments.index(added[0])
-        del arguments[at : at + 2]
-    filled = [_filled(argument, output) for argument in (*arguments, *added)]
+    arguments = [*COMMANDS.get(command, []), *added]
+    if at is not None:
+        arguments[at] = arguments.pop()
+    elif added and arguments.index(added[0]) < len(arguments) - len(added):  # replace the good value of the option
+        place = arguments.index(added[0])
+        del arguments[place : place + 2]
+    filled = [_filled(argument, folder / "out") for argument in arguments]
 
     def verify(printed: str) -> str | None:
         wanted = "-o" in filled and not list(folder.rglob("*.*"))
         return "it ended with 0 and saved nothing" if wanted else None
 
-    return Case(f"{command} {' '.join(added)[:80]!r}", lambda: call(filled), expected, names, (), verify, folder)
+    name = f"{command}{'' if at is None else f', argument {at}'} {' '.join(added)[:80]!r}"
+    return Case(name, lambda: call(filled), expected, names, (), verify, folder)
 
 
 def _positional() -> list[Case]:
@@ -235,26 +198,14 @@ def _positional() -> list[Case]:
     for (command, at), wrong in itertools.product(shared, BAD_FILES):
         made.append((command, at + 1, wrong, (_places().get(wrong.strip("{}"), wrong) or "''", "text")))
     made += [("train", 1, wrong, ("objective",)) for wrong in ("", "SimCSE", "nothing", "slt_fai")]
-    cases = []
-    for command, at, wrong, names in made:
-        folder = world.new_folder()
-        arguments = [*COMMANDS[command][:at], wrong, *COMMANDS[command][at + 1 :]]
-        filled = [_filled(argument, folder / "out") for argument in arguments]
-        cases.append(
-            Case(f"{command}, argument {at} {wrong!r}", lambda f=filled: call(f), REFUSE, names, (), untouched=folder)
-        )
-    return cases
+    return [_case(command, [wrong], REFUSE, names, at) for command, at, wrong, names in made]
 
 
 def _taken() -> list[Case]:
     """An output folder that holds somebody's files, with and without --overwrite and --resume."""
     made = []
-    for command, more in itertools.product(
-        ("train", "repal fit", "whiten", "repal tune", "adapt", "locality", "search", "sif"),
-        ([], ["--overwrite"], ["--resume"]),
-    ):
-        if more == ["--resume"] and command != "train":
-            continue
+    commands = ("train", "repal fit", "whiten", "repal tune", "adapt", "locality", "search", "sif")
+    for command, more in [*itertools.product(commands, ([], ["--overwrite"])), ("train", ["--resume"])]:
         folder = world.new_folder()
         output = folder / "out"
         output.mkdir()
@@ -280,31 +231,19 @@ def cases(generator: random.Random) -> list[Case]:
                 names += (filled,) if filled and value in (*BAD_FILES, *_BAD_FOLDERS) else ()
                 made.append(_case(command, [option, value], REFUSE, names))
             made.append(_case(command, [option], REFUSE, ("requires an argument", "no such option", "missing")))
-    made += [_case(command, added, ACCEPT) for command, added in GOOD]  # type: ignore[arg-type]
-    made += [
-        _case(command, flags, REFUSE, (flags[-1].strip("-"), flags[-1][2:].replace("-", "_")))
-        for command, *flags in UNREAD
-    ]
-    typed = [
-        [
-            generator.choice(["train", "repal", "x", "refine", "--", "-h", "tune", "\x00", "frequencies"])
-            for _ in range(3)
-        ]
-        for _ in range(10)
-    ]
-    made += [Case(f"{words}", lambda w=words: call(w), EITHER, (), ()) for words in typed]
-    return made
+    made += [_case(command, added.split(), ACCEPT) for command, good in GOOD.items() for added in good]
+    made += [_case(command, [flag], REFUSE, (flag,)) for command, flag in UNREAD]
+    words = ["train", "repal", "x", "refine", "--", "-h", "tune", "\x00", "frequencies"]
+    typed = (generator.choices(words, k=3) for _ in range(10))
+    return made + [Case(f"{three}", lambda three=three: call(three)) for three in typed]
 
 
 _ALIASES = {
     "--lr": ("learning-rate", "learning_rate"), "--loss-lr": ("loss-learning-rate", "loss_learning_rate"),
     "--steps": ("max_steps",), "--max-length": ("max_seq_length",), "--length-buckets": ("buckets",),
-    "--dev": ("sts", "source"),
-    "--test": ("sts", "source"), "--sts": ("source",), "--ratio": ("low_frequency_ratio",),
-    "--processes": ("num_processes",),
-    "-o": ("output",), "--add": ("path",), "--frequencies": ("wordfreq", "language"),
-    "--warmup-epochs": ("epochs",),
+    "--dev": ("sts", "source"), "--test": ("sts", "source"), "--sts": ("source",), "--ratio": ("low_frequency_ratio",),
+    "--processes": ("num_processes",), "-o": ("output",), "--add": ("path", "directory"),
+    "--frequencies": ("wordfreq", "language"), "--warmup-epochs": ("epochs",), "--sets": ("name",), "--limit": (),
     "--labeled": ("label",), "--queries": ("source",), "--retrieval": ("folder",), "--encoder": ("tokenizer",),
-    "--sets": ("name",), "--limit": (),
 }  # fmt: skip
 """What else a message may call an option: the argument of the function behind it."""

@@ -20,8 +20,8 @@ import torch
 
 from st_extras import adaptation, encoders, evaluation, losses, modules, text
 from st_extras.evaluation import geometry
-from st_extras.text.lexical import BM25
 from st_extras.text.frequency import FrequencyTable
+from st_extras.text.lexical import BM25
 from tests.conftest import SENTENCES
 from tests.fuzz import world
 from tests.fuzz.classify import ACCEPT, EITHER, REFUSE, Case, written
@@ -34,24 +34,28 @@ UNUSUAL: list[Any] = [
 ]  # fmt: skip
 _A, _D, _ROWS = {"a": "cat"}, {"1": "a cat", "2": "a dog"}, np.random.default_rng(0).integers(-9, 9, (60, 6))
 _TASK = evaluation.RetrievalTask(_A, _D, {"a": {"1": 1.0}})
-_TASKS = [evaluation.RetrievalTask(_A, _D, judged) for judged in (
-    {}, {"a": {}}, {"a": {"3": 1.0}}, {"a": {"1": 0.0}}, {"a": {"1": math.nan}}, {"a": {"1": math.inf}}, {"a": {"1": -1}},
-    {"a": {"1": "x"}}, {"b": {"1": 1.0}})]  # fmt: skip
+_JUDGED = [
+    {},
+    {"a": {}},
+    {"a": {"3": 1}},
+    {"b": {"1": 1}},
+    *({"a": {"1": x}} for x in (0, math.nan, math.inf, -1, "x")),
+]
+_TASKS = [evaluation.RetrievalTask(_A, _D, judged) for judged in _JUDGED]
 _NO_TEXTS: list[Any] = ["what", 5, b"x", [1] * 30, ["\ud800"] * 30, [None] * 30, {"a": 1}, np.array(1)]
 NO_OBJECTS: dict[str, list[Any]] = {
     "embeddings": [None, "x", 5, [], [[]], [1, 2], [["a"]], [[1], [1, 2]], _ROWS[:0], _ROWS[0], _ROWS[None],
-                   _ROWS * math.nan, _ROWS * 1j, _ROWS + math.inf, np.zeros((60, 6)), _ROWS.astype(str), torch.zeros(60, 0)],
-    "task": [None, "x", {}, *_TASKS],
-    "dev": ["x", 5, *_TASKS],
+                   _ROWS * math.nan, _ROWS * 1j, _ROWS + math.inf, _ROWS * 0, _ROWS.astype(str), torch.zeros(60, 0)],
+    "task": [None, "x", {}, *_TASKS], "dev": ["x", 5, *_TASKS], "models": [[("BM25", None)]],
     "queries": [*_NO_TEXTS, [], ["a"] * 30, world.corpus()[:40], ["", " "] * 30],
     "documents": [*_NO_TEXTS[:4], [], None],
-    "models": [[("BM25", None)]],
 }  # fmt: skip
 """What arguments of these names must refuse."""
 NO_OBJECTS["x"] = NO_OBJECTS["embeddings"]
 SAME: list[Callable[[Any], Any]] = [
-    np.array, list, np.float64, np.float16, np.asfortranarray, torch.tensor, lambda rows: torch.tensor(rows).bfloat16(),
-    lambda rows: torch.tensor(rows).float().requires_grad_(), lambda rows: np.repeat(rows, 2, axis=1)[:, ::2],
+    np.array, np.ndarray.tolist, np.float64, np.float16, np.asfortranarray, torch.tensor,
+    lambda rows: torch.tensor(rows).bfloat16(), lambda rows: torch.tensor(rows).float().requires_grad_(),
+    lambda rows: np.repeat(rows, 2, axis=1)[:, ::2],
 ]  # fmt: skip
 """Rows of whole numbers in other forms, which change no result."""
 Target = tuple[str, Callable[..., Any], dict[str, Any]]
@@ -72,11 +76,10 @@ def _given() -> dict[str, Any]:
 def _calls() -> list[tuple[str, Callable[..., Any], dict[str, Any]]]:
     """Public classes and the functions that are tried too, with what differs from ``_given``."""
     own: dict[Any, dict[str, Any]] = {
-        text.EDA: {"synonyms": {"cat": ["feline"]}},
-        text.ChunkPhrases: {"parse": str},
+        text.EDA: {"synonyms": {"cat": ["feline"]}}, text.ChunkPhrases: {"parse": str},
         evaluation.LabeledTextEvaluator: {"texts": SENTENCES},
         evaluation.ChangeJudge: {"texts": world.corpus()[:100], "start": torch.randn(100, 4)},
-    }
+    }  # fmt: skip
     classes = [
         (name, call, own.get(call, {}))
         for package in (losses, modules, evaluation, text, encoders)
@@ -85,36 +88,20 @@ def _calls() -> list[tuple[str, Callable[..., Any], dict[str, Any]]]:
     ]
     repal, whitening = modules.RepALPostProcessor, modules.WhiteningPostProcessor
     functions: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
-        ("load_encoder", encoders.load_encoder, {}),
-        ("read_sentences", text.read_sentences, {}),
-        ("TfidfKeywords.fit", text.TfidfKeywords.fit, {}),
+        ("load_encoder", encoders.load_encoder, {}), ("read_sentences", text.read_sentences, {}),
+        ("TfidfKeywords.fit", text.TfidfKeywords.fit, {}), ("FrequencyTable.labels", world.table().labels, {}),
         ("FrequencyTable", FrequencyTable, {"tokens": ("a", "b"), "counts": [1, 2]}),
         ("FrequencyTable.count", FrequencyTable.count, {"texts": world.root() / "ok.jsonl"}),
-        ("FrequencyTable.labels", world.table().labels, {}),
-        (
-            "RepALPostProcessor.attach",
-            repal.attach,
-            {"keywords": "rake", "corpus": SENTENCES, "lambda_1": 0.1, "lambda_2": 0.1},
-        ),
-        ("WhiteningPostProcessor.attach", whitening.attach, {"corpus": SENTENCES}),
-        ("BM25", BM25, {}),
+        ("RepALPostProcessor.attach", repal.attach, {"corpus": SENTENCES, "lambda_1": 0.1, "lambda_2": 0.1}),
+        ("WhiteningPostProcessor.attach", whitening.attach, {"corpus": SENTENCES}), ("BM25", BM25, {}),
         ("compare_retrieval", evaluation.compare_retrieval, {}),
         ("RetrievalTask.sample", _TASK.sample, {"max_queries": 1}),
         ("load_retrieval", evaluation.load_retrieval, {"folder": world.search_folder(world.new_folder() / "search")}),
-        ("refine_documents", adaptation.refine_documents, {}),
-        ("refine_queries", adaptation.refine_queries, {}),
+        ("refine_documents", adaptation.refine_documents, {}), ("refine_queries", adaptation.refine_queries, {}),
         ("unrelated_cosines", geometry.unrelated_cosines, {}),
-        (
-            "adapt",
-            adaptation.adapt,
-            {
-                "sentences": world.corpus()[:150],
-                "queries": [text[3:] for text in world.corpus()[:60]],
-                "overwrite": True,
-            }
-            | {"output": world.new_folder(), "show_progress_bar": False},
-        ),
-    ]
+        ("adapt", adaptation.adapt, {"sentences": world.corpus()[:150], "queries": [t[3:] for t in world.corpus()[:60]],
+         "output": world.new_folder(), "overwrite": True, "show_progress_bar": False}),
+    ]  # fmt: skip
     return [*classes, *functions]
 
 
@@ -159,9 +146,8 @@ def _same(target: Target, parameter: str, number: int) -> Case:
         found = [call(**arguments | {parameter: rows}) for rows in (_ROWS, SAME[number](_ROWS))]
         return [list(one.values()) if isinstance(one, dict) else one for one in found]
 
-    return Case(
-        f"{name}, form {number}", both, ACCEPT, verify=lambda two: None if np.allclose(*two) else "other numbers"
-    )
+    verify = lambda two: None if np.allclose(*two) else "other numbers"  # noqa: E731
+    return Case(f"{name}, form {number}", both, ACCEPT, verify=verify)
 
 
 def cases(generator: random.Random) -> list[Case]:

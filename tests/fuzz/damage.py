@@ -41,23 +41,16 @@ def _json_changes(generator: random.Random, data: dict[str, Any]) -> Iterator[tu
     """Keys dropped and added, and values replaced; a list also gets a wrong item, and loses its last one."""
     yield "not an object", REFUSE, [data]
     for key, value in data.items():
-        yield (
-            f"without {key}",
-            EITHER if key in ("version", "format") else REFUSE,
-            {k: v for k, v in data.items() if k != key},
-        )
+        needed = EITHER if key in ("version", "format") else REFUSE
+        yield f"without {key}", needed, {k: v for k, v in data.items() if k != key}
         for wrong in WRONG:
             same = type(wrong) is type(value) or (isinstance(value, float) and type(wrong) in (int, float))
             yield f"{key} = {wrong!r}", EITHER if same else REFUSE, data | {key: wrong}
             if isinstance(value, list):
                 at = generator.randrange(len(value))
-                text = isinstance(wrong, str) and isinstance(value[0], str)
-                nothing = wrong is None and isinstance(value[0], str)  # an id without a token
-                yield (
-                    f"{key}[{at}] = {wrong!r}",
-                    EITHER if text or nothing else REFUSE,
-                    data | {key: [*value[:at], wrong, *value[at + 1 :]]},
-                )
+                fine = isinstance(value[0], str) and (wrong is None or isinstance(wrong, str))  # an id without a token
+                changed = data | {key: [*value[:at], wrong, *value[at + 1 :]]}
+                yield f"{key}[{at}] = {wrong!r}", EITHER if fine else REFUSE, changed
         if isinstance(value, list):
             yield f"{key} shorter", REFUSE, data | {key: value[:-1]}
             yield f"{key} longer", REFUSE, data | {key: [*value, value[0]]}
@@ -74,7 +67,7 @@ def _tensor_changes(tensors: dict[str, torch.Tensor]) -> Iterator[tuple[str, str
             yield where + "shorter", REFUSE, tensors | {name: tensor[:-1].clone()}
         if tensor.ndim:
             yield where + "another axis", REFUSE, tensors | {name: tensor[None].clone()}
-        yield where + "boolean", REFUSE, tensors | {name: tensor.bool()}
+        yield where + "boolean", ACCEPT if tensor.dtype == torch.bool else REFUSE, tensors | {name: tensor.bool()}
         if tensor.is_floating_point() and tensor.numel():
             for wrong in (math.nan, math.inf, -math.inf):
                 changed = tensor.clone()

@@ -64,6 +64,8 @@ MUTATIONS: dict[str, Mutation] = {
     "long line": lambda data, generator: data + b"a" * (MOST + 10) + b"\n",
     "binary": lambda data, generator: generator.randbytes(200),
 }
+HARMLESS = ("nothing", "upper case", "bom", "crlf", "lone cr", "no last newline", "gzip")
+RANDOM = ("cut", "flip", "flip twice", "field", "quote", "nul", "not utf8", "control", "number")
 PACKED: dict[str, Mutation] = {
     "gzip": lambda data, generator: gzip.compress(data),
     "gzip cut": lambda data, generator: _cut(gzip.compress(data), generator),

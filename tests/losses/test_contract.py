@@ -185,8 +185,7 @@ def test_mini_batches_change_nothing(make_encoder, name, count, other):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name",
-    ["consert", "dclr, share of start", "adcse", "adcse, features", "frequency", "slt-fai", "paser, own output"],
+    "name", ["consert", "dclr, share of start", "adcse", "adcse, features", "frequency", "slt-fai", "paser, own output"]
 )
 def test_the_hundred_and_first_batch_is_as_the_first(make_encoder, name):
     """With weights that stand still and nothing drawn, no count of batches may change the value."""

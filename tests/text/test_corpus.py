@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from st_extras.text.columns import text_column
-from st_extras.text.corpus import iterate_sentences, read_sentences
+from st_extras.text.corpus import iterate_sentences, passages, read_sentences
 from tests.helpers import write
 
 
@@ -163,6 +163,11 @@ def test_what_holds_no_sentences_is_refused(source, message):
     with pytest.raises(ValueError, match=message) as caught:
         list(iterate_sentences(source))
     assert "\n" not in str(caught.value)
+
+
+def test_passages_are_cut_at_words_and_at_characters_of_scripts_without_spaces():
+    cut = list(passages(["a b  c\nd e", "one two", "我们喜欢ab苹果", " "], 2))
+    assert cut == ["a b", "c d", "e", "one two", "我们", "喜欢", "ab苹", "果", ""]
 
 
 def test_lists_columns_and_generators_are_iterated():

@@ -8,14 +8,7 @@ from st_extras.text.frequency import FrequencyTable
 
 @pytest.mark.parametrize(
     ("name", "format"),
-    [
-        ("t.json", None),
-        ("t.json.gz", None),
-        ("table", None),
-        ("t.tsv", None),
-        ("T.TSV.GZ", None),
-        ("a.json", "json"),
-    ],
+    [("t.json", None), ("t.json.gz", None), ("table", None), ("t.tsv", None), ("T.TSV.GZ", None), ("a.json", "json")],
 )
 def test_round_trip(frequency_table, tokenizer, tmp_path, name, format):
     frequency_table.save(tmp_path / name, format)

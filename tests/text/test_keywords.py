@@ -75,8 +75,7 @@ def test_rake_keywords_are_the_words_of_the_best_phrases():
 
 
 @pytest.mark.parametrize(
-    "extractor",
-    [JiebaKeywords(7), TfidfKeywords.fit(CORPUS, top_k=3), RakeKeywords(2, ["the"]), RakeKeywords()],
+    "extractor", [JiebaKeywords(7), TfidfKeywords.fit(CORPUS, top_k=3), RakeKeywords(2, ["the"]), RakeKeywords()]
 )
 def test_extractors_come_back_from_their_json_and_from_pickle(extractor):
     text = "the big cat sat in a red park of Paris"

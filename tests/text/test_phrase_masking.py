@@ -136,10 +136,7 @@ def test_map_keeps_other_columns_and_counts_the_skipped():
 def test_processes_agree_and_the_skipped_of_all_are_counted():
     sentences = [f"the red cat {i} sat, with a dog" if i % 5 else "the" for i in range(100)]
     one, two = PhraseMasking(augmentation=EDA_SWAP), PhraseMasking(augmentation=EDA_SWAP)
-    alone, shared = (
-        one.dataset(sentences),
-        two.dataset(Dataset.from_dict({"sentence": sentences}), num_proc=2),
-    )
+    alone, shared = (one.dataset(sentences), two.dataset(Dataset.from_dict({"sentence": sentences}), num_proc=2))
     assert alone.column_names == shared.column_names == ["sentence", "masked", "phrase"]
     assert alone.to_dict() == shared.to_dict()
     assert one.skipped == two.skipped == 20

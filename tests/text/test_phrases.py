@@ -152,10 +152,7 @@ def test_chunks_of_a_trained_tagger(tagger):
     own = ChunkPhrases(kinds=["THING"], grammar="THING: {<JJ><NN>}", tagger=tagger.tag)
     assert chunks(sentence, own) == {"old man", "red book"}
     rows = PhraseMasking(ChunkPhrases(kinds=["NP"], tagger=tagger.tag))([sentence])
-    assert set(rows["masked"]) == {
-        "[MASK] [MASK] [MASK] read a red book.",
-        "the old man read [MASK] [MASK] [MASK].",
-    }
+    assert set(rows["masked"]) == {"[MASK] [MASK] [MASK] read a red book.", "the old man read [MASK] [MASK] [MASK]."}
 
 
 def test_the_default_tagger_from_its_files(tagger, tmp_path, monkeypatch):

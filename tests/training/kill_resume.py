@@ -2,7 +2,8 @@
 
 ``python -m tests.training.kill_resume --kills 40`` trains all losses with and without an evaluator and prints a table,
 ``... --kills 30 adapt search table`` adapts, also for search, and computes an EmbeddingTable; it exits with 1 if
-something resumed ended otherwise. About half of the kills hit a file operation (opening, moving or removing a file), the others any moment.
+something resumed ended otherwise. About half of the kills hit a file operation (opening, moving or removing a file),
+the others any moment.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """Run by kill_resume.py: one short piece of work on a tiny encoder, which may kill itself at a file operation.
 
-``python -m tests.training.killed_worker WORK DEV OUTPUT ENCODER KILL RESUME``: WORK is one of LOSSES to train, "adapt",
-"search" or "table"; DEV and RESUME are 0 or 1; KILL is "none", "time:SECONDS" (after the work began) or "file:N" (at the Nth
-file operation below OUTPUT: opening a file to write, moving, removing).
+``python -m tests.training.killed_worker WORK DEV OUTPUT ENCODER KILL RESUME``: WORK is of WORKS; DEV and RESUME are 0
+or 1; KILL is "none", "time:SECONDS" (after the work began) or "file:N" (at the Nth file operation below OUTPUT: opening
+a file to write, moving, removing).
 """
 
 import functools
@@ -36,12 +36,8 @@ def die() -> None:
 
 
 FORMS = {
-    "simcse": "simcse, head",
-    "dclr": "dclr",
-    "adcse": "adcse",
-    "slt_fai": "slt-fai over consert",
-    "paser": "paser",
-}
+    "simcse": "simcse, head", "dclr": "dclr", "adcse": "adcse", "slt_fai": "slt-fai over consert", "paser": "paser"
+}  # fmt: skip
 LOSSES = {name: CASES[case] for name, case in FORMS.items()}
 WORKS = (*LOSSES, "adapt", "search", "table")
 

@@ -65,8 +65,7 @@ def accelerate(tmp_path_factory, encoder):
 
 
 @pytest.mark.parametrize(
-    ("launcher", "name"),
-    [("torchrun", name) for name in RUNS] + [("accelerate", name) for name in BY_ACCELERATE],
+    ("launcher", "name"), [("torchrun", name) for name in RUNS] + [("accelerate", name) for name in BY_ACCELERATE]
 )
 def test_two_processes_do_what_one_does(request, alone, launcher, name):
     """After two steps of SGD, all that is trained is equal on both ranks, and what one process has.

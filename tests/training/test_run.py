@@ -473,7 +473,7 @@ class TestOutput:
         ({"model": None}, "model must be a SentenceTransformer, got None"),
         ({"data": []}, "data must hold at least one sentence, got none"),
         ({"data": ["one", "two", None]}, r"data\[2\] must be a non-empty string, got None"),
-        ({"data": ["one", "\ud800"]}, "surrogates not allowed"),
+        ({"data": ["one", "\ud83d\ude00"]}, r"data\[1\]: a sentence must be valid text, got a lone surrogate"),
         ({"data": 3}, "data must be sentences or a Dataset, got int"),
         (
             {"data": DatasetDict(train=Dataset.from_dict({"sentence": ["a"]}), test=Dataset.from_dict({"a": ["b"]}))},
