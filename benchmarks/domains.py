@@ -54,7 +54,7 @@ from st_extras.samples.encoder import packaged_minilm
 DOMAINS = ("banking77", "clinc150", "stackoverflow")
 FITTED = 10_000  # train texts that a row is fitted on, at most
 JUDGED = 1_000  # train texts that are kept for the judge
-THIN = {"fitted": 1_500, "judged": 300, "test": 800, "pairs": 150}  # in their place, with test texts and pairs: --thin
+THIN = {"fitted": 1_500, "judged": 100, "test": 800, "pairs": 150}  # in their place, with test texts and pairs: --thin
 MEASURES = ("knn_accuracy", "v_measure", "map_at_r", "mean")
 START = "start"
 ROWS = (*FLOORS, START, *BAGS, *STEPS, *MODELS, *TRAINED)
