@@ -22,7 +22,7 @@ def thinned(pairs: STSDataset, counts: Mapping[str, int]) -> STSDataset:
     """
     if not counts:
         return pairs
-    kept = spaced(range(len(pairs)), counts.get(pairs.name, counts["others"]))  # type: ignore[arg-type]
+    kept = spaced(range(len(pairs)), counts[pairs.name if pairs.name in counts else "others"])  # type: ignore[arg-type]
     columns = (pairs.sentences1, pairs.sentences2, pairs.scores, pairs.subsets)
     return STSDataset(pairs.name, *([column[i] for i in kept] for column in columns))
 

@@ -58,7 +58,8 @@ def start(folder):
         return building.starting_encoder(json.loads(encoder))
 
     def make(encoder: dict[str, Any]) -> Any:
-        return copy.deepcopy(started(json.dumps(encoder | {"path": str(folder / "encoder"), "device": "cpu"})))
+        own = {"path": str(folder / "encoder"), "layers": 3, "device": "cpu"}
+        return copy.deepcopy(started(json.dumps(encoder | own)))
 
     return make
 
