@@ -27,6 +27,10 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor, nn
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+)
 
 from st_extras.adaptation.candidates import Candidate
 from st_extras.adaptation.encode import Encoded, EncodeTexts, looked_at
@@ -84,9 +88,10 @@ def is_language_model(model: SentenceTransformer) -> bool:
     modules: list[Any] = list(model)
     if model.transformers_model is None or len(modules) != 2 or not isinstance(modules[1], Pooling):
         return False
-    names = getattr(model.transformers_model.config, "architectures", None) or []
+    kind = model.transformers_model.config.model_type  # its weights may have been saved without the output layer
+    causal = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES  # not BERT
     alone = "message" not in modules[0].modality_config and model.default_prompt_name is None
-    return alone and isinstance(modules[1].pooling_mode, str) and any(name.endswith("ForCausalLM") for name in names)
+    return causal and alone and isinstance(modules[1].pooling_mode, str)
 
 
 class LayerPooling(nn.Module):

@@ -150,13 +150,12 @@ def test_no_layer_is_tried_when_the_time_is_up(decoder, tmp_path):
     assert judged.facts["not tried"] == "further layers, as the time was up"
 
 
-def test_what_is_taken_for_a_language_model(decoder, folder):
+def test_what_is_taken_for_a_language_model(decoder, folder, tmp_path, still_encoder):
     assert is_language_model(decoder)
+    decoder.save(str(tmp_path))  # without its output layer
+    assert is_language_model(load_encoder(tmp_path, device="cpu"))
     assert is_language_model(load_encoder(folder, device="cpu", pooling="mean", layers=2))
     assert not is_language_model(load_encoder(folder, device="cpu", prompt_template=PROMPT_EOL))
     decoder.append(Normalize())
     assert not is_language_model(decoder)
-
-
-def test_an_encoder_is_none(still_encoder):
     assert not is_language_model(still_encoder)
