@@ -1,6 +1,5 @@
 """``adapt`` of a causal language model: what is tried, what is saved, when it is taken for one."""
 
-import json
 import math
 from typing import Any
 
@@ -86,7 +85,6 @@ def test_what_is_saved_is_what_was_judged(decoder, tmp_path):
     score = language_model.development(DEV).score
     gain = score(encoder(loaded, DEV.texts)) - found.facts["dev"]
     assert gain == pytest.approx(max(row.gain for row in found.rows), abs=0.2)
-    assert json.loads((tmp_path / "out" / "adaptation.json").read_text())["chosen"] == found.chosen
     assert "Whitening" in (tmp_path / "out" / "README.md").read_text() or "whitening" not in found.chosen
 
 
@@ -128,26 +126,16 @@ def test_a_start_that_is_best_stays(decoder, tmp_path):
     cosines = torch.cosine_similarity(encoder(decoder, left), encoder(decoder, right))
     found = run(decoder, tmp_path / "out", dev=STSDataset("own", left, right, cosines.tolist()))
     assert (found.chosen, found.reason) == (None, "Left as it is: no candidate was better than the start.")
-    assert found.model is decoder
     assert not any(row.accepted for row in found.rows)
 
 
 def test_the_time_is_for_all_passes_over_a_text(decoder, tmp_path, monkeypatch):
     monkeypatch.setattr(adapting, "seconds_per_text", lambda *given: 1.0)
-    found = run(decoder, tmp_path / "out", minutes=4 * 510 / 36, dev=DEV)
-    assert found.facts["texts"] == 510
-
-
-def test_too_little_time_leaves_it_as_it_is(decoder, tmp_path):
-    found = run(decoder, tmp_path / "out", minutes=1e-6)
-    assert found.chosen is None
-    assert "give more minutes" in found.reason
-
-
-def test_no_layer_is_tried_when_the_time_is_up(decoder, tmp_path):
+    assert run(decoder, tmp_path / "out", minutes=56.7, dev=DEV).facts["texts"] == 510
+    few = run(decoder, tmp_path / "few", minutes=55.5, dev=DEV)
+    assert "minutes are enough for 499 texts, and 500 are needed: give more minutes" in few.reason
     _, judged = language_model.judge_readings(decoder, TEXTS, encoder, tmp_path, None, end=0.0)
-    assert judged.rows == []
-    assert judged.facts["not tried"] == "further layers, as the time was up"
+    assert (judged.rows, judged.facts["not tried"]) == ([], "further layers, as the time was up")
 
 
 def test_what_is_taken_for_a_language_model(decoder, folder, tmp_path, still_encoder):
