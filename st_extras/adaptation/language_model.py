@@ -250,7 +250,7 @@ def judge_readings(
 
     rows: list[Row] = []
     chosen: list[Candidate] = []
-    for prompt, layer in itertools.product(range(len(_TEMPLATES)), reversed(range(len(grid.layers)))):
+    for layer, prompt in itertools.product(reversed(range(len(grid.layers))), range(len(_TEMPLATES))):
         began = time.perf_counter()
         if began > end:
             facts["not tried"] = "further layers, as the time was up"
