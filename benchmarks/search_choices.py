@@ -64,7 +64,7 @@ def adapted(
                 routes = of_strength(both, steps[0].whitened)[those]
                 of_given = (given[0], start[1])
                 routes = queries_alone(routes, of_given) if name == KEPT else routes
-                number = by_words(given[1], of_given, steps[those], routes, {})[1]
+                number = by_words(given[1], (of_given, of_given), steps[those], routes, {})[1]
                 after = start if number is None else routes[number].after(start)
             yield name + said, *after
 

@@ -41,7 +41,7 @@ def test_the_python_blocks(folder):
     names = {"sentences": SENTENCES}
     for number, block in enumerate(blocks):
         exec(compile(here(block, folder), f"decoders.md block {number}", "exec"), names)
-    for name in ("prompt-eol", "trained"):
+    for name in ("adapted", "trained"):
         assert SentenceTransformer(name, device="cpu").encode(SENTENCES).shape == (8, 16)
 
 
@@ -49,7 +49,7 @@ def test_the_python_blocks(folder):
 def test_the_commands(folder, monkeypatch, capsys):
     monkeypatch.setattr(app, "_quiet_libraries", lambda: None)
     commands = [line for line in PAGE.splitlines() if line.startswith("st-extras ")]
-    assert len(commands) == 2
+    assert len(commands) == 3
     for command in commands:
         words = shlex.split(here(command, folder))
         monkeypatch.setattr(sys, "argv", words)

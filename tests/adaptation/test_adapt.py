@@ -171,12 +171,10 @@ def test_other_precisions(still_encoder, tmp_path, kind):
     assert np.array_equal(loaded.encode(SENTENCES), found.model.encode(SENTENCES))
 
 
-def test_a_truncated_model_stays_truncated(still_encoder, tmp_path):
+def test_a_truncated_model_is_refused(still_encoder, tmp_path):
     still_encoder.truncate_dim = 5
-    found = chosen_by_labels(still_encoder, tmp_path / "out")
-    assert found.model.encode(SENTENCES).shape == (8, 5)
-    assert found.model[2].linear.in_features == 16
-    assert still_encoder.encode(SENTENCES).shape == (8, 5)
+    with pytest.raises(ValueError, match="truncate_dim must be None, as all dimensions are adapted, got 5"):
+        run(still_encoder, TEXTS, tmp_path / "out")
 
 
 # --- what is read ---

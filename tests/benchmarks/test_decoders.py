@@ -102,11 +102,11 @@ def test_dev_chooses_the_rows_of_the_table(monkeypatch):
     monkeypatch.setattr(tables, "records", lambda *given: found)
     lines = tables.decoders_table().splitlines()
     assert lines[-1] == (
-        "| Gemma 3 270M | PromptEOL | last token | 44.0 / 34.0 | 40.0 / 30.0 (3) | 54.0 / 44.0 (6, white-64) |  |"
+        "| Gemma 3 270M: PromptEOL, last token | 44.0 / 34.0 | 40.0 / 30.0 (3) | 54.0 / 44.0 (6, white-64) |  |"
     )
     found.append({"encoder": "smollm2", "way": "chat", "rows": {k: row(1, 2) for k in poolings}})
     for scores in found[2]["rows"].values():
         del scores["sts12"]
     assert tables.averaged() == ["sts12", "stsb_test"]  # a way on STS-B alone takes nothing from the others
-    assert "| SmolLM2-135M-Instruct | chat template | mean | 2.0 |" in tables.decoders_table()
+    assert "| SmolLM2-135M-Instruct: chat template, mean | 2.0 |" in tables.decoders_table()
     assert sum("not run" in line for line in lines) == len(tables.WAYS) - 1
