@@ -20,7 +20,7 @@ from st_extras.modules import pipeline
 from st_extras.samples import graded_spearman
 from tests.adaptation.test_adapt import DEV, TEXTS, adapting, saved
 from tests.encoders.decoders import build_decoder
-from tests.helpers import differing, snapshot
+from tests.helpers import differing, snapshot, some_fast
 
 POOLINGS = ["lasttoken", "mean", "weightedmean"]
 
@@ -43,7 +43,7 @@ def run(model: SentenceTransformer, folder: Any, **options: Any) -> Any:
     return adapt(model, TEXTS, folder, **{"show_progress_bar": False, "minutes": 100, **options})
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2", "gemma3_text", "opt"])
+@pytest.mark.parametrize("kind", some_fast(["llama", "gpt2", "gemma3_text", "opt"], ["llama"]))
 def test_one_pass_gives_what_each_cut_model_would(kind, tmp_path):
     heads = {"num_key_value_heads": 1, "head_dim": 8} if kind == "gemma3_text" else {}
     folder = build_decoder(tmp_path / "decoder", kind, num_hidden_layers=3, **heads)
@@ -105,6 +105,7 @@ def test_the_judge_adds_words_and_graded_pairs(decoder, tmp_path):
         assert row.accepted == (row.gain > 0)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on(decoder, folder, tmp_path, monkeypatch):
     whole = run(decoder, tmp_path / "whole")
 
@@ -129,6 +130,7 @@ def test_a_start_that_is_best_stays(decoder, tmp_path):
     assert not any(row.accepted for row in found.rows)
 
 
+@pytest.mark.slow
 def test_the_time_is_for_all_passes_over_a_text(decoder, tmp_path, monkeypatch):
     monkeypatch.setattr(adapting, "seconds_per_text", lambda *given: 1.0)
     assert run(decoder, tmp_path / "out", minutes=56.7, dev=DEV).facts["texts"] == 510
