@@ -71,7 +71,7 @@ def decoder_adapt_table() -> str:
                 ]
                 rows.append([*cells, f"{best:.1f}", f"{share:.0%}", f"{found['processor_seconds'] / 60:.0f}"])
     names = ["language model, text", "chosen", "plain mean", "adapt", "best of the grid", "share of its gain"]
-    return markdown_table([*names, "processor minutes"], rows, left=range(2))
+    return markdown_table([*names, "processor minutes"], rows, left=range(2)) if rows else "Not run yet."
 
 
 def decoder_baselines_table() -> str:
