@@ -56,6 +56,7 @@ from benchmarks.provenance import provenance
 from benchmarks.records import RESULTS, ROOT, write_json
 from st_extras.adaptation import adapt
 from st_extras.encoders import load_encoder
+from st_extras.encoders.prompt_template import PROMPT_EOL
 from st_extras.evaluation import SEVEN_STS, STSDataset, load_sts
 from st_extras.modules import AllButTheTopPostProcessor, CorpusStatistics, WhiteningPostProcessor
 from st_extras.samples.encoder import packaged_minilm
@@ -63,7 +64,7 @@ from st_extras.text import read_sentences
 
 Array = NDArray[np.float32]
 CONFIG = ROOT / "decoders.toml"
-TEMPLATES = {"plain": "{}", "start": "{}", "eol": 'This sentence: "{}" means in one word: "', "chat": "chat"}
+TEMPLATES = {"plain": "{}", "start": "{}", "eol": PROMPT_EOL, "chat": "chat"}
 POOLINGS = ("mean", "rest", "weightedmean", "lasttoken")
 WHITENED = (64, 128, 256)
 SOFT = 0.1  # epsilon of soft whitening

@@ -119,7 +119,7 @@ def distinct_sample(texts: Iterable[str], count: int, seed: int = 0) -> list[str
         The sample, in the order of the stream (by first appearance).
 
     Raises:
-        ValueError: if a setting is not allowed, or an item is no text.
+        ValueError: if a setting is not allowed, or an item is not a string.
     """
     count = check_count("count", count, 1, _MAX_SAMPLE)
     key = blake2b(str(check_seed("seed", seed)).encode()).digest()

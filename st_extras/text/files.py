@@ -248,10 +248,8 @@ def read_rows(
     records: Iterator[tuple[int, list[str]]]
     first = next(read_lines(path, max_line=max_line), (1, ""))[1].split()
     if kind != ".csv" and len(first) == 4 and first[3].lstrip("-").isdecimal():
-        names, records = (
-            ["query-id", "iteration", "corpus-id", "score"],
-            ((n, line.split(None, 3)) for n, line in lines),
-        )
+        names = ["query-id", "iteration", "corpus-id", "score"]
+        records = ((n, line.split(None, 3)) for n, line in lines)
     else:
         format_ = {"delimiter": ",", "quoted": True} if kind == ".csv" else quotes
         records = read_records(path, max_line=max_line, **format_)
