@@ -167,6 +167,7 @@ def code_runners(source: str) -> list[int]:
     return lines
 
 
+@pytest.mark.slow
 def test_no_code_is_run_from_a_file():
     assert {module: code_runners(source) for module, source in sources().items() if code_runners(source)} == {}
 

@@ -9,8 +9,8 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from st_extras.cli import app
-from tests.conftest import SENTENCES
 from tests.encoders.decoders import build_decoder
+from tests.fixtures import SENTENCES
 
 pytest.importorskip("peft")
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "decoders.md").read_text(encoding="utf8")

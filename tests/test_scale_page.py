@@ -11,7 +11,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from st_extras.encoders import EmbeddingTable
-from tests.conftest import SENTENCES
+from tests.fixtures import SENTENCES
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[1]

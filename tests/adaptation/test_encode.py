@@ -11,7 +11,7 @@ from torch import Tensor
 
 from st_extras.adaptation import encode as module
 from st_extras.adaptation.encode import WorkFolder, encode, encode_texts, seconds_per_text, source_of
-from tests.conftest import SENTENCES
+from tests.fixtures import SENTENCES
 from tests.helpers import draw
 
 encoded = partial(encode_texts, batch_size=2, show_progress_bar=False)

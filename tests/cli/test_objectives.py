@@ -7,7 +7,7 @@ import pytest
 from st_extras import losses
 from st_extras.cli.objectives import Objective, loss_maker, training_rows
 from st_extras.text.frequency import FrequencyTable
-from tests.conftest import SENTENCES
+from tests.fixtures import SENTENCES
 
 
 @pytest.fixture

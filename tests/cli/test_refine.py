@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 import st_extras
 from st_extras.evaluation import sts_evaluator
 from tests.adaptation.test_adapt import topical
-from tests.conftest import SENTENCES
+from tests.fixtures import SENTENCES
 
 FIT = ("ENC", "TEXT", "-o", "out")
 
@@ -28,6 +28,7 @@ def encoded(name: str) -> Any:
         ("locality-preserving", ("recolor=0", "neighbors=7"), {"recolor": 0.0, "neighbors": 7, "words": True}),
     ],
 )
+@pytest.mark.slow
 def test_a_stock_layer_does_the_same(run, inputs, method, settings, known):
     """With prompts and similarity of the model, and the settings that were given."""
     model = SentenceTransformer(str(inputs / "encoder"), prompts={"query": "the dog "}, similarity_fn_name="dot")

@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 
 from st_extras.modules import CorpusStatistics
 from st_extras.text.frequency import FrequencyTable
-from tests.conftest import SENTENCES, build_encoder
+from tests.fixtures import SENTENCES, build_encoder
 
 
 def test_statistics_of_shards_merged_are_one_pass(run):

@@ -14,9 +14,11 @@ from st_extras.cli.objectives import BASES
 from st_extras.encoders.loading import load_encoder
 from st_extras.evaluation import SEVEN_STS, UnlabeledSelectionEvaluator, sts_evaluator
 from tests.cli.conftest import Run
-from tests.conftest import SENTENCES
 from tests.encoders.decoders import build_decoder
+from tests.fixtures import SENTENCES
 from tests.helpers import differing, snapshot, some_fast
+
+pytestmark = pytest.mark.slow
 
 TRAIN = ("train", "dclr", "ENC", "TEXT", "-o", "out", "--batch-size", 4, "--lr", 1e-2)
 SMALL = ("--batch-size", 4, "--quiet", "--json")

@@ -8,7 +8,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from tests.conftest import SENTENCES
+from tests.fixtures import SENTENCES
 
 PROMPT_EOL = 'This sentence: "{}" means in one word: "'
 

@@ -8,8 +8,8 @@ from sentence_transformers.sentence_transformer.modules import BoW, Dense
 
 from st_extras.encoders import load_encoder
 from st_extras.encoders.adapters import adapted, trained_state
-from tests.conftest import SENTENCES
 from tests.encoders.decoders import build_decoder
+from tests.fixtures import SENTENCES
 from tests.helpers import differing, snapshot
 
 peft = pytest.importorskip("peft")

@@ -15,6 +15,8 @@ from tests.architectures.outcomes import check, outcome_of
 from tests.architectures.world import World
 from tests.helpers import some_fast
 
+pytestmark = pytest.mark.slow
+
 FAST = ("BERT",)
 
 

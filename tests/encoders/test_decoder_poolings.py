@@ -11,8 +11,8 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoTokenizer
 
 from st_extras.encoders import load_encoder
-from tests.conftest import SENTENCES
 from tests.encoders.decoders import build_decoder
+from tests.fixtures import SENTENCES
 from tests.helpers import some_fast
 
 TEXTS = ["a cat", *SENTENCES[:3], "a"]  # of different lengths, so that padding is there

@@ -20,7 +20,7 @@ from st_extras.encoders import EmbeddingTable
 from st_extras.encoders import embedding_table as module
 from st_extras.encoders.source import PROBES
 from st_extras.losses import DCLRLoss
-from tests.conftest import vocabulary
+from tests.fixtures import vocabulary
 from tests.helpers import some_fast
 
 QUIET: dict[str, Any] = {"show_progress_bar": False, "batch_size": 4}

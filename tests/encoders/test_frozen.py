@@ -15,8 +15,8 @@ from transformers import BertTokenizer, PreTrainedTokenizerFast, Qwen2Config, Qw
 
 from st_extras.encoders.embedding_table import EmbeddingTable
 from st_extras.encoders.frozen import FrozenEncoder
-from tests.conftest import build_byte_level_encoder, vocabulary
 from tests.encoders.test_templates import ONE_TURN, QUOTED, TURNS, with_template
+from tests.fixtures import build_byte_level_encoder, vocabulary
 
 Maker = Callable[..., SentenceTransformer]
 

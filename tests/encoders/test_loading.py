@@ -19,8 +19,8 @@ from st_extras.losses import SimCSELoss
 from st_extras.modules import WhiteningPostProcessor
 from st_extras.training import train_encoder
 from tests.architectures.encoders import ARCHITECTURES, build
-from tests.conftest import SENTENCES, build_encoder
 from tests.encoders.decoders import build_decoder
+from tests.fixtures import SENTENCES, build_encoder
 from tests.helpers import some_fast
 
 TEXTS = ["a cat", *SENTENCES[:3]]  # of different lengths, so that padding is there

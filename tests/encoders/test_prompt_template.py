@@ -8,8 +8,8 @@ from sentence_transformers.sentence_transformer.modules import BoW
 from st_extras.encoders import load_encoder
 from st_extras.encoders.prompt_template import set_prompt_template, template_length
 from st_extras.encoders.structure import content_mask
-from tests.conftest import SENTENCES, build_byte_level_encoder, build_encoder
 from tests.encoders.decoders import PROMPT_EOL, build_decoder
+from tests.fixtures import SENTENCES, build_byte_level_encoder, build_encoder
 from tests.helpers import some_fast
 
 TEXTS = ["a cat", *SENTENCES[:2], "{{ 7 * 7 }} {% if %}", 'say "hi" {}', "\u00e9\U0001f600", "<|x|>", ""]

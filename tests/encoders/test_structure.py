@@ -15,7 +15,7 @@ from st_extras.encoders.structure import (
     unwrap,
 )
 from st_extras.losses import AdCSELoss, ConSERTLoss, PaSeRLoss, SimCSELoss
-from tests.conftest import build_byte_level_encoder
+from tests.fixtures import build_byte_level_encoder
 from tests.helpers import Wrapped
 
 

@@ -8,7 +8,7 @@ from st_extras.encoders.rows import try_stack_columns
 from st_extras.encoders.structure import content_mask
 from st_extras.encoders.templates import template_mask
 from st_extras.losses import SimCSELoss
-from tests.conftest import build_byte_level_encoder
+from tests.fixtures import build_byte_level_encoder
 
 TURNS = "{% for m in messages %}<s>{{ m['role'] }}: {{ m['content'] }}</s> {% endfor %}reply:"
 TURNS_WITH_DEFAULT = "{% if messages[0]['role'] != 'system' %}<s>system: be kind</s> {% endif %}" + TURNS

@@ -24,7 +24,7 @@ from st_extras.evaluation import (
     reranking_evaluator,
 )
 from st_extras.losses import SimCSELoss
-from tests.conftest import SENTENCES
+from tests.fixtures import SENTENCES
 from tests.helpers import arguments, count_rows, differing, snapshot
 
 PAIRS = STSDataset("toy", SENTENCES[:4], SENTENCES[4:], [0.5, 1.5, 2.5, 4.5], ["x"] * 4)

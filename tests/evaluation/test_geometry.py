@@ -18,7 +18,7 @@ from st_extras.evaluation.geometry import (
     top_eigenvalue_share,
     uniformity,
 )
-from tests.conftest import SENTENCES
+from tests.fixtures import SENTENCES
 from tests.helpers import draw
 
 MEASURES = [uniformity, mean_cosine, partition_ratio, iso_score, effective_rank, top_eigenvalue_share]

@@ -8,7 +8,7 @@ from sentence_transformers import SentenceTransformer
 
 from st_extras.evaluation import LabeledTextEvaluator, LabeledTexts, label_scores, load_labeled_texts
 from st_extras.samples.encoder import packaged_minilm
-from tests.conftest import SENTENCES
+from tests.fixtures import SENTENCES
 from tests.helpers import count_rows, write
 
 FILED = ["where is my card", 'an "open quote', "one, two"]

@@ -22,7 +22,7 @@ from st_extras.evaluation.retrieval import (
 )
 from st_extras.evaluation.retrieval_data import RetrievalTask, question_retrieval, read_question_pairs
 from st_extras.text.lexical import BM25
-from tests.conftest import SENTENCES
+from tests.fixtures import SENTENCES
 
 HEADER = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
 QQP = (
@@ -234,6 +234,7 @@ def test_the_metrics_are_those_of_a_loop(encoder):
     assert RetrievalEvaluator(halves)(encoder)["cosine_ndcg@10"] != pytest.approx(expected["ndcg@10"]), "grades count"
 
 
+@pytest.mark.slow
 def test_several_encoders_beside_bm25(encoder, monkeypatch):
     """The rows are those of a loop, with ties by id, in whatever blocks they are computed."""
     other = copy.deepcopy(encoder)

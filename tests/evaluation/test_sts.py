@@ -10,8 +10,8 @@ import torch
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 
 from st_extras.evaluation import SEVEN_STS, STSDataset, STSEvaluator, sts_evaluator
-from tests.conftest import SENTENCES
 from tests.evaluation.test_sts_data import HEADER, ROWS
+from tests.fixtures import SENTENCES
 from tests.helpers import cosine, write
 
 

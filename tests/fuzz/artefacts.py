@@ -22,7 +22,7 @@ from st_extras.encoders import EmbeddingTable, load_encoder
 from st_extras.text.frequency import FrequencyTable
 from st_extras.training import LossStateCallback
 from st_extras.training.loss_state import FILE_NAME
-from tests.conftest import SENTENCES
+from tests.fixtures import SENTENCES
 from tests.fuzz import world
 from tests.fuzz.classify import REFUSE, Case
 from tests.fuzz.damage import Change, changes

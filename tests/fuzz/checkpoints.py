@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 
 from st_extras import losses, training
 from st_extras.encoders import load_encoder
-from tests.conftest import SENTENCES
+from tests.fixtures import SENTENCES
 from tests.fuzz import world
 from tests.fuzz.classify import ACCEPT, EITHER, REFUSE, Case
 from tests.fuzz.damage import bytes_changes

@@ -12,7 +12,7 @@ from typing import Any
 
 from st_extras import modules
 from st_extras.cli.app import main
-from tests.conftest import SENTENCES
+from tests.fixtures import SENTENCES
 from tests.fuzz import world
 from tests.fuzz.classify import ACCEPT, REFUSE, Case, UsageError
 

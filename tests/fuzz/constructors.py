@@ -22,7 +22,7 @@ from st_extras import adaptation, encoders, evaluation, losses, modules, text
 from st_extras.evaluation import geometry
 from st_extras.text.frequency import FrequencyTable
 from st_extras.text.lexical import BM25
-from tests.conftest import SENTENCES
+from tests.fixtures import SENTENCES
 from tests.fuzz import world
 from tests.fuzz.classify import ACCEPT, EITHER, REFUSE, Case, written
 

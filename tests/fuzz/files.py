@@ -15,7 +15,7 @@ from typing import Any
 from st_extras.evaluation import load_labeled_texts, load_retrieval, load_sts, read_askubuntu, read_question_pairs
 from st_extras.text import read_sentences
 from st_extras.text.frequency import FrequencyTable
-from tests.conftest import SENTENCES
+from tests.fixtures import SENTENCES
 from tests.fuzz import world
 from tests.fuzz.classify import ACCEPT, EITHER, REFUSE, Case
 from tests.fuzz.mutations import HARMLESS, MOST, MUTATIONS, PACKED, RANDOM

@@ -17,7 +17,7 @@ from st_extras.evaluation.selection import shorten, words_or_letters
 from st_extras.text.frequency import FrequencyTable
 from st_extras.text.keywords import keyword_spans
 from st_extras.training.arguments import training_dataset
-from tests.conftest import SENTENCES
+from tests.fixtures import SENTENCES
 from tests.fuzz import world
 from tests.fuzz.classify import ACCEPT, EITHER, REFUSE, Case
 from tests.fuzz.domain_texts import DOMAIN_CALLS

@@ -11,7 +11,7 @@ from pathlib import Path
 from sentence_transformers import SentenceTransformer
 
 from st_extras.text.frequency import FrequencyTable
-from tests.conftest import SENTENCES, build_encoder
+from tests.fixtures import SENTENCES, build_encoder
 
 _numbers = itertools.count()
 

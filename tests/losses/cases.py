@@ -24,7 +24,7 @@ from st_extras.losses import (
     SLTFAILoss,
 )
 from st_extras.text.frequency import FrequencyTable
-from tests.conftest import SENTENCES
+from tests.fixtures import SENTENCES
 from tests.helpers import columns
 
 HEAD = r"^projection=True was built for embeddings of 16 dimensions, got 8: use projection=False"

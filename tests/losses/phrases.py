@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from st_extras.losses import PaSeRLoss
 from st_extras.losses.parts.phrase_decoder import PhraseDecoder
 from st_extras.text import PhraseMasking
-from tests.conftest import SENTENCES
+from tests.fixtures import SENTENCES
 
 ROWS = PhraseMasking()(SENTENCES)
 DATA: dict[str, list[str]] = {name: list(ROWS[name]) for name in ("sentence", "masked", "phrase")}

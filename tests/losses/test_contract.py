@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, SimCSELoss
 from st_extras.training import LossStateCallback
-from tests.conftest import SENTENCES
+from tests.fixtures import SENTENCES
 from tests.helpers import Wrapped, arguments, count_rows, differing, fit, snapshot, some_fast, train
 from tests.losses.cases import CASES, EDGES, FAST, PLAIN, instruments, owned, total
 

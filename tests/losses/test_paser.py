@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from st_extras.losses import PaSeRLoss, SimCSELoss
 from st_extras.losses.parts.masked_lm import MaskedLM
 from st_extras.text.phrase_masking import PhraseMasking
-from tests.conftest import SENTENCES, vocabulary
+from tests.fixtures import SENTENCES, vocabulary
 from tests.helpers import count_rows, generator
 from tests.losses.cases import total
 from tests.losses.phrases import DATA, features, loop_decoder, make_loss, one

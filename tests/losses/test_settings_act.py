@@ -23,7 +23,7 @@ from st_extras.losses import (
     SimCSELoss,
     SLTFAILoss,
 )
-from tests.conftest import SENTENCES
+from tests.fixtures import SENTENCES
 from tests.helpers import generator
 from tests.losses.cases import Case, total
 

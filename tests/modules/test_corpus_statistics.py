@@ -93,6 +93,7 @@ class TestEncoders:
                 kind.attach(still_encoder, statistics=theirs)
             kind.attach(still_encoder, statistics=ours)
 
+    @pytest.mark.slow
     def test_another_prompt_is_refused(self, still_encoder, tmp_path):
         still_encoder.prompts = {"query": "the dog "}
         plain = CorpusStatistics.compute(still_encoder, CORPUS)

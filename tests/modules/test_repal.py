@@ -36,6 +36,7 @@ def test_equation_3_against_explicit_encodes(make_encoder, pooling):
     assert np.abs(plain - expected)[0].max() > 0.05, "something was subtracted"
 
 
+@pytest.mark.slow
 def test_the_paper_s_keywords(still_encoder, sentences):
     import jieba.analyse
 

@@ -7,7 +7,7 @@ from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
 from st_extras.text.frequency import FrequencyTable
-from tests.conftest import build_byte_level_encoder
+from tests.fixtures import build_byte_level_encoder
 
 
 def test_shards_add_up(frequency_table, tokenizer, sentences):

@@ -109,6 +109,7 @@ def every_pair(sentence: str) -> list[tuple[int, int]]:
 
 @settings(max_examples=300, deadline=None)
 @given(ANY_SENTENCE)
+@pytest.mark.slow
 def test_any_text_is_recomposed(sentence):
     for extractor in (RAKE, every_pair):
         rows = PhraseMasking(extractor, top_k=5)([sentence])
@@ -133,6 +134,7 @@ def test_map_keeps_other_columns_and_counts_the_skipped():
     assert masking.skipped == 2
 
 
+@pytest.mark.slow
 def test_processes_agree_and_the_skipped_of_all_are_counted():
     sentences = [f"the red cat {i} sat, with a dog" if i % 5 else "the" for i in range(100)]
     one, two = PhraseMasking(augmentation=EDA_SWAP), PhraseMasking(augmentation=EDA_SWAP)

@@ -16,7 +16,7 @@ from torch.distributed.fsdp import fully_shard
 from st_extras.losses import AdCSELoss, SimCSELoss
 from st_extras.random_source import RandomSource
 from st_extras.training import TrainingRun, train_encoder
-from tests.conftest import SENTENCES
+from tests.fixtures import SENTENCES
 from tests.helpers import generator
 from tests.losses.cases import CASES, EVERY_TOKEN, Case, instruments
 

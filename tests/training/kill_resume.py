@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.conftest import build_encoder
+from tests.fixtures import build_encoder
 from tests.training.killed_worker import LOSSES, WORKS
 from tests.training.killed_worker import main as work
 

@@ -11,7 +11,7 @@ from st_extras.losses import AdCSELoss, SimCSELoss
 from st_extras.training import arguments, train_encoder
 from st_extras.training.arguments import rates_of_the_loss, training_dataset
 from st_extras.training.run_folder import MARKER
-from tests.conftest import SENTENCES
+from tests.fixtures import SENTENCES
 from tests.helpers import differing, snapshot
 
 
@@ -49,6 +49,7 @@ def test_only_what_the_loss_trains_itself_is_named(encoder):
         rates_of_the_loss(SimCSELoss(encoder), encoder, 0.1)
 
 
+@pytest.mark.slow
 def test_a_large_data_set_is_sampled_by_hashes_into_the_same_batches(make_encoder, tmp_path, monkeypatch):
     rows = [f"{sentence} {i % 5}" for i in range(2) for sentence in SENTENCES] * 2  # each twice
     found = []

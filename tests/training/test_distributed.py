@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from st_extras.functional import cosine_scores
-from tests.conftest import build_encoder
+from tests.fixtures import build_encoder
 from tests.helpers import run_in_two_processes
 from tests.training.distributed_worker import BY_ACCELERATE, ROWS, SHARDED, head_value, near_pairs, set_head
 from tests.training.every_loss import RUNS, gradients, short_training, weights

@@ -17,11 +17,13 @@ from torch import nn
 from st_extras.encoders import load_encoder
 from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, PaSeRLoss, SimCSELoss, SLTFAILoss
 from st_extras.training.trainer import TRAINED
-from tests.conftest import SENTENCES
 from tests.encoders.decoders import PROMPT_EOL, build_decoder
+from tests.fixtures import SENTENCES
 from tests.helpers import differing, snapshot, some_fast
 from tests.losses.cases import Case
 from tests.training.test_run import ScriptedEvaluator, short_training
+
+pytestmark = pytest.mark.slow
 
 pytest.importorskip("peft")
 CUT = ("token_cutoff", "feature_cutoff")
@@ -62,7 +64,6 @@ def load(folder: Path, **options: Any) -> SentenceTransformer:
     return load_encoder(folder, **(settings | options))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("loss", "dtype", "bf16"), FORMS)
 def test_every_loss_trains_a_decoder(folder, tmp_path, caplog, loss, dtype, bf16):
     model = load(folder, dtype=dtype)

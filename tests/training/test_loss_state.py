@@ -19,6 +19,7 @@ from tests.helpers import arguments, columns, differing, snapshot, train
 SAVE: dict[str, Any] = {"save_strategy": "steps", "save_steps": 2, "num_train_epochs": 2}
 
 
+@pytest.mark.slow
 def test_dict_of_losses(make_encoder, sentences, tmp_path):
     def trained(name: str, resume: str | None = None) -> SentenceTransformerTrainer:
         model = make_encoder()

@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 
 from st_extras.losses import SimCSELoss
 from st_extras.training.run import train_encoder
-from tests.conftest import SENTENCES
+from tests.fixtures import SENTENCES
 from tests.training.test_run import ScriptedEvaluator
 
 

@@ -22,8 +22,10 @@ from st_extras.training.divergence import DivergenceError, non_finite
 from st_extras.training.identity import run_identity
 from st_extras.training.run import TrainingRun, train_encoder
 from st_extras.training.run_folder import MANIFEST, check_output
-from tests.conftest import SENTENCES
+from tests.fixtures import SENTENCES
 from tests.helpers import differing, snapshot
+
+pytestmark = pytest.mark.slow
 
 
 class SpyLoss(nn.Module):
@@ -190,7 +192,6 @@ class TestResume:
         assert (result.steps, result.best_step, result.curve) == (4, first.best_step, first.curve)
         assert differing(snapshot(whole), snapshot(again)) == set()
 
-    @pytest.mark.slow
     @pytest.mark.parametrize("length", [{"max_steps": 4}, {"epochs": 2}])
     def test_the_best_weights_are_found_where_the_output_was_moved(self, make_encoder, tmp_path, length):
         first, second = (ScriptedEvaluator([0.1, 0.9, 0.2]) for _ in range(2))

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from benchmarks.figures.cosine_levels import CosineLevelEvaluator, cosine_by_level, level_separation
-from tests.conftest import SENTENCES
+from tests.fixtures import SENTENCES
 
 pytest.importorskip("matplotlib").use("Agg")
 

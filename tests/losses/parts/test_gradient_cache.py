@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, SimCSELoss
 from st_extras.losses.parts.gradient_cache import GradientCache
-from tests.conftest import SENTENCES
+from tests.fixtures import SENTENCES
 from tests.helpers import columns, count_rows, some_fast
 from tests.losses.cases import CASES, FAST
 

@@ -24,7 +24,7 @@ from transformers import (
 )
 
 from st_extras.losses.parts.masked_lm import MaskedLM, vocabulary_cross_entropy
-from tests.conftest import SENTENCES, vocabulary
+from tests.fixtures import SENTENCES, vocabulary
 from tests.helpers import draw, generator
 from tests.losses.phrases import features, make_loss
 

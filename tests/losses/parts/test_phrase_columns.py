@@ -4,7 +4,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from st_extras.losses.parts.phrase_columns import bracketed, check_phrase_columns, check_tokenizer, phrase_brackets
-from tests.conftest import build_byte_level_encoder, vocabulary
+from tests.fixtures import build_byte_level_encoder, vocabulary
 from tests.losses.phrases import features, one
 
 # ---- the tokenizer

@@ -115,6 +115,7 @@ def written_by_a_loop(
     return ids[1:]
 
 
+@pytest.mark.slow
 def test_greedy_phrases_are_those_of_the_loop():
     torch.manual_seed(0)
     decoder, words = decoder_of(16, 5, 1).double(), nn.Embedding(12, 16).double()

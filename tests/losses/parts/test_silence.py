@@ -55,6 +55,7 @@ def test_every_loss_refuses_a_frozen_encoder(encoder, name):
 
 
 @pytest.mark.parametrize("guide", ["path", "start"])
+@pytest.mark.slow
 def test_another_guide_after_a_resume_is_refused(make_encoder, sentences, tmp_path, guide):
     def training(seed: int, **options: Any) -> None:
         model = make_encoder(seed=seed if guide == "start" else 0)

@@ -1,0 +1,198 @@
+"""Everything the tests need is made here: no model hub, no downloads."""
+
+import builtins
+import copy
+import functools
+import gc
+import os
+import types
+from pathlib import Path
+
+import accelerate.utils.memory
+import jinja2
+import pytest
+import torch
+import typer
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertModel,
+    BertTokenizer,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaModel,
+)
+
+from st_extras.text.frequency import FrequencyTable
+
+torch.set_num_threads(1)
+# Every training ends with a full garbage collection, every saved model compiles the template of its card anew, each
+# run of the command line builds all commands: a sixth of the time of tests that train, half of that of the others.
+accelerate.utils.memory.gc = types.SimpleNamespace(collect=lambda: 0)  # type: ignore[attr-defined]
+jinja2.Environment.compile = functools.lru_cache(maxsize=32)(jinja2.Environment.compile)  # type: ignore[method-assign]
+typer.main.get_command = functools.cache(typer.main.get_command)
+
+
+def pytest_collection_finish() -> None:
+    """Keep the imported modules out of garbage collection."""
+    gc.collect()
+    gc.freeze()
+
+
+SENTENCES = [
+    "a cat sat on the mat",
+    "the dog ran in the park",
+    "two birds sing near a river",
+    "the old man read a red book",
+    "a woman walks slowly to the market",
+    "children play football in the rain",
+    "the train leaves early every morning",
+    "he cooks soup with fresh carrots",
+]
+_SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+_PIECES = ["##s", "##ing", "##ed", "##er", "##ly", ",", ".", "!", "'", "-"]
+
+
+def vocabulary() -> list[str]:
+    """Special tokens, the words of SENTENCES, letters and a few word pieces: 5 + words + pieces."""
+    words = sorted({word for sentence in SENTENCES for word in sentence.split()})
+    letters = [chr(c) for c in range(ord("a"), ord("z") + 1)]
+    pieces = [f"##{letter}" for letter in letters] + _PIECES
+    return list(dict.fromkeys(_SPECIAL + words + letters + pieces))
+
+
+def build_encoder(
+    folder: Path,
+    *,
+    hidden_size: int = 16,
+    layers: int = 2,
+    dropout: float = 0.1,
+    pooling: str = "mean",
+    max_seq_length: int = 16,
+    seed: int = 0,
+    with_head: bool = False,
+) -> SentenceTransformer:
+    """A tiny random BERT with its own tokenizer, saved to ``folder`` and loaded as a SentenceTransformer."""
+    folder.mkdir(parents=True, exist_ok=True)
+    vocab = vocabulary()
+    (folder / "vocab.txt").write_text("\n".join(vocab), encoding="utf8")
+    tokenizer = BertTokenizer(vocab={token: i for i, token in enumerate(vocab)}, model_max_length=max_seq_length)
+    tokenizer.save_pretrained(folder)
+    config = BertConfig(
+        vocab_size=len(vocab),
+        hidden_size=hidden_size,
+        num_hidden_layers=layers,
+        num_attention_heads=2,
+        intermediate_size=2 * hidden_size,
+        max_position_embeddings=64,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        (BertForMaskedLM(config) if with_head else BertModel(config)).save_pretrained(folder)
+    transformer = Transformer(str(folder), max_seq_length=max_seq_length)
+    pool = Pooling(transformer.get_embedding_dimension(), pooling_mode=pooling)
+    return SentenceTransformer(modules=[transformer, pool], device="cpu")
+
+
+def build_byte_level_encoder(folder: Path) -> SentenceTransformer:
+    """A tiny RoBERTa, whose tokens begin with the space before a word."""
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=500, special_tokens=special, initial_alphabet=alphabet)
+    backend.train_from_iterator([f"query: {sentence}" for sentence in SENTENCES] * 9, trainer)
+    backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
+    names = dict(zip(("cls_token", "pad_token", "sep_token", "unk_token", "mask_token"), special, strict=True))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=40, **names)
+    tokenizer.save_pretrained(folder)
+    config = RobertaConfig(
+        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
+        max_position_embeddings=64, pad_token_id=1,
+    )  # fmt: skip
+    RobertaModel(config).save_pretrained(folder)
+    return SentenceTransformer(modules=[Transformer(str(folder), max_seq_length=40), Pooling(16)], device="cpu")
+
+
+@pytest.fixture(autouse=True)
+def one_environment():
+    """Keep ``os.environ``: datasets puts a copy in its place when it maps in processes, and rich reads the first."""
+    kept = os.environ
+    yield
+    os.environ = kept  # noqa: B003
+
+
+@pytest.fixture
+def sentences():
+    return list(SENTENCES)
+
+
+@pytest.fixture(scope="session")
+def built_encoders(tmp_path_factory):
+    """``build_encoder`` once for each set of options: to be copied, not changed."""
+
+    @functools.cache
+    def build(**options: object) -> SentenceTransformer:
+        return build_encoder(tmp_path_factory.mktemp("encoder") / "model", **options)  # type: ignore[arg-type]
+
+    return build
+
+
+@pytest.fixture
+def make_encoder(built_encoders):
+    """``make_encoder(dropout=0.0, hidden_size=8, ...)``: a tiny encoder of its own at each call."""
+    return lambda **options: copy.deepcopy(built_encoders(**options))
+
+
+@pytest.fixture
+def encoder(make_encoder):
+    return make_encoder()
+
+
+@pytest.fixture
+def still_encoder(make_encoder):
+    """Without dropout: two passes over the same sentence agree."""
+    return make_encoder(dropout=0.0)
+
+
+@pytest.fixture
+def frequency_table(encoder, sentences):
+    """Counts of the test sentences: 40 types, of which the 20 rarest are low-frequency at a ratio of 0.5."""
+    return FrequencyTable.count(sentences, encoder.tokenizer)
+
+
+@pytest.fixture
+def no_matplotlib(monkeypatch):
+    """Refuse to import matplotlib, as if it were not installed."""
+    importing = builtins.__import__
+
+    def refuse(name, *args, **kwargs):
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return importing(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+
+
+@pytest.fixture(scope="module")
+def without_picture():
+    """Let adapt draw no picture, which is half of its time; tests/adaptation/test_report.py draws it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("st_extras.adaptation.report._write_picture", lambda *_: False)
+        yield
+
+
+@pytest.fixture(scope="session")
+def data_folder():
+    """The real data sets, where ST_EXTRAS_DATA names their folder."""
+    folder = os.environ.get("ST_EXTRAS_DATA")
+    if not folder:
+        pytest.skip("ST_EXTRAS_DATA is not set: it names the folder with the STS sets and unlabeled text")
+    return Path(folder)
