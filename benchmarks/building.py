@@ -100,7 +100,7 @@ def complementary_weights(name: str, weights: dict[str, Path]) -> Path:
     """Return the folder of a method of the study, of the whole packaged all-MiniLM-L6-v2 ("minilm"), or ``name``."""
     if name in weights:
         return weights[name]
-    return packaged_minilm() if name == "minilm" else Path(name)
+    return Path(packaged_minilm() if name == "minilm" else name)
 
 
 def make_loss(

@@ -32,7 +32,7 @@ def write_corpus(path: Path, count: int, seed: int = 0) -> None:
 
 def quick_tokenizer() -> Tokenizer:
     """Return the tokenizer of the packaged MiniLM, as the tokenizers library has it."""
-    return Tokenizer.from_file(str(packaged_minilm() / "tokenizer.json"))
+    return Tokenizer.from_file(f"{packaged_minilm()}/tokenizer.json")
 
 
 def quick_encoder() -> SentenceTransformer:

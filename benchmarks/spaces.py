@@ -99,7 +99,7 @@ def encoders() -> dict[str, SentenceTransformer]:
     return {
         "first 3 layers (raw)": raw,
         "the same, whitened": WhiteningPostProcessor.attach(raw, corpus=sample_sentences()),
-        "all-MiniLM-L6-v2": SentenceTransformer(str(packaged_minilm())),
+        "all-MiniLM-L6-v2": SentenceTransformer(packaged_minilm()),
     }
 
 
@@ -112,9 +112,9 @@ def main() -> None:
     if not levels.exists():
         write_json(levels, level_record(encoders(), load_sts("stsb_dev", chosen.data)))
     if not neighborhoods.exists():
-        write_json(neighborhoods, adapted_record(SentenceTransformer(str(packaged_minilm())), sample_sentences()))
+        write_json(neighborhoods, adapted_record(SentenceTransformer(packaged_minilm()), sample_sentences()))
     if not topics.exists():
-        write_json(topics, topics_record(SentenceTransformer(str(packaged_minilm()))))
+        write_json(topics, topics_record(SentenceTransformer(packaged_minilm())))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import os
 import time
 from collections.abc import Sequence
@@ -187,7 +188,9 @@ def adapt(
                     judged = judge(model, encoded, proposed, encoder, chooser, max_general_loss, seed)
             if used < FEWEST_TEXTS <= len(drawn):
                 short = f"{minutes:g} minutes are enough for {used} texts, and {FEWEST_TEXTS} are needed"
-                judged = dataclasses.replace(judged, reason=f"Left as it is: {short}: give more minutes.")
+                wanted = math.ceil(minutes * FEWEST_TEXTS / max(used, 1))
+                reason = f"Left as it is: {short}: give more minutes, about {wanted} (--minutes {wanted})."
+                judged = dataclasses.replace(judged, reason=reason)
             number, reason = choose(judged.rows)
             facts |= encoded.facts | judged.facts
             if train and judged.rows:

@@ -150,6 +150,8 @@ def adapt(
     print_line(_described(adapted.facts))
     if adapted.rows:
         judged = "by the judge, on held-out text (no unit)" if chooser is None else "on the development set, x 100"
+        if chooser is None and adapted.rows[0].low is None:  # a language model
+            judged = "in words that texts share and graded pairs, x 100"
         judged = "in the average precision of BM25's first documents" if search and chooser is None else judged
         print_table(f"Gain over the start, {judged}", list(COLUMNS), adapted.cells())
 

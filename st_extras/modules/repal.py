@@ -127,7 +127,7 @@ class RepALPostProcessor(PostProcessor):
         """
         if lambda_1 is None or lambda_2 is None:
             raise ValueError(
-                f"lambda_1 and lambda_2 must be given, got {lambda_1} and {lambda_2}: try lambda_1=0.5, lambda_2=1.0, "
+                f"lambda_1 and lambda_2 must be given, got {lambda_1} and {lambda_2}: try lambda_1=0.5, lambda_2=0, "
                 "and let tune(pairs, scores) find better ones on labelled pairs."
             )
         if isinstance(keywords, str) and keywords == "tfidf" and corpus is not None:

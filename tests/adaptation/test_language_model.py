@@ -135,7 +135,7 @@ def test_the_time_is_for_all_passes_over_a_text(decoder, tmp_path, monkeypatch):
     monkeypatch.setattr(adapting, "seconds_per_text", lambda *given: 1.0)
     assert run(decoder, tmp_path / "out", minutes=56.7, dev=DEV).facts["texts"] == 510
     few = run(decoder, tmp_path / "few", minutes=55.5, dev=DEV)
-    assert "minutes are enough for 499 texts, and 500 are needed: give more minutes" in few.reason
+    assert "are enough for 499 texts, and 500 are needed: give more minutes, about 56 (--minutes 56)" in few.reason
     _, judged = language_model.judge_readings(decoder, TEXTS, encoder, tmp_path, None, end=0.0)
     assert (judged.rows, judged.facts["not tried"]) == ([], "further layers, as the time was up")
 

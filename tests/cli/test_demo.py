@@ -39,7 +39,7 @@ def test_other_weights_are_refused(run, monkeypatch, tmp_path):
     assert digest in err
     assert packaged.MINILM_SHA256 in err
     monkeypatch.setattr(packaged, "MINILM_SHA256", digest)
-    assert packaged.packaged_minilm() == folder
+    assert packaged.packaged_minilm() == str(folder)
 
 
 @pytest.fixture

