@@ -57,6 +57,7 @@ from benchmarks.pairs import DEV, correlation
 from benchmarks.provenance import provenance
 from benchmarks.records import RESULTS, ROOT, write_json
 from st_extras.adaptation import adapt
+from st_extras.adaptation.language_model import embed_filter
 from st_extras.encoders import load_encoder
 from st_extras.encoders.prompt_template import PROMPT_EOL
 from st_extras.evaluation import SEVEN_STS, STSDataset, load_sts
@@ -69,7 +70,7 @@ CONFIG = ROOT / "decoders.toml"
 TEMPLATES = {"eol": PROMPT_EOL, "filtered-eol": PROMPT_EOL, "chat": "chat"}  # of others: the text alone
 STARTED = ("start", "echo", "both", "filtered")  # the tokenizer's start token is put before the text
 ECHO = ("Rewrite the sentence: {}, rewritten sentence: ", "{}")
-FILTERED = (1 / 8, 1 / 2)  # of all dimensions, left out by EmbedFilter
+EDGES = (1 / 16, 1 / 4)  # of all dimensions, left out by EmbedFilter at either end
 POOLINGS = ("mean", "rest", "weightedmean", "lasttoken")
 WHITENED = (64, 128, 256)
 SOFT = 0.1  # epsilon of soft whitening
@@ -184,7 +185,8 @@ def encode_all(name: str, way: str, study: dict[str, Any], models: Path, cache: 
     model = load_encoder(models / name, dtype=dtype, device="cpu", prompt_template=TEMPLATES.get(way, "{}"))
     layers = study["encoders"][name]["layers"]
     if way.startswith("filtered"):
-        np.savez(cache / f"{name}-filters.npz", **filters_of(model.transformers_model.get_input_embeddings().weight))
+        kernels = [matrix for edge in EDGES for _, (matrix, _) in embed_filter(model, edge)]
+        np.savez(cache / f"{name}-filters.npz", **{f"filter-{one.size(1)}": one.float().numpy() for one in kernels})
     sets, fitted = groups(study, data)
     every = {group: texts_of(pairs) for group, pairs in sets.items()}
     texts_by_group = {group: every.pop(group) for group in (DEV, "stsb_test")} | fitted | every
@@ -209,21 +211,6 @@ def steps_of(fitted: Array) -> dict[str, tuple[Array, Array]]:
     modules |= {"soft": WhiteningPostProcessor(size, epsilon=SOFT), "top": AllButTheTopPostProcessor(size)}
     mean = statistics.mean.numpy()
     return {name: (mean, module.kernel_of(statistics).numpy()) for name, module in modules.items()}
-
-
-def filters_of(unembedding: Tensor) -> dict[str, Array]:
-    """Return EmbedFilter's kernels, (D, k), of an unembedding matrix (V, D), which both models share with their input.
-
-    The first and the last singular vectors are left out, as many of each.
-    """
-    rows = unembedding.detach().double()
-    _, vectors = torch.linalg.eigh(rows.T @ rows)  # (D, D), by rising singular value
-    size = len(vectors)
-    found = {}
-    for share in FILTERED:
-        edge = round(share * size / 2)
-        found[f"filter-{size - 2 * edge}"] = vectors[:, edge : size - edge].float().numpy()
-    return found
 
 
 def score_step(pairs: Array, gold: Array, step: tuple[Array, Array] | None) -> float:

@@ -25,7 +25,7 @@ LABELS = {
 
 
 def decoder_training_table(study: str = "decoder_training") -> str:
-    """Tabulate a study by method: dev, STS-B test and the seven sets, with differences over the seeds that both sides have."""
+    """Tabulate a study by method: dev, STS-B test, seven sets; with differences over the seeds that both sides have."""
     by_method: dict[str, dict[int, dict[str, Any]]] = {}
     for record in records(study):
         by_method.setdefault(record["method"], {})[record["seed"]] = record

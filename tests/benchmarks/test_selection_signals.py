@@ -31,17 +31,3 @@ def test_the_evaluator_returns_every_signal(encoder, evaluator):
         graded_agreement(clean, embeddings["blending"], evaluator.kept["blending"]), abs=1e-2
     )
     assert metrics["toy_spread"] == pytest.approx(-uniformity(clean), abs=1e-5)
-
-
-def test_all_checkpoints_answer_the_same_questions(encoder, evaluator):
-    first = evaluator.embed(encoder)
-    torch.manual_seed(2)
-    second = evaluator.embed(encoder)
-    for form, embeddings in first.items():
-        torch.testing.assert_close(embeddings, second[form], rtol=0, atol=0)
-    assert not torch.allclose(first["dropout"], first["clean"])
-    assert torch.initial_seed() == 2
-    evaluator.seed += 1
-    assert not torch.allclose(evaluator.embed(encoder)["dropout"], first["dropout"])
-    assert all(i < j for i, j in evaluator.pairs.tolist())
-    assert len(evaluator.pairs) == len(evaluator.overlap) == 190
