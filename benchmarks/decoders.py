@@ -185,7 +185,7 @@ def encode_all(name: str, way: str, study: dict[str, Any], models: Path, cache: 
     model = load_encoder(models / name, dtype=dtype, device="cpu", prompt_template=TEMPLATES.get(way, "{}"))
     layers = study["encoders"][name]["layers"]
     if way.startswith("filtered"):
-        kernels = [matrix for edge in EDGES for _, (matrix, _) in embed_filter(model, edge)]
+        kernels = [step[0] for edge in EDGES if (step := embed_filter(model, edge))]
         np.savez(cache / f"{name}-filters.npz", **{f"filter-{one.size(1)}": one.float().numpy() for one in kernels})
     sets, fitted = groups(study, data)
     every = {group: texts_of(pairs) for group, pairs in sets.items()}

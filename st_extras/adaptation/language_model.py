@@ -177,19 +177,23 @@ def encode_readings(model: SentenceTransformer, lines: Sequence[str], encode_tex
     return Grid(found.view(shape), layers, poolings)
 
 
-def embed_filter(model: SentenceTransformer, edge: float = _EDGE) -> list[tuple[str, Affine]]:
-    """Return the name, and the matrix (D, D') and offset, of EmbedFilter (arXiv 2606.07502), which needs no text.
+def embed_filter(model: SentenceTransformer, edge: float = _EDGE) -> Affine | None:
+    """Return the matrix (D, k) and offset (k,) of EmbedFilter (arXiv 2606.07502), a linear step that needs no text.
 
     It leaves out the first and the last singular vectors of the unembedding matrix, where frequent words stand. That
-    matrix is not read by Sentence Transformers: nothing is returned unless it is that of the input embeddings.
+    matrix is not read by Sentence Transformers: None is returned unless it is that of the input embeddings.
+
+    Args:
+        model: starts with a language model.
+        edge: which share of the D singular vectors is left out at either end.
     """
     body = cast(Any, model.transformers_model)
     if not body.config.tie_word_embeddings:
-        return []
+        return None
     words = body.get_input_embeddings().weight.detach().cpu()
     _, vectors = torch.linalg.eigh(sum(rows.double().T @ rows.double() for rows in words.split(16_384)))
     kept = vectors[:, round(edge * len(vectors)) : len(vectors) - round(edge * len(vectors))]
-    return [(f", {EMBED_FILTER}", (kept, torch.zeros(kept.size(1))))]
+    return kept, torch.zeros(kept.size(1))
 
 
 def whitenings(fitted: Tensor) -> Iterator[tuple[str, Affine]]:
@@ -211,16 +215,17 @@ def proposed(
     prompt: int,
     layer: int,
     fitted: slice,
-    filtered: Sequence[tuple[str, Affine]],
+    filtered: Affine | None,
 ) -> Iterator[Reading]:
     """Yield the readings of a layer in a prompt: each pooling alone, filtered, and with each whitening.
 
     The fitted texts give the whitening. The texts of the judge stand before those.
     """
     name, template = list(_TEMPLATES.items())[prompt]
+    of_words = [] if filtered is None else [(f", {EMBED_FILTER}", filtered)]
     for p, pooling in enumerate(grid.poolings):
         found = grid.embeddings[prompt, :, layer, p]
-        for after, step in (("", None), *filtered, *whitenings(found[fitted])):
+        for after, step in (("", None), *of_words, *whitenings(found[fitted])):
             title = f"{name}layer {grid.layers[layer]}, {pooling}{after}"
             judged = found[: fitted.start]
             yield Reading(title, model, judged, step, 0.0, False, template, grid.layers[layer], pooling, found)
