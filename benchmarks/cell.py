@@ -175,7 +175,7 @@ def score_sets(
     counts = settings.get("pairs", {})
     names = (*SEVEN_STS, DEV) if counts else names  # so that the vectors of all are there
     evaluator = KeepsCosines([thinned(load_sts(name, data), counts) for name in names])
-    with torch.autocast(model.device.type, torch.bfloat16, enabled=bool(counts)):
+    with torch.autocast(model.device.type, torch.bfloat16, enabled=bool(counts) and settings["bf16"]):
         scores: dict[str, float] = evaluator(model)
     tests = [pairs for pairs in evaluator.datasets if pairs.name in SEVEN_STS]
     figures = pair_figures(tests, evaluator.cosines, load_sts(DEV, data))

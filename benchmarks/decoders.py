@@ -9,17 +9,19 @@
 many sentences to fit on. The weights were de-quantized from 4 bit by ``benchmarks.encoders``.
 
 * Ways: "plain", the text alone; "start", the tokenizer's start token before it; "eol", PromptEOL; "chat", the
-  tokenizer's chat template, which Sentence Transformers puts around every text unless told otherwise.
+  tokenizer's chat template, which Sentence Transformers puts around every text unless told otherwise; "echo", the text
+  twice, pooled over its second copy (arXiv 2402.15449); "both", attention in both directions (arXiv 2404.05961, without
+  its training). "filtered" and "filtered-eol" are "start" and "eol" after EmbedFilter alone.
 * Poolings: "mean"; "rest", the mean without the first token; "weightedmean"; "lasttoken". Each layer's output goes
   through the final norm, as in a model cut to that layer by ``load_encoder``.
 * Steps: none, whitening to 64, 128 and 256 dimensions, soft whitening, all-but-the-top; fitted on Wikipedia ("wiki"),
-  or on sentences of the STS sets without those of dev and the tests ("sts").
+  or on sentences of the STS sets without those of dev and the tests ("sts"). EmbedFilter (arXiv 2606.07502) needs no
+  text: it leaves out as many of the first as of the last singular vectors of the unembedding matrix.
 
-All layers of a text come from one pass, in bfloat16, and stay in ``--cache``: a run that was stopped goes on where it
-was, and ``--score`` scores what is there. Each encoder and way is one file in ``benchmarks/results/decoders/``, with
-every row of the grid; STS-B dev chooses the rows of the table. ``baselines.json`` holds TF-IDF, SIF and
-all-MiniLM-L6-v2 on the same pairs. ``--adapt`` scores what ``adapt`` makes of each language model and text, without
-labels, by the saved model.
+All layers of a text come from one pass, in ``--dtype``, and stay in ``--cache``: a run that was stopped goes on, and
+``--score`` scores what is there. Each encoder and way is one file in ``benchmarks/results/decoders/``, with every row
+of the grid; STS-B dev chooses the rows of the table. ``baselines.json`` holds TF-IDF, SIF and all-MiniLM-L6-v2 on the
+same pairs. ``--adapt`` scores what ``adapt`` makes of each language model and text, without labels, by the saved model.
 """
 
 from __future__ import annotations
@@ -55,6 +57,7 @@ from benchmarks.pairs import DEV, correlation
 from benchmarks.provenance import provenance
 from benchmarks.records import RESULTS, ROOT, write_json
 from st_extras.adaptation import adapt
+from st_extras.adaptation.language_model import embed_filter
 from st_extras.encoders import load_encoder
 from st_extras.encoders.prompt_template import PROMPT_EOL
 from st_extras.evaluation import SEVEN_STS, STSDataset, load_sts
@@ -64,7 +67,10 @@ from st_extras.text import read_sentences
 
 Array = NDArray[np.float32]
 CONFIG = ROOT / "decoders.toml"
-TEMPLATES = {"plain": "{}", "start": "{}", "eol": PROMPT_EOL, "chat": "chat"}
+TEMPLATES = {"eol": PROMPT_EOL, "filtered-eol": PROMPT_EOL, "chat": "chat"}  # of others: the text alone
+STARTED = ("start", "echo", "both", "filtered")  # the tokenizer's start token is put before the text
+ECHO = ("Rewrite the sentence: {}, rewritten sentence: ", "{}")
+EDGES = (1 / 16, 1 / 4)  # of all dimensions, left out by EmbedFilter at either end
 POOLINGS = ("mean", "rest", "weightedmean", "lasttoken")
 WHITENED = (64, 128, 256)
 SOFT = 0.1  # epsilon of soft whitening
@@ -82,13 +88,27 @@ def pooled(tokens: Tensor, mask: Tensor) -> Tensor:
     return torch.einsum("pbl,bld->pbd", weights / weights.sum(-1, keepdim=True), tokens)
 
 
-def encode(model: Any, texts: Sequence[str], layers: Sequence[int]) -> Array:
+def seen_by_all(mask: Tensor) -> Tensor:
+    """Return the (B, 1, L, L) mask with which each token sees all that (B, L) ``mask`` shows."""
+    hidden = torch.zeros(mask.shape).masked_fill(mask == 0, torch.finfo(torch.float32).min)
+    return hidden[:, None, None, :].expand(-1, 1, mask.shape[1], -1)
+
+
+def second_copies(features: Any, texts: Sequence[str], before: str) -> Tensor:
+    """Return the (B, L) mask of the tokens of each text's second copy."""
+    begins = [len(before) + len(ECHO[0].format(text)) for text in texts]
+    ends = features["offset_mapping"][:, :, 1]
+    return features["attention_mask"] * (ends > torch.tensor(begins).unsqueeze(1))
+
+
+def encode(model: Any, texts: Sequence[str], layers: Sequence[int], way: str = "plain") -> Array:
     """Encode texts by each of the layers, in each of POOLINGS, in one pass.
 
     Args:
         model: starts with a decoder.
         texts: N texts.
         layers: K numbers, from 1.
+        way: how a text is written and read.
 
     Returns:
         (K, P, N, D).
@@ -96,18 +116,33 @@ def encode(model: Any, texts: Sequence[str], layers: Sequence[int]) -> Array:
     body = model.transformers_model
     total = body.config.num_hidden_layers
     model.tokenizer.padding_side = "right"
+    before = model.tokenizer.bos_token or "" if way in STARTED and not starts_by_itself(model) else ""
+    read = {"padding": True, "return_tensors": "pt", "return_offsets_mapping": True}
     found = np.zeros((len(layers), len(POOLINGS), len(texts), body.config.hidden_size), dtype=np.float32)
     order = np.argsort([len(text) for text in texts], kind="stable")
     for start in range(0, len(order), BATCH):
         rows = order[start : start + BATCH]
-        features = model.preprocess([texts[i] for i in rows])
+        batch = [texts[i] for i in rows]
+        if way == "echo":
+            features = model.tokenizer([before + "".join(ECHO).format(text, text) for text in batch], **read)
+            shown = second_copies(features, batch, before)
+        else:
+            features = model.preprocess([before + text for text in batch])
+            shown = features["attention_mask"]
         given = {name: features[name] for name in ("input_ids", "attention_mask")}
+        if way == "both":
+            given["attention_mask"] = seen_by_all(shown).to(body.dtype)
         with torch.inference_mode():
             states = body(**given, output_hidden_states=True, use_cache=False).hidden_states
             for k, layer in enumerate(layers):
                 tokens = states[layer] if layer == total else body.norm(states[layer])
-                found[k][:, rows] = pooled(tokens, given["attention_mask"]).numpy()
+                found[k][:, rows] = pooled(tokens, shown).numpy()
     return found
+
+
+def starts_by_itself(model: Any) -> bool:
+    """Return whether the tokenizer puts its start token before every text."""
+    return bool(model.tokenizer("a")["input_ids"][0] == model.tokenizer.bos_token_id)
 
 
 def texts_of(pairs: STSDataset) -> list[str]:
@@ -145,11 +180,13 @@ def cached(file: Path, texts: Sequence[str], make: Any) -> Array:
         return np.asarray(kept["embeddings"])
 
 
-def encode_all(name: str, way: str, study: dict[str, Any], models: Path, cache: Path, data: Path) -> None:
+def encode_all(name: str, way: str, study: dict[str, Any], models: Path, cache: Path, data: Path, dtype: str) -> None:
     """Encode all groups of texts in one way, and say how long each took."""
-    model = load_encoder(models / name, dtype="bfloat16", device="cpu", prompt_template=TEMPLATES[way])
+    model = load_encoder(models / name, dtype=dtype, device="cpu", prompt_template=TEMPLATES.get(way, "{}"))
     layers = study["encoders"][name]["layers"]
-    before = model.tokenizer.bos_token if way == "start" else ""
+    if way.startswith("filtered"):
+        kernels = [step[0] for edge in EDGES if (step := embed_filter(model, edge))]
+        np.savez(cache / f"{name}-filters.npz", **{f"filter-{one.size(1)}": one.float().numpy() for one in kernels})
     sets, fitted = groups(study, data)
     every = {group: texts_of(pairs) for group, pairs in sets.items()}
     texts_by_group = {group: every.pop(group) for group in (DEV, "stsb_test")} | fitted | every
@@ -161,7 +198,7 @@ def encode_all(name: str, way: str, study: dict[str, Any], models: Path, cache: 
         cached(
             cache / f"{name}-{way}-{group}.npz",
             texts,
-            lambda unique: encode(model, [before + text for text in unique], layers),
+            lambda unique: encode(model, unique, layers, way),
         )
         print(f"{name} {way} {group}: {len(texts):,} texts, {time.perf_counter() - began:.0f} s", flush=True)
 
@@ -183,7 +220,7 @@ def score_step(pairs: Array, gold: Array, step: tuple[Array, Array] | None) -> f
     return correlation(gold, (first * second).sum(axis=1))
 
 
-def score_way(name: str, way: str, study: dict[str, Any], cache: Path, data: Path) -> dict[str, Any] | None:
+def score_way(name: str, way: str, study: dict[str, Any], cache: Path, data: Path, dtype: str) -> dict[str, Any] | None:
     """Score every row of the grid on the sets that are in the cache, and return the record; None without STS-B's."""
     sets, fitted = groups(study, data)
     texts = {group: texts_of(pairs) for group, pairs in sets.items()} | fitted
@@ -194,16 +231,20 @@ def score_way(name: str, way: str, study: dict[str, Any], cache: Path, data: Pat
         return None
     gold = {group: np.asarray(sets[group].scores) for group in scored}
     rows: dict[str, dict[str, float]] = {}
+    whole: dict[str, Any] = {"plain -": None}
+    if way.startswith("filtered"):
+        with np.load(cache / f"{name}-filters.npz") as kept:
+            whole = {f"{step} -": (np.float32(0), kernel) for step, kernel in kept.items()}
     for k, layer in enumerate(study["encoders"][name]["layers"]):
         for p, pooling in enumerate(POOLINGS):
-            steps: dict[str, Any] = {"plain -": None}
+            steps = dict(whole)
             for text in fitted.keys() & there.keys():
                 steps |= {f"{step} {text}": kernel for step, kernel in steps_of(there[text][k, p]).items()}
             for step, kernel in steps.items():
                 found = {group: score_step(there[group][k, p], gold[group], kernel) for group in scored}
                 rows[f"{layer} {pooling} {step}"] = {group: round(value, 2) for group, value in found.items()}
     return {
-        "study": study["name"], "encoder": name, "way": way, "weights": "de-quantized from 4 bit", "dtype": "bfloat16",
+        "study": study["name"], "encoder": name, "way": way, "weights": "de-quantized from 4 bit", "dtype": dtype,
         "pairs": {group: len(sets[group]) for group in scored},
         "fitted": {text: len(lines) for text, lines in fitted.items() if text in there},
         "rows": rows, **provenance(),
@@ -265,6 +306,7 @@ def main() -> None:
     parser.add_argument("--encoders", nargs="*", help="default: all of the study")
     parser.add_argument("--ways", nargs="*", help="default: all of the study")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for records (default: %(default)s)")
+    parser.add_argument("--dtype", default="bfloat16", help="of the passes (default: %(default)s)")
     parser.add_argument("--score", action="store_true", help="score what is in the cache, encode nothing")
     parser.add_argument("--adapt", action="store_true", help="adapt each language model, and score the result")
     options = parser.parse_args()
@@ -285,8 +327,8 @@ def main() -> None:
             continue
         for way in options.ways or study["encoders"][name]["ways"]:
             if not options.score:
-                encode_all(name, way, study, options.models, options.cache, data)
-            if record := score_way(name, way, study, options.cache, data):
+                encode_all(name, way, study, options.models, options.cache, data, options.dtype)
+            if record := score_way(name, way, study, options.cache, data, options.dtype):
                 write_json(folder / f"{name}-{way}.json", record)
 
 

@@ -12,7 +12,8 @@ judge: nothing here chooses by them. ``benchmarks/tables/domains.py`` makes the 
 
 A slow encoder takes fewer texts, in bfloat16; its records stand apart, in ``benchmarks/results/domains_thin/``.
 "mpnet" is the folder that ``python -m benchmarks.encoders --prepare runs/encoders`` makes. DCLR guided by the start
-(``--rows "DCLR start 0.14, 3e-05, 25 steps"``) takes it about ten minutes of a core for each domain and seed.
+(``--rows "DCLR start 0.14, 3e-05, 25 steps"``) takes it about ten minutes of a core for each domain and seed. "smollm2"
+and "gemma3", of the same folder, are language models, read with PromptEOL (``--rows start "whitened softly 0.1"``).
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ from benchmarks.names import NAMED, PRETRAINED
 from benchmarks.provenance import provenance
 from benchmarks.records import RESULTS, write_json
 from st_extras.encoders import load_encoder
+from st_extras.encoders.prompt_template import PROMPT_EOL
 from st_extras.evaluation import ChangeJudge, label_scores, load_labeled_texts, load_sts
 from st_extras.modules.lambda_search import rank_correlation
 from st_extras.samples.encoder import packaged_minilm
@@ -62,11 +64,13 @@ ROWS = (*FLOORS, START, *BAGS, *STEPS, *MODELS, *TRAINED)
 
 
 def encoder(name: str) -> SentenceTransformer:
-    """Load "minilm" or "mpnet" (tuned for similarity), "layers3" (minilm's first 3, raw), one of PRETRAINED, a path."""
+    """Load "minilm" or "mpnet" (tuned for similarity), "layers3" (minilm's first 3, raw), a language model, a path."""
     if name == "layers3":
         return load_encoder(packaged_minilm(), layers=3, pooling="mean", max_seq_length=32)
     if name == "mpnet":
         return load_encoder("runs/encoders/mpnet", max_seq_length=64, dtype="bfloat16")
+    if name in ("smollm2", "gemma3"):
+        return load_encoder(f"runs/encoders/{name}", pooling="lasttoken", prompt_template=PROMPT_EOL, max_seq_length=64)
     if name in PRETRAINED:
         return load_encoder(PRETRAINED[name], pooling="mean", max_seq_length=32)
     return load_encoder(packaged_minilm() if name == "minilm" else name, max_seq_length=64)
@@ -147,8 +151,12 @@ class Cell:
 
     @cached_property
     def train(self) -> Tensor:
-        """(N, D) of the train texts, by the start."""
-        return encoded(self.model, self.domain.train)
+        """(N, D) of the train texts, by the start; of a thin domain, zeros for those that seed 0 does not take."""
+        if self.domain.fitted is None:
+            return encoded(self.model, self.domain.train)
+        numbers = self.domain.order(0)
+        found = encoded(self.model, [self.domain.train[i] for i in numbers])
+        return found.new_zeros(len(self.domain.train), found.size(1)).index_copy(0, torch.tensor(numbers), found)
 
     def judged(self, seed: int) -> Tensor:
         """(J, D) of the texts for the judge, by the start; no others are encoded for them."""
@@ -174,6 +182,8 @@ class Cell:
 
     def of_step(self, row: str, seed: int) -> dict[str, Any]:
         """Run a row that is a linear step after the start."""
+        if self.domain.fitted is not None and seed != 0:
+            raise ValueError(f"A linear step on a thin domain must have seed 0, got {seed}.")
         numbers = self.domain.order(seed)
         judged, fitted = numbers[: self.domain.kept], numbers[self.domain.kept :]
         train = self.train  # encoded by the first row, whose seconds must not hold that

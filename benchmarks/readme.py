@@ -26,7 +26,7 @@ from benchmarks.tables.cost import preparation_table, speed_table, sweep_table
 from benchmarks.tables.coverage import unrun_table
 from benchmarks.tables.decoder_training import decoder_training_table
 from benchmarks.tables.decoders import decoder_adapt_table, decoder_baselines_table, decoders_table
-from benchmarks.tables.domains import adapted_table, domains_table
+from benchmarks.tables.domains import adapted_table, domains_table, language_models_table
 from benchmarks.tables.floors import floors_table, overlap_table
 from benchmarks.tables.inspection import phrases_table, space_table
 from benchmarks.tables.judge import acceptance_table, judge_table
@@ -156,7 +156,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "mechanisms-repal-own": partial(exact_repal_table, True),
     "adapted": adapted_table,
     "adapted-thin": partial(once_run, adapted_table, "domains_thin"),
+    "domains-language-models": language_models_table,
     "decoder-training": decoder_training_table,
+    "decoder-prompted": partial(decoder_training_table, "decoder_prompted"),
     "decoders": decoders_table,
     "decoder-adapt": decoder_adapt_table,
     "decoder-baselines": decoder_baselines_table,

@@ -24,7 +24,7 @@ Settings of a method:
 * ``post_processing``: variants of ``benchmarks/variants.py`` to score after training.
 * ``rows``: options of a baseline's rows (``benchmarks/baselines.py``).
 * ``test = false``: score STS-B dev only.
-* ``pairs``: score so many pairs of each set, evenly spaced, in bfloat16, as ``benchmarks/decoders.py`` does.
+* ``pairs``: score so many pairs of each set, evenly spaced, as ``benchmarks/decoders.py`` does; with ``bf16`` in it.
 * ``chosen_in``: a study that searched settings. The method has those of its rows named ``METHOD-...`` that STS-B dev
   scored best, as ``chosen`` then says, with what is set here on top; before all of them have a record, it cannot run.
 

@@ -11,7 +11,9 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 def pytest_configure(config: pytest.Config) -> None:
     """Load the fixtures, and torch with them, but not in the process that only hands the tests of ``-n`` out."""
     if config.getoption("dist", "no") == "no":
-        config.pluginmanager.import_plugin("tests.fixtures")
+        from tests import fixtures
+
+        config.pluginmanager.register(fixtures)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -27,7 +27,7 @@ def here(text: str, folder: Path) -> str:
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    build_decoder(tmp_path / "decoder")
+    build_decoder(tmp_path / "decoder", tie_word_embeddings=True)
     (tmp_path / "text.txt").write_text(
         "\n".join([*SENTENCES, *(f"{text} again" for text in SENTENCES)]), encoding="utf8"
     )
@@ -37,7 +37,7 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_the_python_blocks(folder):
     blocks = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     names = {"sentences": SENTENCES}
     for number, block in enumerate(blocks):
         exec(compile(here(block, folder), f"decoders.md block {number}", "exec"), names)

@@ -10,7 +10,6 @@ from benchmarks.records import records
 from benchmarks.studies import named_study
 from benchmarks.tables.markdown import difference, markdown_table, spread
 
-STUDY = "decoder_training"
 WHITENED = "whitened softly on the text"
 TFIDF = "TF-IDF of characters, sts"
 LABELS = {
@@ -25,10 +24,10 @@ LABELS = {
 }
 
 
-def decoder_training_table() -> str:
-    """Tabulate by method: dev, STS-B test and the seven sets, with differences over the seeds that both sides have."""
+def decoder_training_table(study: str = "decoder_training") -> str:
+    """Tabulate a study by method: dev, STS-B test, seven sets; with differences over the seeds that both sides have."""
     by_method: dict[str, dict[int, dict[str, Any]]] = {}
-    for record in records(STUDY):
+    for record in records(study):
         by_method.setdefault(record["method"], {})[record["seed"]] = record
     if not by_method:
         return "Not run yet."
@@ -43,7 +42,7 @@ def decoder_training_table() -> str:
         return "" if method in ("start", other) else difference(ours, theirs)
 
     rows = [[TFIDF, *[""] * 4, f"{row[TFIDF]['stsb_test']:.2f}", *[""] * 6] for row in _baselines()]
-    for method in ("start", *named_study(STUDY)["methods"]):
+    for method in ("start", *named_study(study)["methods"]):
         if method not in by_method:
             continue
         found = list(by_method[method].values())

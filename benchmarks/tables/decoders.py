@@ -13,9 +13,17 @@ WAYS = {
     ("smollm2", "chat"): "chat template",
     ("smollm2", "plain"): "text alone",
     ("smollm2", "start"): "start token, text",
+    ("smollm2", "filtered"): "start token, text, EmbedFilter",
+    ("smollm2", "both"): "start token, text, both directions",
+    ("smollm2", "echo"): "start token, echo",
     ("smollm2", "eol"): "PromptEOL",
+    ("smollm2", "filtered-eol"): "PromptEOL, EmbedFilter",
     ("gemma3", "plain"): "start token, text",
+    ("gemma3", "filtered"): "start token, text, EmbedFilter",
+    ("gemma3", "both"): "start token, text, both directions",
+    ("gemma3", "echo"): "start token, echo",
     ("gemma3", "eol"): "PromptEOL",
+    ("gemma3", "filtered-eol"): "PromptEOL, EmbedFilter",
 }
 POOLINGS = {"mean": "mean", "rest": "mean after the first", "weightedmean": "weighted mean", "lasttoken": "last token"}
 FITS = {"-": "best layer", "wiki": "best layer and step, Wikipedia", "sts": "best layer and step, STS sentences"}
@@ -35,9 +43,10 @@ def decoders_table() -> str:
         grid = {tuple(name.split()): row for name, row in found[key]["rows"].items()}
         last = str(max(int(layer) for layer, *_ in grid))
         for pooling, label in POOLINGS.items():
-            if key[1] == "eol" and pooling != "lasttoken":
+            if key[1].endswith("eol") and pooling != "lasttoken":
                 continue
-            cells = [f"{ENCODERS[key[0]]}: {title}, {label}", _scores(grid[last, pooling, "plain", "-"], sets)]
+            of_last = {name: row for name, row in grid.items() if name[:2] == (last, pooling) and name[3] == "-"}
+            cells = [f"{ENCODERS[key[0]]}: {title}, {label}", _chosen(of_last, sets).split(" (")[0]]
             for fit in FITS:
                 of_fit = {name: row for name, row in grid.items() if name[1] == pooling and name[3] == fit}
                 cells.append(_chosen(of_fit, sets))

@@ -15,12 +15,14 @@ NAMES = {
     "own": "BERT-small trained here (raw)",
     "better": "better BERT-small (raw)",
     "mpnet": "all-mpnet-base-v2 (tuned)",
+    "smollm2": "SmolLM2-135M-Instruct, PromptEOL (raw)",
+    "gemma3": "Gemma 3 270M, PromptEOL (raw)",
     "": "no encoder",
 }
 _Cell = tuple[str, str]
 Scores = dict[int, dict[str, dict[str, float]]]
 """By seed and domain."""
-_FLOOR, _START, _ADAPTED = "TF-IDF of characters 3-5", "start", "adapt"
+_FLOOR, _START, _ADAPTED, _WHITENED = "TF-IDF of characters 3-5", "start", "adapt", "whitened softly 0.1"
 
 
 def by_cell(found: Sequence[dict[str, Any]]) -> dict[_Cell, dict[str, dict[int, dict[str, float]]]]:
@@ -66,6 +68,20 @@ def adapted_table(study: str = "domains") -> str:
             ])  # fmt: skip
     titles = ["encoder", "domain", "TF-IDF", "start", "adapted", "gain", "STS-B before", "after", "seeds"]
     return markdown_table(titles, rows, left=(0, 1))
+
+
+def language_models_table() -> str:
+    """Tabulate what language models of others are worth on each thinned domain, beside TF-IDF and a tuned encoder."""
+    cells = by_cell(records("domains_thin"))
+    domains = sorted({domain for _, domain in cells})
+    rows = []
+    for name in ("", "minilm", "smollm2", "gemma3"):
+        for row in (_FLOOR, _START, _WHITENED):
+            found = [cells.get((name, domain), {}).get(row, {}).get(0) for domain in domains]
+            if any(found):
+                means = ["" if one is None else f"{one['mean']:.1f}" for one in found]
+                rows.append([NAMES[name], row, *means])
+    return markdown_table(["encoder", "row", *domains], rows, left=(0, 1)) if rows else "Not run yet."
 
 
 def domains_table(encoder: str) -> str:

@@ -217,7 +217,7 @@ def changed(candidate: Candidate, row: Row, facts: dict[str, Any]) -> SentenceTr
     model = pipeline.with_dense(candidate.model, *candidate.step)
     general = "" if row.general is None else f", general English pairs {facts['general']:.2f} -> {row.general:.2f}"
     line = (
-        f"* **st-extras adapt**, {row.name}: computed from {facts['texts'] - facts['judged']:,} unlabelled texts of a "
+        f"* **st-extras adapt**, {row.name}: made with {facts['texts'] - facts['judged']:,} unlabelled texts of a "
         f"domain{general}. The embeddings are not comparable with those of the encoder without it."
     )
     card: Any = model.model_card_data

@@ -1,10 +1,10 @@
-"""``adapt`` for a causal language model: which layer, pooling, prompt and whitening make it a sentence encoder.
+"""``adapt`` for a causal language model: which layer, pooling, prompt and linear step make it a sentence encoder.
 
 A language model was never trained for similarity: its last layer prepares the next word, its cosines are all high, and
 its tokens have seen only what stands before them. Tried are some of its layers, each as the last one; poolings; a text
-alone, or in PromptEOL's prompt; and whitening, full and soft. One pass over a text in each of the two prompts gives all
-of them. The score, over texts x that were not fitted on and the graded pairs p of general English that come with the
-package:
+alone, or in PromptEOL's prompt; and behind them nothing, EmbedFilter, or whitening, full and soft. One pass over a text
+in each of the two prompts gives all of them. The score, over texts x that were not fitted on and the graded pairs p of
+general English that come with the package:
 
     100 AP(x) + 100 Spearman(p)
 
@@ -35,6 +35,7 @@ from transformers.models.auto.modeling_auto import (
 from st_extras.adaptation.candidates import Candidate
 from st_extras.adaptation.encode import Encoded, EncodeTexts, looked_at
 from st_extras.adaptation.judge import Judged, Row, development, general_english
+from st_extras.citations import CITATIONS
 from st_extras.encoders.loading import keep_layers, with_modules, with_pooling
 from st_extras.encoders.prompt_template import PLAIN, PROMPT_EOL, set_prompt_template
 from st_extras.evaluation import LabeledTexts, STSDataset
@@ -44,11 +45,13 @@ from st_extras.modules import CorpusStatistics, WhiteningPostProcessor
 PASSES = 4
 """What a text costs, in passes of it alone: it is also encoded in PromptEOL's prompt, which is longer than most."""
 MOST_TEXTS = 2_500
+EMBED_FILTER = "EmbedFilter"
 _LAYERS = 6
 _POOLINGS = ("mean", "weightedmean", "lasttoken")
 _TEMPLATES = {"": PLAIN, "PromptEOL, ": PROMPT_EOL}
 _DIMENSIONS = 256
 _SOFT = 0.1  # epsilon of soft whitening
+_EDGE = 1 / 16  # of all dimensions, at either end of the spectrum, which EmbedFilter leaves out
 
 Affine = tuple[Tensor, Tensor]
 
@@ -72,6 +75,8 @@ class Reading(Candidate):
     @property
     def method(self) -> tuple[str, str]:
         """Name and citation of what follows the encoder."""
+        if self.name.endswith(EMBED_FILTER):
+            return EMBED_FILTER, CITATIONS["wu2026unembedding"]
         return "Whitening", WhiteningPostProcessor(1).citation
 
     def as_encoder(self) -> Reading:
@@ -172,9 +177,27 @@ def encode_readings(model: SentenceTransformer, lines: Sequence[str], encode_tex
     return Grid(found.view(shape), layers, poolings)
 
 
-def whitenings(fitted: Tensor) -> Iterator[tuple[str, Affine | None]]:
-    """Yield the names, and the matrix and offset, of no step and of both whitenings of (F, D) embeddings."""
-    yield "", None
+def embed_filter(model: SentenceTransformer, edge: float = _EDGE) -> Affine | None:
+    """Return the matrix (D, k) and offset (k,) of EmbedFilter (arXiv 2606.07502), a linear step that needs no text.
+
+    It leaves out the first and the last singular vectors of the unembedding matrix, where frequent words stand. That
+    matrix is not read by Sentence Transformers: None is returned unless it is that of the input embeddings.
+
+    Args:
+        model: starts with a language model.
+        edge: which share of the D singular vectors is left out at either end.
+    """
+    body = cast(Any, model.transformers_model)
+    if not body.config.tie_word_embeddings:
+        return None
+    words = body.get_input_embeddings().weight.detach().cpu()
+    _, vectors = torch.linalg.eigh(sum(rows.double().T @ rows.double() for rows in words.split(16_384)))
+    kept = vectors[:, round(edge * len(vectors)) : len(vectors) - round(edge * len(vectors))]
+    return kept, torch.zeros(kept.size(1))
+
+
+def whitenings(fitted: Tensor) -> Iterator[tuple[str, Affine]]:
+    """Yield the names, and the matrix and offset, of both whitenings of (F, D) embeddings."""
     statistics = CorpusStatistics(fitted.size(1)).update(fitted)
     if not statistics.varies:
         return
@@ -186,16 +209,24 @@ def whitenings(fitted: Tensor) -> Iterator[tuple[str, Affine | None]]:
         yield name, (kernel, -statistics.mean @ kernel)
 
 
-def proposed(model: SentenceTransformer, grid: Grid, prompt: int, layer: int, fitted: slice) -> Iterator[Reading]:
-    """Yield the readings of a layer in a prompt: each pooling with each whitening, which the fitted texts give.
+def proposed(
+    model: SentenceTransformer,
+    grid: Grid,
+    prompt: int,
+    layer: int,
+    fitted: slice,
+    filtered: Affine | None,
+) -> Iterator[Reading]:
+    """Yield the readings of a layer in a prompt: each pooling alone, filtered, and with each whitening.
 
-    The texts of the judge stand before those.
+    The fitted texts give the whitening. The texts of the judge stand before those.
     """
     name, template = list(_TEMPLATES.items())[prompt]
+    of_words = [] if filtered is None else [(f", {EMBED_FILTER}", filtered)]
     for p, pooling in enumerate(grid.poolings):
         found = grid.embeddings[prompt, :, layer, p]
-        for whitening, step in whitenings(found[fitted]):
-            title = f"{name}layer {grid.layers[layer]}, {pooling}{whitening}"
+        for after, step in (("", None), *of_words, *whitenings(found[fitted])):
+            title = f"{name}layer {grid.layers[layer]}, {pooling}{after}"
             judged = found[: fitted.start]
             yield Reading(title, model, judged, step, 0.0, False, template, grid.layers[layer], pooling, found)
 
@@ -220,7 +251,7 @@ def judge_readings(
 
     Returns:
         The texts with the embeddings of the start; and a row for each layer in each prompt, with its best pooling and
-        whitening.
+        step.
 
     Raises:
         ValueError: if an embedding is not finite, or ``dev`` cannot be scored.
@@ -250,12 +281,13 @@ def judge_readings(
 
     rows: list[Row] = []
     chosen: list[Candidate] = []
+    fitted, filtered = slice(len(encoded.judged), len(texts)), embed_filter(model)
     for layer, prompt in itertools.product(reversed(range(len(grid.layers))), range(len(_TEMPLATES))):
         began = time.perf_counter()
         if began > end:
             facts["not tried"] = "further layers, as the time was up"
             break
-        tried = map(scored, proposed(model, grid, prompt, layer, slice(len(encoded.judged), len(texts))))
+        tried = map(scored, proposed(model, grid, prompt, layer, fitted, filtered))
         gain, score, one = max(tried, key=lambda found: found[0])
         why = "" if gain > 0 else "not better than the start"
         rows.append(Row(one.name, gain, None, None, score, not why, why, round(time.perf_counter() - began, 1)))

@@ -127,7 +127,7 @@ def test_the_report(still_encoder, whole):
     )
     assert (folder / "neighbors.md").read_text().count("|") > 20
     card = (folder / "README.md").read_text()
-    assert f"* **st-extras adapt**, {found.chosen}: computed from 480 unlabelled texts of a domain." in card
+    assert f"* **st-extras adapt**, {found.chosen}: made with 480 unlabelled texts of a domain." in card
     assert "Locality Preserving Projections" in card
     assert {"adaptation.json", "neighbors.md"} <= set(
         json.loads((folder / "st_extras_files.json").read_text())["files"]

@@ -11,7 +11,7 @@ from sentence_transformers.base.modules import Normalize
 
 from st_extras.adaptation import adapt, language_model
 from st_extras.adaptation.encode import encode_texts
-from st_extras.adaptation.language_model import encode_readings, is_language_model, whitenings
+from st_extras.adaptation.language_model import embed_filter, encode_readings, is_language_model, whitenings
 from st_extras.encoders import load_encoder
 from st_extras.encoders.prompt_template import PLAIN, PROMPT_EOL
 from st_extras.evaluation import STSDataset
@@ -29,7 +29,7 @@ POOLINGS = ["lasttoken", "mean", "weightedmean"]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return build_decoder(tmp_path_factory.mktemp("language model"), num_hidden_layers=3)
+    return build_decoder(tmp_path_factory.mktemp("language model"), num_hidden_layers=3, tie_word_embeddings=True)
 
 
 @pytest.fixture
@@ -64,8 +64,8 @@ def test_one_pass_gives_what_each_cut_model_would(kind, tmp_path):
 
 def test_whitenings_are_those_of_the_modules():
     found = torch.randn(300, 8, generator=torch.Generator().manual_seed(0)).double() @ torch.randn(8, 8).double() + 3
-    (none, nothing), (soft, soft_step), (full, full_step) = whitenings(found)
-    assert (none, nothing, soft, full) == ("", None, ", soft whitening", ", whitening to 8")
+    (soft, soft_step), (full, full_step) = whitenings(found)
+    assert (soft, full) == (", soft whitening", ", whitening to 8")
     for step, epsilon in ((soft_step, 0.1), (full_step, 0.0)):
         after = found @ step[0] + step[1]
         statistics = language_model.CorpusStatistics(8).update(found)
@@ -73,7 +73,18 @@ def test_whitenings_are_those_of_the_modules():
         torch.testing.assert_close(
             after @ after.T, (found - found.mean(0)) @ kernel @ kernel.T @ (found - found.mean(0)).T
         )
-    assert [name for name, _ in whitenings(torch.ones(20, 4))] == [""]
+    assert not list(whitenings(torch.ones(20, 4)))
+
+
+def test_the_filter_leaves_out_both_ends_of_the_spectrum_of_words(decoder):
+    words = decoder.transformers_model.get_input_embeddings().weight.detach().double()
+    _, _, vectors = torch.linalg.svd(words)  # rows, by falling singular value
+    matrix, offset = embed_filter(decoder)
+    kept = vectors[1:-1]  # of 16 dimensions
+    torch.testing.assert_close(matrix @ matrix.T, kept.T @ kept)
+    assert offset.tolist() == [0.0] * 14
+    decoder.transformers_model.config.tie_word_embeddings = False
+    assert embed_filter(decoder) is None
 
 
 def test_what_is_saved_is_what_was_judged(decoder, tmp_path):
@@ -87,7 +98,8 @@ def test_what_is_saved_is_what_was_judged(decoder, tmp_path):
     score = language_model.development(DEV).score
     gain = score(encoder(loaded, DEV.texts)) - found.facts["dev"]
     assert gain == pytest.approx(max(row.gain for row in found.rows), abs=0.2)
-    assert "Whitening" in (tmp_path / "out" / "README.md").read_text() or "whitening" not in found.chosen
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert ("Whitening" in card, "wu2026unembedding" in card) == ("whitening" in found.chosen, "Filter" in found.chosen)
 
 
 def test_the_judge_adds_words_and_graded_pairs(decoder, tmp_path):
@@ -99,8 +111,8 @@ def test_the_judge_adds_words_and_graded_pairs(decoder, tmp_path):
         model = reading.as_encoder().model
         if reading.step is not None:
             model = pipeline.with_dense(model, *reading.step)
-            of_fitted = [step for _, step in whitenings(reading.embeddings[count : len(TEXTS)]) if step is not None]
-            assert any(torch.equal(step[1], reading.step[1]) for step in of_fitted)
+            steps = [step for _, step in whitenings(reading.embeddings[count : len(TEXTS)])]
+            assert any(torch.equal(step[0], reading.step[0]) for step in (embed_filter(decoder), *steps))
         lexical = compared.compare(encoder(model, encoded.judged)).lexical
         assert row.general == pytest.approx(graded_spearman(model), abs=0.1)
         assert row.gain == pytest.approx(100 * lexical + row.general - start, abs=0.2)

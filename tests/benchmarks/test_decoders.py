@@ -20,12 +20,14 @@ TEXTS = ["a cat", *SENTENCES[:3], "a", *SENTENCES[3:]]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return build_decoder(tmp_path_factory.mktemp("study") / "tiny", num_hidden_layers=4, pad=True)
+    return build_decoder(
+        tmp_path_factory.mktemp("study") / "tiny", num_hidden_layers=4, pad=True, tie_word_embeddings=True
+    )
 
 
 @pytest.mark.parametrize("way", ["plain", "eol"])
 def test_one_pass_gives_what_cut_encoders_give(folder, way):
-    template = decoders.TEMPLATES[way]
+    template = decoders.TEMPLATES.get(way, "{}")
     model = load_encoder(folder, prompt_template=template, device="cpu")
     found = decoders.encode(model, TEXTS, [1, 3, 4])
     for k, layer in enumerate((1, 3, 4)):
@@ -38,6 +40,29 @@ def test_one_pass_gives_what_cut_encoders_give(folder, way):
                 first = load_encoder(folder, pooling="cls", **cut).encode(TEXTS)
                 wanted = (counts * wanted - first) / (counts - 1)
             np.testing.assert_allclose(found[k, p], wanted, atol=5e-6)
+
+
+def test_echo_pools_the_second_copy(folder):
+    model = load_encoder(folder, device="cpu")
+    found = decoders.encode(model, TEXTS, [4], "echo")[0]
+    for i, text in enumerate(TEXTS):
+        head = f"Rewrite the sentence: {text}, rewritten sentence: "
+        read = model.tokenizer(head + text, return_tensors="pt", return_offsets_mapping=True)
+        tokens = model.transformers_model(read["input_ids"]).last_hidden_state[0].detach()
+        second = [k for k, (_, end) in enumerate(read["offset_mapping"][0].tolist()) if end > len(head)]
+        assert 0 < len(second) < len(tokens)
+        np.testing.assert_allclose(found[0, i], tokens[second].mean(dim=0), atol=5e-6)
+        np.testing.assert_allclose(found[3, i], tokens[-1], atol=5e-6)
+
+
+def test_in_both_directions_a_token_sees_what_follows_but_no_padding(folder, monkeypatch):
+    model = load_encoder(folder, device="cpu", prompt_template="{}")
+    alone = np.concatenate([decoders.encode(model, [text], [2, 4], "both") for text in TEXTS], axis=2)
+    np.testing.assert_allclose(decoders.encode(model, TEXTS, [2, 4], "both"), alone, atol=5e-6)
+    monkeypatch.setattr(decoders, "pooled", lambda tokens, mask: tokens[:, 0].expand(4, -1, -1))
+    for way, same in (("plain", True), ("both", False)):
+        sat, ran = decoders.encode(model, ["a cat sat", "a cat ran"], [4], way)[0, 0]
+        assert np.allclose(sat, ran) == same
 
 
 def test_a_text_of_one_token_keeps_it():
@@ -69,19 +94,20 @@ def test_a_run_goes_on_and_is_scored_and_tabulated(folder, tmp_path, monkeypatch
     }
     fitted = {"sts": SENTENCES, "wiki": [f"{text} again" for text in SENTENCES]}
     monkeypatch.setattr(decoders, "groups", lambda study, data: (dict(sets), fitted))
-    entry = {"layers": [2, 4], "ways": ["plain", "start"], "brief": {"start": ["sts"]}}
+    entry = {"layers": [2, 4], "ways": ["plain", "start", "filtered"], "brief": {"start": ["sts"], "filtered": []}}
     study = {"name": "decoders", "encoders": {"tiny": entry}}
-    assert decoders.score_way("tiny", "plain", study, tmp_path / "cache", tmp_path) is None
+    assert decoders.score_way("tiny", "plain", study, tmp_path / "cache", tmp_path, "float32") is None
     for way in entry["ways"]:
-        decoders.encode_all("tiny", way, study, folder.parent, tmp_path / "cache", tmp_path)
-        record = decoders.score_way("tiny", way, study, tmp_path / "cache", tmp_path)
+        decoders.encode_all("tiny", way, study, folder.parent, tmp_path / "cache", tmp_path, "float32")
+        record = decoders.score_way("tiny", way, study, tmp_path / "cache", tmp_path, "float32")
         assert record is not None
         write_json(tmp_path / "decoders" / f"tiny-{way}.json", record)
-        assert set(record["rows"]["4 mean plain -"]) == (set(sets) if way == "plain" else {"stsb_dev", "stsb_test"})
-        assert len(record["rows"]) == 2 * 4 * (5 if way == "plain" else 3)
+        row = record["rows"][f"4 mean {'filter-8' if way == 'filtered' else 'plain'} -"]
+        assert set(row) == (set(sets) if way == "plain" else {"stsb_dev", "stsb_test"})
+        assert len(record["rows"]) == 2 * 4 * {"plain": 5, "start": 3, "filtered": 2}[way]
         assert record["weights"] == "de-quantized from 4 bit"
     monkeypatch.setattr(decoders, "encode", None)  # all of it is in the cache
-    decoders.encode_all("tiny", "plain", study, folder.parent, tmp_path / "cache", tmp_path)
+    decoders.encode_all("tiny", "plain", study, folder.parent, tmp_path / "cache", tmp_path, "float32")
     with pytest.raises(ValueError, match=r"was made from other texts: give another --cache"):
         decoders.cached(tmp_path / "cache" / "tiny-plain-wiki.npz", ["else"], None)
 
@@ -101,7 +127,7 @@ def test_dev_chooses_the_rows_of_the_table(monkeypatch):
     found: list[Any] = [{"encoder": "gemma3", "way": "eol", "rows": poolings}, {"study": "decoders", "rows": {}}]
     monkeypatch.setattr(tables, "records", lambda *given: found)
     lines = tables.decoders_table().splitlines()
-    assert lines[-1] == (
+    assert lines[-2] == (
         "| Gemma 3 270M: PromptEOL, last token | 44.0 / 34.0 | 40.0 / 30.0 (3) | 54.0 / 44.0 (6, white-64) |  |"
     )
     found.append({"encoder": "smollm2", "way": "chat", "rows": {k: row(1, 2) for k in poolings}})
