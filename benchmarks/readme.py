@@ -25,7 +25,12 @@ from benchmarks.tables.combinations import both_encoders_table, claims_table, ra
 from benchmarks.tables.cost import preparation_table, speed_table, sweep_table
 from benchmarks.tables.coverage import unrun_table
 from benchmarks.tables.decoder_training import decoder_training_table
-from benchmarks.tables.decoders import decoder_adapt_table, decoder_baselines_table, decoders_table
+from benchmarks.tables.decoders import (
+    decoder_adapt_table,
+    decoder_baselines_table,
+    decoder_repal_table,
+    decoders_table,
+)
 from benchmarks.tables.domains import adapted_table, domains_table, language_models_table
 from benchmarks.tables.floors import floors_table, overlap_table
 from benchmarks.tables.inspection import phrases_table, space_table
@@ -162,6 +167,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "decoders": decoders_table,
     "decoder-adapt": decoder_adapt_table,
     "decoder-baselines": decoder_baselines_table,
+    "decoder-repal": decoder_repal_table,
     **{f"domains-{name}": partial(domains_table, name) for name in NAMED},
     **{f"trainings-{name}": partial(trainings_table, name) for name in NAMED},
     "judge": judge_table,

@@ -240,14 +240,17 @@ def run_after(
         batch_size: texts per batch.
         bf16: encode the sets under bfloat16 autocast.
         pairs: how many pairs of each set, as ``thinned`` takes it; None: all.
-        known: the vectors of all texts, if no variant needs another v*; None: they are encoded.
+        known: the vectors of all texts; None: they are encoded, as they are if a variant needs another v*.
 
     Returns:
         Weights and scores of each variant by its name.
     """
     whole = [read_pairs(data, name) for name in ("stsb_dev", *SEVEN_STS)]
     dev, *tests = [thinned(one, pairs or {}) for one in whole]
-    look_up = looked_up(known) if known else encode(model, texts_of([dev, *tests]), batch_size, variants, bf16=bf16)
+    if known and not any(max(VARIANTS[name].lambda_1) for name in variants):
+        look_up = looked_up(known)
+    else:
+        look_up = encode(model, texts_of([dev, *tests]), batch_size, variants, bf16=bf16)
     fits: dict[bool, Array] = {}
     for unseen in {VARIANTS[name].unseen for name in variants if VARIANTS[name].on_text}:
         chosen = spaced(without_sentences(text, tests) if unseen else text, FIT_ON)

@@ -83,6 +83,20 @@ def decoder_adapt_table() -> str:
     return markdown_table([*names, "processor minutes"], rows, left=range(2)) if rows else "Not run yet."
 
 
+def decoder_repal_table() -> str:
+    """Tabulate RepAL on each language model: the weights that dev chose, STS-B test and the mean of the seven sets."""
+    rows = []
+    for name, encoder in ENCODERS.items():
+        for record in records(f"decoder_repal_{name}", "start-0.json"):
+            plain = {**record["scores"], DEV: record["dev"], "average": record["average"]}
+            for term, found in {"plain": plain, **record["post_processing"]}.items():
+                weights = [f"{found[one]:.2f}" if one in found else "" for one in ("lambda_1", "lambda_2")]
+                scores = [f"{found[one]:.1f}" for one in (DEV, TEST, "average")]
+                rows.append([encoder, term, *weights, *scores])
+    titles = ["PromptEOL, last token", "RepAL", "lambda_1", "lambda_2", "STS-B dev", "STS-B test", "seven sets"]
+    return markdown_table(titles, rows, left=range(2)) if rows else "Not run yet."
+
+
 def decoder_baselines_table() -> str:
     """Tabulate the baselines on the same pairs."""
     sets = averaged()

@@ -72,7 +72,7 @@ def adapt(
     ``train``, copies of the encoder are trained for some steps, and tried with and without such a step. Each candidate
     is judged on texts that it was not made from. A step of D x D numbers is a stock ``Dense`` module.
 
-    A causal language model, read as it was saved, gets a layer, a pooling, a prompt and whitening instead: see
+    A causal language model, read as it was saved, gets a layer, a pooling, a prompt and a linear step instead: see
     :mod:`st_extras.adaptation.language_model`. With ``train`` or ``max_general_loss``, it is refined as it is read.
 
     Args:
