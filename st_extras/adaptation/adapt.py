@@ -20,6 +20,7 @@ from st_extras.adaptation.encode import (
     TRAINING,
     WORK,
     Encoded,
+    EncodeTexts,
     WorkFolder,
     drawn_texts,
     encode,
@@ -27,18 +28,17 @@ from st_extras.adaptation.encode import (
     seconds_per_text,
     source_of,
 )
-from st_extras.adaptation.judge import Judged, Row, choose, judge
-from st_extras.adaptation.language_model import MOST_TEXTS, PASSES, Reading, is_language_model, judge_readings
+from st_extras.adaptation.judge import Judged, Row, check_dev, choose, judge
+from st_extras.adaptation.language_model import MOST_TEXTS, PASSES, is_language_model, judge_readings
 from st_extras.adaptation.report import REPORTS, Adapted, write_neighbors, write_report
 from st_extras.adaptation.search import adapt_search, check_searchable
 from st_extras.adaptation.search_judge import FEWEST_DOCUMENTS, Searched, drawn_queries
-from st_extras.checks import check_bool, check_count, check_interval, check_seed, check_weight, shown
+from st_extras.checks import check_bool, check_count, check_interval, check_seed, check_weight
 from st_extras.encoders.adapters import check_adapters
 from st_extras.encoders.dropout import dropout_acts
 from st_extras.encoders.structure import embedding_dimension, modes_kept
 from st_extras.evaluation import LabeledTexts, RetrievalTask, STSDataset
 from st_extras.evaluation.geometry import unrelated_cosines
-from st_extras.evaluation.retrieval_data import check_task
 from st_extras.modules import pipeline
 from st_extras.text.lexical import BM25
 from st_extras.training.arguments import check_known
@@ -126,14 +126,7 @@ def adapt(
     seed = check_seed("seed", seed)
     check_bool("train", train)
     pipeline.check_encoding(batch_size, show_progress_bar)
-    kinds = STSDataset | LabeledTexts | None if queries is None else RetrievalTask | None
-    if not isinstance(dev, kinds):
-        allowed = "an STSDataset, LabeledTexts" if queries is None else "a RetrievalTask, as queries are given,"
-        raise ValueError(f"dev must be {allowed} or None, got {shown(dev)}.")
-    if isinstance(dev, RetrievalTask):
-        check_task("dev", dev)
-    if isinstance(dev, LabeledTexts) and len(set(dev.labels)) == len(dev.labels):
-        raise ValueError(f"dev must have a label that two texts share, got {len(dev.labels)} different ones.")
+    check_dev(dev, for_search=queries is not None)
     if queries is not None and (train or max_general_loss is not None):
         raise ValueError("train and max_general_loss must be left out with queries: search has a judge of its own.")
     if check_bool("keep_index", keep_index) and queries is None:
@@ -168,42 +161,87 @@ def adapt(
                 work.remove()
                 work.begin(source, [*asked, *drawn], seed, used)
             facts: dict[str, Any] = {"read": read, "drawn": len(drawn)}
-            if queries is not None:
-                documents = drawn[: max(used, FEWEST_DOCUMENTS)]
-                searched = Searched(documents, asked, made)
+            if queries is None:
+                texts, end = drawn[:used], began + 60 * minutes
+                if reads and used >= FEWEST_TEXTS:
+                    encoded, judged = judge_readings(model, texts, encoder, work.path, chooser, end)
+                else:
+                    trainings = TrainingTime(rate, end) if train else None
+                    encoded, judged = judge_steps(
+                        model, texts, encoder, work.path, chooser, max_general_loss, seed, trainings, show_progress_bar
+                    )
+                if used < FEWEST_TEXTS <= len(drawn):
+                    judged = dataclasses.replace(judged, reason=too_few(minutes, used))
+                adapted = choose_and_save(model, encoded, judged, facts, output, began, seed)
+            else:
+                searched = Searched(drawn[: max(used, FEWEST_DOCUMENTS)], asked, made)
                 adapted = adapt_search(
                     model, searched, facts, output, encoder, work.path, began, seed, dev=chooser, keep_index=keep_index
                 )
-                work.remove()
-                return adapted
-            if reads and used >= FEWEST_TEXTS:
-                end = began + 60 * minutes
-                encoded, judged = judge_readings(model, drawn[:used], encoder, work.path, chooser, end)
-            else:
-                encoded = encode(model, drawn[:used], encoder, work.path)
-                trainings = TrainingTime(rate, began + 60 * minutes) if train else None
-                proposed = propose(model, encoded, encoder, seed, trainings, work.path / TRAINING, show_progress_bar)
-                judged = Judged(reason=encoded.reason)
-                if not encoded.reason:
-                    judged = judge(model, encoded, proposed, encoder, chooser, max_general_loss, seed)
-            if used < FEWEST_TEXTS <= len(drawn):
-                short = f"{minutes:g} minutes are enough for {used} texts, and {FEWEST_TEXTS} are needed"
-                wanted = math.ceil(minutes * FEWEST_TEXTS / max(used, 1))
-                reason = f"Left as it is: {short}: give more minutes, about {wanted} (--minutes {wanted})."
-                judged = dataclasses.replace(judged, reason=reason)
-            number, reason = choose(judged.rows)
-            facts |= encoded.facts | judged.facts
-            if train and judged.rows:
-                facts["dropout"] = dropout_acts(model)
-            chosen = None if number is None else judged.candidates[number]
-            if isinstance(chosen, Reading):
-                chosen = chosen.as_encoder()
-            refined = model if number is None or chosen is None else changed(chosen, judged.rows[number], facts)
-            name = None if chosen is None else chosen.name
-            spent = time.perf_counter() - began
-            adapted = Adapted(refined, name, judged.reason or reason, judged.rows, facts, spent)
-            save(adapted, chosen, encoded, output, seed)
             work.remove()
+    return adapted
+
+
+def judge_steps(
+    model: SentenceTransformer,
+    texts: Sequence[str],
+    encode_texts: EncodeTexts,
+    kept: Path,
+    dev: STSDataset | LabeledTexts | None,
+    max_general_loss: float | None,
+    seed: int,
+    trainings: TrainingTime | None,
+    show_progress_bar: bool,
+) -> tuple[Encoded, Judged]:
+    """Encode, propose and judge: linear steps after the encoder and, with time for them, trainings.
+
+    Returns:
+        The texts with the embeddings of the start, and a row for each candidate.
+    """
+    encoded = encode(model, texts, encode_texts, kept)
+    if encoded.reason:
+        return encoded, Judged(reason=encoded.reason)
+    proposed = propose(model, encoded, encode_texts, seed, trainings, kept / TRAINING, show_progress_bar)
+    judged = judge(model, encoded, proposed, encode_texts, dev, max_general_loss, seed)
+    if trainings is not None and judged.rows:
+        judged.facts["dropout"] = dropout_acts(model)
+    return encoded, judged
+
+
+def too_few(minutes: float, used: int) -> str:
+    """Say that the time is enough for too few texts, and what would be enough."""
+    wanted = math.ceil(minutes * FEWEST_TEXTS / max(used, 1))
+    return (
+        f"Left as it is: {minutes:g} minutes are enough for {used} texts, and {FEWEST_TEXTS} are needed: give more "
+        f"minutes, about {wanted} (--minutes {wanted})."
+    )
+
+
+def choose_and_save(
+    model: SentenceTransformer,
+    encoded: Encoded,
+    judged: Judged,
+    facts: dict[str, Any],
+    output: Path,
+    began: float,
+    seed: int,
+) -> Adapted:
+    """Choose a candidate or none, and save the model and the report."""
+    number, reason = choose(judged.rows)
+    facts |= encoded.facts | judged.facts
+    chosen, refined = None, model
+    if number is not None:
+        chosen = judged.candidates[number].as_encoder()
+        refined = changed(chosen, judged.rows[number], facts)
+    name = None if chosen is None else chosen.name
+    spent = time.perf_counter() - began
+    adapted = Adapted(refined, name, judged.reason or reason, judged.rows, facts, spent)
+    save_model(refined, output, reports=REPORTS)
+    if chosen is not None:
+        before, after = encoded.of_judged, chosen.after(chosen.judged)
+        facts["changed"] = write_neighbors(output, encoded.judged, before, after, seed=seed)
+        facts["unrelated"] = {"before": unrelated_cosines(before), "after": unrelated_cosines(after)}
+    write_report(output, adapted, (*CANDIDATES, *TRAININGS))
     return adapted
 
 
@@ -224,16 +262,6 @@ def changed(candidate: Candidate, row: Row, facts: dict[str, Any]) -> SentenceTr
     method, citation = candidate.method
     card.exported = card.exported | {method: (line, citation)}
     return model
-
-
-def save(adapted: Adapted, chosen: Candidate | None, encoded: Encoded, output: Path, seed: int) -> None:
-    """Save the model and the report."""
-    save_model(adapted.model, output, reports=REPORTS)
-    if chosen is not None:
-        before, after = encoded.of_judged, chosen.after(chosen.judged)
-        adapted.facts["changed"] = write_neighbors(output, encoded.judged, before, after, seed=seed)
-        adapted.facts["unrelated"] = {"before": unrelated_cosines(before), "after": unrelated_cosines(after)}
-    write_report(output, adapted, (*CANDIDATES, *TRAININGS))
 
 
 def check_adaptation_output(output: str | os.PathLike[str], *, resume: bool, overwrite: bool) -> None:

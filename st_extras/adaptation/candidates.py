@@ -51,6 +51,10 @@ class Candidate:
         """Name and citation of the step, for the model card."""
         return "Locality Preserving Projections", LocalityPreservingPostProcessor(1).citation
 
+    def as_encoder(self) -> Candidate:
+        """Return this with a model of its own where it has none yet."""
+        return self
+
     def after(self, embeddings: Tensor) -> Tensor:
         """Return (N, D) embeddings of the encoder after the step."""
         return embeddings if self.step is None else embeddings @ self.step[0] + self.step[1]

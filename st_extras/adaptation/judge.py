@@ -13,9 +13,11 @@ from torch import Tensor
 
 from st_extras.adaptation.candidates import Candidate, NotTried, one_line
 from st_extras.adaptation.encode import Encoded, EncodeTexts
-from st_extras.evaluation import LabeledTexts, STSDataset
+from st_extras.checks import shown
+from st_extras.evaluation import LabeledTexts, RetrievalTask, STSDataset
 from st_extras.evaluation.change_judge import LEAST_CONFIRMED, ChangeJudge
 from st_extras.evaluation.label_scores import label_scores
+from st_extras.evaluation.retrieval_data import check_task
 from st_extras.modules.lambda_search import rank_correlation
 from st_extras.samples import graded_pairs
 
@@ -55,6 +57,18 @@ def graded(first: Sequence[str], second: Sequence[str], grades: Sequence[float])
 def general_english() -> Measure:
     """Return the measure of the 300 graded pairs of general English that come with the package."""
     return graded(*graded_pairs())
+
+
+def check_dev(dev: object, *, for_search: bool) -> None:
+    """Raise ValueError unless ``dev`` is None or data that can choose a candidate."""
+    kinds = (RetrievalTask,) if for_search else (STSDataset, LabeledTexts)
+    if dev is not None and not isinstance(dev, kinds):
+        allowed = "a RetrievalTask, as queries are given," if for_search else "an STSDataset, LabeledTexts"
+        raise ValueError(f"dev must be {allowed} or None, got {shown(dev)}.")
+    if isinstance(dev, RetrievalTask):
+        check_task("dev", dev)
+    if isinstance(dev, LabeledTexts) and len(set(dev.labels)) == len(dev.labels):
+        raise ValueError(f"dev must have a label that two texts share, got {len(dev.labels)} different ones.")
 
 
 def development(dev: STSDataset | LabeledTexts) -> Measure:
