@@ -13,7 +13,8 @@ judge: nothing here chooses by them. ``benchmarks/tables/domains.py`` makes the 
 A slow encoder takes fewer texts, in bfloat16; its records stand apart, in ``benchmarks/results/domains_thin/``.
 "mpnet" is the folder that ``python -m benchmarks.encoders --prepare runs/encoders`` makes. DCLR guided by the start
 (``--rows "DCLR start 0.14, 3e-05, 25 steps"``) takes it about ten minutes of a core for each domain and seed. "smollm2"
-and "gemma3", of the same folder, are language models, read with PromptEOL (``--rows start "whitened softly 0.1"``).
+and "gemma3", of the same folder, are language models, read with PromptEOL (``--rows start "whitened softly 0.1"``);
+"smollm2-plain" and "gemma3-plain" are the same as they were saved (``--rows start adapt``).
 """
 
 from __future__ import annotations
@@ -69,6 +70,8 @@ def encoder(name: str) -> SentenceTransformer:
         return load_encoder(packaged_minilm(), layers=3, pooling="mean", max_seq_length=32)
     if name == "mpnet":
         return load_encoder("runs/encoders/mpnet", max_seq_length=64, dtype="bfloat16")
+    if name in ("smollm2-plain", "gemma3-plain"):
+        return load_encoder(f"runs/encoders/{name.removesuffix('-plain')}", max_seq_length=64)
     if name in ("smollm2", "gemma3"):
         return load_encoder(f"runs/encoders/{name}", pooling="lasttoken", prompt_template=PROMPT_EOL, max_seq_length=64)
     if name in PRETRAINED:

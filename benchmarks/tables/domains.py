@@ -15,7 +15,9 @@ NAMES = {
     "own": "BERT-small trained here (raw)",
     "better": "better BERT-small (raw)",
     "mpnet": "all-mpnet-base-v2 (tuned)",
+    "smollm2-plain": "SmolLM2-135M-Instruct (raw)",
     "smollm2": "SmolLM2-135M-Instruct, PromptEOL (raw)",
+    "gemma3-plain": "Gemma 3 270M (raw)",
     "gemma3": "Gemma 3 270M, PromptEOL (raw)",
     "": "no encoder",
 }
@@ -75,8 +77,8 @@ def language_models_table() -> str:
     cells = by_cell(records("domains_thin"))
     domains = sorted({domain for _, domain in cells})
     rows = []
-    for name in ("", "minilm", "smollm2", "gemma3"):
-        for row in (_FLOOR, _START, _WHITENED):
+    for name in ("", "minilm", "smollm2-plain", "smollm2", "gemma3-plain", "gemma3"):
+        for row in (_FLOOR, _START, _WHITENED, _ADAPTED):
             found = [cells.get((name, domain), {}).get(row, {}).get(0) for domain in domains]
             if any(found):
                 means = ["" if one is None else f"{one['mean']:.1f}" for one in found]
