@@ -37,7 +37,7 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_the_python_blocks(folder):
     blocks = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 3
     names = {"sentences": SENTENCES}
     for number, block in enumerate(blocks):
         exec(compile(here(block, folder), f"decoders.md block {number}", "exec"), names)
