@@ -11,7 +11,8 @@ MASKING = {"top_k", "augmentation", "phrases", "positives", "at_least", "on_miss
 
 def faults(study: dict[str, Any]) -> list[str]:
     """What is wrong with the rows of a study."""
-    found = [] if study["methods"] else [f"{study['name']} has no methods"]
+    scored = study["methods"] or study["training"].get("post_processing")  # without methods, of the start
+    found = [] if scored else [f"{study['name']} has nothing to run"]
     for name, own in study["methods"].items():
         method = study["training"] | own
         losses = [part["loss"] for part in (method, method.get("base", method))]
