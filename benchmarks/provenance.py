@@ -40,6 +40,11 @@ def _version(package: str) -> str:
 
 
 def _revision() -> str:
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
-    return done.stdout.strip() or "unknown"
+    """Return the commit, with "-dirty" if a tracked file differs from it, other than a record: runs write those."""
+    commit = _git("rev-parse", "--short=12", "HEAD")
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", "..", ":!results")
+    return f"{commit}-dirty" if changed else commit or "unknown"
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], capture_output=True, text=True, cwd=ROOT, check=False).stdout.strip()

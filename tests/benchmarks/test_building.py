@@ -92,12 +92,6 @@ def test_a_step_of_every_distinct_setting(study, name, folder, start, monkeypatc
     assert any(g.abs().sum() > 0 for g in gradients) or without_negatives
 
 
-def test_every_loss_of_the_studies_is_among_the_distinct_settings():
-    methods = [method for study in all_studies() for method in study["methods"].values()]
-    assert {study["methods"][name]["loss"] for study, name in ROWS} == {method["loss"] for method in methods}
-    assert 50 < len(ROWS) < len(methods) / 2
-
-
 def test_complementary_weights_are_a_methods_or_minilms_or_a_folders(tmp_path):
     weights = {"simcse": tmp_path}
     assert building.complementary_weights("simcse", weights) == tmp_path

@@ -2,11 +2,12 @@
 
 import json
 import statistics
+import subprocess
 from typing import Any
 
 import pytest
 
-from benchmarks import records
+from benchmarks import provenance, records
 
 OF_ENCODERS = ("beyond", "trained_spaces")  # they score encoders that other studies trained
 FILES = sorted(path for path in records.RESULTS.glob("*/*-[0-9].json") if path.parent.name not in OF_ENCODERS)
@@ -40,10 +41,9 @@ def test_records_are_whole():
     assert found == []
 
 
-@pytest.mark.parametrize("folder", OF_ENCODERS)
-def test_records_of_trained_encoders_are_of_committed_code(folder):
-    files = sorted((records.RESULTS / folder).glob("*.json"))
-    assert files
+def test_records_of_trained_encoders_are_of_committed_code():
+    files = [path for folder in OF_ENCODERS for path in (records.RESULTS / folder).glob("*.json")]
+    assert {path.parent.name for path in files} == set(OF_ENCODERS)
     assert [path.name for path in files if "dirty" in json.loads(path.read_text(encoding="utf8"))["revision"]] == []
 
 
@@ -54,3 +54,18 @@ def test_a_record_is_read_as_it_was_written(results):
     assert records.records("study", "b-*.json") == [{"seed": 0}]
     assert records.records("study", root=results / "elsewhere") == []
     assert sorted(file.name for file in (results / "study").iterdir()) == ["a-1.json", "b-0.json"]
+
+
+def test_a_record_is_no_change_of_the_code(tmp_path, monkeypatch):
+    root = tmp_path / "benchmarks"
+    monkeypatch.setattr(provenance, "ROOT", root)
+    files = [root / "results" / "a.json", root / "code.py", tmp_path / "package.py"]
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("old")
+    commit = "git init -q && git add . && git -c user.name=a -c user.email=a commit -qm a"
+    subprocess.run(commit, shell=True, cwd=tmp_path, check=True)
+    for file, changed in zip(files, (False, True, True), strict=True):
+        file.write_text("new")
+        assert ("dirty" in provenance.provenance()["revision"]) == changed
+        file.write_text("old")
