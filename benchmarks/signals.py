@@ -91,8 +91,7 @@ def hub_freeness(clean: Tensor, neighbors: int = 10) -> float:
 
 
 def _two_clouds(clean: Tensor, perturbed: Tensor) -> tuple[Tensor, Tensor]:
-    z, p = check_embeddings("clean", clean, at_least=2), check_embeddings("perturbed", perturbed)
-    return z, p
+    return check_embeddings("clean", clean, at_least=2), check_embeddings("perturbed", perturbed)
 
 
 def _own_and_others(clean: Tensor, perturbed: Tensor) -> tuple[Tensor, Tensor]:
