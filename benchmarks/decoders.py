@@ -188,6 +188,7 @@ def encode_all(name: str, way: str, study: dict[str, Any], models: Path, cache: 
         kernels = [step[0] for edge in EDGES if (step := embed_filter(model, edge))]
         np.savez(cache / f"{name}-filters.npz", **{f"filter-{one.size(1)}": one.float().numpy() for one in kernels})
     sets, fitted = groups(study, data)
+    fitted = {} if way.startswith("filtered") else fitted  # the filter needs no text
     every = {group: texts_of(pairs) for group, pairs in sets.items()}
     texts_by_group = {group: every.pop(group) for group in (DEV, "stsb_test")} | fitted | every
     brief = study["encoders"][name]["brief"]

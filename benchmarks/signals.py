@@ -91,7 +91,10 @@ def hub_freeness(clean: Tensor, neighbors: int = 10) -> float:
 
 
 def _two_clouds(clean: Tensor, perturbed: Tensor) -> tuple[Tensor, Tensor]:
-    return check_embeddings("clean", clean, at_least=2), check_embeddings("perturbed", perturbed)
+    z, p = check_embeddings("clean", clean, at_least=2), check_embeddings("perturbed", perturbed)
+    if z.shape != p.shape:
+        raise ValueError(f"clean and perturbed must have the same shape, got {tuple(z.shape)} and {tuple(p.shape)}.")
+    return z, p
 
 
 def _own_and_others(clean: Tensor, perturbed: Tensor) -> tuple[Tensor, Tensor]:

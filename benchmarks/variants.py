@@ -114,8 +114,7 @@ def encode(
     modes = [mode for number, mode in ((1, "encoder"), (2, "pooled")) if number in used]
     found = {}
     for mode in modes or ["pooled"]:
-        missing = "error" if model.tokenizer.mask_token else "delete"
-        attached = RepALPostProcessor.attach(model, lambda_1=1, lambda_2=0, redundancy=mode, on_missing_mask=missing)
+        attached = RepALPostProcessor.attach(model, lambda_1=1, lambda_2=0, redundancy=mode, on_missing_mask="delete")
         processor = next(module for module in attached if isinstance(module, RepALPostProcessor))
         with torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
             found[mode] = processor.parts(distinct, batch_size=batch_size)

@@ -220,10 +220,10 @@ def check_output(
     if launched_rank() > 0 or not output.is_dir():
         return checkpoints, last
     if not resume and not overwrite and any(output.iterdir()):
-        resumable = " or resume" if find_checkpoints(checkpoints) else ""
+        resumable = bool(find_checkpoints(checkpoints))
+        options = "overwrite or resume (--overwrite or --resume)" if resumable else "overwrite (--overwrite)"
         raise ValueError(
-            f"output must be a new or empty folder, got {str(output)!r}: choose another folder, or set overwrite"
-            f"{resumable} (--overwrite{resumable.replace('resume', '--resume')})."
+            f"output must be a new or empty folder, got {str(output)!r}: choose another folder, or set {options}."
         )
     own = {name.split("/")[0] for name in read_manifest(output)} | {MANIFEST}
     own |= {CHECKPOINTS} if resume else set()

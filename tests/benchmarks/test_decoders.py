@@ -20,9 +20,8 @@ TEXTS = ["a cat", *SENTENCES[:3], "a", *SENTENCES[3:]]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return build_decoder(
-        tmp_path_factory.mktemp("study") / "tiny", num_hidden_layers=4, pad=True, tie_word_embeddings=True
-    )
+    path = tmp_path_factory.mktemp("study") / "tiny"
+    return build_decoder(path, num_hidden_layers=4, pad=True, tie_word_embeddings=True)
 
 
 @pytest.mark.parametrize("way", ["plain", "eol"])

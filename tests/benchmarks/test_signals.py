@@ -81,9 +81,13 @@ def test_neighbor_stability_and_hubs_equal_the_loops():
 
 
 @pytest.mark.parametrize("signal", [agreement_margin, recovery, discriminability, structure_agreement])
-def test_signals_do_not_see_scale_and_order(signal):
+def test_signals_do_not_see_scale_and_order_and_refuse_bad_shapes(signal):
     z, p = draw(6, 3, seed=11), draw(6, 3, seed=11) + 0.4 * draw(6, 3, seed=12)
     assert signal(3 * z.flip(0), 0.2 * p.flip(0)) == pytest.approx(signal(z, p))
+    with pytest.raises(ValueError, match=r"same shape, got \(6, 3\) and \(5, 3\)"):
+        signal(z, p[:5])
+    with pytest.raises(ValueError, match=r"clean must be \(N, D\) with N >= 2"):
+        signal(z[:1], p[:1])
 
 
 def test_a_constant_side_correlates_with_nothing():

@@ -11,8 +11,7 @@ MASKING = {"top_k", "augmentation", "phrases", "positives", "at_least", "on_miss
 
 def faults(study: dict[str, Any]) -> list[str]:
     """What is wrong with the rows of a study."""
-    scored = study["methods"] or study["training"].get("post_processing")  # without methods, of the start
-    found = [] if scored else [f"{study['name']} has nothing to run"]
+    found = [] if study["methods"] or study["training"].get("post_processing") else [f"{study['name']} runs nothing"]
     for name, own in study["methods"].items():
         method = study["training"] | own
         losses = [part["loss"] for part in (method, method.get("base", method))]

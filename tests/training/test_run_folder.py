@@ -26,7 +26,7 @@ def checkpoint(output: Path, name: str, *, complete: bool = True) -> Path:
 class TestCheckOutput:
     def test_a_folder_in_use_needs_overwrite(self, tmp_path):
         (tmp_path / "mine").write_text("mine")
-        with pytest.raises(ValueError, match=r"^output must be a new or empty folder, got .*set overwrite \("):
+        with pytest.raises(ValueError, match=r"^output must be a new or empty folder, got .* \(--overwrite\)\.$"):
             check_output(tmp_path)
         assert check_output(tmp_path, overwrite=True) == (tmp_path / "checkpoints", None)
         assert [path.name for path in tmp_path.iterdir()] == ["mine"]
