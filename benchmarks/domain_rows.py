@@ -19,7 +19,7 @@ from torch import Tensor
 
 from benchmarks.baselines import damaged, denoising_loss, doubled, frozen
 from benchmarks.floors import TFIDF, InputEmbeddings, first_direction, sif_weights
-from st_extras.adaptation import CANDIDATES, TRAININGS, LinearStep, ShortTraining, adapt
+from st_extras.adaptation import CANDIDATES, TRAININGS, LinearTransform, ShortTraining, adapt
 from st_extras.losses import ConSERTLoss, DCLRLoss, SimCSELoss
 from st_extras.modules import (
     AllButTheTopPostProcessor,
@@ -29,7 +29,7 @@ from st_extras.modules import (
     WhiteningPostProcessor,
 )
 from st_extras.modules.neighbor_directions import neighbor_directions
-from st_extras.text.lexical import character_tfidf
+from st_extras.text.term_weights import character_tfidf
 from st_extras.training import train_encoder
 
 Texts = Sequence[str]
@@ -48,7 +48,7 @@ def of_statistics(processor: Callable[[int], Any], embeddings: Tensor, texts: Te
     return kernel, -statistics.mean @ kernel
 
 
-def neighbours(candidate: LinearStep, embeddings: Tensor, texts: Texts, seed: int) -> Affine:
+def neighbours(candidate: LinearTransform, embeddings: Tensor, texts: Texts, seed: int) -> Affine:
     """A candidate of ``adapt``, whatever the judge says."""
     return candidate.affine(neighbor_directions(embeddings, words=character_tfidf(texts), seed=seed))
 

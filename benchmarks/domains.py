@@ -51,7 +51,7 @@ from benchmarks.provenance import provenance
 from benchmarks.records import RESULTS, write_json
 from st_extras.encoders import load_encoder
 from st_extras.encoders.prompt_template import PROMPT_EOL
-from st_extras.evaluation import ChangeJudge, label_scores, load_labeled_texts, load_sts
+from st_extras.evaluation import LabelFreeComparison, label_scores, load_labeled_texts, load_sts
 from st_extras.modules.lambda_search import rank_correlation
 from st_extras.samples.encoder import packaged_minilm
 
@@ -176,7 +176,7 @@ class Cell:
     def figures(self, judged: Tensor, test: Tensor, seed: int) -> dict[str, Any]:
         """Score embeddings of the test texts and the pairs, and ask the judge about those of the texts kept for it."""
         judged_texts = [self.domain.train[i] for i in self.domain.order(seed)[: self.domain.kept]]
-        judge = ChangeJudge(judged_texts, self.judged(seed), seed=seed)
+        judge = LabelFreeComparison(judged_texts, self.judged(seed), seed=seed)
         scores = label_figures(test[: len(self.domain.test)], self.domain.labels)
         first, second = test[len(self.domain.test) :].chunk(2)
         cosines = torch.cosine_similarity(first, second)

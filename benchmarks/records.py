@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from st_extras.whole_file import whole_file
+from st_extras.files import whole_file
 
 ROOT = Path(__file__).resolve().parent
 RESULTS = ROOT / "results"

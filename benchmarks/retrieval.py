@@ -26,18 +26,19 @@ from torch.nn.functional import normalize
 from benchmarks.domain_rows import STEPS, Affine
 from benchmarks.provenance import provenance
 from benchmarks.records import RESULTS, ROOT, write_json
-from st_extras.adaptation import CANDIDATES, LinearStep, refine_documents, refine_queries
+from st_extras.adaptation import CANDIDATES, LinearTransform
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import RetrievalEvaluator, load_retrieval
 from st_extras.evaluation.reporting import bootstrap_interval
 from st_extras.evaluation.retrieval import add_lexical
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.samples.encoder import packaged_minilm
-from st_extras.text.lexical import BM25, character_tfidf
+from st_extras.search import refine_documents, refine_queries
+from st_extras.text.term_weights import BM25, character_tfidf
 
 CONFIG = ROOT / "retrieval.toml"
 START = "start"
-HALF_WHITE = LinearStep("half white", recolor=0.0, strength=0.5, kept_mean=0.0)
+HALF_WHITE = LinearTransform("half white", recolor=0.0, strength=0.5, kept_mean=0.0)
 OF_STATISTICS = ("whitened softly 0.1", "whitened softly 1", "all-but-the-top 3")
 """Steps of ``benchmarks.domain_rows`` that need the documents' mean and scatter alone."""
 SMOOTHED, NEIGHBORS = 0.25, 5  # documents get so much of the mean of so many neighbours

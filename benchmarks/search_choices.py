@@ -29,10 +29,10 @@ from st_extras.adaptation.search import (
     propose_both_sides,
     queries_alone,
 )
-from st_extras.adaptation.search_judge import FROM_DOCUMENTS, Searched, SearchJudge, drawn_queries
+from st_extras.adaptation.search_judge import FROM_DOCUMENTS, PseudoRelevanceComparison, Searched, drawn_queries
 from st_extras.evaluation import RetrievalEvaluator, load_retrieval
 from st_extras.evaluation.retrieval import add_lexical
-from st_extras.text.lexical import BM25
+from st_extras.text.term_weights import BM25
 
 STRENGTHS = (0.0, 0.125, 0.25, 0.375, 0.5, 0.75, 1.0)
 SHIPPED = {"adapt": BOTH_SIDES, KEPT: QUERIES_ALONE}
@@ -86,7 +86,7 @@ def trials(
     start: Embeddings, searched: Searched, both: list[Routes], evaluator: RetrievalEvaluator
 ) -> dict[str, list[dict[str, float]]]:
     """Return for each of ``STEPS`` what the judge says and what is true."""
-    judge, found = SearchJudge(searched, start), {}
+    judge, found = PseudoRelevanceComparison(searched, start), {}
     for name, routes in (("adapt", both), (KEPT, queries_alone(both, start))):
         after = [one.after(start) for one in routes]
         rows = ((str(number), queries @ documents.T) for number, (queries, documents) in enumerate([start, *after]))

@@ -15,7 +15,7 @@ from benchmarks.tables.markdown import markdown_table
 
 MEASURES = ("confirmed", "lexical", "coherence")
 OWN_WEIGHTS = (0.5, 0.5, 1.0)
-"""Those of ``ChangeJudge``."""
+"""Those of ``LabelFreeComparison``."""
 GRID = tuple(weights for weights in itertools.product((0.0, 0.5, 1.0), repeat=3) if any(weights))
 HARM = 0.5  # points below the start that count as harm
 _START = "start"

@@ -1,9 +1,8 @@
 """A good encoder made better on text of one's own, without labels: encode, propose, judge, choose, save."""
 
 from st_extras.adaptation.adapt import adapt, check_adaptation_output
-from st_extras.adaptation.candidates import CANDIDATES, TRAININGS, LinearStep, ShortTraining
+from st_extras.adaptation.candidates import CANDIDATES, TRAININGS, LinearTransform, ShortTraining
 from st_extras.adaptation.demo import demonstrate
-from st_extras.adaptation.documents import refine_documents, refine_queries
 from st_extras.adaptation.judge import Row
 from st_extras.adaptation.report import Adapted
 
@@ -11,12 +10,10 @@ __all__ = [
     "CANDIDATES",
     "TRAININGS",
     "Adapted",
-    "LinearStep",
+    "LinearTransform",
     "Row",
     "ShortTraining",
     "adapt",
     "check_adaptation_output",
     "demonstrate",
-    "refine_documents",
-    "refine_queries",
 ]

@@ -40,7 +40,7 @@ from st_extras.encoders.structure import embedding_dimension, modes_kept
 from st_extras.evaluation import LabeledTexts, RetrievalTask, STSDataset
 from st_extras.evaluation.geometry import unrelated_cosines
 from st_extras.modules import pipeline
-from st_extras.text.lexical import BM25
+from st_extras.text.term_weights import BM25
 from st_extras.training.arguments import check_known
 from st_extras.training.run_folder import check_output, save_model, undone_if_it_fails
 

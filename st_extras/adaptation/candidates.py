@@ -18,7 +18,7 @@ from st_extras.encoders.dropout import dropout_acts
 from st_extras.losses import DCLRLoss
 from st_extras.modules import LocalityPreservingPostProcessor, pipeline
 from st_extras.modules.neighbor_directions import NeighborDirections, neighbor_directions
-from st_extras.text.lexical import character_tfidf
+from st_extras.text.term_weights import character_tfidf
 from st_extras.training import train_encoder
 
 _BATCH_SIZE = 64
@@ -73,7 +73,7 @@ def one_line(error: Exception) -> str:
 
 
 @dataclass(frozen=True)
-class LinearStep:
+class LinearTransform:
     """A way to refine: v' = (v - mu) ((1 - t) I + t W) + kept_mean mu, W the kernel of :class:`NeighborDirections`.
 
     Attributes:
@@ -101,10 +101,10 @@ class LinearStep:
 
 
 CANDIDATES = (
-    LinearStep("neighbours, slight", recolor=1.0, strength=0.25, kept_mean=1.0),
-    LinearStep("neighbours, gentle", recolor=1.0, strength=0.5, kept_mean=1.0),
-    LinearStep("neighbours, medium", recolor=0.5, strength=0.75, kept_mean=0.5),
-    LinearStep("neighbours, white", recolor=0.0, strength=1.0, kept_mean=0.0, for_raw=True),
+    LinearTransform("neighbours, slight", recolor=1.0, strength=0.25, kept_mean=1.0),
+    LinearTransform("neighbours, gentle", recolor=1.0, strength=0.5, kept_mean=1.0),
+    LinearTransform("neighbours, medium", recolor=0.5, strength=0.75, kept_mean=0.5),
+    LinearTransform("neighbours, white", recolor=0.0, strength=1.0, kept_mean=0.0, for_raw=True),
 )
 
 

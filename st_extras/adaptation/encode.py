@@ -19,12 +19,12 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from st_extras.encoders.source import PROBES, Source
-from st_extras.evaluation.change_judge import FEWEST, MOST
+from st_extras.encoders.fingerprint import PROBES, EncoderFingerprint
 from st_extras.evaluation.geometry import mean_cosine
+from st_extras.evaluation.label_free import FEWEST, MOST
+from st_extras.files import Expected, read_tensors, write_json, write_tensors
 from st_extras.modules import pipeline
 from st_extras.modules.pipeline import part_of_model, prompt_text
-from st_extras.tensor_files import Expected, read_tensors, write_tensors
 from st_extras.text.corpus import (
     FEWEST_WITH_LETTERS,
     distinct_sample,
@@ -32,8 +32,7 @@ from st_extras.text.corpus import (
     iterate_sentences,
     share_with_letters,
 )
-from st_extras.text.lexical import near_duplicate_share
-from st_extras.whole_file import write_json
+from st_extras.text.term_weights import near_duplicate_share
 
 logger = logging.getLogger(__name__)
 FEWEST_TEXTS = 5 * FEWEST
@@ -225,7 +224,7 @@ class WorkFolder:
             return self.path.is_dir() and all(path.suffix == ".partial" for path in self.path.iterdir())
         return isinstance(found, dict) and found.items() >= _FORMAT.items()
 
-    def resumed(self, now: Source, texts: Sequence[str], seed: int, what: str = "text") -> int:
+    def resumed(self, now: EncoderFingerprint, texts: Sequence[str], seed: int, what: str = "text") -> int:
         """Return how many of the texts the interrupted run uses, which there must be.
 
         Raises:
@@ -235,7 +234,7 @@ class WorkFolder:
         again = "start again with overwrite (--overwrite)"
         try:
             before = json.loads((self.path / _SETTINGS).read_text(encoding="utf8"))
-            source = Source(before["prompt"], before["max_seq_length"], torch.tensor(before["probes"]))
+            source = EncoderFingerprint(before["prompt"], before["max_seq_length"], torch.tensor(before["probes"]))
             differing = {what: before["text"] != _digest(texts), "seed": before["seed"] != seed}
             used = int(before["used"])
         except (KeyError, OSError, TypeError, ValueError):
@@ -245,7 +244,7 @@ class WorkFolder:
             raise ValueError(f"{found} one with another {names}: give the same again, or {again}.")
         return used
 
-    def begin(self, source: Source, texts: Sequence[str], seed: int, used: int) -> None:
+    def begin(self, source: EncoderFingerprint, texts: Sequence[str], seed: int, used: int) -> None:
         """Make the folder and write down what the run is about."""
         self.path.mkdir(parents=True, exist_ok=True)
         settings = _FORMAT | {"text": _digest(texts), "seed": seed, "used": used, "prompt": source.prompt}
@@ -279,14 +278,14 @@ def _digest(texts: Sequence[str]) -> str:
     return hashlib.sha256(json.dumps(list(texts)).encode()).hexdigest()
 
 
-def source_of(model: SentenceTransformer, role: str = "") -> Source:
+def source_of(model: SentenceTransformer, role: str = "") -> EncoderFingerprint:
     """Return which encoder :func:`encode_texts` asks with this role."""
     with _part_for(model, role) as encoder:
         if not role:
-            return Source.of(encoder, prompt_text(model, {}))
+            return EncoderFingerprint.of(encoder, prompt_text(model, {}))
         ways: list[Any] = [encoder.encode_query, encoder.encode_document]  # a Router may have an encoder for each
         probes = torch.cat([way(list(PROBES), convert_to_tensor=True, show_progress_bar=False) for way in ways])
-        return Source(json.dumps(model.prompts), str(encoder.max_seq_length), probes.float().cpu())
+        return EncoderFingerprint(json.dumps(model.prompts), str(encoder.max_seq_length), probes.float().cpu())
 
 
 def _part_for(model: SentenceTransformer, role: str) -> AbstractContextManager[SentenceTransformer]:

@@ -15,7 +15,7 @@ from st_extras.adaptation.candidates import Candidate, NotTried, one_line
 from st_extras.adaptation.encode import Encoded, EncodeTexts
 from st_extras.checks import shown
 from st_extras.evaluation import LabeledTexts, RetrievalTask, STSDataset
-from st_extras.evaluation.change_judge import LEAST_CONFIRMED, ChangeJudge
+from st_extras.evaluation.label_free import LEAST_CONFIRMED, LabelFreeComparison
 from st_extras.evaluation.label_scores import label_scores
 from st_extras.evaluation.retrieval_data import check_task
 from st_extras.modules.lambda_search import rank_correlation
@@ -151,7 +151,7 @@ def judge(
     facts: dict[str, Any] = {}
     chooser = None if dev is None else development(dev)
     if chooser is None:
-        compared = ChangeJudge(encoded.judged, encoded.of_judged, seed=seed)
+        compared = LabelFreeComparison(encoded.judged, encoded.of_judged, seed=seed)
         facts["confirmed_share"] = compared.confirmed_share
         if compared.confirmed_share < LEAST_CONFIRMED:
             reason = (

@@ -39,7 +39,7 @@ from st_extras.citations import CITATIONS
 from st_extras.encoders.loading import keep_layers, with_modules, with_pooling
 from st_extras.encoders.prompt_template import PLAIN, PROMPT_EOL, set_prompt_template
 from st_extras.evaluation import LabeledTexts, STSDataset
-from st_extras.evaluation.change_judge import ChangeJudge
+from st_extras.evaluation.label_free import LabelFreeComparison
 from st_extras.modules import CorpusStatistics, WhiteningPostProcessor
 
 PASSES = 4
@@ -265,7 +265,7 @@ def judge_readings(
     encoded = looked_at(texts, start[: len(texts)])
     if encoded.reason:
         return encoded, Judged(reason=encoded.reason)
-    compared = ChangeJudge(encoded.judged, encoded.of_judged)
+    compared = LabelFreeComparison(encoded.judged, encoded.of_judged)
     known = general.score(start[of_general])
     facts: dict[str, Any] = {"general": known}
     if chooser is not None:

@@ -17,8 +17,8 @@ from torch import Tensor
 from st_extras.adaptation.judge import Row
 from st_extras.evaluation.geometry import nearest
 from st_extras.evaluation.reporting import check_embeddings
+from st_extras.files import whole_file, write_json
 from st_extras.plots import plot_changed_neighbors
-from st_extras.whole_file import whole_file, write_json
 
 COLUMNS = ("candidate", "gain", "interval", "general", "seconds", "accepted")
 """Of the table: the gain over the start and its 95 % interval, Spearman correlation x 100 on general pairs."""
@@ -52,7 +52,7 @@ class Adapted:
             (those used), judged (those of them that the judge kept), mean_words, near_duplicates (share of the judged),
             mean_cosine (of two different texts: near 0 for most encoders that were tuned for similarity), dropout
             (whether it acts, without which no training is tried), confirmed_share (see
-            :class:`~st_extras.evaluation.change_judge.ChangeJudge`), general and dev (scores of the start), and
+            :class:`~st_extras.evaluation.label_free.LabelFreeComparison`), general and dev (scores of the start), and
             "not tried": why a training was left out; changed (share of the judged texts, or of the queries, with
             another nearest neighbour) and unrelated (before and after: see
             :func:`~st_extras.evaluation.geometry.unrelated_cosines`). Of a search: texts (documents), queries, made

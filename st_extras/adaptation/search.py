@@ -29,16 +29,22 @@ from sentence_transformers.base.modules import Normalize, Router
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from st_extras.adaptation.candidates import LinearStep
+from st_extras.adaptation.candidates import LinearTransform
 from st_extras.adaptation.encode import EncodeTexts
 from st_extras.adaptation.judge import Row, choose
 from st_extras.adaptation.report import REPORTS, Adapted, write_report, write_searches
-from st_extras.adaptation.search_judge import FEWEST_QUERIES, JudgedQueries, Searched, SearchJudge, first_documents
+from st_extras.adaptation.search_judge import (
+    FEWEST_QUERIES,
+    JudgedQueries,
+    PseudoRelevanceComparison,
+    Searched,
+    first_documents,
+)
 from st_extras.checks import check_choice
 from st_extras.evaluation import RetrievalTask
 from st_extras.modules import LocalityPreservingPostProcessor, pipeline
 from st_extras.modules.neighbor_directions import neighbor_directions
-from st_extras.text.lexical import character_tfidf
+from st_extras.text.term_weights import character_tfidf
 from st_extras.training.run_folder import save_model
 
 _FIT_TEXTS = 10_000  # documents that the directions are found from
@@ -184,7 +190,7 @@ def propose_both_sides(searched: Searched, start: Embeddings, steps: Sequence[Se
     found = dataclasses.replace(found, count=found.count * len(searched.documents) // len(fitted))
     routes = []
     for step in steps:
-        matrix, _ = LinearStep(step.name, recolor=0.0, strength=step.whitened, kept_mean=0.0).affine(found)
+        matrix, _ = LinearTransform(step.name, recolor=0.0, strength=step.whitened, kept_mean=0.0).affine(found)
         center = of_documents + step.own_mean * (of_queries - of_documents)
         routes.append(Routes((matrix, -center @ matrix), (matrix, -of_documents @ matrix)))
     return routes
@@ -216,9 +222,9 @@ Choice = tuple[list[Row], int | None, str]
 def by_words(
     searched: Searched, both: Start, steps: Sequence[SearchStep], routes: Sequence[Routes], facts: dict[str, Any]
 ) -> Choice:
-    """Take the first step that the :class:`SearchJudge` accepts."""
+    """Take the first step that the :class:`PseudoRelevanceComparison` accepts."""
     own, start = both
-    judge = SearchJudge(searched, own)
+    judge = PseudoRelevanceComparison(searched, own)
     facts["judged"] = len(judge.judged)
     if len(judge.judged) < FEWEST_QUERIES:
         few = f"{len(judge.judged)} queries share a word with a document, and {FEWEST_QUERIES} are needed to judge"
@@ -230,7 +236,7 @@ def by_words(
     return rows, None, "Left as it is: each candidate finds BM25's first documents later than the start does."
 
 
-def judged_row(judge: SearchJudge, step: SearchStep, after: Embeddings) -> Row:
+def judged_row(judge: PseudoRelevanceComparison, step: SearchStep, after: Embeddings) -> Row:
     """Return a line of the table; accepted unless it is worse than the start by more than one standard error."""
     began = time.perf_counter()
     gain, error = judge.compare(*after)

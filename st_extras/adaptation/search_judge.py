@@ -14,7 +14,7 @@ from torch import Tensor
 from st_extras.checks import shown
 from st_extras.evaluation import RetrievalEvaluator, RetrievalTask
 from st_extras.text.corpus import is_blank, iterate_sentences
-from st_extras.text.lexical import BM25, search_words
+from st_extras.text.term_weights import BM25, search_words
 
 FROM_DOCUMENTS = "documents"
 """In place of queries: make some from the documents."""
@@ -76,7 +76,7 @@ def _made_from(documents: Sequence[str], seed: int) -> list[str]:
     return made
 
 
-class SearchJudge:
+class PseudoRelevanceComparison:
     """Compares rankings with the start's by how early they find BM25's first documents.
 
     For each query, the average precision with which a ranking finds the five documents that BM25 puts first. It tells

@@ -10,7 +10,7 @@ import typer
 from st_extras.cli import options
 from st_extras.cli.console import print_json, print_line, print_table
 from st_extras.cli.evaluate import load_any
-from st_extras.whole_file import whole_file
+from st_extras.files import whole_file
 
 _TEXTS = 2000
 

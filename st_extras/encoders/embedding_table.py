@@ -1,9 +1,9 @@
 """A guide's embeddings of the training sentences, computed once and looked up by their token ids.
 
 A table is rows of keys and vectors in the order of reading, and a sorted index of the keys. In a folder, both are
-mapped into memory, and a lookup reads a few pages. Rows are appended (see ``row_file``), and the index is written when
-all are there. A computation that goes on after an interruption reads its rows once, to check them, and encodes at most
-CHUNK sentences again. The rows are one file, so :meth:`EmbeddingTable.merge` copies them.
+mapped into memory, and a lookup reads a few pages. Rows are appended (see :class:`~st_extras.files.RowFile`), and the
+index is written when all are there. A computation that continues after an interruption reads its rows once, to check
+them, and encodes at most CHUNK sentences again. The rows are one file, so :meth:`EmbeddingTable.merge` copies them.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from st_extras.checks import check_choice, shown
+from st_extras.encoders.fingerprint import differing_settings
 from st_extras.encoders.frozen import TextGuide
 from st_extras.encoders.rows import Features, token_rows
-from st_extras.encoders.source import differing_settings
+from st_extras.files import RowFile, State, checked_rows, map_rows, require_whole, whole_file
 from st_extras.functional import unit_rows
-from st_extras.row_file import RowFile, State, checked_rows, map_rows, require_whole
 from st_extras.text.corpus import iterate_sentences
 from st_extras.text.vocabularies import vocabulary, vocabulary_hash
-from st_extras.whole_file import whole_file
 
 CHUNK = 16_384
 """Sentences that are read, embedded and written together."""

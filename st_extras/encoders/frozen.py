@@ -20,9 +20,9 @@ from transformers import PreTrainedTokenizerBase
 
 from st_extras.checks import check_count, shown
 from st_extras.encoders.distributed import device_pool
+from st_extras.encoders.fingerprint import PROBES, EncoderFingerprint
 from st_extras.encoders.loading import load_encoder
 from st_extras.encoders.rows import Features, token_rows, told_prompt_length
-from st_extras.encoders.source import PROBES, Source
 from st_extras.encoders.structure import content_mask, unwrap
 from st_extras.text.corpus import check_sentence
 
@@ -159,7 +159,9 @@ class TextGuide:
 
     def settings(self) -> dict[str, Any]:
         """Return what keys and embeddings depend on: of the guide its name, and what it makes of two texts."""
-        found = Source(default_prompt(self.guide) or "", str(self.guide.max_seq_length), self._encoded(list(PROBES)))
+        found = EncoderFingerprint(
+            default_prompt(self.guide) or "", str(self.guide.max_seq_length), self._encoded(list(PROBES))
+        )
         source = {"name": guide_name(self.guide), **found.written()}
         return {"prompt": self.prompt, "max_seq_length": self.model.max_seq_length, "source": source}
 

@@ -1,7 +1,7 @@
 """Evaluators, and readers of the data sets that they need."""
 
-from st_extras.evaluation.change_judge import ChangeJudge, Verdict
 from st_extras.evaluation.geometry import GeometryEvaluator
+from st_extras.evaluation.label_free import LabelFreeComparison, Verdict
 from st_extras.evaluation.label_scores import label_scores
 from st_extras.evaluation.labeled_texts import LabeledTextEvaluator, LabeledTexts, load_labeled_texts
 from st_extras.evaluation.retrieval import (
@@ -23,8 +23,8 @@ from st_extras.evaluation.sts_data import SEVEN_STS, STSDataset, development_and
 
 __all__ = [
     "SEVEN_STS",
-    "ChangeJudge",
     "GeometryEvaluator",
+    "LabelFreeComparison",
     "LabeledTextEvaluator",
     "LabeledTexts",
     "QuestionRetrievalEvaluator",

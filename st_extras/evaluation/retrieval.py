@@ -15,7 +15,7 @@ from st_extras.evaluation.reporting import bootstrap_interval, check_further_opt
 from st_extras.evaluation.retrieval_data import RetrievalTask, Sample, check_task
 from st_extras.modules.pipeline import check_finite
 from st_extras.text.corpus import check_sentence
-from st_extras.text.lexical import BM25
+from st_extras.text.term_weights import BM25
 
 _METRICS = (("ndcg", 10), ("recall", 10), ("recall", 100), ("mrr", 10))
 LEXICAL_WEIGHT = 0.3

@@ -14,7 +14,7 @@ from st_extras.checks import check_count
 from st_extras.citations import CITATIONS
 from st_extras.modules import pipeline
 from st_extras.modules.corpus_statistics import MIN_RELATIVE_VARIANCE, CorpusStatistics
-from st_extras.modules.post_processor import LinearPostProcessor, attach_step
+from st_extras.modules.post_processor import LinearPostProcessor, attach_transform
 
 
 class AllButTheTopPostProcessor(LinearPostProcessor):
@@ -91,7 +91,7 @@ class AllButTheTopPostProcessor(LinearPostProcessor):
             ValueError: if a setting is not allowed, or the model has a linear step or RepAL already.
         """
         build = partial(AllButTheTopPostProcessor, components=components)
-        return attach_step(model, build, corpus, statistics, batch_size, encode_options)
+        return attach_transform(model, build, corpus, statistics, batch_size, encode_options)
 
     def kernel_of(self, statistics: CorpusStatistics) -> Tensor:
         """Return the projection on what stays, (D, D) in float64.

@@ -10,9 +10,9 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_extras.encoders.source import PROBES, Source
+from st_extras.encoders.fingerprint import PROBES, EncoderFingerprint
+from st_extras.files import Expected, read_tensors, write_tensors
 from st_extras.modules import pipeline
-from st_extras.tensor_files import Expected, read_tensors, write_tensors
 
 _METADATA = {"format": "st-extras corpus statistics", "version": "1"}
 _TENSORS = {
@@ -70,7 +70,7 @@ class CorpusStatistics:
         self.count = 0
         self.mean = torch.zeros(self.embedding_dimension, dtype=torch.float64)
         self.scatter = torch.zeros(self.embedding_dimension, self.embedding_dimension, dtype=torch.float64)
-        self.source: Source | None = None
+        self.source: EncoderFingerprint | None = None
 
     def __repr__(self) -> str:
         return f"CorpusStatistics(count={self.count}, embedding_dimension={self.embedding_dimension})"
@@ -161,7 +161,7 @@ class CorpusStatistics:
         statistics.count, statistics.mean = int(tensors["count"]), tensors["mean"]
         statistics.scatter = tensors["scatter"]
         if "probes" in tensors:
-            statistics.source = Source(metadata["prompt"], metadata["max_seq_length"], tensors["probes"])
+            statistics.source = EncoderFingerprint(metadata["prompt"], metadata["max_seq_length"], tensors["probes"])
         return statistics
 
     @classmethod
@@ -191,7 +191,7 @@ class CorpusStatistics:
         modules, _ = pipeline.split_before_normalize(model)
         prompt = pipeline.prompt_text(model, encode_options)
         with pipeline.part_of_model(model, modules, encode_options) as encoder:
-            source = Source.of(encoder, prompt)
+            source = EncoderFingerprint.of(encoder, prompt)
             statistics = cls.gather(encoder, sentences, batch_size, show_progress_bar)
         statistics.source = source
         return statistics
@@ -214,7 +214,7 @@ class CorpusStatistics:
         Raises:
             ValueError: if they came from another encoder or prompt; the error says how it differs.
         """
-        difference = None if self.source is None else self.source.difference(Source.of(encoder, prompt))
+        difference = None if self.source is None else self.source.difference(EncoderFingerprint.of(encoder, prompt))
         if self.source is None or difference is None:
             return
         own, remedy = self.source.prompt, ""

@@ -15,9 +15,9 @@ from st_extras.citations import CITATIONS
 from st_extras.modules import pipeline
 from st_extras.modules.corpus_statistics import CorpusStatistics
 from st_extras.modules.neighbor_directions import NeighborDirections, fewest_texts, neighbor_directions
-from st_extras.modules.post_processor import LinearPostProcessor, attach_step
+from st_extras.modules.post_processor import LinearPostProcessor, attach_transform
 from st_extras.text.corpus import distinct_sample, iterate_sentences
-from st_extras.text.lexical import character_tfidf
+from st_extras.text.term_weights import character_tfidf
 
 logger = logging.getLogger(__name__)
 _FEW = 1000  # texts: with fewer, a good encoder came out worse on some domains
@@ -152,7 +152,7 @@ class LocalityPreservingPostProcessor(LinearPostProcessor):
         def build(size: int) -> LocalityPreservingPostProcessor:
             return LocalityPreservingPostProcessor(size, *settings)
 
-        return attach_step(model, build, corpus, None, batch_size, encode_options)
+        return attach_transform(model, build, corpus, None, batch_size, encode_options)
 
     def gather(
         self, sentences: Any, batch_size: int, show_progress_bar: bool, encode_options: Mapping[str, Any] | None

@@ -77,8 +77,9 @@ def neighbor_directions(
         embeddings: (N, D); a row that equals an earlier one, and one at the mean, is left out.
         neighbors: number of nearest texts, 1 to 1000.
         epsilon: how much of the mean eigenvalue is added to each eigenvalue of C, >= 0.
-        words: (N, V) sparse rows of length 1 of the same texts, as ``st_extras.text.lexical.character_tfidf`` gives
-            them. Then neighbours are nearest by the sum of both cosines, each divided by its standard deviation (over
+        words: (N, V) sparse rows of length 1 of the same texts, as
+            ``st_extras.text.term_weights.character_tfidf`` gives them. Then neighbours are nearest by the sum of
+            both cosines, each divided by its standard deviation (over
             pairs of all rows with some): two views whose errors differ. None: by the embeddings alone.
         folds: number of parts, 2 to 20; None: rho are the eigenvalues themselves.
         seed: random seed of the parts.

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from st_extras.checks import check_bool, check_count, check_instance, shown
 from st_extras.encoders.distributed import device_pool
+from st_extras.encoders.fingerprint import EncoderFingerprint
 from st_extras.encoders.loading import check_length, with_modules
-from st_extras.encoders.source import Source
 from st_extras.modules.model_card import card_of
 from st_extras.text.corpus import iterate_sentences
 
@@ -213,7 +213,7 @@ def _check_pool(part: SentenceTransformer, pool: Any) -> None:
     """Check that the processes of ``pool``, which have models of their own, encode as ``part`` does."""
     pooled = copy.copy(part)
     pooled.encode = functools.partial(part.encode, pool=pool)  # type: ignore[method-assign, assignment]
-    difference = Source.of(part, "").difference(Source.of(pooled, ""))
+    difference = EncoderFingerprint.of(part, "").difference(EncoderFingerprint.of(pooled, ""))
     if difference is not None:
         raise ValueError(
             "pool in encode_options must be started from the model without Normalize and post-processing, got "

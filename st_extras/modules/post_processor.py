@@ -175,7 +175,7 @@ class LinearPostProcessor(PostProcessor):
         return int(self.kernel.shape[1])
 
 
-def attach_step(
+def attach_transform(
     model: SentenceTransformer,
     build: Callable[[int], PostProcessor],
     corpus: Iterable[str] | None,

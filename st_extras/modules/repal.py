@@ -17,7 +17,7 @@ from st_extras.citations import CITATIONS
 from st_extras.modules import lambda_search, partial_mask, pipeline
 from st_extras.modules.corpus_statistics import CorpusStatistics
 from st_extras.modules.lambda_search import LAMBDA_1_GRID, LAMBDA_2_GRID, TuningResult
-from st_extras.modules.post_processor import LinearPostProcessor, PostProcessor, attach_step
+from st_extras.modules.post_processor import LinearPostProcessor, PostProcessor, attach_transform
 from st_extras.text.corpus import iterate_sentences
 from st_extras.text.keywords import build_extractor
 
@@ -136,7 +136,7 @@ class RepALPostProcessor(PostProcessor):
         masked = partial(partial_mask.masking_modules, **settings, on_missing_mask=on_missing_mask)
         build = partial(RepALPostProcessor, lambda_1=lambda_1, lambda_2=lambda_2)
         above = (LinearPostProcessor,)
-        return attach_step(model, build, corpus, None, batch_size, encode_options, above=above, change=masked)
+        return attach_transform(model, build, corpus, None, batch_size, encode_options, above=above, change=masked)
 
     @staticmethod
     def detach(model: SentenceTransformer) -> SentenceTransformer:

@@ -11,7 +11,7 @@ import torch
 from sentence_transformers.base.modules import Module
 
 from st_extras.checks import shown
-from st_extras.tensor_files import Expected, read_tensors, write_tensors
+from st_extras.files import Expected, read_tensors, write_tensors
 from st_extras.text.files import parse_json
 
 _TENSORS_FILE = "model.safetensors"

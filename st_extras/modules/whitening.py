@@ -15,7 +15,7 @@ from st_extras.checks import check_count, check_weight
 from st_extras.citations import CITATIONS
 from st_extras.modules import pipeline
 from st_extras.modules.corpus_statistics import MIN_RELATIVE_VARIANCE, CorpusStatistics
-from st_extras.modules.post_processor import LinearPostProcessor, attach_step
+from st_extras.modules.post_processor import LinearPostProcessor, attach_transform
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ class WhiteningPostProcessor(LinearPostProcessor):
             ValueError: if a setting is not allowed, or the model has a linear step or RepAL already.
         """
         build = partial(WhiteningPostProcessor, dimensions=dimensions, epsilon=epsilon)
-        return attach_step(model, build, corpus, statistics, batch_size, encode_options)
+        return attach_transform(model, build, corpus, statistics, batch_size, encode_options)
 
     def kernel_of(self, statistics: CorpusStatistics) -> Tensor:
         """Return W, (D, k) in float64.

@@ -13,8 +13,8 @@ from typing import Any
 from st_extras.checks import check_count, check_seed, shown
 from st_extras.text.columns import can_be_split, is_dataset, iterate_values
 from st_extras.text.files import MAX_LINE, has_lone_surrogate
-from st_extras.text.lexical import SPACELESS
 from st_extras.text.sources import Source, open_sources
+from st_extras.text.term_weights import SPACELESS
 
 MAX_PROCESSES = 1024
 """The most processes that can be asked for to work on a corpus."""

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from st_extras.checks import check_choice
+from st_extras.files import whole_file
 from st_extras.text.files import file_kind, parse_json, read_lines
 from st_extras.text.vocabularies import vocabulary_hash
-from st_extras.whole_file import whole_file
 
 _FORMAT = "st-extras frequency table"
 _VERSION = 2

@@ -19,7 +19,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from st_extras.encoders.adapters import check_adapters
 from st_extras.encoders.structure import unwrap
-from st_extras.tensor_files import Expected, read_tensors, write_tensors
+from st_extras.files import Expected, read_tensors, write_tensors
 from st_extras.training.processes import average_gradients, broadcast, check_sharding
 from st_extras.training.run_folder import fault, mark_complete
 

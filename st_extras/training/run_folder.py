@@ -17,8 +17,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import get_rank
 from torch import distributed as dist
 
+from st_extras.files import write_errors, write_json
 from st_extras.modules.model_card import name_folders
-from st_extras.whole_file import write_errors, write_json
 
 logger = logging.getLogger(__name__)
 MANIFEST = "st_extras_files.json"

@@ -27,9 +27,9 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from st_extras.encoders.adapters import trained_state
 from st_extras.encoders.structure import unwrap
+from st_extras.files import write_errors
 from st_extras.training.divergence import DivergenceCallback, DivergenceError, non_finite
 from st_extras.training.loss_state import LossStateCallback
-from st_extras.whole_file import write_errors
 
 logger = logging.getLogger(__name__)
 TRAINED = "trained.safetensors"

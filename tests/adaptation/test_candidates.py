@@ -15,7 +15,7 @@ from st_extras.adaptation.candidates import Candidate, NotTried, TrainingTime, p
 from st_extras.adaptation.encode import Encoded
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.samples import sample_sentences
-from st_extras.text.lexical import character_tfidf
+from st_extras.text.term_weights import character_tfidf
 from tests.fixtures import SENTENCES
 from tests.helpers import differing, draw, snapshot
 

@@ -15,7 +15,7 @@ from st_extras.adaptation.candidates import Candidate, NotTried
 from st_extras.adaptation.encode import Encoded
 from st_extras.adaptation.judge import Judged, choose, development, general_english, judge
 from st_extras.evaluation import LabeledTexts, STSDataset, label_scores
-from st_extras.evaluation.change_judge import ChangeJudge
+from st_extras.evaluation.label_free import LabelFreeComparison
 from st_extras.samples import graded_pairs, sample_sentences
 from tests.helpers import draw
 
@@ -97,7 +97,7 @@ def judged(candidates: Sequence[Candidate | NotTried], scores: Sequence[float] =
 
 def test_the_verdict_is_that_of_the_judge_on_the_judged_texts_after_the_step():
     found = judged([candidate()], seed=3)
-    verdict = ChangeJudge(TEXTS[:120], ENCODED.of_judged, seed=3).compare(ENCODED.of_judged @ HALF[0])
+    verdict = LabelFreeComparison(TEXTS[:120], ENCODED.of_judged, seed=3).compare(ENCODED.of_judged @ HALF[0])
     assert (found.rows[0].gain, found.rows[0].low, found.rows[0].high) == (verdict.gain, verdict.low, verdict.high)
     assert found.facts["confirmed_share"] > 0.2
     same = judged([candidate(step=None)]).rows[0]

@@ -15,7 +15,7 @@ from st_extras.adaptation.language_model import embed_filter, encode_readings, i
 from st_extras.encoders import load_encoder
 from st_extras.encoders.prompt_template import PLAIN, PROMPT_EOL
 from st_extras.evaluation import STSDataset
-from st_extras.evaluation.change_judge import ChangeJudge
+from st_extras.evaluation.label_free import LabelFreeComparison
 from st_extras.modules import pipeline
 from st_extras.samples import graded_spearman
 from tests.adaptation.test_adapt import DEV, TEXTS, adapting, saved
@@ -104,7 +104,7 @@ def test_what_is_saved_is_what_was_judged(decoder, tmp_path):
 
 def test_the_judge_adds_words_and_graded_pairs(decoder, tmp_path):
     encoded, judged = language_model.judge_readings(decoder, TEXTS, encoder, tmp_path, None, math.inf)
-    compared = ChangeJudge(encoded.judged, encoder(decoder, encoded.judged))
+    compared = LabelFreeComparison(encoded.judged, encoder(decoder, encoded.judged))
     start, count = graded_spearman(decoder), len(encoded.judged)
     assert any(reading.step is not None for reading in judged.candidates)
     for row, reading in zip(judged.rows, judged.candidates, strict=True):

@@ -16,11 +16,17 @@ from st_extras.adaptation import Adapted, adapt, search, search_judge
 from st_extras.adaptation import encode as encoding
 from st_extras.adaptation.report import write_searches
 from st_extras.adaptation.search import BOTH_SIDES, QUERIES_ALONE, Routes, judged_row, propose_both_sides, routed
-from st_extras.adaptation.search_judge import JudgedQueries, Searched, SearchJudge, drawn_queries, first_documents
+from st_extras.adaptation.search_judge import (
+    JudgedQueries,
+    PseudoRelevanceComparison,
+    Searched,
+    drawn_queries,
+    first_documents,
+)
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import LabeledTexts, RetrievalEvaluator, RetrievalTask
 from st_extras.modules.neighbor_directions import neighbor_directions
-from st_extras.text.lexical import BM25, character_tfidf
+from st_extras.text.term_weights import BM25, character_tfidf
 from tests.fixtures import SENTENCES
 from tests.helpers import differing, snapshot
 
@@ -70,7 +76,7 @@ def expected(*encoders: SentenceTransformer) -> tuple[np.ndarray, np.ndarray]:
 @pytest.fixture
 def accepting(monkeypatch):
     """A judge that finds nothing wrong: a random encoder's ranking says nothing about words."""
-    monkeypatch.setattr(SearchJudge, "compare", lambda self, queries, documents: (0.0, 0.0))
+    monkeypatch.setattr(PseudoRelevanceComparison, "compare", lambda self, queries, documents: (0.0, 0.0))
 
 
 # --- queries ---
@@ -196,7 +202,7 @@ def test_the_judge_is_that_of_a_loop(monkeypatch):
                     precisions.append(found / place)
             scores.append(sum(precisions) / len(wanted))
         changes.append(scores[1] - scores[0])
-    gain, error = SearchJudge(Searched(documents, queries), before).compare(*after)
+    gain, error = PseudoRelevanceComparison(Searched(documents, queries), before).compare(*after)
     assert gain == pytest.approx(np.mean(changes), rel=1e-4)
     assert error == pytest.approx(np.std(changes, ddof=1) / 40**0.5, rel=1e-4)
 
@@ -214,7 +220,7 @@ def hashed(of: list[str]) -> torch.Tensor:
 
 def test_the_judge_refuses_what_harms_and_takes_what_does_not():
     start = hashed(QUERIES), hashed(DOCUMENTS)
-    judge = SearchJudge(Searched(DOCUMENTS, QUERIES), start)
+    judge = PseudoRelevanceComparison(Searched(DOCUMENTS, QUERIES), start)
     assert judge.judged == list(range(len(QUERIES)))
     assert judge.compare(*start) == (0.0, 0.0)
     identity = torch.eye(32, dtype=torch.float64)
@@ -233,7 +239,7 @@ def test_the_judge_refuses_what_harms_and_takes_what_does_not():
 
 def test_a_step_is_refused_by_more_than_a_standard_error(monkeypatch):
     start = hashed(QUERIES), hashed(DOCUMENTS)
-    judge = SearchJudge(Searched(DOCUMENTS, QUERIES), start)
+    judge = PseudoRelevanceComparison(Searched(DOCUMENTS, QUERIES), start)
     for gain, accepted in ((-0.011, False), (-0.009, True)):
         monkeypatch.setattr(judge, "compare", lambda *_, gain=gain: (gain, 0.01))
         assert judged_row(judge, BOTH_SIDES[0], start).accepted is accepted
@@ -241,7 +247,9 @@ def test_a_step_is_refused_by_more_than_a_standard_error(monkeypatch):
 
 def test_queries_without_a_word_of_the_documents_are_not_judged(still_encoder, tmp_path):
     others = [f"zz{number} qq{number}" for number in range(30)]
-    judge = SearchJudge(Searched(DOCUMENTS, [*others, *QUERIES[:5]]), (hashed([*QUERIES[:35]]), hashed(DOCUMENTS)))
+    judge = PseudoRelevanceComparison(
+        Searched(DOCUMENTS, [*others, *QUERIES[:5]]), (hashed([*QUERIES[:35]]), hashed(DOCUMENTS))
+    )
     assert judge.judged == [30, 31, 32, 33, 34]
     found = run(still_encoder, tmp_path / "out", queries=[*others, *QUERIES[:19]])
     assert found.chosen is None
@@ -254,7 +262,7 @@ def test_queries_without_a_word_of_the_documents_are_not_judged(still_encoder, t
 
 def test_the_first_accepted_step_is_taken(still_encoder, tmp_path, monkeypatch):
     gains = iter([(-1.0, 0.1), (0.1, 0.1), (0.5, 0.1)])
-    monkeypatch.setattr(SearchJudge, "compare", lambda self, queries, documents: next(gains))
+    monkeypatch.setattr(PseudoRelevanceComparison, "compare", lambda self, queries, documents: next(gains))
     found = run(still_encoder, tmp_path)
     assert found.chosen == BOTH_SIDES[1].name
     assert [row.accepted for row in found.rows] == [False, True, True]
@@ -262,7 +270,7 @@ def test_the_first_accepted_step_is_taken(still_encoder, tmp_path, monkeypatch):
 
 
 def test_all_refused_is_left_as_it_is(still_encoder, tmp_path, monkeypatch):
-    monkeypatch.setattr(SearchJudge, "compare", lambda self, queries, documents: (-1.0, 0.1))
+    monkeypatch.setattr(PseudoRelevanceComparison, "compare", lambda self, queries, documents: (-1.0, 0.1))
     found = run(still_encoder, tmp_path)
     assert found.chosen is None
     assert found.reason.startswith("Left as it is: each candidate")
@@ -356,7 +364,7 @@ def test_what_is_written_beside_it(still_encoder, tmp_path, accepting):
 
 def test_with_keep_index_stored_documents_stay(still_encoder, tmp_path, monkeypatch):
     gains = iter([(-1.0, 0.1), (0.0, 0.1), (0.5, 0.1)])
-    monkeypatch.setattr(SearchJudge, "compare", lambda self, queries, documents: next(gains))
+    monkeypatch.setattr(PseudoRelevanceComparison, "compare", lambda self, queries, documents: next(gains))
     found = run(still_encoder, tmp_path, keep_index=True)
     assert found.chosen == QUERIES_ALONE[1].name
     assert {step.whitened for step in QUERIES_ALONE} == {0.25}
@@ -449,7 +457,7 @@ def test_routes_share_the_encoder(still_encoder):
 def interrupted(still_encoder, tmp_path, monkeypatch):
     """A run that stops when everything is encoded."""
     with monkeypatch.context() as stopped:
-        stopped.setattr(search, "SearchJudge", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        stopped.setattr(search, "PseudoRelevanceComparison", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             run(still_encoder, tmp_path / "out")
     return tmp_path / "out"

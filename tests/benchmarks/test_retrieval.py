@@ -64,7 +64,9 @@ def test_the_rows_move_queries_and_documents_by_their_own_means():
 
 @pytest.mark.parametrize("made", [False, True])
 def test_the_choices_are_those_of_adapt(monkeypatch, made):
-    monkeypatch.setattr(search_choices.SearchJudge, "compare", lambda self, queries, documents: (0.0, 0.0))
+    monkeypatch.setattr(
+        search_choices.PseudoRelevanceComparison, "compare", lambda self, queries, documents: (0.0, 0.0)
+    )
     searched = Searched(TEXTS, [f"{WORDS[i % len(WORDS)]} {i}" for i in range(30)], made=made)
     start = unit(30, 16), unit(120, 16, seed=1)
     both = search_choices.propose_both_sides(searched, start, search_choices.STEPS, 42)

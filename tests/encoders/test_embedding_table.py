@@ -18,7 +18,7 @@ from transformers import BertTokenizer
 
 from st_extras.encoders import EmbeddingTable
 from st_extras.encoders import embedding_table as module
-from st_extras.encoders.source import PROBES
+from st_extras.encoders.fingerprint import PROBES
 from st_extras.losses import DCLRLoss
 from tests.fixtures import vocabulary
 from tests.helpers import some_fast

@@ -21,7 +21,7 @@ from st_extras.evaluation.retrieval import (
     compare_retrieval,
 )
 from st_extras.evaluation.retrieval_data import RetrievalTask, question_retrieval, read_question_pairs
-from st_extras.text.lexical import BM25
+from st_extras.text.term_weights import BM25
 from tests.fixtures import SENTENCES
 
 HEADER = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"

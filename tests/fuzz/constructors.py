@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from st_extras import adaptation, encoders, evaluation, losses, modules, text
+from st_extras import adaptation, encoders, evaluation, losses, modules, search, text
 from st_extras.evaluation import geometry
 from st_extras.text.frequency import FrequencyTable
-from st_extras.text.lexical import BM25
+from st_extras.text.term_weights import BM25
 from tests.fixtures import SENTENCES
 from tests.fuzz import world
 from tests.fuzz.classify import ACCEPT, EITHER, REFUSE, Case, written
@@ -78,7 +78,7 @@ def _calls() -> list[tuple[str, Callable[..., Any], dict[str, Any]]]:
     own: dict[Any, dict[str, Any]] = {
         text.EDA: {"synonyms": {"cat": ["feline"]}}, text.ChunkPhrases: {"parse": str},
         evaluation.LabeledTextEvaluator: {"texts": SENTENCES},
-        evaluation.ChangeJudge: {"texts": world.corpus()[:100], "start": torch.randn(100, 4)},
+        evaluation.LabelFreeComparison: {"texts": world.corpus()[:100], "start": torch.randn(100, 4)},
     }  # fmt: skip
     classes = [
         (name, call, own.get(call, {}))
@@ -97,7 +97,7 @@ def _calls() -> list[tuple[str, Callable[..., Any], dict[str, Any]]]:
         ("compare_retrieval", evaluation.compare_retrieval, {}),
         ("RetrievalTask.sample", _TASK.sample, {"max_queries": 1}),
         ("load_retrieval", evaluation.load_retrieval, {"folder": world.search_folder(world.new_folder() / "search")}),
-        ("refine_documents", adaptation.refine_documents, {}), ("refine_queries", adaptation.refine_queries, {}),
+        ("refine_documents", search.refine_documents, {}), ("refine_queries", search.refine_queries, {}),
         ("unrelated_cosines", geometry.unrelated_cosines, {}),
         ("adapt", adaptation.adapt, {"sentences": world.corpus()[:150], "queries": [t[3:] for t in world.corpus()[:60]],
          "output": world.new_folder(), "overwrite": True, "show_progress_bar": False}),

@@ -9,7 +9,7 @@ from sentence_transformers import SentenceTransformer
 
 from st_extras import adaptation, evaluation, modules
 from st_extras.text.corpus import passages
-from st_extras.text.lexical import BM25, search_words
+from st_extras.text.term_weights import BM25, search_words
 from tests.fuzz import world
 
 _LABELS = ["a", "b"] * 4
@@ -26,7 +26,7 @@ def _judged(sentence: str) -> Any:
     """What the judge says of no change, with the text among its texts."""
     texts = [sentence, *world.corpus()[1:100]]
     start = torch.randn(len(texts), 4, generator=torch.Generator().manual_seed(0))
-    return evaluation.ChangeJudge(texts, start).compare(3 * start, 100)
+    return evaluation.LabelFreeComparison(texts, start).compare(3 * start, 100)
 
 
 def _labelled(sentence: str) -> Any:
@@ -83,7 +83,7 @@ def _scored(sentence: str, scores: dict[str, float]) -> str | None:
 
 DOMAIN_CALLS: dict[str, tuple[Callable[[str], Any], Callable[[str, Any], str | None]]] = {
     "LocalityPreserving.attach": (_stepped, _finite),
-    "ChangeJudge": (_judged, _unchanged),
+    "LabelFreeComparison": (_judged, _unchanged),
     "LabeledTextEvaluator": (_labelled, _scored),
     "adapt": (_adapted, _finite),
     "adapt for search": (_searched, _finite),

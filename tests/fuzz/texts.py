@@ -187,7 +187,7 @@ CALLS: dict[str, tuple[Callable[[str], Any], Check]] = {
 _MANY_PASSES = {"RepAL encode", "EmbeddingTable", "PaSeRLoss", *DOMAIN_CALLS}
 """Calls that get a quarter of a megabyte: the tokenizer alone takes 2 s for a megabyte of dots."""
 _CHECKED = {"FrequencyTable.count", "RepAL encode", "EmbeddingTable", "training_dataset",
-            *(DOMAIN_CALLS.keys() - {"ChangeJudge", "BM25", "passages"})}  # fmt: skip
+            *(DOMAIN_CALLS.keys() - {"LabelFreeComparison", "BM25", "passages"})}  # fmt: skip
 """Calls that refuse lone surrogates, which no tokenizer takes."""
 
 

@@ -8,7 +8,7 @@ from sentence_transformers.base.modules import Normalize
 from st_extras.modules import CorpusStatistics, LocalityPreservingPostProcessor
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.text.corpus import distinct_sample
-from st_extras.text.lexical import character_tfidf
+from st_extras.text.term_weights import character_tfidf
 from tests.helpers import draw
 from tests.modules.cases import corpus_of_words
 

@@ -10,7 +10,7 @@ from sklearn.isotonic import isotonic_regression
 
 from st_extras.modules import neighbor_directions as module
 from st_extras.modules.neighbor_directions import fewest_texts, neighbor_directions
-from st_extras.text.lexical import character_tfidf
+from st_extras.text.term_weights import character_tfidf
 from tests.helpers import draw
 from tests.modules.cases import corpus_of_words
 

@@ -19,7 +19,7 @@ from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 
 from st_extras.adaptation import adapt, encode
-from st_extras.adaptation.search_judge import SearchJudge
+from st_extras.adaptation.search_judge import PseudoRelevanceComparison
 from st_extras.encoders import embedding_table
 from st_extras.evaluation import LabeledTexts, STSDataset, STSEvaluator
 from st_extras.training import train_encoder
@@ -90,7 +90,7 @@ def adapt_to_text(model: SentenceTransformer, dev: bool, output: str, resume: bo
 def adapt_to_search(model: SentenceTransformer, alone: bool, output: str, resume: bool) -> None:
     """Move queries alone, or both sides: whatever the judge would say of it, a step is saved."""
     encode._PART = 100
-    SearchJudge.compare = lambda self, *_: (0.0, 0.0)  # type: ignore[method-assign]
+    PseudoRelevanceComparison.compare = lambda self, *_: (0.0, 0.0)  # type: ignore[method-assign]
     texts = topical(600).texts
     options: dict[str, Any] = {"queries": [" ".join(text.split()[:3]) for text in texts], "show_progress_bar": False}
     adapt(model, texts, output, resume=resume, overwrite=not resume, keep_index=alone, **options)

@@ -10,8 +10,8 @@ from sentence_transformers import SentenceTransformerTrainer
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
 from transformers import TrainerCallback
 
+from st_extras.files import write_tensors
 from st_extras.losses import AdCSELoss, DCLRLoss, SimCSELoss
-from st_extras.tensor_files import write_tensors
 from st_extras.training.loss_state import FILE_NAME, LossStateCallback
 from st_extras.training.run_folder import mark_complete
 from tests.helpers import arguments, columns, differing, snapshot, train

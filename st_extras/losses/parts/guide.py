@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from st_extras.checks import check_instance
 from st_extras.encoders.distributed import gather_rows
 from st_extras.encoders.embedding_table import EmbeddingTable
+from st_extras.encoders.fingerprint import PROBES, EncoderFingerprint
 from st_extras.encoders.frozen import FrozenEncoder
 from st_extras.encoders.rows import Features
-from st_extras.encoders.source import PROBES, Source
 from st_extras.encoders.structure import unwrap
 from st_extras.functional import unit_rows
 
@@ -72,7 +72,7 @@ class Guide(nn.Module):
         own = self.get_extra_state()
         if own.shape == state.shape and not own.numel():
             return
-        difference = Source("", "", own).difference(Source("", "", state))
+        difference = EncoderFingerprint("", "", own).difference(EncoderFingerprint("", "", state))
         if difference is not None:
             raise ValueError(
                 "complementary_model must be the one that the training began with, got another encoder than the "

@@ -9,8 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from st_extras.row_file import RowFile, checked_rows, map_rows, require_whole
-from st_extras.whole_file import one_writer, read_checked_json, write_checked_json
+from st_extras.files import (
+    RowFile,
+    checked_rows,
+    map_rows,
+    one_writer,
+    read_checked_json,
+    require_whole,
+    write_checked_json,
+)
 
 KIND = "rows of a test, version 1"
 FIELDS = [("key", "S4"), ("vector", "<f4", (3,))]

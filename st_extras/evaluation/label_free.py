@@ -10,7 +10,7 @@ from torch import Tensor
 
 from st_extras.checks import check_count, check_seed, check_strings
 from st_extras.evaluation.reporting import bootstrap_interval, check_embeddings
-from st_extras.text.lexical import character_tfidf
+from st_extras.text.term_weights import character_tfidf
 
 FEWEST = 100
 """Fewer texts cannot be judged."""
@@ -42,7 +42,7 @@ class Verdict:
     coherence: float
 
 
-class ChangeJudge:
+class LabelFreeComparison:
     """Compares embeddings of the same texts before and after a change, without labels.
 
     Three things are measured for each text and compared with the start's: how early it finds its
@@ -68,11 +68,11 @@ class ChangeJudge:
 
     Example:
         >>> import torch
-        >>> from st_extras.evaluation import ChangeJudge
+        >>> from st_extras.evaluation import LabelFreeComparison
         >>> from st_extras.samples import sample_sentences
         >>> texts = list(dict.fromkeys(sample_sentences()))[:200]
         >>> start = torch.randn(200, 16, generator=torch.Generator().manual_seed(0))
-        >>> ChangeJudge(texts, start).compare(2 * start).gain
+        >>> LabelFreeComparison(texts, start).compare(2 * start).gain
         0.0
     """
 

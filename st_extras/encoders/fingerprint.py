@@ -19,7 +19,7 @@ _TOLERANCE = 0.05
 
 
 @dataclass(frozen=True)
-class Source:
+class EncoderFingerprint:
     """What embeddings came from.
 
     Attributes:
@@ -33,14 +33,14 @@ class Source:
     probes: Tensor
 
     @classmethod
-    def of(cls, encoder: SentenceTransformer, prompt: str) -> Source:
+    def of(cls, encoder: SentenceTransformer, prompt: str) -> EncoderFingerprint:
         """Return the source that ``encoder`` is with that prompt: one pass over two texts."""
         probes = encoder.encode(
             list(PROBES), prompt=prompt, batch_size=len(PROBES), show_progress_bar=False, convert_to_tensor=True
         )
         return cls(prompt, str(encoder.max_seq_length), probes.float().cpu().clone())
 
-    def difference(self, other: Source) -> str | None:
+    def difference(self, other: EncoderFingerprint) -> str | None:
         """Say in words how ``other`` differs; None if it is the same encoder and prompt."""
         if self.prompt != other.prompt:
             return f"the prompt {shown(self.prompt)} here and {shown(other.prompt)} there"
@@ -59,7 +59,7 @@ class Source:
         return {**vars(self), "probes": self.probes.tolist()}
 
     @classmethod
-    def read(cls, written: Mapping[str, Any]) -> Source:
+    def read(cls, written: Mapping[str, Any]) -> EncoderFingerprint:
         """Return the source that :meth:`written` gave."""
         return cls(written["prompt"], written["max_seq_length"], torch.tensor(written["probes"]))
 
@@ -68,6 +68,6 @@ def differing_settings(known: Mapping[str, Any], given: Mapping[str, Any]) -> li
     """Return the names of the settings that differ; a "source" does if it is another encoder, whatever its name."""
     other = sorted(key for key in known.keys() | given.keys() if known.get(key) != given.get(key))
     if "source" in other and "source" in known.keys() & given.keys():
-        difference = Source.read(known["source"]).difference(Source.read(given["source"]))
+        difference = EncoderFingerprint.read(known["source"]).difference(EncoderFingerprint.read(given["source"]))
         other = [f"guide ({difference})" if key == "source" else key for key in other if difference or key != "source"]
     return other

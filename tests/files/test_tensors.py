@@ -9,8 +9,8 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from st_extras import tensor_files
-from st_extras.tensor_files import Expected, read_tensors, write_tensors
+from st_extras import files
+from st_extras.files import Expected, read_tensors, write_tensors
 
 EXPECTED = {
     "mean": Expected(("D",), torch.float64),
@@ -104,7 +104,7 @@ def test_a_full_disk_is_told_with_the_file(tmp_path, monkeypatch):
     path = tmp_path / "a.safetensors"
     write_tensors(path, content())
     before = path.read_bytes()
-    monkeypatch.setattr(tensor_files, "save_file", full)
+    monkeypatch.setattr(files, "save_file", full)
     with pytest.raises(OSError, match=r"No space left on device.*: free space there and do the same again") as refused:
         write_tensors(path, content(state=None))
     assert (refused.value.errno, refused.value.filename) == (errno.ENOSPC, str(path))

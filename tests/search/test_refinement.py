@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from st_extras.adaptation import documents, refine_documents, refine_queries
+from st_extras.search import refine_documents, refine_queries, refinement
 
 ROWS = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32) * 3
 
@@ -28,7 +28,7 @@ def loop(rows: np.ndarray, smoothing: float, hubness: float, neighbors: int) -> 
 @pytest.mark.parametrize(("smoothing", "hubness", "neighbors"), [(0.0, 0.25, 10), (0.25, 0.5, 3), (1.0, 0.0, 39)])
 @pytest.mark.parametrize("block", [2**24, 100])
 def test_documents_are_those_of_a_loop(monkeypatch, smoothing, hubness, neighbors, block):
-    monkeypatch.setattr(documents, "_BLOCK", block)
+    monkeypatch.setattr(refinement, "_BLOCK", block)
     before = ROWS.copy()
     found = refine_documents(ROWS, smoothing=smoothing, hubness=hubness, neighbors=neighbors)
     np.testing.assert_allclose(found, loop(ROWS, smoothing, hubness, neighbors), atol=1e-5)

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from st_extras.text.lexical import BM25, character_tfidf, search_words
+from st_extras.text.term_weights import BM25, character_tfidf, search_words
 
 TEXTS = ["A cat sat.", "the cat sat there", "Dogs ran home", "dogs ran", "ran ran ran home"]
 

@@ -1,4 +1,4 @@
-"""``ChangeJudge``: each measure as a plain loop, what must give no gain, and what is refused."""
+"""``LabelFreeComparison``: each measure as a plain loop, what must give no gain, and what is refused."""
 
 import random
 
@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from st_extras.evaluation import ChangeJudge, Verdict
-from st_extras.text.lexical import character_tfidf
+from st_extras.evaluation import LabelFreeComparison, Verdict
+from st_extras.text.term_weights import character_tfidf
 from tests.helpers import cosine, draw
 
 WORDS = [
@@ -72,7 +72,7 @@ def measured(texts: list[str], start: Tensor, after: Tensor) -> list[list[float]
 @pytest.mark.slow
 def test_the_measures_their_sum_and_the_interval_are_those_of_plain_loops():
     after, texts = START @ draw(12, 12, seed=5) + 0.1, [*TEXTS[:-1], "xyzzy"]  # which shares its words with none
-    verdict = ChangeJudge(texts, START, seed=3).compare(after, resamples=200)
+    verdict = LabelFreeComparison(texts, START, seed=3).compare(after, resamples=200)
     changes = np.array(measured(texts, START, after)) - np.array(measured(texts, START, START))
     confirmed, lexical, coherence = changes.mean(axis=0)
     assert [verdict.confirmed, verdict.lexical, verdict.coherence] == pytest.approx([confirmed, lexical, coherence])
@@ -91,12 +91,12 @@ def test_the_measures_their_sum_and_the_interval_are_those_of_plain_loops():
 
 def test_the_share_of_texts_with_a_confirmed_neighbour():
     alone = [*TEXTS[:-2], "xyzzy", "qqqqq"]
-    assert ChangeJudge(TEXTS, START).confirmed_share == 1.0
-    assert ChangeJudge(alone, START).confirmed_share == pytest.approx(1 - 2 / N)
+    assert LabelFreeComparison(TEXTS, START).confirmed_share == 1.0
+    assert LabelFreeComparison(alone, START).confirmed_share == pytest.approx(1 - 2 / N)
 
 
 def test_a_rotation_or_scaling_changes_nothing():
-    judge = ChangeJudge(TEXTS, START)
+    judge = LabelFreeComparison(TEXTS, START)
     rotation = torch.linalg.qr(draw(12, 12, seed=4))[0]
     for same in (START, 3 * START, START @ rotation, torch.cat([START, torch.zeros(N, 4)], dim=1)):
         verdict = judge.compare(same)
@@ -104,7 +104,7 @@ def test_a_rotation_or_scaling_changes_nothing():
 
 
 def test_shuffled_embeddings_are_worse_and_less_noise_is_better():
-    judge = ChangeJudge(TEXTS, embedded(TEXTS, noise=3.0))
+    judge = LabelFreeComparison(TEXTS, embedded(TEXTS, noise=3.0))
     shuffled = embedded(TEXTS, noise=3.0)[torch.randperm(N, generator=torch.Generator().manual_seed(0))]
     assert judge.compare(shuffled).high < 0
     better = judge.compare(embedded(TEXTS, noise=0.0))
@@ -124,7 +124,7 @@ def test_shuffled_embeddings_are_worse_and_less_noise_is_better():
 )
 def test_what_cannot_be_judged(texts, start, message):
     with pytest.raises(ValueError, match=rf"^{message}"):
-        ChangeJudge(texts, start)
+        LabelFreeComparison(texts, start)
 
 
 @pytest.mark.parametrize(
@@ -136,6 +136,6 @@ def test_what_cannot_be_judged(texts, start, message):
     ],
 )
 def test_what_cannot_be_compared(after, options, message):
-    judge = ChangeJudge(TEXTS, START)
+    judge = LabelFreeComparison(TEXTS, START)
     with pytest.raises(ValueError, match=rf"^{message}"):
         judge.compare(after, **options)

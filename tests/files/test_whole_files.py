@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from st_extras.whole_file import whole_file
+from st_extras.files import whole_file
 
 
 def test_the_file_appears_when_it_is_whole(tmp_path):

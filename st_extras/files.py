@@ -1,0 +1,423 @@
+"""Files that are whole or not there: JSON, tensors (safetensors) with a checksum, and rows that are only appended.
+
+An interruption leaves the earlier file or the new one. A folder has one writer at a time. What is read is checked, and
+an error names the file and what to do.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from io import BytesIO
+from os import PathLike
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from st_extras.checks import shown
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_FAILED = _FULL | {errno.EROFS, errno.EIO}
+
+
+@contextmanager
+def naming_file(path: str | os.PathLike[str], unfinished: Path | None = None) -> Iterator[None]:
+    """Name the file that is written to in the system's errors of the block, and say what to do about a full disk.
+
+    Args:
+        path: the file.
+        unfinished: what is written in its place meanwhile.
+
+    Raises:
+        OSError: if the file cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename not in (None, str(unfinished)):  # it is about something else
+            raise
+        advice = ": free space there and do the same again" if error.errno in _FULL else ""
+        raise OSError(error.errno, f"{error.strerror}{advice}", str(path)) from error
+
+
+@contextmanager
+def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a path beside ``path`` to write to; it is moved into place when the block ends without an error.
+
+    An interruption leaves the earlier file or the new one, never half of one. The content reaches the disk before the
+    move, and an error takes the unfinished file away.
+
+    Raises:
+        OSError: if the file cannot be written; see :func:`naming_file`.
+    """
+    target = Path(path)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        with naming_file(target, partial):
+            yield partial
+            with partial.open("rb+") as file:
+                os.fsync(file.fileno())
+            os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_checked_json(path: Path, kind: str, content: Mapping[str, Any]) -> None:
+    """Write a JSON object with its checksum and its ``kind``: the format of the file and its version."""
+    described = {"format": kind, **content}
+    write_json(path, {"checksum": _json_checksum(described), **described})
+
+
+def read_checked_json(path: Path, kind: str, remedy: str) -> dict[str, Any]:
+    """Return what :func:`write_checked_json` wrote; nothing if there is no such file.
+
+    Raises:
+        ValueError: if it is damaged or of another kind; the message ends with the ``remedy``.
+    """
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf8"))
+        if content.pop("checksum") == _json_checksum(content) and content.pop("format") == kind:
+            return content
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (ValueError, LookupError, TypeError, AttributeError):
+        pass
+    raise ValueError(f"{str(path)!r} must be {kind}, as it was written, got a damaged or another file: {remedy}.")
+
+
+def _json_checksum(content: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
+
+
+@contextmanager
+def one_writer(folder: Path) -> Iterator[None]:
+    """Keep other processes that ask for it out of a folder, where the system has such locks; a killed one's is gone.
+
+    Raises:
+        ValueError: if another process is in it.
+    """
+    with ExitStack() as stack:
+        try:
+            import fcntl
+
+            descriptor = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(
+                f"folder must have one writer, got {str(folder)!r}, to which another process writes: wait for it, or "
+                "take another folder."
+            ) from None
+        except (ImportError, OSError):
+            pass
+        yield
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write ``value`` as JSON, so that an interruption leaves the earlier file or the new one."""
+    with whole_file(path) as partial:
+        partial.write_text(json.dumps(value, indent=1), encoding="utf8")
+
+
+@contextmanager
+def write_errors(folder: Path) -> Iterator[None]:
+    """Turn the errors of a full disk, which torch and safetensors raise in their own ways, into one OSError."""
+    try:
+        yield
+    except (OSError, SafetensorError, RuntimeError) as error:
+        full = isinstance(error, SafetensorError) or getattr(error, "errno", None) in _FAILED
+        if not full and "PytorchStreamWriter" not in str(error) and "inline_container" not in str(error):
+            raise
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise OSError(
+            f"Writing to {str(folder)!r} failed ({reason}): free space on the disk, then resume, or start again with "
+            "overwrite if there is no checkpoint yet."
+        ) from error
+
+
+# --- tensors ---
+
+_CHECKSUM = "checksum"
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a tensor in a file must be.
+
+    Attributes:
+        shape: its sizes; a letter in place of one stands for any, the same everywhere in the file. None: any shape.
+        dtype: None: any floating-point one.
+        finite: whether all values must be finite.
+    """
+
+    shape: tuple[int | str, ...] | None = None
+    dtype: torch.dtype | None = None
+    finite: bool = True
+
+
+def write_tensors(
+    path: str | PathLike[str], tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write tensors, which share no memory, with their checksum; ``path`` appears only when it is complete.
+
+    Raises:
+        OSError: if the file cannot be written; it names the file.
+    """
+    stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    with whole_file(path) as partial:
+        try:
+            save_file(stored, partial, {**(metadata or {}), _CHECKSUM: _tensor_checksum(stored)})
+        except SafetensorError as error:
+            full = "os error 28" in str(error)  # safetensors has no error of its own for a full disk
+            raise OSError(errno.ENOSPC if full else errno.EIO, " ".join(str(error).split()).rstrip(".")) from error
+
+
+def read_tensors(
+    path: str | PathLike[str],
+    expected: Mapping[str, Expected],
+    *,
+    what: str,
+    remedy: str,
+    metadata: Mapping[str, str] | None = None,
+    optional: Collection[str] = (),
+) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return the tensors of a file, on the CPU, and its metadata.
+
+    Args:
+        path: the file.
+        expected: what each tensor must be, by its name.
+        what: what the file must be, for the message: "a file of CorpusStatistics.save".
+        remedy: what to do if it is not, for the message: "compute it again".
+        metadata: what the file's metadata must say, such as its format and version.
+        optional: names of ``expected`` that may be absent.
+
+    Raises:
+        ValueError: if there is no such file, it is damaged, or it holds anything else; the message names it, and ends
+            with the remedy.
+    """
+    stored: dict[str, Tensor] = {}
+    found: dict[str, str] = {}
+    fault = None if Path(path).is_file() else "no such file"
+    try:
+        if fault is None:
+            with safe_open(str(path), framework="pt") as file:
+                found = file.metadata() or {}
+                stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, no dict
+            fault = _fault(stored, found, expected, metadata or {}, optional)
+    except SafetensorError as error:
+        fault = f"a damaged file ({_one_line(error)})"
+    except OSError as error:
+        fault = f"a file that cannot be read ({_one_line(error)})"
+    if fault is not None:
+        raise ValueError(f"{str(path)!r} must be {what}, got {fault}: {remedy}.")
+    return stored, found
+
+
+def _fault(
+    stored: Mapping[str, Tensor],
+    found: Mapping[str, str],
+    expected: Mapping[str, Expected],
+    metadata: Mapping[str, str],
+    optional: Collection[str],
+) -> str | None:
+    """Say what is wrong with the content of a file; None if nothing is."""
+    for name, value in metadata.items():
+        if found.get(name) != value:
+            return f"the {name} {shown(found.get(name))} instead of {value!r}"
+    if missing := sorted(expected.keys() - stored.keys() - set(optional)):
+        return f"no tensor {', '.join(map(repr, missing))} in it"
+    if other := sorted(stored.keys() - expected.keys()):
+        return f"another tensor in it, {other[0]!r}"
+    sizes: dict[str, int] = {}
+    for name, tensor in stored.items():
+        wanted = expected[name]
+        shape = wanted.shape
+        if shape is not None and len(shape) == tensor.ndim:
+            pairs = zip(shape, tensor.shape, strict=True)
+            shape = tuple(sizes.setdefault(size, n) if isinstance(size, str) else size for size, n in pairs)
+        if shape is not None and tuple(tensor.shape) != shape:
+            return f"{name!r} of the shape {tuple(tensor.shape)} instead of {shape}"
+        if not (tensor.is_floating_point() if wanted.dtype is None else tensor.dtype == wanted.dtype):
+            return f"{name!r} of {tensor.dtype} instead of {wanted.dtype or 'floating-point numbers'}"
+        if wanted.finite and not bool(tensor.isfinite().all()):
+            return f"{name!r} with NaN or an infinite value"
+    if _CHECKSUM in found and found[_CHECKSUM] != _tensor_checksum(stored):
+        return "a damaged file (its checksum differs)"
+    return None
+
+
+def _tensor_checksum(tensors: Mapping[str, Tensor]) -> str:
+    total = 0
+    for name in sorted(tensors):
+        total = zlib.crc32(name.encode(), total)
+        total = zlib.crc32(tensors[name].contiguous().reshape(-1).view(torch.uint8).numpy().data, total)
+    return f"{total:08x}"
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()).rstrip(".")
+
+
+# --- rows ---
+
+_STATE, _ROWS = "rows.json", "rows.bin"
+_AGAIN = "delete the folder and start again"
+State = dict[str, Any]
+
+
+def checked_rows(fields: list[Any], **columns: Any) -> np.ndarray:
+    """Return rows of these numpy fields with the values of each, and a checksum of them all."""
+    rows = np.empty(len(next(iter(columns.values()))), np.dtype([*fields, ("check", "<u4")]))
+    for name, values in columns.items():
+        rows[name] = values
+    rows["check"] = _checks(rows)
+    return rows
+
+
+def require_whole(rows: np.ndarray, folder: Path | None, **columns: np.ndarray) -> np.ndarray:
+    """Return the rows, if they are as :func:`checked_rows` made them, with these values of some fields.
+
+    Raises:
+        ValueError: if one is damaged; the message names the folder.
+    """
+    other = any((rows[name] != values).any() for name, values in columns.items())
+    if other or _checks(rows) != rows["check"].tolist():
+        raise ValueError(f"{str(folder)!r} holds a damaged row: {_AGAIN}.")
+    return rows
+
+
+class RowFile:
+    """Rows in a folder or in memory, open to append to; see :meth:`open`.
+
+    Attributes:
+        path: the folder; None in memory.
+        settings: what the rows depend on.
+        state: what was last said with :meth:`commit`; empty at first.
+    """
+
+    def __init__(self, path: Path | None, kind: str, about: State, file: BinaryIO) -> None:
+        self.path, self._kind, self._about, self._file = path, kind, about, file
+        self.settings: State = about["settings"]
+        self.state: State = about["state"]
+
+    @classmethod
+    @contextmanager
+    def open(
+        cls,
+        folder: str | PathLike[str] | None,
+        kind: str,
+        settings: State,
+        differing: Callable[[State, State], list[str]],
+        *,
+        new: bool = False,
+    ) -> Iterator[RowFile]:
+        """Begin rows in a folder, or go on with those that were begun with these settings, unless it must be ``new``.
+
+        Args:
+            folder: the folder. None: they are kept in memory.
+            kind: the format of the rows and its version.
+            settings: what the rows depend on.
+            differing: gives the names of the settings in which two differ.
+            new: refuse to go on with earlier rows.
+
+        Raises:
+            ValueError: if the rows were begun with other settings, the folder holds something else or is damaged, or
+                another process writes to it.
+        """
+        begun: State = {"settings": settings, "rows": 0, "fields": [], "state": {}}
+        if folder is None:
+            yield cls(None, kind, begun, BytesIO())
+            return
+        path = Path(folder)
+        found = {file.name for file in path.iterdir() if file.suffix != ".partial"} if path.is_dir() else set()
+        if path.is_file() or not path.parent.is_dir() or (found and (new or _STATE not in found)):
+            earlier = "" if new else " or one of an earlier call"
+            raise ValueError(f"folder must be new or empty{earlier}, in an existing folder, got {str(path)!r}.")
+        path.mkdir(exist_ok=True)
+        with one_writer(path):
+            for unfinished in path.glob(".*.partial"):  # of a process that was killed
+                unfinished.unlink()
+            about = read_checked_json(path / _STATE, kind, _AGAIN) or begun
+            if other := differing(about["settings"], settings):
+                raise ValueError(
+                    f"folder must have been begun with the same settings, got {str(path)!r} with another "
+                    f"{', '.join(other)}: take a new folder."
+                )
+            write_checked_json(path / _STATE, kind, about)  # before the rows: their file is ours
+            with (path / _ROWS).open("ab+") as file:
+                file.truncate(_checked_size(path, about))
+                yield cls(path, kind, about, file)
+
+    def blocks(self, size: int) -> Iterator[np.ndarray]:
+        """Yield the rows that are there, that many at a time."""
+        self._file.seek(0)
+        row = _row_type(self._about)
+        while block := self._file.read(size * row.itemsize):
+            yield require_whole(np.frombuffer(block, row), self.path)
+
+    def append(self, rows: np.ndarray) -> None:
+        """Append rows, which :func:`checked_rows` made.
+
+        Raises:
+            ValueError: if they do not consist of what the earlier ones consist of.
+        """
+        if self._about["rows"] and rows.dtype != _row_type(self._about):
+            raise ValueError(f"{str(self.path)!r} must get rows of {_row_type(self._about)}, got {rows.dtype}.")
+        with naming_file(getattr(self._file, "name", "")):
+            self._file.write(rows.tobytes())
+        self._about |= {"fields": rows.dtype.descr, "rows": self._about["rows"] + len(rows)}
+
+    def commit(self, **state: Any) -> None:
+        """Say that all rows so far are whole, with this state."""
+        self.state = self._about["state"] = state
+        if self.path is not None:
+            with naming_file(self._file.name):
+                self._file.flush()
+                os.fsync(self._file.fileno())
+            write_checked_json(self.path / _STATE, self._kind, self._about)
+
+    def rows(self) -> np.ndarray:
+        """Return all rows of a file in memory, in one array."""
+        return np.frombuffer(cast(BytesIO, self._file).getbuffer(), _row_type(self._about))
+
+
+def map_rows(folder: str | PathLike[str], kind: str) -> tuple[np.ndarray, State, State]:
+    """Return the rows of a folder, mapped into memory, with their settings and their last state.
+
+    Raises:
+        ValueError: if there are none, or the folder is damaged.
+    """
+    path = Path(folder)
+    about = read_checked_json(path / _STATE, kind, _AGAIN)
+    if not about.get("rows"):
+        raise ValueError(f"{str(path)!r} must be a folder of {kind}, got another one or an empty one.")
+    _checked_size(path, about)
+    return np.memmap(path / _ROWS, _row_type(about), "r", shape=(about["rows"],)), about["settings"], about["state"]
+
+
+def _row_type(about: State) -> np.dtype:
+    return np.dtype([(name, number, *map(tuple, shape)) for name, number, *shape in about["fields"]])
+
+
+def _checked_size(path: Path, about: State) -> int:
+    """Return the bytes of the rows that are whole, which must be there."""
+    wanted = int(about["rows"]) * _row_type(about).itemsize
+    found = (path / _ROWS).stat().st_size if (path / _ROWS).is_file() else 0
+    if found < wanted:
+        raise ValueError(f"{str(path / _ROWS)!r} must have {wanted} bytes, got {found}: {_AGAIN}.")
+    return wanted
+
+
+def _checks(rows: np.ndarray) -> list[int]:
+    content = np.ascontiguousarray(rows).view(np.uint8).reshape(-1, rows.dtype.itemsize)[:, :-4]
+    return [zlib.crc32(row.data) for row in content]
