@@ -38,7 +38,7 @@ class RetrievalTask:
 
     It may be made of what Sentence Transformers, BEIR and MTEB hold: ids that are whole numbers become text, and
     relevant documents without grades (a set, a list or a single id) get the grade 1. Grades of 0 and below mean that a
-    document is not relevant. Judgements of a query or document that is not there are left out; the log has their number.
+    document is not relevant. Judgements of a query or document that is not there are left out, and counted in the log.
 
     Attributes:
         queries: id -> query.
