@@ -37,17 +37,16 @@ def fix_padding_side(model: nn.Module) -> None:
     encoder = unwrap(model)
     tokenizers = _tokenizers(encoder)
     sides = [tokenizer.padding_side for tokenizer in tokenizers]
-    if not sides or vars(encoder[0]).get("checked_padding_sides") == sides:
+    body = encoder.transformers_model or encoder[0]  # what models of the same encoder share
+    if not sides or vars(body).get("checked_padding_sides") == sides:
         return
-    what = type(encoder.transformers_model or encoder[0]).__name__
+    what = type(body).__name__
     change = _change_by_padding(encoder)
     if "left" in sides and change > 0:
         for tokenizer in tokenizers:
             tokenizer.padding_side = "right"
         logger.warning(
-            "The tokenizer pads on the right now: on the left, padding changes the embeddings of this %s, which counts "
-            "positions from the start of a row.",
-            what,
+            "The tokenizer pads on the right now: on the left, padding changes the embeddings of this %s.", what
         )
         change = _change_by_padding(encoder)
     if change > _MIXED:
@@ -56,7 +55,7 @@ def fix_padding_side(model: nn.Module) -> None:
             "batch_size=1, or texts of equal length together.",
             what,
         )
-    vars(encoder[0])["checked_padding_sides"] = [tokenizer.padding_side for tokenizer in tokenizers]
+    vars(body)["checked_padding_sides"] = [tokenizer.padding_side for tokenizer in tokenizers]
 
 
 def _tokenizers(encoder: SentenceTransformer) -> list[Any]:
