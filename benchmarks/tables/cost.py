@@ -12,7 +12,7 @@ from benchmarks.tables.markdown import markdown_table
 
 def newest_speed(sweep: str | None = None) -> dict[str, Any] | None:
     """Return the newest complete record on CPU: of a sweep, or of all cases if ``sweep`` is None."""
-    found = reversed(records("speed", f"{sweep}-*.json" if sweep else "[0-9]*.json"))
+    found = reversed(records("speed", f"{sweep}-*" if sweep else "[0-9]*"))
     return next((r for r in found if r.get("full", True) and r.get("device", "cpu") == "cpu"), None)
 
 
@@ -61,7 +61,7 @@ def preparation_table(task: str) -> str:
     Args:
         task: "masking" or "counting".
     """
-    newest = {found["sentences"]: found for found in records("preparation", f"*-{task}.json")}
+    newest = {found["sentences"]: found for found in records("preparation", f"*-{task}")}
     columns = [newest[size] for size in sorted(newest)]
     titles = [f"{found['sentences']:,} sentences, rounds: {found['rounds']}" for found in columns]
     rows = []
