@@ -8,8 +8,8 @@ A study appends a run when it is complete and skips runs that are there, so that
     if not has_run("domains", run):
         append("domains", run, {"encoder": "minilm", "domain": "banking77", ...} | provenance())
 
-``long_table`` reads values into one row each. A metric is a path of keys; ``{name}`` stands for any key, and becomes a
-column::
+``long_table`` reads values into one row each. A metric is a path of keys; ``{name}`` stands for a whole key or a part of
+one, and becomes a column::
 
     long_table(["recipes"], "post_processing/{step}/average")  # columns: ..., method, seed, metric, value, step
 """
@@ -20,7 +20,7 @@ import fnmatch
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,8 @@ ROOT = Path(__file__).resolve().parent
 RESULTS = ROOT / "results"
 SAME = {"method": ("method", "row", "way", "analysis"), "data": ("domain", "collection", "set")}
 """Columns of the long table, and the keys that stand for them in the records of one study or another."""
+UNTRAINED = ("start",)
+"""Methods that no seed changes: the base model."""
 ENCODERS = {"own_encoder": "own", "own_encoder_better": "better", "minilm, 3 layers": "layers3"}
 """Short names of encoders: of those trained here, by the folder of ``runs`` that holds them, and of MiniLM's layers."""
 
@@ -111,7 +113,7 @@ def _end_last_line(file: Any) -> None:
     """Complete a last line that has no line end, or drop it if a killed process left it unfinished."""
     file.seek(0)
     content = file.read()
-    complete, _, last = content.rpartition(b"\n")
+    last = content.rpartition(b"\n")[2]
     if not last:
         return
     try:
@@ -121,33 +123,43 @@ def _end_last_line(file: Any) -> None:
         file.truncate(len(content) - len(last))
 
 
-def long_table(names: Iterable[str], *metrics: str, root: Path | None = None) -> pd.DataFrame:
+Metric = str | Callable[[dict[str, Any]], Any]
+"""A path of keys in a record, in which ``{name}`` stands for a key or a part of one, or a function of a record (None: no value)."""
+
+
+def long_table(names: Iterable[str], *metrics: Metric, root: Path | None = None) -> pd.DataFrame:
     """Read values of several studies, one row each.
 
     Args:
         names: of the studies.
-        metrics: paths of keys in a record, such as ``scores/sts12``; ``{name}`` stands for any key.
+        metrics: paths of keys in a record, such as ``scores/sts12``, or functions of a record.
         root: folder of all records; None: that of the repository.
 
     Returns:
-        Columns study, run, encoder, method, data, seed, metric (the path), value, and one for each ``{name}``.
+        Columns study, run, encoder, method, data, seed, metric, value, one for each ``{name}``, and one for each other
+        string of the records. ``seed`` is missing where nothing was trained: such a value holds for every seed.
     """
     rows = []
     for study in names:
         for record in records(study, root=root):
             keys = header(study, record)
             for metric in metrics:
-                for path, captured, value in _values(record, metric.split("/")):
-                    rows.append(keys | {"metric": "/".join(path), "value": value} | captured)
+                found = [([], {}, metric(record))] if callable(metric) else _values(record, metric.split("/"))
+                called = metric.__name__ if callable(metric) else metric
+                for _, captured, value in found:
+                    if value is not None:
+                        rows.append(keys | {"metric": called, "value": value} | captured)
     return pd.DataFrame(rows, columns=None if rows else [*header("", {"run": ""}), "metric", "value"])
 
 
 def header(study: str, record: dict[str, Any]) -> dict[str, Any]:
-    """Return what a record is of: study, run, encoder, method, data and seed; None for what it does not have."""
+    """Return what a record is of: study, run, encoder, method, data and seed (None without), and its other strings."""
     same = {name: next((record[key] for key in keys if key in record), None) for name, keys in SAME.items()}
     encoder = record.get("encoder")
     name = encoder_name(encoder) if isinstance(encoder, dict) else encoder
-    return {"study": study, "run": record["run"], "encoder": name, **same, "seed": record.get("seed")}
+    seed = None if same["method"] in UNTRAINED else record.get("seed")
+    strings = {key: value for key, value in record.items() if isinstance(value, str)}
+    return strings | {"study": study, "run": record["run"], "encoder": name, **same, "seed": seed}
 
 
 def encoder_name(settings: dict[str, Any]) -> str:
@@ -158,16 +170,25 @@ def encoder_name(settings: dict[str, Any]) -> str:
 
 
 def _values(value: Any, keys: list[str]) -> Iterator[tuple[list[str], dict[str, str], Any]]:
-    """Yield the path, what its ``{name}`` stand for, and the value of each place that the keys lead to."""
+    """Yield the path, what its ``{name}`` stand for, and the value of each place that the keys lead to.
+
+    The places of a list are keys too: ``0``, ``1``, ...
+    """
     if not keys:
         yield [], {}, value
         return
+    if isinstance(value, list):
+        value = {str(number): one for number, one in enumerate(value)}
     if not isinstance(value, dict):
         return
-    captured = re.fullmatch(r"\{(\w+)\}", keys[0])
-    for key in list(value) if captured else [key for key in keys[:1] if key in value]:
+    if "{" not in keys[0]:
+        matches = {keys[0]: {}} if keys[0] in value else {}
+    else:
+        pattern = re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+?)", re.escape(keys[0])))
+        matches = {key: match.groupdict() for key in value if (match := pattern.fullmatch(key))}
+    for key, captured in matches.items():
         for path, others, found in _values(value[key], keys[1:]):
-            yield [key, *path], ({captured[1]: key} if captured else {}) | others, found
+            yield [key, *path], captured | others, found
 
 
 def write_json(path: Path, record: dict[str, Any]) -> None:
