@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Literal, Protocol
 
 Role = Literal["query", "document"]
-_NAMES = {  # by which Sentence Transformers finds them: encode_query, encode_document
+_NAMES: dict[Role, tuple[str, ...]] = {  # by which Sentence Transformers finds them: encode_query, encode_document
     "query": ("query",),
     "document": ("document", "passage", "corpus"),
 }
@@ -25,11 +25,18 @@ class HasPrompts(Protocol):
     prompts: dict[str, str]
 
 
+def name_prompts(model: HasPrompts) -> None:
+    """Give an encoder's prompts for queries and documents the names by which Sentence Transformers finds them."""
+    for role in _NAMES:
+        if (prompt := other_prompt(model, role)) is not None:
+            model.prompts[role] = prompt
+
+
 def other_prompt(model: HasPrompts, role: Role) -> str | None:
     """Return the prompt that an encoder has for queries or documents under a name that Sentence Transformers ignores.
 
-    ``encode_query`` looks for "query", ``encode_document`` for "document", "passage" and "corpus" and takes the first
-    that is there, even if it is empty, as "document" is by default. Encoders also call them "s2p_query",
+    ``encode_query`` looks for "query"; ``encode_document`` takes the first of "document", "passage" and "corpus" that
+    is there, even if it is empty, as "document" is by default. Encoders also call them "s2p_query",
     "search_query", "Query" or "search_document": such a name is taken if no other could be meant.
 
     Args:
@@ -39,8 +46,11 @@ def other_prompt(model: HasPrompts, role: Role) -> str | None:
     Returns:
         The prompt; None if Sentence Transformers finds one, there is none, or several differ, which is warned of.
     """
-    if next((model.prompts[name] for name in _NAMES[role] if name in model.prompts), None):
+    usual = [model.prompts.get(name) for name in _NAMES[role]]
+    if usual[0]:
         return None
+    if named := next(filter(None, usual), None):
+        return named
     found = {
         name: prompt
         for name, prompt in model.prompts.items()

@@ -23,6 +23,7 @@ from st_extras.text.corpus import iterate_sentences
 
 logger = logging.getLogger(__name__)
 
+_QUANTISED = (torch.int8, torch.uint8, torch.bool)  # packed bits, or bytes whose scale and offset are elsewhere
 LARGEST_SEED = 2**32 - 1
 """Largest seed that all libraries take."""
 
@@ -157,8 +158,8 @@ def check_embeddings(name: str, embeddings: Any, at_least: int = 1) -> Tensor:
     """Return the rows of a tensor, an array or lists scaled to length one, in float32 or better.
 
     Raises:
-        ValueError: if they are not numbers, the shape is not (N, D) with N >= ``at_least``, a value is NaN or infinite,
-            or a row is zero.
+        ValueError: if they are not numbers, or quantised (8-bit or Boolean), the shape is not (N, D) with N >=
+            ``at_least``, a value is NaN or infinite, or a row is zero.
     """
     try:
         given = torch.as_tensor(embeddings)
@@ -166,6 +167,8 @@ def check_embeddings(name: str, embeddings: Any, at_least: int = 1) -> Tensor:
         raise ValueError(f"{name} must be numbers of the shape (N, D), got {shown(embeddings)}.") from None
     if given.is_complex():
         raise ValueError(f"{name} must be real numbers, got {given.dtype}.")
+    if given.dtype in _QUANTISED:
+        raise ValueError(f"{name} must be floating-point numbers, got {given.dtype}: encode without quantisation.")
     if given.ndim != 2 or given.size(0) < at_least or given.size(1) == 0:
         raise ValueError(f"{name} must be (N, D) with N >= {at_least}, got the shape {tuple(given.shape)}.")
     x = full_precision(given)
