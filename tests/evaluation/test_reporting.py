@@ -14,7 +14,6 @@ from st_extras.evaluation import LabelFreeComparison, label_scores
 from st_extras.evaluation.geometry import unrelated_cosines
 from st_extras.evaluation.reporting import ReportingEvaluator, check_embeddings, check_sentences
 
-
 TEXTS = [f"text number {i}" for i in range(100)]
 
 
@@ -127,7 +126,7 @@ def test_quantised_embeddings_are_no_numbers(kind):
     """Packed bits and bytes of a scale of their own have neither lengths nor cosines."""
     rows = torch.eye(3).to(kind)
     for given in (rows, rows.numpy()):
-        with pytest.raises(ValueError, match="embeddings must .*quantis"):
+        with pytest.raises(ValueError, match=r"embeddings must .*quantis"):
             check_embeddings("embeddings", given)
     for name, call in {
         "embeddings": lambda: label_scores(rows, ["a", "a", "b"]),
