@@ -276,7 +276,7 @@ def judge_readings(
         score = general.score(one.after(one.embeddings[of_general]))
         if chooser is not None:
             return chooser.score(one.after(one.embeddings[of_dev])) - facts["dev"], score, one
-        lexical = compared.compare(one.after(one.judged), resamples=100).lexical
+        lexical = compared.compare(one.after(one.judged), resamples=100).word_overlap
         return 100 * lexical + score - known, score, one
 
     rows: list[Row] = []

@@ -113,7 +113,7 @@ def test_the_judge_adds_words_and_graded_pairs(decoder, tmp_path):
             model = pipeline.with_dense(model, *reading.step)
             steps = [step for _, step in whitenings(reading.embeddings[count : len(TEXTS)])]
             assert any(torch.equal(step[0], reading.step[0]) for step in (embed_filter(decoder), *steps))
-        lexical = compared.compare(encoder(model, encoded.judged)).lexical
+        lexical = compared.compare(encoder(model, encoded.judged)).word_overlap
         assert row.general == pytest.approx(graded_spearman(model), abs=0.1)
         assert row.gain == pytest.approx(100 * lexical + row.general - start, abs=0.2)
         assert row.accepted == (row.gain > 0)
