@@ -33,7 +33,7 @@ def calibrate(
     All pairs of 2,000 of the texts, drawn at random, are compared; nearly all of such pairs are unrelated. With
     --before, another encoder stands beside it; --picture draws both.
     """
-    from st_extras.adaptation.encode import drawn_texts
+    from st_extras.adaptation.corpus import sample_texts
     from st_extras.evaluation.geometry import unrelated_cosines
     from st_extras.modules.pipeline import check_finite
     from st_extras.plots import plot_unrelated_cosines
@@ -41,7 +41,7 @@ def calibrate(
     from st_extras.text import corpus
 
     options.check_column(context, text)
-    texts, _ = drawn_texts(corpus.stream_sentences(text, column=column, max_line=max_line), _TEXTS, seed)
+    texts = sample_texts(corpus.stream_sentences(text, column=column, max_line=max_line), _TEXTS, seed).texts
     axes: Any = None if picture is None else new_axes(None)  # without matplotlib, it ends before anything is encoded
     paths = {"after": encoder} if before is None else {"before": before, "after": encoder}
     encoded = {}
