@@ -23,7 +23,7 @@ from st_extras.adaptation.search_judge import PseudoRelevanceComparison
 from st_extras.encoders import embedding_table
 from st_extras.evaluation import LabeledTexts, STSDataset, STSEvaluator
 from st_extras.training import train_encoder
-from tests.adaptation.test_adapt import topical
+from tests.adaptation.texts import topical
 from tests.fixtures import SENTENCES
 from tests.losses.cases import CASES
 
