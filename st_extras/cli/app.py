@@ -11,12 +11,14 @@ import typer
 from safetensors import SafetensorError
 
 from st_extras.cli.adapt import adapt
+from st_extras.cli.adapt_search import adapt_search
 from st_extras.cli.calibrate import calibrate
 from st_extras.cli.console import discard_output, escape_output, one_line, print_error, speaks
 from st_extras.cli.demo import demo
 from st_extras.cli.doctor import doctor
 from st_extras.cli.evaluate import evaluate
 from st_extras.cli.refine import refine, repal_app
+from st_extras.cli.sections import SectionedCommand
 from st_extras.cli.shards import frequencies_app, statistics_app
 from st_extras.cli.train import train
 
@@ -66,8 +68,9 @@ def main() -> None:
             print_error(one_line(error))
         discard_output()
     if code == INTERRUPTED and speaks():  # also where typer has caught it
-        goes_on = ": the same command with --resume goes on from what it saved, and with --overwrite starts again."
-        print_error("Interrupted" + goes_on * (sys.argv[1:2] in (["train"], ["adapt"])))
+        resumable = sys.argv[1:2] in (["train"], ["adapt"], ["adapt-search"])
+        advice = ": continue with the same command and --resume, or start again with --overwrite."
+        print_error("Interrupted" + advice * resumable)
     sys.exit(code)
 
 
@@ -93,8 +96,8 @@ def _quiet_libraries() -> None:
         logging.lastResort.setLevel(logging.ERROR)  # of several processes, the first alone warns
 
 
-for command in (demo, train, adapt, refine, evaluate, calibrate, doctor):
-    app.command()(command)
+for command in (demo, train, adapt, adapt_search, refine, evaluate, calibrate, doctor):
+    app.command(cls=SectionedCommand)(command)
 app.add_typer(repal_app, name="repal")
 app.add_typer(statistics_app, name="statistics")
 app.add_typer(frequencies_app, name="frequencies")

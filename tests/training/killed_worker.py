@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
+from st_extras.adaptation.search_judge import PseudoRelevanceComparison
 
 from st_extras.adaptation import adapt, encode
-from st_extras.adaptation.search_judge import PseudoRelevanceComparison
 from st_extras.encoders import embedding_table
 from st_extras.evaluation import LabeledTexts, STSDataset, STSEvaluator
 from st_extras.training import train_encoder
