@@ -42,7 +42,9 @@ def calibrate(
 
     options.check_column(context, text)
     texts = sample_texts(corpus.stream_sentences(text, column=column, max_line=max_line), _TEXTS, seed).texts
-    axes: Any = None if picture is None else new_axes(None)  # without matplotlib, it ends before anything is encoded
+    axes: Any = None if picture is None else new_axes(None)  # what is wrong with it is known before anything is encoded
+    if picture is not None:
+        _check_picture(picture, axes.figure.canvas.get_supported_filetypes())
     paths = {"after": encoder} if before is None else {"before": before, "after": encoder}
     encoded = {}
     for name, path in paths.items():
@@ -65,3 +67,10 @@ def calibrate(
     for name, marks in found.items():
         lines = [[f"1 in {n:,}", f"{value:.3f}", f"{low:.3f} to {high:.3f}"] for n, (value, low, high) in marks.items()]
         print_table(f"Cosines of unrelated texts, {paths[name]}", ["pairs above", "cosine", "95 % interval"], lines)
+
+
+def _check_picture(picture: Path, kinds: dict[str, str]) -> None:
+    if picture.is_dir() or not picture.absolute().parent.is_dir():
+        raise ValueError(f"--picture must be a file in an existing folder, got {str(picture)!r}.")
+    if (picture.suffix[1:] or "png") not in kinds:
+        raise ValueError(f"--picture must end in one of .{', .'.join(kinds)}, got {str(picture)!r}.")
