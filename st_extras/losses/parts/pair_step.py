@@ -14,6 +14,7 @@ from st_extras.encoders.distributed import gather_rows
 from st_extras.encoders.forward import forward_pass, without_dropout
 from st_extras.encoders.heads import apply_head, check_head_size, projection_head
 from st_extras.encoders.momentum import require_trainable
+from st_extras.encoders.padding import fix_padding_side
 from st_extras.encoders.rows import Features, check_columns
 from st_extras.encoders.structure import embedding_dimension, unwrap
 from st_extras.losses.parts.batch_checks import BatchChecks
@@ -71,6 +72,7 @@ class PairStep(nn.Module):
     ) -> None:
         super().__init__()
         self.checks = BatchChecks(loss)
+        fix_padding_side(model)
         self.two_views = None
         if not one_view:
             self.two_views = TwoViews(
