@@ -19,6 +19,7 @@ from transformers import PreTrainedTokenizerBase
 from st_extras.checks import check_count, check_positive, shown
 from st_extras.encoders.adapters import check_adapters
 from st_extras.encoders.loading import check_length
+from st_extras.encoders.padding import fix_padding_side
 from st_extras.text.corpus import check_sentence, is_blank
 from st_extras.training.divergence import non_finite
 
@@ -170,7 +171,7 @@ def check_known(model: SentenceTransformer, texts: Sequence[str], name: str) -> 
 
 
 def check_model(model: SentenceTransformer) -> None:
-    """Check that a model can be trained.
+    """Check that a model can be trained, and that padding does not change its embeddings.
 
     Raises:
         ValueError: if a weight is NaN or infinite, texts may be longer than the encoder has positions for, or layers of
@@ -178,6 +179,7 @@ def check_model(model: SentenceTransformer) -> None:
     """
     check_adapters(model)
     check_length(model)
+    fix_padding_side(model)  # also for a loss of Sentence Transformers, which does not
     if (name := non_finite(model)) is not None:
         raise ValueError(f"model must have finite weights, got NaN or an infinite value in {name}.")
 
