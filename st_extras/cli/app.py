@@ -17,6 +17,7 @@ from st_extras.cli.demo import demo
 from st_extras.cli.doctor import doctor
 from st_extras.cli.evaluate import evaluate
 from st_extras.cli.refine import refine, repal_app
+from st_extras.cli.search import search
 from st_extras.cli.shards import frequencies_app, statistics_app
 from st_extras.cli.train import train
 
@@ -93,7 +94,7 @@ def _quiet_libraries() -> None:
         logging.lastResort.setLevel(logging.ERROR)  # of several processes, the first alone warns
 
 
-for command in (demo, train, adapt, refine, evaluate, calibrate, doctor):
+for command in (demo, train, adapt, search, refine, evaluate, calibrate, doctor):
     app.command()(command)
 app.add_typer(repal_app, name="repal")
 app.add_typer(statistics_app, name="statistics")
