@@ -27,6 +27,7 @@ _FEWEST_QUERIES = 20  # of a file, to find the weight from
 _SHOWN = 20_000  # characters of a document in which matching words are looked for
 _LEAD = 10  # characters shown before the first matching word, where a text is cut at its beginning
 _LONGEST_ID = 24  # characters of an id on a line
+_BETWEEN = 13  # columns of the terminal beside the cells of a table
 
 _RESULTS, _SCORING, _READING = "What is shown", "How it is scored", "What is read"
 
@@ -209,15 +210,14 @@ def _print_hits(query: str, hits: Sequence[_Hit]) -> None:
     cells = [(str(rank), f"{score:.4f}", key, text) for rank, (score, key, text) in enumerate(hits, start=1)]
     widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(("#", "score", "id"))]
     widths[2] = min(widths[2], _LONGEST_ID)
+    width = max(1, console.width - sum(widths) - _BETWEEN)
     table = Table(title=Text(_one_line(query)), title_justify="left", box=box.SIMPLE_HEAD, expand=True)
     table.add_column("#", justify="right", width=widths[0])
     table.add_column("score", justify="right", width=widths[1])
     table.add_column("id", overflow="fold", width=widths[2])
     table.add_column("text", no_wrap=True, ratio=1)
     for rank, score, key, text in cells:
-        table.add_row(
-            rank, score, Text(_one_line(key)), _marked(text, query, console.width - sum(widths), console.is_terminal)
-        )
+        table.add_row(rank, score, Text(_one_line(key)), _marked(text, query, width, console.is_terminal))
     console.print(table)
 
 
