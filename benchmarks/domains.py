@@ -5,12 +5,12 @@
 For each encoder, domain, row and seed it fits on the train texts of ``DATA_FOLDER/domains``, without their labels, and
 scores the test texts: 1-NN accuracy, V-measure of k-means, MAP@R, and their mean. STS-B test beside it shows what was
 forgotten, and the label-free judge of ``adapt`` says what it thinks of the change, on train texts that nothing was
-fitted on. Each result is a file in ``benchmarks/results/domains/``; what is there is not run again. The labels only
+fitted on. Each result is a line of ``benchmarks/results/domains.jsonl``; what is there is not run again. The labels only
 judge: nothing here chooses by them. ``benchmarks/tables/domains.py`` makes the tables.
 
     python -m benchmarks.domains --thin --data DATA_FOLDER --encoders mpnet --rows start adapt
 
-A slow encoder takes fewer texts, in bfloat16; its records stand apart, in ``benchmarks/results/domains_thin/``.
+A slow encoder takes fewer texts, in bfloat16; its records stand apart, in ``domains_thin.jsonl``.
 "mpnet" is the folder that ``python -m benchmarks.encoders --prepare runs/encoders`` makes. DCLR guided by the start
 (``--rows "DCLR start 0.14, 3e-05, 25 steps"``) takes it about ten minutes of a core for each domain and seed. "smollm2"
 and "gemma3", of the same folder, are language models, read with PromptEOL (``--rows start "whitened softly 0.1"``);
@@ -48,7 +48,7 @@ from benchmarks.domain_rows import (
 from benchmarks.fitted_text import thinned
 from benchmarks.names import NAMED, PRETRAINED
 from benchmarks.provenance import provenance
-from benchmarks.records import RESULTS, write_json
+from benchmarks.records import append, has_run
 from st_extras.encoders import load_encoder
 from st_extras.encoders.prompt_template import PROMPT_EOL
 from st_extras.evaluation import LabelFreeComparison, label_scores, load_labeled_texts, load_sts
@@ -243,10 +243,10 @@ def run_row(cell: Cell, row: str, seed: int) -> Iterator[tuple[str, dict[str, An
             )
 
 
-def path_of(name: str, domain: str, row: str, seed: int, study: str = "domains") -> Path:
-    """Return the file of a record."""
+def run_name(name: str, domain: str, row: str, seed: int) -> str:
+    """Return the run of a record."""
     parts = "-".join((name or "text", domain, row, f"seed{seed}"))
-    return RESULTS / study / (parts.replace(" ", "_").replace(",", "").replace("'", "") + ".json")
+    return parts.replace(" ", "_").replace(",", "").replace("'", "")
 
 
 def main() -> None:
@@ -268,13 +268,13 @@ def main() -> None:
             for row in options.rows:
                 of = "" if row in FLOORS else name
                 for seed in options.seeds[:1] if row in SEEDLESS or row in FLOORS else options.seeds:
-                    if path_of(of, domain, row, seed, study).exists():
+                    if has_run(study, run_name(of, domain, row, seed)):
                         continue
                     for full_row, found in run_row(cell, row, seed):
                         record = {"encoder": of, "domain": domain, "row": full_row, "seed": seed}
-                        path = path_of(of, domain, full_row, seed, study)
-                        write_json(path, record | found | provenance())
-                        print(f"{path.stem}: {found['scores']['mean']:.2f}", flush=True)
+                        run = run_name(of, domain, full_row, seed)
+                        append(study, run, record | found | provenance())
+                        print(f"{run}: {found['scores']['mean']:.2f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,9 @@
 
 For each encoder and collection of ``retrieval.toml`` it embeds the documents and queries of ``DATA_FOLDER/retrieval``
 once (into the cache), and scores every row: steps on both sides, steps on the queries alone (the stored embeddings of
-documents stay), and sums with BM25. The judgements only score: nothing here chooses by them. Each result is a file in
-``benchmarks/results/retrieval/``; what is there is not run again. ``benchmarks.search_choices`` scores what ``adapt``
-chooses; ``benchmarks/tables/retrieval.py`` makes the tables of both.
+documents stay), and sums with BM25. The judgements only score: nothing here chooses by them. Each result is a line of
+``benchmarks/results/retrieval.jsonl``; what is there is not run again. ``benchmarks.search_choices`` scores what
+``adapt`` chooses; ``benchmarks/tables/retrieval.py`` makes the tables of both.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch.nn.functional import normalize
 
 from benchmarks.domain_rows import STEPS, Affine
 from benchmarks.provenance import provenance
-from benchmarks.records import RESULTS, ROOT, write_json
+from benchmarks.records import ROOT, append, has_run
 from st_extras.adaptation import CANDIDATES, LinearTransform
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import RetrievalEvaluator, load_retrieval
@@ -181,7 +181,7 @@ def run(name: str, settings: dict[str, Any], collection: str, data: Path, cache:
     return {"encoder": name, "settings": settings, "collection": collection, **counts, "rows": rows}
 
 
-def over_collections(folder: str, run_one: Callable[..., dict[str, Any]], about: str | None) -> None:
+def over_collections(study: str, run_one: Callable[..., dict[str, Any]], about: str | None) -> None:
     """Read the arguments, and write the record of each encoder and collection that is not there."""
     config = tomllib.loads(CONFIG.read_text(encoding="utf8"))
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -194,11 +194,10 @@ def over_collections(folder: str, run_one: Callable[..., dict[str, Any]], about:
     torch.set_num_threads(options.threads)
     for name in options.encoders:
         for collection in options.collections:
-            path = RESULTS / folder / f"{name}-{collection}.json"
-            if not path.exists():
+            if not has_run(study, f"{name}-{collection}"):
                 record = run_one(name, config["encoders"][name], collection, options.data, options.cache)
-                write_json(path, record | provenance())
-                print(f"{path.stem}: {record['rows'][START]['ndcg@10']:.2f}", flush=True)
+                append(study, f"{name}-{collection}", record | provenance())
+                print(f"{name}-{collection}: {record['rows'][START]['ndcg@10']:.2f}", flush=True)
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ Encoders, collections and cache are those of ``benchmarks.retrieval``. ``adapt``
 or with queries that it makes of the documents, and sees no judgements. Then every step is tried at several strengths,
 for each of which the record has the judge's gain with its standard error, and the true one: from them
 ``benchmarks/tables/retrieval.py`` computes what another choice of strength and judge would have given, and how a choice
-made on six collections does on the seventh. Each result is a file in ``benchmarks/results/search_choices/``.
+made on six collections does on the seventh. Each result is a line of ``benchmarks/results/search_choices.jsonl``.
 """
 
 from __future__ import annotations

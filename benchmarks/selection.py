@@ -28,7 +28,7 @@ from typing import Any
 
 from scipy.stats import spearmanr
 
-from benchmarks.records import RESULTS
+from benchmarks.records import records, studies
 from benchmarks.tables.markdown import markdown_table
 
 Row = dict[str, Any]
@@ -49,7 +49,7 @@ class Curve:
         return 100 * (max(row["dev_spearman"] for row in self.rows) - self.rows[pick]["dev_spearman"])
 
 
-def read_curves(paths: Iterable[str | Path]) -> list[Curve]:
+def read_curves(found: Iterable[tuple[str, dict[str, Any]]]) -> list[Curve]:
     """Read the runs of the records, sorted by name; records without checkpoints are left out.
 
     Raises:
@@ -57,12 +57,9 @@ def read_curves(paths: Iterable[str | Path]) -> list[Curve]:
             than two checkpoints, or the checkpoints do not all have the same signals.
     """
     curves: list[Curve] = []
-    for path in map(Path, paths):
-        if not path.is_file():
-            raise ValueError(f"There is no record {str(path)!r}.")
-        record = json.loads(path.read_text(encoding="utf8"))
+    for study, record in found:
         if "checkpoints" in record:
-            curves.append(_curve(f"{path.parent.name}/{path.stem}", record))
+            curves.append(_curve(f"{study}/{record['run']}", record))
     if not curves:
         raise ValueError("None of the records has checkpoints.")
     expected = set(curves[0].rows[0]["signals"])
@@ -79,7 +76,7 @@ def read_curves(paths: Iterable[str | Path]) -> list[Curve]:
 
 def recorded_curves() -> list[Curve]:
     """Read the runs of all result files."""
-    return read_curves(sorted(RESULTS.glob("*/*.json")))
+    return read_curves((study, record) for study in studies() for record in records(study))
 
 
 def _curve(run: str, record: dict[str, Any]) -> Curve:

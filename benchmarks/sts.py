@@ -73,7 +73,7 @@ def run_study(
 def check_same_encoder(study: dict[str, Any], root: Path) -> None:
     """Raise unless a study's own encoder is there, with the weights whose making ``root`` records, if it does."""
     path = study["encoder"].get("path")
-    recorded = records("pretraining", f"{Path(path).parent.name}.json", root=root) if path else []
+    recorded = records("pretraining", f"{Path(path).parent.name}", root=root) if path else []
     if not recorded:
         return
     if not (Path(path) / "model.safetensors").is_file():

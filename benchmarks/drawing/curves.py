@@ -8,7 +8,7 @@ from itertools import cycle
 from typing import Any
 
 from benchmarks import selection
-from benchmarks.records import RESULTS
+from benchmarks.records import records
 from benchmarks.tables.cost import newest_speed
 from benchmarks.tables.floors import shown_floors
 from benchmarks.tables.quality import ROWS, row_records
@@ -87,7 +87,7 @@ def picked_curves(study: str = "slt_fai", seed: int = 0) -> tuple[dict[str, Curv
     """Return the curves of a study for one seed, and the step that the default label-free signal picks in each."""
     curves: dict[str, Curve] = {}
     picks = {}
-    for curve in selection.read_curves(sorted((RESULTS / study).glob(f"*-{seed}.json"))):
+    for curve in selection.read_curves((study, record) for record in records(study, f"*-{seed}")):
         name = curve.run.removeprefix(f"{study}/").removesuffix(f"-{seed}")
         curves[name] = ([row["step"] for row in curve.rows], [100 * row["dev_spearman"] for row in curve.rows])
         picks[name] = curve.rows[selection.by_signal(SIGNAL)(curve)]["step"]

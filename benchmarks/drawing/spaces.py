@@ -14,12 +14,12 @@ from st_extras.plots.maps import draw_moves
 
 def levels() -> dict[str, Any]:
     """Return the record of the cosines of graded pairs."""
-    return records("spaces", "cosine_levels.json")[0]
+    return records("spaces", "cosine_levels")[0]
 
 
 def neighborhoods() -> dict[str, Any]:
     """Return the record of texts before and after ``adapt``."""
-    return records("spaces", "neighborhoods.json")[0]
+    return records("spaces", "neighborhoods")[0]
 
 
 def draw_levels(record: dict[str, Any]) -> Any:
@@ -53,7 +53,7 @@ def draw_neighborhoods(record: dict[str, Any]) -> Any:
 
 def topics() -> dict[str, Any]:
     """Return the record of the labelled sample sentences before and after ``adapt``."""
-    return records("spaces", "topics.json")[0]
+    return records("spaces", "topics")[0]
 
 
 def changed_neighbours(record: dict[str, Any]) -> list[tuple[int, int, int]]:

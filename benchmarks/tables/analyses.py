@@ -73,7 +73,7 @@ def _places(found: dict[str, Any]) -> str:
 
 def frequency_table() -> str:
     """Tabulate the counts of BookCorpus' tokens by rank, and what the low-frequency half has of all occurrences."""
-    found = records("analyses", "bookcorpus-frequencies.json")
+    found = records("analyses", "bookcorpus-frequencies")
     if not found:
         return _NOT_RUN
     one = found[0]
@@ -94,7 +94,7 @@ def frequency_table() -> str:
 
 def by_encoder(analysis: str) -> dict[str, dict[str, Any]]:
     """Return the records of an analysis by encoder, in the order of NAMES."""
-    found = {record["encoder"]: record for record in records("analyses", f"*-{analysis}.json")}
+    found = {record["encoder"]: record for record in records("analyses", f"*-{analysis}")}
     return {name: found[name] for name in NAMES if name in found}
 
 

@@ -1,95 +1,133 @@
-"""Time and memory: of training steps and of RepAL's ways to encode (benchmarks.speed), and of data preparation."""
+"""Tables of time and memory: a training step, RepAL's ways to encode, large batches, corpora and several processes."""
 
 from __future__ import annotations
 
-from collections.abc import Container
 from typing import Any
 
-from benchmarks.names import MNRL
 from benchmarks.records import records
-from benchmarks.tables.markdown import markdown_table
+from benchmarks.tables.render import Part, Table, number, picked
+
+SPEED = ({"study": "speed", "run": "20261123-022106"},)
+"""The newest measurement of all steps."""
+MNRL = "mnrl, two columns"
+WHOLE, TIMES = number("{:.0f}"), picked("{:.2f} x".format)
 
 
-def newest_speed(sweep: str | None = None) -> dict[str, Any] | None:
-    """Return the newest complete record on CPU: of a sweep, or of all cases if ``sweep`` is None."""
-    found = reversed(records("speed", f"{sweep}-*.json" if sweep else "[0-9]*.json"))
-    return next((r for r in found if r.get("full", True) and r.get("device", "cpu") == "cpu"), None)
+def beside_what_it_needs(ratios: dict[str, dict[str, float]]) -> str:
+    """Write the ratios of a step to the bare passes that it cannot do without."""
+    return ", ".join(f"{ratio['median']:.2f} x {name}" for name, ratio in ratios.items() if name != MNRL)
 
 
-def speed_table(shown: Container[str] | None = None) -> str:
-    """Tabulate the time and memory of each case, relative to the bare passes that it needs and to MNRL.
-
-    Args:
-        shown: names of the cases; None: all but the bare passes.
-    """
-    record = newest_speed()
-    if record is None:
-        return "Not measured yet."
-    rows = []
-    for name, row in record["cases"].items():
-        if name.startswith("bare") or (shown is not None and name not in shown):
-            continue
-        ratios = {other: ratio["median"] for other, ratio in row.get("ratios", {}).items()}
-        if row.get("reference"):  # the first records had this ratio only
-            ratios[row["reference"]] = row["ratio"]
-        beside_mnrl = f"{ratios.pop(MNRL):.2f} x" if MNRL in ratios else ""
-        needs = ", ".join(f"{ratio:.2f} x {other}" for other, ratio in ratios.items())
-        rows.append([name, f"{row['median_ms']:.0f}", needs, beside_mnrl, _mebibytes(row)])
-    table = markdown_table(("step", "ms", "beside what it needs", "beside MNRL", "MiB"), rows)
-    return "\n".join([table, "", _conditions(record)])
+def conditions() -> str:
+    """Return a line on how the steps were measured."""
+    (record,) = (record for record in records("speed") if record["run"] == SPEED[0]["run"])
+    return (
+        f"Measured: {record['batch']} sentences a batch, at most {record['length']} tokens, {record['rounds']} rounds, "
+        f"{record['machine']}, revision {record['revision']}."
+    )
 
 
-def sweep_table(sweep: str) -> str:
-    """Tabulate milliseconds and MiB of each case, a column for each value of the sweep."""
-    record = newest_speed(sweep)
-    if record is None:
-        return "Not measured yet."
-    values: dict[str, dict[str, Any]] = record["values"]
-    rows = []
-    for name in dict.fromkeys(name for cases in values.values() for name in cases):
-        found = [cases.get(name) for cases in values.values()]
-        cells = ["" if row is None else f"{row['median_ms']:.0f} ms, {_mebibytes(row)} MiB" for row in found]
-        rows.append([name, *cells])
-    return "\n".join([markdown_table((sweep, *values), rows), "", _conditions(record)])
+NEEDS: tuple[str, Part] = (
+    "beside what it needs",
+    {"metric": "cases/<case>/ratios", "show": picked(beside_what_it_needs)},
+)
 
 
-def preparation_table(task: str) -> str:
-    """Tabulate sentences per second by wall clock, and the speed relative to each reference.
-
-    A column for each number of sentences, from its newest record.
-
-    Args:
-        task: "masking" or "counting".
-    """
-    newest = {found["sentences"]: found for found in records("preparation", f"*-{task}.json")}
-    columns = [newest[size] for size in sorted(newest)]
-    titles = [f"{found['sentences']:,} sentences, rounds: {found['rounds']}" for found in columns]
-    rows = []
-    for name in columns[0]["cases"]:
-        found = [column["cases"][name]["wall"] for column in columns]
-        rows.append([name, *(f"{row['per_second']:,.0f}/s ({', '.join(_relative(row))})" for row in found)])
-    lines = [markdown_table((task, *titles), rows)]
-    memory = [
-        f"{row['texts']:,} texts {row['peak_MiB']:.0f} MiB" for found in columns for row in found.get("memory", ())
+def steps(*cases: str, needs: bool = True) -> Table:
+    """Return the table of some steps: milliseconds, beside the passes that they need and beside MNRL, and memory."""
+    columns: list[tuple[str, Part]] = [("ms", {"metric": "cases/<case>/median_ms", "show": WHOLE})]
+    columns += [NEEDS] if needs else []
+    columns += [
+        ("beside MNRL", {"metric": f"cases/<case>/ratios/{MNRL}/median", "show": TIMES}),
+        ("MiB", {"metric": "cases/<case>/peak_mib", "show": WHOLE}),
     ]
-    if memory:
-        lines += ["", f"Peak memory: {'; '.join(memory)}."]
-    return "\n".join(lines)
+    left = 1
+    return Table("step", {case: {"of": SPEED, "fill": {"case": case}} for case in cases}, columns, left, conditions)
 
 
-def _relative(row: dict[str, Any]) -> list[str]:
-    """Write the median speed relative to each reference."""
-    return [f"{value[0]:.2f} x" for name, value in row.items() if name.startswith("x ")]
+STEPS = steps("simcse", "dclr", "adcse, no head", "consert", "slt-fai", "paser, no mlm", needs=False)
+METHODS = {
+    "simcse": steps(MNRL, "simcse", "simcse, 4 length buckets"),
+    "dclr": steps(MNRL, "simcse", "dclr", "dclr, table", "dclr, model", "GISTEmbed"),
+    "adcse": steps(MNRL, "simcse", "adcse", "adcse, no head"),
+    "consert": steps(MNRL, "simcse", "consert"),
+    "slt-fai": steps(MNRL, "simcse", "consert", "slt-fai", "slt-fai over adcse"),
+    "paser": steps(MNRL, "simcse", "paser", "paser, no mlm", "TSDAE"),
+    "repal": steps("encode", "repal", "repal pooled"),
+}
+"""By the name of a page."""
 
 
-def _mebibytes(row: dict[str, Any]) -> str:
-    return "" if row.get("peak_mib") is None else f"{row['peak_mib']:.0f}"
+def with_range(ratio: dict[str, float]) -> str:
+    """Write a ratio, with its lowest and highest value if it was measured more than once."""
+    rounds = "" if ratio["lowest"] == ratio["highest"] else f" ({ratio['lowest']:.2f} to {ratio['highest']:.2f})"
+    return f"{ratio['median']:.2f} x{rounds}"
 
 
-def _conditions(record: dict[str, Any]) -> str:
-    """Write in a line how a record of ``benchmarks.speed`` was measured."""
-    size = {"batch": f"{record['batch']} sentences a batch", "length": f"at most {record.get('length', 32)} tokens"}
-    fixed = [words for name, words in size.items() if name != record.get("sweep")]
-    clock = ["processor time"] if record.get("clock") == "cpu" else []
-    words = [*fixed, f"{record['rounds']} rounds", *clock, record["machine"], f"revision {record['revision']}"]
-    return f"Measured: {', '.join(words)}."
+def large_batches() -> Table:
+    """Return the table of what gradient caching costs: of each loss the record with the most rounds."""
+    rows: dict[str, Part] = {}
+    for record in sorted(records("large_batches"), key=lambda one: one["settings"]["rounds"]):
+        of = ({"study": "large_batches", "run": record["run"]},)
+        rows |= {loss: {"of": of, "fill": {"loss": loss}} for loss in record["losses"]}
+    one = number("{:.1f}")
+    columns: list[tuple[str, Part]] = [
+        ("ms a sentence, plain", {"metric": "losses/<loss>/ms_per_sentence/uncached", "show": one}),
+        ("cached", {"metric": "losses/<loss>/ms_per_sentence/cached", "show": one}),
+        ("time", {"metric": "losses/<loss>/time_ratio", "show": picked(with_range)}),
+        ("memory", {"metric": "losses/<loss>/memory_ratio", "show": TIMES}),
+        ("rounds", {"metric": "settings/rounds", "show": picked(str)}),
+    ]
+    return Table("loss", dict(sorted(rows.items())), columns)
+
+
+MEMORY = Table(
+    "MiB above the start",
+    {
+        f"`{reader}`": {"of": ({"study": "scale", "run": "memory-20261122-211200"},), "fill": {"reader": reader}}
+        for reader in ("statistics compute", "whiten fit", "frequencies count", "EmbeddingTable.compute")
+    },
+    [
+        (f"{size:,} sentences", {"metric": f"readers/<reader>/{place}/above_mib", "show": WHOLE})
+        for place, size in enumerate((10_000, 100_000, 1_000_000))
+    ],
+)
+
+_PROCESSES = ({"study": "scale", "run": "speed-20261123-020954"},)
+
+
+def bound(work: dict[str, Any]) -> str:
+    """Write what share of the time the part takes that bounds the speed."""
+    return f"{work['floor share']:.0%} is {work['bound']}"
+
+
+def measured_processes() -> str:
+    """Return a line on how the processes were measured."""
+    (record,) = (record for record in records("scale") if record["run"] == _PROCESSES[0]["run"])
+    return f"Sentences per second, medians of {record['rounds']} rounds. {record['machine']}."
+
+
+_SPEED = picked("{:,.0f}".format)
+PROCESSES = Table(
+    ("work", "processes", "sentences"),
+    {
+        (work, processes, sizes): {
+            "of": {"all": _PROCESSES} | ({"one": _PROCESSES} if processes == "1" else {}),
+            "which": "all",
+            "fill": {"work": work, "processes": processes},
+        }
+        for work, sizes in {
+            "training": "640 and 2,560",
+            "encoding": "2,000 and 10,000",
+            "counting": "50,000 and 250,000",
+            "masking": "20,000 and 100,000",
+        }.items()
+        for processes in ("1", "2")
+    },
+    [
+        ("small", {"metric": "works/<work>/<processes>/small", "show": _SPEED}),
+        ("large", {"metric": "works/<work>/<processes>/large", "show": _SPEED}),
+        ("once started", {"metric": "works/<work>/<processes>/once started", "show": _SPEED}),
+    ],
+    note=measured_processes,
+)

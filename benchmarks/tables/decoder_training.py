@@ -59,7 +59,7 @@ def decoder_training_table(study: str = "decoder_training") -> str:
 
 def _baselines() -> list[dict[str, Any]]:
     """Return the baselines of the study without training, which scored the same pairs of STS-B test."""
-    return [record["rows"] for record in records("decoders", "baselines.json")]
+    return [record["rows"] for record in records("decoders", "baselines")]
 
 
 def _dev(record: dict[str, Any]) -> float:

@@ -58,8 +58,8 @@ def decoder_adapt_table() -> str:
     """Tabulate what ``adapt`` made of each language model, beside the plain mean and the grid's best row there."""
     sets, rows = averaged(), []
     for name, encoder in ENCODERS.items():
-        ways = [record for record in records("decoders", f"{name}-*.json") if "way" in record]
-        for record in records("decoders", f"adapt-{name}.json"):
+        ways = [record for record in records("decoders", f"{name}-*") if "way" in record]
+        for record in records("decoders", f"adapt-{name}"):
             for text, found in record["rows"].items():
                 means = {
                     (way["way"], *row.split()): fmean(scores[one] for one in sets)
@@ -87,7 +87,7 @@ def decoder_repal_table() -> str:
     """Tabulate RepAL on each language model: the weights that dev chose, STS-B test and the mean of the seven sets."""
     rows = []
     for name, encoder in ENCODERS.items():
-        for record in records(f"decoder_repal_{name}", "start-0.json"):
+        for record in records(f"decoder_repal_{name}", "start-0"):
             plain = {**record["scores"], DEV: record["dev"], "average": record["average"]}
             for term, found in {"plain": plain, **record["post_processing"]}.items():
                 weights = [f"{found[one]:.2f}" if one in found else "" for one in ("lambda_1", "lambda_2")]
@@ -100,7 +100,7 @@ def decoder_repal_table() -> str:
 def decoder_baselines_table() -> str:
     """Tabulate the baselines on the same pairs."""
     sets = averaged()
-    found = [record["rows"] for record in records("decoders", "baselines.json")]
+    found = [record["rows"] for record in records("decoders", "baselines")]
     rows = [[name, _scores(row, sets)] for all_of_them in found for name, row in all_of_them.items()]
     return markdown_table(["baseline, fitted on", f"STS-B test / mean of {', '.join(sets)}"], rows)
 

@@ -1,121 +1,198 @@
-"""Tables of the domain study: what adapting an encoder to a domain gained, judged by labels."""
+"""Tables of the domain study: what linear transforms, trainings and ``adapt`` gain, and how good the label-free score is."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from benchmarks.records import records
-from benchmarks.tables.markdown import difference, markdown_table, spread
+from benchmarks.statistics import best, paired_differences, rank_correlation, regret
+from benchmarks.tables.render import (
+    Part,
+    Runs,
+    Sentence,
+    Table,
+    Values,
+    count,
+    counted,
+    gain,
+    number,
+    picked,
+    spread,
+)
+from benchmarks.tables.similarity import SENTENCE_TERM, after
+from benchmarks.tables.sources import COMBINED, LAYERS, OWN, SIF, START, TFIDF, TRAINED
 
-NAMES = {
-    "minilm": "all-MiniLM-L6-v2 (tuned)",
-    "layers3": "its first three layers (raw)",
-    "own": "BERT-small trained here (raw)",
-    "better": "better BERT-small (raw)",
-    "mpnet": "all-mpnet-base-v2 (tuned)",
-    "smollm2-plain": "SmolLM2-135M-Instruct (raw)",
-    "smollm2": "SmolLM2-135M-Instruct, PromptEOL (raw)",
-    "gemma3-plain": "Gemma 3 270M (raw)",
-    "gemma3": "Gemma 3 270M, PromptEOL (raw)",
-    "": "no encoder",
-}
-_Cell = tuple[str, str]
-Scores = dict[int, dict[str, dict[str, float]]]
-"""By seed and domain."""
-_FLOOR, _START, _ADAPTED, _WHITENED = "TF-IDF of characters 3-5", "start", "adapt", "whitened softly 0.1"
-
-
-def by_cell(found: Sequence[dict[str, Any]]) -> dict[_Cell, dict[str, dict[int, dict[str, float]]]]:
-    """Return the scores by (encoder, domain), row and seed."""
-    cells: dict[_Cell, dict[str, dict[int, dict[str, float]]]] = {}
-    for record in found:
-        rows = cells.setdefault((record["encoder"], record["domain"]), {})
-        rows.setdefault(record["row"], {})[record["seed"]] = record["scores"]
-    return cells
+DOMAINS = ("banking77", "clinc150", "stackoverflow")
+TRANSFORM = "neighbours, medium"
+MEAN, STS = "scores/mean", "scores/stsb_test"
+ONE = "{:.1f}"
 
 
-def everywhere(cells: dict[str, dict[str, dict[int, dict[str, float]]]], row: str) -> Scores:
-    """Return the scores of a row by seed and domain, of the seeds that were run on every domain."""
-    found = {domain: rows.get(row, {}) for domain, rows in cells.items()}
-    seeds = set.intersection(*map(set, found.values()))
-    return {seed: {domain: scores[seed] for domain, scores in found.items()} for seed in sorted(seeds)}
+def row(name: str, domain: str | None = None, encoder: str = "minilm", study: str = "domains") -> Runs:
+    """Return the runs of a row, on one domain or on all."""
+    found = {"study": study, "encoder": encoder, "method": name}
+    return (found if domain is None else found | {"data": domain},)
 
 
-def domain_means(found: Scores) -> dict[int, float]:
-    """Return the mean over the domains of each seed."""
-    return {seed: statistics.mean(one["mean"] for one in scores.values()) for seed, scores in found.items()}
+HEADLINE = Sentence(
+    "**Banking77, no labels, under 2 minutes of one CPU core: `st-extras adapt` lifts MAP@R of all-MiniLM-L6-v2 from "
+    "{before} to {after}.**",
+    {
+        name: {"of": row(method, "banking77"), "metric": "scores/map_at_r", "show": number(ONE)}
+        for name, method in {"before": "start", "after": "adapt"}.items()
+    },
+)
+
+ADAPTED = Table(
+    ("encoder", "domain"),
+    {
+        ("all-MiniLM-L6-v2 (tuned)", domain): {
+            "of": {
+                "TF-IDF": row("TF-IDF of characters 3-5", domain, encoder=""),
+                START: row("start", domain),
+                "adapt": row("adapt", domain),
+            },
+            "minus": {"adapt": row("start", domain)},
+        }
+        for domain in DOMAINS
+    },
+    [
+        ("TF-IDF", {"which": "TF-IDF", "metric": MEAN, "show": number(ONE)}),
+        (START, {"which": START, "metric": MEAN, "show": number(ONE)}),
+        ("adapted", {"which": "adapt", "metric": MEAN, "show": spread}),
+        ("gain", {"which": "adapt", "metric": MEAN, "show": gain}),
+        ("STS-B before", {"which": START, "metric": STS, "show": number(ONE)}),
+        ("after", {"which": "adapt", "metric": STS, "show": number(ONE)}),
+    ],
+)
+
+EVERY = Table(
+    "row",
+    {name: {"of": {domain: row(name, domain) for domain in DOMAINS} | {"all": row(name)}} for name in ("start", TRANSFORM, "adapt", "whitened to 256")},
+    [
+        *((domain, {"which": domain, "metric": MEAN, "show": spread}) for domain in DOMAINS),
+        ("STS-B test", {"which": "all", "metric": STS, "show": number(ONE)}),
+    ],
+)
 
 
-def adapted_table(study: str = "domains") -> str:
-    """Compare what ``adapt`` picks with the start and with TF-IDF, for each encoder and domain of a study."""
-    cells = by_cell(records(study))
-    rows = []
-    for (name, domain), found in cells.items():
-        if _START in found and _ADAPTED in found:
-            start, adapted = found[_START][0], found[_ADAPTED]
-            floor = cells.get(("", domain), {}).get(_FLOOR, {}).get(0)
-            means = {seed: one["mean"] for seed, one in adapted.items()}
-            rows.append([
-                NAMES[name],
-                domain,
-                "" if floor is None else f"{floor['mean']:.1f}",
-                f"{start['mean']:.1f}",
-                spread(list(means.values())),
-                difference(means, dict.fromkeys(means, start["mean"])),
-                f"{start['stsb_test']:.1f}",
-                f"{statistics.mean(one['stsb_test'] for one in adapted.values()):.1f}",
-                str(len(adapted)),
-            ])  # fmt: skip
-    titles = ["encoder", "domain", "TF-IDF", "start", "adapted", "gain", "STS-B before", "after", "seeds"]
-    return markdown_table(titles, rows, left=(0, 1))
+def lowest_gain(ours: Values, theirs: Values) -> str:
+    """Write the lowest mean gain of a domain."""
+    before = theirs.by_unit()
+    gains = (paired_differences(found, before[domain]).values() for domain, found in ours.by_unit().items())
+    return f"{min(map(statistics.mean, gains)):+.2f}"
 
 
-def language_models_table() -> str:
-    """Tabulate what language models of others are worth on each thinned domain, beside TF-IDF and a tuned encoder."""
-    cells = by_cell(records("domains_thin"))
-    domains = sorted({domain for _, domain in cells})
-    rows = []
-    for name in ("", "minilm", "smollm2-plain", "smollm2", "gemma3-plain", "gemma3"):
-        for row in (_FLOOR, _START, _WHITENED, _ADAPTED):
-            found = [cells.get((name, domain), {}).get(row, {}).get(0) for domain in domains]
-            if any(found):
-                means = ["" if one is None else f"{one['mean']:.1f}" for one in found]
-                rows.append([NAMES[name], row, *means])
-    return markdown_table(["encoder", "row", *domains], rows, left=(0, 1)) if rows else "Not run yet."
+TRAININGS = Table(
+    "training",
+    {
+        name: {
+            "of": {"alone": row(name), "then": row(f"{name}, then {TRANSFORM}")},
+            "minus": {"alone": row("start"), "then": row(TRANSFORM)},
+        }
+        for name in ("DCLR start 0.14, 3e-05, 25 steps", "SimCSE 2e-5, 25 steps", "DCLR, no guide, 2e-5, 25 steps")
+    },
+    [
+        ("gain", {"which": "alone", "metric": MEAN, "show": gain}),
+        ("worst domain", {"which": "alone", "metric": MEAN, "show": lowest_gain}),
+        ("with the step, minus the step alone", {"which": "then", "metric": MEAN, "show": gain}),
+    ],
+)
+
+_LAYERS, _OWN, _GOOD = "STS, first three layers", "STS, BERT-small trained here", "domains, all-MiniLM-L6-v2"
 
 
-def domains_table(encoder: str) -> str:
-    """List every row of an encoder with its mean score on each domain, and STS-B test over the domains.
+def _beside(label: str, name: str = "", encoder: str = "minilm") -> dict[str, Runs]:
+    """Return the runs of a label on both raw encoders, and those of a row of the domain study."""
+    found = {_LAYERS: TRAINED[label][LAYERS], _OWN: TRAINED[label][OWN]}
+    return found | ({_GOOD: row(name, encoder=encoder)} if name else {})
 
-    The floors that need no encoder come first, then the start, then the rows by their mean over the domains.
+
+OVERVIEW = Table(
+    "(seeds)",
+    {
+        TFIDF: {"of": _beside(TFIDF, "TF-IDF of characters 3-5", encoder="")},
+        SIF: {"of": _beside(SIF, "SIF of input embeddings, first component removed")},
+        START: {"of": _beside(START, "start")},
+        "SimCSE": {"of": _beside("SimCSE", "SimCSE 2e-5, 25 steps")},
+        "DCLR on ConSERT's views, then RepAL's sentence term": {
+            "of": _beside(COMBINED),
+            "metric": after(SENTENCE_TERM),
+        },
+        "`st-extras adapt`": {"of": {_GOOD: row("adapt")}},
+    },
+    [
+        (_LAYERS, {"which": _LAYERS, "metric": "average", "show": counted}),
+        (_OWN, {"which": _OWN, "metric": "average", "show": counted}),
+        (_GOOD, {"which": _GOOD, "metric": MEAN, "show": counted}),
+    ],
+)
+OVERVIEW_SHORT = Table(
+    OVERVIEW.first, {label: OVERVIEW.rows[label] for label in (START, "SimCSE", "`st-extras adapt`")}, OVERVIEW.columns
+)
+
+
+def label_free() -> list[dict[str, Any]]:
+    """Return the label-free score and the gain of each row of the study that has both, but for those of ``adapt``.
+
+    Each has its cell (encoder, domain and seed), its score, whether the score's interval is above 0, and its gain over
+    the base model by the labels.
     """
-    cells = by_cell(records("domains"))
-    domains = sorted({domain for _, domain in cells})
-    found: dict[str, dict[str, list[dict[str, float]]]] = {}
-    for domain in domains:
-        for name in ("", encoder):
-            for row, seeds in cells.get((name, domain), {}).items():
-                found.setdefault(row, {})[domain] = list(seeds.values())
-    floors = {row for domain in domains for row in cells.get(("", domain), {})}
-
-    def place(row: str) -> tuple[int, int, float]:
-        means = [_mean(scores, "mean") for scores in found[row].values()]
-        return (0 if row in floors else 1 if row == _START else 2, -len(means), -statistics.mean(means))
-
-    lines = []
-    for row in sorted(found, key=place):
-        of_row = found[row]
-        all_scores = [one for scores in of_row.values() for one in scores]
-        means = [spread([one["mean"] for one in of_row[domain]]) if domain in of_row else "" for domain in domains]
-        forgotten = [one["stsb_test"] for one in all_scores if "stsb_test" in one]
-        sts = f"{statistics.mean(forgotten):.1f}" if forgotten else ""
-        fewest = min(len(scores) for scores in of_row.values())
-        lines.append([row, *means, sts, str(fewest)])
-    titles = ["row", *domains, "STS-B test", "seeds"]
-    return markdown_table(titles, lines)
+    scored = [one for one in records("domains") if "judge" in one]
+    base = {(one["encoder"], one["domain"]): one["scores"]["mean"] for one in scored if one["row"] == "start"}
+    weights = {"confirmed": 0.5, "lexical": 0.5, "coherence": 1.0}  # those of LabelFreeComparison
+    return [
+        {
+            "cell": (one["encoder"], one["domain"], one["seed"]),
+            "score": sum(weight * one["judge"][name] for name, weight in weights.items()),
+            "accepted": one["judge"]["low"] > 0,
+            "gain": one["scores"]["mean"] - base[one["encoder"], one["domain"]],
+        }
+        for one in scored
+        if one["row"] != "start" and not one["row"].startswith("adapt") and (one["encoder"], one["domain"]) in base
+    ]
 
 
-def _mean(scores: Sequence[dict[str, float]], key: str) -> float:
-    return statistics.mean(one[key] for one in scores)
+def label_free_table() -> Table:
+    """Return the table of how the label-free score orders the rows of a cell, and what it picks; none of them gains 0."""
+    cells: dict[Any, list[dict[str, Any]]] = {}
+    for one in label_free():
+        cells.setdefault(one["cell"], []).append(one)
+    ranks, lost, gained = [], [], []
+    for rows in cells.values():
+        scores, gains = [one["score"] for one in rows], [one["gain"] for one in rows]
+        ranks += [rank_correlation(scores, gains)] if len(rows) > 2 else []
+        lost.append(regret([0.0, *scores], [0.0, *gains]))
+        gained.append([0.0, *gains][best([0.0, *scores])])
+    shown = {
+        "rows": str(sum(map(len, cells.values()))),
+        "rank correlation": f"{statistics.mean(ranks):.2f}",
+        "mean regret": f"{statistics.mean(lost):.2f}",
+        "worst regret": f"{max(lost):.2f}",
+        "picked": f"{statistics.mean(gained):+.2f}",
+        "worst picked": f"{min(gained):+.2f}",
+    }
+    return Table("domain", {"all": {}}, [(title, {"texts": {"all": cell}}) for title, cell in shown.items()])
+
+
+def acceptance_table() -> Table:
+    """Return the table of which rows the label-free score accepts, by what they gain."""
+    bounds = {
+        "lost more than 0.5": (float("-inf"), -0.5),
+        "between -0.5 and 0.5": (-0.5, 0.5),
+        "gained 0.5 to 2": (0.5, 2.0),
+        "gained more than 2": (2.0, float("inf")),
+    }
+    found = label_free()
+    inside = {name: [one["accepted"] for one in found if low <= one["gain"] < high] for name, (low, high) in bounds.items()}
+    return Table(
+        "by the labels",
+        dict.fromkeys(bounds, {}),
+        [
+            ("rows", {"texts": {name: str(len(rows)) for name, rows in inside.items()}}),
+            ("accepted", {"texts": {name: str(sum(rows)) for name, rows in inside.items()}}),
+            ("share", {"texts": {name: f"{sum(rows) / len(rows):.0%}" for name, rows in inside.items() if rows}}),
+        ],
+    )

@@ -70,7 +70,7 @@ def floors_table() -> str:
 
 def overlap_table() -> str:
     """Tabulate how many pairs of each test set STS-B dev holds too."""
-    found = records("pairs", "stsb_dev.json")
+    found = records("pairs", "stsb_dev")
     if not found:
         return "Not counted yet."
     rows = [
@@ -82,7 +82,7 @@ def overlap_table() -> str:
 
 def noted(table: str, root: Path | None = None) -> str:
     """Return a table with a line beneath it that says how much of STS-B dev, which chose, is in the test sets."""
-    found = records("pairs", "stsb_dev.json", root=root)
+    found = records("pairs", "stsb_dev", root=root)
     if not found:
         return table
     shared, distinct = found[0]["in_tests"], found[0]["distinct"]

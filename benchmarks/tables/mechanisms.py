@@ -1,80 +1,176 @@
-"""Do the mechanisms work? One table for each question of the mechanisms_*.toml studies."""
+"""Tables of docs/mechanisms.md: each idea of a method alone, beside the row that it changes one thing of."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.tables.floors import noted, shown_floors
-from benchmarks.tables.markdown import counted, difference, markdown_table, spread
-from benchmarks.tables.quality import row_records
-from benchmarks.tables.questions import QUESTIONS, Figure, Question, decoupled, heads
+from benchmarks.records import Metric
+from benchmarks.tables.render import Cell, Part, Runs, Show, Table, Values, count, gain, number, runs, spread, values, write_spread
+from benchmarks.tables.similarity import BOTH_TERMS, after, chosen_on_dev
+from benchmarks.tables.sources import COMBINED, FROZEN, LAYERS, OWN, PHRASES, TRAINED
+
+EVERY_50 = 50
+"""The evaluations that count for SLT-FAI: none of them is inside its warm-up of 20 or 40 steps."""
 
 
-def mechanism_table(name: str, own: bool) -> str:
-    """Tabulate a question: dev and seven sets, mean and spread, and the difference from the first row, seed by seed.
+def counted_step(record: dict[str, Any]) -> int:
+    """Return the step of the best evaluation at a multiple of 50 steps, so that no row had more of them to choose from."""
+    curve = {step: dev for step, dev in record.get("curve", []) if step and step % EVERY_50 == 0}
+    return max(curve, key=curve.__getitem__, default=0)
 
-    Floors stand first. Older records have no score without the pairs of STS-B dev.
+
+def counted_dev(record: dict[str, Any]) -> float | None:
+    """Return STS-B dev at that step; None for a record without a curve."""
+    return dict(record.get("curve", [])).get(counted_step(record))
+
+
+def counted_average(record: dict[str, Any]) -> float | None:
+    """Return the seven-set average; None if it is that of other weights than those of that step."""
+    return record["average"] if record.get("best_step") == counted_step(record) else None
+
+
+def last_accuracy(record: dict[str, Any]) -> float | None:
+    """Return the last logged balanced accuracy of the discriminators."""
+    logged = [
+        value
+        for _, entry in record.get("log", ())
+        for name, value in entry.items()
+        if name.endswith("balanced_accuracy")
+    ]
+    return logged[-1] if logged else None
+
+
+def question(rows: dict[str, Runs], first: str, baseline: Runs, *, dev: Metric = "dev", average: Metric = "average") -> Table:
+    """Return the table of a question: STS-B dev and the seven sets, each with the difference to the baseline.
 
     Args:
-        name: a key of QUESTIONS.
-        own: whether on the encoder that ``benchmarks/pretrain_encoder.py`` makes, else on the first three layers.
+        rows: by label.
+        first: label of the baseline.
+        baseline: its runs.
+        dev: value of STS-B dev.
+        average: that of the seven sets.
     """
-    question = QUESTIONS[name](own)
-    found = {label: row_records(sources) for label, sources in question.rows.items()}
-    found = {label: rows for label, rows in found.items() if rows}
-    first = next(iter(question.rows))
-    if not found.keys() - {first} or first not in found:
-        return "Not run yet."
-    minus = f"minus {first}"
-    titles = ("", "seeds", "best step", "STS-B dev", minus, "seven sets", minus, "without pairs of dev")
-    lines = []
-    for label, floor in shown_floors("own_encoder" if own else "foundation").items():
-        scores = floor["dev"], floor["average"], floor["without_dev"]["average"]
-        dev, average, without = (f"{score:.2f}" for score in scores)
-        lines.append([label, "1", "", dev, "", average, "", without, *[""] * len(question.figures)])
-    lines += [_cells(label, rows, found[first], question) for label, rows in found.items()]
-    return noted(markdown_table((*titles, *question.figures), lines))
+    columns: list[tuple[str, Part]] = [("seeds", {"metric": dev, "show": count})]
+    for title, metric in (("STS-B dev", dev), ("seven sets", average)):
+        columns += [
+            (title, {"metric": metric, "show": spread}),
+            (f"minus {first}", {"metric": metric, "show": gain, "minus": baseline}),
+        ]
+    return Table("", {label: {"of": of} for label, of in rows.items()}, columns, note=chosen_on_dev)
 
 
-EXACT = ("plain", "sentence term", "RepAL", "RepAL pooled")
+def _on(encoder: str, *labels: str) -> dict[str, Runs]:
+    return {label: TRAINED[label][encoder] for label in labels}
 
 
-def exact_repal_table(own: bool) -> str:
-    """Tabulate RepAL after the trainings of two questions: seven sets, exact and pooled, tuned on STS-B dev.
+SIMCSE, OWN_SIMCSE = TRAINED["SimCSE"][LAYERS], TRAINED["SimCSE"][OWN]
+HEADS = question(
+    {
+        "SimCSE with a head": runs("mechanisms_heads/simcse-head"),
+        "AdCSE, momentum head (paper)": TRAINED["AdCSE"][LAYERS],
+        "AdCSE, no head": TRAINED["AdCSE, no head"][LAYERS],
+    },
+    "SimCSE",
+    SIMCSE,
+)
+HEADS_CLS = question(
+    {
+        "SimCSE": runs("mechanisms_heads_cls_own/simcse"),
+        "AdCSE, momentum head (paper)": runs("mechanisms_heads_cls_own/adcse-momentum-head"),
+        "AdCSE, no head": runs("mechanisms_heads_cls_own/adcse-no-head"),
+    },
+    "SimCSE",
+    runs("mechanisms_heads_cls_own/simcse"),
+)
+ADVERSARIES = question(
+    {
+        "none": runs("mechanisms_adversaries_own/no-adversaries"),
+        "features, 0.3": runs("mechanisms_adversaries_own/features-3e-1"),
+        "queue: keys of the last batch": runs("mechanisms_adversaries_own/queue-1"),
+    },
+    "random, 3e-3 (paper)",
+    TRAINED["AdCSE, no head"][OWN],
+)
+RATES = Table(
+    "",
+    {
+        f"{label} at 1e-4": {"of": runs(f"mechanisms_rates/{name}-1e-4")}
+        for label, name in {"SimCSE": "simcse", "AdCSE, no head": "adcse", "ConSERT": "consert", "DCLR": "dclr"}.items()
+    },
+    [
+        ("seeds", {"metric": "dev", "show": count}),
+        ("STS-B dev", {"metric": "dev", "show": spread}),
+        ("seven sets", {"metric": "average", "show": spread}),
+    ],
+    note=chosen_on_dev,
+)
+DECOUPLED = question(
+    {
+        "SimCSE, positive not in the denominator": runs("mechanisms_dclr/simcse-no-positive"),
+        "+ noise and weights (DCLR)": TRAINED["DCLR"][LAYERS],
+        "SimCSE on ConSERT's views, positive not in the denominator": runs(
+            "mechanisms_dclr/simcse-consert-views-no-positive"
+        ),
+        "+ noise (the recipe, at 1e-4)": TRAINED[COMBINED][LAYERS],
+    },
+    "SimCSE",
+    SIMCSE,
+)
 
-    Args:
-        own: as in ``mechanism_table``.
-    """
-    rows = []
-    for question in (heads(own), decoupled(own)):
-        for label, sources in question.rows.items():
-            of_seed = {record["seed"]: record.get("post_processing", {}) for record in row_records(sources)}
-            found = {seed: variants for seed, variants in of_seed.items() if variants.keys() >= set(EXACT)}
-            if not found or label in (row[0] for row in rows):
-                continue
-            values = {name: {seed: found[seed][name]["average"] for seed in found} for name in EXACT}
-            cells = [spread(list(scores.values())) for scores in values.values()]
-            rows.append([label, str(len(found)), *cells, difference(values["RepAL"], values["RepAL pooled"])])
-    if not rows:
-        return "Not run yet."
-    return markdown_table(("after", "seeds", *EXACT, "exact minus pooled"), rows)
+
+def _equilibrium(study: str, paper: Runs, simcse: Runs) -> Table:
+    names = {
+        "confusion, balanced, warm; discriminators at 1e-3": "slt-fai-equilibrium-discriminators-1e-3",
+        "without AT": "slt-fai-no-at",
+    }
+    rows = {"SLT-FAI (paper), main grid": paper} | {label: runs(f"{study}/{name}") for label, name in names.items()}
+    table = question(rows, "SimCSE", simcse, dev=counted_dev, average=counted_average)
+    accuracy = ("accuracy, balanced", {"metric": last_accuracy, "show": number("{:.1%}")})
+    return Table("", table.rows, [*table.columns, accuracy], note=chosen_on_dev)
 
 
-def _cells(
-    label: str, rows: Sequence[dict[str, Any]], first: Sequence[dict[str, Any]], question: Question
-) -> list[str]:
-    cells = [label, str(len(rows)), ", ".join(str(question.best_step(record)) for record in rows)]
-    for score in (question.dev, question.average):
-        ours, theirs = _by_seed(score, rows), _by_seed(score, first)
-        cells += [counted(ours, of=len(rows)), difference(ours, theirs) if rows is not first else ""]
-    cells.append(counted(_by_seed(question.average_without_dev, rows), of=len(rows)))
-    for figure, written in question.figures.values():
-        values = [value for record in rows if (value := figure(record)) is not None]
-        cells.append(written.format(statistics.mean(values)) if values else "")
-    return cells
-
-
-def _by_seed(score: Figure, rows: Sequence[dict[str, Any]]) -> dict[int, float]:
-    return {record["seed"]: value for record in rows if (value := score(record)) is not None}
+EQUILIBRIUM = _equilibrium("mechanisms_slt_fai", TRAINED["SLT-FAI over SimCSE"][LAYERS], SIMCSE)
+EQUILIBRIUM_OWN = _equilibrium("mechanisms_slt_fai_own", TRAINED["SLT-FAI over SimCSE"][OWN], OWN_SIMCSE)
+EQUILIBRIUM_CONSERT = question(
+    {
+        "ConSERT": TRAINED["ConSERT"][LAYERS],
+        "SLT-FAI (paper), main grid": TRAINED["SLT-FAI over ConSERT"][LAYERS],
+        "lambda 30 %": runs("mechanisms_slt_fai/consert-slt-fai-lambda-03"),
+        "lambda 70 %": runs("mechanisms_slt_fai/consert-slt-fai-lambda-07"),
+    },
+    "ConSERT",
+    TRAINED["ConSERT"][LAYERS],
+    dev=counted_dev,
+    average=counted_average,
+)
+SPARED = question(
+    {
+        "SimCSE": SIMCSE,
+        "PaSeR, no MLM, output tied": TRAINED[PHRASES][LAYERS],
+        "encoder frozen for 100 steps, then at 3e-4": TRAINED[FROZEN][LAYERS],
+    },
+    "SimCSE",
+    SIMCSE,
+)
+BESIDE = question(
+    {
+        "SimCSE on PaSeR's rows": runs("mechanisms_paser/simcse-on-its-rows"),
+        "SimCSE beside phrases": runs("mechanisms_paser/simcse-with-phrases"),
+        "SimCSE": SIMCSE,
+    },
+    "SimCSE on PaSeR's rows",
+    runs("mechanisms_paser/simcse-on-its-rows"),
+)
+EXACT = Table(
+    "after",
+    {
+        "SimCSE with a head": {"of": runs("mechanisms_heads/simcse-head")},
+        "SimCSE, positive not in the denominator": {"of": runs("mechanisms_dclr/simcse-no-positive")},
+        "ConSERT, positive not in the denominator": {"of": runs("mechanisms_dclr/consert-no-positive")},
+    },
+    [
+        ("seeds", {"metric": after("plain"), "show": count}),
+        *((step, {"metric": after(step), "show": spread}) for step in ("plain", "RepAL", BOTH_TERMS)),
+        ("exact minus pooled", {"metric": after("RepAL"), "minus_metric": after(BOTH_TERMS), "show": gain}),
+    ],
+)

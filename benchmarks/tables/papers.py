@@ -9,7 +9,7 @@ from typing import Any
 
 import tomllib
 
-from benchmarks.records import RESULTS, ROOT
+from benchmarks.records import ROOT, records
 from benchmarks.studies import CONFIGS, load_study, named_study
 from benchmarks.tables.coverage import cell_seconds, timed_records, unrun_seeds
 from benchmarks.tables.markdown import difference, markdown_table
@@ -137,4 +137,4 @@ def gpu_hours(method: dict[str, Any]) -> float:
 
 def missing_records(entry: dict[str, Any]) -> list[str]:
     """Return the record patterns of an entry that match no file."""
-    return [pattern for pattern in entry.get("records", ()) if not list(RESULTS.glob(f"{pattern}.json"))]
+    return [pattern for pattern in entry.get("records", ()) if not records(*pattern.split("/", 1))]

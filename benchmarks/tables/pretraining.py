@@ -20,7 +20,7 @@ def pretraining_table(name: str) -> str:
     Loss of masked language modelling since the row above, STS-B dev with mean pooling, and the geometry of a thousand
     sentence embeddings.
     """
-    found = records("pretraining", f"{name}.json")
+    found = records("pretraining", f"{name}")
     if not found:
         return "Not run yet."
     (record,) = found

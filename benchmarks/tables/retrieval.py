@@ -41,7 +41,7 @@ def search_table(encoder: str, chosen: Container[str] | None = None) -> str:
     """
     found: dict[str, dict[str, Any]] = {}
     for study in ("retrieval", "search_choices"):
-        for record in records(study, f"{encoder}-*.json"):
+        for record in records(study, f"{encoder}-*"):
             found[record["collection"]] = found.get(record["collection"], {}) | record["rows"]
     shown = [name for name in COLLECTIONS if name in found]
     if not shown:
@@ -66,7 +66,7 @@ def regret_table() -> str:
     """
     lines = []
     for name, (encoder, called) in product(("adapt", KEPT), ENCODERS.items()):
-        cells_of = records("search_choices", f"{encoder}-*.json")
+        cells_of = records("search_choices", f"{encoder}-*")
         found = [record["trials"][name] for record in cells_of]
         if not found:
             continue

@@ -10,7 +10,7 @@ from benchmarks.tables.markdown import markdown_table
 
 def memory_table() -> str:
     """Tabulate the most MiB above the start for each reader, a column for each number of sentences."""
-    record = records("scale", "memory-*.json")[-1]
+    record = records("scale", "memory-*")[-1]
     readers: dict[str, list[dict[str, Any]]] = record["readers"]
     sizes = [run["sentences"] for run in next(iter(readers.values()))]
     rows = [[f"`{name}`", *(f"{run['above_mib']:.0f}" for run in runs)] for name, runs in readers.items()]
@@ -19,7 +19,7 @@ def memory_table() -> str:
 
 def processes_table() -> str:
     """Tabulate sentences per second of each work with one and two processes, and what bounds it."""
-    record = records("scale", "speed-*.json")[-1]
+    record = records("scale", "speed-*")[-1]
     rows = []
     for name, work in record["works"].items():
         small, large = work["sizes"]
