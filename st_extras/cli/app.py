@@ -19,6 +19,7 @@ from st_extras.cli.doctor import doctor
 from st_extras.cli.evaluate import evaluate
 from st_extras.cli.messages import in_options, logged_in_options, option_names, running_command
 from st_extras.cli.refine import refine, repal_app
+from st_extras.cli.search import search
 from st_extras.cli.sections import SectionedCommand
 from st_extras.cli.shards import frequencies_app, statistics_app
 from st_extras.cli.train import train
@@ -104,7 +105,7 @@ def _quiet_libraries() -> None:
         logging.lastResort.setLevel(logging.ERROR)  # of several processes, the first alone warns
 
 
-for command in (demo, train, adapt, adapt_search, refine, evaluate, calibrate, doctor):
+for command in (demo, train, adapt, adapt_search, search, refine, evaluate, calibrate, doctor):
     app.command(cls=SectionedCommand)(command)
 app.add_typer(repal_app, name="repal")
 app.add_typer(statistics_app, name="statistics")

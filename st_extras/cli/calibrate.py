@@ -10,7 +10,6 @@ import typer
 from st_extras.cli import options
 from st_extras.cli.console import print_json, print_line, print_table
 from st_extras.cli.evaluate import load_any
-from st_extras.files import whole_file
 
 _TEXTS = 2000
 
@@ -35,6 +34,7 @@ def calibrate(
     """
     from st_extras.adaptation.corpus import sample_texts
     from st_extras.evaluation.geometry import unrelated_cosines
+    from st_extras.files import whole_file
     from st_extras.modules.pipeline import check_finite
     from st_extras.plots import plot_unrelated_cosines
     from st_extras.plots.axes import new_axes
