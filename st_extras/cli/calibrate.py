@@ -10,7 +10,6 @@ import typer
 from st_extras.cli import options
 from st_extras.cli.console import print_json, print_line, print_table
 from st_extras.cli.evaluate import load_any
-from st_extras.files import whole_file
 
 _TEXTS = 2000
 
@@ -33,15 +32,16 @@ def calibrate(
     All pairs of 2,000 of the texts, drawn at random, are compared; nearly all of such pairs are unrelated. With
     --before, another encoder stands beside it; --picture draws both.
     """
-    from st_extras.adaptation.encode import drawn_texts
+    from st_extras.adaptation.corpus import sample_texts
     from st_extras.evaluation.geometry import unrelated_cosines
+    from st_extras.files import whole_file
     from st_extras.modules.pipeline import check_finite
     from st_extras.plots import plot_unrelated_cosines
     from st_extras.plots.axes import new_axes
     from st_extras.text import corpus
 
     options.check_column(context, text)
-    texts, _ = drawn_texts(corpus.stream_sentences(text, column=column, max_line=max_line), _TEXTS, seed)
+    texts = sample_texts(corpus.stream_sentences(text, column=column, max_line=max_line), _TEXTS, seed).texts
     axes: Any = None if picture is None else new_axes(None)  # what is wrong with it is known before anything is encoded
     if picture is not None:
         _check_picture(picture, axes.figure.canvas.get_supported_filetypes())

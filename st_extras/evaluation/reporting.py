@@ -11,19 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import Tensor
 
-from st_extras.checks import check_bool, check_count, shown
-from st_extras.functional import full_precision
+from st_extras.checks import check_bool, check_count, check_rows, shown
 from st_extras.modules.pipeline import check_encoding
 from st_extras.text.corpus import iterate_sentences
 
 logger = logging.getLogger(__name__)
 
-_QUANTISED = (torch.int8, torch.uint8, torch.bool)  # packed bits, or bytes whose scale and offset are elsewhere
 LARGEST_SEED = 2**32 - 1
 """Largest seed that all libraries take."""
 
@@ -158,22 +155,9 @@ def check_embeddings(name: str, embeddings: Any, at_least: int = 1) -> Tensor:
     """Return the rows of a tensor, an array or lists scaled to length one, in float32 or better.
 
     Raises:
-        ValueError: if they are not numbers, or quantised (8-bit or Boolean), the shape is not (N, D) with N >=
-            ``at_least``, a value is NaN or infinite, or a row is zero.
+        ValueError: as for :func:`~st_extras.checks.check_rows`, or if a row is zero.
     """
-    try:
-        given = torch.as_tensor(embeddings)
-    except (TypeError, ValueError, RuntimeError):
-        raise ValueError(f"{name} must be numbers of the shape (N, D), got {shown(embeddings)}.") from None
-    if given.is_complex():
-        raise ValueError(f"{name} must be real numbers, got {given.dtype}.")
-    if given.dtype in _QUANTISED:
-        raise ValueError(f"{name} must be floating-point numbers, got {given.dtype}: encode without quantisation.")
-    if given.ndim != 2 or given.size(0) < at_least or given.size(1) == 0:
-        raise ValueError(f"{name} must be (N, D) with N >= {at_least}, got the shape {tuple(given.shape)}.")
-    x = full_precision(given)
-    if not bool(torch.isfinite(x).all()):
-        raise ValueError(f"{name} must be finite, got NaN or infinite values: did the training diverge?")
+    x = check_rows(name, embeddings, at_least)
     norms = x.norm(dim=1, keepdim=True)
     if bool((norms == 0).any()):
         row = int((norms == 0).flatten().nonzero()[0])

@@ -10,7 +10,7 @@ from torch.nn.functional import normalize
 
 from st_extras.cli import calibrate
 from st_extras.evaluation.geometry import unrelated_cosines
-from tests.adaptation.test_adapt import topical
+from tests.adaptation.texts import topical
 from tests.helpers import draw
 
 pytestmark = pytest.mark.slow
