@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 class HasPrompts(Protocol):
     """What a SentenceTransformer has: prompts by their names."""
 
-    prompts: dict[str, str]
+    prompts: dict[str, str | None]
 
 
 def name_prompts(model: HasPrompts) -> None:
