@@ -24,6 +24,7 @@ from st_extras.checks import check_choice, check_count, shown
 from st_extras.encoders.dropout import set_dropout
 from st_extras.encoders.padding import fix_padding_side
 from st_extras.encoders.prompt_template import PLAIN, set_prompt_template, template_length
+from st_extras.encoders.prompts import name_prompts
 
 logger = logging.getLogger(__name__)
 PoolingName = Literal["cls", "mean", "weightedmean", "max", "lasttoken", "first-last", "last-two"]
@@ -141,8 +142,7 @@ def _loaded(path: str | PathLike[str], device: str | None, options: dict[str, An
         raise ValueError(
             f"{str(path)!r} could not be loaded as an encoder: {missing}{type(error).__name__}: {reason.rstrip('.')}."
         ) from error
-    named = [model.prompts.get(name) for name in ("document", "passage", "corpus")]
-    model.prompts["document"] = next(filter(None, named), "")  # by default empty, which hides the others
+    name_prompts(model)
     return model
 
 
