@@ -152,18 +152,20 @@ def check_iterable(name: str, value: Any, allowed: str) -> Iterable[Any]:
 
 
 def check_embeddings(name: str, embeddings: Any, at_least: int = 1) -> Tensor:
-    """Return the rows of a tensor, an array or lists scaled to length one, in float32 or better.
+    """Return the rows of a tensor, an array, a data frame or lists scaled to length one, in float32 or better.
 
     Raises:
-        ValueError: if they are not numbers, the shape is not (N, D) with N >= ``at_least``, a value is NaN or infinite,
-            or a row is zero.
+        ValueError: if they are not floating-point numbers, such as quantised embeddings, the shape is not (N, D) with
+            N >= ``at_least``, a value is NaN or infinite, or a row is zero.
     """
     try:
-        given = torch.as_tensor(embeddings)
+        known = isinstance(embeddings, Tensor | np.ndarray | Sequence)
+        given = torch.as_tensor(embeddings if known else np.array(embeddings))
     except (TypeError, ValueError, RuntimeError):
         raise ValueError(f"{name} must be numbers of the shape (N, D), got {shown(embeddings)}.") from None
-    if given.is_complex():
-        raise ValueError(f"{name} must be real numbers, got {given.dtype}.")
+    if not given.is_floating_point():
+        kind = f"got {given.dtype}: quantised embeddings have other cosines, so give them as they were encoded"
+        raise ValueError(f"{name} must be floating-point numbers, {kind}.")
     if given.ndim != 2 or given.size(0) < at_least or given.size(1) == 0:
         raise ValueError(f"{name} must be (N, D) with N >= {at_least}, got the shape {tuple(given.shape)}.")
     x = full_precision(given)
