@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from st_extras.search import refine_documents, refine_queries, refinement
 
@@ -87,9 +86,8 @@ def test_what_is_refused(rows, options, message):
         (ROWS * 10 + 128).astype(np.uint8),
         ROWS > 0,
         np.packbits(ROWS > 0, axis=1),
-        torch.ones(40, 6, dtype=torch.int32),
     ],
-    ids=["int8", "uint8", "bool", "packed", "int32"],
+    ids=["int8", "uint8", "bool", "packed"],
 )
 def test_quantised_embeddings_are_refused(rows):
     for refine in (refine_documents, refine_queries):
