@@ -70,7 +70,10 @@ ADAPTED = Table(
 
 EVERY = Table(
     "row",
-    {name: {"of": {domain: row(name, domain) for domain in DOMAINS} | {"all": row(name)}} for name in ("start", TRANSFORM, "adapt", "whitened to 256")},
+    {
+        name: {"of": {domain: row(name, domain) for domain in DOMAINS} | {"all": row(name)}}
+        for name in ("start", TRANSFORM, "adapt", "whitened to 256")
+    },
     [
         *((domain, {"which": domain, "metric": MEAN, "show": spread}) for domain in DOMAINS),
         ("STS-B test", {"which": "all", "metric": STS, "show": number(ONE)}),
@@ -186,7 +189,9 @@ def acceptance_table() -> Table:
         "gained more than 2": (2.0, float("inf")),
     }
     found = label_free()
-    inside = {name: [one["accepted"] for one in found if low <= one["gain"] < high] for name, (low, high) in bounds.items()}
+    inside = {
+        name: [one["accepted"] for one in found if low <= one["gain"] < high] for name, (low, high) in bounds.items()
+    }
     return Table(
         "by the labels",
         dict.fromkeys(bounds, {}),

@@ -116,7 +116,10 @@ ADAPTED = Table(
         ("chosen", {"which": "adapt", "metric": "rows/<text>/chosen", "show": picked(str)}),
         ("plain mean", {"which": "plain", "metric": "rows/<last> mean plain -", "show": mean_of_sets}),
         ("adapt", {"which": "adapt", "metric": "rows/<text>/scores", "show": mean_of_sets}),
-        ("best of the grid", {"which": "grid", "metric": "rows/{layer} {pooling} {transform} <text>", "show": best_of_grid}),
+        (
+            "best of the grid",
+            {"which": "grid", "metric": "rows/{layer} {pooling} {transform} <text>", "show": best_of_grid},
+        ),
         (
             "processor minutes",
             {
@@ -149,7 +152,10 @@ def trained(study: str, *methods: str, beside_simcse: bool = False) -> Table:
         ("STS-B test", "scores/stsb_test", f"{WHITENED}/stsb_test"),
         ("seven sets", "average", f"{WHITENED}/average"),
     ):
-        columns += [(title, {"metric": metric, "show": spread}), (f"{title}, whitened", {"metric": whitened, "show": spread})]
+        columns += [
+            (title, {"metric": metric, "show": spread}),
+            (f"{title}, whitened", {"metric": whitened, "show": spread}),
+        ]
     if beside_simcse:
         columns.append(("minus SimCSE", {"metric": "average", "show": gain, "minus": runs(f"{study}/simcse")}))
     beside_base = {"metric": f"{WHITENED}/average", "show": gain, "minus": runs(f"{study}/start")}
@@ -172,7 +178,9 @@ TRAINED = trained(
 
 
 def _on_domains(encoder: str, method: str) -> Part:
-    runs_of = {domain: ({"study": "domains_thin", "encoder": encoder, "method": method, "data": domain},) for domain in DOMAINS}
+    runs_of = {
+        domain: ({"study": "domains_thin", "encoder": encoder, "method": method, "data": domain},) for domain in DOMAINS
+    }
     return {"of": runs_of, "metric": "scores/mean", "show": number(ONE)}
 
 

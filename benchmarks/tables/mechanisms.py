@@ -5,7 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.records import Metric
-from benchmarks.tables.render import Cell, Part, Runs, Show, Table, Values, count, gain, number, runs, spread, values, write_spread
+from benchmarks.tables.render import (
+    Cell,
+    Part,
+    Runs,
+    Show,
+    Table,
+    Values,
+    count,
+    gain,
+    number,
+    runs,
+    spread,
+    values,
+    write_spread,
+)
 from benchmarks.tables.similarity import BOTH_TERMS, after, chosen_on_dev
 from benchmarks.tables.sources import COMBINED, FROZEN, LAYERS, OWN, PHRASES, TRAINED
 
@@ -40,7 +54,9 @@ def last_accuracy(record: dict[str, Any]) -> float | None:
     return logged[-1] if logged else None
 
 
-def question(rows: dict[str, Runs], first: str, baseline: Runs, *, dev: Metric = "dev", average: Metric = "average") -> Table:
+def question(
+    rows: dict[str, Runs], first: str, baseline: Runs, *, dev: Metric = "dev", average: Metric = "average"
+) -> Table:
     """Return the table of a question: STS-B dev and the seven sets, each with the difference to the baseline.
 
     Args:

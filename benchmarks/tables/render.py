@@ -52,7 +52,9 @@ class Values:
         self.by_place: dict[tuple[int, str, tuple[str, ...]], Any] = {}
         for row in found.to_dict("records"):
             seed = EVERY if pd.isna(row["seed"]) else int(row["seed"])
-            self.by_place[seed, str(row["method"]), tuple(str(row[name]) for name in ("data", *captured))] = row["value"]
+            self.by_place[seed, str(row["method"]), tuple(str(row[name]) for name in ("data", *captured))] = row[
+                "value"
+            ]
 
     def all(self) -> list[Any]:
         """Return every value."""

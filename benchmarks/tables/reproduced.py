@@ -31,7 +31,10 @@ COLUMNS: list[tuple[str, Part]] = [
 def study(name: str, methods: Mapping[str, str]) -> Table:
     """Return the table of some methods of a study, in the setting of the first three layers."""
     return Table(
-        "method", {label: {"of": runs(f"{name}/{method}")} for label, method in methods.items()}, COLUMNS, note=chosen_on_dev
+        "method",
+        {label: {"of": runs(f"{name}/{method}")} for label, method in methods.items()},
+        COLUMNS,
+        note=chosen_on_dev,
     )
 
 
@@ -108,7 +111,9 @@ def level(name: str) -> Show:
     """Write the mean and the variance of the cosines of a gold level, each the mean over the seeds."""
 
     def show(ours: Values, _: Values) -> str:
-        mean, variance = (statistics.mean(one[f"{figure}_{name}"] for one in ours.all()) for figure in ("mean", "variance"))
+        mean, variance = (
+            statistics.mean(one[f"{figure}_{name}"] for one in ours.all()) for figure in ("mean", "variance")
+        )
         return f"{mean:.2f} / {variance:.3f}"
 
     return show
@@ -145,7 +150,12 @@ OWN_SPACE = Table(
     "method",
     {
         label: {"of": runs(f"own_encoder/{name}")}
-        for label, name in {START: "start", "SimCSE": "simcse", "DCLR": "dclr", "SLT-FAI over SimCSE": "slt-fai"}.items()
+        for label, name in {
+            START: "start",
+            "SimCSE": "simcse",
+            "DCLR": "dclr",
+            "SLT-FAI over SimCSE": "slt-fai",
+        }.items()
     },
     [
         ("seeds", {"metric": "geometry/uniformity", "show": count}),

@@ -25,7 +25,9 @@ def _everywhere(layers: str, method: str, grid: str = "") -> dict[str, Runs]:
         grid: its name in RepAL's grid, which scored some of the trained layers once more, with post-processing.
     """
     in_grid = runs(f"repal/{grid} repal_trained/{grid}") if grid else ()
-    return {LAYERS: runs(layers) + in_grid} | {encoder: runs(f"{study}/{method}") for encoder, study in OWN_STUDIES.items()}
+    return {LAYERS: runs(layers) + in_grid} | {
+        encoder: runs(f"{study}/{method}") for encoder, study in OWN_STUDIES.items()
+    }
 
 
 def _baseline(kind: str) -> dict[str, Runs]:
