@@ -30,7 +30,6 @@ from st_extras.adaptation import CANDIDATES, LinearTransform
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import RetrievalEvaluator, load_retrieval
 from st_extras.evaluation.reporting import bootstrap_interval
-from st_extras.evaluation.retrieval import add_lexical
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.samples.encoder import packaged_minilm
 from st_extras.search import refine_documents, refine_queries
@@ -83,6 +82,19 @@ def smooth(documents: Tensor) -> Tensor:
 def without_hubs(queries: Tensor, documents: Tensor) -> np.ndarray:
     """Return the (Q, N) cosines, less for documents that are near to many."""
     return refine_queries(queries) @ refine_documents(documents, hubness=HUB, neighbors=NEAREST).T
+
+
+def add_lexical(dense: Any, lexical: Any, weight: float = 0.3) -> np.ndarray:
+    """Return the (Q, N) similarities of an encoder plus ``weight`` times those of BM25, both as z-scores per query."""
+
+    def standard(scores: Any) -> np.ndarray:
+        scores = np.asarray(scores)
+        differ = np.ptp(scores, axis=1, keepdims=True) > 0
+        deviation = np.where(differ, np.std(scores, axis=1, keepdims=True), np.inf)
+        scaled: np.ndarray = (scores - np.mean(scores, axis=1, keepdims=True)) / deviation
+        return scaled
+
+    return standard(dense) + weight * standard(lexical)
 
 
 def fuse(dense: Tensor, lexical: np.ndarray) -> np.ndarray:

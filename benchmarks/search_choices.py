@@ -19,7 +19,7 @@ from typing import Any
 from torch import Tensor
 
 from benchmarks.names import KEPT
-from benchmarks.retrieval import START, Scores, embeddings, over_collections, scored, without_hubs
+from benchmarks.retrieval import START, Scores, add_lexical, embeddings, over_collections, scored, without_hubs
 from st_extras.adaptation.search import (
     BOTH_SIDES,
     QUERIES_ALONE,
@@ -31,7 +31,6 @@ from st_extras.adaptation.search import (
 )
 from st_extras.adaptation.search_judge import FROM_DOCUMENTS, PseudoRelevanceComparison, Searched, drawn_queries
 from st_extras.evaluation import RetrievalEvaluator, load_retrieval
-from st_extras.evaluation.retrieval import add_lexical
 from st_extras.text.term_weights import BM25
 
 STRENGTHS = (0.0, 0.125, 0.25, 0.375, 0.5, 0.75, 1.0)

@@ -8,7 +8,6 @@ them, and encodes at most CHUNK sentences again. The rows are one file, so :meth
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
@@ -29,7 +28,7 @@ from st_extras.checks import check_choice, shown
 from st_extras.encoders.fingerprint import differing_settings
 from st_extras.encoders.frozen import TextGuide
 from st_extras.encoders.rows import Features, token_rows
-from st_extras.files import RowFile, State, checked_rows, map_rows, require_whole, whole_file
+from st_extras.files import RowFile, State, checked_rows, digest, map_rows, require_whole, whole_file
 from st_extras.functional import unit_rows
 from st_extras.text.corpus import iterate_sentences
 from st_extras.text.vocabularies import vocabulary, vocabulary_hash
@@ -226,7 +225,7 @@ class EmbeddingTable(nn.Module):
         file = Path(path, _INDEX)
         present = file.is_file() and file.stat().st_size == len(rows) * _ENTRY.itemsize
         entries = np.memmap(file, _ENTRY, "r") if present else np.empty(0, _ENTRY)
-        if zlib.crc32(entries.data) != state.get("index"):
+        if digest([entries.data]) != state.get("index"):
             raise ValueError(
                 f"{str(path)!r} must be a complete table, got one that was interrupted or damaged: call compute again, "
                 "or merge or save to a new folder."
@@ -284,7 +283,7 @@ class _Rows:
 
     def _count(self, sentences: Iterable[str]) -> None:
         for text in sentences:
-            self.digest = blake2b((self.digest + text).encode(), digest_size=16).hexdigest()
+            self.digest = digest([self.digest, text])
             self.read += 1
 
     def commit(self, sentences: Iterable[str]) -> None:
@@ -298,7 +297,7 @@ class _Rows:
             return EmbeddingTable.__new__(EmbeddingTable)._hold(self.index, self.file.rows(), self.file.settings)
         with whole_file(self.file.path / _INDEX) as partial:
             partial.write_bytes(self.index.tobytes())
-        self.file.commit(read=self.read, digest=self.digest, index=zlib.crc32(self.index.data))
+        self.file.commit(read=self.read, digest=self.digest, index=digest([self.index.data]))
         return EmbeddingTable.load(self.file.path)
 
 

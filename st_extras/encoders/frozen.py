@@ -22,6 +22,7 @@ from st_extras.checks import check_count, shown
 from st_extras.encoders.distributed import device_pool
 from st_extras.encoders.fingerprint import PROBES, EncoderFingerprint
 from st_extras.encoders.loading import load_encoder
+from st_extras.encoders.padding import fix_padding_side
 from st_extras.encoders.rows import Features, token_rows, told_prompt_length
 from st_extras.encoders.structure import content_mask, unwrap
 from st_extras.text.corpus import check_sentence
@@ -208,6 +209,7 @@ def load_guide(
         ValueError: if it is neither an encoder nor a path of one, or cannot be loaded.
     """
     if isinstance(complementary_model, SentenceTransformer):
+        fix_padding_side(complementary_model)
         return complementary_model
     if not isinstance(complementary_model, str | PathLike):
         raise ValueError(

@@ -18,6 +18,7 @@ from torch import nn
 
 from st_extras.checks import check_choice, check_count, shown
 from st_extras.encoders.dropout import set_dropout
+from st_extras.encoders.padding import fix_padding_side
 from st_extras.encoders.prompt_template import PLAIN, set_prompt_template, template_length
 
 logger = logging.getLogger(__name__)
@@ -109,6 +110,7 @@ def load_encoder(
     most = model.max_seq_length
     if prompt_template is not None and most is not None and most <= (taken := template_length(model)):
         raise ValueError(f"max_seq_length must be more than the {taken} tokens of prompt_template, got {most}.")
+    fix_padding_side(model)
     return model
 
 

@@ -15,6 +15,7 @@ from st_extras.checks import shown
 from st_extras.encoders.forward import without_dropout
 from st_extras.evaluation.label_scores import DEFAULT_METRICS, LabelScoring, check_label
 from st_extras.evaluation.reporting import ReportingEvaluator, check_embeddings, check_sentences
+from st_extras.text.columns import TextColumns
 from st_extras.text.corpus import check_sentence
 from st_extras.text.files import MAX_LINE, file_kind
 from st_extras.text.sources import open_sources
@@ -71,8 +72,8 @@ def load_labeled_texts(
         raise ValueError(f"path must be a file whose name ends in {', '.join(_TABLES)}, got {str(file)!r}.")
     texts: list[str] = []
     labels: list[str] = []
-    columns = [open_sources(str(file), column, max_line)[0].values for column in (text_column, label_column)]
-    for (where, text), (_, label) in zip(*columns, strict=True):
+    columns = [open_sources(str(file), TextColumns(name), max_line)[0].texts for name in (text_column, label_column)]
+    for (where, _, text), (_, _, label) in zip(*columns, strict=True):
         if not check_sentence(text, where).strip():
             raise ValueError(f"{where}: a text must not be empty, got {shown(text)}: leave its line out.")
         texts.append(text.strip())

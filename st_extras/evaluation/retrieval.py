@@ -15,11 +15,13 @@ from st_extras.evaluation.reporting import bootstrap_interval, check_further_opt
 from st_extras.evaluation.retrieval_data import RetrievalTask, Sample, check_task
 from st_extras.modules.pipeline import check_finite
 from st_extras.text.corpus import check_sentence
-from st_extras.text.term_weights import BM25
+from st_extras.text.term_weights import BM25, bm25_weight_of_blocks
 
 _METRICS = (("ndcg", 10), ("recall", 10), ("recall", 100), ("mrr", 10))
-LEXICAL_WEIGHT = 0.3
-"""Of BM25 beside an encoder, both as z-scores per query."""
+RRF_CONSTANT = 60
+"""Of reciprocal rank fusion, as its paper and most search engines have it."""
+RRF_DEPTH = 100
+"""How many documents of each side are fused by rank."""
 _OPTIONS = ("query_prompt", "document_prompt", "batch_size", "truncate_dim", "show_progress_bar")
 _MOST = 1_000_000  # documents in a ranking
 _SCORES_AT_ONCE = 2**27  # queries x documents: 512 MiB of float32
@@ -105,10 +107,22 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
             metrics["ndcg@k"][k] = float(self.ndcg_of_queries[k].mean())
         return metrics
 
-    def similarities(self, model: SentenceTransformer) -> Iterator[tuple[list[str], np.ndarray]]:
-        """Encode everything once, and yield B queries at a time with their (B, N) similarities to the N documents."""
+    def embed_both(self, model: SentenceTransformer) -> tuple[Any, Any]:
+        """Return the (Q, D) embeddings of the queries and the (N, D) ones of the documents."""
         queries = self.embed_inputs(model, self.queries, "query", self.query_prompt_name, self.query_prompt)
         documents = self.embed_inputs(model, self.corpus, "document", self.corpus_prompt_name, self.corpus_prompt)
+        return queries, documents
+
+    def similarities(
+        self, model: SentenceTransformer, embeddings: tuple[Any, Any]
+    ) -> Iterator[tuple[list[str], np.ndarray]]:
+        """Yield B queries at a time with their (B, N) similarities to the N documents.
+
+        Args:
+            model: its similarity compares them.
+            embeddings: from :meth:`embed_both`.
+        """
+        queries, documents = embeddings
         texts: Any = self.queries
         size = max(1, _BLOCK // len(documents))
         for start in range(0, len(queries), size):
@@ -134,12 +148,14 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
 def compare_retrieval(
     task: RetrievalTask, models: Iterable[tuple[str, SentenceTransformer]], *, bm25: bool = True, **options: Any
 ) -> dict[str, dict[str, float]]:
-    """Score encoders on a search collection, beside what a sceptic would use: BM25, and the encoder with BM25.
+    """Score encoders on a search collection, beside what a sceptic would use: BM25, and both together.
 
     Args:
         task: from :func:`load_retrieval`.
         models: different names and encoders; one is asked for after the other, so that a generator holds one at a time.
-        bm25: whether to add the row "BM25" and, for each encoder, "NAME + 0.3 BM25" (sum of the z-scores per query).
+        bm25: whether to add the row "BM25" and, for each encoder, "NAME + BM25" (the encoder's score plus a weight
+            times BM25's: one weight for all queries, which :func:`~st_extras.text.term_weights.bm25_weight` finds
+            without judgements) and "NAME and BM25, RRF" (:func:`fuse_ranks`: what a search engine does by default).
         **options: prompts, batch_size, truncate_dim and show_progress_bar, as for :class:`RetrievalEvaluator`.
 
     Returns:
@@ -160,15 +176,21 @@ def compare_retrieval(
         if name in (*rows, "BM25"):
             raise ValueError(f"models must have different names, and none the name BM25, got {name!r} again.")
         hits: dict[str, list[Any]] = {}
-        for queries, dense in evaluator.similarities(model):
-            hits.setdefault(name, []).extend(evaluator.rank(dense))
+        embeddings = evaluator.embed_both(model)
+        if words is not None:
+            blocks = evaluator.similarities(model, embeddings)
+            weight = bm25_weight_of_blocks((dense, words.scores(queries)) for queries, dense in blocks)
+        for queries, dense in evaluator.similarities(model, embeddings):
+            scores = {name: dense}
             if words is not None:
-                lexical = words.scores(queries)
-                mixed = evaluator.rank(add_lexical(dense, lexical))
-                hits.setdefault(f"{name} + {LEXICAL_WEIGHT} BM25", []).extend(mixed)
-                hits.setdefault("BM25", []).extend(evaluator.rank(lexical))
-        for row, found in hits.items():
-            metrics = evaluator.compute_metrics(found)
+                by_words = words.scores(queries)
+                scores[f"{name} + BM25"] = dense + weight * by_words
+                scores[f"{name} and BM25, RRF"] = fuse_ranks(dense, by_words)
+                scores["BM25"] = by_words
+            for row, found in scores.items():
+                hits.setdefault(row, []).extend(evaluator.rank(found))
+        for row, ranked in hits.items():
+            metrics = evaluator.compute_metrics(ranked)
             rows.pop(row, None)  # BM25, which comes last
             rows[row] = {f"{kind}@{k}": float(metrics[f"{kind}@k"][k]) for kind, k in _METRICS}
             ndcg = evaluator.ndcg_of_queries[10]
@@ -178,17 +200,25 @@ def compare_retrieval(
     return rows
 
 
-def add_lexical(dense: Any, lexical: Any, weight: float = LEXICAL_WEIGHT) -> np.ndarray:
-    """Return the (Q, N) similarities of an encoder plus ``weight`` times those of BM25, both as z-scores per query."""
+def fuse_ranks(dense: np.ndarray, bm25: np.ndarray) -> np.ndarray:
+    """Return the (Q, N) scores of reciprocal rank fusion: the sum of 1 / (60 + rank) over the sides that find it.
 
-    def standard(scores: Any) -> np.ndarray:
-        scores = np.asarray(scores)
-        differ = np.ptp(scores, axis=1, keepdims=True) > 0
-        deviation = np.where(differ, np.std(scores, axis=1, keepdims=True), np.inf)
-        scaled: np.ndarray = (scores - np.mean(scores, axis=1, keepdims=True)) / deviation
-        return scaled
+    A side finds its first 100 documents, BM25 only those that share a word with the query; of equal scores, the
+    document that stands first in the collection comes first.
 
-    return standard(dense) + weight * standard(lexical)
+    Args:
+        dense: (Q, N) similarities of an encoder.
+        bm25: (Q, N) scores of BM25.
+
+    Source: Cormack et al.: "Reciprocal Rank Fusion outperforms Condorcet and individual Rank Learning Methods", SIGIR
+        2009.
+    """
+    fused = np.zeros(dense.shape)
+    for scores, found in ((dense, np.ones(bm25.shape, dtype=bool)), (bm25, bm25 > 0)):
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :RRF_DEPTH]
+        gains = np.take_along_axis(found, order, axis=1) / (RRF_CONSTANT + 1 + np.arange(order.shape[1]))
+        np.put_along_axis(fused, order, np.take_along_axis(fused, order, axis=1) + gains, axis=1)
+    return fused
 
 
 def _ndcg(hits: Sequence[dict[str, Any]], grades: dict[str, float], k: int) -> float:

@@ -17,19 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from st_extras.checks import check_bool, check_choice, check_count, check_instance, check_positive, check_seed, shown
-from st_extras.evaluation.label_scores import check_label
 from st_extras.evaluation.reporting import check_iterable
 from st_extras.text.columns import choose_column
-from st_extras.text.corpus import check_sentence, is_blank
-from st_extras.text.files import MAX_LINE, file_kind, read_rows, read_tsv
+from st_extras.text.corpus import check_sentence
+from st_extras.text.documents import DOCUMENT_IDS, QUERY_IDS, check_id, read_documents, read_queries
+from st_extras.text.files import MAX_LINE, read_rows, read_tsv
+from st_extras.text.folders import TABLES, find_file, find_judgements
 
 logger = logging.getLogger(__name__)
 
 _QUESTION_COLUMNS = ("question1", "question2", "is_duplicate")
-_TABLES = (".jsonl", ".csv", ".tsv")
-_TEXTS = ("text", "sentence", "content", "contents")
-_DOCUMENT_IDS = ("corpus-id", "corpus_id", "document_id", "doc_id", "docid")
-_QUERY_IDS = ("query-id", "query_id", "qid")
 _GRADES = ("score", "relevance", "grade", "label")
 
 
@@ -111,8 +108,10 @@ def load_retrieval(folder: str | PathLike[str], split: str | None = None, *, max
     root = Path(folder)
     if not str(folder) or not root.is_dir():
         raise ValueError(f"There is no folder of a search collection {str(folder)!r}.")
-    documents = _read_texts(root, "corpus", "document", max_line)
-    queries = _read_texts(root, "queries", "query", max_line)
+    documents, queries = (
+        dict(zip(*read(find_file(root, name, TABLES), max_line=max_line, require_ids=True), strict=True))
+        for name, read in (("corpus", read_documents), ("queries", read_queries))
+    )
     file = _judgement_file(root, split)
     judged: dict[tuple[str, str], float] = {}
     relevant: dict[str, dict[str, float]] = {}
@@ -133,8 +132,7 @@ def load_retrieval(folder: str | PathLike[str], split: str | None = None, *, max
 
 def _judgement_file(root: Path, split: str | None) -> Path:
     """Return the only file of judgements, the one of the split asked for, or that of the test split."""
-    found = [*(root / "qrels").glob("[!.]*"), *root.glob("qrels.*")]
-    files = {file.name.partition(".")[0]: file for file in sorted(found) if file.is_file()}
+    files = find_judgements(root)
     chosen = next(iter(files)) if split is None and len(files) == 1 else split or "test"
     if chosen not in files:
         raise ValueError(
@@ -144,30 +142,9 @@ def _judgement_file(root: Path, split: str | None) -> Path:
     return files[chosen]
 
 
-def _read_texts(root: Path, name: str, kind: str, max_line: int) -> dict[str, str]:
-    """Return the texts of the only file of that name by id, a title before its text."""
-    files = [file for file in sorted(root.glob(f"{name}.*")) if file_kind(file)[0] in _TABLES]
-    if len(files) != 1:
-        found = " and ".join(file.name for file in files) or "none"
-        raise ValueError(f"{str(root)!r} must hold one {name} file ({', '.join(_TABLES)}, also .gz), got {found}.")
-    texts: dict[str, str] = {}
-    for where, row in read_rows(files[0], max_line=max_line):
-        key = _read_id(row, where, kind)
-        text = row[choose_column(where, row, None, usual=_TEXTS)]
-        joined = " ".join(check_sentence(part, where).strip() for part in (row.get("title") or "", text)).strip()
-        if is_blank(joined):
-            raise ValueError(f"{where}: a {kind} must not be empty, got {shown(text)}: leave its line out.")
-        if key in texts:
-            raise ValueError(f"{where}: the id {key!r} stands twice.")
-        texts[key] = joined
-    if not texts:
-        raise ValueError(f"{str(files[0])!r} holds no {kind}.")
-    return texts
-
-
 def _read_id(row: Mapping[str, Any], where: str, kind: str) -> str:
-    usual = (*(_QUERY_IDS if kind == "query" else _DOCUMENT_IDS), "_id", "id")
-    return check_label(row[choose_column(where, row, None, usual=usual)], where, f"the id of a {kind}")
+    usual = QUERY_IDS if kind == "query" else DOCUMENT_IDS
+    return check_id(row[choose_column(where, row, None, usual=usual)], where, kind)
 
 
 def _read_grade(row: Mapping[str, Any], where: str) -> float:
@@ -281,9 +258,9 @@ def read_askubuntu(folder: str | PathLike[str], split: str = "test", *, with_bod
     """
     check_choice("split", split, ("dev", "test"))
     root = Path(folder)
-    rows = read_tsv(_existing(root, "text_tokenized.txt"), at_least=2)
+    rows = read_tsv(find_file(root, "text_tokenized", (".txt",)), at_least=2)
     texts = {fields[0]: " ".join(fields[1 : 3 if with_body else 2]).strip() for _, fields in rows}
-    file = _existing(root, f"{split}.txt")
+    file = find_file(root, split, (".txt",))
     samples: list[Sample] = []
     skipped = 0
     for number, fields in read_tsv(file, at_least=3):
@@ -303,11 +280,3 @@ def read_askubuntu(folder: str | PathLike[str], split: str = "test", *, with_bod
     if skipped:
         logger.info("%s: %d queries without a similar candidate, or without another, left out.", file, skipped)
     return samples
-
-
-def _existing(root: Path, name: str) -> Path:
-    """Return the file of that name, plain or gzip."""
-    for file in (root / name, root / f"{name}.gz"):
-        if file.is_file():
-            return file
-    raise ValueError(f"{str(root)!r} holds neither {name} nor {name}.gz.")

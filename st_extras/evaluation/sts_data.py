@@ -13,6 +13,7 @@ from pathlib import Path
 from st_extras.checks import check_instance, shown
 from st_extras.samples import graded_pairs
 from st_extras.text.files import file_kind, read_rows, read_tsv
+from st_extras.text.folders import find_files, only_one
 
 SEVEN_STS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb_test", "sickr_test")
 """The sets in every paper's table. SICK-R stands for its 4,927 test rows."""
@@ -105,9 +106,8 @@ def load_sts(name: str, source: str | PathLike[str] | None = None) -> STSDataset
 def _folder_rows(name: str, folder: Path) -> Iterable[_Row]:
     if not folder.is_dir():
         raise ValueError(f"The STS source must be a folder or a file that exists, got {str(folder)!r}.")
-    for file in (folder / f"{name}.tsv", folder / f"{name}.tsv.gz"):
-        if file.is_file():
-            return _table_rows(file, name)
+    if files := find_files(folder, name, (".tsv",)):
+        return _table_rows(only_one(files, folder, f"{name} file"), name)
     for root in (folder, folder / "downstream", folder / "data" / "downstream"):
         rows = _senteval_rows(name, root)
         if rows is not None:

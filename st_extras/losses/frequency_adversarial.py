@@ -16,6 +16,7 @@ from st_extras.checks import check_bool, check_choice, check_count, check_fracti
 from st_extras.citations import CITATIONS
 from st_extras.encoders.distributed import sum_over_processes
 from st_extras.encoders.forward import encode_tokens
+from st_extras.encoders.padding import fix_padding_side
 from st_extras.encoders.rows import Features, stack_columns
 from st_extras.encoders.structure import check_token_embeddings, token_embedding_dimension
 from st_extras.functional import full_precision, reverse_gradient
@@ -196,6 +197,7 @@ class FrequencyAdversarialLoss(nn.Module):
     ) -> None:
         super().__init__()
         self.model = model
+        fix_padding_side(model)
         dimension = token_embedding_dimension(model)
         check_frequency_table(frequency_table, model)
         self.low_frequency_ratio = check_fraction("low_frequency_ratio", low_frequency_ratio)

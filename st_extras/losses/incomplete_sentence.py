@@ -14,6 +14,7 @@ from st_extras.checks import check_bool, check_fraction
 from st_extras.citations import CITATIONS
 from st_extras.encoders import structure
 from st_extras.encoders.forward import encode_tokens
+from st_extras.encoders.padding import fix_padding_side
 from st_extras.encoders.rows import Features, stack_columns, stack_rows
 from st_extras.functional import full_precision
 from st_extras.losses.parts.discriminator import Discriminator, check_frequency_table
@@ -148,6 +149,7 @@ class IncompleteSentenceFilteringLoss(nn.Module):
     ) -> None:
         super().__init__()
         self.model = model
+        fix_padding_side(model)
         structure.token_embedding_dimension(model)
         check_frequency_table(frequency_table, model)
         alternatives = "or use incomplete_weight=0 in SLTFAILoss"

@@ -14,6 +14,7 @@ from st_extras.checks import check_count, check_weight
 from st_extras.citations import CITATIONS
 from st_extras.encoders.distributed import require_synchronised
 from st_extras.encoders.forward import without_dropout
+from st_extras.encoders.padding import fix_padding_side
 from st_extras.encoders.rows import Features
 from st_extras.encoders.structure import check_token_embeddings, embedding_dimension, unwrap
 from st_extras.losses.parts import wrapping
@@ -145,6 +146,7 @@ class PaSeRLoss(nn.Module):
         super().__init__()
         if base_loss is not None:
             wrapping.check_base_loss(base_loss, model)
+        fix_padding_side(model)
         self.on_missing_mask = check_tokenizer(model, on_missing_mask)
         self.model = model
         self.generative_weight = check_weight("generative_weight", generative_weight)

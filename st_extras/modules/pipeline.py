@@ -19,6 +19,7 @@ from st_extras.checks import check_bool, check_count, check_instance, shown
 from st_extras.encoders.distributed import device_pool
 from st_extras.encoders.fingerprint import EncoderFingerprint
 from st_extras.encoders.loading import check_length, with_modules
+from st_extras.encoders.padding import fix_padding_side
 from st_extras.modules.model_card import card_of
 from st_extras.text.corpus import iterate_sentences
 
@@ -35,6 +36,7 @@ _FIXED = {"batch_size", "show_progress_bar", "output_value", "precision", "norma
 
 def rebuild_model(model: SentenceTransformer, modules: Sequence[nn.Module]) -> SentenceTransformer:
     """Build a model of ``modules`` with the prompts and settings of ``model``; weights are shared, not copied."""
+    fix_padding_side(model)
     return with_modules(model, modules, model_card_data=card_of(model))
 
 
@@ -195,6 +197,7 @@ def part_of_model(
             hold another model than this part.
     """
     check_length(model)
+    fix_padding_side(model)
     options = check_options(encode_options)
     if options.pop("prompt_name", None) is not None:
         options["prompt"] = prompt_text(model, encode_options)

@@ -10,6 +10,7 @@ from sentence_transformers.base.modules import Module
 
 from st_extras.checks import check_instance
 from st_extras.encoders.loading import check_complete
+from st_extras.encoders.padding import fix_padding_side
 from st_extras.modules import pipeline
 from st_extras.modules.all_but_the_top import AllButTheTopPostProcessor
 from st_extras.modules.locality_preserving import LocalityPreservingPostProcessor
@@ -51,7 +52,9 @@ def load(model_name_or_path: str, **kwargs: Any) -> SentenceTransformer:
     if (folder / "modules.json").is_file():
         read_json(folder / "modules.json")
     classes = {f"{module.__module__}.{module.__name__}": module for module in _MODULES}
-    return SentenceTransformer._load_with_module_classes(str(model_name_or_path), classes, **kwargs)
+    model = SentenceTransformer._load_with_module_classes(str(model_name_or_path), classes, **kwargs)
+    fix_padding_side(model)
+    return model
 
 
 def to_stock(model: SentenceTransformer) -> SentenceTransformer:

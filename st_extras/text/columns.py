@@ -1,29 +1,87 @@
-"""Data sets with columns: which column holds the sentences, and its values one after another."""
+"""Tables and data sets: which columns hold the texts, and their values one after another."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from dataclasses import dataclass
 from os import PathLike
-from typing import Any
+from typing import Any, NamedTuple
 
 from st_extras.checks import shown
 
-_USUAL_COLUMNS = ("sentence", "text", "sentence1", "content")
+_USUAL_COLUMNS = ("sentence", "text", "sentence1", "content", "contents")
 _AHEAD = 8  # rows of a stream read together: three times as fast as one by one, and hardly further than asked
 _BATCH = 1000  # rows of a data set on disk read together
 
 
+class RowColumns(NamedTuple):
+    """The columns of a table that make up a text.
+
+    Attributes:
+        text: holds the text.
+        title: holds what is put before it; None: nothing is.
+        id: holds its id; None: it has none.
+    """
+
+    text: str
+    title: str | None = None
+    id: str | None = None
+
+    def read(self, row: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Return the id of a row, or None, and its text; in place of a text, a value that is none, to be refused."""
+        key, text = None if self.id is None else row[self.id], row[self.text]
+        title = None if self.title is None else row[self.title]
+        if title is None:
+            return key, text
+        if not (isinstance(title, str) and isinstance(text, str)):
+            return key, text if isinstance(title, str) else title
+        return key, f"{title.strip()} {text.strip()}".strip()
+
+
+@dataclass(frozen=True)
+class TextColumns:
+    """Which columns of a table to read: a title and a text are one document, as in the collections of BEIR and MTEB.
+
+    Attributes:
+        column: the only column to read. None: the first of sentence, text, sentence1, content, contents that exists,
+            otherwise the only column of strings; a column title is put before it.
+        ids: usual names of the column of ids. () reads no ids.
+    """
+
+    column: str | None = None
+    ids: Sequence[str] = ()
+
+    def choose(self, where: str, available: Iterable[str], textual: Iterable[str] = (), hint: str = "") -> RowColumns:
+        """Return the columns to read.
+
+        Args:
+            where: the table or row, with which the message begins.
+            available: the names of its columns.
+            textual: those of them that hold strings, if that is known.
+            hint: end of the message if no column holds the text.
+
+        Raises:
+            ValueError: if no column holds the text, or two columns have its name.
+        """
+        names = list(available)
+        text = choose_column(where, names, self.column, textual, hint)
+        title = "title" if self.column is None and text != "title" and "title" in names else None
+        return RowColumns(text, title, next((name for name in self.ids if name in names), None))
+
+
+ANY_TEXT = TextColumns()
+"""The usual columns."""
+
+
 def iterate_values(
-    source: Any, column: str | None = None, *, name: str = "sentences", ahead: int = _AHEAD
+    source: Any, columns: TextColumns = ANY_TEXT, *, name: str = "sentences"
 ) -> Iterator[tuple[int, Any]]:
-    """Iterate over the values of an iterable, or of a column of a data set, of any type, in flat memory.
+    """Iterate over the values of an iterable, or the texts of a data set, of any type, in flat memory.
 
     Args:
         source: a list, a generator, a column, or a ``datasets.Dataset`` or ``IterableDataset``.
-        column: column of a data set. None: see :func:`text_column`.
+        columns: which columns of a data set are read.
         name: name of the argument, for the messages.
-        ahead: rows of an ``IterableDataset`` that are read together.
 
     Yields:
         ``(row from 0, value)``.
@@ -32,26 +90,42 @@ def iterate_values(
         ValueError: if ``source`` is neither, or the column does not exist.
     """
     if not is_dataset(source, name=name):
-        if column is not None:
-            raise ValueError(f"column must be None unless {name} is a data set, got {column!r}.")
+        if columns.column is not None:
+            raise ValueError(f"column must be None unless {name} is a data set, got {columns.column!r}.")
         yield from enumerate(source)
         return
-    chosen = text_column(source, column, name=name)
-    if chosen is None:  # a stream that knows its columns only when it is read
-        yield from _values_of_rows(source, column, name)
-    elif hasattr(source, "iter") and getattr(source, "format", {}).get("type") != "custom":  # a transform may need all
-        size = _BATCH if hasattr(source, "__len__") else ahead
-        batches = source.select_columns([chosen]).iter(batch_size=size)
-        yield from enumerate(chain.from_iterable(batch[chosen] for batch in batches))
+    yield from ((row, text) for row, _, text in iterate_rows(source, columns, name=name))
+
+
+def iterate_rows(
+    dataset: Any, columns: TextColumns, *, name: str, ahead: int = _AHEAD
+) -> Iterator[tuple[int, Any, Any]]:
+    """Iterate over the rows of a data set.
+
+    Args:
+        dataset: a ``datasets.Dataset`` or ``IterableDataset``.
+        columns: which columns are read.
+        name: of the data set, for the messages.
+        ahead: rows of an ``IterableDataset`` that are read together.
+
+    Yields:
+        ``(row from 0, id or None, text)``.
+    """
+    if dataset.column_names is None:  # a stream that knows its columns only when it is read
+        for number, row in enumerate(dataset):
+            textual = [key for key, value in row.items() if isinstance(value, str)]
+            yield number, *columns.choose(f"{name}, row {number}", row, textual).read(row)
+        return
+    chosen = text_columns(dataset, columns, name=name)
+    names = [key for key in chosen if key is not None]
+    if hasattr(dataset, "iter") and getattr(dataset, "format", {}).get("type") != "custom":  # a transform may need all
+        size = _BATCH if hasattr(dataset, "__len__") else ahead
+        batches = dataset.select_columns(names).iter(batch_size=size)
     else:
-        yield from enumerate(source[chosen])
-
-
-def _values_of_rows(stream: Any, column: str | None, name: str) -> Iterator[tuple[int, Any]]:
-    for number, row in enumerate(stream):
-        textual = [key for key, value in row.items() if isinstance(value, str)] if column is None else []
-        column = choose_column(f"{name}, row {number}", row, column, textual)
-        yield number, row[column]
+        batches = iter([{key: dataset[key] for key in names}])
+    rows = (row for batch in batches for row in zip(*(batch[key] for key in names), strict=True))
+    for number, values in enumerate(rows):
+        yield number, *chosen.read(dict(zip(names, values, strict=True)))
 
 
 def is_dataset(source: Any, *, name: str = "sentences") -> bool:
@@ -77,27 +151,16 @@ def is_dataset(source: Any, *, name: str = "sentences") -> bool:
     raise ValueError(f"{name} must be an iterable of strings or a data set, got {given}{hint}.")
 
 
-def text_column(dataset: Any, column: str | None = None, *, name: str = "sentences") -> str | None:
-    """Return the name of the column of a ``datasets.Dataset`` or ``IterableDataset`` that holds the sentences.
-
-    Args:
-        dataset: the data set.
-        column: the column asked for. None: the first of sentence, text, sentence1, content that exists, otherwise the
-            only column of strings.
-        name: name of the argument, for the messages.
-
-    Returns:
-        The name; None if the data set is a stream that knows its columns only when it is read.
+def text_columns(dataset: Any, columns: TextColumns = ANY_TEXT, *, name: str = "sentences") -> RowColumns:
+    """Return the columns of a ``datasets.Dataset`` or ``IterableDataset`` to read, see :meth:`TextColumns.choose`.
 
     Raises:
-        ValueError: if there is no such column.
+        ValueError: if no column holds the text.
     """
     names = dataset.column_names
-    if names is None:
-        return None
     features = getattr(dataset, "features", None) or {}
     textual = [key for key in names if getattr(features.get(key), "dtype", None) in ("string", "large_string")]
-    return choose_column(name, names, column, textual)
+    return columns.choose(name, names, textual)
 
 
 def can_be_split(dataset: Any, count: int) -> bool:

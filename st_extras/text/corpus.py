@@ -11,9 +11,9 @@ from os import PathLike
 from typing import Any
 
 from st_extras.checks import check_count, check_seed, shown
-from st_extras.text.columns import can_be_split, is_dataset, iterate_values
+from st_extras.text.columns import TextColumns, can_be_split, is_dataset, iterate_values
 from st_extras.text.files import MAX_LINE, has_lone_surrogate
-from st_extras.text.sources import Source, open_sources
+from st_extras.text.sources import DataSource, open_sources
 from st_extras.text.term_weights import SPACELESS
 
 MAX_PROCESSES = 1024
@@ -35,7 +35,7 @@ def iterate_sentences(
 
     Args:
         source: a list, a generator, a column, or a ``datasets.Dataset`` or ``IterableDataset``.
-        column: column of a data set. None: see :func:`text_column`.
+        column: column of a data set. None: the usual ones, see :class:`~st_extras.text.columns.TextColumns`.
         name: name of the argument, for the messages.
         shard: ``(index, count)``, to yield every ``count``-th sentence from number ``index`` on. A stream of at least
             ``count`` files is split by its files instead, so that nobody reads all of them.
@@ -52,7 +52,7 @@ def iterate_sentences(
         if is_dataset(source, name=name) and can_be_split(source, count):
             source, name, shard = source.shard(count, index), f"{name}, shard {index}/{count}", None
     index, count = shard or (0, 1)
-    for row, value in islice(iterate_values(source, column, name=name), index, None, count):
+    for row, value in islice(iterate_values(source, TextColumns(column), name=name), index, None, count):
         yield check_sentence(value, f"{name}, row {row}")
 
 
@@ -162,14 +162,17 @@ def stream_sentences(
               .arrow or .json; in upper or lower case. The first line of a .csv or .tsv file names the columns; quotes
               have a meaning in .csv files only;
             * a folder, which stands for all .txt, .jsonl, .csv, .tsv (also .gz), .parquet or .arrow files in it and
-              below it, in the order of their names; they must be of one kind. Or what ``Dataset.save_to_disk`` wrote;
-            * a pattern of files, such as ``data/*.parquet`` or ``data/**/*.txt``;
+              below it, in the order of their names; they must be of one kind. Hidden files and copies such as
+              ``a.txt~`` are not read, and ``a.txt`` beside ``a.txt.gz`` is refused. Or a folder in BEIR's layout, which
+              stands for its documents; or what ``Dataset.save_to_disk`` wrote;
+            * a pattern of files, such as ``data/*.parquet`` or ``data/**/*.txt``; again of one kind;
             * a data set id, ``owner/name``, ``owner/name:split`` or ``owner/name:configuration:split`` (the default
               split is train): downloaded once into the cache of ``datasets``;
             * ``hf://datasets/owner/name`` with the same endings: streamed, with nothing kept on disk; also the address
               of files, such as ``hf://datasets/owner/name/data/*.parquet`` or ``https://host/a.jsonl.gz``.
         column: column of jsonl, csv, tsv and parquet files and of data sets. None: the first of sentence, text,
-            sentence1, content that exists; of parquet files and data sets, otherwise the only column of strings.
+            sentence1, content, contents that exists, with the column title before it; of parquet files and data sets,
+            otherwise the only column of strings.
         limit: number of sentences after which to stop. None: read all.
         max_line: longest line of a local text file allowed, in bytes.
         shard: ``(index, count)``, to read every ``count``-th sentence from number ``index`` on, so that ``count``
@@ -190,16 +193,16 @@ def stream_sentences(
         limit = check_count("limit", limit, 1)
     if shard is not None:
         shard = check_shard(shard)
-    opened = [source for name in names for source in open_sources(str(name), column, max_line, shard)]
+    opened = [source for name in names for source in open_sources(str(name), TextColumns(column), max_line, shard)]
     return islice(_stripped(opened, shard), limit)
 
 
-def _stripped(sources: list[Source], shard: Shard | None) -> Iterator[str]:
+def _stripped(sources: list[DataSource], shard: Shard | None) -> Iterator[str]:
     index, count = shard or (0, 1)
     number = 0  # of sentences in the sources that are not split by their files
     for source in sources:
         empty = True
-        for where, value in source.values:
+        for where, _, value in source.texts:
             if not is_blank(sentence := check_sentence(value, where).strip()):
                 empty = False
                 if source.is_split or number % count == index:

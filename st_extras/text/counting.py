@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
 from st_extras.checks import check_choice
-from st_extras.text.columns import iterate_values
+from st_extras.text.columns import TextColumns, iterate_values
 from st_extras.text.corpus import check_sentence
 from st_extras.text.files import MAX_LINE, read_lines
 
@@ -93,7 +93,7 @@ def iterate_texts(texts: Any, column: str | None = None, max_line: int = MAX_LIN
         ValueError: if ``texts`` is a string, or holds anything but strings and paths.
     """
     items = [texts] if isinstance(texts, os.PathLike) else texts
-    for row, item in iterate_values(items, column, name="texts"):
+    for row, item in iterate_values(items, TextColumns(column), name="texts"):
         if isinstance(item, os.PathLike):
             for _, line in read_lines(Path(item), max_line=max_line):
                 yield line.rstrip("\r\n")

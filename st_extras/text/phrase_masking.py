@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from st_extras.checks import check_bool, check_choice, check_count, check_seed
-from st_extras.text.columns import is_dataset, text_column
+from st_extras.text.columns import TextColumns, is_dataset, text_columns
 from st_extras.text.corpus import check_sentence, iterate_sentences
 from st_extras.text.eda import EDA
 from st_extras.text.phrases import PhraseExtractor, RakePhrases
@@ -136,7 +136,7 @@ class PhraseMasking:
 
         Args:
             sentences: strings, or a data set, whose column ``column`` is read and whose other columns are dropped. A
-                data set without a column "sentence" may have its sentences in another usual one (see ``text_column``).
+                data set without a column "sentence" may have its sentences in another usual one (see ``TextColumns``).
             num_proc: number of processes. None: this one.
 
         Raises:
@@ -151,8 +151,12 @@ class PhraseMasking:
         if not isinstance(sentences, Dataset):
             sentences = Dataset.from_dict({self.column: list(iterate_sentences(sentences, wanted))})
         else:
-            found = text_column(sentences, wanted)
-            sentences = sentences.select_columns(found).rename_columns({found: self.column})
+            chosen = text_columns(sentences, TextColumns(wanted))
+            if chosen.title is None:
+                sentences = sentences.select_columns(chosen.text).rename_columns({chosen.text: self.column})
+            else:
+                named = sentences.column_names
+                sentences = sentences.map(lambda row: {self.column: chosen.read(row)[1]}, remove_columns=named)
         skipped_before = self.skipped
         rows = sentences.map(
             self._columns,

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from glob import escape, glob, has_magic
+from glob import escape, has_magic
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from st_extras.text.columns import can_be_split, choose_column, iterate_values
+from st_extras.text.columns import TextColumns, can_be_split, iterate_rows
 from st_extras.text.files import file_kind, parse_json, read_lines, read_records
+from st_extras.text.folders import files_of_folder, files_of_pattern, find_search_folder
 
-Values = Iterator[tuple[str, Any]]
-"""``(place, value)`` pairs; the place is a file with its line or row, for messages."""
+Texts = Iterator[tuple[str, Any, Any]]
+"""``(place, id or None, text)``; the place is a file with its line or row, for messages."""
 
 _LINES = (".txt", ".jsonl", ".csv", ".tsv")  # read here, with errors that name the line
 _LOADERS: dict[str, tuple[str, dict[str, Any]]] = {  # read by datasets: the name of its loader, and its settings
@@ -26,101 +27,83 @@ _LOADERS: dict[str, tuple[str, dict[str, Any]]] = {  # read by datasets: the nam
     ".tsv": ("csv", {"sep": "\t", "quoting": 3}),
     ".txt": ("text", {}),
 }
-_OF_FOLDERS = (*_LINES, ".parquet", ".arrow")  # .json is left out: folders of data sets describe themselves in it
 _AHEAD = 1000  # rows of a file that are read together
 
 
 @dataclass(frozen=True)
-class Source:
+class DataSource:
     """A file or data set that is being read.
 
     Attributes:
         name: what the user called it, or its path.
-        values: its values with their places, read once.
-        is_split: whether ``values`` are those of one shard alone.
+        texts: its texts with their places and ids, read once.
+        is_split: whether ``texts`` are those of one shard alone.
     """
 
     name: str
-    values: Values
+    texts: Texts
     is_split: bool = False
 
 
-def open_sources(name: str, column: str | None, max_line: int, shard: tuple[int, int] | None = None) -> list[Source]:
-    """Open what ``name`` stands for: one source, or each file of a folder or pattern.
+def open_sources(
+    name: str, columns: TextColumns, max_line: int, shard: tuple[int, int] | None = None
+) -> list[DataSource]:
+    """Open what ``name`` stands for: one source, or each file of a folder or pattern; of a search folder, its corpus.
 
-    Files are read when their values are asked for; data sets are found, and downloaded, at once.
+    Files are read when their texts are asked for; data sets are found, and downloaded, at once.
 
     Raises:
-        ValueError: if there is nothing of that name.
+        ValueError: if there is nothing of that name, or it is not clear which files are meant.
     """
     if not name.strip():
         raise ValueError(f"A source of text must be a file, folder, pattern or data set, got {name!r}.")
     path = Path(name)
     if "://" in name:
-        return [_of_dataset(name, partial(_load_address, name), column, shard)]
+        return [_of_dataset(name, partial(_load_address, name), columns, shard)]
     if path.is_file() or path.is_fifo():
-        return [_of_file(path, column, max_line)]
+        return [_of_file(path, columns, max_line)]
     if path.is_dir():
         if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
-            return [_of_dataset(name, partial(_load_saved, path), column, shard)]
-        return [_of_file(file, column, max_line) for file in _files_of_folder(path)]
+            return [_of_dataset(name, partial(_load_saved, path), columns, shard)]
+        collection = find_search_folder(path)
+        files = files_of_folder(path) if collection is None else [collection.corpus]
+        return [_of_file(file, columns, max_line) for file in files]
     if has_magic(name):
-        files = sorted(file for file in map(Path, glob(name, recursive=True)) if file.is_file())
-        if not files:
-            raise ValueError(f"There is no file that matches {name!r}.")
-        return [_of_file(file, column, max_line) for file in files]
+        return [_of_file(file, columns, max_line) for file in files_of_pattern(name)]
     looks_like_file = any(file_kind(path)) or path.is_absolute() or name.startswith((".", "~"))
     if looks_like_file or name.count("/") > 1:
         raise ValueError(f"There is no file {name!r}.")
-    return [_of_dataset(name, partial(_load_hub, name, streaming=False), column, shard)]
+    return [_of_dataset(name, partial(_load_hub, name, streaming=False), columns, shard)]
 
 
 # --- files ---
 
 
-def _files_of_folder(folder: Path) -> list[Path]:
-    """Return the files with sentences in a folder and below it, hidden ones left out, sorted by name."""
-    files = {
-        file: file_kind(file)[0]
-        for file in sorted(folder.rglob("*"))
-        if file_kind(file)[0] in _OF_FOLDERS
-        and not any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
-        and file.is_file()
-    }
-    kinds = sorted(set(files.values()))
-    if not kinds:
-        raise ValueError(f"'{folder}' is a folder without {', '.join(_OF_FOLDERS)} files: give files.")
-    if len(kinds) > 1:
-        raise ValueError(
-            f"'{folder}' must hold files of one kind, got {' and '.join(kinds)}: give a pattern of those to read, such "
-            f"as '{folder}/**/*{kinds[0]}'."
-        )
-    return list(files)
-
-
-def _of_file(path: Path, column: str | None, max_line: int) -> Source:
+def _of_file(path: Path, columns: TextColumns, max_line: int) -> DataSource:
     kind, packed = file_kind(path)
     if kind == ".parquet" and not packed:
-        return Source(str(path), _in_one_line(str(path), partial(_parquet, path, column)))
+        return DataSource(str(path), _in_one_line(str(path), partial(_parquet, path, columns)))
     if kind and (kind not in _LINES or packed not in ("", ".gz")):
-        return Source(str(path), _rows(str(path), partial(_load_files, escape(str(path))), column))
+        return DataSource(str(path), _rows(str(path), partial(_load_files, escape(str(path))), columns))
     if kind == ".jsonl":
-        return Source(str(path), _jsonl(path, column, max_line))
+        return DataSource(str(path), _jsonl(path, columns, max_line))
     if kind in (".csv", ".tsv"):
-        return Source(str(path), _table(path, column, max_line, is_csv=kind == ".csv"))
-    return Source(str(path), ((f"{path}, line {number}", line) for number, line in read_lines(path, max_line=max_line)))
+        return DataSource(str(path), _table(path, columns, max_line, is_csv=kind == ".csv"))
+    lines = read_lines(path, max_line=max_line)
+    return DataSource(str(path), ((f"{path}, line {number}", None, line) for number, line in lines))
 
 
-def _jsonl(path: Path, column: str | None, max_line: int) -> Values:
+def _jsonl(path: Path, columns: TextColumns, max_line: int) -> Texts:
     for number, line in read_lines(path, max_line=max_line):
         if not line.strip():
             continue
         where = f"{path}, line {number}"
         row = parse_json(line, where)
-        yield where, row[choose_column(where, row, column)] if isinstance(row, dict) else row
+        key, text = columns.choose(where, row).read(row) if isinstance(row, dict) else (None, row)
+        yield where, key, text
 
 
-def _table(path: Path, column: str | None, max_line: int, *, is_csv: bool) -> Values:
+def _table(path: Path, columns: TextColumns, max_line: int, *, is_csv: bool) -> Texts:
     rows = read_records(path, delimiter="," if is_csv else "\t", quoted=is_csv, max_line=max_line)
     _, names = next(rows, (1, None))
     if names is None:
@@ -129,49 +112,50 @@ def _table(path: Path, column: str | None, max_line: int, *, is_csv: bool) -> Va
         "; its first row must be a header that names the columns (add one if that is text), and --column (column=) can "
         "name another"
     )
-    position = names.index(choose_column(str(path), names, column, hint=hint))
+    chosen = columns.choose(str(path), names, hint=hint)
     for number, row in rows:
-        yield f"{path}, line {number}", row[position] if position < len(row) else None
+        yield f"{path}, line {number}", *chosen.read(dict.fromkeys(names) | dict(zip(names, row, strict=False)))
 
 
-def _parquet(path: Path, column: str | None) -> Iterator[tuple[int, Any]]:
-    """Yield ``(row, value)`` of one column; ``datasets`` would keep the row groups read so far in memory."""
+def _parquet(path: Path, columns: TextColumns) -> Iterator[tuple[int, Any, Any]]:
+    """Yield ``(row, id or None, text)``; ``datasets`` would keep the row groups read so far in memory."""
     import pyarrow  # type: ignore[import-untyped]
     from pyarrow.parquet import ParquetFile  # type: ignore[import-untyped]
 
     with ParquetFile(path, pre_buffer=False, buffer_size=2**20) as file:
         strings = (pyarrow.string(), pyarrow.large_string())
         textual = [field.name for field in file.schema_arrow if field.type in strings]
-        chosen = choose_column(str(path), file.schema_arrow.names, column, textual)
-        batches = file.iter_batches(_AHEAD, columns=[chosen])
-        yield from enumerate(chain.from_iterable(batch.column(0).to_pylist() for batch in batches))
+        chosen = columns.choose(str(path), file.schema_arrow.names, textual)
+        batches = file.iter_batches(_AHEAD, columns=[name for name in chosen if name is not None])
+        rows = chain.from_iterable(batch.to_pylist() for batch in batches)
+        yield from ((number, *chosen.read(row)) for number, row in enumerate(rows))
 
 
 # --- what datasets reads ---
 
 
-def _of_dataset(name: str, load: Callable[[], Any], column: str | None, shard: tuple[int, int] | None) -> Source:
+def _of_dataset(name: str, load: Callable[[], Any], columns: TextColumns, shard: tuple[int, int] | None) -> DataSource:
     try:
         dataset = load()
     except Exception as error:
         raise ValueError(f"{name!r} is neither a file nor a data set that could be loaded {_reason(error)}.") from error
     if shard is None or not can_be_split(dataset, shard[1]):
-        return Source(name, _rows(name, lambda: dataset, column))
+        return DataSource(name, _rows(name, lambda: dataset, columns))
     part = f"{name}, shard {shard[0]}/{shard[1]}"
-    return Source(name, _rows(part, lambda: dataset.shard(shard[1], shard[0]), column), is_split=True)
+    return DataSource(name, _rows(part, lambda: dataset.shard(shard[1], shard[0]), columns), is_split=True)
 
 
-def _rows(name: str, load: Callable[[], Any], column: str | None) -> Values:
-    """Yield the values of a data set that ``load`` returns."""
-    return _in_one_line(name, lambda: iterate_values(load(), column, name=name, ahead=_AHEAD))
+def _rows(name: str, load: Callable[[], Any], columns: TextColumns) -> Texts:
+    """Yield the texts of a data set that ``load`` returns."""
+    return _in_one_line(name, lambda: iterate_rows(load(), columns, name=name, ahead=_AHEAD))
 
 
-def _in_one_line(name: str, read: Callable[[], Iterator[tuple[int, Any]]]) -> Values:
-    """Yield the values with their places; an error inside of another package becomes one line that names the place."""
+def _in_one_line(name: str, read: Callable[[], Iterator[tuple[int, Any, Any]]]) -> Texts:
+    """Yield the texts with their places; an error inside of another package becomes one line that names the place."""
     row = -1
     try:
-        for row, value in read():
-            yield f"{name}, row {row}", value
+        for row, key, text in read():
+            yield f"{name}, row {row}", key, text
     except Exception as error:
         if type(error) is ValueError and str(error).startswith(name):
             raise  # our own, about the column

@@ -1,20 +1,40 @@
-"""What two texts share in words and parts of words: TF-IDF vectors, and BM25."""
+"""What two texts share in words and parts of words: TF-IDF vectors, BM25, and the weight of BM25 beside an encoder."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from os import PathLike
+from types import ModuleType
 from typing import Any
 
 import numpy as np
+import torch
 
-from st_extras.checks import check_strings
+from st_extras.checks import check_interval, check_strings, shown
+from st_extras.functional import full_precision
 from st_extras.text.words import find_all_words
 
 SPACELESS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff"
 """Characters of scripts without spaces between words: Thai, Lao, Burmese, Khmer, Japanese and Chinese."""
 _PIECE = re.compile(rf"[{SPACELESS}]+|[^{SPACELESS}'’\-‐‑]+")  # "x-ray" is two words to a search
+BM25_SHARE = 0.2
+"""Of BM25 beside an encoder: how far its scores spread, relative to the encoder's. See :func:`bm25_weight`."""
+
+
+def require_bm25s() -> ModuleType:
+    """Return the module ``bm25s``, which is optional.
+
+    Raises:
+        ImportError: if it is not installed.
+    """
+    try:
+        import bm25s
+    except ImportError as error:
+        raise ImportError('BM25 needs bm25s: pip install "st-extras[search]".') from error
+    module: ModuleType = bm25s
+    return module
 
 
 class BM25:
@@ -33,16 +53,27 @@ class BM25:
 
     def __init__(self, documents: Sequence[str]) -> None:
         documents = check_strings("documents", documents, at_least=1)
-        try:
-            import bm25s
-        except ImportError as error:
-            raise ImportError('BM25 needs bm25s: pip install "st-extras[search]".') from error
-        self._ids: dict[str, int] = {}
-        ids = [[self._ids.setdefault(word, len(self._ids)) for word in search_words(text)] for text in documents]
-        self._count = len(documents)
-        self._index = bm25s.BM25()
-        if self._ids:
-            self._index.index((ids, self._ids), create_empty_token=False, show_progress=False)
+        self._index = require_bm25s().BM25()
+        words = {"": 0}
+        ids = [[words.setdefault(word, len(words)) for word in search_words(text)] for text in documents]
+        if not any(ids):
+            ids[0] = [0]  # an index needs a word; no query has this one
+        self._index.index((ids, words), create_empty_token=False, show_progress=False)
+
+    def save(self, folder: str | PathLike[str]) -> None:
+        """Write the index into a folder, as ``bm25s`` does: arrays (.npy) and JSON."""
+        self._index.save(folder, show_progress=False, allow_pickle=False)
+
+    @classmethod
+    def load(cls, folder: str | PathLike[str]) -> BM25:
+        """Return what :meth:`save` wrote; the files are not checked, and nothing in them can run code.
+
+        Raises:
+            ImportError: if ``bm25s`` is not installed.
+        """
+        found = cls.__new__(cls)
+        found._index = require_bm25s().BM25.load(folder, show_progress=False, allow_pickle=False)
+        return found
 
     def scores(self, queries: Sequence[str]) -> np.ndarray:
         """Return the (Q, N) float32 scores of the N documents for each query, 0 where they share no word.
@@ -51,11 +82,85 @@ class BM25:
             ValueError: if ``queries`` is not a collection of strings.
         """
         queries = check_strings("queries", queries)
-        scores = np.zeros((len(queries), self._count), dtype=np.float32)
+        words: dict[str, int] = self._index.vocab_dict
+        scores = np.zeros((len(queries), self._index.scores["num_docs"]), dtype=np.float32)
         for row, query in zip(scores, queries, strict=True):
-            if known := [self._ids[word] for word in search_words(query) if word in self._ids]:
+            if known := [words[word] for word in search_words(query) if word in words]:
                 row[:] = self._index.get_scores_from_ids(known)
         return scores
+
+
+def bm25_weight(dense_scores: Any, bm25_scores: Any, share: float = BM25_SHARE) -> float:
+    """Return the weight w of BM25 in the score ``dense + w * bm25`` of a hybrid search: one number for a collection.
+
+    Some hundred queries without judgements are enough. The sum is linear in both scores, so any search engine can
+    compute it. The weight belongs to the engine whose scores it was computed from: engines scale BM25 differently.
+    Equation, with the standard deviation over the N documents of a query, and the mean over the Q queries:
+
+        w = share * mean_q(std_n(dense[q, n])) / mean_q(std_n(bm25[q, n]))
+
+    Args:
+        dense_scores: (Q, N) floating-point scores of an encoder: cosines or dot products, of all documents or a random
+            sample of them.
+        bm25_scores: (Q, N) floating-point scores of BM25 for the same queries and documents; higher is better.
+        share: how far BM25's scores spread after weighting, relative to the encoder's; above 0, at most 10.
+
+    Raises:
+        ValueError: if ``share`` is not allowed, scores are not finite floating-point numbers of one shape (Q, N), or
+            those of an argument are the same for all documents of every query.
+
+    Example:
+        >>> import numpy as np
+        >>> from st_extras.text.term_weights import bm25_weight
+        >>> round(bm25_weight(np.array([[0.5, 0.7]]), np.array([[0.0, 4.0]])), 3)  # 0.2 * 0.1 / 2
+        0.01
+    """
+    share = check_share(share)
+    dense, bm25 = _check_scores("dense_scores", dense_scores), _check_scores("bm25_scores", bm25_scores)
+    if dense.shape != bm25.shape:
+        raise ValueError(f"bm25_scores must have the shape of dense_scores, {dense.shape}, got {bm25.shape}.")
+    for name, scores in (("dense_scores", dense), ("bm25_scores", bm25)):
+        if not np.ptp(scores, axis=1).any():
+            raise ValueError(f"{name} must differ between documents for some query, got equal ones for each.")
+    return bm25_weight_of_blocks([(dense, bm25)], share)
+
+
+def bm25_weight_of_blocks(blocks: Iterable[tuple[np.ndarray, np.ndarray]], share: float = BM25_SHARE) -> float:
+    """Return what :func:`bm25_weight` does, a block of queries at a time; 0 if BM25 scores all documents alike.
+
+    Args:
+        blocks: (B, N) scores of the encoder and of BM25 for B of the queries each.
+        share: as for :func:`bm25_weight`.
+    """
+    spreads = [[side.std(axis=1) for side in block] for block in blocks]  # of each query
+    dense, bm25 = (float(np.concatenate(side).mean(dtype=np.float64)) for side in zip(*spreads, strict=True))
+    return share * dense / bm25 if bm25 else 0.0
+
+
+def check_share(share: Any) -> float:
+    """Return the ``share`` of :func:`bm25_weight` if it is above 0 and at most 10.
+
+    Raises:
+        ValueError: if it is not.
+    """
+    return check_interval("share", share, 0, 10, low_included=False)
+
+
+def _check_scores(name: str, scores: Any) -> np.ndarray:
+    """Return (Q, N) scores in float32 or better."""
+    allowed = f"{name} must be floating-point numbers of the shape (Q, N)"
+    try:
+        given = torch.as_tensor(scores).detach().cpu()
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"{allowed}, got {shown(scores)}.") from None
+    if not given.is_floating_point():
+        raise ValueError(f"{allowed}, got {given.dtype}: give scores that were not quantised.")
+    if given.ndim != 2 or not given.numel():
+        raise ValueError(f"{allowed}, got the shape {tuple(given.shape)}.")
+    if not bool(given.isfinite().all()):
+        raise ValueError(f"{name} must be finite, got NaN or infinite values.")
+    found: np.ndarray = full_precision(given).numpy()
+    return found
 
 
 def search_words(text: str) -> list[str]:

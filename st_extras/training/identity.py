@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -18,6 +17,7 @@ from torch import nn
 
 from st_extras.encoders.dropout import dropout_rates
 from st_extras.evaluation import STSEvaluator
+from st_extras.files import digest, json_digest
 from st_extras.training.run_folder import read_marker
 
 logger = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ def run_identity(
         identity[_NAMES["batch_sampler"]] = BatchSamplers.NO_DUPLICATES  # the same batches, found faster
     identity |= {"text": _text(dataset), "processes": int(os.environ.get("WORLD_SIZE", "1"))}
     encoder = [[type(module).__name__, _config(module)] for module in model]
-    identity["encoder"] = f"{sum(p.numel() for p in model.parameters())} parameters, {_digest(encoder)}"
+    identity["encoder"] = f"{sum(p.numel() for p in model.parameters())} parameters, {json_digest(encoder, _plain)}"
     kinds = sorted({str(parameter.dtype).removeprefix("torch.") for parameter in model.parameters()})
     identity |= {"dtype": "+".join(kinds), "dropout": dropout_rates(model)}
     if template := getattr(getattr(model, "tokenizer", None), "chat_template", None):
@@ -65,7 +65,7 @@ def run_identity(
         identity |= _described("evaluator", evaluator)
     if isinstance(evaluator, STSEvaluator):
         rows = [[data.sentences1, data.sentences2, list(data.scores)] for data in evaluator.datasets]
-        identity["evaluator.pairs"] = _digest(rows)
+        identity["evaluator.pairs"] = json_digest(rows, _plain)
     plain: dict[str, Any] = json.loads(json.dumps(identity, default=_plain, skipkeys=True))
     return plain
 
@@ -103,10 +103,8 @@ def check_same_run(checkpoint: Path, identity: Mapping[str, Any], *, force: bool
 def _text(dataset: Dataset | IterableDataset) -> str:
     if isinstance(dataset, IterableDataset):
         return "a stream"
-    digest = hashlib.sha256()
-    for rows in dataset.with_format(None).iter(_ROWS):  # without the user's transform, which may draw random numbers
-        digest.update(json.dumps(rows, default=_plain).encode())
-    return f"{len(dataset)} rows, sha256 {digest.hexdigest()[:16]}"
+    blocks = dataset.with_format(None).iter(_ROWS)  # without the user's transform, which may draw random numbers
+    return f"{len(dataset)} rows, digest {digest(json.dumps(rows, default=_plain) for rows in blocks)}"
 
 
 def _described(role: str, thing: Any) -> dict[str, Any]:
@@ -119,10 +117,6 @@ def _described(role: str, thing: Any) -> dict[str, Any]:
 def _config(thing: Any) -> dict[str, Any]:
     read = getattr(thing, "get_config_dict", None)
     return {} if read is None else dict(read())
-
-
-def _digest(value: Any) -> str:
-    return f"sha256 {hashlib.sha256(json.dumps(value, default=_plain, skipkeys=True).encode()).hexdigest()[:16]}"
 
 
 def _plain(value: Any) -> Any:

@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import shutil
-import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import get_rank
 from torch import distributed as dist
 
-from st_extras.files import write_errors, write_json
+from st_extras.files import file_digest, write_errors, write_json
 from st_extras.modules.model_card import name_folders
 
 logger = logging.getLogger(__name__)
@@ -83,7 +82,7 @@ def _remove_empty(folder: Path, top: Path) -> None:
 def mark_complete(checkpoint: Path, run: Mapping[str, Any]) -> None:
     """Write the marker: each file of the folder with its size in bytes and digest, and the settings of the ``run``."""
     files = {
-        path.relative_to(checkpoint).as_posix(): [path.stat().st_size, _digest(path)]
+        path.relative_to(checkpoint).as_posix(): [path.stat().st_size, file_digest(path)]
         for path in sorted(checkpoint.rglob("*"))
         if path.is_file() and path.name != MARKER
     }
@@ -125,17 +124,9 @@ def fault(checkpoint: Path, needed: Iterable[str] = (), *, read: bool = False) -
             return f"{name} is missing"
         if path.stat().st_size != size:
             return f"{name} has {path.stat().st_size} bytes instead of {size}"
-        if read and _digest(path) != digest:
+        if read and file_digest(path) != digest:
             return f"{name} is damaged (its checksum differs)"
     return next((f"it was saved without {name}" for name in needed if name not in files), None)
-
-
-def _digest(path: Path) -> str:
-    total = 0
-    with path.open("rb") as file:
-        while block := file.read(2**20):
-            total = zlib.crc32(block, total)
-    return f"{total:08x}"
 
 
 def find_checkpoints(checkpoints: Path) -> list[Path]:

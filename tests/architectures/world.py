@@ -12,6 +12,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
+from st_extras.encoders.padding import fix_padding_side
 from st_extras.text.frequency import FrequencyTable
 from tests.architectures.encoders import ARCHITECTURES, build
 from tests.architectures.outcomes import check
@@ -33,6 +34,7 @@ class World:
     def __init__(self, name: str, folder: Path) -> None:
         self.name, self.folder = name, folder
         self.model = build(name, folder)
+        fix_padding_side(self.model)
         self.is_transformer = bool(ARCHITECTURES[name].config)
         self.pooling = ARCHITECTURES[name].pooling
 

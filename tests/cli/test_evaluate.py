@@ -136,8 +136,16 @@ class TestRetrieval:
     def test_table(self, run, folder, monkeypatch):
         code, out, _ = run("evaluate", "ENC", "--retrieval", folder, "--quiet")
         assert code == 0
-        shown = ("Search x 100, 3 queries, 8 documents", " encoder ", "recall@100", "100.00", " + 0.3 BM25 ", "│ BM25 ")
-        assert [text in out for text in shown] == [True] * 6
+        shown = (
+            "Search x 100, 3 queries, 8 documents",
+            " encoder ",
+            "recall@100",
+            "100.00",
+            " + BM25 ",
+            " and BM25, RRF ",
+            "│ BM25 ",
+        )
+        assert [text in out for text in shown] == [True] * 7
         assert re.search(r"│ BM25 .* [+-]\d+\.\d\d \([+-]\d+\.\d\d to [+-]\d+\.\d\d\) │", out)
         monkeypatch.setattr("st_extras.cli.evaluate.find_spec", lambda name: None)
         code, out, err = run("evaluate", "ENC", "--retrieval", folder, "--quiet")

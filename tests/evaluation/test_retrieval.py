@@ -17,11 +17,11 @@ from st_extras.evaluation.reporting import bootstrap_interval
 from st_extras.evaluation.retrieval import (
     QuestionRetrievalEvaluator,
     RetrievalEvaluator,
-    add_lexical,
     compare_retrieval,
+    fuse_ranks,
 )
 from st_extras.evaluation.retrieval_data import RetrievalTask, question_retrieval, read_question_pairs
-from st_extras.text.term_weights import BM25
+from st_extras.text.term_weights import BM25, bm25_weight
 from tests.fixtures import SENTENCES
 
 HEADER = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
@@ -234,6 +234,27 @@ def test_the_metrics_are_those_of_a_loop(encoder):
     assert RetrievalEvaluator(halves)(encoder)["cosine_ndcg@10"] != pytest.approx(expected["ndcg@10"]), "grades count"
 
 
+def fused_in_a_loop(dense: np.ndarray, bm25: np.ndarray) -> np.ndarray:
+    fused = np.zeros(dense.shape)
+    for side in (dense, bm25):
+        for query, scores in enumerate(side.tolist()):
+            order = sorted(range(len(scores)), key=lambda place: (-scores[place], place))
+            for rank, document in enumerate(order[:100], start=1):
+                if side is dense or scores[document] > 0:
+                    fused[query, document] += 1 / (60 + rank)
+    return fused
+
+
+def test_ranks_are_fused_as_in_a_loop():
+    draw = np.random.default_rng(0)
+    dense = draw.integers(0, 40, (3, 150)) / 40  # with ties
+    bm25 = np.maximum(0, draw.integers(-20, 30, (3, 150))) / 10
+    bm25[2] = 0
+    found = fuse_ranks(dense, bm25)
+    assert (found == 0).any(), "some documents stand behind the first hundred of both"
+    np.testing.assert_allclose(found, fused_in_a_loop(dense, bm25))
+
+
 @pytest.mark.slow
 def test_several_encoders_beside_bm25(encoder, monkeypatch):
     """The rows are those of a loop, with ties by id, in whatever blocks they are computed."""
@@ -242,11 +263,11 @@ def test_several_encoders_beside_bm25(encoder, monkeypatch):
         next(other.parameters()).normal_()
     (dense, lexical), (other_dense, _) = dense_and_lexical(encoder), dense_and_lexical(other)
     assert ((lexical == 0).sum(axis=1) > 100).any(), "of documents that share no word, 100 are not all"
-    mixed = [
-        [((a - a.mean()) / a.std() + 0.3 * (b - b.mean()) / b.std()).tolist() for a, b in zip(of, lexical, strict=True)]
-        for of in (dense, other_dense)
-    ]
-    scores = {"a": dense, "a + 0.3 BM25": mixed[0], "b": other_dense, "b + 0.3 BM25": mixed[1], "BM25": lexical}
+    scores = {}
+    for name, of in (("a", dense), ("b", other_dense)):
+        scores |= {name: of, f"{name} + BM25": of + bm25_weight(of, lexical) * lexical}
+        scores[f"{name} and BM25, RRF"] = fused_in_a_loop(of, lexical)
+    scores["BM25"] = lexical
     expected = {name: loop(by_id(np.asarray(values))) for name, values in scores.items()}
     start = np.array(expected["a"][1])
     for block in (2**24, 3 * len(DOCUMENTS)):
@@ -264,11 +285,10 @@ def test_several_encoders_beside_bm25(encoder, monkeypatch):
         compare_retrieval(SEARCH, [("a", encoder)] * 2, bm25=False)
 
 
-def test_scores_that_are_all_the_same_add_nothing():
-    dense = np.array([[0.1, 0.5, 0.3], [0.2, 0.2, 0.2]])
-    found = add_lexical(dense, np.array([[2.0, 2.0, 2.0], [0.0, 3.0, 0.0]]))
-    assert found[0].tolist() == pytest.approx(((dense[0] - 0.3) / dense[0].std()).tolist())
-    assert found[1].tolist() == pytest.approx([-0.3 / math.sqrt(2), 0.6 / math.sqrt(2), -0.3 / math.sqrt(2)])
+def test_words_that_no_document_has_leave_the_encoders_order(encoder):
+    foreign = replace(SEARCH, queries=dict.fromkeys(SEARCH.queries, "zzz"))
+    found = compare_retrieval(foreign, [("a", encoder)])
+    assert found["a + BM25"] == found["a and BM25, RRF"] == found["a"]
 
 
 def test_the_interval_is_that_of_resampled_means():

@@ -58,9 +58,7 @@ def test_a_folder_stands_for_its_files_in_order(tmp_path):
         write(tmp_path / name, "not this")
     assert read_sentences(tmp_path) == ["one", "two", "three"]
     parquet(tmp_path / "c.parquet")
-    with pytest.raises(
-        ValueError, match=r"must hold files of one kind, got \.parquet and \.txt: give a pattern .*such"
-    ):
+    with pytest.raises(ValueError, match=r"files of one kind, got \.parquet and \.txt: give a pattern .*such"):
         read_sentences(tmp_path)
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"'.*empty' is a folder without \.txt, .*\.parquet.* files"):
@@ -72,7 +70,7 @@ def test_a_pattern_stands_for_files(tmp_path):
         write(tmp_path / name, f"sentence\n{name}\n")
     assert read_sentences(f"{tmp_path}/a/*.txt") == ["sentence", "a/1.txt", "sentence", "a/2.txt"]
     assert read_sentences(f"{tmp_path}/**/*.txt")[1::2] == ["a/1.txt", "a/2.txt", "b/c/3.txt"]
-    assert read_sentences(f"{tmp_path}/*/[14].*") == ["sentence", "a/1.txt", "a/4.csv"]
+    assert read_sentences(f"{tmp_path}/*/[14].c*") == ["a/4.csv"]
     with pytest.raises(ValueError, match=r"There is no file that matches '.*\.jsonl'"):
         read_sentences(f"{tmp_path}/**/*.jsonl")
 

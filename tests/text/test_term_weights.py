@@ -6,8 +6,15 @@ from collections import Counter
 
 import numpy as np
 import pytest
+import torch
 
-from st_extras.text.term_weights import BM25, character_tfidf, search_words
+from st_extras.text.term_weights import (
+    BM25,
+    bm25_weight,
+    bm25_weight_of_blocks,
+    character_tfidf,
+    search_words,
+)
 
 TEXTS = ["A cat sat.", "the cat sat there", "Dogs ran home", "dogs ran", "ran ran ran home"]
 
@@ -83,6 +90,69 @@ def test_bm25_is_the_formula_in_a_loop():
 def test_bm25_of_documents_without_a_word(documents):
     found = BM25(documents).scores(["cat", "?"])
     assert [list(row > 0) for row in found] == [[text == "cat" for text in documents], [False] * len(documents)]
+
+
+def deviation(scores: list[float]) -> float:
+    mean = sum(scores) / len(scores)
+    return math.sqrt(sum((score - mean) ** 2 for score in scores) / len(scores))
+
+
+def test_the_weight_of_bm25_is_the_formula_in_a_loop():
+    draw = np.random.default_rng(0)
+    dense, bm25 = draw.normal(0.3, 0.1, (5, 40)), np.maximum(0, draw.normal(0, 4, (5, 40)))
+    bm25[3] = 0  # a query without a word that a document has counts too
+    spreads = [sum(map(deviation, side.tolist())) / 5 for side in (dense, bm25)]
+    assert bm25_weight(dense, bm25) == pytest.approx(0.2 * spreads[0] / spreads[1])
+    assert bm25_weight(dense, bm25, share=0.5) == pytest.approx(0.5 * spreads[0] / spreads[1])
+    blocks = [(dense[rows].astype("float32"), bm25[rows]) for rows in (slice(0, 2), slice(2, 5))]
+    assert bm25_weight_of_blocks(blocks) == pytest.approx(bm25_weight(dense, bm25))
+    assert bm25_weight(torch.tensor(dense), torch.tensor(bm25).bfloat16()) == pytest.approx(
+        bm25_weight(dense, bm25), rel=0.01
+    )
+    assert bm25_weight(dense, bm25 * 3) == pytest.approx(bm25_weight(dense, bm25) / 3)
+
+
+def test_bm25_that_scores_all_alike_has_no_weight():
+    assert bm25_weight_of_blocks([(np.array([[0.5, 0.1]]), np.zeros((1, 2)))]) == 0
+
+
+SCORES = np.array([[0.1, 0.2], [0.3, 0.5]])
+_BROKEN_SCORES = [
+    np.array([[1, 2], [3, 4]]),
+    np.array([[1, 2], [3, 4]], dtype=np.int8),
+    SCORES > 0.2,
+    SCORES.astype(complex),
+    torch.tensor([[1, 2], [3, 4]], dtype=torch.uint8),
+    SCORES[0],
+    SCORES[None],
+    np.zeros((2, 0)),
+    np.array([[0.1, np.nan], [0.3, 0.5]]),
+    np.array([[0.1, 0.2], [np.inf, 0.5]]),
+    np.array([[0.1, 0.1], [0.3, 0.3]]),
+    [[0.1, 0.2], [0.3]],
+    [["a", "b"]],
+    "scores",
+    None,
+]
+
+
+@pytest.mark.parametrize("scores", _BROKEN_SCORES, ids=str)
+def test_scores_that_give_no_weight_are_refused(scores):
+    with pytest.raises(ValueError, match=r"^dense_scores must"):
+        bm25_weight(scores, SCORES)
+    with pytest.raises(ValueError, match=r"^bm25_scores must"):
+        bm25_weight(SCORES, scores)
+
+
+@pytest.mark.parametrize("share", [0, -0.1, 11, np.nan, True, "0.2", None])
+def test_a_share_that_is_none_is_refused(share):
+    with pytest.raises(ValueError, match=r"^share must"):
+        bm25_weight(SCORES, SCORES, share=share)
+
+
+def test_the_scores_of_both_sides_have_one_shape():
+    with pytest.raises(ValueError, match=r"^bm25_scores must"):
+        bm25_weight(SCORES, SCORES[:1])
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from st_extras.encoders.distributed import gather_rows
 from st_extras.encoders.forward import forward_pass, without_dropout
 from st_extras.encoders.heads import apply_head, check_head_size, projection_head
 from st_extras.encoders.momentum import require_trainable
+from st_extras.encoders.padding import fix_padding_side
 from st_extras.encoders.rows import Features, check_columns
 from st_extras.encoders.structure import embedding_dimension, unwrap
 from st_extras.losses.parts.batch_checks import tell_no_negatives, tell_repeated_texts, tell_same_views
@@ -69,6 +70,7 @@ class PairStep(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
+        fix_padding_side(model)
         self.two_views = None
         if not one_view:
             self.two_views = TwoViews(

@@ -1,0 +1,349 @@
+"""Hybrid search: the score of an encoder plus a weight times that of BM25, with one weight for the collection."""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+from collections.abc import Iterator, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer
+from torch import Tensor
+
+from st_extras.checks import check_choice, check_count, check_instance, check_not_negative, check_strings
+from st_extras.encoders.embedding_store import PART, EmbeddingStore
+from st_extras.encoders.fingerprint import PROBES, EncoderFingerprint
+from st_extras.files import (
+    Expected,
+    digest,
+    file_digest,
+    naming_file,
+    read_checked_json,
+    read_tensors,
+    write_checked_json,
+    write_tensors,
+)
+from st_extras.functional import full_precision, unit_rows
+from st_extras.modules.pipeline import check_encoding, check_finite
+from st_extras.search.refinement import Floats, Nearest
+from st_extras.text.corpus import is_blank, iterate_sentences, passages
+from st_extras.text.term_weights import BM25, BM25_SHARE, bm25_weight_of_blocks, check_share, search_words
+
+logger = logging.getLogger(__name__)
+Hits = list[dict[str, int | float]]
+"""The documents found for a query, best first: ``corpus_id``, the place among the documents, and ``score``."""
+
+FEWEST_CANDIDATES = 100
+"""So many documents at least are taken from the encoder and from BM25 each, before the sum ranks them."""
+_BLOCK = 2**24  # scores held at a time, of each side: 64 MiB
+_SORTED_TOGETHER = 32 * PART  # documents that are encoded in the order of their lengths, which saves padding
+_MOST_QUERIES = 1000  # queries that the weight is found from
+_SENTENCES = 200  # sentences of the documents that stand for queries
+_FEWEST_WORDS = 3  # of such a sentence
+_WORDS = 12  # in place of a sentence, if a document has one alone
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
+
+_FORMAT = "st-extras hybrid search"
+_ABOUT, _EMBEDDINGS, _BM25 = "hybrid_search.json", "embeddings.safetensors", "bm25"
+_AGAIN = "make the search again from its documents, and save it to a new folder"
+
+
+class HybridSearch:
+    """Searches documents by an encoder and BM25 together: ``score = dense + w * BM25``, with one weight w.
+
+    The weight comes from unlabelled queries, see :func:`~st_extras.text.term_weights.bm25_weight`. Use it where words
+    matter, such as names, codes and terms that the encoder does not know. Each side suggests its first 100 documents
+    (more for a larger ``top_k``; of BM25 those that share a word with the query), and the sum ranks them. Memory holds
+    the embeddings and BM25's index.
+
+    There is no way to add documents: each one changes the word statistics behind all scores of BM25. Make the search
+    again, with the same ``folder``, and only new documents are encoded.
+
+    Args:
+        model: encodes documents by ``encode_document`` and queries by ``encode_query``, so its prompts and routes are
+            used. It compares by cosine or dot product.
+        documents: N texts: a list, or a data set with a text column.
+        queries: unlabelled queries as users write them, from which the weight is found; some hundred are enough, and
+            at most 1,000 are used. None: 200 sentences of the documents stand for them.
+        bm25_weight: w, at least 0, if you know it. None: it is found.
+        share: how far the scores of BM25 spread after weighting, relative to the encoder's, above 0, at most 10.
+        batch_size: texts per forward pass.
+        show_progress_bar: show how many documents are encoded.
+        folder: keeps embeddings while they are computed, so that the same call resumes after an interruption. It can
+            be deleted afterwards. None: nothing is kept.
+
+    Attributes:
+        model: as given.
+        embeddings: (N, D) float32 of the documents, of length 1 for cosines; for an index of yours, see :meth:`search`.
+        bm25_weight: w.
+
+    Raises:
+        ImportError: if ``bm25s`` is not installed (``pip install "st-extras[search]"``).
+        ValueError: if there is no document, the model compares by distances, an embedding is not finite, or a setting
+            is not allowed.
+
+    Source: the weighted sum of scores is common in hybrid search; finding its weight without labels is this package's.
+
+    Example:
+        >>> from st_extras.samples.encoder import raw_encoder
+        >>> from st_extras.search import HybridSearch
+        >>> documents = ["A lost card is blocked at once.", "Error E42: the printer has no paper."]
+        >>> search = HybridSearch(raw_encoder(), documents)
+        >>> [hit["corpus_id"] for hit in search.search(["what is E42"])[0]]
+        [1, 0]
+    """
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        documents: Any,
+        *,
+        queries: Any = None,
+        bm25_weight: float | None = None,
+        share: float = BM25_SHARE,
+        batch_size: int = 64,
+        show_progress_bar: bool = False,
+        folder: str | PathLike[str] | None = None,
+    ) -> None:
+        _check_model(model)
+        check_encoding(batch_size, show_progress_bar)
+        share = check_share(share)
+        if bm25_weight is not None:
+            bm25_weight = check_not_negative("bm25_weight", bm25_weight)
+            if queries is not None:
+                raise ValueError("queries must be None with bm25_weight: they only serve to find it.")
+        texts = list(iterate_sentences(documents, name="documents"))
+        if all(map(is_blank, texts)):
+            raise ValueError(f"documents must hold at least one text that is not blank, got {len(texts)} blank ones.")
+        asked = _sentences(texts) if queries is None else _sampled_queries(queries)
+        self.model = model
+        self._batch_size = batch_size
+        self._documents = digest(texts)
+        self._bm25 = BM25(texts)
+        self.embeddings = _embed_documents(model, texts, EmbeddingStore(folder), batch_size, show_progress_bar)
+        self.bm25_weight = self._find_weight(asked, share) if bm25_weight is None else bm25_weight
+
+    def search(self, queries: Any, top_k: int = 10, *, nearest: Nearest | None = None) -> list[Hits]:
+        """Return the best documents for each query, best first, as ``sentence_transformers.util.semantic_search`` does.
+
+        Args:
+            queries: strings, or one string. One without any text finds nothing.
+            top_k: how many documents to return, at least 1; fewer if there are fewer.
+            nearest: suggests the encoder's documents, such as ``index.search`` of a faiss index over ``embeddings`` by
+                inner product: takes (B, D) embedded queries and k, returns (B, k) scores, which are not used, and the
+                numbers of the documents; -1 stands for none. None: exact, by comparing with all embeddings.
+
+        Returns:
+            For each query a list of ``{"corpus_id": place among the documents, "score": dense + w * BM25}``; of equal
+            scores, the document that was given first comes first.
+
+        Raises:
+            ValueError: if a query is not a string, its embedding is not finite, ``top_k`` is not allowed, or
+                ``nearest`` returns anything else.
+        """
+        texts = (queries,) if isinstance(queries, str) else check_strings("queries", queries)
+        count = min(len(self.embeddings), max(FEWEST_CANDIDATES, check_count("top_k", top_k, 1)))
+        hits: list[Hits] = [[] for _ in texts]
+        asked = [place for place, text in enumerate(texts) if not is_blank(text)]
+        for rows, embedded, bm25 in self._blocks([texts[place] for place in asked]):
+            for row, query, by_words, near in zip(
+                rows, embedded, bm25, self._nearest(embedded, count, nearest), strict=True
+            ):
+                sharing = np.flatnonzero(by_words > 0)
+                found = np.union1d(near, sharing[_first(by_words[sharing], count)])
+                scores = self.embeddings[found] @ query + self.bm25_weight * by_words[found]
+                best = np.argsort(-scores, kind="stable")[:top_k]
+                hits[asked[row]] = [{"corpus_id": int(found[i]), "score": float(scores[i])} for i in best]
+        return hits
+
+    def save(self, folder: str | PathLike[str]) -> None:
+        """Write the search to a folder: embeddings (safetensors), the files of ``bm25s``, and what they were made of.
+
+        The documents are not in it, nor is the model.
+
+        Args:
+            folder: a new or empty one, or an earlier one of this method, which is replaced.
+
+        Raises:
+            ValueError: if the folder holds anything else.
+            OSError: if a file cannot be written.
+        """
+        path = Path(folder)
+        found = {file.name for file in path.iterdir() if file.suffix != ".partial"} if path.is_dir() else set()
+        if path.is_file() or found - {_ABOUT, _EMBEDDINGS, _BM25}:
+            raise ValueError(f"folder must be new, empty or a saved hybrid search, got {str(path)!r}.")
+        path.mkdir(parents=True, exist_ok=True)
+        (path / _ABOUT).unlink(missing_ok=True)  # without it, the folder is not complete
+        write_tensors(path / _EMBEDDINGS, {"embeddings": torch.from_numpy(self.embeddings)})
+        with naming_file(path / _BM25):
+            self._bm25.save(path / _BM25)
+        files = [_EMBEDDINGS, *(f"{_BM25}/{file.name}" for file in sorted((path / _BM25).iterdir()))]
+        about = {
+            "documents": len(self.embeddings),
+            "digest": self._documents,
+            "bm25_weight": self.bm25_weight,
+            "similarity": self.model.similarity_fn_name,
+            "encoder": _fingerprint(self.model).written(),
+            "files": {name: file_digest(path / name) for name in files},
+        }
+        write_checked_json(path / _ABOUT, _FORMAT, about)
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | PathLike[str],
+        model: SentenceTransformer,
+        *,
+        documents: Any = None,
+        batch_size: int = 64,
+    ) -> HybridSearch:
+        """Open a folder that :meth:`save` wrote. Nothing in it can run code.
+
+        Args:
+            folder: the folder.
+            model: the encoder that it was made with. One that differs in the route of queries alone is accepted.
+            documents: the same documents, to be sure that ``corpus_id`` means their places. None: not compared.
+            batch_size: queries per forward pass.
+
+        Raises:
+            ImportError: if ``bm25s`` is not installed.
+            ValueError: if there is no such folder, it is not complete or damaged (the message names the file), another
+                encoder made it, or it was made of other documents.
+        """
+        _check_model(model)
+        check_encoding(batch_size)
+        path = Path(folder)
+        about = read_checked_json(path / _ABOUT, _FORMAT, _AGAIN)
+        if not about:
+            raise ValueError(f"folder must be a saved hybrid search, got {str(path)!r} without {_ABOUT}: {_AGAIN}.")
+        for name, expected in about["files"].items():
+            if not (path / name).is_file() or file_digest(path / name) != expected:
+                raise ValueError(
+                    f"{str(path / name)!r} must be the file that was saved, got another or none: {_AGAIN}."
+                )
+        if model.similarity_fn_name != about["similarity"]:
+            found = f"{about['similarity']!r} as {str(path)!r} was made with, got {model.similarity_fn_name!r}"
+            raise ValueError(f"model.similarity_fn_name must be {found}.")
+        if other := EncoderFingerprint.read(about["encoder"]).difference(_fingerprint(model)):
+            raise ValueError(f"model must be the encoder that made {str(path)!r}, got another ({other}).")
+        if documents is not None and digest(iterate_sentences(documents, name="documents")) != about["digest"]:
+            raise ValueError(f"documents must be those that {str(path)!r} was made of, got others: take a new folder.")
+        expected_rows = {"embeddings": Expected((about["documents"], "D"), torch.float32)}
+        stored, _ = read_tensors(path / _EMBEDDINGS, expected_rows, what="embeddings", remedy=_AGAIN)
+        search = cls.__new__(cls)
+        search.model, search._batch_size, search._documents = model, batch_size, about["digest"]
+        search._bm25, search.embeddings = BM25.load(path / _BM25), stored["embeddings"].numpy()
+        search.bm25_weight = about["bm25_weight"]
+        return search
+
+    def _blocks(self, queries: Sequence[str]) -> Iterator[tuple[range, Floats, np.ndarray]]:
+        """Yield B queries at a time: their numbers, their embeddings (B, D) and their scores (B, N) by BM25."""
+        if not queries:
+            return
+        found = self.model.encode_query(
+            list(queries), batch_size=self._batch_size, convert_to_tensor=True, show_progress_bar=False
+        )
+        check_finite(found, queries)
+        embedded = _comparable(self.model, found)
+        size = max(1, _BLOCK // len(self.embeddings))
+        for first in range(0, len(queries), size):
+            rows = range(first, min(first + size, len(queries)))
+            yield rows, embedded[rows.start : rows.stop], self._bm25.scores(queries[rows.start : rows.stop])
+
+    def _nearest(self, embedded: Floats, count: int, nearest: Nearest | None) -> list[np.ndarray]:
+        """Return the numbers of the encoder's first ``count`` documents for each of (B, D) queries."""
+        if nearest is None:
+            return [_first(scores, count) for scores in embedded @ self.embeddings.T]
+        numbers = np.asarray(nearest(embedded, count)[1])
+        shape = (len(embedded), count)
+        if numbers.shape != shape or not np.issubdtype(numbers.dtype, np.integer):
+            raise ValueError(f"nearest must return scores and whole numbers of the shape {shape}, got {numbers!r:.80}.")
+        if numbers.min() < -1 or numbers.max() >= len(self.embeddings):
+            found = f"of the {len(self.embeddings)} documents or -1, got {numbers.min()} to {numbers.max()}"
+            raise ValueError(f"nearest must return numbers {found}: fill the index with HybridSearch.embeddings.")
+        return [row[row >= 0] for row in numbers]
+
+    def _find_weight(self, queries: Sequence[str], share: float) -> float:
+        blocks = ((embedded @ self.embeddings.T, bm25) for _, embedded, bm25 in self._blocks(queries))
+        weight = bm25_weight_of_blocks(blocks, share)
+        if not weight:
+            logger.warning("BM25 has the weight 0: its scores or the encoder's are the same for all documents.")
+        return weight
+
+
+def _check_model(model: Any) -> None:
+    check_instance("model", model, SentenceTransformer)
+    check_choice("model.similarity_fn_name", model.similarity_fn_name, ("cosine", "dot"))
+
+
+def _embed_documents(
+    model: SentenceTransformer, texts: Sequence[str], store: EmbeddingStore, batch_size: int, show_progress_bar: bool
+) -> Floats:
+    """Return (N, D) embeddings, encoded with the documents' prompt and route, of length 1 if cosines compare them."""
+    embeddings = np.empty((0, 0), dtype=np.float32)
+    for first in range(0, len(texts), _SORTED_TOGETHER):
+        group = texts[first : first + _SORTED_TOGETHER]
+        order = sorted(range(len(group)), key=lambda place: -len(group[place]))
+        longest_first = [group[place] for place in order]
+        label = f"Encoding documents {first + 1:,} to {first + len(group):,} of {len(texts):,}"
+        found = store.encode(
+            model,
+            longest_first,
+            route="document",
+            batch_size=batch_size,
+            show_progress_bar=show_progress_bar,
+            label=label,
+        )
+        check_finite(found, longest_first)
+        if not first:
+            embeddings = np.empty((len(texts), found.shape[1]), dtype=np.float32)
+        embeddings[first + np.array(order)] = _comparable(model, found)
+    return embeddings
+
+
+def _comparable(model: SentenceTransformer, embeddings: Tensor) -> Floats:
+    """Return (N, D) float32 rows whose inner products are the model's similarities."""
+    rows = unit_rows(embeddings) if model.similarity_fn_name == "cosine" else full_precision(embeddings)
+    comparable: Floats = rows.float().cpu().numpy()
+    return comparable
+
+
+def _fingerprint(model: SentenceTransformer) -> EncoderFingerprint:
+    """Return which encoder the model encodes documents by, prompt included; their lengths count for dot products."""
+    probes = model.encode_document(list(PROBES), convert_to_tensor=True, show_progress_bar=False)
+    return EncoderFingerprint("", str(model.max_seq_length), torch.from_numpy(_comparable(model, probes)))
+
+
+def _first(scores: np.ndarray, count: int) -> np.ndarray:
+    """Return the places of the ``count`` highest of (N,) scores, or of all; of equal ones, the lower places."""
+    if count >= len(scores):
+        return np.arange(len(scores))
+    lowest = np.partition(scores, -count)[-count]
+    near = np.flatnonzero(scores >= lowest)
+    return near[np.argsort(-scores[near], kind="stable")[:count]]
+
+
+def _sampled_queries(queries: Any) -> list[str]:
+    """Return at most 1,000 different queries, drawn at random."""
+    texts = (text.strip() for text in iterate_sentences(queries, name="queries"))
+    different = list(dict.fromkeys(text for text in texts if not is_blank(text)))
+    if not different:
+        raise ValueError("queries must hold at least one text that is not blank, got none.")
+    return random.Random(0).sample(different, min(_MOST_QUERIES, len(different)))
+
+
+def _sentences(documents: Sequence[str]) -> list[str]:
+    """Return a sentence of each of at most 200 documents, drawn at random; of one with a single sentence, its start."""
+    draw = random.Random(0)
+    written = [text for text in documents if not is_blank(text)]
+    found = []
+    for document in draw.sample(written, min(_SENTENCES, len(written))):
+        parts = [part.strip() for part in _SENTENCE_END.split(document)]
+        parts = [part for part in parts if len(search_words(part)) >= _FEWEST_WORDS]
+        found.append(draw.choice(parts) if len(parts) > 1 else next(passages([document], _WORDS)))
+    return found

@@ -1,0 +1,154 @@
+"""Which files of a folder are meant: those with known endings, and never one of two that could both be meant.
+
+Hidden files, copies that editors and merges leave behind (``corpus.jsonl~``, ``test.tsv.orig``) and files whose names
+begin with "_" are not read. A file and its packed form, such as ``a.txt`` and ``a.txt.gz``, are refused together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from glob import glob
+from os import PathLike
+from pathlib import Path
+
+from st_extras.text.files import KINDS, file_kind
+
+TABLES = (".jsonl", ".csv", ".tsv", ".parquet")
+"""The kinds of files that hold texts with ids."""
+JUDGEMENTS = (".tsv", ".txt", ".csv", ".jsonl", ".qrel", ".qrels", ".trec")
+"""The kinds of files that hold judgements of relevance."""
+_TEXTS = tuple(kind for kind in KINDS if kind != ".json")  # folders of data sets describe themselves in .json
+
+
+def stem_of(file: Path, kinds: Sequence[str]) -> str | None:
+    """Return the name of a file without its ending and ``.gz``; None if it is hidden or has no ending of ``kinds``."""
+    plain = file.with_suffix("") if file_kind(file)[1] == ".gz" else file
+    kind = file_kind(plain)[0] or plain.suffix.lower()
+    if file.name.startswith((".", "_")) or kind not in kinds:
+        return None
+    return plain.name[: len(plain.name) - len(plain.suffix)]
+
+
+def find_files(folder: Path, stem: str, kinds: Sequence[str]) -> list[Path]:
+    """Return the files of a folder that are called ``stem`` with an ending of ``kinds``, also ``.gz``."""
+    return sorted(file for file in folder.iterdir() if stem_of(file, kinds) == stem and file.is_file())
+
+
+def find_file(folder: Path, stem: str, kinds: Sequence[str], remedy: str = "") -> Path:
+    """Return the only file of a folder that is called ``stem`` with an ending of ``kinds``, also ``.gz``.
+
+    Raises:
+        ValueError: if there is none, or more than one.
+    """
+    return only_one(find_files(folder, stem, kinds), folder, f"{stem} file ({', '.join(kinds)}, also .gz)", remedy)
+
+
+def only_one(files: Sequence[Path], folder: Path, what: str, remedy: str = "") -> Path:
+    """Return the only one of ``files``.
+
+    Raises:
+        ValueError: if there is none, or more than one; the message names them.
+    """
+    if len(files) != 1:
+        found = " and ".join(str(file.relative_to(folder)) for file in files) or "none"
+        raise ValueError(f"{str(folder)!r} must hold one {what}, got {found}{remedy}.")
+    return files[0]
+
+
+# --- texts ---
+
+
+def files_of_folder(folder: Path) -> list[Path]:
+    """Return the files with texts in a folder and below it, sorted by name.
+
+    Raises:
+        ValueError: if there are none, they are of several kinds, or one is there twice, packed and not.
+    """
+    files = [
+        file
+        for file in sorted(folder.rglob("*"))
+        if not any(part.startswith((".", "_")) for part in file.relative_to(folder).parts) and file.is_file()
+    ]
+    files = [file for file in files if stem_of(file, _TEXTS)]
+    if not files:
+        raise ValueError(f"'{folder}' is a folder without {', '.join(_TEXTS)} files: give files.")
+    return _of_one_kind(files, f"'{folder}'", f"such as '{folder}/**/*{{}}'")
+
+
+def files_of_pattern(pattern: str) -> list[Path]:
+    """Return the files that match a pattern, sorted by name; if some have known endings, those alone.
+
+    Raises:
+        ValueError: if there are none, they are of several kinds, or one is there twice, packed and not.
+    """
+    files = sorted(file for file in map(Path, glob(pattern, recursive=True)) if file.is_file())
+    if not files:
+        raise ValueError(f"There is no file that matches {pattern!r}.")
+    return _of_one_kind([file for file in files if stem_of(file, KINDS)] or files, repr(pattern), "ending in *{}")
+
+
+def _of_one_kind(files: list[Path], where: str, example: str) -> list[Path]:
+    kinds = sorted({file_kind(file)[0] for file in files})
+    if len(kinds) > 1:
+        raise ValueError(
+            f"{where} must stand for files of one kind, got {' and '.join(kinds)}: give a pattern of those to read, "
+            f"{example.format(kinds[0])}."
+        )
+    plain: dict[Path, Path] = {}
+    for file in files:
+        first = plain.setdefault(file.with_suffix("") if file_kind(file)[1] else file, file)
+        if first != file:
+            raise ValueError(f"{where} must stand for each file once, got {first} and {file}: give one of them.")
+    return files
+
+
+# --- search collections ---
+
+
+@dataclass(frozen=True)
+class SearchFolder:
+    """A folder in BEIR's layout: ``corpus.jsonl``, ``queries.jsonl``, and judgements such as ``qrels/test.tsv``.
+
+    Attributes:
+        corpus: the file of the documents.
+        queries: the file of the queries, if there is one.
+        judgements: files of judgements by the name of their split; that of ``qrels.tsv`` is "qrels".
+    """
+
+    corpus: Path
+    queries: Path | None
+    judgements: dict[str, Path]
+
+
+def find_search_folder(path: str | PathLike[str]) -> SearchFolder | None:
+    """Return what a folder in BEIR's layout holds; None if it is something else.
+
+    It is one if it has a table of documents called ``corpus``, and one of ``queries`` or judgements.
+
+    Raises:
+        ValueError: if two of its files could be meant.
+    """
+    folder = Path(path)
+    if not folder.is_dir() or not find_files(folder, "corpus", TABLES):
+        return None
+    judgements = find_judgements(folder)
+    queries = find_file(folder, "queries", TABLES) if find_files(folder, "queries", TABLES) else None
+    if queries is None and not judgements:
+        return None
+    return SearchFolder(find_file(folder, "corpus", TABLES), queries, judgements)
+
+
+def find_judgements(folder: Path) -> dict[str, Path]:
+    """Return the files of judgements by their splits: ``qrels/SPLIT.tsv``, ``qrels.SPLIT.tsv`` or ``qrels.tsv``.
+
+    Raises:
+        ValueError: if there are two of a split.
+    """
+    inside: Iterable[Path] = sorted((folder / "qrels").iterdir()) if (folder / "qrels").is_dir() else ()
+    found: dict[str, list[Path]] = {}
+    for file in (*inside, *sorted(folder.glob("qrels.*"))):
+        stem = stem_of(file, JUDGEMENTS)
+        if stem is not None and file.is_file():
+            found.setdefault(stem.removeprefix("qrels."), []).append(file)
+    return {split: only_one(files, folder, f"file of the judgements {split}") for split, files in found.items()}

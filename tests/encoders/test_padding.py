@@ -1,0 +1,126 @@
+"""An embedding depends on its own text alone: alone or beside longer texts, whatever side the tokenizer padded on."""
+
+import copy
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Router
+from torch import Tensor
+
+from st_extras import modules
+from st_extras.encoders import FrozenEncoder, load_encoder
+from st_extras.encoders.padding import fix_padding_side
+from st_extras.losses import FrequencyAdversarialLoss, IncompleteSentenceFilteringLoss, PaSeRLoss, SimCSELoss
+from st_extras.text.frequency import FrequencyTable
+from tests.architectures.encoders import ARCHITECTURES, build
+from tests.fixtures import SENTENCES
+from tests.helpers import count_rows, some_fast
+
+MIXES_PADDING_IN = {"ConvBERT", "Funnel", "Nystromformer", "FNet"}
+"""On either side: convolutions, pooling or Fourier transforms run over the padding too."""
+MOVES = {"BERT", "DistilBERT", "ALBERT", "MPNet", "ELECTRA", "MobileBERT", "SqueezeBERT", "BigBird", "ERNIE", "RemBERT",
+         "XLM", "FlauBERT", "BART", "mBART", "CLIP text", "GPT-2"}  # fmt: skip
+"""Absolute positions, counted by place."""
+TEXTS = ["a cat", "the old man read a red book"]
+
+
+def change_in_a_batch(model: SentenceTransformer) -> float:
+    together = model.encode(TEXTS, convert_to_tensor=True)
+    alone = torch.stack([model.encode(text, convert_to_tensor=True) for text in TEXTS])
+    change: Tensor = (together - alone).norm(dim=1) / alone.norm(dim=1)
+    return float(change.max())
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.message for record in caplog.records if record.name == "st_extras.encoders.padding"]
+
+
+@pytest.fixture
+def left(make_encoder):
+    """A BERT whose tokenizer pads on the left."""
+    model = make_encoder(dropout=0.0)
+    model.tokenizer.padding_side = "left"
+    return model
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize(
+    "name", some_fast([name for name, row in ARCHITECTURES.items() if row.config], ["BERT", "GPT-2", "Llama", "FNet"])
+)
+def test_an_embedding_is_the_same_alone_and_in_a_batch(tmp_path, caplog, name, side):
+    build(name, tmp_path)
+    model = load_encoder(tmp_path, device="cpu", processor_kwargs={"padding_side": side})
+    moved, mixed = side == "left" and name in MOVES | MIXES_PADDING_IN, name in MIXES_PADDING_IN
+    assert model.tokenizer.padding_side == ("right" if moved else side)
+    assert [line.split(" the ")[0] for line in lines(caplog)] == (
+        ["The tokenizer pads on"] * moved + ["Padding changes"] * mixed
+    )
+    assert (change_in_a_batch(model) < 1e-5) == (name not in MIXES_PADDING_IN)
+
+
+WAYS = {
+    "a pair loss": SimCSELoss,
+    "AT": lambda model: FrequencyAdversarialLoss(model, frequency_table=table_of(model)),
+    "ISF": lambda model: IncompleteSentenceFilteringLoss(model, frequency_table=table_of(model)),
+    "PaSeR": lambda model: PaSeRLoss(model, num_decoder_layers=1),
+    "a guide": lambda model: FrozenEncoder(model, copy.deepcopy(model)),
+    "a new module": lambda model: modules.WhiteningPostProcessor.attach(model),
+    "another pooling": lambda model: modules.SIFPooling.attach(model, table_of(model)),
+    "masked copies": lambda model: modules.RepALPostProcessor.attach(model, lambda_1=0.5, lambda_2=0, keywords="rake"),
+    "statistics": lambda model: modules.CorpusStatistics.compute(model, SENTENCES),
+}
+
+
+def table_of(model: SentenceTransformer) -> FrequencyTable:
+    return FrequencyTable.count(SENTENCES, model.tokenizer)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_model_of_the_user(left, caplog, way):
+    assert change_in_a_batch(left) > 0.1
+    WAYS[way](left)
+    assert left.tokenizer.padding_side == "right"
+    assert change_in_a_batch(left) < 1e-5
+    assert len(lines(caplog)) == 1
+    assert "BertModel" in lines(caplog)[0]
+
+
+def test_a_saved_model_is_loaded(left, tmp_path, caplog):
+    modules.WhiteningPostProcessor.attach(left, corpus=SENTENCES).save(str(tmp_path / "m"))
+    again = modules.load(str(tmp_path / "m"), processor_kwargs={"padding_side": "left"})
+    assert change_in_a_batch(again) < 1e-4
+
+
+def test_every_route_pads_right(left, make_encoder):
+    other = make_encoder(dropout=0.0)
+    routes = {"query": [left[0], left[1]], "document": [other[0], other[1]]}
+    router = SentenceTransformer(modules=[Router(routes, default_route="document")], device="cpu")
+    fix_padding_side(router)
+    assert left.tokenizer.padding_side == "right"
+
+
+def test_it_is_found_out_once_for_each_side(left):
+    with count_rows(left) as passes:
+        fix_padding_side(left)
+        assert len(passes) == 4  # alone and together, on either side
+        fix_padding_side(left)
+        assert len(passes) == 4
+        left.tokenizer.padding_side = "left"
+        fix_padding_side(left)
+        assert len(passes) == 8
+
+
+def test_modes_and_random_numbers_stay(left):
+    left.train()
+    left[1].eval()
+    modes, state = [module.training for module in left.modules()], torch.get_rng_state()
+    fix_padding_side(left)
+    assert [module.training for module in left.modules()] == modes
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_rounding_of_half_precision_is_no_change(left, caplog):
+    left.tokenizer.padding_side = "right"
+    fix_padding_side(left.bfloat16())
+    assert lines(caplog) == []

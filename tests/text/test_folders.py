@@ -1,0 +1,146 @@
+"""Which file of a folder is meant: known endings alone, and never one of two."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from st_extras.evaluation import load_retrieval, load_sts, read_askubuntu
+from st_extras.text.corpus import read_sentences
+from st_extras.text.documents import read_documents, read_queries
+from st_extras.text.folders import find_search_folder
+from tests.helpers import write
+
+BESIDE = ("~", ".orig", ".bak", ".swp", ".part")
+"""What editors, merges and downloads leave beside a file."""
+
+
+def lines(*rows: object) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+CORPUS = lines({"_id": "d1", "title": "Cards", "text": "A lost card."}, {"_id": "d2", "title": "Loans", "text": ""})
+QUERIES = lines({"_id": "q1", "text": "my card is lost"}, {"_id": "q2", "text": "what is a loan"})
+QRELS = "query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td2\t1\n"
+BEIR = {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, "qrels/test.tsv": QRELS}
+DOCUMENTS = ["Cards A lost card.", "Loans"]
+
+
+@pytest.fixture
+def beir(tmp_path: Path) -> Path:
+    for name, text in BEIR.items():
+        write(tmp_path / name, text)
+    return tmp_path
+
+
+def leave_copies(folder: Path) -> None:
+    """Beside each file leave copies with wrong content, as editors and merges do, and hidden ones."""
+    for file in [file for file in folder.rglob("*") if file.is_file()]:
+        for end in BESIDE:
+            write(file.with_name(file.name + end), "not this")
+        for start in (".", "._", "_"):
+            write(file.with_name(start + file.name), "not this")
+
+
+def test_copies_beside_a_search_collection_are_not_read(beir):
+    task = load_retrieval(beir)
+    leave_copies(beir)
+    assert load_retrieval(beir) == task
+    assert read_sentences(beir) == DOCUMENTS
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("corpus.jsonl", "corpus.jsonl.gz"),
+        ("corpus.jsonl", "corpus.tsv"),
+        ("queries.jsonl", "queries.csv"),
+        ("qrels/test.tsv", "qrels/test.tsv.gz"),
+        ("qrels/test.tsv", "qrels/test.txt"),
+        ("qrels/test.tsv", "qrels.test.tsv"),
+    ],
+)
+def test_two_files_of_a_search_collection_that_could_be_meant_are_refused(beir, first, second):
+    write(beir / second, (beir / first).read_text())
+    with pytest.raises(ValueError, match="must hold one") as caught:
+        load_retrieval(beir)
+    assert first in str(caught.value)
+    assert second in str(caught.value)
+
+
+def test_judgements_beside_the_corpus_are_chosen_by_their_split(tmp_path):
+    for name, text in BEIR.items():
+        write(tmp_path / name.replace("qrels/", "qrels."), text)
+    write(tmp_path / "qrels.train.tsv", QRELS.replace("q1\td1", "q1\td2"))
+    assert load_retrieval(tmp_path).relevant["q1"] == {"d1": 1.0}
+    assert load_retrieval(tmp_path, "train").relevant["q1"] == {"d2": 1.0}
+    (tmp_path / "qrels.test.tsv").rename(tmp_path / "qrels.dev.tsv")
+    with pytest.raises(ValueError, match="dev, train"):
+        load_retrieval(tmp_path)
+
+
+def test_a_set_of_sentence_pairs_is_one_file(tmp_path):
+    text = "score\tsentence1\tsentence2\n1\ta\tb\n2\tc\td\n"
+    write(tmp_path / "stsb_test.tsv", text)
+    leave_copies(tmp_path)
+    assert load_sts("stsb_test", tmp_path).scores == [1.0, 2.0]
+    write(tmp_path / "stsb_test.tsv.gz", text.replace("2\tc", "3\tc"))
+    with pytest.raises(ValueError, match=r"stsb_test\.tsv and stsb_test\.tsv\.gz"):
+        load_sts("stsb_test", tmp_path)
+
+
+def test_the_texts_of_similar_questions_are_one_file(tmp_path):
+    write(tmp_path / "text_tokenized.txt", "1\tone\n2\ttwo\n3\tthree\n")
+    write(tmp_path / "test.txt", "1\t2\t2 3\t0.5 0.4\n")
+    leave_copies(tmp_path)
+    assert read_askubuntu(tmp_path)[0]["positive"] == ["two"]
+    write(tmp_path / "text_tokenized.txt.gz", "1\tone\n2\tother\n3\tthree\n")
+    with pytest.raises(ValueError, match=r"text_tokenized\.txt and text_tokenized\.txt\.gz"):
+        read_askubuntu(tmp_path)
+
+
+def test_copies_in_a_folder_or_pattern_of_texts_are_not_read(tmp_path):
+    write(tmp_path / "a.txt", "one")
+    leave_copies(tmp_path)
+    assert read_sentences(tmp_path) == read_sentences(f"{tmp_path}/*") == read_sentences(f"{tmp_path}/**/a*") == ["one"]
+    write(tmp_path / "a.txt.gz", "one")
+    for source in (str(tmp_path), f"{tmp_path}/*"):
+        with pytest.raises(ValueError, match=r"a\.txt and .*a\.txt\.gz"):
+            read_sentences(source)
+
+
+def test_a_pattern_of_files_of_two_kinds_is_refused(tmp_path):
+    write(tmp_path / "a.jsonl", '"one"')
+    write(tmp_path / "a.txt", "two")
+    with pytest.raises(ValueError, match=r"\.jsonl and \.txt"):
+        read_sentences(f"{tmp_path}/a*")
+
+
+# --- search collections as text ---
+
+
+def test_a_search_collection_is_read_as_its_documents_with_titles(beir):
+    assert read_sentences(beir) == DOCUMENTS
+    assert read_documents(beir) == (["d1", "d2"], DOCUMENTS)
+    assert read_queries(beir) == (["q1", "q2"], ["my card is lost", "what is a loan"])
+    assert list(load_retrieval(beir).documents.values()) == DOCUMENTS
+    found = find_search_folder(beir)
+    assert found is not None
+    assert (found.corpus, found.queries) == (beir / "corpus.jsonl", beir / "queries.jsonl")
+    assert found.judgements == {"test": beir / "qrels/test.tsv"}
+
+
+@pytest.mark.parametrize("gone", ["queries.jsonl", "qrels/test.tsv"])
+def test_a_search_collection_without_queries_or_judgements_is_recognized(beir, gone):
+    (beir / gone).unlink()
+    assert read_sentences(beir) == DOCUMENTS
+
+
+def test_a_folder_of_texts_is_no_search_collection(tmp_path):
+    write(tmp_path / "corpus.txt", "one")
+    write(tmp_path / "queries.txt", "two")
+    assert find_search_folder(tmp_path) is None
+    assert read_sentences(tmp_path) == ["one", "two"]
+    (tmp_path / "queries.txt").unlink()
+    assert find_search_folder(tmp_path) is None
+    assert find_search_folder(tmp_path / "corpus.txt") is None
