@@ -18,11 +18,13 @@ from benchmarks.tables import (
     search,
     selection,
     similarity,
+    studies,
 )
 from benchmarks.tables.render import Sentence, Table
 
 Declared = Table | Sentence | Callable[[], Table]
 TABLES: dict[str, Declared] = {
+    "studies": studies.index_table,
     "headline": domains.HEADLINE,
     "overview": domains.OVERVIEW,
     "overview-short": domains.OVERVIEW_SHORT,

@@ -1,4 +1,4 @@
-"""Pictures of embedding spaces, from the records of ``benchmarks.spaces``."""
+"""Pictures of embedding spaces, from the records of the study ``spaces``."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def draw_topics(record: dict[str, Any], *, shown: int = 4) -> Any:
     for row, before, after in rows[:shown]:
         lines.append(("", False))
         lines += [(line, True) for line in textwrap.wrap(texts[row], 58)]
-        for name, found in (("as it is", before), ("after", after)):
+        for name, found in (("before", before), ("after", after)):
             of_topic = "same topic" if same[row, found] else "another topic"
             lines += [(line, False) for line in textwrap.wrap(f"{name} ({of_topic}): {texts[found]}", 66)]
     listed = 0.17 * len(lines)
@@ -92,7 +92,7 @@ def draw_topics(record: dict[str, Any], *, shown: int = 4) -> Any:
     x = np.linspace(-0.3, 0.7, 201)
     pairs = same[np.triu_indices(len(names), k=1)]
     for ax, (name, title) in zip(
-        above.subplots(1, 2, sharey=True), {"before": "as it is", "after": "after adapt"}.items(), strict=True
+        above.subplots(1, 2, sharey=True), {"before": "base model", "after": "after adapt"}.items(), strict=True
     ):
         cosines = np.array(record[name]["cosines"])
         for label, of, high, style in (

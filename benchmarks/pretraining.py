@@ -1,24 +1,16 @@
-"""Pre-train a small BERT by masked language modelling: a raw encoder of our own, like those that the papers start from.
-
-    python -m benchmarks.pretrain_encoder --data DATA_FOLDER --output runs/own_encoder [--minutes 90]
+"""Pre-training of small BERTs by masked language modelling: raw encoders, like those that the papers start from.
 
 It trains on the sentences of ``wiki_sentences`` and ``books_sentences``, one sentence a row, with the packaged
-tokenizer, which is that of bert-base-uncased. If a run was stopped by ``--minutes`` or killed, the same command
-continues it with the same weights, optimizer and data order, so that it ends with the weights of one long run. Every
-evaluation scores STS-B dev and measures how anisotropic the sentence embeddings are (mean pooling).
+tokenizer, which is that of bert-base-uncased. A run that was stopped by ``minutes`` or killed resumes with the same
+weights, optimizer and data order, and ends with the weights of one long run. Every evaluation scores STS-B dev and
+measures how anisotropic the sentence embeddings are (mean pooling).
 
-``--recipe better`` learns more from the same text: words that start from counts (``benchmarks/word_start.py``), more
-tokens masked at first than at last, and a larger learning rate. Each of them is an option of its own, too.
-Without these options the encoder is the same to the bit as before there were any.
-
-``OUTPUT/encoder`` is a plain ``BertForMaskedLM`` checkpoint; ``OUTPUT/frequencies.tsv.gz`` has the token counts of the
-pre-training corpus, which SLT-FAI needs; ``OUTPUT/checkpoints`` is what the next run continues from. The record
-(settings, curve, sha256 of the weights) is written to ``benchmarks/results/pretraining/`` when all steps are done.
+``WORK/NAME/encoder`` is a plain ``BertForMaskedLM`` checkpoint; ``frequencies.tsv.gz`` beside it has the token counts
+of the corpus, which SLT-FAI needs. The record has settings, curve and sha256 of the weights.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -28,25 +20,24 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
-from transformers import TrainerCallback, set_seed
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
 from transformers.trainer_utils import get_last_checkpoint
 
-from benchmarks.pretraining_run import MaskingSchedule, StopAfter, curve
 from benchmarks.provenance import provenance
 from benchmarks.raw_bert import MaskedLMLoss, export, start_encoder
-from benchmarks.records import RESULTS, write_json
+from benchmarks.records import append, has_run
+from benchmarks.studies import Options, chosen
 from benchmarks.word_start import start_words
 from st_extras.checks import check_fraction
 from st_extras.encoders import load_encoder, use_length_buckets
 from st_extras.evaluation import SEVEN_STS, GeometryEvaluator, sts_evaluator
+from st_extras.files import whole_file
 from st_extras.text import read_sentences
 from st_extras.text.frequency import FrequencyTable
 from st_extras.training import LossStateCallback
 
-DATA_HELP = "folder with the corpora and the STS sets (default: $ST_EXTRAS_DATA)"
 CORPUS = ("wiki_sentences.txt.gz", "books_sentences.txt.gz")
 
 
@@ -82,19 +73,49 @@ class Settings:
         check_fraction("last_masking", self.last_masking)
 
 
-RECIPES: dict[str, dict[str, Any]] = {
-    "better": {
-        "learning_rate": 2e-3,
-        "masking": 0.4,
-        "count_words": True,
-    }
-}
-"""Other values than the defaults, by the name of the recipe."""
-HELP = {
-    "masking": "share of the tokens that are masked at first",
-    "last_masking": "share at the last step; linear between them",
-    "count_words": "start word embeddings and output bias from counts of the corpus",
-}
+class StopAfter(TrainerCallback):
+    """Stops a run, with a checkpoint, when its time is over.
+
+    Args:
+        seconds: time from now.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.end = time.monotonic() + seconds
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if time.monotonic() >= self.end:
+            control.should_save = control.should_training_stop = True
+
+
+class MaskingSchedule(TrainerCallback):
+    """Changes the share of masked tokens linearly over the steps. It depends on the step alone, so it needs no state.
+
+    Args:
+        masked_lm: the objective whose ``probability`` is set.
+        first: share at the first step.
+        last: share after the last step.
+    """
+
+    def __init__(self, masked_lm: Any, first: float, last: float) -> None:
+        self.masked_lm, self.first, self.last = masked_lm, first, last
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self.masked_lm.probability = self.first + (self.last - self.first) * state.global_step / state.max_steps
+
+
+def curve(history: list[dict[str, Any]]) -> list[dict[str, float]]:
+    """Return training loss, STS-B dev and isotropy of every evaluation in the trainer's log, in the order of steps."""
+    rows: dict[int, dict[str, float]] = {}
+    for entry in history:
+        row = rows.setdefault(int(entry["step"]), {"step": int(entry["step"])})
+        row |= {"loss": round(entry["loss"], 4)} if "loss" in entry else {}
+        for key, value in entry.items():
+            if key.startswith("eval_") and key.endswith(("spearman_cosine", "mean_cosine", "iso_score")):
+                row[key.removeprefix("eval_")] = round(value, 4)
+    return [row for row in rows.values() if len(row) > 1]
 
 
 def make_trainer(
@@ -177,17 +198,19 @@ def pretrain(
             f"output must be a new folder or that of a run with the same settings, got {str(output)!r}: choose another "
             "folder."
         )
-    write_json(settings_file, wanted)
+    output.mkdir(parents=True, exist_ok=True)
+    with whole_file(settings_file) as partial:
+        partial.write_text(json.dumps(wanted, indent=1) + "\n", encoding="utf8")
     trainer = make_trainer(settings, sentences, data, checkpoints, minutes, fresh=last is None)
     began = time.perf_counter()
     trainer.train(resume_from_checkpoint=last)
     print(f"step {trainer.state.global_step} of {settings.steps}, {time.perf_counter() - began:.0f} s", flush=True)
     if trainer.state.global_step < settings.steps:
         return None
-    partial = output / "encoder.partial"
-    digest = export(trainer.loss, partial)  # type: ignore[arg-type]
+    unfinished = output / "encoder.partial"
+    digest = export(trainer.loss, unfinished)  # type: ignore[arg-type]
     shutil.rmtree(output / "encoder", ignore_errors=True)
-    os.replace(partial, output / "encoder")
+    os.replace(unfinished, output / "encoder")
     raw = load_encoder(output / "encoder", pooling="mean", max_seq_length=min(settings.max_length, 32))
     FrequencyTable.count(sentences, raw.tokenizer).save(output / "frequencies.tsv.gz")
     scores = sts_evaluator((*SEVEN_STS, "stsb_dev"), data)(raw)
@@ -197,40 +220,16 @@ def pretrain(
         "sha256": digest,
         "curve": curve(trainer.state.log_history),
         "scores": {name: 100 * scores[f"{name}_spearman_cosine"] for name in (*SEVEN_STS, "stsb_dev")},
-        **provenance(),
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=os.environ.get("ST_EXTRAS_DATA"), help=DATA_HELP)
-    parser.add_argument("--output", type=Path, help="folder for the encoder (default: runs/own_encoder[_RECIPE])")
-    parser.add_argument("--recipe", choices=list(RECIPES), help="settings that learn more; options beside it win")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for records (default: %(default)s)")
-    parser.add_argument("--minutes", type=float, help="stop after this time; run the command again to continue")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="threads of torch")
-    parser.add_argument("--no-bf16", dest="bf16", action="store_false", help="train without bfloat16 autocast")
-    for name, default in asdict(Settings()).items():
-        kind: dict[str, Any] = {"type": type(default)}
-        if isinstance(default, bool):
-            kind = {"action": argparse.BooleanOptionalAction}
-        if name != "bf16":
-            parser.add_argument(f"--{name.replace('_', '-')}", default=default, help=HELP.get(name), **kind)
-    recipe = parser.parse_known_args()[0].recipe
-    parser.set_defaults(**RECIPES.get(recipe, {}))
-    options = vars(parser.parse_args())
-    recipe = options.pop("recipe")
-    options["output"] = options["output"] or Path("runs/own_encoder" + (f"_{recipe}" if recipe else ""))
-    if options["data"] is None:
-        parser.error("--data FOLDER (or ST_EXTRAS_DATA) must name the folder with the corpus and the STS sets.")
-    data, output, minutes = Path(options.pop("data")), options.pop("output"), options.pop("minutes")
-    results = options.pop("results")
-    torch.set_num_threads(options.pop("threads"))
-    sentences = read_sentences([data / name for name in CORPUS])
-    record = pretrain(Settings(**options), sentences, data, output, minutes=minutes)
-    if record is not None:
-        write_json(results / "pretraining" / f"{output.name}.json", record)
-
-
-if __name__ == "__main__":
-    main()
+def run(study: dict[str, Any], options: Options) -> None:
+    """Pre-train each encoder of a study in the folder of its name, unless it has a record."""
+    for name in chosen(options.encoders, list(study["encoders"]), "--encoders"):
+        if has_run(study["name"], name, root=options.root):
+            continue
+        settings = Settings(**study["encoders"][name])
+        sentences = read_sentences([options.data / file for file in CORPUS])
+        record = pretrain(settings, sentences, options.data, options.work / name, minutes=study.get("minutes"))
+        if record is not None:
+            append(study["name"], name, record | provenance(), root=options.root)

@@ -1,9 +1,4 @@
-"""Draw the pictures of the pages from the result files, into ``docs/``.
-
-python -m benchmarks.pictures
-
-Three of them show records of ``python -m benchmarks.spaces``.
-"""
+"""The pictures of the pages, from the records: functions that read, and functions that draw on Axes."""
 
 from __future__ import annotations
 
@@ -12,7 +7,7 @@ from typing import Any
 
 import matplotlib as mpl
 
-from benchmarks.drawing import costs, curves, spaces
+from benchmarks.pictures import costs, curves, spaces
 from benchmarks.records import ROOT
 
 DOCS = ROOT.parent / "docs"
@@ -32,18 +27,15 @@ PICTURES: dict[str, Callable[[], Any]] = {
 """File name -> figure. Backgrounds are white, so that they are read on a dark page too."""
 
 
-def main() -> None:
+def draw() -> None:
+    """Draw every picture."""
     mpl.use("agg")
     from matplotlib import pyplot as plt
 
     DOCS.mkdir(exist_ok=True)
     mpl.rcParams["svg.hashsalt"] = "st_extras"  # the same file at every run
-    for name, draw in PICTURES.items():
-        figure = draw()
+    for name, make in PICTURES.items():
+        figure = make()
         same = {"Date": None} if name.endswith(".svg") else {"Software": None}
         figure.savefig(DOCS / name, dpi=110, metadata=same)
         plt.close(figure)
-
-
-if __name__ == "__main__":
-    main()

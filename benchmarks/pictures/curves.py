@@ -7,33 +7,29 @@ from collections.abc import Mapping
 from itertools import cycle
 from typing import Any
 
-from benchmarks import selection
 from benchmarks.records import records
-from benchmarks.tables.cost import newest_speed
-from benchmarks.tables.floors import shown_floors
-from benchmarks.tables.quality import ROWS, row_records
-from st_extras.evaluation.selection import SIGNAL
+from benchmarks.statistics import EVERY
+from benchmarks.tables.cost import SPEED as MEASURED
+from benchmarks.tables.render import Runs, values
+from benchmarks.tables.selection import picked_step
+from benchmarks.tables.sources import BASE, LAYERS, SIF, TFIDF, TRAINED
 
 Curve = tuple[list[float], list[float]]
 """Steps or seconds, and STS-B dev."""
 
-SPEED = {
+STEP = {
     "SimCSE": "simcse",
-    "SimCSE, searched: lr 1e-4": "simcse",
     "DCLR": "dclr, table",
-    "DCLR, searched: lr 1e-4": "dclr, table",
+    "DCLR, no guide": "dclr",
     "AdCSE": "adcse",
     "AdCSE, no head": "adcse, no head",
-    "AdCSE, searched: no head, lr 1e-4": "adcse, no head",
     "AdCSE, searched: no head, adversaries from features at 0.3": "adcse, no head",
     "ConSERT": "consert",
-    "ConSERT, searched: temperature 0.05": "consert",
     "SLT-FAI over SimCSE": "slt-fai",
-    "PaSeR": "paser",
     "PaSeR, searched: no MLM, decoder at 1e-3": "paser, no mlm",
     "PaSeR, searched: frozen for 100 steps, at 3e-4": "paser, no mlm",
 }
-"""The case of ``benchmarks.speed`` with the step of a row of the main table; SLT-FAI over ConSERT has none."""
+"""The measured step of a row; SLT-FAI over ConSERT and the combination have none."""
 RUNS = {
     "consert": "ConSERT",
     "consert-slt-fai": "SLT-FAI over ConSERT",
@@ -42,61 +38,65 @@ RUNS = {
     "slt-fai-no-isf": "the same, no ISF",
 }
 """Titles of the runs of the study ``slt_fai``."""
-FLOOR_STYLES: tuple[Any, ...] = ("-.", (0, (6, 2)))
+BASELINE_STYLES: tuple[Any, ...] = ("-.", (0, (6, 2)))
 STYLES = ("-", "--", ":", "-.")
 GREY = "0.8"
 
 
+def rows() -> dict[str, Runs]:
+    """Return the runs of each training on the first three layers."""
+    return {label: found[LAYERS] for label, found in TRAINED.items() if label not in (TFIDF, SIF, BASE)}
+
+
 def mean_curves() -> dict[str, Curve]:
-    """Return STS-B dev of every method of the main table over the steps that all its seeds have: their mean."""
+    """Return STS-B dev of every training over the steps that all its seeds have: their mean."""
     curves: dict[str, Curve] = {}
-    for label, (sources, _) in ROWS.items():
-        found = [dict(record["curve"]) for record in row_records(sources) if record["steps"]]
-        if found:
-            steps = sorted(set.intersection(*map(set, found)))
-            curves[label] = (steps, [statistics.mean(curve[step] for curve in found) for step in steps])
+    for label, of in rows().items():
+        found = [dict(curve) for curve in values(of, ["curve"]).all()]
+        steps = sorted(set.intersection(*map(set, found)))
+        curves[label] = (steps, [statistics.mean(curve[step] for curve in found) for step in steps])
     return curves
 
 
 def seconds_per_step() -> dict[str, float]:
-    """Return the seconds of a step of 64 sentences, for each method that the newest record of speeds has."""
-    record = newest_speed()
-    cases = {} if record is None else record["cases"]
-    return {label: cases[case]["median_ms"] / 1000 for label, case in SPEED.items() if case in cases}
+    """Return the seconds of a step of 64 sentences, for each row whose step was measured."""
+    return {label: values(MEASURED, [f"cases/{case}/median_ms"]).all()[0] / 1000 for label, case in STEP.items()}
 
 
 def timed_curves() -> dict[str, Curve]:
-    """Return STS-B dev over the seconds of training steps, without preparation and evaluation, and without the start.
+    """Return STS-B dev over the seconds of training steps, without preparation, evaluation and the base model.
 
-    The start takes no seconds, so it has no place on a logarithmic axis.
+    The base model takes no seconds, so it has no place on a logarithmic axis.
     """
     curves, pace = mean_curves(), seconds_per_step()
     return {
-        label: ([step * pace[label] for step in steps[1:]], values[1:])
-        for label, (steps, values) in curves.items()
+        label: ([step * pace[label] for step in steps[1:]], scores[1:])
+        for label, (steps, scores) in curves.items()
         if label in pace
     }
 
 
-def start() -> float:
-    """Return STS-B dev of the encoder before training."""
-    return float(row_records(ROWS["start"][0])[0]["dev"])
+def base_dev() -> float:
+    """Return STS-B dev of the base model."""
+    return float(values(TRAINED[BASE][LAYERS], ["dev"]).by_seed()[EVERY])
 
 
 def picked_curves(study: str = "slt_fai", seed: int = 0) -> tuple[dict[str, Curve], dict[str, int]]:
-    """Return the curves of a study for one seed, and the step that the default label-free signal picks in each."""
+    """Return the curves of a study for one seed, and the step that the label-free signal picks in each."""
     curves: dict[str, Curve] = {}
     picks = {}
-    for curve in selection.read_curves((study, record) for record in records(study, f"*-{seed}")):
-        name = curve.run.removeprefix(f"{study}/").removesuffix(f"-{seed}")
-        curves[name] = ([row["step"] for row in curve.rows], [100 * row["dev_spearman"] for row in curve.rows])
-        picks[name] = curve.rows[selection.by_signal(SIGNAL)(curve)]["step"]
+    for record in records(study, f"*-{seed}"):
+        if "checkpoints" in record:
+            found = sorted(record["checkpoints"], key=lambda one: one["step"])
+            dev = [100 * one["dev_spearman"] for one in found]
+            curves[record["method"]] = ([one["step"] for one in found], dev)
+            picks[record["method"]] = picked_step(found)
     return curves, picks
 
 
-def dev_floors() -> dict[str, float]:
-    """Return STS-B dev of the floors of the main table."""
-    return {label.removeprefix("floor: "): row["dev"] for label, row in shown_floors("foundation").items()}
+def dev_baselines() -> dict[str, float]:
+    """Return STS-B dev of the untrained baselines."""
+    return {label: values(TRAINED[label][LAYERS], ["dev"]).all()[0] for label in (TFIDF, SIF)}
 
 
 def families(curves: Mapping[str, Curve]) -> dict[str, dict[str, Curve]]:
@@ -109,7 +109,7 @@ def families(curves: Mapping[str, Curve]) -> dict[str, dict[str, Curve]]:
 
 
 def draw_families(curves: Mapping[str, Curve], xlabel: str, *, columns: int = 4, xscale: str = "linear") -> Any:
-    """Draw a panel for each method: its own curves black, best points as dots, all others grey, floors as lines."""
+    """Draw a panel for each method: its own curves black, best points as dots, all others grey, baselines as lines."""
     from matplotlib import pyplot as plt
 
     groups = families(curves)
@@ -143,10 +143,10 @@ def draw_families(curves: Mapping[str, Curve], xlabel: str, *, columns: int = 4,
 
 
 def draw_levels(ax: Any) -> None:
-    """Draw the floors and the start as lines."""
-    for style, value in zip(FLOOR_STYLES, dev_floors().values(), strict=False):
+    """Draw the baselines and the base model as lines."""
+    for style, value in zip(BASELINE_STYLES, dev_baselines().values(), strict=False):
         ax.axhline(value, color="tab:red", linewidth=0.8, linestyle=style, zorder=2)
-    ax.axhline(start(), color="0.5", linewidth=0.8, linestyle=":", zorder=2)
+    ax.axhline(base_dev(), color="0.5", linewidth=0.8, linestyle=":", zorder=2)
     ax.spines[["top", "right"]].set_visible(False)
 
 
@@ -160,15 +160,15 @@ def explain(ax: Any) -> None:
         Line2D([], [], color=GREY, linewidth=0.8, label="the other methods"),
     ]
     handles += [
-        Line2D([], [], color="tab:red", linewidth=0.8, linestyle=style, label=f"floor {value:.1f}: {wrapped(label)}")
-        for style, (label, value) in zip(FLOOR_STYLES, dev_floors().items(), strict=False)
+        Line2D([], [], color="tab:red", linewidth=0.8, linestyle=style, label=f"{wrapped(label)}: {value:.1f}")
+        for style, (label, value) in zip(BASELINE_STYLES, dev_baselines().items(), strict=False)
     ]
-    handles.append(Line2D([], [], color="0.5", linewidth=0.8, linestyle=":", label=f"start {start():.1f}"))
+    handles.append(Line2D([], [], color="0.5", linewidth=0.8, linestyle=":", label=f"base model: {base_dev():.1f}"))
     ax.legend(handles=handles, frameon=False, fontsize="x-small", loc="center left", bbox_to_anchor=(-0.05, 0.5))
 
 
 def wrapped(label: str) -> str:
-    """Break a long label of a floor."""
+    """Break a long label of a baseline."""
     return label.replace(" of ", " of\n", 1).replace(", ", ",\n")
 
 
@@ -180,8 +180,8 @@ def draw_picked(curves: Mapping[str, Curve], picked: Mapping[str, float]) -> Any
         1, len(curves), figsize=(10, 2.6), sharex=True, sharey=True, layout="constrained", squeeze=False
     )
     for ax, (name, (x, y)) in zip(panels.flat, curves.items(), strict=True):
-        for other, values in curves.values():
-            ax.plot(other, values, color=GREY, linewidth=0.8, zorder=1)
+        for other, scores in curves.values():
+            ax.plot(other, scores, color=GREY, linewidth=0.8, zorder=1)
         ax.plot(x, y, color="black", linewidth=1.6, zorder=3)
         best, at = max(range(len(y)), key=y.__getitem__), x.index(picked[name])
         ax.plot([x[best]], [y[best]], "o", color="black", markersize=6, zorder=4, label="best by labels")

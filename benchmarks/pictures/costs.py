@@ -6,17 +6,20 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.drawing.curves import seconds_per_step, wrapped
-from benchmarks.records import records
-from benchmarks.tables.domains import NAMES, by_cell
-from benchmarks.tables.floors import shown_floors
-from benchmarks.tables.quality import ROWS, row_records
-from benchmarks.tables.trainings import THEN
+from benchmarks.pictures.curves import rows, seconds_per_step, wrapped
+from benchmarks.records import long_table, records
+from benchmarks.tables.domains import DOMAINS, TRANSFORM, row
+from benchmarks.tables.render import values
+from benchmarks.tables.sources import BASE, LAYERS, SIF, TFIDF, TRAINED
 
+ENCODERS = {
+    "minilm": "all-MiniLM-L6-v2 (tuned)",
+    "layers3": "its first three layers (raw)",
+    "own": "BERT-small trained here (raw)",
+}
 MARKERS = {"minilm": ("o", "black"), "layers3": ("s", "0.6"), "own": ("^", "white")}
 """Marker and its colour, by encoder of the domain study."""
 NAMED = {"banking77": "Banking77", "clinc150": "CLINC150", "stackoverflow": "StackOverflow"}
-DOMAINS = 3
 LEAST = 0.05  # seconds; records hold tenths
 SHARED = {"centred"}
 """Rows whose recorded seconds include encoding the texts, which the rows after them do not repeat."""
@@ -28,18 +31,15 @@ def trainings() -> dict[str, tuple[list[float], float | None]]:
     Seconds are those of the training steps; None where the speed was not measured.
     """
     pace = seconds_per_step()
-    found = {}
-    for label, (sources, _) in ROWS.items():
-        of_row = row_records(sources)
-        if of_row:
-            steps = statistics.mean(record["best_step"] for record in of_row)
-            seconds = pace[label] * steps if label in pace else 0.0 if label == "start" else None
-            found[label] = ([record["average"] for record in of_row], seconds)
+    found: dict[str, tuple[list[float], float | None]] = {BASE: (values(TRAINED[BASE][LAYERS], ["average"]).all(), 0.0)}
+    for label, of in rows().items():
+        steps = statistics.mean(values(of, ["best_step"]).all())
+        found[label] = (values(of, ["average"]).all(), pace[label] * steps if label in pace else None)
     return found
 
 
 def draw_trainings(rows: Mapping[str, tuple[list[float], float | None]]) -> Any:
-    """Draw averages on the left, with a tick for each seed and the floors as lines, and seconds on the right."""
+    """Draw averages on the left, with a tick for each seed and the baselines as lines, and seconds on the right."""
     from matplotlib import pyplot as plt
 
     figure, (gain, cost) = plt.subplots(
@@ -53,12 +53,13 @@ def draw_trainings(rows: Mapping[str, tuple[list[float], float | None]]) -> Any:
         else:
             cost.barh([place], [seconds], color="0.35", height=0.55)
             cost.text(seconds, place, f" {seconds:.0f} s", va="center", fontsize="x-small")
-    for label, row in shown_floors("foundation").items():
-        gain.axvline(row["average"], color="tab:red", linestyle="-.", linewidth=1)
-        name = wrapped(label.removeprefix("floor: "))
+    for label in (TFIDF, SIF):
+        average = values(TRAINED[label][LAYERS], ["average"]).all()[0]
+        gain.axvline(average, color="tab:red", linestyle="-.", linewidth=1)
+        name = wrapped(label)
         where = {"ha": "right"} if name.startswith("TF") else {"ha": "left"}
         gain.annotate(
-            name, (row["average"], 0), xytext=(-3 if name.startswith("TF") else 3, 0), textcoords="offset points",
+            name, (average, 0), xytext=(-3 if name.startswith("TF") else 3, 0), textcoords="offset points",
             fontsize="x-small", va="center", color="tab:red", **where,
         )  # fmt: skip
     finish(gain, cost, list(rows), "seven STS sets, Spearman x 100", "seconds of training to the weights kept")
@@ -67,26 +68,23 @@ def draw_trainings(rows: Mapping[str, tuple[list[float], float | None]]) -> Any:
 
 
 def domain_gains() -> dict[str, dict[str, float]]:
-    """Return, by row and encoder, the gain over the start, of rows that all three domains have.
+    """Return, by row and encoder, the gain over the base model, of rows that all three domains have.
 
-    Trainings that the step follows are left out: they lie beside the step alone.
+    Trainings that the transform follows are left out: they lie beside the transform alone.
 
     The gain is that of the mean score of 1-NN accuracy, V-measure and MAP@R, over seeds and then over domains.
     """
-    found: dict[str, dict[str, list[float]]] = {}
-    cells = by_cell(records("domains"))
-    for (encoder, domain), rows in cells.items():
-        for name in MARKERS if encoder == "" else (encoder,):  # the floors without an encoder stand beside each
-            start = cells.get((name, domain), {}).get("start")
-            for row, seeds in rows.items():
-                if start is not None and row != "start":
-                    gain = statistics.mean(one["mean"] for one in seeds.values()) - start[0]["mean"]
-                    found.setdefault(row, {}).setdefault(name, []).append(gain)
-    whole = {
-        row: {name: statistics.mean(gains) for name, gains in by_encoder.items() if len(gains) == DOMAINS}
-        for row, by_encoder in found.items()
-    }
-    return {row: gains for row, gains in whole.items() if gains and not row.endswith(THEN)}
+    table = long_table(["domains"], "scores/mean")
+    means = table.groupby(["method", "encoder", "data"])["value"].mean()
+    found: dict[str, dict[str, float]] = {}
+    for name in MARKERS:
+        base = means["start", name]
+        for method in means.index.unique("method"):
+            for of in ("", name):  # the baselines without an encoder stand beside each
+                scores = means[method].get(of)
+                if method != "start" and scores is not None and len(scores) == len(DOMAINS):
+                    found.setdefault(method, {})[name] = float((scores - base).mean())
+    return {method: gains for method, gains in found.items() if not method.endswith(f", then {TRANSFORM}")}
 
 
 def domain_seconds() -> dict[str, dict[str, float]]:
@@ -120,7 +118,7 @@ def draw_domains(gains: Mapping[str, Mapping[str, float]], seconds: Mapping[str,
             [gains[row][encoder] for _, row in own],
             [place + lift for place, _ in own],
             marker,
-            label=NAMES[encoder],
+            label=ENCODERS[encoder],
             **style,
         )
         timed = [(place, row) for place, row in own if encoder in seconds.get(row, {})]
@@ -131,26 +129,30 @@ def draw_domains(gains: Mapping[str, Mapping[str, float]], seconds: Mapping[str,
             **style,
         )
     gain.axvline(0, color="0.5", linewidth=1)
-    finish(gain, cost, rows, "gain over the start (1-NN, V-measure, MAP@R; x 100)", "seconds beyond encoding the texts")
+    finish(
+        gain,
+        cost,
+        rows,
+        "gain over the base model (1-NN, V-measure, MAP@R; x 100)",
+        "seconds beyond encoding the texts",
+    )
     cost.set_xscale("log")
     gain.legend(fontsize="x-small", loc="upper left")
     return figure
 
 
 def adapted_scores() -> dict[str, tuple[float, float]]:
-    """Return MAP@R of all-MiniLM-L6-v2 by domain: at the start, and after ``adapt`` as the mean over seeds."""
+    """Return MAP@R of all-MiniLM-L6-v2 by domain: of the base model, and after ``adapt`` as the mean over seeds."""
     return {
-        NAMED[domain]: (
-            rows["start"][0]["map_at_r"],
-            statistics.mean(one["map_at_r"] for one in rows["adapt"].values()),
+        NAMED[domain]: tuple(
+            statistics.mean(values(row(method, domain), ["scores/map_at_r"]).all()) for method in ("start", "adapt")
         )
-        for (encoder, domain), rows in by_cell(records("domains")).items()
-        if encoder == "minilm"
+        for domain in DOMAINS
     }
 
 
 def draw_adapted(scores: Mapping[str, tuple[float, float]]) -> Any:
-    """Draw an arrow for each domain from the start to what ``adapt`` made of it, with both figures at its ends."""
+    """Draw an arrow for each domain from the base model to what ``adapt`` made of it, with both figures at its ends."""
     from matplotlib import pyplot as plt
 
     figure, ax = plt.subplots(figsize=(6, 0.55 * len(scores) + 1.1), layout="constrained")
@@ -163,7 +165,7 @@ def draw_adapted(scores: Mapping[str, tuple[float, float]]) -> Any:
     ax.set_ylim(len(scores) - 0.4, -0.6)
     ends = [value for pair in scores.values() for value in pair]
     ax.set_xlim(min(ends) - 3, max(ends) + 3)
-    ax.set_xlabel("MAP@R x 100, all-MiniLM-L6-v2: as it is, and after adapt, no labels")
+    ax.set_xlabel("MAP@R x 100, all-MiniLM-L6-v2: base model, and after adapt, no labels")
     ax.spines[["top", "right", "left"]].set_visible(False)
     ax.tick_params(axis="y", length=0)
     return figure
