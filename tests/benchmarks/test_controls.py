@@ -1,3 +1,5 @@
+"""Losses that a study only compares with, by loops."""
+
 import math
 from pathlib import Path
 
@@ -5,6 +7,8 @@ import pytest
 import torch
 
 from benchmarks.authors_slt_fai import AuthorsSLTFAILoss
+from benchmarks.controls import DistillationLoss
+from st_extras.encoders import EmbeddingTable
 from st_extras.encoders.forward import encode_tokens
 from st_extras.losses import SimCSELoss
 from st_extras.text.frequency import FrequencyTable
@@ -49,3 +53,21 @@ def test_frequent_tokens_are_masked_and_no_others(tmp_path):
     loss.mask_ratio = 0.5
     share = (loss.masked(features)["input_ids"] != before).sum() / (loss.low_frequency[before] == 0).sum()
     assert 0.2 < share < 0.8
+
+
+def test_both_terms_of_distillation_as_loops(tmp_path):
+    model = build_encoder(tmp_path / "student", dropout=0.0, seed=1)
+    teacher = build_encoder(tmp_path / "teacher", seed=2)
+    table = EmbeddingTable.compute(model, teacher, SENTENCES, show_progress_bar=False)
+    loss = DistillationLoss(model, complementary_table=table, weight=0.5)
+    with torch.no_grad():
+        terms = loss([model.preprocess(SENTENCES)])
+    ours = torch.from_numpy(model.encode(SENTENCES, normalize_embeddings=True)).double()
+    theirs = torch.from_numpy(teacher.encode(SENTENCES, normalize_embeddings=True)).double()
+    expected = 0.0
+    for own, other in zip(ours.tolist(), theirs.tolist(), strict=True):
+        expected += 0.5 * sum((a - b) ** 2 for a, b in zip(own, other, strict=True)) / len(SENTENCES)
+    assert expected > 0.01
+    assert float(terms["distillation"]) == pytest.approx(expected, rel=1e-5)
+    with torch.no_grad():
+        assert float(terms["contrastive"]) == pytest.approx(float(loss.simcse([model.preprocess(SENTENCES)])), rel=1e-5)
