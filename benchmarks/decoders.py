@@ -51,7 +51,7 @@ from benchmarks.provenance import provenance
 from benchmarks.records import append, has_run, run_once
 from benchmarks.studies import Options, chosen
 from st_extras.adaptation import adapt
-from st_extras.adaptation.language_model import embed_filter
+from st_extras.adaptation.extraction import embed_filter
 from st_extras.encoders import load_encoder
 from st_extras.encoders.prompt_template import PROMPT_EOL
 from st_extras.evaluation import SEVEN_STS, STSDataset, load_sts
@@ -285,7 +285,7 @@ def adapted(name: str, study: dict[str, Any], models: Path, data: Path) -> dict[
                 group: correlation(np.asarray(pairs.scores), cosines(pairs.sentences1, pairs.sentences2))
                 for group, pairs in sets.items()
             }
-        rows[text] = {"chosen": found.chosen, "texts": found.facts["texts"], "seconds": round(seconds)}
+        rows[text] = {"chosen": found.chosen, "texts": found.texts.used, "seconds": round(seconds)}
         rows[text] |= {"processor_seconds": round(of_processor), "scores": {k: round(v, 2) for k, v in scores.items()}}
     weights = {"weights": "de-quantized from 4 bit", "pairs": {group: len(pairs) for group, pairs in sets.items()}}
     return {"encoder": name} | weights | {"rows": rows}

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from benchmarks.domain_rows import STEPS, Affine
+from benchmarks.names import TRANSFORMS
 from benchmarks.records import run_once
 from benchmarks.studies import Options, chosen
 from st_extras.adaptation import CANDIDATES, LinearTransform
@@ -120,7 +121,9 @@ def similarities(
     yield "own means, neighbours and hubness + 0.3 BM25", add_lexical(both, lexical)
 
     directions = neighbor_directions(documents.double(), words=character_tfidf(texts))
-    steps: dict[str, Affine] = {one.name: one.affine(directions) for one in (*CANDIDATES, HALF_WHITE)}
+    steps: dict[str, Affine] = {
+        TRANSFORMS.get(one.name, one.name): one.affine(directions) for one in (*CANDIDATES, HALF_WHITE)
+    }
     steps |= {name: STEPS[name](documents.double(), texts, 0) for name in OF_STATISTICS}
     for name, (matrix, offset) in steps.items():
         matrix, offset = matrix.float(), offset.float()
@@ -135,8 +138,9 @@ def similarities(
 
     for share, called in ((0.25, "a quarter of the mean"), (0.5, "half the mean"), (1.0, "the mean")):
         yield f"queries alone: minus {called}", cosines(queries - share * of_queries, documents)
-    matrix, offset = (part.float() for part in steps[CANDIDATES[0].name])
-    yield f"queries alone: {CANDIDATES[0].name}", cosines(queries @ matrix + offset, documents)
+    slight = TRANSFORMS[CANDIDATES[0].name]
+    matrix, offset = (part.float() for part in steps[slight])
+    yield f"queries alone: {slight}", cosines(queries @ matrix + offset, documents)
     minus_half = cosines(queries - 0.5 * of_queries, documents)
     yield "queries alone: minus half the mean + 0.3 BM25", add_lexical(minus_half, lexical)
 

@@ -71,7 +71,7 @@ def adapted_without(
     with tempfile.TemporaryDirectory() as folder:
         adapted = adapt(model, rest, Path(folder) / "adapted", show_progress_bar=False)
     before, after = (one.encode(list(held_out), convert_to_tensor=True) for one in (model, adapted.model))
-    gain = next((row.gain for row in adapted.rows if row.name == adapted.chosen), None)
+    gain = None if adapted.chosen_result is None else adapted.chosen_result.gain
     return {"texts": len(rest), "chosen": adapted.chosen, "gain": gain}, before, after
 
 

@@ -1,6 +1,6 @@
-"""Checks of a setting: each returns the value, or raises a ValueError that names the argument.
+"""Checks of an argument: each returns the value, or raises a ValueError that names the argument.
 
-Numbers are Python's or numpy's, of any width; booleans, text, lists and tensors are not numbers here.
+Numbers are Python's or numpy's, of any width; booleans, strings, lists and tensors do not count as numbers.
 """
 
 from __future__ import annotations
@@ -8,9 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _LONGEST_SHOWN = 80
 
@@ -19,13 +22,13 @@ def shown(value: Any) -> str:
     """Return ``repr(value)`` on one line for a message, shortened to 80 characters."""
     try:
         text = " ".join(repr(value).split())
-    except Exception:  # whole numbers of thousands of digits have no repr
+    except Exception:  # a whole number of thousands of digits has no repr
         text = f"a value of type {type(value).__name__}"
     return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 3]}..."
 
 
 def _is_number(value: Any) -> bool:
-    """Whether ``value`` is a finite real number; booleans are not numbers here."""
+    """Return whether ``value`` is a finite real number and not a boolean."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return False
     try:
@@ -38,7 +41,8 @@ def check_bool(name: str, value: Any) -> bool:
     """Return ``value`` as a bool if it is one (Python's or numpy's).
 
     Raises:
-        ValueError: if it is anything else: the text "False" counts as true in Python, and 0 may be a number misplaced.
+        ValueError: if it is anything else: the string "False" is true in Python, and a 0 may be meant for another
+            argument.
     """
     if not isinstance(value, bool | np.bool_):
         raise ValueError(f"{name} must be True or False, got {shown(value)}.")
@@ -129,7 +133,7 @@ def check_count(name: str, value: Any, at_least: int = 0, at_most: int | None = 
 
 
 def check_temperature(name: str, value: Any) -> float:
-    """Return ``value`` if it lies between 1e-4 and 1e4: beyond them, a softmax of cosines overflows or is flat.
+    """Return ``value`` if it lies between 1e-4 and 1e4: outside, a softmax of cosines overflows or is uniform.
 
     Raises:
         ValueError: if it does not.
@@ -138,7 +142,7 @@ def check_temperature(name: str, value: Any) -> float:
 
 
 def check_weight(name: str, value: Any) -> float:
-    """Return ``value``, the factor of a term or a rate, if it lies between 0 and 1e6: more would overflow in float32.
+    """Return ``value``, a factor or a rate, if it lies between 0 and 1e6: a larger one would overflow in float32.
 
     Raises:
         ValueError: if it does not.
@@ -147,7 +151,7 @@ def check_weight(name: str, value: Any) -> float:
 
 
 def check_instance(name: str, value: Any, kind: type, *, or_none: bool = False) -> Any:
-    """Return ``value`` if it is an object of the class ``kind``, or None where that is allowed.
+    """Return ``value`` if it is an object of the class ``kind``, or None if ``or_none`` is set.
 
     Raises:
         ValueError: if it is not.
@@ -173,7 +177,7 @@ def check_seed(name: str, value: Any) -> int:
     """Return ``value`` as an int if it is a whole number (Python's or numpy's), negative or not.
 
     Raises:
-        ValueError: if it is not: 1.0 would draw other numbers than 1.
+        ValueError: if it is not: 1.0 and 1 would give different random numbers.
     """
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise ValueError(f"{name} must be a whole number, got {shown(value)}.")
@@ -181,10 +185,10 @@ def check_seed(name: str, value: Any) -> int:
 
 
 def check_strings(name: str, value: Any, *, at_least: int = 0) -> tuple[str, ...]:
-    """Return the strings of ``value``, a collection of at least that many, in its order.
+    """Return the strings of the collection ``value`` in their order, if there are at least ``at_least`` of them.
 
     Raises:
-        ValueError: if it is a string itself, another thing than a collection, or holds anything but strings.
+        ValueError: if there are fewer, or it is a string itself, no collection, or holds anything but strings.
     """
     allowed = f"{name} must be a {'non-empty ' if at_least else ''}collection of strings"
     if isinstance(value, str):
@@ -196,6 +200,45 @@ def check_strings(name: str, value: Any, *, at_least: int = 0) -> tuple[str, ...
     wrong = [item for item in items if not isinstance(item, str)]
     if wrong:
         raise ValueError(f"{allowed}, got {shown(value)} with the item {shown(wrong[0])}.")
-    if len(items) < at_least or (not items and hasattr(value, "dtype")):  # an empty tensor holds no strings either
+    if len(items) < at_least or (not items and hasattr(value, "dtype")):  # an empty tensor is no collection of strings
         raise ValueError(f"{allowed}, got {shown(value)}.")
     return items
+
+
+def check_rows(name: str, embeddings: Any, at_least: int = 1, dimension: int | None = None) -> Tensor:
+    """Return embeddings given as a tensor, an array, lists or a table: (N, D), in float32 or float64.
+
+    Args:
+        name: the argument's name, for the message.
+        embeddings: (N, D) numbers.
+        at_least: smallest N.
+        dimension: D; None: any but 0.
+
+    Raises:
+        ValueError: if they have another shape, are not real numbers, are quantised (int8, uint8, packed bits, bool), or
+            one is not finite.
+    """
+    import torch  # here: the command line parses numbers without it
+
+    from st_extras.functional import full_precision
+
+    try:
+        if not isinstance(embeddings, torch.Tensor):
+            embeddings = torch.as_tensor(np.require(embeddings, None, ["C", "W"]))
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"{name} must be numbers of the shape (N, D), got {shown(embeddings)}.") from None
+    if embeddings.dtype in (torch.int8, torch.uint8, torch.bool):  # codes and bits, whose cosines are other ones
+        raise ValueError(
+            f"{name} must be plain numbers, got quantised ones ({embeddings.dtype}): encode with precision='float32'."
+        )
+    if embeddings.is_complex():
+        raise ValueError(f"{name} must be real numbers, got {embeddings.dtype}.")
+    shape = tuple(embeddings.shape)
+    if len(shape) != 2 or shape[0] < at_least or shape[1] != (dimension or max(1, shape[1])):
+        fewest = f" with N >= {at_least}" if at_least else ""
+        raise ValueError(f"{name} must be (N, {dimension or 'D'}){fewest}, got the shape {shape}.")
+    rows = full_precision(embeddings)
+    finite = rows.isfinite().all(dim=1)
+    if not bool(finite.all()):
+        raise ValueError(f"{name} must be finite, got NaN or infinity in row {int((~finite).int().argmax())}.")
+    return rows

@@ -14,18 +14,18 @@ from torch import Tensor
 
 
 def full_precision(x: Tensor) -> Tensor:
-    """Return ``x`` in float32; float64 stays."""
+    """Return ``x`` in float32, or in float64 if it has that dtype."""
     return x if x.dtype == torch.float64 else x.float()
 
 
 def unit_rows(x: Tensor) -> Tensor:
-    """Return the rows of ``x`` with length 1, in float32 (float64 stays); a zero row stays zero."""
+    """Return the rows of ``x`` scaled to length 1, in float32 (float64 for float64 input); a zero row stays zero."""
     with torch.autocast(x.device.type, enabled=False):
         return F.normalize(full_precision(x), dim=-1)
 
 
 def unit_scores(a: Tensor, b: Tensor, temperature: float = 1.0) -> Tensor:
-    """Return what :func:`cosine_scores` does, of rows that :func:`unit_rows` has made, (B, D) and (K, D)."""
+    """Return :func:`cosine_scores` of rows of length 1, as :func:`unit_rows` makes them, (B, D) and (K, D)."""
     with torch.autocast(a.device.type, enabled=False):
         return a @ b.T / temperature
 
@@ -79,10 +79,10 @@ def anchor_pull(anchors: Tensor, probabilities: Tensor) -> Tensor:
 
     Args:
         anchors: (B, D), the h_i.
-        probabilities: (B, K), the p_ij, or any other weights; their scale is the caller's.
+        probabilities: (B, K), the p_ij, or other weights of any scale.
 
     Returns:
-        (K, D), float32 (float64 for float64 input). Those of several batches of anchors add up.
+        (K, D), float32 (float64 for float64 input). The pulls of several batches of anchors can be added.
     """
     with torch.autocast(anchors.device.type, enabled=False):
         return full_precision(probabilities).T @ unit_rows(anchors)
@@ -112,7 +112,7 @@ def cosine_ascent_direction(points: Tensor, pull: Tensor) -> Tensor:
 
 @torch.no_grad()
 def mean_angle(start: Tensor, end: Tensor) -> Tensor:
-    """Return the mean angle in degrees, (), between rows of the same index, (K, D) each; exact for small angles."""
+    """Return the mean angle in degrees, (), between rows with the same index, (K, D) each; exact for small angles."""
     chord = (unit_rows(start) - unit_rows(end)).norm(dim=-1)
     return torch.rad2deg(2 * torch.asin((chord / 2).clamp(max=1))).mean()
 

@@ -1,4 +1,4 @@
-"""Random numbers for a loss, from a generator of its own whose state survives a restart."""
+"""Random numbers for a loss, from its own generator, whose state is saved in checkpoints."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _RANK_STRIDE = 1_000_003
 class RandomSource(nn.Module):
     """A torch.Generator as part of a module: made at its first use, saved in ``state_dict()``.
 
-    It is seeded from torch's initial seed, so ``set_seed`` decides it and its draws do not disturb others', and from
-    the process's rank; or it is the user's. While gradients are disabled, a throw-away copy is used, so that an
+    It is seeded from torch's initial seed and the process's rank, so ``set_seed`` determines it and its draws do not
+    change other random numbers; or it is the user's. While gradients are disabled, a copy is used, so that an
     evaluation does not change its state.
 
     Args:
@@ -60,8 +60,8 @@ class RandomSource(nn.Module):
                 self.generator, self._restored = generator, None
         elif generator.device.type != device.type:
             raise ValueError(
-                f"generator is on {generator.device} and the embeddings are on {device}: "
-                f"pass torch.Generator({str(device)!r})."
+                f"generator must be on the embeddings' device, {device}, got one on {generator.device}: use "
+                f"torch.Generator({str(device)!r})."
             )
         if torch.is_grad_enabled():
             return generator

@@ -11,12 +11,16 @@ import typer
 from safetensors import SafetensorError
 
 from st_extras.cli.adapt import adapt
+from st_extras.cli.adapt_search import adapt_search
 from st_extras.cli.calibrate import calibrate
 from st_extras.cli.console import discard_output, escape_output, one_line, print_error, speaks
 from st_extras.cli.demo import demo
 from st_extras.cli.doctor import doctor
 from st_extras.cli.evaluate import evaluate
+from st_extras.cli.messages import in_options, logged_in_options, option_names, running_command
 from st_extras.cli.refine import refine, repal_app
+from st_extras.cli.search import search
+from st_extras.cli.sections import SectionedCommand
 from st_extras.cli.shards import frequencies_app, statistics_app
 from st_extras.cli.train import train
 
@@ -50,7 +54,8 @@ def main() -> None:
     try:
         try:
             _quiet_libraries()
-            app()
+            with logged_in_options(_option_names):
+                app()
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else 0
         if sys.stdout is not None:
@@ -63,12 +68,19 @@ def main() -> None:
     except FAILURES as error:
         code = exit_code(error)
         if code != WRONG_REQUEST or speaks():  # what is wrong is so in every process
-            print_error(one_line(error))
+            text = one_line(error)
+            print_error(in_options(text, _option_names()) if isinstance(error, ValueError) else text)
         discard_output()
     if code == INTERRUPTED and speaks():  # also where typer has caught it
-        goes_on = ": the same command with --resume goes on from what it saved, and with --overwrite starts again."
-        print_error("Interrupted" + goes_on * (sys.argv[1:2] in (["train"], ["adapt"])))
+        resumable = sys.argv[1:2] in (["train"], ["adapt"], ["adapt-search"])
+        advice = ": continue with the same command and --resume, or start again with --overwrite."
+        print_error("Interrupted" + advice * resumable)
     sys.exit(code)
+
+
+def _option_names() -> dict[str, str]:
+    """Return the names of the options of the command that runs."""
+    return option_names(running_command(typer.main.get_command(app), sys.argv[1:]))
 
 
 def exit_code(error: BaseException) -> int:
@@ -93,8 +105,8 @@ def _quiet_libraries() -> None:
         logging.lastResort.setLevel(logging.ERROR)  # of several processes, the first alone warns
 
 
-for command in (demo, train, adapt, refine, evaluate, calibrate, doctor):
-    app.command()(command)
+for command in (demo, train, adapt, adapt_search, search, refine, evaluate, calibrate, doctor):
+    app.command(cls=SectionedCommand)(command)
 app.add_typer(repal_app, name="repal")
 app.add_typer(statistics_app, name="statistics")
 app.add_typer(frequencies_app, name="frequencies")

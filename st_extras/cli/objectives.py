@@ -1,8 +1,8 @@
-"""The objectives of ``st-extras train``: their options, what they refuse, their training rows and their losses."""
+"""The objectives of ``st-extras train``: their options, their losses, and PaSeR's training rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from st_extras.text import PhraseMasking
+    from st_extras.text.frequency import FrequencyTable
 
 LOSSES = {
     "simcse": "SimCSELoss",
@@ -31,7 +32,7 @@ LOSSES = {
 }
 """The class of each objective, in ``st_extras.losses``."""
 BASES = ("simcse", "consert", "dclr", "adcse")
-"""What slt-fai goes over."""
+"""The base losses of slt-fai."""
 
 
 # ------------------------------------------------------------------------------------------- options
@@ -74,9 +75,16 @@ class Objective:
         name: one of LOSSES.
         settings: settings of the loss, each NAME=VALUE.
         mini_batch_size: sentences that the encoder sees at a time; None: all of a batch.
-        complementary: DCLR's, as the objective or as SLT-FAI's base; None: the loss's default.
-        frequencies: SLT-FAI's, with ``base``, ``base_set`` and ``warmup_epochs``.
-        phrases: PaSeR's, with ``top_k``, ``augment``, ``language`` and ``processes``.
+        complementary: DCLR's complementary encoder, as the objective or as SLT-FAI's base; None: the loss's default.
+        frequencies: SLT-FAI's token counts.
+        base: SLT-FAI's base loss.
+        base_set: settings of the base loss, each NAME=VALUE.
+        warmup_epochs: SLT-FAI's epochs with the base loss only.
+        phrases: kinds of PaSeR's phrases.
+        top_k: PaSeR's phrases per sentence.
+        augment: PaSeR's augmentations.
+        language: language of PaSeR's stop words.
+        processes: processes that extract PaSeR's phrases.
     """
 
     name: str
@@ -94,12 +102,11 @@ class Objective:
     processes: int | None = None
 
 
-def check_options(context: typer.Context, objective: Objective) -> None:
-    """Check the options of a command line.
+def check_objective(context: typer.Context, objective: Objective) -> None:
+    """Check that the options of a command line belong to its objective.
 
     Raises:
-        ValueError: if there is no such objective or base, an option belongs to another objective, one is missing, or a
-            setting cannot be read.
+        ValueError: if there is no such objective or base, an option belongs to another objective, or one is missing.
     """
     name, base = objective.name, objective.base
     check_choice("objective", name, tuple(LOSSES))
@@ -115,64 +122,79 @@ def check_options(context: typer.Context, objective: Objective) -> None:
         options.refuse_unread(context, f"needs the objective dclr, or slt-fai over dclr, got {name}", "complementary")
     if name not in BASES:
         options.refuse_unread(context, f"needs the objective {', '.join(BASES)}, got {name}", "mini_batch_size")
-    loss_maker(objective, [""], batch_size=1)  # refuses settings that it cannot read
 
 
 # ------------------------------------------------------------------------------------------- losses
 
 
-def check_settings(objective: Objective, model: SentenceTransformer) -> nn.Module:
-    """Make all that the options say once, with a stand-in for the text, and return the loss.
+class LossMaker:
+    """Makes the loss of an objective; its settings are parsed once, and the files that they name are loaded once.
+
+    Args:
+        objective: the objective.
 
     Raises:
-        ValueError: if a setting is not allowed or a file cannot be read: here, before the text is read.
+        ValueError: if a setting cannot be parsed, see :func:`~st_extras.cli.set_option.parse_settings`, or is given
+            twice.
     """
-    import torch
 
-    if objective.name == "paser":
-        _masking(objective, model.tokenizer.mask_token)
-    with torch.random.fork_rng():
-        return loss_maker(objective, [""], batch_size=1)(model)
+    def __init__(self, objective: Objective) -> None:
+        self.name, self.base = objective.name, objective.base or "simcse"
+        self.settings = _parsed("--set", objective.settings, self.name)
+        self.base_settings = _parsed("--base-set", objective.base_set or (), self.base)
+        if objective.warmup_epochs is not None and "warmup_steps" in self.settings:
+            raise ValueError("--warmup-epochs must not be given with --set warmup_steps, got both.")
+        if objective.mini_batch_size is not None:
+            if "mini_batch_size" in self.settings:
+                raise ValueError("--mini-batch-size must not be given with --set mini_batch_size, got both.")
+            self.settings["mini_batch_size"] = objective.mini_batch_size
+        default = 0.5 if self.base == "consert" else 0.1
+        self.warmup_epochs = default if objective.warmup_epochs is None else objective.warmup_epochs
+        self._frequencies, self._complementary = objective.frequencies, objective.complementary
+        self._table: FrequencyTable | None = None
+        self._guide: SentenceTransformer | None = None
 
+    def prepare(self, model: SentenceTransformer) -> nn.Module:
+        """Load the files that the options name, and make the loss once, for a text of one line, to check the settings.
 
-def loss_maker(
-    objective: Objective, sentences: list[str], batch_size: int
-) -> Callable[[SentenceTransformer], nn.Module]:
-    """Return the function that makes the loss from the encoder.
+        Raises:
+            ValueError: if a file cannot be read or a setting is not allowed: here, before the text is read.
+        """
+        import torch
 
-    Raises:
-        ValueError: if a setting is refused, see :func:`~st_extras.cli.set_option.parse_settings`. This is raised here,
-            before the loss is made.
-    """
-    base = objective.base or "simcse"
-    settings = _parsed("--set", objective.settings, objective.name)
-    base_settings = _parsed("--base-set", objective.base_set or (), base)
-    if objective.warmup_epochs is not None and "warmup_steps" in settings:
-        raise ValueError("--warmup-epochs must not be given with --set warmup_steps, got both.")
-    if objective.mini_batch_size is not None:
-        if "mini_batch_size" in settings:
-            raise ValueError("--mini-batch-size must not be given with --set mini_batch_size, got both.")
-        settings["mini_batch_size"] = objective.mini_batch_size
+        from st_extras.encoders import load_encoder
 
-    def make(name: str, model: SentenceTransformer, settings: dict[str, Any]) -> nn.Module:
-        guide = _guide(objective.complementary, model, sentences) if name == "dclr" else {}
-        return _loss_class(name)(model, **settings, **guide)
+        if self._frequencies is not None:
+            self._table = load_frequencies(self._frequencies, model.tokenizer)
+        if self._complementary not in (None, "start", "self"):
+            self._guide = load_encoder(self._complementary, device=str(model.device))
+        with torch.random.fork_rng():
+            return self.make(model, [""], batch_size=1)
 
-    def make_slt_fai(model: SentenceTransformer) -> nn.Module:
+    def make(self, model: SentenceTransformer, sentences: list[str], batch_size: int) -> nn.Module:
+        """Return the loss for a training of ``model`` on these sentences, after :meth:`prepare`."""
+        if self.name != "slt-fai":
+            return self._loss(self.name, model, sentences, self.settings)
         from st_extras.losses import epochs_to_steps
 
-        table = load_frequencies(str(objective.frequencies), model.tokenizer)
-        epochs = objective.warmup_epochs
-        if epochs is None:
-            epochs = 0.5 if base == "consert" else 0.1
         parts = {
-            "frequency_table": table,
-            "base_loss": make(base, model, base_settings),
-            "warmup_steps": epochs_to_steps(epochs, len(sentences), batch_size),
+            "frequency_table": self._table,
+            "base_loss": self._loss(self.base, model, sentences, self.base_settings),
+            "warmup_steps": epochs_to_steps(self.warmup_epochs, len(sentences), batch_size),
         }
-        return make("slt-fai", model, parts | settings)
+        return _loss_class(self.name)(model, **parts | self.settings)
 
-    return make_slt_fai if objective.name == "slt-fai" else lambda model: make(objective.name, model, settings)
+    def _loss(self, name: str, model: SentenceTransformer, sentences: list[str], settings: dict[str, Any]) -> nn.Module:
+        guide: dict[str, Any] = {}
+        if name == "dclr" and self._guide is not None:  # it embeds all sentences once, not once per epoch
+            from st_extras.encoders import EmbeddingTable
+
+            bar = len(sentences) > 1
+            table = EmbeddingTable.compute(model, self._guide, sentences, show_progress_bar=bar)
+            guide = {"complementary_table": table}
+        elif name == "dclr" and self._complementary is not None:
+            guide = {"complementary_model": self._complementary}
+        return _loss_class(name)(model, **settings, **guide)
 
 
 def _parsed(option: str, pairs: Sequence[str], loss: str) -> dict[str, Any]:
@@ -186,36 +208,15 @@ def _loss_class(name: str) -> type[nn.Module]:
     return getattr(losses, LOSSES[name])  # type: ignore[no-any-return]
 
 
-def _guide(complementary: str | None, model: SentenceTransformer, sentences: list[str]) -> dict[str, Any]:
-    """DCLR's settings for its complementary encoder, which embeds all sentences once if it is another one."""
-    from st_extras.encoders import EmbeddingTable, load_encoder
-
-    if complementary is None:
-        return {}
-    if complementary in ("start", "self"):
-        return {"complementary_model": complementary}
-    frozen = load_encoder(complementary, device=str(model.device))
-    bar = len(sentences) > 1
-    return {"complementary_table": EmbeddingTable.compute(model, frozen, sentences, show_progress_bar=bar)}
-
-
 # ------------------------------------------------------------------------------------------- PaSeR's rows
 
 
-def training_rows(objective: Objective, sentences: list[str], mask_token: str | None, seed: int) -> Any:
-    """Return what to train on: the sentences, or for PaSeR a dataset of sentences, masked sentences and phrases."""
-    if objective.name != "paser":
-        return sentences
-    masking = _masking(objective, mask_token, seed)
-    rows = masking.dataset(sentences, num_proc=objective.processes)
-    print_line(
-        f"{len(rows)} phrases; {masking.skipped} of {len(sentences)} sentences have none and are left out.",
-        to_stderr=True,
-    )
-    return rows
+def phrase_masking(objective: Objective, mask_token: str | None, seed: int = 0) -> PhraseMasking:
+    """Return what makes PaSeR's rows of sentences.
 
-
-def _masking(objective: Objective, mask_token: str | None, seed: int = 0) -> PhraseMasking:
+    Raises:
+        ValueError: if an option is not allowed, or there is no mask token and phrases are not to be deleted instead.
+    """
     from st_extras.text import EDA, ChunkPhrases, PhraseMasking, RakePhrases
 
     settings = _parsed("--set", objective.settings, "paser")
@@ -248,3 +249,13 @@ def _masking(objective: Objective, mask_token: str | None, seed: int = 0) -> Phr
         on_missing_mask=on_missing_mask,
         augmentation=augmentation,
     )
+
+
+def masked_rows(masking: PhraseMasking, sentences: list[str], processes: int | None) -> Any:
+    """Return PaSeR's dataset of sentences, masked sentences and phrases, and print how many there are."""
+    rows = masking.dataset(sentences, num_proc=processes)
+    print_line(
+        f"{len(rows)} phrases; {masking.skipped} of {len(sentences)} sentences have none and are left out.",
+        to_stderr=True,
+    )
+    return rows

@@ -1,4 +1,4 @@
-"""``st-extras train``: arguments in, training, scores out. Losses are made in objectives.py."""
+"""``st-extras train``: parses the options, trains, and prints the scores. Losses are made in objectives.py."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from st_extras.training import TrainingRun
 
 UNLABELED = "unlabeled"
-"""The value of ``--dev`` that chooses the weights by the training sentences alone."""
+"""The value of ``--dev`` that chooses the weights by the training sentences only."""
 
 
 def train(
@@ -112,13 +112,18 @@ def train(
     from st_extras.text.corpus import stream_sentences
     from st_extras.training import check_output, train_encoder
     from st_extras.training.arguments import rates_of_the_loss
+    from st_extras.training.run_folder import last_checkpoint
 
-    _, checkpoint = check_output(output, resume=resume, force=force, overwrite=overwrite)
+    if not resume:
+        options.refuse_unread(context, "needs --resume; to replace an earlier training, give --overwrite", "force")
+    check_output(output, resume=resume, overwrite=overwrite)
+    checkpoint = last_checkpoint(output) if resume else None
     if lora is not None:
         lora_config(lora)
-    # options that bear the name of an argument are handed on by it: here, to load_encoder and to train_encoder
+    # options named like an argument are passed as that argument: to Objective, load_encoder and train_encoder
     chosen = objectives.Objective(objective, set_ or (), **options.named_like(context, objectives.Objective))
-    objectives.check_options(context, chosen)
+    objectives.check_objective(context, chosen)
+    maker = objectives.LossMaker(chosen)
     if dev is None or dev == UNLABELED:
         options.refuse_unread(context, "needs --dev with labelled pairs", "dev_set")
     if dev is None:
@@ -133,30 +138,30 @@ def train(
         evaluator = evaluation.sts_evaluator(dev_name(dev_set, dev), dev)
     score = (lambda model: {}) if test is None else sts_scorer(test)
     model = load_encoder(encoder, **options.named_like(context, load_encoder))
-    made = objectives.check_settings(chosen, model)
+    masking = objectives.phrase_masking(chosen, model.tokenizer.mask_token, seed) if objective == "paser" else None
+    checked = maker.prepare(model)
     if loss_learning_rate is not None:
-        rates_of_the_loss(made, model, loss_learning_rate)
+        rates_of_the_loss(checked, model, loss_learning_rate)
     sentences = list(stream)
-    said = advice.described_text(sentences)
-    make_loss = objectives.loss_maker(chosen, sentences, batch_size)
+    description = advice.described_text(sentences)
     if dev == UNLABELED:
         evaluator = evaluation.UnlabeledSelectionEvaluator(sentences)
     if length_buckets is not None:
         use_length_buckets(model, length_buckets)
     if not shows_bars(quiet, as_json):
         disable_progress_bars()
-    rows = objectives.training_rows(chosen, sentences, model.tokenizer.mask_token, seed)
+    rows = sentences if masking is None else objectives.masked_rows(masking, sentences, processes)
     if not as_json:
         if checkpoint is not None:
             print_line(f"Resuming after step {checkpoint.rpartition('-')[2]}, from {checkpoint}.")
-        advice.say_before_training(said, sentences, model, chooses=dev is not None)
+        advice.say_before_training(description, sentences, model, chooses=dev is not None)
     before = score(model)
     settings = options.named_like(context, train_encoder)
     settings |= {"output": output, "evaluator": evaluator, "show_progress_bar": shows_bars(quiet, as_json)}
     settings |= {"no_duplicates": objective != "paser" and not keep_duplicates}
     settings |= {"gradient_checkpointing": True} if gradient_checkpointing else {}
     with advice.warnings_repeated():
-        run = train_encoder(model, make_loss, rows, **settings)
+        run = train_encoder(model, lambda model: maker.make(model, sentences, batch_size), rows, **settings)
     after = score(model)
     if run.best is not None and dev is not None and dev != UNLABELED:
         name = str(run.metric).removesuffix("_spearman_cosine")
@@ -175,5 +180,5 @@ def _report(before: dict[str, float], after: dict[str, float], run: TrainingRun,
         print_scores("Spearman x 100", {"before": before, "after": after}, as_json=False)
     kept = f"weights of step {run.best_step} of {run.steps}" if run.best is not None else f"{run.steps} steps"
     if run.best_step == 0:
-        kept = f"no step of {run.steps} was better than the encoder as it was, which is kept:"
-    print_line(f"{kept} in {run.seconds:.0f} s, saved to {output}. Its folder checkpoints serves --resume alone.")
+        kept = f"no step of {run.steps} was better than the base model, which is kept:"
+    print_line(f"{kept} in {run.seconds:.0f} s, saved to {output}. Only --resume needs its folder checkpoints.")

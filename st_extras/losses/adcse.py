@@ -1,4 +1,4 @@
-"""AdCSE: a momentum encoder for the positives and learned adversaries for negatives."""
+"""AdCSE: positives from a momentum encoder, and learned adversaries as negatives."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from st_extras.encoders.momentum import MomentumEncoder, match_at_state_dict, re
 from st_extras.encoders.rows import Features
 from st_extras.encoders.structure import embedding_dimension, unwrap
 from st_extras.functional import cosine_scores, full_precision, unit_rows, unit_scores, weighted_info_nce
-from st_extras.losses.parts.adversaries import Adversaries, Climb
-from st_extras.losses.parts.gradient_cache import mean_over_mini_batches
-from st_extras.losses.parts.pair_step import Batches, Columns, PairStep
+from st_extras.losses.parts.adversaries import Adversaries, Ascent
+from st_extras.losses.parts.gradient_cache import CutColumns, Views, mean_over_mini_batches
+from st_extras.losses.parts.pair_step import Columns, PairStep
 from st_extras.losses.parts.wrapping import refuse_wrapped
 
 
 class AdCSELoss(nn.Module):
-    """Contrast each sentence with its momentum-encoded copy, against learned vectors that seek to be confused with it.
+    """Pull a sentence towards a momentum encoder's embedding of it, and push it away from learned adversarial vectors.
 
-    The positive comes from a slowly following copy of the encoder, so the trained encoder sees B rows a step where
-    SimCSE shows it 2B: a cheaper step. The adversaries are vectors that climb the loss as the encoder descends it.
-    Use it on a raw encoder when the cost of a step matters; not where similar sentences meet in a batch, as all of
-    them are negatives.
+    The positives come from a copy of the encoder that follows it slowly, so the trained encoder sees B rows per step
+    where SimCSE shows it 2B: a cheaper step. The adversaries are vectors that ascend the loss while the encoder
+    descends it. Use it on a raw encoder if the cost of a step matters; not if similar sentences meet in a batch, as all
+    of them are negatives.
 
     Paper: AdCSE, Li et al., 2022, https://doi.org/10.1007/978-3-031-00129-1_11.
     Code: https://github.com/lirenhao1997/AdCSE.
@@ -42,9 +42,9 @@ class AdCSELoss(nn.Module):
         v_m = mu v_m - dloss/dn_m + lambda n_m,   n_m = n_m - alpha v_m            (eq. 7, ascent, after each loss)
 
     f_q is the trained model and f_p a :class:`~st_extras.encoders.MomentumEncoder`, which starts as its exact copy.
-    The adversaries n_1..n_M in R^D climb the same loss by SGD, with the gradient in closed form. Drawn at random, they
+    The adversaries n_1..n_M in R^D ascend the same loss by SGD, with the gradient in closed form. Drawn at random, they
     are nearly orthogonal to all embeddings and stay so at the paper's rate, see "adversary_share" and
-    "adversary_angle" of ``instruments``; ``adversary_start="features"`` puts them where the embeddings are.
+    "adversary_angle" of ``instruments``; ``adversary_start="features"`` draws them from the embeddings instead.
 
     Args:
         model: the SentenceTransformer to train.
@@ -52,17 +52,17 @@ class AdCSELoss(nn.Module):
         temperature: tau.
         momentum: m of the momentum encoder, in [0, 1].
         tied: one encoder for both sides, 2B rows, gradients on both (the paper's "w/o untied dual-encoder").
-        adversary_start: "random": drawn from N(0, I), as in the paper; "features": each is replaced, once, by a key of
-            the first batches at length 1, after the batch's loss (as in AdCo, which the paper builds on). Until then
-            it is random.
-        adversary_learning_rate: alpha. 0: the adversaries do not move. A step turns an adversary by an angle in
-            proportion to 1/|n_m|^2: a rate for unit vectors ("features") acts D times as much as on random ones.
+        adversary_start: how the adversaries are initialized. "random": drawn from N(0, I), as in the paper;
+            "features": each is replaced, once, by a key of the first batches at length 1, after the batch's loss (as in
+            AdCo, which the paper builds on). Until then it is random.
+        adversary_learning_rate: alpha. 0: the adversaries do not move. A step turns an adversary by an angle
+            proportional to 1/|n_m|^2: the same rate turns unit vectors ("features") D times as far as random ones.
         adversary_momentum: mu of their SGD, in [0, 1).
         adversary_weight_decay: lambda of their SGD.
-        adversary_temperature: tau of the loss that the adversaries climb; the encoder's stays ``temperature``. Lower:
-            each adversary follows the anchors nearest to it. None: ``temperature``, as in the paper.
+        adversary_temperature: tau of the loss that the adversaries ascend; the encoder's stays ``temperature``. A lower
+            one lets each adversary follow its nearest anchors. None: ``temperature``, as in the paper.
         in_batch_negatives: use the other sentences of the batch as negatives too. False: eq. 5 to the letter.
-        symmetric: also contrast each h_i^+ with the h_j and the adversaries; the mean of both directions.
+        symmetric: also contrast each h_i^+ with the h_j and the adversaries; the loss is the mean of both directions.
         projection: heads g_q and g_p, Linear(D, D) + tanh, that belong to the loss and are dropped at evaluation.
         shared_head: g_p is the trained head g_q, without gradients from the keys (the released code), and not a copy
             of it that follows by eq. 4 (the paper). Needs ``projection``; with ``tied``, the head is shared anyway.
@@ -70,8 +70,8 @@ class AdCSELoss(nn.Module):
         gather_across_devices: use the sentences of all processes as negatives.
         mini_batch_size: number of sentences that the encoder sees at a time (gradient caching). Memory no longer grows
             with the batch's activations, and a step takes about 4/3 of the time. None: the whole batch at once.
-        mini_batch_num_tokens: in its place, number of tokens, without padding, that the encoder sees at a time: for
-            sentences of very different lengths. A sentence that has more of them goes alone.
+        mini_batch_num_tokens: instead, number of tokens, without padding, that the encoder sees at a time: for
+            sentences of very different lengths. A sentence with more tokens is a mini-batch of its own.
         generator: torch.Generator that draws the adversaries, on the model's device. None: one is made from torch's
             seed.
 
@@ -90,16 +90,16 @@ class AdCSELoss(nn.Module):
         | sentence, its positive        | none   |
         +-------------------------------+--------+
 
-    Works with: any encoder; one without dropout gets a warning, as each positive is then nearly its anchor and only
-    the negatives teach; prompts, LoRA, dictionaries of losses, several processes (with
+    Works with: any encoder; if it has no dropout, a warning says that each positive nearly equals its anchor and only
+    the negatives train it; prompts, LoRA, dictionaries of losses, several processes (with
     :class:`~st_extras.training.LossStateCallback` attached, which also saves the state; the adversaries' gradient is
     averaged). With gradient accumulation over k batches use ``momentum ** (1 / k)``: both updates happen once per
-    training forward. A Router's encoder that only positives use is not trained, unless ``tied``.
+    training forward pass. A Router's encoder that only positives use is not trained, unless ``tied``.
     Refuses: MatryoshkaLoss, AdaptiveLayerLoss, a frozen model; with ``mini_batch_size``: flattened (unpadded) features
     and StaticEmbedding.
 
-    Differs from the paper: eq. 5 has the adversaries alone as negatives. The released code that made the reported
-    numbers also keeps the in-batch negatives, which is the default here. Weight decay of the adversaries,
+    Differs from the paper: eq. 5 has the adversaries alone as negatives. The released code, which produced the reported
+    numbers, also uses in-batch negatives, which is the default here. Weight decay of the adversaries,
     ``adversary_temperature`` and ``symmetric`` are the code's; ``adversary_start`` is AdCo's.
     Differs from the authors' code: the momentum encoder starts as a copy (theirs appears to start at random), and has
     a head of its own unless ``shared_head``.
@@ -146,16 +146,19 @@ class AdCSELoss(nn.Module):
         num_adversaries = check_count("num_adversaries", num_adversaries, at_most=1_000_000)
         self.in_batch_negatives = check_bool("in_batch_negatives", in_batch_negatives)
         if num_adversaries == 0 and not in_batch_negatives:
-            raise ValueError("num_adversaries=0 with in_batch_negatives=False leaves no negatives: set one of them.")
+            raise ValueError(
+                "num_adversaries must be > 0 with in_batch_negatives=False, got 0: it leaves no negatives."
+            )
         self.shared_head = check_bool("shared_head", shared_head)
         if shared_head and not projection:
-            raise ValueError("shared_head=True needs a head, got projection=False: set projection=True too.")
+            raise ValueError("shared_head must be False with projection=False, got True: set projection=True too.")
         require_trainable(unwrap(model))
         check_bool("key_dropout", key_dropout)
         self.model = model
         self.temperature = check_temperature("temperature", temperature)
         self.symmetric = check_bool("symmetric", symmetric)
         self.step = PairStep(
+            type(self).__name__,
             model,
             one_view=not check_bool("tied", tied),
             projection=projection,
@@ -177,7 +180,7 @@ class AdCSELoss(nn.Module):
             momentum=adversary_momentum,
             weight_decay=adversary_weight_decay,
             temperature=self.temperature,
-            climbed_temperature=adversary_temperature,
+            ascent_temperature=adversary_temperature,
             generator=generator,
         )
 
@@ -186,7 +189,7 @@ class AdCSELoss(nn.Module):
 
         (B rows, 1): the keys are the momentum encoder's; tied: (2B rows, 2).
         """
-        return self.step.views(self, sentence_features)
+        return self.step.rows(self.model, sentence_features)
 
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
         """Return the loss of a batch; ``labels`` are not used."""
@@ -201,52 +204,56 @@ class AdCSELoss(nn.Module):
             embeddings: [queries, keys], each (B, D), after the heads. With ``sentence_features``: the trained
                 encoder's output for the rows of :meth:`views`, before the heads: [anchors]; tied: [anchors, positives].
             labels: not used.
-            sentence_features: the untouched columns, which the momentum encoder makes the keys of.
+            sentence_features: the tokenized columns, of which the momentum encoder makes the keys.
         """
         return self.step.of_embeddings(self, embeddings, sentence_features, after_head=sentence_features is None)
 
-    def calculate_loss(self, reps: Batches, *, with_backward: bool = False, columns: Batches | None = None) -> Tensor:
-        """Return eq. 5 on the views' mini-batches, (b, D) each, after the head; then the adversaries take their step.
+    def calculate_loss(self, reps: Views, *, with_backward: bool = False, columns: CutColumns | None = None) -> Tensor:
+        """Return eq. 5; afterwards, if gradients are enabled, the adversaries take their step.
 
-        If only the queries are given, the momentum encoder makes the keys of the ``columns``.
+        Args:
+            reps: the embeddings of the queries after the head, in mini-batches of (b, D); those of the keys too, unless
+                the momentum encoder makes them.
+            with_backward: differentiate here, and return a value without a graph.
+            columns: the tokenized columns in mini-batches; the momentum encoder makes the keys of the last one.
         """
         advice = "its adversaries take one step, so use SimCSELoss or DCLRLoss, with projection=False"
         refuse_wrapped(self.model, "AdCSELoss", advice, cached=self)
         if self.momentum_encoder is not None and len(reps) == 1 and columns is not None:
             reps = [reps[0], self._keys(columns[-1])]
-        others = self.momentum_encoder is not None or len(self.adversaries.vectors) > 0
-        queries, keys = self.step.join(self, reps, others=others)  # (B, D) each
+        other_signal = self.momentum_encoder is not None or len(self.adversaries.vectors) > 0
+        queries, keys = self.step.join(self.model, reps, other_signal=other_signal)  # (B, D) each
         adversaries = self.adversaries.vectors.to(full_precision(queries).dtype)  # (M, D)
-        climbs, climb = torch.is_grad_enabled() and len(adversaries) > 0, Climb(self.adversaries)
+        ascends, ascent = torch.is_grad_enabled() and len(adversaries) > 0, Ascent(self.adversaries)
         directions = [(reps[0], keys), (reps[1], queries)] if self.symmetric else [(reps[0], keys)]
 
         def mean_of(anchors: list[Tensor], positives: Tensor) -> Tensor:
             gathered, offset = self.step.gather(
-                self, positives, others=len(adversaries), gather=self.in_batch_negatives
+                positives, other_negatives=len(adversaries), in_batch_negatives=self.in_batch_negatives
             )
-            candidates = unit_rows(gathered)  # (world * B, D)
+            candidates = unit_rows(gathered)  # (world * B, D), anchor i's own positive in row offset + i
 
-            def contrast(batch: Tensor, shared: Sequence[Tensor], begin: int) -> Tensor:
+            def contrast(batch: Tensor, candidates: Tensor, begin: int) -> Tensor:
                 negatives = cosine_scores(batch, adversaries, self.temperature)  # (b, M)
-                scores = unit_scores(unit_rows(batch), shared[0], self.temperature)  # (b, world * B)
+                scores = unit_scores(unit_rows(batch), candidates, self.temperature)  # (b, world * B)
                 if not self.in_batch_negatives:
                     left_out = torch.ones_like(scores, dtype=torch.bool)
                     left_out.diagonal(offset + begin).fill_(False)
                     scores = scores.masked_fill(left_out, -torch.inf)
                 logits = torch.cat([scores, negatives], dim=1)  # (b, world * B + M)
-                if climbs:
-                    climb.add(batch, logits.detach())
+                if ascends:
+                    ascent.add(batch, logits.detach())
                 return weighted_info_nce(logits, offset=offset + begin) / len(directions)
 
-            return mean_over_mini_batches(anchors, [candidates], contrast, with_backward=with_backward)
+            return mean_over_mini_batches(anchors, candidates, contrast, with_backward=with_backward)
 
         value = torch.stack([mean_of(*direction) for direction in directions]).sum()
-        if climbs:
-            self.adversaries.climb(climb, keys)
+        if ascends:
+            self.adversaries.step(ascent, keys)
         return value
 
     def _keys(self, column: Sequence[Features]) -> list[Tensor]:
-        """Return the momentum encoder's keys in mini-batches, (b, D) each; it follows the model in training."""
+        """Return the momentum encoder's keys in mini-batches, (b, D) each; in training it first follows the model."""
         momentum_encoder: Any = self.momentum_encoder
         if torch.is_grad_enabled():
             momentum_encoder.update(self.model, self.followed_head)
@@ -257,12 +264,12 @@ class AdCSELoss(nn.Module):
 
     @property
     def followed_head(self) -> nn.Module | None:
-        """The head that the momentum encoder has a copy of."""
+        """The head that the momentum encoder copies; None if the keys use the trained head or there is none."""
         return None if self.shared_head else self.step.projection_head
 
     @property
     def instruments(self) -> dict[str, Tensor]:
-        """What the last training step measured of the adversaries."""
+        """Measurements of the adversaries in the last training step."""
         return self.adversaries.instruments
 
     def get_config_dict(self) -> dict[str, Any]:

@@ -13,17 +13,17 @@ from st_extras.checks import check_bool, check_temperature
 from st_extras.citations import CITATIONS
 from st_extras.encoders.rows import Features
 from st_extras.functional import unit_rows, unit_scores, weighted_info_nce
-from st_extras.losses.parts.gradient_cache import mean_over_mini_batches
-from st_extras.losses.parts.pair_step import Batches, Columns, PairStep
+from st_extras.losses.parts.gradient_cache import CutColumns, Views, mean_over_mini_batches
+from st_extras.losses.parts.pair_step import Columns, PairStep
 from st_extras.losses.parts.views import check_augmentations
 
 
 class ConSERTLoss(nn.Module):
-    """Pull two views of a sentence, made by changing the encoder's input, together and push all other views away.
+    """Pull two augmented views of a sentence together and push the views of all other sentences away.
 
-    The views differ by shuffled positions and zeroed features instead of by dropout, so the loss also serves encoders
-    without dropout. Use it on a raw encoder with unlabeled sentences; not where similar sentences meet in a batch, as
-    all of them are negatives.
+    The views are made by changing the encoder's input (shuffled positions, features set to zero) instead of by dropout,
+    so the loss also works with encoders without dropout. Use it on a raw encoder with unlabeled sentences; not if
+    similar sentences meet in a batch, as all of them are negatives.
 
     Paper: ConSERT, Yan et al., 2021, https://aclanthology.org/2021.acl-long.393.
     Code: https://github.com/yym6472/ConSERT.
@@ -32,7 +32,7 @@ class ConSERTLoss(nn.Module):
 
         loss = 1/(2B) sum_i -log( e^{s(h_i, h_i')} / ( [e^{s(h_i, h_i')}] + sum_k e^{s(h_i, h_k)} ) )
 
-    with k over all views of the other sentences. ConSERT has the term in brackets, eq. 9 leaves it out.
+    with k over all views of the other sentences. ConSERT has the term in brackets; eq. 9 leaves it out.
 
     Args:
         model: the SentenceTransformer to train; for cutoffs it must take input embeddings in place of token ids.
@@ -45,8 +45,8 @@ class ConSERTLoss(nn.Module):
         gather_across_devices: use the sentences of all processes as negatives.
         mini_batch_size: number of sentences that the encoder sees at a time (gradient caching). Memory no longer grows
             with the batch's activations, and a step takes about 4/3 of the time. None: the whole batch at once.
-        mini_batch_num_tokens: in its place, number of tokens, without padding, that the encoder sees at a time: for
-            sentences of very different lengths. A sentence that has more of them goes alone.
+        mini_batch_num_tokens: instead, number of tokens, without padding, that the encoder sees at a time: for
+            sentences of very different lengths. A sentence with more tokens is a mini-batch of its own.
         generator: torch.Generator of the views, on the model's device. None: one is made from torch's seed.
 
     Inputs:
@@ -104,10 +104,11 @@ class ConSERTLoss(nn.Module):
         self.include_positive = check_bool("include_positive", include_positive)
         if check_bool("dropout", dropout) and "none" in check_augmentations(augmentations):
             raise ValueError(
-                f"dropout=True does not go with augmentations={tuple(augmentations)}: both views go through the "
-                "encoder in one pass, with dropout or without. Use 'dropout' in place of 'none'."
+                f"dropout must be False with augmentations={tuple(augmentations)}, got True: both views go through the "
+                "encoder in one pass, so use 'dropout' instead of 'none'."
             )
         self.step = PairStep(
+            type(self).__name__,
             model,
             augmentations,
             cutoff_rate=cutoff_rate,
@@ -121,7 +122,7 @@ class ConSERTLoss(nn.Module):
 
     def views(self, sentence_features: Columns) -> tuple[Features, int]:
         """Return the rows that the encoder must see, for a loss that wraps this one: (2B rows, 2)."""
-        return self.step.views(self, sentence_features)
+        return self.step.rows(self.model, sentence_features)
 
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
         """Return the loss of a batch; ``labels`` are not used."""
@@ -131,20 +132,23 @@ class ConSERTLoss(nn.Module):
         """Return the loss of [first views, second views], each (B, D)."""
         return self.step.of_embeddings(self, embeddings, None)
 
-    def calculate_loss(self, reps: Batches, *, with_backward: bool = False, columns: Batches | None = None) -> Tensor:
-        """Return NT-Xent of both views' mini-batches, (b, D) each, averaged over both directions (eq. 9 of SLT-FAI)."""
-        (first, offset), (second, _) = (self.step.gather(self, view) for view in self.step.join(self, reps))
+    def calculate_loss(self, reps: Views, *, with_backward: bool = False, columns: CutColumns | None = None) -> Tensor:
+        """Return NT-Xent of both views' mini-batches, (b, D) each, averaged over both directions (eq. 9 of SLT-FAI).
+
+        ``columns`` are not used.
+        """
+        (first, offset), (second, _) = (self.step.gather(view) for view in self.step.join(self.model, reps))
 
         def half(anchors: list[Tensor], own_view: Tensor, other_view: Tensor) -> Tensor:
             candidates = unit_rows(torch.cat([other_view, own_view]))  # (2 * world * B, D)
 
-            def contrast(batch: Tensor, shared: Sequence[Tensor], begin: int) -> Tensor:
-                scores = unit_scores(unit_rows(batch), shared[0], self.temperature)  # (b, 2 * world * B)
+            def contrast(batch: Tensor, candidates: Tensor, begin: int) -> Tensor:
+                scores = unit_scores(unit_rows(batch), candidates, self.temperature)  # (b, 2 * world * B)
                 weights, row = torch.ones_like(scores), offset + begin
                 weights.diagonal(row + len(own_view)).zero_()  # an anchor is not its own candidate
                 return weighted_info_nce(scores, weights, include_positive=self.include_positive, offset=row) / 2
 
-            return mean_over_mini_batches(anchors, [candidates], contrast, with_backward=with_backward)
+            return mean_over_mini_batches(anchors, candidates, contrast, with_backward=with_backward)
 
         return half(reps[0], first, second) + half(reps[1], second, first)
 

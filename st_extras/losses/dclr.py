@@ -16,19 +16,19 @@ from st_extras.citations import CITATIONS
 from st_extras.encoders.embedding_table import EmbeddingTable
 from st_extras.encoders.rows import Features
 from st_extras.functional import unit_rows, unit_scores, weighted_info_nce
-from st_extras.losses.parts.gradient_cache import mean_over_mini_batches
-from st_extras.losses.parts.instance_weights import InstanceWeights, count_negatives
+from st_extras.losses.parts.gradient_cache import CutColumns, Views, mean_over_mini_batches
+from st_extras.losses.parts.instance_weights import InstanceWeights
 from st_extras.losses.parts.noise import NoiseNegatives
-from st_extras.losses.parts.pair_step import Batches, Columns, PairStep
+from st_extras.losses.parts.pair_step import Columns, PairStep
 
 
 class DCLRLoss(nn.Module):
-    """Contrast two views of a sentence without false negatives, and with noise that seeks the gaps of the space.
+    """Contrast two views of a sentence with negatives that a guide has checked, and with noise vectors.
 
     A frozen guide encoder decides which sentences of the batch are too similar to be negatives (instance weights);
-    noise vectors, moved towards the anchors, are further negatives and even out the space. Use it where similar
-    sentences meet in a batch and a guide can tell. Without a guide (the default) no negative is left out, and the
-    log says so.
+    noise vectors, moved towards the anchors, are further negatives and even out the space. Use it if similar sentences
+    meet in a batch and a guide recognizes them. Without a guide (the default) no negative is left out, and a log
+    message says so.
 
     Paper: DCLR, Zhou et al., 2022, https://aclanthology.org/2022.acl-long.423.
     Code: https://github.com/RUCAIBox/DCLR.
@@ -40,32 +40,32 @@ class DCLRLoss(nn.Module):
         n_k ~ N(0, sigma^2), then t steps of n_k += beta g_k/|g_k|, g the gradient of -log softmax (eq. 2-4)
 
     As in the paper, the positive is not in the denominator, so the loss can be negative. With ``noise_ratio=0`` and
-    without a guide, that is all that is left: SimCSE without the positive in the denominator, which is decoupled
-    contrast (Yeh et al., 2022, https://arxiv.org/abs/2110.06848).
+    without a guide, that is its only difference from SimCSE, known as decoupled contrastive learning (Yeh et al., 2022,
+    https://arxiv.org/abs/2110.06848).
 
     Args:
         model: the SentenceTransformer to train.
         complementary_model: C, the guide: a SentenceTransformer, its path or hub id (the paper: a SimCSE checkpoint);
-            "start" for a frozen copy of the model as it is when the loss is made (to resume, make the loss from the
-            same start); or "self" for the trained model's own detached scores (the paper's self-weighting). It is
-            frozen and in evaluation mode, and sees each sentence as it would see it alone (own prompt, padding side
-            and special tokens); a guide with another tokenizer gets the decoded texts. None: no weighting.
-        complementary_table: an :class:`~st_extras.encoders.EmbeddingTable` of C's embeddings of the training
-            sentences, so that no step pays C's forward pass. In place of ``complementary_model``.
+            "start" for a frozen copy of the model, made with the loss (to resume, make the loss from the same base
+            model); or "self" for the trained model's own detached scores (the paper's self-weighting). It is frozen
+            and in evaluation mode, and tokenizes each sentence itself (with its prompt, padding side and special
+            tokens); a guide with another tokenizer gets the decoded texts. None: no weighting.
+        complementary_table: instead of ``complementary_model``, an :class:`~st_extras.encoders.EmbeddingTable` of C's
+            embeddings of the training sentences, so that no step runs C.
         threshold: phi, in (-1, 1]: pairs at least this similar are not used as negatives. None: 0.9, as in the paper,
             unless ``masked_share`` is given.
-        masked_share: in place of ``threshold``, the share of the negatives to leave out, in (0, 1): phi is the mean,
-            over the training batches so far, of the cosine that this share of a batch's pairs i != j reach. A share
-            carries over from one text or guide to another; a threshold does not. It is met in batches of 16 or more
-            of a shuffled text; smaller ones leave out more, and those of fewer than three sentences do not count. If
+        masked_share: instead of ``threshold``, the share of the negatives to leave out, in (0, 1): phi is the mean,
+            over the training batches so far, of the cosine that this share of a batch's pairs i != j reaches. A share
+            carries over from one corpus or guide to another; a threshold does not. It holds in batches of 16 or more
+            of a shuffled corpus; smaller ones leave out more, and those of fewer than three sentences do not count. If
             all sentences are alike, all are left out.
         noise_ratio: k, noise vectors per sentence of the batch: K = round(k B). 0: none; at most 1000.
         noise_std: sigma of the Gaussian.
         noise_steps: t, gradient-ascent steps. 0: random noise; at most 1000.
         noise_step_size: beta, the length of a step. At the paper's settings (vectors of norm about sqrt(D), steps of
             1e-3) the direction hardly changes: see "noise_angle".
-        noise_norm: "gaussian": as drawn; "unit": on the unit sphere, also after every step, where a step of 0.1 or 1
-            turns a vector visibly (our reading of the paper's projection Pi). Then ``noise_std`` must stay 1.
+        noise_norm: "gaussian": as drawn; "unit": normalized to length 1, also after every step, where a step of 0.1 or
+            1 turns a vector visibly (our interpretation of the paper's projection Pi). Then ``noise_std`` must stay 1.
         temperature: tau.
         noise_temperature: tau_u of the ascent. None: ``temperature``.
         include_positive: keep the positive in the denominator, as usual InfoNCE does.
@@ -76,16 +76,16 @@ class DCLRLoss(nn.Module):
         gather_across_devices: use the sentences of all processes as negatives.
         mini_batch_size: number of sentences that the encoder sees at a time (gradient caching). Memory no longer grows
             with the batch's activations, and a step takes about 4/3 of the time. None: the whole batch at once.
-        mini_batch_num_tokens: in its place, number of tokens, without padding, that the encoder sees at a time: for
-            sentences of very different lengths. A sentence that has more of them goes alone.
+        mini_batch_num_tokens: instead, number of tokens, without padding, that the encoder sees at a time: for
+            sentences of very different lengths. A sentence with more tokens is a mini-batch of its own.
         generator: torch.Generator of the noise, on the model's device. None: one is made from torch's seed.
 
     Attributes:
         instruments: 0-dim tensors of the last training step, by name, for the trainer's log. "noise_angle": mean angle
             in degrees by which the ascent turned the noise. "masked_negatives": share of the in-batch negatives with
-            weight 0; NaN if the batch has none. With ``masked_share``, "threshold": phi, found so far; NaN before the
-            first step. Without noise, "anchors_without_negatives": number of anchors that contributed 0 because every
-            negative was masked.
+            weight 0; NaN if the batch has none. With ``masked_share``, "threshold": the estimate of phi; NaN before the
+            first step. Without noise, "anchors_without_negatives": number of anchors whose term was 0 because all their
+            negatives were masked.
 
     Inputs:
         +-------------------------------+--------+
@@ -163,6 +163,7 @@ class DCLRLoss(nn.Module):
             generator=generator,
         )
         self.step = PairStep(
+            type(self).__name__,
             model,
             augmentations,
             cutoff_rate=cutoff_rate,
@@ -183,7 +184,7 @@ class DCLRLoss(nn.Module):
 
     def views(self, sentence_features: Columns) -> tuple[Features, int]:
         """Return the rows that the encoder must see, for a loss that wraps this one: (2B rows, 2)."""
-        return self.step.views(self, sentence_features)
+        return self.step.rows(self.model, sentence_features)
 
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
         """Return the loss of a batch; ``labels`` are not used."""
@@ -194,41 +195,45 @@ class DCLRLoss(nn.Module):
     ) -> Tensor:
         """Return eq. 6 on [anchors, positives], each (B, D), before the projection head.
 
-        ``sentence_features``, the untouched columns, are needed only for a complementary model or table.
+        ``sentence_features``, the tokenized columns, are needed only for a complementary model or table.
         """
         return self.step.of_embeddings(self, embeddings, sentence_features)
 
-    def calculate_loss(self, reps: Batches, *, with_backward: bool = False, columns: Batches | None = None) -> Tensor:
-        """Return eq. 6 on both views' mini-batches, (b, D) each, after the head; the guide sees the ``columns``'."""
-        others = self.noise.ratio > 0 or self.instance_weights.guide is not None
-        anchors, positives = self.step.join(self, reps, others=others)  # (B, D) each
-        noise: Tensor = unit_rows(self.noise(reps[0]))  # (K, D), constants
-        gathered, offset = self.step.gather(self, positives, others=len(noise))
-        candidates = unit_rows(gathered)  # (world * B, D)
-        weigh = self.instance_weights(anchors, candidates, columns, first=self.step.runs == 1)
-        negatives: list[Tensor] = []
+    def calculate_loss(self, reps: Views, *, with_backward: bool = False, columns: CutColumns | None = None) -> Tensor:
+        """Return eq. 6.
 
-        def contrast(batch: Tensor, shared: Sequence[Tensor], begin: int) -> Tensor:
-            of_batch = unit_scores(unit_rows(batch), shared[0], self.temperature)  # (b, world * B)
+        Args:
+            reps: the embeddings of the anchors and of the positives, after the head, each in mini-batches of (b, D).
+            with_backward: differentiate here, and return a value without a graph.
+            columns: the tokenized columns in mini-batches, for a complementary model or table.
+        """
+        other_signal = self.noise.ratio > 0 or self.instance_weights.guide is not None
+        anchors, positives = self.step.join(self.model, reps, other_signal=other_signal)  # (B, D) each
+        noise: Tensor = unit_rows(self.noise(reps[0]))  # (K, D), constants
+        gathered, offset = self.step.gather(positives, other_negatives=len(noise))
+        candidates = unit_rows(gathered)  # (world * B, D), anchor i's own positive in row offset + i
+        first_call = self.step.calls == 1
+        alpha = self.instance_weights(anchors, candidates, columns, offset=offset, first_call=first_call)
+
+        def contrast(batch: Tensor, candidates: Tensor, begin: int) -> Tensor:
+            of_batch = unit_scores(unit_rows(batch), candidates, self.temperature)  # (b, world * B)
             of_noise = unit_scores(unit_rows(batch), noise, self.temperature)  # (b, K)
             weights = None
-            if weigh is not None:
-                weights = weigh(begin, begin + len(batch))  # (b, world * B)
-                negatives.append(count_negatives(weights, offset + begin))
-                weights = F.pad(weights, (0, len(noise)), value=1.0)  # (b, world * B + K)
+            if alpha is not None:
+                weights = alpha.of_anchors(begin, begin + len(batch))  # (b, world * B)
+                weights = F.pad(weights, (0, len(noise)), value=1.0)  # (b, world * B + K): noise always has weight 1
             scores = torch.cat([of_batch, of_noise], dim=1)
             # by default the positive is left out of the denominator: the difference from InfoNCE
             return weighted_info_nce(scores, weights, include_positive=self.include_positive, offset=offset + begin)
 
-        value = mean_over_mini_batches(reps[0], [candidates], contrast, with_backward=with_backward)
-        if negatives and torch.is_grad_enabled():
-            kept = len(noise) > 0 or self.include_positive
-            self.instance_weights.measure(torch.cat(negatives), len(candidates), others=kept)
+        value = mean_over_mini_batches(reps[0], candidates, contrast, with_backward=with_backward)
+        if alpha is not None and torch.is_grad_enabled():
+            self.instance_weights.measure(alpha)
         return value
 
     @property
     def instruments(self) -> dict[str, Tensor]:
-        """What the last training step measured; NaN before the first."""
+        """Measurements of the last training step; NaN before the first."""
         found = self.noise.instruments | self.instance_weights.instruments
         if "masked_negatives" in found and not (self.noise.ratio or self.include_positive):
             found["anchors_without_negatives"] = self.instance_weights.anchors_without_negatives

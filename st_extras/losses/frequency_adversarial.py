@@ -1,4 +1,4 @@
-"""SLT-FAI's adversarial tuning (AT): token embeddings that do not tell how frequent their token is."""
+"""SLT-FAI's adversarial tuning (AT): token embeddings that do not reveal how frequent their token is."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from st_extras.text.frequency import FrequencyTable
 
 
 def token_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Average as eq. 4 does: over the content tokens of a sentence, then over the sentences.
+    """Return the mean of eq. 4: over the content tokens of each sentence, then over the sentences.
 
     Args:
         values: (R, L).
         mask: (R, L) bool, the tokens that count.
 
     Returns:
-        (), over the sentences that have a token that counts; 0 if none has.
+        (), over the sentences with a token that counts; 0 if there are none.
     """
     lengths = mask.sum(dim=1)  # (R,)
     means = values.masked_fill(~mask, 0.0).sum(dim=1) / lengths.clamp(min=1)
@@ -43,13 +43,13 @@ def token_mean(values: Tensor, mask: Tensor) -> Tensor:
 def label_shares(
     labels: Tensor, mask: Tensor, *, dtype: torch.dtype = torch.float32, across_processes: bool = False
 ) -> Tensor:
-    """Return how much of a batch has label 0 and label 1, (2,), as eq. 4 weighs tokens; zeros if no token counts.
+    """Return the shares of label 0 and label 1 in a batch, (2,), weighing tokens as eq. 4 does.
 
     Args:
         labels: (R, L) of 0 and 1.
-        mask: (R, L) bool, the tokens that count.
+        mask: (R, L) bool, the tokens that count. If there are none, the shares are 0.
         dtype: of the shares.
-        across_processes: take the mean over the batches of all processes, each of which must ask.
+        across_processes: return the mean over the batches of all processes, each of which must then call this.
     """
     shares = torch.stack([token_mean((labels == label).to(dtype), mask) for label in (0, 1)])
     return sum_over_processes(shares) / get_world_size() if across_processes else shares
@@ -58,60 +58,59 @@ def label_shares(
 def labels_entropy(shares: Tensor) -> Tensor:
     """Return the entropy of the labels in nats.
 
-    It is the lowest cross-entropy that a discriminator can reach which knows the shares of the labels and nothing of
-    the tokens: above it, the discriminator is misled; below it, it has learned something.
+    It is the lowest cross-entropy of a discriminator that knows the shares of the labels and nothing about the tokens:
+    a higher one means that the discriminator is misled, a lower one that it has learned something.
 
     Args:
-        shares: (2,), as :func:`label_shares` returns them; those of balanced labels are a half each.
+        shares: (2,), as :func:`label_shares` returns them; for balanced labels a half each.
     """
     return -torch.xlogy(shares, shares).sum()
 
 
 def balancing_weights(labels: Tensor, shares: Tensor) -> Tensor:
-    """Return a weight for each token, (R, L), with which each label counts a half: 1 / (2 share of its label).
+    """Return a weight for each token, (R, L), so that each label has half of the weight: 1 / (2 share of its label).
 
     Args:
         labels: (R, L) of 0 and 1.
-        shares: (2,), of the batch. A label without a token has no share, and the other one still counts a half.
+        shares: (2,), of the batch. If a label has no token, the other one still has half of the weight.
     """
     return torch.where(shares > 0, 0.5 / shares, 0.0)[labels]
 
 
 def token_cross_entropy(logits: Tensor, labels: Tensor, content_mask: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Compute eq. 4: the mean over the content tokens of a sentence, then over the sentences.
+    """Compute the cross-entropy of eq. 4, averaged by :func:`token_mean`.
 
     Args:
         logits: (R, L, 2) of the discriminator.
         labels: (R, L), 1 = low frequency, 0 = high.
         content_mask: (R, L) bool: neither padding nor a special token.
-        weights: (R, L), a factor of each token. None: 1.
-
-    Returns:
-        (), over the sentences that have a content token; 0 if none has.
+        weights: (R, L), a factor for each token. None: 1.
     """
     losses = F.cross_entropy(full_precision(logits).transpose(1, 2), labels, reduction="none")  # (R, L)
     return token_mean(losses if weights is None else weights * losses, content_mask)
 
 
 def token_confusion(logits: Tensor, prior: Tensor, content_mask: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Compute the cross-entropy of every answer with the labels' prior, averaged as eq. 4: least where all are it.
+    """Compute the cross-entropy of the discriminator's answers with the labels' prior, averaged by :func:`token_mean`.
+
+    It is least if every answer equals the prior.
 
     Args:
         logits: (R, L, 2) of the discriminator.
         prior: (2,), the shares of high- and low-frequency tokens.
         content_mask: (R, L) bool: neither padding nor a special token.
-        weights: (R, L), a factor of each token. None: 1.
+        weights: (R, L), a factor for each token. None: 1.
     """
     losses = -(prior * full_precision(logits).log_softmax(dim=-1)).sum(dim=-1)  # (R, L)
     return token_mean(losses if weights is None else weights * losses, content_mask)
 
 
 class FrequencyAdversarialLoss(nn.Module):
-    """Train token embeddings that do not give away whether their token is frequent or rare.
+    """Train token embeddings that do not reveal whether their token is frequent or rare.
 
-    A discriminator learns to tell low- from high-frequency tokens by their embeddings, and the encoder learns to
-    mislead it. This counters the known bias that frequency, not meaning, decides where a token lies. Alone it only
-    destroys information: use it inside :class:`~st_extras.losses.SLTFAILoss`, or beside another loss.
+    A discriminator learns to distinguish low- from high-frequency tokens by their embeddings, and the encoder learns to
+    mislead it. This counters the known bias that a token's frequency, not its meaning, determines its embedding. Alone
+    it only destroys information: use it inside :class:`~st_extras.losses.SLTFAILoss`, or beside another loss.
 
     Paper: SLT-FAI, Wang et al., 2023, https://arxiv.org/abs/2305.08655.
     Code: https://github.com/wangbing1416/SLT-FAI.
@@ -132,12 +131,12 @@ class FrequencyAdversarialLoss(nn.Module):
         reversal_strength: factor of the reversed gradient that the encoder receives.
         reversal_steps: number of training steps over which the strength rises from 0 to ``reversal_strength`` as
             2/(1 + e^{-10 p}) - 1 (Ganin & Lempitsky, 2015). 0: constant.
-        adversary: what the encoder does to the discriminator. "reversal": the paper's min-max, which has no
-            equilibrium where rare tokens are few: the encoder gains most by answers that are confidently wrong.
-            "confusion": it draws every answer to the prior, pi, so that tokens tell no more than how many of them are
-            rare; ``reversal_strength`` is then the factor of L_confusion, which is added to the value.
+        adversary: how the encoder misleads the discriminator. "reversal": the paper's min-max, which has no
+            equilibrium if few tokens are rare: the encoder gains most from answers that are confidently wrong.
+            "confusion": it pulls every answer towards the prior, pi, so that embeddings reveal no more than how many
+            tokens are rare; ``reversal_strength`` is then the factor of L_confusion, which is added to the value.
         balanced: weigh tokens by 1 / (2 share of their label in the batch of all processes), so that rare and frequent
-            ones count the same, in both sides' losses; pi is then (1/2, 1/2).
+            ones count the same, in the losses of both sides; pi is then (1/2, 1/2).
 
     Attributes:
         discriminator: G; ``discriminator.accuracy`` and ``.balanced_accuracy`` are running figures (0-dim tensors).
@@ -145,9 +144,9 @@ class FrequencyAdversarialLoss(nn.Module):
             the share of high-frequency tokens.
         steps: training steps so far (0-dim tensor).
         instruments: the figures to log, by name: both accuracies, and ``adversarial_loss`` (L_AT, unweighted) beside
-            ``labels_entropy`` of the last training batch, in nats. L_AT near the entropy: the discriminator knows no
-            more than how many tokens are rare, which is the aim; far above: it is misled, and its guesses are
-            confidently wrong. With ``adversary="confusion"`` also ``confusion_loss``, at the entropy where it is least.
+            ``labels_entropy`` of the last training batch, in nats. L_AT near the entropy means that the discriminator
+            knows no more than how many tokens are rare, which is the aim; far above, that it is misled and its answers
+            are confidently wrong. With ``adversary="confusion"`` also ``confusion_loss``, whose minimum is the entropy.
 
     Inputs:
         +-------------------------------+--------+
@@ -227,13 +226,13 @@ class FrequencyAdversarialLoss(nn.Module):
     def compute_loss_from_tokens(
         self, tokens: Tensor, input_ids: Tensor, content_mask: Tensor, *, warmup: bool = False
     ) -> Tensor:
-        """Return eq. 4 on token embeddings, with ``adversary="confusion"`` plus its own term.
+        """Return eq. 4 on token embeddings; with ``adversary="confusion"``, L_confusion is added.
 
         Args:
             tokens: (R, L, D).
             input_ids: (R, L).
             content_mask: (R, L) bool, the content tokens.
-            warmup: train the discriminator alone, and leave ``steps`` as it is.
+            warmup: train the discriminator alone, and do not count the step.
         """
         check_token_embeddings(tokens, input_ids, "FrequencyAdversarialLoss", "adversarial_weight=0 in SLTFAILoss")
         labels = self.low_frequency[input_ids]
@@ -248,7 +247,7 @@ class FrequencyAdversarialLoss(nn.Module):
         self.discriminator.observe(logits, labels, content_mask)
         value = loss = token_cross_entropy(logits, labels, content_mask, weights)
         if self.adversary == "confusion" and not warmup:
-            confusion = token_confusion(self.discriminator.judge(tokens), prior, content_mask, weights)
+            confusion = token_confusion(self.discriminator.frozen_logits(tokens), prior, content_mask, weights)
             value = loss + self.strength() * confusion  # the discriminator descends the first, the encoder the second
             self.last_confusion = confusion.detach() if torch.is_grad_enabled() else self.last_confusion
         if torch.is_grad_enabled():
@@ -263,7 +262,7 @@ class FrequencyAdversarialLoss(nn.Module):
 
     @property
     def instruments(self) -> dict[str, Tensor]:
-        """The discriminator's running accuracies, and L_AT beside the labels' entropy of the last training batch."""
+        """The discriminator's running accuracies, and L_AT and the labels' entropy of the last training batch."""
         found = {
             "discriminator_accuracy": self.discriminator.accuracy,
             "balanced_accuracy": self.discriminator.balanced_accuracy,

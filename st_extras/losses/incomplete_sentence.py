@@ -41,13 +41,13 @@ def incomplete_cross_entropy(original: Tensor, incomplete: Tensor, kept: Tensor)
 
 
 def delete_tokens(model: nn.Module, features: Features, deleted: Tensor) -> Features:
-    """Return copies of the rows without the deleted tokens, as wide as before: their places become padding.
+    """Return copies of the rows without the deleted tokens, in the same width: padding replaces them.
 
-    The rows are those of the shorter sentences: the other tokens close up in their order, on the side that the
-    tokenizer pads away from, and position ids keep their places.
+    The result is what the tokenizer makes of the shorter sentences: the remaining tokens move together, and the padding
+    is on the tokenizer's side. Position ids stay in place.
 
     Args:
-        model: the encoder, whose tokenizer tells the padding side and token.
+        model: the encoder, whose tokenizer has the padding side and token.
         features: a tokenized column of B sentences.
         deleted: (B, L) bool, tokens that are present.
     """
@@ -70,7 +70,7 @@ def delete_tokens(model: nn.Module, features: Features, deleted: Tensor) -> Feat
 class IncompleteSentenceFilteringLoss(nn.Module):
     """Train sentence embeddings that show when informative, rare words are missing from the sentence.
 
-    A discriminator learns to tell a sentence from its copy in which some low-frequency tokens are masked, and the
+    A discriminator learns to distinguish a sentence from a copy in which some low-frequency tokens are masked, and the
     encoder helps it. Use it inside :class:`~st_extras.losses.SLTFAILoss` or beside a contrastive loss: alone it does
     not compare sentences with each other.
 
@@ -83,7 +83,7 @@ class IncompleteSentenceFilteringLoss(nn.Module):
 
     which the encoder and the information discriminator G both descend. In the incomplete version, each low-frequency
     token is replaced by [MASK] with probability ``mask_ratio``. A sentence in which nothing was masked does not
-    count: calling it incomplete would teach noise.
+    count: labeling it as incomplete would teach noise.
 
     Args:
         model: the SentenceTransformer to train.
@@ -93,12 +93,12 @@ class IncompleteSentenceFilteringLoss(nn.Module):
         always_mask_one: if a sentence has low-frequency tokens and none was drawn, mask one of them, so that more
             sentences count. The effective rate is then higher than ``mask_ratio``, and 1 for a single such token.
         on_missing_mask: what to do if the tokenizer has no mask token: "error", or "delete" to delete the tokens
-            instead; a sentence that would lose all its content stays whole, and does not count.
+            instead; a sentence that would lose all its content is kept whole and does not count.
         generator: torch.Generator of the masking, on the model's device. None: one is made from torch's seed.
 
     Attributes:
         discriminator: G; ``discriminator.accuracy`` is a running figure (0-dim tensor).
-        mask_token_id: id of what is put in place of a masked token; None: such tokens are deleted.
+        mask_token_id: id that replaces a masked token; None: such tokens are deleted.
         left_out: number of sentences of the last training batch that did not count (0-dim tensor).
         instruments: the figures to log, by name.
 
@@ -173,7 +173,7 @@ class IncompleteSentenceFilteringLoss(nn.Module):
         return self.compute_loss_from_embeddings(encoded.sentence.chunk(2), kept=kept)
 
     def make_incomplete(self, features: Features) -> tuple[Features, Tensor]:
-        """Return incomplete copies of a column's B sentences, and (B,) bool: which of them really are incomplete."""
+        """Return incomplete copies of a column's B sentences, and which of them lack a token, (B,) bool."""
         mask_id = self.mask_token_id
         ids = features["input_ids"]
         content = structure.content_mask(self.model, features)
@@ -189,13 +189,13 @@ class IncompleteSentenceFilteringLoss(nn.Module):
             masked = masked | (lowest & maskable)  # if any token is masked, the one with the lowest draw is
         if mask_id is not None:
             return {**features, "input_ids": ids.masked_fill(masked, mask_id)}, masked.any(dim=1)
-        deleted = masked & (content & ~masked).any(dim=1, keepdim=True)  # no sentence is left without content
+        deleted = masked & (content & ~masked).any(dim=1, keepdim=True)  # no sentence may lose all its content
         return delete_tokens(self.model, features, deleted), deleted.any(dim=1)
 
     def compute_loss_from_embeddings(
         self, embeddings: Sequence[Tensor], labels: Tensor | None = None, *, kept: Tensor
     ) -> Tensor:
-        """Return eq. 6 on [originals, incompletes], each (B, D); ``kept``, (B,) bool, says which sentences count."""
+        """Return eq. 6 on [originals, incompletes], each (B, D); ``kept``, (B,) bool, are the sentences that count."""
         logits = self.discriminator(torch.cat(list(embeddings)))  # (2B, 2)
         answers = torch.arange(2, device=kept.device).repeat_interleave(len(kept))
         self.discriminator.observe(logits, answers, kept.repeat(2))

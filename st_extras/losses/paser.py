@@ -1,4 +1,4 @@
-"""PaSeR: a sentence embedding from which a decoder can write the phrase that its masked copy lacks."""
+"""PaSeR: sentence embeddings from which a decoder can generate the phrase that a masked copy lacks."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from st_extras.encoders.padding import fix_padding_side
 from st_extras.encoders.rows import Features
 from st_extras.encoders.structure import check_token_embeddings, embedding_dimension, unwrap
 from st_extras.losses.parts import wrapping
+from st_extras.losses.parts.batch_checks import BatchChecks
 from st_extras.losses.parts.masked_lm import MaskedLM
 from st_extras.losses.parts.phrase_columns import bracketed, check_phrase_columns, check_tokenizer, phrase_brackets
 from st_extras.losses.parts.phrase_decoder import PhraseDecoder, word_embedding
@@ -25,11 +26,11 @@ from st_extras.text.corpus import iterate_sentences
 
 
 class PaSeRLoss(nn.Module):
-    """Train sentence embeddings from which a decoder can write the phrase that a masked copy of the sentence lacks.
+    """Train sentence embeddings from which a decoder can generate the phrase that a masked copy of the sentence lacks.
 
-    A generative objective: nothing is pushed apart, so similar or identical sentences in a batch do no harm. Use it on
-    an encoder that was pre-trained by masked language modelling, with sentences that have phrases to mask. It costs
-    more than a contrastive loss, as it encodes three rows per sentence and also runs a decoder.
+    The objective is generative: nothing is pushed apart, so similar or identical sentences in a batch do no harm. Use
+    it on an encoder that was pre-trained by masked language modelling, with sentences that have phrases to mask. It
+    costs more than a contrastive loss, as it encodes three rows per sentence and also runs a decoder.
 
     Paper: PaSeR, Wu and Zhao, 2022, https://aclanthology.org/2022.emnlp-main.221.
     Code: https://github.com/chengzhipanpan/PaSeR.
@@ -41,9 +42,9 @@ class PaSeRLoss(nn.Module):
         loss = generative + MLM                                               (eq. 4)
         loss = base + alpha generative                                        (eq. 5, with a ``base_loss``)
 
-    The decoder starts at random, reads (and, unless ``decoder_output`` says otherwise, writes) with the encoder's own
-    word embedding, and belongs to the loss: nothing of it is in the saved model. Give it a higher learning rate than
-    the encoder's (``train_encoder(loss_learning_rate=1e-3)``). Vocabulary-sized logits are computed at the target
+    The decoder is initialized at random, uses the encoder's word embedding as input layer (and as output layer, see
+    ``decoder_output``), and belongs to the loss: nothing of it is in the saved model. Give it a higher learning rate
+    than the encoder's (``train_encoder(loss_learning_rate=1e-3)``). Vocabulary-sized logits are computed at the target
     positions only.
 
     Args:
@@ -56,25 +57,26 @@ class PaSeRLoss(nn.Module):
             masked, 10 % replaced at random, 10 % unchanged), with the checkpoint's own head if it has one. 0: off.
             None: 1 without a base loss, 0 with one.
         base_loss: a loss on the same model with ``compute_loss_from_embeddings``, such as
-            ``MultipleNegativesRankingLoss(model)``; it gets every column but the last two.
+            ``MultipleNegativesRankingLoss(model)``; it gets all columns except the last two.
         decoder_dropout: dropout of the decoder, in [0, 1).
-        decoder_output: the decoder's output layer. "tied": the encoder's word embedding, which learns from it too.
-            "detached": the same, but it does not learn from it. "own": a head as BERT's (dense, GELU, LayerNorm,
-            vocabulary) that belongs to the loss, as in the authors' code: it costs a matrix of the vocabulary's size.
-        decoder_start: how the decoder's weights are drawn: "xavier", or "normal": N(0, 0.02), the authors' choice.
+        decoder_output: the decoder's output layer. "tied": the encoder's word embedding, which is trained through it
+            too. "detached": the word embedding, not trained through it. "own": a head like BERT's (dense, GELU,
+            LayerNorm, vocabulary) that belongs to the loss, as in the authors' code: it costs a matrix of the
+            vocabulary's size.
+        decoder_start: how the decoder's weights are initialized: "xavier", or "normal": N(0, 0.02), as the authors do.
         decoder_pre_norm: normalise before each sublayer of the decoder instead of after it.
-        decoder_warmup_steps: number of training forward passes in which phrases and MLM train the decoder and the
-            head alone, on detached embeddings, so that their first noise does not reach the encoder. A base loss acts
-            on it from the start.
+        decoder_warmup_steps: number of training forward passes in which phrases and MLM train only the decoder and the
+            head, on detached embeddings, so that their initial noise does not reach the encoder. A base loss trains it
+            from the first step.
         max_phrase_length: most tokens of a phrase, opening and closing token included.
             None: ``model.max_seq_length``, at most 512.
-        on_missing_mask: what to do if the tokenizer has no mask token: "error", or "delete" for rows whose phrase is
-            deleted instead, as ``PhraseMasking(mask_token=None, on_missing_mask="delete")`` makes them.
+        on_missing_mask: what to do if the tokenizer has no mask token: "error", or "delete" for rows from which the
+            phrase is deleted, as ``PhraseMasking(mask_token=None, on_missing_mask="delete")`` makes them.
         generator: torch.Generator of the MLM corruption, on the model's device. None: one is made from torch's seed.
 
     Attributes:
         steps: training forward passes so far (0-dim tensor).
-        truncated_phrases: number of rows of the last one left out because ``max_seq_length`` cut off the masks of
+        truncated_phrases: number of rows left out of the last one because ``max_seq_length`` cut off the masks of
             their phrase (0-dim tensor).
         instruments: the figures to log, by name: this number, and those of the base loss.
 
@@ -92,15 +94,15 @@ class PaSeRLoss(nn.Module):
 
     Works with: transformers with a mask token, and decoders without one (``on_missing_mask="delete"``,
     ``mlm_weight=0``); prompts, LoRA, several processes (with :class:`~st_extras.training.LossStateCallback` attached);
-    MatryoshkaLoss and AdaptiveLayerLoss: phrases and base at every dimension or layer, MLM once a step, and the sum of
-    all terms.
+    MatryoshkaLoss and AdaptiveLayerLoss: phrases and base at every dimension or layer, MLM once per step, and the value
+    is the sum of all terms.
     Refuses: tokenizers without a token that ends a sequence; MLM where tokens are pooled inside (Funnel without its
     decoder); a Router with several encoders, flattened (unpadded) features.
 
     Differs from the paper: eq. 3 sums over each phrase; like the authors' code, we average over all tokens of a batch.
     ``on_missing_mask="delete"`` and ``decoder_warmup_steps`` are ours.
-    Differs from the authors' code: there, E_s' passes a linear layer first, difference and product keep their sign,
-    one head of its own serves MLM and decoder, and the decoder starts from N(0, 0.02).
+    Differs from the authors' code: there, E_s' first passes a linear layer, difference and product keep their sign, a
+    separate head serves both MLM and decoder, and the decoder is initialized from N(0, 0.02).
     Paper (BERT base): all STS sentences, RAKE top 3, synonym replacement, [CLS],
     max length 32, learning rate 3e-5, batch 32, 64 or 96. Script: 5 epochs, batch 64.
 
@@ -152,8 +154,9 @@ class PaSeRLoss(nn.Module):
         self.generative_weight = check_weight("generative_weight", generative_weight)
         self.mlm_weight = check_weight("mlm_weight", float(base_loss is None) if mlm_weight is None else mlm_weight)
         if base_loss is None and not (self.generative_weight or self.mlm_weight):
-            raise ValueError("generative_weight and mlm_weight must not both be 0 without a base_loss.")
+            raise ValueError("generative_weight must be > 0 if mlm_weight is 0 and base_loss is None, got 0.")
         self.base_loss = base_loss
+        self.base_checks = BatchChecks(type(base_loss).__name__)
         self.decoder_warmup_steps = check_count("decoder_warmup_steps", decoder_warmup_steps)
         self.decoder = PhraseDecoder(
             word_embedding(model),
@@ -200,7 +203,8 @@ class PaSeRLoss(nn.Module):
             tokens = tokens[:, : drawn.size(1)][drawn]  # (N, hidden)
             terms["mlm"] = self.mlm_weight * self.masked_lm(tokens, sentence["input_ids"][drawn], words)
         if self.base_loss is not None:
-            terms |= wrapping.base_value(self.base_loss, [view.sentence for view in views], labels, base_columns)
+            embeddings = [view.sentence for view in views]  # (B, D) each
+            terms |= wrapping.base_value(self.base_loss, embeddings, labels, base_columns, self.base_checks)
         return wrapping.sum_if_wrapped(self.model, terms) if len(terms) > 1 else terms["generative"]
 
     def compute_generative_loss(
@@ -213,7 +217,7 @@ class PaSeRLoss(nn.Module):
             masked: (B, D) embeddings of their masked copies.
             phrase: the tokenized phrases, (B, T): opening token, t_1 ... t_k, separator; a prompt is ignored.
             shown: (B,) bool, the rows that count. None: all.
-            train_words: whether the encoder's word embedding learns from it, as far as ``decoder_output`` lets it.
+            train_words: whether the encoder's word embedding is trained, as far as ``decoder_output`` allows it.
         """
         phrase = bracketed(self.model, phrase)
         counted = phrase["attention_mask"][:, 1:].bool()
@@ -231,13 +235,13 @@ class PaSeRLoss(nn.Module):
         batch_size: int = 32,
         max_length: int = 16,
     ) -> list[str]:
-        """Return the phrases that the decoder writes, greedily, for sentences and their masked copies (table 7).
+        """Generate the missing phrases greedily from sentences and their masked copies (table 7).
 
         Args:
-            sentences: as in the column that the loss trains on.
+            sentences: sentences like those of the training column.
             masked: their masked copies.
             prompt: the prompt that the trainer put before both.
-            batch_size: sentences decoded at a time.
+            batch_size: number of sentences decoded at a time.
             max_length: most tokens of a phrase.
 
         Raises:
@@ -247,16 +251,16 @@ class PaSeRLoss(nn.Module):
         max_length = check_count("max_length", max_length, at_least=1)
         sentences, masked = list(iterate_sentences(sentences)), list(iterate_sentences(masked, name="masked"))
         if len(sentences) != len(masked):
-            raise ValueError(f"sentences and masked must have one length, got {len(sentences)} and {len(masked)}.")
-        model, written = unwrap(self.model), []
+            raise ValueError(f"masked must have {len(sentences)} texts, one for each sentence, got {len(masked)}.")
+        model, phrases = unwrap(self.model), []
         with without_dropout(self):
             for i in range(0, len(sentences), batch_size):
                 texts = [*sentences[i : i + batch_size], *masked[i : i + batch_size]]
                 rows = batch_to_device(model.preprocess(texts, prompt=prompt), model.device)
                 signal = self.decoder.signal(*model(rows)["sentence_embedding"].chunk(2))  # (B, 4, D)
-                ids = self.decoder.write(word_embedding(model), signal, phrase_brackets(model), max_length)
-                written += model.tokenizer.batch_decode(ids, skip_special_tokens=True)
-        return written
+                ids = self.decoder.generate(word_embedding(model), signal, phrase_brackets(model), max_length)
+                phrases += model.tokenizer.batch_decode(ids, skip_special_tokens=True)
+        return phrases
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card."""
@@ -266,5 +270,5 @@ class PaSeRLoss(nn.Module):
 
     @property
     def instruments(self) -> dict[str, Tensor]:
-        """How many rows of the last training batch were left out, and the base loss's figures."""
+        """The number of rows left out of the last training batch, and the base loss's figures."""
         return {"truncated_phrases": self.truncated_phrases} | wrapping.gather_instruments(base=self.base_loss)

@@ -12,16 +12,16 @@ from st_extras.checks import check_temperature
 from st_extras.citations import CITATIONS
 from st_extras.encoders.rows import Features
 from st_extras.functional import unit_rows, unit_scores, weighted_info_nce
-from st_extras.losses.parts.gradient_cache import mean_over_mini_batches
-from st_extras.losses.parts.pair_step import Batches, Columns, PairStep
+from st_extras.losses.parts.gradient_cache import CutColumns, Views, mean_over_mini_batches
+from st_extras.losses.parts.pair_step import Columns, PairStep
 
 
 class SimCSELoss(nn.Module):
     """Pull two dropout views of a sentence together and push the other sentences of the batch away.
 
-    This spreads the embeddings over the sphere. Use it on a raw encoder (one that no similarity labels have tuned)
+    This spreads the embeddings over the sphere. Use it on a raw encoder (one that was not fine-tuned for similarity)
     with unlabeled sentences, and as the baseline of any other objective. It treats every other sentence of the batch
-    as a negative, also one that means the same: do not use it on an encoder that already tells such sentences well.
+    as a negative, even one with the same meaning: do not use it on an encoder that already recognizes such sentences.
 
     Paper: SimCSE, Gao et al., 2021, https://aclanthology.org/2021.emnlp-main.552.
     Code: https://github.com/princeton-nlp/SimCSE.
@@ -43,8 +43,8 @@ class SimCSELoss(nn.Module):
         gather_across_devices: use the sentences of all processes as negatives.
         mini_batch_size: number of sentences that the encoder sees at a time (gradient caching). Memory no longer grows
             with the batch's activations, and a step takes about 4/3 of the time. None: the whole batch at once.
-        mini_batch_num_tokens: in its place, number of tokens, without padding, that the encoder sees at a time: for
-            sentences of very different lengths. A sentence that has more of them goes alone.
+        mini_batch_num_tokens: instead, number of tokens, without padding, that the encoder sees at a time: for
+            sentences of very different lengths. A sentence with more tokens is a mini-batch of its own.
 
     Inputs:
         +-------------------------------+--------+
@@ -59,8 +59,8 @@ class SimCSELoss(nn.Module):
 
     Works with: any encoder that has dropout, or other views ("shuffle": any transformer; cutoffs: transformers that
     take input embeddings, not BART or CLIP); prompts, chat templates, LoRA, MatryoshkaLoss (without ``projection``),
-    dictionaries of losses, several processes. Dropout views without dropout in the encoder are equal: the first
-    training batch says so in a warning that names the remedies.
+    dictionaries of losses, several processes. If the encoder has no dropout, dropout views are equal: a warning at the
+    first training batch names the remedies.
     Refuses: a frozen encoder, StaticEmbedding with one column, flattened (unpadded) features with one column (both
     also with ``mini_batch_size``), AdaptiveLayerLoss together with ``mini_batch_size``.
 
@@ -98,6 +98,7 @@ class SimCSELoss(nn.Module):
         self.model = model
         self.temperature = check_temperature("temperature", temperature)
         self.step = PairStep(
+            type(self).__name__,
             model,
             augmentations,
             cutoff_rate=cutoff_rate,
@@ -110,7 +111,7 @@ class SimCSELoss(nn.Module):
 
     def views(self, sentence_features: Columns) -> tuple[Features, int]:
         """Return the rows that the encoder must see, for a loss that wraps this one: (2B rows, 2)."""
-        return self.step.views(self, sentence_features)
+        return self.step.rows(self.model, sentence_features)
 
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
         """Return the loss of a batch; ``labels`` are not used."""
@@ -120,16 +121,17 @@ class SimCSELoss(nn.Module):
         """Return the loss of [anchors, positives], each (B, D), before the projection head."""
         return self.step.of_embeddings(self, embeddings, None)
 
-    def calculate_loss(self, reps: Batches, *, with_backward: bool = False, columns: Batches | None = None) -> Tensor:
-        """Return the loss of both views' mini-batches, (b, D) each, after the head."""
-        _, positives = self.step.join(self, reps)  # (B, D)
-        gathered, offset = self.step.gather(self, positives)  # (world * B, D)
+    def calculate_loss(self, reps: Views, *, with_backward: bool = False, columns: CutColumns | None = None) -> Tensor:
+        """Return the loss of both views' mini-batches, (b, D) each, after the head; ``columns`` are not used."""
+        _, positives = self.step.join(self.model, reps)  # (B, D)
+        gathered, offset = self.step.gather(positives)
+        candidates = unit_rows(gathered)  # (world * B, D), anchor i's own positive in row offset + i
 
-        def contrast(anchors: Tensor, shared: Sequence[Tensor], begin: int) -> Tensor:
-            scores = unit_scores(unit_rows(anchors), shared[0], self.temperature)  # (b, world * B)
+        def contrast(anchors: Tensor, candidates: Tensor, begin: int) -> Tensor:
+            scores = unit_scores(unit_rows(anchors), candidates, self.temperature)  # (b, world * B)
             return weighted_info_nce(scores, offset=offset + begin)
 
-        return mean_over_mini_batches(reps[0], [unit_rows(gathered)], contrast, with_backward=with_backward)
+        return mean_over_mini_batches(reps[0], candidates, contrast, with_backward=with_backward)
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card."""

@@ -1,4 +1,4 @@
-"""SLT-FAI: any unsupervised loss plus frequency-adversarial tuning and incomplete sentence filtering."""
+"""SLT-FAI: an unsupervised loss plus frequency-adversarial tuning and incomplete sentence filtering."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from st_extras.encoders.rows import Features, count_rows, split_rows, stack_rows
 from st_extras.losses.frequency_adversarial import FrequencyAdversarialLoss
 from st_extras.losses.incomplete_sentence import IncompleteSentenceFilteringLoss
 from st_extras.losses.parts import wrapping
+from st_extras.losses.parts.batch_checks import BatchChecks
 from st_extras.losses.simcse import SimCSELoss
 from st_extras.text.frequency import FrequencyTable
 
@@ -26,10 +27,11 @@ class SLTFAILoss(nn.Module):
     """Add two terms to a contrastive loss, so that rare words count: SLT-FAI.
 
     One term removes frequency information from token embeddings: the encoder is trained to fool a discriminator that
-    tells rare from frequent tokens (AT). The other makes sentence embeddings sensitive to missing rare words: the
-    encoder helps a second discriminator to tell a sentence from a copy in which some are masked (ISF). Use it where
-    frequent words dominate the embeddings of a raw encoder, with token counts of its pre-training corpus at hand; not
-    on an encoder whose similarities you want to keep, as the usual bases treat all sentences of a batch as negatives.
+    distinguishes rare from frequent tokens (AT). The other makes sentence embeddings sensitive to missing rare words:
+    the encoder helps a second discriminator to distinguish a sentence from a copy in which some are masked (ISF). Use
+    it if frequent words dominate the embeddings of a raw encoder and you have token counts of its pre-training corpus;
+    not on an encoder whose similarities you want to keep, as the usual base losses treat all sentences of a batch as
+    negatives.
 
     Paper: SLT-FAI, Wang et al., 2023, https://arxiv.org/abs/2305.08655.
     Code: https://github.com/wangbing1416/SLT-FAI.
@@ -47,15 +49,15 @@ class SLTFAILoss(nn.Module):
     Args:
         model: the SentenceTransformer to train.
         frequency_table: token counts, ideally from the encoder's pre-training corpus, made with its tokenizer.
-        base_loss: R_USRL, a loss over the same model with ``compute_loss_from_embeddings``. None: SimCSELoss.
+        base_loss: R_USRL, a loss on the same model with ``compute_loss_from_embeddings``. None: SimCSELoss.
             A loss of Sentence Transformers gets two dropout views of a single column.
         base_weight: weight of the base loss.
         adversarial_weight: alpha. 0: the paper's "w/o AT".
         incomplete_weight: beta. 0: the paper's "w/o ISF".
-        warmup_steps: number of training forward passes in which only the base acts on the encoder (see
+        warmup_steps: number of training forward passes in which only the base loss trains the encoder (see
             :func:`~st_extras.losses.epochs_to_steps`).
-        warmup_discriminators: train the discriminators during the warm-up, on detached embeddings, so that they know
-            something when they first act on the encoder. A step of the warm-up then encodes as many rows as any other.
+        warmup_discriminators: train the discriminators during the warm-up, on detached embeddings, so that they are
+            trained when they first act on the encoder. A warm-up step then encodes as many rows as any other.
         low_frequency_ratio: lambda, in (0, 1): share of the vocabulary types seen that counts as low-frequency.
         mask_ratio: epsilon, in (0, 1): probability to mask a low-frequency token.
         always_mask_one: see IncompleteSentenceFilteringLoss.
@@ -136,17 +138,18 @@ class SLTFAILoss(nn.Module):
         super().__init__()
         self.model = model
         self.base_loss = SimCSELoss(model) if base_loss is None else wrapping.check_base_loss(base_loss, model)
+        self.base_checks = BatchChecks(type(self.base_loss).__name__)
         self.weights = {
             "base": check_weight("base_weight", base_weight),
             "adversarial": check_weight("adversarial_weight", adversarial_weight),
             "incomplete": check_weight("incomplete_weight", incomplete_weight),
         }
         if not any(self.weights.values()):
-            raise ValueError("base_weight, adversarial_weight and incomplete_weight must not all be 0.")
+            raise ValueError("base_weight must be > 0 if adversarial_weight and incomplete_weight are 0, got 0.")
         self.warmup_steps = check_count("warmup_steps", warmup_steps)
         if self.warmup_steps and not base_weight:
             raise ValueError(
-                f"warmup_steps must be 0 with base_weight=0, as nothing would train during them, got {warmup_steps!r}."
+                f"warmup_steps must be 0 with base_weight=0, got {warmup_steps!r}: nothing would train the encoder."
             )
         self.warmup_discriminators = check_bool("warmup_discriminators", warmup_discriminators)
         if self.warmup_discriminators and not self.warmup_steps:
@@ -185,25 +188,26 @@ class SLTFAILoss(nn.Module):
             self.steps += 1
         view_rows, count = wrapping.base_views(self.base_loss, columns)
         size = count_rows(view_rows) // count  # B
-        incomplete_rows, kept = [], None
+        incomplete_rows, kept = [], None  # kept: the sentences that lost a token, (B,) bool
         if self.incomplete is not None and not only_base:
             masked, kept = self.incomplete.make_incomplete(columns[0])
             masked_views, _ = wrapping.base_views(self.base_loss, [masked, *columns[1:]])
-            incomplete_rows = [split_rows(masked_views, count)[0]]  # made as view 1 is
+            incomplete_rows = [split_rows(masked_views, count)[0]]  # with the augmentation of the first view
         with wrapping.base_mode(self.base_loss, self.model):
             encoded = encode_tokens(self.model, stack_rows([view_rows, *incomplete_rows]))
         views, incomplete = encoded[: count * size], encoded[count * size :]
         embeddings = views.sentence.chunk(count)  # count x (B, D)
-        base = torch.stack(list(wrapping.base_value(self.base_loss, embeddings, labels, columns).values())).sum()
+        base_terms = wrapping.base_value(self.base_loss, embeddings, labels, columns, self.base_checks)
+        base = torch.stack(list(base_terms.values())).sum()
         terms = {"base": base, "adversarial": base.new_zeros(()), "incomplete": base.new_zeros(())}
         if self.adversarial is not None and not only_base:
             rows = (views.tokens, views.input_ids, views.content_mask)
             terms["adversarial"] = self.adversarial.compute_loss_from_tokens(*rows, warmup=warming)
         if self.incomplete is not None and kept is not None:
             pair = [embeddings[0], incomplete.sentence]
-            if wrapping.is_truncated(self.model):  # zeros in place of what MatryoshkaLoss has cut off
-                size = self.incomplete.discriminator.dimension
-                pair = [F.pad(side, (0, size - side.size(-1))) for side in pair]
+            if wrapping.is_truncated(self.model):  # zeros for the dimensions that MatryoshkaLoss has cut off
+                dimension = self.incomplete.discriminator.dimension
+                pair = [F.pad(side, (0, dimension - side.size(-1))) for side in pair]
             pair = [side.detach() for side in pair] if warming else pair
             terms["incomplete"] = self.incomplete.compute_loss_from_embeddings(pair, kept=kept)
         weighted = {name: weight * terms[name] for name, weight in self.weights.items() if weight}
@@ -225,7 +229,7 @@ class SLTFAILoss(nn.Module):
 
     @property
     def instruments(self) -> dict[str, Tensor]:
-        """The figures of both terms and of the base loss, of the last training step."""
+        """The figures of both terms and of the base loss in the last training step."""
         return wrapping.gather_instruments(
             adversarial=self.adversarial, incomplete=self.incomplete, base=self.base_loss
         )

@@ -1,4 +1,4 @@
-"""The trainer's data and arguments, made from the settings of ``train_encoder``, and what is refused."""
+"""Turns the settings of ``train_encoder`` into the trainer's data and arguments, and checks them."""
 
 from __future__ import annotations
 
@@ -19,37 +19,41 @@ from transformers import PreTrainedTokenizerBase
 from st_extras.checks import check_count, check_positive, shown
 from st_extras.encoders.adapters import check_adapters
 from st_extras.encoders.loading import check_length
+from st_extras.encoders.padding import fix_padding_side
 from st_extras.text.corpus import check_sentence, is_blank
 from st_extras.training.divergence import non_finite
 
 logger = logging.getLogger(__name__)
-_ROWS = 1000  # read at a time
-_LOOKED_AT = 2000  # texts that are checked for labels, repeats and unknown tokens
-_FEWEST_COUNTED = 8  # fewer say nothing about the others
+_ROWS = 1000
+"""Rows read at a time."""
+_SAMPLED = 2000
+"""Texts that are checked for labels, repeats and unknown tokens."""
+_FEWEST_SAMPLED = 8
+"""Fewer texts show nothing about the others."""
 _MANY_UNKNOWN = 0.1
-"""A larger share of texts without a known token is warned of."""
+"""A warning is logged if the tokenizer knows no token of more than this share of the texts."""
 HASHED_FROM = 1_000_000
-"""Rows from which on equal sentences are found by their hashes, computed once in seconds and kept in 8 bytes each."""
+"""From this number of rows, equal sentences are found by their hashes: 8 bytes each, computed once in seconds."""
 
 
 def training_dataset(data: Any) -> Dataset | IterableDataset:
     """Return sentences as a Dataset with the column ``sentence``, and a Dataset unchanged.
 
-    An IterableDataset refuses a text that is None when it reaches it, and skips rows with an empty one, as the blank
-    lines of files. A text of zero-width spaces is empty.
+    An IterableDataset raises when it reaches a text that is None, and skips rows with an empty text, such as blank
+    lines. A text of zero-width spaces is empty.
 
     Raises:
-        ValueError: if ``data`` has splits or no row, a text is not a string or empty, or a column beside the labels
+        ValueError: if ``data`` has splits or no row, a text is empty or not a string, or a column other than the labels
             has numbers.
     """
     if isinstance(data, Mapping):
         names = ", ".join(repr(name) for name in data)
         raise ValueError(
-            f"data must be sentences or one split of a data set, got a {type(data).__name__} of {names}: choose one, "
-            f"such as data[{next(iter(data), 'train')!r}]."
+            f"data must be sentences or one split of a data set, got a {type(data).__name__} of {names}: choose a "
+            f"split, such as data[{next(iter(data), 'train')!r}]."
         )
     if isinstance(data, IterableDataset):
-        if data.features is None:  # the trainer wants to know the columns
+        if data.features is None:  # the trainer needs to know the columns
             data = data.cast(Dataset.from_list(list(data.take(1))).features)
         texts = _text_columns(data.features)
         checked = data.map(_refuse_none, with_indices=True, fn_kwargs={"texts": texts}, features=data.features)
@@ -70,7 +74,11 @@ def training_dataset(data: Any) -> Dataset | IterableDataset:
 
 
 def _text_columns(features: Features) -> list[str]:
-    """Return the columns of texts. Refuse features without one, and what would be taken for texts or labels."""
+    """Return the names of the columns of texts.
+
+    Raises:
+        ValueError: if there are none, labels are texts, or another column has numbers.
+    """
     dtypes = {name: str(getattr(kind, "dtype", kind)) for name, kind in features.items()}
     texts = [name for name, dtype in dtypes.items() if dtype in ("string", "large_string")]
     if not texts:
@@ -80,7 +88,7 @@ def _text_columns(features: Features) -> list[str]:
     for name, dtype in dtypes.items():
         if (name in texts) == (name == labels):
             raise ValueError(
-                f"data must have texts in each column but one of labels, which has numbers and is named "
+                "data must have texts in each column, except numbers in a column of labels named "
                 f"{', '.join(DEFAULT_LABEL_COLUMNS[:-1])} or {DEFAULT_LABEL_COLUMNS[-1]}, got {name!r} ({dtype}): "
                 f"leave it out with data.remove_columns({name!r})."
             )
@@ -88,7 +96,7 @@ def _text_columns(features: Features) -> list[str]:
 
 
 def _check_texts(data: Dataset) -> None:
-    """Refuse a Dataset without a column of texts, with numbers among them, with a None or an empty text."""
+    """Check the columns of a Dataset, and that none of its texts is None or empty."""
     texts = _text_columns(data.features)
     columns = data.with_format(None).select_columns(texts)  # without the user's transform
     for first, rows in zip(range(0, len(data), _ROWS), columns.iter(_ROWS), strict=True):
@@ -113,72 +121,71 @@ def _refuse_none(row: dict[str, Any], i: int, texts: list[str]) -> dict[str, Any
     return row
 
 
-def first_texts(data: Dataset | IterableDataset) -> list[str]:
-    """Return up to 2,000 texts of the first column of texts, from all over a Dataset; of a stream none."""
+def sampled_texts(data: Dataset | IterableDataset) -> list[str]:
+    """Return up to 2,000 texts of a Dataset's first column of texts, evenly spaced; none of an IterableDataset."""
     if isinstance(data, IterableDataset):
         return []
     name = _text_columns(data.features)[0]
-    rows = range(0, len(data), -(-len(data) // _LOOKED_AT))
+    rows = range(0, len(data), -(-len(data) // _SAMPLED))
     return list(data.with_format(None).select_columns(name).select(rows)[name])
 
 
 def warn_of_labels(data: Dataset | IterableDataset, texts: Sequence[str]) -> None:
-    """Warn where the only column of texts mostly repeats them, or holds single words, as one of labels."""
-    if len(texts) < _FEWEST_COUNTED or len(_text_columns(data.features)) > 1:
+    """Warn if the only column of texts looks like labels: it mostly repeats its texts, or holds single words."""
+    if len(texts) < _FEWEST_SAMPLED or len(_text_columns(data.features)) > 1:
         return
     words = sum(text.isascii() and len(text.split()) == 1 for text in texts)  # other scripts may write no spaces
     different = len(set(texts))
     if 2 * different <= len(texts) or 2 * words > len(texts):
-        counts = f"{len(texts):,} texts looked at, {different:,} are different and {words:,} are one word"
         logger.warning(
-            "The text looks like a column of labels: of %s, such as %s. Equal and similar texts are negatives of each "
-            "other: give the column of the sentences (--column).",
-            counts,
-            shown(texts[0]),
+            "The text looks like a column of labels: of %s sampled texts, %s are different and %s are one word, such "
+            "as %s. Equal and similar texts are negatives of each other: data must be the column of the sentences.",
+            *(f"{len(texts):,}", f"{different:,}", f"{words:,}", shown(texts[0])),
         )
 
 
 def check_known(model: SentenceTransformer, texts: Sequence[str], name: str) -> None:
-    """Warn where the tokenizer knows no token of many texts: such texts are all the same to the encoder.
+    """Warn if the tokenizer knows no token of many texts: the encoder cannot distinguish them.
 
     Args:
-        model: the encoder. One without a tokenizer of the transformers library is not looked at.
+        model: the encoder. One without a tokenizer of the transformers library is not checked.
         texts: some of the texts.
-        name: of the argument that they are from, for the message.
+        name: the argument that they are from, for the message.
 
     Raises:
-        ValueError: if it knows none in all of at least 8 texts.
+        ValueError: if it knows no token of any of at least 8 texts.
     """
     tokenizer: Any = getattr(model, "tokenizer", None)
-    if len(texts) < _FEWEST_COUNTED or not isinstance(tokenizer, PreTrainedTokenizerBase):
+    if len(texts) < _FEWEST_SAMPLED or not isinstance(tokenizer, PreTrainedTokenizerBase):
         return
     if (unknown := tokenizer.unk_token_id) is None:
         return
     nothing = {unknown, tokenizer.convert_tokens_to_ids("\u2581")}  # SentencePiece's space
     found = tokenizer(list(texts), add_special_tokens=False, truncation=True)["input_ids"]
     lost = [text for text, ids in zip(texts, found, strict=True) if nothing.issuperset(ids)]
-    remedy = f"such as {shown(lost[0])}: use an encoder of their language or script" if lost else ""
+    remedy = f"such as {shown(lost[0])}: use an encoder for their language or script" if lost else ""
     if len(lost) == len(texts):
-        raise ValueError(f"{name} must hold tokens that the encoder knows, got unknown tokens alone, {remedy}.")
+        raise ValueError(f"{name} must hold tokens that the encoder knows, got only unknown tokens, {remedy}.")
     if len(lost) > _MANY_UNKNOWN * len(texts):
-        logger.warning("%.0f%% of the texts are nothing but unknown tokens, %s.", 100 * len(lost) / len(texts), remedy)
+        logger.warning("%.0f%% of the texts have only unknown tokens, %s.", 100 * len(lost) / len(texts), remedy)
 
 
 def check_model(model: SentenceTransformer) -> None:
-    """Refuse a model that cannot be trained, and warn where most of its training would be lost.
+    """Check that a model can be trained, and that padding does not change its embeddings.
 
     Raises:
-        ValueError: if a weight is NaN or infinite, texts may be longer than the encoder has positions for, or the model
-            was cut in memory and then given adapters.
+        ValueError: if a weight is NaN or infinite, texts may be longer than the encoder has positions for, or layers of
+            the model were removed before it got adapters.
     """
     check_adapters(model)
     check_length(model)
+    fix_padding_side(model)  # also for a loss of Sentence Transformers, which does not
     if (name := non_finite(model)) is not None:
         raise ValueError(f"model must have finite weights, got NaN or an infinite value in {name}.")
 
 
 def warn_of_half_precision(model: SentenceTransformer) -> None:
-    """Warn where weights in half precision are trained: most updates are smaller than the gap to the next number."""
+    """Warn if weights in half precision are trained: most updates are smaller than the gap to the next number."""
     half = [p.dtype for p in model.parameters() if p.requires_grad and p.is_floating_point() and p.dtype.itemsize < 4]
     if half:
         logger.warning(
@@ -189,11 +196,11 @@ def warn_of_half_precision(model: SentenceTransformer) -> None:
 
 
 def warn_of_prompt(model: SentenceTransformer, prompts: Any) -> None:
-    """Warn where the encoder puts a prompt of its own before each text that it encodes, and training puts none."""
+    """Warn if the encoder encodes each text with its default prompt, and training would use none."""
     if (own := model.prompts.get(model.default_prompt_name or "")) and not prompts:
         logger.warning(
-            "The encoder encodes with its default prompt, and would be trained without: give prompts=%s to "
-            "train_encoder, or put it before the texts.",
+            "The encoder encodes with its default prompt, but would be trained without: set prompts=%s, or put it "
+            "before the texts.",
             shown(own),
         )
 
@@ -224,35 +231,35 @@ def schedule_arguments(
 
 
 def batch_sampler(data: Dataset | IterableDataset, no_duplicates: bool) -> BatchSamplers:
-    """Return what makes the batches: NO_DUPLICATES and NO_DUPLICATES_HASHED make the same ones."""
+    """Return the sampler of the batches; NO_DUPLICATES and NO_DUPLICATES_HASHED make the same batches."""
     if not no_duplicates or isinstance(data, IterableDataset):
         return BatchSamplers.BATCH_SAMPLER
     return BatchSamplers.NO_DUPLICATES if len(data) < HASHED_FROM else BatchSamplers.NO_DUPLICATES_HASHED
 
 
 def rates_of_the_loss(loss: nn.Module, model: SentenceTransformer, rate: float) -> dict[str, float]:
-    """Return a learning rate for the parameters that belong to the loss, by a regular expression for their names.
+    """Return the learning rate of the loss's own parameters, by a regular expression that matches their names.
 
     Raises:
-        ValueError: if the loss trains no parameters of its own.
+        ValueError: if the loss has none.
     """
     shared = set(model.parameters())
     names = [name for name, value in loss.named_parameters() if value.requires_grad and value not in shared]
     if not names:
         raise ValueError(
-            f"loss_learning_rate needs a loss with parameters of its own, got {type(loss).__name__}, which has none."
+            f"loss_learning_rate needs a loss with its own parameters, got {type(loss).__name__}, which has none."
         )
     return {f"^({'|'.join(map(re.escape, names))})$": rate}
 
 
 def score_of(evaluator: BaseEvaluator, model: SentenceTransformer) -> tuple[float, str]:
-    """Score a model, and return the name that the trainer logs the score by, without its "eval_".
+    """Return a model's score and the name under which the trainer logs it, without "eval_".
 
-    Some evaluators name their metric only once they have run. One that returns a number is logged as "evaluator".
+    Some evaluators name their metric only once they have run. A score without a name is logged as "evaluator".
 
     Raises:
-        ValueError: if the evaluator returns scores and does not say which of them is the main one, or the score
-            is not finite.
+        ValueError: if the evaluator returns several scores and its ``primary_metric`` is none of them, or the score is
+            not finite.
     """
     scores = evaluator(model)
     name = str(evaluator.primary_metric) if isinstance(scores, dict) else "evaluator"
@@ -263,5 +270,5 @@ def score_of(evaluator: BaseEvaluator, model: SentenceTransformer) -> tuple[floa
         )
     score = float(scores[name] if isinstance(scores, dict) else scores)
     if not math.isfinite(score):
-        raise ValueError(f"evaluator must give a score, got {score} before training ({name}): look at its data.")
+        raise ValueError(f"evaluator must return a finite score, got {score} before training ({name}).")
     return score, name

@@ -1,4 +1,4 @@
-"""Watching a training for NaN, infinite values and a loss that teaches nothing, so that no such weights are saved."""
+"""Stops a training with NaN or infinite values, or with a loss that teaches nothing, before its weights are saved."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sentence_transformers.util import get_world_size
 from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from st_extras.losses.parts.batch_checks import refuse_same_views
+from st_extras.losses.parts.pair_step import pair_step_of
 
 
 class DivergenceError(ValueError):
@@ -20,12 +20,12 @@ class DivergenceError(ValueError):
 class DivergenceCallback(TrainerCallback):
     """Stops a training whose loss or weights are no longer finite, before they are scored or saved.
 
-    The weights are checked before every evaluation and checkpoint, the loss of every step then and at every entry of
-    the log. In between, a single process checks the loss one step late on a GPU, whose next step is then under way: it
-    never waits for work that was just begun. Several processes check, and stop, together.
+    The weights are checked before every evaluation and checkpoint; the losses of all steps are checked then and at
+    every log entry. In between, a single process checks the loss of a GPU one step late, while the next step is
+    running, so that it never waits for the GPU. Several processes check, and stop, together.
 
     Args:
-        loss: the loss that is trained with; it holds the model.
+        loss: the loss, which holds the model.
 
     Attributes:
         step: the step at which training diverged; None if it did not.
@@ -43,14 +43,15 @@ class DivergenceCallback(TrainerCallback):
         self._handle.remove()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Stop if the loss was not finite or, before a checkpoint or evaluation, the weights are not.
+        """Stop if a loss was not finite or, before a checkpoint or evaluation, the weights are not.
 
         Raises:
-            ValueError: if both views of each sentence are the same vector, and nothing else teaches.
+            ValueError: if both views of each sentence are the same vector, and nothing else trains the encoder.
         """
-        refuse_same_views(self.loss)
+        if (step := pair_step_of(self.loss)) is not None:
+            step.checks.refuse_equal_views()
         kept = control.should_save or control.should_evaluate
-        self._look(state.global_step, everything=kept or control.should_log, weights=kept)
+        self._check(state.global_step, everything=kept or control.should_log, weights=kept)
         if self.step is not None:
             control.should_training_stop = True
             control.should_save = control.should_evaluate = False
@@ -60,11 +61,11 @@ class DivergenceCallback(TrainerCallback):
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Look at the steps since the last entry of the log."""
-        self._look(state.global_step, everything=True, weights=False)
+        """Check the steps since the last log entry."""
+        self._check(state.global_step, everything=True, weights=False)
 
-    def _look(self, step: int, *, everything: bool, weights: bool) -> None:
-        """Find out at which step training diverged, if it did; see the class."""
+    def _check(self, step: int, *, everything: bool, weights: bool) -> None:
+        """Set ``self.step`` to the step at which training diverged, if it did; see the class."""
         if self._finite is not None:
             self._unread.append((step, self._finite))
             self._finite = None
@@ -100,7 +101,7 @@ class DivergenceCallback(TrainerCallback):
 
 
 def steps_behind(device: torch.device) -> int:
-    """Return how many steps the losses are read late: 1 where a device works beside this process, else 0."""
+    """Return how many steps late the losses are read: 1 on a device that runs asynchronously, 0 on the CPU."""
     return 0 if device.type == "cpu" else 1
 
 

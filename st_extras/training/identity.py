@@ -1,4 +1,4 @@
-"""What makes two trainings the same one: recorded in every checkpoint, and compared when one is resumed."""
+"""The settings that identify a training: recorded in every checkpoint, and compared when it is resumed."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def run_identity(
     evaluator: BaseEvaluator | None,
     settings: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return what the trained weights depend on, as values that JSON knows.
+    """Return everything that the trained weights depend on, as values that JSON can hold.
 
     Args:
-        model: the encoder; its modules, their settings, dropout and chat template and the number and kind of its
+        model: the encoder; its modules, their settings, dropout, chat template and the number and dtype of its
             parameters count, its weights do not.
         loss: the loss; its class and ``get_config_dict`` count.
-        dataset: the rows, which are hashed; those of an IterableDataset are not read and not compared.
-        evaluator: what chooses the weights, if anything does.
+        dataset: the rows, which are hashed; an IterableDataset is neither read nor compared.
+        evaluator: the evaluator that chooses the weights; None without one.
         settings: arguments of the trainer and of ``train_encoder`` by name.
     """
     dropped = _IRRELEVANT | (set() if evaluator is not None else {"save_steps", "patience"})
@@ -76,27 +76,27 @@ def check_same_run(checkpoint: Path, identity: Mapping[str, Any], *, force: bool
     Args:
         checkpoint: a whole checkpoint.
         identity: what ``run_identity`` returned.
-        force: whether to log the differences and go on.
+        force: whether to log the differences instead of raising.
 
     Raises:
-        ValueError: if they differ, unless ``force`` is set; it names every difference.
+        ValueError: if they differ, unless ``force`` is set; the message names every difference.
     """
     _, before = read_marker(checkpoint)
     if not before:
-        logger.warning("%s does not say what it was trained with: the settings are not compared.", checkpoint)
+        logger.warning("%s does not record its settings, so they are not compared.", checkpoint)
         return
     names = {name for name in before.keys() | identity.keys() if before.get(name) != identity.get(name)}
     differing = [
         f"{name} is {identity.get(name)!r} and was {before.get(name)!r}"
         for name in sorted(names)
-        if name.split(".")[0] == name or name.split(".")[0] not in names  # of another loss, only the name
+        if name.split(".")[0] == name or name.split(".")[0] not in names  # not the settings of another loss
     ]
     if differing and force:
         logger.warning("Resuming from %s though %s.", checkpoint, "; ".join(differing))
     elif differing:
         raise ValueError(
-            f"resume needs the training that was interrupted, got another one: {'; '.join(differing)}: give the "
-            "earlier values, set force to go on with the new ones, or start again with overwrite."
+            f"resume needs the settings of the interrupted training, got others: {'; '.join(differing)}; use the "
+            "earlier values, continue with the new ones by force=True, or start again with overwrite=True."
         )
 
 
@@ -120,7 +120,7 @@ def _config(thing: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A number for a numpy or torch scalar; for what JSON does not know, the name of its class."""
+    """Return a number for a numpy or torch scalar, and the name of its class for any other object."""
     item = getattr(value, "item", None)
     try:
         return type(value).__name__ if item is None else item()

@@ -1,4 +1,4 @@
-"""The callback that saves and restores what a loss owns, and keeps it equal in all processes."""
+"""The callback that saves and restores a loss's own state, and keeps it equal in all processes."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ logger = logging.getLogger(__name__)
 FILE_NAME = "loss_state.safetensors"
 _RANK_FILE = "loss_state_rank{}.safetensors"  # of each further process: its random generators
 _EXTRA = "_extra_state"  # how torch names a module's state that is not a tensor of its own
-_METADATA = {"format": "st-extras loss state", "version": "1"}
+_METADATA = {"format": "st-extras loss state"}
 
 
 class LossStateCallback(TrainerCallback):
-    """Saves and restores what a loss owns with every checkpoint, and averages its gradients across processes.
+    """Saves and restores a loss's own state with every checkpoint, and averages its gradients across processes.
 
-    The trainer's checkpoints hold the model and the optimizer but not the loss: after a resume, momentum encoders,
-    adversaries, discriminators, decoders, heads, counters and random generators would start afresh. With this
-    callback a resumed run ends with the SAME weights as one that was never interrupted::
+    The trainer's checkpoints hold the model and the optimizer but not the loss: a resumed training would begin with new
+    momentum encoders, adversaries, discriminators, decoders, heads, counters and random generators. With this callback
+    it ends with the SAME weights as one that was never interrupted::
 
         trainer = SentenceTransformerTrainer(model, args=args, train_dataset=data, loss=DCLRLoss(model))
         LossStateCallback.attach(trainer)
@@ -43,20 +43,20 @@ class LossStateCallback(TrainerCallback):
 
     Every checkpoint folder gets a ``loss_state.safetensors`` with the tensors that belong to the loss and not to the
     trained model; tensors that share memory are stored once. In a multi-process run, each further rank adds a file
-    with its random generators. At last a ``complete.json`` lists the checkpoint's files with their sizes. Resuming
-    from a checkpoint without these two, or with a file missing or cut short, raises ValueError.
+    with its random generators. Last, a ``complete.json`` lists the checkpoint's files with their sizes. Resuming from
+    a checkpoint without these two files, or with a missing or truncated file, raises ValueError.
 
     In a multi-process run the trainer synchronises the model only. This callback broadcasts the loss's parameters
     from rank 0 when training begins and averages their gradients before every optimizer step (a rank without a
     gradient counts as zero). A loss of this package that owns parameters refuses to train in several processes
     without this callback.
 
-    What a loss measures of itself appears in the trainer's log, and so in TensorBoard and in every other callback,
-    wherever it stands among them: each entry that has the training loss gets the loss's ``instruments``, a property
-    that is a dict of numbers or 0-dim tensors of the last training step (``noise_angle`` of DCLR, ``adversary_share``
-    of AdCSE ...). They are read only then, so no other step waits for the GPU; in a multi-process run they are the
-    main process's. Losses of Sentence Transformers that wrap one (MatryoshkaLoss) show what it has; in a dict of
-    losses, the data set's name and an underscore come first. NaN, before the first step, is left out.
+    The callback adds the loss's ``instruments`` to every log entry with a training loss, and so to TensorBoard and all
+    other callbacks, whatever their order. ``instruments`` is a property: a dict of numbers or 0-dim tensors of the last
+    training step (``noise_angle`` of DCLR, ``adversary_share`` of AdCSE ...). They are read only then, so no other step
+    waits for the GPU; a multi-process run logs those of the main process. For a loss that wraps another
+    (MatryoshkaLoss), the inner loss's are logged; in a dict of losses, each name begins with the data set's name and an
+    underscore. NaN, as before the first step, is left out.
     """
 
     def __init__(self, trainer: SentenceTransformerTrainer, run: Mapping[str, Any] | None = None) -> None:
@@ -81,7 +81,7 @@ class LossStateCallback(TrainerCallback):
         state, losses = callback._state(), callback._losses().values()
         for name, value in state.items():
             if not isinstance(value, Tensor):
-                raise ValueError(f"The loss's extra state {name!r} must be a tensor, got {type(value).__name__}.")
+                raise ValueError(f"The loss's extra state {name!r} must be a tensor, got a {type(value).__name__}.")
         owned = [name for name, value in state.items() if isinstance(value, nn.Parameter)]
         check_sharding(vars(trainer.args), losses, owned)
         load = trainer._load_from_checkpoint
@@ -147,7 +147,7 @@ class LossStateCallback(TrainerCallback):
         return dict(loss) if isinstance(loss, dict) else {"loss": loss}
 
     def _state(self) -> dict[str, Any]:
-        """The tensors that the losses own, each once and without those of the trained model."""
+        """Return the losses' own tensors by name, without those of the trained model; shared ones once."""
         model = self.trainer.model
         seen = {id(tensor) for tensor in chain(model.parameters(), model.buffers())}
         state = {}
@@ -160,18 +160,18 @@ class LossStateCallback(TrainerCallback):
 
 
 def _read(checkpoint: Path, current: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the stored state of this process, which fits the ``current`` one."""
+    """Return the stored state of this process, if it fits the ``current`` one."""
     if (reason := fault(checkpoint)) is not None:
         raise ValueError(
-            f"checkpoint must be whole, as LossStateCallback saves it, got {str(checkpoint)!r}, where {reason}: take "
-            "an earlier one."
+            f"checkpoint must be a complete one that LossStateCallback saved, got {str(checkpoint)!r}, where {reason}: "
+            "use an earlier one."
         )
     expected = {
         name: Expected(None if name.endswith(_EXTRA) else tuple(tensor.shape), tensor.dtype)  # extra state may be empty
         for name, tensor in current.items()
     }
     extra = {name: one for name, one in expected.items() if name.endswith(_EXTRA)}
-    remedy = "give the loss the settings that it had, or take an earlier checkpoint"
+    remedy = "give the loss the settings that it had, or use an earlier checkpoint"
     options: Any = {"what": "the state of this loss", "remedy": remedy, "metadata": _METADATA}
     stored, _ = read_tensors(checkpoint / FILE_NAME, expected, **options)
     own = checkpoint / _RANK_FILE.format(get_rank())
@@ -183,14 +183,14 @@ def _read(checkpoint: Path, current: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return stored
 
 
-# --- what a loss measures of itself ---
+# --- instruments ---
 
 
 def log_instruments(trainer: SentenceTransformerTrainer) -> None:
-    """Put what the trainer's losses measure of themselves into each entry of its log that has the training loss.
+    """Add the losses' instruments to each entry of the trainer's log that has a training loss.
 
-    That is the place all callbacks read, wherever they stand. Instruments are read only then, so no other step waits
-    for the GPU. NaN, before the first step, is left out; a name that the entry has already stays as it is.
+    They are read only then, so no other step waits for the GPU. NaN is left out, and a name that the entry already has
+    keeps its value.
     """
     log = trainer.log
 
@@ -202,7 +202,7 @@ def log_instruments(trainer: SentenceTransformerTrainer) -> None:
 
 
 def _numbers(losses: Any) -> dict[str, float]:
-    """Return what a loss measures of itself; of a dict of losses, with the data set's name before each."""
+    """Return the instruments as numbers; for a dict of losses, each name begins with the data set's name."""
     named = {f"{prefix}_": loss for prefix, loss in losses.items()} if isinstance(losses, dict) else {"": losses}
     values = {
         f"{prefix}{name}": float(value) for prefix, loss in named.items() for name, value in _instruments(loss).items()
@@ -211,7 +211,7 @@ def _numbers(losses: Any) -> dict[str, float]:
 
 
 def _instruments(loss: nn.Module) -> dict[str, Any]:
-    """Return the instruments of a loss, or of the losses that it wraps if it has none itself."""
+    """Return the instruments of a loss, or of the losses that it wraps if it has no instruments itself."""
     own: dict[str, Any] | None = getattr(loss, "instruments", None)
     if own is not None or isinstance(loss, SentenceTransformer):
         return own or {}

@@ -1,4 +1,4 @@
-"""Several processes: what keeps a loss's own parameters equal in all of them, and what shards a model too far."""
+"""Several processes: keeping a loss's own parameters equal in all of them, and refusing what shards a model."""
 
 from __future__ import annotations
 
@@ -44,30 +44,29 @@ def refuse_sharding(settings: Mapping[str, Any]) -> None:
     if (kind := sharder(settings)) is not None:
         raise ValueError(
             f"train_encoder needs the whole model in every process, to score and save it, got {kind}: train without "
-            "it (lora=16 for a large encoder), or use SentenceTransformerTrainer with a loss without parameters of "
-            "its own."
+            "it (a large encoder with lora=16), or use SentenceTransformerTrainer with a loss that has no parameters."
         )
 
 
 def check_sharding(settings: Mapping[str, Any], losses: Iterable[nn.Module], owned: Collection[str]) -> None:
-    """Check that losses can be computed, kept equal and saved where the trainer shards its model.
+    """Check that a trainer that shards its model can compute and save these losses.
 
     Args:
         settings: the trainer's arguments.
         losses: the losses.
-        owned: the names of the parameters that belong to them.
+        owned: names of the parameters that belong to the losses.
 
     Raises:
-        ValueError: if the model is sharded and the losses own parameters or need the model's, or if it is sharded by
-            something else than FSDP 2.
+        ValueError: if the model is sharded and the losses own parameters or read the model's, or if it is sharded by
+            anything but FSDP 2.
     """
     kind = sharder(settings)
     if kind is None:
         return
     if owned:
         raise ValueError(
-            f"A loss with parameters of its own ({next(iter(owned))!r} and the like) must be trained without {kind}, "
-            "which shards and steps the model's parameters alone: use torchrun or accelerate launch without it."
+            f"A loss with its own parameters ({next(iter(owned))!r} and others) must be trained without {kind}, "
+            "which shards and trains only the model's: use torchrun or accelerate launch without it."
         )
     if kind != "FSDP 2":
         raise ValueError(
@@ -77,8 +76,8 @@ def check_sharding(settings: Mapping[str, Any], losses: Iterable[nn.Module], own
     views = [module for loss in losses for module in loss.modules() if isinstance(module, TwoViews)]
     if cutoffs := [name for view in views for name in view.augmentations if name in CUTOFFS]:
         raise ValueError(
-            f"augmentations={cutoffs[0]!r} looks words up beside the encoder's pass, in embeddings that {kind} has cut "
-            "into shards: choose 'shuffle' or 'dropout', or train without it."
+            f"augmentations must be 'shuffle', 'dropout' or 'none' with {kind}, got {cutoffs[0]!r}: it reads the word "
+            f"embeddings outside of the encoder's pass, where they are sharded; or train without {kind}."
         )
 
 

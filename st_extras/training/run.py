@@ -24,8 +24,8 @@ from st_extras.training.arguments import (
     batch_sampler,
     check_known,
     check_model,
-    first_texts,
     rates_of_the_loss,
+    sampled_texts,
     schedule_arguments,
     score_of,
     training_dataset,
@@ -36,7 +36,15 @@ from st_extras.training.arguments import (
 from st_extras.training.divergence import DivergenceError
 from st_extras.training.identity import check_same_run, run_identity
 from st_extras.training.processes import refuse_sharding
-from st_extras.training.run_folder import check_output, claim, remove_checkpoints, save_model, undone_if_it_fails
+from st_extras.training.run_folder import (
+    CHECKPOINTS,
+    check_output,
+    claim,
+    last_checkpoint,
+    remove_checkpoints,
+    save_model,
+    undone_if_it_fails,
+)
 from st_extras.training.trainer import build_trainer, run_training
 
 if TYPE_CHECKING:
@@ -54,7 +62,7 @@ class TrainingRun:
         trainer: the trainer, with its ``loss`` and ``state.log_history``.
         metric: name of the metric that chose the weights; None without an evaluator.
         curve: (step, metric) pairs; step 0 is the encoder before training.
-        best_step: the step whose weights were kept; 0: the encoder as it was, as no checkpoint was better.
+        best_step: the step whose weights were kept; 0: the base model, as no checkpoint was better.
         best: the metric at ``best_step``; None without an evaluator.
         steps: number of optimizer steps trained.
         seconds: wall time in seconds, including evaluations.
@@ -96,8 +104,8 @@ def train_encoder(
 ) -> TrainingRun:
     """Train a model in place, keep its best weights and save it to ``output``.
 
-    The best weights are those of the checkpoint that ``evaluator`` scores best, or the last ones without an
-    evaluator. ``output/checkpoints`` keeps what ``resume`` needs.
+    The best weights are those of the checkpoint with the best score of ``evaluator``; without an evaluator, the last
+    ones are kept. ``output/checkpoints`` holds what ``resume`` needs.
 
     Args:
         model: the SentenceTransformer to train.
@@ -106,14 +114,14 @@ def train_encoder(
         data: sentences, or a Dataset with the columns that the loss expects. An IterableDataset is streamed, which
             needs ``max_steps``; equal sentences are then not kept apart, and ``resume`` does not compare the text.
         output: a new or empty folder, or one with an earlier training and ``overwrite`` or ``resume`` set.
-        evaluator: scores the model every ``eval_steps`` steps and after the last step; the best of these weights
-            are kept. It also scores the encoder before training, which stays as it was if no checkpoint is better;
-            a warning says so.
+        evaluator: scores the model every ``eval_steps`` steps and after the last step, unless ``eval_strategy`` sets
+            another interval; the best of these weights are kept. It also scores the base model, which is kept if no
+            checkpoint is better; a warning is then logged.
         batch_size: rows per step and process.
         learning_rate: initial learning rate; decays linearly to 0.
-        loss_learning_rate: the same for the parameters that the loss owns (PaSeR's decoder, SLT-FAI's
-            discriminators, AdCSE's head). They start at random and may need 1e-3 where the encoder needs 3e-5.
-            None: ``learning_rate``.
+        loss_learning_rate: the same for the loss's own parameters (PaSeR's decoder, SLT-FAI's discriminators,
+            AdCSE's head). They are initialized at random and may need 1e-3 if the encoder needs 3e-5. None:
+            ``learning_rate``.
         max_steps: number of optimizer steps. -1: train for ``epochs``.
         epochs: passes over the data, unless ``max_steps`` is given.
         eval_steps: steps between evaluations and between checkpoints.
@@ -121,33 +129,32 @@ def train_encoder(
         seed: random seed for data order, dropout and the loss.
         bf16: use bfloat16 autocast.
         lora: train LoRA adapters of this rank in all linear layers, and no other weights of the transformer: for
-            encoders too large to train whole, loaded in bfloat16. A dict of arguments of ``peft.LoraConfig``, or one,
-            is taken too, see :func:`~st_extras.encoders.adapters.adapted`. They are merged at the end, so that the
-            saved model is a plain one; checkpoints hold the adapters alone. A training that fails removes them from
-            ``model``. Learning rates of 1e-4 to 5e-4 are usual. Needs peft: ``pip install "st-extras[lora]"``.
+            encoders too large to train all weights, loaded in bfloat16. It may also be a ``peft.LoraConfig`` or a dict
+            of its arguments, see :func:`~st_extras.encoders.adapters.adapted`. The adapters are merged at the end, so
+            that a plain model is saved; checkpoints hold only the adapters. If the training fails, they are removed
+            from ``model``. Learning rates of 1e-4 to 5e-4 are usual. Needs peft: ``pip install "st-extras[lora]"``.
         no_duplicates: keep equal sentences out of the same batch, where they would be false negatives. From a million
             rows on, Sentence Transformers' sampler compares hashes, which makes the same batches.
-        resume: continue from the last whole checkpoint in ``output``. Text, loss and settings must be those of the
+        resume: continue from the last complete checkpoint in ``output``. Text, loss and settings must be those of the
             interrupted training.
         force: resume although they differ; the differences are logged.
-        overwrite: replace an earlier training in ``output``; other files in it stay.
+        overwrite: replace an earlier training in ``output``; other files in it are kept.
         show_progress_bar: show a progress bar.
         callbacks: further callbacks of the trainer; ``resume`` does not compare them.
         arguments: further SentenceTransformerTrainingArguments, such as ``gradient_checkpointing=True``, which saves
-            memory and costs a third more time; not ``fsdp`` or ``deepspeed``.
+            memory and takes a third more time; not ``fsdp`` or ``deepspeed``.
 
     Several processes (``torchrun``, ``accelerate launch``) train with DistributedDataParallel, which needs the whole
     model in each of them.
 
     Raises:
-        ValueError: if a setting is out of range or of another kind, ``data`` is empty, has splits, fills no batch,
-            holds something that is not a sentence or nothing that the tokenizer knows, texts may be longer than
-            ``model`` has positions for, both views of each sentence are the same vector
-            and nothing else teaches, ``output`` may not be used (see :func:`check_output`), ``loss_learning_rate`` is
-            given for a loss without parameters of its own, ``resume`` is set for another training, or FSDP or DeepSpeed
-            is asked for.
+        ValueError: if a setting has a wrong type or value, ``data`` is empty, has splits, fills no batch, holds
+            something that is not a sentence or no token that the tokenizer knows, texts may be longer than ``model``
+            has positions for, both views of each sentence are the same vector and nothing else trains the encoder,
+            ``output`` may not be used (see :func:`check_output`), ``loss_learning_rate`` is given for a loss without
+            its own parameters, ``resume`` is set for another training, or FSDP or DeepSpeed is set.
         DivergenceError: a ValueError, if the loss or the weights become NaN or infinite before the first evaluation,
-            or at any time without an evaluator. No model is saved; the checkpoints before it stay.
+            or at any time without an evaluator. No model is saved; earlier checkpoints are kept.
         ImportError: if ``lora`` is given without peft.
         OSError: if the disk is full. The training can be resumed.
     """
@@ -169,17 +176,20 @@ def train_encoder(
         check_count("patience", patience, at_least=1)
         if evaluator is None:
             raise ValueError(f"patience counts evaluations and needs an evaluator, got {patience!r} without one.")
-    checkpoints, last = check_output(output, resume=resume, force=force, overwrite=overwrite)
+    if force and not resume:
+        raise ValueError("force needs resume, got it without: to replace an earlier training, set overwrite instead.")
+    check_output(output, resume=resume, overwrite=overwrite)
+    checkpoints, last = Path(output) / CHECKPOINTS, last_checkpoint(output) if resume else None
     recorded: dict[str, Any] = {"loss_learning_rate": loss_learning_rate, "patience": patience}
     recorded |= {} if lora is None else {"lora": described_lora(lora)}
     set_seed(settings["seed"])
-    looked_at = first_texts(dataset)
-    warn_of_labels(dataset, looked_at)
+    texts = sampled_texts(dataset)
+    warn_of_labels(dataset, texts)
     warn_of_prompt(model, settings.get("prompts"))
-    check_known(model, looked_at, "data")
+    check_known(model, texts, "data")
     with adapted(model, lora) as merge_adapters:
         warn_of_half_precision(model)
-        made = loss if isinstance(loss, nn.Module) else loss(model)  # before the folder is: it may refuse an option
+        made = loss if isinstance(loss, nn.Module) else loss(model)  # before the folder is made: it may raise
         check_instance("loss, or what it returns,", made, nn.Module)
         identity = run_identity(model, made, dataset, evaluator, settings | recorded)
         if last is not None:
@@ -190,23 +200,23 @@ def train_encoder(
         before, metric = 0.0, None
         if evaluator is not None:
             before, metric = score_of(evaluator, model)
-            chooses = {"eval_strategy": "steps", "eval_steps": eval_steps, "load_best_model_at_end": True}
-            chooses |= {"metric_for_best_model": f"eval_{metric}", "greater_is_better": evaluator.greater_is_better}
-            settings = chooses | settings
-            start = {name: value.detach().to("cpu", copy=True) for name, value in trained_state(model).items()}
+            selection = {"eval_strategy": "steps", "eval_steps": eval_steps, "load_best_model_at_end": True}
+            selection |= {"metric_for_best_model": f"eval_{metric}", "greater_is_better": evaluator.greater_is_better}
+            settings = selection | settings  # the caller's own come last
+            base = {name: value.detach().to("cpu", copy=True) for name, value in trained_state(model).items()}
         with undone_if_it_fails(output):
-            claim(Path(output))  # the trainer makes the folder of the checkpoints as soon as it is built
+            claim(Path(output))  # building the trainer makes the folder of the checkpoints
             trainer = build_trainer(model, dataset, made, evaluator, checkpoints, settings, identity, lora is not None)
             for callback in callbacks:
                 trainer.add_callback(callback)
             if is_main := get_rank() == 0:
-                remove_checkpoints(checkpoints, whole=not resume)  # of an earlier run, or those that are not whole
+                remove_checkpoints(checkpoints, whole=not resume)  # all of an earlier run, or incomplete ones
             seconds = run_training(trainer, made, last, patience)
             if trainer.state.global_step == 0:
                 raise ValueError(f"data must fill at least one batch of {batch_size} different rows, got none.")
             run = _result(trainer, metric, before, seconds)
-            if evaluator is not None and _is_best(before, run, evaluator.greater_is_better):
-                model.load_state_dict(start, strict=False)
+            if evaluator is not None and _keeps_base(before, run, evaluator.greater_is_better):
+                model.load_state_dict(base, strict=False)
                 run = replace(run, best_step=0, best=before)
             merge_adapters()
             if is_main:
@@ -216,7 +226,13 @@ def train_encoder(
 
 
 def _result(trainer: SentenceTransformerTrainer, metric: str | None, before: float, seconds: float) -> TrainingRun:
-    """Put the score before training and those of its evaluations in a curve; None for ``metric``: there are none.
+    """Return the result of a training, whose curve begins with the base model's score.
+
+    Args:
+        trainer: the trainer.
+        metric: name of the metric that chose the weights; None without an evaluator.
+        before: the base model's score.
+        seconds: time taken.
 
     Raises:
         DivergenceError: if no checkpoint has a finite score.
@@ -232,15 +248,14 @@ def _result(trainer: SentenceTransformerTrainer, metric: str | None, before: flo
     return TrainingRun(trainer, metric, curve, best_step, state.best_metric, state.global_step, seconds)
 
 
-def _is_best(before: float, run: TrainingRun, greater_is_better: bool) -> bool:
-    """Return whether no checkpoint was better than the encoder before training, and warn if so."""
+def _keeps_base(before: float, run: TrainingRun, greater_is_better: bool) -> bool:
+    """Return whether no checkpoint is better than the base model, and warn if so; a tie keeps the base model."""
     best = before if run.best is None else run.best
     if best > before if greater_is_better else best < before:
         return False
     logger.warning(
-        "No checkpoint was better than the encoder before training, which is saved as it was: %s was %.4f before "
-        "training and %.4f at best (step %d). Check that the training text resembles the text that the encoder is "
-        "meant for.",
+        "No checkpoint was better than the base model, which is saved unchanged: %s was %.4f before training and %.4f "
+        "at best (step %d). Check that the training text resembles the text that the encoder is meant for.",
         run.metric,
         before,
         best,

@@ -1,4 +1,4 @@
-"""The trainer of ``train_encoder`` and its progress bar, and running it from its start or from a checkpoint."""
+"""The trainer of ``train_encoder``: building it, its progress bar, and running it from the start or a checkpoint."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from st_extras.training.loss_state import LossStateCallback
 
 logger = logging.getLogger(__name__)
 TRAINED = "trained.safetensors"
-"""File of a checkpoint that holds only what is trained, where the rest of the model is frozen."""
+"""The only weights file of a checkpoint if part of the model is frozen; it holds the trained parameters."""
 
 
 def build_trainer(
@@ -52,11 +52,11 @@ def build_trainer(
         model: the model to train.
         dataset: its rows.
         loss: the loss.
-        evaluator: what chooses the weights; None: nothing.
-        checkpoints: folder for them.
+        evaluator: the evaluator that chooses the weights; None: the last ones are kept.
+        checkpoints: folder for the checkpoints.
         settings: arguments of the trainer; they replace the defaults for the device.
-        run: what every checkpoint records of the run.
-        trained_only: whether checkpoints leave out the frozen parameters, which the model at hand has.
+        run: the settings of the run, which every checkpoint records.
+        trained_only: whether checkpoints leave out the frozen parameters, which do not change.
     """
     on_cpu = model.device.type == "cpu"
     defaults: dict[str, Any] = {"report_to": "none", "use_cpu": on_cpu, "dataloader_pin_memory": not on_cpu}
@@ -79,10 +79,10 @@ def build_trainer(
 
 
 def _checkpoint_only_what_is_trained(trainer: SentenceTransformerTrainer) -> None:
-    """Let checkpoints hold no frozen parameters: those of a large model with adapters would be gigabytes.
+    """Leave frozen parameters out of checkpoints: a large model's would be gigabytes beside its small adapters.
 
-    Sentence Transformers would save adapters by their base model's name, and load that again to read them: a base
-    that was changed after loading, by fewer layers, say, would be another one.
+    Sentence Transformers would save adapters with the name of their base model, and load that model to resume. It would
+    be another model if, for example, layers were removed after loading.
     """
 
     def save(output_dir: str | None = None, state_dict: Any = None) -> None:
@@ -95,7 +95,7 @@ def _checkpoint_only_what_is_trained(trainer: SentenceTransformerTrainer) -> Non
         own = unwrap(trainer.model)
         stored = load_file(Path(resume_from_checkpoint) / TRAINED)
         if stored.keys() != trained_state(own).keys():
-            raise ValueError(f"{resume_from_checkpoint!r} must hold the weights that are trained here, got other ones.")
+            raise ValueError(f"{resume_from_checkpoint!r} must hold the weights that are trained now, got others.")
         own.load_state_dict(stored, strict=False)
 
     trainer._save = save  # type: ignore[method-assign]
@@ -110,7 +110,7 @@ def run_training(
     Args:
         trainer: the trainer.
         loss: its loss.
-        checkpoint: where to continue; None: at the start.
+        checkpoint: the checkpoint to continue from; None: start anew.
         patience: stop after this many evaluations in a row without improvement. None: never.
 
     Raises:
@@ -128,7 +128,7 @@ def run_training(
         saved: Any = state.stateful_callbacks or {}
         attributes = saved.get("EarlyStoppingCallback", {}).get("attributes", {})
         counted = attributes.get("early_stopping_patience_counter", 0)
-        stopping.early_stopping_patience_counter = counted  # the trainer would count from 0 again
+        stopping.early_stopping_patience_counter = counted  # the trainer would start at 0
         ended = ended or counted >= patience
         trainer.add_callback(stopping)
     watch = DivergenceCallback(loss)
@@ -144,14 +144,14 @@ def run_training(
         watch.detach()
     best = trainer.state.best_model_checkpoint or state.best_model_checkpoint
     if trainer.args.load_best_model_at_end and best is not None and (ended or not Path(best).is_dir()):
-        # the trainer did not load it: nothing was trained, or the output folder was moved since it was saved
+        # the trainer did not load it: nothing was trained, or the output folder has been moved since
         trainer._load_from_checkpoint(str(checkpoints / Path(best).name))
     _report_divergence(trainer, loss, watch.step)
     return time.perf_counter() - began
 
 
 def _report_divergence(trainer: SentenceTransformerTrainer, loss: nn.Module, step: int | None) -> None:
-    """Log that training diverged after the weights that were chosen; raise DivergenceError if there are none."""
+    """Log that training diverged after the chosen weights; raise DivergenceError if none were chosen."""
     name = non_finite(loss)
     if name is None and step is None:
         return
@@ -174,14 +174,14 @@ def _report_divergence(trainer: SentenceTransformerTrainer, loss: nn.Module, ste
 
 
 class TrainingBar(ProgressCallback):
-    """Shows the latest loss and score behind the bar, where transformers prints a line above it for each."""
+    """Shows the latest loss and score at the end of the bar; transformers would print a line for each."""
 
     training_bar: Any
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Open the bar, at the step that training is resumed from."""
+        """Open the bar, at the step from which training resumes."""
         self.shown: dict[str, float] = {}
         self.current_step = state.global_step
         if state.is_world_process_zero:
@@ -197,7 +197,7 @@ class TrainingBar(ProgressCallback):
         logs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Take the loss and the score from an entry of the log."""
+        """Show the loss and the score of a log entry."""
         if self.training_bar is None or logs is None:
             return
         for key, name in (("loss", "loss"), (args.metric_for_best_model, "score")):
@@ -207,14 +207,14 @@ class TrainingBar(ProgressCallback):
 
 
 def log_above_the_bar(trainer: SentenceTransformerTrainer) -> AbstractContextManager[None]:
-    """Print what is logged above the bar of the trainer, on lines of its own."""
+    """Print log messages on their own lines above the trainer's bar."""
     shown = any(isinstance(callback, TrainingBar) for callback in trainer.callback_handler.callbacks)
     return logging_redirect_tqdm() if shown else nullcontext()
 
 
 @contextmanager
 def no_bar_of_the_model_card() -> Iterator[None]:
-    """Hide the bar that Sentence Transformers shows while it chooses examples for the model card."""
+    """Hide Sentence Transformers' bar for choosing the examples of the model card."""
     module: Any = model_card
     bar = module.tqdm
     module.tqdm = partial(bar, disable=True)

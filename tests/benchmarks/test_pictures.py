@@ -10,10 +10,10 @@ import pytest
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
 
-from benchmarks.drawing import curves, spaces  # noqa: E402
 from matplotlib import pyplot as plt  # noqa: E402
 
 from benchmarks import pictures  # noqa: E402
+from benchmarks.pictures import curves, spaces  # noqa: E402
 from benchmarks.records import records  # noqa: E402
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -1,7 +1,6 @@
 """The study of search: rows against plain loops, the cache, and a study that resumes."""
 
 import random
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,10 +10,9 @@ from benchmarks import retrieval, search_choices
 from benchmarks.names import KEPT
 from benchmarks.records import records
 from benchmarks.studies import Options, named_study
-from st_extras.adaptation import documents as documents_of_index
-from st_extras.adaptation.search import BOTH_SIDES, QUERIES_ALONE, queries_alone
-from st_extras.adaptation.search_judge import Searched
+from st_extras.adaptation.search_transforms import BOTH_SIDES, QUERIES_ALONE, both_sides, queries_alone
 from st_extras.evaluation import RetrievalEvaluator, load_retrieval
+from st_extras.search import refinement
 from tests.fixtures import SENTENCES
 from tests.helpers import draw
 
@@ -27,7 +25,7 @@ def unit(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def test_smoothing_and_hubness_are_those_of_plain_loops(monkeypatch):
-    monkeypatch.setattr(documents_of_index, "_BLOCK", 7)
+    monkeypatch.setattr(refinement, "_BLOCK", 7)
     queries, documents = unit(3, 6), unit(20, 6, seed=1)
     cosines = (documents @ documents.T).numpy()
     smoothed, scores = [], (queries @ documents.T).numpy()
@@ -65,13 +63,13 @@ def test_the_choices_are_those_of_adapt(monkeypatch, made):
     monkeypatch.setattr(
         search_choices.PseudoRelevanceComparison, "compare", lambda self, queries, documents: (0.0, 0.0)
     )
-    searched = Searched(TEXTS, [f"{WORDS[i % len(WORDS)]} {i}" for i in range(30)], made=made)
+    queries = [f"{WORDS[i % len(WORDS)]} {i}" for i in range(30)]
     start = unit(30, 16), unit(120, 16, seed=1)
-    both = search_choices.propose_both_sides(searched, start, search_choices.STEPS, 42)
-    given = replace(searched, made=False), both, (start[0], searched) if made else None
+    both = both_sides(TEXTS, start, search_choices.STEPS, 42)
+    given = queries, TEXTS, both, (start[0], queries) if made else None
     found = {row: after for row, *after in search_choices.adapted(start, *given)}
     for name, steps in (("adapt", BOTH_SIDES), (KEPT, QUERIES_ALONE)):
-        routes = search_choices.propose_both_sides(searched, start, steps[-1 if made else 0 :], 42)
+        routes = both_sides(TEXTS, start, steps[-1 if made else 0 :], 42)
         after = (queries_alone(routes, start) if name == KEPT else routes)[0].after(start)
         for side, expected in zip(found[name + ", queries made from documents" * made], after, strict=True):
             torch.testing.assert_close(side, expected)

@@ -46,6 +46,8 @@ def corpus(sources: Any = ("text.csv",), column: Any = None, limit: Any = None, 
 TABLE = FrequencyTable(["a", "b"], [1, 1])
 STATISTICS = CorpusStatistics(2)
 LOADED = "what load_any returns"
+ASKED = [f"query {i}" for i in range(20)]
+"""Queries of a file: as many as the weight of BM25 is found from."""
 OTHER_TABLE = FrequencyTable(["a", "b"], [1, 1])
 LABELED = LabeledTexts(["a", "b"], ["one", "two"])
 TASK = RetrievalTask({"q": "one"}, {"d": "two"}, {"q": {"d": 1.0}})
@@ -192,6 +194,27 @@ ROWS: dict[str, dict[str, Places]] = {
         "--overwrite": {"adapt.overwrite": True, "check_output.overwrite": True},
         "--quiet": {"adapt.show_progress_bar": False},
         "--json": {"adapt.show_progress_bar": False, **JSON},
+    },
+    "search enc text.csv": {
+        "": {
+            "load_any.path": "enc",
+            "read_documents.sources": "text.csv",
+            "HybridSearch.model": SimpleNamespace(prompts={}),
+            "HybridSearch.documents": ["one", "two"],
+        },
+        "cat dog": {"search.queries": ["cat", "dog"]},
+        "--queries q.txt": {"read_queries.sources": "q.txt", "search.queries": ASKED, "HybridSearch.queries": ASKED},
+        "cat --top-k 3": {"search.top_k": 3},
+        "--index i": {"HybridSearch.folder": Path("i"), "save search.folder": Path("i")},
+        "--column body": {"read_documents.column": "body"},
+        "--max-line 99": {"read_documents.max_line": 99},
+        "--queries q.txt --max-line 99": {"read_queries.max_line": 99},
+        "--bm25-weight 0.5": {"HybridSearch.bm25_weight": 0.5},
+        "--query-prompt Q": {"HybridSearch.model": SimpleNamespace(prompts={"query": "Q"})},
+        "--document-prompt D": {"HybridSearch.model": SimpleNamespace(prompts={"document": "D"})},
+        "--batch-size 7": {"HybridSearch.batch_size": 7},
+        "--quiet": {"HybridSearch.show_progress_bar": False},
+        "cat --json": {"HybridSearch.show_progress_bar": False, **JSON},
     },
     "demo": {
         **_output("demonstrate.output", "check_output.output"),

@@ -8,7 +8,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from st_extras.adaptation.search import BOTH_SIDES, QUERIES_ALONE
-from tests.adaptation.test_adapt import topical
+from tests.adaptation.texts import topical
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_picture")]
 ADAPT = ("adapt", "ENC", "texts.txt", "-o", "out")

@@ -46,6 +46,7 @@ OUT_OF_RANGE: dict[str, dict[str, tuple[str, ...]]] = {
         "--batch-size": COUNT,
         "--seed": SEED,
     },
+    "search": {"--top-k": COUNT, "--max-line": LINE, "--bm25-weight": NOT_NEGATIVE, "--batch-size": COUNT},
     "calibrate": {"--max-line": LINE, "--batch-size": COUNT, "--seed": SEED},
     "demo": {"--steps": COUNT, "--seed": SEED},
     "frequencies count": {"--max-line": LINE, "--processes": (*COUNT, "100000")},

@@ -17,13 +17,13 @@ from typing import Any
 import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
+from st_extras.adaptation.search_judge import PseudoRelevanceComparison
 
 from st_extras.adaptation import adapt, encode
-from st_extras.adaptation.search_judge import PseudoRelevanceComparison
 from st_extras.encoders import embedding_table
 from st_extras.evaluation import LabeledTexts, STSDataset, STSEvaluator
 from st_extras.training import train_encoder
-from tests.adaptation.test_adapt import topical
+from tests.adaptation.texts import topical
 from tests.fixtures import SENTENCES
 from tests.losses.cases import CASES
 

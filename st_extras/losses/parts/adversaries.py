@@ -1,4 +1,4 @@
-"""Learned adversaries: vectors that are negatives of a contrastive loss and climb that loss (AdCSE, eq. 5 and 7).
+"""Learned adversaries: negatives of a contrastive loss that ascend this loss themselves (AdCSE, eq. 5 and 7).
 
 Source: Li et al., 2022, https://doi.org/10.1007/978-3-031-00129-1_11.
 """
@@ -15,17 +15,17 @@ from st_extras.functional import anchor_pull, cosine_ascent_direction, mean_angl
 from st_extras.random_source import RandomSource
 
 
-class Climb:
-    """What a step of the adversaries takes from a batch: sums over its anchors, mini-batch after mini-batch.
+class Ascent:
+    """Sums over a batch's anchors that a step of the adversaries needs, added up mini-batch by mini-batch.
 
     Args:
         adversaries: the adversaries.
 
     Attributes:
-        count: number of anchors.
-        pull: (M, D), see :func:`~st_extras.functional.anchor_pull`, by the shares at the climb's temperature.
-        share: of the loss's softmax that the adversaries take, ().
-        logits: mean cosine of an anchor with the adversaries, divided by the loss's temperature, ().
+        count: number of anchors so far.
+        pull: (M, D), see :func:`~st_extras.functional.anchor_pull`, with softmax shares at the ascent's temperature.
+        share: sum over the anchors of the share of the loss's softmax that the adversaries take, ().
+        logits: sum over the anchors of the mean cosine with the adversaries, divided by the loss's temperature, ().
     """
 
     def __init__(self, adversaries: Adversaries) -> None:
@@ -35,31 +35,36 @@ class Climb:
 
     @torch.no_grad()
     def add(self, anchors: Tensor, logits: Tensor) -> None:
-        """Add anchors, (b, D), with the logits of the loss's softmax at each, (b, K + M): the last M, adversaries'."""
+        """Add the anchors of a mini-batch.
+
+        Args:
+            anchors: (b, D).
+            logits: (b, K + M), of the loss's softmax over K candidates and, last, the M adversaries.
+        """
         number, sharpness = len(self._adversaries), self._adversaries.sharpness
-        shares = climbed = logits.softmax(dim=1)[:, logits.size(1) - number :]  # (b, M)
+        shares = ascended = logits.softmax(dim=1)[:, logits.size(1) - number :]  # (b, M)
         if sharpness != 1:
-            climbed = (logits * sharpness).softmax(dim=1)[:, logits.size(1) - number :]
-        self.pull = self.pull + anchor_pull(anchors, climbed)
+            ascended = (logits * sharpness).softmax(dim=1)[:, logits.size(1) - number :]
+        self.pull = self.pull + anchor_pull(anchors, ascended)
         self.share = self.share + shares.sum()
         self.logits = self.logits + logits[:, logits.size(1) - number :].mean(dim=1).sum()
         self.count += len(anchors)
 
 
 class Adversaries(nn.Module):
-    """Draws the adversaries, keeps them with their velocity, and lets them climb.
+    """The adversaries and their optimizer: SGD with momentum and weight decay, up the loss.
 
     Args:
         count: M.
         dimension: D.
         device: where they are kept.
-        start: "random": drawn from N(0, I); "features": each is then replaced, once, by a key of the first batches.
+        start: "random": drawn from N(0, I); "features": each is also replaced, once, by a key of the first batches.
         learning_rate: alpha.
         momentum: mu.
         weight_decay: lambda.
         temperature: tau of the loss.
-        climbed_temperature: tau of the loss that they climb. None: ``temperature``.
-        generator: draws them, on the device. None: one is made from torch's seed.
+        ascent_temperature: tau of the loss that they ascend. None: ``temperature``.
+        generator: torch.Generator that draws them, on the device. None: one is made from torch's seed.
 
     Attributes:
         config: the settings, for the model card.
@@ -87,21 +92,21 @@ class Adversaries(nn.Module):
         momentum: float,
         weight_decay: float,
         temperature: float,
-        climbed_temperature: float | None,
+        ascent_temperature: float | None,
         generator: torch.Generator | None,
     ) -> None:
         super().__init__()
-        if climbed_temperature is not None:
-            climbed_temperature = check_temperature("adversary_temperature", climbed_temperature)
+        if ascent_temperature is not None:
+            ascent_temperature = check_temperature("adversary_temperature", ascent_temperature)
         self.config = {
             "num_adversaries": count,
             "adversary_start": check_choice("adversary_start", start, ("random", "features")),
             "adversary_learning_rate": check_weight("adversary_learning_rate", learning_rate),
             "adversary_momentum": check_interval("adversary_momentum", momentum, 0, 1, high_included=False),
             "adversary_weight_decay": check_weight("adversary_weight_decay", weight_decay),
-            "adversary_temperature": climbed_temperature,
+            "adversary_temperature": ascent_temperature,
         }
-        self.temperature, self.climbed_temperature = temperature, climbed_temperature or temperature
+        self.temperature, self.ascent_temperature = temperature, ascent_temperature or temperature
         vectors = torch.randn(count, dimension, device=device, generator=RandomSource(generator).on(device))
         self.register_buffer("vectors", vectors)
         self.register_buffer("velocity", torch.zeros_like(vectors))
@@ -116,22 +121,25 @@ class Adversaries(nn.Module):
 
     @property
     def sharpness(self) -> float:
-        """Temperature of the loss divided by that of the loss that the adversaries climb."""
-        return self.temperature / self.climbed_temperature
+        """Temperature of the loss divided by that of the adversaries' ascent."""
+        return self.temperature / self.ascent_temperature
 
-    def climb(self, step: Climb, keys: Tensor) -> None:
+    def step(self, ascent: Ascent, keys: Tensor) -> None:
         """Take a step of SGD with momentum and weight decay UP the loss (eq. 7), in place.
 
-        The gradient is in closed form, and averaged over the processes of a multi-process run. Afterwards those that
-        are still to be drawn from features are replaced by the batch's keys, (B, D).
+        The gradient is in closed form, and averaged over the processes of a multi-process run.
+
+        Args:
+            ascent: the sums over the batch's anchors.
+            keys: (B, D), which then replace adversaries that are still to be drawn from features.
 
         Raises:
             ValueError: if nothing keeps several processes' adversaries equal.
         """
         require_synchronised(self)  # while gradients are enabled
         with torch.no_grad():
-            self.share, self.similarity = step.share / step.count, step.logits * self.temperature / step.count
-            gradient = cosine_ascent_direction(self.vectors, step.pull) / (self.climbed_temperature * step.count)
+            self.share, self.similarity = ascent.share / ascent.count, ascent.logits * self.temperature / ascent.count
+            gradient = cosine_ascent_direction(self.vectors, ascent.pull) / (self.ascent_temperature * ascent.count)
             gradient = sum_over_processes(gradient) / get_world_size()
             decay = self.config["adversary_weight_decay"] * self.vectors
             self.velocity.mul_(self.config["adversary_momentum"]).add_(decay - gradient)

@@ -1,10 +1,9 @@
-"""What of a training batch would teach nothing, or the wrong thing, in silence: said once for each loss."""
+"""Warnings about training batches that teach a pair loss nothing, or the wrong thing."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -17,99 +16,140 @@ from st_extras.functional import full_precision
 logger = logging.getLogger(__name__)
 
 _PATIENCE = 100
-"""Training batches of equal views before a dropout that the encoder has is no longer waited for."""
+"""Training batches with equal views after which the dropout of an encoder that has some is no longer waited for."""
+_SEVERAL = 50
+"""Training batches whose values are compared with ``_NEAR_ZERO``."""
+_NEAR_ZERO = 1e-4
+_FEWEST_ROWS = 8
+"""A smaller batch shows nothing about how often the texts repeat."""
 
 
-def tell_no_negatives(loss: nn.Module, count: int) -> None:
-    """Log a warning the first time that a training batch of ``loss`` has no negatives: its value is 0.
+class BatchChecks:
+    """Watches the training batches of one loss, and warns once about each way in which they teach nothing.
+
+    Every check returns at once while gradients are disabled, and after its warning. A copy of the loss has its own
+    checks, and a checkpoint holds none of them.
 
     Args:
-        loss: the loss, whose name the warning bears.
-        count: number of negatives of each sentence.
+        loss: name of the loss, for the messages.
+
+    Attributes:
+        only_equal_views: whether the two views of each sentence are equal and nothing else trains the encoder.
     """
-    if count == 0 and torch.is_grad_enabled() and not getattr(loss, "_told_no_negatives", False):
-        loss._told_no_negatives = True  # type: ignore[assignment]
-        logger.warning(
-            "%s got a batch of one sentence, which has no negatives: its loss is 0 and teaches nothing. "
-            "Train with a larger batch size; if the text repeats a sentence, batches keep equal ones apart.",
-            type(loss).__name__,
+
+    def __init__(self, loss: str) -> None:
+        self.loss = loss
+        self.only_equal_views = False
+        self._done: set[str] = set()
+        self._equal_batches = 0
+        self._values = 0
+        self._largest: Tensor | None = None
+
+    def check_negatives(self, count: int) -> None:
+        """Warn if the sentences of a batch have no negatives: the loss is then 0.
+
+        Args:
+            count: number of negatives of each sentence.
+        """
+        if count == 0 and torch.is_grad_enabled() and self._is_first("negatives"):
+            logger.warning(
+                "%s got a batch of one sentence, which has no negatives: its loss is 0 and teaches nothing. "
+                "Train with a larger batch size; if the text repeats a sentence, batches keep equal ones apart.",
+                self.loss,
+            )
+
+    def check_texts(self, columns: Sequence[Features]) -> None:
+        """Warn if a column of the first batch of 8 or more rows mostly repeats its texts, as labels do."""
+        ids = columns[0]["input_ids"]
+        if not torch.is_grad_enabled() or ids.ndim != 2 or len(ids) < _FEWEST_ROWS or not self._is_first("texts"):
+            return
+        for number, column in enumerate(columns, start=1):
+            rows, texts = len(column["input_ids"]), len(column["input_ids"].unique(dim=0))
+            if 2 * texts <= rows:
+                logger.warning(
+                    "%s got %d different texts in %d rows of column %d, as in a column of labels: equal texts are "
+                    "negatives of each other. The first column must hold the sentences, a second one their positives.",
+                    *(self.loss, texts, rows, number),
+                )
+
+    def check_views(self, model: nn.Module, anchors: Tensor, positives: Tensor, *, other_signal: bool = False) -> None:
+        """Warn if the two views of every sentence in the first batch are the same vector.
+
+        Most encoders of recent years have no dropout. The positive is then the anchor itself, and pulling it closer
+        teaches nothing. Equal views in evaluation mode are intended, and not compared.
+
+        Args:
+            model: the encoder that made the views.
+            anchors: (B, D) embeddings of the first views.
+            positives: (B, D) embeddings of the second views.
+            other_signal: whether something beside the two views trains the encoder: adversaries, noise, a guide.
+
+        Raises:
+            ValueError: if no parameter of the model is trained.
+        """
+        encoder = unwrap(model)
+        if not torch.is_grad_enabled() or not encoder.training or "views" in self._done:
+            return
+        if not anchors.requires_grad:
+            require_trainable(encoder)
+        equal = are_equal_views(anchors, positives)
+        has_dropout = any(isinstance(module, nn.Dropout) and module.p > 0 for module in encoder.modules())
+        if equal and has_dropout and self._equal_batches < _PATIENCE:
+            self._equal_batches += 1  # a new LoRA adapter adds 0 to the encoder, whatever its dropout: wait
+            return
+        self._done.add("views")
+        if equal:
+            self.only_equal_views = not other_signal
+            logger.warning("%s", self._equal_views())
+
+    def refuse_equal_views(self) -> None:
+        """Refuse to continue a training in which only equal views train the encoder.
+
+        Raises:
+            ValueError: if :meth:`check_views` found them equal and there is no other signal.
+        """
+        if self.only_equal_views:
+            raise ValueError(self._equal_views())
+
+    def check_value(self, value: Tensor) -> None:
+        """Warn if the values of the first 50 batches are all near zero: their gradients are then near zero too.
+
+        The values are read once, after the last of these batches, so no step waits for the device.
+
+        Args:
+            value: the loss of a batch, ().
+        """
+        if not torch.is_grad_enabled() or "value" in self._done:
+            return
+        size = value.detach().abs()
+        self._largest = size if self._largest is None else torch.maximum(self._largest, size)
+        self._values += 1
+        if self._values == _SEVERAL:
+            self._done.add("value")
+            if (largest := float(self._largest)) < _NEAR_ZERO:
+                logger.warning(
+                    "The loss of %s was at most %.1g in each of its first %d batches, so it teaches next to nothing: "
+                    "use a larger batch size or a higher temperature, and check that the sentences differ from each "
+                    "other.",
+                    *(self.loss, largest, _SEVERAL),
+                )
+
+    def _is_first(self, check: str) -> bool:
+        first = check not in self._done
+        self._done.add(check)
+        return first
+
+    def _equal_views(self) -> str:
+        return (
+            f"{self.loss} must get two different views of each sentence, got the same vector twice, so its positives "
+            "teach nothing: load the encoder with dropout=0.1, give each sentence a positive in a second column, or "
+            "use augmentations=('token_cutoff', 'feature_cutoff')."
         )
 
 
-def tell_repeated_texts(loss: nn.Module, columns: Sequence[Features]) -> None:
-    """Log a warning if a column of the first training batch of 8 or more rows mostly repeats its texts, as labels."""
-    ids = columns[0]["input_ids"]
-    if ids.ndim != 2 or len(ids) < 8 or getattr(loss, "_counted_texts", False):
-        return
-    loss._counted_texts = True  # type: ignore[assignment]
-    for number, column in enumerate(columns, start=1):
-        rows, texts = len(column["input_ids"]), len(column["input_ids"].unique(dim=0))
-        if 2 * texts <= rows:
-            logger.warning(
-                "%s got %d different texts in %d rows of column %d, as of labels: equal texts are negatives of each "
-                "other. Give it the column of the sentences, and in a second one their positives.",
-                *(type(loss).__name__, texts, rows, number),
-            )
-
-
-def tell_same_views(loss: nn.Module, anchors: Tensor, positives: Tensor, *, others: bool = False) -> None:
-    """Log a warning if the two views of every sentence in the first training batch of ``loss`` are the same vector.
-
-    Most encoders of recent years have no dropout. Then the positive is the anchor itself, and pulling it closer
-    teaches nothing. The views are those that the loss has encoded already: no further pass, and nothing random. A
-    training in one call stops then, see :func:`refuse_same_views`; a loop of one's own goes on.
-
-    Does nothing while gradients are disabled, or the model is in evaluation mode, whose views are meant to be equal.
-
-    Args:
-        loss: the loss, with its ``model``; the message bears its name.
-        anchors: (B, D) embeddings of the first views.
-        positives: (B, D) embeddings of the second views.
-        others: whether something else teaches: adversaries, noise, a guide.
-
-    Raises:
-        ValueError: if no parameter of the model is trained.
-    """
-    model = unwrap(cast(nn.Module, loss.model))
-    if not torch.is_grad_enabled() or not model.training or getattr(loss, "_compared_views", False):
-        return
-    if not anchors.requires_grad:
-        require_trainable(model)
-    same, seen = are_same_views(anchors, positives), getattr(loss, "_same_batches", 0)
-    drops = (isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules())
-    if same and seen < _PATIENCE and any(drops):  # a fresh LoRA adapter adds 0, with or without its dropout: look again
-        loss._same_batches = seen + 1  # type: ignore[assignment]
-        return
-    loss._compared_views = True  # type: ignore[assignment]
-    if same:
-        loss._only_same_views = not others  # type: ignore[assignment]
-        logger.warning("%s", _same_views(loss))
-
-
-def _same_views(loss: nn.Module) -> str:
-    return (
-        f"{type(loss).__name__} got the same vector twice as the two views of each sentence, so its positives teach "
-        "nothing: the encoder has no dropout. Load it with st_extras.encoders.load_encoder(..., dropout=0.1) "
-        "(--dropout 0.1), give each sentence a positive in a second column, or use a loss with "
-        "augmentations=('token_cutoff', 'feature_cutoff') if the encoder takes input embeddings."
-    )
-
-
-def refuse_same_views(loss: nn.Module) -> None:
-    """Refuse to go on with a loss, or one inside MatryoshkaLoss or AdaptiveLayerLoss, that equal views alone teach.
-
-    Raises:
-        ValueError: if :func:`tell_same_views` found them equal and nothing else in the loss teaches.
-    """
-    while isinstance(inner := getattr(loss, "loss", None), nn.Module):
-        loss = inner
-    if getattr(loss, "_only_same_views", False):
-        raise ValueError(_same_views(loss))
-
-
 @torch.no_grad()
-def are_same_views(anchors: Tensor, positives: Tensor) -> bool:
-    """Return whether both (B, D) views are equal in every row, but for the rounding of their precision."""
+def are_equal_views(anchors: Tensor, positives: Tensor) -> bool:
+    """Return whether both (B, D) views are equal in every row, up to the rounding of their precision."""
     if anchors.shape != positives.shape:
         return False
     kinds = [anchors.dtype, positives.dtype]

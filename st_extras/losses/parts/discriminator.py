@@ -1,4 +1,4 @@
-"""What SLT-FAI's two terms share: a discriminator of two classes, and the check of their table."""
+"""The discriminator of SLT-FAI's two terms, and the check of their frequency table."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from st_extras.text.frequency import FrequencyTable
 
 
 def check_frequency_table(frequency_table: FrequencyTable, model: nn.Module) -> FrequencyTable:
-    """Return the table.
+    """Return the table if it counts the tokens of the model's vocabulary.
 
     Raises:
-        ValueError: if it is not a FrequencyTable, or one of another vocabulary than the model's.
+        ValueError: if it is not a FrequencyTable, or has another vocabulary.
     """
     check_instance("frequency_table", frequency_table, FrequencyTable)
     frequency_table.check_tokenizer(unwrap(model).tokenizer)
@@ -24,11 +24,13 @@ def check_frequency_table(frequency_table: FrequencyTable, model: nn.Module) -> 
 
 
 class Discriminator(nn.Module):
-    """A discriminator, Linear(D, D), ReLU, Linear(D, 2), with a running record of its answers in all processes.
+    """A discriminator of two classes, Linear(D, D), ReLU, Linear(D, 2), with a running confusion matrix.
+
+    The matrix counts the answers of all processes.
 
     Args:
         dimension: D.
-        memory: factor of the record at each new batch; 0.99 remembers about a hundred batches.
+        memory: factor of the confusion matrix at each new batch; 0.99 remembers about a hundred batches.
     """
 
     confusion: Tensor
@@ -49,19 +51,19 @@ class Discriminator(nn.Module):
         require_synchronised(self)
         if x.size(-1) != self.dimension:
             raise ValueError(
-                f"The discriminator was built for embeddings of {self.dimension} dimensions, got {x.size(-1)}: it "
-                "cannot be used with a loss that truncates embeddings (MatryoshkaLoss)."
+                f"The discriminator needs embeddings of {self.dimension} dimensions, got {x.size(-1)}: MatryoshkaLoss, "
+                "which truncates them, must wrap the whole SLTFAILoss."
             )
         return full_precision(self.layers(x.to(next(self.layers.parameters()).dtype)))
 
-    def judge(self, x: Tensor) -> Tensor:
-        """Return the same logits, whose gradients reach the embeddings but not the discriminator."""
+    def frozen_logits(self, x: Tensor) -> Tensor:
+        """Return the same logits, with gradients for the embeddings but not for the discriminator."""
         frozen = {name: parameter.detach() for name, parameter in self.named_parameters()}
         logits: Tensor = torch.func.functional_call(self, frozen, (x,))
         return logits
 
     def observe(self, logits: Tensor, labels: Tensor, mask: Tensor) -> None:
-        """Add a batch's answers to the record, unless gradients are disabled.
+        """Add a batch's answers to the confusion matrix, unless gradients are disabled.
 
         Args:
             logits: (..., 2).
@@ -80,10 +82,10 @@ class Discriminator(nn.Module):
 
     @property
     def accuracy(self) -> Tensor:
-        """Running share of right answers, (); NaN before the first batch."""
+        """Running share of correct answers, (); NaN before the first batch."""
         return self.confusion.trace() / self.confusion.sum()
 
     @property
     def balanced_accuracy(self) -> Tensor:
-        """Running mean of both labels' shares of right answers, (): 0.5 is chance, however unbalanced the labels."""
+        """Running mean of the shares of correct answers per label, (): 0.5 is chance, however unbalanced the labels."""
         return (self.confusion.diagonal() / self.confusion.sum(dim=1)).mean()

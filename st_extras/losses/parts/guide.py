@@ -1,6 +1,6 @@
-"""Who tells how similar the sentences of a batch are: a frozen guide encoder, a table of its embeddings, or the model.
+"""DCLR's guide: a frozen encoder, or a table of its embeddings, that decides which sentences of a batch are similar.
 
-The trained model itself needs no guide: "self" stands for its own detached embeddings.
+The trained model can be its own guide: "self" stands for its detached embeddings, and needs no :class:`Guide`.
 """
 
 from __future__ import annotations
@@ -27,47 +27,48 @@ from st_extras.functional import unit_rows
 logger = logging.getLogger(__name__)
 
 START = "start"
-"""The complementary model that is a copy of the trained one as it is when the loss is made."""
+"""Names the complementary model that is a frozen copy of the trained model, made with the loss."""
 
 
 class Guide(nn.Module):
-    """A frozen encoder or a table of its embeddings, each sentence of a batch encoded once.
+    """Embeds the sentences of a batch, each once, with a frozen encoder or a table of its embeddings.
+
+    A frozen encoder's embeddings of a few probe texts are part of the state, so that a training cannot resume with
+    another guide.
 
     Args:
-        source: a :class:`~st_extras.encoders.FrozenEncoder` or an :class:`~st_extras.encoders.EmbeddingTable`.
-        model: the trained model, whose tokenizer shows a sentence that a table does not have.
+        encoder: a :class:`~st_extras.encoders.FrozenEncoder` or an :class:`~st_extras.encoders.EmbeddingTable`.
+        model: the trained model, whose tokenizer decodes a sentence that a table lacks, for the message.
         gather_across_devices: compare with the sentences of all processes.
-
-    The embeddings of a few texts by an encoder are part of the state: a training does not resume with another guide.
 
     Raises:
         ValueError: if a table was computed with another vocabulary.
     """
 
     def __init__(
-        self, source: FrozenEncoder | EmbeddingTable, model: nn.Module, *, gather_across_devices: bool = False
+        self, encoder: FrozenEncoder | EmbeddingTable, model: nn.Module, *, gather_across_devices: bool = False
     ) -> None:
         super().__init__()
-        self.source = source
+        self.encoder = encoder
         self.gather_across_devices = gather_across_devices
         self._options: dict[str, Any] = {}
-        if isinstance(source, EmbeddingTable):
+        if isinstance(encoder, EmbeddingTable):
             tokenizer = unwrap(model).tokenizer
-            source.check_tokenizer(tokenizer)
+            encoder.check_tokenizer(tokenizer)
             self._options = {"decode": tokenizer.decode}
 
     def get_extra_state(self) -> Tensor:
         """Return the guide's embeddings of the probe texts, (P, D) in float32; empty for a table."""
-        if isinstance(self.source, EmbeddingTable):
+        if isinstance(self.encoder, EmbeddingTable):
             return torch.zeros(0, 0)
-        found = self.source.encoder.encode(list(PROBES), convert_to_tensor=True, show_progress_bar=False)
+        found = self.encoder.encoder.encode(list(PROBES), convert_to_tensor=True, show_progress_bar=False)
         return found.float().cpu()
 
     def set_extra_state(self, state: Tensor) -> None:
         """Compare the guide with that of a checkpoint.
 
         Raises:
-            ValueError: if it embeds the probe texts otherwise.
+            ValueError: if the guide's embeddings of the probe texts differ.
         """
         own = self.get_extra_state()
         if own.shape == state.shape and not own.numel():
@@ -75,23 +76,24 @@ class Guide(nn.Module):
         difference = EncoderFingerprint("", "", own).difference(EncoderFingerprint("", "", state))
         if difference is not None:
             raise ValueError(
-                "complementary_model must be the one that the training began with, got another encoder than the "
-                f"checkpoint's: {difference}. With complementary_model={START!r}, make the loss from the encoder that "
-                "the training started from."
+                "complementary_model must be the encoder that the checkpoint was trained with, got another one: "
+                f"{difference}. With complementary_model={START!r}, make the loss from the base model of that "
+                "training."
             )
 
     def forward(self, columns: Sequence[Sequence[Features]] | None) -> tuple[Tensor, Tensor]:
-        """Return the sentences' embeddings, (B, D), and their candidates', (world * B, D), all of length 1.
+        """Return the embeddings of the sentences, (B, D), and of the candidates, (world * B, D), all of length 1.
 
         Args:
-            columns: the untouched columns in mini-batches; the candidates are those of the last one.
+            columns: the tokenized columns, as they were before augmentation, in mini-batches. The candidates are the
+                sentences of the last column.
 
         Raises:
-            ValueError: if there are none.
+            ValueError: if ``columns`` is None.
         """
         if columns is None:
-            raise ValueError("sentence_features is None: the complementary model needs the tokenized columns.")
-        embeddings = [torch.cat([self.source(part, **self._options) for part in column]) for column in columns]
+            raise ValueError("sentence_features must be the tokenized columns, for the complementary model, got None.")
+        embeddings = [torch.cat([self.encoder(part, **self._options) for part in column]) for column in columns]
         candidates, _ = gather_rows(embeddings[-1], self.gather_across_devices)
         return unit_rows(embeddings[0]), unit_rows(candidates)
 
@@ -103,33 +105,40 @@ def make_guide(
     *,
     gather_across_devices: bool = False,
 ) -> Guide | str | None:
-    """Return the guide of a complementary model, of "start" or of a table; "self" as it is.
+    """Return the guide that DCLR's arguments name.
 
-    None if there is none of them, as in the recipe; the log then says that no negative is left out. A folder that is
-    named "start" or "self" is given as a Path, or as "./start".
+    Args:
+        model: the trained model.
+        complementary_model: an encoder, its path or hub id; "start" for a frozen copy of ``model``; "self", which is
+            returned unchanged. A folder named "start" or "self" is given as a Path, or as "./start".
+        complementary_table: a table of the complementary model's embeddings.
+        gather_across_devices: compare with the sentences of all processes.
+
+    Returns:
+        The guide; None if there is neither a model nor a table, and then the log says that no negative is left out.
 
     Raises:
         ValueError: if both a model and a table are given, or one of them is something else.
     """
     check_instance("complementary_table", complementary_table, EmbeddingTable, or_none=True)
     if complementary_model is not None and complementary_table is not None:
-        raise ValueError("complementary_model and complementary_table are two forms of one guide: give one, not both.")
+        raise ValueError("complementary_table must be None with a complementary_model, got both: give one of them.")
     if isinstance(complementary_model, str) and complementary_model == "self":
         return "self"
-    source: FrozenEncoder | EmbeddingTable
+    encoder: FrozenEncoder | EmbeddingTable
     if isinstance(complementary_model, str) and complementary_model == START:
-        # adapters are copied with their layers, and frozen weights too: they may be trained later
-        source = FrozenEncoder(copy.deepcopy(unwrap(model)).eval().requires_grad_(False), model)
-        source.name = START
+        # frozen weights and adapters are copied as well: they may be trained later
+        encoder = FrozenEncoder(copy.deepcopy(unwrap(model)).eval().requires_grad_(False), model)
+        encoder.name = START
     elif complementary_model is not None:
-        source = FrozenEncoder(complementary_model, model)
+        encoder = FrozenEncoder(complementary_model, model)
     elif complementary_table is not None:
-        source = complementary_table
+        encoder = complementary_table
     else:
         logger.info(
             "DCLR without a complementary model does not debias: no negative is left out (the paper's ablation "
             "w/o instance weighting). To weight them, set complementary_model to the path or hub id of an encoder, "
-            'to "start", a frozen copy of the model as it is now, or to "self".'
+            'to "start", a frozen copy of the model before training, or to "self".'
         )
         return None
-    return Guide(source, model, gather_across_devices=gather_across_devices)
+    return Guide(encoder, model, gather_across_devices=gather_across_devices)

@@ -1,11 +1,11 @@
-"""Which pairs of a batch are negatives: those that a guide finds less similar than a threshold (DCLR, eq. 5).
+"""DCLR's instance weights: pairs of a batch that a guide finds too similar are not negatives (eq. 5).
 
-Source: Zhou et al., 2022, https://aclanthology.org/2022.acl-long.423; a threshold that a share of pairs sets is ours.
+Zhou et al., 2022, https://aclanthology.org/2022.acl-long.423; finding the threshold by a share of the pairs is ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from os import PathLike
 from typing import Any, cast
 
@@ -22,23 +22,24 @@ from st_extras.encoders.structure import unwrap
 from st_extras.functional import unit_rows, unit_scores
 from st_extras.losses.parts.guide import Guide, make_guide
 
-PAPERS = 0.9
+DEFAULT_THRESHOLD = 0.9
+"""The paper's."""
 _MOST_PAIRS = 2**24
-"""Most pairs of a batch whose quantile is taken, those of 4,096 sentences: torch.quantile takes no more."""
+"""Most pairs that torch.quantile takes, those of 4,096 sentences."""
 _ROUNDING = 1e-6
-"""Cosines this close count as equal: without it, rounding would decide about sentences that are all alike."""
+"""Cosines this close count as equal: otherwise rounding would decide between sentences that are all alike."""
 
 
 def share_quantile(cosines: Tensor, own: Tensor, share: float) -> Tensor:
-    """Return the cosine that a share of the pairs reach: their (1 - share) quantile, interpolated linearly.
+    """Return the cosine that this share of the pairs reaches: their (1 - share) quantile, interpolated linearly.
 
     Args:
-        cosines: (R, K), of R sentences with the K candidates of a batch.
-        own: (R,), the column of each row's own candidate, which is left out.
+        cosines: (R, K), of R sentences and the K candidates of a batch.
+        own: (R,), the column of each sentence's own candidate, which is left out.
         share: in (0, 1).
 
     Returns:
-        (), NaN if there are fewer than three candidates: a single pair has no quantiles.
+        (), NaN for fewer than three candidates, as a single pair has no quantiles.
     """
     count = cosines.size(1)
     if count < 3:
@@ -47,31 +48,60 @@ def share_quantile(cosines: Tensor, own: Tensor, share: float) -> Tensor:
     return cosines.masked_fill(is_own, torch.nan).nanquantile(1 - share)
 
 
-class InstanceWeights(nn.Module):
-    """alpha: 0 for a pair at or above the threshold phi, else 1, some rows of a batch at a time.
+class BatchWeights:
+    """The weights of one batch's pairs, computed for some anchors at a time, so no (B, B) matrix is held.
 
-    With ``masked_share``, phi is the mean over the training batches so far of the cosine that this share of a batch's
-    pairs reach. The batches of a shuffled text are random pairs of it. A batch counts once, however often the loss runs
-    on it, and only with gradients; without, it gets the phi so far, or its own if there is none yet. Batches of fewer
-    than three sentences do not count. As long as no batch has counted, nothing in them is too similar.
+    Args:
+        sentences: (B, D), the guide's embeddings of this process's sentences, of length 1.
+        candidates: (world * B, D), the guide's embeddings of the candidates, of length 1.
+        phi: the threshold.
+        offset: index of the first sentence's own candidate.
+        dtype: of the weights.
+
+    Attributes:
+        negatives: the number of in-batch negatives with weight 1 of each anchor asked for so far, (b,) per call.
+    """
+
+    def __init__(
+        self, sentences: Tensor, candidates: Tensor, phi: float | Tensor, offset: int, dtype: torch.dtype
+    ) -> None:
+        self.sentences, self.candidates, self.phi = sentences, candidates, phi
+        self.offset, self.dtype = offset, dtype
+        self.negatives: list[Tensor] = []
+
+    def of_anchors(self, begin: int, end: int) -> Tensor:
+        """Return the weights of the anchors ``begin`` to ``end`` and all candidates, (end - begin, world * B)."""
+        weights = (unit_scores(self.sentences[begin:end], self.candidates) < self.phi).to(self.dtype)
+        self.negatives.append(weights.sum(dim=1) - weights.diagonal(offset=self.offset + begin))
+        return weights
+
+
+class InstanceWeights(nn.Module):
+    """Weighs the negatives of a batch (alpha): 0 for a pair at least as similar as the threshold phi, otherwise 1.
+
+    With ``masked_share``, phi is estimated: the cosine that this share of a batch's pairs reaches, averaged over the
+    training batches so far (in a shuffled corpus, batches are random pairs of it). A batch counts once, however often
+    the loss is called on it, and only while gradients are enabled; otherwise it gets the estimate so far, or its own if
+    there is none yet. Batches of fewer than three sentences do not count, and nothing in them is masked before the
+    first batch has counted.
 
     Args:
         model: the trained model.
         complementary_model: the guide, see :func:`~st_extras.losses.parts.guide.make_guide`.
         complementary_table: a table of its embeddings.
-        threshold: phi, in (-1, 1]. None: 0.9, unless there is a share.
-        masked_share: share of the pairs that are at or above phi, in (0, 1). In place of ``threshold``.
-        gather_across_devices: compare with the sentences of all processes, and find phi in the pairs of all of them.
-            Otherwise, phi is the mean over the processes.
+        threshold: phi, in (-1, 1]. None: 0.9, unless ``masked_share`` is given.
+        masked_share: instead of ``threshold``, the share of the pairs at or above phi, in (0, 1).
+        gather_across_devices: compare with the sentences of all processes, and estimate phi from all these pairs.
+            Otherwise, phi is the mean of the processes' estimates.
 
     Attributes:
-        guide: the guide, "self" for the trained model's own embeddings, or None: there are no weights.
+        guide: the guide, "self" for the trained model's own embeddings, or None: all weights are 1.
         masked_negatives: share of the in-batch negatives with weight 0 in the last training step; NaN before (0-dim).
-        anchors_without_negatives: number of anchors that had no negative of another weight there either (0-dim).
+        anchors_without_negatives: number of anchors all of whose in-batch negatives had weight 0 in it (0-dim).
 
     Raises:
-        ValueError: if the guide is not what it must be, phi is out of range, or a share is given beside it or without
-            a guide.
+        ValueError: if the guide is of another type, phi is out of range, or a share is given together with a threshold
+            or without a guide.
     """
 
     mean: Tensor
@@ -92,20 +122,20 @@ class InstanceWeights(nn.Module):
         if threshold is not None:
             self.given = check_interval("threshold", threshold, -1, 1, low_included=False)
         elif masked_share is None:
-            self.given = PAPERS
-        if masked_share is not None:  # not a sum, which half precision, if the loss is cast to it, could not add up
+            self.given = DEFAULT_THRESHOLD
+        if masked_share is not None:  # a mean, not a sum: the loss may be cast to half precision, which cannot add up
             self.share, device = check_fraction("masked_share", masked_share), unwrap(model).device
             self.register_buffer("mean", torch.zeros((), device=device))
             self.register_buffer("batches", torch.zeros((), dtype=torch.long, device=device))
             if threshold is not None:
                 raise ValueError(
-                    "threshold and masked_share are two ways to set phi: give one of them, got "
-                    f"threshold={self.given} and masked_share={self.share}."
+                    f"threshold must be None with masked_share={self.share}, which finds it, got {self.given}: give "
+                    "one of them."
                 )
             if complementary_model is None and complementary_table is None:
                 raise ValueError(
-                    f"masked_share needs a guide, got masked_share={masked_share} without one: set complementary_model,"
-                    ' to "start" if you have no better encoder, or complementary_table.'
+                    f"masked_share needs a guide, got {masked_share} without one: set complementary_model "
+                    '(to "start" if you have no better encoder) or complementary_table.'
                 )
         self.gather_across_devices = gather_across_devices
         self.guide = make_guide(
@@ -115,15 +145,22 @@ class InstanceWeights(nn.Module):
         self.anchors_without_negatives = torch.tensor(0)
 
     def forward(
-        self, anchors: Tensor, candidates: Tensor, columns: Sequence[Sequence[Features]] | None, *, first: bool
-    ) -> Callable[[int, int], Tensor] | None:
-        """Return what gives the weights of the anchors from one index to another, (b, world * B); None without a guide.
+        self,
+        anchors: Tensor,
+        candidates: Tensor,
+        columns: Sequence[Sequence[Features]] | None,
+        *,
+        offset: int,
+        first_call: bool,
+    ) -> BatchWeights | None:
+        """Return the weights of a batch's pairs; None without a guide, whose weights would all be 1.
 
         Args:
-            anchors: the trained model's, (B, D).
-            candidates: its candidates, (world * B, D), of length 1.
-            columns: the untouched columns in mini-batches.
-            first: whether the loss has not run on this batch before.
+            anchors: (B, D), the trained model's.
+            candidates: (world * B, D), the trained model's, of length 1.
+            columns: the tokenized columns in mini-batches, which the guide embeds.
+            offset: index of the first anchor's own candidate.
+            first_call: whether this is the loss's first call on this batch.
         """
         if self.guide is None:
             return None
@@ -131,26 +168,26 @@ class InstanceWeights(nn.Module):
             sentences, others = self.guide(columns)
         else:
             sentences, others = unit_rows(anchors.detach()), candidates.detach()
-        phi = self.phi(sentences, others, first=first)
-        return lambda begin, end: (unit_scores(sentences[begin:end], others) < phi).to(candidates.dtype)
+        phi = self.phi(sentences, others, first_call=first_call)
+        return BatchWeights(sentences, others, phi, offset, candidates.dtype)
 
-    def phi(self, sentences: Tensor, candidates: Tensor, *, first: bool = True) -> float | Tensor:
-        """Return phi for a batch; () if it is that of a share.
+    def phi(self, sentences: Tensor, candidates: Tensor, *, first_call: bool = True) -> float | Tensor:
+        """Return phi for a batch, a tensor () if it is estimated.
 
         Args:
-            sentences: (B, D), the guide's, of length 1, of this process.
-            candidates: (world * B, D), those they are compared with.
-            first: whether the loss has not run on this batch before.
+            sentences: (B, D), the guide's embeddings of this process's sentences, of length 1.
+            candidates: (world * B, D), the guide's embeddings of the candidates, of length 1.
+            first_call: whether this is the loss's first call on this batch.
         """
         if self.given is not None:
             return self.given
         found = self._of_batch(unit_scores(sentences[: self.most_rows(len(candidates))], candidates))
-        if torch.is_grad_enabled() and first:
+        if torch.is_grad_enabled() and first_call:
             self._count(found)
         return (torch.where(self.batches > 0, self.mean, found) - _ROUNDING).nan_to_num(nan=torch.inf)
 
     def most_rows(self, candidates: int) -> int:
-        """Return how many of a process's sentences are compared with all candidates to find phi: B up to 4,096."""
+        """Return how many of a process's sentences are compared with all candidates to estimate phi: at most 4,096."""
         processes = get_world_size() if self.gather_across_devices else 1
         return max(1, _MOST_PAIRS // (candidates * processes))
 
@@ -168,31 +205,20 @@ class InstanceWeights(nn.Module):
         self.batches += counts
         self.mean += torch.where(counts, (found - self.mean) / self.batches.clamp(min=1), 0.0).to(self.mean.dtype)
 
-    def measure(self, negatives: Tensor, candidates: int, *, others: bool) -> None:
-        """Remember what a training step has left of the ``candidates - 1`` negatives of each anchor.
-
-        Args:
-            negatives: (B,), see ``count_negatives``.
-            candidates: number of candidates, world * B.
-            others: whether the denominator has other terms than these negatives.
-        """
-        self.masked_negatives = 1 - negatives.mean() / (candidates - 1 or torch.nan)
-        if not others:
-            self.anchors_without_negatives = (negatives == 0).sum()
+    def measure(self, weights: BatchWeights) -> None:
+        """Keep the number of negatives that a training step has left, for the instruments."""
+        negatives = torch.cat(weights.negatives)  # (B,)
+        self.masked_negatives = 1 - negatives.mean() / (len(weights.candidates) - 1 or torch.nan)
+        self.anchors_without_negatives = (negatives == 0).sum()
 
     @property
     def instruments(self) -> dict[str, Tensor]:
-        """Phi if it is found, and the share of masked negatives; NaN before the first step."""
+        """Phi if it is estimated, and the share of masked negatives; NaN before the first step."""
         phi = {} if self.share is None else {"threshold": torch.where(self.batches > 0, self.mean, torch.nan)}
         return phi if self.guide is None else phi | {"masked_negatives": self.masked_negatives}
 
     @property
     def config(self) -> dict[str, Any]:
         """The settings, for the model card."""
-        name = self.guide.source.name if isinstance(self.guide, Guide) else self.guide
+        name = self.guide.encoder.name if isinstance(self.guide, Guide) else self.guide
         return {"complementary": name, "threshold": self.given, "masked_share": self.share}
-
-
-def count_negatives(weights: Tensor, offset: int) -> Tensor:
-    """Return how many in-batch negatives each anchor has, (b,), of the weights (b, K) of candidates."""
-    return weights.sum(dim=1) - weights.diagonal(offset=offset)

@@ -1,4 +1,4 @@
-"""Masked language modelling beside another objective: corrupted copies of a batch, and a head to restore them."""
+"""Masked language modelling beside another objective: corrupted copies of a batch, and the prediction head."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def vocabulary_cross_entropy(hidden: Tensor, embedding: Tensor, targets: Tensor,
 class MaskedLM(nn.Module):
     """Masked language modelling on a batch that another objective encodes: corruption, head and loss.
 
-    The head is the checkpoint's own, in float32, if it has one whose output layer is the word embedding; else a fresh
-    one. The word embedding is looked up in the encoder at every call: so ``resize_token_embeddings`` does no harm, and
-    it is neither copied nor saved.
+    The head is the checkpoint's own, in float32, if it has one whose output layer is the word embedding; otherwise a
+    new one. Each call gets the encoder's word embedding, which is neither copied nor saved, so
+    ``resize_token_embeddings`` does no harm.
 
     Args:
         model: the SentenceTransformer; its checkpoint is read from where the model was loaded, never downloaded.
-        probability: probability of a content token to be drawn.
-        generator: source of the draws, on the model's device. None: one is made from torch's seed.
+        probability: probability of drawing a content token.
+        generator: torch.Generator of the draws, on the model's device. None: one is made from torch's seed.
 
     Attributes:
         from_checkpoint: whether the checkpoint had such a head.
@@ -61,8 +61,8 @@ class MaskedLM(nn.Module):
         tokenizer = unwrap(model).tokenizer
         if tokenizer.mask_token_id is None:
             raise ValueError(
-                "mlm_weight must be 0 for an encoder without a mask token, got a "
-                f"{type(tokenizer).__name__} without one."
+                f"mlm_weight must be 0 for an encoder without a mask token, got a {type(tokenizer).__name__} without "
+                "one."
             )
         encoder: Any = model.transformers_model
         words, width = encoder.get_input_embeddings().weight.shape
@@ -70,7 +70,7 @@ class MaskedLM(nn.Module):
         self.from_checkpoint = found is not None
         if found is None:
             hidden = token_embedding_dimension(model)
-            logger.info("The checkpoint has no masked-language-model head: starting a fresh one.")
+            logger.info("The checkpoint has no masked-language-model head: a new one is trained.")
             found = nn.Sequential(nn.Linear(hidden, width), nn.GELU(), nn.LayerNorm(width)), torch.zeros(words)
         self.head, bias = found
         self.bias = nn.Parameter(bias.detach().clone())
@@ -78,9 +78,9 @@ class MaskedLM(nn.Module):
         self.source = RandomSource(generator)
 
     def corrupt(self, model: nn.Module, sentence: dict[str, Any]) -> tuple[dict[str, Any], Tensor]:
-        """Return a copy of a tokenized column, corrupted as BERT does, and (B, L) bool, the tokens drawn.
+        """Return a copy of a tokenized column, corrupted as in BERT, and the drawn tokens, (B, L) bool.
 
-        Of the content tokens drawn, 80 % become the mask token, 10 % a random one of the vocabulary, 10 % stay.
+        Of the drawn content tokens, 80 % become the mask token, 10 % a random token, and 10 % stay unchanged.
         """
         ids, tokenizer = sentence["input_ids"], unwrap(model).tokenizer
         generator, device = self.source.on(ids.device), ids.device
@@ -102,7 +102,7 @@ class MaskedLM(nn.Module):
 
 
 class _Passed(nn.Module):
-    """Takes the place of an encoder, and passes the hidden states it is given on to the head."""
+    """Replaces an encoder: returns the hidden states that it is given."""
 
     def forward(self, *args: Any, inputs_embeds: Tensor, **kwargs: Any) -> Any:
         from transformers.modeling_outputs import BaseModelOutput
@@ -111,15 +111,15 @@ class _Passed(nn.Module):
 
 
 class _NoOutput(nn.Identity):
-    """Takes the place of an output layer, whose bias some architectures ask for."""
+    """Replaces an output layer, whose bias some architectures read."""
 
     bias = None
 
 
 def _checkpoint_head(encoder: Any, width: int) -> tuple[nn.Module, Tensor] | None:
-    """Return the head of the encoder's checkpoint (the library's model without encoder and output layer) and its bias.
+    """Return the checkpoint's head (its masked-language model without encoder and output layer) and its bias.
 
-    None if there is no head, or its output layer is not the word embedding (V, ``width``).
+    None if there is no head, or its output layer is not the word embedding, (V, ``width``).
     """
     full = _load_masked_lm(encoder.config)
     if full is None:
@@ -135,7 +135,7 @@ def _checkpoint_head(encoder: Any, width: int) -> tuple[nn.Module, Tensor] | Non
 
 
 def _load_masked_lm(config: Any) -> Any:
-    """Return the checkpoint's whole masked-language model; None if it was saved without a head or cannot be read."""
+    """Return the checkpoint's masked-language model; None if it was saved without a head or cannot be loaded."""
     from transformers import AutoModelForMaskedLM
 
     if all(name.endswith("Model") for name in config.architectures or ["none"]):
@@ -157,7 +157,7 @@ def _load_masked_lm(config: Any) -> Any:
 
 
 def _strip(full: Any, bias: Tensor) -> None:
-    """Take encoder and output layer out of a masked-language model, and the bias that some keep a second time."""
+    """Remove encoder and output layer from a masked-language model, and the bias if it is kept a second time."""
     setattr(full, full.base_model_prefix, _Passed())
     full.set_output_embeddings(_NoOutput())
     for module in full.modules():
@@ -167,7 +167,7 @@ def _strip(full: Any, bias: Tensor) -> None:
 
 
 def _works_alone(head: Any, hidden_size: int, width: int, name: str) -> bool:
-    """Whether the stripped head turns hidden states into vectors of the word embedding's width."""
+    """Return whether the stripped head turns hidden states into vectors of the word embedding's width."""
     try:
         with torch.no_grad():
             return bool(head(inputs_embeds=torch.zeros(1, 1, hidden_size)).logits.size(-1) == width)

@@ -18,16 +18,16 @@ from st_extras.random_source import RandomSource
 
 
 class NoiseNegatives(nn.Module):
-    """Draws noise vectors that all anchors of a batch share as negatives, and moves them towards the anchors.
+    """Draws noise vectors, the same negatives for all anchors of a batch, and moves them towards the anchors.
 
     Args:
         noise_ratio: k, vectors per anchor: K = round(k B). 0: none.
         noise_std: sigma of the Gaussian.
         noise_steps: t, gradient-ascent steps. 0: random noise.
         noise_step_size: beta, the length of a step.
-        noise_norm: "gaussian": as drawn; "unit": on the unit sphere, also after every step.
+        noise_norm: "gaussian": as drawn; "unit": normalized to length 1, also after every step.
         noise_temperature: tau_u of the ascent.
-        generator: source of the draws, on the anchors' device. None: one is made from torch's seed.
+        generator: torch.Generator of the draws, on the anchors' device. None: one is made from torch's seed.
 
     Attributes:
         config: the settings, for the model card.

@@ -1,10 +1,10 @@
-"""What a pair loss does beside its mathematics: two views, the encoder's pass, a head, all processes, mini-batches."""
+"""What all pair losses share beside their mathematics: views, the encoder's pass, a head, processes, mini-batches."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,46 +17,47 @@ from st_extras.encoders.momentum import require_trainable
 from st_extras.encoders.padding import fix_padding_side
 from st_extras.encoders.rows import Features, check_columns
 from st_extras.encoders.structure import embedding_dimension, unwrap
-from st_extras.losses.parts.batch_checks import tell_no_negatives, tell_repeated_texts, tell_same_views
-from st_extras.losses.parts.gradient_cache import GradientCache, check_mini_batches
+from st_extras.losses.parts.batch_checks import BatchChecks
+from st_extras.losses.parts.gradient_cache import GradientCache, PairLoss, Views, check_mini_batches
 from st_extras.losses.parts.views import TwoViews
 from st_extras.losses.parts.wrapping import is_repeated
 
 Columns = Sequence[Features]
 """The tokenized columns of a batch."""
-Batches = list[list[Any]]
-"""Of every view or column, its mini-batches; a whole batch is the case of one."""
 
 
 class PairStep(nn.Module):
-    """Runs a pair loss, whose ``calculate_loss(reps, *, with_backward=False, columns)`` is all of its mathematics.
+    """Turns a training batch into the views' embeddings, and calls the loss's ``calculate_loss`` with them.
 
-    ``reps`` are the views' embeddings after the head, ``columns`` the untouched columns, both in mini-batches. It is
-    called through the loss, where MatryoshkaLoss puts its own around it.
+    A pair loss owns one. Its ``forward`` is :meth:`run`; its ``calculate_loss`` begins with :meth:`join`, which
+    returns each view of the whole batch, and gets the candidates of all processes from :meth:`gather`.
 
     Args:
-        model: the encoder, not kept.
+        loss: name of the loss, for messages.
+        model: the encoder, which is not kept: each method gets it anew, as the trainer may wrap it.
         augmentations: the two views' augmentations.
-        one_view: encode the first column alone, as it is.
+        one_view: encode the first column alone, without an augmentation.
         cutoff_rate: see :class:`~st_extras.losses.parts.views.TwoViews`.
-        dropout: see there.
+        dropout: see :class:`~st_extras.losses.parts.views.TwoViews`.
         projection: whether to train with a head.
         gather_across_devices: whether the sentences of all processes are candidates.
         mini_batch_size: number of sentences that the encoder sees at a time.
-        mini_batch_num_tokens: in its place, number of tokens. Both None: the whole batch at once.
-        generator: source of the views' draws.
+        mini_batch_num_tokens: instead, the number of tokens. Both None: the whole batch at once.
+        generator: generator of the augmentations' draws.
 
     Attributes:
         dropout: whether the encoder's dropout is on in the pass.
         caches: whether the encoder sees mini-batches.
-        runs: how often ``calculate_loss`` has begun on this batch, of which MatryoshkaLoss makes a run a dimension.
+        calls: how often ``calculate_loss`` has been called on this batch. MatryoshkaLoss calls it once per dimension.
+        checks: the warnings about batches that teach nothing.
 
     Raises:
-        ValueError: if a setting is not what it must be, or the encoder's batches cannot be cut into rows.
+        ValueError: if a setting is not allowed, or the encoder's features cannot be cut into rows.
     """
 
     def __init__(
         self,
+        loss: str,
         model: nn.Module,
         augmentations: Sequence[str] = ("dropout", "dropout"),
         *,
@@ -70,6 +71,7 @@ class PairStep(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
+        self.checks = BatchChecks(loss)
         fix_padding_side(model)
         self.two_views = None
         if not one_view:
@@ -86,22 +88,20 @@ class PairStep(nn.Module):
             check_mini_batches(model, mini_batch_size, mini_batch_num_tokens)
         self.mini_batch_size = None if mini_batch_size is None else int(mini_batch_size)
         self.mini_batch_num_tokens = None if mini_batch_num_tokens is None else int(mini_batch_num_tokens)
-        self.runs = 0
+        self.calls = 0
 
-    def run(self, loss: Any, sentence_features: Iterable[Features]) -> Tensor:
+    def run(self, loss: PairLoss, sentence_features: Iterable[Features]) -> Tensor:
         """Return the loss of a batch: in one pass of the encoder, or in mini-batches by gradient caching.
 
         Raises:
             ValueError: if there are not one or two columns, or no parameter of the model is trained.
         """
-        columns = check_columns(sentence_features, type(loss).__name__)
+        columns = check_columns(sentence_features, self.checks.loss)
         if torch.is_grad_enabled():
             require_trainable(unwrap(loss.model))
-            tell_repeated_texts(loss, columns)
+        self.checks.check_texts(columns)
         if self.caches:
-            self.runs = 0
-            cache = GradientCache(loss, self, columns)
-            return cache.forward_cached(cache.views)
+            return self._run_in_mini_batches(loss, columns)
         if self.two_views is None:
             embeddings = [forward_pass(loss.model, columns[0])["sentence_embedding"]]
         else:
@@ -109,60 +109,91 @@ class PairStep(nn.Module):
         return self.of_embeddings(loss, embeddings, columns)
 
     def of_embeddings(
-        self, loss: Any, embeddings: Sequence[Tensor], columns: Columns | None, *, after_head: bool = False
+        self, loss: PairLoss, embeddings: Sequence[Tensor], columns: Columns | None, *, after_head: bool = False
     ) -> Tensor:
-        """Return the loss of each view's embeddings, (B, D), before the head: the batch is its one mini-batch."""
+        """Return the loss of the views' embeddings, (B, D) each, as one mini-batch.
+
+        They go through the head first, unless ``after_head`` says that they have.
+        """
         if not is_repeated(loss.model):
-            self.runs = 0
+            self.calls = 0
         views = embeddings if after_head else apply_head(self.projection_head, embeddings)
         whole = None if columns is None else [[column] for column in columns]
-        return cast(Tensor, loss.calculate_loss([[view] for view in views], columns=whole))
+        value = loss.calculate_loss([[view] for view in views], columns=whole)
+        self.checks.check_value(value)
+        return value
 
-    def views(self, loss: Any, sentence_features: Iterable[Features]) -> tuple[Features, int]:
-        """Return the rows that the encoder must see, for a loss that wraps this one, and the number of views."""
-        columns = check_columns(sentence_features, type(loss).__name__)
-        return (dict(columns[0]), 1) if self.two_views is None else (self.two_views.rows(loss.model, columns), 2)
+    def _run_in_mini_batches(self, loss: PairLoss, columns: Columns) -> Tensor:
+        self.calls = 0
+        two_views, generator = self.two_views, None
+        if two_views is not None and two_views.draws:
+            generator = two_views.source.on(columns[0]["input_ids"].device)
+        cache = GradientCache(
+            loss,
+            columns,
+            ("dropout",) if two_views is None else two_views.augmentations,
+            self.encode_view,
+            generator,
+            mini_batch_size=self.mini_batch_size,
+            mini_batch_num_tokens=self.mini_batch_num_tokens,
+        )
+        value = cache.run()
+        self.checks.check_value(value)
+        return value
+
+    def rows(self, model: nn.Module, sentence_features: Iterable[Features]) -> tuple[Features, int]:
+        """Return the rows that the encoder must see, view after view, and the number of views.
+
+        For a loss that encodes them together with rows of its own, such as SLT-FAI.
+        """
+        columns = check_columns(sentence_features, self.checks.loss)
+        return (dict(columns[0]), 1) if self.two_views is None else (self.two_views.rows(model, columns), 2)
 
     def encode_view(
         self, model: nn.Module, rows: Features, augmentation: str, generator: torch.Generator | None
     ) -> Tensor:
-        """Return one view of some rows, (b, D), after the head."""
+        """Return the embeddings of some rows as one view, (b, D), after the head."""
         with nullcontext() if self.dropout else without_dropout(model):
             if self.two_views is not None and self.two_views.draws:
                 rows = self.two_views.augment(model, rows, (augmentation,), generator)
             embeddings: Tensor = forward_pass(model, rows)["sentence_embedding"]
         return embeddings if self.projection_head is None else apply_head(self.projection_head, [embeddings])[0]
 
-    def join(self, loss: nn.Module, reps: Batches, *, others: bool = False) -> list[Tensor]:
-        """Begin a run of ``calculate_loss``: return each view of the batch, (B, D), from its mini-batches.
+    def join(self, model: nn.Module, reps: Views, *, other_signal: bool = False) -> list[Tensor]:
+        """Return both views of the whole batch, (B, D) each, and check them; counts a call of ``calculate_loss``.
 
-        ``others`` says whether something beside the views teaches.
+        Args:
+            model: the encoder that made the views.
+            reps: the views' mini-batches, as ``calculate_loss`` got them.
+            other_signal: whether something beside the two views trains the encoder: adversaries, noise, a guide.
 
         Raises:
             ValueError: if the views differ in shape, or were truncated after the head.
         """
-        self.runs += 1
+        self.calls += 1
         views = [batches[0] if len(batches) == 1 else torch.cat(batches) for batches in reps]
         shapes = [tuple(view.shape) for view in views]
         if len(views) != 2 or shapes[0] != shapes[1]:
-            raise ValueError(f"{type(loss).__name__} compares two views of one shape, got {shapes}.")
+            raise ValueError(f"{self.checks.loss} compares two views of one shape, got {shapes}.")
         if self.projection_head is not None:
             check_head_size(self.projection_head, views[0])
         if self.dropout:
-            tell_same_views(loss, *views, others=others)
+            self.checks.check_views(model, *views, other_signal=other_signal)
         return views
 
-    def gather(self, loss: nn.Module, positives: Tensor, *, others: int = 0, gather: bool = True) -> tuple[Tensor, int]:
+    def gather(
+        self, positives: Tensor, *, other_negatives: int = 0, in_batch_negatives: bool = True
+    ) -> tuple[Tensor, int]:
         """Return the candidates of all processes, (world * B, D), and the index of this process's first one.
 
         Args:
-            loss: the loss, which a warning names the first time that a training batch has no negatives.
             positives: (B, D), of this process.
-            others: number of negatives that are not candidates.
-            gather: whether the other candidates are negatives.
+            other_negatives: number of negatives that are not candidates: noise, adversaries.
+            in_batch_negatives: whether the candidates of other sentences are negatives; False: only this process's
+                candidates are returned.
         """
-        candidates, offset = gather_rows(positives, self.gather_across_devices and gather)
-        tell_no_negatives(loss, others + (len(candidates) - 1 if gather else 0))
+        candidates, offset = gather_rows(positives, self.gather_across_devices and in_batch_negatives)
+        self.checks.check_negatives(other_negatives + (len(candidates) - 1 if in_batch_negatives else 0))
         return candidates, offset
 
     @property
@@ -174,3 +205,11 @@ class PairStep(nn.Module):
             "mini_batch_size": self.mini_batch_size,
             "mini_batch_num_tokens": self.mini_batch_num_tokens,
         }
+
+
+def pair_step_of(loss: nn.Module) -> PairStep | None:
+    """Return the PairStep of a loss, or of the loss inside MatryoshkaLoss or AdaptiveLayerLoss; None if it has none."""
+    while isinstance(inner := getattr(loss, "loss", None), nn.Module):
+        loss = inner
+    step = getattr(loss, "step", None)
+    return step if isinstance(step, PairStep) else None

@@ -1,4 +1,4 @@
-"""What PaSeR reads: the tokens around a phrase, and checks of the tokenizer and the columns."""
+"""PaSeR's columns: the tokens around a phrase, and checks of the tokenizer and of the columns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ORDER = "the columns must be sentence, masked, phrase in this order, as PhraseM
 
 
 def _written_brackets(tokenizer: Any) -> tuple[int, int] | None:
-    """Return the special tokens that the tokenizer writes around every text, such as [CLS] and [SEP]; None if none."""
+    """Return the special tokens that the tokenizer puts around every text, such as [CLS] and [SEP]; None without."""
     ids: list[int] = tokenizer("a")["input_ids"]
     return (ids[0], ids[-1]) if len(ids) > 2 and {ids[0], ids[-1]} <= set(tokenizer.all_special_ids) else None
 
@@ -24,8 +24,8 @@ def _written_brackets(tokenizer: Any) -> tuple[int, int] | None:
 def phrase_brackets(model: SentenceTransformer) -> tuple[int, int]:
     """Return the tokens that open and close a phrase: those around every text, such as [CLS] and [SEP].
 
-    Where the tokenizer does not write both (decoders), those that begin and end a sequence; one that only ends it
-    serves for both.
+    If the tokenizer does not write both (decoders), they are its tokens that begin and end a sequence. One that only
+    ends it is used for both.
 
     Raises:
         ValueError: if the tokenizer has neither.
@@ -44,7 +44,7 @@ def phrase_brackets(model: SentenceTransformer) -> tuple[int, int]:
 
 
 def check_tokenizer(model: SentenceTransformer, on_missing_mask: str = "error") -> str:
-    """Return ``on_missing_mask``, and refuse models whose phrases cannot be masked, opened or closed.
+    """Return ``on_missing_mask`` if the model's tokenizer can mask, open and close a phrase.
 
     Raises:
         ValueError: if the model has no transformer or several, its tokenizer has no token that ends a sequence, or
@@ -60,11 +60,11 @@ def check_tokenizer(model: SentenceTransformer, on_missing_mask: str = "error") 
 def bracketed(model: nn.Module, phrase: Features) -> Features:
     """Return the phrases' input_ids and attention_mask, (B, T): opening token, content, closing token, padding.
 
-    As the tokenizer wrote them, where it writes both brackets and pads on the right.
+    A prompt is left out. If the tokenizer wrote both brackets and the padding on the right, the rest is unchanged.
     """
     tokenizer = structure.unwrap(model).tokenizer
     if _written_brackets(tokenizer) is not None and tokenizer.padding_side == "right":
-        begin = max(structure.prompt_length(model, phrase), 1)  # behind the prompt and the opening token
+        begin = max(structure.prompt_length(model, phrase), 1)  # after the opening token and the prompt
         read = ("input_ids", "attention_mask")  # the decoder reads nothing else
         return {key: torch.cat([phrase[key][:, :1], phrase[key][:, begin:]], dim=1) for key in read}
     opening, closing = phrase_brackets(structure.unwrap(model))
@@ -77,7 +77,7 @@ def bracketed(model: nn.Module, phrase: Features) -> Features:
 
 
 def check_phrase_columns(columns: list[Features], model: nn.Module, max_length: int, *, with_base: bool) -> Tensor:
-    """Check the columns of a batch, and return which rows have their masked phrase within the encoder's length.
+    """Check the columns of a batch, and return the rows whose masked phrase lies within the encoder's length.
 
     Args:
         columns: the tokenized columns of a batch: the sentence first, masked and phrase last.
@@ -86,7 +86,7 @@ def check_phrase_columns(columns: list[Features], model: nn.Module, max_length: 
         with_base: allow columns of a base loss between the sentence and the others.
 
     Returns:
-        (B,) bool; False if ``max_seq_length`` cut the masks off (without a mask token: the place of the deletion).
+        (B,) bool; False if ``max_seq_length`` cut off the masks (without a mask token: the place of the deletion).
 
     Raises:
         ValueError: if columns are missing or in another order, or a phrase is empty or too long.
@@ -123,7 +123,7 @@ def check_phrase_columns(columns: list[Features], model: nn.Module, max_length: 
 
 
 def _differ(first: Features, second: Features) -> Tensor:
-    """Return which rows of two columns have different tokens, (B,) bool, wherever their padding is."""
+    """Return which rows of two columns have different tokens, (B,) bool, on whichever side their padding is."""
     width = max(column["input_ids"].size(1) for column in (first, second))
     rows = []
     for column in (first, second):

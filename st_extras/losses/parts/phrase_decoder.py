@@ -17,12 +17,12 @@ from st_extras.losses.parts.masked_lm import vocabulary_cross_entropy
 
 
 def word_embedding(model: nn.Module) -> nn.Embedding:
-    """Return the encoder's word embedding, (V, W), looked up at each use, as resizing the vocabulary replaces it."""
+    """Return the encoder's current word embedding, (V, W): resizing the vocabulary replaces it."""
     return cast(nn.Embedding, cast(Any, unwrap(model).transformers_model).get_input_embeddings())
 
 
 def draw_normal(module: nn.Module) -> None:
-    """Draw the weights of a layer as BERT and BART do, from N(0, 0.02), and set its biases to 0."""
+    """Draw the weights of a layer from N(0, 0.02), as BERT and BART do, and set its biases to 0."""
     if isinstance(module, nn.MultiheadAttention):
         nn.init.normal_(module.in_proj_weight, std=0.02)
     elif isinstance(module, nn.Linear | nn.Embedding):
@@ -35,21 +35,21 @@ class PhraseDecoder(nn.Module):
     """A torch ``TransformerDecoder`` over the words of a phrase that attends to the decoding signal.
 
     Args:
-        words: the encoder's word embedding, (V, W), for its sizes: it is passed in at each call.
-        dimension: D, the size of the signal's vectors; a linear layer fits them if D is not W.
+        words: the encoder's word embedding, (V, W), whose sizes it takes; each call gets the word embedding anew.
+        dimension: D, the size of the signal's vectors; a linear layer projects them to W if D is not W.
         layers: number of decoder layers.
         difference_scale: m of the signal.
         product_scale: n of the signal.
         dropout: dropout of the decoder.
-        output: what hidden states are compared with. "tied": the word embedding, which it trains. "detached": the same,
-            not trained by it. "own": a head as BERT's, Linear(W, W), GELU, LayerNorm and Linear(W, V), drawn from
+        output: the output layer. "tied": the word embedding, trained through it. "detached": the word embedding, not
+            trained through it. "own": a head like BERT's, Linear(W, W), GELU, LayerNorm and Linear(W, V), drawn from
             N(0, 0.02).
-        start: how weights are drawn: "xavier", or "normal" as BERT and BART draw them, N(0, 0.02) with biases 0.
+        start: how the weights are initialized: "xavier", or "normal": N(0, 0.02) with biases 0, as in BERT and BART.
         pre_norm: normalise before each sublayer and after the last layer, instead of after each sublayer.
         max_length: most tokens of a phrase, opening and closing token included.
 
     Raises:
-        ValueError: if a setting is not what it must be; the message names the loss's argument.
+        ValueError: if a setting is not allowed; the message names the loss's argument.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class PhraseDecoder(nn.Module):
             width, heads, 4 * width, dropout, "gelu", batch_first=True, norm_first=pre_norm
         )
         self.layers = nn.TransformerDecoder(layer, int(layers), nn.LayerNorm(width) if pre_norm else None)
-        for parameter in self.layers.parameters():  # nn.TransformerDecoder starts with copies of one layer
+        for parameter in self.layers.parameters():  # nn.TransformerDecoder has made copies of one layer
             if parameter.dim() > 1:
                 nn.init.xavier_uniform_(parameter)
         self.positions = nn.Embedding(self.max_length, width)
@@ -101,9 +101,11 @@ class PhraseDecoder(nn.Module):
             self.head = nn.Sequential(*transform, nn.Linear(width, size)).apply(draw_normal)
 
     def forward(self, words: Tensor, signal: Tensor) -> Tensor:
-        """Return hidden states (B, T, W) for word embeddings (B, T, W); position t sees the words 0 ... t.
+        """Return hidden states, (B, T, W), of which position t depends on the words 0 ... t.
 
-        ``signal`` is (B, 4, D), or smaller if MatryoshkaLoss truncates embeddings.
+        Args:
+            words: word embeddings, (B, T, W).
+            signal: (B, 4, D), or less than D if MatryoshkaLoss truncates embeddings.
         """
         signal = F.pad(signal, (0, self.dimension - signal.size(-1)))
         length = words.size(1)
@@ -123,14 +125,14 @@ class PhraseDecoder(nn.Module):
     def cross_entropy(
         self, ids: Tensor, counted: Tensor, signal: Tensor, words: nn.Embedding, *, train_words: bool = True
     ) -> Tensor:
-        """Return the mean over the tokens counted of their cross-entropy, each read with those before it.
+        """Return the mean cross-entropy of the counted tokens, each predicted from the tokens before it.
 
         Args:
             ids: (B, T), of the phrases.
-            counted: (B, T - 1) bool, which of the tokens after the first.
+            counted: (B, T - 1) bool, which of the tokens after the first count.
             signal: (B, 4, D).
             words: the encoder's word embedding.
-            train_words: whether the word embedding learns from it.
+            train_words: whether the word embedding is trained.
         """
         with nullcontext() if torch.is_grad_enabled() else without_dropout(self):
             read = words(ids[:, :-1])
@@ -141,28 +143,30 @@ class PhraseDecoder(nn.Module):
     def output(
         self, hidden: Tensor, words: nn.Embedding, *, train_words: bool = True
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return hidden states (N, W), a weight (V, W) and a bias (V,) or None, of which F.linear makes the logits.
+        """Return the arguments of F.linear that computes the logits: states (N, W), weight (V, W), bias (V,) or None.
 
         Args:
-            hidden: (N, W), of the decoder.
+            hidden: (N, W), the decoder's hidden states.
             words: the encoder's word embedding.
-            train_words: whether the word embedding learns from it, if the output is "tied".
+            train_words: whether the word embedding is trained, if the output is "tied".
 
         Raises:
-            ValueError: if the vocabulary has been resized since a layer of its own was made.
+            ValueError: if the output is "own" and the vocabulary has been resized since it was made.
         """
         if self.head is None:
             return hidden, words.weight if train_words and self.trains_words else words.weight.detach(), None
         own = cast(nn.Linear, self.head[-1])
         if len(words.weight) != len(own.weight):
             raise ValueError(
-                f"decoder_output='own' needs the vocabulary that the loss was made with, {len(own.weight)} words, got "
-                f"{len(words.weight)}: make the loss after resizing the word embedding."
+                f"The word embedding must have {len(own.weight)} words with decoder_output='own', as when the loss was "
+                f"made, got {len(words.weight)}: make the loss after resizing it."
             )
         return self.head[:-1](hidden), own.weight, own.bias
 
-    def write(self, words: nn.Embedding, signal: Tensor, brackets: tuple[int, int], max_length: int) -> list[list[int]]:
-        """Return the ids of B phrases, written greedily.
+    def generate(
+        self, words: nn.Embedding, signal: Tensor, brackets: tuple[int, int], max_length: int
+    ) -> list[list[int]]:
+        """Return the token ids of B phrases, generated greedily.
 
         Args:
             words: the encoder's word embedding.

@@ -27,7 +27,7 @@ def check_augmentations(augmentations: Sequence[str]) -> tuple[str, str]:
     """Return the augmentations of the two views.
 
     Raises:
-        ValueError: if there are not two, one is unknown, or they ask for dropout in one view alone.
+        ValueError: if there are not two, one is unknown, or only one view is to have dropout.
     """
     views = tuple(augmentations) if isinstance(augmentations, list | tuple) else ()
     if len(views) != 2 or any(name not in AUGMENTATIONS for name in views):
@@ -36,32 +36,32 @@ def check_augmentations(augmentations: Sequence[str]) -> tuple[str, str]:
         )
     if set(views) == {"dropout", "none"}:
         raise ValueError(
-            "augmentations=('dropout', 'none') is not possible: both views go through the encoder in one pass, whose "
-            "dropout is on or off as a whole. Use 'dropout' for both or 'none' for both."
+            "augmentations must be 'dropout' or 'none' for both views, got one of each: both go through the encoder in "
+            "one pass, with dropout or without."
         )
     return views[0], views[1]
 
 
 def _ranks(content: Tensor, generator: torch.Generator) -> Tensor:
-    """Rank each row's content tokens at random, from 0; all other tokens rank after them. (B, L)."""
+    """Return a random rank for each token of a row, (B, L): content tokens from 0, the others after them."""
     draws = torch.rand(content.T.shape, generator=generator, device=content.device).T  # padding changes no draw
     return draws.masked_fill(~content, 2.0).argsort(dim=1, stable=True).argsort(dim=1)
 
 
-def _share(rate: float, count: Tensor) -> Tensor:
+def _number_to_cut(rate: float, count: Tensor) -> Tensor:
     """Return ``rate * count``, rounded to the nearest whole number."""
     return (rate * count + 0.5).floor()
 
 
 def token_cutoff(content: Tensor, rate: float, generator: torch.Generator) -> Tensor:
-    """Draw the tokens to zero: round(rate * n) of a row's n content tokens, anywhere. (B, L) bool."""
-    return content & (_ranks(content, generator) < _share(rate, content.sum(dim=1, keepdim=True)))
+    """Draw the tokens to set to zero, (B, L) bool: any round(rate * n) of a row's n content tokens."""
+    return content & (_ranks(content, generator) < _number_to_cut(rate, content.sum(dim=1, keepdim=True)))
 
 
 def span_cutoff(content: Tensor, rate: float, generator: torch.Generator) -> Tensor:
-    """Draw the tokens to zero: a span of round(rate * n) of a row's n content tokens. (B, L) bool."""
+    """Draw the tokens to set to zero, (B, L) bool: a span of round(rate * n) of a row's n content tokens."""
     count = content.sum(dim=1, keepdim=True)  # (B, 1)
-    length = _share(rate, count)
+    length = _number_to_cut(rate, count)
     draws = torch.rand(count.shape, generator=generator, device=content.device)
     start = (draws * (count - length + 1)).floor()
     place = content.cumsum(dim=1) - 1  # index of a content token among its row's
@@ -69,55 +69,62 @@ def span_cutoff(content: Tensor, rate: float, generator: torch.Generator) -> Ten
 
 
 def feature_cutoff(rows: int, size: int, rate: float, generator: torch.Generator, device: torch.device) -> Tensor:
-    """Draw the features to zero in all tokens of a row: round(rate * size) of them. (B, size) bool."""
+    """Draw the features to set to zero in all tokens of a row, (B, size) bool: round(rate * size) of them."""
     ranks = torch.rand(rows, size, generator=generator, device=device).argsort(dim=1).argsort(dim=1)
-    return ranks < _share(rate, torch.tensor(size, device=device))
+    return ranks < _number_to_cut(rate, torch.tensor(size, device=device))
 
 
-def shuffle_order(content: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Draw a new order: the places of each row, content first, and where their tokens go. Both (B, L)."""
-    in_order = (~content).long().argsort(dim=1, stable=True)  # content first
+def draw_permutation(content: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Draw a permutation of each row's content tokens: their columns in order, and in the drawn order, (B, L) each.
+
+    In both, the columns of all other tokens follow, in their order.
+    """
+    in_order = (~content).long().argsort(dim=1, stable=True)
     return in_order, _ranks(content, generator).argsort(dim=1)
 
 
 def shuffled_positions(positions: Tensor, content: Tensor, generator: torch.Generator) -> Tensor:
-    """Permute the position ids of each row's content tokens among themselves. All (B, L)."""
-    in_order, at_random = shuffle_order(content, generator)
-    return positions.scatter(1, in_order, positions.gather(1, at_random))
+    """Return the position ids, (B, L), with those of each row's content tokens permuted."""
+    in_order, drawn = draw_permutation(content, generator)
+    return positions.scatter(1, in_order, positions.gather(1, drawn))
 
 
 def shuffled_tokens(ids: Tensor, content: Tensor, generator: torch.Generator) -> Tensor:
-    """Permute each row's content tokens among themselves, so that each has the position of the above. All (B, L)."""
-    return move(ids, *shuffle_order(content, generator))
+    """Return the token ids, (B, L), with each row's content tokens permuted.
+
+    Each token then stands at the position that :func:`shuffled_positions` gives it for the same draws.
+    """
+    return move(ids, *draw_permutation(content, generator))
 
 
 class TwoViews(nn.Module):
     """Makes the two views of each sentence, and encodes them in one pass.
 
     With one column, both views are made of the same sentence; with two, the second view is made of its positive.
-    The augmentations of a view, on the n content tokens (neither special nor padding nor prompt):
+    A view is augmented in its n content tokens (neither special nor padding nor prompt):
 
-    * "dropout": the encoder's own dropout, which is then on in the whole pass; "none": no change.
-    * "shuffle": the content tokens in another order. Where order reaches the encoder by position ids alone (BERT),
-      those are permuted and the tokens stay where they are; elsewhere, the token ids are.
+    * "dropout": by the encoder's own dropout, which is then on in the whole pass; "none": no change.
+    * "shuffle": the content tokens in another order. If the encoder knows their order from position ids alone (BERT),
+      the position ids are permuted and the tokens stay in place; otherwise the token ids are permuted.
     * "token_cutoff", "span_cutoff": zero the word embeddings of some content tokens, or of a span of them.
     * "feature_cutoff": zero the same features in all tokens of a sentence.
 
     Cutoffs act on word embeddings, before position and type embeddings are added. Each view has its own draws.
 
     Args:
-        model: the encoder, not kept; some passes over short rows find out what it takes, if a view changes its input.
+        model: the encoder, which is not kept. If a view changes its input, a few passes over short rows find out which
+            inputs it takes.
         augmentations: the two views' augmentations.
         cutoff_rate: share of the content tokens, or of the features, that a cutoff zeroes, in (0, 1).
         dropout: run the encoder with its dropout although no view is "dropout".
-        generator: source of the draws. None: one of its own, made from torch's seed.
+        generator: generator of the draws. None: one is made from torch's seed.
 
     Attributes:
-        draws: whether a view takes draws of the module's own generator: all but "dropout" and "none".
+        draws: whether a view is drawn with the module's generator: all but "dropout" and "none".
 
     Raises:
-        ValueError: if an augmentation is unknown, or the encoder cannot be given what it needs: tokens in a row
-            ("shuffle": all transformers), embeddings in place of token ids (cutoffs).
+        ValueError: if an augmentation is unknown, or the encoder cannot take its input: "shuffle" needs a transformer,
+            cutoffs one that takes embeddings in place of token ids.
     """
 
     def __init__(
@@ -143,19 +150,19 @@ class TwoViews(nn.Module):
             encoder: nn.Module = unwrap(model).transformers_model or unwrap(model)[0]
             if unwrap(model).transformers_model is None:
                 raise ValueError(
-                    f"augmentations={sorted(changed)[0]!r} changes what a transformer is given, which "
-                    f"{type(encoder).__name__} is not: give two columns, the sentence and its positive, with "
+                    f"augmentations must be 'none' for an encoder that is no transformer, got {sorted(changed)[0]!r} "
+                    f"for a {type(encoder).__name__}: give two columns, the sentence and its positive, with "
                     "augmentations=('none', 'none')."
                 )
             self.ways = find_input_ways(model)
             if cutoffs := [name for name in sorted(changed) if name in CUTOFFS and not self.ways.embeddings]:
                 raise ValueError(
-                    f"augmentations={cutoffs[0]!r} needs an encoder that takes input embeddings in place of token ids, "
-                    f"which {type(encoder).__name__} does not: choose 'shuffle', or 'dropout' if it has dropout."
+                    "augmentations must be 'dropout', 'none' or 'shuffle' for an encoder that takes no input "
+                    f"embeddings in place of token ids, got {cutoffs[0]!r} for a {type(encoder).__name__}."
                 )
 
     def rows(self, model: nn.Module, columns: Sequence[Features]) -> Features:
-        """Return both views as one batch of 2B rows, for a loss that adds rows of its own to the pass.
+        """Return both views as one batch of 2B rows, for a loss that encodes further rows in the same pass.
 
         Raises:
             ValueError: if two columns cannot share a pass.
@@ -163,7 +170,7 @@ class TwoViews(nn.Module):
         return self.augment(model, stack_columns(columns), self.augmentations)
 
     def encode(self, model: nn.Module, columns: Sequence[Features]) -> list[Tensor]:
-        """Return [anchors, positives], each (B, D), from one pass; two columns that cannot share one take one each."""
+        """Return [anchors, positives], each (B, D), from one pass, or from two if two columns cannot share one."""
         with nullcontext() if self.dropout else without_dropout(model):
             rows = try_stack_columns(columns)
             if rows is None:
@@ -185,7 +192,14 @@ class TwoViews(nn.Module):
         augmentations: Sequence[str],
         generator: torch.Generator | None = None,
     ) -> Features:
-        """Return the rows, view after view, with ``inputs_embeds``, ``position_ids`` or other ``input_ids``."""
+        """Return the rows with the input that makes them views: ``inputs_embeds``, ``position_ids`` or ``input_ids``.
+
+        Args:
+            model: the encoder.
+            rows: equally many rows for each view, view after view.
+            augmentations: the augmentation of each view.
+            generator: generator of the draws. None: the module's.
+        """
         changed = set(augmentations) & {*CUTOFFS, "shuffle"}
         if not changed:
             return rows

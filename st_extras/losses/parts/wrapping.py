@@ -1,4 +1,4 @@
-"""A loss inside another: a base inside SLT-FAI or PaSeR, and ours inside MatryoshkaLoss or AdaptiveLayerLoss."""
+"""Losses inside others: a base loss inside SLT-FAI or PaSeR, and ours inside MatryoshkaLoss or AdaptiveLayerLoss."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from st_extras.checks import check_instance
 from st_extras.encoders.forward import Encoded, encode_tokens, layer_decorator, without_dropout
 from st_extras.encoders.rows import Features, split_rows, stack_columns
 from st_extras.encoders.structure import unwrap
-from st_extras.losses.parts.batch_checks import tell_same_views
+from st_extras.losses.parts.batch_checks import BatchChecks
 
 
 def check_base_loss(base_loss: nn.Module, model: SentenceTransformer) -> nn.Module:
-    """Return the base loss.
+    """Return the base loss, if another loss can share the encoder's pass with it.
 
     Raises:
         ValueError: if it does not compute its value from embeddings, encodes them in mini-batches, or was built on
@@ -32,24 +32,24 @@ def check_base_loss(base_loss: nn.Module, model: SentenceTransformer) -> nn.Modu
     name = type(base_loss).__name__
     if not hasattr(base_loss, "compute_loss_from_embeddings"):
         raise ValueError(
-            f"base_loss={name} has no compute_loss_from_embeddings, so it cannot share the encoder's pass: use a loss "
-            "that has it, such as SimCSELoss, ConSERTLoss, DCLRLoss, AdCSELoss or MultipleNegativesRankingLoss."
+            f"base_loss must be a loss with compute_loss_from_embeddings, got {name}: use SimCSELoss, ConSERTLoss, "
+            "DCLRLoss, AdCSELoss or MultipleNegativesRankingLoss."
         )
     if uses_gradient_cache(base_loss):
         raise ValueError(
-            f"base_loss={name} must not have a mini_batch_size or mini_batch_num_tokens, as its views share one "
-            "pass of the encoder with other rows: use a smaller batch."
+            f"base_loss must have neither mini_batch_size nor mini_batch_num_tokens, got a {name} with one: its views "
+            "share one pass of the encoder with other rows, so use a smaller batch instead."
         )
     if unwrap(cast(Any, base_loss).model) is not unwrap(model):
-        raise ValueError(f"base_loss={name} must be built on the same model.")
+        raise ValueError(f"base_loss must be built on the same model, got a {name} of another one.")
     return base_loss
 
 
 def base_views(base_loss: nn.Module, columns: Sequence[Features]) -> tuple[Features, int]:
     """Return the rows that the base loss needs encoded, view after view, and the number of views.
 
-    A loss without a ``views`` method (any of Sentence Transformers') gets every column, or two copies of a single
-    one, which dropout tells apart.
+    A loss without a ``views`` method (any loss of Sentence Transformers) gets every column, or two copies of a single
+    one, which differ by dropout.
 
     Raises:
         ValueError: if the columns cannot share one pass.
@@ -62,21 +62,30 @@ def base_views(base_loss: nn.Module, columns: Sequence[Features]) -> tuple[Featu
 
 
 def base_mode(base_loss: nn.Module | None, model: nn.Module) -> AbstractContextManager[None]:
-    """Return the context of the pass over the base's views: without dropout if the base has ``dropout = False``."""
+    """Return the context in which the base's views are encoded: without dropout if the base has ``dropout = False``."""
     return nullcontext() if getattr(base_loss, "dropout", True) else without_dropout(model)
 
 
 def base_value(
-    base_loss: nn.Module, embeddings: Sequence[Tensor], labels: Tensor | None, columns: Sequence[Features]
+    base_loss: nn.Module,
+    embeddings: Sequence[Tensor],
+    labels: Tensor | None,
+    columns: Sequence[Features],
+    checks: BatchChecks | None = None,
 ) -> dict[str, Tensor]:
-    """Return the terms of the base loss, of its views' embeddings, (B, D) each; a single one is called "base".
+    """Return the terms of the base loss by name; a single one is called "base".
 
-    The ``columns`` go to a loss that takes them.
+    Args:
+        base_loss: the base loss.
+        embeddings: of its views, (B, D) each.
+        labels: its labels.
+        columns: the tokenized columns, passed to a loss that takes them.
+        checks: compares the views of a base of Sentence Transformers; our losses check theirs themselves.
     """
     compute = cast(Any, base_loss).compute_loss_from_embeddings
     takes_features = "sentence_features" in inspect.signature(compute).parameters
-    if len(columns) == 1 and len(embeddings) == 2 and getattr(base_loss, "dropout", True):
-        tell_same_views(base_loss, *embeddings)
+    if checks is not None and len(columns) == 1 and len(embeddings) == 2 and not hasattr(base_loss, "views"):
+        checks.check_views(cast(nn.Module, base_loss.model), *embeddings, other_signal=True)
     value = compute(list(embeddings), labels, **({"sentence_features": columns} if takes_features else {}))
     return value if isinstance(value, dict) else {"base": value}
 
@@ -84,12 +93,12 @@ def base_value(
 def encode_with_base(
     model: nn.Module, base_loss: nn.Module | None, columns: Sequence[Features], added: Sequence[Features]
 ) -> tuple[list[Encoded], list[Encoded]]:
-    """Return the base's views and the blocks added, of B rows each, from one pass if all can be merged.
+    """Return the encoded views of the base and the encoded added blocks, from one pass if all can be merged.
 
     Args:
         model: the encoder.
-        base_loss: the base. None: the first column is the only view.
-        columns: the base's columns.
+        base_loss: the base loss. None: the first column is the only view.
+        columns: the base loss's columns.
         added: blocks of B rows.
     """
     view_rows, count = (columns[0], 1) if base_loss is None else base_views(base_loss, columns)
@@ -103,7 +112,7 @@ def encode_with_base(
 
 
 def gather_instruments(**parts: Any) -> dict[str, Tensor]:
-    """Return the ``instruments`` of a loss's parts; a name that several have gets the part's name in front."""
+    """Return the ``instruments`` of a loss's parts; names that several parts use are prefixed with the part's name."""
     found = {part: getattr(loss, "instruments", {}) for part, loss in parts.items()}
     names = [name for instruments in found.values() for name in instruments]
     return {
@@ -135,10 +144,11 @@ def is_truncated(model: nn.Module) -> bool:
 
 
 def is_repeated(model: nn.Module) -> bool:
-    """Return whether MatryoshkaLoss or AdaptiveLayerLoss runs the loss again on a batch: a smaller dimension, a layer.
+    """Return whether MatryoshkaLoss or AdaptiveLayerLoss runs the loss on this batch for a second or later time.
 
-    Then the encoder's output is that of the first run, of the very rows that were drawn there. What belongs to the
-    batch as a whole (terms on tokens, counters, draws) is the first run's alone.
+    They run it once per dimension or layer. In later runs, the encoder returns its output of the first run, whatever
+    rows it is given. What belongs to the batch as a whole (terms on tokens, counters, draws) is computed in the first
+    run only.
     """
     layers: Any = layer_decorator(model)
     if layers is not None and layers.layer_idx is not None:
@@ -148,15 +158,18 @@ def is_repeated(model: nn.Module) -> bool:
 
 
 def refuse_wrapped(model: nn.Module, name: str, advice: str, *, cached: nn.Module | None = None) -> None:
-    """Refuse MatryoshkaLoss and AdaptiveLayerLoss around a loss that must run once on a batch.
+    """Refuse MatryoshkaLoss and AdaptiveLayerLoss around a loss that must run once per batch.
 
-    MatryoshkaLoss leaves the model alone and wraps ``calculate_loss`` if the loss caches gradients: then the loss is
-    given as ``cached``.
+    Args:
+        model: the encoder.
+        name: name of the loss; the message begins with it.
+        advice: what to do instead; the message ends with it.
+        cached: the loss, if it can cache gradients: MatryoshkaLoss then wraps its ``calculate_loss``, not the model.
 
     Raises:
-        ValueError: if one of them runs the loss; the message begins with ``name`` and ends with ``advice``.
+        ValueError: if one of them runs the loss.
     """
     truncated = is_truncated(model) or isinstance(vars(cached or model).get("calculate_loss"), CachedLossDecorator)
     if truncated or is_wrapped(model):
         wrapper = "MatryoshkaLoss" if truncated else "AdaptiveLayerLoss"
-        raise ValueError(f"{name} cannot run inside {wrapper}, which runs a loss several times a batch: {advice}.")
+        raise ValueError(f"{name} cannot run inside {wrapper}, which runs a loss several times per batch: {advice}.")

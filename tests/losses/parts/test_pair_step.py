@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, SimCSELoss
-from st_extras.losses.parts.batch_checks import are_same_views
+from st_extras.losses.parts.batch_checks import are_equal_views
 from tests.helpers import draw
 
 
@@ -47,17 +47,17 @@ def test_a_fresh_adapter_is_looked_at_again(still_encoder, sentences, caplog):
 
 def test_same_views():
     views = draw(4, 8).float()
-    assert are_same_views(views, views.clone())
-    assert are_same_views(views, views * (1 + 1e-7))
-    assert not are_same_views(views, views + 1e-3 * draw(4, 8, seed=1))
+    assert are_equal_views(views, views.clone())
+    assert are_equal_views(views, views * (1 + 1e-7))
+    assert not are_equal_views(views, views + 1e-3 * draw(4, 8, seed=1))
     one_row = views.clone()
     one_row[2] += 0.1
-    assert not are_same_views(views, one_row)
-    assert not are_same_views(views, views[:3])
-    assert are_same_views(views.bfloat16(), (views * (1 + 1e-4)).bfloat16())
+    assert not are_equal_views(views, one_row)
+    assert not are_equal_views(views, views[:3])
+    assert are_equal_views(views.bfloat16(), (views * (1 + 1e-4)).bfloat16())
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert are_same_views(views, views * (1 + 1e-3))
-    assert are_same_views(torch.zeros(2, 3), torch.zeros(2, 3))
+        assert are_equal_views(views, views * (1 + 1e-3))
+    assert are_equal_views(torch.zeros(2, 3), torch.zeros(2, 3))
 
 
 def test_views_of_other_shapes_are_refused(encoder):

@@ -1,11 +1,10 @@
-"""Queries and documents of an adaptation for search, and a judge of rankings that needs no judgements."""
+"""Queries of an adaptation for search, and rankings compared with and without relevance judgements."""
 
 from __future__ import annotations
 
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,30 +20,15 @@ FROM_DOCUMENTS = "documents"
 FEWEST_QUERIES = 20
 FEWEST_DOCUMENTS = 100
 MOST_QUERIES = 2000
-"""More are not encoded: means and judge are sure by then."""
-_FIRST = 5  # documents of BM25 that the judge looks for
+"""More are not encoded: means and comparison are exact enough by then."""
+_FIRST = 5  # pseudo-relevant documents of a query: BM25's first ones
 _BLOCK = 2**22  # scores held at a time
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 _FEWEST_WORDS = 3  # of a sentence that stands for a query, as BM25 counts them
 
 
-@dataclass(frozen=True)
-class Searched:
-    """What is searched, and for what.
-
-    Attributes:
-        documents: N texts.
-        queries: Q texts.
-        made: whether the queries were made from the documents.
-    """
-
-    documents: list[str]
-    queries: list[str]
-    made: bool = False
-
-
-def drawn_queries(queries: Any, documents: Sequence[str], seed: int) -> tuple[list[str], bool]:
-    """Return at most 2,000 different queries, drawn at random, and whether they were made from the documents.
+def sample_queries(queries: Any, documents: Sequence[str], seed: int) -> tuple[list[str], bool]:
+    """Return at most 2,000 different queries, sampled at random, and whether they were made from the documents.
 
     Raises:
         ValueError: if there are fewer than 20 different ones or 100 documents, or most of the queries are documents.
@@ -52,7 +36,7 @@ def drawn_queries(queries: Any, documents: Sequence[str], seed: int) -> tuple[li
     if isinstance(queries, str) and queries != FROM_DOCUMENTS:
         raise ValueError(f'queries must be a collection of texts or "{FROM_DOCUMENTS}", got {shown(queries)}.')
     if len(documents) < FEWEST_DOCUMENTS:
-        raise ValueError(f"sentences must hold at least {FEWEST_DOCUMENTS} different documents, got {len(documents)}.")
+        raise ValueError(f"documents must hold at least {FEWEST_DOCUMENTS} different documents, got {len(documents)}.")
     made = isinstance(queries, str)
     texts = _made_from(documents, seed) if made else list(map(str.strip, iterate_sentences(queries, name="queries")))
     different = list(dict.fromkeys(text for text in texts if not is_blank(text)))
@@ -77,69 +61,70 @@ def _made_from(documents: Sequence[str], seed: int) -> list[str]:
 
 
 class PseudoRelevanceComparison:
-    """Compares rankings with the start's by how early they find BM25's first documents.
+    """Compares rankings with the base model's by how early they find pseudo-relevant documents: the first five of BM25.
 
-    For each query, the average precision with which a ranking finds the five documents that BM25 puts first. It tells
-    whether a step harms, not how strong a step should be: over seven collections, it put strengths into the order of
-    the judgements on five. So a step is refused if it is worse than the start by more than one standard error.
+    It measures the average precision of each query. That shows whether a transform harms, not how strong one should be:
+    over seven collections, it ordered strengths as the relevance judgements do on five. So a transform is refused if it
+    is worse than the base model by more than one standard error.
 
     Args:
-        searched: documents and queries.
-        start: (Q, D) queries and (N, D) documents as the start embeds them, compared by inner product.
+        documents: N texts.
+        queries: Q texts.
+        base: (Q, D) queries and (N, D) documents by the base model, compared by inner product.
 
     Attributes:
-        judged: numbers of the queries that share a word with a document, the only ones that can be judged.
+        compared: numbers of the queries that share a word with a document; the others have no pseudo-relevant one.
 
     Raises:
         ImportError: if bm25s is not installed.
     """
 
-    def __init__(self, searched: Searched, start: tuple[Tensor, Tensor]) -> None:
-        index = BM25(searched.documents)
+    def __init__(self, documents: Sequence[str], queries: Sequence[str], base: tuple[Tensor, Tensor]) -> None:
+        index = BM25(documents)
         targets = [torch.zeros(0, _FIRST, dtype=torch.long)]
-        for rows in blocks(list(range(len(searched.queries))), len(searched.documents)):
-            best = torch.from_numpy(index.scores([searched.queries[row] for row in rows])).topk(_FIRST, dim=1)
+        for rows in blocks(list(range(len(queries))), len(documents)):
+            best = torch.from_numpy(index.scores([queries[row] for row in rows])).topk(_FIRST, dim=1)
             targets.append(best.indices.masked_fill(best.values <= 0, -1))  # (B, 5), -1: none
         self._targets = torch.cat(targets)
-        self.judged: list[int] = (self._targets[:, 0] >= 0).nonzero().flatten().tolist()
-        self._start = self._found_early(*start)
+        self.compared: list[int] = (self._targets[:, 0] >= 0).nonzero().flatten().tolist()
+        self._base = self._average_precisions(*base)
 
     def compare(self, queries: Tensor, documents: Tensor) -> tuple[float, float]:
         """Return the mean change of the average precision, and its standard error over queries.
 
         Args:
-            queries: (Q, D) their embeddings after a step, of length 1.
+            queries: (Q, D) their embeddings after a transform, of length 1.
             documents: (N, D) likewise.
         """
-        changes = self._found_early(queries, documents) - self._start
+        changes = self._average_precisions(queries, documents) - self._base
         return float(changes.mean()), float(changes.std() / len(changes) ** 0.5)
 
-    def _found_early(self, queries: Tensor, documents: Tensor) -> Tensor:
-        """Return the average precision of each judged query, (J,)."""
+    def _average_precisions(self, queries: Tensor, documents: Tensor) -> Tensor:
+        """Return the average precision of each compared query, (J,)."""
         found = [
             average_precision(queries[rows] @ documents.T, self._targets[rows])
-            for rows in blocks(self.judged, len(documents))
+            for rows in blocks(self.compared, len(documents))
         ]
         return torch.cat([torch.zeros(0), *found]).double()
 
 
 class JudgedQueries:
-    """Compares rankings with the start's by judgements: nDCG@10, times 100.
+    """Compares rankings with the base model's by relevance judgements: nDCG@10, times 100.
 
     Args:
         task: its documents are searched for its queries.
-        start: (Q, D) queries and (N, D) documents of the task as the start embeds them, compared by inner product.
+        base: (Q, D) queries and (N, D) documents of the task by the base model, compared by inner product.
 
     Attributes:
-        score: of the start.
+        score: of the base model.
     """
 
-    def __init__(self, task: RetrievalTask, start: tuple[Tensor, Tensor]) -> None:
+    def __init__(self, task: RetrievalTask, base: tuple[Tensor, Tensor]) -> None:
         self._evaluator = RetrievalEvaluator(task)
-        self.score = self._ndcg(*start)
+        self.score = self._ndcg(*base)
 
     def compare(self, queries: Tensor, documents: Tensor) -> float:
-        """Return the change of the score, for embeddings after a step."""
+        """Return the change of the score, for embeddings after a transform."""
         return self._ndcg(queries, documents) - self.score
 
     def _ndcg(self, queries: Tensor, documents: Tensor) -> float:
