@@ -155,15 +155,6 @@ def check_grade(value: Any, where: str) -> float:
     return grade
 
 
-def check_task(name: str, task: Any) -> None:
-    """Check that encoders can be scored on a task: any ``RetrievalTask``.
-
-    Raises:
-        ValueError: if it is none.
-    """
-    check_instance(name, task, RetrievalTask)
-
-
 def load_retrieval(folder: str | PathLike[str], split: str | None = None, *, max_line: int = MAX_LINE) -> RetrievalTask:
     """Read a search collection in BEIR's layout: ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/test.tsv``.
 
