@@ -145,8 +145,8 @@ def adapt(
                 not_tried.append(candidate.reason)
             elif is_tried(candidate.for_raw, scores.base_general, by_labels=dev is not None):
                 try:
-                    tried.append(candidate)
                     results.append(scores.result(candidate, budget))
+                    tried.append(candidate)
                 except RuntimeError as error:  # such as too little memory
                     not_tried.append(f"{candidate.name}: {_one_line(error)}")
         details = dataclasses.replace(
