@@ -94,7 +94,7 @@ def _is_on_hub(one: str, place: dict[str, Any], where: dict[str, Any]) -> bool:
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
-    options = {"token": place.get("token"), "local_files_only": bool(place.get("local_files_only"))}
+    options: Any = {"token": place.get("token"), "local_files_only": bool(place.get("local_files_only"))}
     try:
         hf_hub_download(one, _FILES[-1], **where, **options)
     except LocalEntryNotFoundError:
