@@ -167,7 +167,7 @@ def test_mistakes(assert_refused, words, message):
 def test_another_text_or_encoder_than_the_index_has_is_refused(run, folder, tmp_path, make_encoder):
     assert run("search", "ENC", folder, "a cat", "--index", "index")[0] == 0
     code, _, err = run("search", "ENC", "TEXT", "a cat", "--index", "index")
-    assert (code, "documents must be those that 'index' was made of" in shown(err)[0]) == (2, True)
+    assert (code, "DOCUMENTS must be those that 'index' was made of" in shown(err)[0]) == (2, True)
     make_encoder(seed=1).save(str(tmp_path / "other"))
     code, _, err = run("search", tmp_path / "other", folder, "a cat", "--index", "index")
     assert (code, "model must be the encoder that made 'index'" in shown(err)[0]) == (2, True)
