@@ -20,6 +20,7 @@ from torch import Tensor
 
 from benchmarks.names import KEPT
 from benchmarks.retrieval import START, Scores, add_lexical, embeddings, over_collections, scored, without_hubs
+from benchmarks.studies import Options
 from st_extras.adaptation.choice import choose_harmless
 from st_extras.adaptation.pseudo_relevance import (
     FEWEST_QUERIES,
@@ -112,7 +113,7 @@ def trials(
     return found
 
 
-def run(name: str, settings: dict[str, Any], collection: str, data: Path, cache: Path) -> dict[str, Any]:
+def score(name: str, settings: dict[str, Any], collection: str, data: Path, cache: Path) -> dict[str, Any]:
     """Return the record of an encoder and a collection."""
     task = load_retrieval(data / "retrieval" / collection)
     evaluator = RetrievalEvaluator(task)
@@ -134,9 +135,6 @@ def run(name: str, settings: dict[str, Any], collection: str, data: Path, cache:
     return said | {"rows": rows, "trials": trials(start, queries, documents, both, evaluator)}
 
 
-def main() -> None:
-    over_collections("search_choices", run, __doc__)
-
-
-if __name__ == "__main__":
-    main()
+def run(study: dict[str, Any], options: Options) -> None:
+    """Score what ``adapt`` chooses for each encoder and collection."""
+    over_collections(study, options, score)

@@ -188,6 +188,13 @@ class Sentence:
         return self.template.format(**{name: Cell(**part).written() for name, part in self.cells.items()})
 
 
+def of_texts(first: str, rows: Mapping[str, Mapping[str, str]], left: int | None = None) -> Table:
+    """Return a table whose cells are known: by label of the row, then by title of the column."""
+    titles = list(dict.fromkeys(title for row in rows.values() for title in row))
+    columns = [(title, {"texts": {label: row.get(title, "") for label, row in rows.items()}}) for title in titles]
+    return Table(first, {label: {} for label in rows}, columns, left)
+
+
 def _written(label: str | tuple[str, ...], row: Part, column: Part) -> str:
     return column["texts"].get(label, "") if "texts" in column else Cell(**{**column, **row}).written()
 

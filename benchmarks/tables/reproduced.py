@@ -18,7 +18,7 @@ from benchmarks.tables.render import (
     write_spread,
 )
 from benchmarks.tables.similarity import chosen_on_dev
-from benchmarks.tables.sources import START, TFIDF
+from benchmarks.tables.sources import BASE, TFIDF
 
 COLUMNS: list[tuple[str, Part]] = [
     ("seeds", {"metric": "dev", "show": count}),
@@ -80,7 +80,7 @@ PASER_PARTS = study(
 )
 
 _IN_SPACE = {
-    START: "start",
+    BASE: "start",
     "SimCSE": "simcse",
     "DCLR, no guide": "dclr-no-guide",
     "AdCSE": "adcse",
@@ -130,7 +130,7 @@ _THREE = number("{:.3f}")
 FREQUENCIES_IN_SPACE = Table(
     "method",
     {
-        START: {"of": runs("slt_fai/start")},
+        BASE: {"of": runs("slt_fai/start")},
         "ConSERT": {"of": runs("slt_fai/consert")},
         "SLT-FAI over ConSERT": {"of": runs("slt_fai/consert-slt-fai")},
         "SLT-FAI over SimCSE": {"of": runs("slt_fai/slt-fai")},
@@ -150,12 +150,7 @@ OWN_SPACE = Table(
     "method",
     {
         label: {"of": runs(f"own_encoder/{name}")}
-        for label, name in {
-            START: "start",
-            "SimCSE": "simcse",
-            "DCLR": "dclr",
-            "SLT-FAI over SimCSE": "slt-fai",
-        }.items()
+        for label, name in {BASE: "start", "SimCSE": "simcse", "DCLR": "dclr", "SLT-FAI over SimCSE": "slt-fai"}.items()
     },
     [
         ("seeds", {"metric": "geometry/uniformity", "show": count}),
@@ -168,7 +163,7 @@ QUESTIONS = Table(
     "encoder",
     {
         TFIDF: {"of": ({"study": "beyond", "method": "TF-IDF of characters 3-5"},)},
-        START: {"of": ({"study": "beyond", "encoder": "better", "method": "start"},)},
+        BASE: {"of": ({"study": "beyond", "encoder": "better", "method": "start"},)},
         **{
             label: {"of": ({"study": "beyond", "encoder": "own_encoder_better", "method": name},)}
             for label, name in {"SimCSE": "simcse", "PaSeR": "paser"}.items()

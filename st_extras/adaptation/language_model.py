@@ -199,5 +199,5 @@ class ExtractionScores:
         if self.base_dev is not None:
             return self._dev.score(one.embeddings(self._dev_grid)) - self.base_dev, general
         held_out = one.embeddings(self._grid)[: self._count]
-        words = self._comparison.compare(held_out, resamples=100).lexical
+        words = self._comparison.compare(held_out, resamples=100).word_overlap
         return 100 * words + general - self.base_general, general
