@@ -19,8 +19,6 @@ frequency labels. Each is a file in ``benchmarks/results/analyses/``; what is th
 
 from __future__ import annotations
 
-import argparse
-import os
 import random
 import statistics
 import time
@@ -42,8 +40,9 @@ from benchmarks.figures.redundancy import (
 )
 from benchmarks.names import NAMED, is_there
 from benchmarks.provenance import provenance
-from benchmarks.records import RESULTS, write_json
+from benchmarks.records import append, has_run, run_once
 from benchmarks.refined_parts import BATCH, DEV, GRIDS, Encoded
+from benchmarks.studies import Options, chosen
 from benchmarks.variants import texts_of
 from st_extras.evaluation import STSDataset, load_sts
 from st_extras.modules.lambda_search import pair_sides, spearman_surface
@@ -163,47 +162,17 @@ ANALYSES: dict[str, Callable[[Encoded], dict[str, Any]]] = {
 }
 
 
-def record(path: Path, fields: dict[str, Any], find: Callable[[], dict[str, Any]]) -> None:
-    """Write what ``find`` returns, with the seconds that it took; not if the record is there."""
-    if path.exists():
-        return
-    began = time.perf_counter()
-    found = find()
-    seconds = round(time.perf_counter() - began, 1)
-    write_json(path, {"study": "analyses", **fields, **found, "seconds": seconds, **provenance()})
-    print(f"{path.stem}: {seconds:.0f} s", flush=True)
-
-
-def run_encoder(name: str, data: Path, results: Path) -> None:
-    """Run the analyses of an encoder that have no record. Each encodes what the ones before it did not."""
-    paths = {analysis: results / f"{name}-{analysis}.json" for analysis in ANALYSES}
-    if all(path.exists() for path in paths.values()):
-        return
-    encoded = Encoded(name, {one: load_sts(one, data) for one in (DEV, *SIX)})
-    for analysis, path in paths.items():
-        record(path, {"encoder": name, "analysis": analysis}, partial(weighted, ANALYSES[analysis], encoded))
-
-
-def weighted(analysis: Callable[[Encoded], dict[str, Any]], encoded: Encoded) -> dict[str, Any]:
-    """Return RepAL's weights and what an analysis finds with them."""
-    return {"weights": encoded.weights, **analysis(encoded)}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=os.environ.get("ST_EXTRAS_DATA"), help="folder with the STS sets")
-    parser.add_argument("--encoders", nargs="*", choices=NAMED, default=list(NAMED))
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for records (default: %(default)s)")
-    options = parser.parse_args()
-    if options.data is None:
-        parser.error("--data FOLDER (or ST_EXTRAS_DATA) must name the folder with the STS sets.")
-    data, results = Path(options.data), options.results / "analyses"
-    fields = {"analysis": "frequencies", "file": COUNTS}
-    record(results / "bookcorpus-frequencies.json", fields, partial(token_counts, data / COUNTS))
-    for name in options.encoders:
-        if is_there(name):
-            run_encoder(name, data, results)
-
-
-if __name__ == "__main__":
-    main()
+def run(study: dict[str, Any], options: Options) -> None:
+    """Run the analyses of each encoder that have no record. Each encodes what the ones before it did not."""
+    name, root = study["name"], options.root
+    counts = partial(token_counts, options.data / COUNTS)
+    run_once(name, "bookcorpus-frequencies", lambda: {"analysis": "frequencies", "file": COUNTS} | counts(), root=root)
+    for encoder in filter(is_there, chosen(options.encoders, NAMED, "--encoders")):
+        missing = [one for one in ANALYSES if not has_run(name, f"{encoder}-{one}", root=root)]
+        encoded = Encoded(encoder, {one: load_sts(one, options.data) for one in (DEV, *SIX)}) if missing else None
+        for analysis in missing:
+            began = time.perf_counter()
+            found = {"encoder": encoder, "analysis": analysis, "weights": encoded.weights} | ANALYSES[analysis](encoded)
+            found["seconds"] = round(time.perf_counter() - began, 1)
+            append(name, f"{encoder}-{analysis}", {"study": name} | found | provenance(), root=root)
+            print(f"{encoder}-{analysis}: {found['seconds']:.0f} s", flush=True)

@@ -1,26 +1,19 @@
-"""Beyond similarity: encoders on labelled texts of three domains and on question retrieval, with their floors.
+"""Beyond similarity: encoders on labelled texts of three domains and on question retrieval, with untrained baselines.
 
-    python -m benchmarks.beyond --data DATA_FOLDER [--encoders minilm layers3 own better FOLDER]
-    python -m benchmarks.beyond --data DATA_FOLDER --studies baselines own_encoder --work runs
+It scores named encoders: ``minilm`` (tuned for similarity), ``layers3`` (its first 3 layers, raw), ``own`` and
+``better`` (pre-trained here, raw); and those that the studies in ``trained`` left in the work folder, one folder for
+each method and seed. Before them come TF-IDF of words and of characters, and means of the input embeddings.
 
-The first command scores named encoders: ``minilm`` (tuned for similarity), ``layers3`` (its first 3 layers, raw),
-``own`` and ``better`` (pre-trained, raw), or folders. The second one scores the encoders that studies left in
-``--work``, one folder for each method and seed. Before them come the floors: TF-IDF of words and of characters, and
-means of the input embeddings.
-
-* Domains: the test texts of ``DATA_FOLDER/domains``. 1-NN accuracy among the other test texts, V-measure of k-means,
-  MAP@R, and a linear probe in 5-fold cross-validation; nothing is fitted on labels but the probe.
+* Domains: the test texts of ``domains/``. 1-NN accuracy among the other test texts, V-measure of k-means, MAP@R, and a
+  linear probe in 5-fold cross-validation; nothing is fitted on labels but the probe.
 * Questions: ``qqp_dev.tsv.gz``. Each question that has a duplicate looks for it among all second questions: MAP@100 and
   MRR@10.
 
-TF-IDF is fitted on the texts that are compared (for domains, on the train texts), SIF's counts likewise. Each row is a
-file in ``benchmarks/results/beyond/``; what is there is not run again. ``benchmarks/tables/beyond.py`` makes the table.
+TF-IDF is fitted on the texts that are compared (for domains, on the train texts), SIF's counts likewise.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
@@ -39,9 +32,8 @@ from torch import Tensor
 from benchmarks.domain_rows import BAGS, FLOORS
 from benchmarks.domains import DOMAINS, encoder
 from benchmarks.names import NAMED, PRETRAINED, is_there
-from benchmarks.provenance import provenance
-from benchmarks.records import RESULTS, write_json
-from benchmarks.studies import left_encoders
+from benchmarks.records import run_once
+from benchmarks.studies import Options, left_encoders
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import (
     LabeledTextEvaluator,
@@ -202,35 +194,23 @@ def _encoder_of(name: str, tasks: Tasks) -> dict[str, Any]:
     return score_encoder(encoder(name) if name in KNOWN else load_encoder(name), tasks)
 
 
-def path_of(fields: dict[str, Any], results: Path) -> Path:
-    """Return the file of a record."""
+def run_name(fields: dict[str, Any]) -> str:
+    """Return the run of a row."""
     name = "-".join((fields["encoder"] or "text", fields["row"], str(fields["seed"])))
-    return results / "beyond" / (name.replace(" ", "_").replace(",", "").replace("/", "_") + ".json")
+    return name.replace(" ", "_").replace(",", "").replace("/", "_")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=os.environ.get("ST_EXTRAS_DATA"), help="folder with domains/, QQP")
-    parser.add_argument("--encoders", nargs="+", default=[], help=f"{', '.join(KNOWN)} (the default), or folders")
-    parser.add_argument("--studies", nargs="+", default=[], help="studies whose encoders are in --work")
-    parser.add_argument("--work", type=Path, default=Path("runs"), help="folder for weights (default: %(default)s)")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for records (default: %(default)s)")
-    options = parser.parse_args()
-    if options.data is None:
-        parser.error("--data FOLDER (or ST_EXTRAS_DATA) must name the folder with the domains and the question pairs.")
-    encoders = options.encoders or ([] if options.studies else list(KNOWN))
-    encoders = [name for name in encoders if is_there(name)]
-    tasks = Tasks(Path(options.data))
-    for fields, score in (*floors(encoders), *named(encoders), *trained(options.studies, options.work)):
-        path = path_of(fields, options.results)
-        if path.exists():
-            continue
-        began = time.perf_counter()
-        found = score(tasks)
-        seconds = round(time.perf_counter() - began, 1)
-        write_json(path, {"study": "beyond", **fields, **found, "seconds": seconds, **provenance()})
-        print(f"{path.stem}: MAP {found['questions']['map']:.2f}, {seconds:.0f} s", flush=True)
+def run(study: dict[str, Any], options: Options) -> None:
+    """Score the baselines, the named encoders, and those that the studies of ``trained`` left in the work folder."""
+    encoders = [name for name in options.encoders or KNOWN if is_there(name)]
+    tasks = Tasks(options.data)
+    for fields, score in (*floors(encoders), *named(encoders), *trained(study["trained"], options.work)):
+        make = partial(_timed, fields, score, tasks)
+        record = run_once(study["name"], run_name(fields), make, root=options.root)
+        if record is not None:
+            print(f"{run_name(fields)}: MAP {record['questions']['map']:.2f}", flush=True)
 
 
-if __name__ == "__main__":
-    main()
+def _timed(fields: dict[str, Any], score: Callable[[Tasks], dict[str, Any]], tasks: Tasks) -> dict[str, Any]:
+    began = time.perf_counter()
+    return fields | score(tasks) | {"seconds": round(time.perf_counter() - began, 1)}

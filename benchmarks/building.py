@@ -12,10 +12,8 @@ from torch import nn
 import st_extras.losses
 from benchmarks.authors_slt_fai import AuthorsSLTFAILoss
 from benchmarks.baselines import ROWS, WITHOUT_NEGATIVES, denoising_loss, frozen
-from benchmarks.deleting import DeletingSLTFAILoss
-from benchmarks.distillation import DistillationLoss
+from benchmarks.controls import DeletingSLTFAILoss, DistillationLoss, RedrawnAdversariesLoss
 from benchmarks.paser_rows import chunks, with_positives
-from benchmarks.redrawn import RedrawnAdversariesLoss
 from st_extras.encoders import EmbeddingTable, load_encoder
 from st_extras.samples.encoder import packaged_minilm
 from st_extras.text import EDA, PhraseMasking

@@ -5,36 +5,35 @@ from __future__ import annotations
 import shutil
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from benchmarks.building import frequency_table, has_negatives, make_loss, starting_encoder, training_rows
-from benchmarks.evaluation_steps import EvaluateAt
 from benchmarks.figures.frequency_bias import FrequencyBiasEvaluator
 from benchmarks.fitted_text import spaced, thinned
 from benchmarks.pairs import DEV, KeepsCosines, pair_figures
 from benchmarks.provenance import provenance
-from benchmarks.selection_signals import SignalsEvaluator
 from benchmarks.studies import check_chosen, corpus_sentences
 from benchmarks.variants import run_after
-from benchmarks.warmups import warmup_choice
 from st_extras.encoders import load_encoder, use_length_buckets
 from st_extras.evaluation import (
     SEVEN_STS,
     GeometryEvaluator,
     STSEvaluator,
+    UnlabeledSelectionEvaluator,
     load_sts,
 )
 from st_extras.training import TrainingRun, train_encoder
 
 
 class DevAndSignals(BaseEvaluator):
-    """Score STS-B dev, and compute the label-free signals beside it.
+    """Score STS-B dev, and compute the label-free signal beside it.
 
     Both run under bfloat16 autocast if the training does. The signals of every call are kept in ``seen``, and in
     ``seconds`` how long the training had taken until then, without the time of these calls.
@@ -68,6 +67,22 @@ class DevAndSignals(BaseEvaluator):
             return self.dev(model, *args, **kwargs)
 
 
+class EvaluateAt(TrainerCallback):
+    """Logs, evaluates and saves a checkpoint at further steps: some methods are best before the first evaluation.
+
+    Args:
+        steps: the steps.
+    """
+
+    def __init__(self, steps: Iterable[int]) -> None:
+        self.steps = frozenset(steps)
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Ask for all three if it is one of the steps."""
+        if state.global_step in self.steps:
+            control.should_log = control.should_evaluate = control.should_save = True
+
+
 def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path) -> dict[str, Any]:
     """Train a method of a study and return its record.
 
@@ -88,7 +103,7 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
     if method.get("length_buckets"):
         use_length_buckets(model, method["length_buckets"])
     size = method.get("signals", 0)
-    signals = SignalsEvaluator(sentences, size=size, write_csv=False) if size else None
+    signals = UnlabeledSelectionEvaluator(sentences, size=size, write_csv=False) if size else None
     dev = STSEvaluator([thinned(load_sts(DEV, data), method.get("pairs", {}))])
     evaluator = DevAndSignals(dev, signals, method["bf16"])
     began, of_processor, origin = time.perf_counter(), time.process_time(), provenance()
@@ -160,7 +175,6 @@ def start_record(study: dict[str, Any], data: Path) -> dict[str, Any]:
         **of_pairs,
         **post_processed(model, settings, sentences, data, vectors),
         **embedding_space(model, settings, sentences, data),
-        **provenance(),
     }
 
 
@@ -204,7 +218,7 @@ def logged(run: TrainingRun) -> list[list[Any]]:
 
 
 def checkpoints(run: TrainingRun, signals: list[dict[str, float]]) -> list[dict[str, Any]]:
-    """Return dev score, training loss and signals of every evaluation, for ``benchmarks.selection``."""
+    """Return dev score, training loss and label-free signals of every evaluation."""
     losses = {entry["step"]: entry["loss"] for entry in run.trainer.state.log_history if "loss" in entry}
     return [
         {"step": step, "dev_spearman": value, "training_loss": losses.get(step), "signals": found}
@@ -253,3 +267,24 @@ def reconstructed(loss: Any, rows: Any) -> list[dict[str, str]]:
     chosen = rows.select(range(0, len(rows), len(rows) // 10)).select(range(10))
     phrases = loss.reconstruct(list(chosen["sentence"]), list(chosen["masked"]))
     return [{"phrase": row["phrase"], "reconstructed": phrase} for row, phrase in zip(chosen, phrases, strict=True)]
+
+
+def warmup_choice(run: TrainingRun, method: dict[str, Any]) -> dict[str, Any]:
+    """Return whether the weights that were kept are from the warm-up, and the best dev score after it.
+
+    Empty for a method without a warm-up. In SLT-FAI's, the encoder is its base's; in PaSeR's, it is the start.
+    """
+    options = method.get("options", {})
+    steps = options.get("warmup_steps", 0) or options.get("decoder_warmup_steps", 0)
+    if not steps:
+        return {}
+    after = [(value, step) for step, value in run.curve if step > steps]
+    value, step = max(after, key=lambda found: (found[0], -found[1])) if after else (None, None)
+    return {
+        "warmup": {
+            "steps": steps,
+            "kept_from": "warm-up" if run.best_step <= steps else "after",
+            "best_step_after": step,
+            "dev_after": None if value is None else 100 * value,
+        }
+    }

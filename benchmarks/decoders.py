@@ -1,12 +1,7 @@
 """Language models of others as sentence encoders, without training: layers, poolings, prompts and linear steps.
 
-    python -m benchmarks.encoders --prepare FOLDER
-    python -m benchmarks.decoders --data DATA_FOLDER --models FOLDER --cache CACHE [--encoders smollm2 gemma3]
-    python -m benchmarks.decoders --score --data DATA_FOLDER --cache CACHE
-    python -m benchmarks.decoders --adapt --data DATA_FOLDER --models FOLDER
-
-``benchmarks/decoders.toml`` says which layers, which ways to write a text, how many pairs of each set and how
-many sentences to fit on. The weights were de-quantized from 4 bit by ``benchmarks.encoders``.
+The configuration says which layers, which ways to write a text, how many pairs of each set and how many sentences to
+fit on. ``python -m benchmarks encoders runs/encoders`` makes the encoders, de-quantized from 4 bit.
 
 * Ways: "plain", the text alone; "start", the tokenizer's start token before it; "eol", PromptEOL; "chat", the
   tokenizer's chat template, which Sentence Transformers puts around every text unless told otherwise; "echo", the text
@@ -18,25 +13,23 @@ many sentences to fit on. The weights were de-quantized from 4 bit by ``benchmar
   or on sentences of the STS sets without those of dev and the tests ("sts"). EmbedFilter (arXiv 2606.07502) needs no
   text: it leaves out as many of the first as of the last singular vectors of the unembedding matrix.
 
-All layers of a text come from one pass, in ``--dtype``, and stay in ``--cache``: a run that was stopped goes on, and
-``--score`` scores what is there. Each encoder and way is one file in ``benchmarks/results/decoders/``, with every row
-of the grid; STS-B dev chooses the rows of the table. ``baselines.json`` holds TF-IDF, SIF and all-MiniLM-L6-v2 on the
-same pairs. ``--adapt`` scores what ``adapt`` makes of each language model and text, without labels, by the saved model.
+All layers of a text come from one pass, and stay in the work folder: a run that was stopped resumes. STS-B dev chooses
+the rows of the table. Beside the ways, the study has TF-IDF, SIF and all-MiniLM-L6-v2 on the same pairs, and what
+``adapt`` makes of each language model and text, without labels, by the saved model.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import os
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tomllib
 import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
@@ -55,9 +48,10 @@ from benchmarks.floors import (
 from benchmarks.names import FLOOR_TEXTS
 from benchmarks.pairs import DEV, correlation
 from benchmarks.provenance import provenance
-from benchmarks.records import RESULTS, ROOT, write_json
+from benchmarks.records import append, has_run, run_once
+from benchmarks.studies import Options, chosen
 from st_extras.adaptation import adapt
-from st_extras.adaptation.language_model import embed_filter
+from st_extras.adaptation.extraction import embed_filter
 from st_extras.encoders import load_encoder
 from st_extras.encoders.prompt_template import PROMPT_EOL
 from st_extras.evaluation import SEVEN_STS, STSDataset, load_sts
@@ -66,7 +60,6 @@ from st_extras.samples.encoder import packaged_minilm
 from st_extras.text import read_sentences
 
 Array = NDArray[np.float32]
-CONFIG = ROOT / "decoders.toml"
 TEMPLATES = {"eol": PROMPT_EOL, "filtered-eol": PROMPT_EOL, "chat": "chat"}  # of others: the text alone
 STARTED = ("start", "echo", "both", "filtered")  # the tokenizer's start token is put before the text
 ECHO = ("Rewrite the sentence: {}, rewritten sentence: ", "{}")
@@ -180,9 +173,9 @@ def cached(file: Path, texts: Sequence[str], make: Any) -> Array:
         return np.asarray(kept["embeddings"])
 
 
-def encode_all(name: str, way: str, study: dict[str, Any], models: Path, cache: Path, data: Path, dtype: str) -> None:
+def encode_all(name: str, way: str, study: dict[str, Any], models: Path, cache: Path, data: Path) -> None:
     """Encode all groups of texts in one way, and say how long each took."""
-    model = load_encoder(models / name, dtype=dtype, device="cpu", prompt_template=TEMPLATES.get(way, "{}"))
+    model = load_encoder(models / name, dtype=study["dtype"], device="cpu", prompt_template=TEMPLATES.get(way, "{}"))
     layers = study["encoders"][name]["layers"]
     if way.startswith("filtered"):
         kernels = [step[0] for edge in EDGES if (step := embed_filter(model, edge))]
@@ -221,15 +214,13 @@ def score_step(pairs: Array, gold: Array, step: tuple[Array, Array] | None) -> f
     return correlation(gold, (first * second).sum(axis=1))
 
 
-def score_way(name: str, way: str, study: dict[str, Any], cache: Path, data: Path, dtype: str) -> dict[str, Any] | None:
-    """Score every row of the grid on the sets that are in the cache, and return the record; None without STS-B's."""
+def score_way(name: str, way: str, study: dict[str, Any], cache: Path, data: Path) -> dict[str, Any]:
+    """Score every row of the grid on the sets that are in the cache, and return the record."""
     sets, fitted = groups(study, data)
     texts = {group: texts_of(pairs) for group, pairs in sets.items()} | fitted
     files = {group: cache / f"{name}-{way}-{group}.npz" for group in texts}
     there = {group: cached(files[group], texts[group], None) for group in texts if files[group].exists()}
     scored = [group for group in sets if group in there]
-    if not {DEV, "stsb_test"} <= set(scored):
-        return None
     gold = {group: np.asarray(sets[group].scores) for group in scored}
     rows: dict[str, dict[str, float]] = {}
     whole: dict[str, Any] = {"plain -": None}
@@ -245,10 +236,11 @@ def score_way(name: str, way: str, study: dict[str, Any], cache: Path, data: Pat
                 found = {group: score_step(there[group][k, p], gold[group], kernel) for group in scored}
                 rows[f"{layer} {pooling} {step}"] = {group: round(value, 2) for group, value in found.items()}
     return {
-        "study": study["name"], "encoder": name, "way": way, "weights": "de-quantized from 4 bit", "dtype": dtype,
+        "study": study["name"], "encoder": name, "way": way, "weights": "de-quantized from 4 bit",
+        "dtype": study["dtype"],
         "pairs": {group: len(sets[group]) for group in scored},
         "fitted": {text: len(lines) for text, lines in fitted.items() if text in there},
-        "rows": rows, **provenance(),
+        "rows": rows,
     }  # fmt: skip
 
 
@@ -275,7 +267,7 @@ def baselines(study: dict[str, Any], data: Path) -> dict[str, Any]:
         }
         rows[way] = {name: round(value, 2) for name, value in found.items()}
     pairs = {pairs.name: len(pairs) for pairs in known}
-    return {"study": study["name"], "pairs": pairs, "rows": rows, **provenance()}
+    return {"pairs": pairs, "rows": rows}
 
 
 def adapted(name: str, study: dict[str, Any], models: Path, data: Path) -> dict[str, Any]:
@@ -293,45 +285,31 @@ def adapted(name: str, study: dict[str, Any], models: Path, data: Path) -> dict[
                 group: correlation(np.asarray(pairs.scores), cosines(pairs.sentences1, pairs.sentences2))
                 for group, pairs in sets.items()
             }
-        rows[text] = {"chosen": found.chosen, "texts": found.facts["texts"], "seconds": round(seconds)}
+        rows[text] = {"chosen": found.chosen, "texts": found.texts.used, "seconds": round(seconds)}
         rows[text] |= {"processor_seconds": round(of_processor), "scores": {k: round(v, 2) for k, v in scores.items()}}
     weights = {"weights": "de-quantized from 4 bit", "pairs": {group: len(pairs) for group, pairs in sets.items()}}
-    return {"study": study["name"], "encoder": name} | weights | {"rows": rows, **provenance()}
+    return {"encoder": name} | weights | {"rows": rows}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=os.environ.get("ST_EXTRAS_DATA"), help="folder with the STS sets")
-    parser.add_argument("--models", type=Path, default=Path("runs/encoders"), help="folder of benchmarks.encoders")
-    parser.add_argument("--cache", type=Path, default=Path("runs/decoders"), help="folder for the embeddings")
-    parser.add_argument("--encoders", nargs="*", help="default: all of the study")
-    parser.add_argument("--ways", nargs="*", help="default: all of the study")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for records (default: %(default)s)")
-    parser.add_argument("--dtype", default="bfloat16", help="of the passes (default: %(default)s)")
-    parser.add_argument("--score", action="store_true", help="score what is in the cache, encode nothing")
-    parser.add_argument("--adapt", action="store_true", help="adapt each language model, and score the result")
-    options = parser.parse_args()
-    if options.data is None:
-        parser.error("--data FOLDER (or ST_EXTRAS_DATA) must name the folder with the STS sets.")
-    data = Path(options.data)
-    torch.set_num_threads(1)
-    study = tomllib.loads(CONFIG.read_text(encoding="utf8"))
-    folder = options.results / study["name"]
-    if not (folder / "baselines.json").exists():
-        write_json(folder / "baselines.json", baselines(study, data))
-    for name in options.encoders or study["encoders"]:
-        if not options.score and not (options.models / name).is_dir():
-            print(f"{name}: not run, {options.models / name} is not there: see benchmarks.encoders.", flush=True)
+def run(study: dict[str, Any], options: Options) -> None:
+    """Encode and score each encoder in each way that has no record, then ``adapt`` it; baselines come first.
+
+    ``--methods`` names ways, or "adapt". An encoder that is not there is left out.
+    """
+    name, cache = study["name"], options.work / "decoders"
+    run_once(name, "baselines", lambda: baselines(study, options.data), root=options.root)
+    for encoder in chosen(options.encoders, list(study["encoders"]), "--encoders"):
+        models = options.work / "encoders"
+        if not (models / encoder).is_dir():
+            print(
+                f"{encoder}: left out, {models / encoder} is not there: see python -m benchmarks encoders.", flush=True
+            )
             continue
-        if options.adapt:
-            write_json(folder / f"adapt-{name}.json", adapted(name, study, options.models, data))
-            continue
-        for way in options.ways or study["encoders"][name]["ways"]:
-            if not options.score:
-                encode_all(name, way, study, options.models, options.cache, data, options.dtype)
-            if record := score_way(name, way, study, options.cache, data, options.dtype):
-                write_json(folder / f"{name}-{way}.json", record)
-
-
-if __name__ == "__main__":
-    main()
+        for way in chosen(options.methods, [*study["encoders"][encoder]["ways"], "adapt"], "--methods"):
+            if way == "adapt":
+                make = partial(adapted, encoder, study, models, options.data)
+                run_once(name, f"adapt-{encoder}", make, root=options.root)
+            elif not has_run(name, f"{encoder}-{way}", root=options.root):
+                encode_all(encoder, way, study, models, cache, options.data)
+                record = score_way(encoder, way, study, cache, options.data)
+                append(name, f"{encoder}-{way}", record | provenance(), root=options.root)

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from benchmarks.baselines import damaged, denoising_loss, doubled, frozen
 from benchmarks.floors import TFIDF, InputEmbeddings, first_direction, sif_weights
+from benchmarks.names import TRANSFORMS
 from st_extras.adaptation import CANDIDATES, TRAININGS, LinearTransform, ShortTraining, adapt
 from st_extras.losses import ConSERTLoss, DCLRLoss, SimCSELoss
 from st_extras.modules import (
@@ -72,7 +73,7 @@ STEPS: dict[str, Callable[[Tensor, Texts, int], Affine]] = {
     "whitened softly 0.1": partial(of_statistics, lambda size: WhiteningPostProcessor(size, epsilon=0.1)),
     "whitened softly 1": partial(of_statistics, lambda size: WhiteningPostProcessor(size, epsilon=1.0)),
     "locality": locality,
-    **{one.name: partial(neighbours, one) for one in CANDIDATES},
+    **{TRANSFORMS[one.name]: partial(neighbours, one) for one in CANDIDATES},
 }
 FOLLOWING = "neighbours, medium"
 """The step that is also put after each training."""
@@ -130,7 +131,7 @@ def adapted(
     options = {"seed": seed, "minutes": 60, "show_progress_bar": False} | options
     with tempfile.TemporaryDirectory() as folder:
         found = adapt(model, list(texts), Path(folder) / "adapted", **options)
-    facts |= {"chosen": found.chosen, "candidates": [vars(row) for row in found.rows], "facts": found.facts}
+    facts |= {name: found.written()[name] for name in ("chosen", "candidates", "texts", "details")}
     return found.model
 
 

@@ -1,25 +1,17 @@
-"""What adapting an encoder to a domain does: floors, post-processing, training and ``adapt``, judged by labels.
+"""What adapting an encoder to a domain does: baselines, transforms, trainings and ``adapt``, scored by labels.
 
-    python -m benchmarks.domains --data DATA_FOLDER [--encoders minilm --domains banking77 --rows adapt --seeds 0 1]
+For each encoder, domain, row and seed it fits on the train texts of ``domains/`` in the data folder, without their
+labels, and scores the test texts: 1-NN accuracy, V-measure of k-means, MAP@R, and their mean. STS-B test beside it
+shows what was forgotten, and the label-free score of ``adapt`` compares the embeddings of train texts that nothing was
+fitted on. The labels only score: nothing here chooses by them.
 
-For each encoder, domain, row and seed it fits on the train texts of ``DATA_FOLDER/domains``, without their labels, and
-scores the test texts: 1-NN accuracy, V-measure of k-means, MAP@R, and their mean. STS-B test beside it shows what was
-forgotten, and the label-free judge of ``adapt`` says what it thinks of the change, on train texts that nothing was
-fitted on. Each result is a line of ``benchmarks/results/domains.jsonl``; what is there is not run again. The labels only
-judge: nothing here chooses by them. ``benchmarks/tables/domains.py`` makes the tables.
-
-    python -m benchmarks.domains --thin --data DATA_FOLDER --encoders mpnet --rows start adapt
-
-A slow encoder takes fewer texts, in bfloat16; its records stand apart, in ``domains_thin.jsonl``.
-"mpnet" is the folder that ``python -m benchmarks.encoders --prepare runs/encoders`` makes. DCLR guided by the start
-(``--rows "DCLR start 0.14, 3e-05, 25 steps"``) takes it about ten minutes of a core for each domain and seed. "smollm2"
-and "gemma3", of the same folder, are language models, read with PromptEOL (``--rows start "whitened softly 0.1"``);
-"smollm2-plain" and "gemma3-plain" are the same as they were saved (``--rows start adapt``).
+``thin`` studies take fewer texts, in bfloat16, for slow encoders. "mpnet", "smollm2" and "gemma3" are folders that
+``python -m benchmarks encoders runs/encoders`` makes; the latter two are encoded with PromptEOL, "smollm2-plain" and
+"gemma3-plain" as they were saved.
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
 import random
 import time
@@ -46,9 +38,10 @@ from benchmarks.domain_rows import (
     floor_embeddings,
 )
 from benchmarks.fitted_text import thinned
-from benchmarks.names import NAMED, PRETRAINED
+from benchmarks.names import PRETRAINED
 from benchmarks.provenance import provenance
 from benchmarks.records import append, has_run
+from benchmarks.studies import Options, chosen
 from st_extras.encoders import load_encoder
 from st_extras.encoders.prompt_template import PROMPT_EOL
 from st_extras.evaluation import LabelFreeComparison, label_scores, load_labeled_texts, load_sts
@@ -181,7 +174,9 @@ class Cell:
         first, second = test[len(self.domain.test) :].chunk(2)
         cosines = torch.cosine_similarity(first, second)
         scores["stsb_test"] = 100 * rank_correlation(cosines, torch.tensor(self.domain.grades))
-        return {"scores": scores, "judge": asdict(judge.compare(judged))}
+        compared = asdict(judge.compare(judged))
+        compared["lexical"] = compared.pop("word_overlap")  # as in the records
+        return {"scores": scores, "judge": compared}
 
     def of_step(self, row: str, seed: int) -> dict[str, Any]:
         """Run a row that is a linear step after the start."""
@@ -249,33 +244,21 @@ def run_name(name: str, domain: str, row: str, seed: int) -> str:
     return parts.replace(" ", "_").replace(",", "").replace("'", "")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with domains/ and the STS sets")
-    parser.add_argument("--encoders", nargs="+", default=list(NAMED), help="default: all three")
-    parser.add_argument("--domains", nargs="+", choices=DOMAINS, default=list(DOMAINS))
-    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--thin", action="store_true", help="fewer texts, for a slow encoder")
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    study = "domains_thin" if options.thin else "domains"
-    for domain in options.domains:
-        texts = Domain.load(domain, options.data, thin=options.thin)
-        for name in options.encoders:
-            cell = Cell(name, texts)
-            for row in options.rows:
-                of = "" if row in FLOORS else name
-                for seed in options.seeds[:1] if row in SEEDLESS or row in FLOORS else options.seeds:
-                    if has_run(study, run_name(of, domain, row, seed)):
+def run(study: dict[str, Any], options: Options) -> None:
+    """Run the rows of a study that have no record, for each domain and encoder; ``thin`` takes fewer texts."""
+    name, rows = study["name"], chosen(options.methods, ROWS, "--methods")
+    for domain in chosen(options.sets, DOMAINS, "--sets"):
+        texts = Domain.load(domain, options.data, thin=study.get("thin", False))
+        for encoder_name in options.encoders or study["encoders"]:
+            cell = Cell(encoder_name, texts)
+            for row in rows:
+                of = "" if row in FLOORS else encoder_name
+                seeds = options.seeds or study["seeds"]
+                for seed in seeds[:1] if row in SEEDLESS or row in FLOORS else seeds:
+                    if has_run(name, run_name(of, domain, row, seed), root=options.root):
                         continue
                     for full_row, found in run_row(cell, row, seed):
-                        record = {"encoder": of, "domain": domain, "row": full_row, "seed": seed}
+                        record = {"study": name, "encoder": of, "domain": domain, "row": full_row, "seed": seed}
                         run = run_name(of, domain, full_row, seed)
-                        append(study, run, record | found | provenance())
+                        append(name, run, record | found | provenance(), root=options.root)
                         print(f"{run}: {found['scores']['mean']:.2f}", flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,17 +1,14 @@
-"""Encoders that others made, from packages: a folder for each, which ``load_encoder`` reads.
-
-    python -m benchmarks.encoders --prepare FOLDER [--only smollm2 gemma3 mpnet]
+"""Encoders by others, from packages: a folder for each, which ``load_encoder`` reads.
 
 The studies name them ``smollm2`` (SmolLM2-135M-Instruct), ``gemma3`` (Gemma 3 270M, the base model) and ``mpnet``
 (all-mpnet-base-v2, tuned for similarity). The packages hold the two language models in 4 bit; they are de-quantized to
 float32, which takes ``pip install gguf`` and two minutes. What a 4-bit model scores is not what its original scores.
 
-What is there already is left as it is. A package that is gone gives one line, and the studies' rows are not run.
+What is there already stays as it is. A package that pip does not find gives one line; the studies leave its rows out.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import subprocess
 import sys
@@ -145,16 +142,3 @@ def prepare(name: str, folder: Path) -> bool:
         (Path(work) / name).replace(target)
     print(f"{name}: {target}", flush=True)
     return True
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--prepare", type=Path, required=True, metavar="FOLDER", help="folder for the encoders")
-    parser.add_argument("--only", nargs="+", choices=list(SOURCES), default=list(SOURCES))
-    options = parser.parse_args()
-    for name in options.only:
-        prepare(name, options.prepare)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,4 @@
-"""Floors: what no training reaches for free. Texts as TF-IDF, and means of an encoder's input embeddings.
-
-    python -m benchmarks.floors --data DATA_FOLDER [--encoders minilm own better] [--results FOLDER]
+"""Baselines that train nothing: texts as TF-IDF, and means of an encoder's input embeddings.
 
 Nothing here reads a sentence as more than a bag of its parts. Every row is scored on STS-B dev and on the seven sets:
 
@@ -10,17 +8,13 @@ Nothing here reads a sentence as more than a bag of its parts. Every row is scor
   principal direction of 20,000 of that text's sentences.
 
 Each is fitted on Wikipedia's sentences and on the unlabeled sentences of the STS sets, which the methods train on and
-which hold the test sentences. A row that has its record is not run again; an encoder that is not there is left out, and
-the command says so. ``benchmarks/tables/floors.py`` puts the rows into the tables.
+which hold the test sentences. An encoder that is not there is left out, with a line.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,8 +24,8 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from benchmarks.names import FLOOR_TEXTS, PRETRAINED, is_there
 from benchmarks.pairs import DEV, correlation, pair_figures
-from benchmarks.provenance import provenance
-from benchmarks.records import RESULTS, write_json
+from benchmarks.records import run_once
+from benchmarks.studies import Options, chosen
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import SEVEN_STS, STSDataset, load_sts
 from st_extras.samples.encoder import packaged_minilm
@@ -173,28 +167,15 @@ def rows(encoders: Sequence[str], texts: dict[str, Sequence[str]]) -> Iterator[t
             yield encoder, "sif_removed", name, partial(sif_cosines, embeddings, text, removed=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=os.environ.get("ST_EXTRAS_DATA"), help="folder with STS and text")
-    known = ["minilm", *PRETRAINED]
-    parser.add_argument("--encoders", nargs="*", choices=known, default=known)
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for records (default: %(default)s)")
-    options = parser.parse_args()
-    if options.data is None:
-        parser.error("--data FOLDER (or ST_EXTRAS_DATA) must name the folder with the STS sets.")
-    data = Path(options.data)
-    dev, *tests = [load_sts(name, data) for name in (DEV, *SEVEN_STS)]
-    texts = {name: read_sentences(data / file, limit=FITTED) for name, file in FLOOR_TEXTS.items()}
-    for encoder, kind, text, fit in rows(options.encoders, texts):
+def run(study: dict[str, Any], options: Options) -> None:
+    """Score each baseline that has no record."""
+    dev, *tests = [load_sts(name, options.data) for name in (DEV, *SEVEN_STS)]
+    texts = {name: read_sentences(options.data / file, limit=FITTED) for name, file in FLOOR_TEXTS.items()}
+    for encoder, kind, text, fit in rows(chosen(options.encoders, ["minilm", *PRETRAINED], "--encoders"), texts):
+        row = {"encoder": encoder, "kind": kind, "text": text, "sentences": len(texts.get(text, ()))}
         name = "-".join(part for part in (encoder, kind, text) if part)
-        path = options.results / "floors" / f"{name}.json"
-        if path.exists():
-            continue
-        row = {"study": "floors", "encoder": encoder, "kind": kind, "text": text, "sentences": len(texts.get(text, ()))}
-        found = score(fit(), dev, tests)
-        write_json(path, row | found | provenance())
-        print(f"{name}: dev {found['dev']:.2f}, seven sets {found['average']:.2f}", flush=True)
-
-
-if __name__ == "__main__":
-    main()
+        record = run_once(
+            study["name"], name, lambda row=row, fit=fit: row | score(fit(), dev, tests), root=options.root
+        )
+        if record is not None:
+            print(f"{name}: dev {record['dev']:.2f}, seven sets {record['average']:.2f}", flush=True)

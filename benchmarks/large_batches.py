@@ -1,17 +1,13 @@
-"""Measure what a batch far beyond memory costs with ``mini_batch_size=``: time per sentence, and peak memory.
+"""Measures what a batch far beyond memory costs with ``mini_batch_size=``: time per sentence, and peak memory.
 
-    python -m benchmarks.large_batches [--batch 4096 --mini-batch 64 --rounds 3 --losses simcse dclr] [--smoke]
-
-The encoder is the first three layers of MiniLM. A round takes ``--batch`` sentences and runs each loss twice on them,
-in a new random order: without gradient caching, in batches of ``--mini-batch`` sentences, and with it, in one batch.
+The encoder is the first three layers of MiniLM. A round takes ``batch`` sentences and runs each loss twice on them,
+in a new random order: without gradient caching, in batches of ``mini_batch`` sentences, and with it, in one batch.
 A step is forward + backward of the loss, without an optimizer. The ratio of both times is taken round by round; two
 forward passes and one backward pass, against one of each, give 4/3 where a backward pass takes twice a forward pass.
 
 Peak memory is that of a fresh process for each case, above what it had before the encoder was loaded: weights,
 gradients, batch and activations. On CPU it is the high-water mark of the resident set (Linux only), on CUDA that of
 torch's allocator.
-
-The results are written to ``benchmarks/results/large_batches/``.
 """
 
 from __future__ import annotations
@@ -35,7 +31,7 @@ from torch import nn
 
 from benchmarks.memory import resident
 from benchmarks.provenance import provenance
-from benchmarks.records import RESULTS, write_json
+from benchmarks.records import append
 from st_extras.encoders.rows import Features
 from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, SimCSELoss
 from st_extras.samples import sample_sentences
@@ -158,32 +154,17 @@ def row(seconds: dict[str, list[float]], mib: dict[str, float] | None, batch: in
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--losses", nargs="+", choices=list(LOSSES), default=list(LOSSES))
-    parser.add_argument("--batch", type=int, default=4096, help="sentences of a cached step (default: %(default)s)")
-    parser.add_argument("--mini-batch", type=int, default=64, help="sentences at a time (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
-    parser.add_argument("--threads", type=int, default=1, help="threads of torch (default: %(default)s)")
-    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: %(default)s)")
-    parser.add_argument("--no-memory", action="store_true", help="measure time alone")
-    parser.add_argument("--smoke", action="store_true", help="one round of 16 sentences, time alone, write nothing")
-    options = parser.parse_args()
-    settings = Settings(options.batch, options.mini_batch, options.rounds, options.threads, options.device)
-    if options.smoke:
-        settings = Settings(16, 4, 1, options.threads, options.device)
-    with_memory = not (options.no_memory or options.smoke)
-    memory = {name: peaks(name, settings) if with_memory else None for name in options.losses}
-    seconds = measure(options.losses, settings)
-    rows = {name: row(seconds[name], memory[name], settings.batch) for name in options.losses}
+def measure_losses(options: argparse.Namespace) -> None:
+    """Measure the losses that the command line asks for, and append their record."""
+    settings = Settings(16, 4, 1) if options.smoke else Settings(rounds=options.rounds)
+    names = options.only or list(LOSSES)
+    memory = {name: None if options.smoke else peaks(name, settings) for name in names}
+    seconds = measure(names, settings)
+    rows = {name: row(seconds[name], memory[name], settings.batch) for name in names}
     for name, found in rows.items():
         line = f"{name:8} {found['ms_per_sentence']['cached']:6.2f} ms a sentence, "
         line += f"{found['time_ratio']['median']:.2f} x the time of batches of {settings.mini_batch}"
-        print(line + (f", {found['memory_ratio']:.2f} x the memory" if with_memory else ""))
+        print(line + ("" if options.smoke else f", {found['memory_ratio']:.2f} x the memory"))
     if not options.smoke:
         record = {"settings": vars(settings), "losses": rows} | provenance()
-        write_json(RESULTS / "large_batches" / f"{time.strftime('%Y%m%d-%H%M%S')}.json", record)
-
-
-if __name__ == "__main__":
-    main()
+        append("large_batches", time.strftime("%Y%m%d-%H%M%S"), record)

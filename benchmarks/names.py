@@ -28,6 +28,14 @@ PRETRAINED = {"own": "runs/own_encoder/encoder", "better": "runs/own_encoder_bet
 NAMED = ("minilm", "layers3", "own")
 """The encoders of the domain study and of RepAL's analyses; ``benchmarks.domains.encoder`` loads them by name."""
 
+TRANSFORMS = {
+    "slight neighbour transform": "neighbours, slight",
+    "gentle neighbour transform": "neighbours, gentle",
+    "medium neighbour transform": "neighbours, medium",
+    "whitening neighbour transform": "neighbours, white",
+}
+"""What the records call the transforms that ``adapt`` tries."""
+
 FLOOR_TEXTS = {"wiki": "wiki_sentences.txt.gz", "sts": "sts_unlabeled.txt.gz"}
 """The texts that the floors are fitted on: files of the data folder by their names in the records."""
 

@@ -1,9 +1,7 @@
 """Pairs of the STS sets: which of them the development set holds too, and how much a score hangs on its pairs.
 
-    python -m benchmarks.pairs --data DATA_FOLDER [--results FOLDER]
-
-STS-B was drawn from STS12-16, so that choosing weights on STS-B dev chooses by pairs of the test sets. The command
-counts the pairs that stand in both and writes ``benchmarks/results/pairs/stsb_dev.json``.
+STS-B was drawn from STS12-16, so that choosing weights on STS-B dev chooses by pairs of the test sets. The study
+counts the pairs that are in both.
 
 ``pair_figures`` is what a record holds beside its scores: those without the pairs of STS-B dev, and the seven-set
 average on resampled pairs. Every record resamples the same pairs, so that two records can be compared pair by pair.
@@ -11,12 +9,9 @@ average on resampled pairs. Every record resamples the same pairs, so that two r
 
 from __future__ import annotations
 
-import argparse
-import os
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,8 +20,8 @@ from scipy.stats import rankdata, spearmanr
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from benchmarks.provenance import provenance
-from benchmarks.records import RESULTS, write_json
+from benchmarks.records import run_once
+from benchmarks.studies import Options
 from st_extras.evaluation import SEVEN_STS, STSDataset, STSEvaluator, load_sts
 
 Array = NDArray[np.float64]
@@ -123,20 +118,7 @@ def pair_figures(tests: Sequence[STSDataset], cosines: Mapping[str, Array], dev:
     return {"without_dev": without, "resampled": [round(value, 2) for value in drawn.tolist()]}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=os.environ.get("ST_EXTRAS_DATA"), help="folder with the STS sets")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for records (default: %(default)s)")
-    options = parser.parse_args()
-    if options.data is None:
-        parser.error("--data FOLDER (or ST_EXTRAS_DATA) must name the folder with the STS sets.")
+def run(study: dict[str, Any], options: Options) -> None:
+    """Count the pairs that STS-B dev and the test sets share."""
     dev, *tests = [load_sts(name, options.data) for name in (DEV, *SEVEN_STS)]
-    found = overlap_counts(dev, tests)
-    write_json(options.results / "pairs" / f"{DEV}.json", {"study": "pairs", **found, **provenance()})
-    print(f"{found['in_tests']} of {found['distinct']} distinct pairs of {DEV} stand in the test sets.")
-    for name, row in found["sets"].items():
-        print(f"{name:12} {row['shared']:5} of {row['pairs']} pairs, {row['shared'] / row['pairs']:.1%}")
-
-
-if __name__ == "__main__":
-    main()
+    run_once(study["name"], DEV, lambda: overlap_counts(dev, tests), root=options.root)

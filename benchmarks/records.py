@@ -5,11 +5,10 @@
 
 A study appends a run when it is complete and skips runs that are there, so that a study that was stopped resumes::
 
-    if not has_run("domains", run):
-        append("domains", run, {"encoder": "minilm", "domain": "banking77", ...} | provenance())
+    run_once("domains", "minilm-banking77-adapt-seed0", lambda: {"encoder": "minilm", "domain": "banking77", ...})
 
-``long_table`` reads values into one row each. A metric is a path of keys; ``{name}`` stands for a whole key or a part of
-one, and becomes a column::
+``long_table`` reads values into one row each. A metric is a path of keys; ``{name}`` stands for a key or a part of one,
+and becomes a column::
 
     long_table(["recipes"], "post_processing/{step}/average")  # columns: ..., method, seed, metric, value, step
 """
@@ -65,14 +64,14 @@ def records(study: str, runs: str = "*", *, root: Path | None = None) -> list[di
     lines = path.read_text(encoding="utf8").split("\n") if path.is_file() else [""]
     for number, line in enumerate(lines, 1):
         try:
-            record = json.loads(line) if line else None
+            record = json.loads(line or "{}")
         except json.JSONDecodeError as error:
             if number == len(lines):
                 break
             raise ValueError(f"Line {number} of {path} must be a JSON object, got: {error}.") from None
-        if record is None:
+        if not line:
             continue
-        run = record.get("run")
+        run = record.get("run") if isinstance(record, dict) else None
         if not isinstance(run, str) or run in found:
             raise ValueError(f"Line {number} of {path} must have a run that no line before it has, got {run!r}.")
         found[run] = record
@@ -109,6 +108,23 @@ def append(study: str, run: str, record: dict[str, Any], *, root: Path | None = 
             os.fsync(file.fileno())
 
 
+def run_once(
+    study: str, run: str, make: Callable[[], dict[str, Any]], *, root: Path | None = None
+) -> dict[str, Any] | None:
+    """Append what ``make`` returns, with its provenance, unless the study has a record of this run.
+
+    Returns:
+        The new record; None if it was there.
+    """
+    from benchmarks.provenance import provenance  # here, because the tables need no torch
+
+    if has_run(study, run, root=root):
+        return None
+    record = make() | provenance()
+    append(study, run, {"study": study, **record}, root=root)
+    return record
+
+
 def _end_last_line(file: Any) -> None:
     """Complete a last line that has no line end, or drop it if a killed process left it unfinished."""
     file.seek(0)
@@ -124,7 +140,7 @@ def _end_last_line(file: Any) -> None:
 
 
 Metric = str | Callable[[dict[str, Any]], Any]
-"""A path of keys in a record, in which ``{name}`` stands for a key or a part of one, or a function of a record (None: no value)."""
+"""A path of keys, in which ``{name}`` stands for a key or a part of one; or a function of a record (None: no value)."""
 
 
 def long_table(names: Iterable[str], *metrics: Metric, root: Path | None = None) -> pd.DataFrame:
@@ -189,8 +205,3 @@ def _values(value: Any, keys: list[str]) -> Iterator[tuple[list[str], dict[str, 
     for key, captured in matches.items():
         for path, others, found in _values(value[key], keys[1:]):
             yield [key, *path], captured | others, found
-
-
-def write_json(path: Path, record: dict[str, Any]) -> None:
-    """Append to the study that a path's folder names, for programs that are about to be merged into one."""
-    append(path.parent.name, path.stem, record, root=path.parent.parent)

@@ -1,31 +1,26 @@
-"""Search: what documents and unlabelled queries alone are worth to an encoder, beside BM25; judged by nDCG@10.
+"""Search: what documents and unlabelled queries alone are worth to an encoder, beside BM25, by nDCG@10.
 
-    python -m benchmarks.retrieval --data DATA_FOLDER --cache FOLDER [--encoders minilm --collections med]
-
-For each encoder and collection of ``retrieval.toml`` it embeds the documents and queries of ``DATA_FOLDER/retrieval``
-once (into the cache), and scores every row: steps on both sides, steps on the queries alone (the stored embeddings of
-documents stay), and sums with BM25. The judgements only score: nothing here chooses by them. Each result is a line of
-``benchmarks/results/retrieval.jsonl``; what is there is not run again. ``benchmarks.search_choices`` scores what
-``adapt`` chooses; ``benchmarks/tables/retrieval.py`` makes the tables of both.
+For each encoder and collection it embeds the documents and queries of ``retrieval/`` in the data folder once, into the
+work folder, and scores every row: transforms on both sides, transforms on the queries alone (the stored embeddings of
+documents stay), and sums with BM25. The relevance judgements only score: nothing here chooses by them.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tomllib
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from benchmarks.domain_rows import STEPS, Affine
-from benchmarks.provenance import provenance
-from benchmarks.records import ROOT, append, has_run
+from benchmarks.names import TRANSFORMS
+from benchmarks.records import run_once
+from benchmarks.studies import Options, chosen
 from st_extras.adaptation import CANDIDATES, LinearTransform
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import RetrievalEvaluator, load_retrieval
@@ -35,7 +30,6 @@ from st_extras.samples.encoder import packaged_minilm
 from st_extras.search import refine_documents, refine_queries
 from st_extras.text.term_weights import BM25, character_tfidf
 
-CONFIG = ROOT / "retrieval.toml"
 START = "start"
 HALF_WHITE = LinearTransform("half white", recolor=0.0, strength=0.5, kept_mean=0.0)
 OF_STATISTICS = ("whitened softly 0.1", "whitened softly 1", "all-but-the-top 3")
@@ -127,7 +121,9 @@ def similarities(
     yield "own means, neighbours and hubness + 0.3 BM25", add_lexical(both, lexical)
 
     directions = neighbor_directions(documents.double(), words=character_tfidf(texts))
-    steps: dict[str, Affine] = {one.name: one.affine(directions) for one in (*CANDIDATES, HALF_WHITE)}
+    steps: dict[str, Affine] = {
+        TRANSFORMS.get(one.name, one.name): one.affine(directions) for one in (*CANDIDATES, HALF_WHITE)
+    }
     steps |= {name: STEPS[name](documents.double(), texts, 0) for name in OF_STATISTICS}
     for name, (matrix, offset) in steps.items():
         matrix, offset = matrix.float(), offset.float()
@@ -142,8 +138,9 @@ def similarities(
 
     for share, called in ((0.25, "a quarter of the mean"), (0.5, "half the mean"), (1.0, "the mean")):
         yield f"queries alone: minus {called}", cosines(queries - share * of_queries, documents)
-    matrix, offset = (part.float() for part in steps[CANDIDATES[0].name])
-    yield f"queries alone: {CANDIDATES[0].name}", cosines(queries @ matrix + offset, documents)
+    slight = TRANSFORMS[CANDIDATES[0].name]
+    matrix, offset = (part.float() for part in steps[slight])
+    yield f"queries alone: {slight}", cosines(queries @ matrix + offset, documents)
     minus_half = cosines(queries - 0.5 * of_queries, documents)
     yield "queries alone: minus half the mean + 0.3 BM25", add_lexical(minus_half, lexical)
 
@@ -168,7 +165,7 @@ def scored(rows: Iterable[tuple[str, Scores]], evaluator: RetrievalEvaluator) ->
     return found
 
 
-def run(name: str, settings: dict[str, Any], collection: str, data: Path, cache: Path) -> dict[str, Any]:
+def score(name: str, settings: dict[str, Any], collection: str, data: Path, cache: Path) -> dict[str, Any]:
     """Return the record of an encoder and a collection."""
     task = load_retrieval(data / "retrieval" / collection)
     evaluator = RetrievalEvaluator(task)
@@ -181,28 +178,17 @@ def run(name: str, settings: dict[str, Any], collection: str, data: Path, cache:
     return {"encoder": name, "settings": settings, "collection": collection, **counts, "rows": rows}
 
 
-def over_collections(study: str, run_one: Callable[..., dict[str, Any]], about: str | None) -> None:
-    """Read the arguments, and write the record of each encoder and collection that is not there."""
-    config = tomllib.loads(CONFIG.read_text(encoding="utf8"))
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with retrieval/")
-    parser.add_argument("--cache", type=Path, required=True, help="folder for embeddings")
-    parser.add_argument("--encoders", nargs="+", choices=config["encoders"], default=list(config["encoders"]))
-    parser.add_argument("--collections", nargs="+", choices=config["collections"], default=config["collections"])
-    parser.add_argument("--threads", type=int, default=1)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    for name in options.encoders:
-        for collection in options.collections:
-            if not has_run(study, f"{name}-{collection}"):
-                record = run_one(name, config["encoders"][name], collection, options.data, options.cache)
-                append(study, f"{name}-{collection}", record | provenance())
+def over_collections(study: dict[str, Any], options: Options, run_one: Callable[..., dict[str, Any]]) -> None:
+    """Append the record of each encoder and collection that has none."""
+    collections = chosen(options.sets, study["collections"], "--sets")
+    for name in chosen(options.encoders, list(study["encoders"]), "--encoders"):
+        for collection in collections:
+            make = partial(run_one, name, study["encoders"][name], collection, options.data, options.work / "retrieval")
+            record = run_once(study["name"], f"{name}-{collection}", make, root=options.root)
+            if record is not None:
                 print(f"{name}-{collection}: {record['rows'][START]['ndcg@10']:.2f}", flush=True)
 
 
-def main() -> None:
-    over_collections("retrieval", run, __doc__)
-
-
-if __name__ == "__main__":
-    main()
+def run(study: dict[str, Any], options: Options) -> None:
+    """Score every row of each encoder and collection."""
+    over_collections(study, options, score)

@@ -1,8 +1,4 @@
-"""What a large corpus costs: memory that stays flat, and the speed of each work with its size and with processes.
-
-    python -m benchmarks.scale memory [--sizes 10000 100000 1000000]
-    python -m benchmarks.scale speed [--rounds 3] [--works training encoding counting masking]
-    python -m benchmarks.scale memory|speed --smoke
+"""What large work costs: memory that stays flat, speed with size and with processes, and batches beyond memory.
 
 ``memory`` reads the first sentences of one generated text file in four ways: ``CorpusStatistics.compute``,
 ``WhiteningPostProcessor.attach``, ``FrequencyTable.count`` and ``EmbeddingTable.compute(folder=)``. Each size of each
@@ -13,7 +9,7 @@ encoder and libraries were loaded. The encoder is a table of word vectors: nearl
 each, beside the one call that the work cannot do without (its floor): the encoder's passes, the tokenizer's, the
 extractor's. Every round runs every case once, in a new random order.
 
-Records are written to ``benchmarks/results/scale/``.
+``batches`` is ``benchmarks/large_batches.py``.
 """
 
 from __future__ import annotations
@@ -31,9 +27,10 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # a process is one thread, here and in what it starts
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+from benchmarks import large_batches
 from benchmarks.memory import forget_peak, resident
 from benchmarks.provenance import provenance
-from benchmarks.records import RESULTS, write_json
+from benchmarks.records import append
 from benchmarks.scale_corpus import quick_encoder, trained_encoder, write_corpus
 from benchmarks.scale_speed import SIZES, measure_speed
 from st_extras.encoders import EmbeddingTable
@@ -106,35 +103,20 @@ def memory_record(sizes: list[int], names: list[str]) -> dict[str, Any]:
     return {"limit_mib": MOST_MIB, "readers": rows}
 
 
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["memory", "speed"])
-    parser.add_argument("--sizes", nargs="+", type=int, help="of the corpus, for memory (default: 10^4, 10^5, 10^6)")
-    parser.add_argument("--readers", nargs="+", choices=list(READERS), default=list(READERS), help="only these")
-    parser.add_argument("--works", nargs="+", choices=list(SIZES), default=list(SIZES), help="only these, for speed")
-    parser.add_argument("--rounds", type=int, default=3, help="measured rounds, for speed (default: %(default)s)")
-    parser.add_argument("--output", type=Path, help="file of the record")
-    parser.add_argument("--smoke", action="store_true", help="a few sentences; no record unless --output is given")
-    return parser.parse_args()
-
-
-def main() -> None:
-    options = parse_arguments()
+def measure(options: argparse.Namespace) -> None:
+    """Measure what the command line asks for, and append its record."""
     from transformers.utils import logging
 
     logging.set_verbosity_error()
-    record: dict[str, Any] = {"what": options.what, **provenance()}
+    if options.what == "batches":
+        large_batches.measure_losses(options)
+        return
     if options.what == "memory":
-        record |= memory_record(
-            options.sizes or ([200, 400] if options.smoke else [10**4, 10**5, 10**6]), options.readers
-        )
+        sizes = [200, 400] if options.smoke else [10**4, 10**5, 10**6]
+        record = memory_record(sizes, options.only or list(READERS))
     else:
         scale, rounds = (0.01, 1) if options.smoke else (1.0, options.rounds)
-        record |= measure_speed(options.works, rounds, scale)
-    if options.output or not options.smoke:
-        name = f"{options.what}-{time.strftime('%Y%m%d-%H%M%S')}.json"
-        write_json(options.output or RESULTS / "scale" / name, record)
-
-
-if __name__ == "__main__":
-    main()
+        record = measure_speed(options.only or list(SIZES), rounds, scale)
+    if not options.smoke:
+        run = f"{options.what}-{time.strftime('%Y%m%d-%H%M%S')}"
+        append("scale", run, {"what": options.what, **provenance(), **record})

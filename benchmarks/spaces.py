@@ -1,17 +1,13 @@
 """What three pictures of embedding spaces show: cosines of graded pairs, and neighbours before and after adapt.
 
-    python -m benchmarks.spaces --data DATA_FOLDER [--results FOLDER]
-
 Cosines are those of STS-B dev, by the packaged encoder: its first three layers, the same whitened on the sample
 sentences, and all six. ``adapt`` runs on all six layers and the sample sentences, with its defaults; 300 of these are
 held out: the picture shows neighbours among them. In a second run, those that are labelled by topic are held out and
-compared. A record that is there is not made again; ``benchmarks.pictures`` draws them.
+compared.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,8 +19,8 @@ from sentence_transformers.util import pairwise_cos_sim
 from torch import Tensor
 
 from benchmarks.figures.cosine_levels import CosineLevelEvaluator
-from benchmarks.provenance import provenance
-from benchmarks.records import RESULTS, write_json
+from benchmarks.records import run_once
+from benchmarks.studies import Options
 from st_extras.adaptation import adapt
 from st_extras.evaluation import STSDataset, STSEvaluator, label_scores, load_sts
 from st_extras.evaluation.geometry import nearest
@@ -33,7 +29,6 @@ from st_extras.plots.maps import neighbor_moves, unit_rows
 from st_extras.samples import labeled_sentences, sample_sentences
 from st_extras.samples.encoder import packaged_minilm, raw_encoder
 
-LEVELS, NEIGHBORHOODS, TOPICS = "cosine_levels.json", "neighborhoods.json", "topics.json"
 DRAWN = 300
 SHOWN, STEP = 5, 7  # texts with another neighbour: so many, each so many after the one before
 
@@ -52,7 +47,7 @@ def level_record(models: dict[str, SentenceTransformer], data: STSDataset) -> di
             "separation": levels(model)["separation"],
             "spearman": 100 * spearman(model)[str(spearman.primary_metric)],
         }
-    return {"study": "spaces", "set": data.name, "scores": list(data.scores), "encoders": found} | provenance()
+    return {"set": data.name, "scores": list(data.scores), "encoders": found}
 
 
 def adapted_record(model: SentenceTransformer, texts: Sequence[str]) -> dict[str, Any]:
@@ -63,7 +58,7 @@ def adapted_record(model: SentenceTransformer, texts: Sequence[str]) -> dict[str
     near = [nearest(embeddings, 1).flatten() for embeddings in (before, after)]
     shown = (near[0] != near[1]).nonzero().flatten().tolist()[::STEP][:SHOWN]
     moves = {"count": len(drawn), "moves": neighbor_moves(drawn, before, after, shown)}
-    return {"study": "spaces"} | chosen | moves | provenance()
+    return chosen | moves
 
 
 def adapted_without(
@@ -76,7 +71,7 @@ def adapted_without(
     with tempfile.TemporaryDirectory() as folder:
         adapted = adapt(model, rest, Path(folder) / "adapted", show_progress_bar=False)
     before, after = (one.encode(list(held_out), convert_to_tensor=True) for one in (model, adapted.model))
-    gain = next((row.gain for row in adapted.rows if row.name == adapted.chosen), None)
+    gain = None if adapted.chosen_result is None else adapted.chosen_result.gain
     return {"texts": len(rest), "chosen": adapted.chosen, "gain": gain}, before, after
 
 
@@ -90,7 +85,7 @@ def topics_record(model: SentenceTransformer) -> dict[str, Any]:
         cosines = (unit @ unit.T)[np.triu_indices(len(unit), k=1)]
         score = label_scores(embeddings, topics, metrics=["map_at_r"])["map_at_r"]
         found[name] = {"cosines": cosines.round(4).tolist(), "map_at_r": 100 * score}
-    return {"study": "spaces"} | chosen | found | provenance()
+    return chosen | found
 
 
 def encoders() -> dict[str, SentenceTransformer]:
@@ -103,19 +98,13 @@ def encoders() -> dict[str, SentenceTransformer]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", default=os.environ.get("ST_EXTRAS_DATA"), help="folder with stsb_dev.tsv.gz")
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    chosen = parser.parse_args()
-    levels, neighborhoods, topics = (chosen.results / "spaces" / name for name in (LEVELS, NEIGHBORHOODS, TOPICS))
-    if not levels.exists():
-        write_json(levels, level_record(encoders(), load_sts("stsb_dev", chosen.data)))
-    if not neighborhoods.exists():
-        write_json(neighborhoods, adapted_record(SentenceTransformer(packaged_minilm()), sample_sentences()))
-    if not topics.exists():
-        write_json(topics, topics_record(SentenceTransformer(packaged_minilm())))
+def run(study: dict[str, Any], options: Options) -> None:
+    """Record what each of the three pictures shows."""
+    name, root = study["name"], options.root
+    run_once(name, "cosine_levels", lambda: level_record(encoders(), load_sts("stsb_dev", options.data)), root=root)
+    run_once(name, "neighborhoods", lambda: adapted_record(_minilm(), sample_sentences()), root=root)
+    run_once(name, "topics", lambda: topics_record(_minilm()), root=root)
 
 
-if __name__ == "__main__":
-    main()
+def _minilm() -> SentenceTransformer:
+    return SentenceTransformer(packaged_minilm())

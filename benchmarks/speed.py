@@ -1,18 +1,12 @@
-"""Measure the cost of a step (forward + backward of a loss, no optimizer) and of RepAL's ways to encode.
+"""Measures a step (forward + backward of a loss, no optimizer) and RepAL's ways to encode.
 
-    python -m benchmarks.speed [--cases dclr simcse] [--data DATA_FOLDER] [--device cuda] [--smoke]
-    python -m benchmarks.speed --sweep batch|length|negatives [--values 16 64]
-
-Each round runs every case once, in a new random order, on the same sentences. Medians and quartiles are printed and
-written to ``benchmarks/results/speed/``, with the ratios (taken round by round) to the bare passes that a loss cannot
-do without and to MultipleNegativesRankingLoss.
+Each round runs every case once, in a new random order, on the same sentences. Printed and recorded are medians and
+quartiles, with the ratios (taken round by round) to the bare passes that a loss cannot do without and to
+MultipleNegativesRankingLoss.
 
 Peak memory is what a step needs on top of the memory in use before it. On CPU it is the growth of the resident set of
 a fresh process for each case, by Linux's high-water mark, which is reset before the step; on CUDA it is the peak of
 torch's allocator.
-
-A sweep varies one setting: the batch size B; the tokens of a sentence, with B = 16; or the negatives that are not
-sentences, which are AdCSE's adversaries and DCLR's noise vectors.
 """
 
 from __future__ import annotations
@@ -23,10 +17,9 @@ import multiprocessing
 import random
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -34,17 +27,11 @@ from transformers.utils import logging as transformers_logging
 
 from benchmarks.memory import forget_peak, resident
 from benchmarks.provenance import provenance
-from benchmarks.records import RESULTS, write_json
+from benchmarks.records import append
 from benchmarks.speed_bench import Batch, Bench, Settings, Step
-from benchmarks.speed_cases import CASES, SWEPT
+from benchmarks.speed_cases import CASES
 
 WARM_UP = 1  # rounds before the measured ones
-CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
-VALUES = {
-    "batch": (16, 32, 64, 128, 256, 512, 1024),
-    "length": (16, 32, 64, 128, 256),
-    "negatives": (0, 16, 64, 256, 1024, 4096),
-}
 
 
 def synchronise() -> None:
@@ -53,7 +40,7 @@ def synchronise() -> None:
         torch.cuda.synchronize()
 
 
-def measure(bench: Bench, steps: dict[str, Step], clock: Callable[[], float]) -> dict[str, list[float]]:
+def measure(bench: Bench, steps: dict[str, Step]) -> dict[str, list[float]]:
     """Return the seconds of each step in each round; sentences and order are new in every round."""
     order = random.Random(0)
     seconds: dict[str, list[float]] = {name: [] for name in steps}
@@ -62,11 +49,11 @@ def measure(bench: Bench, steps: dict[str, Step], clock: Callable[[], float]) ->
         for name in order.sample(list(steps), len(steps)):
             bench.make_ready(steps[name])
             synchronise()
-            began = clock()
+            began = time.perf_counter()
             steps[name].run(batch)
             synchronise()
             if number >= WARM_UP:
-                seconds[name].append(clock() - began)
+                seconds[name].append(time.perf_counter() - began)
             steps[name].module.zero_grad()
     return seconds
 
@@ -133,19 +120,18 @@ def quartiles(values: list[float]) -> list[float]:
     return statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
 
 
-def run_cases(settings: Settings, names: Sequence[str], clock: str, *, memory: Sequence[str]) -> dict[str, Any]:
+def run_cases(settings: Settings, names: Sequence[str], *, memory: Sequence[str]) -> dict[str, Any]:
     """Measure cases, print and return their rows. A case that runs out of memory is not timed.
 
     Args:
         settings: of the measurement.
         names: the cases to time.
-        clock: a key of ``CLOCKS``.
         memory: the cases whose peak memory is measured.
     """
     peaks = {name: try_peak_memory(settings, name) for name in memory}
     bench = Bench(settings, WARM_UP)
     steps = {name: CASES[name].build(bench) for name in names if peaks.get(name, 0.0) is not None}
-    seconds = measure(bench, steps, CLOCKS[clock])
+    seconds = measure(bench, steps)
     rows = {name: row(name, seconds, peaks) for name in steps}
     print(f"\n{'case':28} {'ms':>8} {'quartiles':>17} {'MiB':>7}  ratios")
     for name, found in rows.items():
@@ -171,64 +157,23 @@ def wanted_cases(chosen: Sequence[str] | None) -> list[str]:
     return [name for name in CASES if name in wanted]
 
 
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batch", type=int, help="sentences in a batch (default: 64; in the sweep of lengths 16)")
-    parser.add_argument("--length", type=int, default=32, help="maximum length in tokens (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, help="measured rounds (default: 15; in a sweep 3)")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="threads of torch")
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument(
-        "--cases", nargs="+", choices=list(CASES), help="only these cases and those that they are compared with"
-    )
-    parser.add_argument("--data", type=Path, help="take sts_unlabeled of this folder instead of the sample sentences")
-    parser.add_argument(
-        "--clock", choices=list(CLOCKS), default="wall", help="wall clock, or processor time (for a busy machine)"
-    )
-    parser.add_argument("--no-memory", action="store_true", help="measure time only")
-    parser.add_argument("--sweep", choices=list(VALUES), help="vary this setting")
-    parser.add_argument("--values", nargs="+", type=int, help="values of the sweep")
-    parser.add_argument("--output", type=Path, help="file of the record")
-    parser.add_argument(
-        "--smoke", action="store_true", help="two rounds of eight sentences; no record unless --output is given"
-    )
-    return parser.parse_args()
-
-
-def main() -> None:
-    options = parse_arguments()
+def measure_cases(options: argparse.Namespace) -> None:
+    """Measure the cases that the command line asks for, and append their record."""
     transformers_logging.set_verbosity_error()
-    filled = options.sweep == "length"
+    names = wanted_cases(options.cases)
     settings = Settings(
-        batch=options.batch or (8 if options.smoke else 16 if filled else 64),
+        batch=options.batch,
         length=options.length,
-        rounds=options.rounds or (2 if options.smoke else 3 if options.sweep else 15),
+        rounds=options.rounds,
         threads=options.threads,
         device=options.device,
         data=options.data,
-        filled=filled,
     )
     torch.set_num_threads(settings.threads)
-    kept = {name: getattr(settings, name) for name in ("batch", "length", "rounds", "device")}
-    record: dict[str, Any] = {**kept, "sentences": "sts_unlabeled" if settings.data else "samples"}
-    record["full"] = not (options.cases or options.no_memory or options.smoke)  # a sweep is full with any --values
-    record |= {"clock": options.clock, **provenance()}
-    if options.sweep:
-        names = wanted_cases(options.cases) if options.cases else list(SWEPT[options.sweep])
-        record |= {"sweep": options.sweep, "values": {}}
-        for value in options.values or VALUES[options.sweep]:
-            print(f"\n{options.sweep} {value}", flush=True)
-            memory = [] if options.no_memory else names
-            swept = dataclasses.replace(settings, **{options.sweep: value})
-            record["values"][str(value)] = run_cases(swept, names, options.clock, memory=memory)
-    else:
-        names = wanted_cases(options.cases)
-        memory = [] if options.no_memory else ["simcse"] if options.smoke else names
-        record["cases"] = run_cases(settings, names, options.clock, memory=memory)
-    if options.output or not options.smoke:
-        name = f"{options.sweep or ''}{'-' * bool(options.sweep)}{time.strftime('%Y%m%d-%H%M%S')}.json"
-        write_json(options.output or RESULTS / "speed" / name, record)
-
-
-if __name__ == "__main__":
-    main()
+    cases = run_cases(settings, names, memory=[] if options.no_memory else names)
+    if options.no_record:
+        return
+    record: dict[str, Any] = {name: getattr(settings, name) for name in ("batch", "length", "rounds", "device")}
+    record |= {"sentences": "sts_unlabeled" if settings.data else "samples"}
+    record |= {"full": not (options.cases or options.no_memory), "clock": "wall", "cases": cases}
+    append("speed", time.strftime("%Y%m%d-%H%M%S"), record | provenance())

@@ -33,8 +33,6 @@ class Settings:
         threads: threads of torch.
         device: "cpu" or "cuda".
         data: data folder to take sentences from; None: the sample sentences.
-        filled: join sentences until they fill the length.
-        negatives: number of AdCSE's adversaries and of DCLR's noise vectors; None: their defaults.
     """
 
     batch: int = 64
@@ -43,8 +41,6 @@ class Settings:
     threads: int = 1
     device: str = "cpu"
     data: Path | None = None
-    filled: bool = False
-    negatives: int | None = None
 
 
 @dataclass
@@ -97,11 +93,9 @@ class Bench:
         self.texts = [row[0] for row in self.rows]
 
     def _fitted(self, source: Iterator[str]) -> str:
-        """Return the next text of at most ``length`` tokens, or of exactly that length if ``filled``."""
+        """Return the next text, cut to ``length`` tokens."""
         tokenizer: Any = self.model.tokenizer
-        ids: list[int] = []
-        while not ids or (self.settings.filled and len(ids) < self.settings.length - 2):
-            ids += tokenizer(next(source), add_special_tokens=False, verbose=False)["input_ids"]
+        ids = tokenizer(next(source), add_special_tokens=False, verbose=False)["input_ids"]
         return str(tokenizer.decode(ids[: self.settings.length - 2]))
 
     def batch(self, number: int, size: int | None = None) -> Batch:

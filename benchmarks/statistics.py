@@ -1,6 +1,6 @@
-"""The statistics of the tables: mean and spread over seeds, the interval of paired differences, and what a choice costs.
+"""The statistics of the tables: mean and spread over seeds, intervals of paired differences, and what a choice costs.
 
-Scores are given by seed. ``EVERY`` is the seed of what was not trained: it is the same beside every seed of another row.
+Scores are given by seed. ``EVERY`` is the seed of what was not trained, which stands beside every seed of another row.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The studies: configuration files that say which methods are trained, how, and with which seeds.
+"""The studies: configuration files that say what is run.
 
-A study is a TOML file in ``configs/``, read by ``load_study``:
+A study is a TOML file in ``configs/``, read by ``load_study``. ``about`` says in a line what it asks; ``kind`` names
+the module of ``benchmarks`` that runs it, "training" unless it is given. That kind trains methods and scores them:
 
-* ``[encoder]``: where training starts, as options of ``load_encoder``; the packaged MiniLM unless ``path`` is given.
+* ``[encoder]``: the base model, as options of ``load_encoder``; the packaged MiniLM unless ``path`` is given.
 * ``[training]``: the settings that all methods share.
 * ``[methods.NAME]``: adds to the shared settings or replaces them.
 
@@ -28,24 +29,60 @@ Settings of a method:
 * ``chosen_in``: a study that searched settings. The method has those of its rows named ``METHOD-...`` that STS-B dev
   scored best, as ``chosen`` then says, with what is set here on top; before all of them have a record, it cannot run.
 
-``papers/`` holds the papers' own settings (``benchmarks/papers.py``); such a study is called ``papers/NAME``.
+``papers/`` holds the papers' own settings, for a GPU; such a study is called ``papers/NAME``.
 
 A first line ``base = "OTHER.toml"`` makes a study an addition to another one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tomllib
 
-from benchmarks.records import ROOT, records
+from benchmarks.records import RESULTS, ROOT, records
 from st_extras.text import read_sentences
 
 CONFIGS = ROOT / "configs"
 SHORT = 100  # characters of a sentence of "sts-unseen"
+
+
+@dataclass(frozen=True)
+class Options:
+    """Where a study reads and writes, and which part of it is run; None: all of it.
+
+    Attributes:
+        data: folder with the corpora and the scored sets.
+        work: folder for weights, locks and embeddings.
+        root: folder for the records of all studies.
+        methods: methods or rows.
+        seeds: seeds.
+        encoders: encoders.
+        sets: domains or collections.
+    """
+
+    data: Path
+    work: Path = Path("runs")
+    root: Path = RESULTS
+    methods: Sequence[str] | None = None
+    seeds: Sequence[int] | None = None
+    encoders: Sequence[str] | None = None
+    sets: Sequence[str] | None = None
+
+
+def chosen(given: Sequence[Any] | None, known: Sequence[Any], name: str) -> list[Any]:
+    """Return those of ``known`` that are given, or all if none is.
+
+    Raises:
+        ValueError: if one is not known.
+    """
+    unknown = [one for one in given or () if one not in known]
+    if unknown:
+        raise ValueError(f"{name} must be of {', '.join(map(str, known))}, got {', '.join(map(str, unknown))}.")
+    return [one for one in known if given is None or one in given]
 
 
 def load_study(path: Path) -> dict[str, Any]:
@@ -53,12 +90,14 @@ def load_study(path: Path) -> dict[str, Any]:
     study = tomllib.loads(path.read_text(encoding="utf8"))
     if "base" in study:
         base = load_study(path.with_name(study.pop("base")))
-        study = {name: value | study.get(name, {}) for name, value in base.items() if name != "name"}
-    for method, settings in study["methods"].items():
+        del base["name"]
+        tables = {name: value | study.get(name, {}) for name, value in base.items() if isinstance(value, dict)}
+        study = base | study | tables
+    for method, settings in study.get("methods", {}).items():
         if "chosen_in" in settings:
             study["methods"][method] = chosen_settings(method, settings["chosen_in"]) | settings
     name = f"papers/{path.stem}" if path.parent.name == "papers" else path.stem
-    return {"name": name, **study}
+    return {"name": name, "kind": "training", **study}
 
 
 def chosen_settings(method: str, search: str) -> dict[str, Any]:
@@ -89,14 +128,21 @@ def check_chosen(name: str, method: dict[str, Any]) -> None:
         )
 
 
+def study_names() -> list[str]:
+    """Return the names of all configurations."""
+    return sorted(path.relative_to(CONFIGS).with_suffix("").as_posix() for path in CONFIGS.rglob("*.toml"))
+
+
 def named_study(name: str) -> dict[str, Any]:
-    """Read a study of this repository."""
-    return load_study(CONFIGS / f"{name}.toml")
+    """Read a study of this repository.
 
-
-def all_studies() -> list[dict[str, Any]]:
-    """Read every study of this repository, in the order of their names."""
-    return [load_study(path) for path in sorted(CONFIGS.glob("*.toml"))]
+    Raises:
+        ValueError: if there is no configuration of this name.
+    """
+    path = CONFIGS / f"{name}.toml"
+    if not path.is_file():
+        raise ValueError(f"STUDY must be a name in benchmarks/configs, got {name!r}: see python -m benchmarks list.")
+    return load_study(path)
 
 
 def study_cells(study: dict[str, Any]) -> dict[str, list[int]]:

@@ -1,9 +1,7 @@
 """The spaces of trained encoders, as the papers describe theirs: alignment, uniformity, and cosines.
 
-    python -m benchmarks.trained_spaces --data DATA_FOLDER --studies own_encoder_better [--work runs]
-
-Scores the encoder that each study starts from, and those that it left in ``--work``, one folder for each method and
-seed:
+Of the base model of each study in ``trained``, and of the encoders that the study left in the work folder, one for each
+method and seed:
 
 * ``alignment`` and ``uniformity`` (AdCSE, figure 3; PaSeR, figure 6): on STS-B dev, pairs with a score of 4 or more
   against all of its sentences, as SimCSE does it.
@@ -11,17 +9,13 @@ seed:
   ``separation`` is the share of their variance that lies between the levels.
 * ``in_batch`` (DCLR, figure 1): cosines of a sentence with the other 255 of its batch, over BATCHES batches of the
   study's training text, no sentence twice: their mean, and how many are above 0.7.
-
-Each is a file in ``benchmarks/results/trained_spaces/``; what is there is not run again.
-``benchmarks/tables/trained_spaces.py`` makes the tables.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
 import random
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +25,8 @@ from sentence_transformers import SentenceTransformer
 from benchmarks.building import starting_encoder
 from benchmarks.figures.cosine_levels import CosineLevelEvaluator
 from benchmarks.pairs import DEV
-from benchmarks.provenance import provenance
-from benchmarks.records import RESULTS, write_json
-from benchmarks.studies import corpus_sentences, left_encoders, named_study
+from benchmarks.records import run_once
+from benchmarks.studies import Options, corpus_sentences, left_encoders, named_study
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import GeometryEvaluator, STSDataset, load_sts
 
@@ -87,31 +80,21 @@ def encoders(study: dict[str, Any], work: Path) -> Iterator[tuple[str, int, Path
     yield from left_encoders(study["name"], work)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--data", type=Path, default=os.environ.get("ST_EXTRAS_DATA"), help="folder with text and STS-B"
-    )
-    parser.add_argument("--studies", nargs="+", required=True, help="studies whose encoders are in --work")
-    parser.add_argument("--work", type=Path, default=Path("runs"), help="folder for weights (default: %(default)s)")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for records (default: %(default)s)")
-    options = parser.parse_args()
-    if options.data is None:
-        parser.error("--data FOLDER (or ST_EXTRAS_DATA) must name the folder with STS-B dev and the training text.")
-    data = Path(options.data)
-    dev = load_sts(DEV, data)
-    for study in map(named_study, options.studies):
-        batches = drawn_batches(corpus_sentences(study["training"], data))
-        for method, seed, folder in encoders(study, options.work):
-            path = options.results / "trained_spaces" / f"{study['name']}-{method}-{seed}.json"
-            if path.exists():
-                continue
-            model = starting_encoder(study["encoder"]) if folder is None else load_encoder(folder)
-            found = described(model, dev, batches)
-            fields = {"study": "trained_spaces", "trained_in": study["name"], "method": method, "seed": seed}
-            write_json(path, {**fields, **found, **provenance()})
-            print(f"{path.stem}: alignment {found['alignment']:.3f}, uniformity {found['uniformity']:.3f}", flush=True)
+def run(study: dict[str, Any], options: Options) -> None:
+    """Describe the base model of each study of ``trained``, and the encoders that it left in the work folder."""
+    dev = load_sts(DEV, options.data)
+    for of in map(named_study, study["trained"]):
+        batches = drawn_batches(corpus_sentences(of["training"], options.data))
+        for method, seed, folder in encoders(of, options.work):
+            fields = {"trained_in": of["name"], "method": method, "seed": seed}
+            make = partial(_described, fields, of["encoder"], folder, dev, batches)
+            record = run_once(study["name"], f"{of['name']}-{method}-{seed}", make, root=options.root)
+            if record is not None:
+                print(f"{method}-{seed}: alignment {record['alignment']:.3f}", flush=True)
 
 
-if __name__ == "__main__":
-    main()
+def _described(
+    fields: dict[str, Any], base: dict[str, Any], folder: Path | None, dev: STSDataset, batches: list[list[str]]
+) -> dict[str, Any]:
+    model = starting_encoder(base) if folder is None else load_encoder(folder)
+    return fields | described(model, dev, batches)

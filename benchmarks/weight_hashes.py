@@ -1,7 +1,7 @@
-"""Hash the weights of short trainings and some embeddings, to show that a refactoring changed no number.
+"""Hashes the weights of short trainings and some embeddings, to show that a refactoring changed no number.
 
-    python -m benchmarks.weight_hashes --output before.json
-    python -m benchmarks.weight_hashes --compare before.json [--steps 50]
+    python -m benchmarks hashes --output before.json
+    python -m benchmarks hashes --compare before.json [--steps 50]
 
 Each loss trains the first three layers of MiniLM for 50 steps of 64 sample sentences with seed 42, and RepAL and
 whitening refine embeddings of the sample sentences. Printed are the sha256 of each model.safetensors and of each array
@@ -14,7 +14,6 @@ all cases take about ten minutes of one core.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import sys
@@ -28,7 +27,6 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 
 from benchmarks.provenance import weights_hash
-from benchmarks.records import write_json
 from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, PaSeRLoss, SimCSELoss, SLTFAILoss
 from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor
 from st_extras.samples import sample_sentences
@@ -125,25 +123,23 @@ def hashes(steps: int) -> Iterator[tuple[str, str]]:
         yield name, training_hash(name, steps)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=50, help="steps of each training (default: %(default)s)")
-    parser.add_argument("--output", type=Path, help="write the hashes to this file, after every case")
-    parser.add_argument("--compare", type=Path, help="compare with this file, and fail if a hash differs")
-    options = parser.parse_args()
-    expected = json.loads(options.compare.read_text(encoding="utf8")) if options.compare else {}
+def compare(steps: int, output: Path | None, with_file: Path | None) -> None:
+    """Print each hash; write them to a file, or compare them with one and exit with an error if any differs.
+
+    Args:
+        steps: of each training.
+        output: file for the hashes, written after every case.
+        with_file: file of an earlier run.
+    """
+    expected = json.loads(with_file.read_text(encoding="utf8")) if with_file else {}
     torch.set_num_threads(1)
     found: dict[str, str] = {}
-    for name, value in hashes(options.steps):
+    for name, value in hashes(steps):
         found[name] = value
-        verdict = ("  same" if expected.get(name) == value else "  DIFFERENT") if options.compare else ""
+        verdict = ("  same" if expected.get(name) == value else "  DIFFERENT") if with_file else ""
         print(f"{name:16} {value}{verdict}", flush=True)
-        if options.output:
-            write_json(options.output, found)
+        if output:
+            output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf8")
     wrong = [name for name in found.keys() | expected.keys() if expected.get(name) != found.get(name)]
-    if options.compare and wrong:
-        sys.exit(f"Not the same as in {options.compare}: {', '.join(sorted(wrong))}.")
-
-
-if __name__ == "__main__":
-    main()
+    if with_file and wrong:
+        sys.exit(f"Not the same as in {with_file}: {', '.join(sorted(wrong))}.")

@@ -1,4 +1,4 @@
-"""Checks of a setting: each returns the value, or raises a ValueError that names the argument.
+"""Checks of an argument: each returns the value, or raises a ValueError that names the argument.
 
 Numbers are Python's or numpy's, of any width; booleans, strings, lists and tensors do not count as numbers.
 """
@@ -8,9 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _LONGEST_SHOWN = 80
 
@@ -200,3 +203,42 @@ def check_strings(name: str, value: Any, *, at_least: int = 0) -> tuple[str, ...
     if len(items) < at_least or (not items and hasattr(value, "dtype")):  # an empty tensor is no collection of strings
         raise ValueError(f"{allowed}, got {shown(value)}.")
     return items
+
+
+def check_rows(name: str, embeddings: Any, at_least: int = 1, dimension: int | None = None) -> Tensor:
+    """Return embeddings given as a tensor, an array, lists or a table: (N, D), in float32 or float64.
+
+    Args:
+        name: the argument's name, for the message.
+        embeddings: (N, D) numbers.
+        at_least: smallest N.
+        dimension: D; None: any but 0.
+
+    Raises:
+        ValueError: if they have another shape, are not real numbers, are quantised (int8, uint8, packed bits, bool), or
+            one is not finite.
+    """
+    import torch  # here: the command line parses numbers without it
+
+    from st_extras.functional import full_precision
+
+    try:
+        if not isinstance(embeddings, torch.Tensor):
+            embeddings = torch.as_tensor(np.require(embeddings, None, ["C", "W"]))
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"{name} must be numbers of the shape (N, D), got {shown(embeddings)}.") from None
+    if embeddings.dtype in (torch.int8, torch.uint8, torch.bool):  # codes and bits, whose cosines are other ones
+        raise ValueError(
+            f"{name} must be plain numbers, got quantised ones ({embeddings.dtype}): encode with precision='float32'."
+        )
+    if embeddings.is_complex():
+        raise ValueError(f"{name} must be real numbers, got {embeddings.dtype}.")
+    shape = tuple(embeddings.shape)
+    if len(shape) != 2 or shape[0] < at_least or shape[1] != (dimension or max(1, shape[1])):
+        fewest = f" with N >= {at_least}" if at_least else ""
+        raise ValueError(f"{name} must be (N, {dimension or 'D'}){fewest}, got the shape {shape}.")
+    rows = full_precision(embeddings)
+    finite = rows.isfinite().all(dim=1)
+    if not bool(finite.all()):
+        raise ValueError(f"{name} must be finite, got NaN or infinity in row {int((~finite).int().argmax())}.")
+    return rows

@@ -1,8 +1,10 @@
 """What several test files need: short trainings, counting encoder passes, resuming, examples of docstrings."""
 
+import bz2
 import doctest
 import gzip
 import importlib
+import lzma
 import math
 import os
 import pkgutil
@@ -62,7 +64,8 @@ def write(path: Path, content: str | bytes) -> Path:
     """Write a file, packed where its name says so, in a folder that need not be there."""
     data = content.encode() if isinstance(content, str) else content
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gzip.compress(data) if path.suffix.lower() == ".gz" else data)
+    pack = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}.get(path.suffix.lower(), bytes)
+    path.write_bytes(pack(data))
     return path
 
 

@@ -7,7 +7,10 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
+from sentence_transformers.util.quantization import quantize_embeddings
 
 from st_extras.checks import (
     check_bool,
@@ -17,8 +20,16 @@ from st_extras.checks import (
     check_interval,
     check_not_negative,
     check_positive,
+    check_rows,
     shown,
 )
+from st_extras.encoders import EmbeddingTable
+from st_extras.evaluation.geometry import unrelated_cosines
+from st_extras.evaluation.label_free import LabelFreeComparison
+from st_extras.modules import CorpusStatistics
+from st_extras.plots import plot_embedding_map
+from st_extras.search import refine_documents, refine_queries
+from tests.helpers import draw
 
 NOT_NUMBERS = [
     True,
@@ -105,3 +116,43 @@ def test_choice():
     assert check_choice("option", None, ("max", None)) is None
     for value in ("max", "", "MEAN", None, 1, ["cls"], np.ones(2)):
         refused(check_choice, "one of 'cls', 'mean'", value, ("cls", "mean"))
+
+
+# ---- embeddings as numbers
+
+ROWS = draw(100, 16).float().numpy()
+TAKE_EMBEDDINGS = {
+    "documents": refine_documents,
+    "queries": refine_queries,
+    "cosines": unrelated_cosines,
+    "a comparison": lambda rows: LabelFreeComparison([f"text {i} of {i % 7}" for i in range(100)], rows),
+    "statistics": lambda rows: CorpusStatistics(np.asarray(rows).shape[1]).update(rows),
+    "a table": lambda rows: EmbeddingTable([[i] for i in range(100)], rows),
+    "a map": plot_embedding_map,
+}
+
+
+@pytest.mark.parametrize("take", TAKE_EMBEDDINGS)
+@pytest.mark.parametrize("precision", ["int8", "uint8", "binary", "ubinary", "bool"])
+def test_quantised_embeddings_are_refused(take, precision):
+    quantised = ROWS > 0 if precision == "bool" else quantize_embeddings(ROWS, precision, calibration_embeddings=ROWS)
+    for given in (quantised, torch.from_numpy(quantised)):
+        with pytest.raises(ValueError, match="precision='float32'"):
+            TAKE_EMBEDDINGS[take](given)
+    TAKE_EMBEDDINGS[take](torch.from_numpy(ROWS))
+
+
+def test_check_rows():
+    for given in (ROWS, torch.from_numpy(ROWS), ROWS.tolist(), list(torch.from_numpy(ROWS)), pd.DataFrame(ROWS)):
+        assert torch.equal(check_rows("x", given), torch.from_numpy(ROWS))
+    assert check_rows("x", torch.ones(2, 3, dtype=torch.bfloat16)).dtype == torch.float32
+    assert check_rows("x", ROWS.astype(np.float64)).dtype == torch.float64
+    assert check_rows("x", [[1, 2]], dimension=2).tolist() == [[1.0, 2.0]]
+    for wrong in (
+        ROWS[0], ROWS[:1], ROWS[:, :0], 3.5, None, "rows", [["a"], ["b"]], [[1.0], [1.0, 2.0]], ROWS * 1j,
+        ROWS * np.nan,
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=r"^x must be"):
+            check_rows("x", wrong, at_least=2)
+    with pytest.raises(ValueError, match=r"\(N, 3\)"):
+        check_rows("x", ROWS, dimension=3)

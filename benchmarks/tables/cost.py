@@ -41,8 +41,8 @@ def steps(*cases: str, needs: bool = True) -> Table:
         ("beside MNRL", {"metric": f"cases/<case>/ratios/{MNRL}/median", "show": TIMES}),
         ("MiB", {"metric": "cases/<case>/peak_mib", "show": WHOLE}),
     ]
-    left = 1
-    return Table("step", {case: {"of": SPEED, "fill": {"case": case}} for case in cases}, columns, left, conditions)
+    rows: dict[str, Part] = {case: {"of": SPEED, "fill": {"case": case}} for case in cases}
+    return Table("step", rows, columns, note=conditions)
 
 
 STEPS = steps("simcse", "dclr", "adcse, no head", "consert", "slt-fai", "paser, no mlm", needs=False)
@@ -82,7 +82,7 @@ def large_batches() -> Table:
 
 
 MEMORY = Table(
-    "MiB above the start",
+    "MiB above encoder and libraries",
     {
         f"`{reader}`": {"of": ({"study": "scale", "run": "memory-20261122-211200"},), "fill": {"reader": reader}}
         for reader in ("statistics compute", "whiten fit", "frequencies count", "EmbeddingTable.compute")
@@ -113,7 +113,6 @@ PROCESSES = Table(
     {
         (work, processes, sizes): {
             "of": {"all": _PROCESSES} | ({"one": _PROCESSES} if processes == "1" else {}),
-            "which": "all",
             "fill": {"work": work, "processes": processes},
         }
         for work, sizes in {
@@ -125,9 +124,11 @@ PROCESSES = Table(
         for processes in ("1", "2")
     },
     [
-        ("small", {"metric": "works/<work>/<processes>/small", "show": _SPEED}),
-        ("large", {"metric": "works/<work>/<processes>/large", "show": _SPEED}),
-        ("once started", {"metric": "works/<work>/<processes>/once started", "show": _SPEED}),
+        *(
+            (title, {"which": "all", "metric": f"works/<work>/<processes>/{title}", "show": _SPEED})
+            for title in ("small", "large", "once started")
+        ),
+        ("what bounds it", {"which": "one", "metric": "works/<work>", "show": picked(bound)}),
     ],
     note=measured_processes,
 )

@@ -1,9 +1,9 @@
-"""Tables of the domain study: what linear transforms, trainings and ``adapt`` gain, and how good the label-free score is."""
+"""Tables of the domain study: what transforms, trainings and ``adapt`` gain, and how good the label-free score is."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.records import records
@@ -14,15 +14,14 @@ from benchmarks.tables.render import (
     Sentence,
     Table,
     Values,
-    count,
     counted,
     gain,
     number,
-    picked,
+    of_texts,
     spread,
 )
 from benchmarks.tables.similarity import SENTENCE_TERM, after
-from benchmarks.tables.sources import COMBINED, LAYERS, OWN, SIF, START, TFIDF, TRAINED
+from benchmarks.tables.sources import BASE, COMBINED, LAYERS, OWN, SIF, TFIDF, TRAINED
 
 DOMAINS = ("banking77", "clinc150", "stackoverflow")
 TRANSFORM = "neighbours, medium"
@@ -45,32 +44,49 @@ HEADLINE = Sentence(
     },
 )
 
-ADAPTED = Table(
-    ("encoder", "domain"),
-    {
-        ("all-MiniLM-L6-v2 (tuned)", domain): {
+
+def adapted(encoders: Mapping[str, str], study: str = "domains") -> Table:
+    """Return the table of what ``adapt`` gains on each domain, beside TF-IDF and the base model.
+
+    Args:
+        encoders: titles by name.
+        study: "domains", or "domains_thin" for slow encoders, on fewer texts.
+    """
+    rows: dict[tuple[str, ...], Part] = {
+        (title, domain): {
             "of": {
-                "TF-IDF": row("TF-IDF of characters 3-5", domain, encoder=""),
-                START: row("start", domain),
-                "adapt": row("adapt", domain),
+                "TF-IDF": row("TF-IDF of characters 3-5", domain, "", study),
+                BASE: row("start", domain, encoder, study),
+                "adapt": row("adapt", domain, encoder, study),
             },
-            "minus": {"adapt": row("start", domain)},
+            "minus": {"adapt": row("start", domain, encoder, study)},
         }
+        for encoder, title in encoders.items()
         for domain in DOMAINS
-    },
-    [
+    }
+    columns: list[tuple[str, Part]] = [
         ("TF-IDF", {"which": "TF-IDF", "metric": MEAN, "show": number(ONE)}),
-        (START, {"which": START, "metric": MEAN, "show": number(ONE)}),
+        (BASE, {"which": BASE, "metric": MEAN, "show": number(ONE)}),
         ("adapted", {"which": "adapt", "metric": MEAN, "show": spread}),
         ("gain", {"which": "adapt", "metric": MEAN, "show": gain}),
-        ("STS-B before", {"which": START, "metric": STS, "show": number(ONE)}),
+        ("STS-B before", {"which": BASE, "metric": STS, "show": number(ONE)}),
         ("after", {"which": "adapt", "metric": STS, "show": number(ONE)}),
-    ],
-)
+    ]
+    return Table(("encoder", "domain"), rows, columns)
+
+
+ADAPTED = adapted({"minilm": "all-MiniLM-L6-v2 (tuned)"})
+ADAPTED_RAW = adapted({"layers3": "its first three layers (raw)", "own": "BERT-small trained here (raw)"})
+ADAPTED_MPNET = adapted({"mpnet": "all-mpnet-base-v2 (tuned)"}, "domains_thin")
 
 EVERY = Table(
     "row",
-    {name: {"of": {domain: row(name, domain) for domain in DOMAINS} | {"all": row(name)}} for name in ("start", TRANSFORM, "adapt", "whitened to 256")},
+    {
+        BASE if name == "start" else name: {
+            "of": {domain: row(name, domain) for domain in DOMAINS} | {"all": row(name)}
+        }
+        for name in ("start", TRANSFORM, "adapt", "whitened to 256")
+    },
     [
         *((domain, {"which": domain, "metric": MEAN, "show": spread}) for domain in DOMAINS),
         ("STS-B test", {"which": "all", "metric": STS, "show": number(ONE)}),
@@ -88,16 +104,20 @@ def lowest_gain(ours: Values, theirs: Values) -> str:
 TRAININGS = Table(
     "training",
     {
-        name: {
+        label: {
             "of": {"alone": row(name), "then": row(f"{name}, then {TRANSFORM}")},
             "minus": {"alone": row("start"), "then": row(TRANSFORM)},
         }
-        for name in ("DCLR start 0.14, 3e-05, 25 steps", "SimCSE 2e-5, 25 steps", "DCLR, no guide, 2e-5, 25 steps")
+        for label, name in {
+            "DCLR guided by the base model, 14 % left out, 3e-5": "DCLR start 0.14, 3e-05, 25 steps",
+            "SimCSE, 2e-5": "SimCSE 2e-5, 25 steps",
+            "DCLR, no guide, 2e-5": "DCLR, no guide, 2e-5, 25 steps",
+        }.items()
     },
     [
         ("gain", {"which": "alone", "metric": MEAN, "show": gain}),
         ("worst domain", {"which": "alone", "metric": MEAN, "show": lowest_gain}),
-        ("with the step, minus the step alone", {"which": "then", "metric": MEAN, "show": gain}),
+        ("with the transform, minus the transform alone", {"which": "then", "metric": MEAN, "show": gain}),
     ],
 )
 
@@ -115,7 +135,7 @@ OVERVIEW = Table(
     {
         TFIDF: {"of": _beside(TFIDF, "TF-IDF of characters 3-5", encoder="")},
         SIF: {"of": _beside(SIF, "SIF of input embeddings, first component removed")},
-        START: {"of": _beside(START, "start")},
+        BASE: {"of": _beside(BASE, "start")},
         "SimCSE": {"of": _beside("SimCSE", "SimCSE 2e-5, 25 steps")},
         "DCLR on ConSERT's views, then RepAL's sentence term": {
             "of": _beside(COMBINED),
@@ -130,7 +150,7 @@ OVERVIEW = Table(
     ],
 )
 OVERVIEW_SHORT = Table(
-    OVERVIEW.first, {label: OVERVIEW.rows[label] for label in (START, "SimCSE", "`st-extras adapt`")}, OVERVIEW.columns
+    OVERVIEW.first, {label: OVERVIEW.rows[label] for label in (BASE, "SimCSE", "`st-extras adapt`")}, OVERVIEW.columns
 )
 
 
@@ -156,7 +176,7 @@ def label_free() -> list[dict[str, Any]]:
 
 
 def label_free_table() -> Table:
-    """Return the table of how the label-free score orders the rows of a cell, and what it picks; none of them gains 0."""
+    """Return the table of how the label-free score orders the rows of a cell, and what it picks."""
     cells: dict[Any, list[dict[str, Any]]] = {}
     for one in label_free():
         cells.setdefault(one["cell"], []).append(one)
@@ -174,7 +194,7 @@ def label_free_table() -> Table:
         "picked": f"{statistics.mean(gained):+.2f}",
         "worst picked": f"{min(gained):+.2f}",
     }
-    return Table("domain", {"all": {}}, [(title, {"texts": {"all": cell}}) for title, cell in shown.items()])
+    return of_texts("domain", {"all": shown})
 
 
 def acceptance_table() -> Table:
@@ -186,13 +206,17 @@ def acceptance_table() -> Table:
         "gained more than 2": (2.0, float("inf")),
     }
     found = label_free()
-    inside = {name: [one["accepted"] for one in found if low <= one["gain"] < high] for name, (low, high) in bounds.items()}
-    return Table(
+    inside = {
+        name: [one["accepted"] for one in found if low <= one["gain"] < high] for name, (low, high) in bounds.items()
+    }
+    return of_texts(
         "by the labels",
-        dict.fromkeys(bounds, {}),
-        [
-            ("rows", {"texts": {name: str(len(rows)) for name, rows in inside.items()}}),
-            ("accepted", {"texts": {name: str(sum(rows)) for name, rows in inside.items()}}),
-            ("share", {"texts": {name: f"{sum(rows) / len(rows):.0%}" for name, rows in inside.items() if rows}}),
-        ],
+        {
+            name: {
+                "rows": str(len(rows)),
+                "accepted": str(sum(rows)),
+                "share": f"{sum(rows) / len(rows):.0%}" if rows else "-",
+            }
+            for name, rows in inside.items()
+        },
     )

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
-from typing import Any
 
 from benchmarks.tables.domains import DOMAINS, ONE
-from benchmarks.tables.render import Part, Runs, Show, Table, Values, count, gain, number, picked, runs, spread
+from benchmarks.tables.render import Part, Table, Values, count, gain, number, picked, runs, spread
 
 ENCODERS = {"smollm2": "SmolLM2-135M-Instruct", "gemma3": "Gemma 3 270M"}
 LAST = {"smollm2": "30", "gemma3": "18"}
@@ -59,11 +58,11 @@ UNTRAINED = Table(
         ("last layer", {"metric": "rows/<last> <pooling> {transform} -", "show": of_last_layer}),
         ("best layer", {"metric": "rows/{layer} <pooling> {transform} -", "show": highest_on_dev}),
         (
-            "best layer and step, Wikipedia",
+            "best layer and transform, Wikipedia",
             {"metric": "rows/{layer} <pooling> {transform} wiki", "show": highest_on_dev},
         ),
         (
-            "best layer and step, STS sentences",
+            "best layer and transform, STS sentences",
             {"metric": "rows/{layer} <pooling> {transform} sts", "show": highest_on_dev},
         ),
     ],
@@ -116,7 +115,10 @@ ADAPTED = Table(
         ("chosen", {"which": "adapt", "metric": "rows/<text>/chosen", "show": picked(str)}),
         ("plain mean", {"which": "plain", "metric": "rows/<last> mean plain -", "show": mean_of_sets}),
         ("adapt", {"which": "adapt", "metric": "rows/<text>/scores", "show": mean_of_sets}),
-        ("best of the grid", {"which": "grid", "metric": "rows/{layer} {pooling} {transform} <text>", "show": best_of_grid}),
+        (
+            "best of the grid",
+            {"which": "grid", "metric": "rows/{layer} {pooling} {transform} <text>", "show": best_of_grid},
+        ),
         (
             "processor minutes",
             {
@@ -131,7 +133,7 @@ ADAPTED = Table(
 
 WHITENED = "post_processing/whitened softly on the text"
 LABELS = {
-    "start": "untrained",
+    "start": "base model",
     "simcse": "SimCSE",
     "consert": "ConSERT",
     "dclr": "DCLR",
@@ -143,17 +145,20 @@ LABELS = {
 
 
 def trained(study: str, *methods: str, beside_simcse: bool = False) -> Table:
-    """Return the table of a study: methods as trained and softly whitened, beside the base model and, if asked, SimCSE."""
+    """Return the table of a study: as trained and softly whitened, beside the base model and, if asked, SimCSE."""
     columns: list[tuple[str, Part]] = [("seeds", {"metric": "average", "show": count})]
     for title, metric, whitened in (
         ("STS-B test", "scores/stsb_test", f"{WHITENED}/stsb_test"),
         ("seven sets", "average", f"{WHITENED}/average"),
     ):
-        columns += [(title, {"metric": metric, "show": spread}), (f"{title}, whitened", {"metric": whitened, "show": spread})]
+        columns += [
+            (title, {"metric": metric, "show": spread}),
+            (f"{title}, whitened", {"metric": whitened, "show": spread}),
+        ]
     if beside_simcse:
         columns.append(("minus SimCSE", {"metric": "average", "show": gain, "minus": runs(f"{study}/simcse")}))
     beside_base = {"metric": f"{WHITENED}/average", "show": gain, "minus": runs(f"{study}/start")}
-    columns.append(("whitened, minus untrained whitened", beside_base))
+    columns.append(("whitened, minus the base model whitened", beside_base))
     return Table("method", {LABELS[name]: {"of": runs(f"{study}/{name}")} for name in ("start", *methods)}, columns)
 
 
@@ -170,9 +175,29 @@ TRAINED = trained(
     beside_simcse=True,
 )
 
+REPAL = Table(
+    ("PromptEOL, last token", "RepAL"),
+    {
+        (name, term): {
+            "of": runs(f"decoder_repal_{encoder}/start"),
+            "fill": {"term": term},
+        }
+        for encoder, name in ENCODERS.items()
+        for term in ("none", "corpus term", "sentence term", "RepAL")
+    },
+    [
+        ("lambda_1", {"metric": "post_processing/<term>/lambda_1", "show": number("{:.2f}")}),
+        ("lambda_2", {"metric": "post_processing/<term>/lambda_2", "show": number("{:.2f}")}),
+        ("STS-B test", {"metric": ["post_processing/<term>/stsb_test", "scores/stsb_test"], "show": number(ONE)}),
+        ("seven sets", {"metric": ["post_processing/<term>/average", "average"], "show": number(ONE)}),
+    ],
+)
+
 
 def _on_domains(encoder: str, method: str) -> Part:
-    runs_of = {domain: ({"study": "domains_thin", "encoder": encoder, "method": method, "data": domain},) for domain in DOMAINS}
+    runs_of = {
+        domain: ({"study": "domains_thin", "encoder": encoder, "method": method, "data": domain},) for domain in DOMAINS
+    }
     return {"of": runs_of, "metric": "scores/mean", "show": number(ONE)}
 
 
@@ -181,13 +206,13 @@ ON_DOMAINS = Table(
     {
         ("no encoder", "TF-IDF of characters 3-5"): _on_domains("", "TF-IDF of characters 3-5"),
         **{
-            (title, method): _on_domains(encoder, method)
+            (title, title_of): _on_domains(encoder, method)
             for encoder, title in {
                 "minilm": "all-MiniLM-L6-v2 (tuned)",
                 "smollm2": "SmolLM2-135M-Instruct, PromptEOL (raw)",
                 "gemma3": "Gemma 3 270M, PromptEOL (raw)",
             }.items()
-            for method in ("start", "whitened softly 0.1")
+            for title_of, method in (("base model", "start"), ("whitened softly", "whitened softly 0.1"))
         },
     },
     [(domain, {"which": domain}) for domain in DOMAINS],

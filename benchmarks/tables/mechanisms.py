@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.records import Metric
-from benchmarks.tables.render import Cell, Part, Runs, Show, Table, Values, count, gain, number, runs, spread, values, write_spread
+from benchmarks.tables.render import (
+    Part,
+    Runs,
+    Table,
+    count,
+    gain,
+    number,
+    runs,
+    spread,
+)
 from benchmarks.tables.similarity import BOTH_TERMS, after, chosen_on_dev
 from benchmarks.tables.sources import COMBINED, FROZEN, LAYERS, OWN, PHRASES, TRAINED
 
@@ -14,7 +23,7 @@ EVERY_50 = 50
 
 
 def counted_step(record: dict[str, Any]) -> int:
-    """Return the step of the best evaluation at a multiple of 50 steps, so that no row had more of them to choose from."""
+    """Return the step of the best evaluation at a multiple of 50 steps: all rows have as many of these."""
     curve = {step: dev for step, dev in record.get("curve", []) if step and step % EVERY_50 == 0}
     return max(curve, key=curve.__getitem__, default=0)
 
@@ -40,7 +49,9 @@ def last_accuracy(record: dict[str, Any]) -> float | None:
     return logged[-1] if logged else None
 
 
-def question(rows: dict[str, Runs], first: str, baseline: Runs, *, dev: Metric = "dev", average: Metric = "average") -> Table:
+def question(
+    rows: dict[str, Runs], first: str, baseline: Runs, *, dev: Metric = "dev", average: Metric = "average"
+) -> Table:
     """Return the table of a question: STS-B dev and the seven sets, each with the difference to the baseline.
 
     Args:
@@ -134,9 +145,8 @@ EQUILIBRIUM_OWN = _equilibrium("mechanisms_slt_fai_own", TRAINED["SLT-FAI over S
 EQUILIBRIUM_CONSERT = question(
     {
         "ConSERT": TRAINED["ConSERT"][LAYERS],
-        "SLT-FAI (paper), main grid": TRAINED["SLT-FAI over ConSERT"][LAYERS],
-        "lambda 30 %": runs("mechanisms_slt_fai/consert-slt-fai-lambda-03"),
-        "lambda 70 %": runs("mechanisms_slt_fai/consert-slt-fai-lambda-07"),
+        "SLT-FAI over ConSERT, lambda 50 %": TRAINED["SLT-FAI over ConSERT"][LAYERS],
+        "lambda 90 %": runs("mechanisms_slt_fai/consert-slt-fai-lambda-09"),
     },
     "ConSERT",
     TRAINED["ConSERT"][LAYERS],

@@ -52,7 +52,9 @@ class Values:
         self.by_place: dict[tuple[int, str, tuple[str, ...]], Any] = {}
         for row in found.to_dict("records"):
             seed = EVERY if pd.isna(row["seed"]) else int(row["seed"])
-            self.by_place[seed, str(row["method"]), tuple(str(row[name]) for name in ("data", *captured))] = row["value"]
+            self.by_place[seed, str(row["method"]), tuple(str(row[name]) for name in ("data", *captured))] = row[
+                "value"
+            ]
 
     def all(self) -> list[Any]:
         """Return every value."""
@@ -184,6 +186,13 @@ class Sentence:
     def written(self) -> str:
         """Return the sentence."""
         return self.template.format(**{name: Cell(**part).written() for name, part in self.cells.items()})
+
+
+def of_texts(first: str, rows: Mapping[str, Mapping[str, str]], left: int | None = None) -> Table:
+    """Return a table whose cells are known: by label of the row, then by title of the column."""
+    titles = list(dict.fromkeys(title for row in rows.values() for title in row))
+    columns = [(title, {"texts": {label: row.get(title, "") for label, row in rows.items()}}) for title in titles]
+    return Table(first, {label: {} for label in rows}, columns, left)
 
 
 def _written(label: str | tuple[str, ...], row: Part, column: Part) -> str:

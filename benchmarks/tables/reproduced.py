@@ -18,7 +18,7 @@ from benchmarks.tables.render import (
     write_spread,
 )
 from benchmarks.tables.similarity import chosen_on_dev
-from benchmarks.tables.sources import START, TFIDF
+from benchmarks.tables.sources import BASE, TFIDF
 
 COLUMNS: list[tuple[str, Part]] = [
     ("seeds", {"metric": "dev", "show": count}),
@@ -31,7 +31,10 @@ COLUMNS: list[tuple[str, Part]] = [
 def study(name: str, methods: Mapping[str, str]) -> Table:
     """Return the table of some methods of a study, in the setting of the first three layers."""
     return Table(
-        "method", {label: {"of": runs(f"{name}/{method}")} for label, method in methods.items()}, COLUMNS, note=chosen_on_dev
+        "method",
+        {label: {"of": runs(f"{name}/{method}")} for label, method in methods.items()},
+        COLUMNS,
+        note=chosen_on_dev,
     )
 
 
@@ -77,7 +80,7 @@ PASER_PARTS = study(
 )
 
 _IN_SPACE = {
-    START: "start",
+    BASE: "start",
     "SimCSE": "simcse",
     "DCLR, no guide": "dclr-no-guide",
     "AdCSE": "adcse",
@@ -108,7 +111,9 @@ def level(name: str) -> Show:
     """Write the mean and the variance of the cosines of a gold level, each the mean over the seeds."""
 
     def show(ours: Values, _: Values) -> str:
-        mean, variance = (statistics.mean(one[f"{figure}_{name}"] for one in ours.all()) for figure in ("mean", "variance"))
+        mean, variance = (
+            statistics.mean(one[f"{figure}_{name}"] for one in ours.all()) for figure in ("mean", "variance")
+        )
         return f"{mean:.2f} / {variance:.3f}"
 
     return show
@@ -125,7 +130,7 @@ _THREE = number("{:.3f}")
 FREQUENCIES_IN_SPACE = Table(
     "method",
     {
-        START: {"of": runs("slt_fai/start")},
+        BASE: {"of": runs("slt_fai/start")},
         "ConSERT": {"of": runs("slt_fai/consert")},
         "SLT-FAI over ConSERT": {"of": runs("slt_fai/consert-slt-fai")},
         "SLT-FAI over SimCSE": {"of": runs("slt_fai/slt-fai")},
@@ -145,7 +150,7 @@ OWN_SPACE = Table(
     "method",
     {
         label: {"of": runs(f"own_encoder/{name}")}
-        for label, name in {START: "start", "SimCSE": "simcse", "DCLR": "dclr", "SLT-FAI over SimCSE": "slt-fai"}.items()
+        for label, name in {BASE: "start", "SimCSE": "simcse", "DCLR": "dclr", "SLT-FAI over SimCSE": "slt-fai"}.items()
     },
     [
         ("seeds", {"metric": "geometry/uniformity", "show": count}),
@@ -158,7 +163,7 @@ QUESTIONS = Table(
     "encoder",
     {
         TFIDF: {"of": ({"study": "beyond", "method": "TF-IDF of characters 3-5"},)},
-        START: {"of": ({"study": "beyond", "encoder": "better", "method": "start"},)},
+        BASE: {"of": ({"study": "beyond", "encoder": "better", "method": "start"},)},
         **{
             label: {"of": ({"study": "beyond", "encoder": "own_encoder_better", "method": name},)}
             for label, name in {"SimCSE": "simcse", "PaSeR": "paser"}.items()

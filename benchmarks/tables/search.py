@@ -8,7 +8,8 @@ from itertools import product
 from typing import Any
 
 from benchmarks.records import records
-from benchmarks.tables.render import Part, Runs, Table, lowest, number
+from benchmarks.tables.render import Part, Runs, Table, lowest, number, of_texts
+from benchmarks.tables.sources import BASE
 
 COLLECTIONS = {
     "stackfaq": "StackFAQ",
@@ -19,7 +20,7 @@ COLLECTIONS = {
     "npl": "NPL",
     "cacm": "CACM",
 }
-START, KEPT, MADE = "start", "adapt, keep_index", ", queries made from documents"
+KEPT, MADE = "adapt, keep_index", ", queries made from documents"
 ENCODERS = {"minilm": "all-MiniLM-L6-v2", "mpnet": "all-mpnet-base-v2"}
 
 
@@ -30,10 +31,10 @@ def rows_of(encoder: str, *names: str) -> Table:
         return tuple({"study": study, "encoder": encoder, **data} for study in ("retrieval", "search_choices"))
 
     of = {name: runs(data=name) for name in COLLECTIONS} | {"mean": runs()}
-    rows: dict[str, Part] = {
-        START: {"of": of, "metric": f"rows/{START}/ndcg@10", "show": number("{:.2f}")},
-        **{name: {"of": of | {"lowest": runs()}, "metric": f"rows/{name}/difference"} for name in names},
-    }
+    rows: dict[str, Part] = {BASE: {"of": of, "metric": "rows/start/ndcg@10", "show": number("{:.2f}")}}
+    for name in names:
+        label = name.replace("start", BASE)
+        rows[label] = {"of": of | {"lowest": runs()}, "metric": f"rows/{name}/difference"}
     titles = COLLECTIONS | {"mean": "mean"}
     columns = [(title, {"which": which, "show": number("{:+.2f}")}) for which, title in titles.items()]
     return Table("row", rows, [*columns, ("lowest", {"which": "lowest", "show": lowest("{:+.2f}")})])
@@ -85,13 +86,11 @@ def regret_table() -> Table:
         found = [record for record in records("search_choices") if record["encoder"] == encoder]
         trials: list[Any] = [record["trials"][name] for record in found]
         best = statistics.mean(max(0.0, *(trial["difference"] for trial in of_one)) for of_one in trials)
-        row = {"best step": f"{best:+.2f}"}
+        row = {"best transform": f"{best:+.2f}"}
         shipped = [record["rows"][name]["difference"] for record in found]
         for suffix, gains in (("", shipped), (", chosen on the others", chosen_on_the_others(trials))):
             mean = statistics.mean(gains)
             row |= {f"mean{suffix}": f"{mean:+.2f}", f"lowest{suffix}": f"{min(gains):+.2f}"}
             row[f"regret{suffix}"] = f"{best - mean:.2f}"
         rows[f"{name}, {called}"] = row
-    titles = next(iter(rows.values()))
-    columns = [(title, {"texts": {label: row[title] for label, row in rows.items()}}) for title in titles]
-    return Table("row", dict.fromkeys(rows, {}), columns)
+    return of_texts("row", rows)

@@ -1,4 +1,4 @@
-"""Tables of similarity: the methods trained on raw encoders, beside baselines that train nothing, and RepAL after them."""
+"""Tables of similarity: the methods trained on raw encoders, beside untrained baselines, and RepAL after them."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from benchmarks.records import records
 from benchmarks.tables.render import (
     Metric,
     Part,
-    Runs,
     Table,
     count,
     counted,
     counted_gain,
     gain,
     number,
-    picked,
     runs,
     span,
     spread,
 )
 from benchmarks.tables.sources import (
     ADVERSARIES,
+    BASE,
     BETTER,
     COMBINED,
     ENCODERS,
@@ -31,7 +30,6 @@ from benchmarks.tables.sources import (
     OWN,
     PHRASES,
     SIF,
-    START,
     TFIDF,
     TRAINED,
 )
@@ -59,7 +57,7 @@ def trained(labels: Iterable[str], **part: Any) -> dict[str, Part]:
 
 MAIN = Table(
     "method",
-    trained((SIF, START, "SimCSE", "DCLR", "AdCSE, no head", "ConSERT", "SLT-FAI over SimCSE", FROZEN), which=LAYERS),
+    trained((SIF, BASE, "SimCSE", "DCLR", "AdCSE, no head", "ConSERT", "SLT-FAI over SimCSE", FROZEN), which=LAYERS),
     [
         ("seeds", {"metric": "average", "show": count}),
         ("seven sets", {"metric": "average", "show": spread}),
@@ -68,7 +66,7 @@ MAIN = Table(
     ],
     note=chosen_on_dev,
 )
-"""The papers' gains are seven-set averages with BERT base, from table 1 of DCLR and of SLT-FAI, which ran SimCSE too."""
+"""The papers' gains are seven-set averages with BERT base, from table 1 of DCLR and SLT-FAI, which ran SimCSE too."""
 
 BASELINES = Table(
     "method",
@@ -96,7 +94,7 @@ _REPAL = "RepAL pooled after SimCSE, minus plain"
 CLAIMS = Table(
     "seven sets (seeds)",
     {
-        "SimCSE, minus start": {"of": SIMCSE, "minus": TRAINED[START]},
+        "SimCSE, minus the base model": {"of": SIMCSE, "minus": TRAINED[BASE]},
         **{f"{label}, minus SimCSE": {"of": TRAINED[label], "minus": SIMCSE} for label in _CLAIMED},
         _REPAL: {"of": SIMCSE, "metric": after(BOTH_TERMS), "minus_metric": after("plain")},
     },
@@ -129,7 +127,7 @@ def method(*labels: str) -> Table:
     """Return the table of a method's page: seven-set averages on each encoder, and the gain over SimCSE."""
     return Table(
         "seven sets (seeds)",
-        trained((TFIDF, SIF, START, "SimCSE", *labels)),
+        trained((TFIDF, SIF, BASE, "SimCSE", *labels)),
         [
             column
             for name in ENCODERS
@@ -154,7 +152,7 @@ METHODS = {
 
 REFINED = Table(
     "after",
-    trained((START, "SimCSE", "DCLR", "ConSERT"), which=LAYERS),
+    trained((BASE, "SimCSE", "DCLR", "ConSERT"), which=LAYERS),
     [(step, {"metric": after(step), "show": counted}) for step in ("plain", SENTENCE_TERM, BOTH_TERMS)],
     note=chosen_on_dev,
 )
@@ -166,8 +164,12 @@ REPAL = Table(
         for variant in ("plain", "RepAL", BOTH_TERMS, "whitened 256")
     },
     [
-        (f"{name}, target fit", {"of": ({"study": "repal", "name": name},), "show": number("{:.2f}")})
-        for name in ("minilm-3-mean", "minilm", "simcse")
+        (title, {"of": ({"study": "repal", "name": name},), "show": number("{:.2f}")})
+        for title, name in {
+            LAYERS: "minilm-3-mean",
+            "all-MiniLM-L6-v2": "minilm",
+            f"{LAYERS}, SimCSE": "simcse",
+        }.items()
     ],
     note=chosen_on_dev,
 )
@@ -181,12 +183,12 @@ _WHITENED = {
 WHITENING = Table(
     "encoder",
     {
-        f"{study}/{method}": {"of": ({"study": "whitening", "trained_in": study, "method": method},)}
-        for study, method in (
-            ("foundation", "start"),
-            ("recipes", "dclr-consert-views-no-guide"),
-            ("own_encoder", "start"),
-            ("own_encoder", "dclr-consert-views-no-guide"),
+        f"{encoder}: {label}": {"of": ({"study": "whitening", "trained_in": study, "method": method},)}
+        for encoder, label, study, method in (
+            (LAYERS, BASE, "foundation", "start"),
+            (LAYERS, COMBINED, "recipes", "dclr-consert-views-no-guide"),
+            (OWN, BASE, "own_encoder", "start"),
+            (OWN, COMBINED, "own_encoder", "dclr-consert-views-no-guide"),
         )
     },
     [

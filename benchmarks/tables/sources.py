@@ -7,8 +7,8 @@ from benchmarks.tables.render import Runs, runs
 LAYERS, OWN, BETTER = "first three layers", "BERT-small trained here", "better BERT-small"
 WIKI = f"{OWN}, Wikipedia's sentences"
 ENCODERS = (LAYERS, OWN, WIKI, BETTER)
-TFIDF, SIF = "floor: TF-IDF of characters 3-5", "floor: SIF of input embeddings, first direction removed"
-START = "start"
+TFIDF, SIF = "TF-IDF of characters 3-5", "SIF of input embeddings, first direction removed"
+BASE = "base model"
 ADVERSARIES = "AdCSE, searched: no head, adversaries from features at 0.3"
 FROZEN = "PaSeR, searched: frozen for 100 steps, at 3e-4"
 PHRASES = "PaSeR, searched: no MLM, decoder at 1e-3"
@@ -25,7 +25,9 @@ def _everywhere(layers: str, method: str, grid: str = "") -> dict[str, Runs]:
         grid: its name in RepAL's grid, which scored some of the trained layers once more, with post-processing.
     """
     in_grid = runs(f"repal/{grid} repal_trained/{grid}") if grid else ()
-    return {LAYERS: runs(layers) + in_grid} | {encoder: runs(f"{study}/{method}") for encoder, study in OWN_STUDIES.items()}
+    return {LAYERS: runs(layers) + in_grid} | {
+        encoder: runs(f"{study}/{method}") for encoder, study in OWN_STUDIES.items()
+    }
 
 
 def _baseline(kind: str) -> dict[str, Runs]:
@@ -40,7 +42,7 @@ def _baseline(kind: str) -> dict[str, Runs]:
 TRAINED: dict[str, dict[str, Runs]] = {
     TFIDF: _baseline("characters"),
     SIF: _baseline("sif_removed"),
-    START: _everywhere("foundation/start", "start", "start"),
+    BASE: _everywhere("foundation/start", "start", "start"),
     "SimCSE": _everywhere("foundation/simcse more_seeds/simcse", "simcse", "simcse"),
     "DCLR": _everywhere("foundation/dclr more_seeds/dclr", "dclr", "dclr"),
     "DCLR, no guide": _everywhere("dclr_ablations/dclr-no-weighting", "dclr-no-guide"),

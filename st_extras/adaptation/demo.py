@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from st_extras.adaptation.adapt import adapt
+from st_extras.adaptation.domain import adapt
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import LabeledTextEvaluator
 from st_extras.losses import ConSERTLoss
@@ -41,13 +41,13 @@ def demonstrate(
     """
     topics = LabeledTextEvaluator(*labeled_sentences(), metrics=["map_at_r"], write_csv=False)
     model, good, sentences = raw_encoder(), load_encoder(packaged_minilm()), sample_sentences()
-    start = graded_spearman(model)
+    raw = graded_spearman(model)
     options: dict[str, Any] = {"seed": seed, "overwrite": overwrite, "show_progress_bar": show_progress_bar}
     train_encoder(
         model, ConSERTLoss, sentences, output, learning_rate=1e-4, max_steps=steps, eval_steps=steps, **options
     )
     trained = graded_spearman(model)
-    yield "Spearman with graded pairs, raw encoder trained by ConSERT", start, trained
+    yield "Spearman with graded pairs, raw encoder trained by ConSERT", raw, trained
     refined = RepALPostProcessor.attach(model, lambda_1=0.5, lambda_2=0, redundancy="pooled")
     yield "the same, then refined by RepAL", trained, graded_spearman(refined)
     with TemporaryDirectory() as folder:

@@ -1,237 +1,191 @@
-"""What an adaptation tells: its result as a table, and nearest neighbours before and after, as text and picture."""
+"""What an adaptation found, as typed fields: the result of every job, its table and ``adaptation.json``."""
 
 from __future__ import annotations
 
 import dataclasses
-import random
-import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
-from unicodedata import category
 
 from sentence_transformers import SentenceTransformer
-from torch import Tensor
 
-from st_extras.adaptation.judge import Row
-from st_extras.evaluation.geometry import nearest
-from st_extras.evaluation.reporting import check_embeddings
-from st_extras.files import whole_file, write_json
-from st_extras.plots import plot_changed_neighbors
+from st_extras.adaptation.corpus import TextSummary
 
-COLUMNS = ("candidate", "gain", "interval", "general", "seconds", "accepted")
-"""Of the table: the gain over the start and its 95 % interval, Spearman correlation x 100 on general pairs."""
-REPORT = "adaptation.json"
-TEXT_FILE = "neighbors.md"
-PICTURE = "neighbors.png"
-SEARCHES = "searches.md"
-REPORTS = (REPORT, TEXT_FILE, PICTURE, SEARCHES)
-"""What is written beside the model."""
-_NEAREST = 3
-_DRAWN = 6  # texts in the picture
-_LONGEST = 200  # characters of a text that are shown
-_SAME = 1e-6  # cosines that differ by less are equal
-_CAPTION = f"""![Texts with their nearest neighbours before and after]({PICTURE})
-
-The picture shows some texts that have another nearest neighbour, drawn at random, with the one that was nearest and the
-one that is. An arrow goes from the neighbour's place among all texts before to that after: 1 is the nearest."""
-_ESCAPED = {ord(sign): f"\\{sign}" for sign in "`*_[]<>&~$"} | {ord("|"): "&#124;", ord("\\"): "&#92;"}
+LEFT = "Left unchanged: "
+"""Begins the reason if no candidate was chosen."""
 
 
 @dataclass(frozen=True)
-class Adapted:
-    """What :func:`adapt` found.
+class CandidateResult:
+    """One candidate: a row of the table.
+
+    Attributes:
+        name: what was tried.
+        gain: over the base model; see ``Adaptation.gain_of`` for what it measures and its unit.
+        low: lower end of the gain's 95 % interval; None if labels or graded pairs measure it.
+        high: its upper end; None likewise.
+        general: Spearman correlation times 100 on the packaged pairs of general English; None if not measured.
+        accepted: whether it may be chosen.
+        reason: why it may not be chosen; empty if accepted.
+        seconds: what it took beyond encoding with the base model.
+    """
+
+    name: str
+    gain: float
+    low: float | None
+    high: float | None
+    general: float | None
+    accepted: bool
+    reason: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class DomainDetails:
+    """What :func:`adapt` found out beside the candidates. None: not measured.
+
+    Attributes:
+        general: Spearman correlation times 100 of the base model on 300 graded pairs of general English; None also if
+            it is below 30, where they show nothing.
+        dev: score times 100 of the base model on ``dev``.
+        mean_cosine: of two different texts, -1 to 1.
+        confirmed_share: share of the held-out texts, 0 to 1, that have a confirmed neighbour: see
+            :class:`~st_extras.evaluation.LabelFreeComparison`.
+        dropout: whether the encoder has dropout that acts, without which it is not trained; None without ``train``.
+        not_tried: candidates that were left out, each with the reason.
+        changed: share of the held-out texts, 0 to 1, with another nearest neighbour than before.
+        unrelated_before: number n -> the cosine that one in n pairs of texts exceeds by the base model, with its 95 %
+            interval: see :func:`~st_extras.evaluation.geometry.unrelated_cosines`.
+        unrelated_after: the same by the chosen candidate.
+    """
+
+    general: float | None = None
+    dev: float | None = None
+    mean_cosine: float | None = None
+    confirmed_share: float | None = None
+    dropout: bool | None = None
+    not_tried: tuple[str, ...] = ()
+    changed: float | None = None
+    unrelated_before: dict[int, tuple[float, float, float]] | None = None
+    unrelated_after: dict[int, tuple[float, float, float]] | None = None
+
+
+@dataclass(frozen=True)
+class LanguageModelDetails:
+    """What :func:`adapt_language_model` found out beside the candidates. None: not measured.
+
+    The base model is the language model as it was given: its last layer, and its own pooling.
+
+    Attributes:
+        general: Spearman correlation times 100 of the base model on 300 graded pairs of general English.
+        dev: score times 100 of the base model on ``dev``.
+        mean_cosine: of two different texts, -1 to 1.
+        not_tried: what was left out, with the reason.
+        changed: share of the held-out texts, 0 to 1, with another nearest neighbour than before.
+        unrelated_before: number n -> the cosine that one in n pairs of texts exceeds by the base model, with its 95 %
+            interval: see :func:`~st_extras.evaluation.geometry.unrelated_cosines`.
+        unrelated_after: the same by the chosen candidate.
+    """
+
+    general: float | None = None
+    dev: float | None = None
+    mean_cosine: float | None = None
+    not_tried: tuple[str, ...] = ()
+    changed: float | None = None
+    unrelated_before: dict[int, tuple[float, float, float]] | None = None
+    unrelated_after: dict[int, tuple[float, float, float]] | None = None
+
+
+@dataclass(frozen=True)
+class SearchDetails:
+    """What :func:`adapt_search` found out beside the candidates.
+
+    Attributes:
+        queries: number of different queries that were used.
+        made_from_documents: whether they were made from the documents.
+        compared: number of the queries that share a word with a document, on which candidates are compared; None with
+            ``dev``.
+        dev: nDCG@10 times 100 of the base model on ``dev``; None without.
+        changed: share of the queries, 0 to 1, with another first document than before; None if nothing was chosen.
+        bm25_weight: w in the score ``similarity + w * BM25`` of a hybrid search with the saved model: see
+            :class:`~st_extras.search.HybridSearch`; None if too few documents were encoded.
+    """
+
+    queries: int
+    made_from_documents: bool
+    compared: int | None = None
+    dev: float | None = None
+    changed: float | None = None
+    bm25_weight: float | None = None
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """What a job found and saved.
 
     Attributes:
         model: the chosen model, of stock modules; the given one if ``chosen`` is None.
-        chosen: name of the chosen candidate; None: left as it is.
+        chosen: name of the chosen candidate; None: the encoder is left unchanged.
         reason: why, in one sentence.
-        rows: the table, without the start.
-        facts: of text and encoder, as far as found out: read (texts), drawn (different ones, at most ``limit``), texts
-            (those used), judged (those of them that the judge kept), mean_words, near_duplicates (share of the judged),
-            mean_cosine (of two different texts: near 0 for most encoders that were tuned for similarity), dropout
-            (whether it acts, without which no training is tried), confirmed_share (see
-            :class:`~st_extras.evaluation.label_free.LabelFreeComparison`), general and dev (scores of the start), and
-            "not tried": why a training was left out; changed (share of the judged texts, or of the queries, with
-            another nearest neighbour) and unrelated (before and after: see
-            :func:`~st_extras.evaluation.geometry.unrelated_cosines`). Of a search: texts (documents), queries, made
-            (whether from the documents), judged (queries), dev (nDCG@10 times 100 of the start).
+        gain_of: what the candidates' ``gain`` measures, with its unit.
+        candidates: what was tried.
+        texts: the texts in numbers; for search, the documents.
+        details: what else was found out, by the job.
         seconds: how long it took.
     """
 
     model: SentenceTransformer = field(repr=False)
     chosen: str | None
     reason: str
-    rows: list[Row]
-    facts: dict[str, Any]
+    gain_of: str
+    candidates: list[CandidateResult]
+    texts: TextSummary
+    details: DomainDetails | SearchDetails | LanguageModelDetails
     seconds: float
+
+    @property
+    def chosen_result(self) -> CandidateResult | None:
+        """The chosen candidate; None if the encoder is left unchanged."""
+        return next((one for one in self.candidates if one.name == self.chosen), None)
+
+    def written(self) -> dict[str, Any]:
+        """Return all but the model as JSON can hold it; ``changed`` is False if the encoder is left unchanged."""
+        return {
+            "changed": self.chosen is not None,
+            "chosen": self.chosen,
+            "reason": self.reason,
+            "gain_of": self.gain_of,
+            "candidates": [dataclasses.asdict(one) for one in self.candidates],
+            "texts": dataclasses.asdict(self.texts),
+            "details": dataclasses.asdict(self.details),
+            "seconds": round(self.seconds, 1),
+        }
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Return the titles and the rows of a table, the base model first, without columns that would be empty.
+
+        Nothing if no candidate was tried.
+        """
+        if not self.candidates:
+            return [], []
+        general = getattr(self.details, "general", None)
+        base = ["base model", "", "", "" if general is None else f"{general:.2f}", "", ""]
+        rows = [base, *map(_cells, self.candidates)]
+        titles = ["candidate", "gain", "95 % interval", "general", "seconds", "accepted"]
+        kept = [any(row[column] not in ("", "0") for row in rows) for column in range(len(titles))]
+        titles, *rows = ([cell for cell, keep in zip(row, kept, strict=True) if keep] for row in [titles, *rows])
+        return titles, rows
 
     def __str__(self) -> str:
         """Return the reason and the table."""
-        lines = [list(COLUMNS), *self.cells()] if self.rows else []
+        titles, rows = self.table()
+        lines = [titles, *rows] if rows else []
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         padded = ([cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines)
         return "\n".join([self.reason, *("  ".join(cells).rstrip() for cells in padded)])
 
-    def cells(self) -> list[list[str]]:
-        """Return the table with the start, as texts in the columns ``COLUMNS``; no rows if nothing was tried."""
-        general = self.facts.get("general")
-        start = ["as it is", "", "", "-" if general is None else f"{general:.2f}", "", ""]
-        return [start, *map(_cells, self.rows)] if self.rows else []
 
-
-def _cells(row: Row) -> list[str]:
-    interval = "-" if row.low is None or row.high is None else f"{row.low:+.4f} to {row.high:+.4f}"
-    general = "-" if row.general is None else f"{row.general:.2f}"
-    accepted = "yes" if row.accepted else f"no: {row.why}"
+def _cells(row: CandidateResult) -> list[str]:
+    interval = "" if row.low is None or row.high is None else f"{row.low:+.4f} to {row.high:+.4f}"
+    general = "" if row.general is None else f"{row.general:.2f}"
+    accepted = "yes" if row.accepted else f"no: {row.reason}"
     return [row.name, f"{row.gain:+.4f}", interval, general, f"{row.seconds:.0f}", accepted]
-
-
-def write_report(folder: Path, adapted: Adapted, settings: Sequence[Any]) -> None:
-    """Write ``adaptation.json``: what was found, and the settings of the candidates, each with a name."""
-    report = {
-        "chosen": adapted.chosen,
-        "reason": adapted.reason,
-        "candidates": [dataclasses.asdict(row) for row in adapted.rows],
-        "facts": adapted.facts,
-        "settings": {one.name: dataclasses.asdict(one) for one in settings},
-        "seconds": round(adapted.seconds, 1),
-    }
-    write_json(folder / REPORT, report)
-
-
-def write_neighbors(
-    folder: Path, texts: Sequence[str], before: Tensor, after: Tensor, *, examples: int = 20, seed: int = 42
-) -> float:
-    """Write the nearest neighbours of texts before and after a change of their embeddings.
-
-    ``neighbors.md`` says how many of the texts have other neighbours than before, and shows some of these.
-    ``neighbors.png`` shows at most 6 of those with another nearest neighbour, as drawn by
-    :func:`~st_extras.plots.plot_changed_neighbors`; it is only written if there are some and matplotlib is installed.
-    Neighbours that are equally near, to 1e-6 of the cosine, count as the same.
-
-    Args:
-        folder: an existing folder; files of the same names are replaced.
-        texts: N different texts, 4 to some thousand: the cosines of all pairs are held.
-        before: (N, D) embeddings, D >= 2.
-        after: (N, D') embeddings of the same texts, D' >= 2.
-        examples: how many texts to show, drawn at random.
-        seed: of the draws.
-
-    Returns:
-        The share of texts with another nearest neighbour.
-
-    Raises:
-        ValueError: if an embedding is zero or not finite.
-    """
-    start, end = (check_embeddings(name, x).cpu().double() for name, x in (("before", before), ("after", after)))
-    draw = random.Random(seed)
-    near_start, near_end = nearest(start, _NEAREST), nearest(end, _NEAREST)
-    changed = _farther(end, near_start, near_end)
-    candidates = changed[_NEAREST - 1].nonzero().flatten().tolist()
-    shown = sorted(draw.sample(candidates, min(examples, len(candidates))))
-    drawn = draw.sample(others := changed[0].nonzero().flatten().tolist(), min(_DRAWN, len(others)))
-    parts = [_summary(len(texts), changed, len(shown))]
-    if drawn and _write_picture(folder / PICTURE, texts, start, end, drawn):
-        parts.append(_CAPTION)
-    parts += [_example(texts, row, (start, near_start), (end, near_end)) for row in shown]
-    with whole_file(folder / TEXT_FILE) as partial:
-        partial.write_text("\n\n".join(parts) + "\n", encoding="utf8")
-    return float(changed[0].double().mean())
-
-
-def write_searches(
-    folder: Path, queries: Sequence[str], documents: Sequence[str], before: Tensor, after: Tensor, seed: int
-) -> float:
-    """Write ``searches.md``: queries whose first document is another than before, with the three first of both.
-
-    Args:
-        folder: an existing folder.
-        queries: Q texts.
-        documents: N texts, 3 or more.
-        before: (Q, 3) numbers of the first documents of each query at the start.
-        after: (Q, 3) likewise, after the change.
-        seed: of the draw of 20 queries that are shown.
-
-    Returns:
-        The share of queries with another first document.
-    """
-    changed = (before[:, 0] != after[:, 0]).nonzero().flatten().tolist()
-    share = len(changed) / len(queries)
-    parts = [
-        "# Searches before and after\n\n"
-        f"Of {len(queries)} queries, {len(changed)} ({share:.0%}) find another document first than before. Other "
-        "documents are not better ones: read some and judge for yourself."
-    ]
-    for row in sorted(random.Random(seed).sample(changed, min(20, len(changed)))):
-        lines = [f"**Query:** {_escaped(queries[row])}", "", "| before | after |", "|---|---|"]
-        olds, news = before[row].tolist(), after[row].tolist()
-        for old, new in zip(olds, news, strict=True):
-            mark = "" if new in olds else "**new:** "
-            lines.append(f"| {_escaped(documents[old])} | {mark}{_escaped(documents[new])} |")
-        parts.append("\n".join(lines))
-    with whole_file(folder / SEARCHES) as partial:
-        partial.write_text("\n\n".join(parts) + "\n", encoding="utf8")
-    return share
-
-
-def _cosines(unit: Tensor, near: Tensor) -> Tensor:
-    """Return the (N, 3) cosines with these neighbours."""
-    return (unit.unsqueeze(1) * unit[near]).sum(dim=2)
-
-
-def _farther(end: Tensor, near_start: Tensor, near_end: Tensor) -> Tensor:
-    """Return (3, N): whether one of the text's k nearest of the start is no longer among them, for k = 1, 2, 3."""
-    farthest_old = _cosines(end, near_start).cummin(dim=1).values
-    return (farthest_old < _cosines(end, near_end) - _SAME).T
-
-
-def _summary(count: int, changed: Tensor, shown: int) -> str:
-    first, three = (int(changed[k - 1].sum()) for k in (1, _NEAREST))
-    text = (
-        "# Nearest neighbours before and after\n\n"
-        f"Of {count} texts, {first} ({first / count:.0%}) have another nearest neighbour than before, and {three} "
-        f"({three / count:.0%}) have others among their three nearest. None of these texts was used to compute the "
-        "change. Other neighbours are not better ones: read some and judge for yourself."
-    )
-    if not shown:
-        return text
-    return f"{text}\n\nBelow are {shown} of the {three}, drawn at random. Compare cosines within a column only."
-
-
-def _example(texts: Sequence[str], row: int, start: tuple[Tensor, Tensor], end: tuple[Tensor, Tensor]) -> str:
-    """Return a text with its neighbours, those that are new in bold, as a table."""
-    lines = [f"**Text:** {_escaped(texts[row])}", "", "| before | cosine | after | cosine |", "|---|---:|---|---:|"]
-    olds, news = ([(at, float(unit[row] @ unit[at])) for at in near[row].tolist()] for unit, near in (start, end))
-    for (old, old_cosine), (new, new_cosine) in zip(olds, news, strict=True):
-        found = _escaped(texts[new])
-        found = found if new in dict(olds) else f"**new:** {found}"
-        lines.append(f"| {_escaped(texts[old])} | {old_cosine:.3f} | {found} | {new_cosine:.3f} |")
-    return "\n".join(lines)
-
-
-def _escaped(text: str) -> str:
-    """Return a text on one line, cut if it is long, that Markdown shows as it is, also in a table."""
-    return _on_one_line(text).translate(_ESCAPED)
-
-
-def _on_one_line(text: str) -> str:
-    line = " ".join(text.split())
-    line = line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3].rstrip()}..."
-    line = "".join(" " if category(sign) in ("Cc", "Cs") else sign for sign in line)  # control codes, lone surrogates
-    return line.strip()
-
-
-def _write_picture(path: Path, texts: Sequence[str], start: Tensor, end: Tensor, rows: Sequence[int]) -> bool:
-    """Write the picture, and return whether matplotlib is there to do so."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return False
-    figure = Figure(figsize=(10, 0.8 + 0.8 * len(rows)), layout="constrained")  # not pyplot's: no display is needed
-    plot_changed_neighbors([_on_one_line(text) for text in texts], start, end, rows, ax=figure.subplots())
-    with whole_file(path) as partial, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from")  # a script that the font lacks
-        figure.savefig(partial, format="png", dpi=150)
-    return True

@@ -1,316 +1,273 @@
-"""``adapt`` for search: queries and documents each moved by their own mean, and whitened halfway where texts differ.
+"""``adapt_search``: refine an encoder for searching a collection, or leave it unchanged.
 
-Queries are short, documents long: an encoder puts them into two clouds, and the way from one to the other says nothing
-about what is relevant. Equation, for a query q and a document d of length 1, their means m_q and m_d:
-
-    q' = (q - m_d - s (m_q - m_d)) X,    d' = (d - m_d) X,    X = (1 - t) I + t W
-
-with W the kernel of :class:`~st_extras.modules.neighbor_directions.NeighborDirections` of the documents without
-recoloring: directions on which a document and its nearest ones agree keep most.
-
-With ``keep_index``, documents stay as they are, and a query gets what ranks them nearly as q' and d' do. The score is
-q'.d' / |d'|, with |d'| close to a + v.d (ridge regression over documents). So a change of d changes it, but for a
-factor, by that of (q' X^T - T v).d, where T is the score itself: its mean over the first five documents. Hence
-q'' = q' X^T - T v.
+Sample documents and queries, encode them, propose transforms, compare the rankings, choose one, save it.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
+import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, cast
 
 import torch
+from datasets import Dataset, IterableDataset
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Normalize, Router
+from sentence_transformers.base.modules import Router
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from st_extras.adaptation.candidates import LinearTransform
-from st_extras.adaptation.encode import EncodeTexts
-from st_extras.adaptation.judge import Row, choose
-from st_extras.adaptation.report import REPORTS, Adapted, write_report, write_searches
-from st_extras.adaptation.search_judge import (
+from st_extras.adaptation.choice import choose, choose_harmless
+from st_extras.adaptation.corpus import summarize
+from st_extras.adaptation.neighbors import write_searches
+from st_extras.adaptation.pseudo_relevance import (
+    FEWEST_DOCUMENTS,
     FEWEST_QUERIES,
+    FROM_DOCUMENTS,
     JudgedQueries,
     PseudoRelevanceComparison,
-    Searched,
     first_documents,
+    hybrid_weight,
+    sample_queries,
 )
-from st_extras.checks import check_choice
+from st_extras.adaptation.report import Adaptation, CandidateResult, SearchDetails
+from st_extras.adaptation.run import AdaptationRun
+from st_extras.adaptation.search_transforms import (
+    BOTH_SIDES,
+    QUERIES_ALONE,
+    ROUTES,
+    Embeddings,
+    Routes,
+    SearchTransform,
+    both_sides,
+    describe,
+    queries_alone,
+    routed,
+)
+from st_extras.checks import check_bool, check_choice, check_instance
 from st_extras.evaluation import RetrievalTask
-from st_extras.modules import LocalityPreservingPostProcessor, pipeline
-from st_extras.modules.neighbor_directions import neighbor_directions
-from st_extras.text.term_weights import character_tfidf
-from st_extras.training.run_folder import save_model
+from st_extras.text.term_weights import require_bm25s
 
-_FIT_TEXTS = 10_000  # documents that the directions are found from
-_LONGEST_FIT_TEXT = 2000  # characters of them that are compared
-_MOST_WITH_A_GRAM = 0.1  # of the documents: grams that more of them have are left out, as stop words are
-_RIDGE = 0.1  # of the mean variance
-ROLES = ("query", "document")
-"""Routes of the saved model, and how texts are encoded for each."""
-
-Embeddings = tuple[Tensor, Tensor]
-"""Of queries (Q, D) and of documents (N, D), of length 1, in float32."""
-Start = tuple[Embeddings, Embeddings]
-"""As the encoder is searched by inner product, of any length if it compares so; and of length 1."""
-Affine = tuple[Tensor, Tensor]
-"""The matrix X (D, D) and the offset b (D,) of v' = v X + b, in float64."""
-
-
-@dataclass(frozen=True)
-class SearchStep:
-    """A candidate: see the module's equation.
-
-    Attributes:
-        name: in the table.
-        whitened: t, with any number of documents; N have N / (N + 1000) of it.
-        own_mean: s.
-    """
-
-    name: str
-    whitened: float
-    own_mean: float
-
-
-BOTH_SIDES = (
-    SearchStep("half white, own means", 0.5, 1.0),
-    SearchStep("half white, means halfway", 0.5, 0.5),
-    SearchStep("half white, one mean", 0.5, 0.0),
-)
-"""Tried in this order. The later ones keep more of the queries' mean, for queries on one topic, whose mean says which.
-Queries made from the documents get the last one alone, because the queries of users have another mean."""
-QUERIES_ALONE = tuple(
-    SearchStep(step.name.replace("half white", "quarter white"), step.whitened / 2, step.own_mean)
-    for step in BOTH_SIDES
-)
-"""With ``keep_index``: queries are multiplied by X twice, documents never."""
-
-
-@dataclass(frozen=True, eq=False)
-class Routes:
-    """What follows the encoder, once its embeddings have length 1. None: nothing.
-
-    Attributes:
-        queries: for queries.
-        documents: for documents.
-    """
-
-    queries: Affine | None
-    documents: Affine | None = None
-
-    def after(self, embeddings: Embeddings) -> Embeddings:
-        """Return queries and documents after their steps, of length 1."""
-        return _after(embeddings[0], self.queries), _after(embeddings[1], self.documents)
+_PSEUDO_RELEVANT = "average precision of BM25's first documents, 0 to 1"
+_JUDGED = "nDCG@10 on dev, x 100"
 
 
 def adapt_search(
     model: SentenceTransformer,
-    searched: Searched,
-    facts: dict[str, Any],
-    output: Path,
-    encode_texts: EncodeTexts,
-    kept: Path,
-    began: float,
-    seed: int,
+    documents: Sequence[str] | Dataset | IterableDataset,
+    output: str | os.PathLike[str],
     *,
-    dev: RetrievalTask | None,
-    keep_index: bool,
-) -> Adapted:
-    """Encode, propose, judge, choose and save: what :func:`~st_extras.adaptation.adapt` does for search.
+    queries: Sequence[str] | Dataset | IterableDataset | str = FROM_DOCUMENTS,
+    dev: RetrievalTask | None = None,
+    keep_index: bool = False,
+    minutes: float = 10.0,
+    limit: int = 12_000,
+    batch_size: int = 64,
+    seed: int = 42,
+    resume: bool = False,
+    overwrite: bool = False,
+    show_progress_bar: bool = True,
+) -> Adaptation:
+    """Refine an encoder for searching a collection, without relevance judgements, or leave it unchanged; save it.
+
+    Candidates move queries and documents by their means, and whiten both halfway: see
+    :mod:`st_extras.adaptation.search_transforms`. The first one is chosen that does no harm: that finds BM25's first
+    documents as early as the base model, within one standard error. The saved model has a route for queries and one for
+    documents: use ``encode_query`` and ``encode_document``. Both give length 1, so that dot product and cosine are the
+    same; the base model is compared by the similarity that it has. The result also has the weight with which BM25 is
+    added in a hybrid search: ``HybridSearch(found.model, documents, bm25_weight=found.details.bm25_weight)``.
 
     Args:
-        model: the encoder.
-        searched: documents and queries.
-        facts: what was found out about them so far.
-        output: where the model goes.
-        encode_texts: encodes them.
-        kept: folder for their embeddings.
-        began: when the adaptation did, by ``time.perf_counter``.
+        model: the encoder. It is not changed. Queries and documents are encoded with its prompts and routes for these.
+        documents: at least 100 different texts, better some thousand. A stream is read once.
+        output: a new or empty folder, for the model, ``adaptation.json`` (the report) and ``searches.md`` (queries with
+            their first documents before and after).
+        queries: what users look for, without judgements, at least 20 different ones; "documents" makes some from the
+            documents.
+        dev: judged queries and their documents, to choose by in place of BM25, by nDCG@10.
+        keep_index: change the route of queries alone, so that stored document embeddings stay valid.
+        minutes: how long it may take, about; encoding stops after 60 % of it, and the documents encoded by then count.
+        limit: use at most this many documents, 500 to 50,000, drawn at random; of the queries, 2,000 at most.
+        batch_size: texts per forward pass.
         seed: random seed.
-        dev: chooses in place of the judge.
-        keep_index: change the route of queries alone.
+        resume: continue an interrupted run in ``output``: what it encoded with this encoder and these texts is used.
+        overwrite: replace what an earlier run wrote to ``output``.
+        show_progress_bar: show how far encoding is.
+
+    Returns:
+        What was chosen, its model, and all candidates with their gains; ``details`` is a :class:`SearchDetails`.
 
     Raises:
-        ValueError: if an embedding is not finite, or the documents have too few different ones.
+        ValueError: if a setting is not allowed, ``output`` may not be used, there are too few documents or queries, the
+            encoder has other routes, cuts its embeddings or searches by distances, an embedding is not finite, the
+            documents have too few different ones, or there is no interrupted run to resume.
         ImportError: if bm25s is not installed.
+
+    Example:
+        >>> import tempfile
+        >>> from st_extras.samples import sample_sentences
+        >>> from st_extras.samples.encoder import raw_encoder
+        >>> from st_extras.adaptation import adapt_search
+        >>> documents, queries = sample_sentences()[:300], [text[:30] for text in sample_sentences()[:40]]
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     found = adapt_search(raw_encoder(), documents, folder, queries=queries, show_progress_bar=False)
+        >>> found.details.queries
+        40
     """
-    own, start = encode_both(model, searched, encode_texts, kept)
-    if keep_index and not torch.allclose(own[1].norm(dim=1), torch.ones(1), atol=0.01):  # in bfloat16
-        raise ValueError("keep_index must be False where dot products see lengths: those of its documents are 1.")
-    facts |= {"texts": len(searched.documents), "queries": len(searched.queries), "made": searched.made}
-    steps = (QUERIES_ALONE if keep_index else BOTH_SIDES)[-1 if searched.made else 0 :]
-    proposed = propose_both_sides(searched, start, steps, seed)
-    proposed = queries_alone(proposed, start) if keep_index else proposed
-    if dev is None:
-        rows, number, reason = by_words(searched, (own, start), steps, proposed, facts)
-    else:
-        rows, number, reason = by_judgements(model, dev, steps, proposed, facts, encode_texts)
-    chosen = None
-    if number is not None:
-        chosen = steps[number].name
-        model = routed(model, proposed[number])
-        describe(model, chosen, searched)
-    adapted = Adapted(model, chosen, reason, rows, facts, time.perf_counter() - began)
-    save_model(model, output, reports=REPORTS)
-    if number is not None:
-        before, after = (first_documents(*both) for both in (own, proposed[number].after(start)))
-        facts["changed"] = write_searches(output, searched.queries, searched.documents, before, after, seed)
-    write_report(output, adapted, steps)
-    return adapted
+    check_searchable(model)
+    check_instance("dev", dev, RetrievalTask, or_none=True)
+    check_bool("keep_index", keep_index)
+    require_bm25s()
+    with AdaptationRun(
+        model,
+        output,
+        minutes=minutes,
+        limit=limit,
+        batch_size=batch_size,
+        seed=seed,
+        resume=resume,
+        overwrite=overwrite,
+        show_progress_bar=show_progress_bar,
+    ) as run:
+        sample = run.sample(documents, "documents")
+        wanted, made = sample_queries(queries, sample.texts, run.seed)
+        details = SearchDetails(len(wanted), made)
+        raw = encode_both(run, wanted, sample.texts, deadline=run.encoding_deadline)
+        texts = sample.texts[: len(raw[1])]
+        summary = summarize(sample, texts)
+        if len(texts) < FEWEST_DOCUMENTS:
+            reason = (
+                f"{FEWEST_DOCUMENTS} documents are needed, and {len(texts)} were encoded in the time: give more "
+                "minutes (--minutes)."
+            )
+            return run.leave(reason, summary, details)
+        base, unit = as_searched(model, raw), unit_rows(raw)
+        if keep_index and not torch.allclose(base[1].norm(dim=1), torch.ones(1), atol=0.01):  # in bfloat16
+            raise ValueError(
+                "keep_index must be False for an encoder that compares by dot product and gives documents of other "
+                "lengths than 1."
+            )
 
+        transforms = (QUERIES_ALONE if keep_index else BOTH_SIDES)[-1 if made else 0 :]
+        routes = both_sides(texts, unit, transforms, run.seed)
+        routes = queries_alone(routes, unit) if keep_index else routes
 
-def encode_both(model: SentenceTransformer, searched: Searched, encode_texts: EncodeTexts, kept: Path | None) -> Start:
-    """Encode queries and documents with the prompts and by the routes that the model has for them.
+        if dev is None:
+            comparison = PseudoRelevanceComparison(texts, wanted, base)
+            details = dataclasses.replace(details, compared=len(comparison.compared))
+            if len(comparison.compared) < FEWEST_QUERIES:
+                reason = (
+                    f"{len(comparison.compared)} queries share a word with a document, {FEWEST_QUERIES} are needed."
+                )
+                details = dataclasses.replace(details, bm25_weight=hybrid_weight(texts, wanted, base))
+                return run.leave(reason, summary, details)
+            gain_of, results = _PSEUDO_RELEVANT, pseudo_relevance_results(comparison, transforms, routes, unit)
+            choice = choose_harmless(results)
+        else:
+            judged = [text for key, text in dev.queries.items() if dev.relevant.get(key)]
+            of_dev = encode_both(run, judged, list(dev.documents.values()))
+            judgements = JudgedQueries(dev, as_searched(model, of_dev))
+            details = dataclasses.replace(details, dev=judgements.score)
+            gain_of, results = _JUDGED, judged_results(judgements, transforms, routes, unit_rows(of_dev))
+            choice = choose(results)
 
-    Raises:
-        ValueError: if an embedding is not finite.
-    """
-    own = []
-    for role, texts in zip(ROLES, (searched.queries, searched.documents), strict=True):
-        own.append(encode_texts(model, texts, kept=kept, role=role, label=f"Encoding {role} texts"))
-        pipeline.check_finite(own[-1], texts)
-    unit = normalize(own[0]).float(), normalize(own[1]).float()
-    return (unit if model.similarity_fn_name == "cosine" else (own[0].float(), own[1].float())), unit
-
-
-def propose_both_sides(searched: Searched, start: Embeddings, steps: Sequence[SearchStep], seed: int) -> list[Routes]:
-    """Return the routes of steps on both sides.
-
-    Raises:
-        ValueError: if the documents have too few different embeddings.
-    """
-    of_queries, of_documents = (side.double().mean(dim=0) for side in start)  # (D,)
-    fitted = [text[:_LONGEST_FIT_TEXT] for text in searched.documents[:_FIT_TEXTS]]
-    found = neighbor_directions(start[1][:_FIT_TEXTS], words=character_tfidf(fitted, _MOST_WITH_A_GRAM), seed=seed)
-    found = dataclasses.replace(found, count=found.count * len(searched.documents) // len(fitted))
-    routes = []
-    for step in steps:
-        matrix, _ = LinearTransform(step.name, recolor=0.0, strength=step.whitened, kept_mean=0.0).affine(found)
-        center = of_documents + step.own_mean * (of_queries - of_documents)
-        routes.append(Routes((matrix, -center @ matrix), (matrix, -of_documents @ matrix)))
-    return routes
-
-
-def queries_alone(routes: Sequence[Routes], start: Embeddings) -> list[Routes]:
-    """Return for each of the routes of :func:`propose_both_sides` one that leaves documents as they are."""
-    documents = start[1][:_FIT_TEXTS].double()
-    centred = documents - documents.mean(dim=0)
-    scatter = centred.T @ centred
-    scatter += _RIDGE * scatter.trace() / len(scatter) * torch.eye(len(scatter))
-    alone = []
-    for both in routes:
-        (matrix, offset), (_, of_documents) = cast(Any, (both.queries, both.documents))
-        queries, moved = start[0].double() @ matrix + offset, documents @ matrix + of_documents
-        lengths = moved.norm(dim=1)
-        slope = torch.linalg.solve(scatter, centred.T @ (lengths - lengths.mean()))  # v, (D,)
-        moved = normalize(moved)
-        first = first_documents(queries.float(), moved.float(), count=5)  # (Q, 5)
-        level = (queries.unsqueeze(1) * moved[first]).sum(dim=2).mean()  # T
-        alone.append(Routes((matrix @ matrix.T, offset @ matrix.T - level * slope)))
-    return alone
-
-
-Choice = tuple[list[Row], int | None, str]
-"""The table, the number of the row to take or None, and why."""
-
-
-def by_words(
-    searched: Searched, both: Start, steps: Sequence[SearchStep], routes: Sequence[Routes], facts: dict[str, Any]
-) -> Choice:
-    """Take the first step that the :class:`PseudoRelevanceComparison` accepts."""
-    own, start = both
-    judge = PseudoRelevanceComparison(searched, own)
-    facts["judged"] = len(judge.judged)
-    if len(judge.judged) < FEWEST_QUERIES:
-        few = f"{len(judge.judged)} queries share a word with a document, and {FEWEST_QUERIES} are needed to judge"
-        return [], None, f"Left as it is: {few}."
-    rows = [judged_row(judge, step, one.after(start)) for step, one in zip(steps, routes, strict=True)]
-    for number, row in enumerate(rows):
-        if row.accepted:
-            return rows, number, f"{row.name} was taken: it finds BM25's first documents as early as the start does."
-    return rows, None, "Left as it is: each candidate finds BM25's first documents later than the start does."
-
-
-def judged_row(judge: PseudoRelevanceComparison, step: SearchStep, after: Embeddings) -> Row:
-    """Return a line of the table; accepted unless it is worse than the start by more than one standard error."""
-    began = time.perf_counter()
-    gain, error = judge.compare(*after)
-    accepted = gain >= -error
-    why = "" if accepted else "finds BM25's first documents later than the start"
-    low, high = gain - 1.96 * error, gain + 1.96 * error
-    return Row(step.name, gain, low, high, None, accepted, why, round(time.perf_counter() - began, 1))
-
-
-def by_judgements(
-    model: SentenceTransformer,
-    dev: RetrievalTask,
-    steps: Sequence[SearchStep],
-    routes: Sequence[Routes],
-    facts: dict[str, Any],
-    encode_texts: EncodeTexts,
-) -> Choice:
-    """Take the step of the highest nDCG@10, if it is above the start's."""
-    scored = [text for key, text in dev.queries.items() if dev.relevant.get(key)]
-    searched = Searched(list(dev.documents.values()), scored)
-    own, start = encode_both(model, searched, encode_texts, None)
-    judge = JudgedQueries(dev, own)
-    facts["dev"] = judge.score
-    rows = []
-    for step, one in zip(steps, routes, strict=True):
-        began = time.perf_counter()
-        gain = judge.compare(*one.after(start))
-        why = "" if gain > 0 else "not better than the start"
-        rows.append(Row(step.name, gain, None, None, None, not why, why, round(time.perf_counter() - began, 1)))
-    return rows, *choose(rows)
+        if choice.index is None:
+            details = dataclasses.replace(details, bm25_weight=hybrid_weight(texts, wanted, base))
+            return run.leave(choice.reason, summary, details, gain_of, results)
+        chosen = routes[choice.index]
+        refined, name = routed(model, chosen), transforms[choice.index].name
+        moved = chosen.after(unit)
+        weight = hybrid_weight(texts, wanted, moved)
+        describe(refined, name, len(texts), len(wanted), made, weight)
+        run.save(refined)
+        before, after = first_documents(*base), first_documents(*moved)
+        changed = write_searches(run.output, wanted, texts, before, after, run.seed)
+        details = dataclasses.replace(details, changed=changed, bm25_weight=weight)
+        return run.report(refined, name, choice.reason, gain_of, results, summary, details)
 
 
 def check_searchable(model: SentenceTransformer) -> None:
-    """Check that routes for queries and documents can be put behind the encoder.
+    """Check that routes for queries and documents can be put after the encoder.
 
     Raises:
         ValueError: if it starts with a Router that has other routes, or compares by distances.
     """
     check_choice("model.similarity_fn_name", model.similarity_fn_name, ("cosine", "dot"))
-    if isinstance(model[0], Router) and (missing := sorted(set(ROLES) - set(model[0].sub_modules))):
+    if isinstance(model[0], Router) and (missing := sorted(set(ROUTES) - set(model[0].sub_modules))):
         found = ", ".join(map(repr, model[0].sub_modules))
         raise ValueError(f"model must have the routes 'query' and 'document' in its Router, got {found}: no {missing}.")
 
 
-def routed(model: SentenceTransformer, routes: Routes) -> SentenceTransformer:
-    """Return a model of stock modules with a route for queries and one for documents; weights are shared.
+def encode_both(
+    run: AdaptationRun, queries: list[str], documents: list[str], deadline: float = math.inf
+) -> tuple[Tensor, Tensor]:
+    """Encode queries (Q, D), and documents (n, D) as far as the deadline allows, by the routes and prompts for them."""
+    of_queries = run.encode(run.model, queries, route="query", label="Encoding queries")
+    of_documents = run.encode(run.model, documents, route="document", label="Encoding documents", deadline=deadline)
+    return of_queries, of_documents
 
-    Plain ``encode`` takes the route of documents. The routes come behind the encoder: Sentence Transformers gives
-    modules behind the first one its dtype, and none within it.
+
+def unit_rows(embeddings: tuple[Tensor, Tensor]) -> Embeddings:
+    """Return queries and documents with length 1, as the routes get them."""
+    queries, documents = embeddings
+    return normalize(queries).float(), normalize(documents).float()
+
+
+def as_searched(model: SentenceTransformer, embeddings: tuple[Tensor, Tensor]) -> Embeddings:
+    """Return queries and documents whose inner product is the base model's similarity: of any length for a dot product.
+
+    Args:
+        model: the base model.
+        embeddings: (Q, D) and (N, D) by it.
     """
-    modules: list[Any] = list(model)
-    if isinstance(modules[0], Router):
-        modules[0] = pipeline.shared_module(modules[0], Router)
-        modules[0].default_route = ROLES[1]
-    while isinstance(modules[-1], Normalize):
-        modules.pop()
-    sides: dict[str, list[Any]] = {name: [Normalize()] for name in ROLES}
-    for name, step in zip(ROLES, (routes.queries, routes.documents), strict=True):
-        if step is not None:
-            sides[name].append(pipeline.as_dense(step[0].T, step[1]).to(model.device))
-    return pipeline.rebuild_model(model, [*modules, Router(sides, default_route=ROLES[1]), Normalize()])
+    if model.similarity_fn_name == "cosine":
+        return unit_rows(embeddings)
+    queries, documents = embeddings
+    return queries.float(), documents.float()
 
 
-def describe(model: SentenceTransformer, step: str, searched: Searched) -> None:
-    """Say in the model card what was put behind the encoder."""
-    queries = "queries made from them" if searched.made else f"{len(searched.queries):,} queries"
-    line = (
-        f"* **st-extras adapt, for search**, {step}: from {len(searched.documents):,} documents and {queries}, "
-        "without judgements. Use `encode_query` and `encode_document`; plain `encode` takes a text for a document."
-    )
-    card: Any = model.model_card_data
-    card.exported = card.exported | {"Search": (line, LocalityPreservingPostProcessor(1).citation)}
+def pseudo_relevance_results(
+    comparison: PseudoRelevanceComparison,
+    transforms: Sequence[SearchTransform],
+    routes: Sequence[Routes],
+    unit: Embeddings,
+) -> list[CandidateResult]:
+    """Compare candidates by BM25's first documents: one that is worse by more than a standard error is not accepted.
+
+    Args:
+        comparison: with the base model.
+        transforms: the candidates.
+        routes: what follows the encoder with each of them.
+        unit: queries and documents by the base model, of length 1.
+    """
+    results = []
+    for one, after in zip(transforms, routes, strict=True):
+        began = time.perf_counter()
+        gain, error = comparison.compare(*after.after(unit))
+        reason = "" if gain >= -error else "finds BM25's first documents later than the base model"
+        low, high = gain - 1.96 * error, gain + 1.96 * error
+        seconds = round(time.perf_counter() - began, 1)
+        results.append(CandidateResult(one.name, gain, low, high, None, not reason, reason, seconds))
+    return results
 
 
-def _after(embeddings: Tensor, step: Affine | None) -> Tensor:
-    """Return (N, D) rows of length 1 after a step."""
-    return embeddings if step is None else normalize(embeddings @ step[0].float() + step[1].float())
+def judged_results(
+    judgements: JudgedQueries, transforms: Sequence[SearchTransform], routes: Sequence[Routes], unit: Embeddings
+) -> list[CandidateResult]:
+    """Compare candidates by relevance judgements: one that is not better than the base model is not accepted.
+
+    Args:
+        judgements: of the development set.
+        transforms: the candidates.
+        routes: what follows the encoder with each of them.
+        unit: queries and documents of the development set by the base model, of length 1.
+    """
+    results = []
+    for one, after in zip(transforms, routes, strict=True):
+        began = time.perf_counter()
+        gain = judgements.compare(*after.after(unit))
+        reason = "" if gain > 0 else "not better than the base model"
+        seconds = round(time.perf_counter() - began, 1)
+        results.append(CandidateResult(one.name, gain, None, None, None, not reason, reason, seconds))
+    return results

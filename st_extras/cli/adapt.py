@@ -1,36 +1,34 @@
-"""``st-extras adapt``: an encoder made better on text of one's own, or left as it is."""
+"""``st-extras adapt``: refine an encoder for the text of a domain, or leave it unchanged."""
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from st_extras.checks import check_count, check_interval
 from st_extras.cli import options
 from st_extras.cli.console import print_json, print_line, print_table, shows_bars
 from st_extras.cli.evaluate import dev_name, load_labeled
+from st_extras.cli.sections import help_sections
 
 if TYPE_CHECKING:
-    from st_extras.adaptation import Adapted
+    from st_extras.adaptation import Adaptation, DomainDetails, LanguageModelDetails
 
 _ANY = 200.0  # from 100 to -100: a candidate cannot lose more
-_TEXTS = options.checked(lambda name, value: check_count(name, value, 500, 50_000))
-_MINUTES = options.checked(lambda name, value: check_interval(name, value, 0, 10_000, low_included=False))
+_SECTIONS = {
+    "Choosing by labels": ("labeled", "text_column", "label_column", "dev", "dev_set"),
+    "Text and encoder": ("column", "limit", "max_line", "prompt"),
+    "Running": ("minutes", "batch_size", "seed", "resume", "overwrite", "quiet", "as_json", "help"),
+}
 
 
+@help_sections(_SECTIONS, "st-extras adapt sentence-transformers/all-MiniLM-L6-v2 texts.txt -o adapted")
 def adapt(
     context: typer.Context,
     encoder: options.Encoder,
     text: options.Text,
     output: options.Output,
-    column: options.Column = None,
-    limit: Annotated[int, typer.Option(help="Use at most N texts, drawn at random.", callback=_TEXTS)] = 12_000,
-    max_line: options.MaxLine = options.LONGEST_LINE,
-    minutes: Annotated[
-        float, typer.Option(help="How long it may take, about; a slow encoder gets fewer texts.", callback=_MINUTES)
-    ] = 10.0,
     max_general_loss: Annotated[
         float | None,
         typer.Option(
@@ -43,45 +41,32 @@ def adapt(
         bool, typer.Option("--any-general-loss", help="Allow any loss there: for encoders used for this text alone.")
     ] = False,
     train: Annotated[bool, typer.Option("--train", help="Try short trainings too, while there is time.")] = False,
+    labeled: options.Labeled = None,
+    text_column: options.TextColumn = None,
+    label_column: options.LabelColumn = "label",
     dev: Annotated[
         str | None, typer.Option(help='STS source (folder, table, "hub") to choose by; default: the text alone.')
     ] = None,
     dev_set: options.DevSet = None,
-    labeled: options.Labeled = None,
-    text_column: options.TextColumn = None,
-    label_column: options.LabelColumn = "label",
-    search: Annotated[bool, typer.Option("--search", help="Adapt for search: TEXT holds the documents.")] = False,
-    queries: Annotated[
-        list[str] | None, typer.Option(help="With --search: files of queries; default: made from the documents.")
-    ] = None,
-    retrieval: Annotated[
-        str | None, typer.Option(help="With --search: folder of judged queries (BEIR's layout) to choose by.")
-    ] = None,
-    keep_index: Annotated[
-        bool, typer.Option("--keep-index", help="With --search: change queries alone; stored documents stay valid.")
-    ] = False,
-    passages: Annotated[
-        int | None,
-        typer.Option(help="With --search: cut documents into passages of N words.", callback=options.AT_LEAST_ONE),
-    ] = None,
-    query_prompt: options.QueryPrompt = None,
-    document_prompt: options.DocumentPrompt = None,
+    column: options.Column = None,
+    limit: options.SampleLimit = 12_000,
+    max_line: options.MaxLine = options.LONGEST_LINE,
     prompt: options.Prompt = None,
+    minutes: options.Minutes = 10.0,
     batch_size: options.EncodeBatch = 64,
     seed: options.DrawSeed = 42,
-    resume: Annotated[bool, typer.Option(help="Continue an interrupted run: what it encoded is used.")] = False,
+    resume: options.ResumeEncoding = False,
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
-    """Refine an encoder for your text, without labels, or leave it as it is; make one of a language model.
+    """Refine an encoder for your text, without labels, or leave it unchanged; make one of a language model.
 
-    Linear steps of four strengths, and with --train two short trainings, are tried and judged on texts that they were
-    not made from; the gentlest one that gains about as much as the best is saved. With --search, queries and documents
-    get steps of their own, which may not make a search worse.
+    Linear transforms of four strengths, and with --train two short trainings, are tried and scored on held-out texts;
+    the gentlest one that gains about as much as the best is saved. The exit code is 0 also if the encoder is left
+    unchanged; --json then has "changed": false. To search a collection, use adapt-search.
     """
     from st_extras import adaptation, evaluation
-    from st_extras.adaptation.report import COLUMNS, SEARCHES, TEXT_FILE
     from st_extras.encoders import load_encoder
     from st_extras.text import corpus
 
@@ -90,13 +75,6 @@ def adapt(
         options.refuse_unread(context, "does not go with --any-general-loss", "max_general_loss")
     options.check_column(context, text)
     options.refuse_refined(encoder)
-    if search:
-        reason = "does not go with --search, which has a judge of its own"
-        unread = ["dev", "dev_set", "labeled", "train", "max_general_loss", "any_general_loss", "prompt"]
-        options.refuse_unread(context, reason, *unread)
-    else:
-        unread = ["queries", "retrieval", "keep_index", "passages", "query_prompt", "document_prompt"]
-        options.refuse_unread(context, "needs --search", *unread)
     chooser: Any = None
     if labeled is None:
         options.refuse_unread(context, "needs --labeled", "text_column", "label_column")
@@ -105,82 +83,79 @@ def adapt(
     if labeled is not None:
         options.refuse_unread(context, "does not go with --labeled: choose by one of them", "dev", "dev_set")
         chooser = load_labeled(labeled, text_column, label_column)
-    elif retrieval is not None:
-        chooser = evaluation.load_retrieval(retrieval)
     elif dev is not None:
         chooser = evaluation.load_sts(dev_name(dev_set, dev), dev)
-    sentences: Any = corpus.stream_sentences(text, column=column, max_line=max_line)
-    asked: Any = None
-    if search:
-        with options.columns_named("the one with queries must be sentence or text"):
-            asked = corpus.read_sentences(queries, max_line=max_line) if queries else "documents"
-        sentences = sentences if passages is None else corpus.passages(sentences, passages)
+    texts = corpus.stream_sentences(text, column=column, max_line=max_line)
     named: Any = {} if prompt is None else {"prompts": {"text": prompt}, "default_prompt_name": "text"}
-    model = load_encoder(encoder, **named)
-    prompts = {"query": query_prompt, "document": document_prompt}
-    model.prompts.update({name: one for name, one in prompts.items() if one is not None})
     adapted = adaptation.adapt(
-        model,
-        sentences,
+        load_encoder(encoder, **named),
+        texts,
         output,
         dev=chooser,
-        queries=asked,
-        keep_index=keep_index,
-        minutes=minutes,
-        limit=limit,
         max_general_loss=_ANY if any_general_loss else max_general_loss,
         train=train,
+        minutes=minutes,
+        limit=limit,
         batch_size=batch_size,
         seed=seed,
         resume=resume,
         overwrite=overwrite,
         show_progress_bar=shows_bars(quiet, as_json),
     )
+    next_step = f"st-extras evaluate {encoder} {output} --labeled FILE.tsv  # columns label and text"
+    print_adaptation(adapted, output, _verdict(adapted), _described(adapted), "neighbors.md", next_step, as_json)
+
+
+def print_adaptation(
+    adapted: Adaptation, output: Path, verdict: str, described: str, examples: str, next_step: str, as_json: bool
+) -> None:
+    """Print the result of a job: the verdict, what to read and to run next, the texts, the table.
+
+    Args:
+        adapted: the result.
+        output: where it is saved.
+        verdict: what was done, in a sentence or two.
+        described: the texts, in a sentence.
+        examples: name of the file with examples before and after.
+        next_step: a command that scores the result by labels.
+        as_json: print one JSON object instead.
+    """
     if as_json:
-        candidates = [dataclasses.asdict(row) for row in adapted.rows]
-        report = {"chosen": adapted.chosen, "reason": adapted.reason, "candidates": candidates, "facts": adapted.facts}
-        print_json(report | {"seconds": adapted.seconds, "output": str(output)})
+        print_json(adapted.written() | {"output": str(output)})
         return
-    print_line(f'{_result(adapted)} Saved to {output}: SentenceTransformer("{output}")')
+    print_line(f'{verdict} Saved to {output}: SentenceTransformer("{output}")')
     if adapted.chosen is not None:
-        shown = SEARCHES if search else TEXT_FILE
-        print_line(f"Before and after, to read: {output / shown}. Whether it is better, judgements of yours tell:")
-        judged = "--retrieval FOLDER  # BEIR's layout" if search else "--labeled FILE.tsv  # columns label and text"
-        print_line(f"st-extras evaluate {encoder} {output} {judged}")
-    print_line(_described(adapted.facts))
-    if adapted.rows:
-        judged = "by the judge, on held-out text (no unit)" if chooser is None else "on the development set, x 100"
-        if chooser is None and adapted.rows[0].low is None:  # a language model
-            judged = "in words that texts share and graded pairs, x 100"
-        judged = "in the average precision of BM25's first documents" if search and chooser is None else judged
-        print_table(f"Gain over the start, {judged}", list(COLUMNS), adapted.cells())
+        print_line(f"Before and after, to read: {output / examples}. Whether it is better, your own labels show:")
+        print_line(next_step)
+    print_line(described)
+    titles, rows = adapted.table()
+    if rows:
+        print_line(f"Gain over the base model: {adapted.gain_of}")
+        print_table("", titles, rows)
 
 
-def _result(adapted: Adapted) -> str:
-    """Say what was done, and what it changes."""
-    facts, row = adapted.facts, next((row for row in adapted.rows if row.name == adapted.chosen), None)
-    if row is None:
+def _verdict(adapted: Adaptation) -> str:
+    """Return what was done, and what it changes."""
+    chosen, details = adapted.chosen_result, cast("DomainDetails | LanguageModelDetails", adapted.details)
+    if chosen is None:
         return adapted.reason
-    who = "queries have another first document" if "queries" in facts else "texts have another nearest neighbour"
-    said = f"{adapted.reason} {facts['changed']:.0%} of the {who}."
-    if row.general is not None:
-        said += f" General English: {facts['general']:.1f} -> {row.general:.1f}."
-    unrelated = facts.get("unrelated", {})
-    if 1000 in unrelated.get("after", {}):
-        before, after = (unrelated[side][1000][0] for side in ("before", "after"))
-        said += f" 1 in 1,000 pairs of texts has a cosine above {after:.2f}, not {before:.2f}."
-    return said
+    verdict = f"{adapted.reason} {details.changed:.0%} of the texts have another nearest neighbour."
+    if chosen.general is not None:
+        verdict += f" General English: {details.general:.1f} -> {chosen.general:.1f}."
+    before, after = ((marks or {}).get(1000) for marks in (details.unrelated_before, details.unrelated_after))
+    if before and after:
+        verdict += f" 1 in 1,000 pairs of texts has a cosine above {after[0]:.2f}, not {before[0]:.2f}."
+    return verdict
 
 
-def _described(facts: dict[str, Any]) -> str:
-    """Say what was found out about text and encoder."""
-    said = f"Text: {facts['read']:,} read, {facts['texts']:,} different ones used"
-    if "queries" in facts:
-        made = " that were made from them" if facts["made"] else ""
-        return f"{said}, {facts['queries']:,} queries{made}."
-    said += f", {facts['mean_words']} words each"
-    if "near_duplicates" in facts:
-        said += f", {facts['near_duplicates']:.0%} near-duplicates. Encoder: mean cosine {facts['mean_cosine']:.2f}"
-    if facts.get("general") is not None:
-        said += f", {facts['general']:.1f} on general pairs"
-    return f"{said}."
+def _described(adapted: Adaptation) -> str:
+    """Return texts and base model in a sentence."""
+    texts, details = adapted.texts, cast("DomainDetails | LanguageModelDetails", adapted.details)
+    described = f"Text: {texts.read:,} read, {texts.used:,} different ones used, {texts.mean_words} words each"
+    if texts.near_duplicates is not None:
+        described += f", {texts.near_duplicates:.0%} near-duplicates"
+    if details.mean_cosine is not None:
+        described += f". Encoder: mean cosine {details.mean_cosine:.2f}"
+    if details.general is not None:
+        described += f", {details.general:.1f} on general pairs"
+    return f"{described}."

@@ -33,7 +33,7 @@ def described_text(sentences: list[str]) -> str:
 
 def warn_of_good_encoder(model: SentenceTransformer) -> None:
     """Warn if the encoder is good on general English as it is."""
-    from st_extras.adaptation.judge import RAW
+    from st_extras.adaptation.choice import RAW
     from st_extras.samples import graded_spearman
 
     score = graded_spearman(model)

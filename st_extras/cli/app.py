@@ -11,6 +11,7 @@ import typer
 from safetensors import SafetensorError
 
 from st_extras.cli.adapt import adapt
+from st_extras.cli.adapt_search import adapt_search
 from st_extras.cli.calibrate import calibrate
 from st_extras.cli.console import discard_output, escape_output, one_line, print_error, speaks
 from st_extras.cli.demo import demo
@@ -18,6 +19,8 @@ from st_extras.cli.doctor import doctor
 from st_extras.cli.evaluate import evaluate
 from st_extras.cli.messages import in_options, logged_in_options, option_names, running_command
 from st_extras.cli.refine import refine, repal_app
+from st_extras.cli.search import search
+from st_extras.cli.sections import SectionedCommand
 from st_extras.cli.shards import frequencies_app, statistics_app
 from st_extras.cli.train import train
 
@@ -69,8 +72,9 @@ def main() -> None:
             print_error(in_options(text, _option_names()) if isinstance(error, ValueError) else text)
         discard_output()
     if code == INTERRUPTED and speaks():  # also where typer has caught it
-        goes_on = ": the same command with --resume goes on from what it saved, and with --overwrite starts again."
-        print_error("Interrupted" + goes_on * (sys.argv[1:2] in (["train"], ["adapt"])))
+        resumable = sys.argv[1:2] in (["train"], ["adapt"], ["adapt-search"])
+        advice = ": continue with the same command and --resume, or start again with --overwrite."
+        print_error("Interrupted" + advice * resumable)
     sys.exit(code)
 
 
@@ -101,8 +105,8 @@ def _quiet_libraries() -> None:
         logging.lastResort.setLevel(logging.ERROR)  # of several processes, the first alone warns
 
 
-for command in (demo, train, adapt, refine, evaluate, calibrate, doctor):
-    app.command()(command)
+for command in (demo, train, adapt, adapt_search, search, refine, evaluate, calibrate, doctor):
+    app.command(cls=SectionedCommand)(command)
 app.add_typer(repal_app, name="repal")
 app.add_typer(statistics_app, name="statistics")
 app.add_typer(frequencies_app, name="frequencies")

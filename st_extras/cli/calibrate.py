@@ -10,7 +10,6 @@ import typer
 from st_extras.cli import options
 from st_extras.cli.console import print_json, print_line, print_table
 from st_extras.cli.evaluate import load_any
-from st_extras.files import whole_file
 
 _TEXTS = 2000
 
@@ -33,16 +32,19 @@ def calibrate(
     All pairs of 2,000 of the texts, drawn at random, are compared; nearly all of such pairs are unrelated. With
     --before, another encoder stands beside it; --picture draws both.
     """
-    from st_extras.adaptation.encode import drawn_texts
+    from st_extras.adaptation.corpus import sample_texts
     from st_extras.evaluation.geometry import unrelated_cosines
+    from st_extras.files import whole_file
     from st_extras.modules.pipeline import check_finite
     from st_extras.plots import plot_unrelated_cosines
     from st_extras.plots.axes import new_axes
     from st_extras.text import corpus
 
     options.check_column(context, text)
-    texts, _ = drawn_texts(corpus.stream_sentences(text, column=column, max_line=max_line), _TEXTS, seed)
-    axes: Any = None if picture is None else new_axes(None)  # without matplotlib, it ends before anything is encoded
+    texts = sample_texts(corpus.stream_sentences(text, column=column, max_line=max_line), _TEXTS, seed).texts
+    axes: Any = None if picture is None else new_axes(None)  # what is wrong with it is known before anything is encoded
+    if picture is not None:
+        _check_picture(picture, axes.figure.canvas.get_supported_filetypes())
     paths = {"after": encoder} if before is None else {"before": before, "after": encoder}
     encoded = {}
     for name, path in paths.items():
@@ -65,3 +67,10 @@ def calibrate(
     for name, marks in found.items():
         lines = [[f"1 in {n:,}", f"{value:.3f}", f"{low:.3f} to {high:.3f}"] for n, (value, low, high) in marks.items()]
         print_table(f"Cosines of unrelated texts, {paths[name]}", ["pairs above", "cosine", "95 % interval"], lines)
+
+
+def _check_picture(picture: Path, kinds: dict[str, str]) -> None:
+    if picture.is_dir() or not picture.absolute().parent.is_dir():
+        raise ValueError(f"--picture must be a file in an existing folder, got {str(picture)!r}.")
+    if (picture.suffix[1:] or "png") not in kinds:
+        raise ValueError(f"--picture must end in one of .{', .'.join(kinds)}, got {str(picture)!r}.")

@@ -56,10 +56,15 @@ def print_table(
         table.add_column(column, no_wrap=number > 0 and not last, justify=justify if number else "left")
     for row in rows:
         table.add_row(*row)
+    table_console().print(table)
+
+
+def table_console() -> Console:
+    """Return a console for tables: as wide as the terminal, and wide in a file or a pipe."""
     console = Console()
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _WIDTH_OF_FILES
-    console.print(table)
+    return console
 
 
 def print_line(text: str, *, to_stderr: bool = False) -> None:

@@ -187,6 +187,17 @@ Test = Annotated[
     str | None, typer.Option(help="STS source whose seven test sets are scored before and after training.")
 ]
 
+# ------------------------------------------------------------------------------------------- adapting
+
+_TEXTS = checked(lambda name, value: check_count(name, value, 500, 50_000))
+_MINUTES = checked(lambda name, value: check_interval(name, value, 0, 10_000, low_included=False))
+
+SampleLimit = Annotated[int, typer.Option("--limit", help="Use at most N texts, sampled at random.", callback=_TEXTS)]
+Minutes = Annotated[
+    float, typer.Option(help="How long it may take, about; a slow encoder gets fewer texts.", callback=_MINUTES)
+]
+ResumeEncoding = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run: what it encoded is used.")]
+
 # ------------------------------------------------------------------------------------------- the encoder
 
 MaxLength = Annotated[

@@ -112,8 +112,12 @@ def train(
     from st_extras.text.corpus import stream_sentences
     from st_extras.training import check_output, train_encoder
     from st_extras.training.arguments import rates_of_the_loss
+    from st_extras.training.run_folder import last_checkpoint
 
-    _, checkpoint = check_output(output, resume=resume, force=force, overwrite=overwrite)
+    if not resume:
+        options.refuse_unread(context, "needs --resume; to replace an earlier training, give --overwrite", "force")
+    check_output(output, resume=resume, overwrite=overwrite)
+    checkpoint = last_checkpoint(output) if resume else None
     if lora is not None:
         lora_config(lora)
     # options named like an argument are passed as that argument: to Objective, load_encoder and train_encoder

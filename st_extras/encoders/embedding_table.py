@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from st_extras.checks import check_choice, shown
+from st_extras.checks import check_choice, check_rows, shown
 from st_extras.encoders.fingerprint import differing_settings
 from st_extras.encoders.frozen import TextGuide
 from st_extras.encoders.rows import Features, token_rows
@@ -61,8 +61,9 @@ class EmbeddingTable(nn.Module):
     """
 
     def __init__(self, keys: Sequence[Sequence[int]], embeddings: Tensor, vocabulary: str | None = None) -> None:
-        if embeddings.ndim != 2 or len(keys) != len(embeddings) or len(keys) == 0:
-            raise ValueError(f"embeddings must be (N, D) for N keys, got {tuple(embeddings.shape)} for {len(keys)}.")
+        embeddings = check_rows("embeddings", embeddings)
+        if len(keys) != len(embeddings):
+            raise ValueError(f"embeddings must be as many as keys, got {len(embeddings)} for {len(keys)}.")
         with _open(None, settings={"vocabulary": vocabulary, "dtype": "float32"}) as file:
             rows, hashes = _Rows(file), _hashes([list(map(index, key)) for key in keys])
             new = rows.new(hashes)

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from types import MethodType
 from typing import Any, Literal, cast, get_args
 
+import sentence_transformers
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
-from sentence_transformers.util import is_sentence_transformer_model
+from sentence_transformers.util import is_sentence_transformer_model, load_file_path
 from torch import nn
 
 from st_extras.checks import check_choice, check_count, shown
+from st_extras.encoder_names import find_encoder
 from st_extras.encoders.dropout import set_dropout
 from st_extras.encoders.padding import fix_padding_side
 from st_extras.encoders.prompt_template import PLAIN, set_prompt_template, template_length
+from st_extras.encoders.prompts import name_prompts
 
 logger = logging.getLogger(__name__)
 PoolingName = Literal["cls", "mean", "weightedmean", "max", "lasttoken", "first-last", "last-two"]
 DtypeName = Literal["float32", "bfloat16", "float16"]
+_HEADS = re.compile(r"For(Sequence|Token)Classification|ForQuestionAnswering|ForMultipleChoice|ColBERT", re.IGNORECASE)
+"""In the names of architectures whose heads mean something: heads of language models, also SPLADE's, do not differ."""
 _OF_LAYERS = ("attention_window",)
 """Settings with an item for each layer whose names do not say so."""
 
@@ -50,11 +58,11 @@ def load_encoder(
     also lets its empty "document" prompt hide a model's "passage" or "corpus"; here that one stands for it.
 
     Args:
-        path: a folder or a hub id.
+        path: a folder, a hub id, or "demo", the encoder of the extra ``demo`` (all-MiniLM-L6-v2).
         pooling: "cls", "mean", "max", "first-last" (mean over tokens of the average of the first and the last layer),
             "last-two"; for decoders, whose later tokens have seen more of the text, "weightedmean" (a token's weight is
             its place in the text), or "lasttoken" with a prompt such as PromptEOL. It replaces everything after the
-            transformer, including a Normalize. None: keep the model's own modules.
+            transformer, including a Normalize, and a head of another kind of model. None: keep the model's own modules.
         layers: number of transformer layers to keep, from the first. None: all. The last layer of a decoder is rarely
             its best for sentences.
         max_seq_length: most tokens of a text, with those of ``prompt_template``. None: the model's own, if
@@ -74,7 +82,8 @@ def load_encoder(
         options: further arguments of SentenceTransformer.
 
     Raises:
-        ValueError: if no encoder can be loaded from the path, or an option does not fit it.
+        ValueError: if no encoder can be loaded from the path, it is a model whose output is no pooled embedding (a
+            cross-encoder, a classifier, SPLADE, ColBERT) and no ``pooling`` is given, or an option does not fit it.
     """
     if max_seq_length is not None:
         max_seq_length = check_count("max_seq_length", max_seq_length, at_least=3)
@@ -82,6 +91,11 @@ def load_encoder(
         check_choice("dtype", dtype, get_args(DtypeName))
         given = {name: value for name, value in (options.get("model_kwargs") or {}).items() if name != "torch_dtype"}
         options["model_kwargs"] = given | {"dtype": dtype}
+    if not isinstance(path, str | PathLike):
+        raise ValueError(f"path must be a folder or a hub id, got {shown(path)}.")
+    path = find_encoder(path, **place_of(options))
+    if pooling is None:
+        check_pools(path, options)
     model = _loaded(path, device, options)
     _give_padding_token(model)
     if layers is not None:
@@ -114,27 +128,65 @@ def load_encoder(
     return model
 
 
-def _loaded(path: str | PathLike[str], device: str | None, options: dict[str, Any]) -> SentenceTransformer:
+def _loaded(path: str, device: str | None, options: dict[str, Any]) -> SentenceTransformer:
     """Load a model with reproducible new weights, or raise ValueError if the path does not hold one."""
-    if not isinstance(path, str | PathLike):
-        raise ValueError(f"path must be a folder or a hub id, got {shown(path)}.")
     folder = Path(path)
     check_complete(folder)
     if folder.is_file():
-        raise ValueError(f"{str(path)!r} is a file: give the encoder's folder or hub id.")
+        raise ValueError(f"{path!r} is a file: give the encoder's folder or hub id.")
     try:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(0)  # weights that no file has, such as an unused pooler's
-            model = SentenceTransformer(str(path), device=device, **options)
+            model = SentenceTransformer(path, device=device, **options)
     except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
-        missing = "" if folder.exists() else "there is no such folder, and as a hub id: "
         raise ValueError(
-            f"{str(path)!r} could not be loaded as an encoder: {missing}{type(error).__name__}: {reason.rstrip('.')}."
+            f"{path!r} could not be loaded as an encoder: {type(error).__name__}: {reason.rstrip('.')}."
         ) from error
-    named = [model.prompts.get(name) for name in ("document", "passage", "corpus")]
-    model.prompts["document"] = next(filter(None, named), "")  # by default empty, which hides the others
+    name_prompts(model)
     return model
+
+
+def check_pools(path: str | PathLike[str], options: Mapping[str, Any]) -> None:
+    """Refuse a model of another kind, of which Sentence Transformers would keep the body and take the mean.
+
+    Args:
+        path: a folder or a hub id.
+        options: of SentenceTransformer, some of which say where its files are.
+
+    Raises:
+        ValueError: if its output is not a pooled embedding: scores of pairs or classes, sparse or token embeddings.
+    """
+    kind = _read_config(path, "config_sentence_transformers.json", options).get("model_type", "SentenceTransformer")
+    if kind != "SentenceTransformer":
+        ours = f"sentence_transformers.{kind}" if hasattr(sentence_transformers, kind) else "the package that saved it"
+        raise ValueError(
+            f"{str(path)!r} must be an encoder with one pooled embedding of each text, got a {kind}: load it with "
+            f"{ours}, or use the encoder that it was made from."
+        )
+    if _read_config(path, "modules.json", options):
+        return
+    for architecture in _read_config(path, "config.json", options).get("architectures") or []:
+        if _HEADS.search(architecture):
+            raise ValueError(
+                f"{str(path)!r} must be an encoder with one pooled embedding of each text, got a {architecture}, whose "
+                "output is another one: use the encoder that it was made from, or a model of Sentence Transformers."
+            )
+
+
+def _read_config(path: str | PathLike[str], name: str, options: Mapping[str, Any]) -> Any:
+    """Return what a model's JSON file holds; nothing if it is not there or is damaged, which loading reports."""
+    with suppress(OSError, ValueError):
+        if (file := load_file_path(str(path), name, **place_of(options))) is not None:
+            return json.loads(Path(file).read_text(encoding="utf8"))
+    return {}
+
+
+def place_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of SentenceTransformer that say where the files of a model are."""
+    return {
+        name: options[name] for name in ("token", "cache_folder", "revision", "local_files_only") if name in options
+    }
 
 
 def check_complete(folder: Path) -> None:
@@ -174,8 +226,7 @@ def _is_wrapped_by_default(model: SentenceTransformer, path: str | PathLike[str]
     """Whether texts go through a chat template without anyone having said so: the files are of a plain transformer."""
     if "message" not in getattr(next(model.children(), None), "modality_config", ()):
         return False
-    source = options.keys() & {"token", "cache_folder", "revision", "local_files_only"}
-    return not is_sentence_transformer_model(str(path), **{name: options[name] for name in source})
+    return not is_sentence_transformer_model(str(path), **place_of(options))
 
 
 def _most_positions(model: SentenceTransformer) -> int | None:

@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import Tensor
 
-from st_extras.checks import check_bool, shown
-from st_extras.functional import full_precision
+from st_extras.checks import check_bool, check_count, check_rows, shown
 from st_extras.modules.pipeline import check_encoding
 from st_extras.text.corpus import iterate_sentences
 
@@ -130,11 +128,13 @@ def check_options(name: Any, batch_size: Any = 32, show_progress_bar: Any = Fals
 
 
 def check_further_options(name: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a Sentence Transformers evaluator, those that ``check_options`` knows checked.
+    """Return the options of a Sentence Transformers evaluator, those checked that it would take without a word.
 
     Raises:
-        ValueError: as for ``check_options``.
+        ValueError: as for ``check_options``, or if ``truncate_dim`` is neither None nor a whole number >= 1.
     """
+    if options.get("truncate_dim") is not None:
+        check_count("truncate_dim", options["truncate_dim"], 1)
     own = {key: options[key] for key in ("batch_size", "show_progress_bar", "write_csv") if key in options}
     check_options(name, **own)
     return {key: int(value) if key == "batch_size" else value for key, value in options.items()}
@@ -155,20 +155,9 @@ def check_embeddings(name: str, embeddings: Any, at_least: int = 1) -> Tensor:
     """Return the rows of a tensor, an array or lists scaled to length one, in float32 or better.
 
     Raises:
-        ValueError: if they are not numbers, the shape is not (N, D) with N >= ``at_least``, a value is NaN or infinite,
-            or a row is zero.
+        ValueError: as for :func:`~st_extras.checks.check_rows`, or if a row is zero.
     """
-    try:
-        given = torch.as_tensor(embeddings)
-    except (TypeError, ValueError, RuntimeError):
-        raise ValueError(f"{name} must be numbers of the shape (N, D), got {shown(embeddings)}.") from None
-    if given.is_complex():
-        raise ValueError(f"{name} must be real numbers, got {given.dtype}.")
-    if given.ndim != 2 or given.size(0) < at_least or given.size(1) == 0:
-        raise ValueError(f"{name} must be (N, D) with N >= {at_least}, got the shape {tuple(given.shape)}.")
-    x = full_precision(given)
-    if not bool(torch.isfinite(x).all()):
-        raise ValueError(f"{name} must be finite, got NaN or infinite values: did the training diverge?")
+    x = check_rows(name, embeddings, at_least)
     norms = x.norm(dim=1, keepdim=True)
     if bool((norms == 0).any()):
         row = int((norms == 0).flatten().nonzero()[0])

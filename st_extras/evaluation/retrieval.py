@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -11,8 +12,9 @@ from sentence_transformers.sentence_transformer.evaluation import InformationRet
 from sentence_transformers.util import cos_sim
 
 from st_extras.checks import check_bool, check_choice, check_count, check_instance, shown
+from st_extras.encoders.prompts import other_prompt
 from st_extras.evaluation.reporting import bootstrap_interval, check_further_options, check_sentences, join_name
-from st_extras.evaluation.retrieval_data import RetrievalTask, Sample, check_task
+from st_extras.evaluation.retrieval_data import RetrievalTask, Sample
 from st_extras.modules.pipeline import check_finite
 from st_extras.text.corpus import check_sentence
 from st_extras.text.term_weights import BM25, bm25_weight_of_blocks
@@ -22,33 +24,38 @@ RRF_CONSTANT = 60
 """Of reciprocal rank fusion, as its paper and most search engines have it."""
 RRF_DEPTH = 100
 """How many documents of each side are fused by rank."""
-_OPTIONS = ("query_prompt", "document_prompt", "batch_size", "truncate_dim", "show_progress_bar")
+_OPTIONS = (
+    "query_prompt", "document_prompt", "ignore_identical_ids", "batch_size", "truncate_dim", "show_progress_bar",
+)  # fmt: skip
 _MOST = 1_000_000  # documents in a ranking
 _SCORES_AT_ONCE = 2**27  # queries x documents: 512 MiB of float32
 _BLOCK = 2**24  # the same where they are ranked in several ways
+logger = logging.getLogger(__name__)
 
 
 class RetrievalEvaluator(InformationRetrievalEvaluator):
     """An InformationRetrievalEvaluator of nDCG@10 (the primary metric), recall@10, recall@100 and MRR@10.
 
     Queries are encoded by ``encode_query`` and documents by ``encode_document``: with the model's own prompts of these
-    names, and through the routes of a Router. They are compared by the model's own similarity, which is part of the
-    metrics' names ("cosine_ndcg@10"). nDCG uses the grades, as BEIR and MTEB do; the other metrics count every relevant
-    document alike. Queries without a relevant document are left out.
+    names, or such as "search_query" and "search_document", and through the routes of a Router. They are compared by the
+    model's own similarity, which is part of the metrics' names ("cosine_ndcg@10"). nDCG uses the grades, as BEIR and
+    MTEB do; the other metrics count every relevant document alike. Queries without a relevant document are left out.
 
     Args:
         task: from :func:`load_retrieval`.
         query_prompt: text put before every query; None: the model's own.
         document_prompt: text put before every document; None: the model's own.
+        ignore_identical_ids: whether a query's own document (see :meth:`RetrievalTask.own_documents`) is no hit, as in
+            BEIR and MTEB. It still takes one of the 100 places that recall@100 looks at.
         name: prefix of the metrics and part of the CSV file's name.
         **options: further arguments of InformationRetrievalEvaluator (batch_size, truncate_dim, ...).
 
     Attributes:
+        own_documents: ids of the queries whose own documents are no hits.
         ndcg_of_queries: nDCG of each query that was scored last, by depth (10): what a paired comparison needs.
 
     Raises:
-        ValueError: if the task cannot be scored (no RetrievalTask, no query with a relevant document, relevant ones
-            that it lacks, grades not above 0), ``name`` cannot be part of a file's name, or another setting is not
+        ValueError: if the task is no RetrievalTask, ``name`` cannot be part of a file's name, or another setting is not
             allowed.
 
     Example:
@@ -66,10 +73,11 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
         *,
         query_prompt: str | None = None,
         document_prompt: str | None = None,
+        ignore_identical_ids: bool = True,
         name: str = "",
         **options: Any,
     ) -> None:
-        check_task("task", task)
+        check_instance("task", task, RetrievalTask)
         check_instance("query_prompt", query_prompt, str, or_none=True)
         check_instance("document_prompt", document_prompt, str, or_none=True)
         settings: dict[str, Any] = {
@@ -86,20 +94,41 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
         super().__init__(**(settings | check_further_options(name, options)))
         self.primary_metric = join_name(name, "cosine_ndcg@10")
         self.task = task
+        is_ignored = check_bool("ignore_identical_ids", ignore_identical_ids)
+        self.own_documents = task.own_documents() & set(self.queries_ids) if is_ignored else frozenset()
+        if self.own_documents:
+            own, queries = len(self.own_documents), len(self.queries_ids)
+            logger.warning(
+                "%d of %d queries are documents themselves: these are no hits (ignore_identical_ids).", own, queries
+            )
         self.ndcg_of_queries: dict[int, np.ndarray] = {}
 
-    def embed_inputs(self, model: Any, sentences: Any, *args: Any, **options: Any) -> Any:
-        """Return the (N, D) embeddings of queries or documents.
+    def embed_inputs(
+        self,
+        model: Any,
+        sentences: Any,
+        encode_fn_name: Any = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        **options: Any,
+    ) -> Any:
+        """Return the (N, D) embeddings of queries or documents, each with its prompt.
 
         Raises:
             ValueError: if one is not finite.
         """
-        found: Any = super().embed_inputs(model, sentences, *args, **options)
+        if prompt is None and prompt_name is None and encode_fn_name is not None:
+            prompt = other_prompt(model, encode_fn_name)
+        found: Any = super().embed_inputs(model, sentences, encode_fn_name, prompt_name, prompt, **options)
         check_finite(found, sentences)
         return found
 
     def compute_metrics(self, queries_result_list: list[Any]) -> Any:
-        """Return the metrics of the hits of each query, best first, by name and depth."""
+        """Return the metrics of the hits of each query, best first, by name and depth; without its own document."""
+        queries_result_list = [
+            [hit for hit in hits if hit["corpus_id"] != query] if query in self.own_documents else hits
+            for query, hits in zip(self.queries_ids, queries_result_list, strict=True)
+        ]
         metrics = super().compute_metrics(queries_result_list)
         for k in self.ndcg_at_k:
             found = zip(self.queries_ids, queries_result_list, strict=True)
@@ -156,7 +185,8 @@ def compare_retrieval(
         bm25: whether to add the row "BM25" and, for each encoder, "NAME + BM25" (the encoder's score plus a weight
             times BM25's: one weight for all queries, which :func:`~st_extras.text.term_weights.bm25_weight` finds
             without judgements) and "NAME and BM25, RRF" (:func:`fuse_ranks`: what a search engine does by default).
-        **options: prompts, batch_size, truncate_dim and show_progress_bar, as for :class:`RetrievalEvaluator`.
+        **options: prompts, ignore_identical_ids, batch_size, truncate_dim and show_progress_bar, as for
+            :class:`RetrievalEvaluator`.
 
     Returns:
         By row, nDCG@10 and the other metrics in [0, 1], and ``difference`` of nDCG@10 to the first row with the ends
@@ -230,21 +260,19 @@ def _ndcg(hits: Sequence[dict[str, Any]], grades: dict[str, float], k: int) -> f
 
 
 class QuestionRetrievalEvaluator(RetrievalEvaluator):
-    """A RetrievalEvaluator that ignores the document whose id is the query's own, as MTEB does.
+    """A RetrievalEvaluator of duplicate questions, by cosine, with MAP as the primary metric.
 
-    It compares by cosine; MAP is the primary metric. The corpus is scored in chunks, which keeps the score matrix
-    below 512 MiB.
+    The corpus is scored in chunks, which keeps the score matrix below 512 MiB.
 
     Args:
         task: from ``question_retrieval``.
         map_at_k: depth of MAP; a duplicate ranked below it counts as not found (the query's own text takes one rank).
-        exclude_identical: whether a query's own text in the corpus is ignored as a hit.
         name: prefix of the metrics and part of the CSV file's name.
-        **options: further arguments of InformationRetrievalEvaluator (batch_size, truncate_dim, prompts, ...).
+        **options: further arguments of :class:`RetrievalEvaluator`.
 
     Raises:
-        ValueError: if the task is no RetrievalTask or has no query, ``map_at_k`` is not a whole number from 1 to
-            1,000,000, ``name`` cannot be part of a file's name, or another setting is not allowed.
+        ValueError: if the task is no RetrievalTask, ``map_at_k`` is not a whole number from 1 to 1,000,000, ``name``
+            cannot be part of a file's name, or another setting is not allowed.
 
     Example:
         >>> from st_extras.evaluation import QuestionRetrievalEvaluator, question_retrieval
@@ -253,29 +281,11 @@ class QuestionRetrievalEvaluator(RetrievalEvaluator):
         'cosine_map@100'
     """
 
-    def __init__(
-        self,
-        task: RetrievalTask,
-        *,
-        map_at_k: int = 100,
-        exclude_identical: bool = True,
-        name: str = "",
-        **options: Any,
-    ) -> None:
+    def __init__(self, task: RetrievalTask, *, map_at_k: int = 100, name: str = "", **options: Any) -> None:
         depth = check_count("map_at_k", map_at_k, 1, _MOST)
-        self.exclude_identical = check_bool("exclude_identical", exclude_identical)
         settings: dict[str, Any] = {"map_at_k": [depth], "score_functions": {"cosine": cos_sim}}
         super().__init__(task, name=name, **(settings | options))
         self.primary_metric = join_name(name, f"cosine_map@{depth}")
-
-    def compute_metrics(self, queries_result_list: list[Any]) -> Any:
-        """Return the metrics of the ranked hits, without each query's own text."""
-        if self.exclude_identical:
-            queries_result_list = [
-                [hit for hit in hits if hit["corpus_id"] != query]
-                for query, hits in zip(self.queries_ids, queries_result_list, strict=True)
-            ]
-        return super().compute_metrics(queries_result_list)
 
 
 def reranking_evaluator(samples: list[Sample], *, name: str = "", **options: Any) -> RerankingEvaluator:

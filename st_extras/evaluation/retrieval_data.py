@@ -10,70 +10,149 @@ from __future__ import annotations
 import logging
 import math
 import random
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from st_extras.checks import check_bool, check_choice, check_count, check_instance, check_positive, check_seed, shown
+from st_extras.checks import check_bool, check_choice, check_count, check_instance, check_seed, shown
 from st_extras.evaluation.reporting import check_iterable
 from st_extras.text.columns import choose_column
 from st_extras.text.corpus import check_sentence
 from st_extras.text.documents import DOCUMENT_IDS, QUERY_IDS, check_id, read_documents, read_queries
-from st_extras.text.files import MAX_LINE, read_rows, read_tsv
+from st_extras.text.files import MAX_LINE, read_lines, read_rows, read_tsv
 from st_extras.text.folders import TABLES, find_file, find_judgements
 
 logger = logging.getLogger(__name__)
 
 _QUESTION_COLUMNS = ("question1", "question2", "is_duplicate")
 _GRADES = ("score", "relevance", "grade", "label")
+_WITHOUT_HEADER = {3: ("query-id", "corpus-id", "score"), 4: ("query-id", "iteration", "corpus-id", "score")}
 
 
 @dataclass(frozen=True)
 class RetrievalTask:
     """Queries, documents, and which documents are relevant to a query, by id.
 
+    It may be made of what Sentence Transformers, BEIR and MTEB hold: ids that are whole numbers become text, and
+    relevant documents without grades (a set, a list or a single id) get the grade 1. Grades of 0 and below mean that a
+    document is not relevant. Judgements of a query or document that is not there are left out, and counted in the log.
+
     Attributes:
         queries: id -> query.
         documents: id -> text. A question that is also a query has the same id in both.
         relevant: query id -> document id -> grade, above 0. A query may have none: it is then not scored.
+
+    Raises:
+        ValueError: if one of the three has another shape, an id stands twice, a text is none, a grade is no finite
+            number, most judgements are of queries or documents that are not there, or no query has a relevant document.
+
+    Example:
+        >>> from st_extras.evaluation import RetrievalTask
+        >>> RetrievalTask({1: "my card is gone"}, {7: "A lost card is blocked.", 8: "A loan."}, {1: {7}}).relevant
+        {'1': {'7': 1.0}}
     """
 
     queries: dict[str, str]
     documents: dict[str, str]
     relevant: dict[str, dict[str, float]]
 
+    def __post_init__(self) -> None:
+        for name, kind in (("queries", "query"), ("documents", "document")):
+            texts = _by_id(name, getattr(self, name), kind)
+            for key, text in texts.items():
+                check_sentence(text, f"{name}[{key!r}]")
+            object.__setattr__(self, name, texts)
+        relevant: dict[str, dict[str, float]] = {}
+        total, dangling = 0, []
+        for query, found in _by_id("relevant", self.relevant, "query").items():
+            for document, grade in _graded(f"relevant[{query!r}]", found).items():
+                if grade > 0:
+                    total += 1
+                    if query in self.queries and document in self.documents:
+                        relevant.setdefault(query, {})[document] = grade
+                    else:
+                        dangling.append(document if query in self.queries else query)
+        if 2 * len(dangling) > total:
+            raise ValueError(
+                f"relevant must hold ids of queries and documents that are there, got {len(dangling)} of {total} "
+                f"judgements with others, such as {dangling[0]!r} (there are {shown(next(iter(self.queries), None))}, "
+                f"{shown(next(iter(self.documents), None))})."
+            )
+        if not relevant:
+            raise ValueError("relevant must hold at least one query with a relevant document, got none.")
+        if dangling:
+            logger.warning(
+                "Judgements of a query or document that is not there are left out: %d of %d, such as %r.",
+                *(len(dangling), total, dangling[0]),
+            )
+        object.__setattr__(self, "relevant", relevant)
+
     def sample(self, max_queries: int, seed: int = 42) -> RetrievalTask:
         """Return the task with at most ``max_queries`` queries, drawn at random, and all documents.
 
         Raises:
-            ValueError: if ``max_queries`` is not a whole number >= 1, or the seed not a whole number.
+            ValueError: if ``max_queries`` is not a whole number >= 1, the seed not a whole number, or none of the
+                queries drawn has a relevant document.
         """
         max_queries = check_count("max_queries", max_queries, at_least=1)
         seed = check_seed("seed", seed)
         chosen = set(random.Random(seed).sample(list(self.queries), min(max_queries, len(self.queries))))
-        return replace(self, queries={key: text for key, text in self.queries.items() if key in chosen})
+        queries = {key: text for key, text in self.queries.items() if key in chosen}
+        return RetrievalTask(
+            queries, self.documents, {key: grades for key, grades in self.relevant.items() if key in chosen}
+        )
+
+    def own_documents(self) -> frozenset[str]:
+        """Return the ids of the queries that stand among the documents, as in ArguAna and Quora.
+
+        A document is a query's own if it has its id and holds its text, and is not judged relevant to it. Collections
+        that number queries and documents apart have equal ids of unlike texts.
+        """
+
+        def holds(key: str, query: str) -> bool:
+            return " ".join(query.split()) in " ".join(self.documents[key].split())
+
+        both = {key: query for key, query in self.queries.items() if key in self.documents}
+        return frozenset(k for k, query in both.items() if k not in self.relevant.get(k, {}) and holds(k, query))
 
 
-def check_task(name: str, task: Any) -> None:
-    """Check that encoders can be scored on a task.
+def _by_id(name: str, given: Any, kind: str) -> dict[str, Any]:
+    """Return a dictionary with its ids as text."""
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{name} must be a dict by id, got {shown(given)}.")
+    found = {check_id(key, name, kind): value for key, value in given.items()}
+    if len(found) < len(given):
+        twice = next(key for key, count in Counter(map(str, given)).items() if count > 1)
+        raise ValueError(f"{name} must hold each id once, got {twice!r} twice, as text and as a number.")
+    return found
+
+
+def _graded(where: str, given: Any) -> dict[str, float]:
+    """Return document id -> grade of what is relevant to a query: grades by id, several ids, or one."""
+    if not isinstance(given, Mapping):
+        several = given if isinstance(given, set | frozenset | list | tuple) else [given]
+        return {check_id(key, where, "document"): 1.0 for key in several}
+    grades = _by_id(where, given, "document")
+    return {key: check_grade(grade, f"{where}[{key!r}]") for key, grade in grades.items()}
+
+
+def check_grade(value: Any, where: str) -> float:
+    """Return how relevant a document is.
 
     Raises:
-        ValueError: if it is no RetrievalTask, a text is none, a document that is relevant is none of the task's, a
-            grade is not above 0 or not finite, or no query has a relevant document.
+        ValueError: if it is no finite number; the message begins with ``where``.
     """
-    check_instance(name, task, RetrievalTask)
-    for kind in ("queries", "documents"):
-        for key, text in getattr(task, kind).items():
-            check_sentence(text, f"{name}.{kind}[{key!r}]")
-    for query, grades in task.relevant.items():
-        for document, grade in grades.items():
-            if document not in task.documents:
-                raise ValueError(f"{name}.documents must hold all that are relevant, got none of the id {document!r}.")
-            check_positive(f"{name}.relevant[{query!r}][{document!r}]", grade)
-    if not any(map(task.relevant.get, task.queries)):
-        raise ValueError(f"{name} must hold at least one query with a relevant document, got none.")
+    try:
+        grade = float(value)
+    except (TypeError, ValueError):
+        grade = math.nan
+    if not math.isfinite(grade):
+        raise ValueError(f"{where}: a grade must be a finite number, got {shown(value)}.")
+    return grade
 
 
 def load_retrieval(folder: str | PathLike[str], split: str | None = None, *, max_line: int = MAX_LINE) -> RetrievalTask:
@@ -81,8 +160,11 @@ def load_retrieval(folder: str | PathLike[str], split: str | None = None, *, max
 
     ``corpus`` and ``queries`` may be .jsonl, .csv or .tsv files (also .gz) with the columns ``_id`` (or ``id``),
     ``text`` and, for documents, ``title``, which is put before the text. ``qrels`` may be such a file too, with the
-    columns ``query-id``, ``corpus-id`` and, unless all are relevant, ``score``; or one of TREC: query, anything,
-    document and grade in each line, without a header.
+    columns ``query-id``, ``corpus-id`` and, unless all are relevant, ``score``; or have no header, with query, document
+    and grade in each line, or, as in TREC's files, query, anything, document and grade.
+
+    Files that editors leave behind (``test.tsv~``) are not read. Documents and queries without text are left out, as
+    are judgements of what is not there; the log has their numbers.
 
     Args:
         folder: holds the files.
@@ -90,9 +172,9 @@ def load_retrieval(folder: str | PathLike[str], split: str | None = None, *, max
         max_line: longest line allowed, in bytes.
 
     Raises:
-        ValueError: if a file or column is missing, an id stands twice, a document or query is empty, a judgement names
-            an unknown id, contradicts another one or has a grade that is no finite number, or no document is relevant
-            to any query. The message names the file with its line.
+        ValueError: if a file or column is missing, two files could be meant, an id stands twice, a judgement
+            contradicts another one or has a grade that is no finite number, most judgements are of what is not there,
+            or no document is relevant to any query. The message names the file, and the line if it is one.
 
     Example:
         >>> from pathlib import Path
@@ -113,21 +195,42 @@ def load_retrieval(folder: str | PathLike[str], split: str | None = None, *, max
         for name, read in (("corpus", read_documents), ("queries", read_queries))
     )
     file = _judgement_file(root, split)
-    judged: dict[tuple[str, str], float] = {}
-    relevant: dict[str, dict[str, float]] = {}
-    for where, row in read_rows(file, max_line=max_line):
-        query, document = _read_id(row, where, "query"), _read_id(row, where, "document")
-        for kind, key, known in (("query", query, queries), ("document", document, documents)):
-            if key not in known:
-                raise ValueError(f"{where}: there is no {kind} with the id {key!r}.")
-        grade = _read_grade(row, where)
-        if (before := judged.setdefault((query, document), grade)) != grade:
+    judged: dict[str, dict[str, float]] = {}
+    for where, row in _judgements(file, max_line):
+        query, document = (
+            check_id(row[choose_column(where, row, None, usual=usual)], where, kind)
+            for kind, usual in (("query", QUERY_IDS), ("document", DOCUMENT_IDS))
+        )
+        grade = check_grade(row[choose_column(where, row, None, usual=_GRADES)] if len(row) > 2 else 1, where)
+        if (before := judged.setdefault(query, {}).setdefault(document, grade)) != grade:
             raise ValueError(f"{where}: {document!r} is judged twice for {query!r}, by {before:g} and by {grade:g}.")
-        if grade > 0:
-            relevant.setdefault(query, {})[document] = grade
-    if not relevant:
-        raise ValueError(f"{str(file)!r} names no relevant document for any query.")
-    return RetrievalTask(queries, documents, relevant)
+    try:
+        return RetrievalTask(queries, documents, judged)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
+
+
+def _judgements(file: Path, max_line: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the judgements of a file with their places, by the names of the columns."""
+    lines = ((number, line) for number, line in read_lines(file, max_line=max_line) if line.strip())
+    first = next(lines, (0, ""))[1].strip()
+    for between in ("\t", None, ","):
+        names = _WITHOUT_HEADER.get(len(first.split(between)), ())
+        if names and _is_number(first.split(between)[-1]):
+            break
+    else:
+        yield from read_rows(file, max_line=max_line)
+        return
+    for number, line in chain([(1, first)], lines):
+        fields = (field.strip() for field in line.strip().split(between, len(names) - 1))
+        yield f"{file}, line {number}", dict.fromkeys(names) | dict(zip(names, fields, strict=False))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def _judgement_file(root: Path, split: str | None) -> Path:
@@ -140,23 +243,6 @@ def _judgement_file(root: Path, split: str | None) -> Path:
             f"{', '.join(files) or 'none'}{': name one of these as split' if files else ''}."
         )
     return files[chosen]
-
-
-def _read_id(row: Mapping[str, Any], where: str, kind: str) -> str:
-    usual = QUERY_IDS if kind == "query" else DOCUMENT_IDS
-    return check_id(row[choose_column(where, row, None, usual=usual)], where, kind)
-
-
-def _read_grade(row: Mapping[str, Any], where: str) -> float:
-    """Return how relevant the document of a row is, 1 where rows hold nothing but the ids."""
-    value = row[choose_column(where, row, None, usual=_GRADES)] if len(row) > 2 else 1
-    try:
-        grade = float(value)
-    except (TypeError, ValueError):
-        grade = math.nan
-    if not math.isfinite(grade):
-        raise ValueError(f"{where}: a grade must be a finite number, got {shown(value)}.")
-    return grade
 
 
 # --- question pairs ---
@@ -206,7 +292,7 @@ def question_retrieval(pairs: Iterable[tuple[str, str, bool]], *, exclude_identi
     Args:
         pairs: as ``read_question_pairs`` returns them.
         exclude_identical: whether a question that is both query and document is left out of its own relevant ones
-            (``QuestionRetrievalEvaluator`` then ignores it as a hit, too). The paper does not say.
+            (evaluators then ignore it as a hit, too). The paper does not say.
 
     Raises:
         ValueError: if ``pairs`` does not hold two strings and a label (True or False, 1 or 0) each, or no query is

@@ -10,11 +10,12 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
+from st_extras.checks import check_rows
 from st_extras.encoders.fingerprint import PROBES, EncoderFingerprint
 from st_extras.files import Expected, read_tensors, write_tensors
 from st_extras.modules import pipeline
 
-_METADATA = {"format": "st-extras corpus statistics", "version": "1"}
+_METADATA = {"format": "st-extras corpus statistics"}
 _TENSORS = {
     "count": Expected((), torch.int64),
     "mean": Expected(("D",), torch.float64),
@@ -100,9 +101,9 @@ class CorpusStatistics:
         """Add embeddings, (N, D): a tensor, an array or a list. They are those of this object's encoder.
 
         Raises:
-            ValueError: if they have another shape, are not real numbers, or one is not finite.
+            ValueError: as for :func:`~st_extras.checks.check_rows`.
         """
-        rows = embedding_rows(embeddings, self.embedding_dimension)
+        rows = check_rows("embeddings", embeddings, 0, self.embedding_dimension).detach().to("cpu", torch.float64)
         if len(rows):
             mean = rows.mean(dim=0)
             centred = rows - mean
@@ -153,7 +154,7 @@ class CorpusStatistics:
         """Read a file of :meth:`save`.
 
         Raises:
-            ValueError: if there is no such file, or it is damaged, of another version or another file.
+            ValueError: if there is no such file, or it is damaged or another one.
         """
         must = {"what": "a file of CorpusStatistics.save", "remedy": "compute it again"}
         tensors, metadata = read_tensors(path, _TENSORS, **must, metadata=_METADATA, optional=("probes",))
@@ -231,18 +232,3 @@ class CorpusStatistics:
         self.mean = self.mean + shift * (count / total)
         self.scatter = self.scatter + scatter + between
         self.count = total
-
-
-def embedding_rows(embeddings: Any, size: int) -> Tensor:
-    """Return embeddings given as a tensor, an array or a list as (N, ``size``) float64 on the CPU.
-
-    Raises:
-        ValueError: if they have another shape, or one is not finite.
-    """
-    rows = torch.as_tensor(embeddings).detach().to("cpu", torch.float64)
-    if rows.ndim != 2 or rows.shape[1] != size:
-        raise ValueError(f"embeddings must have the shape (N, {size}), got {tuple(rows.shape)}.")
-    finite = rows.isfinite().all(dim=1)
-    if not finite.all():
-        raise ValueError(f"embeddings must be finite, got NaN or infinity in row {int((~finite).int().argmax())}.")
-    return rows

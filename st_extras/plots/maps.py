@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from st_extras.checks import check_bool, check_choice
+from st_extras.checks import check_bool, check_choice, check_rows
 from st_extras.evaluation.reporting import check_embeddings
 from st_extras.plots.axes import COLOURS, Floats, check_array, new_axes
 
@@ -19,7 +19,7 @@ _LONGEST_TEXT = 100  # characters
 
 
 def plot_embedding_map(
-    embeddings: ArrayLike,
+    embeddings: Any,
     values: ArrayLike | None = None,
     *,
     value_label: str = "",
@@ -44,7 +44,7 @@ def plot_embedding_map(
     Raises:
         ValueError: if a shape does not fit, a value is not finite or has no logarithm, or the method is unknown.
     """
-    x = check_array("embeddings", embeddings, "N", "D", at_least=3)
+    x = np.asarray(check_rows("embeddings", embeddings, at_least=3).detach().cpu(), dtype=float)
     check_bool("log_values", log_values)
     colours = None if values is None else check_array("values", values, len(x))
     if colours is not None and log_values and bool((colours <= 0).any()):

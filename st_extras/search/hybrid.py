@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-import re
 from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
@@ -32,7 +31,7 @@ from st_extras.functional import full_precision, unit_rows
 from st_extras.modules.pipeline import check_encoding, check_finite
 from st_extras.search.refinement import Floats, Nearest
 from st_extras.text.corpus import is_blank, iterate_sentences, passages
-from st_extras.text.term_weights import BM25, BM25_SHARE, bm25_weight_of_blocks, check_share, search_words
+from st_extras.text.term_weights import BM25, BM25_SHARE, bm25_weight_of_blocks, check_share, searchable_sentences
 
 logger = logging.getLogger(__name__)
 Hits = list[dict[str, int | float]]
@@ -44,12 +43,12 @@ _BLOCK = 2**24  # scores held at a time, of each side: 64 MiB
 _SORTED_TOGETHER = 32 * PART  # documents that are encoded in the order of their lengths, which saves padding
 _MOST_QUERIES = 1000  # queries that the weight is found from
 _SENTENCES = 200  # sentences of the documents that stand for queries
-_FEWEST_WORDS = 3  # of such a sentence
 _WORDS = 12  # in place of a sentence, if a document has one alone
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 
 _FORMAT = "st-extras hybrid search"
-_ABOUT, _EMBEDDINGS, _BM25 = "hybrid_search.json", "embeddings.safetensors", "bm25"
+ABOUT = "hybrid_search.json"
+"""The file that a folder with a saved search has."""
+_EMBEDDINGS, _BM25, _PARTS = "embeddings.safetensors", "bm25", "parts"
 _AGAIN = "make the search again from its documents, and save it to a new folder"
 
 
@@ -62,7 +61,7 @@ class HybridSearch:
     the embeddings and BM25's index.
 
     There is no way to add documents: each one changes the word statistics behind all scores of BM25. Make the search
-    again, with the same ``folder``, and only new documents are encoded.
+    again.
 
     Args:
         model: encodes documents by ``encode_document`` and queries by ``encode_query``, so its prompts and routes are
@@ -74,8 +73,8 @@ class HybridSearch:
         share: how far the scores of BM25 spread after weighting, relative to the encoder's, above 0, at most 10.
         batch_size: texts per forward pass.
         show_progress_bar: show how many documents are encoded.
-        folder: keeps embeddings while they are computed, so that the same call resumes after an interruption. It can
-            be deleted afterwards. None: nothing is kept.
+        folder: where :meth:`save` will write. Embeddings are kept there while they are computed, so that the same call
+            resumes after an interruption. None: nothing is kept.
 
     Attributes:
         model: as given.
@@ -84,8 +83,8 @@ class HybridSearch:
 
     Raises:
         ImportError: if ``bm25s`` is not installed (``pip install "st-extras[search]"``).
-        ValueError: if there is no document, the model compares by distances, an embedding is not finite, or a setting
-            is not allowed.
+        ValueError: if there is no document, the model compares by distances, an embedding is not finite, ``folder``
+            holds anything else, or a setting is not allowed.
 
     Source: the weighted sum of scores is common in hybrid search; finding its weight without labels is this package's.
 
@@ -121,11 +120,12 @@ class HybridSearch:
         if all(map(is_blank, texts)):
             raise ValueError(f"documents must hold at least one text that is not blank, got {len(texts)} blank ones.")
         asked = _sentences(texts) if queries is None else _sampled_queries(queries)
+        store = EmbeddingStore(None if folder is None else _check_folder(folder) / _PARTS)
         self.model = model
         self._batch_size = batch_size
         self._documents = digest(texts)
         self._bm25 = BM25(texts)
-        self.embeddings = _embed_documents(model, texts, EmbeddingStore(folder), batch_size, show_progress_bar)
+        self.embeddings = _embed_documents(model, texts, store, batch_size, show_progress_bar)
         self.bm25_weight = self._find_weight(asked, share) if bm25_weight is None else bm25_weight
 
     def search(self, queries: Any, top_k: int = 10, *, nearest: Nearest | None = None) -> list[Hits]:
@@ -167,18 +167,16 @@ class HybridSearch:
         The documents are not in it, nor is the model.
 
         Args:
-            folder: a new or empty one, or an earlier one of this method, which is replaced.
+            folder: a new or empty one, or an earlier one of this method, which is replaced; or the one that was given
+                when the search was made.
 
         Raises:
             ValueError: if the folder holds anything else.
             OSError: if a file cannot be written.
         """
-        path = Path(folder)
-        found = {file.name for file in path.iterdir() if file.suffix != ".partial"} if path.is_dir() else set()
-        if path.is_file() or found - {_ABOUT, _EMBEDDINGS, _BM25}:
-            raise ValueError(f"folder must be new, empty or a saved hybrid search, got {str(path)!r}.")
+        path = _check_folder(folder)
         path.mkdir(parents=True, exist_ok=True)
-        (path / _ABOUT).unlink(missing_ok=True)  # without it, the folder is not complete
+        (path / ABOUT).unlink(missing_ok=True)  # without it, the folder is not complete
         write_tensors(path / _EMBEDDINGS, {"embeddings": torch.from_numpy(self.embeddings)})
         with naming_file(path / _BM25):
             self._bm25.save(path / _BM25)
@@ -191,7 +189,8 @@ class HybridSearch:
             "encoder": _fingerprint(self.model).written(),
             "files": {name: file_digest(path / name) for name in files},
         }
-        write_checked_json(path / _ABOUT, _FORMAT, about)
+        write_checked_json(path / ABOUT, _FORMAT, about)
+        EmbeddingStore(path / _PARTS).remove()
 
     @classmethod
     def load(
@@ -218,9 +217,9 @@ class HybridSearch:
         _check_model(model)
         check_encoding(batch_size)
         path = Path(folder)
-        about = read_checked_json(path / _ABOUT, _FORMAT, _AGAIN)
+        about = read_checked_json(path / ABOUT, _FORMAT, _AGAIN)
         if not about:
-            raise ValueError(f"folder must be a saved hybrid search, got {str(path)!r} without {_ABOUT}: {_AGAIN}.")
+            raise ValueError(f"folder must be a saved hybrid search, got {str(path)!r} without {ABOUT}: {_AGAIN}.")
         for name, expected in about["files"].items():
             if not (path / name).is_file() or file_digest(path / name) != expected:
                 raise ValueError(
@@ -279,6 +278,19 @@ class HybridSearch:
 def _check_model(model: Any) -> None:
     check_instance("model", model, SentenceTransformer)
     check_choice("model.similarity_fn_name", model.similarity_fn_name, ("cosine", "dot"))
+
+
+def _check_folder(folder: str | PathLike[str]) -> Path:
+    """Return the folder if a search can be saved to it.
+
+    Raises:
+        ValueError: if it holds anything but one.
+    """
+    path = Path(folder)
+    found = {file.name for file in path.iterdir() if file.suffix != ".partial"} if path.is_dir() else set()
+    if path.is_file() or found - {ABOUT, _EMBEDDINGS, _BM25, _PARTS}:
+        raise ValueError(f"folder must be new, empty or a saved hybrid search, got {str(path)!r}.")
+    return path
 
 
 def _embed_documents(
@@ -343,7 +355,6 @@ def _sentences(documents: Sequence[str]) -> list[str]:
     written = [text for text in documents if not is_blank(text)]
     found = []
     for document in draw.sample(written, min(_SENTENCES, len(written))):
-        parts = [part.strip() for part in _SENTENCE_END.split(document)]
-        parts = [part for part in parts if len(search_words(part)) >= _FEWEST_WORDS]
-        found.append(draw.choice(parts) if len(parts) > 1 else next(passages([document], _WORDS)))
+        sentences = searchable_sentences(document)
+        found.append(draw.choice(sentences) if len(sentences) > 1 else next(passages([document], _WORDS)))
     return found

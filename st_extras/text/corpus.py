@@ -14,7 +14,7 @@ from st_extras.checks import check_count, check_seed, shown
 from st_extras.text.columns import TextColumns, can_be_split, is_dataset, iterate_values
 from st_extras.text.files import MAX_LINE, has_lone_surrogate
 from st_extras.text.sources import DataSource, open_sources
-from st_extras.text.term_weights import SPACELESS
+from st_extras.text.words import INVISIBLE, SPACELESS
 
 MAX_PROCESSES = 1024
 """The most processes that can be asked for to work on a corpus."""
@@ -23,7 +23,7 @@ FEWEST_WITH_LETTERS = 0.5
 Shard = tuple[int, int]
 """``(index, count)``: part ``index``, from 0, of ``count`` parts of a corpus."""
 _MAX_SHARDS = 1_000_000
-_ZERO_WIDTH = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u00ad"))
+_SPACE = re.compile(rf"[\s\u200b{INVISIBLE}]*")
 _MAX_SAMPLE = 2**31 - 1
 _WORD = re.compile(rf"[{SPACELESS}]|[^\s{SPACELESS}]+")
 
@@ -71,8 +71,8 @@ def check_sentence(value: Any, where: str) -> str:
 
 
 def is_blank(text: str) -> bool:
-    """Return whether a text holds nothing but space, zero-width space included, which ``str.strip`` leaves."""
-    return not text.strip() or not text.translate(_ZERO_WIDTH).strip()
+    """Return whether a text holds nothing but space and invisible characters, which ``str.strip`` leaves."""
+    return _SPACE.fullmatch(text) is not None
 
 
 def share_with_letters(texts: Sequence[str]) -> float:

@@ -1,4 +1,4 @@
-"""Readers of line-based text files, plain or gzip, whose errors name the file and the line.
+"""Readers of line-based text files, plain or packed, whose errors name the file and the line.
 
 Every file of text or tables that the package reads comes through here: UTF-8 without NUL bytes, no endless line, JSON
 and CSV without faults that would be guessed away. The readers stream: what nobody asks for is not unpacked.
@@ -6,15 +6,17 @@ and CSV without faults that would be guessed away. The readers stream: what nobo
 
 from __future__ import annotations
 
+import bz2
 import csv
 import gzip
 import io
 import json
 import logging
+import lzma
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -28,13 +30,17 @@ KINDS = (".txt", ".jsonl", ".csv", ".tsv", ".json", ".parquet", ".arrow")
 """The kinds of files that are read, as their names end."""
 
 _LARGEST_MAX_LINE = 2**30  # bytes
-_PACKED = (".gz", ".zst", ".bz2", ".xz", ".lz4")
+_OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+_PACKED = (*_OPENERS, ".zst", ".lz4")
 _OTHER_FILES = {
     b"PK\x03\x04": "a zip archive or a spreadsheet",
     b"\xd0\xcf\x11\xe0": "a document of an office program",
     b"PAR1\x15": "a parquet file",
     b"\x1f\x8b": "a gzip file without .gz in its name",
-    b"\x28\xb5\x2f\xfd": "a zstd file",
+    b"BZh9": "a bzip2 file without .bz2 in its name",
+    b"\xfd7zXZ": "an xz file without .xz in its name",
+    b"\x28\xb5\x2f\xfd": "a zstd file: unpack it",
+    b"\x04\x22\x4d\x18": "an lz4 file: unpack it",
     b"%PDF-": "a PDF",
 }
 """How files begin that somebody may take for text."""
@@ -59,8 +65,13 @@ def file_kind(path: str | PathLike[str]) -> tuple[str, str]:
     return (kind if kind in KINDS else ""), packed
 
 
+def is_unpacked(path: str | PathLike[str]) -> bool:
+    """Return whether a file is plain by its name, or packed in a way that :func:`read_lines` unpacks."""
+    return file_kind(path)[1] in ("", *_OPENERS)
+
+
 def read_lines(path: str | PathLike[str], *, max_line: int = MAX_LINE) -> Iterator[tuple[int, str]]:
-    r"""Read the lines of a UTF-8 file, unpacked if its name ends in ``.gz``.
+    r"""Read the lines of a UTF-8 file, unpacked if its name ends in ``.gz``, ``.bz2`` or ``.xz``.
 
     Args:
         path: the file. A byte order mark at its start is dropped.
@@ -71,17 +82,21 @@ def read_lines(path: str | PathLike[str], *, max_line: int = MAX_LINE) -> Iterat
         first ``max_line`` bytes they end at ``\r`` too.
 
     Raises:
-        ValueError: if a line is not UTF-8, holds a NUL byte or is too long, or the gzip file is damaged.
+        ValueError: if a line is not UTF-8, holds a NUL byte or is too long, or a packed file is damaged or of another
+            kind.
     """
     file = Path(path)
     max_line = check_count("max_line", max_line, 1, _LARGEST_MAX_LINE)
     number = 0
-    with cast(BinaryIO, gzip.open(file, "rb")) if file_kind(file)[1] == ".gz" else file.open("rb") as stream:
+    opener = _OPENERS.get(file_kind(file)[1], open)
+    with cast(BinaryIO, opener(file, "rb")) as stream:
         try:
             start = stream.peek(8)  # type: ignore[attr-defined]
             found = next((other for first, other in _OTHER_FILES.items() if start.startswith(first)), None)
             if found is not None:
-                raise ValueError(f"{file} must be a text, .jsonl, .csv or .tsv file (also .gz), got {found}.")
+                raise ValueError(
+                    f"{file} must be a text, .jsonl, .csv or .tsv file (also .gz, .bz2, .xz), got {found}."
+                )
             for number, line in enumerate(_raw_lines(stream, max_line), start=1):
                 if len(line) > max_line:
                     raise ValueError(
@@ -95,8 +110,10 @@ def read_lines(path: str | PathLike[str], *, max_line: int = MAX_LINE) -> Iterat
                 yield number, text
         except UnicodeDecodeError as error:
             raise ValueError(f"{file}, line {number}: not UTF-8 ({error.reason} at byte {error.start}).") from None
-        except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-            raise ValueError(f"{file}: not a whole gzip file ({error}).") from None
+        except (OSError, zlib.error, lzma.LZMAError, EOFError) as error:
+            if opener is open:
+                raise
+            raise ValueError(f"{file}: not a whole {file_kind(file)[1]} file ({error}).") from None
 
 
 def _raw_lines(stream: BinaryIO, max_line: int) -> Iterator[bytes]:
@@ -224,11 +241,10 @@ def _look_quoted(fields: list[str], width: int) -> bool:
 def read_rows(
     path: str | PathLike[str], *, max_line: int = MAX_LINE, **quotes: Any
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the rows of a .jsonl, .csv, tab-separated or TREC file with their places, by the names of the columns.
+    """Yield the rows of a .jsonl, .csv or tab-separated file with their places, by the names of the columns.
 
     Args:
-        path: the file, as for :func:`read_lines`. Anything else than .jsonl and .csv is separated by tabs, or holds
-            judgements of TREC, which have no header.
+        path: the file, as for :func:`read_lines`. Anything else than .jsonl and .csv is separated by tabs.
         max_line: longest line allowed, in bytes.
         quotes: ``quoted`` and ``quote_hint`` of :func:`read_records`, for a tab-separated file.
 
@@ -239,23 +255,17 @@ def read_rows(
         ValueError: if two columns have one name, a line of .jsonl is no object, or the file cannot be read.
     """
     kind, _ = file_kind(path)
-    lines = ((number, line) for number, line in read_lines(path, max_line=max_line) if line.strip())
     if kind == ".jsonl":
-        for number, line in lines:
-            where = f"{path}, line {number}"
-            yield where, check_instance(where, parse_json(line, where), dict)
+        for number, line in read_lines(path, max_line=max_line):
+            if line.strip():
+                where = f"{path}, line {number}"
+                yield where, check_instance(where, parse_json(line, where), dict)
         return
-    records: Iterator[tuple[int, list[str]]]
-    first = next(read_lines(path, max_line=max_line), (1, ""))[1].split()
-    if kind != ".csv" and len(first) == 4 and first[3].lstrip("-").isdecimal():
-        names = ["query-id", "iteration", "corpus-id", "score"]
-        records = ((n, line.split(None, 3)) for n, line in lines)
-    else:
-        format_ = {"delimiter": ",", "quoted": True} if kind == ".csv" else quotes
-        records = read_records(path, max_line=max_line, **format_)
-        _, names = next(records, (1, []))
-        if any(names.count(name) > 1 for name in names if name):
-            raise ValueError(f"{path} must name each column once, got {', '.join(names)}.")
+    format_ = {"delimiter": ",", "quoted": True} if kind == ".csv" else quotes
+    records = read_records(path, max_line=max_line, **format_)
+    _, names = next(records, (1, []))
+    if any(names.count(name) > 1 for name in names if name):
+        raise ValueError(f"{path} must name each column once, got {', '.join(names)}.")
     for number, values in records:
         yield f"{path}, line {number}", dict.fromkeys(names) | dict(zip(names, values, strict=False))
 

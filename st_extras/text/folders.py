@@ -12,7 +12,7 @@ from glob import glob
 from os import PathLike
 from pathlib import Path
 
-from st_extras.text.files import KINDS, file_kind
+from st_extras.text.files import KINDS, file_kind, is_unpacked
 
 TABLES = (".jsonl", ".csv", ".tsv", ".parquet")
 """The kinds of files that hold texts with ids."""
@@ -22,29 +22,29 @@ _TEXTS = tuple(kind for kind in KINDS if kind != ".json")  # folders of data set
 
 
 def stem_of(file: Path, kinds: Sequence[str]) -> str | None:
-    """Return the name of a file without its ending and ``.gz``; None if it is hidden or has no ending of ``kinds``."""
-    plain = file.with_suffix("") if file_kind(file)[1] == ".gz" else file
+    """Return the name of a file without its endings; None if it is hidden or has no ending of ``kinds``."""
+    plain = file.with_suffix("") if file_kind(file)[1] else file
     kind = file_kind(plain)[0] or plain.suffix.lower()
-    if file.name.startswith((".", "_")) or kind not in kinds:
+    if file.name.startswith((".", "_")) or kind not in kinds or not is_unpacked(file):
         return None
     return plain.name[: len(plain.name) - len(plain.suffix)]
 
 
 def find_files(folder: Path, stem: str, kinds: Sequence[str]) -> list[Path]:
-    """Return the files of a folder that are called ``stem`` with an ending of ``kinds``, also ``.gz``."""
+    """Return the files of a folder that are called ``stem`` with an ending of ``kinds``, packed or not."""
     return sorted(file for file in folder.iterdir() if stem_of(file, kinds) == stem and file.is_file())
 
 
-def find_file(folder: Path, stem: str, kinds: Sequence[str], remedy: str = "") -> Path:
-    """Return the only file of a folder that is called ``stem`` with an ending of ``kinds``, also ``.gz``.
+def find_file(folder: Path, stem: str, kinds: Sequence[str]) -> Path:
+    """Return the only file of a folder that is called ``stem`` with an ending of ``kinds``, packed or not.
 
     Raises:
         ValueError: if there is none, or more than one.
     """
-    return only_one(find_files(folder, stem, kinds), folder, f"{stem} file ({', '.join(kinds)}, also .gz)", remedy)
+    return only_one(find_files(folder, stem, kinds), folder, f"{stem} file ({', '.join(kinds)}, also .gz)")
 
 
-def only_one(files: Sequence[Path], folder: Path, what: str, remedy: str = "") -> Path:
+def only_one(files: Sequence[Path], folder: Path, what: str) -> Path:
     """Return the only one of ``files``.
 
     Raises:
@@ -52,7 +52,7 @@ def only_one(files: Sequence[Path], folder: Path, what: str, remedy: str = "") -
     """
     if len(files) != 1:
         found = " and ".join(str(file.relative_to(folder)) for file in files) or "none"
-        raise ValueError(f"{str(folder)!r} must hold one {what}, got {found}{remedy}.")
+        raise ValueError(f"{str(folder)!r} must hold one {what}, got {found}.")
     return files[0]
 
 

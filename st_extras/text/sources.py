@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from st_extras.text.columns import TextColumns, can_be_split, iterate_rows
-from st_extras.text.files import file_kind, parse_json, read_lines, read_records
+from st_extras.text.files import file_kind, is_unpacked, parse_json, read_lines, read_records
 from st_extras.text.folders import files_of_folder, files_of_pattern, find_search_folder
 
 Texts = Iterator[tuple[str, Any, Any]]
@@ -81,9 +81,16 @@ def open_sources(
 
 def _of_file(path: Path, columns: TextColumns, max_line: int) -> DataSource:
     kind, packed = file_kind(path)
+    original = file_kind(
+        path.with_name(path.name.removesuffix("~")) if path.name.endswith("~") else path.with_suffix("")
+    )
+    if not is_unpacked(path):
+        raise ValueError(f"{str(path)!r} must be plain, .gz, .bz2 or .xz, got a file that ends in {packed}: unpack it.")
+    if not kind and original[0] not in ("", ".txt"):
+        raise ValueError(f"{str(path)!r} looks like a copy of a {original[0]} file: rename it if it shall be read.")
     if kind == ".parquet" and not packed:
         return DataSource(str(path), _in_one_line(str(path), partial(_parquet, path, columns)))
-    if kind and (kind not in _LINES or packed not in ("", ".gz")):
+    if kind and kind not in _LINES:
         return DataSource(str(path), _rows(str(path), partial(_load_files, escape(str(path))), columns))
     if kind == ".jsonl":
         return DataSource(str(path), _jsonl(path, columns, max_line))
@@ -108,10 +115,10 @@ def _table(path: Path, columns: TextColumns, max_line: int, *, is_csv: bool) -> 
     _, names = next(rows, (1, None))
     if names is None:
         return
-    hint = (
-        "; its first row must be a header that names the columns (add one if that is text), and --column (column=) can "
-        "name another"
-    )
+    hint = "; its first row must be a header that names the columns (add one if that is text)"
+    hint += "" if columns.ids else ", and --column (column=) can name another"
+    if len(names) == 1 and any(sign in names[0] for sign in ",;\t"):
+        hint = f"; fields must be separated by {'commas' if is_csv else 'tabs'}"
     chosen = columns.choose(str(path), names, hint=hint)
     for number, row in rows:
         yield f"{path}, line {number}", *chosen.read(dict.fromkeys(names) | dict(zip(names, row, strict=False)))

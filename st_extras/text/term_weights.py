@@ -14,11 +14,16 @@ import torch
 
 from st_extras.checks import check_interval, check_strings, shown
 from st_extras.functional import full_precision
-from st_extras.text.words import find_all_words
+from st_extras.text.words import INVISIBLE, SPACELESS, find_all_words
 
-SPACELESS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff"
-"""Characters of scripts without spaces between words: Thai, Lao, Burmese, Khmer, Japanese and Chinese."""
-_PIECE = re.compile(rf"[{SPACELESS}]+|[^{SPACELESS}'’\-‐‑]+")  # "x-ray" is two words to a search
+_PAIRED = rf"{SPACELESS}\uac00-\ud7a3"  # and Hangul, where particles follow a word without a space
+_PIECE = re.compile(rf"([{_PAIRED}]+)|[^{_PAIRED}'’\-‐‑]+")  # "x-ray" is two words to a search
+# What the same word is written with and without: format characters, Hebrew points, Arabic vowel signs and tatweel.
+_LEFT_OUT = re.compile(
+    rf"[{INVISIBLE}\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0640\u064b-\u0652\u0670\u06d6-\u06dc]"
+)
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
+_FEWEST_WORDS = 3  # of a sentence that stands for a query
 BM25_SHARE = 0.2
 """Of BM25 beside an encoder: how far its scores spread, relative to the encoder's. See :func:`bm25_weight`."""
 
@@ -40,8 +45,13 @@ def require_bm25s() -> ModuleType:
 class BM25:
     """BM25 (Lucene's form, k1 = 1.5, b = 0.75): how well documents match a query by words alone, by ``bm25s``.
 
-    Words are compared in small letters and as they are: nothing is stemmed, no word is left out. Chinese, Japanese,
-    Thai, Lao, Khmer and Burmese text counts by pairs of neighbouring characters.
+    Words are compared in small letters (NFKC and case folding, "İ" as "i"); nothing is stemmed, no word is left out.
+    What Lucene's StandardAnalyzer keeps together stays together: letters with their marks, soft hyphens and joiners.
+    Beyond it, hyphens, apostrophes and underscores separate words; format characters, Arabic vowel signs, tatweel and
+    Hebrew points are dropped, as Lucene's analyzers of these languages do. Chinese, Japanese, Korean, Thai, Lao,
+    Tibetan, Khmer and Burmese text counts by pairs of neighbouring characters, as in Lucene's CJKAnalyzer; that of
+    documents also by single ones, so that a query of one character finds them. Out of scope are accents ("cafe" does
+    not find "café"), emoji, and other forms of a number ("1,000").
 
     Args:
         documents: the texts to search in.
@@ -55,7 +65,7 @@ class BM25:
         documents = check_strings("documents", documents, at_least=1)
         self._index = require_bm25s().BM25()
         words = {"": 0}
-        ids = [[words.setdefault(word, len(words)) for word in search_words(text)] for text in documents]
+        ids = [[words.setdefault(w, len(words)) for w in search_words(text, singles=True)] for text in documents]
         if not any(ids):
             ids[0] = [0]  # an index needs a word; no query has this one
         self._index.index((ids, words), create_empty_token=False, show_progress=False)
@@ -163,14 +173,32 @@ def _check_scores(name: str, scores: Any) -> np.ndarray:
     return found
 
 
-def search_words(text: str) -> list[str]:
-    """Return the words of a text in small letters; pairs of characters where a script has no spaces between words."""
+def search_words(text: str, *, singles: bool = False) -> list[str]:
+    """Return the words of a text as :class:`BM25` compares them.
+
+    Args:
+        text: any text.
+        singles: of characters that count by pairs, whether to return each alone too, as of documents.
+    """
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    if not folded.isascii():
+        folded = _LEFT_OUT.sub("", folded.replace("i\u0307", "i"))
     found = []
-    for word in find_all_words(unicodedata.normalize("NFKC", text).casefold()):
-        for piece in _PIECE.findall(word):
-            paired = len(piece) > 1 and re.match(f"[{SPACELESS}]", piece)
-            found += [piece[i : i + 2] for i in range(len(piece) - 1)] if paired else [piece]
+    for word in find_all_words(folded):
+        for piece in _PIECE.finditer(word):
+            characters = piece[1] or ""
+            if len(characters) > 1:
+                found += [characters[i : i + 2] for i in range(len(characters) - 1)]
+                found += characters if singles else ()
+            else:
+                found.append(piece[0])
     return found
+
+
+def searchable_sentences(text: str) -> list[str]:
+    """Return the sentences and lines of a text that have three words or more: one can stand for a query."""
+    sentences = (part.strip() for part in _SENTENCE_END.split(text))
+    return [sentence for sentence in sentences if len(search_words(sentence)) >= _FEWEST_WORDS]
 
 
 def character_tfidf(texts: Sequence[str], most: float = 1.0) -> Any:

@@ -8,7 +8,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,16 +20,32 @@ MAX_TOP_K = 1_000_000
 WordFinder = Callable[[str], Sequence[Span]]
 """Takes a text and returns the spans of its words, left to right."""
 
-# Marks that combine with the letter before them (Latin, Hebrew, Arabic, Indic, Thai ...), which \w leaves out.
-_MARKS = (
-    "\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc\u0900-\u0903\u093a-\u094f"
-    "\u0951-\u0957\u0962-\u0963\u0981-\u0983\u09bc-\u09cd\u0a01-\u0a03\u0a3c-\u0a51\u0a81-\u0a83\u0abc-\u0acd\u0b01-\u0b03"
-    "\u0b3c-\u0b57\u0b82\u0bbe-\u0bcd\u0c00-\u0c04\u0c3e-\u0c56\u0c81-\u0c83\u0cbc-\u0cd6\u0d00-\u0d03\u0d3b-\u0d4d\u0e31"
-    "\u0e34-\u0e3a\u0e47-\u0e4e\u1ab0-\u1ace\u1dc0-\u1dff\u20d0-\u20f0\ufe20-\ufe2f"
+INVISIBLE = "\u00ad\u061c\u180e\u200c-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff"
+"""Format characters, which do not end a word: soft hyphens, joiners, signs of direction (Unicode's UAX 29, WB4)."""
+SPACELESS = (
+    "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0003ffff"
 )
-_PART = rf"[^\W_]+(?:[{_MARKS}]+[^\W_]*)*"
+"""Characters of scripts without spaces between words: Thai, Lao, Tibetan, Burmese, Khmer, Japanese and Chinese."""
+
+
+def _marks() -> str:
+    """Return the marks that combine with the letter before them, which ``\\w`` leaves out, for a regular expression."""
+    codes = [code for code in (*range(0x300, 0x1F000), *range(0xE0100, 0xE01F0)) if _is_mark(chr(code))]
+    runs = groupby(enumerate(codes), key=lambda item: item[1] - item[0])
+    ends = [(run[0][1], run[-1][1]) for run in (list(found) for _, found in runs)]
+    return "".join(f"{chr(first)}-{chr(last)}" for first, last in ends)
+
+
+def _is_mark(character: str) -> bool:
+    return not character.isascii() and unicodedata.category(character)[0] == "M"
+
+
+_MARKS = _marks()
+_PART = rf"[^\W_]+(?:(?:[{_MARKS}]+|[{INVISIBLE}]+(?=[^\W_]|[{_MARKS}]))[^\W_]*)*"
 WORD = re.compile(rf"{_PART}(?:['’\-‐‑]{_PART})*")
-"""A maximal run of letters (with their combining marks) and digits, with apostrophes and hyphens inside it."""
+"""A maximal run of letters (with their combining marks) and digits, with apostrophes, hyphens and format characters
+inside it."""
 
 _ASCII_WORD = re.compile(r"[A-Za-z0-9]+(?:['\-][A-Za-z0-9]+)*")  # equals WORD on ASCII text, and is faster
 _SPLIT, _ASCII_SPLIT = (re.compile(f"({pattern.pattern})") for pattern in (WORD, _ASCII_WORD))
@@ -99,16 +115,8 @@ def split_at_words(text: str, words: WordFinder = word_spans) -> tuple[str, ...]
 
 # --- finding words, and replacing spans ---
 
-# Scripts written without spaces, in which a word has no visible boundary.
-_UNSPACED = (
-    "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-    "\U00020000-\U0003ffff"
-)
-_SPACED_WORD_CHARACTER = re.compile(rf"[^\W_{_UNSPACED}]")
-
-
-def _is_mark(character: str) -> bool:
-    return not character.isascii() and unicodedata.category(character)[0] == "M"
+_SPACED_WORD_CHARACTER = re.compile(rf"[^\W_{SPACELESS}]")
+_AFTER = re.compile(rf"[{INVISIBLE}]*")
 
 
 def _same_word(edge: str, neighbour: str) -> bool:
@@ -116,6 +124,14 @@ def _same_word(edge: str, neighbour: str) -> bool:
     return bool(_SPACED_WORD_CHARACTER.match(edge)) and (
         bool(_SPACED_WORD_CHARACTER.match(neighbour)) or _is_mark(neighbour)
     )
+
+
+def _neighbours(text: str, start: int, end: int) -> tuple[str, str]:
+    """Return the characters before and after a span, format characters passed over; " " at the ends of the text."""
+    while start and _AFTER.fullmatch(text, start - 1, start):
+        start -= 1
+    end = _AFTER.match(text, end).end()  # type: ignore[union-attr]
+    return text[start - 1 : start] or " ", text[end : end + 1] or " "
 
 
 def _lower(text: str) -> str:
@@ -145,7 +161,7 @@ def find_words(text: str, words: Iterable[str]) -> list[Span]:
         first, last = lowered[start], lowered[end - 1]
         while end < len(text) and _is_mark(text[end]):
             end += 1
-        before, after = text[start - 1 : start] or " ", text[end : end + 1] or " "
+        before, after = _neighbours(text, start, end)
         inside = (before != " " and _same_word(first, before)) or (after != " " and _same_word(last, after))
         if not inside:
             found.append((start, end))

@@ -36,7 +36,15 @@ from st_extras.training.arguments import (
 from st_extras.training.divergence import DivergenceError
 from st_extras.training.identity import check_same_run, run_identity
 from st_extras.training.processes import refuse_sharding
-from st_extras.training.run_folder import check_output, claim, remove_checkpoints, save_model, undone_if_it_fails
+from st_extras.training.run_folder import (
+    CHECKPOINTS,
+    check_output,
+    claim,
+    last_checkpoint,
+    remove_checkpoints,
+    save_model,
+    undone_if_it_fails,
+)
 from st_extras.training.trainer import build_trainer, run_training
 
 if TYPE_CHECKING:
@@ -168,7 +176,10 @@ def train_encoder(
         check_count("patience", patience, at_least=1)
         if evaluator is None:
             raise ValueError(f"patience counts evaluations and needs an evaluator, got {patience!r} without one.")
-    checkpoints, last = check_output(output, resume=resume, force=force, overwrite=overwrite)
+    if force and not resume:
+        raise ValueError("force needs resume, got it without: to replace an earlier training, set overwrite instead.")
+    check_output(output, resume=resume, overwrite=overwrite)
+    checkpoints, last = Path(output) / CHECKPOINTS, last_checkpoint(output) if resume else None
     recorded: dict[str, Any] = {"loss_learning_rate": loss_learning_rate, "patience": patience}
     recorded |= {} if lora is None else {"lora": described_lora(lora)}
     set_seed(settings["seed"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
@@ -16,7 +15,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import get_rank
 from torch import distributed as dist
 
-from st_extras.files import file_digest, write_errors, write_json
+from st_extras.files import file_digest, follow_umask, read_checked_json, write_checked_json, write_errors
 from st_extras.modules.model_card import name_folders
 
 logger = logging.getLogger(__name__)
@@ -25,6 +24,7 @@ MANIFEST = "st_extras_files.json"
 MARKER = "complete.json"
 """Written into a checkpoint after everything else, it says what a whole checkpoint holds."""
 CHECKPOINTS = "checkpoints"
+_FILES, _CHECKPOINT = "st-extras list of files", "st-extras checkpoint"
 _STAGING = ".saving"
 _PREFIX = "checkpoint-"
 _NEEDED = ("trainer_state.json", "optimizer.pt", "scheduler.pt")  # to resume
@@ -42,22 +42,17 @@ def read_manifest(folder: Path) -> set[str]:
     """Return the paths below ``folder`` that this package wrote; none without a manifest.
 
     Raises:
-        ValueError: if the manifest is broken, or lists a path that is not below the folder.
+        ValueError: if the manifest is damaged, or lists a path that is not below the folder.
     """
-    path = folder / MANIFEST
-    if not path.is_file():
-        return set()
-    try:
-        names = {Path(name): name for name in json.loads(path.read_text(encoding="utf8"))["files"]}
-        if any(name.is_absolute() or ".." in name.parts or not name.parts for name in names):
-            raise ValueError
-    except (KeyError, TypeError, ValueError):
-        raise ValueError(f"{str(path)!r} must list files of its folder, got others: remove the folder.") from None
-    return set(names.values())
+    path, remedy = folder / MANIFEST, "remove the folder"
+    names = read_checked_json(path, _FILES, remedy).get("files", [])
+    if any(Path(name).is_absolute() or ".." in Path(name).parts or not Path(name).parts for name in names):
+        raise ValueError(f"{str(path)!r} must list files of its folder, got others: {remedy}.")
+    return set(names)
 
 
 def _write_manifest(folder: Path, names: Iterable[str]) -> None:
-    write_json(folder / MANIFEST, {"version": 1, "files": sorted(names)})
+    write_checked_json(folder / MANIFEST, _FILES, {"files": sorted(names)})
 
 
 def _remove_written(folder: Path, names: Iterable[str]) -> None:
@@ -86,24 +81,22 @@ def mark_complete(checkpoint: Path, run: Mapping[str, Any]) -> None:
         for path in sorted(checkpoint.rglob("*"))
         if path.is_file() and path.name != MARKER
     }
-    write_json(checkpoint / MARKER, {"version": 1, "files": files, "run": dict(run)})
+    write_checked_json(checkpoint / MARKER, _CHECKPOINT, {"files": files, "run": dict(run)})
 
 
 def read_marker(checkpoint: Path) -> tuple[dict[str, tuple[int, str]], dict[str, Any]]:
     """Return the files of a checkpoint with their sizes and digests, and the settings of its run.
 
     Raises:
-        ValueError: if there is no marker, or it is not one.
+        ValueError: if there is no marker, or it is damaged.
     """
     try:
-        marker = json.loads((checkpoint / MARKER).read_text(encoding="utf8"))
-        if marker["version"] != 1:
-            raise ValueError
-        return {name: (size, digest) for name, (size, digest) in marker["files"].items()}, dict(marker["run"])
-    except FileNotFoundError:
-        raise ValueError(f"{MARKER} is missing") from None
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise ValueError(f"{MARKER} is broken or of another version") from None
+        marker = read_checked_json(checkpoint / MARKER, _CHECKPOINT, "take another checkpoint")
+    except ValueError:
+        raise ValueError(f"{MARKER} is damaged") from None
+    if not marker:
+        raise ValueError(f"{MARKER} is missing")
+    return {name: (size, digest) for name, (size, digest) in marker["files"].items()}, marker["run"]
 
 
 def fault(checkpoint: Path, needed: Iterable[str] = (), *, read: bool = False) -> str | None:
@@ -151,14 +144,18 @@ def remove_checkpoints(checkpoints: Path, *, whole: bool = True) -> None:
         _remove_empty(checkpoints, checkpoints.parent)
 
 
-def _last_whole(checkpoints: Path) -> str:
-    """Return the newest checkpoint that a training can continue from.
+# --- the folder ---
+
+
+def last_checkpoint(output: str | os.PathLike[str]) -> str:
+    """Return the newest checkpoint in ``output`` that a training can continue from.
 
     An interruption can leave the newest one half-written, and an older one half-deleted.
 
     Raises:
         ValueError: if there is none.
     """
+    checkpoints = Path(output) / CHECKPOINTS
     found = find_checkpoints(checkpoints)
     for folder in reversed(found):
         if (reason := fault(folder, _NEEDED, read=True)) is None:
@@ -169,70 +166,78 @@ def _last_whole(checkpoints: Path) -> str:
     raise ValueError(f"resume needs a checkpoint in {str(checkpoints)!r}, got {state}.")
 
 
-# --- the folder ---
-
-
 def check_output(
     output: str | os.PathLike[str],
     *,
     resume: bool = False,
-    force: bool = False,
     overwrite: bool = False,
+    unfinished: str = CHECKPOINTS,
     reports: Collection[str] = (),
-) -> tuple[Path, str | None]:
-    """Check that a run may write to ``output``. Nothing is created or deleted.
+) -> None:
+    """Check that a run may write to ``output``: no file that it did not write is replaced. Nothing is changed.
 
     Of several processes, the first alone looks at what the folder holds: it may have begun to write to it before
     another one looks, and if it refuses, the launcher ends them all.
 
     Args:
         output: the folder that the model will be saved to.
-        resume: whether training continues from a checkpoint in it.
-        force: whether to resume although settings differ; refused without ``resume``.
+        resume: whether the run continues an interrupted one in it.
         overwrite: whether what an earlier run wrote to it may be replaced. Its other files stay.
+        unfinished: name of the folder in ``output`` for what an interrupted run leaves.
         reports: names of files that the run writes beside the model.
-
-    Returns:
-        The folder of the checkpoints and, with ``resume``, the checkpoint to continue from (else None).
 
     Raises:
         ValueError: if ``output`` is a file or lies below one, if it is not empty and neither ``resume`` nor
-            ``overwrite`` is set, if it holds a file of a name that a run writes and that no run of this package
-            wrote, if there is no whole checkpoint to resume from, or if ``force`` is set without ``resume``.
+            ``overwrite`` is set, or if it holds a file of a name that a run writes and that no run of this package
+            wrote.
     """
     output = Path(output)
-    checkpoints = output / CHECKPOINTS
-    if force and not resume:
-        raise ValueError("force needs resume, got it without: to replace an earlier training, set overwrite instead.")
     nearest = next((path for path in (output, *output.parents) if path.exists()), None)
     if nearest is not None and not nearest.is_dir():
         raise ValueError(f"output must be a folder, got {str(output)!r}: {str(nearest)!r} is a file.")
-    last = _last_whole(checkpoints) if resume else None
     if launched_rank() > 0 or not output.is_dir():
-        return checkpoints, last
+        return
     if not resume and not overwrite and any(output.iterdir()):
-        resumable = bool(find_checkpoints(checkpoints))
+        left = output / unfinished
+        resumable = left.is_dir() and any(left.iterdir())
         options = "overwrite or resume (--overwrite or --resume)" if resumable else "overwrite (--overwrite)"
         raise ValueError(
             f"output must be a new or empty folder, got {str(output)!r}: choose another folder, or set {options}."
         )
     own = {name.split("/")[0] for name in read_manifest(output)} | {MANIFEST}
-    own |= {CHECKPOINTS} if resume else set()
+    own |= {unfinished} if resume else set()
     for path in sorted(output.iterdir()):
         name = path.name
-        if name not in own and (name in {CHECKPOINTS, _STAGING, *reports} or _OF_A_MODEL.fullmatch(name)):
+        if name not in own and (name in {unfinished, _STAGING, *reports} or _OF_A_MODEL.fullmatch(name)):
             raise ValueError(
                 f"output must be a folder whose files may be replaced, got {str(output)!r} with {name!r}, which no "
                 "earlier run wrote: choose another folder, or move that away."
             )
-    return checkpoints, last
 
 
-def claim(output: Path) -> None:
-    """Make the folder and record that it is a run's, before anything else is written to it."""
+def claim(output: Path, unfinished: str = CHECKPOINTS) -> None:
+    """Make the folder and record that it is a run's, before anything else is written to it.
+
+    Args:
+        output: the folder.
+        unfinished: name of the folder in it for what an interruption leaves.
+    """
     if launched_rank() == 0:  # the processes do not know each other yet
         output.mkdir(parents=True, exist_ok=True)
-        _write_manifest(output, read_manifest(output) | {CHECKPOINTS})
+        _write_manifest(output, read_manifest(output) | {unfinished})
+
+
+def is_claimed(output: Path, unfinished: str) -> bool:
+    """Whether a run of this package has claimed the folder ``unfinished`` in ``output`` and not released it."""
+    return unfinished in read_manifest(output)
+
+
+def release(output: Path, unfinished: str) -> None:
+    """Record that nothing is unfinished any more; the manifest goes if it is empty then."""
+    if rest := read_manifest(output) - {unfinished}:
+        _write_manifest(output, rest)
+    else:
+        (output / MANIFEST).unlink(missing_ok=True)
 
 
 @contextmanager
@@ -247,13 +252,10 @@ def undone_if_it_fails(output: str | os.PathLike[str]) -> Iterator[None]:
         if get_rank() > 0 or any(fault(folder, _NEEDED) is None for folder in find_checkpoints(checkpoints)):
             raise
         remove_checkpoints(checkpoints)
-        written = read_manifest(output)
-        if _STAGING in written:
+        if is_claimed(output, _STAGING):
             shutil.rmtree(output / _STAGING, ignore_errors=True)
-        if rest := written - {CHECKPOINTS, _STAGING}:
-            _write_manifest(output, rest)
-        else:
-            (output / MANIFEST).unlink(missing_ok=True)
+            release(output, _STAGING)
+        release(output, CHECKPOINTS)
         if missing:
             _remove_empty(output, missing[-1].parent)
         raise
@@ -283,10 +285,11 @@ def save_model(model: SentenceTransformer, output: str | os.PathLike[str], *, re
     _write_manifest(output, earlier | {_STAGING})
     with write_errors(output):
         model.save(str(staging))
+        follow_umask(staging)
         name_folders(model, staging / "README.md", output.name)
     new = {path.relative_to(staging).as_posix() for path in staging.rglob("*") if path.is_file()}
     _check_free(output, new - earlier)
-    kept = earlier & {CHECKPOINTS}
+    kept = {name for name in earlier if (output / name).is_dir()} - {_STAGING}  # unfinished work
     _remove_written(output, earlier - kept)
     _write_manifest(output, new | kept | {_STAGING, *reports})
     for name in sorted(new, key=lambda name: (name.endswith(".safetensors"), name != "modules.json", name)):

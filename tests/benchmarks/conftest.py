@@ -9,6 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+from st_extras.evaluation import SEVEN_STS
+from st_extras.samples import graded_pairs, sample_sentences
+from st_extras.samples.encoder import raw_encoder
+from st_extras.text.frequency import FrequencyTable
 from tests.fixtures import build_encoder
 
 HERE = Path(__file__).resolve().parent
@@ -53,6 +57,18 @@ def tiny_minilm(tiny_folder, monkeypatch):
     for module in modules:
         monkeypatch.setattr(f"{module}.packaged_minilm", lambda: tiny_folder)
     return tiny_folder
+
+
+def write_data(folder: Path) -> None:
+    """Write sentences, their token counts, some graded pairs as STS-B dev, and a seventh of them as each test set."""
+    sentences = sample_sentences()[::8]
+    (folder / "sentences.txt").write_text("\n".join(sentences), encoding="utf8")
+    FrequencyTable.count(sentences, raw_encoder("cpu").tokenizer).save(folder / "frequencies.tsv")
+    pairs = list(zip(*graded_pairs(), strict=True))[::4]
+    sets = {"stsb_dev": pairs} | {name: pairs[i :: len(SEVEN_STS)] for i, name in enumerate(SEVEN_STS)}
+    for name, rows in sets.items():
+        lines = [f"sample\t{score}\t{first}\t{second}" for first, second, score in rows]
+        (folder / f"{name}.tsv").write_text("\n".join(["subset\tscore\tsentence1\tsentence2", *lines]), encoding="utf8")
 
 
 class InThisProcess(Executor):

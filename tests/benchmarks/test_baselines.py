@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import baselines, building, cell
+from benchmarks import baselines, building
 from st_extras.encoders import use_length_buckets
 from tests.fixtures import SENTENCES
 
@@ -56,24 +56,6 @@ METHODS: dict[str, dict[str, Any]] = {
     "tsdae": {"loss": "DenoisingAutoEncoderLoss", "rows": {"deleted": 0.5}},
     "gist": {"loss": "GISTEmbedLoss", "complementary": "simcse", "options": {"margin": 0.1}},
 }
-
-
-def test_time_in_evaluations_does_not_count(encoder, monkeypatch):
-    clock = [100.0]
-
-    class Dev:
-        primary_metric, greater_is_better = "score", True
-
-        def __call__(self, model: Any) -> dict[str, float]:
-            clock[0] += 50
-            return {"score": 1.0}
-
-    monkeypatch.setattr(cell.time, "perf_counter", lambda: clock[0])
-    evaluator = cell.DevAndSignals(Dev(), None, bf16=False)  # type: ignore[arg-type]
-    for seconds in (3, 4):
-        clock[0] += seconds
-        evaluator(encoder)
-    assert evaluator.seconds == [3, 7]
 
 
 def test_the_guide_of_gist_is_frozen(encoder, tmp_path):

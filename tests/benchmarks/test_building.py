@@ -11,17 +11,23 @@ import pytest
 import torch
 
 from benchmarks import building, paser_rows
-from benchmarks.studies import all_studies
+from benchmarks.studies import named_study, study_names
 from st_extras.samples.encoder import packaged_minilm
 from st_extras.text import EDA
 from st_extras.text.frequency import FrequencyTable
 from tests.fixtures import SENTENCES, build_encoder
 
+TRAININGS = [
+    study
+    for study in map(named_study, study_names())
+    if study["kind"] == "training" and not study["name"].startswith("papers/")
+]
+
 
 def distinct_rows() -> dict[str, tuple[dict[str, Any], str]]:
     """A row of the studies for each setting that changes what is built; steps, seeds and rates do not."""
     found: dict[str, tuple[dict[str, Any], str]] = {}
-    for study in all_studies():
+    for study in TRAININGS:
         for name in study["methods"]:
             method = study["training"] | study["methods"][name]
             encoder = study["encoder"] | method.get("encoder", {})
@@ -40,7 +46,7 @@ def folder(tmp_path_factory):
     """A tiny encoder, both to be trained and as the complementary one, and the token counts."""
     folder = tmp_path_factory.mktemp("study")
     model = build_encoder(folder / "encoder", layers=3)
-    settings = [part for study in all_studies() for part in (study["training"], *study["methods"].values())]
+    settings = [part for study in TRAININGS for part in (study["training"], *study["methods"].values())]
     for name in {part["frequencies"] for part in settings if "frequencies" in part}:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         FrequencyTable.count(SENTENCES, model.tokenizer).save(folder / name)

@@ -1,4 +1,4 @@
-"""The study of decoders: its embeddings and steps are those of the library, its record and table those of its rows."""
+"""The study of decoders: its embeddings and transforms are those of the library, and it resumes."""
 
 from typing import Any
 
@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from benchmarks import decoders
-from benchmarks.records import write_json
-from benchmarks.tables import decoders as tables
+from benchmarks.records import records
+from benchmarks.studies import Options
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import SEVEN_STS, STSDataset
 from st_extras.modules import AllButTheTopPostProcessor, WhiteningPostProcessor
@@ -86,52 +86,31 @@ def test_steps_are_the_library_s(folder):
         assert decoders.score_step(model.encode(pairs), gold, steps[name]) == pytest.approx(expected)
 
 
-def test_a_run_goes_on_and_is_scored_and_tabulated(folder, tmp_path, monkeypatch):
+def test_a_study_resumes(folder, tmp_path, monkeypatch):
     sets = {
         name: STSDataset(name, TEXTS[:4], TEXTS[4:8], [1.0, 3.0, 2.0, 5.0], ["a"] * 4)
         for name in (decoders.DEV, "stsb_test", *SEVEN_STS)
     }
     fitted = {"sts": SENTENCES, "wiki": [f"{text} again" for text in SENTENCES]}
     monkeypatch.setattr(decoders, "groups", lambda study, data: (dict(sets), fitted))
+    monkeypatch.setattr(decoders, "baselines", lambda study, data: {"rows": {}})
     entry = {"layers": [2, 4], "ways": ["plain", "start", "filtered"], "brief": {"start": ["sts"], "filtered": []}}
-    study = {"name": "decoders", "encoders": {"tiny": entry}}
-    assert decoders.score_way("tiny", "plain", study, tmp_path / "cache", tmp_path, "float32") is None
+    study = {"name": "decoders", "dtype": "float32", "encoders": {"tiny": entry}}
+    options = Options(tmp_path, tmp_path / "work", tmp_path / "results", methods=entry["ways"])
+    (options.work / "encoders").mkdir(parents=True)
+    (options.work / "encoders" / "tiny").symlink_to(folder)
+    decoders.run(study, options)
+    found = {record["run"]: record for record in records("decoders", root=options.root)}
+    assert found.keys() == {"baselines", "tiny-plain", "tiny-start", "tiny-filtered"}
     for way in entry["ways"]:
-        decoders.encode_all("tiny", way, study, folder.parent, tmp_path / "cache", tmp_path, "float32")
-        record = decoders.score_way("tiny", way, study, tmp_path / "cache", tmp_path, "float32")
-        assert record is not None
-        write_json(tmp_path / "decoders" / f"tiny-{way}.json", record)
-        row = record["rows"][f"4 mean {'filter-8' if way == 'filtered' else 'plain'} -"]
+        rows = found[f"tiny-{way}"]["rows"]
+        row = rows[f"4 mean {'filter-8' if way == 'filtered' else 'plain'} -"]
         assert set(row) == (set(sets) if way == "plain" else {"stsb_dev", "stsb_test"})
-        assert len(record["rows"]) == 2 * 4 * {"plain": 5, "start": 3, "filtered": 2}[way]
-        assert record["weights"] == "de-quantized from 4 bit"
+        assert len(rows) == 2 * 4 * {"plain": 5, "start": 3, "filtered": 2}[way]
     monkeypatch.setattr(decoders, "encode", None)  # all of it is in the cache
-    decoders.encode_all("tiny", "plain", study, folder.parent, tmp_path / "cache", tmp_path, "float32")
-    with pytest.raises(ValueError, match=r"was made from other texts: give another --cache"):
-        decoders.cached(tmp_path / "cache" / "tiny-plain-wiki.npz", ["else"], None)
-
-
-def test_dev_chooses_the_rows_of_the_table(monkeypatch):
-    def row(dev: float, test: float) -> dict[str, float]:
-        return {"stsb_dev": dev, "stsb_test": test, "sts12": test - 20}
-
-    poolings = {
-        f"{layer} {pooling} {step} {fit}": row(dev, test)
-        for pooling in tables.POOLINGS
-        for layer, step, fit, dev, test in (
-            (3, "plain", "-", 50.0, 40.0), (6, "plain", "-", 45.0, 44.0), (3, "soft", "wiki", 60.0, 55.0),
-            (6, "white-64", "wiki", 61.0, 54.0),
-        )
-    }  # fmt: skip
-    found: list[Any] = [{"encoder": "gemma3", "way": "eol", "rows": poolings}, {"study": "decoders", "rows": {}}]
-    monkeypatch.setattr(tables, "records", lambda *given: found)
-    lines = tables.decoders_table().splitlines()
-    assert lines[-2] == (
-        "| Gemma 3 270M: PromptEOL, last token | 44.0 / 34.0 | 40.0 / 30.0 (3) | 54.0 / 44.0 (6, white-64) |  |"
-    )
-    found.append({"encoder": "smollm2", "way": "chat", "rows": {k: row(1, 2) for k in poolings}})
-    for scores in found[2]["rows"].values():
-        del scores["sts12"]
-    assert tables.averaged() == ["sts12", "stsb_test"]  # a way on STS-B alone takes nothing from the others
-    assert "| SmolLM2-135M-Instruct: chat template, mean | 2.0 |" in tables.decoders_table()
-    assert sum("not run" in line for line in lines) == len(tables.WAYS) - 1
+    lines = (options.root / "decoders.jsonl").read_text().splitlines(True)
+    (options.root / "decoders.jsonl").write_text("".join(line for line in lines if "tiny-plain" not in line))
+    decoders.run(study, options)
+    assert records("decoders", "tiny-plain", root=options.root)[0]["rows"] == found["tiny-plain"]["rows"]
+    with pytest.raises(ValueError, match="was made from other texts"):
+        decoders.cached(options.work / "decoders" / "tiny-plain-wiki.npz", ["else"], None)

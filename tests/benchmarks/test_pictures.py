@@ -13,9 +13,8 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt  # noqa: E402
 
 from benchmarks import pictures  # noqa: E402
-from benchmarks.drawing import curves, spaces  # noqa: E402
+from benchmarks.pictures import curves, spaces  # noqa: E402
 from benchmarks.records import records  # noqa: E402
-from benchmarks.tables.quality import ROWS, row_records  # noqa: E402
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 LARGEST = 200_000  # bytes
@@ -38,12 +37,14 @@ def titled(figure: Any) -> dict[str, Any]:
 
 def test_curves_are_the_means_of_the_records():
     steps, values = curves.mean_curves()["SimCSE"]
-    found = [dict(record["curve"]) for record in row_records(ROWS["SimCSE"][0])]
+    found = [
+        dict(record["curve"]) for study in ("foundation", "more_seeds") for record in records(study, "simcse-[0-9]")
+    ]
     assert steps[:2] == [0, 25]
     assert values[1] == pytest.approx(statistics.mean(curve[25] for curve in found))
 
 
-def test_each_method_has_a_panel_with_its_curves_and_the_floors():
+def test_each_method_has_a_panel_with_its_curves_and_the_baselines():
     found = curves.mean_curves()
     figure = curves.draw_families(found, "step")
     panels = titled(figure)
@@ -53,7 +54,7 @@ def test_each_method_has_a_panel_with_its_curves_and_the_floors():
     assert len({line.get_linestyle() for line in own}) == len(own) > 1
     level = {record["kind"]: record["dev"] for record in records("floors") if record["text"] == "sts"}
     flat = [y[0] for x, y in drawn(panels["AdCSE"]) if x == [0.0, 1.0]]
-    assert flat == [level["characters"], sif_of_minilm(), curves.start()]
+    assert flat == [level["characters"], sif_of_minilm(), curves.base_dev()]
 
 
 def drawn_line(line: Any) -> tuple[list[float], list[float]]:
@@ -76,10 +77,10 @@ def test_the_texts_shown_are_those_whose_nearest_neighbour_changed():
     record["after"] = {"map_at_r": 20.0, "cosines": [0.6, 0.5, 0.1, 0.3, 0.0, 0.25]}
     assert spaces.changed_neighbours(record) == [(1, 2, 0), (3, 0, 2), (0, 2, 1)]
     left, right, listed = spaces.draw_topics(record).axes
-    assert (left.get_title(), right.get_title()) == ("as it is: MAP@R 10.0", "after adapt: MAP@R 20.0")
+    assert (left.get_title(), right.get_title()) == ("base model: MAP@R 10.0", "after adapt: MAP@R 20.0")
     words = [text.get_text() for text in listed.texts]
     assert words[0].startswith("3 of 4 texts have another neighbour, 3 more")
-    assert words[2:4] == ["two", "as it is (another topic): three"]
+    assert words[2:4] == ["two", "before (another topic): three"]
 
 
 @pytest.mark.slow
@@ -87,7 +88,7 @@ def test_every_picture_is_written_small_and_the_same_each_time(tmp_path, monkeyp
     written = []
     for name in ("first", "second"):
         monkeypatch.setattr(pictures, "DOCS", tmp_path / name)
-        pictures.main()
+        pictures.draw()
         written.append({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()})
     assert written[0].keys() == pictures.PICTURES.keys()
     assert written[0] == written[1]

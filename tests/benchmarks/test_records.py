@@ -1,8 +1,11 @@
-"""The result files of the repository are complete and belong together."""
+"""One line a run: what is appended is read, nothing is run twice, and the records of the repository are whole."""
 
 import json
 import statistics
 import subprocess
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,15 +13,99 @@ import pytest
 from benchmarks import provenance, records
 
 OF_ENCODERS = ("beyond", "trained_spaces")  # they score encoders that other studies trained
-FILES = sorted(path for path in records.RESULTS.glob("*/*-[0-9].json") if path.parent.name not in OF_ENCODERS)
 
 
-def faults(name: str, record: dict[str, Any]) -> list[str]:
-    """What is wrong with the record of a cell, by its file's name without suffix."""
-    wrong = {
-        "is of another cell": f"{record['method']}-{record['seed']}" != name,
-        "is of uncommitted code": "dirty" in record["revision"],
-    }
+def test_what_is_appended_is_read_in_the_order_of_the_runs(results):
+    for seed in (2, 10, 0):
+        records.append("study", f"simcse-{seed}", {"seed": seed, "scores": {"sts12": seed / 3}, "text": "naïve\n"})
+    lines = (results / "study.jsonl").read_text(encoding="utf8").splitlines()
+    assert [json.loads(line)["seed"] for line in lines] == [2, 10, 0]
+    found = records.records("study")
+    assert [one["run"] for one in found] == ["simcse-0", "simcse-10", "simcse-2"]
+    assert found[1]["scores"]["sts12"] == 10 / 3, "a number must come back to the bit"
+    assert found[0]["text"] == "naïve\n"
+    assert [one["seed"] for one in records.records("study", "*-1?")] == [10]
+    assert records.records("none") == []
+
+
+def test_a_run_is_recorded_once(results):
+    made: list[int] = []
+
+    def make() -> dict[str, Any]:
+        made.append(len(made))
+        return {"method": "simcse"}
+
+    first = records.run_once("study", "simcse-0", make)
+    assert first is not None
+    assert first["versions"]["torch"], "a record has its provenance"
+    assert records.run_once("study", "simcse-0", make) is None
+    assert made == [0]
+    with pytest.raises(ValueError, match=r"^run must .*'simcse-0'"):
+        records.append("study", "simcse-0", {})
+    assert [one["study"] for one in records.records("study")] == ["study"]
+
+
+@pytest.mark.parametrize(("end", "kept"), [('{"run":"b","sco', ["a"]), ('{"run":"b"}', ["a", "b"]), ("", ["a"])])
+def test_a_line_that_a_killed_process_left_unfinished_is_lost_alone(results, end, kept):
+    file = results / "study.jsonl"
+    file.write_text(f'{{"run":"a"}}\n{end}', encoding="utf8")
+    assert [one["run"] for one in records.records("study")] == kept
+    records.append("study", "c", {"seed": 1})
+    assert [one["run"] for one in records.records("study")] == [*kept, "c"]
+    assert file.read_text(encoding="utf8").endswith('{"run":"c","seed":1}\n')
+
+
+@pytest.mark.parametrize("line", ["{", '{"run":"a"}', '{"seed":0}', "[]"])
+def test_a_broken_file_is_refused_with_the_line(results, line):
+    (results / "study.jsonl").write_text(f'{{"run":"a"}}\n{line}\n{{"run":"z"}}\n', encoding="utf8")
+    with pytest.raises(ValueError, match=r"^Line 2 of .*study\.jsonl must"):
+        records.records("study")
+
+
+def test_what_json_cannot_hold_is_refused_before_it_is_written(results):
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        records.append("study", "a", {"score": float("nan")})
+    assert not (results / "study.jsonl").exists()
+
+
+def _append_many(root: Path, first: int) -> None:
+    for number in range(first, first + 20):
+        records.append("study", f"run-{number}", {"text": "x" * 20_000}, root=root)
+
+
+def test_processes_append_whole_lines(tmp_path):
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        for done in [pool.submit(_append_many, tmp_path, first) for first in (0, 100)]:
+            done.result()
+    assert len(records.records("study", root=tmp_path)) == 40
+
+
+def test_the_long_table_has_a_row_a_value(results):
+    scores = {"stsb": 1.5, "rest": {"sts12": 2.0, "sts13": 3.0}}
+    records.append(
+        "a", "x-1", {"encoder": {"layers": 3}, "method": "x", "seed": 1, "scores": scores, "curve": [[0, 7]]}
+    )
+    records.append("a", "start-0", {"encoder": {"path": "runs/own_encoder/encoder"}, "method": "start", "seed": 0})
+    grid = {"3 mean plain": 5.0, "12 last token soft": 6.0}
+    records.append("b", "y", {"encoder": "mpnet", "row": "BM25", "domain": "med", "text": "wiki", "scores": grid})
+    table = records.long_table(["a", "b"], "scores/rest/{set}", "seed", "curve/0/1", "scores/{layer} mean {step}")
+    rows = table.set_index("metric")
+    assert rows.loc["scores/rest/{set}", ["set", "value"]].to_numpy().tolist() == [["sts12", 2.0], ["sts13", 3.0]]
+    assert rows.loc["curve/0/1", "value"] == 7
+    assert rows.loc["seed", "encoder"].tolist() == ["own", "layers3"]
+    assert rows.loc["seed", "seed"].isna().tolist() == [True, False], "no seed changes the base model"
+    grid_row = rows.loc["scores/{layer} mean {step}"]
+    assert grid_row[["layer", "step", "value", "method", "data", "text"]].tolist() == [
+        "3", "plain", 5.0, "BM25", "med", "wiki",
+    ]  # fmt: skip
+    only = records.long_table(["a"], lambda record: record.get("scores", {}).get("stsb"))
+    assert only["value"].tolist() == [1.5]
+    assert records.long_table(["none"], "dev").empty
+
+
+def faults(record: dict[str, Any]) -> list[str]:
+    """What is wrong with the record of a trained or base model."""
+    wrong = {"is of uncommitted code": "dirty" in record["revision"]}
     if record.get("settings", {}).get("test", True):
         scores = record["scores"]
         wrong["lacks a set"] = len(scores) != 7
@@ -29,37 +116,23 @@ def faults(name: str, record: dict[str, Any]) -> list[str]:
         dev = pytest.approx(record["dev"], abs=1e-3)
         wrong["has another dev score at its best step"] = curve.get(record["best_step"]) != dev
         wrong["has a better step"] = best != dev
-    return [f"{name} {fault}" for fault, is_there in wrong.items() if is_there]
+    return [f"{record['study']}/{record['run']} {fault}" for fault, is_there in wrong.items() if is_there]
 
 
-def test_records_are_whole():
-    found: list[str] = []
-    for file in FILES:
-        record = json.loads(file.read_text(encoding="utf8"))
-        found += [f"{file.parent.name}/{fault}" for fault in faults(file.stem, record)]
-    assert len(FILES) > 200
-    assert found == []
-
-
-def test_records_of_trained_encoders_are_of_committed_code():
-    files = [path for folder in OF_ENCODERS for path in (records.RESULTS / folder).glob("*.json")]
-    assert {path.parent.name for path in files} == set(OF_ENCODERS)
-    assert [path.name for path in files if "dirty" in json.loads(path.read_text(encoding="utf8"))["revision"]] == []
-
-
-def test_a_record_is_read_as_it_was_written(results):
-    records.write_json(results / "study" / "b-0.json", {"seed": 0})
-    records.write_json(results / "study" / "a-1.json", {"seed": 1})
-    assert records.records("study") == [{"seed": 1}, {"seed": 0}]
-    assert records.records("study", "b-*.json") == [{"seed": 0}]
-    assert records.records("study", root=results / "elsewhere") == []
-    assert sorted(file.name for file in (results / "study").iterdir()) == ["a-1.json", "b-0.json"]
+def test_the_records_of_the_repository_are_whole():
+    found = {study: records.records(study) for study in records.studies()}
+    cells = [one for study in found.values() for one in study if {"method", "steps", "best_step"} <= one.keys()]
+    assert [one["run"] for one in cells] == [f"{one['method']}-{one['seed']}" for one in cells]
+    assert [fault for one in cells for fault in faults(one)] == []
+    assert all(found.values()), "a study without records needs no file"
+    scored = [one for study in OF_ENCODERS for one in found[study]]
+    assert [one["run"] for one in scored if "dirty" in one["revision"]] == []
 
 
 def test_a_record_is_no_change_of_the_code(tmp_path, monkeypatch):
     root = tmp_path / "benchmarks"
     monkeypatch.setattr(provenance, "ROOT", root)
-    files = [root / "results" / "a.json", root / "code.py", tmp_path / "package.py"]
+    files = [root / "results" / "a.jsonl", root / "code.py", tmp_path / "package.py"]
     for file in files:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("old")

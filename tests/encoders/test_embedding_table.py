@@ -268,7 +268,7 @@ def test_what_a_table_refuses(pair, make_encoder, tmp_path):
             EmbeddingTable.compute(*pair, **{"sentences": texts, **QUIET, **wrong})
     with pytest.raises(ValueError, match="NaN"):
         EmbeddingTable([[1]], torch.full((1, 3), torch.nan))
-    with pytest.raises(ValueError, match=r"^embeddings must be \(N, D\) for N keys"):
+    with pytest.raises(ValueError, match="as many as keys"):
         EmbeddingTable([[1], [2]], torch.ones(1, 3))
 
 

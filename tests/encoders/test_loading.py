@@ -3,17 +3,25 @@
 import copy
 import json
 import pickle
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer
+from sentence_transformers import CrossEncoder, MultiVectorEncoder, SentenceTransformer, SparseEncoder
 from sentence_transformers.sentence_transformer.model_card import SentenceTransformerModelCardData
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 from torch import Tensor
-from transformers import AutoModel
+from transformers import (
+    AutoModel,
+    AutoTokenizer,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+)
 
+import st_extras
 from st_extras.encoders.loading import keep_layers, load_encoder, with_pooling
 from st_extras.losses import SimCSELoss
 from st_extras.modules import WhiteningPostProcessor
@@ -267,7 +275,7 @@ def test_a_path_that_is_no_folder(tmp_path):
     (tmp_path / "a.bin").write_text("x")
     for path, message in (
         (tmp_path / "a.bin", "is a file: give the encoder's folder or hub id"),
-        ("nobody/nothing", "'nobody/nothing' could not be loaded as an encoder: there is no such folder, and as"),
+        ("nobody/nothing", "'nobody/nothing' could not be loaded as an encoder: there is no such folder"),
         (["bert"], r"^path must be a folder or a hub id, got .*\.$"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -358,3 +366,41 @@ def test_a_cut_encoder_of_every_architecture_loads_as_it_was_saved_or_is_refused
     again = SentenceTransformer(str(tmp_path / "cut"), device="cpu")
     assert len(again[0].auto_model.state_dict()) == len(model[0].auto_model.state_dict())
     torch.testing.assert_close(again.encode(SENTENCES), model.encode(SENTENCES))
+
+
+# ---- models whose output is no pooled embedding
+
+
+@pytest.fixture(scope="module")
+def with_heads(tmp_path_factory):
+    """A folder of each kind of model that Sentence Transformers or transformers save, all of one body."""
+    root = tmp_path_factory.mktemp("heads")
+    base = str(root / "base")
+    build_encoder(root / "base", with_head=True)
+    for kind in (CrossEncoder, SparseEncoder, MultiVectorEncoder):
+        kind(base).save(str(root / kind.__name__))
+    for kind in (BertForSequenceClassification, BertForTokenClassification, BertForQuestionAnswering):
+        kind.from_pretrained(base).save_pretrained(root / kind.__name__)
+        AutoTokenizer.from_pretrained(base).save_pretrained(root / kind.__name__)
+    return root
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["CrossEncoder", "SparseEncoder", "MultiVectorEncoder", "BertForSequenceClassification",
+     "BertForTokenClassification", "BertForQuestionAnswering"],
+)  # fmt: skip
+def test_a_model_with_another_output_is_refused(with_heads, kind):
+    for load in (load_encoder, st_extras.load):
+        with pytest.raises(ValueError, match=rf"got a {kind}(: load|, whose)"):
+            load(str(with_heads / kind))
+    assert load_encoder(with_heads / kind, pooling="mean").encode(["a"]).shape == (1, 16)  # on purpose
+
+
+def test_colbert_is_refused_and_heads_of_language_models_are_not(with_heads, tmp_path):
+    assert load_encoder(with_heads / "base").encode(["a"]).shape == (1, 16)
+    shutil.copytree(with_heads / "base", tmp_path, dirs_exist_ok=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["HF_ColBERT"]}))
+    with pytest.raises(ValueError, match="HF_ColBERT"):
+        load_encoder(tmp_path)

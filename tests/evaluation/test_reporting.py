@@ -10,7 +10,11 @@ import torch
 from datasets import Dataset, DatasetDict
 from sentence_transformers import SentenceTransformer
 
+from st_extras.evaluation import LabelFreeComparison, label_scores
+from st_extras.evaluation.geometry import unrelated_cosines
 from st_extras.evaluation.reporting import ReportingEvaluator, check_embeddings, check_sentences
+
+TEXTS = [f"text number {i}" for i in range(100)]
 
 
 class Toy(ReportingEvaluator):
@@ -115,3 +119,25 @@ def test_embeddings_are_scaled_or_refused():
     ):
         with pytest.raises(ValueError, match=message):
             check_embeddings("x", wrong)
+
+
+@pytest.mark.parametrize("kind", [torch.int8, torch.uint8, torch.bool])
+def test_quantised_embeddings_are_no_numbers(kind):
+    """Packed bits and bytes of a scale of their own have neither lengths nor cosines."""
+    rows = torch.eye(3).to(kind)
+    for given in (rows, rows.numpy()):
+        with pytest.raises(ValueError, match=r"embeddings must .*quantis"):
+            check_embeddings("embeddings", given)
+    for name, call in {
+        "embeddings": lambda: label_scores(rows, ["a", "a", "b"]),
+        "x": lambda: unrelated_cosines(rows),
+        "embeddings_": lambda: LabelFreeComparison(TEXTS, torch.eye(len(TEXTS))).compare(
+            torch.eye(len(TEXTS)).to(kind)
+        ),
+    }.items():
+        with pytest.raises(ValueError, match=f"{name.rstrip('_')} must .*quantis"):
+            call()
+
+
+def test_whole_numbers_are_numbers():
+    assert check_embeddings("x", [[3, 4]]).tolist() == [[pytest.approx(0.6), pytest.approx(0.8)]]

@@ -80,8 +80,6 @@ def test_a_split_is_chosen_by_its_name(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("qrels/test.tsv", QRELS + "q9\td1\t1\n", r"test\.tsv, line 6: there is no query with the id 'q9'"),
-        ("qrels/test.tsv", QRELS + "q1\td9\t0\n", r"test\.tsv, line 6: there is no document with the id 'd9'"),
         ("qrels/test.tsv", QRELS + "q1\t\t0\n", r"line 6: the id of a document must be .*, got ''"),
         ("qrels/test.tsv", QRELS + "q1\n", r"line 6: the id of a document must be a string .*, got None"),
         ("qrels/test.tsv", QRELS + "q1\td1\thigh\n", r"line 6: a grade must be a finite number, got 'high'"),
@@ -89,8 +87,12 @@ def test_a_split_is_chosen_by_its_name(tmp_path):
         ("qrels/test.tsv", QRELS + QRELS[QRELS.index("\n") + 1 :].replace("1\n", "9\n"), "is judged twice for .* by 9"),
         ("qrels/test.tsv", "query-id\tcorpus-id\trating\nq1\td1\t0\n", "line 2 has no column score or .*, rating"),
         ("qrels/test.tsv", "q1 0 d1 1\nq1 0 d1 1 9\n", "line 2: a grade must be a finite number, got '1 9"),
-        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\td1\t0\n", "names no relevant document for any query"),
-        ("qrels/test.tsv", "", "names no relevant document for any query"),
+        (
+            "qrels/test.tsv",
+            "query-id\tcorpus-id\tscore\nq1\td1\t0\n",
+            r"test\.tsv: relevant must hold at least one query with",
+        ),
+        ("qrels/test.tsv", "", r"test\.tsv: relevant must hold at least one query with"),
         ("qrels/test.tsv", "query\tdocument\nq1\td1\n", "line 2 has no column query-id or .*: it has query, document"),
         ("qrels/test.tsv", "q1 0 d1 1\nq1 0\n", "line 2: the id of a document must be a string .*, got None"),
         ("corpus.jsonl", CORPUS + lines({"_id": "e", "text": None}), "line 3: expected a sentence, got None"),
@@ -109,6 +111,119 @@ def test_what_is_wrong_is_named(tmp_path, name, text, message):
     fill(tmp_path, files | {name: text})
     with pytest.raises(ValueError, match=rf"{message}.*\.$"):
         load_retrieval(tmp_path)
+
+
+# --- judgements ---
+
+PAIRS = {("q1", "d1"): 1.0, ("2", "7"): 2.0, ("2", "d1"): 1.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("qrels/test.tsv", "".join(f"{q} 0 {d} {g:.1f}\n" for (q, d), g in PAIRS.items())),  # grades such as 1.0
+        ("qrels/test.tsv", "\n \n" + TREC),
+        ("qrels/test.csv", "".join(f"{q} 0 {d} {g:g}\n" for (q, d), g in PAIRS.items())),
+        ("qrels/test.csv", "".join(f"{q},0,{d},{g:g}\n" for (q, d), g in PAIRS.items())),
+        ("qrels/test.tsv", "".join(f"{q}\t{d}\t{g:g}\n" for (q, d), g in PAIRS.items())),  # BEIR's, without a header
+        ("qrels/test.csv", "".join(f"{q},{d},{g}\n" for (q, d), g in PAIRS.items())),
+        ("qrels.txt", "".join(f"{q}\t0\t{d}\t{g:g}\n" for (q, d), g in PAIRS.items())),
+        ("qrels.tsv", "\n" + QRELS),
+        ("qrels.tsv", QRELS.replace("d1", "d1 ")),
+        ("qrels/test.csv", "\n".join(f"{q} 0,1 {d} {g}" for (q, d), g in PAIRS.items())),
+        ("qrels.jsonl", lines(*({"_id": 5, "query-id": q, "corpus-id": d, "score": g} for (q, d), g in PAIRS.items()))),
+    ],
+)
+def test_judgements_of_every_form_are_read(tmp_path, name, text):
+    fill(tmp_path, {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, name: text})
+    assert load_retrieval(tmp_path) == TASK
+
+
+@pytest.mark.parametrize("text", ["q1 0 d1 1", "q1\td1\t1.0", "q1,0,d1,1\n"])
+def test_one_judgement_without_a_header_is_read(tmp_path, text):
+    fill(
+        tmp_path, {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, f"qrels/a.{'csv' if ',' in text else 'tsv'}": text}
+    )
+    assert load_retrieval(tmp_path).relevant == {"q1": {"d1": 1.0}}
+
+
+@pytest.mark.parametrize("missing", ["q9\td1\t1\n", "q1\td9\t1\n", "q9\td9\t2\n"])
+def test_judgements_of_what_is_not_there_are_left_out_and_counted(tmp_path, caplog, missing):
+    fill(tmp_path, BEIR | {"qrels/test.tsv": QRELS + missing})
+    assert load_retrieval(tmp_path) == TASK
+    (message,) = caplog.messages
+    assert "1 of 4" in message
+    fill(
+        tmp_path,
+        BEIR | {"qrels/test.tsv": "query-id\tcorpus-id\tscore\n" + "".join(f"q1\td9{i}\t1\n" for i in range(9))},
+    )
+    with pytest.raises(ValueError, match=r"relevant .* 9 of 9 .* 'd90'"):
+        load_retrieval(tmp_path)
+
+
+def test_a_header_is_asked_for_where_there_is_none(tmp_path):
+    fill(tmp_path, BEIR)
+    (tmp_path / "corpus.jsonl").unlink()
+    write(tmp_path / "corpus.tsv", "d1\tA lost card.\n7\tA loan.\n")
+    with pytest.raises(ValueError, match=r"corpus\.tsv has no column .*first row must be a header") as caught:
+        load_retrieval(tmp_path)
+    assert "--column" not in str(caught.value)
+
+
+# --- tasks made in Python ---
+
+
+@pytest.mark.parametrize(
+    "relevant",
+    [
+        {"1": {"a"}, "2": {"b", "3"}},
+        {"1": ["a"], "2": ["b", "3"]},
+        {"1": "a", "2": ("b", 3)},
+        {1: {"a": 1, "b": 0}, 2: {"b": True, 3: 1.0}},
+        {1: {"a": 1, "b": -1}, 2: {"b": 1, "3": 1}, "7": {}},
+    ],
+)
+def test_the_shapes_of_other_libraries_are_taken(relevant):
+    task = RetrievalTask({1: "one", "2": "two"}, {"a": "A", "b": "B", 3: "C"}, relevant)
+    assert task.relevant == {"1": {"a": 1.0}, "2": {"b": 1.0, "3": 1.0}}
+    assert (list(task.queries), list(task.documents)) == (["1", "2"], ["a", "b", "3"])
+
+
+def test_a_sample_asks_for_nothing_that_it_lacks(caplog):
+    task = RetrievalTask({str(i): f"query {i}" for i in range(9)}, {"d": "x"}, {str(i): {"d": 1.0} for i in range(9)})
+    small = task.sample(2)
+    assert set(small.relevant) == set(small.queries)
+    assert not caplog.messages
+
+
+def test_what_dangles_in_a_task_is_left_out(caplog):
+    task = RetrievalTask({"1": "one"}, {"a": "A", "b": "B"}, {"1": {"a", "b", "c"}, "2": {"a"}})
+    assert task.relevant == {"1": {"a": 1.0, "b": 1.0}}
+    (message,) = caplog.messages
+    assert "2 of 4" in message
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"queries": ["one"]}, "queries must be a dict"),
+        ({"documents": None}, "documents must be a dict"),
+        ({"relevant": ["a"]}, "relevant must be a dict"),
+        ({"relevant": {"1": 2.5}}, r"relevant\['1'\]"),
+        ({"relevant": {"1": {"a": "x"}}}, r"relevant\['1'\]\['a'\]"),
+        ({"relevant": {"1": {"a": float("nan")}}}, r"relevant\['1'\]\['a'\]"),
+        ({"relevant": {"1": ["c", "d", "a"]}}, "relevant .* 2 of 3 .* 'c' "),
+        ({"relevant": {"1": {"a": 0}}}, "one query with a relevant document"),
+        ({"queries": {"1": "one", 1: "two"}}, "queries .*'1' twice"),
+        ({"queries": {None: "one"}}, "queries: the id"),
+        ({"documents": {"a": 3}}, r"documents\['a'\]: expected a sentence, got 3"),
+    ],
+)
+def test_what_is_no_task_is_refused(change, message):
+    good = {"queries": {"1": "one"}, "documents": {"a": "A"}, "relevant": {"1": {"a": 1.0}}}
+    RetrievalTask(**good)
+    with pytest.raises(ValueError, match=message):
+        RetrievalTask(**(good | change))
 
 
 def test_missing_files_are_named(tmp_path):

@@ -168,8 +168,8 @@ def test_wrong_fits(still_encoder):
 def test_wrong_embeddings_change_nothing():
     statistics = CorpusStatistics(2).update(torch.zeros(0, 2))
     for wrong, message in (
-        ([1.0, 2.0], r"shape \(N, 2\), got \(2,\)"),
-        (torch.zeros(2, 3), r"got \(2, 3\)"),
+        ([1.0, 2.0], r"\(N, 2\), got the shape \(2,\)"),
+        (torch.zeros(2, 3), r"got the shape \(2, 3\)"),
         ([[1.0, 2.0], [math.nan, 0.0]], "finite, got NaN or infinity in row 1"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -204,7 +204,7 @@ def test_saved_and_loaded_to_the_bit(saved, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"metadata": {"version": "2"}}, "the version '2' instead of '1'"),
+        ({"metadata": {"format": "pt"}}, "the format 'pt' instead of 'st-extras corpus statistics'"),
         ({"mean": lambda _: None}, "no tensor 'mean'"),
         ({"mean": torch.Tensor.float}, "torch.float32 instead of torch.float64"),
         ({"scatter": lambda scatter: -scatter}, "checksum differs"),

@@ -77,7 +77,7 @@ X = np.eye(4)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: plot_embedding_map(X[:2]), r"embeddings must have the shape \(N, D\) with at least 3 rows"),
+        (lambda: plot_embedding_map(X[:2]), "embeddings must be"),
         (lambda: plot_embedding_map(X[:, :1]), "D >= 2 dimensions"),
         (lambda: plot_embedding_map(X, [1, 2]), r"values must have the shape \(4\) .*, got \(2,\)"),
         (lambda: plot_embedding_map(X, [0, 1, 2, 3], log_values=True), "values must be > 0.*got 0"),

@@ -216,16 +216,20 @@ def test_an_interrupted_call_resumes(still_encoder, monkeypatch, tmp_path):
 
     monkeypatch.setattr(still_encoder, "encode_document", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        HybridSearch(still_encoder, DOCUMENTS, queries=QUERIES, folder=tmp_path / "parts")
+        HybridSearch(still_encoder, DOCUMENTS, queries=QUERIES, folder=tmp_path / "index")
     monkeypatch.setattr(still_encoder, "encode_document", encode)
     with count_rows(still_encoder) as rows:
-        resumed = HybridSearch(still_encoder, DOCUMENTS, queries=QUERIES, folder=tmp_path / "parts")
+        resumed = HybridSearch(still_encoder, DOCUMENTS, queries=QUERIES, folder=tmp_path / "index")
     assert sum(rows) == 2 * 2 + 20 + len(QUERIES), "two probes for each group, the rest, the queries"
     np.testing.assert_array_equal(resumed.embeddings, expected.embeddings)
     assert resumed.bm25_weight == expected.bm25_weight
     with count_rows(still_encoder) as rows:
-        HybridSearch(still_encoder, [*DOCUMENTS, "the longest one " * 9], bm25_weight=0, folder=tmp_path / "parts")
+        HybridSearch(still_encoder, [*DOCUMENTS, "the longest one " * 9], bm25_weight=0, folder=tmp_path / "index")
     assert sum(rows) == 2 * 2 + 21, "documents of full groups are not encoded again"
+    resumed.save(tmp_path / "index")
+    assert sorted(path.name for path in (tmp_path / "index").iterdir()) == sorted(
+        {name.split("/")[0] for name in FILES}
+    )
 
 
 # --- an index of the user's ---
@@ -365,6 +369,9 @@ def test_a_folder_of_others_is_left_alone(search, tmp_path):
         search.save(tmp_path)
     with pytest.raises(ValueError, match=r"^folder must be new, empty or a saved hybrid search"):
         search.save(tmp_path / "mine.txt")
+    with count_rows(search.model) as rows, pytest.raises(ValueError, match=r"^folder must be new, empty or a saved"):
+        HybridSearch(search.model, DOCUMENTS, folder=tmp_path)
+    assert not rows
     for folder in (tmp_path, tmp_path / "mine.txt", tmp_path / "none"):
         with pytest.raises(ValueError, match=r"^folder must be a saved hybrid search"):
             HybridSearch.load(folder, search.model)

@@ -6,7 +6,7 @@ from st_extras.text.files import MAX_LINE, file_kind, parse_json, read_lines, re
 from tests.helpers import write
 
 
-@pytest.fixture(params=["a.tsv", "a.tsv.gz"])
+@pytest.fixture(params=["a.tsv", "a.tsv.gz", "a.tsv.bz2", "a.tsv.xz"])
 def path(request, tmp_path):
     return tmp_path / request.param
 
@@ -135,6 +135,7 @@ def test_the_case_of_a_name_does_not_decide_what_a_file_is(name, kind):
         (b"PAR1\x15\x04", "a parquet file"),
         (gzip.compress(b"one", mtime=0), "a gzip file without .gz in its name"),
         (b"%PDF-1.7", "a PDF"),
+        (bytes.fromhex("28b52ffd"), "a zstd file: unpack it"),
     ],
 )
 def test_a_file_of_another_kind_is_told_what_is_read(tmp_path, start, message):

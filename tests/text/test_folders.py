@@ -109,6 +109,18 @@ def test_copies_in_a_folder_or_pattern_of_texts_are_not_read(tmp_path):
             read_sentences(source)
 
 
+@pytest.mark.parametrize("name", ["a.jsonl~", "a.csv.orig", "a.parquet.part", "a.txt.zst", "a.jsonl.lz4", "a.zst"])
+def test_a_file_that_would_be_read_as_another_kind_is_refused(tmp_path, name):
+    (tmp_path / name).write_text("one")
+    with pytest.raises(ValueError, match=f"{name}' .*(rename|unpack) it"):
+        read_sentences(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["a.text~", "a.txt~", "a.en", "a.txt.bz2", "a.txt.xz", "b"])
+def test_other_files_are_read_as_text(tmp_path, name):
+    assert read_sentences(write(tmp_path / name, "one")) == ["one"]
+
+
 def test_a_pattern_of_files_of_two_kinds_is_refused(tmp_path):
     write(tmp_path / "a.jsonl", '"one"')
     write(tmp_path / "a.txt", "two")

@@ -163,13 +163,47 @@ def test_the_scores_of_both_sides_have_one_shape():
         ("naïve नमस्ते", "naïve नमस्ते"),
         ("我们搜索text文档", "我们 们搜 搜索 text 文档"),
         ("猫", "猫"),
+        ("人々", "人々"),
         ("スーパー", "スー ーパ パー"),
         ("ไทย", "ไท ทย"),
-        ("한국어 검색", "한국어 검색"),
+        ("ខ្មែរ", "ខ្ ្ម មែ ែរ"),
+        ("한국어 검색", "한국 국어 검색"),
     ],
 )
 def test_the_words_that_a_search_compares(text, words):
     assert search_words(text) == words.split()
+
+
+SAME = [
+    ("software", "soft\u00adware"),
+    ("software", "soft\u200dware"),
+    ("میخواهم", "می\u200cخواهم"),
+    ("istanbul", "İstanbul"),
+    ("ISTANBUL", "İSTANBUL"),
+    ("كتاب", "كِتَاب"),
+    ("كتاب", "كتـــاب"),
+    ("שלום", "שָׁלוֹם"),
+    ("水", "水道"),
+    ("人", "人々"),
+    ("々", "人々"),
+    ("학교", "학교에서"),
+    ("교", "학교에서"),
+    ("မြန်မာ", "မြန်မာနိုင်ငံ"),
+    ("e\u0301te\u0301", "été"),
+]
+"""A query, and a word of a document that it must find."""
+
+
+@pytest.mark.parametrize(("query", "word"), SAME)
+def test_no_word_is_lost_between_two_ways_to_write_it(query, word):
+    found = BM25([f"one {word} two", "one two three"]).scores([query, word])
+    assert found[:, 0].min() > 0
+    assert not found[:, 1].any()
+
+
+def test_two_words_are_not_taken_for_one():
+    index = BM25(["café", "ılık", "道水", "a\u200bb"])
+    assert not index.scores(["cafe", "ilik", "水道", "ab"]).any()
 
 
 def test_bm25_refuses_what_it_cannot_read(monkeypatch):

@@ -28,6 +28,10 @@ from st_extras.text.words import (
         ("cafe\u0301 au lait", ["cafe\u0301", "au", "lait"]),  # a decomposed accent
         ("हिन्दी भाषा।", ["हिन्दी", "भाषा"]),
         ("שָׁלוֹם עולם", ["שָׁלוֹם", "עולם"]),
+        ("soft\u00adware \u00ad a\u00ad b", ["soft\u00adware", "a", "b"]),
+        ("می\u200cخواهم क्\u200dष \u200dx", ["می\u200cخواهم", "क्\u200dष", "x"]),
+        ("ខ្មែរ မြန်မာ སངས", ["ខ្មែរ", "မြန်မာ", "སངས"]),
+        ("كِتَاب ٱلْقُرْءَانِ ۖ", ["كِتَاب", "ٱلْقُرْءَانِ"]),
         ("", []),
         ("... !?", []),
     ],
@@ -36,7 +40,7 @@ def test_words(text, words):
     assert [text[start:end] for start, end in word_spans(text)] == find_all_words(text) == words
 
 
-@given(st.one_of(st.text(alphabet=st.characters(max_codepoint=127)), st.text("a1'-_ é\u0301’"), st.text()))
+@given(st.one_of(st.text(alphabet=st.characters(max_codepoint=127)), st.text("a1'-_ é\u0301’\u00ad\u200d"), st.text()))
 def test_the_words_of_ascii_text_are_those_of_any_text(text):
     spans = [match.span() for match in WORD.finditer(text)]
     assert word_spans(text) == spans
@@ -88,6 +92,7 @@ def test_nltk_stop_words_of_another_language(tmp_path, monkeypatch):
         ("用iPhone手机", ["iphone"], "用_手机"),
         ("a cafe\u0301 is a cafe", ["cafe"], "a _ is a _"),
         ("re\u0301sume\u0301", ["re", "sume"], "re\u0301sume\u0301"),
+        ("wo\u00adman man\u200cly \u00adman", ["man"], "wo\u00adman man\u200cly \u00ad_"),
         ("ABAB", ["ab"], "ABAB"),
         ("北京北京", ["北京"], "__"),
         ("🍕 pizza 👩‍🍳!", ["pizza"], "🍕 _ 👩‍🍳!"),

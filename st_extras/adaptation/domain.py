@@ -1,0 +1,329 @@
+"""``adapt``: refine an encoder for the text of a domain without labels, or leave it unchanged.
+
+Sample texts, encode them, propose candidates from most of them, score each on the others, choose one, save it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from datasets import Dataset, IterableDataset
+from sentence_transformers import SentenceTransformer
+from torch import Tensor
+
+from st_extras.adaptation.choice import SMALLEST_GENERAL_SCORE, choose, general_budget, is_tried, objections
+from st_extras.adaptation.corpus import Corpus, apart_from, split_corpus
+from st_extras.adaptation.extraction import is_language_model
+from st_extras.adaptation.language_model import adapt_language_model
+from st_extras.adaptation.neighbors import write_neighbors
+from st_extras.adaptation.report import Adaptation, CandidateResult, DomainDetails
+from st_extras.adaptation.run import AdaptationRun
+from st_extras.adaptation.scoring import POINTS, Measure, check_dev, development, general_english
+from st_extras.adaptation.trainings import TRAININGS, seconds_per_text
+from st_extras.adaptation.transforms import CANDIDATES, Affine, made_from, transformed, with_transform
+from st_extras.checks import check_bool, check_weight
+from st_extras.citations import CITATIONS
+from st_extras.encoders.dropout import dropout_acts
+from st_extras.encoders.structure import embedding_dimension
+from st_extras.evaluation import LabeledTexts, LabelFreeComparison, STSDataset
+from st_extras.evaluation.geometry import unrelated_cosines
+from st_extras.evaluation.label_free import LEAST_CONFIRMED
+from st_extras.modules.neighbor_directions import neighbor_directions
+from st_extras.text.term_weights import character_tfidf
+
+METHOD = "Locality Preserving Projections"
+_LABEL_FREE = "label-free score on held-out texts, no unit"
+
+
+def adapt(
+    model: SentenceTransformer,
+    texts: Sequence[str] | Dataset | IterableDataset,
+    output: str | os.PathLike[str],
+    *,
+    dev: STSDataset | LabeledTexts | None = None,
+    max_general_loss: float | None = None,
+    train: bool = False,
+    minutes: float = 10.0,
+    limit: int = 12_000,
+    batch_size: int = 64,
+    seed: int = 42,
+    resume: bool = False,
+    overwrite: bool = False,
+    show_progress_bar: bool = True,
+) -> Adaptation:
+    """Refine an encoder for the text of a domain, without labels, or leave it unchanged; save the result.
+
+    Candidates are linear transforms after the encoder, computed from its embeddings of the texts: directions on which a
+    text and its nearest neighbours (by embeddings and words together) agree are kept, the others shrunk. With
+    ``train``, copies of the encoder are trained for some steps, and tried with and without such a transform. Each
+    candidate is scored on held-out texts. A transform of D x D numbers is saved as a stock ``Dense`` module.
+
+    A causal language model without post-processing is passed to :func:`adapt_language_model`, unless ``train`` or
+    ``max_general_loss`` is given: then it is refined with the layer, pooling and prompt that it has. To search a
+    collection, use :func:`adapt_search`.
+
+    Args:
+        model: the encoder. It is not changed.
+        texts: text of the domain: at least 500 different texts, better some thousand. A stream is read once.
+        output: a new or empty folder, for the model, ``adaptation.json`` (the report), ``neighbors.md`` (neighbours
+            before and after) and, with matplotlib, a picture of them, ``neighbors.png``.
+        dev: graded pairs or labelled texts to choose by in place of the label-free score: by Spearman correlation, or
+            by the mean of 1-NN accuracy, V-measure and MAP@R.
+        max_general_loss: how many points of Spearman correlation (times 100) a candidate may lose on 300 graded pairs
+            of general English that come with the package. None: a fortieth of what the encoder lacks to 100 there. 200:
+            any number; then stronger transforms may be chosen, which suit encoders that are used for this domain alone.
+        train: whether to try short trainings too (``TRAININGS``), each as long as there is time for it. They set the
+            global random state, as every training does; without them, it stays.
+        minutes: how long it may take, about; encoding stops after 60 % of the time, and the texts encoded by then are
+            used; no training is begun that would not end in time.
+        limit: use at most this many texts, 500 to 50,000, drawn at random.
+        batch_size: texts per forward pass.
+        seed: random seed.
+        resume: continue an interrupted run in ``output``: what it encoded with this encoder and these texts is used.
+        overwrite: replace what an earlier run wrote to ``output``.
+        show_progress_bar: show how far encoding and training are and how long they take.
+
+    Returns:
+        What was chosen, its model, and all candidates with their scores; ``details`` is a :class:`DomainDetails`.
+
+    Raises:
+        ValueError: if a setting is not allowed, ``output`` may not be used, nothing can be put after the encoder's
+            pooling, it cuts its embeddings, an embedding is not finite, ``dev`` cannot be scored, or there is no
+            interrupted run to resume.
+
+    Example:
+        >>> import tempfile
+        >>> from st_extras.samples import sample_sentences
+        >>> from st_extras.samples.encoder import raw_encoder
+        >>> from st_extras.adaptation import adapt
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     found = adapt(raw_encoder(), sample_sentences()[:50], folder, show_progress_bar=False)
+        >>> found.reason
+        'Left unchanged: 500 different texts are needed, got 50.'
+    """
+    shared: dict[str, Any] = {"minutes": minutes, "limit": limit, "batch_size": batch_size, "seed": seed}
+    shared |= {"resume": resume, "overwrite": overwrite, "show_progress_bar": show_progress_bar}
+    if not check_bool("train", train) and max_general_loss is None and is_language_model(model):
+        return adapt_language_model(model, texts, output, dev=dev, **shared)
+    if max_general_loss is not None:
+        check_weight("max_general_loss", max_general_loss)
+    check_dev(dev)
+    embedding_dimension(model)
+    with AdaptationRun(model, output, **shared) as run:
+        sample = apart_from(run.sample(texts), dev)
+        embeddings = run.encode(model, sample.texts, deadline=run.encoding_deadline)
+        corpus = split_corpus(sample, embeddings)
+        details = DomainDetails(mean_cosine=corpus.mean_cosine)
+        if corpus.unusable:
+            return run.leave(corpus.unusable, corpus.summary, details)
+
+        chooser: LabelFreeComparison | Measure
+        if dev is not None:
+            chooser = development(dev)
+        else:
+            chooser = LabelFreeComparison(corpus.held_out, corpus.held_out_embeddings, seed=run.seed)
+            share = chooser.confirmed_share
+            details = dataclasses.replace(details, confirmed_share=share)
+            if share < LEAST_CONFIRMED:
+                reason = (
+                    f"only {share:.0%} of the texts have a neighbour that embeddings and words agree on, so nothing "
+                    "can be compared without labels."
+                )
+                return run.leave(reason, corpus.summary, details)
+        scores = CandidateScores(model, run.encode, chooser)
+        budget = general_budget(scores.base_general, max_general_loss)
+        results: list[CandidateResult] = []
+        tried: list[Candidate] = []
+        not_tried: list[str] = []
+        for candidate in proposed(model, corpus, run, train=train):
+            if isinstance(candidate, NotTried):
+                not_tried.append(candidate.reason)
+            elif is_tried(candidate.for_raw, scores.base_general, by_labels=dev is not None):
+                try:
+                    results.append(scores.result(candidate, budget))
+                    tried.append(candidate)
+                except RuntimeError as error:  # such as too little memory
+                    not_tried.append(f"{candidate.name}: {_one_line(error)}")
+        details = dataclasses.replace(
+            details,
+            general=scores.base_general if scores.general_counts else None,
+            dev=scores.base_dev,
+            dropout=dropout_acts(model) if train else None,
+            not_tried=tuple(not_tried),
+        )
+        gain_of = _LABEL_FREE if dev is None else POINTS
+        if not results:
+            return run.leave("; ".join(not_tried), corpus.summary, details, gain_of)
+
+        choice = choose(results)
+        if choice.index is None:
+            return run.leave(choice.reason, corpus.summary, details, gain_of, results)
+        chosen = tried[choice.index]
+        refined = chosen.model
+        if chosen.transform is not None:
+            line = made_from(chosen.name, len(corpus.fitting), details.general, results[choice.index].general)
+            refined = with_transform(refined, chosen.transform, METHOD, line, CITATIONS["he2003locality"])
+        run.save(refined)
+        before, after = corpus.held_out_embeddings, chosen.after(chosen.held_out)
+        details = dataclasses.replace(
+            details,
+            changed=write_neighbors(run.output, corpus.held_out, before, after, seed=run.seed),
+            unrelated_before=unrelated_cosines(before),
+            unrelated_after=unrelated_cosines(after),
+        )
+        return run.report(refined, chosen.name, choice.reason, gain_of, results, corpus.summary, details)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A way to change an encoder: a trained copy of it, a linear transform after it, or both.
+
+    Attributes:
+        name: in the table.
+        model: the encoder, or the trained copy.
+        held_out: (J, D) its embeddings of the held-out texts.
+        transform: what follows it; None: nothing.
+        seconds: what it took to make beyond encoding with the base model.
+        for_raw: whether it suits raw encoders alone.
+    """
+
+    name: str
+    model: SentenceTransformer = field(repr=False)
+    held_out: Tensor = field(repr=False)
+    transform: Affine | None = field(default=None, repr=False)
+    seconds: float = 0.0
+    for_raw: bool = False
+
+    def after(self, embeddings: Tensor) -> Tensor:
+        """Return what (N, D) embeddings by ``model`` become."""
+        return transformed(embeddings, self.transform)
+
+
+@dataclass(frozen=True)
+class NotTried:
+    """A candidate that could not be made, and why."""
+
+    reason: str
+
+
+def proposed(
+    model: SentenceTransformer, corpus: Corpus, run: AdaptationRun, *, train: bool
+) -> Iterator[Candidate | NotTried]:
+    """Yield candidates computed from the fitting texts, each when it is asked for: gentle and cheap ones first.
+
+    Args:
+        model: the base model.
+        corpus: the texts with its embeddings.
+        run: encodes them with trained copies; its deadline and seed count.
+        train: whether to train copies.
+    """
+    words = character_tfidf(corpus.fitting)
+
+    def transforms(model: SentenceTransformer, corpus: Corpus, prefix: str, seconds: float) -> list[Candidate]:
+        began = time.perf_counter()
+        found = neighbor_directions(corpus.fitting_embeddings, words=words, seed=run.seed)
+        seconds += time.perf_counter() - began
+        held_out = corpus.held_out_embeddings
+        return [
+            Candidate(f"{prefix}{one.name}", model, held_out, one.affine(found), seconds, one.for_raw)
+            for one in CANDIDATES
+        ]
+
+    try:
+        yield from transforms(model, corpus, "", 0.0)
+    except ValueError as error:  # too few embeddings that differ
+        yield NotTried(str(error))
+        return
+    if not train:
+        return
+    if not dropout_acts(model):
+        yield NotTried("training, which needs an encoder whose dropout acts")
+        return
+    texts = [*corpus.held_out, *corpus.fitting]  # in the order of ``corpus.embeddings``
+    rate = seconds_per_text(model, texts, run.batch_size)
+    for training in TRAININGS:
+        began = time.perf_counter()
+        seconds = training.seconds(rate) + len(texts) * rate
+        if began + seconds > run.deadline:
+            yield NotTried(f"{training.name}, which would take {seconds / 60:.1f} minutes more")
+            continue
+        try:
+            trained = training.trained_copy(model, corpus.fitting, run.training_folder, run.seed, run.show_progress_bar)
+            embeddings = run.encode(trained, texts, label=training.name)
+        except (ValueError, RuntimeError) as error:  # cannot be trained so (it is frozen), diverges, or lacks memory
+            yield NotTried(f"{training.name}: {_one_line(error)}")
+            continue
+        by_copy = dataclasses.replace(corpus, embeddings=embeddings)
+        seconds = time.perf_counter() - began
+        yield Candidate(training.name, trained, by_copy.held_out_embeddings, seconds=seconds)
+        try:
+            yield from transforms(trained, by_copy, f"{training.name} + ", seconds)
+        except (ValueError, RuntimeError) as error:
+            yield NotTried(f"transforms after {training.name}: {_one_line(error)}")
+
+
+class CandidateScores:
+    """Compares candidates with the base model: on held-out texts or by ``dev``, and on pairs of general English.
+
+    Args:
+        model: the base model.
+        encode: returns the embeddings (N, D) of N texts by a model.
+        chooser: what gives the gain: a comparison on the held-out texts, or the measure of a development set.
+
+    Attributes:
+        base_general: Spearman correlation times 100 of the base model on the pairs of general English.
+        base_dev: its score times 100 on the development set; None without.
+
+    Raises:
+        ValueError: if the development set cannot be scored.
+    """
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        encode: Callable[[SentenceTransformer, list[str]], Tensor],
+        chooser: LabelFreeComparison | Measure,
+    ) -> None:
+        self._encode, self._chooser, self._general = encode, chooser, general_english()
+        self._encode_measures(model)
+        self.base_general = self._general.score(self._of_general)
+        self.base_dev = chooser.score(self._of_dev) if isinstance(chooser, Measure) else None
+
+    @property
+    def general_counts(self) -> bool:
+        """Whether the pairs of general English show anything for this encoder."""
+        return self.base_general >= SMALLEST_GENERAL_SCORE
+
+    def _encode_measures(self, model: SentenceTransformer) -> None:
+        """Encode general pairs and the development set, once for all transforms of a model."""
+        self._model = model
+        self._of_general = self._encode(model, self._general.texts)
+        if isinstance(self._chooser, Measure):
+            self._of_dev = self._encode(model, self._chooser.texts)
+
+    def result(self, candidate: Candidate, budget: float) -> CandidateResult:
+        """Score a candidate; it is accepted if it is better than the base model and loses at most ``budget`` points."""
+        began = time.perf_counter()
+        if candidate.model is not self._model:
+            self._encode_measures(candidate.model)
+        low = high = general = lost = None
+        if isinstance(self._chooser, Measure):
+            gain = self._chooser.score(candidate.after(self._of_dev)) - (self.base_dev or 0.0)
+        else:
+            verdict = self._chooser.compare(candidate.after(candidate.held_out))
+            gain, low, high = verdict.gain, verdict.low, verdict.high
+        if self.general_counts:
+            general = self._general.score(candidate.after(self._of_general))
+            lost = self.base_general - general
+        reason = objections(gain, low, lost, budget)
+        seconds = round(candidate.seconds + time.perf_counter() - began, 1)
+        return CandidateResult(candidate.name, gain, low, high, general, not reason, reason, seconds)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

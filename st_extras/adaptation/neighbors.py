@@ -1,0 +1,165 @@
+"""Nearest neighbours and search results before and after an adaptation, as Markdown and as a picture to read."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from unicodedata import category
+
+from torch import Tensor
+
+from st_extras.evaluation.geometry import nearest
+from st_extras.evaluation.reporting import check_embeddings
+from st_extras.files import whole_file
+from st_extras.plots import plot_changed_neighbors
+
+TEXT_FILE = "neighbors.md"
+PICTURE = "neighbors.png"
+SEARCHES = "searches.md"
+_NEAREST = 3
+_DRAWN = 6  # texts in the picture
+_LONGEST = 200  # characters of a text that are shown
+_SAME = 1e-6  # cosines that differ by less are equal
+_CAPTION = f"""![Texts with their nearest neighbours before and after]({PICTURE})
+
+The picture shows some texts that have another nearest neighbour, drawn at random, with the one that was nearest and the
+one that is. An arrow goes from the neighbour's place among all texts before to that after: 1 is the nearest."""
+_ESCAPED = {ord(sign): f"\\{sign}" for sign in "`*_[]<>&~$"} | {ord("|"): "&#124;", ord("\\"): "&#92;"}
+
+
+def write_neighbors(
+    folder: Path, texts: Sequence[str], before: Tensor, after: Tensor, *, examples: int = 20, seed: int = 42
+) -> float:
+    """Write the nearest neighbours of texts before and after a change of their embeddings.
+
+    ``neighbors.md`` shows how many of the texts have other neighbours than before, and some of these.
+    ``neighbors.png`` shows at most 6 of those with another nearest neighbour, as drawn by
+    :func:`~st_extras.plots.plot_changed_neighbors`; it is only written if there are some and matplotlib is installed.
+    Neighbours that are equally near, to 1e-6 of the cosine, count as the same.
+
+    Args:
+        folder: an existing folder; files of the same names are replaced.
+        texts: N different texts, 4 to some thousand: the cosines of all pairs are held.
+        before: (N, D) embeddings, D >= 2.
+        after: (N, D') embeddings of the same texts, D' >= 2.
+        examples: how many texts to show, drawn at random.
+        seed: of the draws.
+
+    Returns:
+        The share of texts with another nearest neighbour.
+
+    Raises:
+        ValueError: if an embedding is zero or not finite.
+    """
+    base, end = (check_embeddings(name, x).cpu().double() for name, x in (("before", before), ("after", after)))
+    draw = random.Random(seed)
+    near_base, near_end = nearest(base, _NEAREST), nearest(end, _NEAREST)
+    changed = _farther(end, near_base, near_end)
+    candidates = changed[_NEAREST - 1].nonzero().flatten().tolist()
+    shown = sorted(draw.sample(candidates, min(examples, len(candidates))))
+    drawn = draw.sample(others := changed[0].nonzero().flatten().tolist(), min(_DRAWN, len(others)))
+    parts = [_summary(len(texts), changed, len(shown))]
+    if drawn and _write_picture(folder / PICTURE, texts, base, end, drawn):
+        parts.append(_CAPTION)
+    parts += [_example(texts, row, (base, near_base), (end, near_end)) for row in shown]
+    with whole_file(folder / TEXT_FILE) as partial:
+        partial.write_text("\n\n".join(parts) + "\n", encoding="utf8")
+    return float(changed[0].double().mean())
+
+
+def write_searches(
+    folder: Path, queries: Sequence[str], documents: Sequence[str], before: Tensor, after: Tensor, seed: int
+) -> float:
+    """Write ``searches.md``: queries whose first document is another than before, with the three first of both.
+
+    Args:
+        folder: an existing folder.
+        queries: Q texts.
+        documents: N texts, 3 or more.
+        before: (Q, 3) numbers of the first documents of each query by the base model.
+        after: (Q, 3) likewise, after the change.
+        seed: of the draw of 20 queries that are shown.
+
+    Returns:
+        The share of queries with another first document.
+    """
+    changed = (before[:, 0] != after[:, 0]).nonzero().flatten().tolist()
+    share = len(changed) / len(queries)
+    parts = [
+        "# Searches before and after\n\n"
+        f"Of {len(queries)} queries, {len(changed)} ({share:.0%}) find another document first than before. Other "
+        "documents are not better ones: read some and judge for yourself."
+    ]
+    for row in sorted(random.Random(seed).sample(changed, min(20, len(changed)))):
+        lines = [f"**Query:** {_escaped(queries[row])}", "", "| before | after |", "|---|---|"]
+        olds, news = before[row].tolist(), after[row].tolist()
+        for old, new in zip(olds, news, strict=True):
+            mark = "" if new in olds else "**new:** "
+            lines.append(f"| {_escaped(documents[old])} | {mark}{_escaped(documents[new])} |")
+        parts.append("\n".join(lines))
+    with whole_file(folder / SEARCHES) as partial:
+        partial.write_text("\n\n".join(parts) + "\n", encoding="utf8")
+    return share
+
+
+def _cosines(unit: Tensor, near: Tensor) -> Tensor:
+    """Return the (N, 3) cosines with these neighbours."""
+    return (unit.unsqueeze(1) * unit[near]).sum(dim=2)
+
+
+def _farther(end: Tensor, near_base: Tensor, near_end: Tensor) -> Tensor:
+    """Return (3, N): whether one of the text's k nearest by the base model is no longer among them, for k = 1, 2, 3."""
+    farthest_old = _cosines(end, near_base).cummin(dim=1).values
+    return (farthest_old < _cosines(end, near_end) - _SAME).T
+
+
+def _summary(count: int, changed: Tensor, shown: int) -> str:
+    first, three = (int(changed[k - 1].sum()) for k in (1, _NEAREST))
+    text = (
+        "# Nearest neighbours before and after\n\n"
+        f"Of {count} texts, {first} ({first / count:.0%}) have another nearest neighbour than before, and {three} "
+        f"({three / count:.0%}) have others among their three nearest. None of these texts was used to compute the "
+        "change. Other neighbours are not better ones: read some and judge for yourself."
+    )
+    if not shown:
+        return text
+    return f"{text}\n\nBelow are {shown} of the {three}, drawn at random. Compare cosines within a column only."
+
+
+def _example(texts: Sequence[str], row: int, base: tuple[Tensor, Tensor], end: tuple[Tensor, Tensor]) -> str:
+    """Return a text with its neighbours, those that are new in bold, as a table."""
+    lines = [f"**Text:** {_escaped(texts[row])}", "", "| before | cosine | after | cosine |", "|---|---:|---|---:|"]
+    olds, news = ([(at, float(unit[row] @ unit[at])) for at in near[row].tolist()] for unit, near in (base, end))
+    for (old, old_cosine), (new, new_cosine) in zip(olds, news, strict=True):
+        found = _escaped(texts[new])
+        found = found if new in dict(olds) else f"**new:** {found}"
+        lines.append(f"| {_escaped(texts[old])} | {old_cosine:.3f} | {found} | {new_cosine:.3f} |")
+    return "\n".join(lines)
+
+
+def _escaped(text: str) -> str:
+    """Return a text on one line, cut if it is long, that Markdown shows as it is, also in a table."""
+    return _on_one_line(text).translate(_ESCAPED)
+
+
+def _on_one_line(text: str) -> str:
+    line = " ".join(text.split())
+    line = line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3].rstrip()}..."
+    line = "".join(" " if category(sign) in ("Cc", "Cs") else sign for sign in line)  # control codes, lone surrogates
+    return line.strip()
+
+
+def _write_picture(path: Path, texts: Sequence[str], base: Tensor, end: Tensor, rows: Sequence[int]) -> bool:
+    """Write the picture, and return whether matplotlib is there to do so."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return False
+    figure = Figure(figsize=(10, 0.8 + 0.8 * len(rows)), layout="constrained")  # not pyplot's: no display is needed
+    plot_changed_neighbors([_on_one_line(text) for text in texts], base, end, rows, ax=figure.subplots())
+    with whole_file(path) as partial, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from")  # a script that the font lacks
+        figure.savefig(partial, format="png", dpi=150)
+    return True

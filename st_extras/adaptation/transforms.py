@@ -1,0 +1,94 @@
+"""Linear transforms after an encoder, computed from its embeddings of a corpus: the candidates of :func:`adapt`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from sentence_transformers import SentenceTransformer
+from torch import Tensor
+
+from st_extras.modules import pipeline
+from st_extras.modules.neighbor_directions import NeighborDirections
+
+
+class Affine(NamedTuple):
+    """v' = v X + b.
+
+    Attributes:
+        matrix: X, (D, k).
+        offset: b, (k,).
+    """
+
+    matrix: Tensor
+    offset: Tensor
+
+
+def transformed(embeddings: Tensor, transform: Affine | None) -> Tensor:
+    """Return (N, k) embeddings after a transform; None: the (N, D) embeddings themselves."""
+    return embeddings if transform is None else embeddings @ transform.matrix + transform.offset
+
+
+@dataclass(frozen=True)
+class LinearTransform:
+    """A way to refine: v' = (v - mu) ((1 - t) I + t W) + kept_mean mu, W the kernel of :class:`NeighborDirections`.
+
+    Attributes:
+        name: in the table.
+        recolor: how far W gives directions their variance back: 1 all of it, 0 leaves them whitened.
+        strength: t, with any amount of text; N texts have N / (N + 1000) of it, as few texts are weak evidence.
+        kept_mean: share of the mean embedding mu that is kept. 1 forgets least.
+        for_raw: whether it is only tried on encoders that are raw, unless a development set chooses.
+    """
+
+    name: str
+    recolor: float
+    strength: float
+    kept_mean: float
+    for_raw: bool = False
+
+    def affine(self, found: NeighborDirections) -> Affine:
+        """Return the matrix (D, D) and the offset (D,) of v' = v X + b, in float64."""
+        kernel = found.kernel(power=1.0, recolor=self.recolor)
+        covariance = (found.axes * found.variances) @ found.axes.T
+        kernel *= (covariance.trace() / (kernel.T @ covariance @ kernel).trace()).sqrt()  # the base model's variance
+        share = self.strength * found.count / (found.count + 1000)
+        matrix = (1 - share) * torch.eye(len(kernel), dtype=kernel.dtype) + share * kernel
+        return Affine(matrix, self.kept_mean * found.mean - found.mean @ matrix)
+
+
+CANDIDATES = (
+    LinearTransform("slight neighbour transform", recolor=1.0, strength=0.25, kept_mean=1.0),
+    LinearTransform("gentle neighbour transform", recolor=1.0, strength=0.5, kept_mean=1.0),
+    LinearTransform("medium neighbour transform", recolor=0.5, strength=0.75, kept_mean=0.5),
+    LinearTransform("whitening neighbour transform", recolor=0.0, strength=1.0, kept_mean=0.0, for_raw=True),
+)
+"""What is tried without training, the gentlest first."""
+
+
+def with_transform(
+    model: SentenceTransformer, transform: Affine, method: str, line: str, citation: str
+) -> SentenceTransformer:
+    """Return a model with the transform before a final Normalize module, as a stock ``Dense``; weights are shared.
+
+    Args:
+        model: the encoder; it is not changed.
+        transform: what follows it.
+        method: its name in the model card.
+        line: of the model card.
+        citation: of the method, BibTeX.
+    """
+    refined = pipeline.with_dense(model, *transform)
+    card: Any = refined.model_card_data
+    card.exported = card.exported | {method: (line, citation)}
+    return refined
+
+
+def made_from(name: str, fitting: int, before: float | None, after: float | None) -> str:
+    """Return the line of the model card about a chosen candidate: from how many texts, and general English with it."""
+    general = "" if before is None or after is None else f", general English pairs {before:.2f} -> {after:.2f}"
+    return (
+        f"* **st-extras adapt**, {name}: computed from {fitting:,} unlabelled texts of a domain{general}. The "
+        "embeddings are not comparable with those of the encoder without it."
+    )

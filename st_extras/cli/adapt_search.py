@@ -1,0 +1,124 @@
+"""``st-extras adapt-search``: refine an encoder for searching a collection, or leave it unchanged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from st_extras.cli import options
+from st_extras.cli.adapt import print_adaptation
+from st_extras.cli.console import print_line, shows_bars
+from st_extras.cli.sections import help_sections
+
+if TYPE_CHECKING:
+    from st_extras.adaptation import Adaptation, SearchDetails
+
+_SECTIONS = {
+    "Choosing by labels": ("retrieval",),
+    "Documents and encoder": ("passages", "query_prompt", "document_prompt", "column", "limit", "max_line"),
+    "Running": ("minutes", "batch_size", "seed", "resume", "overwrite", "quiet", "as_json", "help"),
+}
+_RULE = (
+    "Rule: the first candidate that is not worse than the base model by more than one standard error is chosen. BM25 "
+    "shows harm, not how much better a search is."
+)
+
+
+@help_sections(_SECTIONS, "st-extras adapt-search ENCODER documents.jsonl --queries queries.txt -o adapted")
+def adapt_search(
+    context: typer.Context,
+    encoder: options.Encoder,
+    documents: Annotated[
+        list[str],
+        typer.Argument(help="The documents: files, folders (also in BEIR's layout), patterns or data set ids."),
+    ],
+    output: options.Output,
+    queries: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="File of queries, one a line or in a table; repeatable; default: those of a folder in BEIR's layout, "
+            "else made from the documents."
+        ),
+    ] = None,
+    keep_index: Annotated[
+        bool, typer.Option("--keep-index", help="Change queries alone; stored embeddings of documents stay valid.")
+    ] = False,
+    retrieval: Annotated[
+        str | None, typer.Option(help="Folder of judged queries (BEIR's layout) to choose by; default: BM25.")
+    ] = None,
+    passages: Annotated[
+        int | None,
+        typer.Option(help="Cut documents into passages of N words.", callback=options.AT_LEAST_ONE),
+    ] = None,
+    query_prompt: options.QueryPrompt = None,
+    document_prompt: options.DocumentPrompt = None,
+    column: options.Column = None,
+    limit: options.SampleLimit = 12_000,
+    max_line: options.MaxLine = options.LONGEST_LINE,
+    minutes: options.Minutes = 10.0,
+    batch_size: options.EncodeBatch = 64,
+    seed: options.DrawSeed = 42,
+    resume: options.ResumeEncoding = False,
+    overwrite: options.Overwrite = False,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Refine an encoder for searching your documents, without relevance judgements, or leave it unchanged.
+
+    Queries and documents are centred and whitened halfway; the result has a route for each, encode_query and
+    encode_document. The exit code is 0 also if the encoder is left unchanged; --json then has "changed": false.
+    """
+    from st_extras import adaptation, evaluation
+    from st_extras.encoders import load_encoder
+    from st_extras.text import corpus
+    from st_extras.text import documents as reading
+    from st_extras.text.folders import find_search_folder
+
+    adaptation.check_adaptation_output(output, resume=resume, overwrite=overwrite)
+    options.check_column(context, documents)
+    options.refuse_refined(encoder)
+    judged: Any = None if retrieval is None else evaluation.load_retrieval(retrieval)
+    texts: Any = corpus.stream_sentences(documents, column=column, max_line=max_line)
+    texts = texts if passages is None else corpus.passages(texts, passages)
+    folders = [folder for folder in map(find_search_folder, documents) if folder is not None]
+    sources = queries or [str(folder.queries) for folder in folders if folder.queries is not None]
+    wanted: Any = reading.read_queries(sources, max_line=max_line)[1] if sources else "documents"
+    model = load_encoder(encoder)
+    prompts = {"query": query_prompt, "document": document_prompt}
+    model.prompts.update({name: one for name, one in prompts.items() if one is not None})
+    adapted = adaptation.adapt_search(
+        model,
+        texts,
+        output,
+        queries=wanted,
+        dev=judged,
+        keep_index=keep_index,
+        minutes=minutes,
+        limit=limit,
+        batch_size=batch_size,
+        seed=seed,
+        resume=resume,
+        overwrite=overwrite,
+        show_progress_bar=shows_bars(quiet, as_json),
+    )
+    next_step = f"st-extras evaluate {encoder} {output} --retrieval FOLDER  # BEIR's layout"
+    print_adaptation(adapted, output, _verdict(adapted), _described(adapted), "searches.md", next_step, as_json)
+    if adapted.candidates and judged is None and not as_json:
+        print_line(_RULE)
+
+
+def _verdict(adapted: Adaptation) -> str:
+    """Return what was done, with the gain and what it changes."""
+    chosen, details = adapted.chosen_result, cast("SearchDetails", adapted.details)
+    if chosen is None:
+        return adapted.reason
+    changed = f"{details.changed:.0%} of the queries have another first document."
+    return f"{adapted.reason} Gain {chosen.gain:+.3f} ({adapted.gain_of}). {changed}"
+
+
+def _described(adapted: Adaptation) -> str:
+    """Return documents and queries in a sentence."""
+    texts, details = adapted.texts, cast("SearchDetails", adapted.details)
+    made = " made from them" if details.made_from_documents else ""
+    return f"Documents: {texts.read:,} read, {texts.used:,} different ones used; {details.queries:,} queries{made}."

@@ -1,0 +1,228 @@
+"""``st-extras search``: search documents by an encoder and BM25 together."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from bisect import bisect
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from unicodedata import category
+
+import typer
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from st_extras.checks import check_not_negative
+from st_extras.cli import options
+from st_extras.cli.console import print_json, print_line, shows_bars, table_console
+from st_extras.cli.evaluate import load_any
+from st_extras.cli.sections import help_sections
+
+if TYPE_CHECKING:
+    from st_extras.search import HybridSearch
+
+_FEWEST_QUERIES = 20  # of a file, to find the weight from
+_SHOWN = 20_000  # characters of a document in which matching words are looked for
+_LEAD = 10  # characters shown before the first matching word, where a text is cut at its beginning
+_LONGEST_ID = 24  # characters of an id on a line
+_BETWEEN = 13  # columns of the terminal beside the cells of a table
+
+_SECTIONS = {
+    "Score": ("bm25_weight", "query_prompt", "document_prompt"),
+    "Documents": ("column", "max_line"),
+    "Running": ("batch_size", "quiet", "as_json", "help"),
+}
+
+
+@help_sections(_SECTIONS, 'st-extras search my-encoder documents.jsonl "how do I block a card" --index my-index')
+def search(
+    context: typer.Context,
+    encoder: options.AnyEncoder,
+    documents: Annotated[
+        str,
+        typer.Argument(
+            help="What to search: a file (.txt, .jsonl, .csv, .tsv, .parquet; also .gz), a folder (also in BEIR's "
+            "layout), a pattern or a data set id."
+        ),
+    ],
+    query: Annotated[list[str] | None, typer.Argument(help="What to search for; none: asks, line by line.")] = None,
+    queries: Annotated[str | None, typer.Option(help="File of queries, in place of QUERY.")] = None,
+    top_k: Annotated[
+        int, typer.Option(help="How many documents to show for a query.", callback=options.AT_LEAST_ONE)
+    ] = 10,
+    index: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder that keeps what was encoded: the next search of these documents starts at once, and an "
+            "interrupted one resumes."
+        ),
+    ] = None,
+    bm25_weight: Annotated[
+        float | None,
+        typer.Option(
+            help=f"Weight of BM25 beside the encoder, such as adapt-search prints; default: found from --queries if "
+            f"they are {_FEWEST_QUERIES} or more, else from the queries of a folder in BEIR's layout, else from "
+            "sentences of the documents.",
+            callback=options.checked(check_not_negative),
+        ),
+    ] = None,
+    query_prompt: options.QueryPrompt = None,
+    document_prompt: options.DocumentPrompt = None,
+    column: options.Column = None,
+    max_line: options.MaxLine = options.LONGEST_LINE,
+    batch_size: options.EncodeBatch = 64,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Search documents by an encoder and BM25 together: score = encoder + weight x BM25.
+
+    A title is read with its text. Words that match are marked. Needs the extra "search".
+    """
+    from st_extras.text.documents import read_documents, read_queries
+    from st_extras.text.folders import find_search_folder
+    from st_extras.text.term_weights import require_bm25s
+
+    require_bm25s()
+    if query and queries is not None:
+        raise ValueError("--queries does not go with QUERY: give one of them.")
+    given = list(query or ()) if queries is None else read_queries(queries, max_line=max_line)[1]
+    ids, texts = read_documents(documents, column=column, max_line=max_line)
+    unlabelled = given if len(set(given)) >= _FEWEST_QUERIES else None
+    folder = find_search_folder(documents)
+    if unlabelled is None and folder is not None and folder.queries is not None:
+        unlabelled = read_queries(folder.queries, max_line=max_line)[1]
+    model = load_any(encoder)
+    prompts = {"query": query_prompt, "document": document_prompt}
+    model.prompts.update({name: prompt for name, prompt in prompts.items() if prompt is not None})
+    unlabelled = unlabelled if bm25_weight is None else None
+    found = _opened(model, texts, index, unlabelled, bm25_weight, batch_size, shows_bars(quiet, as_json))
+    about = f"{len(texts):,} documents. Score: {found.model.similarity_fn_name} + {found.bm25_weight:.4g} x BM25."
+    if as_json and given:
+        searches = [_as_json(query, hits) for query, hits in _searched(found, given, top_k, ids, texts)]
+        print_json({"documents": len(texts), "bm25_weight": found.bm25_weight, "searches": searches})
+        return
+    if not as_json:
+        print_line(about)
+    for asked, hits in _searched(found, given or _asked_for(), top_k, ids, texts):
+        if as_json:
+            print_json(_as_json(asked, hits))
+        else:
+            _print_hits(asked, hits)
+
+
+_Hit = tuple[float, str, str]
+"""Score, id and text."""
+
+
+def _opened(
+    model: Any,
+    texts: Sequence[str],
+    index: Path | None,
+    queries: Sequence[str] | None,
+    bm25_weight: float | None,
+    batch_size: int,
+    show_progress_bar: bool,
+) -> HybridSearch:
+    """Return the search of the index, or a new one, which is saved if there is an index folder."""
+    from st_extras.search import HybridSearch
+    from st_extras.search.hybrid import ABOUT
+
+    if index is not None and (index / ABOUT).is_file():
+        found = HybridSearch.load(index, model, documents=texts, batch_size=batch_size)
+        found.bm25_weight = found.bm25_weight if bm25_weight is None else bm25_weight
+        return found
+    found = HybridSearch(
+        model,
+        texts,
+        queries=queries,
+        bm25_weight=bm25_weight,
+        batch_size=batch_size,
+        show_progress_bar=show_progress_bar,
+        folder=index,
+    )
+    if index is not None:
+        found.save(index)
+    return found
+
+
+def _asked_for() -> Iterator[str]:
+    """Yield the queries that stand on stdin, a line each; on a terminal, ask for each."""
+    terminal = sys.stdin is not None and sys.stdin.isatty()
+    if terminal:
+        print_line("A query a line; Ctrl-D ends.", to_stderr=True)
+    while sys.stdin is not None:
+        if terminal:
+            typer.echo("query> ", nl=False, err=True)
+        line = sys.stdin.readline()
+        if not line:
+            return
+        if line.strip():
+            yield line.strip()
+
+
+def _searched(
+    found: HybridSearch, queries: Iterable[str], top_k: int, ids: Sequence[str], texts: Sequence[str]
+) -> Iterator[tuple[str, list[_Hit]]]:
+    """Yield each query with its documents, best first; queries of a list are encoded together."""
+    batches: Iterable[list[str]] = [queries] if isinstance(queries, list) else ([query] for query in queries)
+    for batch in batches:
+        for query, hits in zip(batch, found.search(batch, top_k), strict=True):
+            yield query, [(hit["score"], ids[int(hit["corpus_id"])], texts[int(hit["corpus_id"])]) for hit in hits]
+
+
+def _as_json(query: str, hits: Sequence[_Hit]) -> dict[str, Any]:
+    rows = [
+        {"rank": rank, "score": round(score, 6), "id": key, "text": text}
+        for rank, (score, key, text) in enumerate(hits, start=1)
+    ]
+    return {"query": query, "hits": rows}
+
+
+def _print_hits(query: str, hits: Sequence[_Hit]) -> None:
+    """Print the documents of a query as a table as wide as the terminal: texts are cut, ids go on on the next line."""
+    console = table_console()
+    cells = [(str(rank), f"{score:.4f}", key, text) for rank, (score, key, text) in enumerate(hits, start=1)]
+    widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(("#", "score", "id"))]
+    widths[2] = min(widths[2], _LONGEST_ID)
+    width = max(1, console.width - sum(widths) - _BETWEEN)
+    table = Table(title=Text(_one_line(query)), title_justify="left", box=box.SIMPLE_HEAD, expand=True)
+    table.add_column("#", justify="right", width=widths[0])
+    table.add_column("score", justify="right", width=widths[1])
+    table.add_column("id", overflow="fold", width=widths[2])
+    table.add_column("text", no_wrap=True, ratio=1)
+    for rank, score, key, text in cells:
+        table.add_row(rank, score, Text(_one_line(key)), _marked(text, query, width, console.is_terminal))
+    console.print(table)
+
+
+def _marked(text: str, query: str, width: int, terminal: bool) -> Text:
+    """Return the text on one line with the words of the query in bold, in files between asterisks.
+
+    Of a long text it begins where most different words of the query stand within ``width``.
+    """
+    from st_extras.text.term_weights import search_words
+    from st_extras.text.words import find_all_words, find_words
+
+    line = _one_line(text[:_SHOWN])
+    spans = find_words(line, [*search_words(query), *find_all_words(query)])
+
+    def words_from(start: int) -> int:
+        inside = itertools.takewhile(lambda span: span[1] <= start + width, spans[bisect(spans, (start, 0)) :])
+        return len({line[first:last].casefold() for first, last in inside})
+
+    lead = min(_LEAD, width // 4)
+    start = max([0, *(max(0, first - lead) for first, _ in spans)], key=words_from)  # of equal ones, the first
+    shown = Text("…" if start else "")
+    for first, last in [span for span in spans if span[0] >= start]:
+        shown.append(line[start:first])
+        shown.append(line[first:last] if terminal else f"*{line[first:last]}*", "bold green" if terminal else "")
+        start = last
+    return shown.append(line[start:])
+
+
+def _one_line(text: str) -> str:
+    """Return the text without line breaks and other control codes."""
+    return " ".join("".join(" " if category(sign) in ("Cc", "Cs") else sign for sign in text).split())

@@ -1,0 +1,82 @@
+"""The pages are what the records give, and show every declared table."""
+
+import math
+import statistics
+
+import pytest
+
+from benchmarks.records import records
+from benchmarks.tables import pages, search, selection
+from benchmarks.tables.studies import index_table, record_counts, studies_of
+
+
+def shown() -> dict[str, list[str]]:
+    """The tables of each page."""
+    return {page.name: [name for _, name, _ in pages.BLOCK.findall(page.read_text("utf8"))] for page in pages.pages()}
+
+
+def test_the_pages_are_what_the_records_give():
+    assert pages.write(only_check=True) == [], "run python -m benchmarks tables"
+
+
+def test_every_table_is_on_a_page():
+    assert {name for names in shown().values() for name in names} == {*pages.TABLES}
+
+
+def test_a_page_that_differs_is_seen_and_written(tmp_path, monkeypatch):
+    page = tmp_path / "page.md"
+    page.write_text("<!-- table: weights -->\nold\n<!-- end -->\n", encoding="utf8")
+    monkeypatch.setattr(pages, "pages", lambda: [page])
+    assert pages.write(only_check=True) == [page]
+    assert "old" in page.read_text()
+    assert pages.write() == [page]
+    assert pages.write(only_check=True) == []
+    with pytest.raises(ValueError, match="'no such'"):
+        pages.table("no such")
+
+
+def test_the_main_table_by_hand():
+    """One row from the records alone, with the interval's arithmetic written out."""
+
+    def average(*names: tuple[str, str]) -> dict[int, float]:
+        return {one["seed"]: one["average"] for study, m in names for one in records(study) if one["method"] == m}
+
+    simcse = average(("foundation", "simcse"), ("more_seeds", "simcse"))
+    dclr = average(("foundation", "dclr"), ("more_seeds", "dclr"))
+    gains = [dclr[seed] - simcse[seed] for seed in range(5)]
+    half = 2.7764451051977987 * statistics.stdev(gains) / math.sqrt(5)
+    mean = statistics.mean(gains)
+    row = f"| DCLR | 5 | {statistics.mean(dclr.values()):.2f} ± {statistics.stdev(dclr.values()):.2f} | "
+    row += f"{mean:+.2f} [{mean - half:+.2f}, {mean + half:+.2f}] | +1.90 |"
+    assert row in pages.table("main").written().splitlines()
+
+
+def test_the_index_counts_every_record_and_knows_who_reads_it():
+    lines = index_table().written().splitlines()[2:]
+    counted = {cells[0].strip("`"): int(cells[2]) for line in lines if (cells := line.strip("| ").split(" | "))}
+    assert {name: count for name, count in counted.items() if count} == record_counts()
+    assert studies_of(pages.table("claims")) >= {"foundation", "more_seeds", "repal", "own_encoder_better"}
+    assert any("`foundation`" in line and "(../docs/results.md)" in line for line in lines)
+
+
+def test_a_choice_made_on_the_other_collections():
+    def trials(*gains: float) -> list[dict[str, float]]:
+        return [
+            {"whitened": share, "judge": score, "error": 0.1, "difference": gain}
+            for share, gain, score in zip((0.5, 1.0), gains, (-0.05, 0.2), strict=True)
+        ]
+
+    found = [trials(1.0, 3.0), trials(2.0, 5.0), trials(1.0, -4.0)]
+    assert [search.chosen_gain(found[0], 0.5, tolerance) for tolerance in (0.0, 1.0)] == [0.0, 1.0]
+    # without the third collection the strength 1 is best and loses 4 there; with it, it loses too much elsewhere
+    assert search.chosen_on_the_others(found) == [1.0, 2.0, -4.0]
+
+
+def test_checkpoints_picked_without_labels():
+    checkpoints = [
+        {"step": 1, "dev_spearman": 0.5, "training_loss": None, "signals": {selection.SIGNAL: 0.3}},
+        {"step": 2, "dev_spearman": 0.7, "training_loss": 2.0, "signals": {selection.SIGNAL: 0.9}},
+        {"step": 3, "dev_spearman": 0.6, "training_loss": 1.0, "signals": {selection.SIGNAL: 0.1}},
+    ]
+    assert selection.picked_step(checkpoints) == 2
+    assert [score(checkpoints).index(max(score(checkpoints))) for score in selection.SCORES.values()] == [1, 2, 2]

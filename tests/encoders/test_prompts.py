@@ -1,0 +1,33 @@
+"""Prompts of queries and documents, whatever an encoder calls them."""
+
+import pytest
+from sentence_transformers import SentenceTransformer
+
+from st_extras.encoders import load_encoder
+from st_extras.encoders.prompts import other_prompt
+
+
+@pytest.mark.parametrize(
+    ("prompts", "expected"),
+    [
+        ({"search_query": "q: ", "search_document": "d: "}, ("q: ", "d: ")),
+        ({"query": "q: ", "passage": "p: ", "corpus": "c: "}, ("q: ", "p: ")),
+        ({"query": "q: ", "s2p_query": "s: ", "document": "d: ", "doc": "e: "}, ("q: ", "d: ")),
+        ({"s2p_query": "a: ", "s2s_query": "b: "}, ("", "")),
+        ({"s2p_query": "a: ", "s2s_query": "a: "}, ("a: ", "")),
+        ({"clustering": "c: ", "queryless": "x: "}, ("", "")),
+    ],
+)
+def test_a_loaded_encoder_has_them_under_the_names_of_the_library(encoder, tmp_path, prompts, expected):
+    encoder.prompts = prompts
+    encoder.save(str(tmp_path / "e"))
+    loaded = load_encoder(tmp_path / "e")
+    assert (loaded.prompts["query"], loaded.prompts["document"]) == expected
+    assert {name: text for name, text in prompts.items() if loaded.prompts[name] != text} == {}
+
+
+def test_a_model_is_left_as_it_is(encoder: SentenceTransformer):
+    encoder.prompts = {"query": "", "Query": "q: "}
+    assert other_prompt(encoder, "query") == "q: "
+    assert other_prompt(encoder, "document") is None
+    assert encoder.prompts == {"query": "", "Query": "q: "}
