@@ -1,5 +1,6 @@
 """``adapt_search``: what queries and documents become, what is compared, what is saved."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from st_extras.adaptation.search_transforms import BOTH_SIDES, QUERIES_ALONE, Af
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import RetrievalEvaluator, RetrievalTask
 from st_extras.modules.neighbor_directions import neighbor_directions
-from st_extras.text.term_weights import character_tfidf
+from st_extras.text.term_weights import BM25, bm25_weight, character_tfidf
 from tests.adaptation.test_pseudo_relevance import DOCUMENTS, QUERIES
 from tests.fixtures import SENTENCES
 from tests.helpers import differing, snapshot
@@ -260,6 +261,23 @@ def test_what_is_written_beside_it(still_encoder, tmp_path, accepting):
     assert not (tmp_path / "adapting").exists()
     adapt(still_encoder, DOCUMENTS[:60], tmp_path, overwrite=True, show_progress_bar=False)
     assert not (tmp_path / "searches.md").exists()
+
+
+@pytest.mark.parametrize("gain", [0.0, -1.0])
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_the_weight_of_bm25_is_that_of_the_saved_model(still_encoder, tmp_path, monkeypatch, similarity, gain):
+    """Whether a candidate was chosen or none."""
+    still_encoder.similarity_fn_name = similarity
+    monkeypatch.setattr(PseudoRelevanceComparison, "compare", lambda self, queries, documents: (gain, 0.1))
+    monkeypatch.setattr("st_extras.adaptation.pseudo_relevance._BLOCK", 3000)
+    found = run(still_encoder, tmp_path)
+    assert (found.chosen is None) == (gain < 0)
+    loaded = SentenceTransformer(str(tmp_path), device="cpu")
+    dense = loaded.similarity(loaded.encode_query(QUERIES), loaded.encode_document(DOCUMENTS))
+    weight = bm25_weight(dense, BM25(DOCUMENTS).scores(QUERIES))
+    assert details(found).bm25_weight == pytest.approx(weight, rel=1e-4)
+    assert json.loads((tmp_path / "adaptation.json").read_text())["details"]["bm25_weight"] == pytest.approx(weight)
+    assert (f"cosine + {weight:.4g} x BM25" in (tmp_path / "README.md").read_text()) == (gain == 0)
 
 
 def test_with_keep_index_stored_documents_stay(still_encoder, tmp_path, monkeypatch):
