@@ -174,7 +174,9 @@ class Cell:
         first, second = test[len(self.domain.test) :].chunk(2)
         cosines = torch.cosine_similarity(first, second)
         scores["stsb_test"] = 100 * rank_correlation(cosines, torch.tensor(self.domain.grades))
-        return {"scores": scores, "judge": asdict(judge.compare(judged))}
+        compared = asdict(judge.compare(judged))
+        compared["lexical"] = compared.pop("word_overlap")  # as in the records
+        return {"scores": scores, "judge": compared}
 
     def of_step(self, row: str, seed: int) -> dict[str, Any]:
         """Run a row that is a linear step after the start."""

@@ -103,9 +103,19 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
             yield partial
             with partial.open("rb+") as file:
                 os.fsync(file.fileno())
+            follow_umask(partial)
             os.replace(partial, target)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def follow_umask(path: Path) -> None:
+    """Give a file, or all files of a folder, the permissions of new files: safetensors makes its own private."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    for file in (path,) if path.is_file() else path.rglob("*"):
+        if file.is_file():
+            file.chmod(0o666 & ~mask)
 
 
 def write_checked_json(path: Path, kind: str, content: Mapping[str, Any]) -> None:

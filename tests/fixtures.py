@@ -183,9 +183,9 @@ def no_matplotlib(monkeypatch):
 
 @pytest.fixture(scope="module")
 def without_picture():
-    """Let adapt draw no picture, which is half of its time; tests/adaptation/test_report.py draws it."""
+    """Let adapt draw no picture, which is half of its time; tests/adaptation/test_neighbors.py draws it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("st_extras.adaptation.report._write_picture", lambda *_: False)
+        patch.setattr("st_extras.adaptation.neighbors._write_picture", lambda *_: False)
         yield
 
 

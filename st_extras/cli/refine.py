@@ -12,6 +12,7 @@ from st_extras.checks import check_choice
 from st_extras.cli import options
 from st_extras.cli.console import print_result, print_scores
 from st_extras.cli.evaluate import dev_name, load_any, sts_scorer
+from st_extras.cli.sections import SectionedCommand
 from st_extras.cli.set_option import parse_settings
 from st_extras.cli.shards import load_frequencies
 
@@ -102,7 +103,7 @@ def refine(
     print_result(report | {"settings": fitted.get_config_dict()}, said, as_json=as_json)
 
 
-@repal_app.command("tune")
+@repal_app.command("tune", cls=SectionedCommand)
 def tune_repal(
     encoder: Annotated[str, typer.Argument(help='A folder that "refine repal" saved.')],
     sts: options.Sts,
@@ -146,7 +147,7 @@ def tune_repal(
     print_result(report, f"{found}: {gain}, saved to {output}", as_json=as_json)
 
 
-@repal_app.command("evaluate")
+@repal_app.command("evaluate", cls=SectionedCommand)
 def evaluate_repal(
     encoder: Annotated[str, typer.Argument(help='A folder that "refine repal" or "repal tune" saved.')],
     sts: options.Sts = "hub",

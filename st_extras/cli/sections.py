@@ -1,7 +1,8 @@
-"""Help of a command in sections, the most used options first, with an example at the end."""
+"""Commands whose help is in sections, the most used options first, and which take an option once."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -27,20 +28,35 @@ def help_sections(sections: Mapping[str, Sequence[str]], example: str) -> Callab
 
 
 class SectionedCommand(TyperCommand):
-    """A command whose help follows :func:`help_sections`, where its function has some."""
+    """A command whose help follows :func:`help_sections`, where its function has some.
+
+    An option that takes one value is refused if it is given twice, of which click would drop the first.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments of a command line."""
+        order: list[Any]
+        _, _, order = self.make_parser(ctx).parse_args(list(args))
+        for parameter, times in Counter(order).items():
+            if (
+                times > 1
+                and parameter.param_type_name == "option"
+                and not (parameter.multiple or getattr(parameter, "is_flag", False))
+            ):
+                raise ValueError(f"{max(parameter.opts, key=len)} must be given once, got it {times} times.")
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, then each section of options."""
         sections: Mapping[str, Sequence[str]] = getattr(self.callback, "help_sections", {})
-        if not sections:
-            super().format_options(ctx, formatter)
-            return
         titles = {name: title for title, names in sections.items() for name in names}
-        records: dict[str, list[Any]] = {title: [] for title in ("Arguments", _MOST_USED, *sections)}
+        others = _MOST_USED if sections else "Options"
+        records: dict[str, list[Any]] = {title: [] for title in ("Arguments", others, *sections)}
         for parameter in self.get_params(ctx):
             if (record := parameter.get_help_record(ctx)) is not None:
-                is_argument = parameter.param_type_name == "argument"
-                records["Arguments" if is_argument else titles.get(str(parameter.name), _MOST_USED)].append(record)
+                title = titles.get(str(parameter.name)) or getattr(parameter, "rich_help_panel", None) or others
+                records.setdefault("Arguments" if parameter.param_type_name == "argument" else title, []).append(record)
         for title, lines in records.items():
             if lines:
                 with formatter.section(title):

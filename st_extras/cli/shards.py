@@ -12,6 +12,7 @@ from st_extras.cli import options
 from st_extras.cli.console import print_json, print_result, print_table, shows_bars
 from st_extras.cli.evaluate import load_any
 from st_extras.cli.options import FRACTION, PROCESSES
+from st_extras.cli.sections import SectionedCommand
 
 if TYPE_CHECKING:
     from st_extras.text.frequency import FrequencyTable
@@ -45,7 +46,7 @@ def _sentences(text: list[str], column: str | None, max_line: int, shard: str | 
 # ------------------------------------------------------------------------------------------- statistics
 
 
-@statistics_app.command("compute")
+@statistics_app.command("compute", cls=SectionedCommand)
 def compute_statistics(
     context: typer.Context,
     encoder: options.AnyEncoder,
@@ -75,7 +76,7 @@ def compute_statistics(
     _save_statistics(statistics, output, as_json)
 
 
-@statistics_app.command("merge")
+@statistics_app.command("merge", cls=SectionedCommand)
 def merge_statistics(
     files: Annotated[list[Path], typer.Argument(help='Files that "statistics compute" saved, of one encoder.')],
     output: StatisticsFile,
@@ -119,7 +120,7 @@ def load_frequencies(source: str, tokenizer: Any) -> FrequencyTable:
     return FrequencyTable.from_file(source, tokenizer)
 
 
-@frequencies_app.command("count")
+@frequencies_app.command("count", cls=SectionedCommand)
 def count_frequencies(
     context: typer.Context,
     encoder: Annotated[str, typer.Argument(help="Encoder or tokenizer: folder or hub id.")],
@@ -165,7 +166,7 @@ def count_frequencies(
     _describe(table, str(output), 0.5, as_json)
 
 
-@frequencies_app.command("info")
+@frequencies_app.command("info", cls=SectionedCommand)
 def describe_frequencies(
     path: Annotated[Path, typer.Argument(help="Table, token<TAB>count file, or JSON {token: count}.")],
     encoder: Annotated[str | None, typer.Option(help="Check that the table belongs to this encoder.")] = None,

@@ -1,9 +1,9 @@
 """Evaluators, and readers of the data sets that they need."""
 
 from st_extras.evaluation.geometry import GeometryEvaluator
-from st_extras.evaluation.label_free import LabelFreeComparison, Verdict
+from st_extras.evaluation.label_free import LabelFreeComparison, LabelFreeScore
 from st_extras.evaluation.label_scores import label_scores
-from st_extras.evaluation.labeled_texts import LabeledTextEvaluator, LabeledTexts, load_labeled_texts
+from st_extras.evaluation.labeled_texts import LabeledTextEvaluator, LabeledTexts, load_labeled_texts, without_labeled
 from st_extras.evaluation.retrieval import (
     QuestionRetrievalEvaluator,
     RetrievalEvaluator,
@@ -25,6 +25,7 @@ __all__ = [
     "SEVEN_STS",
     "GeometryEvaluator",
     "LabelFreeComparison",
+    "LabelFreeScore",
     "LabeledTextEvaluator",
     "LabeledTexts",
     "QuestionRetrievalEvaluator",
@@ -33,7 +34,6 @@ __all__ = [
     "STSDataset",
     "STSEvaluator",
     "UnlabeledSelectionEvaluator",
-    "Verdict",
     "compare_retrieval",
     "development_and_test",
     "label_scores",
@@ -45,4 +45,5 @@ __all__ = [
     "read_question_pairs",
     "reranking_evaluator",
     "sts_evaluator",
+    "without_labeled",
 ]

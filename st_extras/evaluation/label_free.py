@@ -1,4 +1,4 @@
-"""Did a change help, on text without labels? A judge that compares an encoder's embeddings before and after."""
+"""Label-free score: are embeddings better than those of the base model, on texts without labels?"""
 
 from __future__ import annotations
 
@@ -13,100 +13,104 @@ from st_extras.evaluation.reporting import bootstrap_interval, check_embeddings
 from st_extras.text.term_weights import character_tfidf
 
 FEWEST = 100
-"""Fewer texts cannot be judged."""
+"""Fewer texts are too few to compare on."""
 MOST = 2000
-"""The judge holds the similarities of all pairs of its texts: 16 MB each for 2,000."""
+"""A comparison holds the similarities of all pairs of texts: 16 MB each for 2,000."""
 LEAST_CONFIRMED = 0.2
-"""The share of the texts that must have neighbours which words and encoder agree on."""
-_NEAREST, _CONFIRMED, _LEXICAL = 10, 20, 5
+"""The share of the texts that must have a confirmed neighbour for the score to be used."""
+_NEAREST, _CONFIRMED, _OVERLAPPING = 10, 20, 5
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """How much better than the start a change is, by the judge.
+class LabelFreeScore:
+    """How much better embeddings are than those of the base model, by :class:`LabelFreeComparison`.
 
     Attributes:
-        gain: (confirmed + lexical) / 2 + coherence; above 0 is better.
-        low: lower end of the 95 % interval of ``gain``, over which texts were drawn (bootstrap).
+        gain: the score, (confirmed + word_overlap) / 2 + coherence; above 0 is better. No unit: it orders changes of
+            one encoder on one set of texts, and is not a number of points.
+        low: lower end of the 95 % interval of ``gain`` over the texts (bootstrap).
         high: its upper end.
-        confirmed: change of the average precision with which a text finds its confirmed neighbours.
-        lexical: change of the average precision with which it finds the 5 texts that share most of its words.
-        coherence: change of the share of neighbours that neighbours have in common.
+        confirmed: change of the mean average precision, in [-1, 1], with which a text finds its confirmed neighbours.
+        word_overlap: the same for the 5 texts that share most of its words.
+        coherence: change of the mean share of nearest neighbours that a text and its nearest neighbours have in common.
     """
 
     gain: float
     low: float
     high: float
     confirmed: float
-    lexical: float
+    word_overlap: float
     coherence: float
 
 
 class LabelFreeComparison:
-    """Compares embeddings of the same texts before and after a change, without labels.
+    """Compares embeddings with those of the base model for the same texts, without labels.
 
-    Three things are measured for each text and compared with the start's: how early it finds its
-    *confirmed* neighbours (among the 20 nearest both by the start and by TF-IDF of character 3- to 5-grams: two views
-    that err in different ways); how early it finds the texts that share most words with it; and how many of its 10
-    nearest neighbours its neighbours have too (the shape of a space with clear groups). None of the three is enough: a
-    step that fits noise raises the last and lowers the first, one that ruins meaning raises the second alone.
+    Three measures are taken of each text, and the base model's are subtracted:
 
-    Judge texts that the change was not fitted on. It was chosen on three data sets and two encoders, by the labels of
-    short texts about one topic each: see docs/adapting.md for how often it was wrong.
+    * *confirmed*: how early it finds its confirmed neighbours, those that are among its 20 nearest both by the base
+      model and by TF-IDF of character 3- to 5-grams, two views that err in different ways (average precision);
+    * *word overlap*: how early it finds the 5 texts that are nearest by TF-IDF (average precision);
+    * *coherence*: the share of its 10 nearest neighbours that each of these has among its own, which is high in a space
+      with clear groups.
+
+    No measure is enough alone: fitting noise raises coherence and lowers the others, losing meaning can raise word
+    overlap alone. Use texts that the change was not fitted on (held-out texts). The score was developed on three data
+    sets and two encoders, with labels of short texts on one topic each; docs/adapting.md has how often it was wrong.
 
     Args:
-        texts: at least 100 different ones, at most 2,000.
-        start: (N, D) their embeddings by the unchanged encoder.
+        texts: N different texts, 100 to 2,000.
+        base: (N, D) their embeddings by the base model.
         seed: of the bootstrap.
 
     Attributes:
-        confirmed_share: share of the texts that have a confirmed neighbour.
+        confirmed_share: share of the texts, 0 to 1, that have a confirmed neighbour.
 
     Raises:
-        ValueError: if the texts are too few, too many or not different, an embedding is zero or not finite, or the
-            numbers of texts and embeddings differ.
+        ValueError: if the texts are too few, too many or not different, an embedding is zero, not finite or quantised,
+            or the numbers of texts and embeddings differ.
 
     Example:
         >>> import torch
         >>> from st_extras.evaluation import LabelFreeComparison
         >>> from st_extras.samples import sample_sentences
         >>> texts = list(dict.fromkeys(sample_sentences()))[:200]
-        >>> start = torch.randn(200, 16, generator=torch.Generator().manual_seed(0))
-        >>> LabelFreeComparison(texts, start).compare(2 * start).gain
+        >>> base = torch.randn(200, 16, generator=torch.Generator().manual_seed(0))
+        >>> LabelFreeComparison(texts, base).compare(2 * base).gain
         0.0
     """
 
-    def __init__(self, texts: Sequence[str], start: Tensor, *, seed: int = 0) -> None:
+    def __init__(self, texts: Sequence[str], base: Tensor, *, seed: int = 0) -> None:
         self.texts = check_strings("texts", texts)
         self.seed = check_seed("seed", seed)
         check_count("the number of texts", len(self.texts), FEWEST, MOST)
         if len(set(self.texts)) < len(self.texts):
             raise ValueError("texts must be different from each other, got some twice: leave out the repeated ones.")
-        unit = self._checked("start", start)
+        unit = self._checked("base", base)
         words = _word_similarities(self.texts)
         shared = words > 0
-        lexical = _nearest(words, _LEXICAL) & shared
+        overlapping = _nearest(words, _OVERLAPPING) & shared
         confirmed = _nearest(words, _CONFIRMED) & shared & _nearest(_cosines(unit), _CONFIRMED)
-        self._relevant = (confirmed, lexical)
+        self._relevant = (confirmed, overlapping)
         self.confirmed_share = float(confirmed.any(dim=1).double().mean())
-        self._start = self._measures(unit)
+        self._base = self._measures(unit)
 
-    def compare(self, embeddings: Tensor, resamples: int = 1000) -> Verdict:
-        """Compare (N, D') embeddings of the same texts with the start's.
+    def compare(self, embeddings: Tensor, resamples: int = 1000) -> LabelFreeScore:
+        """Return the score of (N, D') embeddings of the same texts.
 
         Args:
             embeddings: after the change, in the same order; D' may differ.
             resamples: of the bootstrap, 100 to 100,000.
 
         Raises:
-            ValueError: if an embedding is zero or not finite, or their number differs.
+            ValueError: if an embedding is zero, not finite or quantised, or their number differs.
         """
         check_count("resamples", resamples, 100, 100_000)
-        changes = self._measures(self._checked("embeddings", embeddings)) - self._start  # (N, 3)
+        changes = self._measures(self._checked("embeddings", embeddings)) - self._base  # (N, 3)
         per_text = (changes @ torch.tensor([0.5, 0.5, 1.0], dtype=changes.dtype)).numpy()
         low, high = bootstrap_interval(per_text, resamples, self.seed)
-        confirmed, lexical, coherence = changes.mean(dim=0).tolist()
-        return Verdict(float(per_text.mean()), low, high, confirmed, lexical, coherence)
+        confirmed, word_overlap, coherence = changes.mean(dim=0).tolist()
+        return LabelFreeScore(float(per_text.mean()), low, high, confirmed, word_overlap, coherence)
 
     def _checked(self, name: str, embeddings: Tensor) -> Tensor:
         unit = check_embeddings(name, embeddings).cpu()
@@ -115,7 +119,7 @@ class LabelFreeComparison:
         return unit
 
     def _measures(self, unit: Tensor) -> Tensor:
-        """Return (N, 3) measures of each text, higher is better."""
+        """Return (N, 3): confirmed, word overlap and coherence of each text, higher is better."""
         cosines = _cosines(unit)
         order = cosines.argsort(dim=1, descending=True, stable=True)[:, :-1]  # without the text itself
         found = [_average_precision(relevant, order) for relevant in self._relevant]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -21,6 +22,7 @@ from st_extras.text.files import MAX_LINE, file_kind
 from st_extras.text.sources import open_sources
 
 _TABLES = (".tsv", ".csv", ".jsonl", ".parquet", ".json")
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,32 @@ def load_labeled_texts(
     if texts == labels:  # lines of .jsonl that are strings, or one column asked for twice
         raise ValueError(f"{str(file)!r} must have a column of texts and one of labels, got the same for both.")
     return LabeledTexts(texts, labels)
+
+
+def without_labeled(texts: Sequence[str], labeled: Iterable[str]) -> list[str]:
+    """Return the texts to fit on: those without labels, which are to choose or to score what was fitted.
+
+    Args:
+        texts: N texts of a corpus.
+        labeled: texts that have labels; spaces do not count.
+
+    Returns:
+        The other texts, in order; the log has their number.
+
+    Raises:
+        ValueError: if most of the texts have labels.
+    """
+    known = {" ".join(text.split()) for text in labeled}
+    others = [text for text in texts if " ".join(text.split()) not in known]
+    found = len(texts) - len(others)
+    if 2 * found > len(texts):
+        raise ValueError(
+            f"labelled texts must be apart from those to fit on, got a label for {found} of {len(texts)}: give other "
+            "texts, or labels for a small part of these."
+        )
+    if found:
+        logger.warning("Texts that have a label are not fitted on: %d of %d.", found, len(texts))
+    return others
 
 
 class LabeledTextEvaluator(ReportingEvaluator):

@@ -15,7 +15,7 @@ from st_extras.encoders.fingerprint import PROBES, EncoderFingerprint
 from st_extras.files import Expected, read_tensors, write_tensors
 from st_extras.modules import pipeline
 
-_METADATA = {"format": "st-extras corpus statistics", "version": "1"}
+_METADATA = {"format": "st-extras corpus statistics"}
 _TENSORS = {
     "count": Expected((), torch.int64),
     "mean": Expected(("D",), torch.float64),
@@ -154,7 +154,7 @@ class CorpusStatistics:
         """Read a file of :meth:`save`.
 
         Raises:
-            ValueError: if there is no such file, or it is damaged, of another version or another file.
+            ValueError: if there is no such file, or it is damaged or another one.
         """
         must = {"what": "a file of CorpusStatistics.save", "remedy": "compute it again"}
         tensors, metadata = read_tensors(path, _TENSORS, **must, metadata=_METADATA, optional=("probes",))

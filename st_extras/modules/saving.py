@@ -15,7 +15,6 @@ from st_extras.files import Expected, read_tensors, write_tensors
 from st_extras.text.files import parse_json
 
 _TENSORS_FILE = "model.safetensors"
-_VERSION = 1
 _OF_THE_HUB = ("subfolder", "token", "cache_folder", "revision", "local_files_only")
 _Module = TypeVar("_Module", bound=Module)
 
@@ -30,8 +29,8 @@ def load_module(cls: type[_Module], model_name_or_path: str, **kwargs: Any) -> _
     """Load a module's settings and buffers from a folder or the Hub (an implementation of ``Module.load``).
 
     Raises:
-        ValueError: if a file is missing or broken or of another version, or a setting or tensor is missing, surplus, of
-            another type or shape, or not finite; the error names the file.
+        ValueError: if a file is missing or broken, or a setting or tensor is missing, surplus, of another type or
+            shape, or not finite; the error names the file.
     """
     settings_file = find_file(cls, cls.config_file_name, model_name_or_path, kwargs)
     tensors_file = find_file(cls, _TENSORS_FILE, model_name_or_path, kwargs)
@@ -71,31 +70,24 @@ def find_file(cls: type[Module], name: str, model_name_or_path: str, arguments: 
 
 
 def write_settings(path: Path, settings: Mapping[str, Any]) -> None:
-    """Write settings and the version of their format as JSON."""
-    text = json.dumps({"version": _VERSION, **settings}, ensure_ascii=False, indent=2)
-    path.write_text(text, encoding="utf8")
+    """Write settings as JSON."""
+    path.write_text(json.dumps(settings, ensure_ascii=False, indent=2), encoding="utf8")
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """Read what ``write_settings`` wrote; a file without a version counts as the first one.
+    """Return what :func:`write_settings` wrote.
 
     Raises:
-        ValueError: if the file cannot be read, is not a JSON object, or is of another version.
+        ValueError: if the file cannot be read, or is not a JSON object.
     """
     settings = read_json(path)
     if not isinstance(settings, dict):
         raise ValueError(f"{path} must hold a JSON object, got {shown(settings)}: save the model again.")
-    version = settings.pop("version", _VERSION)
-    if version != _VERSION or isinstance(version, bool):
-        raise ValueError(
-            f"{path} must be of version {_VERSION}, got {shown(version)}: load the model with the st-extras that "
-            "saved it, or save it again."
-        )
     return settings
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file.
+    """Return the content of a JSON file.
 
     Raises:
         ValueError: if the file cannot be read or is not JSON.

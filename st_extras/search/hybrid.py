@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-import re
 from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
@@ -32,7 +31,7 @@ from st_extras.functional import full_precision, unit_rows
 from st_extras.modules.pipeline import check_encoding, check_finite
 from st_extras.search.refinement import Floats, Nearest
 from st_extras.text.corpus import is_blank, iterate_sentences, passages
-from st_extras.text.term_weights import BM25, BM25_SHARE, bm25_weight_of_blocks, check_share, search_words
+from st_extras.text.term_weights import BM25, BM25_SHARE, bm25_weight_of_blocks, check_share, searchable_sentences
 
 logger = logging.getLogger(__name__)
 Hits = list[dict[str, int | float]]
@@ -44,9 +43,7 @@ _BLOCK = 2**24  # scores held at a time, of each side: 64 MiB
 _SORTED_TOGETHER = 32 * PART  # documents that are encoded in the order of their lengths, which saves padding
 _MOST_QUERIES = 1000  # queries that the weight is found from
 _SENTENCES = 200  # sentences of the documents that stand for queries
-_FEWEST_WORDS = 3  # of such a sentence
 _WORDS = 12  # in place of a sentence, if a document has one alone
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 
 _FORMAT = "st-extras hybrid search"
 ABOUT = "hybrid_search.json"
@@ -358,7 +355,6 @@ def _sentences(documents: Sequence[str]) -> list[str]:
     written = [text for text in documents if not is_blank(text)]
     found = []
     for document in draw.sample(written, min(_SENTENCES, len(written))):
-        parts = [part.strip() for part in _SENTENCE_END.split(document)]
-        parts = [part for part in parts if len(search_words(part)) >= _FEWEST_WORDS]
-        found.append(draw.choice(parts) if len(parts) > 1 else next(passages([document], _WORDS)))
+        sentences = searchable_sentences(document)
+        found.append(draw.choice(sentences) if len(sentences) > 1 else next(passages([document], _WORDS)))
     return found

@@ -19,7 +19,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from st_extras.encoders.adapters import check_adapters
 from st_extras.encoders.structure import unwrap
-from st_extras.files import Expected, read_tensors, write_tensors
+from st_extras.files import Expected, follow_umask, read_tensors, write_tensors
 from st_extras.training.processes import average_gradients, broadcast, check_sharding
 from st_extras.training.run_folder import fault, mark_complete
 
@@ -119,6 +119,7 @@ class LossStateCallback(TrainerCallback):
         if get_world_size() > 1:
             dist.barrier()  # the marker lists the files of every rank
         if rank == 0:
+            follow_umask(folder)
             mark_complete(folder, self.run)
 
     def restore(self, checkpoint: str | os.PathLike[str]) -> None:

@@ -15,7 +15,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import get_rank
 from torch import distributed as dist
 
-from st_extras.files import file_digest, read_checked_json, write_checked_json, write_errors
+from st_extras.files import file_digest, follow_umask, read_checked_json, write_checked_json, write_errors
 from st_extras.modules.model_card import name_folders
 
 logger = logging.getLogger(__name__)
@@ -285,6 +285,7 @@ def save_model(model: SentenceTransformer, output: str | os.PathLike[str], *, re
     _write_manifest(output, earlier | {_STAGING})
     with write_errors(output):
         model.save(str(staging))
+        follow_umask(staging)
         name_folders(model, staging / "README.md", output.name)
     new = {path.relative_to(staging).as_posix() for path in staging.rglob("*") if path.is_file()}
     _check_free(output, new - earlier)

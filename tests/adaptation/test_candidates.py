@@ -1,137 +1,143 @@
-"""The candidates of ``adapt``: linear steps and short trainings."""
+"""The candidates of ``adapt``: made from which texts, and scored on which, with embeddings that are given."""
 
-import time
+import dataclasses
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_extras.adaptation import CANDIDATES, ShortTraining
-from st_extras.adaptation import candidates as module
-from st_extras.adaptation.candidates import Candidate, NotTried, TrainingTime, propose
-from st_extras.adaptation.encode import Encoded
+from st_extras.adaptation import CANDIDATES, ShortTraining, domain
+from st_extras.adaptation.corpus import Corpus, TextSummary
+from st_extras.adaptation.domain import Candidate, CandidateScores, NotTried, proposed
+from st_extras.adaptation.scoring import Measure
+from st_extras.evaluation import LabelFreeComparison
 from st_extras.modules.neighbor_directions import neighbor_directions
-from st_extras.samples import sample_sentences
+from st_extras.samples import graded_pairs, sample_sentences
 from st_extras.text.term_weights import character_tfidf
-from tests.fixtures import SENTENCES
-from tests.helpers import differing, draw, snapshot
+from tests.helpers import draw
 
 NAMES = [one.name for one in CANDIDATES]
-TINY = ShortTraining("training", steps=1, learning_rate=1e-3, masked_share=0.1)
-TEXTS = list(dict.fromkeys(sample_sentences()))[:120]
-ENCODED = Encoded(TEXTS[:24], TEXTS[24:], draw(120, 6))
+TINY = ShortTraining("training", steps=2, learning_rate=1e-3, masked_share=0.1)
+
+# --- what is proposed ---
+
+SAMPLES = list(dict.fromkeys(sample_sentences()))[:120]
+CORPUS = Corpus(SAMPLES[:24], SAMPLES[24:], draw(120, 6), torch.arange(120), TextSummary(120, 120, 120, 24, 1.0))
+BY_COPY = draw(120, 6, seed=1)
 
 
-@pytest.mark.parametrize("candidate", CANDIDATES, ids=lambda candidate: candidate.name)
-def test_the_step_is_that_of_the_docstring(candidate):
-    embeddings = draw(300, 6) * torch.tensor([3.0, 2.0, 1.0, 1.0, 0.5, 0.2]) + 1.5
-    found = neighbor_directions(embeddings)
-    axes, variances, q = found.axes.numpy(), found.variances.numpy(), found.directions.numpy()
-    rho, mean = found.agreement.numpy(), found.mean.numpy()
-    kernel = np.zeros((6, 6))
-    for k in range(6):
-        out = sum(axes[:, r] * variances[r] ** -0.5 * q[r, k] for r in range(6))
-        back = sum(axes[:, r] * variances[r] ** (candidate.recolor / 2) * q[r, k] for r in range(6))
-        kernel += rho[k] * np.outer(out, back)
-    covariance = sum(variances[r] * np.outer(axes[:, r], axes[:, r]) for r in range(6))
-    kernel *= np.sqrt(np.trace(covariance) / np.trace(kernel.T @ covariance @ kernel))
-    share = candidate.strength * found.count / (found.count + 1000)
-    matrix, offset = candidate.affine(found)
-    for v in embeddings[:5].numpy():
-        away = v - mean
-        expected = (1 - share) * away + share * (away @ kernel) + candidate.kept_mean * mean
-        np.testing.assert_allclose(v @ matrix.numpy() + offset.numpy(), expected, atol=1e-9)
+class Run:
+    """Records what is encoded, by which model, and gives BY_COPY for it."""
+
+    seed, deadline, batch_size, show_progress_bar, training_folder = 5, float("inf"), 4, False, Path("work")
+
+    def __init__(self) -> None:
+        self.encoded: list[tuple[Any, list[str]]] = []
+
+    def encode(self, model: Any, texts: list[str], label: str = "") -> Tensor:
+        self.encoded.append((model, texts))
+        return BY_COPY
 
 
-def proposed(model: Any, encoded: Encoded = ENCODED, seconds: float | None = None, **options: Any) -> list[Any]:
-    """All candidates; with ``seconds``, trainings too."""
-    limit = None if seconds is None else TrainingTime(1e-5, time.perf_counter() + seconds)
-    return list(propose(model, encoded, lambda model, texts, label: draw(len(texts), 6, seed=1), 5, limit, **options))
-
-
-def test_steps_are_made_from_the_fitted_texts_alone():
-    start: Any = object()
-    found = proposed(start)
-    expected = neighbor_directions(ENCODED.of_fitted, words=character_tfidf(TEXTS[24:]), seed=5)
-    assert [one.name for one in found] == NAMES
+def test_transforms_are_computed_from_the_fitting_texts_alone():
+    base: Any = object()
+    found: Any = list(proposed(base, CORPUS, Run(), train=False))  # type: ignore[arg-type]
+    expected = neighbor_directions(CORPUS.embeddings[24:], words=character_tfidf(SAMPLES[24:]), seed=5)
+    assert [(one.name, one.for_raw) for one in found] == [(one.name, one.for_raw) for one in CANDIDATES]
     for one, candidate in zip(CANDIDATES, found, strict=True):
         matrix, offset = one.affine(expected)
-        torch.testing.assert_close(candidate.step, (matrix, offset))
-        assert candidate.model is start
-        assert torch.equal(candidate.judged, ENCODED.of_judged)
-        torch.testing.assert_close(candidate.after(ENCODED.of_judged), ENCODED.of_judged @ matrix + offset)
-    few = Encoded(TEXTS[:24], TEXTS[24:40], draw(40, 6))
-    (refused,) = proposed(start, few, 600.0)
-    assert "must have at least" in refused.why
-
-
-def test_a_training_costs_what_it_says():
-    assert ShortTraining("t", 10, 1e-5, 0.1).seconds(0.001) == pytest.approx(10 * 64 * 8 * 0.001)
-
-
-@pytest.mark.parametrize(("share", "guide"), [(0.2, "start"), (None, None)])
-def test_a_copy_is_trained_with_the_settings(encoder, tmp_path, monkeypatch, share, guide):
-    made: list[dict[str, Any]] = []
-    loss = module.DCLRLoss
-
-    def noted(model: SentenceTransformer, **options: Any) -> Any:
-        made.append(options)
-        return loss(model, **options)
-
-    monkeypatch.setattr(module, "DCLRLoss", noted)
-    before = snapshot(encoder)
-    training = ShortTraining("t", 1, 1e-3, share, ("dropout", "shuffle"))
-    trained = training.trained_copy(encoder, SENTENCES, tmp_path / "out", 1, show_progress_bar=False)
-    assert made[0]["augmentations"] == ("dropout", "shuffle")
-    assert (made[0].get("complementary_model"), made[0].get("masked_share")) == (guide, share)
-    assert not differing(before, snapshot(encoder))
-    assert differing(before, snapshot(trained))
+        assert candidate.model is base
+        assert torch.equal(candidate.held_out, CORPUS.embeddings[:24])
+        torch.testing.assert_close(candidate.after(candidate.held_out), CORPUS.embeddings[:24] @ matrix + offset)
+    few = dataclasses.replace(CORPUS, fitting=SAMPLES[24:40], embeddings=draw(40, 6))
+    (refused,) = proposed(base, few, Run(), train=True)  # type: ignore[arg-type]
+    assert "must have at least" in refused.reason  # type: ignore[union-attr]
 
 
 @pytest.fixture
-def made(monkeypatch):
-    """What was trained, and on what, in place of a training."""
+def trained(monkeypatch):
+    """The arguments of trainings, in place of the trainings."""
     calls: list[Any] = []
 
-    def trained(self: ShortTraining, model: Any, texts: list[str], *others: Any) -> Any:
+    def copy(self: ShortTraining, model: Any, texts: list[str], *others: Any) -> Any:
         if self.learning_rate > 1:
             raise ValueError("it diverged.")
         calls.append((self.name, texts, others))
-        return f"{self.name} of {model[0]}"
+        return f"{self.name} of {model}"
 
-    monkeypatch.setattr(ShortTraining, "trained_copy", trained)
-    monkeypatch.setattr(module, "dropout_acts", lambda model: model != ["still"])
+    monkeypatch.setattr(ShortTraining, "trained_copy", copy)
+    monkeypatch.setattr(domain, "dropout_acts", lambda model: model != "without dropout")
+    monkeypatch.setattr(domain, "seconds_per_text", lambda model, texts, batch_size: 1e-5)
     return calls
 
 
-def test_a_trained_copy_is_tried_with_and_without_a_step(made, monkeypatch, tmp_path):
+def test_a_trained_copy_is_encoded_in_the_order_of_the_corpus_and_tried_with_transforms(trained, monkeypatch):
     wild, slow = ShortTraining("wild", 1, 99.0, None), ShortTraining("slow", 10**9, 1e-3, None)
-    monkeypatch.setattr(module, "TRAININGS", (wild, slow, TINY))
-    found = proposed(["start"], seconds=600.0, folder=tmp_path)
+    monkeypatch.setattr(domain, "TRAININGS", (wild, slow, TINY))
+    job: Any = Run()
+    job.deadline = domain.time.perf_counter() + 600
+    found: Any = list(proposed("base", CORPUS, job, train=True))  # type: ignore[arg-type]
     assert [getattr(one, "name", one) for one in found] == [
         *NAMES,
         NotTried("wild: it diverged."),
         NotTried("slow, which would take 85333.3 minutes more"),
         "training",
-        *(f"training, then {name}" for name in NAMES),
+        *(f"training + {name}" for name in NAMES),
     ]
-    assert made == [("training", TEXTS[24:], (tmp_path, 5, False))]  # not on the judged texts
-    whole, *refined = found[-5:]
-    assert whole.step is None
-    of_copy: Tensor = draw(120, 6, seed=1)
-    expected = neighbor_directions(of_copy[24:], words=character_tfidf(TEXTS[24:]), seed=5)
-    for one, candidate in zip([whole, *refined], found[-5:], strict=True):
-        assert isinstance(candidate, Candidate)
-        assert one.model == "training of start"
-        assert torch.equal(one.judged, of_copy[:24])
-    torch.testing.assert_close(refined[1].step, CANDIDATES[1].affine(expected))
+    assert trained == [("training", SAMPLES[24:], (Path("work"), 5, False))]  # not on the held-out texts
+    assert job.encoded == [("training of base", SAMPLES)]  # held-out texts first, as in the corpus
+    expected = neighbor_directions(BY_COPY[24:], words=character_tfidf(SAMPLES[24:]), seed=5)
+    for one in found[-5:]:
+        assert one.model == "training of base"
+        assert torch.equal(one.held_out, BY_COPY[:24])
+    assert found[-5].transform is None
+    torch.testing.assert_close(found[-4].transform, CANDIDATES[0].affine(expected))
 
 
-def test_no_training_without_dropout(made):
-    assert proposed(["still"], seconds=600.0)[len(NAMES) :] == [
-        NotTried("training, which needs an encoder whose dropout acts")
-    ]
-    assert made == []
+def test_no_training_without_dropout(trained):
+    found = list(proposed("without dropout", CORPUS, Run(), train=True))  # type: ignore[arg-type]
+    assert "dropout acts" in found[-1].reason  # type: ignore[union-attr]
+    assert trained == []
+
+
+# --- how it is scored ---
+
+
+def test_scores_are_those_of_each_encoder_with_its_transform():
+    first, second, _ = graded_pairs()
+    measure = Measure(["a", "b", "c"], lambda embeddings: float(embeddings.sum()))
+    by = {"base": draw(600, 4), "copy": draw(600, 4, seed=1)}
+    encoded: list[tuple[Any, list[str]]] = []
+
+    def encode(model: Any, texts: list[str]) -> Tensor:
+        encoded.append((model, texts))
+        return by[model][: len(texts)]
+
+    scores = CandidateScores("base", encode, measure)  # type: ignore[arg-type]
+    transform = domain.Affine(2 * torch.eye(4, dtype=torch.float64), torch.ones(4, dtype=torch.float64))
+    scores.base_general = 40.0  # random embeddings have about 0, of which nothing can be lost
+    for model in ("base", "copy", "copy"):
+        of: Any = Candidate("x", model, draw(2, 4), transform)  # type: ignore[arg-type]
+        found = scores.result(of, budget=0.0)
+        assert scores.base_dev == float(by["base"][:3].sum())
+        assert found.gain == pytest.approx(float((2 * by[model][:3] + 1).sum()) - scores.base_dev)
+        left, right = (2 * by[model] + 1).chunk(2)
+        general = domain.general_english().score(torch.cat([left, right]))
+        assert found.general == pytest.approx(general)
+        assert "on general pairs" in found.reason
+    assert encoded == [(model, texts) for model in ("base", "copy") for texts in ([*first, *second], measure.texts)]
+
+
+def test_without_labels_held_out_texts_are_compared():
+    texts, base = SAMPLES[:110], draw(110, 8)
+    comparison = LabelFreeComparison(texts, base, seed=7)
+    scores = CandidateScores("base", lambda model, texts: draw(len(texts), 8), comparison)  # type: ignore[arg-type]
+    assert scores.base_dev is None
+    for move in (base, base + draw(110, 8, seed=1)):
+        found = scores.result(Candidate("x", "base", move), budget=0.0)  # type: ignore[arg-type]
+        verdict = comparison.compare(move)
+        assert (found.gain, found.low, found.high) == (verdict.gain, verdict.low, verdict.high)
+        assert found.general is None  # random embeddings have less than 30
+        assert found.accepted == (verdict.low > 0)

@@ -1,6 +1,6 @@
-"""``adapt`` of a causal language model: what is tried, what is saved, when it is taken for one."""
+"""``adapt_language_model``: what is tried, what is saved, what counts as a language model."""
 
-import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,20 +9,36 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 
-from st_extras.adaptation import adapt, language_model
-from st_extras.adaptation.encode import encode_texts
-from st_extras.adaptation.language_model import embed_filter, encode_readings, is_language_model, whitenings
+from st_extras.adaptation import (
+    Adaptation,
+    LanguageModelDetails,
+    adapt,
+    adapt_language_model,
+    extraction,
+    language_model,
+)
+from st_extras.adaptation.corpus import Sample, split_corpus
+from st_extras.adaptation.extraction import (
+    embed_filter,
+    encode_grid,
+    extractions,
+    is_language_model,
+    whitenings,
+)
+from st_extras.adaptation.language_model import ExtractionScores
+from st_extras.adaptation.run import AdaptationRun
 from st_extras.encoders import load_encoder
 from st_extras.encoders.prompt_template import PLAIN, PROMPT_EOL
 from st_extras.evaluation import STSDataset
 from st_extras.evaluation.label_free import LabelFreeComparison
-from st_extras.modules import pipeline
+from st_extras.modules import WhiteningPostProcessor, pipeline
 from st_extras.samples import graded_spearman
-from tests.adaptation.test_adapt import DEV, TEXTS, adapting, saved
+from tests.adaptation.test_domain import saved
+from tests.adaptation.texts import DEV, TEXTS
 from tests.encoders.decoders import build_decoder
 from tests.helpers import differing, snapshot, some_fast
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_picture")]
 
 POOLINGS = ["lasttoken", "mean", "weightedmean"]
 
@@ -37,12 +53,18 @@ def decoder(folder):
     return load_encoder(folder, device="cpu")
 
 
-def encoder(model: SentenceTransformer, texts: Any, **options: Any) -> torch.Tensor:
-    return encode_texts(model, texts, batch_size=16, show_progress_bar=False, **options)
+def encode(model: SentenceTransformer, texts: list[str]) -> torch.Tensor:
+    with pipeline.part_of_model(model, list(model)) as part:
+        return part.encode(texts, batch_size=16, convert_to_tensor=True, show_progress_bar=False).double()
 
 
-def run(model: SentenceTransformer, folder: Any, **options: Any) -> Any:
-    return adapt(model, TEXTS, folder, **{"show_progress_bar": False, "minutes": 100, **options})
+def run(model: SentenceTransformer, folder: Any, **options: Any) -> Adaptation:
+    return adapt_language_model(model, TEXTS, folder, **{"show_progress_bar": False, "minutes": 100, **options})
+
+
+def details(found: Adaptation) -> LanguageModelDetails:
+    assert isinstance(found.details, LanguageModelDetails)
+    return found.details
 
 
 @pytest.mark.parametrize("kind", some_fast(["llama", "gpt2", "gemma3_text", "opt"], ["llama"]))
@@ -51,7 +73,7 @@ def test_one_pass_gives_what_each_cut_model_would(kind, tmp_path):
     folder = build_decoder(tmp_path / "decoder", kind, num_hidden_layers=3, **heads)
     lines = [*TEXTS[:7], "a", " ".join(TEXTS[7:10])]
     model = load_encoder(folder, device="cpu")
-    grid = encode_readings(model, lines, encoder, tmp_path)
+    grid = encode_grid(model, lines, encode)
     assert (grid.layers, sorted(grid.poolings), grid.embeddings.shape[:4]) == ([1, 2, 3], POOLINGS, (2, 9, 3, 3))
     assert grid.poolings[0] == model[1].pooling_mode
     assert not model.transformers_model.config.output_hidden_states
@@ -65,11 +87,11 @@ def test_one_pass_gives_what_each_cut_model_would(kind, tmp_path):
 def test_whitenings_are_those_of_the_modules():
     found = torch.randn(300, 8, generator=torch.Generator().manual_seed(0)).double() @ torch.randn(8, 8).double() + 3
     (soft, soft_step), (full, full_step) = whitenings(found)
-    assert (soft, full) == (", soft whitening", ", whitening to 8")
+    assert (soft, full) == ("soft whitening", "whitening to 8")
     for step, epsilon in ((soft_step, 0.1), (full_step, 0.0)):
         after = found @ step[0] + step[1]
-        statistics = language_model.CorpusStatistics(8).update(found)
-        kernel = language_model.WhiteningPostProcessor(8, epsilon=epsilon).kernel_of(statistics)
+        statistics = extraction.CorpusStatistics(8).update(found)
+        kernel = WhiteningPostProcessor(8, epsilon=epsilon).kernel_of(statistics)
         torch.testing.assert_close(
             after @ after.T, (found - found.mean(0)) @ kernel @ kernel.T @ (found - found.mean(0)).T
         )
@@ -87,77 +109,162 @@ def test_the_filter_leaves_out_both_ends_of_the_spectrum_of_words(decoder):
     assert embed_filter(decoder) is None
 
 
-def test_what_is_saved_is_what_was_judged(decoder, tmp_path):
+def test_texts_that_have_all_their_prompts_are_used(decoder):
+    """Encoding may stop after any even number of prompted texts."""
+    prompted: list[str] = []
+
+    def half(model: SentenceTransformer, texts: list[str]) -> torch.Tensor:
+        prompted.extend(texts)
+        return encode(model, texts[:10])
+
+    grid = encode_grid(decoder, TEXTS[:8], half)
+    assert prompted == [template.replace("{}", text) for text in TEXTS[:8] for template in (PLAIN, PROMPT_EOL)]
+    torch.testing.assert_close(grid.embeddings, encode_grid(decoder, TEXTS[:5], encode).embeddings, atol=1e-5, rtol=0)
+    torch.testing.assert_close(grid.base, encode(decoder, TEXTS[:5]), atol=1e-5, rtol=0)
+    assert len(encode_grid(decoder, TEXTS[:8], lambda *_: torch.zeros(0, 0)).base) == 0
+
+
+def test_what_is_saved_is_what_was_scored(decoder, tmp_path):
     before = snapshot(decoder)
     found = run(decoder, tmp_path / "out", dev=DEV)
     assert not differing(before, snapshot(decoder))
-    assert len(found.rows) == 6
-    assert found.chosen == max(found.rows, key=lambda row: row.gain).name
+    assert len(found.candidates) == 6
+    best = max(found.candidates, key=lambda one: one.gain)
+    assert found.chosen == best.name
     loaded = saved(tmp_path / "out")
     np.testing.assert_allclose(loaded.encode(TEXTS[:9]), found.model.encode(TEXTS[:9]), atol=1e-6)
-    score = language_model.development(DEV).score
-    gain = score(encoder(loaded, DEV.texts)) - found.facts["dev"]
-    assert gain == pytest.approx(max(row.gain for row in found.rows), abs=0.2)
+    measure = language_model.development(DEV)
+    dev = details(found).dev
+    assert dev == pytest.approx(measure.score(encode(decoder, DEV.texts)), abs=0.1)
+    assert best.gain == pytest.approx(measure.score(encode(loaded, DEV.texts)) - dev, abs=0.2)
     card = (tmp_path / "out" / "README.md").read_text()
-    assert ("Whitening" in card, "wu2026unembedding" in card) == ("whitening" in found.chosen, "Filter" in found.chosen)
+    assert ("Whitening" in card, "wu2026unembedding" in card) == ("whitening" in best.name, "Filter" in best.name)
 
 
-def test_the_judge_adds_words_and_graded_pairs(decoder, tmp_path):
-    encoded, judged = language_model.judge_readings(decoder, TEXTS, encoder, tmp_path, None, math.inf)
-    compared = LabelFreeComparison(encoded.judged, encoder(decoder, encoded.judged))
-    start, count = graded_spearman(decoder), len(encoded.judged)
-    assert any(reading.step is not None for reading in judged.candidates)
-    for row, reading in zip(judged.rows, judged.candidates, strict=True):
-        model = reading.as_encoder().model
-        if reading.step is not None:
-            model = pipeline.with_dense(model, *reading.step)
-            steps = [step for _, step in whitenings(reading.embeddings[count : len(TEXTS)])]
-            assert any(torch.equal(step[0], reading.step[0]) for step in (embed_filter(decoder), *steps))
-        lexical = compared.compare(encoder(model, encoded.judged)).lexical
-        assert row.general == pytest.approx(graded_spearman(model), abs=0.1)
-        assert row.gain == pytest.approx(100 * lexical + row.general - start, abs=0.2)
-        assert row.accepted == (row.gain > 0)
+@pytest.mark.parametrize(("prompt", "dev"), [(0, None), (1, DEV)])
+def test_scores_are_those_of_the_cut_model(decoder, prompt, dev):
+    """Word overlap on held-out texts and graded pairs, or a development set, by what would be saved."""
+    corpus = split_corpus(Sample(TEXTS, 600), encode(decoder, TEXTS))
+    grid = encode_grid(decoder, TEXTS, encode)
+    job: Any = SimpleNamespace(encode=encode, seed=3)
+    scores = ExtractionScores(decoder, corpus, grid, job, dev)
+    assert scores.base_general == pytest.approx(graded_spearman(decoder), abs=0.1)
+    compared = LabelFreeComparison(corpus.held_out, encode(decoder, corpus.held_out))
+    tried = list(extractions(grid, prompt, 1, slice(120, None), embed_filter(decoder)))[4:8]
+    assert [one.pooling for one in tried] == 4 * [grid.poolings[1]]
+    assert [one.name.partition(" + ")[2] for one in tried] == ["", "EmbedFilter", "soft whitening", "whitening to 16"]
+    steps = [None, embed_filter(decoder), *(one for _, one in whitenings(tried[0].embeddings(grid)[120:]))]
+    for one, step in zip(tried, steps, strict=True):
+        assert (step is None) == (one.transform is None)
+        assert step is None or torch.equal(step[0], one.transform.matrix)  # type: ignore[union-attr]
+        model = one.encoder(decoder)
+        model = model if one.transform is None else pipeline.with_dense(model, *one.transform)
+        gain, general = scores.of(one)
+        assert general == pytest.approx(graded_spearman(model), abs=0.1)
+        if dev is None:
+            words = compared.compare(encode(model, corpus.held_out)).word_overlap
+            assert gain == pytest.approx(100 * words + general - scores.base_general, abs=0.2)
+        else:
+            after = language_model.development(dev).score(encode(model, dev.texts))
+            assert gain == pytest.approx(after - scores.base_dev, abs=0.2)
 
 
-def test_an_interrupted_run_goes_on(decoder, folder, tmp_path, monkeypatch):
+def test_texts_without_an_embedding_leave_the_grid_too(decoder, tmp_path, monkeypatch):
+    """The grid was once sliced by the numbers of all texts: held-out rows were those of other texts."""
+    original, seen = language_model.encode_grid, []
+
+    def with_gaps(model: SentenceTransformer, texts: list[str], encode: Any) -> Any:
+        grid = original(model, texts, encode)
+        if not seen:
+            grid.embeddings[:, [3, 10]] = 0
+        seen.append((list(texts), grid))
+        return grid
+
+    corpora: list[Any] = []
+    init = ExtractionScores.__init__
+
+    def scores(self: Any, model: Any, corpus: Any, grid: Any, *given: Any) -> None:
+        corpora.append((corpus, grid))
+        init(self, model, corpus, grid, *given)
+
+    monkeypatch.setattr(language_model, "encode_grid", with_gaps)
+    monkeypatch.setattr(ExtractionScores, "__init__", scores)
+    found = run(decoder, tmp_path / "out", dev=DEV)
+    ((corpus, grid),) = corpora
+    texts, whole = seen[0]
+    kept = [row for row in range(600) if row not in (3, 10)]
+    assert (found.texts.sampled, found.texts.used) == (600, 598)
+    assert [*corpus.held_out, *corpus.fitting] == [texts[row] for row in kept]
+    assert torch.equal(grid.embeddings, whole.embeddings[:, kept])
+
+
+def test_the_seed_and_the_limit_arrive(decoder, tmp_path, monkeypatch):
+    seeds, encoded = [], []
+    init, original = LabelFreeComparison.__init__, language_model.encode_grid
+
+    def noted(self: Any, texts: Any, base: Any, *, seed: int = 0) -> None:
+        seeds.append(seed)
+        init(self, texts, base, seed=seed)
+
+    monkeypatch.setattr(LabelFreeComparison, "__init__", noted)
+    monkeypatch.setattr(language_model, "MOST_TEXTS", 510)
+    monkeypatch.setattr(
+        language_model,
+        "encode_grid",
+        lambda model, texts, encode: encoded.append(texts) or original(model, texts, encode),
+    )
+    found = run(decoder, tmp_path / "out", seed=7)
+    assert seeds == [7]
+    assert len(encoded[0]) == found.texts.used == 510
+    assert found.texts.sampled == 600
+
+
+def test_an_interrupted_run_ends_the_same(decoder, folder, tmp_path, monkeypatch):
     whole = run(decoder, tmp_path / "whole")
 
     def interrupted(*given: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(language_model, "whitenings", interrupted)
+        patched.setattr(extraction, "whitenings", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run(decoder, tmp_path / "cut")
-    assert sorted(path.suffix for path in (tmp_path / "cut" / "adapting").iterdir())[-1] == ".safetensors"
     again = run(load_encoder(folder, device="cpu"), tmp_path / "cut", resume=True)
-    assert [(row.name, row.gain) for row in again.rows] == [(row.name, row.gain) for row in whole.rows]
-    assert not (tmp_path / "cut" / "adapting").exists()
+    assert [(one.name, one.gain) for one in again.candidates] == [(one.name, one.gain) for one in whole.candidates]
 
 
-def test_a_start_that_is_best_stays(decoder, tmp_path):
+def test_a_base_model_that_is_best_stays(decoder, tmp_path):
     left, right = TEXTS[:40], TEXTS[40:80]
-    cosines = torch.cosine_similarity(encoder(decoder, left), encoder(decoder, right))
+    cosines = torch.cosine_similarity(encode(decoder, left), encode(decoder, right))
     found = run(decoder, tmp_path / "out", dev=STSDataset("own", left, right, cosines.tolist()))
-    assert (found.chosen, found.reason) == (None, "Left as it is: no candidate was better than the start.")
-    assert not any(row.accepted for row in found.rows)
+    assert found.chosen is None
+    assert not any(one.accepted for one in found.candidates)
 
 
-def test_the_time_is_for_all_passes_over_a_text(decoder, tmp_path, monkeypatch):
-    monkeypatch.setattr(adapting, "seconds_per_text", lambda *given: 1.0)
-    assert run(decoder, tmp_path / "out", minutes=56.7, dev=DEV).facts["texts"] == 510
-    few = run(decoder, tmp_path / "few", minutes=55.5, dev=DEV)
-    assert "are enough for 499 texts, and 500 are needed: give more minutes, about 56 (--minutes 56)" in few.reason
-    _, judged = language_model.judge_readings(decoder, TEXTS, encoder, tmp_path, None, end=0.0)
-    assert (judged.rows, judged.facts["not tried"]) == ([], "further layers, as the time was up")
+def test_too_little_time(decoder, tmp_path, monkeypatch):
+    few = run(decoder, tmp_path / "few", minutes=1e-6)
+    assert "--minutes" in few.reason
+    monkeypatch.setattr(AdaptationRun, "deadline", property(lambda self: 0.0, lambda self, value: None), raising=False)
+    found = run(decoder, tmp_path / "out", dev=DEV)
+    assert found.candidates == []
+    assert details(found).not_tried == ("further layers, as the time was up",)
 
 
-def test_what_is_taken_for_a_language_model(decoder, folder, tmp_path, still_encoder):
+def test_what_counts_as_a_language_model(decoder, folder, tmp_path, still_encoder):
     assert is_language_model(decoder)
     decoder.save(str(tmp_path))  # without its output layer
     assert is_language_model(load_encoder(tmp_path, device="cpu"))
     assert is_language_model(load_encoder(folder, device="cpu", pooling="mean", layers=2))
     assert not is_language_model(load_encoder(folder, device="cpu", prompt_template=PROMPT_EOL))
+    assert not is_language_model(load_encoder(folder, device="cpu", prompts={"a": "b "}, default_prompt_name="a"))
+    assert is_language_model(load_encoder(folder, device="cpu", prompts={"a": "b "}))
     decoder.append(Normalize())
     assert not is_language_model(decoder)
     assert not is_language_model(still_encoder)
+    with pytest.raises(ValueError, match="model must be a causal language model"):
+        adapt_language_model(still_encoder, TEXTS, tmp_path / "out")
+
+
+def test_adapt_passes_one_on(decoder, tmp_path):
+    found = adapt(decoder, TEXTS[:10], tmp_path / "out", show_progress_bar=False)
+    assert isinstance(found.details, LanguageModelDetails)

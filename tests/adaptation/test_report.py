@@ -1,179 +1,46 @@
-"""``neighbors.md`` and ``neighbors.png``: what they count, what they show, and that no text breaks them."""
+"""The typed result: its table, and what is written."""
 
-import re
-from itertools import pairwise
-from pathlib import Path
+import json
 from typing import Any
 
-import pytest
-import torch
-from torch import Tensor
-from torch.nn.functional import normalize
+from st_extras.adaptation import Adaptation, CandidateResult, DomainDetails, SearchDetails, TextSummary
 
-from st_extras.adaptation import report as adaptation_report
-from st_extras.adaptation.report import write_neighbors
-from tests.helpers import cosine, draw
-
-TEXTS = ["black tea", "green tea", "rain", "heavy rain", "snow", "hot chocolate"]
+TEXTS = TextSummary(9, 8, 7, 2, 3.5, 0.1)
+model: Any = object()
 
 
-def three_nearest(x: Tensor, row: int) -> list[int]:
-    others = [other for other in range(len(x)) if other != row]
-    return sorted(others, key=lambda other: -cosine(x[row], x[other]))[:3]
+def found(details: Any, *candidates: CandidateResult) -> Adaptation:
+    return Adaptation(model, "b", "b was best.", "points", list(candidates), TEXTS, details, 1.26)
 
 
-def page(folder: Path) -> str:
-    return (folder / "neighbors.md").read_text(encoding="utf8")
-
-
-def tables(markdown: str) -> dict[str, list[list[str]]]:
-    """Each text that is shown, with the cells of its table's three rows."""
-    found = {}
-    for part in markdown.split("**Text:** ")[1:]:
-        text, _, *lines = part.splitlines()
-        rows = [line for line in lines if line.startswith("|")][2:]
-        found[text] = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
-    return found
-
-
-@pytest.mark.usefixtures("no_matplotlib")
-def test_the_changed_are_counted_and_shown(tmp_path):
-    texts = [f"text {number}" for number in range(60)]
-    before = draw(60, 6)
-    after = before + 0.3 * draw(60, 6, seed=1)
-    share = write_neighbors(tmp_path, texts, before, after, examples=100)
-    near = [(three_nearest(before, row), three_nearest(after, row)) for row in range(60)]
-    first = sum(old[0] != new[0] for old, new in near)
-    three = [row for row, (old, new) in enumerate(near) if set(old) != set(new)]
-    assert 0 < first < 60
-    assert share == pytest.approx(first / 60)
-    assert first != len(three) < 60
-    numbers = [int(number) for number in re.findall(r"\d+", page(tmp_path).splitlines()[2])]
-    assert numbers == [60, first, round(100 * first / 60), len(three), round(100 * len(three) / 60)]
-    shown = tables(page(tmp_path))
-    assert list(shown) == [texts[row] for row in three]
-    for row in three:
-        old, new = near[row]
-        names = [texts[at] if at in old else f"**new:** {texts[at]}" for at in new]
-        assert shown[texts[row]] == [
-            [texts[a], f"{cosine(before[row], before[a]):.3f}", name, f"{cosine(after[row], after[b]):.3f}"]
-            for a, b, name in zip(old, new, names, strict=True)
-        ]
-
-
-@pytest.mark.usefixtures("no_matplotlib")
-def test_examples_are_drawn(tmp_path):
-    texts = [f"text {number}" for number in range(60)]
-    pages = []
-    for seed in (1, 1, 2):
-        write_neighbors(tmp_path, texts, draw(60, 6), draw(60, 5, seed=1), examples=7, seed=seed)
-        pages.append(page(tmp_path))
-    assert pages[0] == pages[1]
-    assert list(tables(pages[0])) != list(tables(pages[2]))
-    assert len(tables(pages[0])) == 7
-    assert "Below are 7 of the " in pages[0]
-    write_neighbors(tmp_path, texts, draw(60, 6), draw(60, 5, seed=1), examples=0)
-    assert tables(page(tmp_path)) == {}
-    assert "Below" not in page(tmp_path)
-
-
-@pytest.mark.usefixtures("no_matplotlib")
-def test_turned_embeddings_and_equally_near_neighbours_are_no_change(tmp_path):
-    turn = torch.linalg.qr(draw(4, 4, seed=1)).Q
-    write_neighbors(tmp_path, TEXTS, draw(6, 4), 5 * draw(6, 4) @ turn)
-    assert "Of 6 texts, 0 (0%) have another nearest neighbour than before, and 0 (0%) have others" in page(tmp_path)
-    assert tables(page(tmp_path)) == {}
-    before = torch.eye(6)  # all are equally far from each other
-    write_neighbors(tmp_path, TEXTS, before, before[torch.randperm(6, generator=torch.Generator().manual_seed(0))])
-    assert "Of 6 texts, 0 (0%)" in page(tmp_path)
-
-
-HOSTILE = [
-    "a | b || c",
-    "a \\| b \\",
-    "two\nlines\r\n\r\n# heading\x0b\x0c\x85\u2028\u2029end",
-    "``` code",
-    "`one` and ``two",
-    "**bold** _it_ ~~gone~~ <b>tag</b> <script>",
-    "&lt; &amp; &#124; <!-- comment",
-    "[link](x) ![picture](y) <http://example.org>",
-    "# no heading",
-    "- | - | -",
-    "|---|---|",
-    "1. $x$ \\(y\\)",
-    "\\\\\\",
-    "犬 é \u200d 🙂",
-    "tab\tnul\0esc\x1b[31m",
-]
-
-
-@pytest.mark.usefixtures("no_matplotlib")
-def test_no_text_breaks_the_page(tmp_path):
-    parser = pytest.importorskip("markdown_it").MarkdownIt("commonmark").enable(["table", "strikethrough"])
-    write_neighbors(tmp_path, HOSTILE, draw(15, 4), draw(15, 4, seed=1))
-    expected = {" ".join(re.sub("[\0\x1b]", " ", text).split()) for text in HOSTILE}
-    shown, cells, kinds = set(), set(), set()
-    tokens = parser.parse(page(tmp_path))
-    for before, token in pairwise(tokens):
-        if token.type != "inline":
-            continue
-        kinds |= {child.type for child in token.children}
-        text = " ".join("".join(child.content for child in token.children).split())
-        if before.type == "td_open":
-            cells.add(text.removeprefix("new: "))
-        elif text.startswith("Text: "):
-            shown.add(text.removeprefix("Text: "))
-    assert len(shown) > 10
-    assert shown <= expected
-    texts = {cell for cell in cells if not re.fullmatch(r"-?\d\.\d{3}", cell)}
-    assert len(texts) > 10
-    assert texts <= expected
-    assert kinds <= {"text", "text_special", "strong_open", "strong_close"}
-    assert sum(token.type == "table_open" for token in tokens) == len(shown)
-    assert sum(token.type == "td_open" for token in tokens) == 12 * len(shown)
-
-
-@pytest.mark.usefixtures("no_matplotlib")
-def test_long_texts_are_cut_and_lone_surrogates_written(tmp_path):
-    long = "\n".join(["word"] * 10_000)
-    texts = [long, "half \ud83d of a pair", *TEXTS]
-    write_neighbors(tmp_path, texts, draw(8, 3), draw(8, 3, seed=1))
-    shown = tables(page(tmp_path))
-    assert any(text.startswith("word word") for text in shown)
-    assert "half of a pair" in " ".join(page(tmp_path).split())
-    assert max(map(len, page(tmp_path).splitlines())) < 900
-    assert next(text for text in shown if text.startswith("word word")) == " ".join(["word"] * 40)[:197] + "..."
-
-
-def test_the_picture(tmp_path, monkeypatch):
-    pytest.importorskip("matplotlib")
-    from matplotlib import pyplot
-
-    pyplot.close("all")  # other tests of this process may have left some
-    drawn: list[Any] = []
-    plot = adaptation_report.plot_changed_neighbors
-    monkeypatch.setattr(
-        adaptation_report, "plot_changed_neighbors", lambda *x, **options: drawn.append(x) or plot(*x, **options)
+def test_the_table_has_the_base_model_and_no_empty_columns():
+    domain = found(
+        DomainDetails(general=80.0),
+        CandidateResult("a", -0.1, -0.2, 0.1, 79.0, False, "not better", 1.0),
+        CandidateResult("b", 0.25, 0.2, 0.3, 79.5, True, "", 2.0),
     )
-    before = draw(30, 6)
-    after = before + 0.2 * draw(30, 6, seed=1)  # most texts keep their nearest neighbour
-    texts = [f"text {number} \n\ud83d 卡片" for number in range(30)]
-    write_neighbors(tmp_path, texts, before, after)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["neighbors.md", "neighbors.png"]
-    assert (tmp_path / "neighbors.png").read_bytes().startswith(b"\x89PNG")
-    assert "](neighbors.png)" in page(tmp_path)
-    assert not pyplot.get_fignums()
-    (lines, _, _, rows) = drawn[0]
-    assert lines == [f"text {number}   卡片" for number in range(30)]
-    near = [(unit @ unit.T).fill_diagonal_(-1).argmax(dim=1) for unit in map(normalize, (before, after))]
-    assert len({*rows}) == 6
-    assert all(near[0][row] != near[1][row] for row in rows)
-    write_neighbors(tmp_path, texts, before, 2 * before)
-    assert "](neighbors.png)" not in page(tmp_path)
+    titles, rows = domain.table()
+    assert titles == ["candidate", "gain", "95 % interval", "general", "seconds", "accepted"]
+    assert rows[0] == ["base model", "", "", "80.00", "", ""]
+    assert rows[1] == ["a", "-0.1000", "-0.2000 to +0.1000", "79.00", "1", "no: not better"]
+    assert domain.chosen_result == domain.candidates[1]
+    assert [line.split("  ")[0] for line in str(domain).splitlines()] == [
+        "b was best.",
+        "candidate",
+        "base model",
+        "a",
+        "b",
+    ]
+    search = found(SearchDetails(20, True), CandidateResult("b", 0.25, None, None, None, True, "", 0.0))
+    assert search.table()[0] == ["candidate", "gain", "accepted"]
+    assert found(SearchDetails(20, True)).table() == ([], [])
+    assert str(found(SearchDetails(20, True))) == "b was best."
 
 
-@pytest.mark.usefixtures("no_matplotlib")
-def test_without_matplotlib_there_is_no_picture(tmp_path):
-    write_neighbors(tmp_path, TEXTS, draw(6, 3), draw(6, 3, seed=1))
-    assert [path.name for path in tmp_path.iterdir()] == ["neighbors.md"]
-    assert "neighbors.png" not in page(tmp_path)
+def test_what_is_written_is_all_but_the_model():
+    one = CandidateResult("b", 0.25, 0.2, 0.3, 79.5, True, "", 2.0)
+    written = found(DomainDetails(unrelated_after={100: (0.1, 0.0, 0.2)}), one).written()
+    assert json.loads(json.dumps(written))["details"]["unrelated_after"] == {"100": [0.1, 0.0, 0.2]}
+    assert written["texts"]["held_out"] == 2
+    assert written["candidates"][0]["gain"] == 0.25
+    assert (written["changed"], written["chosen"], written["seconds"]) == (True, "b", 1.3)

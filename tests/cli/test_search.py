@@ -46,17 +46,27 @@ def expected(inputs):
 
 
 @pytest.mark.parametrize(
-    ("words", "asked", "weight_from"),
+    ("documents", "words", "asked", "weight_from"),
     [
-        (["a cat sat", "rain"], ["a cat sat", "rain"], None),
-        (["--queries", "QUERIES"], QUERIES, QUERIES),
-        (["--queries", "FEW"], QUERIES[:19], None),
+        ("corpus.jsonl.gz", ["a cat sat", "rain"], ["a cat sat", "rain"], None),
+        ("corpus.jsonl.gz", ["--queries", "queries.jsonl"], QUERIES, QUERIES),
+        ("corpus.jsonl.gz", ["--queries", "few.txt"], QUERIES[:19], None),
+        ("", ["a cat sat"], ["a cat sat"], QUERIES),
+        ("", ["--queries", "few.txt"], QUERIES[:19], QUERIES),
+    ],
+    ids=[
+        "documents alone",
+        "a file of queries",
+        "a file of too few",
+        "the folder's queries",
+        "too few and the folder's",
     ],
 )
-def test_json_is_what_python_finds(run, folder, tmp_path, expected, words, asked, weight_from):
-    few = write(tmp_path / "few.txt", "\n".join(QUERIES[:19]))
-    words = [{"QUERIES": str(folder / "queries.jsonl"), "FEW": str(few)}.get(word, word) for word in words]
-    code, out, err = run("search", "ENC", folder, *words, "--top-k", "3", "--json")
+def test_json_is_what_python_finds(run, folder, tmp_path, expected, documents, words, asked, weight_from):
+    write(tmp_path / "few.txt", "\n".join(QUERIES[:19]))
+    files = {"queries.jsonl": folder / "queries.jsonl", "few.txt": tmp_path / "few.txt"}
+    words = [files.get(word, word) for word in words]
+    code, out, err = run("search", "ENC", folder / documents, *words, "--top-k", "3", "--json")
     assert code == 0, err
     weight, searches = expected(asked, queries=weight_from)
     report = json.loads(out)
@@ -155,7 +165,7 @@ def test_the_index_folder_is_used_again(run, folder, inputs, monkeypatch):
         (("search", "ENC", "none.txt", "cat"), "'none.txt'"),
         (("search", "ENC", "EMPTY", "cat"), "holds no document"),
         (("search", "ENC", "JSONL", "cat"), "broken.jsonl"),
-        (("search", "ENC", "TEXT", "cat", "--index", "FOLDER"), "^Error: folder must be new, empty or a saved"),
+        (("search", "ENC", "TEXT", "cat", "--index", "FOLDER"), "^Error: --index must be new, empty or a saved"),
         (("search", "nothing/here", "TEXT", "cat"), "'nothing/here'"),
         (("search", "ENC", "TSV", "cat", "--column", "none"), "has no column none"),
     ],
@@ -167,10 +177,10 @@ def test_mistakes(assert_refused, words, message):
 def test_another_text_or_encoder_than_the_index_has_is_refused(run, folder, tmp_path, make_encoder):
     assert run("search", "ENC", folder, "a cat", "--index", "index")[0] == 0
     code, _, err = run("search", "ENC", "TEXT", "a cat", "--index", "index")
-    assert (code, "documents must be those that 'index' was made of" in shown(err)[0]) == (2, True)
+    assert (code, "DOCUMENTS must be those that 'index' was made of" in shown(err)[0]) == (2, True)
     make_encoder(seed=1).save(str(tmp_path / "other"))
     code, _, err = run("search", tmp_path / "other", folder, "a cat", "--index", "index")
-    assert (code, "model must be the encoder that made 'index'" in shown(err)[0]) == (2, True)
+    assert (code, "ENCODER must be the encoder that made 'index'" in shown(err)[0]) == (2, True)
 
 
 def test_missing_bm25s_is_noticed_before_anything_is_read(run, monkeypatch):

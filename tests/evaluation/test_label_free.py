@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from st_extras.evaluation import LabelFreeComparison, Verdict
+from st_extras.evaluation import LabelFreeComparison, LabelFreeScore
 from st_extras.text.term_weights import character_tfidf
 from tests.helpers import cosine, draw
 
@@ -37,7 +37,7 @@ def embedded(texts: list[str], noise: float = 0.5, size: int = 12) -> Tensor:
     return sums + noise * draw(len(texts), size, seed=2)
 
 
-START = embedded(TEXTS)
+BASE = embedded(TEXTS)
 
 
 def ranked(similarities: list[list[float]], i: int) -> list[int]:
@@ -45,11 +45,11 @@ def ranked(similarities: list[list[float]], i: int) -> list[int]:
     return sorted((j for j in range(len(similarities)) if j != i), key=lambda j: -similarities[i][j])
 
 
-def measured(texts: list[str], start: Tensor, after: Tensor) -> list[list[float]]:
-    """For each text: confirmed, lexical, coherence of ``after``; plain loops."""
+def measured(texts: list[str], base: Tensor, after: Tensor) -> list[list[float]]:
+    """For each text: confirmed, word_overlap, coherence of ``after``; plain loops."""
     rows = character_tfidf(texts).toarray().astype(float)
     words = [[float(a @ b) for b in rows] for a in rows]
-    before = [[cosine(a, b) for b in start] for a in start]
+    before = [[cosine(a, b) for b in base] for a in base]
     now = [[cosine(a, b) for b in after] for a in after]
     near = [set(ranked(now, i)[:10]) for i in range(len(texts))]
     found = []
@@ -71,12 +71,12 @@ def measured(texts: list[str], start: Tensor, after: Tensor) -> list[list[float]
 
 @pytest.mark.slow
 def test_the_measures_their_sum_and_the_interval_are_those_of_plain_loops():
-    after, texts = START @ draw(12, 12, seed=5) + 0.1, [*TEXTS[:-1], "xyzzy"]  # which shares its words with none
-    verdict = LabelFreeComparison(texts, START, seed=3).compare(after, resamples=200)
-    changes = np.array(measured(texts, START, after)) - np.array(measured(texts, START, START))
-    confirmed, lexical, coherence = changes.mean(axis=0)
-    assert [verdict.confirmed, verdict.lexical, verdict.coherence] == pytest.approx([confirmed, lexical, coherence])
-    assert verdict.gain == pytest.approx((confirmed + lexical) / 2 + coherence)
+    after, texts = BASE @ draw(12, 12, seed=5) + 0.1, [*TEXTS[:-1], "xyzzy"]  # which shares its words with none
+    score = LabelFreeComparison(texts, BASE, seed=3).compare(after, resamples=200)
+    changes = np.array(measured(texts, BASE, after)) - np.array(measured(texts, BASE, BASE))
+    confirmed, word_overlap, coherence = changes.mean(axis=0)
+    assert [score.confirmed, score.word_overlap, score.coherence] == pytest.approx([confirmed, word_overlap, coherence])
+    assert score.gain == pytest.approx((confirmed + word_overlap) / 2 + coherence)
     per_text = [(a + b) / 2 + c for a, b, c in changes]
     drawn = np.random.default_rng(3)
     means = sorted(sum(per_text[i] for i in drawn.integers(0, N, N)) / N for _ in range(200))
@@ -86,56 +86,56 @@ def test_the_measures_their_sum_and_the_interval_are_those_of_plain_loops():
         low = int(place)
         return means[low] + (place - low) * (means[low + 1] - means[low])
 
-    assert (verdict.low, verdict.high) == (pytest.approx(quantile(0.025)), pytest.approx(quantile(0.975)))
+    assert (score.low, score.high) == (pytest.approx(quantile(0.025)), pytest.approx(quantile(0.975)))
 
 
 def test_the_share_of_texts_with_a_confirmed_neighbour():
     alone = [*TEXTS[:-2], "xyzzy", "qqqqq"]
-    assert LabelFreeComparison(TEXTS, START).confirmed_share == 1.0
-    assert LabelFreeComparison(alone, START).confirmed_share == pytest.approx(1 - 2 / N)
+    assert LabelFreeComparison(TEXTS, BASE).confirmed_share == 1.0
+    assert LabelFreeComparison(alone, BASE).confirmed_share == pytest.approx(1 - 2 / N)
 
 
 def test_a_rotation_or_scaling_changes_nothing():
-    judge = LabelFreeComparison(TEXTS, START)
+    comparison = LabelFreeComparison(TEXTS, BASE)
     rotation = torch.linalg.qr(draw(12, 12, seed=4))[0]
-    for same in (START, 3 * START, START @ rotation, torch.cat([START, torch.zeros(N, 4)], dim=1)):
-        verdict = judge.compare(same)
-        assert verdict == Verdict(*[pytest.approx(0, abs=1e-12)] * 6)
+    for same in (BASE, 3 * BASE, BASE @ rotation, torch.cat([BASE, torch.zeros(N, 4)], dim=1)):
+        score = comparison.compare(same)
+        assert score == LabelFreeScore(*[pytest.approx(0, abs=1e-12)] * 6)
 
 
 def test_shuffled_embeddings_are_worse_and_less_noise_is_better():
-    judge = LabelFreeComparison(TEXTS, embedded(TEXTS, noise=3.0))
+    comparison = LabelFreeComparison(TEXTS, embedded(TEXTS, noise=3.0))
     shuffled = embedded(TEXTS, noise=3.0)[torch.randperm(N, generator=torch.Generator().manual_seed(0))]
-    assert judge.compare(shuffled).high < 0
-    better = judge.compare(embedded(TEXTS, noise=0.0))
+    assert comparison.compare(shuffled).high < 0
+    better = comparison.compare(embedded(TEXTS, noise=0.0))
     assert 0 < better.low < better.gain < better.high
 
 
 @pytest.mark.parametrize(
-    ("texts", "start", "message"),
+    ("texts", "base", "message"),
     [
-        (TEXTS[:99], START[:99], "the number of texts must be .* got 99"),
+        (TEXTS[:99], BASE[:99], "the number of texts must be .* got 99"),
         ([str(i) for i in range(2001)], torch.ones(2001, 2), "the number of texts must be .* got 2001"),
-        ([*TEXTS[:-1], TEXTS[0]], START, "texts must be different from each other"),
-        (TEXTS, START[:-1], "start must be one for each of the 110 texts, got 109"),
-        (TEXTS, START * float("nan"), "start must be finite"),
-        (TEXTS, START * 0, "start must have a direction in each row"),
+        ([*TEXTS[:-1], TEXTS[0]], BASE, "texts must be different from each other"),
+        (TEXTS, BASE[:-1], "base must be one for each of the 110 texts, got 109"),
+        (TEXTS, BASE * float("nan"), "base must be finite"),
+        (TEXTS, BASE * 0, "base must have a direction in each row"),
     ],
 )
-def test_what_cannot_be_judged(texts, start, message):
+def test_texts_that_cannot_be_compared_on(texts, base, message):
     with pytest.raises(ValueError, match=rf"^{message}"):
-        LabelFreeComparison(texts, start)
+        LabelFreeComparison(texts, base)
 
 
 @pytest.mark.parametrize(
     ("after", "options", "message"),
     [
-        (START[1:], {}, "embeddings must be one for each of the 110 texts"),
-        (START / 0, {}, "embeddings must be finite"),
-        (START, {"resamples": 99}, "resamples must be"),
+        (BASE[1:], {}, "embeddings must be one for each of the 110 texts"),
+        (BASE / 0, {}, "embeddings must be finite"),
+        (BASE, {"resamples": 99}, "resamples must be"),
     ],
 )
-def test_what_cannot_be_compared(after, options, message):
-    judge = LabelFreeComparison(TEXTS, START)
+def test_embeddings_that_cannot_be_compared(after, options, message):
+    comparison = LabelFreeComparison(TEXTS, BASE)
     with pytest.raises(ValueError, match=rf"^{message}"):
-        judge.compare(after, **options)
+        comparison.compare(after, **options)

@@ -6,7 +6,7 @@ import pytest
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 
-from st_extras.evaluation import LabeledTextEvaluator, LabeledTexts, label_scores, load_labeled_texts
+from st_extras.evaluation import LabeledTextEvaluator, LabeledTexts, label_scores, load_labeled_texts, without_labeled
 from st_extras.samples.encoder import packaged_minilm
 from tests.fixtures import SENTENCES
 from tests.helpers import count_rows, write
@@ -147,3 +147,13 @@ def test_the_full_minilm_on_banking77(data_folder):
     assert metrics["knn_accuracy"] == pytest.approx(0.8877, abs=0.002)
     assert metrics["map_at_r"] == pytest.approx(0.4283, abs=0.002)
     assert metrics["v_measure"] == pytest.approx(0.79, abs=0.01)
+
+
+def test_labelled_texts_are_not_fitted_on(caplog):
+    texts = ["one  two", "three", "four", "one two", "five"]
+    assert without_labeled(texts, ["one two", "six"]) == ["three", "four", "five"]
+    assert "2 of 5" in caplog.text
+    assert without_labeled(texts, ["six"]) == texts
+    assert len(caplog.messages) == 1
+    with pytest.raises(ValueError, match="3 of 5"):
+        without_labeled(texts, ["one two", "three"])

@@ -71,7 +71,7 @@ _WORDS = {
     "count": "frequencies count {encoder} {text} -o {output}.json", "calibrate": "calibrate {encoder} {domain}",
     "evaluate": "evaluate {encoder} --sts {sts} --sets mine", "labelled": "evaluate {encoder} --labeled {labelled}",
     "retrieval": "evaluate {encoder} --retrieval {judged}", "adapt": "adapt {encoder} {text} -o {output} --quiet",
-    "search": "adapt {encoder} {domain} -o {output} --quiet --search --queries {queries}",
+    "search": "adapt-search {encoder} {domain} -o {output} --quiet --queries {queries}",
 }  # fmt: skip
 COMMANDS = {name: words.split() for name, words in _WORDS.items()}
 
@@ -108,15 +108,13 @@ OPTIONS: dict[str, dict[str, list[str]]] = {
         "--sets": ["x"], "--setting": ["wmean"], "--mteb": ["STS12"], "--label-column": ["x"]},
     "calibrate": {"--batch-size": BAD_COUNTS, "--max-line": [*BAD_COUNTS, "9"], "--seed": _SEEDS, "--column": ["x"]},
     "search": {"--queries": [*BAD_FILES, "{few}", "{domain}"], "--retrieval": _BAD_FOLDERS, "--passages": BAD_COUNTS,
-        "--dev": ["{sts}"], "--labeled": ["{labelled}"], "--max-general-loss": ["1"], "--dev-set": ["x"],
-        "--batch-size": BAD_COUNTS, "--column": ["x"]},
+        "--max-line": BAD_COUNTS, "--batch-size": BAD_COUNTS, "--column": ["x"]},
     "top": {"--set": _set("components", [*BAD_NUMBERS, "17"]), "--frequencies": ["x"], "--statistics": BAD_FILES},
     "sif": {"--set": _set("a", [*BAD_NUMBERS, "0"]), "--batch-size": ["4"], "--frequencies": ["{table}"]},
     "labelled": {"--labeled": [*BAD_FILES, "{sts}"], "--sts": ["{sts}"], "--sets": ["x"], "--setting": ["wmean"]},
     "adapt": {"--limit": [*BAD_COUNTS, "499"], "--minutes": [*BAD_NUMBERS, "0", "10001"],
         "--max-general-loss": BAD_NUMBERS, "--dev": BAD_FILES, "--labeled": BAD_FILES, "--batch-size": BAD_COUNTS,
-        "--seed": _SEEDS, "--column": [], "--max-line": BAD_COUNTS, "--dev-set": [], "--queries": ["{queries}"],
-        "--retrieval": ["{judged}"], "--passages": ["5"], "--query-prompt": ["x"], "--document-prompt": ["x"]},
+        "--seed": _SEEDS, "--column": [], "--max-line": BAD_COUNTS, "--dev-set": []},
     "locality": {"--set": [*_set("neighbors", [*BAD_COUNTS, "60", "1001"]), *_set("power", [*BAD_NUMBERS, "10.5"]),
         *_set("epsilon", BAD_NUMBERS), *_set("recolor", [*BAD_NUMBERS, "1.5"]), *_set("seed", _SEEDS[:4]),
         *_set("max_sentences", [*(x for x in BAD_COUNTS if x != "1e3"), "49"])], "--batch-size": BAD_COUNTS},
@@ -131,7 +129,7 @@ GOOD = {
     "retrieval": ["", "--json --document-prompt x --split qrels"], "calibrate": ["", "--json"],
     "top": ["--set components=2 --stock"], "labelled": ["", "--json"],
 }  # fmt: skip
-UNREAD = [["search", "--train"], ["search", "--any-general-loss"], ["adapt", "--keep-index"], ["sif", "--stock"]]
+UNREAD = [["sif", "--stock"]]
 """Flags that must be refused, because nothing reads them."""
 
 

@@ -99,8 +99,11 @@ def _calls() -> list[tuple[str, Callable[..., Any], dict[str, Any]]]:
         ("load_retrieval", evaluation.load_retrieval, {"folder": world.search_folder(world.new_folder() / "search")}),
         ("refine_documents", search.refine_documents, {}), ("refine_queries", search.refine_queries, {}),
         ("unrelated_cosines", geometry.unrelated_cosines, {}),
-        ("adapt", adaptation.adapt, {"sentences": world.corpus()[:150], "queries": [t[3:] for t in world.corpus()[:60]],
-         "output": world.new_folder(), "overwrite": True, "show_progress_bar": False}),
+        ("adapt", adaptation.adapt, {"texts": world.corpus()[:150], "output": world.new_folder(), "overwrite": True,
+         "show_progress_bar": False}),
+        ("adapt_search", adaptation.adapt_search, {"documents": world.corpus()[:150],
+         "queries": [t[3:] for t in world.corpus()[:60]], "output": world.new_folder(), "overwrite": True,
+         "show_progress_bar": False}),
     ]  # fmt: skip
     return [*classes, *functions]
 

@@ -43,11 +43,11 @@ def _adapted(sentence: str) -> torch.Tensor:
 
 
 def _searched(sentence: str) -> torch.Tensor:
-    """The text as query and as document, after ``adapt`` for search with the text among both."""
+    """The text as query and as document, after ``adapt_search`` with the text among both."""
     texts = [*world.corpus()[:150], sentence]
     queries = [*(text[3:] for text in world.corpus()[:40]), f"what is {sentence}"]
     options: dict[str, Any] = {"queries": queries, "keep_index": len(sentence) % 2 == 1, "show_progress_bar": False}
-    model = adaptation.adapt(world.encoder(), texts, world.new_folder(), **options).model
+    model = adaptation.adapt_search(world.encoder(), texts, world.new_folder(), **options).model
     return torch.from_numpy(model.encode_query([sentence]) + model.encode_document([sentence]))
 
 

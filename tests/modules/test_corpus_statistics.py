@@ -204,7 +204,7 @@ def test_saved_and_loaded_to_the_bit(saved, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"metadata": {"version": "2"}}, "the version '2' instead of '1'"),
+        ({"metadata": {"format": "pt"}}, "the format 'pt' instead of 'st-extras corpus statistics'"),
         ({"mean": lambda _: None}, "no tensor 'mean'"),
         ({"mean": torch.Tensor.float}, "torch.float32 instead of torch.float64"),
         ({"scatter": lambda scatter: -scatter}, "checksum differs"),

@@ -1,6 +1,7 @@
 """An index's part in a search: smoothing, and a dimension against hubs."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from st_extras.search import refine_documents, refine_queries, refinement
@@ -76,6 +77,28 @@ def test_a_hub_is_found_less():
 def test_what_is_refused(rows, options, message):
     with pytest.raises(ValueError, match=message):
         refine_documents(rows, **options)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        (ROWS * 10).astype(np.int8),
+        (ROWS * 10 + 128).astype(np.uint8),
+        ROWS > 0,
+        np.packbits(ROWS > 0, axis=1),
+    ],
+    ids=["int8", "uint8", "bool", "packed"],
+)
+def test_quantised_embeddings_are_refused(rows):
+    for refine in (refine_documents, refine_queries):
+        with pytest.raises(ValueError, match=r"^embeddings must be .*quantised"):
+            refine(rows)
+
+
+def test_a_data_frame_of_numbers_is_an_array():
+    np.testing.assert_allclose(refine_documents(pd.DataFrame(ROWS)), refine_documents(ROWS), atol=1e-6)
+    with pytest.raises(ValueError, match=r"^embeddings must be"):
+        refine_documents(pd.DataFrame({"text": ["a", "b"]}))
 
 
 @pytest.mark.slow

@@ -1,3 +1,5 @@
+"""DCLR's guides; what their cosines do to the loss: tests/losses/test_dclr.py."""
+
 from pathlib import Path
 from typing import Any
 
@@ -10,42 +12,32 @@ from st_extras.functional import cosine_scores
 from st_extras.losses import DCLRLoss, SimCSELoss
 from st_extras.losses.parts import guide as guide_module
 from st_extras.losses.parts.guide import make_guide
-from tests.helpers import columns, cosine, train
+from tests.helpers import columns, train
 
 
-def cosines(guide: Any, features: list[Any]) -> torch.Tensor:
-    """The guide's cosines of the first column's sentences with the last one's."""
-    sentences, candidates = guide([[column] for column in features])
+def cosines(guide: Any, features: dict[str, Any]) -> torch.Tensor:
+    """The guide's cosines of a column's sentences."""
+    sentences, candidates = guide([[features]])
     found: torch.Tensor = sentences @ candidates.T
     return found
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_model_path_and_table_give_the_guides_cosines(make_encoder, sentences, tmp_path, count):
-    model, guide = make_encoder(), make_encoder(seed=1, hidden_size=8)
-    guide.save(str(tmp_path / "guide"))
-    data = columns(sentences, count)
-    features = [model.preprocess(list(column)) for column in data.values()]
-    embeddings = [guide.encode(list(column), convert_to_tensor=True) for column in data.values()]
-    expected = torch.tensor([[cosine(x, y) for y in embeddings[-1]] for x in embeddings[0]])
-    table = EmbeddingTable.compute(model, guide, [t for c in data.values() for t in c], show_progress_bar=False)
-    for made in (make_guide(model, guide, None), make_guide(model, tmp_path / "guide", None)):
-        found = cosines(made, features)
-        torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
-        assert not found.requires_grad
-    torch.testing.assert_close(cosines(make_guide(model, None, table), features), found)
+def cosines_now(model: SentenceTransformer, sentences: list[str]) -> torch.Tensor:
+    """The model's cosines, without dropout."""
+    embeddings = model.encode(sentences, convert_to_tensor=True)
+    return cosine_scores(embeddings, embeddings)
 
 
 def test_the_sentences_of_all_processes(make_encoder, sentences, monkeypatch):
     monkeypatch.setattr(guide_module, "gather_rows", lambda x, across: (torch.cat([x, -x]) if across else x, 0))
     model, guide = make_encoder(), make_encoder(seed=1)
-    features = [model.preprocess(sentences)]
+    features = model.preprocess(sentences)
     alone = cosines(make_guide(model, guide, None), features)
     gathered = cosines(make_guide(model, guide, None, gather_across_devices=True), features)
     torch.testing.assert_close(gathered, torch.cat([alone, -alone], dim=1))
 
 
-def test_what_the_card_says(make_encoder, sentences, tmp_path):
+def test_the_name_in_the_model_card(make_encoder, sentences, tmp_path):
     model, guide = make_encoder(), make_encoder(seed=1)
     guide.save(str(tmp_path / "guide"))
 
@@ -62,77 +54,72 @@ def test_what_the_card_says(make_encoder, sentences, tmp_path):
     assert [described(word) for word in ("self", "start", None)] == ["self", "start", None]
 
 
-def test_without_a_guide_the_log_names_the_ways_out_and_nothing_warns(make_encoder, caplog, sentences):
+def test_without_a_guide_a_log_message_names_the_alternatives(make_encoder, caplog):
     caplog.set_level("INFO", logger=guide_module.__name__)
     model = make_encoder()
-    loss = DCLRLoss(model)
-    loss([model.preprocess(sentences)])
-    (record,) = caplog.records
-    assert record.levelname == "INFO"
-    assert all(part in record.message for part in ("no negative is left out", "path", '"start"', '"self"'))
-    caplog.clear()
     for guide in ("self", "start"):
         DCLRLoss(model, complementary_model=guide)
     assert not caplog.records
+    DCLRLoss(model)
+    (record,) = caplog.records
+    assert record.levelname == "INFO"
+    assert all(part in record.message for part in ("no negative is left out", "path", '"start"', '"self"'))
 
 
-# ---- "start"
-
-
-def start_cosines(model: SentenceTransformer, sentences: list[str]) -> torch.Tensor:
-    """What the model computes now, without dropout."""
-    embeddings = model.encode(sentences, convert_to_tensor=True)
-    return cosine_scores(embeddings, embeddings)
-
-
-def test_start_is_the_model_as_it_was(make_encoder, sentences, tmp_path):
-    model = make_encoder().train()
-    expected = start_cosines(model, sentences)
-    guide = make_guide(model, "start", None)
-    train(model, SimCSELoss(model), columns(sentences), tmp_path)
-    model.train()
-    features = [model.preprocess(sentences)]
-    found = cosines(guide, features)
-    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
-    assert torch.equal(cosines(guide, features), found)  # without dropout
-    assert (start_cosines(model, sentences) - expected).abs().max() > 0.01
-    assert not found.requires_grad
-    assert guide.source.name == "start"
-    assert not list(guide.parameters())
-    assert list(guide.state_dict()) == ["_extra_state"]  # the probe
-
-
-def test_start_after_a_training_is_what_was_trained(make_encoder, sentences, tmp_path):
-    """A trained model has a card with the trainer's data, and what autocast has put in place of its forward pass."""
+@pytest.mark.parametrize("trained_before", [False, True])
+def test_start_is_a_copy_of_the_model_when_the_loss_is_made(make_encoder, sentences, tmp_path, trained_before):
+    """Also of a trained one, which has the trainer's data in its card and autocast in place of its forward pass."""
     model = make_encoder()
-    train(model, SimCSELoss(model), columns(sentences), tmp_path, bf16=True)
-    guide = make_guide(model, "start", None)
+    if trained_before:
+        train(model, SimCSELoss(model), columns(sentences), tmp_path, bf16=True)
     features = model.preprocess(sentences)
     embeddings = model.eval()(dict(features))["sentence_embedding"].detach()
+    expected = cosine_scores(embeddings, embeddings)
+    guide = make_guide(model.train(), "start", None)
     train(model, SimCSELoss(model), columns(sentences), tmp_path)
-    found = cosines(guide, [features])
-    torch.testing.assert_close(found, cosine_scores(embeddings, embeddings), atol=1e-6, rtol=0)
+    found = cosines(guide, features)
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+    assert (cosines_now(model, sentences) - expected).abs().max() > 0.01
+    assert torch.equal(cosines(guide, features), found)  # without dropout
+    assert not found.requires_grad
+    assert not list(guide.parameters())
+    assert list(guide.state_dict()) == ["_extra_state"]  # its embeddings of the probe texts
 
 
-def test_start_with_adapters_is_what_they_make_of_the_model(make_encoder, sentences):
+def test_start_copies_adapters(make_encoder, sentences):
     peft = pytest.importorskip("peft")
     model = make_encoder()
     model.add_adapter(peft.LoraConfig(r=2, target_modules=["query", "value"], init_lora_weights=False))
-    expected = start_cosines(model, sentences)
-    guide = make_guide(model, "start", None)
+    expected, guide = cosines_now(model, sentences), make_guide(model, "start", None)
     with torch.no_grad():
-        for parameter in model.parameters():  # what was frozen may be trained later, or merged into
+        for parameter in model.parameters():  # frozen weights too may be trained later, or merged into
             parameter.mul_(1.5)
-    torch.testing.assert_close(cosines(guide, [model.preprocess(sentences)]), expected, atol=1e-6, rtol=0)
-    assert (start_cosines(model, sentences) - expected).abs().max() > 0.01
+    torch.testing.assert_close(cosines(guide, model.preprocess(sentences)), expected, atol=1e-6, rtol=0)
+    assert (cosines_now(model, sentences) - expected).abs().max() > 0.01
 
 
-def test_the_word_is_not_a_folder(make_encoder, sentences, tmp_path, monkeypatch):
+def test_a_folder_named_start_is_given_as_a_path(make_encoder, sentences, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model, other = make_encoder(), make_encoder(seed=1)
     other.save("start")
-    features = [model.preprocess(sentences)]
-    words, *folders = (make_guide(model, name, None) for name in ("start", "./start", Path("start")))
-    torch.testing.assert_close(cosines(words, features), start_cosines(model, sentences))
-    for folder in folders:
-        torch.testing.assert_close(cosines(folder, features), start_cosines(other, sentences))
+    for name, encoder in (("start", model), ("./start", other), (Path("start"), other)):
+        found = cosines(make_guide(model, name, None), model.preprocess(sentences))
+        torch.testing.assert_close(found, cosines_now(encoder, sentences))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("guide", ["path", "start"])
+def test_another_guide_after_a_resume_is_refused(make_encoder, sentences, tmp_path, guide):
+    def training(seed: int, **options: Any) -> None:
+        model = make_encoder(seed=seed if guide == "start" else 0)
+        if guide == "path":
+            make_encoder(seed=seed).save(str(tmp_path / "guide"))  # trained again at the same place
+        made = DCLRLoss(model, complementary_model=tmp_path / "guide" if guide == "path" else "start")
+        settings = {"save_strategy": "steps", "save_steps": 1, "max_steps": 2}
+        train(model, made, columns(sentences), tmp_path / "run", **settings, **options)
+
+    training(1)
+    checkpoint = str(tmp_path / "run" / "checkpoint-1")
+    training(1, resume=checkpoint)
+    with pytest.raises(ValueError, match=r"complementary_model must be .* another one: .* \d+ % apart"):
+        training(2, resume=checkpoint)

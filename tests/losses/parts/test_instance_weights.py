@@ -1,3 +1,5 @@
+"""The threshold phi of DCLR's weights; the weights themselves: tests/losses/test_dclr.py."""
+
 import math
 from typing import Any
 
@@ -6,15 +8,12 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_extras.functional import unit_rows
-from st_extras.losses.parts.instance_weights import InstanceWeights, count_negatives, share_quantile
-from tests.helpers import columns, cosine, differing, draw, generator, snapshot
-
-# ---- the threshold
+from st_extras.losses.parts.instance_weights import BatchWeights, InstanceWeights, share_quantile
+from tests.helpers import differing, draw, snapshot
 
 
 def quantile(cosines: Tensor, share: float) -> float:
-    """The cosine that a share of the pairs i != j reach, between the two pairs next to it, as a plain loop."""
+    """The cosine that a share of the pairs i != j reaches, between the two pairs next to it, as a plain loop."""
     pairs = sorted(float(cosines[i][j]) for i in range(len(cosines)) for j in range(len(cosines)) if i != j)
     place = (1 - share) * (len(pairs) - 1)
     below = pairs[math.floor(place)]
@@ -25,24 +24,20 @@ def batch(size: int, seed: int) -> Tensor:
     return torch.tanh(draw(size, size, seed=seed))
 
 
-def made(model: SentenceTransformer, guide: Any, **options: Any) -> InstanceWeights:
-    settings = {"threshold": None, "masked_share": None, "gather_across_devices": False} | options
-    return InstanceWeights(model, guide, None, **settings)
-
-
-def threshold_of(given: Any, share: Any, **options: Any) -> InstanceWeights:
+def made(share: float | None = 0.3) -> Any:
     alone = SentenceTransformer(modules=[torch.nn.Identity()], device="cpu")
-    return made(alone, "self", threshold=given, masked_share=share, **options)
+    options: dict[str, Any] = {"threshold": None, "masked_share": share, "gather_across_devices": False}
+    return InstanceWeights(alone, "self", None, **options)
 
 
-def value(weights: InstanceWeights) -> Tensor:
-    """Phi as it is logged."""
+def logged(weights: InstanceWeights) -> Tensor:
+    """The estimate of phi."""
     return weights.instruments["threshold"]
 
 
-def phi_of(threshold: InstanceWeights, cosines: Tensor, **options: Any) -> Any:
+def phi_of(weights: InstanceWeights, cosines: Tensor, **options: Any) -> Any:
     """Phi for a batch of these cosines."""
-    return threshold.phi(cosines, torch.eye(cosines.size(1)).to(cosines), **options)
+    return weights.phi(cosines, torch.eye(cosines.size(1)).to(cosines), **options)
 
 
 @pytest.mark.parametrize("share", [0.02, 0.14, 0.5, 0.97])
@@ -50,89 +45,64 @@ def test_the_quantile_of_a_batch_is_the_loops(share):
     cosines = batch(7, seed=1)
     found = share_quantile(cosines, torch.arange(7), share)
     assert found.item() == pytest.approx(quantile(cosines, share), abs=1e-12)
-    order = torch.tensor([3, 1, 6, 0, 2, 5, 4])  # the own candidate may stand anywhere
+    order = torch.tensor([3, 1, 6, 0, 2, 5, 4])  # the own candidate may be in any column
     torch.testing.assert_close(share_quantile(cosines[:, order], order.argsort(), share), found)
 
 
-def test_phi_is_the_mean_over_the_training_batches_so_far():
-    """Over all of them, be they more than a hundred."""
-    threshold = threshold_of(None, 0.3).double()
-    assert value(threshold).isnan()
-    seen = []
+def test_phi_is_the_mean_over_all_training_batches_so_far():
+    weights, seen = made().double(), []
+    assert logged(weights).isnan()
     for step in range(150):
         cosines = batch(3 + step % 5, step)
         seen.append(quantile(cosines, 0.3) + step / 1000)
-        phi = phi_of(threshold, cosines + step / 1000)
-        assert value(threshold).item() == pytest.approx(sum(seen) / len(seen), abs=1e-12)
-        assert 0 < value(threshold) - phi < 2e-6  # an allowance for rounding
-    assert threshold.batches == 150
+        phi = phi_of(weights, cosines + step / 1000)
+        assert logged(weights).item() == pytest.approx(sum(seen) / len(seen), abs=1e-12)
+        assert 0 < logged(weights) - phi < 2e-6  # an allowance for rounding
+    assert weights.batches == 150
 
 
-def test_without_gradients_nothing_moves():
-    threshold = threshold_of(None, 0.3).double()
+def test_a_batch_counts_once_and_only_with_gradients():
+    weights = made().double()
     with torch.no_grad():
-        found = phi_of(threshold, batch(6, seed=1))
-        assert found.item() == pytest.approx(quantile(batch(6, seed=1), 0.3), abs=2e-6)
-    assert value(threshold).isnan()
-    phi = phi_of(threshold, batch(6, seed=2))
-    before = snapshot(threshold)
+        assert phi_of(weights, batch(6, seed=1)).item() == pytest.approx(quantile(batch(6, seed=1), 0.3), abs=2e-6)
+    assert logged(weights).isnan()
+    phi, before = phi_of(weights, batch(6, seed=2)), snapshot(weights)
     with torch.no_grad():
-        assert phi_of(threshold, batch(6, seed=1)) == phi
-    assert phi_of(threshold, batch(6, seed=1), first=False) == phi
-    assert not differing(before, snapshot(threshold))
-    phi_of(threshold, batch(6, seed=1))
-    assert differing(before, snapshot(threshold)) == {"mean", "batches"}
+        assert phi_of(weights, batch(6, seed=1)) == phi
+    assert phi_of(weights, batch(6, seed=1), first_call=False) == phi
+    assert not differing(before, snapshot(weights))
+    phi_of(weights, batch(6, seed=1))
+    assert differing(before, snapshot(weights)) == {"mean", "batches"}
 
 
-def test_batches_of_fewer_than_three_and_numbers_that_are_not_finite_do_not_count():
-    threshold = threshold_of(None, 0.3).double()
+def test_small_batches_and_numbers_that_are_not_finite_do_not_count():
+    weights = made().double()
     for size in (1, 2):
-        assert phi_of(threshold, torch.ones(size, size).double()) == torch.inf  # nothing is masked
-    assert value(threshold).isnan()
-    phi = phi_of(threshold, batch(6, seed=1))
+        assert phi_of(weights, torch.ones(size, size).double()) == torch.inf  # nothing is masked
+    assert logged(weights).isnan()
+    phi = phi_of(weights, batch(6, seed=1))
     for cosines in (torch.ones(2, 2), torch.full((6, 6), math.nan), torch.full((6, 6), math.inf)):
-        assert phi_of(threshold, cosines.double()) == phi
-    assert threshold.batches == 1
+        assert phi_of(weights, cosines.double()) == phi
+    assert weights.batches == 1
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_sentences_that_are_all_alike_are_all_masked(seed):
-    """Rounding must not decide which of them are negatives."""
-    threshold = threshold_of(None, 0.14)
+def test_rounding_does_not_decide_between_sentences_that_are_all_alike(seed):
+    weights = made(0.14)
     for step in range(3):
         cosines = (1 + 1e-7 * draw(16, 16, seed=10 * seed + step)).float()
-        assert (cosines >= phi_of(threshold, cosines)).all()
-    assert phi_of(threshold, torch.zeros(4, 4)).isfinite()
+        assert (cosines >= phi_of(weights, cosines)).all()
+    assert phi_of(weights, torch.zeros(4, 4)).isfinite()
 
 
-# ---- the weights
-
-
-@pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize("options", [{"threshold": 0.1}, {"masked_share": 0.4}])
-@pytest.mark.parametrize("guide", ["start", "self"])
-def test_the_weights_as_a_loop(make_encoder, sentences, guide, options, count):
-    model = make_encoder()
-    data = list(columns(sentences, count).values())
-    anchors, candidates = draw(8, 16).float(), draw(8, 16, seed=1).float()
-    pair = (anchors, candidates) if guide == "self" else [model.encode(data[i]) for i in (0, -1)]
-    cosines = torch.tensor([[cosine(x, y) for y in pair[1]] for x in pair[0]])
-    phi = options.get("threshold", quantile(cosines, 0.4) - 1e-6)
-    parts = [[model.preprocess(column[:3]), model.preprocess(column[3:])] for column in data]
-    weights = made(model, guide, **options)
-    weigh: Any = weights(anchors.requires_grad_(), unit_rows(candidates), parts, first=True)
-    found = torch.cat([weigh(begin, begin + 4) for begin in (0, 4)])
-    assert not any(kept.requires_grad for kept in (found, *weights.buffers()))  # which would hold a step's graph
-    assert torch.equal(found, (cosines < phi).float())
-
-
-def test_what_is_measured():
-    given = (torch.rand(4, 6, generator=generator(1)) > 0.5).float()
-    left = [sum(float(given[i][j]) for j in range(6) if j != i + 2) for i in range(4)]
-    assert count_negatives(given, 2).tolist() == left
-    weights = made(SentenceTransformer(modules=[torch.nn.Identity()], device="cpu"), "self")
+def test_what_is_measured_of_a_batch_in_two_parts():
+    given = torch.tanh(draw(4, 6))
+    weights, kept = made(None), BatchWeights(given, torch.eye(6).double(), 0.2, 2, torch.float64)
+    given[3] = 0.9  # no negative is left, and the own candidate counts nothing
+    left = [sum(float(given[i][j]) < 0.2 for j in range(6) if j != i + 2) for i in range(4)]
     assert weights.masked_negatives.isnan()
-    weights.measure(torch.tensor([0.0, 5.0, 3.0, 0.0]), 6, others=True)
-    assert (float(weights.masked_negatives), int(weights.anchors_without_negatives)) == (pytest.approx(0.6), 0)
-    weights.measure(torch.tensor([0.0, 5.0, 3.0, 0.0]), 6, others=False)
-    assert int(weights.anchors_without_negatives) == 2
+    found = torch.cat([kept.of_anchors(0, 1), kept.of_anchors(1, 4)])
+    assert torch.equal(found, (given < 0.2).double())
+    weights.measure(kept)
+    assert float(weights.masked_negatives) == pytest.approx(1 - sum(left) / 20)
+    assert int(weights.anchors_without_negatives) == left.count(0) == 1

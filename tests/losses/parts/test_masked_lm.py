@@ -19,8 +19,6 @@ from transformers import (
     DistilBertForMaskedLM,
     MobileBertConfig,
     MobileBertForMaskedLM,
-    RobertaConfig,
-    RobertaForMaskedLM,
 )
 
 from st_extras.losses.parts.masked_lm import MaskedLM, vocabulary_cross_entropy
@@ -56,19 +54,16 @@ def test_corruption_draws_15_percent_80_10_10(encoder):
 
 def test_random_tokens_come_from_the_whole_vocabulary(encoder):
     word = max(encoder.tokenizer.all_special_ids) + 1
-    corrupted, drawn = corrupted_copy(encoder, torch.full((300, 100), word), 1.0)
-    assert drawn.all()
+    corrupted, _ = corrupted_copy(encoder, torch.full((300, 100), word), 1.0)
     assert set(corrupted.unique().tolist()) == set(range(WORDS))
 
 
-def test_special_tokens_and_padding_are_never_drawn(encoder):
+def test_padding_is_never_drawn(encoder):
     column = encoder.preprocess(["a cat", SENTENCES[0]])
     before = column["input_ids"].clone()
-    corrupted, drawn = MaskedLM(encoder, probability=1.0).corrupt(encoder, column)
+    _, drawn = MaskedLM(encoder, probability=1.0).corrupt(encoder, column)
     assert drawn.sum(dim=1).tolist() == [2, len(SENTENCES[0].split())]
-    assert not drawn[:, 0].any()  # [CLS]
     assert torch.equal(column["input_ids"], before)
-    assert corrupted.keys() == column.keys()
 
 
 # ---- the cross-entropy over the vocabulary
@@ -105,27 +100,13 @@ def _sizes() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _saved(folder: Path, full: Any) -> None:
-    """Save a whole model with the tests' tokenizer."""
-    full.save_pretrained(folder)
-    BertTokenizer(vocab={t: i for i, t in enumerate(vocabulary())}, model_max_length=16).save_pretrained(folder)
-
-
-def _load(folder: Path, **options: Any) -> SentenceTransformer:
-    transformer = Transformer(str(folder), max_seq_length=16, **options)
-    return SentenceTransformer(modules=[transformer, Pooling(16)], device="cpu")
-
-
 def _encoder_of(folder: Path, full: Any) -> SentenceTransformer:
+    """The encoder of a whole model that is saved with the tests' tokenizer."""
     if full.get_output_embeddings() is not None:
         torch.nn.init.normal_(full.get_output_embeddings().bias)
-    _saved(folder, full)
-    return _load(folder)
-
-
-def roberta(folder: Path, make_encoder: MakeEncoder) -> SentenceTransformer:
-    config = RobertaConfig(**_sizes(), max_position_embeddings=64, pad_token_id=0)
-    return _encoder_of(folder, RobertaForMaskedLM(config))
+    full.save_pretrained(folder)
+    BertTokenizer(vocab={t: i for i, t in enumerate(vocabulary())}, model_max_length=16).save_pretrained(folder)
+    return SentenceTransformer(modules=[Transformer(str(folder), max_seq_length=16), Pooling(16)], device="cpu")
 
 
 def distilbert(folder: Path, make_encoder: MakeEncoder) -> SentenceTransformer:
@@ -137,7 +118,7 @@ def bert(folder: Path, make_encoder: MakeEncoder) -> SentenceTransformer:
     return make_encoder(dropout=0.0, with_head=True)
 
 
-@pytest.mark.parametrize("make", [bert, roberta, distilbert])
+@pytest.mark.parametrize("make", [bert, distilbert])
 def test_the_mlm_term_is_the_checkpoints_own(make, tmp_path, make_encoder):
     model = make(tmp_path / "lm", make_encoder)
     state = torch.random.get_rng_state()
@@ -159,18 +140,12 @@ def test_the_mlm_term_is_the_checkpoints_own(make, tmp_path, make_encoder):
     assert owned == 16 * 16 + 3 * 16 + WORDS  # transform, norm and one bias: no copy of the embedding
 
 
-def test_a_checkpoint_without_a_head_gets_a_fresh_one(encoder, tmp_path):
+def test_without_a_head_in_the_checkpoint_there_is_a_new_one(encoder, make_encoder, tmp_path, caplog):
     other_head = _encoder_of(tmp_path, BertForSequenceClassification(BertConfig(**_sizes())))
-    assert not MaskedLM(other_head).from_checkpoint
-    head = MaskedLM(encoder)
-    assert not head.from_checkpoint
-    assert head(torch.randn(0, 16), torch.empty(0, dtype=torch.long), torch.randn(9, 16)).item() == 0
-
-
-def test_a_checkpoint_that_is_gone_gets_a_fresh_head(make_encoder, caplog):
-    model = make_encoder(with_head=True)
-    model.transformers_model.config._name_or_path = "nobody/nothing"
-    assert not MaskedLM(model).from_checkpoint
+    deleted = make_encoder(with_head=True)
+    deleted.transformers_model.config._name_or_path = "nobody/nothing"
+    for model in (encoder, other_head, deleted):
+        assert not MaskedLM(model).from_checkpoint
     assert "No masked-language-model head from 'nobody/nothing'" in caplog.text
 
 
@@ -186,7 +161,7 @@ def test_a_checkpoint_that_is_gone_gets_a_fresh_head(make_encoder, caplog):
         ),
     ],
 )
-def test_a_head_that_cannot_be_used_is_left_for_a_fresh_one(full, message, tmp_path, caplog):
+def test_a_head_that_cannot_be_used_is_replaced_by_a_new_one(full, message, tmp_path, caplog):
     model = _encoder_of(tmp_path, full)
     loss = make_loss(model, mlm_weight=1.0)
     assert not loss.masked_lm.from_checkpoint

@@ -21,25 +21,22 @@ from st_extras.losses.parts.wrapping import (
 )
 from tests.helpers import Wrapped, draw
 
-# ---- check_base_loss
+# ---- the base loss
 
 
-def test_a_base_without_embeddings_to_share_is_refused(encoder):
+def test_a_base_that_cannot_share_the_pass_is_refused(make_encoder):
+    model = make_encoder()
+    base = SimCSELoss(model)
+    assert check_base_loss(base, Wrapped(model)) is base
     denoising = DenoisingAutoEncoderLoss.__new__(DenoisingAutoEncoderLoss)
-    for wrong in (nn.Identity(), denoising, MatryoshkaLoss(encoder, SimCSELoss(encoder), [8])):
-        name = type(wrong).__name__
-        with pytest.raises(ValueError, match=f"^base_loss={name} has no compute_loss_from_embeddings"):
-            check_base_loss(wrong, encoder)
-
-
-def test_a_base_on_another_model_is_refused(make_encoder):
-    base = SimCSELoss(make_encoder())
-    assert check_base_loss(base, Wrapped(base.model)) is base
-    with pytest.raises(ValueError, match=r"^base_loss=SimCSELoss must be built on the same model"):
+    for wrong in (nn.Identity(), denoising, MatryoshkaLoss(model, base, [8])):
+        with pytest.raises(ValueError, match=f"^base_loss must be .* got {type(wrong).__name__}: use "):
+            check_base_loss(wrong, model)
+    with pytest.raises(ValueError, match="^base_loss must be built on the same model"):
         check_base_loss(base, make_encoder())
-
-
-# ---- base_views
+    for make in (SimCSELoss, ConSERTLoss, DCLRLoss, AdCSELoss):
+        with pytest.raises(ValueError, match="^base_loss must have neither mini_batch_size nor"):
+            check_base_loss(make(model, mini_batch_size=4), model)
 
 
 def test_a_base_without_views_gets_its_columns_one_after_the_other(encoder, sentences):
@@ -66,39 +63,28 @@ def test_columns_that_cannot_share_a_pass_are_refused(encoder, sentences):
         base_views(SimCSELoss(encoder), [flattened])
 
 
-# ---- base_mode
-
-
 def test_the_pass_has_dropout_unless_the_base_wants_none(encoder):
     encoder.train()
-    still = SimCSELoss(encoder, augmentations=("none", "none"))
     for base, training in (
         (None, True),
         (MultipleNegativesRankingLoss(encoder), True),
         (SimCSELoss(encoder), True),
         (ConSERTLoss(encoder), False),
         (ConSERTLoss(encoder, dropout=True), True),
-        (still, False),
+        (SimCSELoss(encoder, augmentations=("none", "none")), False),
     ):
         with base_mode(base, encoder):
             assert {module.training for module in encoder.modules()} == {training}
         assert all(module.training for module in encoder.modules())
 
 
-# ---- base_value
+def test_embeddings_and_labels_reach_the_base():
+    class Recorder(nn.Module):
+        def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor | None) -> Tensor:
+            self.seen = embeddings, labels
+            return embeddings[0].sum()
 
-
-class Recorder(nn.Module):
-    """Keeps what it is given."""
-
-    def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor | None) -> Tensor:
-        self.seen = embeddings, labels
-        return embeddings[0].sum()
-
-
-def test_embeddings_and_labels_reach_the_base(encoder):
-    base, labels = Recorder(), torch.tensor([1, 0])
-    views = draw(4, 3).chunk(2)
+    base, labels, views = Recorder(), torch.tensor([1, 0]), draw(4, 3).chunk(2)
     assert base_value(base, views, labels, []) == {"base": views[0].sum()}
     assert isinstance(base.seen[0], list)  # as the losses of Sentence Transformers expect
     assert all(seen is view for seen, view in zip(base.seen[0], views, strict=True))
@@ -109,7 +95,7 @@ def test_embeddings_and_labels_reach_the_base(encoder):
 
 
 class Noting(nn.Module):
-    """Notes, before and after the encoder's pass, whether it is truncated and repeated."""
+    """Notes, before and after the encoder's pass, whether it is wrapped and repeated."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -123,10 +109,12 @@ class Noting(nn.Module):
         return value
 
 
-def test_matryoshka_is_seen_and_its_first_run_told_from_the_others(encoder, sentences):
-    features = [encoder.preprocess(sentences)]
-    loss = Noting(encoder)
+@pytest.mark.parametrize("outside", [False, True])
+def test_the_first_run_of_matryoshka_is_distinguished_from_the_others(encoder, sentences, outside):
+    """Also if DistributedDataParallel wraps the model inside or outside of it."""
+    features, loss = [encoder.preprocess(sentences)], Noting(Wrapped(encoder))
     matryoshka = MatryoshkaLoss(encoder, loss, [4, 16, 8])
+    matryoshka.model = loss.model if outside else encoder
     for _ in range(2):
         loss.seen.clear()
         matryoshka(features, None)
@@ -134,20 +122,6 @@ def test_matryoshka_is_seen_and_its_first_run_told_from_the_others(encoder, sent
     loss.seen.clear()
     loss(features)
     assert loss.seen == [(False, False, False)]
-
-
-def test_matryoshka_is_seen_inside_and_outside_a_wrapper(encoder, sentences):
-    features = [encoder.preprocess(sentences)]
-    loss = Noting(Wrapped(encoder))
-    matryoshka = MatryoshkaLoss(encoder, loss, [16, 8])
-    for decorated in (encoder, loss.model):
-        loss.seen.clear()
-        matryoshka.model = decorated
-        matryoshka(features, None)
-        assert loss.seen == [(True, False, False), (True, True, True)]
-
-
-# ---- same views, instruments
 
 
 def test_instruments_keep_their_names_unless_two_parts_have_one():
@@ -159,12 +133,3 @@ def test_instruments_keep_their_names_unless_two_parts_have_one():
     a, b, c = torch.arange(3)
     found = gather_instruments(left=Part(accuracy=a), right=Part(accuracy=b, angle=c), none=None, plain=nn.Identity())
     assert found == {"left_accuracy": a, "right_accuracy": b, "angle": c}
-
-
-@pytest.mark.parametrize("make", [SimCSELoss, ConSERTLoss, DCLRLoss, AdCSELoss])
-def test_a_base_in_mini_batches_is_refused(encoder, make):
-    loss = make(encoder, mini_batch_size=4)
-    with pytest.raises(
-        ValueError, match=r"^base_loss=\w+ must not have a mini_batch_size or mini_batch_num_tokens, .*\.$"
-    ):
-        check_base_loss(loss, encoder)

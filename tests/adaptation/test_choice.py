@@ -1,0 +1,54 @@
+"""Which candidates are tried, which may be chosen, and which one is."""
+
+import pytest
+
+from st_extras.adaptation import CandidateResult
+from st_extras.adaptation.choice import Choice, choose, choose_harmless, general_budget, is_tried, objections
+
+FORGETS = "loses 1.00 on general pairs, 0.50 allowed"
+
+
+def result(name: str, gain: float, reason: str = "", low: float | None = 0.01) -> CandidateResult:
+    return CandidateResult(name, gain, low, None if low is None else 1.0, None, not reason, reason, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("results", "index", "reason"),
+    [
+        ([result("a", 0.3), result("b", 0.39), result("c", 0.2)], 0, "a was chosen: b gains little more."),
+        ([result("a", 0.29), result("b", 0.39), result("c", 0.2)], 1, "b was best."),
+        ([result("a", 0.38, FORGETS), result("b", 0.39)], 1, "b was best."),
+        ([result("a", 0.3), result("b", 0.39, FORGETS)], 0, "a was best of what is accepted: b gains more and forgets"),
+        ([result("a", 0.3), result("b", 0.39, "not better", low=-0.1)], 0, "a was best."),
+        ([result("a", 0.38, low=None), result("b", 0.39, low=None)], 1, "b was best."),
+        ([], None, "no candidate was better than the base model."),
+        ([result("a", -0.1, "not better", low=-0.2)], None, "no candidate was better than the base model."),
+        (
+            [result("a", -0.1, "not better", low=-0.2), result("b", 0.1, FORGETS)],
+            None,
+            "what was better than the base model loses too much on general pairs",
+        ),
+    ],
+)
+def test_the_gentlest_of_the_good_ones_is_chosen(results, index, reason):
+    choice = choose(results)
+    assert choice.index == index
+    assert choice.reason.startswith(reason)
+
+
+def test_the_first_one_without_harm_is_chosen():
+    bad, good, better = result("a", -1.0, "later"), result("b", 0.0), result("c", 0.5)
+    assert choose_harmless([bad, good, better]) == Choice(1, "b was chosen: no harm was found.")
+    assert choose_harmless([bad]).index is None
+
+
+def test_what_is_tried_and_accepted():
+    assert general_budget(80.0, None) == 0.5
+    assert general_budget(80.0, 3.0) == 3.0
+    assert [is_tried(True, general, by_labels=False) for general in (69.9, 70.0)] == [True, False]
+    assert is_tried(True, 90.0, by_labels=True)
+    assert is_tried(False, 90.0, by_labels=False)
+    assert objections(0.1, 0.01, None, 0.5) == objections(0.1, None, 0.5, 0.5) == ""
+    assert objections(0.1, 0.0, None, 0.5).startswith("not better")
+    assert objections(0.0, None, None, 0.5).startswith("not better")
+    assert objections(0.1, 0.01, 1.0, 0.5) == FORGETS

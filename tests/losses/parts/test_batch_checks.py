@@ -1,0 +1,177 @@
+"""What must not train without a warning: equal views, labels, values near zero, frozen encoders."""
+
+import logging
+from typing import Any
+
+import pytest
+import torch
+
+from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, SimCSELoss, SLTFAILoss
+from st_extras.losses.parts.batch_checks import are_equal_views
+from tests.fixtures import SENTENCES
+from tests.helpers import draw
+from tests.losses.cases import CASES
+
+
+@pytest.fixture(autouse=True)
+def _warnings(caplog):
+    caplog.set_level(logging.WARNING, logger="st_extras.losses")
+
+
+@pytest.mark.parametrize(
+    ("dropout", "views"),
+    [(0.1, ("dropout", "dropout")), (0.0, ("none", "none")), (0.0, ("dropout", "token_cutoff"))],
+)
+def test_views_that_differ_or_are_meant_to_be_equal_cause_no_warning(make_encoder, caplog, dropout, views):
+    model = make_encoder(dropout=dropout).train()
+    for make in (SimCSELoss, ConSERTLoss):
+        make(model, augmentations=views)([model.preprocess(SENTENCES)])
+    assert not caplog.records
+
+
+def test_equal_views_in_evaluation_cause_no_warning(still_encoder, caplog):
+    features, loss = [still_encoder.preprocess(SENTENCES)], SimCSELoss(still_encoder)
+    with torch.no_grad():
+        loss(features)
+    still_encoder.eval()
+    loss(features)
+    assert not caplog.records
+    still_encoder.train()
+    loss(features)
+    assert "same vector" in caplog.text
+
+
+@pytest.mark.parametrize("where", ["off inside", "unused"])
+def test_equal_views_cause_a_warning_later_if_the_encoder_has_dropout(make_encoder, where, caplog):
+    """A new adapter's acts after its first step; one that is never used or off does not act at all."""
+    model = make_encoder(dropout=0.1 if where == "off inside" else 0.0).train()
+    model[0].unused = torch.nn.Dropout(0.5)
+    model[0].train(where != "off inside")
+    loss, features = SimCSELoss(model), [model.preprocess(SENTENCES)]
+    for _ in range(100):
+        loss(features)
+    assert "same vector" not in caplog.text
+    loss(features)
+    assert "same vector" in caplog.text
+
+
+def test_a_new_adapter_is_compared_again(still_encoder, caplog):
+    """LoRA adds 0 at first, so its dropout makes no difference before the first step."""
+    peft = pytest.importorskip("peft")
+    model = still_encoder
+    model.transformers_model.add_adapter(peft.LoraConfig(r=2, lora_dropout=0.5, target_modules=["query"]))
+    loss, features = SimCSELoss(model.train()), [model.preprocess(SENTENCES)]
+    loss(features)
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter)
+    for _ in range(101):
+        loss(features)
+    assert "same vector" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "options", "refused"),
+    [
+        ("simcse", SimCSELoss, {}, True),
+        ("dclr", DCLRLoss, {}, False),
+        ("dclr without noise", DCLRLoss, {"noise_ratio": 0}, True),
+        ("dclr with a guide", DCLRLoss, {"noise_ratio": 0, "complementary_model": "self"}, False),
+        ("adcse", AdCSELoss, {}, False),
+        ("adcse, tied", AdCSELoss, {"tied": True, "num_adversaries": 0}, True),
+    ],
+)
+def test_equal_views_are_refused_if_nothing_else_trains_the_encoder(still_encoder, name, kind, options, refused):
+    loss = kind(still_encoder.train(), **options)
+    loss([still_encoder.preprocess(SENTENCES)])
+    assert loss.step.checks.only_equal_views == refused
+
+
+def test_equal_views():
+    views = draw(4, 8).float()
+    one_row = views.clone()
+    one_row[2] += 0.1
+    for other, equal in (
+        (views.clone(), True),
+        (views * (1 + 1e-7), True),
+        (views + 1e-3 * draw(4, 8, seed=1), False),
+        (one_row, False),
+        (views[:3], False),
+    ):
+        assert are_equal_views(views, other) == equal
+    assert are_equal_views(views.bfloat16(), (views * (1 + 1e-4)).bfloat16())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert are_equal_views(views, views * (1 + 1e-3))
+    assert are_equal_views(torch.zeros(2, 3), torch.zeros(2, 3))
+
+
+def test_views_of_other_shapes_are_refused(encoder):
+    for loss in (SimCSELoss(encoder), ConSERTLoss(encoder), DCLRLoss(encoder), AdCSELoss(encoder)):
+        for views in ([draw(4, 16), draw(3, 16)], [draw(4, 16)], [draw(4, 16)] * 3):
+            with pytest.raises(ValueError, match=rf"^{type(loss).__name__} compares two views of one shape, got "):
+                loss.compute_loss_from_embeddings(views)
+
+
+@pytest.mark.parametrize("options", [{}, {"mini_batch_size": 3}])
+def test_a_column_of_labels_causes_a_warning(encoder, caplog, options):
+    texts, labels = encoder.train().preprocess(SENTENCES), encoder.preprocess(["cat", "dog"] * 4)
+    for columns, number in (([texts, labels], 2), ([labels], 1), ([texts, texts], None)):
+        caplog.clear()
+        loss = SimCSELoss(encoder, **options)
+        for _ in range(2):
+            loss(columns)
+        assert len(caplog.records) == (number is not None)
+        assert number is None or f"2 different texts in 8 rows of column {number}" in caplog.text
+
+
+def run(loss: Any, batches: int, *, apart: bool = True) -> None:
+    """Run a loss on two sentences, whose views lie on opposite sides or all together."""
+    views = torch.tensor([[1.0, 0.0], [-1.0 if apart else 1.0, 0.0]], requires_grad=True)
+    for _ in range(batches):
+        loss.compute_loss_from_embeddings([views, views])
+
+
+def test_values_near_zero_cause_one_warning(encoder, caplog):
+    loss = SimCSELoss(encoder.eval(), temperature=0.1)  # exp(-20)
+    with torch.no_grad():
+        run(loss, 200)
+    run(loss, 40)
+    run(loss, 1, apart=False)
+    run(loss, 158)
+    assert not caplog.records  # the first hundred are not near zero on average
+    run(loss, 200)
+    (record,) = caplog.records
+    assert all(word in record.getMessage() for word in ("SimCSELoss", "batch size", "temperature", "repeat"))
+
+
+@pytest.mark.parametrize("size", [None, 2])
+def test_values_of_mini_batches_are_watched_too(encoder, caplog, size):
+    all_masked: dict[str, Any] = {"complementary_model": "self", "threshold": -0.999, "noise_ratio": 0}
+    loss = DCLRLoss(encoder.train(), **all_masked, mini_batch_size=size)
+    for _ in range(100):
+        loss([encoder.preprocess(["a cat sat", "the dog ran"])])
+    assert "on average in 100 batches" in caplog.text
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_loss_refuses_a_frozen_encoder(encoder, name):
+    """Also one with its own parameters: they would be trained for an encoder that does not change."""
+    case = CASES[name]
+    for cut in ({}, {"mini_batch_size": 3}) if case.cached else ({},):
+        loss, rows = case.make(encoder.train(), **cut), case.features(encoder)
+        encoder.requires_grad_(False)
+        with pytest.raises(ValueError, match="model is frozen"):
+            loss(rows)
+        with torch.no_grad():
+            loss(rows)
+        encoder.requires_grad_(True)
+
+
+def test_slt_fai_over_a_loss_of_sentence_transformers_warns_of_equal_views(still_encoder, frequency_table, caplog):
+    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+
+    base = MultipleNegativesRankingLoss(still_encoder)
+    loss = SLTFAILoss(still_encoder.train(), frequency_table=frequency_table, base_loss=base)
+    for _ in range(2):
+        loss([still_encoder.preprocess(SENTENCES)])
+    assert caplog.text.count("MultipleNegativesRankingLoss must get two different views") == 1
