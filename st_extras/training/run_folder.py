@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 MANIFEST = "st_extras_files.json"
 """Lists what this package wrote into the folder, so that the next run replaces that and nothing else."""
 MARKER = "complete.json"
-"""Written into a checkpoint after everything else, it says what a whole checkpoint holds."""
+"""Written into a checkpoint after everything else: lists what a whole checkpoint holds."""
 CHECKPOINTS = "checkpoints"
 _FILES, _CHECKPOINT = "st-extras list of files", "st-extras checkpoint"
 _STAGING = ".saving"
@@ -162,7 +162,7 @@ def last_checkpoint(output: str | os.PathLike[str]) -> str:
             return str(folder)
         logger.warning("%s is incomplete and passed over: %s.", folder, reason)
     known = found or read_manifest(checkpoints.parent)  # a run's, which a kill ended before its first checkpoint
-    state = "no whole checkpoint yet: start again with overwrite (--overwrite)" if known else "none"
+    state = "no whole checkpoint yet: start again with overwrite=True" if known else "none"
     raise ValueError(f"resume needs a checkpoint in {str(checkpoints)!r}, got {state}.")
 
 
@@ -200,7 +200,7 @@ def check_output(
     if not resume and not overwrite and any(output.iterdir()):
         left = output / unfinished
         resumable = left.is_dir() and any(left.iterdir())
-        options = "overwrite or resume (--overwrite or --resume)" if resumable else "overwrite (--overwrite)"
+        options = "overwrite=True or resume=True" if resumable else "overwrite=True"
         raise ValueError(
             f"output must be a new or empty folder, got {str(output)!r}: choose another folder, or set {options}."
         )

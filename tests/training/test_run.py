@@ -423,7 +423,7 @@ class TestOutput:
         out = tmp_path / "out"
         short_training(make_encoder(), out, max_steps=2)
         (out / "checkpoints" / "notes.txt").write_text("mine")
-        with pytest.raises(ValueError, match=r"set overwrite or resume \(--overwrite or --resume\)\.$"):
+        with pytest.raises(ValueError, match=r"set overwrite=True or resume=True\.$"):
             check_output(out)
         short_training(make_encoder(), out, max_steps=1, overwrite=True)
         assert (out / "checkpoints" / "notes.txt").read_text() == "mine"

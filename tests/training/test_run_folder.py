@@ -40,7 +40,7 @@ def checkpoint(output: Path, name: str, *, complete: bool = True) -> Path:
 class TestCheckOutput:
     def test_a_folder_in_use_needs_overwrite(self, tmp_path):
         (tmp_path / "mine").write_text("mine")
-        with pytest.raises(ValueError, match=r"^output must be a new or empty folder, got .* \(--overwrite\)\.$"):
+        with pytest.raises(ValueError, match=r"^output must be a new or empty folder, got .* overwrite=True\.$"):
             check_output(tmp_path)
         check_output(tmp_path, overwrite=True)
         assert [path.name for path in tmp_path.iterdir()] == ["mine"]
@@ -88,7 +88,7 @@ class TestCheckOutput:
             checkpoint(tmp_path, name, complete=False)
         claim(tmp_path / "claimed")  # all that a kill before the first checkpoint leaves
         for folder in (tmp_path, tmp_path / "claimed"):
-            with pytest.raises(ValueError, match=r"no whole checkpoint yet: start again with overwrite \(--over"):
+            with pytest.raises(ValueError, match=r"no whole checkpoint yet: start again with overwrite=True"):
                 last_checkpoint(folder)
 
     @pytest.mark.parametrize(
