@@ -28,6 +28,7 @@ TABLES: dict[str, Declared] = {
     "headline": domains.HEADLINE,
     "overview": domains.OVERVIEW,
     "overview-short": domains.OVERVIEW_SHORT,
+    "shared-pairs": similarity.SHARED_PAIRS,
     "main": similarity.MAIN,
     "baselines": similarity.BASELINES,
     "claims": similarity.CLAIMS,

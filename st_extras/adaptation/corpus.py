@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from st_extras.evaluation import LabeledTexts, without_labeled
 from st_extras.evaluation.geometry import mean_cosine
 from st_extras.evaluation.label_free import FEWEST, MOST
 from st_extras.text.corpus import (
@@ -61,6 +63,17 @@ def sample_texts(texts: Any, limit: int, seed: int, name: str = "texts") -> Samp
         sampled
     )  # text is often sorted, by label or origin: held-out texts must be of all kinds
     return Sample(sampled, read)
+
+
+def apart_from(sample: Sample, dev: object) -> Sample:
+    """Return the texts of a sample that are not among the labelled ones that choose a candidate.
+
+    Raises:
+        ValueError: if most of the texts are.
+    """
+    if not isinstance(dev, LabeledTexts):
+        return sample
+    return dataclasses.replace(sample, texts=without_labeled(sample.texts, dev.texts))
 
 
 @dataclass(frozen=True)

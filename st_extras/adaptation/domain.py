@@ -17,7 +17,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_extras.adaptation.choice import SMALLEST_GENERAL_SCORE, choose, general_budget, is_tried, objections
-from st_extras.adaptation.corpus import Corpus, split_corpus
+from st_extras.adaptation.corpus import Corpus, apart_from, split_corpus
 from st_extras.adaptation.extraction import is_language_model
 from st_extras.adaptation.language_model import adapt_language_model
 from st_extras.adaptation.neighbors import write_neighbors
@@ -115,7 +115,7 @@ def adapt(
     check_dev(dev)
     embedding_dimension(model)
     with AdaptationRun(model, output, **shared) as run:
-        sample = run.sample(texts)
+        sample = apart_from(run.sample(texts), dev)
         embeddings = run.encode(model, sample.texts, deadline=run.encoding_deadline)
         corpus = split_corpus(sample, embeddings)
         details = DomainDetails(mean_cosine=corpus.mean_cosine)

@@ -24,7 +24,7 @@ from datasets import Dataset, IterableDataset
 from sentence_transformers import SentenceTransformer
 
 from st_extras.adaptation.choice import choose
-from st_extras.adaptation.corpus import Corpus, split_corpus
+from st_extras.adaptation.corpus import Corpus, apart_from, split_corpus
 from st_extras.adaptation.extraction import (
     PROMPTS,
     Extraction,
@@ -107,7 +107,7 @@ def adapt_language_model(
         overwrite=overwrite,
         show_progress_bar=show_progress_bar,
     ) as run:
-        sample = run.sample(texts)
+        sample = apart_from(run.sample(texts), dev)
         encode_in_time = functools.partial(run.encode, deadline=run.encoding_deadline)
         grid = encode_grid(model, sample.texts[:MOST_TEXTS], encode_in_time)
         corpus = split_corpus(sample, grid.base)

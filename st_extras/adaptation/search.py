@@ -45,9 +45,8 @@ from st_extras.adaptation.search_transforms import (
     queries_alone,
     routed,
 )
-from st_extras.checks import check_bool, check_choice, shown
+from st_extras.checks import check_bool, check_choice, check_instance
 from st_extras.evaluation import RetrievalTask
-from st_extras.evaluation.retrieval_data import check_task
 from st_extras.text.term_weights import require_bm25s
 
 _PSEUDO_RELEVANT = "average precision of BM25's first documents, 0 to 1"
@@ -117,10 +116,7 @@ def adapt_search(
         40
     """
     check_searchable(model)
-    if dev is not None:
-        if not isinstance(dev, RetrievalTask):
-            raise ValueError(f"dev must be a RetrievalTask or None, got {shown(dev)}.")
-        check_task("dev", dev)
+    check_instance("dev", dev, RetrievalTask, or_none=True)
     check_bool("keep_index", keep_index)
     require_bm25s()
     with AdaptationRun(

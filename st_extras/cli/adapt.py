@@ -130,7 +130,8 @@ def print_adaptation(
     print_line(described)
     titles, rows = adapted.table()
     if rows:
-        print_table(f"Gain over the base model: {adapted.gain_of}", titles, rows)
+        print_line(f"Gain over the base model: {adapted.gain_of}")
+        print_table("", titles, rows)
 
 
 def _verdict(adapted: Adaptation) -> str:

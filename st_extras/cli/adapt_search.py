@@ -83,8 +83,7 @@ def adapt_search(
     texts = texts if passages is None else corpus.passages(texts, passages)
     folders = [folder for folder in map(find_search_folder, documents) if folder is not None]
     sources = queries or [str(folder.queries) for folder in folders if folder.queries is not None]
-    with options.columns_named("the one with queries must be sentence or text"):
-        wanted: Any = reading.read_queries(sources, max_line=max_line)[1] if sources else "documents"
+    wanted: Any = reading.read_queries(sources, max_line=max_line)[1] if sources else "documents"
     model = load_encoder(encoder)
     prompts = {"query": query_prompt, "document": document_prompt}
     model.prompts.update({name: one for name, one in prompts.items() if one is not None})

@@ -50,15 +50,13 @@ class SectionedCommand(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, then each section of options."""
         sections: Mapping[str, Sequence[str]] = getattr(self.callback, "help_sections", {})
-        if not sections:
-            super().format_options(ctx, formatter)
-            return
         titles = {name: title for title, names in sections.items() for name in names}
-        records: dict[str, list[Any]] = {title: [] for title in ("Arguments", _MOST_USED, *sections)}
+        others = _MOST_USED if sections else "Options"
+        records: dict[str, list[Any]] = {title: [] for title in ("Arguments", others, *sections)}
         for parameter in self.get_params(ctx):
             if (record := parameter.get_help_record(ctx)) is not None:
-                is_argument = parameter.param_type_name == "argument"
-                records["Arguments" if is_argument else titles.get(str(parameter.name), _MOST_USED)].append(record)
+                title = titles.get(str(parameter.name)) or getattr(parameter, "rich_help_panel", None) or others
+                records.setdefault("Arguments" if parameter.param_type_name == "argument" else title, []).append(record)
         for title, lines in records.items():
             if lines:
                 with formatter.section(title):

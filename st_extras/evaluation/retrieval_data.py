@@ -23,13 +23,14 @@ from st_extras.evaluation.reporting import check_iterable
 from st_extras.text.columns import choose_column
 from st_extras.text.corpus import check_sentence
 from st_extras.text.documents import DOCUMENT_IDS, QUERY_IDS, check_id, read_documents, read_queries
-from st_extras.text.files import MAX_LINE, file_kind, read_lines, read_rows, read_tsv
+from st_extras.text.files import MAX_LINE, read_lines, read_rows, read_tsv
 from st_extras.text.folders import TABLES, find_file, find_judgements
 
 logger = logging.getLogger(__name__)
 
 _QUESTION_COLUMNS = ("question1", "question2", "is_duplicate")
 _GRADES = ("score", "relevance", "grade", "label")
+_WITHOUT_HEADER = {3: ("query-id", "corpus-id", "score"), 4: ("query-id", "iteration", "corpus-id", "score")}
 
 
 @dataclass(frozen=True)
@@ -65,26 +66,28 @@ class RetrievalTask:
             for key, text in texts.items():
                 check_sentence(text, f"{name}[{key!r}]")
             object.__setattr__(self, name, texts)
-        graded = {
-            key: {document: grade for document, grade in _graded(f"relevant[{key!r}]", found).items() if grade > 0}
-            for key, found in _by_id("relevant", self.relevant, "query").items()
-        }
-        relevant = {
-            key: kept
-            for key, grades in graded.items()
-            if key in self.queries and (kept := {one: grade for one, grade in grades.items() if one in self.documents})
-        }
-        total, known = (sum(map(len, of.values())) for of in (graded, relevant))
-        if total > 2 * known:
+        relevant: dict[str, dict[str, float]] = {}
+        total, dangling = 0, []
+        for query, found in _by_id("relevant", self.relevant, "query").items():
+            for document, grade in _graded(f"relevant[{query!r}]", found).items():
+                if grade > 0:
+                    total += 1
+                    if query in self.queries and document in self.documents:
+                        relevant.setdefault(query, {})[document] = grade
+                    else:
+                        dangling.append(document if query in self.queries else query)
+        if 2 * len(dangling) > total:
             raise ValueError(
-                f"relevant must hold ids of queries and documents that are there, got others in {total - known} of "
-                f"{total} judgements."
+                f"relevant must hold ids of queries and documents that are there, got {len(dangling)} of {total} "
+                f"judgements with others, such as {dangling[0]!r} (there are {shown(next(iter(self.queries), None))}, "
+                f"{shown(next(iter(self.documents), None))})."
             )
         if not relevant:
             raise ValueError("relevant must hold at least one query with a relevant document, got none.")
-        if known < total:
+        if dangling:
             logger.warning(
-                "Judgements of a query or document that is not there are left out: %d of %d.", total - known, total
+                "Judgements of a query or document that is not there are left out: %d of %d, such as %r.",
+                *(len(dangling), total, dangling[0]),
             )
         object.__setattr__(self, "relevant", relevant)
 
@@ -152,15 +155,6 @@ def check_grade(value: Any, where: str) -> float:
     return grade
 
 
-def check_task(name: str, task: Any) -> None:
-    """Check that encoders can be scored on a task: any ``RetrievalTask``.
-
-    Raises:
-        ValueError: if it is none.
-    """
-    check_instance(name, task, RetrievalTask)
-
-
 def load_retrieval(folder: str | PathLike[str], split: str | None = None, *, max_line: int = MAX_LINE) -> RetrievalTask:
     """Read a search collection in BEIR's layout: ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/test.tsv``.
 
@@ -218,18 +212,18 @@ def load_retrieval(folder: str | PathLike[str], split: str | None = None, *, max
 
 def _judgements(file: Path, max_line: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the judgements of a file with their places, by the names of the columns."""
-    kind, _ = file_kind(file)
     lines = ((number, line) for number, line in read_lines(file, max_line=max_line) if line.strip())
-    first = "" if kind == ".jsonl" else next(lines, (0, ""))[1].rstrip("\r\n")
-    between = "," if "," in first and kind == ".csv" else "\t" if first.count("\t") in (2, 3) else None
-    fields = first.split(between)
-    if len(fields) not in (3, 4) or not _is_number(fields[-1]):
+    first = next(lines, (0, ""))[1].strip()
+    for between in ("\t", None, ","):
+        names = _WITHOUT_HEADER.get(len(first.split(between)), ())
+        if names and _is_number(first.split(between)[-1]):
+            break
+    else:
         yield from read_rows(file, max_line=max_line)
         return
-    names = ("query-id", *(("iteration",) if len(fields) == 4 else ()), "corpus-id", "score")
     for number, line in chain([(1, first)], lines):
-        parts = (part.strip() for part in line.strip().split(between, len(names) - 1))
-        yield f"{file}, line {number}", dict.fromkeys(names) | dict(zip(names, parts, strict=False))
+        fields = (field.strip() for field in line.strip().split(between, len(names) - 1))
+        yield f"{file}, line {number}", dict.fromkeys(names) | dict(zip(names, fields, strict=False))
 
 
 def _is_number(text: str) -> bool:

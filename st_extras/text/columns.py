@@ -33,9 +33,9 @@ class RowColumns(NamedTuple):
         title = None if self.title is None else row[self.title]
         if title is None:
             return key, text
-        if not (isinstance(title, str) and isinstance(text, str)):
-            return key, text if isinstance(title, str) else title
-        return key, f"{title.strip()} {text.strip()}".strip()
+        parts = [part for part in (title, text) if part is not None]
+        wrong = [part for part in parts if not isinstance(part, str)]
+        return key, wrong[0] if wrong else " ".join(part.strip() for part in parts).strip()
 
 
 @dataclass(frozen=True)

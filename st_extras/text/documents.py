@@ -66,14 +66,14 @@ def read_queries(
 
 
 def check_id(value: Any, where: str, kind: str) -> str:
-    """Return an id as text: 3 and "3" are the same.
+    """Return an id as text, without space around it: 3 and "3 " are the same.
 
     Raises:
         ValueError: if it is neither a string nor a whole number, or is empty; the message begins with ``where``.
     """
     if isinstance(value, bool) or not isinstance(value, str | Integral) or not str(value).strip():
         raise ValueError(f"{where}: the id of a {kind} must be a string or a whole number, got {shown(value)}.")
-    return str(value)
+    return str(value).strip()
 
 
 def _read_identified(

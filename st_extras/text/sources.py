@@ -117,6 +117,8 @@ def _table(path: Path, columns: TextColumns, max_line: int, *, is_csv: bool) -> 
         return
     hint = "; its first row must be a header that names the columns (add one if that is text)"
     hint += "" if columns.ids else ", and --column (column=) can name another"
+    if len(names) == 1 and any(sign in names[0] for sign in ",;\t"):
+        hint = f"; fields must be separated by {'commas' if is_csv else 'tabs'}"
     chosen = columns.choose(str(path), names, hint=hint)
     for number, row in rows:
         yield f"{path}, line {number}", *chosen.read(dict.fromkeys(names) | dict(zip(names, row, strict=False)))

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from st_extras.adaptation.corpus import Sample, sample_texts, split_corpus
+from st_extras.adaptation.corpus import Sample, apart_from, sample_texts, split_corpus
+from st_extras.evaluation import LabeledTexts
 from tests.helpers import draw
 
 TEXTS = [f"text {number}" for number in range(603)]
@@ -19,6 +20,14 @@ def test_texts_are_sampled_once_each_in_random_order():
     assert (some.read, len(some.texts)) == (603, 520)
     with pytest.raises(ValueError, match=r"^documents, row 1"):
         sample_texts(["a", 3], 1000, 1, "documents")
+
+
+def test_texts_with_labels_that_choose_are_not_fitted_on():
+    sample, labeled = Sample(TEXTS, 700), LabeledTexts([*TEXTS[:9], "other"], ["a", "b"] * 5)
+    assert apart_from(sample, labeled) == Sample(TEXTS[9:], 700)
+    assert apart_from(sample, None) is sample
+    with pytest.raises(ValueError, match="603 of 603"):
+        apart_from(sample, LabeledTexts(TEXTS, ["a"] * 603))
 
 
 def test_the_first_fifth_is_held_out_and_texts_without_embedding_are_left_out():

@@ -22,7 +22,7 @@ from st_extras.adaptation.domain import Candidate, CandidateScores
 from st_extras.evaluation import LabelFreeComparison, STSDataset, label_scores
 from st_extras.evaluation.geometry import unrelated_cosines
 from st_extras.samples import sample_sentences
-from tests.adaptation.texts import DEV, TEXTS
+from tests.adaptation.texts import DEV, TEXTS, topical
 from tests.fixtures import SENTENCES
 from tests.helpers import differing, draw, snapshot, some_fast
 
@@ -51,6 +51,15 @@ def saved(folder: Path) -> SentenceTransformer:
     """The saved model, loaded with Sentence Transformers alone."""
     assert "st_extras" not in (folder / "modules.json").read_text()
     return SentenceTransformer(str(folder), device="cpu")
+
+
+def test_labelled_texts_of_the_corpus_are_not_used(encoder, tmp_path):
+    labeled = dataclasses.replace(DEV, texts=[*TEXTS[:50], *DEV.texts[50:]])
+    found = run(encoder, TEXTS, tmp_path / "a", dev=labeled)
+    assert found.texts.used == len(TEXTS) - 50
+    with pytest.raises(ValueError, match="600 of 600"):
+        run(encoder, TEXTS, tmp_path / "b", dev=topical(600))
+    assert not (tmp_path / "b").exists()
 
 
 @pytest.fixture(scope="module")

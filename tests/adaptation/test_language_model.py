@@ -162,7 +162,7 @@ def test_scores_are_those_of_the_cut_model(decoder, prompt, dev):
         gain, general = scores.of(one)
         assert general == pytest.approx(graded_spearman(model), abs=0.1)
         if dev is None:
-            words = compared.compare(encode(model, corpus.held_out)).lexical
+            words = compared.compare(encode(model, corpus.held_out)).word_overlap
             assert gain == pytest.approx(100 * words + general - scores.base_general, abs=0.2)
         else:
             after = language_model.development(dev).score(encode(model, dev.texts))

@@ -12,6 +12,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "demo": ("demo",),
     "train": ("train", "simcse", "ENC", "TEXT", "-o", "out"),
     "adapt": ("adapt", "ENC", "TEXT", "-o", "out"),
+    "adapt-search": ("adapt-search", "ENC", "TEXT", "-o", "out"),
     "search": ("search", "ENC", "TEXT", "a cat"),
     "refine": ("refine", "whitening", "ENC", "TEXT", "-o", "out"),
     "evaluate": ("evaluate", "ENC"),

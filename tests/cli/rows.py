@@ -69,16 +69,32 @@ def _encoding(call: str) -> dict[str, Places]:
     }
 
 
+JSON = {"stdout.is_json": True}
+
+
 def _output(*places: str) -> dict[str, Places]:
     """Both ways to say where the result goes."""
     return dict.fromkeys(("--output there", "-o there"), dict.fromkeys(places, Path("there")))
+
+
+def _running(call: str) -> dict[str, Places]:
+    """The options about how both adaptations run."""
+    return {
+        "--limit 600": {f"{call}.limit": 600},
+        "--minutes 2.5": {f"{call}.minutes": 2.5},
+        "--batch-size 7": {f"{call}.batch_size": 7},
+        "--seed 13": {f"{call}.seed": 13},
+        "--resume": {f"{call}.resume": True, "check_output.resume": True},
+        "--overwrite": {f"{call}.overwrite": True, "check_output.overwrite": True},
+        "--quiet": {f"{call}.show_progress_bar": False},
+        "--json": {f"{call}.show_progress_bar": False, **JSON},
+    }
 
 
 READING: dict[str, Places] = {
     "--column body": {"read_sentences.column": "body"},
     "--max-line 99": {"read_sentences.max_line": 99},
 }
-JSON = {"stdout.is_json": True}
 
 ROWS: dict[str, dict[str, Places]] = {
     "train simcse enc text.csv": {
@@ -115,7 +131,7 @@ ROWS: dict[str, dict[str, Places]] = {
         "--lora 8": {"train_encoder.lora": 8},
         "--gradient-checkpointing": {"train_encoder.gradient_checkpointing": True},
         "--resume": {"train_encoder.resume": True, "check_output.resume": True},
-        "--resume --force": {"train_encoder.force": True, "check_output.force": True},
+        "--resume --force": {"train_encoder.force": True},
         "--overwrite": {"train_encoder.overwrite": True, "check_output.overwrite": True},
         "--quiet": {**HIDDEN, "disable_progress_bars.called": True},
         "--json": {**HIDDEN, **JSON},
@@ -166,11 +182,10 @@ ROWS: dict[str, dict[str, Places]] = {
         "--processes 2": {"dataset.num_proc": 2},
     },
     "adapt enc text.csv": {
-        "": {"adapt.model": Model("enc"), "adapt.sentences": corpus()},
+        "": {"adapt.model": Model("enc"), "adapt.texts": corpus()},
         **READING,
         **_output("adapt.output", "check_output.output"),
-        "--limit 600": {"adapt.limit": 600},
-        "--minutes 2.5": {"adapt.minutes": 2.5},
+        **_running("adapt"),
         "--max-general-loss 0.5": {"adapt.max_general_loss": 0.5},
         "--max-general-loss 0": {"adapt.max_general_loss": 0.0},
         "--any-general-loss": {"adapt.max_general_loss": 200.0},
@@ -180,20 +195,24 @@ ROWS: dict[str, dict[str, Places]] = {
         "--labeled F": {"adapt.dev": LABELED, "load_labeled_texts.path": "F"},
         "--labeled F --text-column t": {"load_labeled_texts.text_column": "t"},
         "--labeled F --label-column l": {"load_labeled_texts.label_column": "l"},
-        "--search": {"adapt.queries": "documents"},
-        "--search --queries q.txt": {"adapt.queries": corpus(["q.txt"])},
-        "--search --queries q.txt --keep-index": {"adapt.keep_index": True},
-        "--search --retrieval F": {"adapt.dev": TASK, "load_retrieval.folder": "F"},
-        "--search --passages 2": {"passages.words": 2},
         "--prompt P": {"adapt.model": Model("enc", prompts={"text": "P"}, default_prompt_name="text")},
-        "--search --query-prompt Q": {"adapt.model": Model("enc", prompts={"query": "Q"})},
-        "--search --document-prompt D": {"adapt.model": Model("enc", prompts={"document": "D"})},
-        "--batch-size 7": {"adapt.batch_size": 7},
-        "--seed 13": {"adapt.seed": 13},
-        "--resume": {"adapt.resume": True, "check_output.resume": True},
-        "--overwrite": {"adapt.overwrite": True, "check_output.overwrite": True},
-        "--quiet": {"adapt.show_progress_bar": False},
-        "--json": {"adapt.show_progress_bar": False, **JSON},
+    },
+    "adapt-search enc text.csv": {
+        "": {
+            "adapt_search.model": Model("enc"),
+            "adapt_search.documents": corpus(),
+            "adapt_search.queries": "documents",
+        },
+        **READING,
+        **_output("adapt_search.output", "check_output.output"),
+        **_running("adapt_search"),
+        "--queries q.txt": {"adapt_search.queries": ASKED, "read_queries.sources": ["q.txt"]},
+        "--queries q.txt --max-line 99": {"read_queries.max_line": 99},
+        "--keep-index": {"adapt_search.keep_index": True},
+        "--retrieval F": {"adapt_search.dev": TASK, "load_retrieval.folder": "F"},
+        "--passages 2": {"passages.words": 2},
+        "--query-prompt Q": {"adapt_search.model": Model("enc", prompts={"query": "Q"})},
+        "--document-prompt D": {"adapt_search.model": Model("enc", prompts={"document": "D"})},
     },
     "search enc text.csv": {
         "": {
@@ -225,13 +244,13 @@ ROWS: dict[str, dict[str, Places]] = {
         "--json": {"demonstrate.show_progress_bar": False, **JSON},
     },
     "calibrate enc text.csv": {
-        "": {"load_any.path": "enc", "drawn_texts.sentences": corpus()},
+        "": {"load_any.path": "enc", "sample_texts.texts": corpus()},
         **READING,
         "--batch-size 7": {"encode.batch_size": 7},
         "--prompt 'query: '": {"encode.prompt": "query: "},
         "--before old": {"load_any.path": "old"},
         "--picture p.png": {"plot_unrelated_cosines.embeddings": ANY},
-        "--seed 13": {"drawn_texts.seed": 13},
+        "--seed 13": {"sample_texts.seed": 13},
         "--json": JSON,
     },
     "doctor": {"--json": JSON},

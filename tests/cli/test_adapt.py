@@ -1,4 +1,4 @@
-"""``st-extras adapt``: what it prints and refuses; what it calls is tested with its own package."""
+"""``st-extras adapt`` and ``adapt-search``: what they print and refuse."""
 
 import json
 import re
@@ -7,17 +7,20 @@ from pathlib import Path
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from st_extras.adaptation.search import BOTH_SIDES, QUERIES_ALONE
+from st_extras.adaptation.search_transforms import BOTH_SIDES, QUERIES_ALONE
 from tests.adaptation.texts import topical
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_picture")]
 ADAPT = ("adapt", "ENC", "texts.txt", "-o", "out")
+SEARCH = ("adapt-search", *ADAPT[1:])
 
 
 @pytest.fixture(autouse=True)
 def texts(run):
-    """texts.txt and labels.tsv in the test's folder."""
-    Path("texts.txt").write_text("\n".join(topical(600).texts), "utf8")
+    """texts.txt, queries.txt and labels.tsv in the test's folder."""
+    found = topical(640).texts
+    Path("texts.txt").write_text("\n".join(found[:600]), "utf8")
+    Path("queries.txt").write_text("\n".join(" ".join(text.split()[:4]) for text in found[600:]), "utf8")
     dev = topical(200, seed=9)
     rows = map("\t".join, zip(dev.labels, dev.texts, strict=True))
     Path("labels.tsv").write_text("\n".join(["label\ttext", *rows]), "utf8")
@@ -26,89 +29,109 @@ def texts(run):
 def test_what_was_chosen_and_how_to_load_it(run, inputs):
     code, out, err = run(*ADAPT, "--labeled", "labels.tsv", "--any-general-loss", "--quiet")
     assert code == 0, err
-    assert all(word in out for word in ("candidate", "gain", "general", "interval", "seconds", "yes", "as it is"))
-    first, second, third, fourth, *_ = out.splitlines()
+    first, second, third, fourth, *table = out.splitlines()
     assert re.search(r"was best\. \d+% of the texts have another nearest neighbour\.", first)
     assert first.endswith(' Saved to out: SentenceTransformer("out")')
     assert str(Path("out/neighbors.md")) in second
     assert third == f"st-extras evaluate {inputs / 'encoder'} out --labeled FILE.tsv  # columns label and text"
     assert fourth.startswith("Text: 600 read, 600 different ones used, 6.0 words each, ")
-    assert "near-duplicates. Encoder: mean cosine 0." in fourth
+    assert "Encoder: mean cosine 0." in fourth
+    assert table[0] == "Gain over the base model: score on dev, x 100"
+    assert all(word in out for word in ("candidate", "gain", "accepted", "base model"))
+    assert "interval" not in out  # it would be empty
     assert max(map(len, out.splitlines())) > 80, "no row is broken where there is no terminal"
     assert len(SentenceTransformer("out", device="cpu")) == 3
 
 
-def test_without_labels(run):
-    code, out, err = run(*ADAPT, "--json")
+@pytest.mark.parametrize("words", [ADAPT, (*SEARCH, "--queries", "queries.txt")])
+def test_json_is_the_report(run, words):
+    code, out, err = run(*words, "--json")
     report, written = json.loads(out), json.loads(Path("out/adaptation.json").read_text())
-    assert (code, report["output"]) == (0, "out"), err
-    assert all(report[name] == written[name] for name in ("chosen", "reason", "candidates", "facts"))
+    assert (code, report.pop("output"), report) == (0, "out", written), err
     assert len(report["candidates"]) > 1
 
 
-def test_left_as_it_is_is_no_failure(run):
-    code, out, _ = run("adapt", "ENC", "TEXT", "-o", "out", "--quiet")
+def test_an_encoder_that_is_left_unchanged_is_no_failure(run):
+    words = ("adapt", "ENC", "TEXT", "-o", "out", "--overwrite")
+    code, out, _ = run(*words, "--quiet")
     assert (code, out.splitlines()) == (
         0,
         [
-            'Left as it is: 500 different texts are needed, got 8. Saved to out: SentenceTransformer("out")',
+            'Left unchanged: 500 different texts are needed, got 8. Saved to out: SentenceTransformer("out")',
             "Text: 8 read, 8 different ones used, 6.2 words each.",
         ],
     )
     assert len(SentenceTransformer("out", device="cpu")) == 2
+    code, out, _ = run(*words, "--json")
+    assert (code, json.loads(out)["changed"]) == (0, False)
 
 
-def test_search(run):
-    texts = topical(640).texts
-    Path("queries.txt").write_text("\n".join(" ".join(text.split()[:4]) for text in texts[600:]), "utf8")
-    found = ("--search", "--queries", "queries.txt")
-    code, out, err = run(*ADAPT, *found, "--query-prompt", "the dog ", "--document-prompt", "a ", "--quiet")
+def test_search(run, monkeypatch):
+    gain = "st_extras.adaptation.pseudo_relevance.PseudoRelevanceComparison.compare"
+    monkeypatch.setattr(gain, lambda *_: (0.02, 0.01))
+    found = ("--queries", "queries.txt")
+    code, out, err = run(*SEARCH, *found, "--query-prompt", "the dog ", "--document-prompt", "a ", "--quiet")
     assert code == 0, err
-    assert "Text: 600 read, 600 different ones used, 40 queries.\n" in out
-    assert "Gain over the start, in the average precision of BM25's first documents" in out
-    assert ("Left as it is" in out) or f"to read: {Path('out/searches.md')}" in out.splitlines()[1]
+    first, second, third, fourth, *table, rule = out.splitlines()
+    assert first.startswith(
+        f"{BOTH_SIDES[0].name} was chosen: no harm was found. Gain +0.020 (average precision of BM25's"
+    )
+    assert str(Path("out/searches.md")) in second
+    assert "--retrieval FOLDER" in third
+    assert fourth == "Documents: 600 read, 600 different ones used; 40 queries."
+    assert "general" not in "\n".join(table)  # it would be empty
+    assert rule.startswith("Rule: ")
     report = json.loads(Path("out/adaptation.json").read_text())
-    assert [row["name"] for row in report["candidates"]] == [step.name for step in BOTH_SIDES]
+    assert [row["name"] for row in report["candidates"]] == [one.name for one in BOTH_SIDES]
     assert SentenceTransformer("out", device="cpu").prompts == {"query": "the dog ", "document": "a "}
-    code, out, err = run(*ADAPT, *found, "--passages", "3", "--keep-index", "--overwrite", "--json")
+    code, out, err = run(*SEARCH, *found, "--passages", "3", "--keep-index", "--overwrite", "--json")
     report = json.loads(out)
-    assert (code, report["facts"]["read"]) == (0, 1200), err
-    assert [row["name"] for row in report["candidates"]] == [step.name for step in QUERIES_ALONE]
+    assert (code, report["texts"]["read"]) == (0, 1200), err
+    assert [row["name"] for row in report["candidates"]] == [one.name for one in QUERIES_ALONE]
+
+
+def test_a_folder_in_beirs_layout_holds_documents_and_queries(run):
     Path("faq").mkdir()
-    files = {"corpus.csv": "id,text\n7,a cat", "queries.csv": "id,text\na,cat", "qrels.txt": "a 0 7 1"}
-    for name, written in files.items():
-        Path("faq", name).write_text(written)
-    code, out, err = run(*ADAPT, *found, "--retrieval", "faq", "--overwrite", "--json")
-    assert (code, json.loads(out)["facts"]["dev"]) == (0, 100), err
-    Path("asked.csv").write_text("query\nwhat\n")
-    assert "the one with queries must be sentence or text" in run(*ADAPT, *found[:2], "asked.csv", "--overwrite")[2]
+    for name, file in (("corpus", "texts.txt"), ("queries", "queries.txt")):
+        lines = (
+            json.dumps({"_id": str(k), "text": text}) for k, text in enumerate(Path(file).read_text().splitlines())
+        )
+        Path("faq", f"{name}.jsonl").write_text("\n".join(lines))
+    Path("faq", "qrels.txt").write_text("7 0 7 1")
+    code, out, err = run("adapt-search", "ENC", "faq", "-o", "out", "--retrieval", "faq", "--json")
+    report = json.loads(out)
+    assert (code, report["texts"]["used"], report["details"]["queries"]) == (0, 600, 40), err
+    assert report["details"]["dev"] is not None
+
+
+def test_help_shows_the_most_used_options_first_and_an_example(run):
+    for command in ("adapt", "adapt-search"):
+        out = run(command, "--help")[1]
+        titles = re.findall(r"^(\S.*):$", out, re.M)
+        assert titles == ["Arguments", "Most used", "Choosing by labels", titles[3], "Running", "Example"]
+        assert "--output" in out.partition("Most used:")[2].partition("Choosing")[0]
+        assert out.rstrip().splitlines()[-1].startswith(f"  st-extras {command} ")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("TEXT", "--queries", "TEXT"), r"--queries needs --search\."),
-        (("TEXT", "--keep-index"), r"--keep-index needs --search\."),
-        (("TEXT", "--passages", "3"), r"--passages needs --search\."),
-        (("TEXT", "--document-prompt", "a"), r"--document-prompt needs --search\."),
-        (("TEXT", "--search", "--train"), "--train does not go with --search"),
-        (("TEXT", "--search", "--labeled", "TSV"), "--labeled does not go with --search"),
-        (("TEXT", "--search"), "sentences must hold at least 100 different documents, got 8"),
-        (("TEXT", "--search", "--queries", "nowhere.txt"), r"nowhere\.txt"),
-        (("none.txt",), r"none\.txt"),
-        (("TEXT", "--dev", "nowhere"), "nowhere"),
-        (("TEXT", "--labeled", "none.tsv"), "no file of labelled texts"),
-        (("TEXT", "--dev", "STS", "--labeled", "TSV"), "--dev does not go with --labeled"),
-        (("TEXT", "--dev-set", "stsb_dev"), r"--dev-set needs --dev\."),
-        (("TEXT", "--labeled", "TSV", "--dev-set", "x"), r"--dev-set needs --dev\."),
-        (("TEXT", "--max-general-loss", "0", "--any-general-loss"), "--max-general-loss does not go with --any-gen"),
-        (("TEXT", "--label-column", "label"), r"--label-column needs --labeled\."),
-        (("TEXT", "--column", "text"), r"--column is not for \.txt files"),
-        (("TEXT", "--labeled", "TSV"), "stsb_dev.*--text-column and --label-column can name others"),
-        (("TEXT", "--limit", "3"), "--limit must be"),
+        (("adapt-search", "TEXT"), "documents must hold at least 100 different ones|at least 100 different documents"),
+        (("adapt-search", "TEXT", "--queries", "nowhere.txt"), r"nowhere\.txt"),
+        (("adapt", "none.txt"), r"none\.txt"),
+        (("adapt", "TEXT", "--dev", "nowhere"), "nowhere"),
+        (("adapt", "TEXT", "--labeled", "none.tsv"), "no file of labelled texts"),
+        (("adapt", "TEXT", "--dev", "STS", "--labeled", "TSV"), "--dev does not go with --labeled"),
+        (("adapt", "TEXT", "--dev-set", "stsb_dev"), r"--dev-set needs --dev\."),
+        (("adapt", "TEXT", "--max-general-loss", "0", "--any-general-loss"), "--max-general-loss does not go with"),
+        (("adapt", "TEXT", "--label-column", "label"), r"--label-column needs --labeled\."),
+        (("adapt", "TEXT", "--column", "text"), r"--column is not for \.txt files"),
+        (("adapt-search", "TEXT", "--column", "text"), r"--column is not for \.txt files"),
+        (("adapt", "TEXT", "--labeled", "TSV"), "--text-column and --label-column can name others"),
     ],
 )
 def test_mistakes(assert_refused, arguments, message):
-    for file in ("texts.txt", "labels.tsv"):
+    for file in ("texts.txt", "labels.tsv", "queries.txt"):
         Path(file).unlink()
-    assert_refused(("adapt", "ENC", arguments[0], "-o", "out", *arguments[1:]), message)
+    command, text, *more = arguments
+    assert_refused((command, "ENC", text, "-o", "out", *more), message)

@@ -15,6 +15,13 @@ SEED = ("-1", str(2**32), str(10**400))
 LINE = (*COUNT, str(2**30 + 1))
 LENGTH = ("0", "1", "2", "-1")
 
+ADAPTING = {
+    "--limit": ("0", "499", "50001", str(10**400)),
+    "--max-line": LINE,
+    "--minutes": (*POSITIVE, "10001")[1:],
+    "--batch-size": COUNT,
+    "--seed": SEED,
+}
 OUT_OF_RANGE: dict[str, dict[str, tuple[str, ...]]] = {
     "train": {
         "--limit": COUNT,
@@ -37,15 +44,8 @@ OUT_OF_RANGE: dict[str, dict[str, tuple[str, ...]]] = {
         "--processes": (*COUNT, "100000"),
         "--seed": SEED,
     },
-    "adapt": {
-        "--limit": ("0", "499", "50001", str(10**400)),
-        "--max-line": LINE,
-        "--minutes": (*POSITIVE, "10001")[1:],
-        "--max-general-loss": NOT_NEGATIVE,
-        "--passages": COUNT,
-        "--batch-size": COUNT,
-        "--seed": SEED,
-    },
+    "adapt": ADAPTING | {"--max-general-loss": NOT_NEGATIVE},
+    "adapt-search": ADAPTING | {"--passages": COUNT},
     "search": {"--top-k": COUNT, "--max-line": LINE, "--bm25-weight": NOT_NEGATIVE, "--batch-size": COUNT},
     "calibrate": {"--max-line": LINE, "--batch-size": COUNT, "--seed": SEED},
     "demo": {"--steps": COUNT, "--seed": SEED},

@@ -99,7 +99,8 @@ def calls(monkeypatch):
 
     calls = Calls(monkeypatch)
     run = SimpleNamespace(best=None, best_step=1, steps=1, seconds=1.0, curve=[])
-    calls.on(training, "check_output", lambda **_: (Path("checkpoints"), None))
+    calls.on(training, "check_output", lambda **_: None)
+    monkeypatch.setattr("st_extras.training.run_folder.last_checkpoint", lambda output: "checkpoints/checkpoint-1")
     calls.on(adaptation, "check_adaptation_output", lambda **_: None, "check_output")
     monkeypatch.setattr(arguments, "rates_of_the_loss", lambda *_: {})
     monkeypatch.setattr(advice, "warn_of_good_encoder", lambda model: None)
@@ -110,9 +111,10 @@ def calls(monkeypatch):
     calls.on(encoders.EmbeddingTable, "compute", _embedded)
     calls.on(datasets, "disable_progress_bars", lambda: calls.seen.append(("disable_progress_bars", {"called": True})))
     calls.on(training, "train_encoder", lambda model, loss, **_: (loss(model), run)[1])
-    facts = {"read": 1, "texts": 1, "mean_words": 1.0}
-    adapted = SimpleNamespace(rows=[], chosen=None, reason="Left.", facts=facts, seconds=1.0)
-    calls.on(adaptation, "adapt", lambda **_: adapted)
+    texts, none = adaptation.TextSummary(1, 1, 1, 0, 1.0), "Left unchanged: too few."
+    for name, details in (("adapt", adaptation.DomainDetails()), ("adapt_search", adaptation.SearchDetails(1, True))):
+        found = adaptation.Adaptation(None, None, none, "", [], texts, details, 1.0)  # type: ignore[arg-type]
+        calls.on(adaptation, name, lambda found=found, **_: found)
     calls.on(adaptation, "demonstrate", lambda **_: [])
     calls.on(documents, "read_documents", lambda **_: (["a", "b"], ["one", "two"]))
     calls.on(documents, "read_queries", lambda **_: (ASKED, ASKED))
@@ -161,7 +163,7 @@ def calls(monkeypatch):
     calls.on(loading, "with_modules", lambda model, modules: modules)
     encode = functools.partial(calls.note("encode", SentenceTransformer.encode, lambda **_: torch.ones(50, 1)), None)
     calls.on(calibrate, "load_any", lambda path: SimpleNamespace(encode=encode))
-    calls.on(adaptation.encode, "drawn_texts", lambda **_: (["a"] * 50, 50))
+    calls.on(adaptation.corpus, "sample_texts", lambda **_: adaptation.corpus.Sample(["a"] * 50, 50))
     calls.on(evaluation.geometry, "unrelated_cosines", lambda **_: {})
     calls.on(plots, "plot_unrelated_cosines", lambda **_: None)
     for module in (evaluate, refine, shards):

@@ -58,6 +58,20 @@ def test_a_title_must_be_text(tmp_path):
     assert read_sentences(path, limit=1) == ["one"]
 
 
+def test_a_title_alone_is_a_document(tmp_path):
+    path = write(tmp_path / "a.jsonl", '{"_id": "a", "title": "Loans", "text": null}\n')
+    assert read_documents(path) == (["a"], ["Loans"])
+    assert read_documents(write(tmp_path / "a.tsv", "_id\ttitle\ttext\na\tLoans\n")) == (["a"], ["Loans"])
+    with pytest.raises(ValueError, match="line 1: expected a sentence, got None"):
+        read_documents(write(tmp_path / "b.jsonl", '{"_id": "a", "title": null, "text": null}\n'))
+
+
+@pytest.mark.parametrize(("name", "header"), [("a.csv", "id;text"), ("a.csv", "id\ttext"), ("a.tsv", "id,text")])
+def test_fields_that_something_else_separates_are_named(tmp_path, name, header):
+    with pytest.raises(ValueError, match=f"{name} has no column .* separated by (commas|tabs)"):
+        read_sentences(write(tmp_path / name, f"{header}\n1\n"))
+
+
 def test_texts_without_ids_are_numbered(tmp_path):
     assert read_documents(write(tmp_path / "a.txt", "one\n\ntwo\n")) == (["0", "1"], ["one", "two"])
     assert read_documents(write(tmp_path / "a.jsonl", '{"text": "one"}\n"two"\n')) == (["0", "1"], ["one", "two"])

@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
-from st_extras.adaptation.search_judge import PseudoRelevanceComparison
 
-from st_extras.adaptation import adapt, encode
-from st_extras.encoders import embedding_table
+from st_extras.adaptation import adapt, adapt_search
+from st_extras.adaptation.pseudo_relevance import PseudoRelevanceComparison
+from st_extras.encoders import embedding_store, embedding_table
 from st_extras.evaluation import LabeledTexts, STSDataset, STSEvaluator
 from st_extras.training import train_encoder
 from tests.adaptation.texts import topical
@@ -79,8 +79,8 @@ def train(name: str, model: SentenceTransformer, dev: bool, output: str, resume:
 
 
 def adapt_to_text(model: SentenceTransformer, dev: bool, output: str, resume: bool) -> None:
-    """Choose by labels, so that a step is saved, or by the judge."""
-    encode._PART = 100
+    """Choose by labels, so that a transform is saved, or by the label-free score."""
+    embedding_store.PART = 100
     data = topical(600)
     chooser = LabeledTexts(data.texts[:200], data.labels[:200]) if dev else None
     options: dict[str, Any] = {"dev": chooser, "max_general_loss": 200.0, "show_progress_bar": False}
@@ -88,12 +88,12 @@ def adapt_to_text(model: SentenceTransformer, dev: bool, output: str, resume: bo
 
 
 def adapt_to_search(model: SentenceTransformer, alone: bool, output: str, resume: bool) -> None:
-    """Move queries alone, or both sides: whatever the judge would say of it, a step is saved."""
-    encode._PART = 100
+    """Move queries alone, or both sides: whatever the comparison would show, a transform is saved."""
+    embedding_store.PART = 100
     PseudoRelevanceComparison.compare = lambda self, *_: (0.0, 0.0)  # type: ignore[method-assign]
     texts = topical(600).texts
     options: dict[str, Any] = {"queries": [" ".join(text.split()[:3]) for text in texts], "show_progress_bar": False}
-    adapt(model, texts, output, resume=resume, overwrite=not resume, keep_index=alone, **options)
+    adapt_search(model, texts, output, resume=resume, overwrite=not resume, keep_index=alone, **options)
 
 
 def compute_table(model: SentenceTransformer, half: bool, output: str, resume: bool) -> None:

@@ -1,7 +1,9 @@
 """The output folder: what may be used, which checkpoint is the last, and saving beside them."""
 
+import copy
 import errno
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors import SafetensorError
@@ -9,6 +11,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize
 
 from st_extras.files import write_checked_json
+from st_extras.losses import SimCSELoss
+from st_extras.training import train_encoder
 from st_extras.training.loss_state import FILE_NAME
 from st_extras.training.run_folder import (
     MANIFEST,
@@ -19,6 +23,7 @@ from st_extras.training.run_folder import (
     mark_complete,
     save_model,
 )
+from tests.fixtures import SENTENCES
 from tests.helpers import differing, snapshot
 
 
@@ -170,3 +175,11 @@ def test_the_first_of_several_processes_alone_looks_into_the_folder(tmp_path, mo
     else:
         with pytest.raises(ValueError, match="output must be a new or empty folder"):
             check_output(tmp_path)
+
+
+def test_overwrite_removes_the_later_checkpoints_of_an_earlier_run(encoder, tmp_path):
+    options: dict[str, Any] = {"batch_size": 4, "eval_steps": 1, "show_progress_bar": False}
+    train_encoder(copy.deepcopy(encoder), SimCSELoss, SENTENCES, tmp_path, max_steps=3, **options)
+    assert (tmp_path / "checkpoints" / "checkpoint-3").is_dir()
+    train_encoder(encoder, SimCSELoss, SENTENCES, tmp_path, max_steps=1, overwrite=True, **options)
+    assert [path.name for path in (tmp_path / "checkpoints").glob("checkpoint-*")] == ["checkpoint-1"]
