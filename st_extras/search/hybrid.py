@@ -28,7 +28,7 @@ from st_extras.files import (
     write_tensors,
 )
 from st_extras.functional import full_precision, unit_rows
-from st_extras.modules.pipeline import check_encoding, check_finite
+from st_extras.modules.pipeline import check_encoding, check_finite_embeddings
 from st_extras.search.refinement import Floats, Nearest
 from st_extras.text.corpus import is_blank, iterate_sentences, passages
 from st_extras.text.term_weights import BM25, BM25_SHARE, bm25_weight_of_blocks, check_share, searchable_sentences
@@ -247,7 +247,7 @@ class HybridSearch:
         found = self.model.encode_query(
             list(queries), batch_size=self._batch_size, convert_to_tensor=True, show_progress_bar=False
         )
-        check_finite(found, queries)
+        check_finite_embeddings(found, queries)
         embedded = _comparable(self.model, found)
         size = max(1, _BLOCK // len(self.embeddings))
         for first in range(0, len(queries), size):
@@ -311,7 +311,7 @@ def _embed_documents(
             show_progress_bar=show_progress_bar,
             label=label,
         )
-        check_finite(found, longest_first)
+        check_finite_embeddings(found, longest_first)
         if not first:
             embeddings = np.empty((len(texts), found.shape[1]), dtype=np.float32)
         embeddings[first + np.array(order)] = _comparable(model, found)
