@@ -188,7 +188,7 @@ class AdaptationRun:
                 label=label,
                 deadline=deadline,
             )
-        pipeline.check_finite(embeddings, texts)
+        pipeline.check_finite_embeddings(embeddings, texts)
         return embeddings.double()
 
     def save(self, model: SentenceTransformer) -> None:
