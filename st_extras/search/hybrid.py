@@ -28,7 +28,7 @@ from st_extras.files import (
     write_tensors,
 )
 from st_extras.functional import full_precision, unit_rows
-from st_extras.modules.pipeline import check_encoding, check_finite
+from st_extras.modules.pipeline import check_encoding, check_finite_embeddings
 from st_extras.search.refinement import Floats, Nearest
 from st_extras.text.corpus import is_blank, iterate_sentences, passages
 from st_extras.text.term_weights import BM25, BM25_SHARE, bm25_weight_of_blocks, check_share, searchable_sentences
@@ -119,7 +119,7 @@ class HybridSearch:
         texts = list(iterate_sentences(documents, name="documents"))
         if all(map(is_blank, texts)):
             raise ValueError(f"documents must hold at least one text that is not blank, got {len(texts)} blank ones.")
-        asked = _sentences(texts) if queries is None else _sampled_queries(queries)
+        asked = sample_sentences(texts) if queries is None else _sampled_queries(queries)
         store = EmbeddingStore(None if folder is None else _check_folder(folder) / _PARTS)
         self.model = model
         self._batch_size = batch_size
@@ -247,7 +247,7 @@ class HybridSearch:
         found = self.model.encode_query(
             list(queries), batch_size=self._batch_size, convert_to_tensor=True, show_progress_bar=False
         )
-        check_finite(found, queries)
+        check_finite_embeddings(found, queries)
         embedded = _comparable(self.model, found)
         size = max(1, _BLOCK // len(self.embeddings))
         for first in range(0, len(queries), size):
@@ -311,7 +311,7 @@ def _embed_documents(
             show_progress_bar=show_progress_bar,
             label=label,
         )
-        check_finite(found, longest_first)
+        check_finite_embeddings(found, longest_first)
         if not first:
             embeddings = np.empty((len(texts), found.shape[1]), dtype=np.float32)
         embeddings[first + np.array(order)] = _comparable(model, found)
@@ -349,7 +349,7 @@ def _sampled_queries(queries: Any) -> list[str]:
     return random.Random(0).sample(different, min(_MOST_QUERIES, len(different)))
 
 
-def _sentences(documents: Sequence[str]) -> list[str]:
+def sample_sentences(documents: Sequence[str]) -> list[str]:
     """Return a sentence of each of at most 200 documents, drawn at random; of one with a single sentence, its start."""
     draw = random.Random(0)
     written = [text for text in documents if not is_blank(text)]

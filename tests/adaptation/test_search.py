@@ -379,4 +379,4 @@ def test_an_interrupted_run_encodes_nothing_again_and_ends_the_same(still_encode
     np.testing.assert_array_equal(resumed.model.encode_query(QUERIES), whole.model.encode_query(QUERIES))
     few = run(still_encoder, tmp_path / "few", minutes=1e-6)
     assert few.chosen is None
-    assert "--minutes" in few.reason
+    assert "more minutes" in few.reason

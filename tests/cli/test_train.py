@@ -72,7 +72,7 @@ def test_a_users_file_is_called_by_its_name(run, inputs, more, names):
         ("paser", ("--phrases", "xp"), "--phrases must be rake, or np, vp and sbar"),
         ("paser", ("--augment", "xx"), "--augment must be sr, rd and rs joined by"),
         ("paser", ("--language", "klingon"), "klingon"),
-        ("paser", ("--top-k", 10**7), "top_k .*10,?000,?000"),
+        ("paser", ("--top-k", 10**7), "--top-k .*10000000"),
         ("slt-fai", ("--frequencies", "t"), "'t': No such file"),
         ("slt-fai", ("--frequencies", "TABLE", "--base-set", "temperature=0"), "temperature .*0"),
         ("slt-fai", ("--frequencies", "TABLE", "--set", "mask_ratio=2"), "mask_ratio .*2"),
@@ -114,7 +114,7 @@ def test_text_of_several_files_a_table_and_resuming_to_the_same_weights(run, tmp
     resumed = load_file("out/model.safetensors")
     assert differing(load_file("whole/model.safetensors"), resumed) == set()
     assert differing(load_file("out/checkpoints/checkpoint-2/model.safetensors"), resumed) != set()
-    assert trained(run, *words, "-o", "out", "--overwrite", "--limit", 2, "--epochs", 3)["steps"] == 3
+    assert trained(run, *words, "-o", "out", "--overwrite", "--limit", 2)["steps"] == 2
 
 
 def test_the_saved_model_needs_sentence_transformers_alone(run):
