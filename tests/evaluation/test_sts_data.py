@@ -24,11 +24,6 @@ class TestFiles:
         assert data.sentences2 == ['the "cat', "two birds", "she"]
         assert data.subsets == ["news", "forum", "news"]
 
-    @pytest.mark.parametrize(("first", "end"), [("\ufeff", "\r\n"), ("", "\r")], ids=["Windows", "old Mac"])
-    def test_line_ends_of_other_systems(self, tmp_path, first, end):
-        write(tmp_path / "sts12.tsv", first + (HEADER + ROWS).replace("\n", end))
-        assert load_sts("sts12", tmp_path).sentences2[-1] == "she"
-
     @pytest.mark.parametrize("suffix", [".tsv", ".tsv.gz", ".txt"])
     def test_single_file_with_a_free_name(self, tmp_path, suffix):
         file = write(tmp_path / f"mine{suffix}", HEADER + ROWS)
@@ -74,45 +69,31 @@ class TestFiles:
         assert load_sts(alias, tmp_path).name == name
 
     @pytest.mark.parametrize(
-        ("content", "message"),
+        ("content", "named"),
         [
-            ("", "at least two different scores, got 0 in 0 pairs"),
-            ("rating\tsentence1\tsentence2\n1\ta\tb\n", r"sts12\.tsv, line 2: a row must have .* got no score\."),
-            ("score\tscore\tsentence1\tsentence2\n" + ROWS, r"sts12\.tsv must name each column once, got score,"),
-            (HEADER, "at least two different scores, got 0 in 0 pairs"),
-            (HEADER + "a\t1\tx\ty\nb\t1\tx\tz\n", "at least two different scores, got 1 in 2 pairs"),
-            (HEADER + "a\t1\tx\ty\na\t2\tx\n", r"sts12\.tsv, line 3: .* got no sentence2\."),
-            (HEADER + "a\t1\tx\ty\na\thigh\tx\ty\n", r"^sts12 in \S+: a score .* number, got 'high' \(pair 2: 'x'\)"),
-            (HEADER + "a\t1\tx\ty\na\tnan\tx\ty\n", "a finite number, got 'nan'"),
+            ("", "two different scores"),
+            ("rating\tsentence1\tsentence2\n1\ta\tb\n", r"sts12\.tsv, line 2: .* no score"),
+            ("score\tscore\tsentence1\tsentence2\n" + ROWS, r"sts12\.tsv must name each column once"),
+            (HEADER + "a\t1\tx\ty\nb\t1\tx\tz\n", "two different scores"),
+            (HEADER + "a\t1\tx\ty\na\t2\tx\n", r"sts12\.tsv, line 3: .* no sentence2"),
+            (HEADER + "a\t1\tx\ty\na\thigh\tx\ty\n", "sts12 in .* got 'high'"),
+            (HEADER + "a\t1\tx\ty\na\tnan\tx\ty\n", "got 'nan'"),
+            (HEADER + "a\t1\tx\ty\na\t2\tx\ty\tz\n", r"sts12\.tsv, line 3: .* at most 4 fields"),
         ],
     )
-    def test_malformed(self, tmp_path, content, message):
+    def test_malformed(self, tmp_path, content, named):
         write(tmp_path / "sts12.tsv", content)
-        with pytest.raises(ValueError, match=message):
-            load_sts("sts12", tmp_path)
-
-    def test_a_tab_too_many_is_named(self, tmp_path):
-        write(tmp_path / "sts12.tsv", HEADER + "a\t1\tx\ty\na\t2\tx\ty\tz\n")
-        with pytest.raises(
-            ValueError, match=r"sts12\.tsv, line 3: a line must have at most 4 fields, one for each column, got 5"
-        ):
-            load_sts("sts12", tmp_path)
-        wider = (HEADER + ROWS).replace("\n", "\tmore\n")
-        write(tmp_path / "sts12.tsv", wider)
-        assert load_sts("sts12", tmp_path).scores == [4.5, 0.0, 2.25]
-
-    def test_not_utf8_names_the_line(self, tmp_path):
-        (tmp_path / "sts12.tsv").write_bytes(HEADER.encode() + b"a\t1\tx\ty\na\t2\tcaf\xe9\ty\n")
-        with pytest.raises(ValueError, match=r"sts12\.tsv, line 3: not UTF-8"):
+        with pytest.raises(ValueError, match=named):
             load_sts("sts12", tmp_path)
 
     def test_wrong_source(self, tmp_path):
-        with pytest.raises(ValueError, match=r"STS source must be a folder or a file .* got .*none"):
-            load_sts("sts12", tmp_path / "none")
-        with pytest.raises(ValueError, match=r"contains neither sts12\.tsv, nor"):
-            load_sts("sts12", tmp_path)
-        with pytest.raises(ValueError, match=r"name must be one of sts12, .*, got 'sts17'"):
-            load_sts("sts17", tmp_path)
+        for name, folder, named in (
+            ("sts12", "none", "none"),
+            ("sts12", ".", r"neither sts12\.tsv"),
+            ("sts17", ".", "name"),
+        ):
+            with pytest.raises(ValueError, match=named):
+                load_sts(name, tmp_path / folder)
 
 
 class TestSentEval:
