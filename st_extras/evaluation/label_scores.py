@@ -288,7 +288,8 @@ def clusters(unit: Tensor, labels: Tensor, seed: int = 0) -> np.ndarray:
 
     means = KMeans(len(set(labels.tolist())), n_init=1, random_state=seed)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different embeddings than labels: the score is low then
+        # fewer different embeddings than labels: the score is low then
+        warnings.simplefilter("ignore", ConvergenceWarning)
         found: np.ndarray = means.fit_predict(unit.cpu().numpy())
     return found
 
