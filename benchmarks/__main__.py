@@ -26,7 +26,7 @@ from benchmarks.studies import Options, named_study, study_names
 
 def run(options: argparse.Namespace) -> None:
     """Run studies, each by the module that its ``kind`` names."""
-    if options.data is None:
+    if not options.data:
         sys.exit("--data FOLDER (or ST_EXTRAS_DATA) must name the folder with the corpora and the scored sets.")
     import torch
 

@@ -6,7 +6,7 @@ is a process of its own; the record says how much resident memory it needed at i
 encoder and libraries were loaded. The encoder is a table of word vectors: nearly all of the time is the library's own.
 
 ``speed`` measures sentences per second of a small and of a larger work, with one and with two processes of one thread
-each, beside the one call that the work cannot do without (its floor): the encoder's passes, the tokenizer's, the
+each, beside the one call that the work cannot do without (the needed call): the encoder's passes, the tokenizer's, the
 extractor's. Every round runs every case once, in a new random order.
 
 ``batches`` is ``benchmarks/large_batches.py``.

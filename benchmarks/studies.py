@@ -90,11 +90,9 @@ def load_study(path: Path) -> dict[str, Any]:
     study = tomllib.loads(path.read_text(encoding="utf8"))
     if "base" in study:
         base = load_study(path.with_name(study.pop("base")))
-        study = {
-            name: value | study.get(name, {}) if isinstance(value, dict) else study.get(name, value)
-            for name, value in base.items()
-            if name != "name"
-        }
+        del base["name"]
+        tables = {name: value | study.get(name, {}) for name, value in base.items() if isinstance(value, dict)}
+        study = base | study | tables
     for method, settings in study.get("methods", {}).items():
         if "chosen_in" in settings:
             study["methods"][method] = chosen_settings(method, settings["chosen_in"]) | settings

@@ -26,6 +26,7 @@ FLOORS = [
     "functional",
     "checks",
     "citations",
+    "encoder_names",
     "random_source",
     "files",
     "text",

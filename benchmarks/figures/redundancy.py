@@ -12,7 +12,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from st_extras.checks import check_choice
-from st_extras.modules.pipeline import check_finite
+from st_extras.modules.pipeline import check_finite_embeddings
 from st_extras.text.keywords import build_extractor, keyword_spans
 from st_extras.text.words import find_words, replace_spans, word_spans
 
@@ -66,7 +66,7 @@ def word_importance(
         for (x, y), own in zip(pairs, words, strict=True)
     ]
     embeddings = model.encode(list(needed), batch_size=batch_size, convert_to_tensor=True, show_progress_bar=False)
-    check_finite(embeddings, list(needed))
+    check_finite_embeddings(embeddings, list(needed))
     unit = torch.nn.functional.normalize(embeddings.double(), dim=1)  # (texts, D)
     importance = []
     for rows in comparisons:

@@ -37,7 +37,7 @@ def general_budget(general: float, max_general_loss: float | None) -> float:
 def is_tried(for_raw: bool, general: float, by_labels: bool) -> bool:
     """Whether a candidate is tried on an encoder with this score on general pairs: strong ones on raw encoders alone.
 
-    The label-free score prefers strong transforms too much to be asked about them for a good encoder; labels are not.
+    The label-free score prefers strong transforms too much to compare them on a good encoder; labels can.
     """
     return by_labels or not for_raw or general < RAW
 

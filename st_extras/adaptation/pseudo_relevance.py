@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from torch import Tensor
 from st_extras.checks import shown
 from st_extras.evaluation import RetrievalEvaluator, RetrievalTask
 from st_extras.text.corpus import is_blank, iterate_sentences
-from st_extras.text.term_weights import BM25, search_words
+from st_extras.text.term_weights import BM25, bm25_weight_of_blocks, searchable_sentences
 
 FROM_DOCUMENTS = "documents"
 """In place of queries: make some from the documents."""
@@ -23,8 +22,6 @@ MOST_QUERIES = 2000
 """More are not encoded: means and comparison are exact enough by then."""
 _FIRST = 5  # pseudo-relevant documents of a query: BM25's first ones
 _BLOCK = 2**22  # scores held at a time
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
-_FEWEST_WORDS = 3  # of a sentence that stands for a query, as BM25 counts them
 
 
 def sample_queries(queries: Any, documents: Sequence[str], seed: int) -> tuple[list[str], bool]:
@@ -51,13 +48,27 @@ def sample_queries(queries: Any, documents: Sequence[str], seed: int) -> tuple[l
 
 def _made_from(documents: Sequence[str], seed: int) -> list[str]:
     """Return a sentence of three words and more of each document that has two of them."""
-    draw, made = random.Random(seed), []
-    for document in documents:
-        sentences = [part.strip() for part in _SENTENCE_END.split(document)]
-        sentences = [part for part in sentences if len(search_words(part)) >= _FEWEST_WORDS]
-        if len(sentences) > 1:
-            made.append(draw.choice(sentences))
-    return made
+    draw = random.Random(seed)
+    return [draw.choice(found) for found in map(searchable_sentences, documents) if len(found) > 1]
+
+
+def hybrid_weight(documents: Sequence[str], queries: Sequence[str], embeddings: tuple[Tensor, Tensor]) -> float:
+    """Return the weight of BM25 beside an encoder, see :func:`~st_extras.text.term_weights.bm25_weight`.
+
+    Args:
+        documents: N texts.
+        queries: Q texts.
+        embeddings: (Q, D) queries and (N, D) documents, compared by inner product.
+
+    Raises:
+        ImportError: if bm25s is not installed.
+    """
+    index = BM25(documents)
+    rows = blocks(list(range(len(queries))), len(documents))
+    return bm25_weight_of_blocks(
+        ((embeddings[0][block] @ embeddings[1].T).numpy(), index.scores([queries[row] for row in block]))
+        for block in rows
+    )
 
 
 class PseudoRelevanceComparison:

@@ -106,6 +106,8 @@ class SearchDetails:
             ``dev``.
         dev: nDCG@10 times 100 of the base model on ``dev``; None without.
         changed: share of the queries, 0 to 1, with another first document than before; None if nothing was chosen.
+        bm25_weight: w in the score ``similarity + w * BM25`` of a hybrid search with the saved model: see
+            :class:`~st_extras.search.HybridSearch`; None if too few documents were encoded.
     """
 
     queries: int
@@ -113,6 +115,7 @@ class SearchDetails:
     compared: int | None = None
     dev: float | None = None
     changed: float | None = None
+    bm25_weight: float | None = None
 
 
 @dataclass(frozen=True)

@@ -48,9 +48,7 @@ def check_adaptation_output(output: str | os.PathLike[str], *, resume: bool, ove
     check_bool("resume", resume)
     check_bool("overwrite", overwrite)
     if resume and not is_claimed(Path(output), WORK):
-        raise ValueError(
-            f"resume needs an interrupted adaptation in {str(output)!r}, got none: leave out resume (--resume)."
-        )
+        raise ValueError(f"resume needs an interrupted adaptation in {str(output)!r}, got none: run it without.")
     check_output(output, resume=resume, overwrite=overwrite, unfinished=WORK, reports=REPORTS)
 
 
@@ -190,7 +188,7 @@ class AdaptationRun:
                 label=label,
                 deadline=deadline,
             )
-        pipeline.check_finite(embeddings, texts)
+        pipeline.check_finite_embeddings(embeddings, texts)
         return embeddings.double()
 
     def save(self, model: SentenceTransformer) -> None:

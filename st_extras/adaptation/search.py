@@ -28,6 +28,7 @@ from st_extras.adaptation.pseudo_relevance import (
     JudgedQueries,
     PseudoRelevanceComparison,
     first_documents,
+    hybrid_weight,
     sample_queries,
 )
 from st_extras.adaptation.report import Adaptation, CandidateResult, SearchDetails
@@ -46,7 +47,7 @@ from st_extras.adaptation.search_transforms import (
 )
 from st_extras.checks import check_bool, check_choice, check_instance
 from st_extras.evaluation import RetrievalTask
-from st_extras.text.term_weights import BM25
+from st_extras.text.term_weights import require_bm25s
 
 _PSEUDO_RELEVANT = "average precision of BM25's first documents, 0 to 1"
 _JUDGED = "nDCG@10 on dev, x 100"
@@ -74,7 +75,8 @@ def adapt_search(
     :mod:`st_extras.adaptation.search_transforms`. The first one is chosen that does no harm: that finds BM25's first
     documents as early as the base model, within one standard error. The saved model has a route for queries and one for
     documents: use ``encode_query`` and ``encode_document``. Both give length 1, so that dot product and cosine are the
-    same; the base model is compared by the similarity that it has.
+    same; the base model is compared by the similarity that it has. The result also has the weight with which BM25 is
+    added in a hybrid search: ``HybridSearch(found.model, documents, bm25_weight=found.details.bm25_weight)``.
 
     Args:
         model: the encoder. It is not changed. Queries and documents are encoded with its prompts and routes for these.
@@ -100,7 +102,7 @@ def adapt_search(
         ValueError: if a setting is not allowed, ``output`` may not be used, there are too few documents or queries, the
             encoder has other routes, cuts its embeddings or searches by distances, an embedding is not finite, the
             documents have too few different ones, or there is no interrupted run to resume.
-        ImportError: if bm25s is not installed and ``dev`` is not given.
+        ImportError: if bm25s is not installed.
 
     Example:
         >>> import tempfile
@@ -116,6 +118,7 @@ def adapt_search(
     check_searchable(model)
     check_instance("dev", dev, RetrievalTask, or_none=True)
     check_bool("keep_index", keep_index)
+    require_bm25s()
     with AdaptationRun(
         model,
         output,
@@ -130,15 +133,13 @@ def adapt_search(
         sample = run.sample(documents, "documents")
         wanted, made = sample_queries(queries, sample.texts, run.seed)
         details = SearchDetails(len(wanted), made)
-        if dev is None:
-            BM25(sample.texts[:1])  # if bm25s is not installed, raise before anything is encoded
         raw = encode_both(run, wanted, sample.texts, deadline=run.encoding_deadline)
         texts = sample.texts[: len(raw[1])]
         summary = summarize(sample, texts)
         if len(texts) < FEWEST_DOCUMENTS:
             reason = (
                 f"{FEWEST_DOCUMENTS} documents are needed, and {len(texts)} were encoded in the time: give more "
-                "minutes (--minutes)."
+                "minutes."
             )
             return run.leave(reason, summary, details)
         base, unit = as_searched(model, raw), unit_rows(raw)
@@ -159,6 +160,7 @@ def adapt_search(
                 reason = (
                     f"{len(comparison.compared)} queries share a word with a document, {FEWEST_QUERIES} are needed."
                 )
+                details = dataclasses.replace(details, bm25_weight=hybrid_weight(texts, wanted, base))
                 return run.leave(reason, summary, details)
             gain_of, results = _PSEUDO_RELEVANT, pseudo_relevance_results(comparison, transforms, routes, unit)
             choice = choose_harmless(results)
@@ -171,14 +173,17 @@ def adapt_search(
             choice = choose(results)
 
         if choice.index is None:
+            details = dataclasses.replace(details, bm25_weight=hybrid_weight(texts, wanted, base))
             return run.leave(choice.reason, summary, details, gain_of, results)
         chosen = routes[choice.index]
         refined, name = routed(model, chosen), transforms[choice.index].name
-        describe(refined, name, len(texts), len(wanted), made)
+        moved = chosen.after(unit)
+        weight = hybrid_weight(texts, wanted, moved)
+        describe(refined, name, len(texts), len(wanted), made, weight)
         run.save(refined)
-        before, after = first_documents(*base), first_documents(*chosen.after(unit))
+        before, after = first_documents(*base), first_documents(*moved)
         changed = write_searches(run.output, wanted, texts, before, after, run.seed)
-        details = dataclasses.replace(details, changed=changed)
+        details = dataclasses.replace(details, changed=changed, bm25_weight=weight)
         return run.report(refined, name, choice.reason, gain_of, results, summary, details)
 
 

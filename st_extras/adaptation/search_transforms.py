@@ -180,12 +180,15 @@ def routed(model: SentenceTransformer, routes: Routes) -> SentenceTransformer:
     return pipeline.rebuild_model(model, [*modules, Router(sides, default_route=ROUTES[1]), Normalize()])
 
 
-def describe(model: SentenceTransformer, name: str, documents: int, queries: int, made: bool) -> None:
-    """Describe in the model card what was put after the encoder, and from how many texts."""
+def describe(
+    model: SentenceTransformer, name: str, documents: int, queries: int, made: bool, bm25_weight: float
+) -> None:
+    """Describe in the model card what was put after the encoder, from how many texts, and how to add BM25."""
     described = "queries made from them" if made else f"{queries:,} queries"
     line = (
         f"* **st-extras adapt-search**, {name}: from {documents:,} documents and {described}, without judgements. Use "
-        "`encode_query` and `encode_document`; plain `encode` takes a text for a document."
+        "`encode_query` and `encode_document`; plain `encode` takes a text for a document. In a hybrid search of these "
+        f"documents, the score is cosine + {bm25_weight:.4g} x BM25."
     )
     card: Any = model.model_card_data
     card.exported = card.exported | {"Search": (line, CITATIONS["he2003locality"])}

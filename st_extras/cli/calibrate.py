@@ -2,71 +2,116 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from st_extras.cli import options
-from st_extras.cli.console import print_json, print_line, print_table
+from st_extras.cli.console import print_json, print_line, print_table, shows_bars
 from st_extras.cli.evaluate import load_any
+from st_extras.cli.sections import help_sections
 
 _TEXTS = 2000
+_SECTIONS = {
+    "Text and encoder": ("column", "max_line", "prompt"),
+    "Running": ("batch_size", "seed", "quiet", "as_json", "help"),
+}
 
 
+@help_sections(_SECTIONS, "st-extras calibrate adapted texts.txt --before demo")
 def calibrate(
     context: typer.Context,
     encoder: options.AnyEncoder,
     text: options.Text,
+    queries: Annotated[
+        list[str] | None,
+        typer.Option(help="File of queries to compare with TEXT, the documents; repeatable."),
+    ] = None,
+    before: Annotated[
+        str | None,
+        typer.Option(
+            help="Encoder to compare with, such as the one that ENCODER was made from.", callback=options.ENCODER
+        ),
+    ] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option(help="File of a picture to write, such as cosines.png; needs the extra plot."),
+    ] = None,
     column: options.Column = None,
     max_line: options.MaxLine = options.LONGEST_LINE,
-    batch_size: options.EncodeBatch = 32,
     prompt: options.Prompt = None,
+    batch_size: options.EncodeBatch = 32,
     seed: options.DrawSeed = 42,
-    before: Annotated[str | None, typer.Option(help="Encoder to compare with, such as the one it was made of.")] = None,
-    picture: Annotated[Path | None, typer.Option(help="File of a picture to write, such as cosines.png.")] = None,
+    quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
     """Show above which cosine few pairs of unrelated texts lie: where to put a threshold.
 
-    All pairs of 2,000 of the texts, drawn at random, are compared; nearly all of such pairs are unrelated. With
-    --before, another encoder stands beside it; --picture draws both.
+    All pairs of 2,000 of the texts, drawn at random, are compared; nearly all such pairs are unrelated. An encoder
+    with routes for queries and documents, as adapt-search saves it, compares queries with documents: those of
+    --queries or of a folder in BEIR's layout, otherwise sentences of the documents.
     """
     from st_extras.adaptation.corpus import sample_texts
-    from st_extras.evaluation.geometry import unrelated_cosines
+    from st_extras.encoders.structure import has_search_routes
+    from st_extras.evaluation.unrelated_pairs import encode_pairs
     from st_extras.files import whole_file
-    from st_extras.modules.pipeline import check_finite
     from st_extras.plots import plot_unrelated_cosines
     from st_extras.plots.axes import new_axes
     from st_extras.text import corpus
 
     options.check_column(context, text)
-    texts = sample_texts(corpus.stream_sentences(text, column=column, max_line=max_line), _TEXTS, seed).texts
+    texts = sample_texts(corpus.stream_sentences(text, column=column, max_line=max_line), _TEXTS, seed, "text").texts
     axes: Any = None if picture is None else new_axes(None)  # what is wrong with it is known before anything is encoded
     if picture is not None:
         _check_picture(picture, axes.figure.canvas.get_supported_filetypes())
     paths = {"after": encoder} if before is None else {"before": before, "after": encoder}
-    encoded = {}
-    for name, path in paths.items():
-        rows = load_any(path).encode(texts, prompt=prompt, batch_size=batch_size, convert_to_tensor=True)
-        check_finite(rows, texts)
-        encoded[name] = rows[(rows != 0).any(dim=1)]  # a table of words gives 0 to unknown words
-        if len(encoded[name]) < 50:  # a thousand pairs
-            raise ValueError(f"text must hold at least 50 different texts to compare, got {len(encoded[name])}.")
-    found = {name: unrelated_cosines(rows) for name, rows in encoded.items()}
+    models = {name: load_any(path) for name, path in paths.items()}
+    asked, origin = None, ""
+    if queries or any(map(has_search_routes, models.values())):
+        options.refuse_unread(context, "is not for queries and documents, which have their own", "prompt")
+        asked, origin = _queries(queries or [], text, texts, max_line, seed)
+    bar = shows_bars(quiet, as_json)
+    pairs = encode_pairs(models, texts, asked, prompt=prompt, batch_size=batch_size, show_progress_bar=bar)
+    found, count = pairs.cosines(), len(pairs.texts["after"])
+    about: dict[str, Any] = {"texts": count}
+    compared, what = f"{count:,} different texts compared with each other.", "texts"
+    if pairs.queries is not None:
+        about = {"documents": count, "queries": len(pairs.queries["after"]), "queries from": origin}
+        compared = f"{about['queries']:,} queries ({origin}) compared with {count:,} documents."
+        what = "queries and documents"
     if picture is not None:
-        plot_unrelated_cosines(encoded if before else {encoder: encoded["after"]}, ax=axes)
+        drawn, sides = pairs.texts, pairs.queries
+        if before is None:
+            drawn, sides = {encoder: drawn["after"]}, sides and {encoder: sides["after"]}
+        plot_unrelated_cosines(drawn, queries=sides, related=pairs.related, ax=axes)
         with whole_file(picture) as partial:
             axes.figure.savefig(partial, format=picture.suffix[1:] or "png", dpi=150)
     if as_json:
         keys = ("cosine", "low", "high")
         named = {name: {n: dict(zip(keys, ends, strict=True)) for n, ends in of.items()} for name, of in found.items()}
-        print_json({"texts": len(encoded["after"]), "cosines": named.pop("after")} | named)
+        print_json(about | {"cosines": named.pop("after")} | named)
         return
-    print_line(f"{len(encoded['after']):,} different texts compared with each other.")
+    print_line(compared)
     for name, marks in found.items():
         lines = [[f"1 in {n:,}", f"{value:.3f}", f"{low:.3f} to {high:.3f}"] for n, (value, low, high) in marks.items()]
-        print_table(f"Cosines of unrelated texts, {paths[name]}", ["pairs above", "cosine", "95 % interval"], lines)
+        print_table(f"Cosines of unrelated {what}, {paths[name]}", ["pairs above", "cosine", "95 % interval"], lines)
+
+
+def _queries(
+    files: Sequence[str], text: Sequence[str], documents: list[str], max_line: int, seed: int
+) -> tuple[list[str], str]:
+    """Return queries, and where they are from: the files given, a folder in BEIR's layout, or the documents."""
+    from st_extras.adaptation.pseudo_relevance import FROM_DOCUMENTS, sample_queries
+    from st_extras.text.documents import read_queries
+    from st_extras.text.folders import find_search_folder
+
+    folders = [source for source in text if (folder := find_search_folder(source)) is not None and folder.queries]
+    sources = files or folders
+    given = read_queries(sources, max_line=max_line)[1] if sources else FROM_DOCUMENTS
+    queries, made = sample_queries(given, documents, seed)
+    return queries, "sentences of the documents" if made else ", ".join(sources)
 
 
 def _check_picture(picture: Path, kinds: dict[str, str]) -> None:

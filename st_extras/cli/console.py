@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import PurePath
 from typing import Any, Literal
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 from safetensors import SafetensorError
 
 _WIDTH_OF_FILES = 160
+_LONGEST_NAME = 24  # of an encoder in a table
 _NOT_OURS = (UnicodeError, json.JSONDecodeError, OverflowError, MemoryError, RuntimeError, SafetensorError)
 """Errors of other libraries, whose messages are unclear without their type."""
 
@@ -32,31 +36,71 @@ def shows_bars(quiet: bool, as_json: bool) -> bool:
 
 
 def print_scores(title: str, columns: dict[str, dict[str, float]], rows: str = "set", *, as_json: bool) -> None:
-    """Print one row per STS set, or what ``rows`` calls them, and one column per state of the encoder."""
+    """Print one row per STS set, or what ``rows`` calls them, and one column per encoder or state of one."""
     if as_json:
         print_json(columns)
         return
-    names = next(iter(columns.values()))
-    cells = [[name, *(f"{values[name]:.2f}" for values in columns.values())] for name in names]
-    print_table(title, [rows, *columns], cells, justify="right")
+    short = short_names(list(columns))
+    cells = [[name, *(f"{values[name]:.2f}" for values in columns.values())] for name in next(iter(columns.values()))]
+    print_table(title, [rows, *short.values()], cells, justify="right")
+    print_legend(short)
+
+
+def short_names(paths: Sequence[str]) -> dict[str, str]:
+    """Return a name of at most 24 characters for each path or hub id: its last part, numbered where two are equal."""
+    names: dict[str, str] = {}
+    for path in paths:
+        name = path if len(path) <= _LONGEST_NAME else PurePath(path).name
+        name = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+        others = (f"{name[: _LONGEST_NAME - 4]} ({number})" for number in itertools.count(2))
+        names[path] = next(one for one in itertools.chain([name], others) if one not in names.values())
+    return names
+
+
+def print_legend(names: Mapping[str, str]) -> None:
+    """Print what the names stand for that are not the paths themselves."""
+    for path, name in names.items():
+        if name != path:
+            print_line(f"{name}: {path}")
 
 
 def print_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, justify: Literal["left", "right"] = "left"
 ) -> None:
-    """Print a table of texts; the first column names the rows. In a narrow terminal, it and the last one wrap.
+    """Print a table of texts; the first column names the rows. Nothing is left out in a narrow terminal.
 
-    In a file or a pipe, where no terminal limits the width, lines are long.
+    Columns that do not fit there follow in another table below, with the first column again; the first column, and
+    one that is too wide alone, go on in the next line. In a file or a pipe, lines are long.
     """
     if not speaks():
         return
-    table = Table(title=title, title_justify="left")
-    for number, column in enumerate(columns):
-        last = number == len(columns) - 1
-        table.add_column(column, no_wrap=number > 0 and not last, justify=justify if number else "left")
-    for row in rows:
-        table.add_row(*row)
-    table_console().print(table)
+    console = table_console()
+    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    widths[0] = min(widths[0], max(console.width // 3, console.width - sum(widths[1:]) - 3 * len(widths) - 1))
+    left = console.width - widths[0] - 4  # beside the first column and the border
+    console.print(title, markup=False, highlight=False, soft_wrap=True)
+    for part in _fitting([min(width, left - 3) for width in widths[1:]], left):
+        table = Table()
+        for number in (0, *part):
+            width = widths[0] if number == 0 else min(widths[number], left - 3)
+            side = justify if number else "left"
+            table.add_column(columns[number], justify=side, overflow="fold", width=max(1, width))
+        for row in rows:
+            table.add_row(*(Text(row[number]) for number in (0, *part)))
+        console.print(table)
+
+
+def _fitting(widths: Sequence[int], space: int) -> list[list[int]]:
+    """Return the numbers of the columns, from 1, in groups that fit beside each other, with 3 signs for the border."""
+    groups: list[list[int]] = [[]]
+    used = 0
+    for number, width in enumerate(widths, start=1):
+        if groups[-1] and used + width + 3 > space:
+            groups.append([])
+            used = 0
+        groups[-1].append(number)
+        used += width + 3
+    return groups
 
 
 def table_console() -> Console:
@@ -74,8 +118,11 @@ def print_line(text: str, *, to_stderr: bool = False) -> None:
 
 
 def print_error(message: str) -> None:
-    """Print one line on stderr, in red on a terminal."""
+    """Print one line on stderr, in red on a terminal, below a progress bar that is still open."""
+    bars: Any = getattr(sys.modules.get("tqdm.std"), "tqdm", None)
     with suppress(BrokenPipeError):
+        for bar in list(getattr(bars, "_instances", ())):
+            bar.close()  # which ends its line
         Console(stderr=True).print("Error:", message, style="red", markup=False, highlight=False, soft_wrap=True)
 
 

@@ -17,6 +17,7 @@ OTHER_NAMES = {
     "data": "text",
     "sentences": "text",
     "corpus": "text",
+    "folder": "index",
     "evaluator": "dev",
     "complementary_model": "complementary",
     "complementary_table": "complementary",

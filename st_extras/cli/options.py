@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from st_extras import encoder_names
 from st_extras.checks import check_count, check_fraction, check_interval, check_not_negative, check_positive
 
 # ------------------------------------------------------------------------------------------- what a number may be
@@ -47,6 +48,15 @@ MAX_LINE = checked(lambda name, value: check_count(name, value, 1, 2**30))
 SEED = checked(lambda name, value: check_count(name, value, 0, 2**32 - 1))
 
 
+def _encoders(_: str, value: str | list[str]) -> str | list[str]:
+    for name in [value] if isinstance(value, str) else value:
+        encoder_names.find_encoder(name)
+    return value
+
+
+ENCODER = checked(_encoders)
+
+
 def refuse_refined(path: str) -> None:
     """Refuse a folder with modules of this package where a plain encoder is needed."""
     modules = Path(path, "modules.json")
@@ -79,6 +89,12 @@ def refuse_unread(context: typer.Context, reason: str, *names: str) -> None:
             raise ValueError(f"{max(parameter.opts, key=len)} {reason}.")
 
 
+def is_given(context: typer.Context, *names: str) -> bool:
+    """Return whether one of these parameters stands on the command line."""
+    sources = [context.get_parameter_source(name) for name in names]
+    return any(source is not None and source.name == "COMMANDLINE" for source in sources)
+
+
 def check_column(context: typer.Context, text: list[str]) -> None:
     """Check that something reads ``--column``.
 
@@ -105,8 +121,14 @@ def columns_named(remedy: str) -> Iterator[None]:
 LONGEST_LINE = 1_000_000
 """The default of ``--max-line``, that of ``read_sentences``; importing it from there would take seconds."""
 
-Encoder = Annotated[str, typer.Argument(help="Transformer or SentenceTransformer to work on: folder or hub id.")]
-AnyEncoder = Annotated[str, typer.Argument(help="Encoder, with or without post-processing: folder or hub id.")]
+Encoder = Annotated[
+    str,
+    typer.Argument(help='Transformer or SentenceTransformer to work on: folder, hub id or "demo".', callback=ENCODER),
+]
+AnyEncoder = Annotated[
+    str,
+    typer.Argument(help='Encoder, with or without post-processing: folder, hub id or "demo".', callback=ENCODER),
+]
 Text = Annotated[
     list[str],
     typer.Argument(

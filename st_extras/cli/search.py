@@ -19,6 +19,7 @@ from st_extras.checks import check_not_negative
 from st_extras.cli import options
 from st_extras.cli.console import print_json, print_line, shows_bars, table_console
 from st_extras.cli.evaluate import load_any
+from st_extras.cli.sections import help_sections
 
 if TYPE_CHECKING:
     from st_extras.search import HybridSearch
@@ -29,98 +30,74 @@ _LEAD = 10  # characters shown before the first matching word, where a text is c
 _LONGEST_ID = 24  # characters of an id on a line
 _BETWEEN = 13  # columns of the terminal beside the cells of a table
 
-_RESULTS, _SCORING, _READING = "What is shown", "How it is scored", "What is read"
+_SECTIONS = {
+    "Score": ("bm25_weight", "query_prompt", "document_prompt"),
+    "Documents": ("column", "max_line"),
+    "Running": ("batch_size", "quiet", "as_json", "help"),
+}
 
 
+@help_sections(_SECTIONS, 'st-extras search my-encoder documents.jsonl "how do I block a card" --index my-index')
 def search(
     context: typer.Context,
     encoder: options.AnyEncoder,
     documents: Annotated[
         str,
         typer.Argument(
-            help="What to search: a file (.txt, .jsonl, .csv, .tsv, .parquet; also .gz), a folder, also in BEIR's "
-            "layout, a pattern or a data set id. Titles are read with their texts."
+            help="What to search: a file (.txt, .jsonl, .csv, .tsv, .parquet; also .gz), a folder (also in BEIR's "
+            "layout), a pattern or a data set id."
         ),
     ],
-    query: Annotated[list[str] | None, typer.Argument(help="What to search for. None: asks, line by line.")] = None,
-    queries: Annotated[
-        str | None, typer.Option(help="File of queries, in place of QUERY.", rich_help_panel=_RESULTS)
-    ] = None,
+    query: Annotated[list[str] | None, typer.Argument(help="What to search for; none: asks, line by line.")] = None,
+    queries: Annotated[str | None, typer.Option(help="File of queries, in place of QUERY.")] = None,
     top_k: Annotated[
-        int,
-        typer.Option(
-            help="How many documents to show for a query.", callback=options.AT_LEAST_ONE, rich_help_panel=_RESULTS
-        ),
+        int, typer.Option(help="How many documents to show for a query.", callback=options.AT_LEAST_ONE)
     ] = 10,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON instead of tables.", rich_help_panel=_RESULTS)
-    ] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", help="Hide progress bars; implied by --json.", rich_help_panel=_RESULTS)
-    ] = False,
     index: Annotated[
         Path | None,
         typer.Option(
-            help="Folder that keeps what was encoded, so that the next search of the same documents starts at once, "
-            "and an interrupted one resumes.",
-            rich_help_panel=_READING,
+            help="Folder that keeps what was encoded: the next search of these documents starts at once, and an "
+            "interrupted one resumes."
         ),
     ] = None,
-    column: Annotated[
-        str | None,
-        typer.Option(help="Column of the documents; default: the one with text.", rich_help_panel=_READING),
-    ] = None,
-    max_line: Annotated[
-        int,
-        typer.Option(
-            help="Longest line of a file, in bytes; a longer one is refused.",
-            callback=options.MAX_LINE,
-            rich_help_panel=_READING,
-        ),
-    ] = options.LONGEST_LINE,
     bm25_weight: Annotated[
         float | None,
         typer.Option(
-            help=f"Weight of BM25 beside the encoder, such as adapt-search prints; default: found from --queries, if "
-            f"there are {_FEWEST_QUERIES}, or from sentences of the documents.",
+            help=f"Weight of BM25 beside the encoder, such as adapt-search prints; default: found from --queries if "
+            f"they are {_FEWEST_QUERIES} or more, else from the queries of a folder in BEIR's layout, else from "
+            "sentences of the documents.",
             callback=options.checked(check_not_negative),
-            rich_help_panel=_SCORING,
         ),
     ] = None,
-    query_prompt: Annotated[
-        str | None,
-        typer.Option(help="Text put before every query; default: the encoder's own.", rich_help_panel=_SCORING),
-    ] = None,
-    document_prompt: Annotated[
-        str | None,
-        typer.Option(help="Text put before every document; default: the encoder's own.", rich_help_panel=_SCORING),
-    ] = None,
-    batch_size: Annotated[
-        int, typer.Option(help="Texts per forward pass.", callback=options.AT_LEAST_ONE, rich_help_panel=_SCORING)
-    ] = 64,
+    query_prompt: options.QueryPrompt = None,
+    document_prompt: options.DocumentPrompt = None,
+    column: options.Column = None,
+    max_line: options.MaxLine = options.LONGEST_LINE,
+    batch_size: options.EncodeBatch = 64,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
 ) -> None:
     """Search documents by an encoder and BM25 together: score = encoder + weight x BM25.
 
-    Words that match are marked. Needs the extra "search".
-
-    \b
-    st-extras search my-encoder documents.jsonl "how do I block a lost card"
-    st-extras search my-encoder my-faq --queries queries.txt --json
-    st-extras search my-encoder documents.txt --index my-index
+    A title is read with its text. Words that match are marked. Needs the extra "search".
     """
     from st_extras.text.documents import read_documents, read_queries
+    from st_extras.text.folders import find_search_folder
     from st_extras.text.term_weights import require_bm25s
 
     require_bm25s()
     if query and queries is not None:
         raise ValueError("--queries does not go with QUERY: give one of them.")
-    given = read_queries(queries, max_line=max_line)[1] if queries is not None else list(query or ())
-    with options.columns_named("--column can name another"):
-        ids, texts = read_documents(documents, column=column, max_line=max_line)
+    given = list(query or ()) if queries is None else read_queries(queries, max_line=max_line)[1]
+    ids, texts = read_documents(documents, column=column, max_line=max_line)
+    unlabelled = given if len(set(given)) >= _FEWEST_QUERIES else None
+    folder = find_search_folder(documents)
+    if unlabelled is None and folder is not None and folder.queries is not None:
+        unlabelled = read_queries(folder.queries, max_line=max_line)[1]
     model = load_any(encoder)
     prompts = {"query": query_prompt, "document": document_prompt}
     model.prompts.update({name: prompt for name, prompt in prompts.items() if prompt is not None})
-    unlabelled = given if len(set(given)) >= _FEWEST_QUERIES and bm25_weight is None else None
+    unlabelled = unlabelled if bm25_weight is None else None
     found = _opened(model, texts, index, unlabelled, bm25_weight, batch_size, shows_bars(quiet, as_json))
     about = f"{len(texts):,} documents. Score: {found.model.similarity_fn_name} + {found.bm25_weight:.4g} x BM25."
     if as_json and given:

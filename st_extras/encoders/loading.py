@@ -21,6 +21,7 @@ from sentence_transformers.util import is_sentence_transformer_model, load_file_
 from torch import nn
 
 from st_extras.checks import check_choice, check_count, shown
+from st_extras.encoder_names import find_encoder
 from st_extras.encoders.dropout import set_dropout
 from st_extras.encoders.padding import fix_padding_side
 from st_extras.encoders.prompt_template import PLAIN, set_prompt_template, template_length
@@ -57,7 +58,7 @@ def load_encoder(
     also lets its empty "document" prompt hide a model's "passage" or "corpus"; here that one stands for it.
 
     Args:
-        path: a folder or a hub id.
+        path: a folder, a hub id, or "demo", the encoder of the extra ``demo`` (all-MiniLM-L6-v2).
         pooling: "cls", "mean", "max", "first-last" (mean over tokens of the average of the first and the last layer),
             "last-two"; for decoders, whose later tokens have seen more of the text, "weightedmean" (a token's weight is
             its place in the text), or "lasttoken" with a prompt such as PromptEOL. It replaces everything after the
@@ -90,7 +91,10 @@ def load_encoder(
         check_choice("dtype", dtype, get_args(DtypeName))
         given = {name: value for name, value in (options.get("model_kwargs") or {}).items() if name != "torch_dtype"}
         options["model_kwargs"] = given | {"dtype": dtype}
-    if pooling is None and isinstance(path, str | PathLike):
+    if not isinstance(path, str | PathLike):
+        raise ValueError(f"path must be a folder or a hub id, got {shown(path)}.")
+    path = find_encoder(path, **place_of(options))
+    if pooling is None:
         check_pools(path, options)
     model = _loaded(path, device, options)
     _give_padding_token(model)
@@ -124,23 +128,20 @@ def load_encoder(
     return model
 
 
-def _loaded(path: str | PathLike[str], device: str | None, options: dict[str, Any]) -> SentenceTransformer:
+def _loaded(path: str, device: str | None, options: dict[str, Any]) -> SentenceTransformer:
     """Load a model with reproducible new weights, or raise ValueError if the path does not hold one."""
-    if not isinstance(path, str | PathLike):
-        raise ValueError(f"path must be a folder or a hub id, got {shown(path)}.")
     folder = Path(path)
     check_complete(folder)
     if folder.is_file():
-        raise ValueError(f"{str(path)!r} is a file: give the encoder's folder or hub id.")
+        raise ValueError(f"{path!r} is a file: give the encoder's folder or hub id.")
     try:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(0)  # weights that no file has, such as an unused pooler's
-            model = SentenceTransformer(str(path), device=device, **options)
+            model = SentenceTransformer(path, device=device, **options)
     except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
-        missing = "" if folder.exists() else "there is no such folder, and as a hub id: "
         raise ValueError(
-            f"{str(path)!r} could not be loaded as an encoder: {missing}{type(error).__name__}: {reason.rstrip('.')}."
+            f"{path!r} could not be loaded as an encoder: {type(error).__name__}: {reason.rstrip('.')}."
         ) from error
     name_prompts(model)
     return model
@@ -176,12 +177,12 @@ def check_pools(path: str | PathLike[str], options: Mapping[str, Any]) -> None:
 def _read_config(path: str | PathLike[str], name: str, options: Mapping[str, Any]) -> Any:
     """Return what a model's JSON file holds; nothing if it is not there or is damaged, which loading reports."""
     with suppress(OSError, ValueError):
-        if (file := load_file_path(str(path), name, **_place(options))) is not None:
+        if (file := load_file_path(str(path), name, **place_of(options))) is not None:
             return json.loads(Path(file).read_text(encoding="utf8"))
     return {}
 
 
-def _place(options: Mapping[str, Any]) -> dict[str, Any]:
+def place_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of SentenceTransformer that say where the files of a model are."""
     return {
         name: options[name] for name in ("token", "cache_folder", "revision", "local_files_only") if name in options
@@ -225,7 +226,7 @@ def _is_wrapped_by_default(model: SentenceTransformer, path: str | PathLike[str]
     """Whether texts go through a chat template without anyone having said so: the files are of a plain transformer."""
     if "message" not in getattr(next(model.children(), None), "modality_config", ()):
         return False
-    return not is_sentence_transformer_model(str(path), **_place(options))
+    return not is_sentence_transformer_model(str(path), **place_of(options))
 
 
 def _most_positions(model: SentenceTransformer) -> int | None:

@@ -85,6 +85,11 @@ def check_one_encoder(model: nn.Module, what: str) -> None:
         )
 
 
+def has_search_routes(model: nn.Module) -> bool:
+    """Return whether queries and documents go through different modules, as ``adapt-search`` saves them."""
+    return any(isinstance(part, Router) and {"query", "document"} <= {*part.sub_modules} for part in model.modules())
+
+
 def check_token_embeddings(tokens: Tensor, input_ids: Tensor, what: str, otherwise: str) -> None:
     """Refuse the tokens of an encoder that pools them inside, as Funnel without its decoder does.
 

@@ -78,15 +78,19 @@ def mean_cosine(x: Tensor) -> float:
     return float((u.sum(dim=0).square().sum() - u.square().sum()) / (count * (count - 1)))
 
 
-def unrelated_cosines(x: Tensor, groups: int = 20) -> dict[int, tuple[float, float, float]]:
-    """Return the cosines that one in 100, 1,000 and 10,000 pairs of texts exceeds, with their 95 % intervals.
+def unrelated_cosines(
+    x: Tensor, groups: int = 20, *, queries: Tensor | None = None, related: Tensor | None = None
+) -> dict[int, tuple[float, float, float]]:
+    """Return the cosines that one in 100, 1,000 and 10,000 unrelated pairs exceeds, with their 95 % intervals.
 
     Nearly all pairs of texts drawn at random are unrelated: the numbers are thresholds that keep them out. The
     interval is a jackknife's over groups of texts, as pairs that share a text are not independent.
 
     Args:
-        x: (N, D) embeddings of different texts in random order, N >= 2 ``groups``; the N^2 cosines are held once.
+        x: (N, D) embeddings of different texts in random order, N >= 2 ``groups``; the cosines are held once.
         groups: number of groups, each left out in turn.
+        queries: (Q, D), Q >= 2 ``groups``; each is compared with all of ``x``. None: ``x`` is compared with itself.
+        related: (Q, N) bool, pairs that are left out, such as a query and the document that it was made from.
 
     Returns:
         n -> cosine, lower and upper end, for each n of 100, 1,000 and 10,000 of which there are ten pairs.
@@ -94,21 +98,40 @@ def unrelated_cosines(x: Tensor, groups: int = 20) -> dict[int, tuple[float, flo
     Raises:
         ValueError: if there are too few rows, or a row is zero or not finite.
     """
-    u = check_embeddings("x", x, at_least=2 * check_count("groups", groups, 2)).detach()
-    numbers = [n for n in (100, 1_000, 10_000) if len(u) * (len(u) - 1) // 2 >= 10 * n]
+    at_least = 2 * check_count("groups", groups, 2)
+    u = check_embeddings("x", x, at_least).detach()
+    cosines = _cosines(u, None if queries is None else check_embeddings("queries", queries, at_least), related)
+    times = 2 if queries is None else 1  # how often each pair stands in it
+    pairs = int(cosines.isfinite().sum()) // times
+    numbers = [n for n in (100, 1_000, 10_000) if pairs >= 10 * n]
 
-    def marks(rows: Tensor) -> Tensor:
-        """Return the cosine for each n."""
-        cosines = (rows @ rows.T).fill_diagonal_(-torch.inf).flatten().cpu().numpy()  # each pair twice
-        places = [-2 * (len(rows) * (len(rows) - 1) // 2 // n) for n in numbers]
-        cosines.partition([len(cosines) + place for place in places])
-        return torch.from_numpy(cosines[places]).double()
+    def marks(left: Tensor) -> Tensor:
+        """Return the cosine for each n, of the pairs that are left."""
+        values = left[left.isfinite()].cpu().numpy()
+        places = [-times * (len(values) // times // n) for n in numbers]
+        values.partition([len(values) + place for place in places])
+        return torch.from_numpy(values[places]).double()
 
-    group = torch.arange(len(u), device=u.device) % groups
-    values, others = marks(u), torch.stack([marks(u[group != left_out]) for left_out in range(groups)])
-    errors = (groups - 1) ** 0.5 * others.std(dim=0, correction=0)
+    rows, columns = (torch.arange(size, device=u.device) % groups for size in cosines.shape)
+    others = torch.stack([marks(cosines[rows != left_out][:, columns != left_out]) for left_out in range(groups)])
+    values, errors = marks(cosines), (groups - 1) ** 0.5 * others.std(dim=0, correction=0)
     ends = (values.tolist(), (values - 1.96 * errors).tolist(), (values + 1.96 * errors).tolist())
     return dict(zip(numbers, zip(*ends, strict=True), strict=True))
+
+
+def sorted_cosines(x: Tensor, queries: Tensor | None = None, related: Tensor | None = None) -> Tensor:
+    """Return the cosines of the pairs that :func:`unrelated_cosines` compares, each once, highest first: (P,)."""
+    u = check_embeddings("x", x).detach()
+    cosines = _cosines(u, None if queries is None else check_embeddings("queries", queries), related)
+    cosines = cosines if queries is not None else cosines.tril(-1) + torch.full_like(cosines, -torch.inf).triu()
+    return cosines[cosines.isfinite()].sort(descending=True).values.cpu()
+
+
+def _cosines(u: Tensor, queries: Tensor | None, related: Tensor | None) -> Tensor:
+    """Return the cosines (Q, N) of unit rows; -inf for a text with itself, and for related pairs."""
+    cosines = u @ u.T if queries is None else queries.detach().to(u) @ u.T
+    cosines = cosines.fill_diagonal_(-torch.inf) if queries is None else cosines
+    return cosines if related is None else cosines.masked_fill(related.to(u.device), -torch.inf)
 
 
 def nearest(x: Tensor, neighbors: int) -> Tensor:

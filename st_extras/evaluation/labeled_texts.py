@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
+from torch import Tensor
 
 from st_extras.checks import shown
 from st_extras.encoders.forward import without_dropout
@@ -185,11 +186,15 @@ class LabeledTextEvaluator(ReportingEvaluator):
 
     def measure(self, model: SentenceTransformer) -> dict[str, float]:
         """Return the metrics by name."""
+        return self.scoring.scores(*self.unit_rows(model))
+
+    def unit_rows(self, model: SentenceTransformer) -> tuple[Tensor, Tensor | None]:
+        """Return the (N, D) unit rows of the texts, and those of the training texts, if there are any."""
         texts = [*self.texts, *(self.train_texts or [])]
         with without_dropout(model):
             unit = check_embeddings("embeddings", self.encode(model, texts))
         own, train = torch.split(unit, [len(self.texts), len(texts) - len(self.texts)])
-        return self.scoring.scores(own, None if self.train_texts is None else train)
+        return own, None if self.train_texts is None else train
 
     def get_config_dict(self) -> dict[str, Any]:
         """Settings in the model card."""

@@ -15,7 +15,7 @@ from st_extras.checks import check_bool, check_choice, check_count, check_instan
 from st_extras.encoders.prompts import other_prompt
 from st_extras.evaluation.reporting import bootstrap_interval, check_further_options, check_sentences, join_name
 from st_extras.evaluation.retrieval_data import RetrievalTask, Sample
-from st_extras.modules.pipeline import check_finite
+from st_extras.modules.pipeline import check_finite_embeddings
 from st_extras.text.corpus import check_sentence
 from st_extras.text.term_weights import BM25, bm25_weight_of_blocks
 
@@ -120,7 +120,7 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
         if prompt is None and prompt_name is None and encode_fn_name is not None:
             prompt = other_prompt(model, encode_fn_name)
         found: Any = super().embed_inputs(model, sentences, encode_fn_name, prompt_name, prompt, **options)
-        check_finite(found, sentences)
+        check_finite_embeddings(found, sentences)
         return found
 
     def compute_metrics(self, queries_result_list: list[Any]) -> Any:

@@ -151,7 +151,7 @@ def shared_module(module: Any, cls: Any) -> Any:
 # --- passes through part of a model: the options of ``encode``, one pool for all chunks ---
 
 
-def check_options(encode_options: Mapping[str, Any] | None) -> dict[str, Any]:
+def check_encode_options(encode_options: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the options for ``encode`` as a dictionary; None is none.
 
     Raises:
@@ -173,7 +173,7 @@ def prompt_text(model: SentenceTransformer, encode_options: Mapping[str, Any] | 
     Raises:
         ValueError: if an option is not allowed, or the model has no prompt of that name.
     """
-    options = check_options(encode_options)
+    options = check_encode_options(encode_options)
     if options.get("prompt") is not None:
         return options["prompt"]  # type: ignore[no-any-return]
     name = options.get("prompt_name")
@@ -198,7 +198,7 @@ def part_of_model(
     """
     check_length(model)
     fix_padding_side(model)
-    options = check_options(encode_options)
+    options = check_encode_options(encode_options)
     if options.pop("prompt_name", None) is not None:
         options["prompt"] = prompt_text(model, encode_options)
     part = copy.copy(model)
@@ -264,14 +264,14 @@ def stream_embeddings(
         embeddings = model.encode(
             chunk, batch_size=int(batch_size), show_progress_bar=show_progress_bar, convert_to_tensor=True
         )
-        check_finite(embeddings, chunk, done)
+        check_finite_embeddings(embeddings, chunk, done)
         done += len(chunk)
         yield embeddings.to("cpu", torch.float64)  # (N, D)
     if done == 0:
         raise ValueError("sentences must hold at least one text, got none.")
 
 
-def check_finite(embeddings: Tensor, sentences: Sequence[str], before: int = 0) -> None:
+def check_finite_embeddings(embeddings: Tensor, sentences: Sequence[str], before: int = 0) -> None:
     """Check the embeddings (N, D) of N sentences, which come after ``before`` others.
 
     Raises:

@@ -201,7 +201,7 @@ def attach_transform(
     Raises:
         ValueError: if a setting is not allowed, or the model has another step already.
     """
-    pipeline.check_options(encode_options)
+    pipeline.check_encode_options(encode_options)
     modules, normalize = pipeline.split_before_normalize(model)
     for module in modules:
         if isinstance(module, PostProcessor) and not isinstance(module, above):

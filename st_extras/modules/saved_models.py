@@ -9,7 +9,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Module
 
 from st_extras.checks import check_instance
-from st_extras.encoders.loading import check_complete, check_pools
+from st_extras.encoder_names import find_encoder
+from st_extras.encoders.loading import check_complete, check_pools, place_of
 from st_extras.encoders.padding import fix_padding_side
 from st_extras.modules import pipeline
 from st_extras.modules.all_but_the_top import AllButTheTopPostProcessor
@@ -48,13 +49,14 @@ def load(model_name_or_path: str, **kwargs: Any) -> SentenceTransformer:
         ValueError: if the folder was not saved to the end, the model's output is no pooled embedding, or a file of one
             of these modules is missing or wrong.
     """
-    folder = Path(model_name_or_path)
+    path = find_encoder(model_name_or_path, **place_of(kwargs))
+    folder = Path(path)
     check_complete(folder)
-    check_pools(model_name_or_path, kwargs)
+    check_pools(path, kwargs)
     if (folder / "modules.json").is_file():
         read_json(folder / "modules.json")
     classes = {f"{module.__module__}.{module.__name__}": module for module in _MODULES}
-    model = SentenceTransformer._load_with_module_classes(str(model_name_or_path), classes, **kwargs)
+    model = SentenceTransformer._load_with_module_classes(path, classes, **kwargs)
     fix_padding_side(model)
     return model
 

@@ -6,15 +6,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
 
 from st_extras.checks import check_choice
-from st_extras.evaluation.geometry import unrelated_cosines
+from st_extras.evaluation.geometry import sorted_cosines, unrelated_cosines
 from st_extras.evaluation.reporting import check_embeddings
 from st_extras.plots.axes import COLOURS, Floats, check_array, check_increasing, line_styles, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from torch import Tensor
 
 _FEWEST_TEXTS = 46  # a thousand pairs
 
@@ -106,7 +108,13 @@ def plot_training_curves(
     return ax
 
 
-def plot_unrelated_cosines(embeddings: Mapping[str, Any], *, ax: Axes | None = None) -> Axes:
+def plot_unrelated_cosines(
+    embeddings: Mapping[str, Any],
+    *,
+    queries: Mapping[str, Any] | None = None,
+    related: Tensor | None = None,
+    ax: Axes | None = None,
+) -> Axes:
     """Draw which share of the pairs of different texts lies above each cosine: where a threshold keeps them out.
 
     Dots mark the cosines above which one in 100, 1,000 and 10,000 pairs lies, with the 95 % intervals of
@@ -114,6 +122,8 @@ def plot_unrelated_cosines(embeddings: Mapping[str, Any], *, ax: Axes | None = N
 
     Args:
         embeddings: encoder -> (N, D) of different texts in random order, N >= 46; all pairs are held.
+        queries: encoder -> (Q, D), each compared with all N texts. None: the texts are compared with each other.
+        related: (Q, N) bool, pairs of a query and a text that are left out.
         ax: axes to draw on; None makes a new figure.
 
     Raises:
@@ -131,17 +141,18 @@ def plot_unrelated_cosines(embeddings: Mapping[str, Any], *, ax: Axes | None = N
     units = {name: check_embeddings(name, x, at_least=_FEWEST_TEXTS).detach().cpu() for name, x in embeddings.items()}
     ax = new_axes(ax)
     for number, (name, unit) in enumerate(units.items()):
-        cosines = np.sort((unit @ unit.T).numpy()[np.triu_indices(len(unit), k=1)])[::-1]
+        sides: Any = {"queries": None if queries is None else torch.as_tensor(queries[name]).cpu(), "related": related}
+        cosines = sorted_cosines(unit, **sides).numpy()
         places = np.unique(np.geomspace(1, len(cosines), 500).astype(int))  # as many on each part of the scale
         colour = f"C{number % 10}"
         ax.plot(cosines[places - 1], places / len(cosines), color=colour, label=name, linestyle=("-", "--")[number % 2])
-        for share, (value, low, high) in unrelated_cosines(unit).items():
+        for share, (value, low, high) in unrelated_cosines(unit, **sides).items():
             ax.errorbar(value, 1 / share, xerr=[[value - low], [high - value]], fmt="o", color=colour, capsize=3)
             ax.annotate(f"{value:.2f}", (value, 1 / share), (3, 5), textcoords="offset points", fontsize="small")
     ax.set_yscale("log")
     ax.set_yticks([1, 0.1, 0.01, 1e-3, 1e-4], ["all", "1 in 10", "1 in 100", "1 in 1,000", "1 in 10,000"])
     ax.set_ylim(bottom=5e-5)
     ax.set_xlabel("cosine")
-    ax.set_ylabel("pairs of unrelated texts above it")
+    ax.set_ylabel(f"pairs of unrelated {'texts' if queries is None else 'queries and documents'} above it")
     ax.legend(frameon=False)
     return ax

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-import re
 from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
@@ -29,10 +28,10 @@ from st_extras.files import (
     write_tensors,
 )
 from st_extras.functional import full_precision, unit_rows
-from st_extras.modules.pipeline import check_encoding, check_finite
+from st_extras.modules.pipeline import check_encoding, check_finite_embeddings
 from st_extras.search.refinement import Floats, Nearest
 from st_extras.text.corpus import is_blank, iterate_sentences, passages
-from st_extras.text.term_weights import BM25, BM25_SHARE, bm25_weight_of_blocks, check_share, search_words
+from st_extras.text.term_weights import BM25, BM25_SHARE, bm25_weight_of_blocks, check_share, searchable_sentences
 
 logger = logging.getLogger(__name__)
 Hits = list[dict[str, int | float]]
@@ -44,9 +43,7 @@ _BLOCK = 2**24  # scores held at a time, of each side: 64 MiB
 _SORTED_TOGETHER = 32 * PART  # documents that are encoded in the order of their lengths, which saves padding
 _MOST_QUERIES = 1000  # queries that the weight is found from
 _SENTENCES = 200  # sentences of the documents that stand for queries
-_FEWEST_WORDS = 3  # of such a sentence
 _WORDS = 12  # in place of a sentence, if a document has one alone
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 
 _FORMAT = "st-extras hybrid search"
 ABOUT = "hybrid_search.json"
@@ -122,7 +119,7 @@ class HybridSearch:
         texts = list(iterate_sentences(documents, name="documents"))
         if all(map(is_blank, texts)):
             raise ValueError(f"documents must hold at least one text that is not blank, got {len(texts)} blank ones.")
-        asked = _sentences(texts) if queries is None else _sampled_queries(queries)
+        asked = sample_sentences(texts) if queries is None else _sampled_queries(queries)
         store = EmbeddingStore(None if folder is None else _check_folder(folder) / _PARTS)
         self.model = model
         self._batch_size = batch_size
@@ -250,7 +247,7 @@ class HybridSearch:
         found = self.model.encode_query(
             list(queries), batch_size=self._batch_size, convert_to_tensor=True, show_progress_bar=False
         )
-        check_finite(found, queries)
+        check_finite_embeddings(found, queries)
         embedded = _comparable(self.model, found)
         size = max(1, _BLOCK // len(self.embeddings))
         for first in range(0, len(queries), size):
@@ -314,7 +311,7 @@ def _embed_documents(
             show_progress_bar=show_progress_bar,
             label=label,
         )
-        check_finite(found, longest_first)
+        check_finite_embeddings(found, longest_first)
         if not first:
             embeddings = np.empty((len(texts), found.shape[1]), dtype=np.float32)
         embeddings[first + np.array(order)] = _comparable(model, found)
@@ -352,13 +349,12 @@ def _sampled_queries(queries: Any) -> list[str]:
     return random.Random(0).sample(different, min(_MOST_QUERIES, len(different)))
 
 
-def _sentences(documents: Sequence[str]) -> list[str]:
+def sample_sentences(documents: Sequence[str]) -> list[str]:
     """Return a sentence of each of at most 200 documents, drawn at random; of one with a single sentence, its start."""
     draw = random.Random(0)
     written = [text for text in documents if not is_blank(text)]
     found = []
     for document in draw.sample(written, min(_SENTENCES, len(written))):
-        parts = [part.strip() for part in _SENTENCE_END.split(document)]
-        parts = [part for part in parts if len(search_words(part)) >= _FEWEST_WORDS]
-        found.append(draw.choice(parts) if len(parts) > 1 else next(passages([document], _WORDS)))
+        sentences = searchable_sentences(document)
+        found.append(draw.choice(sentences) if len(sentences) > 1 else next(passages([document], _WORDS)))
     return found

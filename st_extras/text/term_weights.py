@@ -22,6 +22,8 @@ _PIECE = re.compile(rf"([{_PAIRED}]+)|[^{_PAIRED}'’\-‐‑]+")  # "x-ray" is 
 _LEFT_OUT = re.compile(
     rf"[{INVISIBLE}\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0640\u064b-\u0652\u0670\u06d6-\u06dc]"
 )
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
+_FEWEST_WORDS = 3  # of a sentence that stands for a query
 BM25_SHARE = 0.2
 """Of BM25 beside an encoder: how far its scores spread, relative to the encoder's. See :func:`bm25_weight`."""
 
@@ -191,6 +193,12 @@ def search_words(text: str, *, singles: bool = False) -> list[str]:
             else:
                 found.append(piece[0])
     return found
+
+
+def searchable_sentences(text: str) -> list[str]:
+    """Return the sentences and lines of a text that have three words or more: one can stand for a query."""
+    sentences = (part.strip() for part in _SENTENCE_END.split(text))
+    return [sentence for sentence in sentences if len(search_words(sentence)) >= _FEWEST_WORDS]
 
 
 def character_tfidf(texts: Sequence[str], most: float = 1.0) -> Any:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
@@ -19,7 +18,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from st_extras.adaptation import CANDIDATES, Adaptation, DomainDetails, ShortTraining, adapt, choice, domain
 from st_extras.adaptation.corpus import sample_texts
 from st_extras.adaptation.domain import Candidate, CandidateScores
-from st_extras.evaluation import LabelFreeComparison, STSDataset, label_scores
+from st_extras.evaluation import LabelFreeComparison, label_scores
 from st_extras.evaluation.geometry import unrelated_cosines
 from st_extras.samples import sample_sentences
 from tests.adaptation.texts import DEV, TEXTS, topical
@@ -91,7 +90,26 @@ def test_the_rule_is_that_of_choice(still_encoder, tmp_path, monkeypatch, genera
     monkeypatch.setattr(
         LabelFreeComparison, "__setattr__", lambda self, name, value: self.__dict__.update({name: value})
     )
-    found = run(still_encoder, TEXTS, tmp_path / "out", max_general_loss=1.5)
+    compared, neighbors = LabelFreeComparison.__init__, domain.write_neighbors
+    given: list[Any] = []
+
+    def noted(self: Any, texts: Any, base: Any, *, seed: int = 0) -> None:
+        given.append((texts, base, seed))
+        compared(self, texts, base, seed=seed)
+
+    def written(folder: Any, texts: Any, before: Any, after: Any, *, seed: int = 0) -> float:
+        given.append((texts, before, seed))
+        return neighbors(folder, texts, before, after, seed=seed)
+
+    monkeypatch.setattr(LabelFreeComparison, "__init__", noted)
+    monkeypatch.setattr(domain, "write_neighbors", written)
+    found = run(still_encoder, TEXTS, tmp_path / "out", max_general_loss=1.5, seed=7)
+    held_out = sample_texts(TEXTS, 12_000, 7).texts[:120]
+    base = torch.tensor(still_encoder.encode(held_out)).double()
+    for texts, embeddings, seed in given:  # of the label-free score and of neighbors.md
+        assert (texts, seed) == (held_out, 7)
+        torch.testing.assert_close(embeddings, base, atol=1e-5, rtol=0)
+    assert len(given) == 2
     assert budgets == [(general, 1.5)]
     assert [one.name for one in found.candidates] == NAMES[:tried]
     assert found.candidates[0].gain == 3.5
@@ -141,32 +159,14 @@ def test_the_report(still_encoder, whole):
     assert "SentenceTransformer" not in repr(found)
 
 
-@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float64])
-def test_other_precisions(still_encoder, tmp_path, kind):
+def test_half_precision(still_encoder, tmp_path):
+    kind = torch.bfloat16
     still_encoder.to(kind)
     found = chosen_by_labels(still_encoder, tmp_path / "out")
     loaded = saved(tmp_path / "out")
     assert {parameter.dtype for parameter in loaded.parameters()} == {kind}
     assert {parameter.dtype for parameter in still_encoder.parameters()} == {kind}
     assert np.array_equal(loaded.encode(SENTENCES), found.model.encode(SENTENCES))
-
-
-def test_streams_are_read_once_and_give_the_same(still_encoder, tmp_path, whole):
-    forms: dict[str, Any] = {"stream": Dataset.from_dict({"text": TEXTS}).to_iterable_dataset()}
-    forms["untidy"] = [*TEXTS, "", " ", f" {TEXTS[0]} ", TEXTS[1]]
-    for name, form in forms.items():
-        found = chosen_by_labels(still_encoder, tmp_path / name, form)
-        assert np.array_equal(found.model.encode(SENTENCES), whole[0].model.encode(SENTENCES))
-
-
-def test_graded_pairs_choose(still_encoder, tmp_path):
-    pairs = [(a, b) for a in range(60) for b in range(a)]
-    scores = [float(DEV.labels[a] == DEV.labels[b]) for a, b in pairs]
-    first, second = ([DEV.texts[pair[side]] for pair in pairs] for side in (0, 1))
-    dev = STSDataset("pairs", first, second, scores, ["pairs"] * len(pairs))
-    found = run(still_encoder, TEXTS, tmp_path / "out", dev=dev)
-    best = max(found.candidates, key=lambda one: one.gain)
-    assert found.chosen == (best.name if best.gain > 0 else None)
 
 
 # --- what is left unchanged ---
@@ -178,16 +178,13 @@ def noise_words(count: int) -> list[str]:
 
 
 HOSTILE: dict[str, Callable[[], list[str]]] = {
-    "empty": lambda: ["", " "] * 500,
-    "equal": lambda: ["a cat sat"] * 900,
+    "equal": lambda: ["a cat sat", " "] * 500,
     "numbers": lambda: [*map(str, range(700)), *TEXTS[:300]],
     "noise": lambda: noise_words(600),
-    "two languages": lambda: [*TEXTS[:400], *(text.replace("e", "ö") for text in noise_words(400))],
-    "long": lambda: [f"{text} " * 8 for text in TEXTS],
 }
 
 
-@pytest.mark.parametrize("name", some_fast(HOSTILE, ["empty", "numbers"]))
+@pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_text_ends_in_a_sentence(still_encoder, tmp_path, name):
     found = run(still_encoder, HOSTILE[name](), tmp_path / "out", max_general_loss=None)
     loaded = saved(tmp_path / "out")
@@ -206,7 +203,7 @@ def test_without_confirmed_neighbours_nothing_is_compared(still_encoder, tmp_pat
 def test_too_little_time_is_a_reason(still_encoder, tmp_path):
     found = run(still_encoder, TEXTS, tmp_path / "out", minutes=1e-6)
     assert found.chosen is None
-    assert "--minutes" in found.reason
+    assert "more minutes" in found.reason
 
 
 def test_an_interrupted_run_ends_the_same(still_encoder, tmp_path, monkeypatch, whole):
@@ -245,17 +242,14 @@ def test_a_trained_copy_can_be_chosen(encoder, tmp_path, monkeypatch, transform,
     assert differing(snapshot(encoder[0]), snapshot(found.model[0]))
 
 
-@pytest.mark.parametrize("fault", some_fast(["diverges", "memory", "frozen"], ["memory"]))
+@pytest.mark.parametrize("fault", ["diverges", "memory"])
 def test_a_training_that_fails_does_not_lose_the_other_candidates(encoder, tmp_path, monkeypatch, fault):
     def fail(*_: Any, **__: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate")
 
-    if fault == "diverges":
-        monkeypatch.setattr(domain, "TRAININGS", (dataclasses.replace(TINY, learning_rate=1e30),))
-    elif fault == "memory":
+    monkeypatch.setattr(domain, "TRAININGS", (dataclasses.replace(TINY, learning_rate=1e30),))
+    if fault == "memory":
         monkeypatch.setattr(ShortTraining, "trained_copy", fail)
-    else:
-        encoder.requires_grad_(False)
     found = run(encoder, TEXTS, tmp_path / "out", train=True, dev=DEV)
     assert [one.name for one in found.candidates] == NAMES
     assert "\n" not in details(found).not_tried[0]

@@ -123,6 +123,6 @@ def test_the_record_of_choices(data, encoder, tmp_path, monkeypatch):
     start, *adapted = record["rows"].items()
     assert start[0] == "start"
     assert [row["difference"] for name, row in adapted if "BM25" not in name and "refine" not in name] == [0.0] * 4
-    steps = [(step.whitened, step.own_mean) for step in search_choices.STEPS]
+    steps = [(step.strength, step.own_mean) for step in search_choices.STEPS]
     assert len({one["difference"] for trials in record["trials"].values() for one in trials}) > 5
     assert all([(one["whitened"], one["own_mean"]) for one in trials] == steps for trials in record["trials"].values())

@@ -5,67 +5,87 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
-from torch.nn.functional import normalize
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense, Router
 
 from st_extras.cli import calibrate
-from st_extras.evaluation.geometry import unrelated_cosines
+from st_extras.evaluation.unrelated_pairs import encode_pairs
 from tests.adaptation.texts import topical
-from tests.helpers import draw
+from tests.fixtures import build_encoder
 
 pytestmark = pytest.mark.slow
 
 
-def test_cosines_are_those_of_all_pairs():
-    rows = draw(200, 6)
-    unit = normalize(rows.double())
-    cosines = sorted((float(unit[i] @ unit[j]) for i in range(200) for j in range(i)), reverse=True)
-    found = unrelated_cosines(rows)
-    assert list(found) == [100, 1000]
-    for n, (value, low, high) in found.items():
-        assert value == pytest.approx(cosines[len(cosines) // n - 1], abs=1e-5)
-        assert low < value < high
-    others = [unrelated_cosines(torch.cat([rows[i::20] for i in range(20) if i != left]))[100][0] for left in range(20)]
-    spread = 19**0.5 * torch.tensor(others, dtype=torch.float64).std(correction=0)
-    value, low, high = found[100]
-    assert (high - low) / 2 == pytest.approx(1.96 * float(spread), rel=1e-3)
-
-
-def test_too_few_texts():
-    with pytest.raises(ValueError, match="N >= 40"):
-        unrelated_cosines(draw(39, 6))
-
-
-def test_what_has_no_embedding_is_left_out(run, monkeypatch):
-    Path("texts.txt").write_text("\n".join(topical(60).texts), "utf8")
-    for zeros, value, message in ((9, 0.0, "51"), (11, 0.0, "to compare, got 49"), (1, torch.nan, "is not finite")):
-        rows = torch.cat([torch.full((zeros, 6), value), draw(60 - zeros, 6)])
-        monkeypatch.setattr("sentence_transformers.SentenceTransformer.encode", lambda *_, rows=rows, **__: rows)
-        code, out, err = run("calibrate", "ENC", "texts.txt")
-        assert (code == 0, message in out + err) == (zeros == 9, True)
-
-
-def test_the_command(run):
+@pytest.fixture
+def texts():
     Path("texts.txt").write_text("\n".join(topical(300).texts), "utf8")
+    return topical(300).texts
+
+
+@pytest.fixture(scope="module")
+def routed(tmp_path_factory):
+    """A saved encoder with routes for queries and documents."""
+    folder = tmp_path_factory.mktemp("routed")
+    router = Router({"query": [Dense(16, 16)], "document": [Dense(16, 16)]}, default_route="document")
+    model = SentenceTransformer(modules=[*build_encoder(folder / "plain"), router], device="cpu")
+    model.save(str(folder / "model"))
+    return folder / "model"
+
+
+def test_texts(run, texts):
     code, out, err = run("calibrate", "ENC", "texts.txt", "--json")
     assert code == 0, err
     report = json.loads(out)
     assert report["texts"] == 300
     assert list(report["cosines"]) == ["100", "1000"]
     assert report["cosines"]["100"]["low"] <= report["cosines"]["100"]["cosine"] < report["cosines"]["1000"]["cosine"]
-    code, out, err = run("calibrate", "ENC", "texts.txt")
-    assert code == 0, err
+    code, out, err = run("calibrate", "ENC", "texts.txt", "--quiet")
+    assert (code, "Batches" in err) == (0, False), err
     assert f"{report['cosines']['1000']['cosine']:.3f}" in out
     code, out, err = run("calibrate", "ENC", "texts.txt", "--before", "ENC", "--prompt", "a ", "--json")
     compared = json.loads(out)
     assert compared["before"] == compared["cosines"] != report["cosines"]
-    Path("texts.txt").write_text("\n".join(topical(49).texts), "utf8")
-    code, _, err = run("calibrate", "ENC", "texts.txt")
-    assert (code, "at least 50 different texts to compare, got 49." in err) == (2, True)
 
 
-def test_what_is_wrong_with_the_picture_is_known_before_anything_is_encoded(run, monkeypatch):
-    Path("texts.txt").write_text("\n".join(topical(60).texts), "utf8")
+def test_an_encoder_with_routes_compares_queries_with_documents(run, texts, routed, inputs):
+    """Documents compared with documents would give a threshold above nearly all relevant pairs."""
+    documents = [f"{text}. The {text[:20]} of the park." for text in texts]
+    Path("docs.txt").write_text("\n".join(documents), "utf8")
+    Path("queries.txt").write_text("\n".join(text[:30] for text in texts), "utf8")
+    report = json.loads(run("calibrate", routed, "docs.txt", "--json")[1])
+    assert (report["documents"], report["queries from"]) == (300, "sentences of the documents")
+    given = ("calibrate", routed, "docs.txt", "--queries", "queries.txt", "--before", "ENC")
+    asked = json.loads(run(*given, "--json")[1])
+    assert asked["queries from"] == "queries.txt"
+    assert asked["cosines"] != asked["before"]
+    code, out, err = run(*given)
+    assert (code, "Cosines of unrelated queries and documents" in out) == (0, True), err
+    assert f"{asked['queries']} queries (queries.txt) compared with 300 documents." in out
+    plain = json.loads(run("calibrate", "ENC", "docs.txt", "--queries", "queries.txt", "--json")[1])
+    assert plain["cosines"] == asked["before"]
+    code, _, err = run("calibrate", routed, "docs.txt", "--prompt", "a ")
+    assert (code, "--prompt is not for queries and documents" in err) == (2, True)
+
+
+def test_a_folder_in_the_layout_of_beir_brings_its_queries(run, texts, routed, monkeypatch):
+    Path("beir").mkdir()
+    write = {"corpus": texts, "queries": [f"{text[:20]} a" for text in texts[:90]]}
+    for name, rows in write.items():
+        lines = [json.dumps({"_id": f"{name}{i}", "text": text}) for i, text in enumerate(rows)]
+        Path(f"beir/{name}.jsonl").write_text("\n".join(lines))
+    seen = []
+    monkeypatch.setattr(
+        "st_extras.evaluation.unrelated_pairs.encode_pairs",
+        lambda models, texts, queries=None, **options: (seen.append(queries), encode_pairs(models, texts, queries))[1],
+    )
+    code, out, err = run("calibrate", routed, "beir", "--json")
+    assert code == 0, err
+    report = json.loads(out)
+    assert report["queries from"] == "beir"
+    assert {*seen[0]} <= {*write["queries"]}
+
+
+def test_what_is_wrong_with_the_picture_is_known_before_anything_is_encoded(run, texts, monkeypatch):
     code, _, err = run("calibrate", "ENC", "texts.txt", "--before", "ENC", "--picture", "cosines.svg")
     assert (code, "<svg" in Path("cosines.svg").read_text("utf8")) == (0, True), err
     monkeypatch.setattr(calibrate, "load_any", lambda path: pytest.fail("loaded"))

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 from sentence_transformers import SentenceTransformer
 
+from st_extras import encoder_names as packaged
 from st_extras.adaptation import demo
 from st_extras.encoders.loading import load_encoder
-from st_extras.samples import encoder as packaged
 from st_extras.samples import sample_sentences
 
 pytestmark = pytest.mark.slow

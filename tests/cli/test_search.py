@@ -2,6 +2,8 @@
 
 import io
 import json
+import random
+import shlex
 import sys
 
 import pytest
@@ -46,17 +48,27 @@ def expected(inputs):
 
 
 @pytest.mark.parametrize(
-    ("words", "asked", "weight_from"),
+    ("documents", "words", "asked", "weight_from"),
     [
-        (["a cat sat", "rain"], ["a cat sat", "rain"], None),
-        (["--queries", "QUERIES"], QUERIES, QUERIES),
-        (["--queries", "FEW"], QUERIES[:19], None),
+        ("corpus.jsonl.gz", ["a cat sat", "rain"], ["a cat sat", "rain"], None),
+        ("corpus.jsonl.gz", ["--queries", "queries.jsonl"], QUERIES, QUERIES),
+        ("corpus.jsonl.gz", ["--queries", "few.txt"], QUERIES[:19], None),
+        ("", ["a cat sat"], ["a cat sat"], QUERIES),
+        ("", ["--queries", "few.txt"], QUERIES[:19], QUERIES),
+    ],
+    ids=[
+        "documents alone",
+        "a file of queries",
+        "a file of too few",
+        "the folder's queries",
+        "too few and the folder's",
     ],
 )
-def test_json_is_what_python_finds(run, folder, tmp_path, expected, words, asked, weight_from):
-    few = write(tmp_path / "few.txt", "\n".join(QUERIES[:19]))
-    words = [{"QUERIES": str(folder / "queries.jsonl"), "FEW": str(few)}.get(word, word) for word in words]
-    code, out, err = run("search", "ENC", folder, *words, "--top-k", "3", "--json")
+def test_json_is_what_python_finds(run, folder, tmp_path, expected, documents, words, asked, weight_from):
+    write(tmp_path / "few.txt", "\n".join(QUERIES[:19]))
+    files = {"queries.jsonl": folder / "queries.jsonl", "few.txt": tmp_path / "few.txt"}
+    words = [files.get(word, word) for word in words]
+    code, out, err = run("search", "ENC", folder / documents, *words, "--top-k", "3", "--json")
     assert code == 0, err
     weight, searches = expected(asked, queries=weight_from)
     report = json.loads(out)
@@ -155,7 +167,7 @@ def test_the_index_folder_is_used_again(run, folder, inputs, monkeypatch):
         (("search", "ENC", "none.txt", "cat"), "'none.txt'"),
         (("search", "ENC", "EMPTY", "cat"), "holds no document"),
         (("search", "ENC", "JSONL", "cat"), "broken.jsonl"),
-        (("search", "ENC", "TEXT", "cat", "--index", "FOLDER"), "^Error: folder must be new, empty or a saved"),
+        (("search", "ENC", "TEXT", "cat", "--index", "FOLDER"), "^Error: --index must be new, empty or a saved"),
         (("search", "nothing/here", "TEXT", "cat"), "'nothing/here'"),
         (("search", "ENC", "TSV", "cat", "--column", "none"), "has no column none"),
     ],
@@ -170,10 +182,27 @@ def test_another_text_or_encoder_than_the_index_has_is_refused(run, folder, tmp_
     assert (code, "DOCUMENTS must be those that 'index' was made of" in shown(err)[0]) == (2, True)
     make_encoder(seed=1).save(str(tmp_path / "other"))
     code, _, err = run("search", tmp_path / "other", folder, "a cat", "--index", "index")
-    assert (code, "model must be the encoder that made 'index'" in shown(err)[0]) == (2, True)
+    assert (code, "ENCODER must be the encoder that made 'index'" in shown(err)[0]) == (2, True)
 
 
 def test_missing_bm25s_is_noticed_before_anything_is_read(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "bm25s", None)
-    code, _, err = run("search", "none", "none", "a cat")
+    code, _, err = run("search", "ENC", "none", "a cat")
     assert (code, err) == (2, 'Error: BM25 needs bm25s: pip install "st-extras[search]".\n')
+
+
+@pytest.mark.slow
+def test_the_command_that_adapt_search_prints(run, tmp_path):
+    words = " ".join(SENTENCES).split()
+    texts = [" ".join(random.Random(i).choices(words, k=8)) for i in range(120)]
+    write(tmp_path / "work" / "my documents.txt", "\n".join(texts))
+    write(tmp_path / "work" / "queries.txt", "\n".join(text[:20] for text in texts[::4]))
+    code, out, err = run("adapt-search", "ENC", "my documents.txt", "--queries", "queries.txt", "-o", "out", "--quiet")
+    assert code == 0, err
+    printed = shlex.split(out.splitlines()[-1])
+    assert printed[:5] == ["st-extras", "search", "out", "my documents.txt", "--bm25-weight"]
+    weight = json.loads((tmp_path / "work/out/adaptation.json").read_text())["details"]["bm25_weight"]
+    assert float(printed[5]) == pytest.approx(weight, rel=1e-3)
+    code, out, err = run(*printed[1:], "cat", "--json")
+    assert code == 0, err
+    assert len(json.loads(out)["searches"][0]["hits"]) == 10

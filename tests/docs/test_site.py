@@ -72,7 +72,7 @@ def test_pages_from_elsewhere_are_whole(site):
     pages = _pages(site)
     assert "Adding a loss" in pages["contributing/index.html"]
     assert "(unreleased)" in pages["changelog/index.html"]
-    assert "Floors, and what STS-B dev shares" in pages["results-details/index.html"]
+    assert "Studies and records" in pages["results-details/index.html"]
     assert "--no-duplicates" not in pages["command-line/index.html"]
     assert "--keep-duplicates" in pages["command-line/index.html"]
     notebooks = [page for name, page in pages.items() if re.match(r"notebooks/\d", name)]

@@ -275,7 +275,7 @@ def test_a_path_that_is_no_folder(tmp_path):
     (tmp_path / "a.bin").write_text("x")
     for path, message in (
         (tmp_path / "a.bin", "is a file: give the encoder's folder or hub id"),
-        ("nobody/nothing", "'nobody/nothing' could not be loaded as an encoder: there is no such folder, and as"),
+        ("nobody/nothing", "'nobody/nothing' could not be loaded as an encoder: there is no such folder"),
         (["bert"], r"^path must be a folder or a hub id, got .*\.$"),
     ):
         with pytest.raises(ValueError, match=message):

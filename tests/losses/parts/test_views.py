@@ -1,4 +1,3 @@
-import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor

@@ -1,0 +1,108 @@
+"""Cosines of unrelated texts, and of unrelated queries and documents."""
+
+import math
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense, Router
+from torch.nn.functional import normalize
+
+from st_extras.encoders.structure import has_search_routes
+from st_extras.evaluation.geometry import sorted_cosines, unrelated_cosines
+from st_extras.evaluation.unrelated_pairs import encode_pairs
+from tests.helpers import draw
+
+
+def words(count: int) -> list[str]:
+    """Different texts of words that the tiny encoder knows."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    return [f"{letters[i % 26]} cat {letters[i // 26]} dog" for i in range(count)]
+
+
+@pytest.mark.parametrize("asked", [None, 60])
+def test_cosines_are_those_of_all_pairs_but_related_ones(asked):
+    rows, queries = draw(200, 6), None if asked is None else draw(asked, 6, seed=1)
+    related = None if asked is None else draw(asked, 200, seed=2) > 1
+    unit, other = normalize(rows), normalize(rows if queries is None else queries)
+    cosines = sorted(
+        (
+            float(other[i] @ unit[j])
+            for i in range(len(other))
+            for j in range(200)
+            if (j < i if related is None else not related[i, j])
+        ),
+        reverse=True,
+    )
+    found = unrelated_cosines(rows, queries=queries, related=related)
+    assert list(found) == [100, 1000]
+    for n, (value, low, high) in found.items():
+        assert value == pytest.approx(cosines[len(cosines) // n - 1], abs=1e-5)
+        assert low < value < high
+    assert sorted_cosines(rows, queries, related).tolist() == pytest.approx(cosines, abs=1e-5)
+
+
+def test_the_interval_is_a_jackknife():
+    rows, queries = draw(200, 6), draw(60, 6, seed=1)
+    for given in (None, queries):
+        others = [
+            unrelated_cosines(
+                torch.cat([rows[i::20] for i in range(20) if i != left]),
+                19,
+                queries=given if given is None else torch.cat([given[i::20] for i in range(20) if i != left]),
+            )[100][0]
+            for left in range(20)
+        ]
+        spread = 19**0.5 * torch.tensor(others, dtype=torch.float64).std(correction=0)
+        _, low, high = unrelated_cosines(rows, queries=given)[100]
+        assert (high - low) / 2 == pytest.approx(1.96 * float(spread), rel=1e-3)
+
+
+def test_too_few_texts():
+    with pytest.raises(ValueError, match="N >= 40"):
+        unrelated_cosines(draw(39, 6))
+    with pytest.raises(ValueError, match="queries must be"):
+        unrelated_cosines(draw(40, 6), queries=draw(39, 6))
+
+
+@pytest.fixture
+def routed(still_encoder):
+    """An encoder whose queries go through a layer of their own, with a prompt."""
+    layer = Dense(16, 16, activation_function=None)
+    router = Router({"query": [layer], "document": [Dense(16, 16)]}, default_route="document")
+    prompts = {"query": "the old ", "document": ""}
+    return SentenceTransformer(modules=[*still_encoder, router], prompts=prompts, device="cpu")
+
+
+def test_queries_and_documents_by_their_routes(routed, still_encoder):
+    assert (has_search_routes(routed), has_search_routes(still_encoder)) == (True, False)
+    documents = [f"{text}. two birds sing" for text in words(60)]
+    queries = [*words(50), "two birds sing"]  # the last is in every document
+    pairs = encode_pairs({"it": routed}, documents, queries, batch_size=8)
+    torch.testing.assert_close(pairs.texts["it"], routed.encode_document(documents, convert_to_tensor=True))
+    torch.testing.assert_close(pairs.queries["it"], routed.encode_query(queries, convert_to_tensor=True))
+    assert pairs.related.tolist() == [[query in document for document in documents] for query in queries]
+    assert pairs.related[-1].all()
+    assert pairs.cosines()["it"] == unrelated_cosines(
+        pairs.texts["it"], queries=pairs.queries["it"], related=pairs.related
+    )
+
+
+def test_texts_with_a_prompt(still_encoder):
+    pairs = encode_pairs({"a": still_encoder, "b": still_encoder}, words(60), prompt="the ")
+    torch.testing.assert_close(pairs.texts["a"], still_encoder.encode(words(60), prompt="the ", convert_to_tensor=True))
+    assert pairs.queries is pairs.related is None
+    assert pairs.cosines()["a"] == pairs.cosines()["b"] == unrelated_cosines(pairs.texts["a"])
+
+
+@pytest.mark.parametrize(("zeros", "value", "message"), [(9, 0.0, None), (11, 0.0, "got 49"), (1, math.nan, "finite")])
+def test_what_an_encoder_has_no_embedding_of_is_left_out_for_all(still_encoder, monkeypatch, zeros, value, message):
+    rows = torch.cat([torch.full((zeros, 6), value), draw(60 - zeros, 6)])
+    encoded = iter([draw(60, 6), rows])
+    monkeypatch.setattr(still_encoder, "encode", lambda *_, **__: next(encoded))
+    models = {"a": still_encoder, "b": still_encoder}
+    if message is None:
+        assert [len(found) for found in encode_pairs(models, words(60)).texts.values()] == [51, 51]
+    else:
+        with pytest.raises(ValueError, match=message):
+            encode_pairs(models, words(60))
