@@ -89,6 +89,12 @@ def refuse_unread(context: typer.Context, reason: str, *names: str) -> None:
             raise ValueError(f"{max(parameter.opts, key=len)} {reason}.")
 
 
+def is_given(context: typer.Context, *names: str) -> bool:
+    """Return whether one of these parameters stands on the command line."""
+    sources = [context.get_parameter_source(name) for name in names]
+    return any(source is not None and source.name == "COMMANDLINE" for source in sources)
+
+
 def check_column(context: typer.Context, text: list[str]) -> None:
     """Check that something reads ``--column``.
 

@@ -118,7 +118,7 @@ def choose_confusable(sentences: Sequence[str], size: int, generator: random.Ran
 def _seeds_and_neighbours(vectors: Any, size: int) -> list[int]:
     """Return the first size / 2 rows of the pool (its order is random), and the nearest unused row of each.
 
-    A row with nearly all words in common is skipped: it is the same sentence, not one to tell apart from it.
+    A row with nearly all words in common is skipped: it is the same sentence, not one that is easily confused with it.
     """
     total = vectors.shape[0]
     if size == total:

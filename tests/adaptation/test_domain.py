@@ -90,7 +90,26 @@ def test_the_rule_is_that_of_choice(still_encoder, tmp_path, monkeypatch, genera
     monkeypatch.setattr(
         LabelFreeComparison, "__setattr__", lambda self, name, value: self.__dict__.update({name: value})
     )
-    found = run(still_encoder, TEXTS, tmp_path / "out", max_general_loss=1.5)
+    compared, neighbors = LabelFreeComparison.__init__, domain.write_neighbors
+    given: list[Any] = []
+
+    def noted(self: Any, texts: Any, base: Any, *, seed: int = 0) -> None:
+        given.append((texts, base, seed))
+        compared(self, texts, base, seed=seed)
+
+    def written(folder: Any, texts: Any, before: Any, after: Any, *, seed: int = 0) -> float:
+        given.append((texts, before, seed))
+        return neighbors(folder, texts, before, after, seed=seed)
+
+    monkeypatch.setattr(LabelFreeComparison, "__init__", noted)
+    monkeypatch.setattr(domain, "write_neighbors", written)
+    found = run(still_encoder, TEXTS, tmp_path / "out", max_general_loss=1.5, seed=7)
+    held_out = sample_texts(TEXTS, 12_000, 7).texts[:120]
+    base = torch.tensor(still_encoder.encode(held_out)).double()
+    for texts, embeddings, seed in given:  # of the label-free score and of neighbors.md
+        assert (texts, seed) == (held_out, 7)
+        torch.testing.assert_close(embeddings, base, atol=1e-5, rtol=0)
+    assert len(given) == 2
     assert budgets == [(general, 1.5)]
     assert [one.name for one in found.candidates] == NAMES[:tried]
     assert found.candidates[0].gain == 3.5

@@ -196,6 +196,12 @@ def test_texts_without_an_embedding_leave_the_grid_too(decoder, tmp_path, monkey
         corpora.append((corpus, grid))
         init(self, model, corpus, grid, *given)
 
+    fitting: set[Any] = set()
+    monkeypatch.setattr(
+        language_model,
+        "extractions",
+        lambda *given: fitting.add((given[3].start, given[3].stop)) or extractions(*given),
+    )
     monkeypatch.setattr(language_model, "encode_grid", with_gaps)
     monkeypatch.setattr(ExtractionScores, "__init__", scores)
     found = run(decoder, tmp_path / "out", dev=DEV)
@@ -205,6 +211,7 @@ def test_texts_without_an_embedding_leave_the_grid_too(decoder, tmp_path, monkey
     assert (found.texts.sampled, found.texts.used) == (600, 598)
     assert [*corpus.held_out, *corpus.fitting] == [texts[row] for row in kept]
     assert torch.equal(grid.embeddings, whole.embeddings[:, kept])
+    assert fitting == {(len(corpus.held_out), None)}
 
 
 def test_the_seed_and_the_limit_arrive(decoder, tmp_path, monkeypatch):

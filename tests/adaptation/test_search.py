@@ -14,7 +14,7 @@ from torch import Tensor
 
 from st_extras.adaptation import Adaptation, SearchDetails, adapt, adapt_search, search, search_transforms
 from st_extras.adaptation.corpus import sample_texts
-from st_extras.adaptation.pseudo_relevance import PseudoRelevanceComparison, first_documents
+from st_extras.adaptation.pseudo_relevance import PseudoRelevanceComparison, first_documents, sample_queries
 from st_extras.adaptation.search_transforms import BOTH_SIDES, QUERIES_ALONE, Affine, Routes, both_sides, routed
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import RetrievalEvaluator, RetrievalTask
@@ -147,10 +147,15 @@ def test_the_base_model_is_compared_as_it_searches(still_encoder, tmp_path, monk
         given.extend([queries, documents, *base])
         original(self, documents, queries, base)
 
+    firsts: list[Any] = []
     monkeypatch.setattr(PseudoRelevanceComparison, "__init__", init)
+    monkeypatch.setattr(PseudoRelevanceComparison, "compare", lambda *_: (0.0, 0.0))
+    monkeypatch.setattr(search, "first_documents", lambda *both: firsts.append(both) or first_documents(*both))
     still_encoder.similarity_fn_name = similarity
     still_encoder.prompts = {"query": "the dog ", "document": "a cat "}
-    run(still_encoder, tmp_path / "out")
+    run(still_encoder, tmp_path / "out", seed=7)
+    assert given[0] == sample_queries(QUERIES, given[1], 7)[0]
+    assert all(map(torch.equal, firsts[0], given[2:]))  # searches.md shows what the base model finds
     for texts, found, encode in zip(given[:2], given[2:], ("encode_query", "encode_document"), strict=True):
         expected = torch.tensor(getattr(still_encoder, encode)(texts))
         assert float(expected.norm(dim=1).std()) > 0.01

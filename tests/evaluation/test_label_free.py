@@ -114,7 +114,7 @@ def test_shuffled_embeddings_are_worse_and_less_noise_is_better():
 @pytest.mark.parametrize(
     ("texts", "base", "named"),
     [
-        (TEXTS[:99], BASE[:99], "the number of texts"), ([str(i) for i in range(2001)], torch.ones(2001, 2), "the number"),
+        (TEXTS[:99], BASE[:99], "the number"), ([str(i) for i in range(2001)], torch.ones(2001, 2), "the number"),
         ([*TEXTS[:-1], TEXTS[0]], BASE, "texts"), (TEXTS, BASE[:-1], "base must be one for each of the 110"),
         (TEXTS, BASE * float("nan"), "base"), (TEXTS, BASE * 0, "base"),
     ],
