@@ -177,9 +177,7 @@ def _whole(draw: st.DrawFn) -> Case:
     how = draw(st.sampled_from(["good", "taken", "words"]))
     if how == "words":
         typed = draw(
-            st.lists(
-                st.sampled_from(["train", "repal", "x", "refine", "--", "-h", "\x00", "search"]), min_size=1, max_size=3
-            )
+            st.lists(st.sampled_from(["train", "x", "refine", "--", "-h", "\x00", "search"]), min_size=1, max_size=3)
         )
         return Case(f"{typed}", lambda: call(typed))
     command, more = draw(st.sampled_from(_GOOD))
