@@ -118,6 +118,9 @@ class SearchDetails:
     bm25_weight: float | None = None
 
 
+Details = DomainDetails | SearchDetails | LanguageModelDetails
+
+
 @dataclass(frozen=True)
 class Adaptation:
     """What a job found and saved.
@@ -139,7 +142,7 @@ class Adaptation:
     gain_of: str
     candidates: list[CandidateResult]
     texts: TextSummary
-    details: DomainDetails | SearchDetails | LanguageModelDetails
+    details: Details
     seconds: float
 
     @property

@@ -176,7 +176,7 @@ def choose_column(
     hint: str = "",
     usual: Sequence[str] = _USUAL_COLUMNS,
 ) -> str:
-    """Return ``column`` if it is given; otherwise the first usual one, or the only one of ``textual`` (columns of text).
+    """Return ``column`` if it is given; otherwise the first usual one, or the only one of ``textual``, those of text.
 
     Raises:
         ValueError: if there is no such column, or two of that name; the message begins with ``where`` and, without
