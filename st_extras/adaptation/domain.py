@@ -147,10 +147,10 @@ def adapt(
                 not_tried.append(candidate.reason)
                 continue
             if candidate.whitens and results:
-                before = results[-1]
-                lost = scores.lost(before.general)
+                medium = results[-1]
+                lost = scores.lost(medium.general)
                 if not is_tried(lost, max_general_loss, by_labels=dev is not None):
-                    not_tried.append(f"{candidate.name}, as {before.name} loses {lost:.2f} on general pairs")
+                    not_tried.append(f"{candidate.name}, as {medium.name} loses {lost:.2f} on general pairs")
                     continue
             try:
                 results.append(scores.result(candidate, max_general_loss))

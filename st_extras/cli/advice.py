@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _GOOD = 70.0  # on the packaged pairs: Spearman correlation times 100
 
+
 def described_text(sentences: list[str]) -> str:
     """Say how much text there is, and what it looks like.
 

@@ -338,5 +338,5 @@ def test_language_models_are_passed_on_unless_they_are_to_be_refined(still_encod
     assert calls == [options | {"resume": False, "show_progress_bar": False}]
     adapt(still_encoder, TEXTS[:10], tmp_path / "out", train=True, overwrite=True)
     assert len(calls) == 1
-    with pytest.raises(ValueError, match="^max_general_loss must be"):
+    with pytest.raises(ValueError, match=r"^max_general_loss must be"):
         adapt(still_encoder, TEXTS, tmp_path / "out", max_general_loss=1.0, overwrite=True)
