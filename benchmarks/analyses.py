@@ -14,7 +14,6 @@ that STS-B dev chooses, and the mean over the sentences of the evaluated set. Th
 
 ``bookcorpus-frequencies`` (SLT-FAI, figure 3) needs no encoder: BookCorpus' count of each token by rank, with the
 frequency labels. Each is a file in ``benchmarks/results/analyses/``; what is there is not run again.
-``benchmarks/tables/analyses.py`` makes the tables.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 from torch import Tensor
 
-from benchmarks.domain_rows import BAGS, FLOORS
+from benchmarks.domain_rows import BAGS, BASELINES
 from benchmarks.domains import DOMAINS, encoder
 from benchmarks.names import NAMED, PRETRAINED, is_there
 from benchmarks.records import run_once
@@ -164,9 +164,9 @@ Row = tuple[dict[str, Any], Callable[[Tasks], dict[str, Any]]]
 """What is scored, by the fields of its record, and the function that scores it."""
 
 
-def floors(encoders: Sequence[str]) -> Iterator[Row]:
-    """Yield the floors: TF-IDF, and those of the input embeddings of each encoder (layers3 has those of minilm)."""
-    for kind, options in FLOORS.items():
+def untrained(encoders: Sequence[str]) -> Iterator[Row]:
+    """Yield the baselines: TF-IDF, and those of the input embeddings of each encoder (layers3 has those of minilm)."""
+    for kind, options in BASELINES.items():
         yield {"encoder": "", "row": kind, "seed": 0}, partial(score_tfidf, options)
     for name in dict.fromkeys("minilm" if name == "layers3" else name for name in encoders if name in KNOWN):
         for kind in BAGS:
@@ -204,7 +204,7 @@ def run(study: dict[str, Any], options: Options) -> None:
     """Score the baselines, the named encoders, and those that the studies of ``trained`` left in the work folder."""
     encoders = [name for name in options.encoders or KNOWN if is_there(name)]
     tasks = Tasks(options.data)
-    for fields, score in (*floors(encoders), *named(encoders), *trained(study["trained"], options.work)):
+    for fields, score in (*untrained(encoders), *named(encoders), *trained(study["trained"], options.work)):
         make = partial(_timed, fields, score, tasks)
         record = run_once(study["name"], run_name(fields), make, root=options.root)
         if record is not None:

@@ -36,7 +36,12 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from benchmarks.fitted_text import spaced, thinned, without_sentences
-from benchmarks.floors import (
+from benchmarks.names import BASELINE_TEXTS
+from benchmarks.pairs import DEV, correlation
+from benchmarks.provenance import provenance
+from benchmarks.records import append, has_run, run_once
+from benchmarks.studies import Options, chosen
+from benchmarks.word_baselines import (
     FITTED,
     TFIDF,
     Cosines,
@@ -45,11 +50,6 @@ from benchmarks.floors import (
     sif_cosines,
     tfidf_cosines,
 )
-from benchmarks.names import FLOOR_TEXTS
-from benchmarks.pairs import DEV, correlation
-from benchmarks.provenance import provenance
-from benchmarks.records import append, has_run, run_once
-from benchmarks.studies import Options, chosen
 from st_extras.adaptation import adapt
 from st_extras.adaptation.extraction import embed_filter
 from st_extras.encoders import load_encoder
@@ -147,8 +147,8 @@ def groups(study: dict[str, Any], data: Path) -> tuple[dict[str, STSDataset], di
     """Return the sets by name, dev and STS-B test first, and the texts to fit on."""
     whole = {name: load_sts(name, data) for name in (DEV, "stsb_test", *SEVEN_STS)}
     sets = {name: thinned(found, study["pairs"]) for name, found in whole.items()}
-    sts = without_sentences(read_sentences(data / FLOOR_TEXTS["sts"]), list(whole.values()))
-    wiki = [t for t in read_sentences(data / FLOOR_TEXTS["wiki"], limit=100 * study["wiki"]) if len(t) <= LONGEST]
+    sts = without_sentences(read_sentences(data / BASELINE_TEXTS["sts"]), list(whole.values()))
+    wiki = [t for t in read_sentences(data / BASELINE_TEXTS["wiki"], limit=100 * study["wiki"]) if len(t) <= LONGEST]
     return sets, {"sts": spaced(sts, study["sts"]), "wiki": spaced(wiki, study["wiki"])}
 
 
@@ -249,8 +249,8 @@ def baselines(study: dict[str, Any], data: Path) -> dict[str, Any]:
     sets, _ = groups(study, data)
     known = list(sets.values())
     texts = {
-        "wiki": read_sentences(data / FLOOR_TEXTS["wiki"], limit=FITTED),
-        "sts": without_sentences(read_sentences(data / FLOOR_TEXTS["sts"]), known),
+        "wiki": read_sentences(data / BASELINE_TEXTS["wiki"], limit=FITTED),
+        "sts": without_sentences(read_sentences(data / BASELINE_TEXTS["sts"]), known),
     }
     minilm = load_encoder(packaged_minilm(), device="cpu")
     ways: dict[str, Cosines] = {"all-MiniLM-L6-v2": cosines_of(lambda lines: minilm.encode(list(lines)))}

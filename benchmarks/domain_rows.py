@@ -1,4 +1,4 @@
-"""The rows of the domain study: floors, linear steps, trainings and ``adapt``."""
+"""The rows of the domain study: baselines, linear transforms, trainings and ``adapt``."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from torch import Tensor
 
 from benchmarks.baselines import damaged, denoising_loss, doubled, frozen
-from benchmarks.floors import TFIDF, InputEmbeddings, first_direction, sif_weights
 from benchmarks.names import TRANSFORMS
+from benchmarks.word_baselines import TFIDF, InputEmbeddings, first_direction, sif_weights
 from st_extras.adaptation import CANDIDATES, TRAININGS, LinearTransform, ShortTraining, adapt
 from st_extras.losses import ConSERTLoss, DCLRLoss, SimCSELoss
 from st_extras.modules import (
@@ -39,7 +39,7 @@ Affine = tuple[Tensor, Tensor]
 Facts = dict[str, Any]
 
 
-# --- linear steps, from the embeddings of texts ---
+# --- linear transforms, from the embeddings of texts ---
 
 
 def of_statistics(processor: Callable[[int], Any], embeddings: Tensor, texts: Texts, seed: int) -> Affine:
@@ -50,7 +50,7 @@ def of_statistics(processor: Callable[[int], Any], embeddings: Tensor, texts: Te
 
 
 def neighbours(candidate: LinearTransform, embeddings: Tensor, texts: Texts, seed: int) -> Affine:
-    """A candidate of ``adapt``, whatever the judge says."""
+    """A candidate of ``adapt``, whatever its label-free score."""
     return candidate.affine(neighbor_directions(embeddings, words=character_tfidf(texts), seed=seed))
 
 
@@ -79,12 +79,12 @@ FOLLOWING = "neighbours, medium"
 """The step that is also put after each training."""
 
 
-# --- floors without an encoder ---
+# --- baselines without an encoder ---
 
-FLOORS = {"TF-IDF of words": TFIDF["words"], "TF-IDF of characters 3-5": TFIDF["characters"]}
+BASELINES = {"TF-IDF of words": TFIDF["words"], "TF-IDF of characters 3-5": TFIDF["characters"]}
 
 
-def floor_embeddings(options: dict[str, Any], train: Texts, test: Texts) -> Tensor:
+def tfidf_embeddings(options: dict[str, Any], train: Texts, test: Texts) -> Tensor:
     """Return TF-IDF fitted on the train texts, (N, N): rotated from the many columns of the vocabulary."""
     rows = TfidfVectorizer(**options, dtype=np.float32).fit(train).transform(test)
     gram = torch.from_numpy((rows @ rows.T).toarray()).double()  # same cosines as the rows'
@@ -127,7 +127,7 @@ def sentence_term(model: SentenceTransformer, texts: Texts, seed: int, facts: Fa
 def adapted(
     options: dict[str, Any], model: SentenceTransformer, texts: Texts, seed: int, facts: Facts
 ) -> SentenceTransformer:
-    """What ``adapt`` picks, by its own judge."""
+    """What ``adapt`` picks by its label-free score."""
     options = {"seed": seed, "minutes": 60, "show_progress_bar": False} | options
     with tempfile.TemporaryDirectory() as folder:
         found = adapt(model, list(texts), Path(folder) / "adapted", **options)

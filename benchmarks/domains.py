@@ -27,7 +27,7 @@ from torch import Tensor
 
 from benchmarks.domain_rows import (
     BAGS,
-    FLOORS,
+    BASELINES,
     FOLLOWING,
     MODELS,
     SEEDLESS,
@@ -35,7 +35,7 @@ from benchmarks.domain_rows import (
     TRAINED,
     Affine,
     bfloat16,
-    floor_embeddings,
+    tfidf_embeddings,
 )
 from benchmarks.fitted_text import thinned
 from benchmarks.names import PRETRAINED
@@ -50,11 +50,16 @@ from st_extras.samples.encoder import packaged_minilm
 
 DOMAINS = ("banking77", "clinc150", "stackoverflow")
 FITTED = 10_000  # train texts that a row is fitted on, at most
-JUDGED = 1_000  # train texts that are kept for the judge
-THIN = {"fitted": 1_500, "judged": 100, "test": 800, "pairs": 150}  # in their place, with test texts and pairs: --thin
+HELD_OUT = 1_000  # train texts that are held out for the label-free score
+THIN = {
+    "fitted": 1_500,
+    "held_out": 100,
+    "test": 800,
+    "pairs": 150,
+}  # of a thin study
 MEASURES = ("knn_accuracy", "v_measure", "map_at_r", "mean")
 START = "start"
-ROWS = (*FLOORS, START, *BAGS, *STEPS, *MODELS, *TRAINED)
+ROWS = (*BASELINES, START, *BAGS, *STEPS, *MODELS, *TRAINED)
 
 
 def encoder(name: str) -> SentenceTransformer:
@@ -90,7 +95,7 @@ class Domain:
         pairs: of STS-B test: the first sentences, then the second.
         grades: of the pairs.
         fitted: train texts to fit on, at most; None: FITTED.
-        judged: train texts that are kept for the judge; None: JUDGED.
+        held_out: train texts that are held out for the label-free score; None: HELD_OUT.
     """
 
     name: str
@@ -100,12 +105,12 @@ class Domain:
     pairs: list[str]
     grades: list[float]
     fitted: int | None = None
-    judged: int | None = None
+    held_out: int | None = None
 
     @property
     def kept(self) -> int:
         """How many train texts are kept for the judge."""
-        return self.judged or JUDGED
+        return self.held_out or HELD_OUT
 
     @classmethod
     def load(cls, name: str, data: Path, *, thin: bool = False) -> Domain:
@@ -120,17 +125,17 @@ class Domain:
         kept = [i * len(test) // THIN["test"] for i in range(THIN["test"])]  # they stand by label
         texts, labels = ([column[i] for i in kept] for column in (test.texts, test.labels))
         pairs = [*sts.sentences1, *sts.sentences2]
-        return cls(name, distinct, texts, labels, pairs, list(sts.scores), THIN["fitted"], THIN["judged"])
+        return cls(name, distinct, texts, labels, pairs, list(sts.scores), THIN["fitted"], THIN["held_out"])
 
     def order(self, seed: int) -> list[int]:
-        """Return the numbers of the train texts of a seed: first those for the judge, then those to fit on."""
+        """Return the numbers of the train texts of a seed: first those held out, then those to fit on."""
         return random.Random(seed).sample(range(len(self.train)), len(self.train))[
             : self.kept + (self.fitted or FITTED)
         ]
 
 
 class Cell:
-    """An encoder and a domain; what the encoder makes of the texts is found out once.
+    """An encoder and a domain; the texts are encoded once.
 
     Args:
         name: of the encoder.
@@ -142,7 +147,7 @@ class Cell:
 
     @cached_property
     def model(self) -> SentenceTransformer:
-        """The start."""
+        """The base model."""
         return encoder(self.name)
 
     @cached_property
@@ -154,8 +159,8 @@ class Cell:
         found = encoded(self.model, [self.domain.train[i] for i in numbers])
         return found.new_zeros(len(self.domain.train), found.size(1)).index_copy(0, torch.tensor(numbers), found)
 
-    def judged(self, seed: int) -> Tensor:
-        """(J, D) of the texts for the judge, by the start; no others are encoded for them."""
+    def held_out(self, seed: int) -> Tensor:
+        """(J, D) of the held-out texts, by the base model; no others are encoded for them."""
         numbers = self.domain.order(seed)[: self.domain.kept]
         if "train" in self.__dict__:
             return self.train[numbers]
@@ -163,32 +168,32 @@ class Cell:
 
     @cached_property
     def test(self) -> Tensor:
-        """(M, D) of the test texts and the texts of the pairs, by the start."""
+        """(M, D) of the test texts and the texts of the pairs, by the base model."""
         return encoded(self.model, [*self.domain.test, *self.domain.pairs])
 
-    def figures(self, judged: Tensor, test: Tensor, seed: int) -> dict[str, Any]:
-        """Score embeddings of the test texts and the pairs, and ask the judge about those of the texts kept for it."""
-        judged_texts = [self.domain.train[i] for i in self.domain.order(seed)[: self.domain.kept]]
-        judge = LabelFreeComparison(judged_texts, self.judged(seed), seed=seed)
+    def figures(self, held_out: Tensor, test: Tensor, seed: int) -> dict[str, Any]:
+        """Score embeddings of the test texts and the pairs, and compare those of the held-out texts without labels."""
+        held_out_texts = [self.domain.train[i] for i in self.domain.order(seed)[: self.domain.kept]]
+        comparison = LabelFreeComparison(held_out_texts, self.held_out(seed), seed=seed)
         scores = label_figures(test[: len(self.domain.test)], self.domain.labels)
         first, second = test[len(self.domain.test) :].chunk(2)
         cosines = torch.cosine_similarity(first, second)
         scores["stsb_test"] = 100 * rank_correlation(cosines, torch.tensor(self.domain.grades))
-        compared = asdict(judge.compare(judged))
+        compared = asdict(comparison.compare(held_out))
         compared["lexical"] = compared.pop("word_overlap")  # as in the records
         return {"scores": scores, "judge": compared}
 
     def of_step(self, row: str, seed: int) -> dict[str, Any]:
-        """Run a row that is a linear step after the start."""
+        """Run a row that is a linear transform of the base model's embeddings."""
         if self.domain.fitted is not None and seed != 0:
-            raise ValueError(f"A linear step on a thin domain must have seed 0, got {seed}.")
+            raise ValueError(f"A linear transform on a thin domain must have seed 0, got {seed}.")
         numbers = self.domain.order(seed)
-        judged, fitted = numbers[: self.domain.kept], numbers[self.domain.kept :]
+        held_out, fitted = numbers[: self.domain.kept], numbers[self.domain.kept :]
         train = self.train  # encoded by the first row, whose seconds must not hold that
         began = time.perf_counter()
         step = STEPS[row](train[fitted], [self.domain.train[i] for i in fitted], seed)
         seconds = {"seconds": round(time.perf_counter() - began, 1), "fitted": len(fitted)}
-        return self.figures(apply(train[judged], step), apply(self.test, step), seed) | seconds
+        return self.figures(apply(train[held_out], step), apply(self.test, step), seed) | seconds
 
 
 def apply(embeddings: Tensor, step: Affine) -> Tensor:
@@ -206,14 +211,14 @@ def run_row(cell: Cell, row: str, seed: int) -> Iterator[tuple[str, dict[str, An
     """Run a row and yield its record; a training yields another, with a linear step behind it."""
     torch.manual_seed(seed)
     domain = cell.domain
-    if row in FLOORS:
-        embeddings = floor_embeddings(FLOORS[row], domain.train, domain.test)
+    if row in BASELINES:
+        embeddings = tfidf_embeddings(BASELINES[row], domain.train, domain.test)
         yield row, {"scores": label_figures(embeddings, domain.labels)}
         return
     numbers = domain.order(seed)
     fitted = [domain.train[i] for i in numbers[domain.kept :]]
     if row == START:
-        yield row, cell.figures(cell.judged(seed), cell.test, seed)
+        yield row, cell.figures(cell.held_out(seed), cell.test, seed)
     elif row in BAGS:
         embed = BAGS[row](cell.model, fitted)
         yield row, {"scores": label_figures(embed(domain.test) + 1e-9, domain.labels)}
@@ -225,16 +230,16 @@ def run_row(cell: Cell, row: str, seed: int) -> Iterator[tuple[str, dict[str, An
         start = copy.deepcopy(cell.model)
         model = {**MODELS, **TRAINED}[row](start.float() if row in TRAINED else start, fitted, seed, facts)
         facts["seconds"] = round(time.perf_counter() - began, 1)
-        judged = [domain.train[i] for i in numbers[: domain.kept]]
+        held_out = [domain.train[i] for i in numbers[: domain.kept]]
         with bfloat16(row in TRAINED):
-            of_judged, of_test = encoded(model, judged), encoded(model, [*domain.test, *domain.pairs])
+            of_held_out, of_test = encoded(model, held_out), encoded(model, [*domain.test, *domain.pairs])
             of_fitted = encoded(model, fitted) if row in TRAINED else None
-        yield row, cell.figures(of_judged, of_test, seed) | facts
+        yield row, cell.figures(of_held_out, of_test, seed) | facts
         if of_fitted is not None:
             step = STEPS[FOLLOWING](of_fitted, fitted, seed)
             yield (
                 f"{row}, then {FOLLOWING}",
-                cell.figures(apply(of_judged, step), apply(of_test, step), seed) | facts,
+                cell.figures(apply(of_held_out, step), apply(of_test, step), seed) | facts,
             )
 
 
@@ -252,9 +257,9 @@ def run(study: dict[str, Any], options: Options) -> None:
         for encoder_name in options.encoders or study["encoders"]:
             cell = Cell(encoder_name, texts)
             for row in rows:
-                of = "" if row in FLOORS else encoder_name
+                of = "" if row in BASELINES else encoder_name
                 seeds = options.seeds or study["seeds"]
-                for seed in seeds[:1] if row in SEEDLESS or row in FLOORS else seeds:
+                for seed in seeds[:1] if row in SEEDLESS or row in BASELINES else seeds:
                     if has_run(name, run_name(of, domain, row, seed), root=options.root):
                         continue
                     for full_row, found in run_row(cell, row, seed):

@@ -1,4 +1,4 @@
-"""The speed of each work on a corpus: its cases at two sizes, with one and with two processes, and its floor."""
+"""The speed of each work on a corpus: two sizes, one process and two, beside the call that it needs."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ class Work(NamedTuple):
 
     Attributes:
         run: does it on sentences, with a number of processes.
-        floor: does the one thing that it cannot do without, in this process.
+        needed: does the one thing that it cannot do without, in this process.
         bound: what that is.
     """
 
     run: Callable[[list[str], int], Any]
-    floor: Callable[[list[str]], Any]
+    needed: Callable[[list[str]], Any]
     bound: str
 
 
 def training() -> Work:
-    """Train SimCSE in processes of their own; the floor is forward and backward over the pairs of views."""
+    """Train SimCSE in processes of their own; needed is forward and backward over the pairs of views."""
 
     def run(sentences: list[str], processes: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -67,7 +67,7 @@ def training() -> Work:
 
     model = trained_encoder()
 
-    def floor(sentences: list[str]) -> None:
+    def needed(sentences: list[str]) -> None:
         model.train()
         for start in range(0, len(sentences), BATCH):
             features = model.preprocess(sentences[start : start + BATCH])
@@ -75,29 +75,29 @@ def training() -> Work:
             model(rows)["sentence_embedding"].square().mean().backward()
             model.zero_grad()
 
-    return Work(run, floor, "the encoder's passes over two views")
+    return Work(run, needed, "the encoder's passes over two views")
 
 
 def encoding() -> Work:
-    """Encode with ``encode``; the floor is tokenizer and forward pass on sentences of similar length."""
+    """Encode with ``encode``; needed is tokenizer and forward pass on sentences of similar length."""
     model = trained_encoder()
 
     def run(sentences: list[str], processes: int) -> None:
         devices: Any = "cpu" if processes == 1 else ["cpu"] * processes
         model.encode(sentences, batch_size=32, device=devices, show_progress_bar=False)
 
-    def floor(sentences: list[str]) -> None:
+    def needed(sentences: list[str]) -> None:
         model.eval()
         ordered = sorted(sentences, key=len)
         with torch.no_grad():
             for start in range(0, len(ordered), 32):
                 model(model.preprocess(ordered[start : start + 32]))
 
-    return Work(run, floor, "tokenizer and encoder")
+    return Work(run, needed, "tokenizer and encoder")
 
 
 def counting() -> Work:
-    """Count tokens; the floor is the tokenizer's batch call without offsets."""
+    """Count tokens; needed is the tokenizer's batch call without offsets."""
     tokenizer, bare = trained_encoder().tokenizer, quick_tokenizer()
     bare.no_truncation()
     bare.no_padding()
@@ -105,15 +105,15 @@ def counting() -> Work:
     def run(sentences: list[str], processes: int) -> None:
         FrequencyTable.count(sentences, tokenizer, num_processes=processes)
 
-    def floor(sentences: list[str]) -> None:
+    def needed(sentences: list[str]) -> None:
         for start in range(0, len(sentences), 1000):
             bare.encode_batch_fast(sentences[start : start + 1000], add_special_tokens=False)
 
-    return Work(run, floor, "the tokenizer's batch call")
+    return Work(run, needed, "the tokenizer's batch call")
 
 
 def masking() -> Work:
-    """Make PaSeR's rows; the floor is the extractor of phrases."""
+    """Make PaSeR's rows; needed is the extractor of phrases."""
     extract = RakePhrases()
 
     def run(sentences: list[str], processes: int) -> None:
@@ -131,8 +131,8 @@ WORKS: dict[str, Callable[[], Work]] = {
 
 
 def cases_of(work: Work, small: list[str], large: list[str]) -> dict[str, Case]:
-    """Return the cases of a work: its floor on the large run, and both runs with each number of processes."""
-    cases: dict[str, Case] = {"floor": lambda: work.floor(large)}
+    """Return the cases of a work: the needed call on the large run, and both runs with each number of processes."""
+    cases: dict[str, Case] = {"floor": lambda: work.needed(large)}
     for processes in PROCESSES:
         for name, sentences in (("small", small), ("large", large)):
             cases[f"{name} {processes}"] = lambda sentences=sentences, processes=processes: work.run(
@@ -154,11 +154,11 @@ def seconds_of(cases: dict[str, Case], rounds: int, seed: int = 0) -> dict[str, 
 
 
 def row_of(seconds: dict[str, list[float]], sizes: tuple[int, int]) -> dict[str, Any]:
-    """Return sentences per second, of medians over the rounds, by the number of processes and of the floor.
+    """Return sentences per second, of medians over the rounds, by the number of processes and of the needed call.
 
     "once started" leaves out what a run costs whatever its size: the sentences that the large run has more, by the
-    seconds that it takes more. "floor share" is what the floor takes of that time in one process; NaN where the
-    measurement is too short to tell.
+    seconds that it takes more. "floor share" is what the needed call takes of that time in one process; NaN where the
+    measurement is too short.
     """
     small, large = sizes
     middle = {name: statistics.median(values) for name, values in seconds.items()}
@@ -195,7 +195,7 @@ def measure_speed(names: Sequence[str], rounds: int, scale: float = 1.0) -> dict
             write_corpus(Path(folder) / "sentences.txt", large)
             sentences = read_sentences(Path(folder) / "sentences.txt")
         work = WORKS[name]()
-        work.floor(sentences[:BATCH])  # what libraries load at their first call
+        work.needed(sentences[:BATCH])  # what libraries load at their first call
         row = row_of(seconds_of(cases_of(work, sentences[:small], sentences), rounds), (small, large))
         rows[name] = row | {"bound": work.bound}
         for processes in PROCESSES:

@@ -1,12 +1,10 @@
-"""What ``adapt`` makes of a search, and what its judge says of other strengths; nDCG@10 scores both.
+"""What ``adapt_search`` makes of a search, and the label-free score of other strengths, beside nDCG@10.
 
-    python -m benchmarks.search_choices --data DATA_FOLDER --cache FOLDER [--encoders minilm --collections med]
-
-Encoders, collections and cache are those of ``benchmarks.retrieval``. ``adapt`` chooses with the collection's queries,
-or with queries that it makes of the documents, and sees no judgements. Then every step is tried at several strengths,
-for each of which the record has the judge's gain with its standard error, and the true one: from them
-``benchmarks/tables/retrieval.py`` computes what another choice of strength and judge would have given, and how a choice
-made on six collections does on the seventh. Each result is a line of ``benchmarks/results/search_choices.jsonl``.
+Encoders, collections and embeddings are those of the study ``retrieval``. ``adapt_search`` chooses with the
+collection's queries, or with queries that it makes of the documents, and sees no relevance judgements. Then every
+transform is tried at several strengths; for each the record has its label-free gain with the standard error, and the
+true one. From them ``benchmarks/tables/search.py`` computes what another choice would have given, and how a choice made
+on six collections does on the seventh.
 """
 
 from __future__ import annotations
@@ -99,17 +97,17 @@ def similarities(
 def trials(
     start: Embeddings, queries: list[str], documents: list[str], both: list[Routes], evaluator: RetrievalEvaluator
 ) -> dict[str, list[dict[str, float]]]:
-    """Return for each of ``STEPS`` what the judge says and what is true."""
-    judge, found = PseudoRelevanceComparison(documents, queries, start), {}
+    """Return for each of ``STEPS`` its label-free gain and its true one."""
+    comparison, found = PseudoRelevanceComparison(documents, queries, start), {}
     for name, routes in (("adapt", both), (KEPT, queries_alone(both, start))):
         after = [one.after(start) for one in routes]
         rows = ((str(number), moved[0] @ moved[1].T) for number, moved in enumerate([start, *after]))
         true = list(scored(rows, evaluator).values())[1:]
         found[name] = []
         for step, moved, row in zip(STEPS, after, true, strict=True):
-            gain, error = judge.compare(*moved)
-            said = {"judge": round(gain, 6), "error": round(error, 6), "difference": row["difference"]}
-            found[name].append({"whitened": step.strength, "own_mean": step.own_mean} | said)
+            gain, error = comparison.compare(*moved)
+            row_of = {"judge": round(gain, 6), "error": round(error, 6), "difference": row["difference"]}
+            found[name].append({"whitened": step.strength, "own_mean": step.own_mean} | row_of)
     return found
 
 

@@ -1,4 +1,4 @@
-"""The bench that the cases of ``benchmarks.speed`` share: settings, encoder, sentences and batches."""
+"""What all timed cases share: settings, encoder, sentences and batches."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Case:
-    """A case of ``benchmarks.speed``.
+    """A step to time.
 
     Args:
         build: makes the step on a bench.

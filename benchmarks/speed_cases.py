@@ -1,4 +1,4 @@
-"""What ``benchmarks.speed`` times: losses, the bare passes that they cannot do without, and RepAL's ways to encode.
+"""What is timed: losses, the bare passes that they cannot do without, and RepAL's ways to encode.
 
 A case builds a step on a bench (encoder and sentences); the step takes a tokenized batch of B sentences. The step of a
 loss is forward and backward, including all that the loss does in training (such as AdCSE's momentum update) but not the

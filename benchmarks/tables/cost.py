@@ -34,7 +34,12 @@ NEEDS: tuple[str, Part] = (
 
 
 def steps(*cases: str, needs: bool = True) -> Table:
-    """Return the table of some steps: milliseconds, beside the passes that they need and beside MNRL, and memory."""
+    """Return the table of some steps: milliseconds, beside the passes that they need and beside MNRL, and memory.
+
+    Args:
+        cases: of ``benchmarks.speed_cases``.
+        needs: show the passes; without them, a line on how the steps were measured is under the table.
+    """
     columns: list[tuple[str, Part]] = [("ms", {"metric": "cases/<case>/median_ms", "show": WHOLE})]
     columns += [NEEDS] if needs else []
     columns += [
@@ -42,7 +47,7 @@ def steps(*cases: str, needs: bool = True) -> Table:
         ("MiB", {"metric": "cases/<case>/peak_mib", "show": WHOLE}),
     ]
     rows: dict[str, Part] = {case: {"of": SPEED, "fill": {"case": case}} for case in cases}
-    return Table("step", rows, columns, note=conditions)
+    return Table("step", rows, columns, note="" if needs else conditions)
 
 
 STEPS = steps("simcse", "dclr", "adcse, no head", "consert", "slt-fai", "paser, no mlm", needs=False)

@@ -15,7 +15,7 @@ from benchmarks.tables.render import (
     runs,
     spread,
 )
-from benchmarks.tables.similarity import BOTH_TERMS, after, chosen_on_dev
+from benchmarks.tables.similarity import BOTH_TERMS, after
 from benchmarks.tables.sources import COMBINED, FROZEN, LAYERS, OWN, PHRASES, TRAINED
 
 EVERY_50 = 50
@@ -67,7 +67,7 @@ def question(
             (title, {"metric": metric, "show": spread}),
             (f"minus {first}", {"metric": metric, "show": gain, "minus": baseline}),
         ]
-    return Table("", {label: {"of": of} for label, of in rows.items()}, columns, note=chosen_on_dev)
+    return Table("", {label: {"of": of} for label, of in rows.items()}, columns)
 
 
 def _on(encoder: str, *labels: str) -> dict[str, Runs]:
@@ -113,7 +113,6 @@ RATES = Table(
         ("STS-B dev", {"metric": "dev", "show": spread}),
         ("seven sets", {"metric": "average", "show": spread}),
     ],
-    note=chosen_on_dev,
 )
 DECOUPLED = question(
     {
@@ -137,7 +136,7 @@ def _equilibrium(study: str, paper: Runs, simcse: Runs) -> Table:
     rows = {"SLT-FAI (paper), main grid": paper} | {label: runs(f"{study}/{name}") for label, name in names.items()}
     table = question(rows, "SimCSE", simcse, dev=counted_dev, average=counted_average)
     accuracy = ("accuracy, balanced", {"metric": last_accuracy, "show": number("{:.1%}")})
-    return Table("", table.rows, [*table.columns, accuracy], note=chosen_on_dev)
+    return Table("", table.rows, [*table.columns, accuracy])
 
 
 EQUILIBRIUM = _equilibrium("mechanisms_slt_fai", TRAINED["SLT-FAI over SimCSE"][LAYERS], SIMCSE)

@@ -17,7 +17,6 @@ from benchmarks.tables.render import (
     spread,
     write_spread,
 )
-from benchmarks.tables.similarity import chosen_on_dev
 from benchmarks.tables.sources import BASE, TFIDF
 
 COLUMNS: list[tuple[str, Part]] = [
@@ -34,7 +33,6 @@ def study(name: str, methods: Mapping[str, str]) -> Table:
         "method",
         {label: {"of": runs(f"{name}/{method}")} for label, method in methods.items()},
         COLUMNS,
-        note=chosen_on_dev,
     )
 
 
@@ -264,7 +262,6 @@ WORDS = Table(
             for word in ("the", "a", "to", "in", "some", "with", "and")
         ),
     ],
-    note=chosen_on_dev,
 )
 OVERLAP = Table(
     ("encoder", ""),
@@ -281,7 +278,6 @@ OVERLAP = Table(
             },
         ),
     ],
-    note=chosen_on_dev,
 )
 
 
@@ -309,7 +305,6 @@ EIGENVALUES = Table(
             for name in ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb_test")
         ),
     ],
-    note=chosen_on_dev,
 )
 
 _COUNT, _PERCENT = picked("{:,}".format), picked("{:.2f} %".format)

@@ -20,9 +20,9 @@ from st_extras.checks import check_choice, check_count, check_strings, shown
 from st_extras.evaluation.reporting import LARGEST_SEED, check_embeddings, check_iterable
 
 METRICS = ("knn_accuracy", "v_measure", "map_at_r", "linear_probe")
-"""What can be chosen with ``metrics=``."""
+"""Values of ``metrics=``."""
 DEFAULT_METRICS = METRICS[:3]
-"""What is computed unless ``metrics=`` says otherwise, and what ``mean`` is the mean of."""
+"""Computed by default; ``mean`` is their mean."""
 FOLDS = 5
 _MOST_NEIGHBORS = 100
 _TIE = 1e-6  # cosines that differ by less are equal: the rounding of float32
@@ -108,11 +108,11 @@ class LabelScoring:
         neighbors: int,
         seeds: Iterable[int],
     ) -> None:
-        asked = check_strings("metrics", metrics, at_least=1)
-        for metric in asked:
+        chosen = check_strings("metrics", metrics, at_least=1)
+        for metric in chosen:
             check_choice("metrics: each", metric, METRICS)
-        self.metrics = tuple(metric for metric in METRICS if metric in asked)
-        self.primary_metric = "mean" if set(DEFAULT_METRICS) <= set(asked) else self.metrics[0]
+        self.metrics = tuple(metric for metric in METRICS if metric in chosen)
+        self.primary_metric = "mean" if set(DEFAULT_METRICS) <= set(chosen) else self.metrics[0]
         self.neighbors = check_count("neighbors", neighbors, 1, _MOST_NEIGHBORS)
         listed = check_iterable("seeds", seeds, "a list of whole numbers")
         self.seeds = tuple(check_count("seeds: each", seed, 0, LARGEST_SEED) for seed in listed)
@@ -269,12 +269,12 @@ def nearest_labels(
 
 
 def v_measure(unit: Tensor, labels: Tensor, seed: int = 0) -> float:
-    """V-measure (equal to NMI) of k-means with as many clusters as there are labels, from one start.
+    """V-measure (equal to NMI) of k-means with as many clusters as there are labels, from one initialization.
 
     Args:
         unit: (N, D) unit rows.
         labels: (N,) whole numbers.
-        seed: seed of the start.
+        seed: seed of the initialization.
     """
     from sklearn.metrics import v_measure_score
 
@@ -288,7 +288,8 @@ def clusters(unit: Tensor, labels: Tensor, seed: int = 0) -> np.ndarray:
 
     means = KMeans(len(set(labels.tolist())), n_init=1, random_state=seed)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different embeddings than labels: the score says so
+        # fewer different embeddings than labels: the score is low then
+        warnings.simplefilter("ignore", ConvergenceWarning)
         found: np.ndarray = means.fit_predict(unit.cpu().numpy())
     return found
 

@@ -1,4 +1,4 @@
-"""Texts with labels: a reader, and an evaluator that asks whether texts with the same label are near each other."""
+"""Texts with labels: a reader, and an evaluator of whether texts with the same label are near each other."""
 
 from __future__ import annotations
 
@@ -83,13 +83,13 @@ def load_labeled_texts(
         labels.append(check_label(label, where).strip())
     if not texts:
         raise ValueError(f"{str(file)!r} holds no labelled text.")
-    if texts == labels:  # lines of .jsonl that are strings, or one column asked for twice
+    if texts == labels:  # lines of .jsonl that are strings, or the same column twice
         raise ValueError(f"{str(file)!r} must have a column of texts and one of labels, got the same for both.")
     return LabeledTexts(texts, labels)
 
 
 def without_labeled(texts: Sequence[str], labeled: Iterable[str]) -> list[str]:
-    """Return the texts to fit on: those without labels, which are to choose or to score what was fitted.
+    """Return the texts without a label, so that nothing is fitted on texts that choose or score it.
 
     Args:
         texts: N texts of a corpus.

@@ -1,4 +1,4 @@
-"""The domain study: what is kept apart, steps against the modules, one record a row."""
+"""The domain study: what is held out, and transforms against the modules."""
 
 import random
 
@@ -24,7 +24,7 @@ def texts(count: int, seed: int) -> tuple[list[str], list[str]]:
 
 @pytest.fixture
 def domain(monkeypatch):
-    monkeypatch.setattr(domains, "JUDGED", 100)
+    monkeypatch.setattr(domains, "HELD_OUT", 100)
     monkeypatch.setattr(domains, "FITTED", 120)
     test, labels = texts(60, 1)
     return domains.Domain("made up", sorted(texts(300, 0)[0]), test, labels, SENTENCES[:8], [0.0, 1.0, 2.0, 3.0])
@@ -36,14 +36,14 @@ def cell(domain, encoder, monkeypatch):
     return domains.Cell("tiny", domain)
 
 
-def test_the_judges_texts_are_not_fitted_on(domain):
+def test_held_out_texts_are_not_fitted_on(domain):
     order = domain.order(0)
     assert len(set(order)) == len(order) == 220
     assert set(order) != set(domain.order(1))
     assert order == domain.order(0)
 
 
-def test_a_step_of_statistics_is_that_of_the_module(encoder):
+def test_a_transform_of_statistics_is_that_of_the_module(encoder):
     sentences = texts(80, 3)[0]
     embeddings = domains.encoded(encoder, sentences)
     matrix, offset = domain_rows.STEPS["whitened softly 0.1"](embeddings, sentences, 0)
@@ -52,13 +52,13 @@ def test_a_step_of_statistics_is_that_of_the_module(encoder):
 
 
 @pytest.mark.parametrize("row", [row for row in domain_rows.STEPS if row != "whitened to 128"])
-def test_every_step_gives_finite_embeddings(row):
+def test_every_transform_gives_finite_embeddings(row):
     sentences = texts(150, 4)[0]
     matrix, offset = domain_rows.STEPS[row](draw(150, 16).double(), sentences, 0)
     assert torch.isfinite(draw(5, 16).double() @ matrix + offset).all()
 
 
-def test_a_floor_needs_no_encoder(domain):
+def test_a_baseline_needs_no_encoder(domain):
     cell = domains.Cell("none such", domain)
     [(row, found)] = domains.run_row(cell, "TF-IDF of words", 0)
     assert row == "TF-IDF of words"
@@ -66,7 +66,7 @@ def test_a_floor_needs_no_encoder(domain):
 
 
 @pytest.mark.parametrize("row", ["start", "neighbours, gentle", "SIF of input embeddings", "RepAL sentence term 0.3"])
-def test_rows_have_scores_and_the_judge(cell, row):
+def test_rows_have_scores_and_the_label_free_score(cell, row):
     [(name, found)] = domains.run_row(cell, row, 0)
     assert name == row
     assert 0 < found["scores"]["mean"] <= 100

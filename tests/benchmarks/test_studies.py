@@ -72,7 +72,7 @@ def test_a_study_builds_on_another(tmp_path):
 
 def test_the_entrance_hands_a_study_and_the_options_on(tmp_path, monkeypatch):
     handed: list[tuple[str, Options]] = []
-    monkeypatch.setattr("benchmarks.floors.run", lambda study, options: handed.append((study["name"], options)))
+    monkeypatch.setattr("benchmarks.word_baselines.run", lambda study, options: handed.append((study["name"], options)))
     words = ["--work", "w", "--results", "r", "--methods", "a", "b", "--seeds", "3", "--encoders", "e", "--sets", "s"]
     entrance.main(["run", "floors", "--data", str(tmp_path), *words])
     assert handed == [("floors", Options(tmp_path, Path("w"), Path("r"), ["a", "b"], [3], ["e"], ["s"]))]

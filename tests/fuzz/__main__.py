@@ -3,18 +3,18 @@
 import argparse
 import sys
 
-from tests.fuzz.run import FAMILIES, bad, report, run, shown
+from tests.fuzz.families import FAMILIES, draw, report
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("families", nargs="*", help=f"of {', '.join(FAMILIES)}; default: all")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--how-many", choices=("fast", "slow", "all"), default="slow")
+    parser.add_argument("--share", type=float, default=1.0, help="of the weekly number of cases")
     options = parser.parse_args()
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    outcomes = run(options.seed, options.families or list(FAMILIES), how_many=options.how_many)
-    sys.stdout.write(shown(bad(outcomes)) + report(outcomes))
+    counts = {name: max(1, int(options.share * FAMILIES[name].weekly)) for name in options.families or FAMILIES}
+    sys.stdout.write(report({name: draw(options.seed, name, count) for name, count in counts.items()}))
 
 
 if __name__ == "__main__":

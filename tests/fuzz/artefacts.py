@@ -1,74 +1,116 @@
-"""What the library saves, damaged: loading is refused by the file's name, or gives what the file holds."""
+"""What the library saves, damaged: loading is refused by the file's name, or gives what can be used."""
 
-import contextlib
 import functools
 import json
-import random
-import resource
+import math
 import shutil
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from datasets import Dataset
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from hypothesis import strategies as st
+from safetensors import safe_open
+from safetensors.torch import save_file
+from sentence_transformers import SentenceTransformer
 
 import st_extras
-from st_extras import losses, modules
-from st_extras.encoders import EmbeddingTable, load_encoder
+from st_extras import modules
+from st_extras.encoders import EmbeddingTable
 from st_extras.text.frequency import FrequencyTable
-from st_extras.training import LossStateCallback
-from st_extras.training.loss_state import FILE_NAME
 from tests.fixtures import SENTENCES
 from tests.fuzz import world
-from tests.fuzz.classify import REFUSE, Case
-from tests.fuzz.damage import Change, changes
+from tests.fuzz.changes import spliced
+from tests.fuzz.classify import EITHER, REFUSE, Case
 
 
-def _table_right(path: Path, table: FrequencyTable) -> str | None:
-    stored = json.loads(path.read_bytes().decode("utf8"))
-    if table.tokens != world.table().tokens:
-        return "another vocabulary"
-    return None if table.counts.tolist() == stored["counts"] and min(stored["counts"]) >= 0 else "other counts"
+class Artefact(NamedTuple):
+    """A saved folder, the file in it that is damaged, its loader, and what is wrong with what was loaded."""
+
+    folder: Path
+    file: Path
+    load: Callable[[Path], Any]
+    check: Callable[[Any], str | None]
 
 
-@functools.cache
-def _models() -> dict[str, Path]:
-    """Saved models, each with its own module last: its folder is what is damaged."""
-    encoder = world.encoder()
-    models = {
-        "repal": modules.RepALPostProcessor.attach(encoder, lambda_1=0.3, lambda_2=0.5, corpus=SENTENCES),
-        "whitening": modules.WhiteningPostProcessor.attach(encoder, dimensions=4, epsilon=0.1, corpus=SENTENCES),
-        "all but the top": modules.AllButTheTopPostProcessor.attach(encoder, components=2, corpus=SENTENCES),
-        "sif": modules.SIFPooling.attach(encoder, world.table()),
-        "locality": modules.LocalityPreservingPostProcessor.attach(encoder, corpus=world.corpus()[:120]),
-    }
-    for name, model in models.items():
-        model.save(str(world.root() / name))
-    return {name: world.root() / name for name in models}
+# --- damage ---
+
+_WRONG = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3), st.lists(st.integers(), max_size=2),
+    st.sampled_from([{}, 10**30, "0.3", [[1]]]),
+)  # fmt: skip
 
 
-def _statistics_right(path: Path, statistics: modules.CorpusStatistics) -> str | None:
-    """They are finite, and post-processing can be fitted on them or says why not."""
+@st.composite
+def _json_damage(draw: st.DrawFn, content: dict[str, Any]) -> tuple[str, str, bytes]:
+    key = draw(st.sampled_from(sorted(content)))
+    value, wrong = content[key], draw(_WRONG)
+    changed = draw(st.sampled_from(["without", "wrong", "item", "shorter"]))
+    if changed == "without":
+        content = {other: one for other, one in content.items() if other != key}
+    elif changed == "wrong" or not isinstance(value, list) or not value:
+        content = content | {key: wrong}
+    elif changed == "shorter":
+        content = content | {key: value[:-1]}
+    else:
+        at = draw(st.integers(0, len(value) - 1))
+        content = content | {key: [*value[:at], wrong, *value[at + 1 :]]}
+    return f"{key} {changed} {wrong!r}", EITHER, json.dumps(content).encode("utf8")
+
+
+def _tensor_damage(tensors: dict[str, torch.Tensor], name: str) -> dict[str, dict[str, torch.Tensor]]:
+    """What must be refused, by its name."""
+    tensor = tensors[name]
+    found: dict[str, dict[str, torch.Tensor]] = {"surplus": tensors | {"surplus": torch.zeros(2)}}
+    found["missing"] = {key: one for key, one in tensors.items() if key != name}
+    if tensor.ndim and tensor.numel():
+        found["shorter"] = tensors | {name: tensor[:-1].clone()}
+        found["of another axis"] = tensors | {name: tensor[None].clone()}
+    if tensor.is_floating_point() and tensor.numel():
+        for wrong in (math.nan, math.inf):
+            changed = tensor.clone()
+            changed.view(-1)[-1] = wrong
+            found[str(wrong)] = tensors | {name: changed}
+        found |= {"whole numbers": tensors | {name: tensor.long()}, "Boolean": tensors | {name: tensor.bool()}}
+    return found
+
+
+@st.composite
+def _damaged(draw: st.DrawFn, path: Path) -> tuple[str, str, Callable[[Path], Any]]:
+    """The name of a damage, what must come of it, and what makes it."""
+    how, data = draw(st.sampled_from(["content", "content", "cut", "spliced", "removed", "text"])), path.read_bytes()
+    if how == "content" and path.suffix == ".json":
+        name, expected, changed = draw(_json_damage(json.loads(data)))
+        return name, expected, lambda file: file.write_bytes(changed)
+    if how == "content" and path.suffix == ".safetensors":
+        with safe_open(str(path), framework="pt") as opened:
+            tensors, metadata = {key: opened.get_tensor(key) for key in opened.keys()}, opened.metadata()  # noqa: SIM118
+        tensor = draw(st.sampled_from(sorted(tensors)))
+        name, other = draw(st.sampled_from(sorted(_tensor_damage(tensors, tensor).items(), key=lambda item: item[0])))
+        return f"{tensor} {name}", REFUSE, lambda file: save_file(other, file, metadata)
+    if how == "removed":
+        return how, REFUSE, lambda file: file.unlink()
+    if how == "text":
+        return how, REFUSE, lambda file: file.write_text("not what it should be\n")
+    if how == "cut":
+        end = draw(st.integers(0, max(0, len(data) - 2)))
+        return f"cut at {end}", REFUSE, lambda file: file.write_bytes(data[:end])
+    changed = draw(spliced(data))
+    return "spliced", EITHER, lambda file: file.write_bytes(changed)
+
+
+# --- what is saved ---
+
+
+def _statistics_right(statistics: modules.CorpusStatistics) -> str | None:
+    """They are finite, and post-processing can be fitted on them or refuses them."""
     if not bool(statistics.mean.isfinite().all() and statistics.scatter.isfinite().all()) or statistics.count < 0:
         return "not finite"
-    with contextlib.suppress(ValueError):
+    with suppress(ValueError):
         module = modules.WhiteningPostProcessor(statistics.embedding_dimension, 4).fit(statistics=statistics)
         return None if bool(module.kernel.isfinite().all()) else "a kernel that is not finite"
     return None
-
-
-def _looked_up(path: Path) -> torch.Tensor:
-    """Open the folder of a table, and look all its sentences up."""
-    return EmbeddingTable.load(path.parent)(world.encoder().preprocess(SENTENCES))
-
-
-def _vectors_right(path: Path, vectors: torch.Tensor) -> str | None:
-    norms = vectors.norm(dim=1)
-    return None if bool(((norms - 1).abs() < 0.02).all()) else f"norms {norms.min():.3g} to {norms.max():.3g}"
 
 
 def _load(path: Path) -> SentenceTransformer:
@@ -76,135 +118,62 @@ def _load(path: Path) -> SentenceTransformer:
 
 
 def _encodes(model: SentenceTransformer) -> str | None:
-    """Finite embeddings that a change of the module moves only as far as a bit of it can."""
-    embeddings = model.encode(SENTENCES[:2], convert_to_tensor=True)
-    return None if bool(embeddings.isfinite().all()) else "embeddings are not finite"
+    found = model.encode(SENTENCES[:2], convert_to_tensor=True)
+    return None if bool(found.isfinite().all()) else "embeddings are not finite"
+
+
+def _lengths_right(vectors: torch.Tensor) -> str | None:
+    lengths = vectors.norm(dim=1)
+    return None if bool(((lengths - 1).abs() < 0.02).all()) else f"lengths {lengths.min():.3g} to {lengths.max():.3g}"
 
 
 @functools.cache
-def _trainer(name: str) -> SentenceTransformerTrainer:
-    model = load_encoder(world.encoder_folder())
-    makers: dict[str, Callable[[], torch.nn.Module]] = {
-        "dclr": lambda: losses.DCLRLoss(model, projection=True),
-        "adcse": lambda: losses.AdCSELoss(model, num_adversaries=3),
-        "slt-fai": lambda: losses.SLTFAILoss(model, frequency_table=world.table()),
-    }
-    output = str(world.root() / f"run-{name}")
-    args = SentenceTransformerTrainingArguments(output_dir=output, report_to="none", use_cpu=True)
-    data = Dataset.from_dict({"sentence": SENTENCES})
-    trainer = SentenceTransformerTrainer(model, args=args, train_dataset=data, loss=makers[name]())
-    callback = LossStateCallback.attach(trainer)
-    callback.on_save(args, trainer.state, trainer.control)
-    trainer.fuzzed = callback  # type: ignore[attr-defined]
-    return trainer
-
-
-def _restore(name: str, path: Path) -> str:
-    """Restore a loss: what is wrong with it afterwards, after an error too, which must leave it as it was."""
-    callback: LossStateCallback = _trainer(name).fuzzed  # type: ignore[attr-defined]
-    before = {key: value.detach().clone() for key, value in callback._state().items()}
-    try:
-        callback.restore(path.parent)
-    except Exception:
-        if any(not torch.equal(before[key], value) for key, value in callback._state().items()):
-            return "an error left the loss half restored"
-        raise
-    found = callback._state()
-    bad = [key for key, value in found.items() if not bool(torch.isfinite(value.float()).all())]
-    with torch.no_grad():
-        for key, value in found.items():
-            value.copy_(before[key])
-    return f"not finite: {bad}" if bad else ""
-
-
-Load = Callable[[Path], Any]
-Check = Callable[[Path, Any], "str | None"]
-
-
-@functools.cache
-def _artefacts() -> dict[str, tuple[Path, str, Load, Check]]:
-    """Name, folder, file in it, its loader, and what is wrong with a damaged file that is loaded."""
-    tokenizer, folder = world.encoder().tokenizer, world.new_folder()
+def _artefacts() -> dict[str, Artefact]:
+    encoder, folder, table = world.encoder(), world.new_folder(), world.new_folder() / "table"
     world.table().save(folder / "table.json")
-    modules.CorpusStatistics.compute(world.encoder(), SENTENCES).save(folder / "statistics.safetensors")
-    table = world.new_folder() / "table"
-    EmbeddingTable.compute(world.encoder(), world.encoder(), SENTENCES, show_progress_bar=False, folder=table)
-    found: dict[str, tuple[Path, str, Load, Check]] = {
-        "FrequencyTable.load": (folder, "table.json", lambda p: FrequencyTable.load(p, tokenizer), _table_right),
-        "FrequencyTable.from_file": (folder, "table.json", lambda p: FrequencyTable.from_file(p, tokenizer),
-                                     lambda p, t: None if t.counts.min() >= 0 else "negative"),
-        "CorpusStatistics.load": (folder, "statistics.safetensors", modules.CorpusStatistics.load, _statistics_right),
-        **{f"EmbeddingTable folder {file}": (table, file, _looked_up, _vectors_right)
-           for file in ("rows.json", "index.bin", "rows.bin")},
+    modules.CorpusStatistics.compute(encoder, SENTENCES).save(folder / "statistics.safetensors")
+    EmbeddingTable.compute(encoder, encoder, SENTENCES, show_progress_bar=False, folder=table)
+    load_table = functools.partial(FrequencyTable.load, tokenizer=encoder.tokenizer)
+    found = {
+        "table": Artefact(folder, Path("table.json"), load_table, lambda t: None if t.num_seen else "empty"),
+        "sums": Artefact(folder, Path("statistics.safetensors"), modules.CorpusStatistics.load, _statistics_right),
     }  # fmt: skip
-    for name, model in _models().items():
-        listed = json.loads((model / "modules.json").read_text())
-        own = [entry["path"] for entry in listed if entry["type"].startswith("st_extras") and entry["path"]]
-        for file in (Path(part, file) for part in own for file in ("config.json", "model.safetensors")):
-            if (model / file).is_file():
-                found[f"{name} {file}"] = model, str(file), _load, lambda path, loaded: _encodes(loaded)
-    for name in ("dclr", "adcse", "slt-fai"):
-        checkpoint = Path(str(_trainer(name).args.output_dir)) / "checkpoint-0"
-        restore = functools.partial(_restore, name)
-        found[f"loss state {name}"] = checkpoint, FILE_NAME, restore, lambda path, wrong: wrong or None
+    for file in ("rows.json", "index.bin", "rows.bin"):
+        looked_up = lambda path: EmbeddingTable.load(path.parent)(encoder.preprocess(SENTENCES))  # noqa: E731
+        found[f"embeddings {file}"] = Artefact(table, Path(file), looked_up, _lengths_right)
+    for name, model in {
+        "repal": modules.RepALPostProcessor.attach(encoder, lambda_1=0.3, lambda_2=0.5, corpus=SENTENCES),
+        "whitening": modules.WhiteningPostProcessor.attach(encoder, dimensions=4, epsilon=0.1, corpus=SENTENCES),
+        "sif": modules.SIFPooling.attach(encoder, world.table()),
+        "locality": modules.LocalityPreservingPostProcessor.attach(encoder, corpus=world.corpus()[:120]),
+    }.items():
+        saved = world.new_folder()
+        model.save(str(saved))
+        for entry in json.loads((saved / "modules.json").read_text()):
+            for file in (Path(entry["path"], "config.json"), Path(entry["path"], "model.safetensors")):
+                if entry["type"].startswith("st_extras") and entry["path"] and (saved / file).is_file():
+                    found[f"{name} {file}"] = Artefact(saved, file, _load, _encodes)
     return found
 
 
-def _case(name: str, folder: Path, file: str, load: Load, check: Check, change: tuple[str, str, Change]) -> Case:
-    what, expected, damage = change
+@st.composite
+def _drawn(draw: st.DrawFn) -> Case:
+    name = draw(st.sampled_from(sorted(_artefacts())))
+    folder, file, load, check = _artefacts()[name]
+    what, expected, damage = draw(_damaged(folder / file))
 
-    def run() -> Any:
+    def run() -> str | None:
         copy = world.new_folder() / "copy"
         shutil.copytree(folder, copy)
         try:
             damage(copy / file)
-            return check(copy / file, load(copy / file))
+            return check(load(copy / file))
         finally:
             shutil.rmtree(copy)
 
-    return Case(f"{name}, {what}", run, expected, ("copy",), (), lambda wrong: wrong)
+    return Case(f"{name}, {what}", run, expected, ("copy",), lambda wrong: wrong)
 
 
-# ------------------------------------------------------------------------------------------- writing fails
-
-
-@contextmanager
-def _no_file_over(size: int) -> Iterator[None]:
-    """No file may grow beyond ``size`` bytes: what a full disk is like."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, handler)
-
-
-def _writers() -> list[Case]:
-    """Saving where there is no room, or no place: an error, and nothing left behind."""
-    made, name, write = [], "FrequencyTable.save", world.table().save
-    for size in (0, 1, 100, 400):
-        folder = world.new_folder()
-        for file in (folder / "new.tsv", folder / "old.tsv"):
-
-            def full(file: Path = file, size: int = size) -> None:
-                with _no_file_over(size):
-                    write(file)
-
-            (folder / "old.tsv").write_text("an older file")
-            made.append(Case(f"{name}({file.name}), {size} bytes", full, REFUSE, untouched=folder, system=True))
-    where = world.new_folder()
-    (where / "taken").mkdir()
-    for place in ("taken", "no/new"):
-        call = functools.partial(write, where / place)
-        made.append(Case(f"{name}({place})", call, REFUSE, (place,), untouched=where))
-    return made
-
-
-def cases(generator: random.Random) -> list[Case]:
-    """Every saved file with every change; writing where it cannot be done."""
-    made = _writers()
-    for name, (folder, file, load, check) in _artefacts().items():
-        made += [_case(name, folder, file, load, check, change) for change in changes(folder / file, generator)]
-    return made
+def cases() -> st.SearchStrategy[Case]:
+    """Every saved file, damaged."""
+    return _drawn()

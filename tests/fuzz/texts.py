@@ -9,53 +9,47 @@ from typing import Any
 
 import numpy as np
 import torch
+from hypothesis import strategies as st
 
-from benchmarks.figures.redundancy import distinct_words, without_word
-from st_extras import evaluation, losses, modules, text
+from st_extras import adaptation, evaluation, losses, modules, text
 from st_extras.encoders import EmbeddingTable
-from st_extras.evaluation.selection import shorten, words_or_letters
+from st_extras.evaluation.selection import shorten
+from st_extras.text.corpus import passages
 from st_extras.text.frequency import FrequencyTable
 from st_extras.text.keywords import keyword_spans
+from st_extras.text.term_weights import BM25, search_words
 from st_extras.training.arguments import training_dataset
 from tests.fixtures import SENTENCES
 from tests.fuzz import world
 from tests.fuzz.classify import ACCEPT, EITHER, REFUSE, Case
-from tests.fuzz.domain_texts import DOMAIN_CALLS
 
 _PARTS = [
-    "a", "cat", "The", "RED apples", "red apples", "don't", "e-mail", " ", "  ", "\t", "\n", "\r", "\u00a0", "\u3000",
-    ".", "...", ",", "!?", "'", '"', "[MASK]", "[CLS]", "[PAD]", "##s", "日本語", "我们喜欢苹果",
-    "हिन्दी", "ไทย", "😀", "👩‍👩‍👧", "🇪🇺", "é", "e\u0301", "İstanbul", "ß", "ﬁ", "Ǆ", "\u200b", "\u200f",
-    "\ufeff", "\x07", "\x1b[0m", "\x85", "\u2028", "0", "１２", "1e999", "\U000e0001", "<b>", "\\", "%s", "{}", "\x7f",
-    "\ufffd", "\uffff", "한국어", "שלום", "مرحبا بالعالم",
+    "a", "cat", "The", "RED apples", "red apples", "don't", "e-mail", "  ", "\t", "\n", "\r", "\u00a0", "\u3000",
+    "...", ",", "!?", "'", '"', "[MASK]", "[CLS]", "##s", "日本語", "我们喜欢苹果", "人々", "हिन्दी", "ไทย", "😀",
+    "👩‍👩‍👧", "é", "e\u0301", "İstanbul", "ß", "ﬁ", "\u200b", "\u200f", "\u00ad", "\ufeff", "\x07", "\x85", "\u2028",
+    "１２", "1e999", "\U000e0001", "<b>", "\\", "%s", "{}", "\ufffd", "\uffff", "한국어", "שָׁלוֹם", "كِتَاب",
 ]  # fmt: skip
-FIXED = [
-    "", " ", " \t\n ", "." * 2**20, "a" * 2**20, "é" * 2**17, "a " * 2**18, "日" * 2**17, "\x00", "a\x00b", "\ud800",
-    "a \udfff cat", "\ud83d\ude00", "﷽" * 500, "a" + "\u0301" * 5000, "-" * 10**5, "'" * 10**5, "a-" * 10**5,
-    "1" * 10**5, "\n" * 10**5, "We ate Red. Apples and red apples were good", "red apples, red. apples; red apples",
-    "Red\nApples red apples",
+_LONG = [
+    "." * 2**18, "a" * 2**18, "é" * 2**17, "a " * 2**17, "日" * 2**17, "﷽" * 500, "a" + "\u0301" * 5000, "-" * 10**5,
+    "'" * 10**5, "a-" * 10**5, "1" * 10**5, "\n" * 10**5, "a\u00ad" * 10**5,
 ]  # fmt: skip
-"""Texts that every function is given; the long ones are a megabyte or come near it."""
-
-
-def draw(generator: random.Random) -> str:
-    """A random text of a few parts, now and then of random characters."""
-    if generator.random() < 0.15:
-        return "".join(chr(generator.randrange(1, 0x11000)) for _ in range(generator.randint(1, 30)))
-    glue = generator.choice([" ", " ", ""])
-    return glue.join(generator.choices(_PARTS, k=generator.randint(1, 14)))
+_SHORT = ["", " \t\n ", "\x00", "a\x00b", "\ud800", "a \udfff cat", "We ate Red. Apples and red apples were good",
+          "red apples, red. apples; red apples", "Red\nApples red apples"]  # fmt: skip
+_JOINED = st.tuples(st.lists(st.sampled_from(_PARTS), min_size=1, max_size=14), st.sampled_from(["", " "]))
+SOME_TEXT = st.one_of(
+    _JOINED.map(lambda drawn: drawn[1].join(drawn[0])),
+    st.text(max_size=40),
+    st.sampled_from(_SHORT),
+    st.sampled_from(_LONG),
+)
 
 
 def is_unicode(sentence: str) -> bool:
     """Whether a text can be written as UTF-8: lone surrogates cannot."""
-    try:
-        sentence.encode("utf8")
-    except UnicodeEncodeError:
-        return False
-    return True
+    return sentence.encode("utf8", "ignore").decode("utf8") == sentence
 
 
-# ------------------------------------------------------------------------------------------- oracles
+# --- oracles: None, or what is wrong with the result for a text ---
 
 
 def _spans(sentence: str, spans: Any) -> str | None:
@@ -67,27 +61,24 @@ def _spans(sentence: str, spans: Any) -> str | None:
 
 
 def _masked(sentence: str, rows: Any) -> str | None:
-    """Each row shows the sentence but for its phrase, at no place the phrase itself, and masks across no full stop."""
+    """Each row has the sentence but for its phrase, at no place the phrase itself, and no mask across a full stop."""
     for given, masked, phrase in zip(rows["sentence"], rows["masked"], rows["phrase"], strict=True):
-        words = phrase.split(" ")
-        gap = r"\s+"
-        left = re.search(rf"(?<!\w){gap.join(map(re.escape, words))}(?!\w)", masked.replace("[MASK]", "\0"), re.I)
-        if given != sentence or not phrase or left:
+        words = r"\s+".join(map(re.escape, phrase.split(" ")))
+        if given != sentence or not phrase or re.search(rf"(?<!\w){words}(?!\w)", masked.replace("[MASK]", "\0"), re.I):
             return f"{phrase!r} is to be seen in {masked!r:.100}"
         parts = [re.escape(part) for part in re.split(r"((?:\[MASK\])+)", masked) if not part.startswith("[MASK]")]
         if not re.fullmatch(".+".join(parts), sentence, re.S):
             return f"{masked!r:.100} changed more than the phrase {phrase!r}"
         across = re.search(r"\[MASK\][.!?]+\s*\[MASK\]", masked) and not re.search(r"\w[.!?]\w", sentence)
-        if across and len(words) == 2:
+        if across and phrase.count(" ") == 1:
             return f"{phrase!r} runs across a full stop in {masked!r:.100}"
     return None
 
 
-def _same_words(sentence: str, changed: Any, *, fewer: bool) -> str | None:
+def _fewer_words(sentence: str, changed: str) -> str | None:
     if re.search(r"[^\W_]", sentence) and not re.search(r"[^\W_]", changed):
         return f"no word is left: {changed!r:.80}"
-    lost, added = Counter(sentence) - Counter(changed), Counter(changed) - Counter(sentence)
-    return f"the words are others: {changed!r:.80}" if added or (lost and not fewer) else None
+    return None if Counter(changed) <= Counter(sentence) else f"the words are others: {changed!r:.80}"
 
 
 def _counted(sentence: str, table: FrequencyTable) -> str | None:
@@ -96,11 +87,25 @@ def _counted(sentence: str, table: FrequencyTable) -> str | None:
     return None if right and table.num_texts == 1 else "the counts are not those of the tokenizer"
 
 
-def _finite(result: Any) -> str | None:
+def _finite(sentence: str, result: Any) -> str | None:
     return None if bool(torch.isfinite(torch.as_tensor(result)).all()) else f"not finite: {result!r:.80}"
 
 
-# ------------------------------------------------------------------------------------------- what is called
+def _near_zero(sentence: str, difference: Any) -> str | None:
+    return None if bool((difference.abs() < 1e-4).all()) else f"off by {difference.abs().max():.3g}"
+
+
+def _in_range(sentence: str, rows: dict[str, dict[str, float]]) -> str | None:
+    right = all(row["recall@100"] == 1 and 0 <= row["ndcg@10"] <= 1 for row in rows.values())  # of 21, all are found
+    return None if right else f"scores outside of their range: {rows}"
+
+
+def _found(sentence: str, scores: np.ndarray) -> str | None:
+    right = np.isfinite(scores).all() and (scores[0] > 0) == bool(search_words(sentence)) and (scores >= 0).all()
+    return None if right else f"scores of BM25: {scores[:3]}"
+
+
+# --- what is called ---
 
 
 @functools.cache
@@ -112,25 +117,18 @@ def _refined(sentence: str) -> Any:
     """RepAL's embedding of a text, less what equation 3 gives: zeros."""
     model = _repal().eval()
     embedding, redundant = model[-1].parts([sentence])
-    right = embedding - 0.3 * redundant - 0.5 * model[-1].corpus_mean
-    return torch.as_tensor(model.encode([sentence])) - right
-
-
-def _near_zero(difference: Any) -> str | None:
-    return None if bool((difference.abs() < 1e-4).all()) else f"not equation 3: off by {difference.abs().max():.3g}"
+    return torch.as_tensor(model.encode([sentence])) - (embedding - 0.3 * redundant - 0.5 * model[-1].corpus_mean)
 
 
 @functools.cache
 def _loss(name: str) -> Any:
-    model = world.encoder()
-    makers: dict[str, Callable[[], Any]] = {
-        "DCLRLoss": lambda: losses.DCLRLoss(model, complementary_model="self"),
-        "masked DCLRLoss": lambda: losses.DCLRLoss(model, complementary_model="start", masked_share=0.2),
-        "AdCSELoss": lambda: losses.AdCSELoss(model, num_adversaries=4),
-        "SLTFAILoss": lambda: losses.SLTFAILoss(model, frequency_table=world.table()),
-        "PaSeRLoss": lambda: losses.PaSeRLoss(model, num_decoder_layers=1),
+    makers: dict[str, Callable[..., Any]] = {
+        "AdCSELoss": functools.partial(losses.AdCSELoss, num_adversaries=4),
+        "SLTFAILoss": functools.partial(losses.SLTFAILoss, frequency_table=world.table()),
+        "PaSeRLoss": functools.partial(losses.PaSeRLoss, num_decoder_layers=1),
+        "DCLRLoss": functools.partial(losses.DCLRLoss, complementary_model="start", masked_share=0.2),
     }
-    return makers[name]() if name in makers else getattr(losses, name)(model)
+    return makers.get(name, getattr(losses, name))(world.encoder())
 
 
 def _loss_value(name: str, sentence: str) -> Any:
@@ -143,71 +141,102 @@ def _loss_value(name: str, sentence: str) -> Any:
     total = sum(value.values()) if isinstance(value, dict) else value
     model.zero_grad()
     total.backward()
-    gradient = sum(p.grad.abs().sum() for p in model.parameters() if p.grad is not None)
-    return torch.stack([total.detach(), gradient])
+    return torch.stack([total.detach(), sum(p.grad.abs().sum() for p in model.parameters() if p.grad is not None)])
 
 
-Check = Callable[[str, Any], "str | None"]
-EDAS = {
-    "deletion": text.EDA(synonym_ratio=0, deletion_ratio=0.9, synonyms={}),
-    "swap": text.EDA(synonym_ratio=0, swap_ratio=0.5, synonyms={}),
-    "synonyms": text.EDA(synonyms={"cat": ["big feline"], "red": ["scarlet"]}),
-}
-CALLS: dict[str, tuple[Callable[[str], Any], Check]] = {
-    "JiebaKeywords": (text.JiebaKeywords(), _spans),
-    "RakeKeywords": (text.RakeKeywords(), _spans),
-    "TfidfKeywords": (text.TfidfKeywords.fit(SENTENCES), _spans),
-    "keyword_spans": (lambda sentence: keyword_spans(sentence, str.split), _spans),
-    "RakePhrases": (text.RakePhrases(), lambda s, found: None if all(map(str.strip, found)) else "an empty phrase"),
-    "RakePhrases chinese": (text.RakePhrases(language="chinese"), lambda s, phrases: None),
-    "PhraseMasking": (lambda sentence: text.PhraseMasking(top_k=2)([sentence]), _masked),
-    "EDA deletion": (EDAS["deletion"], lambda s, changed: _same_words(s, changed, fewer=True)),
-    "EDA swap": (EDAS["swap"], lambda s, changed: _same_words(s, changed, fewer=False)),
-    "EDA synonyms": (EDAS["synonyms"], lambda s, changed: None if isinstance(changed, str) else "no text"),
-    "FrequencyTable.count": (lambda sentence: FrequencyTable.count([sentence], world.encoder().tokenizer), _counted),
-    "RepAL encode": (_refined, lambda s, difference: _near_zero(difference)),
-    "partial_mask": (lambda s: _repal()[0].partial_mask(s),
-                     lambda s, masked: None if s == masked or "[MASK]" in masked else "changed without a mask"),
+def _scored_without_labels(sentence: str) -> Any:
+    """The score of no change."""
+    texts = [sentence, *world.corpus()[1:100]]
+    base = torch.randn(len(texts), 4, generator=torch.Generator().manual_seed(0))
+    score = evaluation.LabelFreeComparison(texts, base).compare(3 * base, 100)
+    return torch.tensor([score.gain, score.low, score.high, score.confirmed, score.word_overlap, score.coherence])
+
+
+def _adapted(sentence: str) -> Any:
+    texts, folder = [*world.corpus(), sentence], world.new_folder()
+    return adaptation.adapt(world.encoder(), texts, folder, show_progress_bar=False).model.encode([sentence])
+
+
+def _adapted_search(sentence: str) -> Any:
+    """The text as query and as document, after an adaptation with the text among both."""
+    texts, queries = [*world.corpus()[:150], sentence], [*(t[3:] for t in world.corpus()[:40]), f"what is {sentence}"]
+    options: dict[str, Any] = {"keep_index": len(sentence) % 2 == 1, "show_progress_bar": False}
+    found = adaptation.adapt_search(world.encoder(), texts, world.new_folder(), queries=queries, **options).model
+    return found.encode_query([sentence]) + found.encode_document([sentence])
+
+
+def _compared(sentence: str) -> dict[str, dict[str, float]]:
+    documents = {f"{row}": text for row, text in enumerate([*world.corpus()[:20], sentence])}
+    task = evaluation.RetrievalTask({"q": sentence}, documents, {"q": {"20"}})
+    return evaluation.compare_retrieval(task, [("plain", world.encoder())])
+
+
+def _linear(sentence: str) -> Any:
+    corpus = [*world.corpus()[:80], sentence]
+    return modules.LocalityPreservingPostProcessor.attach(world.encoder(), corpus=corpus, recolor=0.0).encode(
+        [sentence]
+    )
+
+
+def _looked_up(sentence: str) -> Any:
+    return EmbeddingTable.compute(*[world.encoder()] * 2, [sentence], show_progress_bar=False).embeddings
+
+
+def _labelled(sentence: str) -> Any:
+    texts, labels = [sentence, *world.corpus()[1:8]], ["a", "b"] * 4
+    evaluator = evaluation.LabeledTextEvaluator(texts, labels, seeds=[0], write_csv=False)
+    return list(evaluator(world.encoder()).values())
+
+
+_ENCODING: dict[str, tuple[Callable[[str], Any], Callable[[str, Any], str | None]]] = {
+    "FrequencyTable.count": (lambda s: FrequencyTable.count([s], world.encoder().tokenizer), _counted),
+    "RepAL encode": (_refined, _near_zero),
     "training_dataset": (lambda s: training_dataset([s]),
                          lambda s, rows: None if rows["sentence"][:] == [s] else "another text"),
-    "EmbeddingTable": (lambda s: EmbeddingTable.compute(*[world.encoder()] * 2, [s], show_progress_bar=False),
-                       lambda s, table: _finite(table.embeddings)),
-    "words_or_letters": (words_or_letters, lambda s, units: None if all(units) else "an empty word"),
-    "shorten": (lambda s: shorten([s], random.Random(0))[0],
-                lambda s, left: None if Counter(left) <= Counter(s) else "a letter was added"),
-    "without_word": (lambda s: [without_word(s, word) for word in distinct_words(s)[:3]],
-                     lambda s, left: "a word was added" if any(len(one) > len(s) for one in left) else None),
-    "UnlabeledSelectionEvaluator": (
-        lambda s: evaluation.UnlabeledSelectionEvaluator([s, *(f"{a} {i}" for a in SENTENCES for i in "ab")], size=20),
-        lambda s, evaluator: None),
-    **{f"{name}Loss": (functools.partial(_loss_value, f"{name}Loss"), lambda s, values: _finite(values))
-       for name in ("SimCSE", "ConSERT", "DCLR", "masked DCLR", "AdCSE", "SLTFAI", "PaSeR")},
-    **DOMAIN_CALLS,
+    "EmbeddingTable": (_looked_up, _finite), "LocalityPreserving.attach": (_linear, _finite),
+    "LabeledTextEvaluator": (_labelled, lambda s, found: None if all(0 <= x <= 1 for x in found) else f"{found}"),
+    "adapt": (_adapted, _finite), "adapt_search": (_adapted_search, _finite),
+    "compare_retrieval": (_compared, _in_range),
 }  # fmt: skip
-_MANY_PASSES = {"RepAL encode", "EmbeddingTable", "PaSeRLoss", *DOMAIN_CALLS}
-"""Calls that get a quarter of a megabyte: the tokenizer alone takes 2 s for a megabyte of dots."""
-_CHECKED = {"FrequencyTable.count", "RepAL encode", "EmbeddingTable", "training_dataset",
-            *(DOMAIN_CALLS.keys() - {"LabelFreeComparison", "BM25", "passages"})}  # fmt: skip
-"""Calls that refuse lone surrogates, which no tokenizer takes."""
+"""Name, call and oracle of what must refuse lone surrogates, which no tokenizer takes."""
+CALLS: dict[str, tuple[Callable[[str], Any], Callable[[str, Any], str | None]]] = {
+    **_ENCODING,
+    "JiebaKeywords": (text.JiebaKeywords(), _spans), "RakeKeywords": (text.RakeKeywords(), _spans),
+    "TfidfKeywords": (text.TfidfKeywords.fit(SENTENCES), _spans),
+    "keyword_spans": (lambda s: keyword_spans(s, str.split), _spans),
+    "RakePhrases": (text.RakePhrases(), lambda s, found: None if all(map(str.strip, found)) else "an empty phrase"),
+    "PhraseMasking": (lambda s: text.PhraseMasking(top_k=2)([s]), _masked),
+    "EDA deletion": (text.EDA(synonym_ratio=0, deletion_ratio=0.9, synonyms={}), _fewer_words),
+    "EDA swap": (text.EDA(synonym_ratio=0, swap_ratio=0.5, synonyms={}),
+                 lambda s, changed: None if Counter(s) == Counter(changed) else f"other words: {changed!r:.80}"),
+    "partial_mask": (lambda s: _repal()[0].partial_mask(s),
+                     lambda s, masked: None if s == masked or "[MASK]" in masked else "changed without a mask"),
+    "shorten": (lambda s: shorten([s.strip() or "a"], random.Random(0))[0],
+                lambda s, left: None if Counter(left) <= Counter(s.strip() or "a") else "a letter was added"),
+    "LabelFreeComparison": (_scored_without_labels, _near_zero),
+    "BM25": (lambda s: BM25([s, "zzz", *world.corpus()[:20]]).scores([s])[0], _found),
+    "passages": (lambda s: list(passages([s], 3)),
+                 lambda s, cut: None if "".join("".join(cut).split()) == "".join(s.split()) else "other words"),
+    **{name: (functools.partial(_loss_value, name), _finite)
+       for name in ("SimCSELoss", "ConSERTLoss", "DCLRLoss", "AdCSELoss", "SLTFAILoss", "PaSeRLoss")},
+}  # fmt: skip
 
 
-def _case(name: str, sentence: str) -> Case:
+def case(name: str, sentence: str) -> Case:
+    """A call with a text."""
     call, check = CALLS[name]
-    wordless = not re.search(r"\w", sentence)
-    expected = REFUSE if name in _CHECKED and not is_unicode(sentence) else EITHER
-    if expected == EITHER and not wordless and is_unicode(sentence) and "\0" not in sentence and len(sentence) < 1000:
+    expected = EITHER
+    if not is_unicode(sentence):
+        expected = REFUSE if name in _ENCODING else EITHER
+    elif re.search(r"\w", sentence) and "\0" not in sentence and len(sentence) < 1000:
         expected = EITHER if name in ("FrequencyTable.count", "PaSeRLoss") else ACCEPT
-    words = ("text", "data", "sentence", "token", "corpus", "phrase", "surrogate")
-    return Case(f"{name}({sentence[:60]!r})", lambda: call(sentence), expected, words, (), lambda r: check(sentence, r))
+    names = ("text", "data", "sentence", "token", "corpus", "phrase", "document", "surrogate")
+    verify = functools.partial(check, sentence)
+    foreign = name.endswith("Loss") and not is_unicode(sentence)  # the tokenizer of another library refuses it
+    return Case(f"{name}({sentence[:60]!r})", lambda: call(sentence), expected, names, verify, foreign=foreign)
 
 
-def cases(generator: random.Random) -> list[Case]:
-    """Every call with every fixed text and with random ones."""
-    made = []
+def cases() -> st.SearchStrategy[Case]:
+    """Every call with any text."""
     text.JiebaKeywords()("苹果")  # jieba reads its dictionary once
-    for name in CALLS:
-        for sentence in (*FIXED, *(draw(generator) for _ in range(40))):
-            if name.endswith("Loss") and not is_unicode(sentence):
-                continue  # refused by the tokenizer of another library, before the loss sees anything
-            made.append(_case(name, sentence[: 2**18] if name in _MANY_PASSES else sentence))
-    return made
+    return st.builds(case, st.sampled_from(sorted(CALLS)), SOME_TEXT)

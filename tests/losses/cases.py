@@ -27,6 +27,16 @@ from st_extras.text.frequency import FrequencyTable
 from tests.fixtures import SENTENCES
 from tests.helpers import columns
 
+KINDS = (
+    SimCSELoss,
+    ConSERTLoss,
+    DCLRLoss,
+    AdCSELoss,
+    FrequencyAdversarialLoss,
+    IncompleteSentenceFilteringLoss,
+    SLTFAILoss,
+    PaSeRLoss,
+)
 HEAD = r"^projection=True was built for embeddings of 16 dimensions, got 8: use projection=False"
 ADCSE = r"^AdCSELoss cannot run inside MatryoshkaLoss, .* use SimCSELoss or DCLRLoss, with projection=False\.$"
 ALONE = r"^\w+ cannot run inside MatryoshkaLoss, .*: wrap the whole SLTFAILoss instead\.$"

@@ -102,7 +102,7 @@ def test_without_gradients_nothing_moves(encoder, name):
 
 
 @every
-def test_copies_go_on_alike_and_alone(make_encoder, name):
+def test_copies_continue_alike_and_independently(make_encoder, name):
     case, model = CASES[name], make_encoder(layers=1).train()
     loss, features = case.make(model), case.features(model)
     for _ in range(2):
@@ -164,6 +164,25 @@ def test_an_encoder_in_half_precision(encoder, name):
         assert step(loss, features).isfinite()
 
 
+@pytest.mark.parametrize("name", some_fast(CASES, PLAIN))
+def test_neighbours_in_the_batch_change_no_embedding(still_encoder, name):
+    """Also with a tokenizer that pads on the left, where a BERT's positions would move."""
+    still_encoder.tokenizer.padding_side = "left"
+    case, model = CASES[name], still_encoder.train()
+    loss, seen = case.make(model, **case.still or {}), []
+    features = case.features(model, texts=["a cat", *SENTENCES[:3]])
+    handle = model.register_forward_hook(lambda module, given, output: seen.append((dict(given[0]), output)))
+    loss(features)
+    handle.remove()
+    model.eval()
+    for rows, output in seen:
+        for i, mask in enumerate(rows["attention_mask"].bool()):
+            alone = {key: rows[key][i : i + 1, mask] for key in rows if key.endswith(("ids", "mask", "embeds"))}
+            expected = model(alone)["sentence_embedding"][0]
+            torch.testing.assert_close(output["sentence_embedding"][i], expected, atol=1e-5, rtol=1e-4)
+    assert len({int(mask.sum()) for rows, _ in seen for mask in rows["attention_mask"]}) > 1
+
+
 @pytest.mark.parametrize(("count", "other"), [(1, {"mini_batch_num_tokens": 20}), (2, {"mini_batch_size": 1000})])
 @pytest.mark.parametrize("name", some_fast([name for name, case in CASES.items() if case.cached], FAST))
 def test_mini_batches_change_nothing(make_encoder, name, count, other):
@@ -217,7 +236,7 @@ class Trained:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, built_encoders):
-    """``trained(name)``: one training for several tests; with ``resume``, another one that goes on at step 2."""
+    """``trained(name)``: one training for several tests; with ``resume``, another one that continues at step 2."""
 
     def run(name: str, folder: Path, **options: Any) -> Trained:
         model = copy.deepcopy(built_encoders(layers=1))
@@ -316,11 +335,11 @@ def test_all_losses_in_one_training_of_adapters_with_prompts(encoder, tmp_path):
         assert owned(loss, encoder).keys() <= differing(before[short], snapshot(loss)), short
 
 
-# ---- settings told, batches of one, gradient checkpointing
+# ---- the model card, batches of one, gradient checkpointing
 
 
 @every
-def test_the_settings_are_told(encoder, name):
+def test_the_settings_are_in_the_card(encoder, name):
     case = CASES[name]
     config = case.make(encoder).get_config_dict()
     json.dumps(config)
@@ -331,40 +350,37 @@ def test_the_settings_are_told(encoder, name):
             assert config[key] == (list(value) if isinstance(value, tuple) else value), key
 
 
-SILENT: dict[str, tuple[Any, dict[str, Any], bool]] = {
-    "simcse": (SimCSELoss, {}, True),
-    "consert, mini-batches": (ConSERTLoss, {"include_positive": False, "mini_batch_size": 1}, True),
-    "dclr": (DCLRLoss, {"noise_ratio": 0}, True),
-    "dclr with its positive": (DCLRLoss, {"noise_ratio": 0.1, "include_positive": True}, True),
-    "dclr with noise": (DCLRLoss, {}, False),
-    "adcse": (AdCSELoss, {"num_adversaries": 0}, True),
-    "adcse with adversaries": (AdCSELoss, {"projection": False}, False),
-}
-"""Losses, and whether a batch of one sentence has no negatives for them."""
-
-
-@pytest.mark.parametrize("name", SILENT)
-def test_a_batch_of_one_that_teaches_nothing_is_said_once(encoder, caplog, name):
-    kind, options, silent = SILENT[name]
+@pytest.mark.parametrize(
+    ("kind", "options", "nothing"),
+    [
+        (SimCSELoss, {}, True),
+        (ConSERTLoss, {"include_positive": False, "mini_batch_size": 1}, True),
+        (DCLRLoss, {"noise_ratio": 0}, True),
+        (DCLRLoss, {"noise_ratio": 0.1, "include_positive": True}, True),
+        (DCLRLoss, {}, False),
+        (AdCSELoss, {"num_adversaries": 0}, True),
+        (AdCSELoss, {"projection": False}, False),
+    ],
+)
+def test_a_batch_of_one_that_teaches_nothing_causes_one_warning(encoder, caplog, kind, options, nothing):
     loss = kind(encoder, **options)
-    caplog.clear()  # DCLR without a guide says so when it is built
     one, two = [encoder.preprocess(["a cat"])], [encoder.preprocess(["a cat", "the dog"])]
     with caplog.at_level(logging.WARNING, logger="st_extras"):
         loss(two)
         with torch.no_grad():
             loss(one)
         assert not caplog.records
-        assert [loss(one).item() == 0 for _ in range(3)] == [silent] * 3
-    told = [record.getMessage() for record in caplog.records]
-    assert len(told) == silent
-    assert all(text.startswith(f"{kind.__name__} got a batch of one sentence, which has no") for text in told)
+        assert [loss(one).item() == 0 for _ in range(3)] == [nothing] * 3
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == nothing
+    assert all(text.startswith(f"{kind.__name__} got a batch of one sentence, which has no") for text in messages)
 
 
 @pytest.mark.parametrize(
     ("name", "size"),
     [*itertools.product(("simcse", "dclr", "adcse", "adcse, tied", "consert"), (None, 3)), ("slt-fai", None)],
 )
-def test_equal_views_are_said_once(still_encoder, caplog, name, size):
+def test_equal_views_cause_one_warning(still_encoder, caplog, name, size):
     case, model = CASES[name], still_encoder.train()
     views = {"augmentations": ("dropout", "dropout")} if case.kind is ConSERTLoss else {}
     for count in (2, 1):

@@ -61,7 +61,7 @@ def equation_6(loss: Any, features: dict[str, Tensor]) -> tuple[float, Tensor, i
                 logits = ((first @ vector + bias).relu() @ last.T + shift).tolist()
                 terms.append(math.log(sum(math.exp(logit) for logit in logits)) - logits[label])
     count = len(terms) // 2
-    return sum(terms) / max(count, 1), value, len(whole) - count
+    return sum(terms) / count, value, len(whole) - count
 
 
 def test_equation_6_as_a_loop(make, sentences):
@@ -74,18 +74,21 @@ def test_equation_6_as_a_loop(make, sentences):
     value.backward()
     assert all(p.grad.any() for p in owned(loss, loss.model).values())
     assert loss.model[0].model.embeddings.word_embeddings.weight.grad.any()
-    for seed in range(1, 4):
-        loss.zero_grad()
-        again, value, left = equation_6(make(seed).double(), loss.model.preprocess(sentences))
-        assert value.item() == pytest.approx(again, abs=1e-10)
+    torch.testing.assert_close(make().double()([padded(loss.model.preprocess(sentences))]), value)  # the same draws
 
 
 def test_both_sentences_teach_and_the_gradient_is_right(make):
     loss = make().double()
     kept = torch.tensor([True, False, True])
-    pair = [torch.randn(3, 16, generator=generator(i), dtype=torch.float64).requires_grad_() for i in range(2)]
+    pair = [3 * torch.randn(3, 16, generator=generator(i + 2), dtype=torch.float64).requires_grad_() for i in range(2)]
     assert torch.autograd.gradcheck(lambda a, b: loss.compute_loss_from_embeddings([a, b], kept=kept), pair)
+    loss = make().double()
+    pair = [side.detach().requires_grad_() for side in pair]
     loss.compute_loss_from_embeddings(pair, kept=kept).backward()
+    answers = [[bool(x[1] > x[0]) for x in loss.discriminator(side[kept])] for side in pair]
+    right = sum(answers[1]) + 2 - sum(answers[0])
+    assert loss.instruments["discriminator_accuracy"].item() == pytest.approx(right / 4)
+    assert right != 2
     for side in pair:
         assert side.grad is not None
         assert side.grad.any(dim=1).tolist() == kept.tolist()
@@ -105,8 +108,6 @@ def test_only_low_frequency_content_is_masked_at_the_ratio(make, sentences, freq
     count = int(maskable.sum())
     assert count > 2000
     assert abs(masked.sum().item() / count - 0.3) < 4 * math.sqrt(0.3 * 0.7 / count)
-    by_token = [masked[(ids == token) & maskable].float().mean() for token in ids[maskable].unique()]
-    assert max(abs(rate - 0.3) for rate in by_token) < 4 * math.sqrt(0.21 / 150)
     both = maskable[:, 1:] & maskable[:, :-1]
     pairs = masked[:, 1:] & masked[:, :-1] & both
     assert abs(pairs.sum().item() / both.sum().item() - 0.09) < 0.04  # independent of the neighbour
@@ -125,36 +126,6 @@ def test_always_mask_one(make, sentences):
     assert (masked[~without.any(dim=1) & rare].sum(dim=1) == 1).all()
     first = masked[~without.any(dim=1) & rare].float().argmax(dim=1)
     assert len(first.unique()) > 2  # not always the first
-
-
-def test_padding_and_order_count_nothing(make, sentences):
-    results = []
-    for change in (dict, padded):
-        loss = make()
-        loss.model.zero_grad()
-        value = loss([change(loss.model.preprocess(sentences))])
-        value.backward()
-        results.append([value.detach(), *(p.grad.clone() for p in loss.parameters() if p.grad is not None)])
-    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(*results, strict=True))
-    every = {"low_frequency_ratio": 0.9, "mask_ratio": 1 - 1e-12}
-    loss = make(**every)
-    torch.testing.assert_close(loss([loss.model.preprocess(sentences)]), loss([loss.model.preprocess(sentences[::-1])]))
-
-
-def test_the_running_accuracy_counts_right_answers_on_both_sides(make):
-    loss = make()
-    first, bias, last, shift = owned(loss, loss.model).values()
-    with torch.no_grad():  # calls incomplete what is positive in its first feature
-        for parameter in (first, bias, last, shift):
-            parameter.zero_()
-        first[0, 0], last[1, 0], shift[0] = 1.0, 1.0, 0.5
-    whole, incomplete, kept = -torch.ones(3, 16), torch.ones(3, 16), torch.tensor([True, True, False])
-    loss.compute_loss_from_embeddings([whole, incomplete], kept=kept)
-    assert loss.instruments["discriminator_accuracy"] == 1
-    incomplete[0] = -1
-    loss.compute_loss_from_embeddings([whole, incomplete], kept=kept)
-    assert 0.75 < loss.instruments["discriminator_accuracy"] < 1
-    assert loss.instruments["left_out"] == 1
 
 
 # ---- encoders without a mask token

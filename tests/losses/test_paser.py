@@ -1,4 +1,4 @@
-"""What only PaSeR has: equation 3 over its decoder as a loop, masked words, a base, a warm-up, and writing."""
+"""What only PaSeR has: equation 3 over its decoder as a loop, masked words, a base, a warm-up, and generation."""
 
 import math
 from typing import Any
@@ -68,10 +68,10 @@ def test_masked_words_beside_phrases(make_encoder):
     assert set(terms) == {"generative", "mlm"}
 
 
-# ---- training and writing
+# ---- training and generating
 
 
-def test_writing_reads_the_signal_of_training_without_dropout(make_encoder):
+def test_generation_uses_the_signal_of_training_without_dropout(make_encoder):
     """Scale m is the difference's and n the product's; a prompt is read with the sentences."""
     model = make_encoder(dropout=0.3).eval()
     loss = make_loss(model, difference_scale=3.0, product_scale=5.0, decoder_dropout=0.5).train()
@@ -88,8 +88,7 @@ def test_writing_reads_the_signal_of_training_without_dropout(make_encoder):
         expected = torch.stack([s, m, 3 * (s - m).abs(), 5 * (s * m).abs()], dim=1)
         loss.train()
         seen.clear()
-        written = [loss.reconstruct(*texts, prompt=prompt) for _ in range(3)]
-        assert written[0] == written[1] == written[2]
+        assert loss.reconstruct(*texts, prompt=prompt) == loss.reconstruct(*texts, prompt=prompt)
         for signal, dropping, training in seen:
             torch.testing.assert_close(signal, expected)
             assert (dropping, training) == (False, False)
@@ -108,14 +107,10 @@ def test_the_word_embedding_is_tied_and_survives_resizing(make_encoder):
     weight = model.get_parameter(WORDS)
     assert len(weight) == len(vocabulary()) + 2
     terms = loss(columns)
-    assert float(terms["generative"]) != float(before["generative"])  # two more words in the softmax
-    assert float(terms["generative"]) == pytest.approx(float(before["generative"]), abs=0.2)
+    assert 0 < abs(terms["generative"].item() - before["generative"].item()) < 0.2  # two more words in the softmax
     total(loss(features(model, one("a zebra sat", "a [MASK] sat", "zebra")))).backward()
     assert weight.grad is not None
     assert weight.grad[-2].any()
-    with torch.no_grad():
-        weight[:] = 0
-    assert float(loss(columns)["generative"]) == pytest.approx(math.log(len(weight)), rel=1e-5)
 
 
 # ---- with a base loss
@@ -141,7 +136,7 @@ def test_supervised_form_adds_alpha_times_the_generative_term(still_encoder, wei
 
 @pytest.mark.parametrize("kind", ["tied", "detached", "own"])
 def test_the_output_layer_of_equation_3(still_encoder, kind):
-    """What the encoder's word embedding learns of it: as an output layer only if "tied"; else where it is read."""
+    """The encoder's word embedding is trained as an output layer only if "tied", and always as the input layer."""
     model = still_encoder.double()
     loss = make_loss(model, decoder_output=kind).double()
     columns = features(model)
@@ -254,17 +249,11 @@ def test_rows_whose_mask_was_cut_off_do_not_count(make_encoder):
         loss(features(deleting, one("a cat", "a cat", "a")))
 
 
-def test_wrong_choices(encoder):
-    for options, message in (
-        ({"decoder_output": "free"}, r"^decoder_output must be one of 'tied', 'own', 'detached', got 'free'\.$"),
-        ({"decoder_start": "zero"}, r"^decoder_start must be one of 'xavier', 'normal', got 'zero'\.$"),
-        ({"on_missing_mask": "drop"}, r"^on_missing_mask must be one of 'error', 'delete', got 'drop'\.$"),
-        ({"generative_weight": 0.0}, "generative_weight and mlm_weight must not both be 0"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            make_loss(encoder, **options)
+def test_bad_input(encoder):
+    with pytest.raises(ValueError, match=r"^generative_weight must be > 0 if mlm_weight is 0"):
+        make_loss(encoder, generative_weight=0.0)
     encoder.tokenizer.mask_token = None
-    with pytest.raises(ValueError, match=r'^model must have .* mask token .* on_missing_mask="delete".*\.$'):
+    with pytest.raises(ValueError, match=r'mask token .* on_missing_mask="delete"'):
         make_loss(encoder)
-    with pytest.raises(ValueError, match=r"^mlm_weight must be 0 for an encoder without a mask token, got .*\.$"):
+    with pytest.raises(ValueError, match=r"^mlm_weight must be 0 for an encoder without a mask token"):
         PaSeRLoss(encoder, on_missing_mask="delete")

@@ -59,12 +59,14 @@ def test_the_sum_is_eq_2_term_by_term(still_encoder, sentences, frequency_table,
     for name, term in expected.items():
         torch.testing.assert_close(terms[name], term, msg=name)
         assert term > 0.1
-    assert 0 < instruments(loss)["left_out"] < len(sentences)
-    told = instruments(loss)
-    assert told["adversarial_discriminator_accuracy"] == pytest.approx(
-        instruments(adversarial)["discriminator_accuracy"]
+    measured, alone = (
+        instruments(loss),
+        {"adversarial": instruments(adversarial), "incomplete": instruments(incomplete)},
     )
-    assert told["adversarial_loss"] == pytest.approx(instruments(adversarial)["adversarial_loss"])
+    assert 0 < measured["left_out"] < len(sentences)
+    assert measured["adversarial_loss"] == pytest.approx(alone["adversarial"]["adversarial_loss"])
+    for name, figures in alone.items():
+        assert measured[f"{name}_discriminator_accuracy"] == pytest.approx(figures["discriminator_accuracy"])
 
 
 def test_matryoshka_runs_the_base_at_every_dimension_and_the_terms_once(still_encoder, sentences, frequency_table):
@@ -110,10 +112,7 @@ def test_without_a_term(encoder, sentences, frequency_table):
         assert not any(key.startswith(f"{name}.") for key in loss.state_dict())
         assert loss.get_config_dict()[f"{name}_weight"] == 0
     assert "discriminator_accuracy" in make_loss(encoder, frequency_table, adversarial_weight=0).instruments
-    over = make_loss(encoder, frequency_table, base_loss=AdCSELoss(encoder))
-    assert {"adversary_share", "adversarial_discriminator_accuracy", "incomplete_discriminator_accuracy"} <= set(
-        over.instruments
-    )
+    assert "adversary_share" in make_loss(encoder, frequency_table, base_loss=AdCSELoss(encoder)).instruments
 
 
 def test_the_incomplete_row_has_the_first_views_augmentation(make_encoder, sentences, frequency_table):
@@ -171,9 +170,13 @@ def test_epochs_to_steps_counts_those_of_a_process():
 def test_bad_input(encoder, frequency_table):
     static = SentenceTransformer(modules=[StaticEmbedding(encoder.tokenizer.backend_tokenizer, embedding_dim=8)])
     for model, options, message in (
-        (encoder, {"base_weight": 0, "adversarial_weight": 0, "incomplete_weight": 0}, "must not all be 0"),
-        (encoder, {"base_weight": 0, "warmup_steps": 1}, "warmup_steps must be 0 with base_weight=0.* 1"),
-        (encoder, {"warmup_discriminators": True}, "warmup_discriminators must be False with .*=0, got True"),
+        (
+            encoder,
+            {"base_weight": 0, "adversarial_weight": 0, "incomplete_weight": 0},
+            "^base_weight must be > 0 if adv",
+        ),
+        (encoder, {"base_weight": 0, "warmup_steps": 1}, "^warmup_steps must be 0 with base_weight=0"),
+        (encoder, {"warmup_discriminators": True}, "^warmup_discriminators must be False"),
         (static, {}, "StaticEmbedding"),
     ):
         with pytest.raises(ValueError, match=message):

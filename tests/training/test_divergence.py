@@ -42,7 +42,7 @@ def test_a_gpu_is_read_late():
 
 
 @pytest.mark.usefixtures("late")
-@pytest.mark.parametrize(("step", "seen_at"), [(1, 2), (2, 3), (3, 4), (4, 4), (8, 8)])
+@pytest.mark.parametrize(("step", "seen_at"), [(1, 2), (3, 4), (4, 4), (8, 8)])
 def test_the_step_is_named_though_it_is_read_late(encoder, sentences, tmp_path, step, seen_at):
     """A checkpoint at step 4 is not written if one of the steps before it, or it, diverged."""
     made: list[NaNAt] = []
@@ -98,3 +98,17 @@ def test_the_loss_of_a_step_is_not_read_at_its_end(encoder, tmp_path):
     assert [end(4, should_log=True), end(5), end(6, should_save=True), end(7)] == [[3, 4], [], [5, 6], []]
     assert end(8, should_evaluate=True) == [7, 8]
     watch.detach()
+
+
+@pytest.mark.parametrize("step", [2, 3, 4])
+@pytest.mark.parametrize("behind", [0, 1])
+def test_no_checkpoint_of_an_epoch_after_a_loss_that_is_not_finite(
+    encoder, sentences, tmp_path, monkeypatch, step, behind
+):
+    """Two steps an epoch, and nothing logged before its end: also if losses are read late, as on a GPU."""
+    monkeypatch.setattr(divergence, "steps_behind", lambda device: behind)
+    settings = {"batch_size": 4, "epochs": 3, "save_strategy": "epoch", "logging_strategy": "no"}
+    with pytest.raises(DivergenceError, match=rf"^Training diverged at step {step}: the loss is not finite"):
+        train_encoder(encoder, lambda m: NaNAt(m, step), sentences, tmp_path, show_progress_bar=False, **settings)
+    saved = sorted(path.parent.name for path in tmp_path.glob("checkpoints/*/complete.json"))
+    assert saved == [f"checkpoint-{n}" for n in (2, 4) if n < step]

@@ -82,7 +82,7 @@ def test_its_own_output_layer_is_berts_head_as_a_loop():
 
 def test_a_resized_vocabulary_is_refused():
     decoder = decoder_of(4, 4, output="own")
-    with pytest.raises(ValueError, match="must have 7 words with decoder_output='own', .* got 9"):
+    with pytest.raises(ValueError, match=r"must have 7 words with decoder_output='own', .* got 9"):
         decoder.output(torch.randn(3, 4), nn.Embedding(9, 4))
 
 
@@ -101,9 +101,8 @@ def test_a_phrase_may_repeat_the_opening_token_and_one_row_does_not_wait_for_ano
         """Generates the tokens that are prescribed for each row."""
 
         def forward(self, words: torch.Tensor, signal: torch.Tensor) -> torch.Tensor:
-            step = words.size(1) - 1
-            rows = [torch.eye(16)[row[min(step, len(row) - 1)]] for row in phrases]
-            return torch.stack(rows).unsqueeze(1)
+            places = range(words.size(1))
+            return torch.stack([torch.eye(16)[[row[min(t, len(row) - 1)] for t in places]] for row in phrases])
 
     phrases = [[3, 0, 5, 1, 7], [1, 4, 4, 4, 4], [2, 2, 2, 2, 2]]
     words = nn.Embedding(16, 16)

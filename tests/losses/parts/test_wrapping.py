@@ -32,10 +32,10 @@ def test_a_base_that_cannot_share_the_pass_is_refused(make_encoder):
     for wrong in (nn.Identity(), denoising, MatryoshkaLoss(model, base, [8])):
         with pytest.raises(ValueError, match=f"^base_loss must be .* got {type(wrong).__name__}: use "):
             check_base_loss(wrong, model)
-    with pytest.raises(ValueError, match="^base_loss must be built on the same model"):
+    with pytest.raises(ValueError, match=r"^base_loss must be built on the same model"):
         check_base_loss(base, make_encoder())
     for make in (SimCSELoss, ConSERTLoss, DCLRLoss, AdCSELoss):
-        with pytest.raises(ValueError, match="^base_loss must have neither mini_batch_size nor"):
+        with pytest.raises(ValueError, match=r"^base_loss must have neither mini_batch_size nor"):
             check_base_loss(make(model, mini_batch_size=4), model)
 
 

@@ -1,11 +1,11 @@
-"""The floors by plain loops on texts small enough to follow, and the command that records them."""
+"""The baselines by plain loops on texts small enough to follow, and the command that records them."""
 
 import math
 
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from benchmarks import floors
+from benchmarks import word_baselines
 from tests.helpers import cosine
 
 TEXT = ["a cat sat on the mat", "the dog ran in the park", "the old man read a red book"]
@@ -28,7 +28,7 @@ def tfidf_by_loops(text: list[str], first: str, second: str) -> float:
 
 
 def test_tfidf_is_that_of_plain_loops():
-    found = floors.tfidf_cosines(floors.TFIDF["words"], TEXT)(FIRST, SECOND)
+    found = word_baselines.tfidf_cosines(word_baselines.TFIDF["words"], TEXT)(FIRST, SECOND)
     assert found == pytest.approx([tfidf_by_loops(TEXT, *pair) for pair in zip(FIRST, SECOND, strict=True)], abs=1e-6)
     assert found[0] > 0
     assert found[2] == 0  # "xyz" is not in the text
@@ -42,9 +42,9 @@ def pooled_by_loops(encoder: SentenceTransformer, text: str, weights: dict[int, 
     return [sum(weights[t] * float(table[t, d]) for t in ids) / total for d in range(table.shape[1])]
 
 
-def embeddings_of(encoder: SentenceTransformer) -> floors.InputEmbeddings:
+def embeddings_of(encoder: SentenceTransformer) -> word_baselines.InputEmbeddings:
     table = encoder.transformers_model.get_input_embeddings().weight  # type: ignore[union-attr]
-    return floors.InputEmbeddings(encoder.tokenizer, table.detach().double().numpy())
+    return word_baselines.InputEmbeddings(encoder.tokenizer, table.detach().double().numpy())
 
 
 def test_means_of_input_embeddings_are_those_of_plain_loops(encoder):
@@ -53,8 +53,8 @@ def test_means_of_input_embeddings_are_those_of_plain_loops(encoder):
     even = dict.fromkeys(range(len(embeddings.weights)), 1.0)
     sif = {token: 1e-3 / (1e-3 + ids.count(token) / len(ids)) for token in even}
     for cosines, weights in (
-        (floors.mean_cosines(embeddings), even),
-        (floors.sif_cosines(embeddings, TEXT, removed=False), sif),
+        (word_baselines.mean_cosines(embeddings), even),
+        (word_baselines.sif_cosines(embeddings, TEXT, removed=False), sif),
     ):
         expected = [
             cosine(pooled_by_loops(encoder, one, weights), pooled_by_loops(encoder, other, weights))

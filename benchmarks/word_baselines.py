@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from benchmarks.names import FLOOR_TEXTS, PRETRAINED, is_there
+from benchmarks.names import BASELINE_TEXTS, PRETRAINED, is_there
 from benchmarks.pairs import DEV, correlation, pair_figures
 from benchmarks.records import run_once
 from benchmarks.studies import Options, chosen
@@ -170,7 +170,7 @@ def rows(encoders: Sequence[str], texts: dict[str, Sequence[str]]) -> Iterator[t
 def run(study: dict[str, Any], options: Options) -> None:
     """Score each baseline that has no record."""
     dev, *tests = [load_sts(name, options.data) for name in (DEV, *SEVEN_STS)]
-    texts = {name: read_sentences(options.data / file, limit=FITTED) for name, file in FLOOR_TEXTS.items()}
+    texts = {name: read_sentences(options.data / file, limit=FITTED) for name, file in BASELINE_TEXTS.items()}
     for encoder, kind, text, fit in rows(chosen(options.encoders, ["minilm", *PRETRAINED], "--encoders"), texts):
         row = {"encoder": encoder, "kind": kind, "text": text, "sentences": len(texts.get(text, ()))}
         name = "-".join(part for part in (encoder, kind, text) if part)
