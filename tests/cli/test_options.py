@@ -257,12 +257,8 @@ def test_the_value_arrives(run, calls, command, added):
 
 def test_every_option_of_every_command_has_a_row():
     """One that can be written in two ways needs both."""
-    seen = {
-        (command, word)
-        for command, rows in ROWS.items()
-        for added in rows
-        for word in shlex.split(f"{command} {added}")
-    }
+    lines = [(command, f"{command} {added}") for command, rows in ROWS.items() for added in rows]
+    seen = {(command, word) for command, line in lines for word in shlex.split(line)}
     for name, option in options():
         shown = {word for command, word in seen if command.startswith(name)}
         assert [word for word in option.opts if word not in shown] == [], name
@@ -271,17 +267,8 @@ def test_every_option_of_every_command_has_a_row():
 @pytest.mark.parametrize("command", ROWS)
 def test_defaults_are_those_of_python(run, calls, command):
     """But for what a command gives always: text, tokenizer, source of sets, bars, SLT-FAI's parts, RepAL's weights."""
-    given = {
-        "lambda_1",
-        "lambda_2",
-        "corpus",
-        "tokenizer",
-        "source",
-        "show_progress_bar",
-        "base_loss",
-        "warmup_steps",
-        "name",
-    }
+    given = {"lambda_1", "lambda_2", "corpus", "tokenizer", "source", "show_progress_bar", "base_loss", "warmup_steps"}
+    given |= {"name", "no_duplicates" if "paser" in command else "convert_to_tensor"}
     Path("text.csv").write_text("a")
     for call, arguments in ran(run, calls, command).seen:
         for name in {*arguments} - given:
