@@ -241,6 +241,7 @@ ROWS: dict[str, dict[str, Places]] = {
         "--steps 3": {"demonstrate.steps": 3},
         "--seed 13": {"demonstrate.seed": 13},
         "--overwrite": {"demonstrate.overwrite": True, "check_output.overwrite": True},
+        "--files there": {"write_samples.folder": Path("there")},
         "--quiet": {"demonstrate.show_progress_bar": False},
         "--json": {"demonstrate.show_progress_bar": False, **JSON},
     },

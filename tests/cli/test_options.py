@@ -86,7 +86,7 @@ def calls(monkeypatch):
     import datasets
     import transformers
 
-    from st_extras import adaptation, encoders, evaluation, text, training
+    from st_extras import adaptation, encoders, evaluation, samples, text, training
     from st_extras import search as hybrid_package
     from st_extras.adaptation import pseudo_relevance
     from st_extras.cli import advice, calibrate, evaluate, refine, search, shards
@@ -118,6 +118,7 @@ def calls(monkeypatch):
         found = adaptation.Adaptation(None, None, none, "", [], texts, details, 1.0)  # type: ignore[arg-type]
         calls.on(adaptation, name, lambda found=found, **_: found)
     calls.on(adaptation, "demonstrate", lambda **_: [])
+    calls.on(samples, "write_samples", lambda **_: [Path("there/text.txt")])
     calls.on(documents, "read_documents", lambda **_: (["a", "b"], ["one", "two"]))
     calls.on(documents, "read_queries", lambda **_: (ASKED, ASKED))
     find = calls.note("search", hybrid.HybridSearch.search, lambda queries, **_: [[] for _ in queries])
