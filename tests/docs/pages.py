@@ -4,7 +4,19 @@ import importlib
 import re
 from pathlib import Path
 
-from st_extras import adaptation, cli, encoders, evaluation, losses, modules, plots, samples, text, training
+from st_extras import (
+    adaptation,
+    cli,
+    encoders,
+    evaluation,
+    losses,
+    modules,
+    plots,
+    samples,
+    search,
+    text,
+    training,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -19,6 +31,7 @@ PACKAGES = (
     modules,
     plots,
     samples,
+    search,
     text,
     training,
 )
