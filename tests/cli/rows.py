@@ -188,7 +188,6 @@ ROWS: dict[str, dict[str, Places]] = {
         **_running("adapt"),
         "--max-general-loss 0.5": {"adapt.max_general_loss": 0.5},
         "--max-general-loss 0": {"adapt.max_general_loss": 0.0},
-        "--any-general-loss": {"adapt.max_general_loss": 200.0},
         "--train": {"adapt.train": True},
         "--dev D": {"adapt.dev": PAIRS, "load_sts.source": "D", "load_sts.name": "stsb_dev"},
         "--dev D --dev-set X": {"load_sts.name": "X"},

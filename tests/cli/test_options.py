@@ -112,7 +112,8 @@ def calls(monkeypatch):
     calls.on(datasets, "disable_progress_bars", lambda: calls.seen.append(("disable_progress_bars", {"called": True})))
     calls.on(training, "train_encoder", lambda model, loss, **_: (loss(model), run)[1])
     texts, none = adaptation.TextSummary(1, 1, 1, 0, 1.0), "Left unchanged: too few."
-    for name, details in (("adapt", adaptation.DomainDetails()), ("adapt_search", adaptation.SearchDetails(1, True))):
+    found_out = {"adapt": adaptation.DomainDetails(2.0), "adapt_search": adaptation.SearchDetails(1, True)}
+    for name, details in found_out.items():
         found = adaptation.Adaptation(None, None, none, "", [], texts, details, 1.0)  # type: ignore[arg-type]
         calls.on(adaptation, name, lambda found=found, **_: found)
     calls.on(adaptation, "demonstrate", lambda **_: [])
