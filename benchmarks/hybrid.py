@@ -29,7 +29,7 @@ from st_extras.search.hybrid import FEWEST_CANDIDATES, sample_sentences
 from st_extras.text.term_weights import BM25, BM25_SHARE
 
 FUSED = 100  # documents of each side, as search engines fetch them
-FROM_DOCUMENTS = ", weight from documents"
+FROM_DOCUMENTS, RERANKED = ", weight from documents", ", encoder's first 100"
 
 
 def fuse_distributions(dense: np.ndarray, bm25: np.ndarray) -> np.ndarray:
@@ -54,12 +54,19 @@ def fused(dense: np.ndarray, bm25: np.ndarray, scale: Any) -> np.ndarray:
     return sums
 
 
-def weighted(dense: np.ndarray, bm25: np.ndarray, weight: float) -> np.ndarray:
-    """Return the (Q, N) scores that HybridSearch ranks: of each side's first documents; the others come last."""
+def weighted(dense: np.ndarray, bm25: np.ndarray, weight: float, *, union: bool = True) -> np.ndarray:
+    """Return the (Q, N) scores that HybridSearch ranks: of each side's first documents; the others come last.
+
+    Args:
+        dense: (Q, N) similarities.
+        bm25: (Q, N) scores of BM25.
+        weight: of BM25.
+        union: False: of the encoder's first documents alone, as engines do that score no others by the encoder.
+    """
     found = np.zeros(dense.shape, dtype=bool)
     for place, (row, by_words) in enumerate(zip(dense, bm25, strict=True)):
         found[place, np.argsort(-row, kind="stable")[:FEWEST_CANDIDATES]] = True
-        first = np.argsort(-by_words, kind="stable")[:FEWEST_CANDIDATES]
+        first = np.argsort(-by_words, kind="stable")[: FEWEST_CANDIDATES * union]
         found[place, first[by_words[first] > 0]] = True
     return np.where(found, dense + weight * bm25, -np.inf)
 
@@ -82,6 +89,8 @@ def rows_of(
     for share in shares:
         weight = bm25_weight(dense, bm25, share)
         yield f"{name} + BM25, {share}", weighted(dense, bm25, weight), weight
+    weight = bm25_weight(dense, bm25)
+    yield f"{name} + BM25, {BM25_SHARE}{RERANKED}", weighted(dense, bm25, weight, union=False), weight
     weight = bm25_weight(*made)
     yield f"{name} + BM25, {BM25_SHARE}{FROM_DOCUMENTS}", weighted(dense, bm25, weight), weight
 

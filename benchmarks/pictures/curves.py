@@ -104,11 +104,11 @@ def families(curves: Mapping[str, Curve]) -> dict[str, dict[str, Curve]]:
     found: dict[str, dict[str, Curve]] = {}
     for label, curve in curves.items():
         method, _, variant = label.partition(", ")
-        found.setdefault(method, {})[variant or "before the search"] = curve
+        found.setdefault(method, {})[variant or "defaults"] = curve
     return found
 
 
-def draw_families(curves: Mapping[str, Curve], xlabel: str, *, columns: int = 4, xscale: str = "linear") -> Any:
+def draw_families(curves: Mapping[str, Curve], xlabel: str, *, columns: int = 3, xscale: str = "linear") -> Any:
     """Draw a panel for each method: its own curves black, best points as dots, all others grey, baselines as lines."""
     from matplotlib import pyplot as plt
 
