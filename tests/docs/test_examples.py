@@ -101,7 +101,7 @@ def test_the_training_prints_what_the_page_shows(tmp_path, monkeypatch, capsys):
 @pytest.mark.slow
 def test_the_first_commands_print_what_readme_shows(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    _, *first = blocks(SHOWN["README.md"], "bash")[0].splitlines()
+    _, _, *first = blocks(SHOWN["README.md"], "bash")[0].splitlines()
     for line in first:
         _run(shlex.split(line, comments=True)[1:], monkeypatch)
     printed = {tuple(re.findall(r"[\w.%+-]+", line)) for line in capsys.readouterr().out.splitlines()}
