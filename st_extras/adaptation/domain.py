@@ -16,7 +16,14 @@ from datasets import Dataset, IterableDataset
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_extras.adaptation.choice import MAX_GENERAL_LOSS, SMALLEST_GENERAL_SCORE, choose, is_tried, objections
+from st_extras.adaptation.choice import (
+    MAX_GENERAL_LOSS,
+    SMALLEST_GENERAL_SCORE,
+    choose,
+    expected_points,
+    is_tried,
+    objections,
+)
 from st_extras.adaptation.corpus import Corpus, apart_from, split_corpus
 from st_extras.adaptation.extraction import is_language_model
 from st_extras.adaptation.language_model import adapt_language_model
@@ -180,6 +187,7 @@ def adapt(
         before, after = corpus.held_out_embeddings, chosen.after(chosen.held_out)
         details = dataclasses.replace(
             details,
+            expected_points=expected_points(results[choice.index].gain) if dev is None else None,
             changed=write_neighbors(run.output, corpus.held_out, before, after, seed=run.seed),
             unrelated_before=unrelated_cosines(before),
             unrelated_after=unrelated_cosines(after),

@@ -53,6 +53,9 @@ class DomainDetails:
             :class:`~st_extras.evaluation.LabelFreeComparison`.
         dropout: whether the encoder has dropout that acts, without which it is not trained; None without ``train``.
         not_tried: candidates that were left out, each with the reason.
+        expected_points: between how many points the label-free gain of the chosen candidate lies by labels, in the mean
+            of 1-NN accuracy, V-measure and MAP@R times 100: see
+            :func:`~st_extras.adaptation.choice.expected_points`. None also with ``dev``.
         changed: share of the held-out texts, 0 to 1, with another nearest neighbour than before.
         unrelated_before: number n -> the cosine that one in n pairs of texts exceeds by the base model, with its 95 %
             interval: see :func:`~st_extras.evaluation.geometry.unrelated_cosines`.
@@ -66,6 +69,7 @@ class DomainDetails:
     confirmed_share: float | None = None
     dropout: bool | None = None
     not_tried: tuple[str, ...] = ()
+    expected_points: tuple[float, float] | None = None
     changed: float | None = None
     unrelated_before: dict[int, tuple[float, float, float]] | None = None
     unrelated_after: dict[int, tuple[float, float, float]] | None = None
@@ -174,7 +178,7 @@ class Adaptation:
             return [], []
         general = getattr(self.details, "general", None)
         base = ["base model", "", "", "" if general is None else f"{general:.2f}", "", ""]
-        rows = [base, *map(_cells, self.candidates)]
+        rows = [base, *(_cells(one, general) for one in self.candidates)]
         titles = ["candidate", "gain", "95 % interval", "general", "seconds", "accepted"]
         kept = [any(row[column] not in ("", "0") for row in rows) for column in range(len(titles))]
         titles, *rows = ([cell for cell, keep in zip(row, kept, strict=True) if keep] for row in [titles, *rows])
@@ -189,8 +193,10 @@ class Adaptation:
         return "\n".join([self.reason, *("  ".join(cells).rstrip() for cells in padded)])
 
 
-def _cells(row: CandidateResult) -> list[str]:
+def _cells(row: CandidateResult, base_general: float | None) -> list[str]:
     interval = "" if row.low is None or row.high is None else f"{row.low:+.4f} to {row.high:+.4f}"
     general = "" if row.general is None else f"{row.general:.2f}"
+    if row.general is not None and base_general is not None:
+        general += f" ({row.general - base_general:+.2f})"
     accepted = "yes" if row.accepted else f"no: {row.reason}"
     return [row.name, f"{row.gain:+.4f}", interval, general, f"{row.seconds:.0f}", accepted]

@@ -22,7 +22,7 @@ def test_the_table_has_the_base_model_and_no_empty_columns():
     titles, rows = domain.table()
     assert titles == ["candidate", "gain", "95 % interval", "general", "seconds", "accepted"]
     assert rows[0] == ["base model", "", "", "80.00", "", ""]
-    assert rows[1] == ["a", "-0.1000", "-0.2000 to +0.1000", "79.00", "1", "no: not better"]
+    assert rows[1] == ["a", "-0.1000", "-0.2000 to +0.1000", "79.00 (-1.00)", "1", "no: not better"]
     assert domain.chosen_result == domain.candidates[1]
     assert [line.split("  ")[0] for line in str(domain).splitlines()] == [
         "b was best.",
