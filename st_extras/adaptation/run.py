@@ -17,7 +17,7 @@ from torch import Tensor
 
 from st_extras.adaptation.corpus import FEWEST_TEXTS, Sample, TextSummary, sample_texts
 from st_extras.adaptation.neighbors import PICTURE, SEARCHES, TEXT_FILE
-from st_extras.adaptation.report import LEFT, Adaptation, CandidateResult
+from st_extras.adaptation.report import LEFT, Adaptation, CandidateResult, Details
 from st_extras.checks import check_bool, check_count, check_interval, check_seed
 from st_extras.encoders.adapters import check_adapters
 from st_extras.encoders.embedding_store import EmbeddingStore, Route
@@ -203,7 +203,7 @@ class AdaptationRun:
         gain_of: str,
         candidates: list[CandidateResult],
         texts: TextSummary,
-        details: Any,
+        details: Details,
     ) -> Adaptation:
         """Write ``adaptation.json``, remove the stored embeddings, and return the result; see :class:`Adaptation`."""
         reason = reason if chosen is not None else f"{LEFT}{reason}"
@@ -217,7 +217,7 @@ class AdaptationRun:
         self,
         reason: str,
         texts: TextSummary,
-        details: Any,
+        details: Details,
         gain_of: str = "",
         candidates: list[CandidateResult] | None = None,
     ) -> Adaptation:

@@ -85,7 +85,7 @@ def test_without_gradients_nothing_moves(encoder, name):
     for trained in (False, True):
         if trained:
             step(loss, features, rate=0.1)
-        before, told, state = snapshot(loss), instruments(loss), torch.get_rng_state()
+        before, figures, state = snapshot(loss), instruments(loss), torch.get_rng_state()
         for training in (True, False):
             loss.train(training)
             torch.set_rng_state(state)
@@ -96,7 +96,7 @@ def test_without_gradients_nothing_moves(encoder, name):
         loss.train()
         drawn = {n for n in before if n.endswith("_extra_state")} if not trained else set()
         assert differing(before, snapshot(loss)) - drawn == set()
-        assert instruments(loss) == pytest.approx(told, nan_ok=True)
+        assert instruments(loss) == pytest.approx(figures, nan_ok=True)
     step(loss, features)
     assert all(math.isfinite(value) for value in instruments(loss).values())
 
@@ -112,14 +112,14 @@ def test_copies_continue_alike_and_independently(make_encoder, name):
     wrapped = copy.deepcopy(loss)  # as DistributedDataParallel does it
     SentenceTransformerTrainer.override_model_in_loss(_Override(), wrapped, Wrapped(wrapped.model))
     assert not set(map(id, twin.parameters())) & set(map(id, loss.parameters()))
-    values, states, told = [], [], []
+    values, states, figures = [], [], []
     for each in (loss, twin, loaded, wrapped):
         torch.manual_seed(0)
         values.append([step(each, features, rate=0.1).item() for _ in range(2)])
-        told.append(instruments(each))
+        figures.append(instruments(each))
         states.append([value for value in each.state_dict().values() if isinstance(value, Tensor)])
     assert values[1:] == [values[0]] * 3
-    assert told[1:] == [told[0]] * 3
+    assert figures[1:] == [figures[0]] * 3
     assert all(torch.equal(x, y) for state in states[1:] for x, y in zip(states[0], state, strict=True))
 
 
@@ -283,8 +283,8 @@ def test_logs_card_and_saved_encoder(trained, name):
     run = trained(name)
     logged = [entry for entry in run.trainer.state.log_history if "loss" in entry]
     assert len(logged) == 4
-    told = instruments(run.loss)
-    assert {key: logged[-1].get(key) for key in told} == pytest.approx(told, rel=1e-3, abs=1e-3)
+    figures = instruments(run.loss)
+    assert {key: logged[-1].get(key) for key in figures} == pytest.approx(figures, rel=1e-3, abs=1e-3)
     if terms := [key for key in ("base", "adversarial", "incomplete", "generative", "mlm") if key in logged[-1]]:
         assert logged[-1]["loss"] == pytest.approx(sum(logged[-1][key] for key in terms), abs=0.01)
     saved = run.folder / "checkpoint-4"

@@ -234,5 +234,6 @@ def test_a_step_counts_once_in_every_wrapper(make_encoder, sentences, size):
     with torch.no_grad():
         wrapped([model.preprocess(sentences)], None)
     expected = float(plain.instruments["threshold"])
+    assert plain.instance_weights.batches == loss.instance_weights.batches == base.instance_weights.batches == 2
     assert float(loss.instruments["threshold"]) == pytest.approx(expected, abs=1e-6)
     assert float(base.instruments["threshold"]) == pytest.approx(expected, abs=1e-6)

@@ -77,7 +77,7 @@ def test_blocks_hold_few_scores_and_change_nothing(search, monkeypatch):
     monkeypatch.setattr(
         BM25, "scores", lambda index, queries: (asked.append(len(queries)), by_words(index, queries))[1]
     )
-    monkeypatch.setattr(hybrid, "_BLOCK", 3 * len(DOCUMENTS) + 1)
+    monkeypatch.setattr(hybrid, "BLOCK", 3 * len(DOCUMENTS) + 1)
     assert_hits(search.search(QUERIES, 5), [[tuple(hit.values()) for hit in hits] for hits in expected])
     assert asked == [3, 3, 1]
     again = HybridSearch(search.model, DOCUMENTS, queries=QUERIES)

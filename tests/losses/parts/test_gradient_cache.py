@@ -146,13 +146,13 @@ def test_settings_that_are_refused(encoder, name):
         for size in (0, True):
             with pytest.raises(ValueError, match=f"^{name} must be"):
                 loss(encoder, **{name: size})
-        with pytest.raises(ValueError, match=r"give mini_batch_size or mini_batch_num_tokens, got .*=4 and .*=9"):
+        with pytest.raises(ValueError, match=r"^mini_batch_num_tokens must be None with mini_batch_size=4"):
             loss(encoder, mini_batch_size=4, mini_batch_num_tokens=9)
     static = SentenceTransformer(modules=[StaticEmbedding(encoder.tokenizer.backend_tokenizer, embedding_dim=8)])
-    with pytest.raises(ValueError, match=f"^{name}=4 does not go with a StaticEmbedding"):
+    with pytest.raises(ValueError, match=f"^{name} must be None for a StaticEmbedding"):
         SimCSELoss(static, augmentations=("none", "none"), **{name: 4})
     encoder[0].can_flatten_inputs = True  # as with flash attention
-    with pytest.raises(ValueError, match=f"^{name}=4 does not go with flattened"):
+    with pytest.raises(ValueError, match=f"^{name} must be None for an encoder with flattened"):
         SimCSELoss(encoder, **{name: 4})
 
 
