@@ -27,7 +27,6 @@ TABLES: dict[str, Declared] = {
     "studies": studies.index_table,
     "headline": domains.HEADLINE,
     "overview": domains.OVERVIEW,
-    "overview-short": domains.OVERVIEW_SHORT,
     "shared-pairs": similarity.SHARED_PAIRS,
     "main": similarity.MAIN,
     "baselines": similarity.BASELINES,
