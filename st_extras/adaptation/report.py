@@ -46,6 +46,7 @@ class DomainDetails:
     Attributes:
         general: Spearman correlation times 100 of the base model on 300 graded pairs of general English; None also if
             it is below 30, where they show nothing.
+        max_general_loss: how many points of it a candidate may lose.
         dev: score times 100 of the base model on ``dev``.
         mean_cosine: of two different texts, -1 to 1.
         confirmed_share: share of the held-out texts, 0 to 1, that have a confirmed neighbour: see
@@ -58,6 +59,7 @@ class DomainDetails:
         unrelated_after: the same by the chosen candidate.
     """
 
+    max_general_loss: float
     general: float | None = None
     dev: float | None = None
     mean_cosine: float | None = None

@@ -13,6 +13,8 @@ from st_extras.cli.console import print_line
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
+_GOOD = 70.0  # on the packaged pairs: Spearman correlation times 100
+
 
 def described_text(sentences: list[str]) -> str:
     """Say how much text there is, and what it looks like.
@@ -33,11 +35,10 @@ def described_text(sentences: list[str]) -> str:
 
 def warn_of_good_encoder(model: SentenceTransformer) -> None:
     """Warn if the encoder is good on general English as it is."""
-    from st_extras.adaptation.choice import RAW
     from st_extras.samples import graded_spearman
 
     score = graded_spearman(model)
-    if score >= RAW:
+    if score >= _GOOD:
         _warn(
             f"this encoder has {score:.0f} on the packaged pairs of general English, as encoders tuned for similarity "
             "have. Training on sentences alone mostly harms such an encoder; `st-extras adapt` judges what it changes."

@@ -194,13 +194,13 @@ DevSet = Annotated[
 ]
 Labeled = Annotated[
     str | None,
-    typer.Option(help="File of texts and labels (.tsv, .csv, .jsonl, also .gz; .json, .parquet), in place of pairs."),
+    typer.Option(help="File of texts and labels (.tsv, .csv, .jsonl, also .gz; .json, .parquet)."),
 ]
 TextColumn = Annotated[str | None, typer.Option(help="--labeled: column of the texts; default: the one with text.")]
 LabelColumn = Annotated[str, typer.Option(help="--labeled: column of the labels.")]
 Retrieval = Annotated[
     str | None,
-    typer.Option(help="Folder of a search collection in BEIR's layout (corpus, queries, qrels), in place of pairs."),
+    typer.Option(help="Folder of a search collection in BEIR's layout (corpus, queries, qrels)."),
 ]
 Split = Annotated[str | None, typer.Option(help="--retrieval: which of several qrels; default: the only one, or test.")]
 QueryPrompt = Annotated[str | None, typer.Option(help="Text put before every query; default: the encoder's own.")]

@@ -12,7 +12,7 @@ from st_extras.checks import check_choice
 from st_extras.cli import options
 from st_extras.cli.console import print_result, print_scores
 from st_extras.cli.evaluate import dev_name, load_any, sts_scorer
-from st_extras.cli.sections import SectionedCommand
+from st_extras.cli.sections import SectionedCommand, help_sections
 from st_extras.cli.set_option import parse_settings
 from st_extras.cli.shards import load_frequencies
 
@@ -29,9 +29,16 @@ _OF_ATTACH = {"batch_size": "batch_size", "device": "encode_options", "prompt": 
 _LAMBDAS = {"lambda_1": 0.5, "lambda_2": 1.0}
 """RepAL's weights, for who gives none: ``attach`` has no default, and "repal tune" finds better ones."""
 
+_SECTIONS = {
+    "In place of text": ("statistics", "frequencies"),
+    "Text": ("column", "max_line", "prompt"),
+    "Running": ("batch_size", "device", "overwrite", "as_json", "help"),
+}
+
 repal_app = typer.Typer(help="Tune and score RepAL, which refine attached.", no_args_is_help=True)
 
 
+@help_sections(_SECTIONS, "st-extras refine whitening demo texts.txt -o whitened --set dimensions=128")
 def refine(
     context: typer.Context,
     method: Annotated[str, typer.Argument(help=f"What to refine with: {', '.join(_METHODS)}.")],

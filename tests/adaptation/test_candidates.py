@@ -45,7 +45,7 @@ def test_transforms_are_computed_from_the_fitting_texts_alone():
     base: Any = object()
     found: Any = list(proposed(base, CORPUS, Run(), train=False))  # type: ignore[arg-type]
     expected = neighbor_directions(CORPUS.embeddings[24:], words=character_tfidf(SAMPLES[24:]), seed=5)
-    assert [(one.name, one.for_raw) for one in found] == [(one.name, one.for_raw) for one in CANDIDATES]
+    assert [(one.name, one.whitens) for one in found] == [(one.name, one.whitens) for one in CANDIDATES]
     for one, candidate in zip(CANDIDATES, found, strict=True):
         matrix, offset = one.affine(expected)
         assert candidate.model is base

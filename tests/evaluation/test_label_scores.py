@@ -3,7 +3,6 @@
 import math
 import sys
 from collections import Counter
-from typing import Any
 
 import numpy as np
 import pytest
@@ -153,42 +152,12 @@ class TestBlocks:
             assert max(map(len, found)) == rows
             assert (knn_accuracies(x, labels, [1, 5]), map_at_r(x, labels)) == (whole[0], pytest.approx(whole[1]))
 
-    def test_no_block_has_more_cosines_than_fit(self):
-        x = unit(torch.randn(9000, 2, generator=generator()))
-        labels = torch.zeros(9000, dtype=torch.int64)
-        sizes = [len(rows) for rows, _ in nearest_labels(x, labels, torch.ones_like(labels))]
-        assert (sum(sizes), max(sizes) * 9000 <= 2**22) == (9000, True)
-
     def test_rare_labels_ask_for_few_neighbours(self, monkeypatch):
         monkeypatch.setattr(module, "_BLOCK", 200)
         labels = torch.tensor([0] * 10 + [1] * 90)
         wanted = torch.bincount(labels)[labels] - 1
         found = [found.shape for _, found in nearest_labels(unit(draw(100, 3)), labels, wanted)]
         assert found == [(2, 9)] * 5 + [(2, 89)] * 45
-
-    def test_rows_are_compared_once_a_metric_and_clusters_start_once_a_seed(self, monkeypatch):
-        """What thousands of texts cost: a pass over the cosines for all k, one for MAP@R, and k-means for each seed."""
-        x, labels = smooth(3)
-        blocks, starts = module.nearest_labels, []
-        seen: list[int] = []
-
-        def noted(*arguments: Any) -> Any:
-            for block, found in blocks(*arguments):
-                seen.extend(block.tolist())
-                yield block, found
-
-        monkeypatch.setattr(module, "nearest_labels", noted)
-        fit = KMeans.fit
-
-        def counted(self: KMeans, *data: Any, **options: Any) -> Any:
-            starts.append(self.n_init)
-            return fit(self, *data, **options)
-
-        monkeypatch.setattr(KMeans, "fit", counted)
-        label_scores(x, labels, seeds=(0, 1))
-        pairs = sum(labels.bincount()[labels] > 1).item()
-        assert len(seen) == len(x) + pairs
-        assert starts == [1, 1]
 
 
 class TestClusters:
@@ -271,13 +240,6 @@ def test_training_texts_are_the_neighbours_and_what_the_probe_learns_from():
     assert scores["linear_probe"] != own["linear_probe"]
     assert [name for name in own if name not in scores] == ["linear_probe_std"]
     assert [scores[name] == own[name] for name in ("v_measure", "v_measure_std", "map_at_r")] == [True] * 3
-
-
-def test_training_texts_may_have_labels_that_are_not_scored():
-    options = {"metrics": ["knn_accuracy", "linear_probe"], "neighbors": 1}
-    train = {"train_embeddings": torch.eye(3), "train_labels": ["a", "b", "c"]}
-    assert label_scores(torch.eye(3)[1:], ["b", "c"], **options, **train) == {"knn_accuracy": 1.0, "linear_probe": 1.0}
-    assert label_scores(torch.eye(3), ["b", "c", "x"], **options, **train) == {"knn_accuracy": 0.0, "linear_probe": 0.0}
 
 
 def test_autocast_of_the_caller_is_meant_for_the_encoder():

@@ -40,7 +40,7 @@ _NO_ROWS = [None, "x", [], [[]], [1, 2], [["a"]], [[1], [1, 2]], _ROWS[:0], _ROW
 _NO_TEXTS = ["what", 5, b"x", [1] * 30, ["\ud800"] * 30, [None] * 30, {"a": 1}, np.array(1)]
 _NO_OBJECTS: dict[str, list[Any]] = {
     "embeddings": _NO_ROWS, "x": _NO_ROWS, "task": [None, "x", {}], "dev": ["x", 5], "models": [[("BM25", None)]],
-    "queries": [*_NO_TEXTS, [], ["a"] * 30, ["", " "] * 30], "documents": [*_NO_TEXTS[:4], [], None],
+    "queries": _NO_TEXTS, "documents": [*_NO_TEXTS[:4], [], None],
 }  # fmt: skip
 """What arguments of these names must refuse."""
 _SAME: list[Callable[[Any], Any]] = [
@@ -76,7 +76,8 @@ def targets() -> list[Target]:
         evaluation.LabeledTextEvaluator: {"texts": SENTENCES}, _TASK.sample: {"max_queries": 1},
         evaluation.LabelFreeComparison: {"base": torch.randn(100, 4)}, evaluation.load_retrieval: {"folder": folder},
         FrequencyTable: {"tokens": ("a", "b"), "counts": [1, 2]}, FrequencyTable.count: {"texts": lines},
-        modules.RepALPostProcessor.attach: {"lambda_1": 0.1, "lambda_2": 0.1},
+        modules.RepALPostProcessor.attach: {"lambda_1": 0.1, "lambda_2": 0.1, "corpus": SENTENCES},
+        modules.WhiteningPostProcessor.attach: {"corpus": SENTENCES},
         adaptation.adapt: {"overwrite": True, "show_progress_bar": False},
         adaptation.adapt_search: {"queries": [t[3:] for t in world.corpus()[:60]], "overwrite": True,
                                   "show_progress_bar": False},

@@ -182,11 +182,6 @@ def test_a_dictionary_is_cached_where_only_the_user_can_write(tmp_path, monkeypa
     assert Path(words._cache_folder.__wrapped__()).parent != tmp_path
 
 
-def test_a_megabyte_of_dots_takes_no_time():
-    dots = "." * 1_000_000
-    assert JiebaKeywords()(dots) == words.jieba_spans(dots) == []
-
-
 def test_all_keywords_of_a_long_text_take_time_in_proportion():
     """A search for one keyword after the other takes time in proportion to keywords x text."""
     text = " ".join(f"w{i:x}" for i in range(40_000))

@@ -70,12 +70,6 @@ def test_scores_are_those_of_rake_nltk_on_any_text(sentence):
     check_equal_to_rake(sentence)
 
 
-@pytest.mark.slow
-def test_a_book_of_phrases_takes_seconds():
-    words = [f"word{i}" for i in range(40_000)]
-    assert RAKE(", ".join(words)) == words
-
-
 def test_a_phrase_holds_no_punctuation_and_stops_at_it():
     found = RakePhrases()("Red apples… green (pears) «blue»—berries! state-of-the-art don't @user #tag_x")
     assert "Red apples" in found
