@@ -23,8 +23,8 @@ def demo(
     ] = 50,
     seed: Seed = 42,
     overwrite: Overwrite = False,
-    files: Annotated[
-        Path | None, typer.Option(help="Only write sample files to this new folder: text, labels, a search.")
+    folder: Annotated[
+        Path | None, typer.Option("--files", help="Only write sample files to this new folder: text, labels, a search.")
     ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -33,8 +33,8 @@ def demo(
 
     Works offline and shows similarity scores before and after, in a minute and a half.
     """
-    if files is not None:
-        _write_files(files, as_json)
+    if folder is not None:
+        _write_files(folder, as_json)
         return
     from st_extras.adaptation import demonstrate
     from st_extras.samples.encoder import packaged_minilm

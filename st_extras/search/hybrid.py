@@ -41,7 +41,7 @@ FEWEST_CANDIDATES = 100
 """So many documents at least are taken from the encoder and from BM25 each, before the sum ranks them."""
 BLOCK = 2**24
 """So many scores of each side are held at a time: 64 MiB."""
-_SORTED_TOGETHER = 32 * PART  # documents that are encoded in the order of their lengths, which saves padding
+_SORTED_TOGETHER = 16 * PART  # documents that are encoded in the order of their lengths, which saves padding
 _MOST_QUERIES = 1000  # queries that the weight is found from
 _SENTENCES = 200  # sentences of the documents that stand for queries
 _WORDS = 12  # in place of a sentence, if a document has one alone

@@ -8,6 +8,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from st_extras.adaptation import (
     Adaptation,
@@ -108,6 +109,11 @@ def test_the_filter_leaves_out_both_ends_of_the_spectrum_of_words(decoder):
     assert offset.tolist() == [0.0] * 14
     decoder.transformers_model.config.tie_word_embeddings = False
     assert embed_filter(decoder) is None
+    for edge in (-0.1, 0.5):
+        with pytest.raises(ValueError, match="edge"):
+            embed_filter(decoder, edge)
+    with pytest.raises(ValueError, match="model"):
+        embed_filter(SentenceTransformer(modules=[StaticEmbedding(decoder.tokenizer, embedding_dim=4)]))
 
 
 def test_texts_that_have_all_their_prompts_are_used(decoder):

@@ -79,6 +79,7 @@ def test_the_python_of_a_page_runs_from_its_top(page, folder):
         Path("my_sentences.txt").write_text(
             "\n".join(sample_sentences()[:520]), encoding="utf8"
         )  # the fewest, and some
+    shutil.copy("samples/search/corpus.jsonl", "documents.jsonl")
     for name in BEFORE.get(page, ()):
         shutil.copytree("encoder", name)
     for number, block in enumerate(PYTHON[page], 1):
@@ -101,7 +102,7 @@ def test_the_training_prints_what_the_page_shows(tmp_path, monkeypatch, capsys):
 @pytest.mark.slow
 def test_the_first_commands_print_what_readme_shows(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    _, *first = blocks(SHOWN["README.md"], "bash")[0].splitlines()
+    _, _, *first = blocks(SHOWN["README.md"], "bash")[0].splitlines()
     for line in first:
         _run(shlex.split(line, comments=True)[1:], monkeypatch)
     printed = {tuple(re.findall(r"[\w.%+-]+", line)) for line in capsys.readouterr().out.splitlines()}

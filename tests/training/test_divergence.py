@@ -58,10 +58,10 @@ def test_the_step_is_named_though_it_is_read_late(encoder, sentences, tmp_path, 
     assert [path.name for path in kept.glob("*")] == (["checkpoint-4"] if step > 4 else [])
 
 
-@pytest.mark.parametrize(("asked", "seen"), [("should_save", 3), ("should_evaluate", 3), ("should_log", None)])
-def test_weights_are_looked_at_before_they_are_scored_or_saved(encoder, tmp_path, asked, seen):
+@pytest.mark.parametrize(("due", "seen"), [("should_save", 3), ("should_evaluate", 3), ("should_log", None)])
+def test_weights_are_checked_before_they_are_scored_or_saved(encoder, tmp_path, due, seen):
     """They can be NaN after a step whose loss was finite."""
-    watch, control = DivergenceCallback(MultipleNegativesRankingLoss(encoder)), TrainerControl(**{asked: True})
+    watch, control = DivergenceCallback(MultipleNegativesRankingLoss(encoder)), TrainerControl(**{due: True})
     with torch.no_grad():
         next(encoder.parameters()).fill_(float("nan"))
     watch.on_step_end(arguments(tmp_path), TrainerState(global_step=3), control)
@@ -72,7 +72,7 @@ def test_weights_are_looked_at_before_they_are_scored_or_saved(encoder, tmp_path
 
 @pytest.mark.usefixtures("late")
 def test_the_loss_of_a_step_is_not_read_at_its_end(encoder, tmp_path):
-    """Only the step before it, until the log, an evaluation or a checkpoint asks."""
+    """Only the step before it, until the log, an evaluation or a checkpoint is due."""
     loss = MultipleNegativesRankingLoss(encoder)
     watch = DivergenceCallback(loss)
     args, state, read = arguments(tmp_path), TrainerState(), []

@@ -32,7 +32,7 @@ LOSSES: dict[str, Case] = {
     "simcse": Case(SimCSELoss),
     "consert": Case(ConSERTLoss, {"augmentations": CUT}),
     "dclr, guided by itself": Case(DCLRLoss, {"complementary_model": "self", "augmentations": CUT}),
-    "dclr, guided by its start": Case(DCLRLoss, {"complementary_model": "start", "masked_share": 0.3}),
+    "dclr, guided by the base model": Case(DCLRLoss, {"complementary_model": "start", "masked_share": 0.3}),
     "adcse": Case(AdCSELoss),
     "slt-fai": Case(SLTFAILoss, {"on_missing_mask": "delete"}),
     "paser": Case(PaSeRLoss, {"on_missing_mask": "delete", "mlm_weight": 0}),
@@ -44,7 +44,7 @@ PHRASES = Dataset.from_dict(
         "phrase": [" ".join(sentence.split()[:2]) for sentence in SENTENCES],
     }
 )
-FORMS = [(loss, "bfloat16", True) for loss in LOSSES if "start" not in loss]
+FORMS = [(loss, "bfloat16", True) for loss in LOSSES if "base model" not in loss]
 FORMS += [("simcse", "float32", bf16) for bf16 in (False, True)]
 
 
@@ -82,7 +82,8 @@ def test_every_loss_trains_a_decoder(folder, tmp_path, caplog, loss, dtype, bf16
 @pytest.mark.parametrize(
     ("loss", "made_before"),
     some_fast(
-        [("simcse", False), ("dclr, guided by its start", False), ("adcse", False), ("adcse", True)], [("adcse", True)]
+        [("simcse", False), ("dclr, guided by the base model", False), ("adcse", False), ("adcse", True)],
+        [("adcse", True)],
     ),
 )
 def test_resumed_it_ends_with_the_same_weights(folder, tmp_path, loss, made_before):
