@@ -25,7 +25,7 @@ def encoded(name: str) -> Any:
     [
         ("whitening", ("dimensions=4",), {"dimensions": 4, "epsilon": 0.0}),
         ("all-but-the-top", ("components=2",), {"components": 2}),
-        ("locality-preserving", ("recolor=0", "neighbors=7"), {"recolor": 0.0, "neighbors": 7, "words": True}),
+        ("locality-preserving", ("recolor=0", "neighbors=7"), {"recolor": 0.0, "neighbors": 7, "tfidf": True}),
     ],
 )
 @pytest.mark.slow
