@@ -50,10 +50,11 @@ def embeddings(name: str, settings: dict[str, Any], texts: dict[str, list[str]],
         cache: folder for embeddings.
     """
     files = [cache / name / f"{place}.npy" for place in texts]
-    if not all(file.exists() for file in files):
+    missing = [(file, listed) for file, listed in zip(files, texts.values(), strict=True) if not file.exists()]
+    if missing:
         model = load_encoder(**({"path": packaged_minilm()} | settings))
         encode = partial(model.encode, normalize_embeddings=True, show_progress_bar=False)
-        for file, listed in zip(files, texts.values(), strict=True):
+        for file, listed in missing:
             file.parent.mkdir(parents=True, exist_ok=True)
             np.save(file, encode(listed))
     found = [torch.from_numpy(np.load(file)).float() for file in files]
@@ -120,7 +121,7 @@ def similarities(
     yield "own means, neighbours and hubness", both
     yield "own means, neighbours and hubness + 0.3 BM25", add_lexical(both, lexical)
 
-    directions = neighbor_directions(documents.double(), words=character_tfidf(texts))
+    directions = neighbor_directions(documents.double(), tfidf=character_tfidf(texts))
     steps: dict[str, Affine] = {
         TRANSFORMS.get(one.name, one.name): one.affine(directions) for one in (*CANDIDATES, HALF_WHITE)
     }

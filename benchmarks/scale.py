@@ -9,7 +9,7 @@ encoder and libraries were loaded. The encoder is a table of word vectors: nearl
 each, beside the one call that the work cannot do without (the needed call): the encoder's passes, the tokenizer's, the
 extractor's. Every round runs every case once, in a new random order.
 
-``batches`` is ``benchmarks/large_batches.py``.
+``batches`` is ``benchmarks/large_batches.py``, ``search`` is ``benchmarks/scale_search.py``.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from benchmarks.memory import forget_peak, resident
 from benchmarks.provenance import provenance
 from benchmarks.records import append
 from benchmarks.scale_corpus import quick_encoder, trained_encoder, write_corpus
+from benchmarks.scale_search import measure_search
 from benchmarks.scale_speed import SIZES, measure_speed
 from st_extras.encoders import EmbeddingTable
 from st_extras.modules import CorpusStatistics, WhiteningPostProcessor
@@ -116,7 +117,10 @@ def measure(options: argparse.Namespace) -> None:
         record = memory_record(sizes, options.only or list(READERS))
     else:
         scale, rounds = (0.01, 1) if options.smoke else (1.0, options.rounds)
-        record = measure_speed(options.only or list(SIZES), rounds, scale)
+        if options.what == "search":
+            record = measure_search(rounds, scale)
+        else:
+            record = measure_speed(options.only or list(SIZES), rounds, scale)
     if not options.smoke:
         run = f"{options.what}-{time.strftime('%Y%m%d-%H%M%S')}"
         append("scale", run, {"what": options.what, **provenance(), **record})

@@ -34,7 +34,7 @@ _FAILED = _FULL | {errno.EROFS, errno.EIO}
 def digest(contents: Iterable[str | bytes | memoryview]) -> str:
     """Return 32 hexadecimal digits (BLAKE2b) that stand for these texts and bytes, in this order.
 
-    The one digest of this package: it names what is found by its content and tells damaged files. The borders count:
+    The one digest of this package: it names what is found by its content, and shows damage. The borders count:
     ``["ab", "c"]`` and ``["a", "bc"]`` differ.
     """
     total = blake2b(digest_size=_HEX_DIGITS // 2)
@@ -68,7 +68,7 @@ def is_digest(name: str) -> bool:
 
 @contextmanager
 def naming_file(path: str | os.PathLike[str], unfinished: Path | None = None) -> Iterator[None]:
-    """Name the file that is written to in the system's errors of the block, and say what to do about a full disk.
+    """Name the file that is written to in the system's errors of the block, and add advice for a full disk.
 
     Args:
         path: the file.
@@ -143,7 +143,7 @@ def read_checked_json(path: Path, kind: str, remedy: str) -> dict[str, Any]:
 
 @contextmanager
 def one_writer(folder: Path) -> Iterator[None]:
-    """Keep other processes that ask for it out of a folder, where the system has such locks; a killed one's is gone.
+    """Lock a folder against other processes that lock it too, where the system can; the lock ends with the process.
 
     Raises:
         ValueError: if another process is in it.
@@ -272,7 +272,7 @@ def _fault(
     metadata: Mapping[str, str],
     optional: Collection[str],
 ) -> str | None:
-    """Say what is wrong with the content of a file; None if nothing is."""
+    """Return what is wrong with the content of a file; None if nothing is."""
     for name, value in metadata.items():
         if found.get(name) != value:
             return f"the {name} {shown(found.get(name))} instead of {value!r}"
@@ -343,7 +343,7 @@ class RowFile:
     Attributes:
         path: the folder; None in memory.
         settings: what the rows depend on.
-        state: what was last said with :meth:`commit`; empty at first.
+        state: what the last :meth:`commit` recorded; empty at first.
     """
 
     def __init__(self, path: Path | None, kind: str, about: State, file: BinaryIO) -> None:
@@ -362,14 +362,14 @@ class RowFile:
         *,
         new: bool = False,
     ) -> Iterator[RowFile]:
-        """Begin rows in a folder, or go on with those that were begun with these settings, unless it must be ``new``.
+        """Open rows to append to: new ones, or earlier ones of the same settings, unless they must be ``new``.
 
         Args:
             folder: the folder. None: they are kept in memory.
             kind: the format of the rows and its version.
             settings: what the rows depend on.
             differing: gives the names of the settings in which two differ.
-            new: refuse to go on with earlier rows.
+            new: refuse earlier rows.
 
         Raises:
             ValueError: if the rows were begun with other settings, the folder holds something else or is damaged, or
@@ -419,7 +419,7 @@ class RowFile:
         self._about |= {"fields": rows.dtype.descr, "rows": self._about["rows"] + len(rows)}
 
     def commit(self, **state: Any) -> None:
-        """Say that all rows so far are whole, with this state."""
+        """Record that all rows so far are whole, with this state."""
         self.state = self._about["state"] = state
         if self.path is not None:
             with naming_file(self._file.name):

@@ -170,14 +170,8 @@ def code_runners(source: str) -> list[int]:
 @pytest.mark.slow
 def test_no_code_is_run_from_a_file():
     assert {module: code_runners(source) for module, source in sources().items() if code_runners(source)} == {}
-
-
-@pytest.mark.parametrize(
-    "line",
-    ["eval(text)", "exec(text)", "import pickle", "from pickle import load", "torch.load(path)", "import joblib"],
-)
-def test_a_planted_code_runner_is_seen(line):
-    assert code_runners(f"def f(path, text):\n    {line}\n    model.eval()\n") == [2]
+    for line in ("eval(text)", "import pickle", "from pickle import load", "torch.load(path)"):
+        assert code_runners(f"def f(path, text):\n    {line}\n    model.eval()\n") == [2]
 
 
 def test_every_floor_imports_only_floors_below():
@@ -214,35 +208,19 @@ def test_the_ground_floor_of_tensors_needs_torch_alone():
         ("evaluation.sts", "def f():\n    from st_extras.cli.app import x", "evaluation.sts imports cli.app"),
         ("evaluation.sts", "from benchmarks.sts import x", "evaluation.sts imports benchmarks.sts"),
         ("nowhere", "", "nowhere is on no floor"),
+        ("text.corpus", "from st_extras.text.words import WORD", None),
+        ("losses.slt_fai", "from st_extras.losses.dclr import DCLRLoss", None),
+        ("losses.dclr", "from st_extras.losses.parts.views import TwoViews", None),
+        ("functional", "if TYPE_CHECKING:\n    from st_extras.losses import DCLRLoss", None),
     ],
 )
-def test_planted_faults_are_seen(module, line, fault):
+def test_imports_that_are_planted(module, line, fault):
     modules = sources()
-    assert fault in floor_faults(modules | {module: f"{modules.get(module, '')}\n{line}"})
+    faults = floor_faults(modules | {module: f"{modules.get(module, '')}\n{line}"})
+    assert fault in faults if fault else faults == []
 
 
-@pytest.mark.parametrize(
-    ("module", "line"),
-    [
-        ("text.corpus", "from st_extras.text.words import WORD"),
-        ("losses.slt_fai", "from st_extras.losses.dclr import DCLRLoss"),
-        ("losses.dclr", "from st_extras.losses.parts.views import TwoViews"),
-        ("losses", "from st_extras.losses.dclr import DCLRLoss"),
-        ("samples.encoder", "from st_extras.encoders import load_encoder"),
-        ("evaluation.geometry", "from .sts import load_sts"),
-        ("cli.app", "from st_extras.adaptation import demonstrate"),
-        (
-            "functional",
-            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from st_extras.losses import DCLRLoss",
-        ),
-    ],
-)
-def test_what_is_allowed(module, line):
-    modules = sources()
-    assert floor_faults(modules | {module: f"{modules.get(module, '')}\n{line}"}) == []
-
-
-def test_planted_cycle_assert_and_eager_import_are_seen():
+def test_a_planted_cycle_assert_and_eager_import_are_found():
     modules = sources()
     late = "\ndef f():\n    from st_extras.encoders.frozen import EmbeddingTable\n"
     found = cycles(modules | {"encoders.structure": modules["encoders.structure"] + late})

@@ -31,23 +31,7 @@ from st_extras.plots import plot_embedding_map
 from st_extras.search import refine_documents, refine_queries
 from tests.helpers import draw
 
-NOT_NUMBERS = [
-    True,
-    False,
-    np.True_,
-    math.nan,
-    math.inf,
-    -math.inf,
-    np.float32("nan"),
-    np.float64("inf"),
-    10**400,
-    -(10**400),
-    None,
-    "1",
-    [1],
-    1j,
-    np.ones(1),
-]
+NOT_NUMBERS = [True, np.True_, math.nan, -math.inf, np.float32("nan"), 10**400, None, "1", [1], 1j, np.ones(1)]
 """Refused by every check of a number; 10**400 is an integer beyond the floats."""
 
 

@@ -8,7 +8,6 @@ from st_extras.functional import (
     anchor_pull,
     cosine_ascent_direction,
     cosine_scores,
-    full_precision,
     mean_angle,
     reverse_gradient,
     weighted_info_nce,
@@ -57,11 +56,10 @@ def test_cosine_scores_stay_in_float32_under_autocast():
     a, b = draw(3, 8).float(), draw(5, 8, seed=1).float()
     expected = torch.nn.functional.cosine_similarity(a[:, None], b[None], dim=-1) / 0.05
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        got = cosine_scores(a, b, 0.05)
+        got = cosine_scores(3 * a, b, 0.05)
     assert got.dtype == torch.float32
     torch.testing.assert_close(got, expected)
     assert cosine_scores(a.bfloat16(), b.bfloat16()).dtype == torch.float32
-    torch.testing.assert_close(cosine_scores(3 * a, b, 0.05), got)
 
 
 def test_ascent_direction_is_autograds():
@@ -81,14 +79,6 @@ def test_ascent_direction_of_a_zero_point_is_zero():
     assert torch.isfinite(got).all()
     assert got[0].abs().sum() == 0
     assert got[1].abs().sum() > 0
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
-def test_full_precision(dtype):
-    x = draw(3).to(dtype)
-    got = full_precision(x)
-    assert got.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
-    assert torch.equal(got.double(), x.double())
 
 
 def test_mean_angle_by_hand():

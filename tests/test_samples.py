@@ -7,7 +7,9 @@ from importlib import resources
 
 import pytest
 
-from st_extras.samples import graded_pairs, labeled_sentences, sample_sentences
+from st_extras.evaluation import load_labeled_texts, load_retrieval, load_sts
+from st_extras.samples import graded_pairs, help_pages, labeled_sentences, sample_sentences, write_samples
+from st_extras.text import read_sentences
 
 
 def normalized(sentence: str) -> str:
@@ -59,8 +61,33 @@ def test_labelled_sentences_are_eight_of_the_training_file_for_each_topic(senten
     assert {*Counter(topics).values()} == {8}
 
 
+def test_help_pages_are_distinct_and_each_query_has_its_page():
+    pages, queries, answers = help_pages()
+    assert len({*pages}) == len({title for title, _ in pages}) == 107
+    assert len({*queries}) == len(queries) == len(answers) == 94
+    assert pages[answers[queries.index("what does E42 mean")]][0] == "PIN entered wrongly three times"
+
+
+def test_written_samples_are_what_the_readers_read(tmp_path, sentences, pairs):
+    folder = tmp_path / "samples"
+    assert write_samples(folder) == [folder / name for name in ("sentences.txt", "labels.tsv", "pairs.tsv", "search")]
+    texts, topics = labeled_sentences()
+    assert read_sentences(folder / "sentences.txt") == [text for text in sentences if text not in texts]
+    labeled = load_labeled_texts(folder / "labels.tsv")
+    assert ([*labeled.texts], [*labeled.labels]) == (texts, topics)
+    graded = load_sts("pairs", folder / "pairs.tsv")
+    assert [*zip(graded.sentences1, graded.sentences2, graded.scores, strict=True)] == pairs
+    task, (pages, queries, answers) = load_retrieval(folder / "search"), help_pages()
+    assert [*task.queries.values()] == queries
+    assert all(title in text for (title, _), text in zip(pages, task.documents.values(), strict=True))
+    assert [*task.relevant.values()] == [{str(place): 1.0} for place in answers]
+    with pytest.raises(ValueError, match=r"^folder must be new or empty"):
+        write_samples(folder)
+
+
 @pytest.mark.parametrize(
-    ("name", "allowed"), [("sentences.txt", "\n"), ("graded_pairs.tsv", "\n\t"), ("topics.tsv", "\n\t")]
+    ("name", "allowed"),
+    [("sentences.txt", "\n"), ("graded_pairs.tsv", "\n\t"), ("topics.tsv", "\n\t"), ("help_pages.tsv", "\n\t")],
 )
 def test_files_hold_clean_text(name, allowed):
     text = resources.files("st_extras.samples").joinpath(name).read_bytes().decode("utf-8")

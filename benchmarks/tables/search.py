@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
 from benchmarks.records import records
+from benchmarks.studies import named_study
 from benchmarks.tables.render import Part, Runs, Table, lowest, number, of_texts
 from benchmarks.tables.sources import BASE
 
@@ -24,29 +25,70 @@ KEPT, MADE = "adapt, keep_index", ", queries made from documents"
 ENCODERS = {"minilm": "all-MiniLM-L6-v2", "mpnet": "all-mpnet-base-v2"}
 
 
-def rows_of(encoder: str, *names: str) -> Table:
-    """Return the table of an encoder: its base model's nDCG@10, then the differences of rows to it."""
+def rows_of(encoder: str, rows: Mapping[str, str], *studies: str) -> Table:
+    """Return the table of an encoder: its base model's nDCG@10, then the differences of rows to it.
+
+    Args:
+        encoder: in the records.
+        rows: names in the records by label.
+        studies: that have them.
+    """
 
     def runs(**data: str) -> Runs:
-        return tuple({"study": study, "encoder": encoder, **data} for study in ("retrieval", "search_choices"))
+        return tuple({"study": study, "encoder": encoder, **data} for study in studies)
 
     of = {name: runs(data=name) for name in COLLECTIONS} | {"mean": runs()}
-    rows: dict[str, Part] = {BASE: {"of": of, "metric": "rows/start/ndcg@10", "show": number("{:.2f}")}}
-    for name in names:
-        label = name.replace("start", BASE)
-        rows[label] = {"of": of | {"lowest": runs()}, "metric": f"rows/{name}/difference"}
+    parts: dict[str, Part] = {BASE: {"of": of, "metric": "rows/start/ndcg@10", "show": number("{:.2f}")}}
+    for label, name in rows.items():
+        parts[label] = {"of": of | {"lowest": runs()}, "metric": f"rows/{name}/difference"}
     titles = COLLECTIONS | {"mean": "mean"}
     columns = [(title, {"which": which, "show": number("{:+.2f}")}) for which, title in titles.items()]
-    return Table("row", rows, [*columns, ("lowest", {"which": "lowest", "show": lowest("{:+.2f}")})])
+    return Table("row", parts, [*columns, ("lowest", {"which": "lowest", "show": lowest("{:+.2f}")})])
 
 
-BASELINES = rows_of("minilm", "BM25", "start + 0.3 BM25")
-ADAPTED = {
-    encoder: rows_of(
-        encoder, "adapt", "adapt + 0.3 BM25", "adapt, refine_documents", f"adapt{MADE}", KEPT, f"{KEPT}{MADE}"
-    )
-    for encoder in ENCODERS
+BASELINES = rows_of(
+    "minilm", {"BM25": "BM25", "both, RRF": "start, RRF", "both, one weight": "start + BM25, 0.2"}, "hybrid"
+)
+_ADAPTED = ("adapt", "adapt, refine_documents", f"adapt{MADE}", KEPT, f"{KEPT}{MADE}")
+ADAPTED = {encoder: rows_of(encoder, {name: name for name in _ADAPTED}, "search_choices") for encoder in ENCODERS}
+_HYBRID = {
+    "BM25 alone": "BM25",
+    "both, RRF": "start, RRF",
+    "both, DBSF": "start, DBSF",
+    "both, min-max": "start, min-max",
+    "base model + BM25": "start + BM25, 0.2",
+    "adapt-search": "adapt",
+    "adapt-search and BM25, RRF": "adapt, RRF",
+    "adapt-search + BM25, share 0.1": "adapt + BM25, 0.1",
+    "**adapt-search + BM25**": "adapt + BM25, 0.2",
+    "adapt-search + BM25, share 0.3": "adapt + BM25, 0.3",
+    "adapt-search + BM25, weight from documents": "adapt + BM25, 0.2, weight from documents",
+    "adapt-search --keep-index": KEPT,
+    "adapt-search --keep-index + BM25": f"{KEPT} + BM25, 0.2",
 }
+_BESIDE = {"base model + BM25": "start", "adapt-search + BM25": "adapt", "adapt-search --keep-index + BM25": KEPT}
+HYBRID = {encoder: rows_of(encoder, _HYBRID, "hybrid") for encoder in ENCODERS}
+HYBRID_SHORT = rows_of("minilm", {"both, RRF": "start, RRF", "adapt-search + BM25": "adapt + BM25, 0.2"}, "hybrid")
+
+
+def share_table() -> Table:
+    """Return the table of shares of BM25: mean and lowest gain of each, and of one chosen on the other collections."""
+    rows: dict[str, dict[str, str]] = {}
+    for (encoder, called), (label, name) in product(ENCODERS.items(), _BESIDE.items()):
+        found = [record["rows"] for record in records("hybrid") if record["encoder"] == encoder]
+        gains = {
+            share: [of_one[f"{name} + BM25, {share}"]["difference"] for of_one in found]
+            for share in named_study("hybrid")["shares"]
+        }
+        if not found:
+            continue
+        chosen = best_on_the_others(list(gains.values()))
+        columns = {f"share {share}": values for share, values in gains.items()} | {"chosen on the others": chosen}
+        rows[f"{label}, {called}"] = {
+            title: f"{statistics.mean(values):+.2f} ({min(values):+.2f})" for title, values in columns.items()
+        }
+    return of_texts("mean (lowest)", rows)
+
 
 TOLERANCES = (0.0, 1.0, 2.0)
 """Standard errors by which the label-free score lets a transform be worse than the base model; ``adapt`` has 1."""
@@ -64,19 +106,26 @@ def chosen_gain(trials: Sequence[dict[str, float]], whitened: float, tolerance: 
     return next(accepted, 0.0)
 
 
-def chosen_on_the_others(found: Sequence[Sequence[dict[str, float]]]) -> list[float]:
-    """Return the gain on each collection with the strength and tolerance that gain most on the mean of the others.
+def best_on_the_others(gains: Sequence[Sequence[float]]) -> list[float]:
+    """Return the gain on each collection with the setting that gains most on the mean of the others.
 
     A setting that loses more than MAY_LOSE on any of them comes after all that do not.
+
+    Args:
+        gains: of each setting, on each collection.
     """
-    settings = product(sorted({trial["whitened"] for trial in found[0]}), TOLERANCES)
-    gains = [[chosen_gain(trials, *setting) for trials in found] for setting in settings]
     chosen = []
-    for left_out in range(len(found)):
+    for left_out in range(len(gains[0])):
         others = [[gain for place, gain in enumerate(of_setting) if place != left_out] for of_setting in gains]
         promise = [(min(one) >= -MAY_LOSE, statistics.mean(one)) for one in others]
         chosen.append(gains[max(range(len(gains)), key=promise.__getitem__)][left_out])
     return chosen
+
+
+def chosen_on_the_others(found: Sequence[Sequence[dict[str, float]]]) -> list[float]:
+    """Return the gain on each collection with the strength and tolerance that are best on the others."""
+    settings = product(sorted({trial["whitened"] for trial in found[0]}), TOLERANCES)
+    return best_on_the_others([[chosen_gain(trials, *setting) for trials in found] for setting in settings])
 
 
 def regret_table() -> Table:

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from st_extras.adaptation.report import CandidateResult
 
-RAW = 70.0
-"""An encoder with less on the packaged graded pairs (Spearman correlation times 100) counts as a raw one."""
+MAX_GENERAL_LOSS = 2.0
+"""Default budget: points that a candidate may lose on the packaged graded pairs (Spearman correlation times 100)."""
+WHITENING_SHARE = 0.25
+"""Whitening is tried if the candidate before it, the medium transform, loses no more than this share of the budget."""
 SMALLEST_GENERAL_SCORE = 30.0
 """Of an encoder with less, the graded pairs show nothing: no candidate is refused for what it loses on them."""
 ENOUGH = 0.75
@@ -29,17 +31,14 @@ class Choice:
     reason: str
 
 
-def general_budget(general: float, max_general_loss: float | None) -> float:
-    """Return how many points a candidate may lose on pairs of general English, where the base model has ``general``."""
-    return (100 - general) / 40 if max_general_loss is None else max_general_loss
+def is_tried(lost: float | None, budget: float, by_labels: bool) -> bool:
+    """Whether whitening is tried after a medium transform that loses ``lost`` points on pairs of general English.
 
-
-def is_tried(for_raw: bool, general: float, by_labels: bool) -> bool:
-    """Whether a candidate is tried on an encoder with this score on general pairs: strong ones on raw encoders alone.
-
-    The label-free score prefers strong transforms too much to be asked about them for a good encoder; labels are not.
+    The label-free score prefers strong transforms too much, and cannot be asked alone. Where whitening is worse than
+    the medium transform, that one already loses on general English. Where the pairs show nothing (None), and where
+    labels choose, whitening is always tried.
     """
-    return by_labels or not for_raw or general < RAW
+    return by_labels or lost is None or lost <= WHITENING_SHARE * budget
 
 
 def objections(gain: float, low: float | None, lost: float | None, budget: float) -> str:

@@ -59,9 +59,7 @@ def sample_texts(texts: Any, limit: int, seed: int, name: str = "texts") -> Samp
                 yield text
 
     sampled = distinct_sample(stripped(), limit, seed)
-    random.Random(seed).shuffle(
-        sampled
-    )  # text is often sorted, by label or origin: held-out texts must be of all kinds
+    random.Random(seed).shuffle(sampled)  # text is often sorted by label or origin, and held-out texts must be of all
     return Sample(sampled, read)
 
 
@@ -162,7 +160,7 @@ def _unusable(sample: Sample, texts: list[str]) -> str:
     if len(sample.texts) >= FEWEST_TEXTS > len(texts):
         return (
             f"{FEWEST_TEXTS} texts are needed, and {len(texts)} of {len(sample.texts)} were encoded in the time and "
-            "have an embedding: give more minutes (--minutes)."
+            "have an embedding: give more minutes."
         )
     if len(texts) < FEWEST_TEXTS:
         return f"{FEWEST_TEXTS} different texts are needed, got {len(texts)}."

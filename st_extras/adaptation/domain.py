@@ -16,7 +16,7 @@ from datasets import Dataset, IterableDataset
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_extras.adaptation.choice import SMALLEST_GENERAL_SCORE, choose, general_budget, is_tried, objections
+from st_extras.adaptation.choice import MAX_GENERAL_LOSS, SMALLEST_GENERAL_SCORE, choose, is_tried, objections
 from st_extras.adaptation.corpus import Corpus, apart_from, split_corpus
 from st_extras.adaptation.extraction import is_language_model
 from st_extras.adaptation.language_model import adapt_language_model
@@ -46,7 +46,7 @@ def adapt(
     output: str | os.PathLike[str],
     *,
     dev: STSDataset | LabeledTexts | None = None,
-    max_general_loss: float | None = None,
+    max_general_loss: float = MAX_GENERAL_LOSS,
     train: bool = False,
     minutes: float = 10.0,
     limit: int = 12_000,
@@ -63,9 +63,8 @@ def adapt(
     ``train``, copies of the encoder are trained for some steps, and tried with and without such a transform. Each
     candidate is scored on held-out texts. A transform of D x D numbers is saved as a stock ``Dense`` module.
 
-    A causal language model without post-processing is passed to :func:`adapt_language_model`, unless ``train`` or
-    ``max_general_loss`` is given: then it is refined with the layer, pooling and prompt that it has. To search a
-    collection, use :func:`adapt_search`.
+    A causal language model without post-processing is passed to :func:`adapt_language_model`, unless ``train`` is
+    given: then it is refined with the layer and pooling that it has. To search a collection, use :func:`adapt_search`.
 
     Args:
         model: the encoder. It is not changed.
@@ -75,8 +74,8 @@ def adapt(
         dev: graded pairs or labelled texts to choose by in place of the label-free score: by Spearman correlation, or
             by the mean of 1-NN accuracy, V-measure and MAP@R.
         max_general_loss: how many points of Spearman correlation (times 100) a candidate may lose on 300 graded pairs
-            of general English that come with the package. None: a fortieth of what the encoder lacks to 100 there. 200:
-            any number; then stronger transforms may be chosen, which suit encoders that are used for this domain alone.
+            of general English that come with the package. The stronger a transform, the more it gains on the domain and
+            loses there. 0.5: for one encoder that serves everything; 200: any loss, for this domain alone.
         train: whether to try short trainings too (``TRAININGS``), each as long as there is time for it. They set the
             global random state, as every training does; without them, it stays.
         minutes: how long it may take, about; encoding stops after 60 % of the time, and the texts encoded by then are
@@ -108,17 +107,21 @@ def adapt(
     """
     shared: dict[str, Any] = {"minutes": minutes, "limit": limit, "batch_size": batch_size, "seed": seed}
     shared |= {"resume": resume, "overwrite": overwrite, "show_progress_bar": show_progress_bar}
-    if not check_bool("train", train) and max_general_loss is None and is_language_model(model):
+    check_weight("max_general_loss", max_general_loss)
+    if not check_bool("train", train) and is_language_model(model):
+        if max_general_loss != MAX_GENERAL_LOSS:
+            raise ValueError(
+                f"max_general_loss must be left out for a language model, which is chosen by its gain on general "
+                f"English and the texts together, got {max_general_loss:g}."
+            )
         return adapt_language_model(model, texts, output, dev=dev, **shared)
-    if max_general_loss is not None:
-        check_weight("max_general_loss", max_general_loss)
     check_dev(dev)
     embedding_dimension(model)
     with AdaptationRun(model, output, **shared) as run:
         sample = apart_from(run.sample(texts), dev)
         embeddings = run.encode(model, sample.texts, deadline=run.encoding_deadline)
         corpus = split_corpus(sample, embeddings)
-        details = DomainDetails(mean_cosine=corpus.mean_cosine)
+        details = DomainDetails(max_general_loss, mean_cosine=corpus.mean_cosine)
         if corpus.unusable:
             return run.leave(corpus.unusable, corpus.summary, details)
 
@@ -136,19 +139,24 @@ def adapt(
                 )
                 return run.leave(reason, corpus.summary, details)
         scores = CandidateScores(model, run.encode, chooser)
-        budget = general_budget(scores.base_general, max_general_loss)
         results: list[CandidateResult] = []
         tried: list[Candidate] = []
         not_tried: list[str] = []
         for candidate in proposed(model, corpus, run, train=train):
             if isinstance(candidate, NotTried):
                 not_tried.append(candidate.reason)
-            elif is_tried(candidate.for_raw, scores.base_general, by_labels=dev is not None):
-                try:
-                    results.append(scores.result(candidate, budget))
-                    tried.append(candidate)
-                except RuntimeError as error:  # such as too little memory
-                    not_tried.append(f"{candidate.name}: {_one_line(error)}")
+                continue
+            if candidate.whitens and results:
+                medium = results[-1]
+                lost = scores.lost(medium.general)
+                if not is_tried(lost, max_general_loss, by_labels=dev is not None):
+                    not_tried.append(f"{candidate.name}, as {medium.name} loses {lost:.2f} on general pairs")
+                    continue
+            try:
+                results.append(scores.result(candidate, max_general_loss))
+                tried.append(candidate)
+            except RuntimeError as error:  # such as too little memory
+                not_tried.append(f"{candidate.name}: {_one_line(error)}")
         details = dataclasses.replace(
             details,
             general=scores.base_general if scores.general_counts else None,
@@ -189,7 +197,7 @@ class Candidate:
         held_out: (J, D) its embeddings of the held-out texts.
         transform: what follows it; None: nothing.
         seconds: what it took to make beyond encoding with the base model.
-        for_raw: whether it suits raw encoders alone.
+        whitens: whether general English decides if it is tried: see :func:`~st_extras.adaptation.choice.is_tried`.
     """
 
     name: str
@@ -197,7 +205,7 @@ class Candidate:
     held_out: Tensor = field(repr=False)
     transform: Affine | None = field(default=None, repr=False)
     seconds: float = 0.0
-    for_raw: bool = False
+    whitens: bool = False
 
     def after(self, embeddings: Tensor) -> Tensor:
         """Return what (N, D) embeddings by ``model`` become."""
@@ -226,11 +234,11 @@ def proposed(
 
     def transforms(model: SentenceTransformer, corpus: Corpus, prefix: str, seconds: float) -> list[Candidate]:
         began = time.perf_counter()
-        found = neighbor_directions(corpus.fitting_embeddings, words=words, seed=run.seed)
+        found = neighbor_directions(corpus.fitting_embeddings, tfidf=words, seed=run.seed)
         seconds += time.perf_counter() - began
         held_out = corpus.held_out_embeddings
         return [
-            Candidate(f"{prefix}{one.name}", model, held_out, one.affine(found), seconds, one.for_raw)
+            Candidate(f"{prefix}{one.name}", model, held_out, one.affine(found), seconds, one.whitens)
             for one in CANDIDATES
         ]
 
@@ -299,6 +307,10 @@ class CandidateScores:
         """Whether the pairs of general English show anything for this encoder."""
         return self.base_general >= SMALLEST_GENERAL_SCORE
 
+    def lost(self, general: float | None) -> float | None:
+        """Return how far a candidate's score on general pairs is below the base model's; None if they show nothing."""
+        return None if general is None else self.base_general - general
+
     def _encode_measures(self, model: SentenceTransformer) -> None:
         """Encode general pairs and the development set, once for all transforms of a model."""
         self._model = model
@@ -311,7 +323,7 @@ class CandidateScores:
         began = time.perf_counter()
         if candidate.model is not self._model:
             self._encode_measures(candidate.model)
-        low = high = general = lost = None
+        low = high = general = None
         if isinstance(self._chooser, Measure):
             gain = self._chooser.score(candidate.after(self._of_dev)) - (self.base_dev or 0.0)
         else:
@@ -319,8 +331,7 @@ class CandidateScores:
             gain, low, high = verdict.gain, verdict.low, verdict.high
         if self.general_counts:
             general = self._general.score(candidate.after(self._of_general))
-            lost = self.base_general - general
-        reason = objections(gain, low, lost, budget)
+        reason = objections(gain, low, self.lost(general), budget)
         seconds = round(candidate.seconds + time.perf_counter() - began, 1)
         return CandidateResult(candidate.name, gain, low, high, general, not reason, reason, seconds)
 

@@ -22,6 +22,7 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from st_extras.adaptation.transforms import Affine, transformed
+from st_extras.checks import check_interval
 from st_extras.citations import CITATIONS
 from st_extras.encoders.loading import keep_layers, with_modules, with_pooling
 from st_extras.encoders.prompt_template import PLAIN, PROMPT_EOL, set_prompt_template
@@ -214,9 +215,15 @@ def embed_filter(model: SentenceTransformer, edge: float = _EDGE) -> Affine | No
 
     Args:
         model: starts with a language model.
-        edge: which share of the D singular vectors is left out at either end.
+        edge: which share of the D singular vectors is left out at either end, from 0 to below 0.5.
+
+    Raises:
+        ValueError: if the model does not start with a transformer, or ``edge`` is not allowed.
     """
+    check_interval("edge", edge, 0, 0.5, high_included=False)
     body = cast(Any, model.transformers_model)
+    if body is None:
+        raise ValueError(f"model must start with a transformer, got {type(model[0]).__name__}.")
     if not body.config.tie_word_embeddings:
         return None
     words = body.get_input_embeddings().weight.detach().cpu()

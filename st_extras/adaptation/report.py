@@ -46,6 +46,7 @@ class DomainDetails:
     Attributes:
         general: Spearman correlation times 100 of the base model on 300 graded pairs of general English; None also if
             it is below 30, where they show nothing.
+        max_general_loss: how many points of it a candidate may lose.
         dev: score times 100 of the base model on ``dev``.
         mean_cosine: of two different texts, -1 to 1.
         confirmed_share: share of the held-out texts, 0 to 1, that have a confirmed neighbour: see
@@ -58,6 +59,7 @@ class DomainDetails:
         unrelated_after: the same by the chosen candidate.
     """
 
+    max_general_loss: float
     general: float | None = None
     dev: float | None = None
     mean_cosine: float | None = None
@@ -118,6 +120,9 @@ class SearchDetails:
     bm25_weight: float | None = None
 
 
+Details = DomainDetails | SearchDetails | LanguageModelDetails
+
+
 @dataclass(frozen=True)
 class Adaptation:
     """What a job found and saved.
@@ -139,7 +144,7 @@ class Adaptation:
     gain_of: str
     candidates: list[CandidateResult]
     texts: TextSummary
-    details: DomainDetails | SearchDetails | LanguageModelDetails
+    details: Details
     seconds: float
 
     @property

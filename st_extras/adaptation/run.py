@@ -17,7 +17,7 @@ from torch import Tensor
 
 from st_extras.adaptation.corpus import FEWEST_TEXTS, Sample, TextSummary, sample_texts
 from st_extras.adaptation.neighbors import PICTURE, SEARCHES, TEXT_FILE
-from st_extras.adaptation.report import LEFT, Adaptation, CandidateResult
+from st_extras.adaptation.report import LEFT, Adaptation, CandidateResult, Details
 from st_extras.checks import check_bool, check_count, check_interval, check_seed
 from st_extras.encoders.adapters import check_adapters
 from st_extras.encoders.embedding_store import EmbeddingStore, Route
@@ -48,9 +48,7 @@ def check_adaptation_output(output: str | os.PathLike[str], *, resume: bool, ove
     check_bool("resume", resume)
     check_bool("overwrite", overwrite)
     if resume and not is_claimed(Path(output), WORK):
-        raise ValueError(
-            f"resume needs an interrupted adaptation in {str(output)!r}, got none: leave out resume (--resume)."
-        )
+        raise ValueError(f"resume needs an interrupted adaptation in {str(output)!r}, got none: run it without.")
     check_output(output, resume=resume, overwrite=overwrite, unfinished=WORK, reports=REPORTS)
 
 
@@ -205,7 +203,7 @@ class AdaptationRun:
         gain_of: str,
         candidates: list[CandidateResult],
         texts: TextSummary,
-        details: Any,
+        details: Details,
     ) -> Adaptation:
         """Write ``adaptation.json``, remove the stored embeddings, and return the result; see :class:`Adaptation`."""
         reason = reason if chosen is not None else f"{LEFT}{reason}"
@@ -219,7 +217,7 @@ class AdaptationRun:
         self,
         reason: str,
         texts: TextSummary,
-        details: Any,
+        details: Details,
         gain_of: str = "",
         candidates: list[CandidateResult] | None = None,
     ) -> Adaptation:

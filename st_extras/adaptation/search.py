@@ -139,7 +139,7 @@ def adapt_search(
         if len(texts) < FEWEST_DOCUMENTS:
             reason = (
                 f"{FEWEST_DOCUMENTS} documents are needed, and {len(texts)} were encoded in the time: give more "
-                "minutes (--minutes)."
+                "minutes."
             )
             return run.leave(reason, summary, details)
         base, unit = as_searched(model, raw), unit_rows(raw)

@@ -39,14 +39,15 @@ class LinearTransform:
         recolor: how far W gives directions their variance back: 1 all of it, 0 leaves them whitened.
         strength: t, with any amount of text; N texts have N / (N + 1000) of it, as few texts are weak evidence.
         kept_mean: share of the mean embedding mu that is kept. 1 forgets least.
-        for_raw: whether it is only tried on encoders that are raw, unless a development set chooses.
+        whitens: whether it is only tried if the candidate before it loses little on pairs of general English: see
+            :func:`~st_extras.adaptation.choice.is_tried`.
     """
 
     name: str
     recolor: float
     strength: float
     kept_mean: float
-    for_raw: bool = False
+    whitens: bool = False
 
     def affine(self, found: NeighborDirections) -> Affine:
         """Return the matrix (D, D) and the offset (D,) of v' = v X + b, in float64."""
@@ -62,7 +63,7 @@ CANDIDATES = (
     LinearTransform("slight neighbour transform", recolor=1.0, strength=0.25, kept_mean=1.0),
     LinearTransform("gentle neighbour transform", recolor=1.0, strength=0.5, kept_mean=1.0),
     LinearTransform("medium neighbour transform", recolor=0.5, strength=0.75, kept_mean=0.5),
-    LinearTransform("whitening neighbour transform", recolor=0.0, strength=1.0, kept_mean=0.0, for_raw=True),
+    LinearTransform("whitening neighbour transform", recolor=0.0, strength=1.0, kept_mean=0.0, whitens=True),
 )
 """What is tried without training, the gentlest first."""
 

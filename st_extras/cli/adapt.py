@@ -15,7 +15,6 @@ from st_extras.cli.sections import help_sections
 if TYPE_CHECKING:
     from st_extras.adaptation import Adaptation, DomainDetails, LanguageModelDetails
 
-_ANY = 200.0  # from 100 to -100: a candidate cannot lose more
 _SECTIONS = {
     "Choosing by labels": ("labeled", "text_column", "label_column", "dev", "dev_set"),
     "Text and encoder": ("column", "limit", "max_line", "prompt"),
@@ -30,16 +29,13 @@ def adapt(
     text: options.Text,
     output: options.Output,
     max_general_loss: Annotated[
-        float | None,
+        float,
         typer.Option(
-            help="Points it may lose on pairs of general English (Spearman x 100); default: a fortieth of what it "
-            "lacks to 100 there.",
+            help="Points that it may lose on pairs of general English (Spearman x 100): 0.5 for one encoder that "
+            "serves everything, 200 for this text alone.",
             callback=options.NOT_NEGATIVE,
         ),
-    ] = None,
-    any_general_loss: Annotated[
-        bool, typer.Option("--any-general-loss", help="Allow any loss there: for encoders used for this text alone.")
-    ] = False,
+    ] = 2.0,
     train: Annotated[bool, typer.Option("--train", help="Try short trainings too, while there is time.")] = False,
     labeled: options.Labeled = None,
     text_column: options.TextColumn = None,
@@ -71,8 +67,6 @@ def adapt(
     from st_extras.text import corpus
 
     adaptation.check_adaptation_output(output, resume=resume, overwrite=overwrite)
-    if any_general_loss:
-        options.refuse_unread(context, "does not go with --any-general-loss", "max_general_loss")
     options.check_column(context, text)
     options.refuse_refined(encoder)
     chooser: Any = None
@@ -92,7 +86,7 @@ def adapt(
         texts,
         output,
         dev=chooser,
-        max_general_loss=_ANY if any_general_loss else max_general_loss,
+        max_general_loss=max_general_loss,
         train=train,
         minutes=minutes,
         limit=limit,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
@@ -104,8 +105,14 @@ def adapt_search(
     )
     next_step = f"st-extras evaluate {encoder} {output} --retrieval FOLDER  # BEIR's layout"
     print_adaptation(adapted, output, _verdict(adapted), _described(adapted), "searches.md", next_step, as_json)
-    if adapted.candidates and judged is None and not as_json:
+    if as_json:
+        return
+    if adapted.candidates and judged is None:
         print_line(_RULE)
+    if (weight := cast("SearchDetails", adapted.details).bm25_weight) is not None:
+        where = shlex.join([str(output), documents[0] if len(documents) == 1 else "DOCUMENTS"])
+        print_line(f"Hybrid search: score = {adapted.model.similarity_fn_name} + {weight:.4g} x BM25. Search with:")
+        print_line(f"st-extras search {where} --bm25-weight {weight:.4g}")
 
 
 def _verdict(adapted: Adaptation) -> str:

@@ -23,13 +23,19 @@ def demo(
     ] = 50,
     seed: Seed = 42,
     overwrite: Overwrite = False,
+    folder: Annotated[
+        Path | None, typer.Option("--files", help="Only write sample files to this new folder: text, labels, a search.")
+    ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Train, refine and adapt packaged encoders on packaged text.
+    """Train, refine and adapt packaged encoders on packaged text; or write that text, to try other commands.
 
     Works offline and shows similarity scores before and after, in a minute and a half.
     """
+    if folder is not None:
+        _write_files(folder, as_json)
+        return
     from st_extras.adaptation import demonstrate
     from st_extras.samples.encoder import packaged_minilm
     from st_extras.training import check_output
@@ -46,3 +52,13 @@ def demo(
             print_line(f"{done}: {before:.1f} -> {after:.1f}")
     if as_json:
         print_json(scores)
+
+
+def _write_files(folder: Path, as_json: bool) -> None:
+    from st_extras.samples import write_samples
+
+    written = [str(path) for path in write_samples(folder)]
+    if as_json:
+        print_json({"files": written})
+    else:
+        print_line(f"Written: {', '.join(written)}. Try: st-extras adapt demo {written[0]} -o my-encoder")

@@ -59,11 +59,12 @@ def _packages(report: dict[str, str]) -> None:
 
 
 def _libraries(report: dict[str, str]) -> None:
-    """Import what trains, compute on the device that is used by default, and look for the data of NLTK."""
+    """Compute on the device that is used by default, and look for the data of NLTK.
+
+    Sentence Transformers is not imported, which takes longer than all the rest.
+    """
     import nltk.data
     import torch
-
-    import st_extras.training  # noqa: F401
 
     device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else torch.device("cpu")
     torch.ones(2, 2, device=device).sum().item()

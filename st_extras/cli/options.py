@@ -89,6 +89,12 @@ def refuse_unread(context: typer.Context, reason: str, *names: str) -> None:
             raise ValueError(f"{max(parameter.opts, key=len)} {reason}.")
 
 
+def is_given(context: typer.Context, *names: str) -> bool:
+    """Return whether one of these parameters stands on the command line."""
+    sources = [context.get_parameter_source(name) for name in names]
+    return any(source is not None and source.name == "COMMANDLINE" for source in sources)
+
+
 def check_column(context: typer.Context, text: list[str]) -> None:
     """Check that something reads ``--column``.
 
@@ -188,13 +194,13 @@ DevSet = Annotated[
 ]
 Labeled = Annotated[
     str | None,
-    typer.Option(help="File of texts and labels (.tsv, .csv, .jsonl, also .gz; .json, .parquet), in place of pairs."),
+    typer.Option(help="File of texts and labels (.tsv, .csv, .jsonl, also .gz; .json, .parquet)."),
 ]
 TextColumn = Annotated[str | None, typer.Option(help="--labeled: column of the texts; default: the one with text.")]
 LabelColumn = Annotated[str, typer.Option(help="--labeled: column of the labels.")]
 Retrieval = Annotated[
     str | None,
-    typer.Option(help="Folder of a search collection in BEIR's layout (corpus, queries, qrels), in place of pairs."),
+    typer.Option(help="Folder of a search collection in BEIR's layout (corpus, queries, qrels)."),
 ]
 Split = Annotated[str | None, typer.Option(help="--retrieval: which of several qrels; default: the only one, or test.")]
 QueryPrompt = Annotated[str | None, typer.Option(help="Text put before every query; default: the encoder's own.")]

@@ -11,14 +11,27 @@ from st_extras.cli import advice, objectives, options
 from st_extras.cli.console import print_json, print_line, print_scores, shows_bars
 from st_extras.cli.evaluate import dev_name, sts_scorer
 from st_extras.cli.options import AT_LEAST_ONE, POSITIVE
+from st_extras.cli.sections import help_sections
 
 if TYPE_CHECKING:
     from st_extras.training import TrainingRun
 
 UNLABELED = "unlabeled"
 """The value of ``--dev`` that chooses the weights by the training sentences only."""
+_SECTIONS = {
+    "The objective": (
+        *("set_", "complementary", "frequencies", "base", "base_set", "warmup_epochs"),
+        *("phrases", "top_k", "augment", "language", "processes"),
+    ),
+    "The encoder": ("pooling", "layers", "max_seq_length", "dropout", "prompt_template", "dtype", "lora"),
+    "The text": ("column", "limit", "max_line", "keep_duplicates"),
+    "The optimizer": ("loss_learning_rate", "eval_steps", "patience"),
+    "Memory and speed": ("mini_batch_size", "bf16", "gradient_checkpointing", "length_buckets"),
+    "Running": ("seed", "resume", "force", "overwrite", "quiet", "as_json", "help"),
+}
 
 
+@help_sections(_SECTIONS, "st-extras train simcse bert-base-uncased texts.txt -o trained --dev unlabeled")
 def train(
     context: typer.Context,
     objective: Annotated[str, typer.Argument(help=f"What to train with: {', '.join(objectives.LOSSES)}.")],
@@ -154,7 +167,7 @@ def train(
     if not as_json:
         if checkpoint is not None:
             print_line(f"Resuming after step {checkpoint.rpartition('-')[2]}, from {checkpoint}.")
-        advice.say_before_training(description, sentences, model, chooses=dev is not None)
+        advice.print_before_training(description, sentences, model, chooses=dev is not None)
     before = score(model)
     settings = options.named_like(context, train_encoder)
     settings |= {"output": output, "evaluator": evaluator, "show_progress_bar": shows_bars(quiet, as_json)}

@@ -81,9 +81,9 @@ def mean_cosine(x: Tensor) -> float:
 def unrelated_cosines(
     x: Tensor, groups: int = 20, *, queries: Tensor | None = None, related: Tensor | None = None
 ) -> dict[int, tuple[float, float, float]]:
-    """Return above which cosine one in 100, 1,000 and 10,000 unrelated pairs lies, with its 95 % interval.
+    """Return the cosines that one in 100, 1,000 and 10,000 unrelated pairs exceeds, with their 95 % intervals.
 
-    Nearly all pairs of texts drawn at random are unrelated: the numbers say which threshold keeps them out. The
+    Nearly all pairs of texts drawn at random are unrelated: the numbers are thresholds that keep them out. The
     interval is a jackknife's over groups of texts, as pairs that share a text are not independent.
 
     Args:
@@ -164,7 +164,7 @@ def iso_score(x: Tensor) -> float:
     """IsoScore (Rudman et al., Findings of ACL 2022): how evenly the variance spreads over the dimensions.
 
     1 if the covariance is a multiple of the identity, 0 if all variance lies in one direction or there is none. It
-    looks at the centred embeddings: a common offset, which worsens every other measure here, does not change it.
+    is computed from centred embeddings: a common offset, which worsens every other measure here, does not change it.
 
     Args:
         x: (N, D), N >= 2 and D >= 2.

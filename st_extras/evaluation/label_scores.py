@@ -20,9 +20,9 @@ from st_extras.checks import check_choice, check_count, check_strings, shown
 from st_extras.evaluation.reporting import LARGEST_SEED, check_embeddings, check_iterable
 
 METRICS = ("knn_accuracy", "v_measure", "map_at_r", "linear_probe")
-"""What can be chosen with ``metrics=``."""
+"""Values of ``metrics=``."""
 DEFAULT_METRICS = METRICS[:3]
-"""What is computed unless ``metrics=`` says otherwise, and what ``mean`` is the mean of."""
+"""Computed by default; ``mean`` is their mean."""
 FOLDS = 5
 _MOST_NEIGHBORS = 100
 _TIE = 1e-6  # cosines that differ by less are equal: the rounding of float32
@@ -108,11 +108,11 @@ class LabelScoring:
         neighbors: int,
         seeds: Iterable[int],
     ) -> None:
-        asked = check_strings("metrics", metrics, at_least=1)
-        for metric in asked:
+        chosen = check_strings("metrics", metrics, at_least=1)
+        for metric in chosen:
             check_choice("metrics: each", metric, METRICS)
-        self.metrics = tuple(metric for metric in METRICS if metric in asked)
-        self.primary_metric = "mean" if set(DEFAULT_METRICS) <= set(asked) else self.metrics[0]
+        self.metrics = tuple(metric for metric in METRICS if metric in chosen)
+        self.primary_metric = "mean" if set(DEFAULT_METRICS) <= set(chosen) else self.metrics[0]
         self.neighbors = check_count("neighbors", neighbors, 1, _MOST_NEIGHBORS)
         listed = check_iterable("seeds", seeds, "a list of whole numbers")
         self.seeds = tuple(check_count("seeds: each", seed, 0, LARGEST_SEED) for seed in listed)
@@ -189,12 +189,22 @@ def knn_accuracies(
         train: (M, D) unit rows and their (M,) labels, the neighbours; None: the other N - 1 rows (leave-one-out), where
             a text whose label stands once counts as wrong.
     """
-    right = dict.fromkeys(counts, 0)
+    return [int(right.sum()) / len(labels) for right in knn_hits(unit, labels, counts, train)]
+
+
+def knn_hits(
+    unit: Tensor, labels: Tensor, counts: Sequence[int], train: tuple[Tensor, Tensor] | None = None
+) -> list[Tensor]:
+    """Return which texts (N,) have the label of the majority of their k nearest neighbours, for each k of ``counts``.
+
+    Arguments: those of :func:`knn_accuracies`, which is the share of them.
+    """
+    right = [torch.zeros(len(labels), dtype=torch.bool, device=labels.device) for _ in counts]
     wanted = torch.full_like(labels, max(counts))
     for rows, found in nearest_labels(unit, labels, wanted, train):
-        for k in counts:
-            right[k] += int((_vote(found[:, :k]) == labels[rows]).sum())
-    return [right[k] / len(labels) for k in counts]
+        for hits, k in zip(right, counts, strict=True):
+            hits[rows] = _vote(found[:, :k]) == labels[rows]
+    return right
 
 
 def _vote(found: Tensor) -> Tensor:
@@ -214,15 +224,20 @@ def map_at_r(unit: Tensor, labels: Tensor) -> float:
         unit: (N, D) unit rows.
         labels: (N,) whole numbers; at least one stands twice.
     """
+    return float(average_precisions(unit, labels).nanmean())
+
+
+def average_precisions(unit: Tensor, labels: Tensor) -> Tensor:
+    """Return what :func:`map_at_r` is the mean of, for each text, (N,); NaN for texts whose label stands once."""
     others = torch.bincount(labels)[labels] - 1  # (N,): R
-    total = 0.0
+    precision = torch.full((len(labels),), torch.nan, dtype=torch.float64, device=labels.device)
     for rows, found in nearest_labels(unit, labels, others):
         r = others[rows].unsqueeze(1)
         ranks = torch.arange(1, found.size(1) + 1, device=found.device)
         hits = (found == labels[rows].unsqueeze(1)) & (ranks <= r)  # (B, K)
         precisions = hits.cumsum(dim=1) / ranks
-        total += float(((precisions * hits).sum(dim=1) / r.squeeze(1)).sum())
-    return total / int((others > 0).sum())
+        precision[rows] = ((precisions * hits).sum(dim=1) / r.squeeze(1)).double()
+    return precision
 
 
 def nearest_labels(
@@ -254,22 +269,29 @@ def nearest_labels(
 
 
 def v_measure(unit: Tensor, labels: Tensor, seed: int = 0) -> float:
-    """V-measure (equal to NMI) of k-means with as many clusters as there are labels, from one start.
+    """V-measure (equal to NMI) of k-means with as many clusters as there are labels, from one initialization.
 
     Args:
         unit: (N, D) unit rows.
         labels: (N,) whole numbers.
-        seed: seed of the start.
+        seed: seed of the initialization.
     """
+    from sklearn.metrics import v_measure_score
+
+    return float(v_measure_score(labels.cpu().numpy(), clusters(unit, labels, seed)))
+
+
+def clusters(unit: Tensor, labels: Tensor, seed: int = 0) -> np.ndarray:
+    """Return the cluster (N,) of each text: of k-means with as many clusters as there are labels, from one start."""
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
-    from sklearn.metrics import v_measure_score
 
     means = KMeans(len(set(labels.tolist())), n_init=1, random_state=seed)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different embeddings than labels: the score says so
-        clusters = means.fit_predict(unit.cpu().numpy())
-    return float(v_measure_score(labels.cpu().numpy(), clusters))
+        # fewer different embeddings than labels: the score is low then
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found: np.ndarray = means.fit_predict(unit.cpu().numpy())
+    return found
 
 
 def linear_probe(unit: Tensor, labels: Tensor, train_unit: Tensor, train_labels: Tensor) -> float:

@@ -1,4 +1,4 @@
-"""Texts with labels: a reader, and an evaluator that asks whether texts with the same label are near each other."""
+"""Texts with labels: a reader, and an evaluator of whether texts with the same label are near each other."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
+from torch import Tensor
 
 from st_extras.checks import shown
 from st_extras.encoders.forward import without_dropout
@@ -82,13 +83,13 @@ def load_labeled_texts(
         labels.append(check_label(label, where).strip())
     if not texts:
         raise ValueError(f"{str(file)!r} holds no labelled text.")
-    if texts == labels:  # lines of .jsonl that are strings, or one column asked for twice
+    if texts == labels:  # lines of .jsonl that are strings, or the same column twice
         raise ValueError(f"{str(file)!r} must have a column of texts and one of labels, got the same for both.")
     return LabeledTexts(texts, labels)
 
 
 def without_labeled(texts: Sequence[str], labeled: Iterable[str]) -> list[str]:
-    """Return the texts to fit on: those without labels, which are to choose or to score what was fitted.
+    """Return the texts without a label, so that nothing is fitted on texts that choose or score it.
 
     Args:
         texts: N texts of a corpus.
@@ -185,11 +186,15 @@ class LabeledTextEvaluator(ReportingEvaluator):
 
     def measure(self, model: SentenceTransformer) -> dict[str, float]:
         """Return the metrics by name."""
+        return self.scoring.scores(*self.unit_rows(model))
+
+    def unit_rows(self, model: SentenceTransformer) -> tuple[Tensor, Tensor | None]:
+        """Return the (N, D) unit rows of the texts, and those of the training texts, if there are any."""
         texts = [*self.texts, *(self.train_texts or [])]
         with without_dropout(model):
             unit = check_embeddings("embeddings", self.encode(model, texts))
         own, train = torch.split(unit, [len(self.texts), len(texts) - len(self.texts)])
-        return self.scoring.scores(own, None if self.train_texts is None else train)
+        return own, None if self.train_texts is None else train
 
     def get_config_dict(self) -> dict[str, Any]:
         """Settings in the model card."""

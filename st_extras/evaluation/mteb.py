@@ -36,11 +36,11 @@ def mteb_scores(
 ) -> dict[str, float]:
     """Score a model on MTEB tasks, as ``mteb.evaluate`` does, without its store of results.
 
-    A model with RepAL or whitening is scored as it is. The prompts are those that MTEB finds in the model.
+    A model with RepAL or whitening is scored with it. The prompts are those that MTEB finds in the model.
 
     Args:
         model: any SentenceTransformer.
-        tasks: from :func:`mteb_tasks`, or tasks of your own.
+        tasks: from :func:`mteb_tasks`, or your tasks.
         batch_size: sentences per forward pass.
         show_progress_bar: whether to show the progress of the tasks and of encoding.
 
@@ -61,7 +61,7 @@ def mteb_scores(
             raise ValueError(f"tasks must hold MTEB tasks, as mteb_tasks returns them, got {shown(task)}.")
         try:
             task.load_data()
-        except Exception as error:  # a hub that is out of reach, or data that are gated or gone
+        except Exception as error:  # a hub that is out of reach, or data that are gated or were deleted
             reason = " ".join(str(error).split()) or "no reason given"
             raise OSError(
                 f"The data of the MTEB task {task.metadata.name} could not be loaded: {type(error).__name__}: "

@@ -1,4 +1,4 @@
-"""What the evaluators of this package share: checking and encoding sentences, names of metrics, the CSV row."""
+"""Shared by the evaluators: checks and encoding of sentences, names of metrics, the row of the CSV file."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def check_options(name: Any, batch_size: Any = 32, show_progress_bar: Any = Fals
 
 
 def check_further_options(name: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a Sentence Transformers evaluator, those checked that it would take without a word.
+    """Return the options of a Sentence Transformers evaluator, after the checks that it does not make itself.
 
     Raises:
         ValueError: as for ``check_options``, or if ``truncate_dim`` is neither None nor a whole number >= 1.
@@ -144,7 +144,7 @@ def check_iterable(name: str, value: Any, allowed: str) -> Iterable[Any]:
     """Return ``value`` if its items can be listed: text, mappings and arrays without a dimension are refused.
 
     Raises:
-        ValueError: if it is one of these, or nothing to list; the message says what is ``allowed``.
+        ValueError: if it is one of these, or nothing to list; the message has what is ``allowed``.
     """
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable) or getattr(value, "ndim", 1) == 0:
         raise ValueError(f"{name} must be {allowed}, got {shown(value)}.")

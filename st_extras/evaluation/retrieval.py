@@ -46,7 +46,7 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
         query_prompt: text put before every query; None: the model's own.
         document_prompt: text put before every document; None: the model's own.
         ignore_identical_ids: whether a query's own document (see :meth:`RetrievalTask.own_documents`) is no hit, as in
-            BEIR and MTEB. It still takes one of the 100 places that recall@100 looks at.
+            BEIR and MTEB. It still takes one of the 100 places of recall@100.
         name: prefix of the metrics and part of the CSV file's name.
         **options: further arguments of InformationRetrievalEvaluator (batch_size, truncate_dim, ...).
 
@@ -62,7 +62,7 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
         >>> from st_extras.evaluation import RetrievalEvaluator, RetrievalTask
         >>> from st_extras.samples.encoder import raw_encoder
         >>> documents = {"7": "A lost card is blocked at once.", "8": "A loan is paid back over years."}
-        >>> task = RetrievalTask({"a": "my card is gone"}, documents, {"a": {"7": 1.0}})
+        >>> task = RetrievalTask({"a": "my card was stolen"}, documents, {"a": {"7": 1.0}})
         >>> RetrievalEvaluator(task)(raw_encoder())["cosine_recall@10"]
         1.0
     """
@@ -181,7 +181,7 @@ def compare_retrieval(
 
     Args:
         task: from :func:`load_retrieval`.
-        models: different names and encoders; one is asked for after the other, so that a generator holds one at a time.
+        models: different names and encoders; a generator need not hold more than one encoder at a time.
         bm25: whether to add the row "BM25" and, for each encoder, "NAME + BM25" (the encoder's score plus a weight
             times BM25's: one weight for all queries, which :func:`~st_extras.text.term_weights.bm25_weight` finds
             without judgements) and "NAME and BM25, RRF" (:func:`fuse_ranks`: what a search engine does by default).

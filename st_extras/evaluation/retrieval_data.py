@@ -52,7 +52,7 @@ class RetrievalTask:
 
     Example:
         >>> from st_extras.evaluation import RetrievalTask
-        >>> RetrievalTask({1: "my card is gone"}, {7: "A lost card is blocked.", 8: "A loan."}, {1: {7}}).relevant
+        >>> RetrievalTask({1: "my card was stolen"}, {7: "A lost card is blocked.", 8: "A loan."}, {1: {7}}).relevant
         {'1': {'7': 1.0}}
     """
 
@@ -124,11 +124,12 @@ def _by_id(name: str, given: Any, kind: str) -> dict[str, Any]:
     """Return a dictionary with its ids as text."""
     if not isinstance(given, Mapping):
         raise ValueError(f"{name} must be a dict by id, got {shown(given)}.")
-    found = {check_id(key, name, kind): value for key, value in given.items()}
-    if len(found) < len(given):
-        twice = next(key for key, count in Counter(map(str, given)).items() if count > 1)
-        raise ValueError(f"{name} must hold each id once, got {twice!r} twice, as text and as a number.")
-    return found
+    keys = [check_id(key, name, kind) for key in given]
+    if twice := [key for key, count in Counter(keys).items() if count > 1]:
+        raise ValueError(
+            f"{name} must hold each id once, got {twice[0]!r} twice, as text and as a number, or with space."
+        )
+    return dict(zip(keys, given.values(), strict=True))
 
 
 def _graded(where: str, given: Any) -> dict[str, float]:
@@ -148,7 +149,7 @@ def check_grade(value: Any, where: str) -> float:
     """
     try:
         grade = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         grade = math.nan
     if not math.isfinite(grade):
         raise ValueError(f"{where}: a grade must be a finite number, got {shown(value)}.")
@@ -181,7 +182,7 @@ def load_retrieval(folder: str | PathLike[str], split: str | None = None, *, max
         >>> from st_extras.evaluation import load_retrieval
         >>> Path("faq").mkdir()
         >>> _ = Path("faq/corpus.csv").write_text("id,title,text\\n7,Cards,A lost card is blocked at once.\\n")
-        >>> _ = Path("faq/queries.csv").write_text("id,text\\na,my card is gone\\n")
+        >>> _ = Path("faq/queries.csv").write_text("id,text\\na,my card was stolen\\n")
         >>> _ = Path("faq/qrels.txt").write_text("a 0 7 1\\n")
         >>> load_retrieval("faq").relevant
         {'a': {'7': 1.0}}
@@ -234,7 +235,7 @@ def _is_number(text: str) -> bool:
 
 
 def _judgement_file(root: Path, split: str | None) -> Path:
-    """Return the only file of judgements, the one of the split asked for, or that of the test split."""
+    """Return the file of judgements of a split; without one, the only file, or that of the test split."""
     files = find_judgements(root)
     chosen = next(iter(files)) if split is None and len(files) == 1 else split or "test"
     if chosen not in files:
@@ -251,7 +252,7 @@ def _judgement_file(root: Path, split: str | None) -> Path:
 def read_question_pairs(path: str | PathLike[str], *, quoted: bool = True) -> list[tuple[str, str, bool]]:
     """Read the pairs of a QQP file: first question, second question, whether they are duplicates.
 
-    Rows with an empty question or too few fields (both releases have a few) are left out; the log says how many.
+    Rows with an empty question or too few fields (both releases have a few) are left out; the log has their number.
 
     Args:
         path: a TSV file, plain or gzip (name ends in .gz), with the columns question1, question2, is_duplicate.
@@ -292,7 +293,7 @@ def question_retrieval(pairs: Iterable[tuple[str, str, bool]], *, exclude_identi
     Args:
         pairs: as ``read_question_pairs`` returns them.
         exclude_identical: whether a question that is both query and document is left out of its own relevant ones
-            (evaluators then ignore it as a hit, too). The paper does not say.
+            (evaluators then ignore it as a hit, too). The paper does not specify it.
 
     Raises:
         ValueError: if ``pairs`` does not hold two strings and a label (True or False, 1 or 0) each, or no query is
@@ -327,7 +328,7 @@ def read_askubuntu(folder: str | PathLike[str], split: str = "test", *, with_bod
     """Read AskUbuntu's queries and their candidates (20 each in the release) as samples for RerankingEvaluator.
 
     Candidates that are not marked as similar are the negatives. A query whose candidates are all similar, or all not,
-    ranks nothing: it is left out, as in every published figure; the log says how many.
+    ranks nothing: it is left out, as in every published figure; the log has their number.
 
     Args:
         folder: holds ``text_tokenized.txt[.gz]`` (id, title, body) and ``<split>.txt`` (query id, similar ids,

@@ -20,7 +20,7 @@ from st_extras.checks import check_count
 from st_extras.encoders.forward import without_dropout
 from st_extras.evaluation.reporting import LARGEST_SEED, ReportingEvaluator, check_embeddings
 from st_extras.functional import unit_scores, weighted_info_nce
-from st_extras.text.corpus import distinct_sample, iterate_sentences
+from st_extras.text.corpus import distinct_sample, is_blank, iterate_sentences
 
 SIGNAL = "contrast_shortening"
 """The metric, chosen among those that ``benchmarks.selection`` compares."""
@@ -102,7 +102,7 @@ def _distinct(sentences: Any, seed: int) -> list[str]:
     gives what a list of them gives.
     """
     texts = (text.strip() for text in iterate_sentences(sentences))
-    texts = (text for text in texts if text)
+    texts = (text for text in texts if not is_blank(text))
     if isinstance(sentences, list | tuple):
         return list(dict.fromkeys(texts))
     return distinct_sample(texts, LARGEST_POOL, seed)
@@ -118,7 +118,7 @@ def choose_confusable(sentences: Sequence[str], size: int, generator: random.Ran
 def _seeds_and_neighbours(vectors: Any, size: int) -> list[int]:
     """Return the first size / 2 rows of the pool (its order is random), and the nearest unused row of each.
 
-    A row with nearly all words in common is skipped: it is the same sentence, not one to tell apart from it.
+    A row with nearly all words in common is skipped: it is the same sentence, not one that is easily confused with it.
     """
     total = vectors.shape[0]
     if size == total:

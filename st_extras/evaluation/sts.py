@@ -67,28 +67,47 @@ class STSEvaluator(ReportingEvaluator):
 
     def measure(self, model: SentenceTransformer) -> dict[str, float]:
         """Return the metrics by name; NaN where all similarities of a set are equal."""
+        return self.metrics(self.similarities(model))
+
+    def similarities(self, model: SentenceTransformer) -> list[np.ndarray[Any, Any]]:
+        """Return the cosines (P,) of the pairs of each set.
+
+        Raises:
+            ValueError: if an embedding is not finite.
+        """
         embeddings = self.encode(model, [text for data in self.datasets for text in data.sentences1 + data.sentences2])
         if not bool(embeddings.isfinite().all()):
-            raise ValueError("embeddings must be finite, got NaN or infinite values: did the training diverge?")
-        metrics = {}
+            raise ValueError("embeddings must be finite, got NaN or infinite values.")
+        found = []
         for data in self.datasets:
             first, second, embeddings = embeddings.tensor_split([len(data), 2 * len(data)])
-            similarities = pairwise_cos_sim(first, second).float().cpu().numpy()
-            metrics[f"{data.name}_spearman_cosine"] = self._correlation(data, similarities)
+            found.append(pairwise_cos_sim(first, second).float().cpu().numpy())
+        return found
+
+    def metrics(self, similarities: Sequence[np.ndarray[Any, Any]]) -> dict[str, float]:
+        """Return the metrics by name, of the similarities of each set's pairs."""
+        metrics = {
+            f"{data.name}_spearman_cosine": self._correlation(data, found)
+            for data, found in zip(self.datasets, similarities, strict=True)
+        }
         if len(metrics) > 1:
             metrics["average_spearman_cosine"] = float(np.mean(list(metrics.values())))
         return metrics
 
     def _correlation(self, data: STSDataset, similarities: np.ndarray[Any, Any]) -> float:
-        gold, subsets = np.asarray(data.scores), np.asarray(data.subsets)
-        if self.setting == "all":
-            rho = spearman(similarities, gold)
-        else:
-            parts = [subsets == subset for subset in np.unique(subsets)]
-            rho = sum(spearman(similarities[part], gold[part]) * int(part.sum()) for part in parts) / len(gold)
+        gold, parts = np.asarray(data.scores), self.parts(data)
+        found = [spearman(similarities[part], gold[part]) for part in parts]
+        rho = float(np.average(found, weights=list(map(len, parts)))) if len(parts) > 1 else found[0]
         if math.isnan(rho):
             logger.warning("%s: all similarities are equal, which gives no correlation with the scores.", data.name)
         return rho
+
+    def parts(self, data: STSDataset) -> list[np.ndarray[Any, Any]]:
+        """Return the numbers of the pairs that are correlated together: those of each subset, or all."""
+        if self.setting == "all":
+            return [np.arange(len(data))]
+        subsets = np.asarray(data.subsets)
+        return [np.flatnonzero(subsets == subset) for subset in np.unique(subsets)]
 
     @property
     def description(self) -> str:

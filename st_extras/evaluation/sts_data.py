@@ -131,13 +131,13 @@ def _table_rows(file: Path, name: str) -> list[_Row]:
             )
         pair = (row["sentence1"], row["sentence2"], row["score"], row.get("subset", "all"))
         splits.setdefault(row.get("split", ""), []).append(pair)
-    asked = name.rpartition("_")[2]
-    if len(splits) > 1 and asked not in splits:
+    split = name.rpartition("_")[2]
+    if len(splits) > 1 and split not in splits:
         raise ValueError(
             f"{file} holds the splits {', '.join(sorted(splits))}: name must end in one of them, such as "
             f"{file.name.partition('.')[0]}_{min(splits)}, got {name!r}."
         )
-    return splits.get(asked) or next(iter(splits.values()), [])
+    return splits.get(split) or next(iter(splits.values()), [])
 
 
 def _senteval_rows(name: str, root: Path) -> Iterator[_Row] | None:
@@ -192,7 +192,7 @@ def _hub_rows(name: str) -> Iterable[_Row]:
 def development_and_test(sts: str | PathLike[str] | None = None) -> tuple[STSDataset, STSDataset]:
     """Return graded pairs to choose by, and others to report: STS-B dev and test, or two halves of the sample pairs.
 
-    A half has 150 pairs, too few to tell apart two encoders that differ by a few points of Spearman x 100.
+    A half has 150 pairs, too few to distinguish two encoders that differ by a few points of Spearman x 100.
 
     Args:
         sts: a folder with STS-B, or "hub", see :func:`~st_extras.evaluation.load_sts`. None or "": the packaged sample

@@ -234,6 +234,7 @@ class AdCSELoss(nn.Module):
             candidates = unit_rows(gathered)  # (world * B, D), anchor i's own positive in row offset + i
 
             def contrast(batch: Tensor, candidates: Tensor, begin: int) -> Tensor:
+                """Return eq. 5 for a mini-batch of anchors, the first of which is the batch's anchor ``begin``."""
                 negatives = cosine_scores(batch, adversaries, self.temperature)  # (b, M)
                 scores = unit_scores(unit_rows(batch), candidates, self.temperature)  # (b, world * B)
                 if not self.in_batch_negatives:

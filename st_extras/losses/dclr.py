@@ -212,10 +212,11 @@ class DCLRLoss(nn.Module):
         noise: Tensor = unit_rows(self.noise(reps[0]))  # (K, D), constants
         gathered, offset = self.step.gather(positives, other_negatives=len(noise))
         candidates = unit_rows(gathered)  # (world * B, D), anchor i's own positive in row offset + i
-        first_call = self.step.calls == 1
+        first_call = self.step.is_first_call
         alpha = self.instance_weights(anchors, candidates, columns, offset=offset, first_call=first_call)
 
         def contrast(batch: Tensor, candidates: Tensor, begin: int) -> Tensor:
+            """Return eq. 6 for a mini-batch of anchors, the first of which is the batch's anchor ``begin``."""
             of_batch = unit_scores(unit_rows(batch), candidates, self.temperature)  # (b, world * B)
             of_noise = unit_scores(unit_rows(batch), noise, self.temperature)  # (b, K)
             weights = None

@@ -39,8 +39,9 @@ Hits = list[dict[str, int | float]]
 
 FEWEST_CANDIDATES = 100
 """So many documents at least are taken from the encoder and from BM25 each, before the sum ranks them."""
-_BLOCK = 2**24  # scores held at a time, of each side: 64 MiB
-_SORTED_TOGETHER = 32 * PART  # documents that are encoded in the order of their lengths, which saves padding
+BLOCK = 2**24
+"""So many scores of each side are held at a time: 64 MiB."""
+_SORTED_TOGETHER = 16 * PART  # documents that are encoded in the order of their lengths, which saves padding
 _MOST_QUERIES = 1000  # queries that the weight is found from
 _SENTENCES = 200  # sentences of the documents that stand for queries
 _WORDS = 12  # in place of a sentence, if a document has one alone
@@ -119,7 +120,7 @@ class HybridSearch:
         texts = list(iterate_sentences(documents, name="documents"))
         if all(map(is_blank, texts)):
             raise ValueError(f"documents must hold at least one text that is not blank, got {len(texts)} blank ones.")
-        asked = _sentences(texts) if queries is None else _sampled_queries(queries)
+        asked = sample_sentences(texts) if queries is None else _sampled_queries(queries)
         store = EmbeddingStore(None if folder is None else _check_folder(folder) / _PARTS)
         self.model = model
         self._batch_size = batch_size
@@ -249,7 +250,7 @@ class HybridSearch:
         )
         check_finite_embeddings(found, queries)
         embedded = _comparable(self.model, found)
-        size = max(1, _BLOCK // len(self.embeddings))
+        size = max(1, BLOCK // len(self.embeddings))
         for first in range(0, len(queries), size):
             rows = range(first, min(first + size, len(queries)))
             yield rows, embedded[rows.start : rows.stop], self._bm25.scores(queries[rows.start : rows.stop])
@@ -349,7 +350,7 @@ def _sampled_queries(queries: Any) -> list[str]:
     return random.Random(0).sample(different, min(_MOST_QUERIES, len(different)))
 
 
-def _sentences(documents: Sequence[str]) -> list[str]:
+def sample_sentences(documents: Sequence[str]) -> list[str]:
     """Return a sentence of each of at most 200 documents, drawn at random; of one with a single sentence, its start."""
     draw = random.Random(0)
     written = [text for text in documents if not is_blank(text)]

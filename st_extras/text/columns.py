@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from st_extras.checks import shown
 
 _USUAL_COLUMNS = ("sentence", "text", "sentence1", "content", "contents")
-_AHEAD = 8  # rows of a stream read together: three times as fast as one by one, and hardly further than asked
+_AHEAD = 8  # rows of a stream read together: three times as fast as one by one, and hardly further than needed
 _BATCH = 1000  # rows of a data set on disk read together
 
 
@@ -176,7 +176,7 @@ def choose_column(
     hint: str = "",
     usual: Sequence[str] = _USUAL_COLUMNS,
 ) -> str:
-    """Return the column asked for; otherwise the first usual one, or the only one of ``textual``, the columns of text.
+    """Return ``column`` if it is given; otherwise the first usual one, or the only one of ``textual``, those of text.
 
     Raises:
         ValueError: if there is no such column, or two of that name; the message begins with ``where`` and, without

@@ -17,7 +17,7 @@ from st_extras.text.sources import DataSource, open_sources
 from st_extras.text.words import INVISIBLE, SPACELESS
 
 MAX_PROCESSES = 1024
-"""The most processes that can be asked for to work on a corpus."""
+"""Upper limit of the number of processes that work on a corpus."""
 FEWEST_WITH_LETTERS = 0.5
 """A smaller share of texts with letters is taken for numbers or signs."""
 Shard = tuple[int, int]
@@ -38,7 +38,7 @@ def iterate_sentences(
         column: column of a data set. None: the usual ones, see :class:`~st_extras.text.columns.TextColumns`.
         name: name of the argument, for the messages.
         shard: ``(index, count)``, to yield every ``count``-th sentence from number ``index`` on. A stream of at least
-            ``count`` files is split by its files instead, so that nobody reads all of them.
+            ``count`` files is split by its files instead, so that no shard reads all of them.
 
     Yields:
         The sentences, unchanged.

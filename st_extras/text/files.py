@@ -1,7 +1,7 @@
 """Readers of line-based text files, plain or packed, whose errors name the file and the line.
 
-Every file of text or tables that the package reads comes through here: UTF-8 without NUL bytes, no endless line, JSON
-and CSV without faults that would be guessed away. The readers stream: what nobody asks for is not unpacked.
+All text files and tables are read here: UTF-8 without NUL bytes, lines of limited length, strict JSON and CSV. The
+readers stream: a packed file is unpacked only as far as it is read.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ _OTHER_FILES = {
     b"\x04\x22\x4d\x18": "an lz4 file: unpack it",
     b"%PDF-": "a PDF",
 }
-"""How files begin that somebody may take for text."""
+"""First bytes of files that are easily taken for text."""
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _SURROGATE = re.compile("[\ud800-\udfff]")
 logger = logging.getLogger(__name__)
 
 
 def file_kind(path: str | PathLike[str]) -> tuple[str, str]:
-    """Return what a file is by its name, in upper or lower case: its kind and how it is packed.
+    """Return the kind and the packing of a file by its name, in upper or lower case.
 
     Args:
         path: a path, a pattern or an address.
 
     Returns:
-        A kind such as ".csv", and a packing such as ".gz"; "" for what the name does not tell. ".ndjson" is ".jsonl".
+        A kind such as ".csv", and a packing such as ".gz"; "" where the name has none. ".ndjson" is ".jsonl".
     """
     name = Path(str(path).lower())
     packed = name.suffix if name.suffix in _PACKED else ""

@@ -95,17 +95,17 @@ def _from_json(text: str, path: str | PathLike[str]) -> TableContent:
 
 
 def _from_own_json(content: dict[str, Any], path: str | PathLike[str]) -> TableContent:
-    """Return a file of the format "table", checked; version 1 had neither size nor hash of the vocabulary."""
+    """Return a file of the format "table", checked."""
     version = content.get("version")
-    if version not in (1, _VERSION) or isinstance(version, bool):
+    if version != _VERSION:
         raise ValueError(
-            f"{path} must be a frequency table of version 1 to {_VERSION}, got {version!r:.80}: it needs another "
-            "version of st_extras, or is damaged."
+            f"{path} must be a frequency table of version {_VERSION}, got {version!r:.80}: it needs another version of "
+            "st_extras, or is damaged."
         )
     try:
         tokens, counts, num_texts = content["tokens"], content["counts"], content["num_texts"]
         found = (len(tokens), vocabulary_hash(tokens))
-        stated = found if version == 1 else (content["vocabulary_size"], content["vocabulary_sha256"])
+        stated = (content["vocabulary_size"], content["vocabulary_sha256"])
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path} must be a whole frequency table, got one without {error}.") from None
     if stated != found:

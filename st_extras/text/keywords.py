@@ -104,7 +104,7 @@ class _FasterCut:
 
 @lru_cache(maxsize=1)
 def _jieba_tfidf() -> Any:
-    """Return jieba's TF-IDF with a dictionary of its own, so that words that others add to jieba change nothing."""
+    """Return jieba's TF-IDF with a separate dictionary, which words added to jieba elsewhere do not change."""
     import jieba
     from jieba.analyse.tfidf import TFIDF
 
@@ -320,7 +320,7 @@ def extractor_config(extractor: Extractor) -> dict[str, Any]:
     """Return the settings from which ``build_extractor`` builds the same extractor again.
 
     Raises:
-        ValueError: if the extractor is a callable of your own, which no file can hold.
+        ValueError: if the extractor is your callable, which cannot be saved to a file.
     """
     if isinstance(extractor, _SAVABLE):
         return extractor.config

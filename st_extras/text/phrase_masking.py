@@ -27,7 +27,7 @@ _DEFAULT_COLUMN = "sentence"
 _MANY_MASKED_WHOLE = 0.2
 """A larger share of sentences without another word than their phrase is warned of."""
 _FIRST = 32
-"""Rows of ``map`` or a transform, which see a batch at a time, that are looked at."""
+"""Rows of ``map`` or a transform, which see a batch at a time, that are checked for text masked whole."""
 logger = logging.getLogger(__name__)
 
 
@@ -113,7 +113,7 @@ class PhraseMasking:
         self.column = column
         self.skipped = 0
         self._generator = random.Random(check_seed("seed", seed))
-        self._first: list[str] = []  # masked rows of ``map`` or a transform, until there are enough to judge by
+        self._first: list[str] = []  # masked rows of ``map`` or a transform, until there are enough to check
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "skipped": 0, "_first": []}  # counting must not change the cache key of a data set
@@ -175,7 +175,7 @@ class PhraseMasking:
         return rows.remove_columns("_source")
 
     def _check_masked(self, masked: Iterable[str], *, of_all: bool = True) -> None:
-        """Warn of rows of which nothing but the mask is left, which teach nothing; refuse if all sentences' are.
+        """Warn about rows that are nothing but the mask; raise if those of all sentences are.
 
         Raises:
             ValueError: if nothing is left of any, and the rows are those of all sentences.
@@ -242,7 +242,7 @@ class PhraseMasking:
     def _mask(self, sentence: str) -> list[MaskedRow]:
         """Return the rows of the first ``top_k`` phrases that occur in ``sentence``."""
         if self.mask_token is not None and self.mask_token in sentence:
-            return []  # its mask tokens could not be told from ours
+            return []  # its mask tokens could not be distinguished from ours
         pieces = split_at_words(sentence, self.words)
         folded = [word.casefold() for word in pieces[1::2]]  # the words are the odd pieces
         breaks = {index for index, gap in enumerate(pieces[2:-1:2], 1) if gap and not gap.isspace()}

@@ -208,7 +208,7 @@ def character_tfidf(texts: Sequence[str], most: float = 1.0) -> Any:
 
     Args:
         texts: (N,).
-        most: leave out grams that a greater share of the texts has: they say little and cost most.
+        most: leave out grams that a greater share of the texts has: they carry little information and cost most.
     """
     from scipy.sparse import csr_matrix
     from sklearn.feature_extraction.text import TfidfVectorizer

@@ -1,4 +1,4 @@
-"""What a word is: letters and digits in a row, or what jieba finds; where words stand in a text; which say little."""
+"""Words of a text and their places: runs of letters and digits, or what jieba finds; stop words."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 Span = tuple[int, int]
 """``(start, end)`` in characters."""
 MAX_TOP_K = 1_000_000
-"""The most keywords or phrases of a text that can be asked for."""
+"""Upper limit of ``top_k``, the number of keywords or phrases of a text."""
 WordFinder = Callable[[str], Sequence[Span]]
 """Takes a text and returns the spans of its words, left to right."""
 
@@ -76,10 +76,10 @@ def jieba_spans(text: str) -> list[Span]:
 
 
 def keep_cache_private(tokenizer: Any) -> None:
-    """Let a jieba tokenizer keep its dictionary's cache in the user's cache folder.
+    """Move the dictionary cache of a jieba tokenizer to the user's cache folder.
 
-    jieba keeps it in the folder for temporary files, where anybody may have put a file of that name. A tokenizer whose
-    folder or file somebody has set, or that has read its dictionary already, stays as it is.
+    jieba keeps it in the folder for temporary files, where another user may have put a file of that name. A tokenizer
+    with a folder or file of its own, or that has read its dictionary already, is left unchanged.
     """
     if not (tokenizer.initialized or tokenizer.tmp_dir or tokenizer.cache_file):
         import jieba

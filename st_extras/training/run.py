@@ -177,7 +177,9 @@ def train_encoder(
         if evaluator is None:
             raise ValueError(f"patience counts evaluations and needs an evaluator, got {patience!r} without one.")
     if force and not resume:
-        raise ValueError("force needs resume, got it without: to replace an earlier training, set overwrite instead.")
+        raise ValueError(
+            "force needs resume=True, got resume=False: to replace a training, set overwrite=True instead."
+        )
     check_output(output, resume=resume, overwrite=overwrite)
     checkpoints, last = Path(output) / CHECKPOINTS, last_checkpoint(output) if resume else None
     recorded: dict[str, Any] = {"loss_learning_rate": loss_learning_rate, "patience": patience}

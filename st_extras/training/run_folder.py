@@ -20,9 +20,9 @@ from st_extras.modules.model_card import name_folders
 
 logger = logging.getLogger(__name__)
 MANIFEST = "st_extras_files.json"
-"""Lists what this package wrote into the folder, so that the next run replaces that and nothing else."""
+"""Lists the files that this package wrote into the folder, so that the next run replaces no others."""
 MARKER = "complete.json"
-"""Written into a checkpoint after everything else, it says what a whole checkpoint holds."""
+"""Written last into a checkpoint, it lists the files of a complete one."""
 CHECKPOINTS = "checkpoints"
 _FILES, _CHECKPOINT = "st-extras list of files", "st-extras checkpoint"
 _STAGING = ".saving"
@@ -35,7 +35,7 @@ _OF_A_MODEL = re.compile(
 )
 
 
-# --- what this package wrote ---
+# --- the files that this package wrote ---
 
 
 def read_manifest(folder: Path) -> set[str]:
@@ -56,7 +56,7 @@ def _write_manifest(folder: Path, names: Iterable[str]) -> None:
 
 
 def _remove_written(folder: Path, names: Iterable[str]) -> None:
-    """Remove these files of ``folder`` and the folders that are empty then."""
+    """Remove these files of ``folder``, and folders that then are empty."""
     for name in sorted(names, reverse=True):
         path = folder / name
         if path.is_file() or path.is_symlink():
@@ -100,12 +100,12 @@ def read_marker(checkpoint: Path) -> tuple[dict[str, tuple[int, str]], dict[str,
 
 
 def fault(checkpoint: Path, needed: Iterable[str] = (), *, read: bool = False) -> str | None:
-    """Say why a checkpoint is not whole; None if it is: the marker is there, and every file that it lists or needs.
+    """Return why a checkpoint is incomplete; None if its marker exists and all files that this lists.
 
     Args:
         checkpoint: its folder.
-        needed: names that it must list.
-        read: whether to read the files and compare their digests, too: seconds for gigabytes.
+        needed: names of files that the marker must list.
+        read: also read the files and compare their digests, which takes seconds for gigabytes.
     """
     try:
         files, _ = read_marker(checkpoint)
@@ -123,21 +123,21 @@ def fault(checkpoint: Path, needed: Iterable[str] = (), *, read: bool = False) -
 
 
 def find_checkpoints(checkpoints: Path) -> list[Path]:
-    """Return the folders of checkpoints, whole or not, in the order of their steps."""
+    """Return the folders of checkpoints, complete or not, in the order of their steps."""
     names = [folder.name.removeprefix(_PREFIX) for folder in checkpoints.glob(f"{_PREFIX}*")]
     return [checkpoints / f"{_PREFIX}{step}" for step in sorted(int(name) for name in names if name.isdecimal())]
 
 
 def remove_checkpoints(checkpoints: Path, *, whole: bool = True) -> None:
-    """Remove the checkpoints and the evaluations beside them, and the folder if it is empty then.
+    """Remove the checkpoints and the evaluations beside them, and the folder if it then is empty.
 
     Args:
         checkpoints: their folder. Other files in it stay.
-        whole: False: remove only the checkpoints that are not whole.
+        whole: also remove complete checkpoints, not only incomplete ones.
     """
     for folder in find_checkpoints(checkpoints):
         if whole or fault(folder) is not None:
-            (folder / MARKER).unlink(missing_ok=True)  # first: what an interruption leaves is not whole
+            (folder / MARKER).unlink(missing_ok=True)  # first: what an interruption leaves is incomplete
             shutil.rmtree(folder)
     if whole:
         shutil.rmtree(checkpoints / "eval", ignore_errors=True)
@@ -161,8 +161,8 @@ def last_checkpoint(output: str | os.PathLike[str]) -> str:
         if (reason := fault(folder, _NEEDED, read=True)) is None:
             return str(folder)
         logger.warning("%s is incomplete and passed over: %s.", folder, reason)
-    known = found or read_manifest(checkpoints.parent)  # a run's, which a kill ended before its first checkpoint
-    state = "no whole checkpoint yet: start again with overwrite (--overwrite)" if known else "none"
+    known = found or read_manifest(checkpoints.parent)  # of a run that was killed before its first checkpoint
+    state = "no complete one yet: start again with overwrite=True" if known else "none"
     raise ValueError(f"resume needs a checkpoint in {str(checkpoints)!r}, got {state}.")
 
 
@@ -174,10 +174,10 @@ def check_output(
     unfinished: str = CHECKPOINTS,
     reports: Collection[str] = (),
 ) -> None:
-    """Check that a run may write to ``output``: no file that it did not write is replaced. Nothing is changed.
+    """Check that a run may write to ``output`` without replacing a file that no run wrote. Nothing is changed.
 
-    Of several processes, the first alone looks at what the folder holds: it may have begun to write to it before
-    another one looks, and if it refuses, the launcher ends them all.
+    Of several processes, only the first looks into the folder: it may begin to write before another one looks, and if
+    it raises, the launcher ends them all.
 
     Args:
         output: the folder that the model will be saved to.
@@ -200,7 +200,7 @@ def check_output(
     if not resume and not overwrite and any(output.iterdir()):
         left = output / unfinished
         resumable = left.is_dir() and any(left.iterdir())
-        options = "overwrite or resume (--overwrite or --resume)" if resumable else "overwrite (--overwrite)"
+        options = "overwrite=True or resume=True" if resumable else "overwrite=True"
         raise ValueError(
             f"output must be a new or empty folder, got {str(output)!r}: choose another folder, or set {options}."
         )
@@ -211,7 +211,7 @@ def check_output(
         if name not in own and (name in {unfinished, _STAGING, *reports} or _OF_A_MODEL.fullmatch(name)):
             raise ValueError(
                 f"output must be a folder whose files may be replaced, got {str(output)!r} with {name!r}, which no "
-                "earlier run wrote: choose another folder, or move that away."
+                "earlier run wrote: choose another folder, or move that file."
             )
 
 
@@ -228,12 +228,12 @@ def claim(output: Path, unfinished: str = CHECKPOINTS) -> None:
 
 
 def is_claimed(output: Path, unfinished: str) -> bool:
-    """Whether a run of this package has claimed the folder ``unfinished`` in ``output`` and not released it."""
+    """Return whether a run of this package has claimed the folder ``unfinished`` in ``output`` and not released it."""
     return unfinished in read_manifest(output)
 
 
 def release(output: Path, unfinished: str) -> None:
-    """Record that nothing is unfinished any more; the manifest goes if it is empty then."""
+    """Record that the folder ``unfinished`` is no longer a run's, and remove the manifest if it then is empty."""
     if rest := read_manifest(output) - {unfinished}:
         _write_manifest(output, rest)
     else:
@@ -242,7 +242,7 @@ def release(output: Path, unfinished: str) -> None:
 
 @contextmanager
 def undone_if_it_fails(output: str | os.PathLike[str]) -> Iterator[None]:
-    """Let a run that fails before its first whole checkpoint leave nothing in ``output``."""
+    """Remove everything from ``output`` that a run wrote if it fails before its first complete checkpoint."""
     output = Path(output)
     missing = [folder for folder in (output, *output.parents) if not folder.exists()]
     try:

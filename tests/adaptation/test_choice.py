@@ -3,7 +3,7 @@
 import pytest
 
 from st_extras.adaptation import CandidateResult
-from st_extras.adaptation.choice import Choice, choose, choose_harmless, general_budget, is_tried, objections
+from st_extras.adaptation.choice import Choice, choose, choose_harmless, is_tried, objections
 
 FORGETS = "loses 1.00 on general pairs, 0.50 allowed"
 
@@ -42,12 +42,15 @@ def test_the_first_one_without_harm_is_chosen():
     assert choose_harmless([bad]).index is None
 
 
-def test_what_is_tried_and_accepted():
-    assert general_budget(80.0, None) == 0.5
-    assert general_budget(80.0, 3.0) == 3.0
-    assert [is_tried(True, general, by_labels=False) for general in (69.9, 70.0)] == [True, False]
-    assert is_tried(True, 90.0, by_labels=True)
-    assert is_tried(False, 90.0, by_labels=False)
+def test_whitening_is_tried_where_the_transform_before_it_keeps_general_english():
+    """It may cost a quarter of the budget; with labels, or where general pairs show nothing, it is always tried."""
+    assert [is_tried(lost, 2.0, by_labels=False) for lost in (-3.0, 0.5, 0.51)] == [True, True, False]
+    assert [is_tried(lost, 0.5, by_labels=False) for lost in (0.12, 0.13)] == [True, False]
+    assert is_tried(None, 2.0, by_labels=False)
+    assert is_tried(9.0, 2.0, by_labels=True)
+
+
+def test_what_speaks_against_a_candidate():
     assert objections(0.1, 0.01, None, 0.5) == objections(0.1, None, 0.5, 0.5) == ""
     assert objections(0.1, 0.0, None, 0.5).startswith("not better")
     assert objections(0.0, None, None, 0.5).startswith("not better")

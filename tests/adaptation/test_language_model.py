@@ -8,6 +8,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from st_extras.adaptation import (
     Adaptation,
@@ -17,7 +18,7 @@ from st_extras.adaptation import (
     extraction,
     language_model,
 )
-from st_extras.adaptation.corpus import Sample, split_corpus
+from st_extras.adaptation.corpus import Sample, apart_from, sample_texts, split_corpus
 from st_extras.adaptation.extraction import (
     embed_filter,
     encode_grid,
@@ -30,6 +31,7 @@ from st_extras.adaptation.run import AdaptationRun
 from st_extras.encoders import load_encoder
 from st_extras.encoders.prompt_template import PLAIN, PROMPT_EOL
 from st_extras.evaluation import STSDataset
+from st_extras.evaluation.geometry import unrelated_cosines
 from st_extras.evaluation.label_free import LabelFreeComparison
 from st_extras.modules import WhiteningPostProcessor, pipeline
 from st_extras.samples import graded_spearman
@@ -107,6 +109,11 @@ def test_the_filter_leaves_out_both_ends_of_the_spectrum_of_words(decoder):
     assert offset.tolist() == [0.0] * 14
     decoder.transformers_model.config.tie_word_embeddings = False
     assert embed_filter(decoder) is None
+    for edge in (-0.1, 0.5):
+        with pytest.raises(ValueError, match="edge"):
+            embed_filter(decoder, edge)
+    with pytest.raises(ValueError, match="model"):
+        embed_filter(SentenceTransformer(modules=[StaticEmbedding(decoder.tokenizer, embedding_dim=4)]))
 
 
 def test_texts_that_have_all_their_prompts_are_used(decoder):
@@ -137,6 +144,14 @@ def test_what_is_saved_is_what_was_scored(decoder, tmp_path):
     dev = details(found).dev
     assert dev == pytest.approx(measure.score(encode(decoder, DEV.texts)), abs=0.1)
     assert best.gain == pytest.approx(measure.score(encode(loaded, DEV.texts)) - dev, abs=0.2)
+    assert details(found).dev is not None
+    held_out = apart_from(sample_texts(TEXTS, 12_000, 42), DEV).texts[: found.texts.held_out]
+    for marks, model in ((details(found).unrelated_before, decoder), (details(found).unrelated_after, loaded)):
+        assert marks is not None
+        assert marks[100] == pytest.approx(unrelated_cosines(encode(model, held_out))[100], abs=1e-3)
+    page = (tmp_path / "out" / "neighbors.md").read_text()
+    assert 0 < details(found).changed < 1  # type: ignore[operator]
+    assert f"{details(found).changed:.0%}" in page
     card = (tmp_path / "out" / "README.md").read_text()
     assert ("Whitening" in card, "wu2026unembedding" in card) == ("whitening" in best.name, "Filter" in best.name)
 
@@ -187,6 +202,12 @@ def test_texts_without_an_embedding_leave_the_grid_too(decoder, tmp_path, monkey
         corpora.append((corpus, grid))
         init(self, model, corpus, grid, *given)
 
+    fitting: set[Any] = set()
+    monkeypatch.setattr(
+        language_model,
+        "extractions",
+        lambda *given: fitting.add((given[3].start, given[3].stop)) or extractions(*given),
+    )
     monkeypatch.setattr(language_model, "encode_grid", with_gaps)
     monkeypatch.setattr(ExtractionScores, "__init__", scores)
     found = run(decoder, tmp_path / "out", dev=DEV)
@@ -196,6 +217,7 @@ def test_texts_without_an_embedding_leave_the_grid_too(decoder, tmp_path, monkey
     assert (found.texts.sampled, found.texts.used) == (600, 598)
     assert [*corpus.held_out, *corpus.fitting] == [texts[row] for row in kept]
     assert torch.equal(grid.embeddings, whole.embeddings[:, kept])
+    assert fitting == {(len(corpus.held_out), None)}
 
 
 def test_the_seed_and_the_limit_arrive(decoder, tmp_path, monkeypatch):
@@ -243,7 +265,7 @@ def test_a_base_model_that_is_best_stays(decoder, tmp_path):
 
 def test_too_little_time(decoder, tmp_path, monkeypatch):
     few = run(decoder, tmp_path / "few", minutes=1e-6)
-    assert "--minutes" in few.reason
+    assert "more minutes" in few.reason
     monkeypatch.setattr(AdaptationRun, "deadline", property(lambda self: 0.0, lambda self, value: None), raising=False)
     found = run(decoder, tmp_path / "out", dev=DEV)
     assert found.candidates == []

@@ -15,7 +15,7 @@ def found(details: Any, *candidates: CandidateResult) -> Adaptation:
 
 def test_the_table_has_the_base_model_and_no_empty_columns():
     domain = found(
-        DomainDetails(general=80.0),
+        DomainDetails(2.0, general=80.0),
         CandidateResult("a", -0.1, -0.2, 0.1, 79.0, False, "not better", 1.0),
         CandidateResult("b", 0.25, 0.2, 0.3, 79.5, True, "", 2.0),
     )
@@ -39,7 +39,7 @@ def test_the_table_has_the_base_model_and_no_empty_columns():
 
 def test_what_is_written_is_all_but_the_model():
     one = CandidateResult("b", 0.25, 0.2, 0.3, 79.5, True, "", 2.0)
-    written = found(DomainDetails(unrelated_after={100: (0.1, 0.0, 0.2)}), one).written()
+    written = found(DomainDetails(2.0, unrelated_after={100: (0.1, 0.0, 0.2)}), one).written()
     assert json.loads(json.dumps(written))["details"]["unrelated_after"] == {"100": [0.1, 0.0, 0.2]}
     assert written["texts"]["held_out"] == 2
     assert written["candidates"][0]["gain"] == 0.25

@@ -82,7 +82,7 @@ def test_an_interruption_leaves_what_was_encoded(still_encoder, tmp_path, error)
     failed(still_encoder, out, error)
     kept = stored(out)
     assert len(kept) == 1
-    with pytest.raises(ValueError, match=r"set overwrite or resume \(--overwrite or --resume\)"):
+    with pytest.raises(ValueError, match=r"set overwrite=True or resume=True"):
         opened(still_encoder, out)
     encoded: list[int] = []
     with pytest.MonkeyPatch.context() as patch, opened(still_encoder, out, resume=True) as job:

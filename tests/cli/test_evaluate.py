@@ -10,7 +10,18 @@ import pytest
 
 from st_extras.encoders.loading import load_encoder
 from st_extras.evaluation import SEVEN_STS, LabeledTextEvaluator, compare_retrieval, load_retrieval, mteb, sts_evaluator
+from st_extras.evaluation.paired import compare_labeled
 from tests.fixtures import SENTENCES
+
+
+def search_folder(folder: Path) -> Path:
+    """A collection in BEIR's layout."""
+    (folder / "qrels").mkdir(parents=True)
+    documents = "".join(f"d{i},{sentence}\n" for i, sentence in enumerate(SENTENCES))
+    (folder / "corpus.csv").write_text("id,text\n" + documents)
+    (folder / "queries.csv").write_text("id,text\na,the old cat\nb,a dog in rain\nc,soup\n")
+    (folder / "qrels" / "dev.txt").write_text("a 0 d0 1\nb 0 d1 1\nb 0 d5 2\nc 0 d7 1\n")
+    return folder
 
 
 class TestEvaluate:
@@ -35,9 +46,41 @@ class TestEvaluate:
         words = ("evaluate", "ENC", "other", "--sts", "STS", "--sets", "sts12")
         alone = json.loads(run("evaluate", "ENC", "--sts", "STS", "--sets", "sts12", "--json")[1])
         code, out, _ = run(*words, "--json")
-        assert (code, json.loads(out)) == (0, {str(inputs / "encoder"): alone, "other": alone})
+        row = {**alone, "difference": 0, "low": 0, "high": 0}
+        assert (code, json.loads(out)) == (0, {str(inputs / "encoder"): row, "other": row})
         code, out, _ = run(*words, "--quiet")
-        assert (code, out.count(f"{alone['sts12']:.2f}"), " set " in out, "sts13" in out) == (0, 2, True, False)
+        assert (code, out.count(f"{alone['sts12']:.2f}") >= 2, " set " in out, "sts13" in out) == (0, True, True, False)
+
+    @pytest.mark.parametrize("data", [("--sts", "STS"), ("--labeled", "labels.tsv"), ("--retrieval", "faq")])
+    def test_nothing_is_left_out_at_80_columns_with_long_paths(self, run, inputs, data):
+        Path("labels.tsv").write_text(
+            "label\ttext\n" + "".join(f"{'ab'[i % 2]}\t{s}\n" for i, s in enumerate(SENTENCES))
+        )
+        search_folder(Path("faq"))
+        paths = [f"a/{'folder-of-many-letters/' * 3}encoder-{number}" for number in (1, 2)]
+        for path in paths:
+            shutil.copytree(inputs / "encoder", path)
+        found = json.loads(run("evaluate", *paths, *data, "--json")[1])
+        code, out, _ = run("evaluate", *paths, *data, "--quiet", columns=80)
+        assert (code, max(map(len, out.splitlines())) <= 120) == (0, True)
+        table = [line for line in out.splitlines() if line[:1] in "┏┃│└"]
+        assert max(map(len, table)) <= 80
+        for row in found.values():
+            assert [key for key in row if key not in ("difference", "low", "high") and key not in out] == []
+            for key, value in row.items():
+                assert f"{value:.2f}".lstrip("-") in out, key
+        for number, path in enumerate(paths, start=1):
+            assert f"encoder-{number}: {path}" in out
+
+    @pytest.mark.parametrize("given", [(), ("--sets", "sts12")])
+    def test_without_data_it_names_what_else_there_is(self, run, monkeypatch, given):
+        def unreachable(*_: Any, **__: Any) -> None:
+            raise OSError("no connection")
+
+        monkeypatch.setattr("st_extras.evaluation.sts_evaluator", unreachable)
+        code, _, err = run("evaluate", "ENC", *given, "--quiet")
+        assert (code != 0, "no connection" in err) == (True, True)
+        assert err.count("--labeled FILE") == (0 if given else 2)
 
     @pytest.mark.parametrize(("more", "name"), [((), "sts13"), (("--sets", "mine"), "mine")])
     def test_one_file_is_a_set_of_its_name(self, run, inputs, more, name):
@@ -47,6 +90,8 @@ class TestEvaluate:
 
     def test_a_refined_encoder_of_the_hub(self, run, inputs, monkeypatch):
         Path("modules.json").write_text('[{"type": "st_extras.modules.sif.SIFPooling"}]')
+        monkeypatch.setattr("st_extras.encoder_names.find_encoder", str)
+        monkeypatch.setattr("st_extras.cli.evaluate.find_encoder", str)
         loaded = load_encoder(inputs / "encoder", device="cpu")
         monkeypatch.setattr("sentence_transformers.util.load_file_path", lambda name, file: file)
         monkeypatch.setattr("st_extras.modules.load", lambda name: loaded if name == "me/refined" else None)
@@ -92,8 +137,30 @@ class TestLabeled:
     def test_table(self, run, file):
         code, out, _ = run("evaluate", "ENC", "--labeled", file, "--quiet")
         assert code == 0
-        shown = ("Labelled texts x 100", " metric ", "knn5_accuracy", "map_at_r", "mean")
-        assert [text in out for text in (*shown, " set ")] == [True] * 5 + [False]
+        shown = (
+            "8 texts with 3 labels, x 100",
+            " metric ",
+            "knn5_accuracy",
+            "map_at_r: mean average precision",
+            "mean",
+        )
+        assert [text in out for text in (*shown, "difference")] == [True] * 5 + [False]
+
+    def test_the_difference_to_the_first_encoder(self, run, inputs, file, make_encoder):
+        make_encoder(seed=5).save("other")
+        code, out, _ = run("evaluate", "ENC", "other", "--labeled", file, "--json")
+        assert code == 0
+        first, other = json.loads(out).values()
+        models = [
+            ("ENC", load_encoder(inputs / "encoder", device="cpu")),
+            ("other", load_encoder("other", device="cpu")),
+        ]
+        expected = compare_labeled(LabeledTextEvaluator(SENTENCES, self.LABELS), models)
+        assert other == pytest.approx({name: 100 * value for name, value in expected["other"].items()})
+        assert (first["difference"], other["difference"]) == (0, pytest.approx(other["mean"] - first["mean"]))
+        out = run("evaluate", "ENC", "other", "--labeled", file, "--quiet")[1]
+        assert f"{other['low']:+.2f} to {other['high']:+.2f}" in out
+        assert "difference: in mean, to encoder; interval: bootstrap over the texts" in out
 
     @pytest.mark.parametrize(
         ("file", "message"),
@@ -110,16 +177,9 @@ class TestLabeled:
 
 
 class TestRetrieval:
-    DOCUMENTS = "".join(f"d{i},{sentence}\n" for i, sentence in enumerate(SENTENCES))
-
     @pytest.fixture
     def folder(self, tmp_path):
-        folder = tmp_path / "faq"
-        (folder / "qrels").mkdir(parents=True)
-        (folder / "corpus.csv").write_text("id,text\n" + self.DOCUMENTS)
-        (folder / "queries.csv").write_text("id,text\na,the old cat\nb,a dog in rain\nc,soup\n")
-        (folder / "qrels" / "dev.txt").write_text("a 0 d0 1\nb 0 d1 1\nb 0 d5 2\nc 0 d7 1\n")
-        return folder
+        return search_folder(tmp_path / "faq")
 
     @pytest.mark.parametrize("prompts", [{}, {"query_prompt": "he ", "document_prompt": "a "}])
     def test_json(self, run, inputs, folder, prompts):

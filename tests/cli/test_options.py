@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer
 
 from st_extras import losses, plots
 from st_extras.cli.options import LONGEST_LINE
@@ -87,11 +86,13 @@ def calls(monkeypatch):
     import datasets
     import transformers
 
-    from st_extras import adaptation, encoders, evaluation, text, training
+    from st_extras import adaptation, encoders, evaluation, samples, text, training
     from st_extras import search as hybrid_package
+    from st_extras.adaptation import pseudo_relevance
     from st_extras.cli import advice, calibrate, evaluate, refine, search, shards
     from st_extras.encoders import loading
-    from st_extras.evaluation import mteb
+    from st_extras.evaluation import mteb, paired, unrelated_pairs
+    from st_extras.evaluation.unrelated_pairs import UnrelatedPairs
     from st_extras.search import hybrid
     from st_extras.text import corpus as reading
     from st_extras.text import documents
@@ -112,10 +113,12 @@ def calls(monkeypatch):
     calls.on(datasets, "disable_progress_bars", lambda: calls.seen.append(("disable_progress_bars", {"called": True})))
     calls.on(training, "train_encoder", lambda model, loss, **_: (loss(model), run)[1])
     texts, none = adaptation.TextSummary(1, 1, 1, 0, 1.0), "Left unchanged: too few."
-    for name, details in (("adapt", adaptation.DomainDetails()), ("adapt_search", adaptation.SearchDetails(1, True))):
+    found_out = {"adapt": adaptation.DomainDetails(2.0), "adapt_search": adaptation.SearchDetails(1, True)}
+    for name, details in found_out.items():
         found = adaptation.Adaptation(None, None, none, "", [], texts, details, 1.0)  # type: ignore[arg-type]
         calls.on(adaptation, name, lambda found=found, **_: found)
     calls.on(adaptation, "demonstrate", lambda **_: [])
+    calls.on(samples, "write_samples", lambda **_: [Path("there/text.txt")])
     calls.on(documents, "read_documents", lambda **_: (["a", "b"], ["one", "two"]))
     calls.on(documents, "read_queries", lambda **_: (ASKED, ASKED))
     find = calls.note("search", hybrid.HybridSearch.search, lambda queries, **_: [[] for _ in queries])
@@ -123,6 +126,7 @@ def calls(monkeypatch):
     found = SimpleNamespace(model=SimpleNamespace(similarity_fn_name="cosine"), bm25_weight=0.1)
     found.search, found.save = functools.partial(find, None), functools.partial(save, None)
     calls.on(hybrid_package, "HybridSearch", lambda **_: found)
+    monkeypatch.setattr("st_extras.encoder_names.find_encoder", lambda name, **_: name)
     calls.on(search, "load_any", lambda path: SimpleNamespace(prompts={}))
     monkeypatch.setattr("sys.stdin", io.StringIO())
     monkeypatch.setattr("st_extras.samples.encoder.packaged_minilm", lambda: None)
@@ -130,7 +134,10 @@ def calls(monkeypatch):
     calls.on(mteb, "mteb_tasks", lambda names: names)
     calls.on(mteb, "mteb_scores", lambda model, tasks, **_: {})
     calls.on(evaluation, "load_labeled_texts", lambda **_: LABELED)
-    calls.on(evaluation, "LabeledTextEvaluator", lambda **_: lambda model: {})
+    calls.on(evaluation, "LabeledTextEvaluator", lambda **_: None)
+    scores = {"mean": 0.5, "difference": 0.0, "low": 0.0, "high": 0.0}
+    for name in ("compare_labeled", "compare_sts"):
+        calls.on(paired, name, lambda models, **_: {model: scores for model, _ in models})
     calls.on(evaluation, "load_retrieval", lambda **_: TASK)
     row = dict.fromkeys(("ndcg@10", "difference", "low", "high"), 0.5)
     calls.on(evaluation, "compare_retrieval", lambda models, **_: {name: row for name, _ in models})
@@ -161,10 +168,11 @@ def calls(monkeypatch):
     calls.on(CorpusStatistics, "compute", lambda **_: CorpusStatistics(2))
     calls.on(CorpusStatistics, "save", lambda **_: None, "save statistics")
     calls.on(loading, "with_modules", lambda model, modules: modules)
-    encode = functools.partial(calls.note("encode", SentenceTransformer.encode, lambda **_: torch.ones(50, 1)), None)
-    calls.on(calibrate, "load_any", lambda path: SimpleNamespace(encode=encode))
+    calls.on(calibrate, "load_any", lambda path: torch.nn.Identity())
+    calls.on(unrelated_pairs, "encode_pairs", lambda models, **_: UnrelatedPairs({name: ["a"] for name in models}))
+    monkeypatch.setattr(UnrelatedPairs, "cosines", lambda self: {name: {} for name in self.texts})
+    calls.on(pseudo_relevance, "sample_queries", lambda **_: (ASKED, False))
     calls.on(adaptation.corpus, "sample_texts", lambda **_: adaptation.corpus.Sample(["a"] * 50, 50))
-    calls.on(evaluation.geometry, "unrelated_cosines", lambda **_: {})
     calls.on(plots, "plot_unrelated_cosines", lambda **_: None)
     for module in (evaluate, refine, shards):
         calls.on(module, "load_any", lambda path: _Loaded([RepALPostProcessor(2, 0.5, 0.5)]))
@@ -250,7 +258,8 @@ def test_the_value_arrives(run, calls, command, added):
 
 def test_every_option_of_every_command_has_a_row():
     """One that can be written in two ways needs both."""
-    seen = {(command, word) for command, rows in ROWS.items() for added in rows for word in shlex.split(added)}
+    lines = [(command, f"{command} {added}") for command, rows in ROWS.items() for added in rows]
+    seen = {(command, word) for command, line in lines for word in shlex.split(line)}
     for name, option in options():
         shown = {word for command, word in seen if command.startswith(name)}
         assert [word for word in option.opts if word not in shown] == [], name
@@ -260,7 +269,7 @@ def test_every_option_of_every_command_has_a_row():
 def test_defaults_are_those_of_python(run, calls, command):
     """But for what a command gives always: text, tokenizer, source of sets, bars, SLT-FAI's parts, RepAL's weights."""
     given = {"lambda_1", "lambda_2", "corpus", "tokenizer", "source", "show_progress_bar", "base_loss", "warmup_steps"}
-    given |= {"no_duplicates"} if "paser" in command else {"convert_to_tensor"}
+    given |= {"name", "no_duplicates" if "paser" in command else "convert_to_tensor"}
     Path("text.csv").write_text("a")
     for call, arguments in ran(run, calls, command).seen:
         for name in {*arguments} - given:

@@ -25,7 +25,7 @@ def encoded(name: str) -> Any:
     [
         ("whitening", ("dimensions=4",), {"dimensions": 4, "epsilon": 0.0}),
         ("all-but-the-top", ("components=2",), {"components": 2}),
-        ("locality-preserving", ("recolor=0", "neighbors=7"), {"recolor": 0.0, "neighbors": 7, "words": True}),
+        ("locality-preserving", ("recolor=0", "neighbors=7"), {"recolor": 0.0, "neighbors": 7, "tfidf": True}),
     ],
 )
 @pytest.mark.slow
@@ -79,7 +79,7 @@ def test_a_refined_encoder_is_not_trained(run, command):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("whiten", *FIT), r"^Error: method must be one of 'whitening', .*, 'repal', got 'whiten'\.$"),
+        (("whiten", *FIT), r"^Error: METHOD must be one of 'whitening', .*, 'repal', got 'whiten'\.$"),
         (("whitening", "ENC", "-o", "out"), r"text or --statistics must be given, .* got neither\."),
         (("sif", "ENC", "-o", "out"), r"text or --frequencies must be given, .* got neither\."),
         (("whitening", *FIT, "--statistics", "s"), r"only one of them, got both\."),
@@ -93,7 +93,7 @@ def test_a_refined_encoder_is_not_trained(run, command):
         (("sif", "ENC", "--frequencies", "none.json", "-o", "out"), r"none\.json"),
         (("whitening", *FIT, "--set", "dimensions=99"), r"dimensions .*99"),
         (("all-but-the-top", *FIT, "--set", "components=7"), r"components must be below .*8 sentences vary \(7\)"),
-        (("locality-preserving", *FIT), r"sentences must have at least 50 different embeddings"),
+        (("locality-preserving", *FIT), r"TEXT must have at least 50 different embeddings"),
         (("repal", *FIT, "--set", "lambda_1=-0.1"), r"lambda_1 .*-0\.1"),
         (("repal", *FIT, "--set", "corpus=x"), "--set cannot give corpus: use the argument TEXT instead"),
         (("sif", *FIT, "--set", "batch_size=3"), r"--set must name a setting of SIFPooling\.attach \(a\), got"),

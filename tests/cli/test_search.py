@@ -2,6 +2,8 @@
 
 import io
 import json
+import random
+import shlex
 import sys
 
 import pytest
@@ -185,5 +187,22 @@ def test_another_text_or_encoder_than_the_index_has_is_refused(run, folder, tmp_
 
 def test_missing_bm25s_is_noticed_before_anything_is_read(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "bm25s", None)
-    code, _, err = run("search", "none", "none", "a cat")
+    code, _, err = run("search", "ENC", "none", "a cat")
     assert (code, err) == (2, 'Error: BM25 needs bm25s: pip install "st-extras[search]".\n')
+
+
+@pytest.mark.slow
+def test_the_command_that_adapt_search_prints(run, tmp_path):
+    words = " ".join(SENTENCES).split()
+    texts = [" ".join(random.Random(i).choices(words, k=8)) for i in range(120)]
+    write(tmp_path / "work" / "my documents.txt", "\n".join(texts))
+    write(tmp_path / "work" / "queries.txt", "\n".join(text[:20] for text in texts[::4]))
+    code, out, err = run("adapt-search", "ENC", "my documents.txt", "--queries", "queries.txt", "-o", "out", "--quiet")
+    assert code == 0, err
+    printed = shlex.split(out.splitlines()[-1])
+    assert printed[:5] == ["st-extras", "search", "out", "my documents.txt", "--bm25-weight"]
+    weight = json.loads((tmp_path / "work/out/adaptation.json").read_text())["details"]["bm25_weight"]
+    assert float(printed[5]) == pytest.approx(weight, rel=1e-3)
+    code, out, err = run(*printed[1:], "cat", "--json")
+    assert code == 0, err
+    assert len(json.loads(out)["searches"][0]["hits"]) == 10

@@ -39,8 +39,8 @@ def test_the_best_weights_by_a_dev_set_and_scores_before_and_after(run, inputs):
     assert (steps, report["best_step"]) == ((0, 2, 4), steps[best])
     assert report["after"]["stsb_dev"] == pytest.approx(100 * scores[best])
     assert report["before"]["stsb_dev"] == pytest.approx(100 * scores[0])
-    start, saved = load_encoder(inputs / "encoder", device="cpu"), SentenceTransformer("out", device="cpu")
-    for state, model in (("before", start), ("after", saved)):
+    base, saved = load_encoder(inputs / "encoder", device="cpu"), SentenceTransformer("out", device="cpu")
+    for state, model in (("before", base), ("after", saved)):
         again = sts_evaluator("sts14", inputs)(model)["sts14_spearman_cosine"]
         assert report[state]["sts14"] == pytest.approx(100 * again)
 
@@ -55,7 +55,7 @@ def test_the_best_weights_by_a_dev_set_and_scores_before_and_after(run, inputs):
         (("--dev-set", "stsb_dev"), {"mine"}),
     ],
 )
-def test_a_file_of_ones_own_is_called_by_its_name(run, inputs, more, names):
+def test_a_users_file_is_called_by_its_name(run, inputs, more, names):
     shutil.copy(inputs / "stsb_dev.tsv", "mine.tsv")
     shutil.copy(inputs / "sts14.tsv", "other.tsv")
     report = trained(run, *TRAIN, "--steps", 1, "--dev", "mine.tsv", *more)
@@ -67,21 +67,20 @@ def test_a_file_of_ones_own_is_called_by_its_name(run, inputs, more, names):
     [
         ("simcse", ("--set", "temperature=0"), r"temperature .*0"),
         ("dclr", ("--set", "threshold=1.5"), r"threshold .*1\.5"),
-        ("adcse", ("--set", "num_adversaries=-1"), "num_adversaries"),
         ("paser", ("--set", "mlm_weight=-1"), "mlm_weight .*-1"),
         ("paser", ("--set", "on_missing_mask=x"), "on_missing_mask .*x"),
         ("paser", ("--phrases", "xp"), "--phrases must be rake, or np, vp and sbar"),
         ("paser", ("--augment", "xx"), "--augment must be sr, rd and rs joined by"),
         ("paser", ("--language", "klingon"), "klingon"),
-        ("paser", ("--top-k", 10**7), "top_k .*10,?000,?000"),
+        ("paser", ("--top-k", 10**7), "--top-k .*10000000"),
         ("slt-fai", ("--frequencies", "t"), "'t': No such file"),
         ("slt-fai", ("--frequencies", "TABLE", "--base-set", "temperature=0"), "temperature .*0"),
         ("slt-fai", ("--frequencies", "TABLE", "--set", "mask_ratio=2"), "mask_ratio .*2"),
         ("slt-fai", ("--frequencies", ""), "slt-fai needs --frequencies: a file"),
         ("dclr", ("--complementary", "./none"), "'./none' could not be loaded as an encoder"),
         ("simcse", ("--patience", 2), "--patience needs --dev"),
-        ("simcse", ("--loss-lr", "1e-3"), "loss with parameters of its own, got SimCSELoss"),
-        ("simcse", ("--layers", 9), r"layers must be .*2.*9"),
+        ("simcse", ("--loss-lr", "1e-3"), "--loss-learning-rate needs a loss with its own parameters, got SimCSELoss"),
+        ("simcse", ("--layers", 9), r"--layers must be .*2.*9"),
     ],
 )
 def test_a_setting_is_refused_before_the_text_is_read(
@@ -115,7 +114,7 @@ def test_text_of_several_files_a_table_and_resuming_to_the_same_weights(run, tmp
     resumed = load_file("out/model.safetensors")
     assert differing(load_file("whole/model.safetensors"), resumed) == set()
     assert differing(load_file("out/checkpoints/checkpoint-2/model.safetensors"), resumed) != set()
-    assert trained(run, *words, "-o", "out", "--overwrite", "--limit", 2, "--epochs", 3)["steps"] == 3
+    assert trained(run, *words, "-o", "out", "--overwrite", "--limit", 2)["steps"] == 2
 
 
 def test_the_saved_model_needs_sentence_transformers_alone(run):
@@ -172,70 +171,57 @@ def test_an_encoder_without_dropout_is_refused_by_equal_views(run, caplog):
     build_decoder(Path("decoder"))
     words = ("train", "simcse", "decoder", "TEXT", "-o", "out", "--steps", 1, "--batch-size", 4, "--quiet")
 
-    def told() -> list[str]:
-        return [record.getMessage() for record in caplog.records if record.name.startswith("st_extras.losses")]
-
     code, _, err = run(*words)
     assert (code, "same vector twice" in err, Path("out").exists()) == (2, True, False)
-    assert [("--dropout 0.1" in text, "\n" in text) for text in told()] == [(True, False)]
+    (message,) = [record.getMessage() for record in caplog.records if record.name.startswith("st_extras.losses")]
+    assert "load the encoder with --dropout 0.1" in message
+    assert "load the encoder with --dropout 0.1" in err
     caplog.clear()
     assert run(*words, "--dropout", "0.1")[0] == 0
-    assert told() == []
+    assert "same vector twice" not in caplog.text
     assert json.loads(Path("out/config.json").read_text())["attention_dropout"] == 0.1
 
 
 # ------------------------------------------------------------------------------------------- mistakes
 
-SIMCSE, PASER = (("train", name, *TRAIN[2:6]) for name in ("simcse", "paser"))
+SIMCSE = ("train", "simcse", *TRAIN[2:6])
 SLT_FAI = ("train", "slt-fai", *TRAIN[2:6], "--frequencies", "t")
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((*SIMCSE[:3], "none.txt", *SIMCSE[4:]), r"There is no file 'none\.txt'"),
         ((*SIMCSE[:3], "EMPTY", *SIMCSE[4:]), "empty.txt' holds no sentences"),
-        ((*SIMCSE[:3], "LATIN", *SIMCSE[4:]), r"latin\.txt, line 3: not UTF-8"),
-        ((*SIMCSE[:3], "JSONL", *SIMCSE[4:]), r"broken\.jsonl, line 2: not JSON"),
         ((*SIMCSE[:3], "JSONL", *SIMCSE[4:], "--column", "x"), r"broken\.jsonl, line 1 has no column x"),
-        ((*SIMCSE[:2], "FOLDER", *SIMCSE[3:]), "could not be loaded as an encoder"),
-        ((*SIMCSE[:2], "TEXT", *SIMCSE[3:]), "is a file: give the encoder's folder"),
         ((*SIMCSE[:2], "./none", *SIMCSE[3:]), "could not be loaded as an encoder"),
-        (("train", "word2vec", *SIMCSE[2:]), r"objective must be one of .*'paser', got 'word2vec'"),
+        (("train", "word2vec", *SIMCSE[2:]), r"OBJECTIVE must be one of .*'paser', got 'word2vec'"),
         ((*TRAIN, "--set", "masked_share=0.14"), "masked_share needs a guide"),
-        ((*TRAIN, "--set", "noise_std=-0.5"), r"noise_std .*-0\.5"),
         ((*TRAIN, "--set", "nonsense=1"), "--set must name a setting of DCLRLoss .*nonsense"),
-        ((*SIMCSE, "--pooling", "median"), "pooling must be one of"),
-        ((*SIMCSE, "--lora", "8", "--dtype", "int8"), "dtype must be one of"),
+        ((*SIMCSE, "--pooling", "median"), "--pooling must be one of"),
+        ((*SIMCSE, "--lora", "8", "--dtype", "int8"), "--dtype must be one of"),
         ((*SIMCSE, "--dev", "none"), "source .*'none'"),
-        ((*SIMCSE, "--dev", "FOLDER"), "stsb_dev.tsv"),
         ((*SIMCSE, "--dev", "STS", "--dev-set", "sts99"), "name must be one of .*'sts99'"),
         ((*SIMCSE, "--dev", "unlabeled"), "at least 10 distinct"),
         ((*SIMCSE, "--steps", "4", "--epochs", "1"), r"--epochs does not go with --steps: train for one of them\."),
         ((*SIMCSE, "--column", "text"), r"--column is not for \.txt files: each of their lines is a sentence\."),
         ((*SIMCSE, "--dev-set", "stsb_dev"), r"--dev-set needs --dev with labelled pairs\."),
         ((*SIMCSE, "--dev", "unlabeled", "--dev-set", "x"), "--dev-set needs --dev with labelled pairs"),
-        ((*SIMCSE, "--resume"), "resume needs a checkpoint in 'out/checkpoints', got none"),
+        ((*SIMCSE, "--resume"), "--resume needs a checkpoint in 'out/checkpoints', got none"),
         ((*SIMCSE, "--force"), "--force needs --resume"),
-        ((*SIMCSE[:5], "EMPTY"), "is a file"),
-        ((*SIMCSE[:5], "FOLDER"), "output must be a new or empty folder, got .*overwrite"),
+        ((*SIMCSE[:5], "FOLDER"), r"--output must be a new or empty folder, got .* or set --overwrite\."),
         (SLT_FAI[:6], "slt-fai needs --frequencies"),
         ((*SLT_FAI, "--base", "mnrl"), "--base must be one of .*'mnrl'"),
         ((*SLT_FAI, "--base-set", "x"), "--base-set must be NAME=VALUE"),
-        ((*PASER, "--mini-batch-size", 2), "--mini-batch-size needs the objective simcse, .*, adcse, got paser"),
         ((*SLT_FAI, "--mini-batch-size", 2), "--mini-batch-size needs the objective simcse, .*, got slt-fai"),
-        ((*SIMCSE, "--complementary", "self"), "--complementary needs the objective dclr.*, got simcse"),
         ((*SLT_FAI, "--base", "simcse", "--complementary", "self"), "--complementary needs .*, got slt-fai"),
         *(
-            ((*SIMCSE, option, value), rf"{option} needs the objective slt-fai, got simcse\.")
-            for option, value in {"--base": "simcse", "--base-set": "a=1", "--warmup-epochs": 0}.items()
+            ((*SIMCSE, option, value), rf"{option} needs the objective {owner}, got simcse\.")
+            for owner, options in {
+                "slt-fai": {"--frequencies": "t", "--base": "simcse", "--base-set": "a=1", "--warmup-epochs": 0},
+                "paser": {"--top-k": 3, "--phrases": "rake", "--language": "de", "--augment": "rd", "--processes": 1},
+            }.items()
+            for option, value in options.items()
         ),
-        ((*PASER, "--frequencies", "t"), "--frequencies needs the objective slt-fai, got paser"),
-        *(
-            ((*SIMCSE, option, value), rf"{option} needs the objective paser, got simcse\.")
-            for option, value in {"--top-k": 3, "--phrases": "rake", "--language": "de", "--processes": 1}.items()
-        ),
-        ((*SLT_FAI, "--augment", "rd"), "--augment needs the objective paser, got slt-fai"),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_nothing(assert_refused, words, message):

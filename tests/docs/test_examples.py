@@ -1,49 +1,169 @@
-"""The Python on the site's pages runs as it stands there, on a tiny encoder."""
+"""What README and the pages show runs as it stands there: Python on tiny encoders, and commands that exist."""
 
+import os
 import re
+import shlex
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from sentence_transformers import SentenceTransformer
 
-from tests.docs.pages import PAGES
+from st_extras.cli import app
+from st_extras.samples import sample_sentences, write_samples
+from tests.docs.pages import PAGES, ROOT, SHOWN, blocks, command_fault, commands
+from tests.encoders.decoders import build_decoder
+from tests.fixtures import build_encoder
 
-TESTED_ELSEWHERE = {"adapting.md", "decoders.md", "export.md", "post-processing.md", "scale.md"}
-BLOCKS = {
-    f"{page}, {number}": block
-    for page, text in PAGES.items()
-    if page not in TESTED_ELSEWHERE
-    for number, block in enumerate(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL), 1)
+PYTHON = {page: found for page, text in SHOWN.items() if (found := blocks(text, "python"))}
+HERE = {
+    "sentence-transformers/all-MiniLM-L6-v2": "encoder",
+    "bert-base-uncased": "encoder",
+    "my-search": "encoder",
+    "path/to/a/simcse/encoder": "guide",
+    "Qwen/Qwen2.5-0.5B": "decoder",
+    "path/to/sts": "sts",
+    "my-faq": "samples/search",
 }
-SMALLER = {"max_steps=400": "max_steps=2, batch_size=4"}
+"""Names of the pages, and what stands for them in the folder."""
+BEFORE = {"README.md": ["my-encoder"], "export.md": ["whitened"]}
+"""Models that a command of the page, or another page, makes."""
+NOT_INSTALLED = ("import ray", "torch.onnx")
+NUMBER = re.compile(r"\d+\.\d+")
+
+
+def here(text: str) -> str:
+    """An example on tiny encoders, with fewer steps and texts in a batch."""
+    for written, name in HERE.items():
+        text = re.sub(rf"""(?<=["'\s]){re.escape(written)}(?=["'\s])""", name, text)
+    for pattern, less in {
+        r"max_steps=\d+": "max_steps=2",
+        r"eval_steps=\d+": "eval_steps=1",
+        "dimensions=256": "dimensions=4",
+        r"--steps \d+": "--steps 2 --batch-size 8",
+        "--eval-steps 50": "--eval-steps 1",
+        "batch_size=64": "batch_size=8",
+    }.items():
+        text = re.sub(pattern, less, text)
+    return text
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with what the pages name."""
+    monkeypatch.chdir(tmp_path)
+    for seed, name in enumerate(("encoder", "guide")):
+        build_encoder(tmp_path / name, seed=seed).save(name)
+    build_decoder(tmp_path / "decoder", tie_word_embeddings=True)
+    write_samples("samples")
+    for name in ("text.txt", "my_sentences.txt"):
+        Path(name).write_text("\n".join(sample_sentences()[:80]), encoding="utf8")
+    Path("sts").mkdir()
+    Path("sts", "stsb_dev.tsv").write_text("".join(f"{line}\n" for line in _pairs()), encoding="utf8")
+    return tmp_path
+
+
+def _pairs() -> list[str]:
+    header, *rows = Path("samples/pairs.tsv").read_text(encoding="utf8").splitlines()
+    return [f"subset\t{header}", *(f"x\t{row}" for row in rows)]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", BLOCKS)
-def test_python_block(name, encoder, sentences, tmp_path, monkeypatch):
+@pytest.mark.parametrize("page", PYTHON)
+def test_the_python_of_a_page_runs_from_its_top(page, folder):
+    """Every name is defined on the page, above."""
+    names: dict[str, object] = {}
+    if page == "adapting.md":
+        Path("my_sentences.txt").write_text(
+            "\n".join(sample_sentences()[:520]), encoding="utf8"
+        )  # the fewest, and some
+    shutil.copy("samples/search/corpus.jsonl", "documents.jsonl")
+    for name in BEFORE.get(page, ()):
+        shutil.copytree("encoder", name)
+    for number, block in enumerate(PYTHON[page], 1):
+        if not any(word in block for word in NOT_INSTALLED):
+            exec(compile(here(block), f"{page}, block {number}", "exec"), names)
+
+
+@pytest.mark.weekly
+@pytest.mark.slow
+def test_the_training_prints_what_the_page_shows(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    encoder.save("encoder")
-    rows = [f"x\t{i % 5}\t{s}\t{sentences[-1 - i]}" for i, s in enumerate(sentences)]
-    Path("stsb_dev.tsv").write_text("\n".join(["subset\tscore\tsentence1\tsentence2", *rows]), encoding="utf8")
-    Path("my-faq").mkdir()
-    for file, text in {
-        "corpus": "id,text\n7,the dog ran",
-        "queries": "id,text\na,a dog",
-        "qrels": "qid,docid\na,7",
-    }.items():
-        Path("my-faq", f"{file}.csv").write_text(f"{text}\n", encoding="utf8")
-    more = [*sentences, *(f"{sentence} {word}" for word in ("today", "again") for sentence in sentences)]
-    code = BLOCKS[name]
-    for written, here in {
-        "bert-base-uncased": "encoder",
-        "path/to/a/simcse/encoder": "encoder",
-        "path/to/sts": ".",
-        "my-search": "encoder",
-    }.items():
-        code = code.replace(f'"{written}"', repr(here))
-    for written, here in SMALLER.items():
-        code = code.replace(written, here)
-    exec(compile(code, name, "exec"), {"sentences": more, "model": encoder})
+    (shown,) = blocks(PAGES["training.md"], "text")
+    exec(compile(PYTHON["training.md"][0], "training.md", "exec"), {})
+    printed = capsys.readouterr().out.splitlines()[-1]
+    assert NUMBER.sub("#", printed) == NUMBER.sub("#", shown.strip())
+    assert [*map(float, NUMBER.findall(printed))] == pytest.approx([*map(float, NUMBER.findall(shown))], abs=0.015)
 
 
-def test_the_pages_have_examples():
-    assert len({name.partition(",")[0] for name in BLOCKS}) >= 10
+@pytest.mark.weekly
+@pytest.mark.slow
+def test_the_first_commands_print_what_readme_shows(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    _, _, *first = blocks(SHOWN["README.md"], "bash")[0].splitlines()
+    for line in first:
+        _run(shlex.split(line, comments=True)[1:], monkeypatch)
+    printed = {tuple(re.findall(r"[\w.%+-]+", line)) for line in capsys.readouterr().out.splitlines()}
+    shown = [tuple(re.findall(r"[\w.%+-]+", line)) for line in blocks(SHOWN["README.md"], "text")[1].splitlines()]
+    assert {*shown[1:]} <= printed
+
+
+@pytest.mark.parametrize("page", SHOWN)
+def test_commands_exist_with_their_options(page):
+    assert [fault for words in commands(SHOWN[page]) if (fault := command_fault(words))] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("```bash\nst-extras demo\nx && st-extras adpat a b\n```\n", "the command adpat"),
+        ("```bash\nst-extras adapt a b \\\n    --outptu c  # --no\n```\n", "the option --outptu"),
+        ("use `st-extras repal tune --no`.", "the option --no"),
+    ],
+)
+def test_a_planted_command_is_seen(text, fault):
+    assert [found for words in commands(text) if (found := command_fault(words))] == [fault]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [words for words in commands(PAGES["decoders.md"]) if "-o" in words])
+def test_the_commands_of_language_models(words, folder, monkeypatch):
+    pytest.importorskip("peft")
+    _run(shlex.split(here(shlex.join(words))), monkeypatch)
+    SentenceTransformer(words[words.index("-o") + 1], device="cpu").encode(["a text"])
+
+
+def _run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "_quiet_libraries", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["st-extras", *words])
+    with pytest.raises(SystemExit) as ended:
+        app.main()
+    assert not ended.value.code
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", blocks(PAGES["scale.md"], "bash")[0].splitlines())
+def test_the_launchers_of_several_processes(command, folder):
+    """In two processes, with this interpreter and at a free port."""
+    Path("train.py").write_text(here(PYTHON["scale.md"][0]), encoding="utf8")
+    launcher, *words = shlex.split(here(command))
+    module, *free = {
+        "torchrun": ("torch.distributed.run", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"),
+        "accelerate": ("accelerate.commands.launch", "--main_process_port=0"),
+    }[launcher]
+    words = [word for word in words if word != "launch"]
+    if "--no-python" in words:
+        words = [*words[: words.index("--no-python")], "-m", "st_extras.cli", *words[words.index("st-extras") + 1 :]]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", module, *free, *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    assert Path("trained-too" if "trained-too" in command else "trained", "checkpoints").is_dir()

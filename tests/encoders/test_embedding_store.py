@@ -73,6 +73,10 @@ def test_another_text_order_route_or_prompt_finds_nothing(still_encoder, tmp_pat
     assert not torch.equal(documents, queries)
     assert torch.equal(store.encode(still_encoder, first, route="query"), queries)
     assert len(encoded) == 6
+    still_encoder.prompts = {}
+    for route in ("", "query", "document"):  # also where probe texts are the same by all of them
+        store.encode(still_encoder, first, route=route)
+    assert len(encoded) == 9
 
 
 def test_encoding_stops_at_the_deadline(still_encoder, encoded, monkeypatch):

@@ -40,51 +40,34 @@ def test_files_that_datasets_reads(tmp_path, kind, labels):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
+    ("name", "content", "named"),
     [
-        ("a.tsv", "", r"'.*a\.tsv' holds no labelled text"),
-        ("a.tsv", "label\ttext\na\tx\n\tx\n", r".*a\.tsv, line 3: a label must not be empty, got ''"),
-        (
-            "a.tsv",
-            "label\ttext\na\tx\n\nb\t \n",
-            r".*a\.tsv, line 4: a text must not be empty, got ' ': leave its line",
-        ),
-        ("a.tsv", "label\ttext\na\tx\nb\n", r".*a\.tsv, line 3: expected a sentence, got None"),
-        ("a.tsv", "text\tlabel\nx\ta\ny\n", r".*a\.tsv, line 3: a label must be a string .*got None"),
-        ("a.tsv", "a\tx\nb\ty\n", r".*a\.tsv has no column sentence or text .*: it has a, x"),
-        ("a.tsv", "category\ttext\na\tx\n", r".*a\.tsv has no column label: it has category, text"),
-        ("a.jsonl", '{"text": "x", "label": 1.5}\n', r".*a\.jsonl, line 1: a label must be .* got 1\.5"),
-        ("a.jsonl", '{"text": "x", "label": true}\n', r".*a\.jsonl, line 1: a label must be .* got True"),
-        ("a.jsonl", '{"text": "x", "label": "a"}\n{"text": "x"}\n', r".*a\.jsonl, line 2 has no column label"),
-        ("a.jsonl", '"x"\n"y"\n', r"'.*a\.jsonl' must have a column of texts and one of labels, got the same for both"),
-        ("a.txt", TSV, r"path must be a file whose name ends in \.tsv, \.csv, .*, got '.*a\.txt'"),
+        ("a.tsv", "", "holds no labelled text"),
+        ("a.tsv", "label\ttext\na\tx\n\tx\n", "line 3: a label"),
+        ("a.tsv", "label\ttext\na\tx\n\nb\t \n", "line 4: a text"),
+        ("a.tsv", "label\ttext\na\tx\nb\n", "line 3: .* got None"),
+        ("a.tsv", "text\tlabel\nx\ta\ny\n", "line 3: a label .* got None"),
+        ("a.tsv", "a\tx\nb\ty\n", "has no column sentence or text"),
+        ("a.tsv", "category\ttext\na\tx\n", "has no column label: it has category, text"),
+        ("a.jsonl", '{"text": "x", "label": 1.5}\n', r"line 1: a label .* got 1\.5"),
+        ("a.jsonl", '{"text": "x", "label": true}\n', "line 1: a label .* got True"),
+        ("a.jsonl", '"x"\n"y"\n', "got the same for both"),
+        ("a.txt", TSV, "path must be a file"),
     ],
 )
-def test_what_is_wrong_is_named(tmp_path, name, content, message):
+def test_what_is_wrong_is_named(tmp_path, name, content, named):
     file = write(tmp_path / name, content)
-    with pytest.raises(ValueError, match=f"^{message}.*\\.$"):
+    with pytest.raises(ValueError, match=rf"a\.{name[2:]}.*{named}|{named}.*a\.{name[2:]}"):
         load_labeled_texts(file)
 
 
-def test_a_missing_label_of_a_parquet_file_is_named(tmp_path):
-    Dataset.from_dict({"text": ["x", "y"], "label": ["a", None]}).to_parquet(str(tmp_path / "a.parquet"))
-    with pytest.raises(ValueError, match=r"a\.parquet, row 1: a label must be a string or .* got None\.$"):
-        load_labeled_texts(tmp_path / "a.parquet")
-
-
-@pytest.mark.parametrize(
-    ("path", "options", "message"),
-    [
-        ("nowhere.tsv", {}, "There is no file of labelled texts 'nowhere.tsv'"),
-        ("a.tsv", {"text_column": 3}, "a.tsv has no column 3: it has label, text"),
-        ("a.tsv", {"label_column": "text"}, "'a.tsv' must have a column of texts and one of labels, got the same"),
-    ],
-)
-def test_wrong_arguments(tmp_path, monkeypatch, path, options, message):
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path / "a.tsv", TSV)
-    with pytest.raises(ValueError, match=f"^{message}.*\\.$"):
-        load_labeled_texts(path, **options)  # type: ignore[arg-type]
+def test_wrong_arguments(tmp_path):
+    with pytest.raises(ValueError, match=r"There is no file .*nowhere\.tsv"):
+        load_labeled_texts(tmp_path / "nowhere.tsv")
+    file = write(tmp_path / "a.tsv", TSV)
+    for options in ({"text_column": 3}, {"label_column": "text"}):
+        with pytest.raises(ValueError, match=r"a\.tsv.* column"):
+            load_labeled_texts(file, **options)
 
 
 TEXTS = [*SENTENCES, *(f"{sentence} again" for sentence in SENTENCES)]
@@ -124,16 +107,14 @@ def test_every_distinct_text_is_encoded_once(encoder):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("given", "named"),
     [
-        ({"labels": LABELS[:3]}, "labels must have one label for each of the rows, got 3 for 16"),
-        ({"texts": [*TEXTS[:15], 3]}, "texts, row 15: expected a sentence, got 3"),
-        ({"train_texts": TEXTS}, "train_labels must come with training texts"),
-        ({"train_texts": [None, "a"], "train_labels": [1, 2]}, "train_texts, row 0: expected a sentence, got None"),
+        ({"labels": LABELS[:3]}, "labels"), ({"texts": [*TEXTS[:15], 3]}, "texts, row 15"),
+        ({"train_texts": TEXTS}, "train_labels"), ({"train_texts": [None], "train_labels": [1]}, "train_texts, row 0"),
     ],
-)
-def test_bad_input_is_refused_before_anything_is_encoded(given, message):
-    with pytest.raises(ValueError, match=f"^{message}.*\\.$"):
+)  # fmt: skip
+def test_bad_input_is_refused_before_anything_is_encoded(given, named):
+    with pytest.raises(ValueError, match=f"^{named}"):
         LabeledTextEvaluator(**({"texts": TEXTS, "labels": LABELS} | given))
 
 

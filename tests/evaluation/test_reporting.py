@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from datasets import Dataset, DatasetDict
+from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 
 from st_extras.evaluation import LabelFreeComparison, label_scores
@@ -90,18 +90,11 @@ def test_a_path_that_cannot_be_written_is_named_and_the_metrics_are_logged(encod
 
 
 def test_sentences_are_checked_and_encoded(encoder, sentences):
-    assert check_sentences("sentences", tuple(sentences), at_least=2) == sentences
-    for wrong, message in (
-        ("a cat", "texts must be an iterable of strings, got the string 'a cat'"),
-        (["a", None], "texts, row 1: expected a sentence, got None"),
-        (["a"], "texts must hold at least 2 sentences, got 1"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            check_sentences("texts", wrong, at_least=2)
-    for wrong in (5, {"train": sentences}, DatasetDict(train=Dataset.from_dict({"text": sentences}))):
+    for given in (tuple(sentences), Dataset.from_dict({"text": sentences})):
+        assert check_sentences("texts", given, at_least=2) == sentences
+    for wrong in ("a cat", ["a", None], ["a"], 5, {"train": sentences}):
         with pytest.raises(ValueError, match="texts"):
-            check_sentences("texts", wrong, at_least=1)
-    assert check_sentences("texts", Dataset.from_dict({"text": sentences}), at_least=1) == sentences
+            check_sentences("texts", wrong, at_least=2)
     embeddings = Toy({}).encode(encoder, sentences)
     assert not embeddings.requires_grad
     torch.testing.assert_close(embeddings, encoder.encode(sentences, convert_to_tensor=True))
@@ -111,13 +104,9 @@ def test_embeddings_are_scaled_or_refused():
     unit = check_embeddings("x", torch.tensor([[3.0, 4.0], [0.0, -2.0]], dtype=torch.bfloat16))
     assert unit.dtype == torch.float32
     assert unit.tolist() == [[pytest.approx(0.6), pytest.approx(0.8)], [0.0, -1.0]]
-    for wrong, message in (
-        (torch.ones(3), r"x must be \(N, D\) with N >= 1, got the shape \(3,\)"),
-        (3.5, r"x must be \(N, D\) with N >= 1, got the shape \(\)"),
-        (torch.tensor([[math.inf, 1.0]]), "x must be finite"),
-        (torch.tensor([[1.0, 1.0], [0.0, 0.0]]), r"row of length zero \(row 1\)"),
-    ):
-        with pytest.raises(ValueError, match=message):
+    assert check_embeddings("x", [[3, 4]]).tolist() == [[pytest.approx(0.6), pytest.approx(0.8)]]
+    for wrong in (torch.ones(3), 3.5, torch.tensor([[math.inf, 1.0]]), torch.tensor([[1.0, 1.0], [0.0, 0.0]])):
+        with pytest.raises(ValueError, match="x must"):
             check_embeddings("x", wrong)
 
 
@@ -137,7 +126,3 @@ def test_quantised_embeddings_are_no_numbers(kind):
     }.items():
         with pytest.raises(ValueError, match=f"{name.rstrip('_')} must .*quantis"):
             call()
-
-
-def test_whole_numbers_are_numbers():
-    assert check_embeddings("x", [[3, 4]]).tolist() == [[pytest.approx(0.6), pytest.approx(0.8)]]

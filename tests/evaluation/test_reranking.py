@@ -82,18 +82,15 @@ def test_missing_askubuntu_files_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "named"),
     [
-        ({"samples": 3}, "samples must be a list of at least one query, got 3"),
-        ({"samples": ["a"]}, "samples, row 0: expected a dict with query, positive and negative, got 'a'"),
-        ({"samples": [{"query": 3, "positive": ["b"], "negative": ["c"]}]}, "row 0, query: expected a sentence, got 3"),
-        ({"samples": [{"query": "a", "positive": "b", "negative": 3}]}, "row 0, negative must be .*int 3"),
-        ({"samples": []}, "at least one query"),
-        ({"at_k": 10**11}, "at_k must be .* got 100000000000"),
+        ({"samples": 3}, "samples"), ({"samples": []}, "samples"), ({"samples": ["a"]}, "samples, row 0"),
+        ({"samples": [{"query": 3, "positive": ["b"], "negative": ["c"]}]}, "row 0, query"),
+        ({"samples": [{"query": "a", "positive": "b", "negative": 3}]}, "row 0, negative"), ({"at_k": 10**11}, "at_k"),
     ],
-)
-def test_settings_of_another_kind_are_named(change, message):
+)  # fmt: skip
+def test_settings_of_another_kind_are_named(change, named):
     good = {"samples": [{"query": "a", "positive": "b", "negative": ["c"]}]}
     reranking_evaluator(**good)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=named):
         reranking_evaluator(**(good | change))

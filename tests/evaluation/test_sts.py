@@ -1,6 +1,5 @@
 """The STS evaluator against a correlation written out."""
 
-import csv
 import math
 from types import SimpleNamespace
 
@@ -83,40 +82,28 @@ class TestEvaluator:
         )
         assert STSEvaluator([data])(model)["sts12_spearman_cosine"] == pytest.approx(1.0)
 
-    def test_other_columns_go_to_a_file_of_their_own(self, encoder, tmp_path):
-        for _ in range(2):
-            for evaluator in (STSEvaluator([pairs("sts12")]), STSEvaluator([pairs("sts13", seed=1)])):
-                evaluator(encoder, str(tmp_path))
-        STSEvaluator([pairs("sts14")])(encoder, str(tmp_path))
-        STSEvaluator([pairs("sts12")], setting="wmean")(encoder, str(tmp_path))
-        names = ("results.csv", "results_2.csv", "results_3.csv", "wmean_results.csv")
-        for name, data, rows in zip(names, ("sts12", "sts13", "sts14", "sts12"), (2, 2, 1, 1), strict=True):
-            with (tmp_path / f"sts_evaluation_{name}").open(newline="") as stream:
-                header, *lines = csv.reader(stream)
-            assert (header[2], len(lines)) == (f"{data}_spearman_cosine", rows)
-
     def test_agrees_with_sentence_transformers(self, encoder):
         data = pairs(seed=1)
         theirs = EmbeddingSimilarityEvaluator(data.sentences1, data.sentences2, data.scores)(encoder)
         assert STSEvaluator([data])(encoder)["stsb_dev_spearman_cosine"] == pytest.approx(theirs["spearman_cosine"])
 
+    @pytest.mark.parametrize("wrong", [[], "stsb_dev", [("a", "b", 1.0)], [pairs("sts12"), pairs("sts12", seed=1)]])
+    def test_what_are_no_sets_is_refused(self, wrong):
+        with pytest.raises(ValueError, match=r"^datasets must hold"):
+            STSEvaluator(wrong)
+
     def test_refusals(self):
-        for wrong in ([], "stsb_dev", [("a", "b", 1.0)]):
-            with pytest.raises(ValueError, match="datasets must hold STSDataset objects"):
-                STSEvaluator(wrong)
-        with pytest.raises(ValueError, match="setting must be one of 'all', 'wmean', got 'mean'"):
+        with pytest.raises(ValueError, match=r"^setting"):
             STSEvaluator([pairs()], setting="mean")
-        with pytest.raises(ValueError, match="datasets must hold each set once, got sts12, sts12"):
-            STSEvaluator([pairs("sts12"), pairs("sts12", seed=1)])
-        data = pairs()
-        data.scores[1] = float("nan")
-        with pytest.raises(ValueError, match="the scores of stsb_dev must be finite numbers"):
-            STSEvaluator([data])
         data = pairs()
         data.subsets[0] = "lonely"
-        with pytest.raises(ValueError, match="subset 'lonely' of stsb_dev has only one"):
-            STSEvaluator([data], setting="wmean")
         STSEvaluator([data])
+        with pytest.raises(ValueError, match="subset 'lonely' of stsb_dev"):
+            STSEvaluator([data], setting="wmean")
+        data.scores[1] = float("nan")
+        with pytest.raises(ValueError, match="scores of stsb_dev"):
+            STSEvaluator([data])
+        assert STSEvaluator([pairs("sts12")], setting="wmean").csv_file == "sts_evaluation_wmean_results.csv"
 
     def test_by_name(self, tmp_path, encoder):
         file = write(tmp_path / "stsb_dev.tsv", HEADER + ROWS)
@@ -180,5 +167,5 @@ class TestTies:
 
     @pytest.mark.parametrize("value", [math.nan, math.inf])
     def test_an_encoder_that_diverged_is_named(self, value):
-        with pytest.raises(ValueError, match=r"embeddings must be finite, .*did the training diverge"):
+        with pytest.raises(ValueError, match=r"embeddings must be finite"):
             STSEvaluator([pairs()])(fixed({text: [1.0, value] for text in SENTENCES}))

@@ -23,7 +23,9 @@ HARMLESS: dict[str, Callable[[bytes], bytes]] = {
 }
 """Changes that change nothing of what is read."""
 WHOLE: dict[str, Callable[[bytes], bytes]] = {
-    **{name: lambda data, name=name: data.decode("utf8").encode(name, "replace") for name in ("utf-16", "utf-16-le", "latin-1")},
+    "UTF-16": lambda data: data.decode("utf8").encode("utf-16"),
+    "UTF-16 without a mark": lambda data: data.decode("utf8").encode("utf-16-le"),
+    "Latin-1": lambda data: data.decode("utf8").encode("latin-1", "replace"),
     "empty": lambda data: b"",
     "spaces": lambda data: b"  \n \t\n",
     "blank lines": lambda data: data + b"\n\n",

@@ -36,8 +36,7 @@ _FILES = [
 ]
 _SETTINGS = {
     "train": ["temperature=nan", "temperature=-1", "temperature=x", "temperature=", "temperature", "=0.5", "nothing=1",
-              "temperature=[1]", "temperature=null", "projection=2", "augmentations=x", "model=x", "__class__=1",
-              "temperature=0.1=2", "generator=1", "cutoff_rate=2"],
+              "temperature=[1]", "projection=2", "augmentations=x", "model=x", "__class__=1", "temperature=0.1=2"],
     "slt-fai": ["mask_ratio=2", "warmup_steps=-1", "always_mask_one=2", "frequency_table=x"],
     "repal": [f"lambda_1={x}" for x in ("nan", "x", "", "True")] + [f"keywords={x}" for x in ("", "x", "a+b")],
     "whiten": [f"dimensions={x}" for x in ("nan", "0", "0.5", "17", "x")],
@@ -57,9 +56,8 @@ _COMMANDS = {
     "search": "adapt-search {encoder} {domain} -o {output} --quiet --queries {queries}",
 }  # fmt: skip
 _GOOD = [
-    *((name, "") for name in _COMMANDS), ("train", "--set temperature=0.1"), ("evaluate", "--json"), ("calibrate", "--json"),
-    ("adapt", "--json --any-general-loss"), ("search", "--keep-index --json"), ("search", "--retrieval {judged}"),
-    ("search", "--passages 4 --query-prompt find"), ("whiten", "--set dimensions=4 --stock"), ("retrieval", "--split qrels"),
+    *((name, "") for name in _COMMANDS), ("adapt", "--json --max-general-loss 200"), ("search", "--keep-index --json"),
+    ("search", "--passages 4 --query-prompt find --retrieval {judged}"), ("whiten", "--set dimensions=4 --stock"),
 ]  # fmt: skip
 
 
@@ -179,7 +177,7 @@ def _whole(draw: st.DrawFn) -> Case:
     how = draw(st.sampled_from(["good", "taken", "words"]))
     if how == "words":
         typed = draw(
-            st.lists(st.sampled_from(["train", "repal", "x", "refine", "--", "-h", "\x00", "search"]), min_size=1, max_size=3)
+            st.lists(st.sampled_from(["train", "x", "refine", "--", "-h", "\x00", "search"]), min_size=1, max_size=3)
         )
         return Case(f"{typed}", lambda: call(typed))
     command, more = draw(st.sampled_from(_GOOD))

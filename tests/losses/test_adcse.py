@@ -50,6 +50,19 @@ def slope(m: int, d: int, vectors: Tensor, *arguments: Any) -> float:
     return (ends[1] - ends[0]) / 2e-5
 
 
+def measured(queries: Tensor, keys: Tensor, start: Tensor, in_batch: bool, symmetric: bool) -> tuple[float, float]:
+    """The adversaries' mean cosine with the anchors, and their mean share of the softmax at 0.3, as loops."""
+    similar, shares = [], []
+    for anchors, others in [(queries, keys), (keys, queries)] if symmetric else [(queries, keys)]:
+        for i, h in enumerate(anchors):
+            own = [cosine(h, n) for n in start]
+            candidates = [cosine(h, others[j]) for j in range(len(others)) if in_batch or j == i]
+            weights = [sum(math.exp(x / 0.3) for x in side) for side in (own, candidates)]
+            similar += own
+            shares.append(weights[0] / sum(weights))
+    return sum(similar) / len(similar), sum(shares) / len(shares)
+
+
 def make_loss(encoder: SentenceTransformer, **options: Any) -> AdCSELoss:
     """Without a head, so that what it is given are the anchors themselves."""
     settings: dict[str, Any] = {"num_adversaries": 6, "generator": generator(5), "temperature": 0.3}
@@ -72,16 +85,6 @@ def test_equals_equation_5_as_a_loop(encoder, in_batch_negatives, symmetric):
     assert value.item() == pytest.approx(equation_5(*batch(), start, 0.3, in_batch_negatives, symmetric), abs=1e-12)
     others = {equation_5(*batch(), start, 0.3, *form) for form in FORMS}
     assert len(others) == len(FORMS), "the forms must differ for this to show anything"
-    pairs = [batch(), batch()[::-1]] if symmetric else [batch()]
-    similar = [cosine(h, n) for queries, _ in pairs for h in queries for n in start]
-    shares = []
-    for queries, keys in pairs:
-        for i, h in enumerate(queries):
-            own = [math.exp(cosine(h, n) / 0.3) for n in start]
-            candidates = [math.exp(cosine(h, keys[j]) / 0.3) for j in range(4) if in_batch_negatives or j == i]
-            shares.append(sum(own) / (sum(own) + sum(candidates)))
-    assert float(loss.instruments["adversary_similarity"]) == pytest.approx(sum(similar) / len(similar), abs=1e-12)
-    assert float(loss.instruments["adversary_share"]) == pytest.approx(sum(shares) / len(shares), abs=1e-12)
 
 
 @formed
@@ -100,6 +103,9 @@ def test_adversaries_climb_by_momentum_sgd(encoder, in_batch_negatives, symmetri
         start = vectors(loss).clone()
         value = loss.compute_loss_from_embeddings(batch(step))
         assert value.item() == pytest.approx(equation_5(*batch(step), start, 0.3, *form), abs=1e-12)
+        similarity, share = measured(*batch(step), start, *form)
+        assert float(loss.instruments["adversary_similarity"]) == pytest.approx(similarity, abs=1e-12)
+        assert float(loss.instruments["adversary_share"]) == pytest.approx(share, abs=1e-12)
         for m, d in places:
             gradient = slope(m, d, start, *batch(step), climbed or 0.3, *form)
             velocity[m, d] = momentum * velocity[m, d] - gradient + decay * start[m, d].item()

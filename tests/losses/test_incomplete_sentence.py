@@ -145,7 +145,8 @@ def test_deleted_tokens_leave_the_rows_of_the_shorter_sentences(make, still_enco
         loss([features]).backward()
     content = content_mask(model, features)
     texts = [
-        model.tokenizer.decode(row[kept & ~gone]) for row, kept, gone in zip(ids, content, ids != masked, strict=True)
+        model.tokenizer.decode(row[kept & ~deleted])
+        for row, kept, deleted in zip(ids, content, ids != masked, strict=True)
     ]
     alone = model.preprocess(texts, prompt="the old ")
     width, length = alone["input_ids"].size(1), ids.size(1)

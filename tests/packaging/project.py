@@ -1,6 +1,5 @@
 """What pyproject.toml says, for the tests of packaging."""
 
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,3 @@ ROOT = Path(__file__).resolve().parents[2]
 PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf8"))
 PROJECT: dict[str, Any] = PYPROJECT["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
-
-
-def classified_pythons() -> list[str]:
-    """The Python versions of the classifiers, "3.10" first."""
-    versions = [re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", line) for line in PROJECT["classifiers"]]
-    return [found[1] for found in versions if found]

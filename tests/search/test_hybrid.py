@@ -77,7 +77,7 @@ def test_blocks_hold_few_scores_and_change_nothing(search, monkeypatch):
     monkeypatch.setattr(
         BM25, "scores", lambda index, queries: (asked.append(len(queries)), by_words(index, queries))[1]
     )
-    monkeypatch.setattr(hybrid, "_BLOCK", 3 * len(DOCUMENTS) + 1)
+    monkeypatch.setattr(hybrid, "BLOCK", 3 * len(DOCUMENTS) + 1)
     assert_hits(search.search(QUERIES, 5), [[tuple(hit.values()) for hit in hits] for hits in expected])
     assert asked == [3, 3, 1]
     again = HybridSearch(search.model, DOCUMENTS, queries=QUERIES)
@@ -115,7 +115,7 @@ def test_the_weight_is_found_from_queries(still_encoder, monkeypatch):
 
 
 def test_sentences_of_the_documents_stand_for_queries(still_encoder, monkeypatch):
-    monkeypatch.setattr(hybrid, "_sentences", lambda documents: QUERIES if documents == DOCUMENTS else [])
+    monkeypatch.setattr(hybrid, "sample_sentences", lambda documents: QUERIES if documents == DOCUMENTS else [])
     found = HybridSearch(still_encoder, DOCUMENTS)
     assert found.bm25_weight == pytest.approx(bm25_weight(*scores_of(still_encoder, QUERIES)))
 
@@ -123,14 +123,14 @@ def test_sentences_of_the_documents_stand_for_queries(still_encoder, monkeypatch
 def test_a_sentence_is_drawn_from_a_document(monkeypatch):
     several = "One cat sat here. No. Two dogs ran far away! Three birds sang?\nA fourth line stands here"
     allowed = ["One cat sat here.", "Two dogs ran far away!", "Three birds sang?", "A fourth line stands here"]
-    drawn = hybrid._sentences([several] * 50)
+    drawn = hybrid.sample_sentences([several] * 50)
     assert set(drawn) == set(allowed)
     long = " ".join(f"w{i}" for i in range(30))
-    assert hybrid._sentences([long, "\u200b", ""]) == [" ".join(f"w{i}" for i in range(12))]
-    assert hybrid._sentences(["我们搜索所有的文档和所有的书"]) == ["我们搜索所有的文档和所有"]
-    assert hybrid._sentences(["one sentence alone. Yes."]) == ["one sentence alone. Yes."]
+    assert hybrid.sample_sentences([long, "\u200b", ""]) == [" ".join(f"w{i}" for i in range(12))]
+    assert hybrid.sample_sentences(["我们搜索所有的文档和所有的书"]) == ["我们搜索所有的文档和所有"]
+    assert hybrid.sample_sentences(["one sentence alone. Yes."]) == ["one sentence alone. Yes."]
     monkeypatch.setattr(hybrid, "_SENTENCES", 7)
-    assert len(set(hybrid._sentences([f"text {i}" for i in range(20)]))) == 7
+    assert len(set(hybrid.sample_sentences([f"text {i}" for i in range(20)]))) == 7
 
 
 def test_bm25_that_tells_nothing_has_no_part(still_encoder, caplog):

@@ -1,16 +1,18 @@
-"""Columns of data sets: which one is read, and that reading it in batches changes nothing."""
+"""Columns of data sets: which are read, and that reading them in batches changes nothing."""
 
 import datasets
 import pytest
 
-from st_extras.text.columns import TextColumns, iterate_rows, iterate_values
+from st_extras.text.columns import TextColumns, iterate_rows, iterate_values, text_columns
 
 ROWS = [f"sentence {i}" for i in range(2500)]
 
 
-def stream(columns):
-    rows = [dict(row) for row in datasets.Dataset.from_dict(columns)]
-    return datasets.IterableDataset.from_generator(lambda: iter(rows))
+def tables(columns):
+    """A data set, the same as a stream, and as a stream that knows its columns only when it is read."""
+    data = datasets.Dataset.from_dict(columns)
+    rows = [dict(row) for row in data]
+    return data, data.to_iterable_dataset(), datasets.IterableDataset.from_generator(lambda: iter(rows))
 
 
 @pytest.mark.parametrize("form", [None, "numpy", "torch", "transform"])
@@ -35,9 +37,20 @@ def test_streams_are_read_in_batches(ahead):
     assert list(rows) == [(row, row, text) for row, text in enumerate(ROWS)]
 
 
-def test_a_stream_that_knows_its_columns_when_it_is_read():
-    assert list(iterate_values(stream({"review": ["one", "two"], "stars": [5, 4]}))) == [(0, "one"), (1, "two")]
-    with pytest.raises(ValueError, match=r"sentences, row 0 has no column sentence or text .*: it has review, author"):
-        list(iterate_values(stream({"review": ["one"], "author": ["two"]})))
-    with pytest.raises(ValueError, match="sentences, row 0 has no column body: it has review"):
-        list(iterate_values(stream({"review": ["one"]}), TextColumns("body")))
+@pytest.mark.parametrize("kind", [0, 1, 2])
+def test_the_usual_or_only_column_of_text_is_read(kind):
+    data = tables({"sentence": ["one"], "text": ["two"], "label": [0]})[kind]
+    for columns, expected in ((TextColumns(), "one"), (TextColumns("text"), "two"), (TextColumns("label"), 0)):
+        assert list(iterate_values(data, columns)) == [(0, expected)]
+    with pytest.raises(ValueError, match=r"has no column body: it has sentence, text, label"):
+        list(iterate_values(data, TextColumns("body")))
+    assert list(iterate_values(tables({"review": ["one"], "stars": [5]})[kind])) == [(0, "one")]
+    for wrong in ({"review": ["one"], "author": ["two"]}, {"stars": [5]}):
+        with pytest.raises(ValueError, match=r"queries.* has no column sentence or text"):
+            list(iterate_values(tables(wrong)[kind], name="queries"))
+
+
+def test_a_column_must_not_stand_twice():
+    with pytest.raises(ValueError, match="one column text, got 2"):
+        TextColumns().choose("a.csv", ["text", "text"])
+    assert text_columns(datasets.Dataset.from_dict({"title": ["a"], "text": ["b"]})) == ("text", "title", None)

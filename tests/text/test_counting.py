@@ -98,22 +98,19 @@ def test_the_corpus_is_never_held(tokenizer, num_processes, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("texts", "options", "message"),
+    ("texts", "options", "named"),
     [
-        ([], {}, "texts must hold at least one text"),
-        (["", ""], {}, "no token"),
-        ("a string", {}, "'a string'"),
-        (["a"], {"num_processes": 10**11}, "num_processes .* 100000000000"),
-        (DATA, {"column": "body"}, "texts has no column body: it has text"),
+        ([], {}, "texts must hold at least one text"), (["", ""], {}, "no token"), ("a string", {}, "'a string'"),
+        (["a"], {"num_processes": 10**11}, "num_processes"), (DATA, {"column": "body"}, "texts has no column body"),
     ],
-)
-def test_bad_input_is_named(texts, options, message, tokenizer):
-    with pytest.raises(ValueError, match=message):
+)  # fmt: skip
+def test_bad_input_is_named(texts, options, named, tokenizer):
+    with pytest.raises(ValueError, match=named):
         FrequencyTable.count(texts, tokenizer, **options)
 
 
 def test_text_that_the_tokenizer_does_not_know(tokenizer, caplog):
-    with pytest.raises(ValueError, match=r"^texts must hold words that the tokenizer knows, .*use another encoder\.$"):
+    with pytest.raises(ValueError, match="texts must hold words that the tokenizer knows"):
         FrequencyTable.count(["今天天气很好", "一二三"], tokenizer)
     FrequencyTable.count(["the cat sat on 天", "the cat"], tokenizer)
     assert "14% of the tokens are words that the tokenizer does not know" in caplog.text

@@ -49,8 +49,7 @@ def test_a_callable_that_returns_nonsense_is_named(result):
 
 def test_tfidf_ranks_by_the_corpus():
     extractor = TfidfKeywords.fit(CORPUS, top_k=2, stop_words=())
-    table = TfidfVectorizer(token_pattern=WORD.pattern).fit(CORPUS)
-    assert extractor.idf == pytest.approx(dict(zip(table.get_feature_names_out(), table.idf_, strict=True)))
+    assert extractor.unseen_idf == pytest.approx(math.log(len(CORPUS) + 1) + 1)
     assert mask("Mat, cat, Park", extractor) == "_, cat, _"
     assert mask("cat, cat, Mat, park", extractor) == "_, _, _, park", "twice 1.22 > 1.92; ties by position"
     assert mask("a zebra ran", TfidfKeywords.fit(CORPUS, top_k=1)) == "a _ ran", "an unseen word is the rarest"
@@ -120,25 +119,15 @@ def test_the_table_is_that_of_scikit_learn():
 
 
 def test_settings_are_checked_before_the_corpus_is_read():
-    def never():
-        raise AssertionError
-        yield ""
-
-    for options, message in (({"top_k": 0}, "top_k"), ({"max_df": 0}, "max_df"), ({"stop_words": 3}, "stop_words")):
-        with pytest.raises(ValueError, match=f"{message} must be"):
-            TfidfKeywords.fit(never(), **options)
-    with pytest.raises(ValueError, match=r"corpus must hold sentences with words, got 2 sentences without one\."):
+    for options, name in (({"top_k": 0}, "top_k"), ({"max_df": 0}, "max_df"), ({"stop_words": 3}, "stop_words")):
+        with pytest.raises(ValueError, match=name):
+            TfidfKeywords.fit((pytest.fail("read") for _ in "a"), **options)
+    with pytest.raises(ValueError, match="corpus must hold sentences with words, got 2"):
         TfidfKeywords.fit(["...", ""])
 
 
-def test_a_word_of_no_sentence_is_the_rarest():
-    extractor = TfidfKeywords.fit(["a cat sat", "a cat ran", "a dog ran home"], stop_words=[])
-    assert extractor.unseen_idf == pytest.approx(math.log(4) + 1)
-    assert extractor.unseen_idf > max(extractor.idf.values())
-
-
 def test_a_table_of_idf_holds_finite_numbers():
-    with pytest.raises(ValueError, match=r"^idf\['cat'\] must be a finite number, got nan\.$"):
+    with pytest.raises(ValueError, match=r"idf\['cat'\]"):
         TfidfKeywords({"dog": 1.0, "cat": float("nan")}, 2.0)
     assert type(TfidfKeywords({"cat": np.float32(1.5)}, 2).config["idf"]["cat"]) is float
 
@@ -155,19 +144,11 @@ def cut_by_both(text):
 @pytest.mark.parametrize(
     "text",
     [
-        "The quick-brown fox doesn't jump 3.5% over AT&T's C++ code, c# and U.S. e-mail_x!",
-        "plain words only",
-        "1,000.50 dollars -- really... 20% off",
-        "C",
-        "c++",
-        "   ",
-        "",
-        "a\r\nb\tc",
-        "北京 is in China",
-        "T恤 and B超",
+        "The quick-brown fox doesn't jump 3.5% over AT&T's C++ code, c# and U.S. e-mail_x!", "plain words only", "C",
+        "1,000.50 dollars -- really... 20% off", "c++", "   ", "", "a\r\nb\tc", "北京 is in China", "T恤 and B超",
         "Zoë's naïve café, α-helix — Привет あい 5€…",
     ],
-)
+)  # fmt: skip
 def test_the_short_cut_cuts_as_jieba_does(text):
     fast, stock = cut_by_both(text)
     assert fast == stock
@@ -188,27 +169,17 @@ def test_jieba_masks_what_extract_tags_returns():
 def test_a_dictionary_is_cached_where_only_the_user_can_write(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     words._cache_folder.cache_clear()
-    try:
-        tokenizer = jieba.Tokenizer()
-        keep_cache_private(tokenizer)
-        assert Path(tokenizer.cache_file).parent == tmp_path / "cache" / "st_extras"
-        assert Path(tokenizer.cache_file).parent.stat().st_mode & 0o777 == 0o700
-    finally:
-        words._cache_folder.cache_clear()
-
-
-def test_a_cache_folder_of_somebody_else_is_not_used(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(os, "getuid", lambda: -1)
-    assert Path(words._cache_folder.__wrapped__()).parent != tmp_path
+    tokenizer = jieba.Tokenizer()
+    keep_cache_private(tokenizer)
+    words._cache_folder.cache_clear()
+    assert Path(tokenizer.cache_file).parent == tmp_path / "cache" / "st_extras"
+    assert Path(tokenizer.cache_file).parent.stat().st_mode & 0o777 == 0o700
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert os.path.isdir(words._cache_folder.__wrapped__())
-
-
-def test_a_megabyte_of_dots_takes_no_time():
-    dots = "." * 1_000_000
-    assert JiebaKeywords()(dots) == words.jieba_spans(dots) == []
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(os, "getuid", lambda: -1)  # somebody else's
+    assert Path(words._cache_folder.__wrapped__()).parent != tmp_path
 
 
 def test_all_keywords_of_a_long_text_take_time_in_proportion():

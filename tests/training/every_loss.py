@@ -27,7 +27,7 @@ TEXTS = [f"{sentence.rsplit(' ', 1)[0]} {word}" for word in WORDS for sentence i
 
 @dataclass(frozen=True)
 class Run:
-    """A loss, and what one process must do to come to the result of two.
+    """A loss, and how one process gets the result of two.
 
     Attributes:
         case: the loss.
@@ -142,12 +142,11 @@ def short_training(name: str, encoder: str, output: Path, ranks: Sequence[int]) 
 
 
 def weights(run: TrainingRun) -> dict[str, Tensor]:
-    """What is trained or changed by training, by name, and the loss's instruments."""
+    """All that training changes, by name, and the loss's instruments."""
     loss = cast(nn.Module, run.trainer.loss)
     tensors = {name.replace("model.module.", "model."): value for name, value in loss.state_dict().items()}
     found = {name: value.detach().clone() for name, value in tensors.items() if not name.endswith("_extra_state")}
-    told = {f"instruments.{name}": torch.tensor(value) for name, value in instruments(loss).items()}
-    return found | told
+    return found | {f"instruments.{name}": torch.tensor(value) for name, value in instruments(loss).items()}
 
 
 def gradients(name: str, encoder: str, ranks: Sequence[int], *, sharded: bool = False) -> dict[str, Tensor]:

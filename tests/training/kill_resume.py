@@ -84,29 +84,29 @@ def digest(output: Path) -> str:
 def uninterrupted(folder: Path, loss: str, dev: bool) -> Case:
     """Train without a kill."""
     output = folder / f"{loss}-{dev}-whole"
-    code, said = worker(folder, loss, dev, output, "none", resume=False)
-    found = re.search(r"(\d+) operations in ([\d.]+) s", said)
+    code, printed = worker(folder, loss, dev, output, "none", resume=False)
+    found = re.search(r"(\d+) operations in ([\d.]+) s", printed)
     if code != 0 or found is None:
-        raise RuntimeError(said[-2000:])
+        raise RuntimeError(printed[-2000:])
     return Case(loss, dev, digest(output), int(found[1]), float(found[2]))
 
 
 def try_kill(folder: Path, case: Case, number: int, kill: str) -> Kill:
     """Kill a training, continue it as its messages say, and compare."""
     output = folder / f"{case.loss}-{case.dev}-{number}"
-    code, said = worker(folder, case.loss, case.dev, output, kill, resume=False)
+    code, printed = worker(folder, case.loss, case.dev, output, kill, resume=False)
     while code == 0 and kill.startswith("time:"):  # faster than the uninterrupted run: kill it earlier
         kill = f"time:{float(kill.removeprefix('time:')) / 2:.3f}"
-        code, said = worker(folder, case.loss, case.dev, output, kill, resume=False)
+        code, printed = worker(folder, case.loss, case.dev, output, kill, resume=False)
     if code != -signal.SIGKILL:
-        raise RuntimeError(f"the kill {kill} did not happen: {said[-2000:]}")
+        raise RuntimeError(f"the kill {kill} did not happen: {printed[-2000:]}")
     continued = "resumed"
-    code, said = worker(folder, case.loss, case.dev, output, "none", resume=True)
-    if code != 0 and ("start again with overwrite" in said or "got none" in said):
+    code, printed = worker(folder, case.loss, case.dev, output, "none", resume=True)
+    if code != 0 and ("start again with overwrite" in printed or "got none" in printed):
         continued = "started again"
-        code, said = worker(folder, case.loss, case.dev, output, "none", resume=False)
+        code, printed = worker(folder, case.loss, case.dev, output, "none", resume=False)
     if code != 0:
-        return Kill(case.loss, case.dev, kill, f"failed: {said.strip().splitlines()[-1]}", False)
+        return Kill(case.loss, case.dev, kill, f"failed: {printed.strip().splitlines()[-1]}", False)
     return Kill(case.loss, case.dev, kill, continued, digest(output) == case.digest)
 
 
@@ -154,7 +154,7 @@ def main() -> None:
     again = sum(result.continued == "started again" for result in results)
     sys.stdout.write(
         f"{equal} of {len(results)} ended with equal weights; {in_files} were killed at a file operation; {again} had "
-        "no whole checkpoint yet and were started again\n"
+        "no complete checkpoint yet and were started again\n"
     )
     sys.exit(equal != len(results))
 

@@ -1,12 +1,7 @@
-"""Every loss in two processes, by each launcher, against one process: distributed_worker.py runs in each."""
+"""Every loss in two processes against one process: distributed_worker.py runs in each."""
 
 import functools
 import math
-import os
-import socket
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,11 +10,10 @@ from safetensors.torch import load_file
 from st_extras.functional import cosine_scores
 from tests.fixtures import build_encoder
 from tests.helpers import run_in_two_processes
-from tests.training.distributed_worker import BY_ACCELERATE, ROWS, SHARDED, head_value, near_pairs, set_head
+from tests.training.distributed_worker import ROWS, SHARDED, head_value, near_pairs, set_head
 from tests.training.every_loss import RUNS, gradients, short_training, weights
 
 pytestmark = pytest.mark.slow
-WORKER = "tests.training.distributed_worker"
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +26,7 @@ def encoder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory, encoder):
-    """What one process comes to, by the name of the run."""
+    """The results of one process, by the name of the run."""
     return functools.cache(
         lambda name: weights(short_training(name, encoder, tmp_path_factory.mktemp("alone") / "run", [0, 1]))
     )
@@ -40,52 +34,31 @@ def alone(tmp_path_factory, encoder):
 
 @pytest.fixture(scope="module")
 def torchrun(tmp_path_factory, encoder):
-    """The folder with what distributed_worker.py came to in two gloo processes."""
+    """The folder with the results of distributed_worker.py in two gloo processes."""
     folder = tmp_path_factory.mktemp("torchrun")
-    run_in_two_processes(WORKER, encoder, str(folder), "torchrun")
+    run_in_two_processes("tests.training.distributed_worker", encoder, str(folder))
     return folder
 
 
-@pytest.fixture(scope="module")
-def accelerate(tmp_path_factory, encoder):
-    """The same by accelerate's launcher, some losses."""
-    folder = tmp_path_factory.mktemp("accelerate")
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    root = Path(__file__).resolve().parents[2]
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes=2"]
-    command += ["--num_machines=1", "--mixed_precision=no", "--dynamo_backend=no", f"--main_process_port={port}"]
-    command += ["--module", WORKER, encoder, str(folder), "accelerate"]
-    environment = os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=280, check=False)
-    if done.returncode:
-        raise AssertionError((done.stdout + done.stderr)[-3000:])
-    return folder
+@pytest.mark.parametrize("name", RUNS)
+def test_two_processes_do_what_one_does(torchrun, alone, name):
+    """After two steps of SGD, all that is trained is equal on both ranks and in one process.
 
-
-@pytest.mark.parametrize(
-    ("launcher", "name"), [("torchrun", name) for name in RUNS] + [("accelerate", name) for name in BY_ACCELERATE]
-)
-def test_two_processes_do_what_one_does(request, alone, launcher, name):
-    """After two steps of SGD, all that is trained is equal on both ranks, and what one process has.
-
-    What the loss tells of a step is each rank's own: their mean is that of the whole batch.
+    The instruments of a step are each rank's own: their mean is that of the whole batch.
     """
-    folder = request.getfixturevalue(launcher)
-    first, second = (load_file(folder / f"{name}.{rank}.safetensors") for rank in (0, 1))
+    first, second = (load_file(torchrun / f"{name}.{rank}.safetensors") for rank in (0, 1))
     expected = alone(name)
     assert expected.keys() == first.keys()
     for key, value in expected.items():
-        told = key.startswith("instruments.")
-        if RUNS[name].draws and (told or "confusion" in key or key.endswith("steps")):
+        measured = key.startswith("instruments.")
+        if RUNS[name].draws and (measured or "confusion" in key or key.endswith("steps")):
             continue  # the one process has counted two forward passes a step
         if key == "instruments.labels_entropy" and name != "frequency, confusion":
             continue  # of each rank's own labels, unless the term needs those of all
-        if not told:
+        if not measured:
             assert torch.equal(first[key], second[key]), key
-        found = (first[key] + second[key]) / 2 if told else first[key]
-        tolerance = 1e-5 if told else 1e-9
+        found = (first[key] + second[key]) / 2 if measured else first[key]
+        tolerance = 1e-5 if measured else 1e-9
         torch.testing.assert_close(found, value, rtol=0, atol=tolerance, msg=lambda text, key=key: f"{key}: {text}")
 
 
@@ -133,7 +106,7 @@ def test_each_rank_has_its_random_state_and_gets_it_back(shared):
     assert not torch.equal(shared[0]["saved"], shared[1]["saved"])
 
 
-def test_what_the_loss_owns_needs_the_callback(shared):
+def test_a_loss_with_its_own_parameters_needs_the_callback(shared):
     assert all(rank["refused"].tolist() == [True, True] for rank in shared)
 
 

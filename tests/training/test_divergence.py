@@ -42,7 +42,7 @@ def test_a_gpu_is_read_late():
 
 
 @pytest.mark.usefixtures("late")
-@pytest.mark.parametrize(("step", "seen_at"), [(1, 2), (2, 3), (3, 4), (4, 4), (8, 8)])
+@pytest.mark.parametrize(("step", "seen_at"), [(1, 2), (3, 4), (4, 4), (8, 8)])
 def test_the_step_is_named_though_it_is_read_late(encoder, sentences, tmp_path, step, seen_at):
     """A checkpoint at step 4 is not written if one of the steps before it, or it, diverged."""
     made: list[NaNAt] = []
@@ -58,10 +58,10 @@ def test_the_step_is_named_though_it_is_read_late(encoder, sentences, tmp_path, 
     assert [path.name for path in kept.glob("*")] == (["checkpoint-4"] if step > 4 else [])
 
 
-@pytest.mark.parametrize(("asked", "seen"), [("should_save", 3), ("should_evaluate", 3), ("should_log", None)])
-def test_weights_are_looked_at_before_they_are_scored_or_saved(encoder, tmp_path, asked, seen):
+@pytest.mark.parametrize(("due", "seen"), [("should_save", 3), ("should_evaluate", 3), ("should_log", None)])
+def test_weights_are_checked_before_they_are_scored_or_saved(encoder, tmp_path, due, seen):
     """They can be NaN after a step whose loss was finite."""
-    watch, control = DivergenceCallback(MultipleNegativesRankingLoss(encoder)), TrainerControl(**{asked: True})
+    watch, control = DivergenceCallback(MultipleNegativesRankingLoss(encoder)), TrainerControl(**{due: True})
     with torch.no_grad():
         next(encoder.parameters()).fill_(float("nan"))
     watch.on_step_end(arguments(tmp_path), TrainerState(global_step=3), control)
@@ -72,7 +72,7 @@ def test_weights_are_looked_at_before_they_are_scored_or_saved(encoder, tmp_path
 
 @pytest.mark.usefixtures("late")
 def test_the_loss_of_a_step_is_not_read_at_its_end(encoder, tmp_path):
-    """Only the step before it, until the log, an evaluation or a checkpoint asks."""
+    """Only the step before it, until the log, an evaluation or a checkpoint is due."""
     loss = MultipleNegativesRankingLoss(encoder)
     watch = DivergenceCallback(loss)
     args, state, read = arguments(tmp_path), TrainerState(), []
@@ -98,3 +98,17 @@ def test_the_loss_of_a_step_is_not_read_at_its_end(encoder, tmp_path):
     assert [end(4, should_log=True), end(5), end(6, should_save=True), end(7)] == [[3, 4], [], [5, 6], []]
     assert end(8, should_evaluate=True) == [7, 8]
     watch.detach()
+
+
+@pytest.mark.parametrize("step", [2, 3, 4])
+@pytest.mark.parametrize("behind", [0, 1])
+def test_no_checkpoint_of_an_epoch_after_a_loss_that_is_not_finite(
+    encoder, sentences, tmp_path, monkeypatch, step, behind
+):
+    """Two steps an epoch, and nothing logged before its end: also if losses are read late, as on a GPU."""
+    monkeypatch.setattr(divergence, "steps_behind", lambda device: behind)
+    settings = {"batch_size": 4, "epochs": 3, "save_strategy": "epoch", "logging_strategy": "no"}
+    with pytest.raises(DivergenceError, match=rf"^Training diverged at step {step}: the loss is not finite"):
+        train_encoder(encoder, lambda m: NaNAt(m, step), sentences, tmp_path, show_progress_bar=False, **settings)
+    saved = sorted(path.parent.name for path in tmp_path.glob("checkpoints/*/complete.json"))
+    assert saved == [f"checkpoint-{n}" for n in (2, 4) if n < step]

@@ -50,7 +50,7 @@ def test_dict_of_losses(make_encoder, sentences, tmp_path):
 def test_checkpoint_without_state_is_refused(make_encoder, sentences, tmp_path):
     model = make_encoder()
     train(model, SimCSELoss(model), columns(sentences), tmp_path, attach=False, **SAVE)
-    with pytest.raises(ValueError, match=r"as LossStateCallback saves it, got .* is missing"):
+    with pytest.raises(ValueError, match=r"that LossStateCallback saved, got .* is missing"):
         train(model, SimCSELoss(model), columns(sentences), tmp_path, resume=str(tmp_path / "checkpoint-2"), **SAVE)
 
 
@@ -82,7 +82,7 @@ def test_broken_files_are_refused_by_name(make_encoder, tmp_path, value):
     callback.on_save(trainer.args, trainer.state, trainer.control)
     tensors = load_file(path)
     tensors["loss.step.two_views.source._extra_state"] = torch.zeros(1, 0, dtype=torch.uint8)
-    write_tensors(path, tensors, {"format": "st-extras loss state", "version": "1"})
+    write_tensors(path, tensors, {"format": "st-extras loss state"})
     mark_complete(path.parent, {})
     with pytest.raises(ValueError, match=r"loss_state\.safetensors, loss\.step\.two_views\.source: a random state"):
         callback.restore(path.parent)
@@ -95,7 +95,9 @@ def test_broken_files_are_refused_by_name(make_encoder, tmp_path, value):
         with pytest.raises(ValueError, match=rf"loss_state\.safetensors' must be .*, got .*{message}"):
             callback.restore(path.parent)
     path.write_bytes(b"")
-    with pytest.raises(ValueError, match=r"must be whole, .* got .* where loss_state\.safetensors has 0 bytes instead"):
+    with pytest.raises(
+        ValueError, match=r"must be a complete one .* where loss_state\.safetensors has 0 bytes instead"
+    ):
         callback.restore(path.parent)
     assert differing(before, snapshot(trainer.loss)) == set()
 
@@ -106,7 +108,7 @@ def test_extra_state_that_is_not_a_tensor_is_refused_at_once(encoder, tmp_path):
             return {"steps": 1}
 
     trainer = SentenceTransformerTrainer(encoder, args=arguments(tmp_path), loss=Odd(encoder))
-    with pytest.raises(ValueError, match="must be a tensor, got dict"):
+    with pytest.raises(ValueError, match="must be a tensor, got a dict"):
         LossStateCallback.attach(trainer)
 
 
@@ -120,7 +122,7 @@ def test_adapters_on_a_cut_encoder_are_refused(encoder, tmp_path):
 
 
 class Recorder(TrainerCallback):
-    """Keeps what the trainer's callbacks are told."""
+    """Keeps the log entries that the trainer's callbacks get."""
 
     def __init__(self) -> None:
         self.logs: list[dict[str, float]] = []
@@ -146,13 +148,13 @@ def test_instruments_are_logged_whatever_the_order_of_callbacks(encoder, sentenc
     LossStateCallback.attach(trainer)
     trainer.add_callback(after)
     trainer.train()
-    for told in (before.logs, after.logs, trainer.state.log_history):
-        steps = [logs for logs in told if "loss" in logs]
+    for entries in (before.logs, after.logs, trainer.state.log_history):
+        steps = [logs for logs in entries if "loss" in logs]
         assert len(steps) == 2
         for logs in steps:
             assert isinstance(logs["noise_angle"], float)
             assert 0 <= logs["masked_negatives"] <= 1
-        assert "noise_angle" not in told[-1]  # the summary of the training
+        assert "noise_angle" not in entries[-1]  # the summary of the training
     inner = loss.loss if isinstance(loss, MatryoshkaLoss) else loss
     assert steps[-1]["masked_negatives"] == float(inner.instruments["masked_negatives"])
 

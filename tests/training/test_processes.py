@@ -26,13 +26,11 @@ ASKED: list[tuple[dict[str, Any], dict[str, str], str]] = [
 
 
 @pytest.mark.parametrize(("settings", "environment", "kind"), ASKED)
-def test_train_encoder_says_so_in_one_line(encoder, sentences, tmp_path, monkeypatch, settings, environment, kind):
+def test_train_encoder_refuses_it(encoder, sentences, tmp_path, monkeypatch, settings, environment, kind):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert sharder(settings) == kind
-    with pytest.raises(
-        ValueError, match=rf"^train_encoder needs the whole model in every process, .*got {kind}: .*\.$"
-    ):
+    with pytest.raises(ValueError, match=rf"^train_encoder needs the whole model in every process, .*got {kind}: "):
         train_encoder(encoder, SimCSELoss, sentences, tmp_path / "out", **settings)
     assert list(tmp_path.iterdir()) == []
 
@@ -55,8 +53,7 @@ def attach(model: SentenceTransformer, make: Callable[..., Any], folder: Path, s
 @pytest.mark.parametrize("make", [lambda model: SimCSELoss(model, projection=True), AdCSELoss])
 def test_a_loss_with_parameters_needs_the_whole_model(encoder, tmp_path, kind, make):
     settings = next(settings for settings, _, name in ASKED if name == kind)
-    message = rf"^A loss with parameters of its own \('loss\..*'.*without {kind}, which .*\.$"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=rf"^A loss with its own parameters \('loss\..*'.*without {kind}, "):
         attach(encoder, make, tmp_path, settings)
 
 
@@ -71,5 +68,5 @@ def test_without_parameters_fsdp_2_works(encoder, tmp_path, kind):
 def test_cutoffs_need_the_word_embeddings(encoder, tmp_path):
     settings = {"fsdp": True}
     attach(encoder, lambda model: ConSERTLoss(model, augmentations=("shuffle", "dropout")), tmp_path, settings)
-    with pytest.raises(ValueError, match=r"^augmentations='feature_cutoff' looks words up .* FSDP 2 has cut .*\.$"):
+    with pytest.raises(ValueError, match=r"^augmentations must be .* with FSDP 2, got 'feature_cutoff'"):
         attach(encoder, ConSERTLoss, tmp_path, settings)

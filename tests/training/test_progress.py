@@ -1,4 +1,4 @@
-"""The progress bar of a training: one bar, and nothing that a log says between its lines."""
+"""The progress bar of a training: one bar, and no log message between its lines."""
 
 import io
 import logging

@@ -1,1 +1,1 @@
-"""What the losses are made of. Nothing here is a loss."""
+"""Parts of the losses; none of them is a loss."""

@@ -48,7 +48,7 @@ class PairLoss(Protocol):
 
 
 def check_mini_batches(model: nn.Module, size: int | None, num_tokens: int | None) -> None:
-    """Check the settings of mini-batches, and that the encoder's features can be cut into rows.
+    """Check the settings of mini-batches, one of which is given, and that the encoder's features can be cut into rows.
 
     Raises:
         ValueError: if both settings are given, one of them is not a whole number >= 1, or the encoder is a
@@ -56,18 +56,19 @@ def check_mini_batches(model: nn.Module, size: int | None, num_tokens: int | Non
     """
     given = {"mini_batch_size": size, "mini_batch_num_tokens": num_tokens}
     given = {name: check_count(name, value, at_least=1) for name, value in given.items() if value is not None}
-    shown = " and ".join(f"{name}={value}" for name, value in given.items())
     if len(given) > 1:
-        raise ValueError(f"A batch is cut in one way: give mini_batch_size or mini_batch_num_tokens, got {shown}.")
-    encoder = unwrap(model)
+        raise ValueError(
+            f"mini_batch_num_tokens must be None with mini_batch_size={size}, got {num_tokens}: give one of them."
+        )
+    encoder, ((name, value),) = unwrap(model), given.items()
     if gradcache.has_static_embedding_input(encoder):
         raise ValueError(
-            f"{shown} does not go with a StaticEmbedding, whose batch is one bag of tokens: leave it out, as such an "
+            f"{name} must be None for a StaticEmbedding, whose batch cannot be cut into rows, got {value}: such an "
             "encoder needs little memory."
         )
     if getattr(encoder[0], "can_flatten_inputs", False):
         raise ValueError(
-            f"{shown} does not go with flattened (unpadded) features: load the encoder with "
+            f"{name} must be None for an encoder with flattened (unpadded) features, got {value}: load it with "
             'model_kwargs={"unpad_inputs": False} or set model[0].unpad_inputs = False.'
         )
 

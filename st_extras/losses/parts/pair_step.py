@@ -48,7 +48,6 @@ class PairStep(nn.Module):
     Attributes:
         dropout: whether the encoder's dropout is on in the pass.
         caches: whether the encoder sees mini-batches.
-        calls: how often ``calculate_loss`` has been called on this batch. MatryoshkaLoss calls it once per dimension.
         checks: the warnings about batches that teach nothing.
 
     Raises:
@@ -88,7 +87,7 @@ class PairStep(nn.Module):
             check_mini_batches(model, mini_batch_size, mini_batch_num_tokens)
         self.mini_batch_size = None if mini_batch_size is None else int(mini_batch_size)
         self.mini_batch_num_tokens = None if mini_batch_num_tokens is None else int(mini_batch_num_tokens)
-        self.calls = 0
+        self._calls = 0
 
     def run(self, loss: PairLoss, sentence_features: Iterable[Features]) -> Tensor:
         """Return the loss of a batch: in one pass of the encoder, or in mini-batches by gradient caching.
@@ -116,7 +115,7 @@ class PairStep(nn.Module):
         They go through the head first, unless ``after_head`` says that they have.
         """
         if not is_repeated(loss.model):
-            self.calls = 0
+            self._calls = 0
         views = embeddings if after_head else apply_head(self.projection_head, embeddings)
         whole = None if columns is None else [[column] for column in columns]
         value = loss.calculate_loss([[view] for view in views], columns=whole)
@@ -124,7 +123,7 @@ class PairStep(nn.Module):
         return value
 
     def _run_in_mini_batches(self, loss: PairLoss, columns: Columns) -> Tensor:
-        self.calls = 0
+        self._calls = 0
         two_views, generator = self.two_views, None
         if two_views is not None and two_views.draws:
             generator = two_views.source.on(columns[0]["input_ids"].device)
@@ -170,7 +169,7 @@ class PairStep(nn.Module):
         Raises:
             ValueError: if the views differ in shape, or were truncated after the head.
         """
-        self.calls += 1
+        self._calls += 1
         views = [batches[0] if len(batches) == 1 else torch.cat(batches) for batches in reps]
         shapes = [tuple(view.shape) for view in views]
         if len(views) != 2 or shapes[0] != shapes[1]:
@@ -195,6 +194,11 @@ class PairStep(nn.Module):
         candidates, offset = gather_rows(positives, self.gather_across_devices and in_batch_negatives)
         self.checks.check_negatives(other_negatives + (len(candidates) - 1 if in_batch_negatives else 0))
         return candidates, offset
+
+    @property
+    def is_first_call(self) -> bool:
+        """Whether ``calculate_loss`` runs on this batch for the first time; MatryoshkaLoss runs it per dimension."""
+        return self._calls == 1
 
     @property
     def config(self) -> dict[str, Any]:

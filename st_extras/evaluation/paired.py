@@ -1,0 +1,141 @@
+"""Encoders compared on the same pairs or texts: how far each is from the first, with an interval (paired bootstrap)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+from sentence_transformers import SentenceTransformer
+from torch import Tensor
+
+from st_extras.evaluation.label_scores import LabelScoring, average_precisions, clusters, knn_hits, label_numbers
+from st_extras.evaluation.labeled_texts import LabeledTextEvaluator
+from st_extras.evaluation.sts import STSEvaluator
+
+Rows = NDArray[np.int64]
+Score = Callable[[Sequence[Rows]], float]
+"""Takes a sample, with repetition, of the items of each data set, by their numbers; returns the metric of it."""
+_RESAMPLES = 1000
+
+
+def compare_sts(
+    evaluator: STSEvaluator, models: Iterable[tuple[str, SentenceTransformer]]
+) -> dict[str, dict[str, float]]:
+    """Score encoders on STS sets.
+
+    Args:
+        evaluator: the sets and the setting.
+        models: different names and encoders; a generator holds one at a time.
+
+    Returns:
+        By name the metrics, in [-1, 1], and ``difference`` of the primary one to the first encoder with the ends
+        ``low`` and ``high`` of its 95 % interval, over which pairs were drawn. Ranks are those among all pairs of a
+        set.
+    """
+
+    def score(model: SentenceTransformer) -> tuple[dict[str, float], Score]:
+        similarities = evaluator.similarities(model)
+        return evaluator.metrics(similarities), _sts_score(evaluator, similarities)
+
+    sizes = [len(data) for data in evaluator.datasets]
+    return _compared(models, score, sizes, str(evaluator.primary_metric).removeprefix(f"{evaluator.name}_"))
+
+
+def compare_labeled(
+    evaluator: LabeledTextEvaluator, models: Iterable[tuple[str, SentenceTransformer]]
+) -> dict[str, dict[str, float]]:
+    """Score encoders on labelled texts; arguments and result are those of :func:`compare_sts`.
+
+    The metric is "mean". Texts are drawn after their neighbours and clusters were found.
+    """
+
+    def score(model: SentenceTransformer) -> tuple[dict[str, float], Score]:
+        unit, train = evaluator.unit_rows(model)
+        return evaluator.scoring.scores(unit, train), _label_score(evaluator.scoring, unit, train)
+
+    return _compared(models, score, [len(evaluator.texts)], "mean")
+
+
+def _compared(
+    models: Iterable[tuple[str, SentenceTransformer]],
+    score: Callable[[SentenceTransformer], tuple[dict[str, float], Score]],
+    sizes: Sequence[int],
+    metric: str,
+) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    samples: list[float] = []
+    for name, model in models:
+        if name in found:
+            raise ValueError(f"models must have different names, got {name!r} again.")
+        metrics, of_sample = score(model)
+        draw = np.random.default_rng(0)  # the same samples for each encoder
+        drawn = [of_sample([draw.integers(0, size, size) for size in sizes]) for _ in range(_RESAMPLES)]
+        samples = samples or drawn
+        base = next(iter(found.values()), metrics)[metric]
+        low, high = np.quantile(np.subtract(drawn, samples), [0.025, 0.975])
+        found[name] = metrics | {"difference": metrics[metric] - base, "low": float(low), "high": float(high)}
+    return found
+
+
+def _sts_score(evaluator: STSEvaluator, similarities: Sequence[NDArray[Any]]) -> Score:
+    """Return what finds the mean over the sets of the correlation of ranks, weighted over subsets if asked for."""
+    ranks: list[tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]] = []
+    for data, found in zip(evaluator.datasets, similarities, strict=True):
+        gold, part_of = np.asarray(data.scores), np.empty(len(data), dtype=np.int64)
+        left, right = np.empty(len(data)), np.empty(len(data))
+        for number, part in enumerate(evaluator.parts(data)):
+            part_of[part], left[part], right[part] = number, rankdata(found[part]), rankdata(gold[part])
+        ranks.append((left, right, part_of))
+
+    def score(drawn: Sequence[Rows]) -> float:
+        return float(np.mean([_correlation(*(x[rows] for x in of)) for of, rows in zip(ranks, drawn, strict=True)]))
+
+    return score
+
+
+def _correlation(left: NDArray[Any], right: NDArray[Any], part_of: NDArray[Any]) -> float:
+    """Return the mean of Pearson's correlation within each part, weighted by their sizes."""
+
+    def of_parts(values: NDArray[Any]) -> NDArray[Any]:
+        return np.bincount(part_of, values)
+
+    sizes = np.bincount(part_of)
+    with np.errstate(divide="ignore", invalid="ignore"):  # parts that were not drawn, or with equal values
+        left, right = left - (of_parts(left) / sizes)[part_of], right - (of_parts(right) / sizes)[part_of]
+        found = of_parts(left * right) / np.sqrt(of_parts(left * left) * of_parts(right * right))
+    kept = np.isfinite(found)
+    return float((found[kept] * sizes[kept]).sum() / max(1, sizes[kept].sum()))
+
+
+def _label_score(scoring: LabelScoring, unit: Tensor, train: Tensor | None) -> Score:
+    """Return what finds the mean of nearest-neighbour accuracy, V-measure and MAP@R."""
+    lists = [scoring.labels] if scoring.train_labels is None else [scoring.labels, scoring.train_labels]
+    labels, *others = (numbers.to(unit.device) for numbers in label_numbers(*lists))
+    hits = knn_hits(unit, labels, [1], None if train is None else (train.to(unit), others[0]))[0].cpu().numpy()
+    precisions = average_precisions(unit, labels).cpu().numpy()
+    own = labels.cpu().numpy()
+    found = [clusters(unit, labels, seed) for seed in scoring.seeds]
+
+    def score(drawn: Sequence[Rows]) -> float:
+        (rows,) = drawn
+        v = np.mean([_v_measure(own[rows], one[rows]) for one in found])
+        kept = precisions[rows]
+        return float(np.mean([hits[rows].mean(), v, kept[np.isfinite(kept)].mean()]))
+
+    return score
+
+
+def _v_measure(labels: NDArray[Any], found: NDArray[Any]) -> float:
+    """Return 2 I(labels; clusters) / (H(labels) + H(clusters)), of whole numbers from 0."""
+    table = np.bincount(labels * (found.max() + 1) + found, minlength=(labels.max() + 1) * (found.max() + 1))
+    both = table.reshape(-1, found.max() + 1) / len(labels)
+
+    def entropy(shares: NDArray[Any]) -> float:
+        shares = shares[shares > 0]
+        return float(-(shares * np.log(shares)).sum())
+
+    parts = entropy(both.sum(axis=1)) + entropy(both.sum(axis=0))
+    return 2 * (parts - entropy(both.ravel())) / parts if parts else 1.0

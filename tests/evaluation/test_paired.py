@@ -1,0 +1,108 @@
+"""Encoders compared on the same pairs or texts: metrics as their evaluators find, the interval as a plain loop."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import spearmanr
+from sklearn.metrics import v_measure_score
+
+from st_extras.evaluation import LabeledTextEvaluator, STSDataset, STSEvaluator, paired
+from tests.fixtures import SENTENCES
+from tests.helpers import draw
+
+
+@pytest.fixture
+def two(make_encoder):
+    return [("one", make_encoder(seed=0)), ("other", make_encoder(seed=1))]
+
+
+def sets() -> list[STSDataset]:
+    pairs = [(a, b) for i, a in enumerate(SENTENCES) for b in SENTENCES[i + 1 :]]
+    made = []
+    for name, part in (("first", pairs[:16]), ("second", pairs[16:])):
+        scores = [float((3 * i) % 5) for i in range(len(part))]
+        made.append(
+            STSDataset(name, *map(list, zip(*part, strict=True)), scores, ["x", "x", "y", "y"] * (len(part) // 4))
+        )
+    return made
+
+
+@pytest.mark.parametrize("setting", ["all", "wmean"])
+@pytest.mark.parametrize("name", ["", "dev"])
+def test_sts(two, setting, name):
+    evaluator = STSEvaluator(sets(), setting=setting, name=name)
+    found = paired.compare_sts(evaluator, two)
+    expected = {model: evaluator(encoder) for model, encoder in two}
+    prefix = f"{name}_" if name else ""
+    for model, metrics in expected.items():
+        row = dict(found[model])
+        ends = [row.pop(key) for key in ("difference", "low", "high")]
+        assert {f"{prefix}{key}": value for key, value in row.items()} == pytest.approx(metrics)
+        gain = metrics[f"{prefix}average_spearman_cosine"] - expected["one"][f"{prefix}average_spearman_cosine"]
+        assert ends[0] == pytest.approx(gain)
+        assert ends == [0, 0, 0] if model == "one" else ends[1] < ends[2]
+
+
+def test_an_sts_sample_is_the_correlation_of_ranks(two):
+    data, cosines = sets(), [draw(len(one), seed=i).float().numpy() for i, one in enumerate(sets())]
+    every = [np.arange(len(one)) for one in data]
+    plain = paired._sts_score(STSEvaluator(data), cosines)
+    assert plain(every) == pytest.approx(
+        np.mean([spearmanr(c, one.scores)[0] for c, one in zip(cosines, data, strict=True)])
+    )
+    weighted = paired._sts_score(STSEvaluator(data, setting="wmean"), cosines)
+    total = []
+    for c, one in zip(cosines, data, strict=True):
+        parts = [[i for i, subset in enumerate(one.subsets) if subset == name] for name in ("x", "y")]
+        rhos = [spearmanr(c[part], np.asarray(one.scores)[part])[0] for part in parts]
+        total.append(sum(rho * len(part) for rho, part in zip(rhos, parts, strict=True)) / len(c))
+    assert weighted(every) == pytest.approx(np.mean(total))
+    once = [np.repeat(np.arange(len(one)), 2) for one in data]
+    assert plain(once) == pytest.approx(plain(every)), "each pair twice changes nothing"
+
+
+TEXTS = [f"{text} {more}" for text in SENTENCES for more in ("a", "b", "c")]
+LABELS = [label for label in "ababccab" for _ in range(3)]
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_labelled_texts(two, train):
+    given = {"train_texts": SENTENCES, "train_labels": list("ababccab")} if train else {}
+    evaluator = LabeledTextEvaluator(TEXTS, LABELS, **given)
+    found = paired.compare_labeled(evaluator, two)
+    for name, encoder in two:
+        metrics = evaluator(encoder)
+        row = dict(found[name])
+        difference, low, high = (row.pop(key) for key in ("difference", "low", "high"))
+        assert row == pytest.approx(metrics)
+        assert difference == pytest.approx(row["mean"] - found["one"]["mean"])
+        assert low <= difference <= high
+        unit, train_unit = evaluator.unit_rows(encoder)
+        of_all = paired._label_score(evaluator.scoring, unit, train_unit)([np.arange(len(TEXTS))])
+        assert of_all == pytest.approx(metrics["mean"])
+
+
+def test_the_interval_is_that_of_resampled_texts(monkeypatch):
+    """Of two fixed encoders, one of which is right more often."""
+    hits = {"base": np.array([1.0, 0, 0, 1, 0, 1, 0, 0]), "better": np.array([1.0, 1, 0, 1, 1, 1, 0, 1])}
+    models = [(name, name) for name in hits]
+
+    def score(name):
+        return {"accuracy": hits[name].mean()}, lambda drawn: float(hits[name][drawn[0]].mean())
+
+    found = paired._compared(models, score, [8], "accuracy")["better"]
+    generator, means = np.random.default_rng(0), []
+    for _ in range(1000):
+        rows = generator.integers(0, 8, 8)
+        means.append(sum(hits["better"][row] - hits["base"][row] for row in rows) / 8)
+    assert found["difference"] == 0.375
+    assert [found["low"], found["high"]] == pytest.approx(np.quantile(means, [0.025, 0.975]))
+    with pytest.raises(ValueError, match="'base' again"):
+        paired._compared([*models, ("base", "base")], score, [8], "accuracy")
+
+
+def test_v_measure_is_scikit_learns():
+    generator = torch.Generator().manual_seed(0)
+    for count in (1, 2, 5):
+        labels, found = (torch.randint(count, (50,), generator=generator).numpy() for _ in range(2))
+        assert paired._v_measure(labels, found) == pytest.approx(v_measure_score(labels, found))
