@@ -224,7 +224,7 @@ class CorpusStatistics:
             return
         own, remedy = self.fingerprint.prompt, ""
         if prompt != own:
-            remedy = f": give prompt={own!r} in encode_options here too, if encode will get that prompt"
+            remedy = f": give prompt={own!r} here too (in Python by encode_options), if encode will get that prompt"
         raise ValueError(f"statistics must come from the encoder that they are used for, got {difference}{remedy}.")
 
     def _merge(self, count: int, mean: Tensor, scatter: Tensor) -> None:
