@@ -103,7 +103,7 @@ class TestEncoders:
             plain + by_name
         by_name.save(tmp_path / "prompted")
         assert (CorpusStatistics.load(tmp_path / "prompted") + by_text).count == 128
-        refused = r"got the prompt 'the dog ' here and '' there: .*encode_options=\{'prompt': 'the dog '\} \(--prompt\)"
+        refused = r"got the prompt 'the dog ' here and '' there: .*prompt='the dog ' here too"
         with pytest.raises(ValueError, match=refused):
             WhiteningPostProcessor.attach(still_encoder, statistics=by_name)
         with pytest.raises(ValueError, match="got the prompt '' here and 'the dog ' there: give"):
