@@ -51,12 +51,12 @@ def of_statistics(processor: Callable[[int], Any], embeddings: Tensor, texts: Te
 
 def neighbours(candidate: LinearTransform, embeddings: Tensor, texts: Texts, seed: int) -> Affine:
     """A candidate of ``adapt``, whatever its label-free score."""
-    return candidate.affine(neighbor_directions(embeddings, words=character_tfidf(texts), seed=seed))
+    return candidate.affine(neighbor_directions(embeddings, tfidf=character_tfidf(texts), seed=seed))
 
 
 def locality(embeddings: Tensor, texts: Texts, seed: int) -> Affine:
     """``LocalityPreservingPostProcessor`` at its defaults."""
-    found = neighbor_directions(embeddings, words=character_tfidf(texts), seed=seed)
+    found = neighbor_directions(embeddings, tfidf=character_tfidf(texts), seed=seed)
     defaults = LocalityPreservingPostProcessor(embeddings.size(1))
     kernel = found.kernel(defaults.power, defaults.recolor)
     return kernel, -found.mean @ kernel

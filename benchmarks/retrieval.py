@@ -121,7 +121,7 @@ def similarities(
     yield "own means, neighbours and hubness", both
     yield "own means, neighbours and hubness + 0.3 BM25", add_lexical(both, lexical)
 
-    directions = neighbor_directions(documents.double(), words=character_tfidf(texts))
+    directions = neighbor_directions(documents.double(), tfidf=character_tfidf(texts))
     steps: dict[str, Affine] = {
         TRANSFORMS.get(one.name, one.name): one.affine(directions) for one in (*CANDIDATES, HALF_WHITE)
     }

@@ -25,7 +25,7 @@ from st_extras.adaptation import adapt
 from st_extras.evaluation import STSDataset, STSEvaluator, label_scores, load_sts
 from st_extras.evaluation.geometry import nearest
 from st_extras.modules import WhiteningPostProcessor
-from st_extras.plots.maps import neighbor_moves, unit_rows
+from st_extras.plots.maps import neighbor_moves, unit_array
 from st_extras.samples import labeled_sentences, sample_sentences
 from st_extras.samples.encoder import packaged_minilm, raw_encoder
 
@@ -81,7 +81,7 @@ def topics_record(model: SentenceTransformer) -> dict[str, Any]:
     chosen, *both = adapted_without(model, sample_sentences(), held_out)
     found: dict[str, Any] = {"held_out": held_out, "topics": topics}
     for name, embeddings in zip(("before", "after"), both, strict=True):
-        unit = unit_rows(name, embeddings)
+        unit = unit_array(name, embeddings)
         cosines = (unit @ unit.T)[np.triu_indices(len(unit), k=1)]
         score = label_scores(embeddings, topics, metrics=["map_at_r"])["map_at_r"]
         found[name] = {"cosines": cosines.round(4).tolist(), "map_at_r": 100 * score}

@@ -99,7 +99,7 @@ def _is_on_hub(one: str, place: dict[str, Any], where: dict[str, Any]) -> bool:
         hf_hub_download(one, _FILES[-1], **where, **options)
     except LocalEntryNotFoundError:
         raise
-    except EntryNotFoundError:  # the model without that file: loading says what is wrong with it
+    except EntryNotFoundError:  # the model is there without that file: loading reports what is wrong with it
         return True
     except OSError:
         return False
@@ -120,7 +120,7 @@ def _refusal(name: str, fault: str, known: Iterable[str]) -> str:
 
 
 def _folders_beside(name: str) -> list[str]:
-    """Return the folders that stand where one of this name would."""
+    """Return the folders beside the one that the name would be."""
     above = Path(name).expanduser().parent
     try:
         return [str(above / folder.name) for folder in os.scandir(above) if folder.is_dir()]

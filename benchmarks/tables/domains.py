@@ -149,9 +149,6 @@ OVERVIEW = Table(
         (_GOOD, {"which": _GOOD, "metric": MEAN, "show": counted}),
     ],
 )
-OVERVIEW_SHORT = Table(
-    OVERVIEW.first, {label: OVERVIEW.rows[label] for label in (BASE, "SimCSE", "`st-extras adapt`")}, OVERVIEW.columns
-)
 
 
 def label_free() -> list[dict[str, Any]]:

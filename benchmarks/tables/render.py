@@ -52,9 +52,8 @@ class Values:
         self.by_place: dict[tuple[int, str, tuple[str, ...]], Any] = {}
         for row in found.to_dict("records"):
             seed = EVERY if pd.isna(row["seed"]) else int(row["seed"])
-            self.by_place[seed, str(row["method"]), tuple(str(row[name]) for name in ("data", *captured))] = row[
-                "value"
-            ]
+            unit = tuple(str(row[name]) for name in ("data", *captured))
+            self.by_place[seed, str(row["method"]), unit] = row["value"]
 
     def all(self) -> list[Any]:
         """Return every value."""

@@ -63,12 +63,12 @@ _HYBRID = {
     "**adapt-search + BM25**": "adapt + BM25, 0.2",
     "adapt-search + BM25, share 0.3": "adapt + BM25, 0.3",
     "adapt-search + BM25, weight from documents": "adapt + BM25, 0.2, weight from documents",
-    "adapt-search + BM25, encoder's first 100": "adapt + BM25, 0.2, encoder's first 100",
     "adapt-search --keep-index": KEPT,
     "adapt-search --keep-index + BM25": f"{KEPT} + BM25, 0.2",
 }
 _BESIDE = {"base model + BM25": "start", "adapt-search + BM25": "adapt", "adapt-search --keep-index + BM25": KEPT}
 HYBRID = {encoder: rows_of(encoder, _HYBRID, "hybrid") for encoder in ENCODERS}
+HYBRID_SHORT = rows_of("minilm", {"both, RRF": "start, RRF", "adapt-search + BM25": "adapt + BM25, 0.2"}, "hybrid")
 
 
 def share_table() -> Table:
@@ -80,10 +80,12 @@ def share_table() -> Table:
             share: [of_one[f"{name} + BM25, {share}"]["difference"] for of_one in found]
             for share in named_study("hybrid")["shares"]
         }
-        chosen = best_on_the_others(list(gains.values())) if found else []
+        if not found:
+            continue
+        chosen = best_on_the_others(list(gains.values()))
         columns = {f"share {share}": values for share, values in gains.items()} | {"chosen on the others": chosen}
         rows[f"{label}, {called}"] = {
-            title: f"{statistics.mean(values):+.2f} ({min(values):+.2f})" for title, values in columns.items() if values
+            title: f"{statistics.mean(values):+.2f} ({min(values):+.2f})" for title, values in columns.items()
         }
     return of_texts("mean (lowest)", rows)
 

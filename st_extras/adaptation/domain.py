@@ -242,7 +242,7 @@ def proposed(
 
     def transforms(model: SentenceTransformer, corpus: Corpus, prefix: str, seconds: float) -> list[Candidate]:
         began = time.perf_counter()
-        found = neighbor_directions(corpus.fitting_embeddings, words=words, seed=run.seed)
+        found = neighbor_directions(corpus.fitting_embeddings, tfidf=words, seed=run.seed)
         seconds += time.perf_counter() - began
         held_out = corpus.held_out_embeddings
         return [

@@ -111,7 +111,7 @@ def both_sides(
     """
     of_queries, of_documents = (side.double().mean(dim=0) for side in base)  # (D,)
     fitted = [text[:_LONGEST_FIT_TEXT] for text in documents[:_FIT_TEXTS]]
-    found = neighbor_directions(base[1][:_FIT_TEXTS], words=character_tfidf(fitted, _MOST_WITH_A_GRAM), seed=seed)
+    found = neighbor_directions(base[1][:_FIT_TEXTS], tfidf=character_tfidf(fitted, _MOST_WITH_A_GRAM), seed=seed)
     found = dataclasses.replace(found, count=found.count * len(documents) // len(fitted))
     routes = []
     for one in transforms:

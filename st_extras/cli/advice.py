@@ -1,4 +1,4 @@
-"""What ``st-extras train`` says of text and encoder before it trains, and again when it has trained."""
+"""What ``st-extras train`` prints about text and encoder before it trains, and again after it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _GOOD = 70.0  # on the packaged pairs: Spearman correlation times 100
 
 
 def described_text(sentences: list[str]) -> str:
-    """Say how much text there is, and what it looks like.
+    """Return how much text there is, with an example, for a line of output.
 
     Raises:
         ValueError: if all sentences are the same.
@@ -34,22 +34,22 @@ def described_text(sentences: list[str]) -> str:
 
 
 def warn_of_good_encoder(model: SentenceTransformer) -> None:
-    """Warn if the encoder is good on general English as it is."""
+    """Warn if the encoder is good on general English before any training."""
     from st_extras.samples import graded_spearman
 
     score = graded_spearman(model)
     if score >= _GOOD:
         _warn(
             f"this encoder has {score:.0f} on the packaged pairs of general English, as encoders tuned for similarity "
-            "have. Training on sentences alone mostly harms such an encoder; `st-extras adapt` judges what it changes."
+            "have. Training on sentences alone mostly harms such an encoder; `st-extras adapt` keeps only what helps."
         )
 
 
-def say_before_training(said: str, sentences: list[str], model: SentenceTransformer, *, chooses: bool) -> None:
-    """Print ``said`` of the text, the warnings, and that the last weights will be kept if nothing chooses them."""
+def print_before_training(description: str, sentences: list[str], model: SentenceTransformer, *, chooses: bool) -> None:
+    """Print the description of the text, the warnings, and that the last weights are kept if nothing chooses them."""
     from st_extras.text.corpus import FEWEST_WITH_LETTERS, share_with_letters
 
-    print_line(said)
+    print_line(description)
     share = share_with_letters(sentences)
     if share < FEWEST_WITH_LETTERS:
         _warn(
@@ -65,17 +65,17 @@ def say_before_training(said: str, sentences: list[str], model: SentenceTransfor
 
 @contextmanager
 def warnings_repeated() -> Iterator[None]:
-    """Say again at the end what was warned of while a bar went on."""
-    said: list[str] = []
+    """Repeat at the end the warnings that were logged while a progress bar ran."""
+    messages: list[str] = []
     handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
     ours = logging.getLogger("st_extras")
     ours.addHandler(handler)
     try:
         yield
     finally:
         ours.removeHandler(handler)
-    for message in dict.fromkeys(said):
+    for message in dict.fromkeys(messages):
         _warn(message)
 
 

@@ -1,4 +1,4 @@
-"""``st-extras``: the commands put together. Everything they do takes a few lines of Python too."""
+"""``st-extras``: all commands. What each of them does also takes a few lines of Python."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def exit_code(error: BaseException) -> int:
 
 
 def _quiet_libraries() -> None:
-    """Hide other libraries' bars and remarks, unless the environment asks for them.
+    """Hide other libraries' bars and remarks, unless environment variables turn them on.
 
     The variables are read when the libraries are imported; importing them here would take seconds, even for --help.
     """

@@ -1,4 +1,4 @@
-"""``st-extras calibrate``: which cosine a threshold should have."""
+"""``st-extras calibrate``: where to put a threshold on cosines."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def calibrate(
         _check_picture(picture, axes.figure.canvas.get_supported_filetypes())
     paths = {"after": encoder} if before is None else {"before": before, "after": encoder}
     models = {name: load_any(path) for name, path in paths.items()}
-    asked, origin = None, ""
+    searched, origin = None, ""
     if queries or any(map(has_search_routes, models.values())):
         options.refuse_unread(context, "is not for queries and documents, which have their own", "prompt")
-        asked, origin = _queries(queries or [], text, texts, max_line, seed)
+        searched, origin = _queries(queries or [], text, texts, max_line, seed)
     bar = shows_bars(quiet, as_json)
-    pairs = encode_pairs(models, texts, asked, prompt=prompt, batch_size=batch_size, show_progress_bar=bar)
+    pairs = encode_pairs(models, texts, searched, prompt=prompt, batch_size=batch_size, show_progress_bar=bar)
     found, count = pairs.cosines(), len(pairs.texts["after"])
     about: dict[str, Any] = {"texts": count}
     compared, what = f"{count:,} different texts compared with each other.", "texts"

@@ -26,7 +26,7 @@ _NOT_OURS = (UnicodeError, json.JSONDecodeError, OverflowError, MemoryError, Run
 
 
 def speaks() -> bool:
-    """Whether this process prints: of several that a launcher started, the first."""
+    """Whether this process prints: the first of those that a launcher started."""
     return os.environ.get("RANK", "0") == "0"
 
 
@@ -69,8 +69,8 @@ def print_table(
 ) -> None:
     """Print a table of texts; the first column names the rows. Nothing is left out in a narrow terminal.
 
-    Columns that do not fit there follow in another table below, with the first column again; the first column, and
-    one that is too wide alone, go on in the next line. In a file or a pipe, lines are long.
+    Columns that do not fit follow in another table below, with the first column again; the first column, and one that
+    is too wide alone, are wrapped. In a file or a pipe, lines are long.
     """
     if not speaks():
         return

@@ -222,7 +222,7 @@ def load_any(path: str) -> Any:
 
 
 def sts_scorer(source: str, sets: Sequence[str] | None = None, **settings: Any) -> Scorer:
-    """Return what finds Spearman x 100 on STS sets: those asked for, else a single file, else the seven test sets."""
+    """Return a function that scores STS sets, Spearman x 100: the given ones, else a single file, else all seven."""
     evaluator = _evaluator_of(source, sets, **settings)
     return lambda model: percent(evaluator(model))
 
@@ -240,7 +240,7 @@ def percent(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def dev_name(dev_set: str | None, source: str) -> str:
-    """Return the name of the labelled set to choose by: the one asked for, else that of a single file, else STS-B's."""
+    """Return the name of the labelled set to choose by: the given one, else that of a single file, else STS-B's."""
     return dev_set or (_name_of(source) if Path(source).is_file() else "stsb_dev")
 
 

@@ -25,9 +25,9 @@ _METHODS: dict[str, tuple[str, set[str]]] = {
 }
 """The class of each method, and which of the options that not all have in common it reads."""
 _OF_ATTACH = {"batch_size": "batch_size", "device": "encode_options", "prompt": "encode_options"}
-"""The argument of ``attach`` behind other such options; not every class takes it."""
+"""The argument of ``attach`` that other such options set; not every class takes it."""
 _LAMBDAS = {"lambda_1": 0.5, "lambda_2": 1.0}
-"""RepAL's weights, for who gives none: ``attach`` has no default, and "repal tune" finds better ones."""
+"""RepAL's weights where none are given: ``attach`` has no default, and "repal tune" finds better ones."""
 
 _SECTIONS = {
     "In place of text": ("statistics", "frequencies"),
@@ -106,8 +106,8 @@ def refine(
     report: dict[str, Any] = {"method": method, "sentences": fitted.corpus_size, "stock": stock, "output": str(output)}
     stocks = all(type(part).__module__.startswith("sentence_transformers.") for part in attached)
     how = f'{"SentenceTransformer" if stocks else "st_extras.load"}("{output}")'
-    said = f"Fitted on {fitted.corpus_size} sentences, saved to {output}: {how}"
-    print_result(report | {"settings": fitted.get_config_dict()}, said, as_json=as_json)
+    result = f"Fitted on {fitted.corpus_size} sentences, saved to {output}: {how}"
+    print_result(report | {"settings": fitted.get_config_dict()}, result, as_json=as_json)
 
 
 @repal_app.command("tune", cls=SectionedCommand)
@@ -180,7 +180,7 @@ def _module(model: Any, kind: type, path: str = "") -> Any:
 
 
 def _save(model: Any, output: Path) -> None:
-    """Save a model as a training does; if that fails, nothing new stays."""
+    """Save a model as ``train`` does; if that fails, no new file is left."""
     from st_extras.training import save_model
     from st_extras.training.run_folder import undone_if_it_fails
 

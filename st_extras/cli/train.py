@@ -167,7 +167,7 @@ def train(
     if not as_json:
         if checkpoint is not None:
             print_line(f"Resuming after step {checkpoint.rpartition('-')[2]}, from {checkpoint}.")
-        advice.say_before_training(description, sentences, model, chooses=dev is not None)
+        advice.print_before_training(description, sentences, model, chooses=dev is not None)
     before = score(model)
     settings = options.named_like(context, train_encoder)
     settings |= {"output": output, "evaluator": evaluator, "show_progress_bar": shows_bars(quiet, as_json)}

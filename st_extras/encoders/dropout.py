@@ -18,7 +18,7 @@ from st_extras.encoders.structure import modes_kept, unwrap
 
 _DROPOUT = re.compile(r"(.*_)?(dropout|pdrop)(_prob|_rate)?")
 _ELSEWHERE = {"classifier", "classif", "qa", "summary", "pooler", "activation", "token", "lora"}
-"""First words of dropouts that no token embedding passes, or that BERT lacks (behind the activation function)."""
+"""First words of dropouts that no token embedding passes, or that BERT lacks (after the activation function)."""
 _PROBE = "one two three four five six seven eight nine ten"
 
 
@@ -102,10 +102,10 @@ def _is_rate(value: Any) -> bool:
 
 
 def _transplant(body: Any) -> None:
-    """Give the transformer the dropouts of one that is built, without memory, from its configuration.
+    """Copy the dropouts of a transformer that is built anew from the configuration, on the meta device.
 
-    Setting ``p`` of the modules does not do: some architectures build none if the rate is 0, others keep the rate as a
-    number that they hand to a function, and the names of both differ.
+    Setting ``p`` of the modules is not enough: some architectures build none if the rate is 0, others keep the rate as
+    a number for a function, and the names of both differ.
     """
     try:
         with torch.device("meta"), torch.random.fork_rng(devices=[]):

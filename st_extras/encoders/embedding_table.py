@@ -35,7 +35,7 @@ from st_extras.text.vocabularies import vocabulary, vocabulary_hash
 
 CHUNK = 16_384
 """Sentences that are read, embedded and written together."""
-_FORMAT = "st-extras embedding table, version 2"
+_FORMAT = "st-extras embedding table"
 _INDEX = "index.bin"
 _open = partial(RowFile.open, kind=_FORMAT, differing=differing_settings)
 _ENTRY = np.dtype([("key", "S16"), ("row", ">u8")])
@@ -112,7 +112,7 @@ class EmbeddingTable(nn.Module):
         """Encode the distinct sentences with the guide.
 
         With a ``folder``, sentences are read as a stream, once: memory holds CHUNK of them and 24 bytes of each. If it
-        is interrupted, the same call goes on where it stopped; with sentences added at the end, it adds them. Shards of
+        is interrupted, the same call resumes it; with sentences added at the end, it adds them. Shards of
         a corpus can be computed in folders of their own and joined with :meth:`merge`. Of sentences with equal token
         ids, the first counts.
 
@@ -235,7 +235,7 @@ class EmbeddingTable(nn.Module):
 
 
 class _Rows:
-    """The rows of a table that grows, with the index of their keys and what is known of the sentences read."""
+    """The rows of a table that is being computed, the index of their keys, and a digest of the sentences read."""
 
     def __init__(self, file: RowFile) -> None:
         self.file, self.index = file, np.empty(0, _ENTRY)
@@ -253,8 +253,8 @@ class _Rows:
         self._count(islice(sentences, before["read"]))
         if (self.read, self.digest) != (before["read"], before["digest"]):
             raise ValueError(
-                f"sentences must begin with those that {str(self.file.path)!r} was begun with, got others: give the "
-                "same sentences in the same order, or a new folder."
+                f"sentences must begin with those of the earlier call in {str(self.file.path)!r}, got others: give "
+                "the same sentences in the same order, or a new folder."
             )
         return self.read
 
@@ -288,7 +288,7 @@ class _Rows:
             self.read += 1
 
     def commit(self, sentences: Iterable[str]) -> None:
-        """Say that all rows so far are whole, and that these sentences were read."""
+        """Record that all rows so far are whole, and that these sentences were read."""
         self._count(sentences)
         self.file.commit(read=self.read, digest=self.digest)
 

@@ -1,4 +1,4 @@
-"""Which encoder embeddings came from: told by what it makes of two texts, not by its name."""
+"""Which encoder made some embeddings: recognized by its embeddings of two texts, not by its name."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from torch import Tensor
 from st_extras.checks import shown
 
 PROBES = ("A man is playing a guitar in the park.", "The market is closed on Sunday.")
-"""Texts whose embeddings tell encoders apart. Saved statistics hold them: other texts need another file version."""
+"""Texts by whose embeddings encoders are recognized. Saved statistics hold these: other texts make them unusable."""
 _TOLERANCE = 0.05
 """How far two embeddings of a probe may be apart, relative to their length: bfloat16 on other hardware stays below."""
 
 
 @dataclass(frozen=True)
 class EncoderFingerprint:
-    """What embeddings came from.
+    """An encoder and a prompt, as far as embeddings depend on them.
 
     Attributes:
         prompt: text put before every sentence; may be empty.
@@ -34,14 +34,14 @@ class EncoderFingerprint:
 
     @classmethod
     def of(cls, encoder: SentenceTransformer, prompt: str) -> EncoderFingerprint:
-        """Return the source that ``encoder`` is with that prompt: one pass over two texts."""
+        """Return the fingerprint of an encoder with a prompt; it encodes two texts."""
         probes = encoder.encode(
             list(PROBES), prompt=prompt, batch_size=len(PROBES), show_progress_bar=False, convert_to_tensor=True
         )
         return cls(prompt, str(encoder.max_seq_length), probes.float().cpu().clone())
 
     def difference(self, other: EncoderFingerprint) -> str | None:
-        """Say in words how ``other`` differs; None if it is the same encoder and prompt."""
+        """Return how ``other`` differs, as text for a message; None if it is the same encoder and prompt."""
         if self.prompt != other.prompt:
             return f"the prompt {shown(self.prompt)} here and {shown(other.prompt)} there"
         if self.max_seq_length != other.max_seq_length:
@@ -55,19 +55,19 @@ class EncoderFingerprint:
         return None
 
     def written(self) -> dict[str, Any]:
-        """Return the source as JSON can hold it."""
+        """Return the fingerprint as JSON can hold it."""
         return {**vars(self), "probes": self.probes.tolist()}
 
     @classmethod
     def read(cls, written: Mapping[str, Any]) -> EncoderFingerprint:
-        """Return the source that :meth:`written` gave."""
+        """Return the fingerprint that :meth:`written` gave."""
         return cls(written["prompt"], written["max_seq_length"], torch.tensor(written["probes"]))
 
 
 def differing_settings(known: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
-    """Return the names of the settings that differ; a "source" does if it is another encoder, whatever its name."""
+    """Return the names of the settings that differ; a "guide" differs if it is another encoder, whatever its name."""
     other = sorted(key for key in known.keys() | given.keys() if known.get(key) != given.get(key))
-    if "source" in other and "source" in known.keys() & given.keys():
-        difference = EncoderFingerprint.read(known["source"]).difference(EncoderFingerprint.read(given["source"]))
-        other = [f"guide ({difference})" if key == "source" else key for key in other if difference or key != "source"]
+    if "guide" in other and "guide" in known.keys() & given.keys():
+        difference = EncoderFingerprint.read(known["guide"]).difference(EncoderFingerprint.read(given["guide"]))
+        other = [f"guide ({difference})" if key == "guide" else key for key in other if difference or key != "guide"]
     return other

@@ -48,8 +48,8 @@ class Encoded:
 def without_dropout(model: nn.Module) -> Iterator[None]:
     """Put the model in evaluation mode, and restore every module's own mode afterwards.
 
-    Layers with gradient checkpointing keep it, which transformers has in training mode alone: they hand their forward
-    to a checkpoint that runs it without dropout, now and in the backward pass.
+    Layers with gradient checkpointing keep it. transformers has it in training mode only, so these layers stay in that
+    mode, and their checkpoint runs the forward without dropout, now and in the backward pass.
     """
     layers: list[Any] = [
         module
@@ -82,7 +82,7 @@ def _checkpoint_without_dropout(layer: nn.Module, checkpoint: Any, forward: Any,
 
 
 def layer_decorator(model: nn.Module) -> TransformerDecorator | None:
-    """Return what AdaptiveLayerLoss puts in place of the transformer's forward while it runs a loss; None outside."""
+    """Return AdaptiveLayerLoss's decorator of the transformer's forward, or None where it is not running."""
     forward = vars(unwrap(model)[0]).get("forward")
     return forward if isinstance(forward, TransformerDecorator) else None
 
@@ -97,11 +97,11 @@ def forward_pass(model: nn.Module, features: Features) -> Features:
 
 
 def _layer_pass(decorator: TransformerDecorator, model: nn.Module, features: Features) -> Features:
-    """Run the encoder for AdaptiveLayerLoss, whose runs after the first take up at a layer of the first run's passes.
+    """Run the encoder for AdaptiveLayerLoss, whose runs after the first reuse the layers of the first run's passes.
 
-    It finds the layers in the columns' own features. Our passes are over copies of them, so they are kept here, on
-    an object that lives as long as its runs of one batch; a later run gets them in the same order, with the rows,
-    masks and draws of the first, whatever rows it has made.
+    It looks for the layers in the columns' features, and our passes are over copies of them. So the first run keeps
+    its passes on the decorator, which lives as long as the runs of one batch, and a later run gets them in the same
+    order, with the same rows, masks and random numbers.
     """
     kept: dict[str, Any] = decorator.__dict__.setdefault("kept", {"passes": [], "layer": None, "next": 0})
     layer: int | None = vars(decorator)["layer_idx"]  # None in the first run

@@ -23,13 +23,13 @@ from st_extras.encoders.distributed import device_pool
 from st_extras.encoders.fingerprint import PROBES, EncoderFingerprint
 from st_extras.encoders.loading import load_encoder
 from st_extras.encoders.padding import fix_padding_side
-from st_extras.encoders.rows import Features, token_rows, told_prompt_length
+from st_extras.encoders.rows import Features, reported_prompt_length, token_rows
 from st_extras.encoders.structure import content_mask, unwrap
 from st_extras.text.corpus import check_sentence
 
 # the empty one shows what a chat template puts before a text; the others show case, accents, padding and special tokens
 _PROBE = ["", "b", "A Café of the 2"]
-_FRAME = ("prompt_length", "modality")  # what features tell of the tokens around the sentences
+_FRAME = ("prompt_length", "modality")  # features that describe the tokens around the sentences
 
 
 class FrozenEncoder(nn.Module):
@@ -77,7 +77,7 @@ class FrozenEncoder(nn.Module):
             or (frozen.max_seq_length or inf) < (trained.max_seq_length or inf)  # None: no limit
             or probe_rows(frozen, default_prompt(frozen)) != probe
         )
-        # a prompt inside a chat template is not told, but what stands before the text then begins differently
+        # features do not mark a prompt inside a chat template, but then a row begins with other tokens
         columns = zip(*probe[0], strict=False) if "message" in trained.modalities else ()
         self._opening = [ids[0] for ids in takewhile(lambda ids: len(set(ids)) == 1, columns)]
 
@@ -98,7 +98,7 @@ class FrozenEncoder(nn.Module):
         opening = self._opening  # another one: there is a prompt inside the chat template
         other = bool(opening) and any(row[: len(opening)] != opening for row in token_rows(features))
         with torch.no_grad():
-            if self.must_retokenize or other or told_prompt_length(features):
+            if self.must_retokenize or other or reported_prompt_length(features):
                 texts = recovered_texts(trained, features, exact=self.same_vocabulary)
                 features = batch_to_device(guide.preprocess(texts, prompt=default_prompt(guide)), guide.device)
             embeddings: Tensor = guide(dict(features))["sentence_embedding"]
@@ -107,7 +107,7 @@ class FrozenEncoder(nn.Module):
 
 @dataclass(frozen=True)
 class TextGuide:
-    """A guide's embeddings of texts, as a loss would get them of the texts' token ids in training.
+    """Encodes texts with a guide as a loss does in training, where the guide gets token ids.
 
     Of a text that the trained model's ``max_seq_length`` cuts, a guide of the same vocabulary sees what is left.
 
@@ -142,7 +142,7 @@ class TextGuide:
         if not isinstance(encode_options, Mapping | None) or set(encode_options or ()) - allowed:
             raise ValueError(
                 "encode_options must be a dictionary of device, pool and chunk_size or None, got "
-                f"{shown(encode_options)}: a prompt of the guide's own is its default prompt."
+                f"{shown(encode_options)}: set the guide's prompt as its default prompt."
             )
         if prompt is not None:
             check_sentence(prompt, "prompt")
@@ -159,12 +159,12 @@ class TextGuide:
         return [key for batch in batches for key in token_rows(self.model.preprocess(batch, prompt=self.prompt))]
 
     def settings(self) -> dict[str, Any]:
-        """Return what keys and embeddings depend on: of the guide its name, and what it makes of two texts."""
+        """Return what keys and embeddings depend on: prompt, length, and the guide's name and fingerprint."""
         found = EncoderFingerprint(
             default_prompt(self.guide) or "", str(self.guide.max_seq_length), self._encoded(list(PROBES))
         )
-        source = {"name": guide_name(self.guide), **found.written()}
-        return {"prompt": self.prompt, "max_seq_length": self.model.max_seq_length, "source": source}
+        guide = {"name": guide_name(self.guide), **found.written()}
+        return {"prompt": self.prompt, "max_seq_length": self.model.max_seq_length, "guide": guide}
 
     def _encoded(self, texts: list[str]) -> Tensor:
         options: dict[str, Any] = {"batch_size": self.batch_size, "show_progress_bar": False, "convert_to_tensor": True}
@@ -186,7 +186,7 @@ class TextGuide:
 
 
 def default_prompt(model: SentenceTransformer) -> str | None:
-    """Return the prompt that ``encode`` puts before texts if it is told nothing."""
+    """Return the prompt that ``encode`` puts before texts by default; None if there is none."""
     return model.prompts.get(model.default_prompt_name) if model.default_prompt_name else None
 
 
@@ -231,12 +231,12 @@ def recovered_texts(model: SentenceTransformer, features: Features, *, exact: bo
         "input_ids": pad_sequence(rows, batch_first=True),
         "attention_mask": pad_sequence([torch.ones_like(row) for row in rows], batch_first=True),
     }
-    framed = told_prompt_length(features) or features.get("modality") == "message"
+    framed = reported_prompt_length(features) or features.get("modality") == "message"
     content = content_mask(model, padded | {key: features[key] for key in _FRAME if key in features})
     kept = [ids[mask].tolist() for ids, mask in zip(padded["input_ids"], content, strict=True)]
     options = {"clean_up_tokenization_spaces": False} if exact else {}
     texts = unwrap(model).tokenizer.batch_decode(kept, skip_special_tokens=not exact, **options)
-    # behind a prompt, byte-level and SentencePiece tokenizers put the space before a word into its first token
+    # after a prompt, byte-level and SentencePiece tokenizers put the space before a word into its first token
     return [text.strip() for text in texts] if framed else texts
 
 

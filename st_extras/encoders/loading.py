@@ -1,4 +1,4 @@
-"""Load an encoder, cut it to its first layers, give it another pooling, a dropout, a text around every sentence."""
+"""Loading an encoder: cut to its first layers, with another pooling, dropout, or text around every sentence."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ logger = logging.getLogger(__name__)
 PoolingName = Literal["cls", "mean", "weightedmean", "max", "lasttoken", "first-last", "last-two"]
 DtypeName = Literal["float32", "bfloat16", "float16"]
 _HEADS = re.compile(r"For(Sequence|Token)Classification|ForQuestionAnswering|ForMultipleChoice|ColBERT", re.IGNORECASE)
-"""In the names of architectures whose heads mean something: heads of language models, also SPLADE's, do not differ."""
+"""In the names of architectures whose head makes the output; a masked LM's head may be there for pre-training alone."""
 _OF_LAYERS = ("attention_window",)
-"""Settings with an item for each layer whose names do not say so."""
+"""Settings with an item for each layer, besides those whose name contains "layer"."""
 
 
 def load_encoder(
@@ -148,11 +148,11 @@ def _loaded(path: str, device: str | None, options: dict[str, Any]) -> SentenceT
 
 
 def check_pools(path: str | PathLike[str], options: Mapping[str, Any]) -> None:
-    """Refuse a model of another kind, of which Sentence Transformers would keep the body and take the mean.
+    """Refuse a model of another kind, which Sentence Transformers would load without its head, with mean pooling.
 
     Args:
         path: a folder or a hub id.
-        options: of SentenceTransformer, some of which say where its files are.
+        options: of SentenceTransformer, among them where the files are.
 
     Raises:
         ValueError: if its output is not a pooled embedding: scores of pairs or classes, sparse or token embeddings.
@@ -183,7 +183,7 @@ def _read_config(path: str | PathLike[str], name: str, options: Mapping[str, Any
 
 
 def place_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of SentenceTransformer that say where the files of a model are."""
+    """Return those options of SentenceTransformer that locate the files of a model."""
     return {
         name: options[name] for name in ("token", "cache_folder", "revision", "local_files_only") if name in options
     }
@@ -223,7 +223,7 @@ def _give_padding_token(model: SentenceTransformer) -> None:
 
 
 def _is_wrapped_by_default(model: SentenceTransformer, path: str | PathLike[str], options: dict[str, Any]) -> bool:
-    """Whether texts go through a chat template without anyone having said so: the files are of a plain transformer."""
+    """Whether Sentence Transformers uses the chat template although the files are a plain transformer's."""
     if "message" not in getattr(next(model.children(), None), "modality_config", ()):
         return False
     return not is_sentence_transformer_model(str(path), **place_of(options))
@@ -279,7 +279,7 @@ def keep_layers(model: SentenceTransformer, layers: int) -> None:
     del stacks[0][layers:]
     body.cut_in_memory = True  # until it is saved and loaded: its checkpoint has all layers
     body.save_pretrained = MethodType(save_pretrained, body)  # copies get their own
-    for name, value in list(vars(config).items()):  # what it says of each layer, such as layer_types
+    for name, value in list(vars(config).items()):  # settings of each layer, such as layer_types
         if (name in _OF_LAYERS or "layer" in name) and isinstance(value, list | tuple) and len(value) == total:
             setattr(config, name, value[:layers])
 

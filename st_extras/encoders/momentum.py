@@ -46,7 +46,7 @@ class MomentumEncoder(nn.Module):
     unless its state was restored: the model may be loaded, moved, cast or wrapped (PEFT) in between. Parameters that
     are not trained are the model's own tensors, not copies: with LoRA, the copy costs an adapter.
 
-    The weights are averaged in the model's own precision, and below float32 most steps round to nothing: train a
+    The weights are averaged in the model's own precision, and below float32 most updates round to nothing: train a
     float32 model with ``bf16=True`` or ``fp16=True`` (autocast), which the copy then uses too.
 
     Args:
@@ -90,16 +90,16 @@ class MomentumEncoder(nn.Module):
             ValueError: if the model is frozen, or has other parameters than at the first call.
         """
         source = unwrap(model)
-        starts = False
+        is_first = False
         if not self._adopted:
             require_trainable(source)
             self._adopt(source, head)
-            self._adopted, starts = True, not bool(self.initialised)
+            self._adopted, is_first = True, not bool(self.initialised)
             self.initialised.fill_(True)
         elif any(own is theirs and own.requires_grad for own, theirs in _parameters(self.encoder, source)):
             self._adopt(source, head)  # what was frozen is trained now
         averaged, copied = self._pairs(source, head)
-        if starts:
+        if is_first:
             averaged, copied = [], averaged + copied
         if averaged:
             own_weights, their_weights = [own for own, _ in averaged], [theirs for _, theirs in averaged]
@@ -113,7 +113,7 @@ class MomentumEncoder(nn.Module):
             return apply_head(self.projection_head, [self.encoder(dict(features))["sentence_embedding"]])[0]
 
     def train(self, mode: bool = True) -> MomentumEncoder:
-        """Set training mode, in which dropout is on only if asked for."""
+        """Set training mode, in which dropout is on only if ``dropout`` is set."""
         super().train(mode)
         if not self.dropout:
             self.encoder.eval()

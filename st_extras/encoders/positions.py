@@ -1,4 +1,4 @@
-"""How an encoder takes changed input: position ids as it makes them itself, and embeddings in place of token ids."""
+"""What input an encoder accepts in place of its own: position ids, and embeddings in place of token ids."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCHEMES = ("place", "padding")
 
 @dataclass(frozen=True)
 class InputWays:
-    """What an encoder can be given in place of token ids and its own positions.
+    """Which changed input an encoder accepts.
 
     Attributes:
         scheme: one of ``SCHEMES``, by which position ids are made for changed input; None: none are given.
@@ -35,10 +35,10 @@ class InputWays:
 
 
 def find_input_ways(model: nn.Module) -> InputWays:
-    """Find out what the encoder can be given, by some passes over four short rows with padding on either side.
+    """Find out which changed input the encoder accepts, by some passes over four short rows padded on either side.
 
-    Only running it tells: encoders count positions in several ways, accept position ids and ignore them, or see order
-    by place as well. Without dropout, gradients or anything random.
+    It must be run: encoders count positions in several ways, accept position ids and ignore them, or see the order by
+    place as well. There is no dropout, no gradient and nothing random in these passes.
 
     Raises:
         ValueError: if the features are flattened (unpadded).

@@ -1,6 +1,6 @@
-"""What stands around each sentence: nothing, the tokenizer's chat template, or a text of one's own (PromptEOL).
+"""The text around each sentence: none, the tokenizer's chat template, or a template such as PromptEOL's.
 
-A text of one's own becomes a chat template, which Sentence Transformers saves and applies.
+Such a template is set as the tokenizer's chat template, which Sentence Transformers saves and applies.
 
 Ting Jiang, Shaohan Huang, Zhongzhi Luan, Deqing Wang, Fuzhen Zhuang: "Scaling Sentence Embeddings with Large Language
 Models", 2023, https://arxiv.org/abs/2307.16645
@@ -19,7 +19,7 @@ from st_extras.checks import shown
 
 logger = logging.getLogger(__name__)
 PLAIN = "{}"
-"""The template of a text that stands alone."""
+"""The template that adds nothing to a text."""
 CHAT = "chat"
 """In place of a template: the tokenizer's own chat template."""
 PROMPT_EOL = 'This sentence: "{}" means in one word: "'

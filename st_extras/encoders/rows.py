@@ -116,7 +116,7 @@ def token_rows(features: Features) -> list[list[int]]:
     return [[token for token, kept in zip(row, mask, strict=True) if kept] for row, mask in pairs]
 
 
-def told_prompt_length(features: Features) -> int:
-    """Return the prompt's number of tokens, as Sentence Transformers tells it; 0 without one, or inside a template."""
+def reported_prompt_length(features: Features) -> int:
+    """Return how many tokens Sentence Transformers counts as the prompt; 0 without one, or inside a template."""
     found = features.get("prompt_length")
     return 0 if found is None else int(torch.as_tensor(found).flatten()[0])  # in training a tensor of equal ones

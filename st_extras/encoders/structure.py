@@ -12,7 +12,7 @@ from sentence_transformers.sentence_transformer.modules import Router
 from torch import Tensor, nn
 
 from st_extras.checks import check_choice
-from st_extras.encoders.rows import Features, told_prompt_length
+from st_extras.encoders.rows import Features, reported_prompt_length
 from st_extras.encoders.templates import template_mask
 
 
@@ -46,13 +46,13 @@ def embedding_dimension(model: nn.Module) -> int:
     """Return the size D of the sentence embeddings in training, which ``truncate_dim`` does not change.
 
     Raises:
-        ValueError: if no module of the model tells it.
+        ValueError: if no module of the model knows it.
     """
     encoder = unwrap(model)
     with encoder.truncate_embeddings(None):
         dimension = encoder.get_embedding_dimension()
     if dimension is None:
-        raise ValueError("model does not tell its embedding dimension: its last modules must include a Pooling.")
+        raise ValueError("model must have a Pooling among its last modules, got one of unknown embedding dimension.")
     return int(dimension)
 
 
@@ -162,12 +162,12 @@ def prompt_length(model: nn.Module, features: Features) -> int:
     There, byte-level and SentencePiece tokenizers make a token of the space at the prompt's end; before a text, that
     space belongs to the first word, which is not prompt.
     """
-    length = told_prompt_length(features)
+    length = reported_prompt_length(features)
     if length:
         present = features["attention_mask"].bool()
         special = torch.isin(features["input_ids"], torch.tensor(non_content_ids(model), device=present.device))
-        behind = (present & ~special).flip(1).cumsum(dim=1).flip(1) == 0  # behind the last token that is not special
-        closing = int((present & behind).sum(dim=1).min())  # all rows hold a prompt, so no row is special alone
+        after = (present & ~special).flip(1).cumsum(dim=1).flip(1) == 0  # after the last token that is not special
+        closing = int((present & after).sum(dim=1).min())  # all rows hold a prompt, so no row is special alone
         length -= max(closing - 1, 0)
         last = features["input_ids"][present & (present.cumsum(dim=1) == length)]
         tokens = unwrap(model).tokenizer.convert_ids_to_tokens(last.tolist())

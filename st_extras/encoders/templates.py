@@ -66,20 +66,20 @@ def _start(row: _Ids, before: _Ids, prompt: tuple[_Ids, _Ids] | None, rows: Sequ
     parting = _common(opening, before)
     if parting == len(before):  # a row with a prompt begins as one without
         shared = row[: min(_common(row, other) for other in rows)] if len(rows) > 1 else []
-        return _behind_either(shared, between, len(opening)) or length
+        return _after_either(shared, between, len(opening)) or length
     is_prompted = length < len(before) - 1 or row[parting : parting + 1] == opening[parting : parting + 1]
     if not is_prompted or length == len(row):
         return length
-    return _behind_either(row, between, len(opening)) or len(row)
+    return _after_either(row, between, len(opening)) or len(row)
 
 
-def _behind_either(row: _Ids, between: _Ids, start: int) -> int:
-    """Return the place behind what stands between prompt and text, whose last token may have merged with the text."""
-    return _behind(row, between, start) or _behind(row, between[:-1], start)
+def _after_either(row: _Ids, between: _Ids, start: int) -> int:
+    """Return the place after the tokens between prompt and text, of which the last may have merged with the text."""
+    return _after(row, between, start) or _after(row, between[:-1], start)
 
 
-def _behind(row: _Ids, wanted: _Ids, start: int) -> int:
-    """Return the place behind the first occurrence of the wanted tokens; 0 if there is none."""
+def _after(row: _Ids, wanted: _Ids, start: int) -> int:
+    """Return the place after the first occurrence of the wanted tokens; 0 if there is none."""
     ends = range(start + len(wanted), len(row) + 1) if wanted else range(0)
     return next((end for end in ends if row[end - len(wanted) : end] == wanted), 0)
 

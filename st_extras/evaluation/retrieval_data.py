@@ -124,11 +124,12 @@ def _by_id(name: str, given: Any, kind: str) -> dict[str, Any]:
     """Return a dictionary with its ids as text."""
     if not isinstance(given, Mapping):
         raise ValueError(f"{name} must be a dict by id, got {shown(given)}.")
-    found = {check_id(key, name, kind): value for key, value in given.items()}
-    if len(found) < len(given):
-        twice = next(key for key, count in Counter(map(str, given)).items() if count > 1)
-        raise ValueError(f"{name} must hold each id once, got {twice!r} twice, as text and as a number.")
-    return found
+    keys = [check_id(key, name, kind) for key in given]
+    if twice := [key for key, count in Counter(keys).items() if count > 1]:
+        raise ValueError(
+            f"{name} must hold each id once, got {twice[0]!r} twice, as text and as a number, or with space."
+        )
+    return dict(zip(keys, given.values(), strict=True))
 
 
 def _graded(where: str, given: Any) -> dict[str, float]:
@@ -148,7 +149,7 @@ def check_grade(value: Any, where: str) -> float:
     """
     try:
         grade = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         grade = math.nan
     if not math.isfinite(grade):
         raise ValueError(f"{where}: a grade must be a finite number, got {shown(value)}.")

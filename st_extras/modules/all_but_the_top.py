@@ -40,8 +40,8 @@ class AllButTheTopPostProcessor(LinearPostProcessor):
 
     Works with:
         Any SentenceTransformer whose last module before a final ``Normalize`` knows its embedding dimension: every
-        encoder and pooling, static embeddings too. RepAL can be attached afterwards. The step is linear, so gradients
-        pass through it and ``to_dense`` exports it as a stock module. Refused: a model that has whitening,
+        encoder and pooling, static embeddings too. RepAL can be attached afterwards. It is linear, so gradients pass
+        through it and ``to_dense`` exports it as a stock module. Refused: a model that has whitening,
         all-but-the-top, locality preservation or RepAL already.
 
     Differs from the paper:
@@ -77,7 +77,7 @@ class AllButTheTopPostProcessor(LinearPostProcessor):
         batch_size: int = 32,
         encode_options: Mapping[str, Any] | None = None,
     ) -> SentenceTransformer:
-        """Return a new model: ``model`` with this step before a final ``Normalize``. Weights are shared.
+        """Return a new model: ``model`` with this module before a final ``Normalize``. Weights are shared.
 
         Args:
             model: any model (see "Works with"). It is not changed.
@@ -88,7 +88,7 @@ class AllButTheTopPostProcessor(LinearPostProcessor):
             encode_options: further arguments of ``encode``, as for ``CorpusStatistics.compute``.
 
         Raises:
-            ValueError: if a setting is not allowed, or the model has a linear step or RepAL already.
+            ValueError: if a setting is not allowed, or the model has a linear transform or RepAL already.
         """
         build = partial(AllButTheTopPostProcessor, components=components)
         return attach_transform(model, build, corpus, statistics, batch_size, encode_options)

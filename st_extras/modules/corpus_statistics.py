@@ -44,7 +44,7 @@ class CorpusStatistics:
         count: number of embeddings (n).
         mean: (D,) float64 (mu).
         scatter: (D, D) float64, about the mean (S); divided by n - 1 it is the covariance.
-        source: which encoder and prompt the embeddings came from, if ``compute`` made them; None: unknown.
+        fingerprint: the encoder and prompt of the embeddings, if ``compute`` made them; None: unknown.
 
     Works with:
         Every SentenceTransformer. Statistics of different encoders or prompts are neither merged nor fitted on: two
@@ -71,7 +71,7 @@ class CorpusStatistics:
         self.count = 0
         self.mean = torch.zeros(self.embedding_dimension, dtype=torch.float64)
         self.scatter = torch.zeros(self.embedding_dimension, self.embedding_dimension, dtype=torch.float64)
-        self.source: EncoderFingerprint | None = None
+        self.fingerprint: EncoderFingerprint | None = None
 
     def __repr__(self) -> str:
         return f"CorpusStatistics(count={self.count}, embedding_dimension={self.embedding_dimension})"
@@ -98,7 +98,7 @@ class CorpusStatistics:
         return variances.flip(0), directions.flip(1)
 
     def update(self, embeddings: Tensor | Any) -> CorpusStatistics:
-        """Add embeddings, (N, D): a tensor, an array or a list. They are those of this object's encoder.
+        """Add embeddings by the same encoder, (N, D): a tensor, an array or a list.
 
         Raises:
             ValueError: as for :func:`~st_extras.checks.check_rows`.
@@ -123,15 +123,15 @@ class CorpusStatistics:
                 "statistics must have one embedding dimension to be merged, got "
                 f"{self.embedding_dimension} and {other.embedding_dimension}."
             )
-        if self.source is not None and other.source is not None:
-            difference = self.source.difference(other.source)
+        if self.fingerprint is not None and other.fingerprint is not None:
+            difference = self.fingerprint.difference(other.fingerprint)
             if difference is not None:
                 raise ValueError(f"statistics must come from one encoder and prompt to be merged, got {difference}.")
         whole = CorpusStatistics(self.embedding_dimension)
         whole.count, whole.mean, whole.scatter = self.count, self.mean.clone(), self.scatter.clone()
         whole._merge(other.count, other.mean, other.scatter)
-        known = [part.source for part in (self, other) if part.count]
-        whole.source = known[0] if known and None not in known else None
+        known = [part.fingerprint for part in (self, other) if part.count]
+        whole.fingerprint = known[0] if known and None not in known else None
         return whole
 
     def __radd__(self, other: Any) -> CorpusStatistics:  # sum() starts from 0
@@ -144,9 +144,9 @@ class CorpusStatistics:
             OSError: if the file cannot be written.
         """
         tensors, metadata = {"count": torch.tensor(self.count), "mean": self.mean, "scatter": self.scatter}, _METADATA
-        if self.source is not None:
-            tensors["probes"] = self.source.probes
-            metadata = metadata | {"prompt": self.source.prompt, "max_seq_length": self.source.max_seq_length}
+        if self.fingerprint is not None:
+            tensors["probes"] = self.fingerprint.probes
+            metadata = metadata | {"prompt": self.fingerprint.prompt, "max_seq_length": self.fingerprint.max_seq_length}
         write_tensors(path, tensors, metadata)
 
     @classmethod
@@ -162,7 +162,9 @@ class CorpusStatistics:
         statistics.count, statistics.mean = int(tensors["count"]), tensors["mean"]
         statistics.scatter = tensors["scatter"]
         if "probes" in tensors:
-            statistics.source = EncoderFingerprint(metadata["prompt"], metadata["max_seq_length"], tensors["probes"])
+            statistics.fingerprint = EncoderFingerprint(
+                metadata["prompt"], metadata["max_seq_length"], tensors["probes"]
+            )
         return statistics
 
     @classmethod
@@ -192,16 +194,16 @@ class CorpusStatistics:
         modules, _ = pipeline.split_before_normalize(model)
         prompt = pipeline.prompt_text(model, encode_options)
         with pipeline.part_of_model(model, modules, encode_options) as encoder:
-            source = EncoderFingerprint.of(encoder, prompt)
+            fingerprint = EncoderFingerprint.of(encoder, prompt)
             statistics = cls.gather(encoder, sentences, batch_size, show_progress_bar)
-        statistics.source = source
+        statistics.fingerprint = fingerprint
         return statistics
 
     @classmethod
     def gather(
         cls, encoder: SentenceTransformer, sentences: Any, batch_size: int, show_progress_bar: bool
     ) -> CorpusStatistics:
-        """Return the statistics of what ``encoder`` makes of ``sentences``, as :meth:`compute` does, without source."""
+        """Return the statistics of the embeddings of ``sentences``, as :meth:`compute` does, without fingerprint."""
         chunks = pipeline.stream_embeddings(encoder, sentences, batch_size, show_progress_bar)
         first = next(chunks)
         statistics = cls(first.shape[1]).update(first)
@@ -209,18 +211,20 @@ class CorpusStatistics:
             statistics.update(embeddings)
         return statistics
 
-    def check_source(self, encoder: SentenceTransformer, prompt: str) -> None:
-        """Check that these are statistics of what ``encoder`` makes of texts with ``prompt``, where that is known.
+    def check_fingerprint(self, encoder: SentenceTransformer, prompt: str) -> None:
+        """Check that these are statistics of embeddings by ``encoder`` with ``prompt``, where that is known.
 
         Raises:
-            ValueError: if they came from another encoder or prompt; the error says how it differs.
+            ValueError: if they came from another encoder or prompt; the message names the difference.
         """
-        difference = None if self.source is None else self.source.difference(EncoderFingerprint.of(encoder, prompt))
-        if self.source is None or difference is None:
+        if self.fingerprint is None:
             return
-        own, remedy = self.source.prompt, ""
+        difference = self.fingerprint.difference(EncoderFingerprint.of(encoder, prompt))
+        if difference is None:
+            return
+        own, remedy = self.fingerprint.prompt, ""
         if prompt != own:
-            remedy = f": give encode_options={{'prompt': {own!r}}} (--prompt) here too, if encode will get that prompt"
+            remedy = f": give prompt={own!r} here too (in Python by encode_options), if encode will get that prompt"
         raise ValueError(f"statistics must come from the encoder that they are used for, got {difference}{remedy}.")
 
     def _merge(self, count: int, mean: Tensor, scatter: Tensor) -> None:

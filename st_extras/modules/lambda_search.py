@@ -28,7 +28,7 @@ LAMBDA_2_GRID = tuple(round(0.05 * i, 2) for i in range(121))  # 0 to 6
 
 @dataclass(frozen=True)
 class TuningResult:
-    """What a search found.
+    """The best weights that a search found, and how good they are.
 
     Attributes:
         lambda_1: weight of the sentence term.
@@ -145,7 +145,7 @@ def tied_ranks(similarities: Array) -> Array:
 
 
 def spearman(similarities: Array, scores: Array) -> float:
-    """Return the Spearman correlation of N similarities with N scores; NaN if one of them is constant: it has none.
+    """Return the Spearman correlation of N similarities with N scores; NaN if one of the two is constant.
 
     Similarities that differ by no more than 1e-6 are equal: the rounding of float32 would order them, and another batch
     size would order them otherwise. Scores are equal only if they are the same.

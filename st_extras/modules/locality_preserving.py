@@ -30,7 +30,7 @@ class LocalityPreservingPostProcessor(LinearPostProcessor):
     texts of one meaning together without labels. Use it for clustering, search and classification within a domain,
     fitted on some thousand texts of it: ``recolor=0.5`` or 1 for an encoder trained for similarity, 0 for a raw one. Do
     not use it on few texts (a good encoder comes out worse on some hundred), nor for texts of other kinds than those
-    that it was fitted on. ``st-extras adapt`` chooses among such steps by a judge, and leaves alone what none helps.
+    that it was fitted on. ``st-extras adapt`` compares such transforms on held-out texts, and may choose none.
 
     Paper: Locality Preserving Projections (He and Niyogi, 2003),
     https://papers.nips.cc/paper/2003/hash/d69116f8b0140cdeb1f99a4d5096ffe4-Abstract.html.
@@ -46,12 +46,12 @@ class LocalityPreservingPostProcessor(LinearPostProcessor):
         embedding_dimension: D, size of the embeddings.
         neighbors: number of nearest texts, 1 to 1000 (k).
         power: how strongly directions are shrunk on which neighbours disagree, 0 to 10; 0: not at all.
-        recolor: how far directions get their variance back, 0 to 1; 1 all of it, 0 leaves them white.
+        recolor: how far directions get their variance back, 0 to 1; 1: all of it; 0: they stay whitened.
         epsilon: how much of the mean variance is added to that of every direction, >= 0.
-        words: whether nearest neighbours are those by embeddings and words together (TF-IDF of parts of words), two
-            views whose errors differ; False: by the embeddings alone.
-        max_sentences: most texts to fit on, drawn at random from the different ones; the time grows with its square.
-        seed: random seed of what is drawn.
+        tfidf: whether nearest neighbours are those by embeddings and TF-IDF (of parts of words) together, whose errors
+            differ; False: by the embeddings alone.
+        max_sentences: most texts to fit on, sampled from the different ones; the time grows with its square.
+        seed: random seed of the sample.
         corpus_size: number of texts with different embeddings that mu and W were computed from; 0 if not fitted.
 
     Attributes:
@@ -60,10 +60,10 @@ class LocalityPreservingPostProcessor(LinearPostProcessor):
 
     Works with:
         Any SentenceTransformer whose last module before a final ``Normalize`` knows its embedding dimension: every
-        encoder and pooling, static embeddings too. RepAL can be attached afterwards. The step is linear, so gradients
-        pass through it and ``to_dense`` exports it as a stock module. Refused: ``CorpusStatistics``, which hold no
+        encoder and pooling, static embeddings too. RepAL can be attached afterwards. It is linear, so gradients pass
+        through it and ``to_dense`` exports it as a stock module. Refused: ``CorpusStatistics``, which hold no
         neighbours; fewer than 50 texts with different embeddings (2 ``neighbors`` + 2, if that is more); a model that
-        has a linear step or RepAL already.
+        has a linear transform or RepAL already.
 
     Differs from the paper:
         All directions stay, with soft weights, in place of a cut to the first k; with ``recolor``, they get variance
@@ -84,7 +84,7 @@ class LocalityPreservingPostProcessor(LinearPostProcessor):
 
     citation = CITATIONS["he2003locality"]
     config_keys: list[str] = [  # noqa: RUF012
-        "embedding_dimension", "neighbors", "power", "recolor", "epsilon", "words", "max_sentences", "seed",
+        "embedding_dimension", "neighbors", "power", "recolor", "epsilon", "tfidf", "max_sentences", "seed",
         "corpus_size",
     ]  # fmt: skip
     agreement: Tensor
@@ -96,7 +96,7 @@ class LocalityPreservingPostProcessor(LinearPostProcessor):
         power: float = 1.0,
         recolor: float = 0.5,
         epsilon: float = 0.1,
-        words: bool = True,
+        tfidf: bool = True,
         max_sentences: int = 20_000,
         seed: int = 0,
         corpus_size: int = 0,
@@ -108,7 +108,7 @@ class LocalityPreservingPostProcessor(LinearPostProcessor):
         self.power = check_interval("power", power, 0, 10)
         self.recolor = check_interval("recolor", recolor, 0, 1)
         self.epsilon = check_weight("epsilon", epsilon)
-        self.words = check_bool("words", words)
+        self.tfidf = check_bool("tfidf", tfidf)
         self.max_sentences = check_count("max_sentences", max_sentences, least)
         self.seed = check_seed("seed", seed)
         self.register_buffer("agreement", torch.zeros(size))
@@ -121,14 +121,14 @@ class LocalityPreservingPostProcessor(LinearPostProcessor):
         power: float = 1.0,
         recolor: float = 0.5,
         epsilon: float = 0.1,
-        words: bool = True,
+        tfidf: bool = True,
         max_sentences: int = 20_000,
         seed: int = 0,
         corpus: Iterable[str] | None = None,
         batch_size: int = 32,
         encode_options: Mapping[str, Any] | None = None,
     ) -> SentenceTransformer:
-        """Return a new model: ``model`` with this step before a final ``Normalize``. Weights are shared.
+        """Return a new model: ``model`` with this module before a final ``Normalize``. Weights are shared.
 
         Args:
             model: any model (see "Works with"). It is not changed.
@@ -136,18 +136,18 @@ class LocalityPreservingPostProcessor(LinearPostProcessor):
             power: how strongly directions are shrunk on which neighbours disagree.
             recolor: how far directions get their variance back.
             epsilon: how much of the mean variance is added to that of every direction.
-            words: whether nearest neighbours are those by embeddings and words together.
+            tfidf: whether nearest neighbours are those by embeddings and TF-IDF together.
             max_sentences: most texts to fit on.
-            seed: random seed of what is drawn.
+            seed: random seed of the sample.
             corpus: sentences to fit on, or a data set with one text column; None: call ``fit`` before encoding.
             batch_size: sentences per forward pass over ``corpus``.
             encode_options: further arguments of ``encode``, as for ``CorpusStatistics.compute``.
 
         Raises:
-            ValueError: if a setting is not allowed, the model has a linear step or RepAL already, or there are too few
-                different sentences.
+            ValueError: if a setting is not allowed, the model has a linear transform or RepAL already, or there are too
+                few different sentences.
         """
-        settings = neighbors, power, recolor, epsilon, words, max_sentences, seed
+        settings = neighbors, power, recolor, epsilon, tfidf, max_sentences, seed
 
         def build(size: int) -> LocalityPreservingPostProcessor:
             return LocalityPreservingPostProcessor(size, *settings)
@@ -157,13 +157,13 @@ class LocalityPreservingPostProcessor(LinearPostProcessor):
     def gather(
         self, sentences: Any, batch_size: int, show_progress_bar: bool, encode_options: Mapping[str, Any] | None
     ) -> NeighborDirections:
-        """Return the directions of ``sentences``, at most ``max_sentences`` of them, which are kept in memory."""
+        """Return the directions of ``sentences``, of which at most ``max_sentences`` are kept in memory."""
         pipeline.check_encoding(batch_size, show_progress_bar)
         with self.encoder(encode_options) as encoder:
             texts = distinct_sample(iterate_sentences(sentences), self.max_sentences, self.seed)
             (rows,) = pipeline.stream_embeddings(encoder, texts, batch_size, show_progress_bar, at_once=True)
-        vectors = character_tfidf(texts) if self.words else None
-        return neighbor_directions(rows, self.neighbors, self.epsilon, words=vectors, seed=self.seed)
+        vectors = character_tfidf(texts) if self.tfidf else None
+        return neighbor_directions(rows, self.neighbors, self.epsilon, tfidf=vectors, seed=self.seed)
 
     def kernel_of(self, statistics: NeighborDirections | CorpusStatistics) -> Tensor:
         """Return W, (D, D) in float64.

@@ -11,7 +11,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from st_extras.encoders.rows import told_prompt_length
+from st_extras.encoders.rows import reported_prompt_length
 from st_extras.text.words import Span
 
 POOLED = "pooled_copies"
@@ -43,7 +43,7 @@ class MaskedCopyPooling(Pooling):
         shown, kept = features["attention_mask"].bool().chunk(2)  # (B, L)
         places = shown.cumsum(dim=1)  # (B, L), 1-based
         if not self.include_prompt:
-            shown = shown & (places > told_prompt_length(features))
+            shown = shown & (places > reported_prompt_length(features))
         kept = kept & shown
         kept = torch.where(kept.any(dim=1, keepdim=True), kept, shown)
         modes = (self.pooling_mode,) if isinstance(self.pooling_mode, str) else self.pooling_mode
@@ -90,7 +90,7 @@ def copy_pooling(pooling: Any) -> Any:
 
 
 def check_offsets(encoder: Transformer) -> None:
-    """Check that the tokenizer says which characters its tokens stand for, and where in a template a text is.
+    """Check that the tokenizer knows which characters its tokens stand for, and where in a template a text is.
 
     Raises:
         ValueError: if it does not.
@@ -142,7 +142,7 @@ def tokens_of_spans(
 
 
 def text_place(encoder: Transformer, prompt: str | None, options: dict[str, Any]) -> tuple[int, bool]:
-    """Return how many characters stand before a text in what is tokenized: a prompt, or the beginning of a template.
+    """Return the number of characters before a text in what is tokenized: of a prompt, or a template's beginning.
 
     Returns:
         The number, and whether the template cuts off white space at the beginning of the text.

@@ -27,8 +27,7 @@ class PostProcessedModelCardData(SentenceTransformerModelCardData):
     """Model card data that describes post-processing, and how to load it, beside the training of the encoder.
 
     Attributes:
-        training_text: what the card of a loaded model says about its training, as text; None where the other fields
-            say it.
+        training_text: the section on training in the card of a loaded model; None where the other fields hold that.
         exported: the line and the citation of each post-processing module that became a stock one, by its name.
     """
 
@@ -81,7 +80,7 @@ def card_of(model: SentenceTransformer) -> PostProcessedModelCardData:
 
 
 def renew_card(model: SentenceTransformer) -> None:
-    """Let a loaded model write a card of its own: after ``fit`` or ``tune``, what the loaded card says is old."""
+    """Let a loaded model write a new card: after ``fit`` or ``tune``, the loaded one is out of date."""
     if getattr(model, "_model_card_text", None):
         card = card_of(model)
         card.register_model(model)
@@ -90,7 +89,7 @@ def renew_card(model: SentenceTransformer) -> None:
 
 
 def name_folders(model: SentenceTransformer, card: Path, output: str) -> None:
-    """Name in a saved card the local start, by the title of its own card or by its folder, and how to load ``output``.
+    """Write into a saved card the name of a local base model, by its card's title or its folder, and of ``output``.
 
     Sentence Transformers names models of the hub alone: from a folder, its card says "Unknown" and a placeholder.
     """
@@ -110,10 +109,10 @@ def name_folders(model: SentenceTransformer, card: Path, output: str) -> None:
 
 
 def descriptions(model: SentenceTransformer | None) -> dict[str, tuple[str, str]]:
-    """Return what the card says of each post-processing module, by its class: a line of Markdown, and the citation.
+    """Return a line of Markdown and a citation for each post-processing module, by the name of its class.
 
     Such a module has a ``citation``, BibTeX. The card names its ``card_settings``, JSON-able, or its
-    configuration; ``corpus_size`` is the number of sentences behind them.
+    configuration; ``corpus_size`` is the number of sentences that it was fitted on.
     """
     parts: list[Any] = [part for part in (model.modules() if model else ()) if hasattr(part, "citation")]
     return {type(part).__name__: (_line(part), part.citation) for part in parts}
@@ -127,7 +126,7 @@ def _line(part: Any) -> str:
 
 
 def _read_card(text: str, card: PostProcessedModelCardData) -> None:
-    """Take over what the text of a card says of training and papers, where Sentence Transformers wrote it."""
+    """Copy training and citations from the text of a card that Sentence Transformers wrote."""
     try:
         stored = ModelCard(text, ignore_metadata_errors=True).data.to_dict()  # type: ignore[no-untyped-call]
     except (TypeError, ValueError, YAMLError):  # metadata that someone wrote by hand

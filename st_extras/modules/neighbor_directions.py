@@ -1,4 +1,4 @@
-"""The mathematics of a soft Locality Preserving Projection: on which directions do a text and its neighbours agree?"""
+"""The mathematics of a soft Locality Preserving Projection: the directions on which nearest neighbours agree."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from st_extras.checks import check_count
 from st_extras.modules import pipeline
 from st_extras.modules.corpus_statistics import MIN_RELATIVE_VARIANCE
 
-FEWEST_TEXTS = 50
+_FEWEST_TEXTS = 50
 LOWEST_AGREEMENT = 1e-3
 """Agreement is no less, so that no power of it removes a direction altogether."""
 _EQUAL = 1e-6  # centred embeddings with a cosine above 1 - _EQUAL are equal: rounding, and texts that differ in nothing
@@ -59,7 +59,7 @@ def neighbor_directions(
     neighbors: int = 10,
     epsilon: float = 0.1,
     *,
-    words: Any = None,
+    tfidf: Any = None,
     folds: int | None = 5,
     seed: int = 0,
 ) -> NeighborDirections:
@@ -77,23 +77,22 @@ def neighbor_directions(
         embeddings: (N, D); a row that equals an earlier one, and one at the mean, is left out.
         neighbors: number of nearest texts, 1 to 1000.
         epsilon: how much of the mean eigenvalue is added to each eigenvalue of C, >= 0.
-        words: (N, V) sparse rows of length 1 of the same texts, as
-            ``st_extras.text.term_weights.character_tfidf`` gives them. Then neighbours are nearest by the sum of
-            both cosines, each divided by its standard deviation (over
-            pairs of all rows with some): two views whose errors differ. None: by the embeddings alone.
+        tfidf: (N, V) sparse rows of length 1 of the same texts, as ``st_extras.text.term_weights.character_tfidf``
+            returns them. Then neighbours are nearest by the sum of both cosines, whose errors differ, each divided by
+            its standard deviation (over pairs of all rows with some). None: by the embeddings alone.
         folds: number of parts, 2 to 20; None: rho are the eigenvalues themselves.
         seed: random seed of the parts.
 
     Raises:
-        ValueError: if a setting is not allowed, or there are fewer different rows than ``fewest_texts`` says.
+        ValueError: if a setting is not allowed, or there are fewer different rows than :func:`fewest_texts`.
     """
     folds = 1 if folds is None else check_count("folds", folds, 2, 20)
     least = fewest_texts(neighbors)
     mean, unit, kept = _different_directions(embeddings.double())
     if len(unit) < least:
-        why = "" if least == FEWEST_TEXTS else f" for neighbors={neighbors}"
+        why = "" if least == _FEWEST_TEXTS else f" for neighbors={neighbors}"
         raise ValueError(f"sentences must have at least {least} different embeddings{why}, got {len(unit)}: give more.")
-    others = mean_neighbors(unit, int(neighbors), None if words is None else words[kept.numpy()])
+    others = mean_neighbors(unit, int(neighbors), None if tfidf is None else tfidf[kept.numpy()])
     covariance = unit.T @ unit / len(unit)
     variances, axes = (part.flip(-1) for part in torch.linalg.eigh(covariance))
     variances = variances.clamp(min=0) + epsilon * variances.mean()
@@ -115,25 +114,25 @@ def fewest_texts(neighbors: Any) -> int:
     Raises:
         ValueError: if ``neighbors`` is not a whole number from 1 to 1000.
     """
-    return max(FEWEST_TEXTS, 2 * check_count("neighbors", neighbors, 1, _MOST_NEIGHBORS) + 2)
+    return max(_FEWEST_TEXTS, 2 * check_count("neighbors", neighbors, 1, _MOST_NEIGHBORS) + 2)
 
 
-def mean_neighbors(unit: Tensor, neighbors: int, words: Any = None) -> Tensor:
+def mean_neighbors(unit: Tensor, neighbors: int, tfidf: Any = None) -> Tensor:
     """Return the mean (N, D) of each row's nearest other rows; ``unit`` holds (N, D) unit rows.
 
-    Nearest by cosine; with ``words``, (N, V) sparse unit rows, by the sum of both cosines in standard deviations.
+    Nearest by cosine; with ``tfidf``, (N, V) sparse unit rows, by the sum of both cosines in standard deviations.
     """
     searched = unit.float()
 
     def similarities(rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Return (B, N) cosines of some rows with all, of the embeddings and of the words."""
+        """Return (B, N) cosines of some rows with all, of the embeddings and of TF-IDF."""
         cosines = searched[rows] @ searched.T
-        if words is None:
+        if tfidf is None:
             return cosines, torch.zeros(())
-        return cosines, torch.from_numpy((words[rows.numpy()] @ words.T).toarray()).float()
+        return cosines, torch.from_numpy((tfidf[rows.numpy()] @ tfidf.T).toarray()).float()
 
     some = torch.linspace(0, len(unit) - 1, min(_SPREAD_ROWS, len(unit))).long()  # evenly: the order may mean something
-    scale = [1.0, 1.0] if words is None else [float(part.std().clamp_min(_EQUAL)) for part in similarities(some)]
+    scale = [1.0, 1.0] if tfidf is None else [float(part.std().clamp_min(_EQUAL)) for part in similarities(some)]
     means = torch.empty_like(unit)
     for rows in _blocks(len(unit)):
         cosines, shared = similarities(rows)
@@ -144,7 +143,7 @@ def mean_neighbors(unit: Tensor, neighbors: int, words: Any = None) -> Tensor:
 
 
 def _different_directions(embeddings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the mean (D,) of the different ones among (N, D) embeddings, unit rows from it to them, their numbers."""
+    """Return the mean (D,) of the different embeddings, their directions from it as unit rows, and their numbers."""
     shifted = embeddings - embeddings.mean(dim=0)
     rounding = pipeline.ROUNDING * embeddings.norm() / max(1, len(embeddings)) ** 0.5  # of the root mean square
     away = shifted.norm(dim=1) > rounding
@@ -168,7 +167,7 @@ def _blocks(count: int) -> tuple[Tensor, ...]:
 
 
 def _held_out_agreement(sums: Tensor, sizes: list[int]) -> Tensor:
-    """Return rho (R,), descending: of each part along the directions that the others have, averaged over the parts."""
+    """Return rho (R,), descending: each part's agreement along the directions of the other parts, averaged."""
     whole, held_out = sums.sum(dim=0), []
     for part, size in zip(sums, sizes, strict=True):
         directions = torch.linalg.eigh(whole - part)[1].flip(-1)  # (R, R)

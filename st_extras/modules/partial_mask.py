@@ -28,7 +28,7 @@ _COPIES = "masked_copies"
 _KEYWORD_TOKENS = "keyword_tokens"
 """Feature key: (B, L) bool, the tokens of keywords, for ``redundancy="pooled"``."""
 _KEYWORDS_FILE = "repal_keywords.json"
-_WATCHED = 1000  # texts whose keywords are looked at
+_WATCHED = 1000  # texts whose keywords are counted
 _FEWEST_WATCHED = 20
 
 
@@ -47,7 +47,7 @@ class PartialMaskTransformer(Transformer):
         keywords: "jieba", "tfidf", "rake", an extractor or a callable, see ``st_extras.text.keywords.build_extractor``.
         redundancy: "encoder" (the paper): ``preprocess`` adds B masked rows, and one pass encodes 2B rows.
             "pooled": the B rows are encoded once, and repeated after the encoder with the keywords' tokens left out of
-            the attention mask, so that f(x*) is only approximated, at about the usual cost. "cls" and "lasttoken"
+            the attention mask, so that f(x*) is only approximated, at about the cost of one pass. "cls" and "lasttoken"
             pooling then see the mean of the tokens that are left (``MaskedCopyPooling``).
         on_missing_mask: what to do if the tokenizer has no mask token: "error", or "delete" to delete the keywords
             instead.
@@ -124,13 +124,13 @@ class PartialMaskTransformer(Transformer):
         return replace_spans(text, keyword_spans(text, self.extractor), mask_token)
 
     def watched(self, texts: Iterable[str], *, refuse: bool) -> Iterator[str]:
-        """Yield ``texts``, and say it if the first thousand of them often have no keyword, or nothing else.
+        """Yield ``texts``, and warn if most of the first thousand have no keyword, or nothing but keywords.
 
-        Without keywords x* = x, and the sentence term takes away a share of f(x) itself; with nothing else, it is the
+        Without keywords x* = x, and the sentence term subtracts a share of f(x) itself; with nothing else, it is the
         same for every text.
 
         Raises:
-            ValueError: if that is so of all of at least twenty texts, and ``refuse``.
+            ValueError: with ``refuse``, if that holds for every one of at least twenty texts.
         """
         seen = without = only = 0
         for text in texts:
@@ -140,12 +140,12 @@ class PartialMaskTransformer(Transformer):
                 only += bool(spans) and not any(map(str.isalnum, replace_spans(text, spans, "")))
                 seen += 1
                 if seen == _WATCHED:
-                    self._judge_keywords(seen, without, only, refuse)
+                    self._check_keywords(seen, without, only, refuse)
             yield text
         if seen < _WATCHED:
-            self._judge_keywords(seen, without, only, refuse)
+            self._check_keywords(seen, without, only, refuse)
 
-    def _judge_keywords(self, seen: int, without: int, only: int, refuse: bool) -> None:
+    def _check_keywords(self, seen: int, without: int, only: int, refuse: bool) -> None:
         if max(without, only) <= seen / 2:
             return
         shares = f"{100 * without / seen:.0f} % are without a keyword and {100 * only / seen:.0f} %"
@@ -155,8 +155,8 @@ class PartialMaskTransformer(Transformer):
             "knows the language, or use the corpus term alone, lambda_1=0"
         )
         if refuse and seen >= _FEWEST_WATCHED and max(without, only) == seen:
-            raise ValueError(f"keywords must tell a text from its masked copy, and {found}: {remedy}.")
-        logger.warning("Keywords hardly tell texts from their masked copies: %s. If so, %s.", found, remedy)
+            raise ValueError(f"keywords must be part of a text, but not all of it, and {found}: {remedy}.")
+        logger.warning("Most texts are equal to their masked copies, or wholly masked: %s. If so, %s.", found, remedy)
 
     def preprocess(  # type: ignore[override]
         self, inputs: Any, prompt: str | None = None, *, masked_copies: bool = True, **kwargs: Any
@@ -277,7 +277,7 @@ def joined_modules(modules: Sequence[nn.Module]) -> list[nn.Module]:
 
 
 class _JoinedParts(nn.Module):
-    """Last module of a pass that wants both embeddings: (2B, D) -> (B, 2D)."""
+    """Last module of a pass that returns both embeddings of a text: (2B, D) -> (B, 2D)."""
 
     wants_masked_copies = True
 

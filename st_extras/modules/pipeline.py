@@ -83,7 +83,7 @@ def split_before_normalize(model: SentenceTransformer) -> tuple[list[nn.Module],
         if any(isinstance(route[-1], Normalize) for route in routes):
             raise ValueError(
                 "model must not normalize inside the routes of its Router, because post-processing comes before that: "
-                "put Normalize behind the Router, SentenceTransformer(modules=[router, Normalize()])."
+                "put Normalize after the Router, SentenceTransformer(modules=[router, Normalize()])."
             )
     cut = len(modules)
     while cut and isinstance(modules[cut - 1], Normalize):
@@ -112,7 +112,7 @@ def as_dense(weight: Tensor, bias: Tensor) -> Dense:
 
 
 def first_encoder(modules: Sequence[Any]) -> Any:
-    """Return what reads the texts: the first module, or that of a Router's first route; None without modules."""
+    """Return the module that reads the texts, also inside a Router's first route; None without modules."""
     first: Any = next(iter(modules), None)
     routes: list[Any] = list(first.sub_modules.values()) if isinstance(first, Router) else []
     return routes[0][0] if routes else first
@@ -155,7 +155,7 @@ def check_encode_options(encode_options: Mapping[str, Any] | None) -> dict[str, 
     """Return the options for ``encode`` as a dictionary; None is none.
 
     Raises:
-        ValueError: if one of them would change what embeddings are.
+        ValueError: if one of them would change the embeddings.
     """
     options = dict(encode_options or {})
     wrong = sorted(_FIXED & options.keys())
@@ -283,7 +283,7 @@ def check_finite_embeddings(embeddings: Tensor, sentences: Sequence[str], before
         raise ValueError(f"the embedding of sentence {before + i} is not finite (NaN or infinity): {sentences[i]!r}.")
 
 
-def check_one_source(sentences: Any, statistics: Any) -> None:
+def check_one_given(sentences: Any, statistics: Any) -> None:
     """Check that a fit gets sentences or statistics of them.
 
     Raises:
@@ -298,7 +298,7 @@ def check_fitted(module: Any, purpose: str) -> None:
     """Check that a module has seen a corpus.
 
     Raises:
-        ValueError: if it has not; the error says that ``purpose`` needs it.
+        ValueError: if it has not; the error names the ``purpose``.
     """
     if not module.corpus_size:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""A fitted step after the pooling: attached before a final ``Normalize``, fitted on a corpus, saved with its model."""
+"""Modules after the pooling: attached before a final ``Normalize``, fitted on a corpus, saved with their model."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from st_extras.modules.corpus_statistics import CorpusStatistics
 from st_extras.modules.model_card import renew_card
 from st_extras.modules.partial_mask import plain_modules
 
-_Step = TypeVar("_Step", bound="PostProcessor")
+_Processor = TypeVar("_Processor", bound="PostProcessor")
 
 
 class PostProcessor(Module):
-    """A step that is fitted on the embeddings that reach it. Abstract: a member says what it takes from statistics.
+    """A module that is fitted on the embeddings that reach it. Abstract: a subclass sets its tensors from statistics.
 
     Args:
         embedding_dimension: D, size of the embeddings that come in.
@@ -42,34 +42,34 @@ class PostProcessor(Module):
 
     @abstractmethod
     def take(self, statistics: Any) -> None:
-        """Set the step's tensors to what follows from ``CorpusStatistics``, or from what :meth:`gather` returns.
+        """Set the module's tensors from ``CorpusStatistics``, or from what :meth:`gather` returns.
 
         Raises:
-            ValueError: if nothing follows from them; then no tensor is changed.
+            ValueError: if they do not determine the tensors, none of which is then changed.
         """
 
     def gather(
         self, sentences: Any, batch_size: int, show_progress_bar: bool, encode_options: Mapping[str, Any] | None
     ) -> Any:
-        """Return what the step takes, from sentences; it has a ``count``."""
+        """Return what :meth:`take` needs of sentences; it has a ``count``."""
         with self.encoder(encode_options) as encoder:
             return CorpusStatistics.gather(encoder, sentences, batch_size, show_progress_bar)
 
     def encoder(self, encode_options: Mapping[str, Any] | None = None) -> Any:
-        """Return the context of the part of the model before this step, without masked copies."""
+        """Return the context of the part of the model before this module, without masked copies."""
         modules = plain_modules(pipeline.modules_before(self))
         return pipeline.part_of_model(pipeline.model_of(self), modules, encode_options)
 
     def fit(
-        self: _Step,
+        self: _Processor,
         sentences: Iterable[str] | None = None,
         *,
         statistics: CorpusStatistics | None = None,
         batch_size: int = 32,
         show_progress_bar: bool = False,
         encode_options: Mapping[str, Any] | None = None,
-    ) -> _Step:
-        """Fit this step on ``sentences``, or on statistics of them that were computed before.
+    ) -> _Processor:
+        """Fit this module on ``sentences``, or on statistics of them that were computed before.
 
         Args:
             sentences: any iterable or data set with one text column, of any size, read once in flat memory.
@@ -83,7 +83,7 @@ class PostProcessor(Module):
             ValueError: if both or neither are given, the statistics came from another encoder or prompt, there are too
                 few different sentences, or an embedding is not finite (the error names the sentence).
         """
-        pipeline.check_one_source(sentences, statistics)
+        pipeline.check_one_given(sentences, statistics)
         if statistics is not None:
             self._check_statistics(statistics, encode_options)
         found = statistics or self.gather(sentences, batch_size, show_progress_bar, encode_options)
@@ -92,17 +92,17 @@ class PostProcessor(Module):
         return self
 
     def finish(self, corpus_size: int) -> None:
-        """Record the number of sentences that this step was fitted on, and renew a loaded model's card."""
+        """Record the number of sentences that this module was fitted on, and renew a loaded model's card."""
         self.corpus_size = corpus_size
         if "_model" in self.__dict__:
             renew_card(pipeline.model_of(self))
 
     def _check_statistics(self, statistics: Any, encode_options: Mapping[str, Any] | None) -> None:
-        """Check that given statistics are of the embeddings that reach this step.
+        """Check that given statistics are of the embeddings that reach this module.
 
         Raises:
-            ValueError: if they hold no sentences or are of another dimension, encoder or prompt. A step outside a model
-                does not know its encoder.
+            ValueError: if they hold no sentences or are of another dimension, encoder or prompt. A module outside a
+                model does not know its encoder.
         """
         check_instance("statistics", statistics, CorpusStatistics)
         if statistics.embedding_dimension != self.embedding_dimension:
@@ -114,7 +114,7 @@ class PostProcessor(Module):
             raise ValueError("statistics must hold at least one sentence, got none.")
         if "_model" in self.__dict__:
             with self.encoder() as encoder:
-                statistics.check_source(encoder, pipeline.prompt_text(pipeline.model_of(self), encode_options))
+                statistics.check_fingerprint(encoder, pipeline.prompt_text(pipeline.model_of(self), encode_options))
 
     def get_embedding_dimension(self) -> int:
         """Return the size of the embeddings that go out."""
@@ -124,13 +124,13 @@ class PostProcessor(Module):
     save = saving.save_module
 
     @classmethod
-    def load(cls: type[_Step], *args: Any, **kwargs: Any) -> _Step:
+    def load(cls: type[_Processor], *args: Any, **kwargs: Any) -> _Processor:
         """Load from a folder or the Hub."""
         return saving.load_module(cls, *args, **kwargs)
 
 
 class LinearPostProcessor(PostProcessor):
-    """A fitted linear step on pooled embeddings. Abstract: a member says how W follows from statistics.
+    """A fitted linear transform of pooled embeddings. Abstract: a subclass computes W from statistics.
 
     Args:
         embedding_dimension: D, size of the embeddings that come in.
@@ -158,7 +158,7 @@ class LinearPostProcessor(PostProcessor):
         self.corpus_mean.copy_(statistics.mean)
 
     def to_dense(self) -> Module:
-        """Export the fitted step as a stock ``Dense`` module, which loads without this package."""
+        """Export the fitted transform as a stock ``Dense`` module, which loads without this package."""
         pipeline.check_fitted(self, "to_dense")
         kernel = self.kernel.float().cpu()
         return pipeline.as_dense(kernel.T, -self.corpus_mean.float().cpu() @ kernel)
@@ -186,32 +186,32 @@ def attach_transform(
     above: tuple[type[PostProcessor], ...] = (),
     change: Callable[[list[nn.Module]], list[nn.Module]] = list,
 ) -> SentenceTransformer:
-    """Return a new model: ``model`` with a step before a final ``Normalize``, fitted if there is a corpus.
+    """Return a new model: ``model`` with a module before a final ``Normalize``, fitted if there is a corpus.
 
     Args:
         model: it is not changed; weights are shared.
-        build: makes the step for embeddings of size D.
+        build: makes the module for embeddings of size D.
         corpus: sentences to fit on, or None.
         statistics: of sentences, or None.
         batch_size: sentences per forward pass over ``corpus``.
         encode_options: further arguments of ``encode``.
-        above: kinds of steps that the model may have already.
-        change: what becomes of the modules before the step.
+        above: kinds of modules that the model may have already.
+        change: replaces the modules before it.
 
     Raises:
-        ValueError: if a setting is not allowed, or the model has another step already.
+        ValueError: if a setting is not allowed, or the model has another such module already.
     """
     pipeline.check_encode_options(encode_options)
     modules, normalize = pipeline.split_before_normalize(model)
     for module in modules:
         if isinstance(module, PostProcessor) and not isinstance(module, above):
             raise ValueError(
-                f"model must not have {type(module).__name__} attached already: attach one linear step (whitening, "
-                "all-but-the-top, locality preservation) to the plain model, then RepAL, which "
+                f"model must not have {type(module).__name__} attached already: attach one linear transform "
+                "(whitening, all-but-the-top, locality preservation) to the plain model, then RepAL, which "
                 "RepALPostProcessor.detach removes."
             )
-    step = build(embedding_dimension(model))
-    attached = pipeline.rebuild_model(model, [*change(modules), step, *normalize])
+    module = build(embedding_dimension(model))
+    attached = pipeline.rebuild_model(model, [*change(modules), module, *normalize])
     if corpus is not None or statistics is not None:
-        step.fit(corpus, statistics=statistics, batch_size=batch_size, encode_options=encode_options)
+        module.fit(corpus, statistics=statistics, batch_size=batch_size, encode_options=encode_options)
     return attached

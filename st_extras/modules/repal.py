@@ -45,7 +45,7 @@ class RepALPostProcessor(PostProcessor):
 
     Works with:
         Any model that starts with a ``Transformer`` or a Router whose routes share one (its default route encodes the
-        corpus), with any pooling and Dense or whitening behind it; prompts and chat templates (never masked),
+        corpus), with any pooling and Dense or whitening after it; prompts and chat templates (never masked),
         multi-process encoding, every evaluator. A tokenizer without a mask token needs ``on_missing_mask="delete"``.
         Refused: static embeddings, a subclass of ``Transformer``, inputs that are not strings, training, and saving
         with a callable as ``keywords``.
@@ -85,7 +85,7 @@ class RepALPostProcessor(PostProcessor):
 
     @property
     def wants_masked_copies(self) -> bool:
-        """Whether the next pass needs f(x*); asked by ``PartialMaskTransformer``."""
+        """Whether the next pass needs f(x*); ``PartialMaskTransformer`` reads it."""
         return self.lambda_1 != 0
 
     @property
@@ -147,7 +147,7 @@ class RepALPostProcessor(PostProcessor):
     def gather(
         self, sentences: Any, batch_size: int, show_progress_bar: bool, encode_options: Mapping[str, Any] | None
     ) -> Any:
-        """Return the statistics of ``sentences``, whose keywords are looked at unless the sentence term is off."""
+        """Return the statistics of ``sentences``; unless the sentence term is off, their keywords are checked."""
         sentences = iterate_sentences(sentences)
         first = pipeline.first_encoder(pipeline.modules_before(self))
         if self.wants_masked_copies and isinstance(first, partial_mask.PartialMaskTransformer):

@@ -78,8 +78,8 @@ def to_stock(model: SentenceTransformer) -> SentenceTransformer:
     left = [type(part).__name__ for part in stock.modules() if type(part).__module__.startswith("st_extras.")]
     if left:
         raise ValueError(
-            f"model must hold only steps that are linear in the embedding to be exported, got {', '.join(left)}: keep "
-            "it as it is, and load it with st_extras.load."
+            f"model must hold only modules that are linear in the embedding to be exported, got {', '.join(left)}: "
+            "keep it as it is, and load it with st_extras.load."
         )
     card: Any = stock.model_card_data
     card.exported = card.exported | descriptions(model)

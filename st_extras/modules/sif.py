@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from st_extras.checks import check_bool, check_count, check_instance, check_interval
 from st_extras.citations import CITATIONS
-from st_extras.encoders.rows import told_prompt_length
+from st_extras.encoders.rows import reported_prompt_length
 from st_extras.encoders.structure import non_content_ids
 from st_extras.modules import pipeline, saving
 from st_extras.modules.model_card import renew_card
@@ -30,7 +30,7 @@ class SIFPooling(Pooling):
 
     Words such as "the" hardly tell texts apart, and in a plain mean they count as much as the words that do. Use it
     in place of mean pooling on static embeddings of a transformer's tokens or on a raw encoder, with counts of a large
-    corpus, and ``AllButTheTopPostProcessor(components=1)`` behind it. Do not use it on an encoder trained with its own
+    corpus, and ``AllButTheTopPostProcessor(components=1)`` after it. Do not use it on an encoder trained with its own
     pooling.
 
     Paper: SIF (Arora et al., 2017), https://openreview.net/forum?id=SyK00v5xx.
@@ -45,11 +45,11 @@ class SIFPooling(Pooling):
         include_prompt: whether the tokens of a prompt are pooled too.
         embedding_dimension: D, size of the token embeddings; None: found when a model is made of this module.
         vocabulary_size: V, number of ids; None: that of the table.
-        corpus_size: number of texts behind the counts, where that is known; 1 if it is not, 0 if not fitted.
+        corpus_size: number of texts that were counted, 1 if that is not known, 0 if not fitted.
 
     Works with:
         Every model with a ``Transformer`` and a tokenizer; flattened (unpadded) features too; RepAL, whitening and
-        all-but-the-top behind it. ``attach`` puts it in place of a model's pooling. It is no linear step on the pooled
+        all-but-the-top after it. ``attach`` puts it in place of a model's pooling. It is not linear in the pooled
         embedding, so there is no ``to_dense``. Refused: a model without a pooling of its own, or with post-processing
         attached already; a table of another vocabulary.
 
@@ -146,7 +146,7 @@ class SIFPooling(Pooling):
         Raises:
             ValueError: if both or neither are given, the table is of another vocabulary, or there are no tokens.
         """
-        pipeline.check_one_source(sentences, statistics)
+        pipeline.check_one_given(sentences, statistics)
         model = pipeline.model_of(self)
         if statistics is None:
             statistics = FrequencyTable.count(iterate_sentences(sentences), model.tokenizer)
@@ -175,7 +175,7 @@ class SIFPooling(Pooling):
         pipeline.check_fitted(self, "SIF pooling")
         tokens, ids, mask = _padded(features)
         if not self.include_prompt:
-            mask = mask & (mask.cumsum(dim=1) > told_prompt_length(features))
+            mask = mask & (mask.cumsum(dim=1) > reported_prompt_length(features))
         weights = self.token_weights.to(tokens.device)[ids] * mask  # (B, L)
         plain = weights.sum(dim=1, keepdim=True) == 0  # (B, 1), no content
         weights = torch.where(plain, mask.to(weights), weights)

@@ -45,8 +45,8 @@ class WhiteningPostProcessor(LinearPostProcessor):
 
     Works with:
         Any SentenceTransformer whose last module before a final ``Normalize`` knows its embedding dimension: every
-        encoder and pooling, static embeddings too. RepAL can be attached afterwards. The step is linear, so gradients
-        pass through it (mu and W stay fixed) and ``to_dense`` exports it as a stock module. ``CorpusStatistics``
+        encoder and pooling, static embeddings too. RepAL can be attached afterwards. It is linear, so gradients pass
+        through it (mu and W stay fixed) and ``to_dense`` exports it as a stock module. ``CorpusStatistics``
         fits it on a corpus that was encoded in shards. Refused: a model that has whitening, all-but-the-top,
         locality preservation or RepAL already.
 
@@ -106,7 +106,7 @@ class WhiteningPostProcessor(LinearPostProcessor):
             encode_options: further arguments of ``encode``, as for ``CorpusStatistics.compute``.
 
         Raises:
-            ValueError: if a setting is not allowed, or the model has a linear step or RepAL already.
+            ValueError: if a setting is not allowed, or the model has a linear transform or RepAL already.
         """
         build = partial(WhiteningPostProcessor, dimensions=dimensions, epsilon=epsilon)
         return attach_transform(model, build, corpus, statistics, batch_size, encode_options)

@@ -45,7 +45,7 @@ def shades(count: int) -> list[Any]:
 
 
 def line_styles(count: int) -> list[str]:
-    """Return ``count`` line styles, so that neighbours can be told apart without colours; they repeat after four.
+    """Return ``count`` line styles, so that neighbours differ without colours, too; they repeat after four.
 
     Beside matplotlib's ten colours, no pair of colour and style comes twice before the twentieth line.
     """
@@ -53,7 +53,7 @@ def line_styles(count: int) -> list[str]:
 
 
 def check_array(name: str, values: Any, *shape: int | str, at_least: int = 1) -> Floats:
-    """Return finite numbers of this shape, in which a letter stands for any size; the first one is ``at_least`` that.
+    """Return finite numbers of a shape, in which a letter stands for any size; the first size is ``at_least`` that.
 
     Raises:
         ValueError: if they are not; it names the argument. Text is not read as numbers.

@@ -88,7 +88,7 @@ def in_two_dimensions(x: Floats, method: str, seed: int) -> Floats:
 def plot_changed_neighbors(
     texts: Sequence[str], before: Any, after: Any, rows: Sequence[int], *, ax: Axes | None = None
 ) -> Axes:
-    """Draw some texts with the nearest neighbour that each had before a change of the encoder, and has after it.
+    """Draw some texts with their nearest neighbours before and after a change of the encoder.
 
     Below a text stand its nearest neighbour before and, if it is another one, that after. An arrow shows how near that
     neighbour was and is: from its place before to its place after among all texts, by cosine; 1 is the nearest.
@@ -117,8 +117,8 @@ def plot_changed_neighbors(
 
 
 def neighbor_moves(texts: Sequence[str], before: Any, after: Any, rows: Sequence[int]) -> list[tuple[str, int, int]]:
-    """Return each line of :func:`plot_changed_neighbors` with the neighbour's places; those of the text are 0."""
-    start, end = unit_rows("before", before), unit_rows("after", after)
+    """Return the lines of :func:`plot_changed_neighbors` with places before and after; 0 and 0 for a text itself."""
+    start, end = unit_array("before", before), unit_array("after", after)
     if not len(start) == len(end) == len(texts):
         raise ValueError(f"before, after and texts must be as many, got {len(start)}, {len(end)} and {len(texts)}.")
     moves = []
@@ -129,8 +129,8 @@ def neighbor_moves(texts: Sequence[str], before: Any, after: Any, rows: Sequence
             cosines[row] = np.inf
             orders.append((-cosines).argsort(kind="stable"))
         old, new = (order.argsort() for order in orders)
-        said = {row: ""} | {int(order[1]): verb for order, verb in zip(orders, ("was: ", "is: "), strict=True)}
-        for number, verb in said.items():
+        shown = {row: ""} | {int(order[1]): verb for order, verb in zip(orders, ("was: ", "is: "), strict=True)}
+        for number, verb in shown.items():
             moves.append((verb + " ".join(texts[number].split())[:_LONGEST_TEXT], int(old[number]), int(new[number])))
     return moves
 
@@ -151,8 +151,8 @@ def draw_moves(ax: Axes, moves: Sequence[tuple[str, int, int]], count: int) -> A
     return ax
 
 
-def unit_rows(name: str, embeddings: Any) -> Floats:
-    """Return the (N, D) rows scaled to length one."""
+def unit_array(name: str, embeddings: Any) -> Floats:
+    """Return embeddings, (N, D) with D >= 2, scaled to length one, as an array of float64."""
     unit = check_embeddings(name, embeddings, at_least=3)
     if unit.size(1) < 2:
         raise ValueError(f"{name} must have D >= 2 dimensions, got the shape {tuple(unit.shape)}.")

@@ -40,7 +40,7 @@ def graded_spearman(model: Any) -> float:
 
 
 def labeled_sentences() -> tuple[list[str], list[str]]:
-    """Return 48 of the training sentences, and their topics: one of six, given by hand."""
+    """Return 48 of the training sentences, and their topics: six, assigned by hand."""
     rows = [line.split("\t") for line in _read("topics.tsv").splitlines()]
     return [text for _, text in rows], [topic for topic, _ in rows]
 
@@ -52,8 +52,8 @@ def help_pages() -> tuple[list[tuple[str, str]], list[str], list[int]]:
         107 pages, each a title and a text; 94 queries; and for each query the place of its page.
     """
     rows = _rows("help_pages.tsv")
-    asked = [(query, place) for place, row in enumerate(rows) for query in row["queries"].split(";") if query != "-"]
-    return [(row["title"], row["text"]) for row in rows], [query for query, _ in asked], [place for _, place in asked]
+    pairs = [(query, place) for place, row in enumerate(rows) for query in row["queries"].split(";") if query != "-"]
+    return [(row["title"], row["text"]) for row in rows], [query for query, _ in pairs], [place for _, place in pairs]
 
 
 def write_samples(folder: str | PathLike[str]) -> list[Path]:

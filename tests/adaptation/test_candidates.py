@@ -44,7 +44,7 @@ class Run:
 def test_transforms_are_computed_from_the_fitting_texts_alone():
     base: Any = object()
     found: Any = list(proposed(base, CORPUS, Run(), train=False))  # type: ignore[arg-type]
-    expected = neighbor_directions(CORPUS.embeddings[24:], words=character_tfidf(SAMPLES[24:]), seed=5)
+    expected = neighbor_directions(CORPUS.embeddings[24:], tfidf=character_tfidf(SAMPLES[24:]), seed=5)
     assert [(one.name, one.whitens) for one in found] == [(one.name, one.whitens) for one in CANDIDATES]
     for one, candidate in zip(CANDIDATES, found, strict=True):
         matrix, offset = one.affine(expected)
@@ -88,7 +88,7 @@ def test_a_trained_copy_is_encoded_in_the_order_of_the_corpus_and_tried_with_tra
     ]
     assert trained == [("training", SAMPLES[24:], (Path("work"), 5, False))]  # not on the held-out texts
     assert job.encoded == [("training of base", SAMPLES)]  # held-out texts first, as in the corpus
-    expected = neighbor_directions(BY_COPY[24:], words=character_tfidf(SAMPLES[24:]), seed=5)
+    expected = neighbor_directions(BY_COPY[24:], tfidf=character_tfidf(SAMPLES[24:]), seed=5)
     for one in found[-5:]:
         assert one.model == "training of base"
         assert torch.equal(one.held_out, BY_COPY[:24])

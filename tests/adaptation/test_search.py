@@ -101,7 +101,7 @@ def test_transforms_are_the_equation(still_encoder, monkeypatch, fitted):
         torch.tensor(unit(still_encoder, "query", QUERIES)),
         torch.tensor(unit(still_encoder, "document", DOCUMENTS)),
     )
-    found = neighbor_directions(start[1][:fitted], words=character_tfidf(DOCUMENTS[:fitted], 0.1), seed=0)
+    found = neighbor_directions(start[1][:fitted], tfidf=character_tfidf(DOCUMENTS[:fitted], 0.1), seed=0)
     kernel = found.kernel(power=1.0, recolor=0.0)
     covariance = (found.axes * found.variances) @ found.axes.T
     kernel *= (covariance.trace() / (kernel.T @ covariance @ kernel).trace()).sqrt()

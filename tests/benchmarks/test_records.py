@@ -3,9 +3,7 @@
 import json
 import statistics
 import subprocess
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
-from pathlib import Path
+import sys
 from typing import Any
 
 import pytest
@@ -68,16 +66,37 @@ def test_what_json_cannot_hold_is_refused_before_it_is_written(results):
     assert not (results / "study.jsonl").exists()
 
 
-def _append_many(root: Path, first: int) -> None:
-    for number in range(first, first + 20):
-        records.append("study", f"run-{number}", {"text": "x" * 20_000}, root=root)
+APPEND = """
+import sys
+from pathlib import Path
+from benchmarks.records import append
+print("ready", flush=True)
+sys.stdin.readline()
+mine = 0
+for number in range(40):
+    try:
+        append("study", f"run-{number}", {"text": "x" * 50_000}, root=Path(sys.argv[1]))
+        mine += 1
+    except ValueError:
+        pass
+print(mine)
+"""
+"""Appends the same runs as other processes, once all are ready, and prints how many were not there yet."""
 
 
-def test_processes_append_whole_lines(tmp_path):
-    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
-        for done in [pool.submit(_append_many, tmp_path, first) for first in (0, 100)]:
-            done.result()
-    assert len(records.records("study", root=tmp_path)) == 40
+def test_processes_append_whole_lines_and_no_run_twice(tmp_path):
+    command = [sys.executable, "-c", APPEND, str(tmp_path)]
+    processes = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=records.ROOT.parent)
+        for _ in range(3)
+    ]
+    for process in processes:
+        assert process.stdout.readline() == "ready\n"  # type: ignore[union-attr]
+    for process in processes:
+        process.stdin.write("go\n")  # type: ignore[union-attr]
+        process.stdin.flush()  # type: ignore[union-attr]
+    appended = [int(process.communicate()[0]) for process in processes]
+    assert len(records.records("study", root=tmp_path)) == sum(appended) == 40
 
 
 def test_the_long_table_has_a_row_a_value(results):

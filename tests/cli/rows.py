@@ -307,7 +307,7 @@ ROWS: dict[str, dict[str, Places]] = {
     "refine locality-preserving enc text.csv -o out": {
         "": {"LocalityPreserving.attach.model": LOADED, "LocalityPreserving.attach.corpus": corpus()},
         **_encoding("LocalityPreserving.attach"),
-        "--set words=no": {"LocalityPreserving.attach.words": False},
+        "--set tfidf=no": {"LocalityPreserving.attach.tfidf": False},
         "--set recolor=0": {"LocalityPreserving.attach.recolor": 0.0},
         "--stock": {"with_modules.modules": ["plain", "dense"]},
     },

@@ -25,7 +25,7 @@ def encoded(name: str) -> Any:
     [
         ("whitening", ("dimensions=4",), {"dimensions": 4, "epsilon": 0.0}),
         ("all-but-the-top", ("components=2",), {"components": 2}),
-        ("locality-preserving", ("recolor=0", "neighbors=7"), {"recolor": 0.0, "neighbors": 7, "words": True}),
+        ("locality-preserving", ("recolor=0", "neighbors=7"), {"recolor": 0.0, "neighbors": 7, "tfidf": True}),
     ],
 )
 @pytest.mark.slow
@@ -166,5 +166,5 @@ def test_statistics_of_another_prompt_are_refused(run):
     assert run("statistics", "compute", "ENC", "TEXT", "-o", "s.safetensors", "--prompt", "the dog ")[0] == 0
     fit = ("refine", "whitening", "ENC", "--statistics", "s.safetensors", "-o", "out")
     code, _, err = run(*fit)
-    assert (code, "(--prompt)" in err, Path("out").exists()) == (2, True, False), err
+    assert (code, "give --prompt" in err, Path("out").exists()) == (2, True, False), err
     assert run(*fit, "--prompt", "the dog ")[0] == 0

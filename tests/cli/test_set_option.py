@@ -22,7 +22,7 @@ LOSSES = [getattr(losses, f"{name}Loss") for name in ("SimCSE", "ConSERT", "DCLR
         (losses.DCLRLoss, "noise_temperature=null", None),
         (losses.DCLRLoss, "noise_temperature=0.1", 0.1),
         (WhiteningPostProcessor.attach, "epsilon=1", 1.0),
-        (LocalityPreservingPostProcessor.attach, "words=no", False),
+        (LocalityPreservingPostProcessor.attach, "tfidf=no", False),
         (losses.SimCSELoss, "augmentations=feature_cutoff+shuffle", ["feature_cutoff", "shuffle"]),
         (losses.SimCSELoss, 'augmentations=["dropout", "shuffle"]', ["dropout", "shuffle"]),
     ],

@@ -79,6 +79,7 @@ def test_the_python_of_a_page_runs_from_its_top(page, folder):
         Path("my_sentences.txt").write_text(
             "\n".join(sample_sentences()[:520]), encoding="utf8"
         )  # the fewest, and some
+    shutil.copy("samples/search/corpus.jsonl", "documents.jsonl")
     for name in BEFORE.get(page, ()):
         shutil.copytree("encoder", name)
     for number, block in enumerate(PYTHON[page], 1):

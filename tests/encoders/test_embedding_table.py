@@ -155,7 +155,7 @@ def test_a_finished_folder_takes_more_sentences_but_no_others(pair, tmp_path):
     assert len(table) == len(set(texts))
     torch.testing.assert_close(lookup(table, pair[0], texts), alone(pair[1], texts))
     for others in ([texts[1], texts[0], *texts[2:]], texts[:5], []):
-        with pytest.raises(ValueError, match=r"^sentences must begin with those that .*\.$"):
+        with pytest.raises(ValueError, match=r"^sentences must begin with those of .*\.$"):
             EmbeddingTable.compute(*pair, others, folder=tmp_path / "table", **QUIET)
     merged = EmbeddingTable.merge([tmp_path / "table"], tmp_path / "merged")
     more = EmbeddingTable.compute(*pair, [*texts[:3], "a dog"], folder=tmp_path / "merged", **QUIET)

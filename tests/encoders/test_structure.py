@@ -51,7 +51,7 @@ def test_the_dimensions_of_sentences_and_of_tokens(encoder):
 def test_a_model_without_these_dimensions_is_refused(encoder):
     with pytest.raises(ValueError, match="StaticEmbedding does not: use a transformer"):
         token_embedding_dimension(static(encoder))
-    with pytest.raises(ValueError, match="must include a Pooling"):
+    with pytest.raises(ValueError, match="must have a Pooling"):
         embedding_dimension(SentenceTransformer(modules=[nn.Identity()], device="cpu"))
 
 

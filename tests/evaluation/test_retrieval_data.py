@@ -215,6 +215,8 @@ def test_what_dangles_in_a_task_is_left_out(caplog):
         ({"relevant": {"1": ["c", "d", "a"]}}, "relevant .* 2 of 3 .* 'c' "),
         ({"relevant": {"1": {"a": 0}}}, "one query with a relevant document"),
         ({"queries": {"1": "one", 1: "two"}}, "queries .*'1' twice"),
+        ({"queries": {"1": "one", "1 ": "two"}}, r"queries .*'1' twice"),
+        ({"relevant": {"1": {"a": 10**400}}}, r"relevant\['1'\]\['a'\]"),
         ({"queries": {None: "one"}}, "queries: the id"),
         ({"documents": {"a": 3}}, r"documents\['a'\]: expected a sentence, got 3"),
     ],

@@ -18,6 +18,8 @@ from sentence_transformers import SentenceTransformer
 import st_extras
 from st_extras import modules
 from st_extras.encoders import EmbeddingTable
+from st_extras.search import HybridSearch
+from st_extras.search.hybrid import Hits
 from st_extras.text.frequency import FrequencyTable
 from tests.fixtures import SENTENCES
 from tests.fuzz import world
@@ -113,8 +115,16 @@ def _statistics_right(statistics: modules.CorpusStatistics) -> str | None:
     return None
 
 
+def _copy(path: Path) -> Path:
+    return next(folder for folder in path.parents if folder.name == "copy")
+
+
 def _load(path: Path) -> SentenceTransformer:
-    return st_extras.load(str(next(folder for folder in path.parents if folder.name == "copy")))
+    return st_extras.load(str(_copy(path)))
+
+
+def _hits_right(found: list[Hits]) -> str | None:
+    return None if len(found[0]) == len(SENTENCES) and all(math.isfinite(hit["score"]) for hit in found[0]) else "hits"
 
 
 def _encodes(model: SentenceTransformer) -> str | None:
@@ -141,6 +151,11 @@ def _artefacts() -> dict[str, Artefact]:
     for file in ("rows.json", "index.bin", "rows.bin"):
         looked_up = lambda path: EmbeddingTable.load(path.parent)(encoder.preprocess(SENTENCES))  # noqa: E731
         found[f"embeddings {file}"] = Artefact(table, Path(file), looked_up, _lengths_right)
+    searched = world.new_folder() / "search"
+    HybridSearch(encoder, SENTENCES, bm25_weight=0.1).save(searched)
+    for path in (path for path in searched.rglob("*") if path.is_file()):
+        search = lambda path: HybridSearch.load(_copy(path), encoder).search("a cat")  # noqa: E731
+        found[f"search {path.name}"] = Artefact(searched, path.relative_to(searched), search, _hits_right)
     for name, model in {
         "repal": modules.RepALPostProcessor.attach(encoder, lambda_1=0.3, lambda_2=0.5, corpus=SENTENCES),
         "whitening": modules.WhiteningPostProcessor.attach(encoder, dimensions=4, epsilon=0.1, corpus=SENTENCES),

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from st_extras.losses import ConSERTLoss
-from tests.helpers import cosine, draw, generator
+from tests.helpers import cosine, draw
 
 positives = pytest.mark.parametrize("include_positive", [True, False])
 
@@ -52,16 +52,3 @@ def test_invariances_and_gradcheck(encoder, include_positive):
     assert value.item() == pytest.approx(0, abs=1e-9)
     assert alone[0].grad is not None
     assert alone[0].grad.isfinite().all()
-
-
-def test_nothing_but_its_generator_is_random(make_encoder, sentences):
-    model = make_encoder(dropout=0.5).train()
-    features = [model.preprocess(sentences)]
-
-    def value(seed: int, **options: bool) -> Tensor:
-        found: Tensor = ConSERTLoss(model, generator=generator(seed), **options)(features)
-        return found
-
-    assert torch.equal(value(1), value(1))
-    assert not torch.equal(value(1), value(2))
-    assert not torch.equal(value(1, dropout=True), value(1, dropout=True))

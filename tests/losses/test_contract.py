@@ -6,7 +6,6 @@ parts/test_gradient_cache.py. What the settings may be: test_settings.py, and th
 
 import copy
 import functools
-import itertools
 import json
 import logging
 import math
@@ -202,21 +201,6 @@ def test_mini_batches_change_nothing(make_encoder, name, count, other):
         assert instruments(cached) == pytest.approx(instruments(whole), rel=1e-3, abs=1e-4, nan_ok=True)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["consert", "dclr, share of start", "adcse", "adcse, features", "frequency", "slt-fai", "paser, own output"]
-)
-def test_the_hundred_and_first_batch_is_as_the_first(make_encoder, name):
-    """With weights that stand still and nothing drawn, no count of batches may change the value."""
-    case, model = CASES[name], make_encoder(dropout=0.0, layers=1, hidden_size=8).train()
-    fixed = {"adcse": {"adversary_learning_rate": 0.0, "adversary_start": "random"}, "dclr": {"noise_ratio": 0}}
-    loss = case.make(model, **(case.still or {}) | fixed.get(name.split(",")[0], {}))
-    features = case.features(model, texts=SENTENCES[:3])
-    values = [total(loss(features)) for _ in range(105)]
-    later = torch.stack(values[4:]).detach()  # warm-ups are over
-    torch.testing.assert_close(later, later[:1].expand_as(later))
-
-
 # ---- training
 
 
@@ -374,20 +358,6 @@ def test_a_batch_of_one_that_teaches_nothing_causes_one_warning(encoder, caplog,
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == nothing
     assert all(text.startswith(f"{kind.__name__} got a batch of one sentence, which has no") for text in messages)
-
-
-@pytest.mark.parametrize(
-    ("name", "size"),
-    [*itertools.product(("simcse", "dclr", "adcse", "adcse, tied", "consert"), (None, 3)), ("slt-fai", None)],
-)
-def test_equal_views_cause_one_warning(still_encoder, caplog, name, size):
-    case, model = CASES[name], still_encoder.train()
-    views = {"augmentations": ("dropout", "dropout")} if case.kind is ConSERTLoss else {}
-    for count in (2, 1):
-        loss = case.make(model, **views | ({"mini_batch_size": size} if size else {}))
-        for _ in range(2):
-            total(loss(case.features(model, count))).backward()
-        assert caplog.text.count("got the same vector twice") == 2 - count
 
 
 @pytest.mark.parametrize("reentrant", [False, True])

@@ -103,7 +103,7 @@ class TestEncoders:
             plain + by_name
         by_name.save(tmp_path / "prompted")
         assert (CorpusStatistics.load(tmp_path / "prompted") + by_text).count == 128
-        refused = r"got the prompt 'the dog ' here and '' there: .*encode_options=\{'prompt': 'the dog '\} \(--prompt\)"
+        refused = r"got the prompt 'the dog ' here and '' there: .*prompt='the dog ' here too"
         with pytest.raises(ValueError, match=refused):
             WhiteningPostProcessor.attach(still_encoder, statistics=by_name)
         with pytest.raises(ValueError, match="got the prompt '' here and 'the dog ' there: give"):
@@ -139,9 +139,9 @@ class TestEncoders:
     def test_statistics_of_unknown_origin(self, still_encoder):
         known = CorpusStatistics.compute(still_encoder, CORPUS)
         unknown = CorpusStatistics(16).update(still_encoder.encode(CORPUS))
-        assert (known + CorpusStatistics(16)).source is known.source
-        assert (CorpusStatistics(16) + known).source is known.source
-        assert (known + unknown).source is None
+        assert (known + CorpusStatistics(16)).fingerprint is known.fingerprint
+        assert (CorpusStatistics(16) + known).fingerprint is known.fingerprint
+        assert (known + unknown).fingerprint is None
         WhiteningPostProcessor(16).fit(statistics=known)  # outside a model, nothing can be compared
         WhiteningPostProcessor.attach(still_encoder, statistics=unknown)
 
@@ -194,11 +194,11 @@ def test_saved_and_loaded_to_the_bit(saved, tmp_path):
     assert (again.count, again.embedding_dimension) == (20, 16)
     assert torch.equal(again.mean, statistics.mean)
     assert torch.equal(again.scatter, statistics.scatter)
-    assert again.source.difference(statistics.source) is None
-    assert torch.equal(again.source.probes, statistics.source.probes)
+    assert again.fingerprint.difference(statistics.fingerprint) is None
+    assert torch.equal(again.fingerprint.probes, statistics.fingerprint.probes)
     CorpusStatistics(3).save(tmp_path / "empty")
     assert CorpusStatistics.load(tmp_path / "empty").count == 0
-    assert CorpusStatistics.load(tmp_path / "empty").source is None
+    assert CorpusStatistics.load(tmp_path / "empty").fingerprint is None
 
 
 @pytest.mark.parametrize(

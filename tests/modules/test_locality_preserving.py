@@ -21,17 +21,17 @@ def model(still_encoder):
     return attach(still_encoder, corpus=CORPUS)
 
 
-@pytest.mark.parametrize("words", [True, False])
-def test_it_is_the_kernel_of_the_encoder_s_embeddings(still_encoder, words):
+@pytest.mark.parametrize("tfidf", [True, False])
+def test_it_is_the_kernel_of_the_encoder_s_embeddings(still_encoder, tfidf):
     still_encoder.append(Normalize())
     model = attach(
-        still_encoder, neighbors=5, power=0.5, recolor=0.25, epsilon=0.2, words=words, seed=3, corpus=iter(CORPUS)
+        still_encoder, neighbors=5, power=0.5, recolor=0.25, epsilon=0.2, tfidf=tfidf, seed=3, corpus=iter(CORPUS)
     )
     assert [type(part).__name__ for part in model][2:] == ["LocalityPreservingPostProcessor", "Normalize"]
     plain = torch.nn.Sequential(*list(still_encoder)[:2])
     vectors = torch.cat([plain(still_encoder.preprocess([text]))["sentence_embedding"] for text in CORPUS]).detach()
     vectors = vectors.double()
-    found = neighbor_directions(vectors, 5, 0.2, words=character_tfidf(CORPUS) if words else None, seed=3)
+    found = neighbor_directions(vectors, 5, 0.2, tfidf=character_tfidf(CORPUS) if tfidf else None, seed=3)
     expected = (vectors - found.mean) @ found.kernel(0.5, 0.25)
     expected /= expected.norm(dim=1, keepdim=True)
     assert np.abs(model.encode(CORPUS) - expected.numpy()).max() < 1e-4
@@ -82,7 +82,7 @@ def test_text_that_is_not_enough(still_encoder, corpus, message):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"neighbors": 0}, {"power": -1}, {"recolor": 1.5}, {"epsilon": -0.1}, {"words": 1}, {"max_sentences": 49},
+    [{"neighbors": 0}, {"power": -1}, {"recolor": 1.5}, {"epsilon": -0.1}, {"tfidf": 1}, {"max_sentences": 49},
      {"max_sentences": 61, "neighbors": 30}, {"seed": 1.0}],
 )  # fmt: skip
 def test_wrong_settings_are_named(still_encoder, settings):

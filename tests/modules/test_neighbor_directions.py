@@ -83,7 +83,7 @@ def test_neighbours_by_embeddings_and_words_together():
     _, rho, kernel = reference(
         rows, 10, 0.1, lambda i, j: z[i] @ z[j] / spread[0] + shared[i, j] / spread[1]
     )  # fmt: skip
-    found = neighbor_directions(rows, words=words, folds=None)
+    found = neighbor_directions(rows, tfidf=words, folds=None)
     assert np.abs(found.agreement.numpy() - rho).max() < 1e-9
     assert np.abs(found.kernel(1, 0.5).numpy() - kernel(1, 0.5)).max() < 1e-8
     assert np.abs(rho - reference(rows, 10, 0.1)[1]).max() > 0.01
@@ -134,17 +134,17 @@ def test_equal_rows_leave_their_words_out():
     texts = list(dict.fromkeys(corpus_of_words(100)))[:80]
     rows = embeddings(80)
     words = character_tfidf(texts)
-    doubled = neighbor_directions(rows[[0, 1, 0, *range(2, 80)]], words=words[[0, 1, 5, *range(2, 80)]])
-    assert torch.allclose(doubled.kernel(1, 0.5), neighbor_directions(rows, words=words).kernel(1, 0.5))
+    doubled = neighbor_directions(rows[[0, 1, 0, *range(2, 80)]], tfidf=words[[0, 1, 5, *range(2, 80)]])
+    assert torch.allclose(doubled.kernel(1, 0.5), neighbor_directions(rows, tfidf=words).kernel(1, 0.5))
 
 
 @pytest.mark.parametrize("by_words", [False, True])
 def test_blocks_change_nothing(monkeypatch, by_words):
     rows = torch.cat([embeddings(80), embeddings(80)[:20]])
     words = character_tfidf(list(dict.fromkeys(corpus_of_words(120)))[:100]) if by_words else None
-    whole = neighbor_directions(rows, words=words)
+    whole = neighbor_directions(rows, tfidf=words)
     monkeypatch.setattr(module, "_BLOCK", 700)  # seven rows at a time
-    assert torch.allclose(neighbor_directions(rows, words=words).kernel(1, 0.5), whole.kernel(1, 0.5))
+    assert torch.allclose(neighbor_directions(rows, tfidf=words).kernel(1, 0.5), whole.kernel(1, 0.5))
 
 
 def test_too_few_different_rows_are_refused():

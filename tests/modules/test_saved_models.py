@@ -150,7 +150,7 @@ def test_what_cannot_be_exported(still_encoder):
         to_stock(WhiteningPostProcessor.attach(still_encoder))
     with pytest.raises(ValueError, match="model must be a SentenceTransformer, got 3"):
         to_stock(3)
-    message = r"^model must hold only steps that are linear .*got SIFPooling: [^.]*st_extras.load\.$"
+    message = r"^model must hold only modules that are linear .*got SIFPooling: [^.]*st_extras.load\.$"
     with pytest.raises(ValueError, match=message):
         to_stock(SIFPooling.attach(still_encoder, corpus=CORPUS))
 

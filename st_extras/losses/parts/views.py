@@ -158,7 +158,7 @@ class TwoViews(nn.Module):
             if cutoffs := [name for name in sorted(changed) if name in CUTOFFS and not self.ways.embeddings]:
                 raise ValueError(
                     "augmentations must be 'dropout', 'none' or 'shuffle' for an encoder that takes no input "
-                    f"embeddings in place of token ids, got {cutoffs[0]!r} for a {type(encoder).__name__}."
+                    f"embeddings, got {cutoffs[0]!r} for a {type(encoder).__name__}: use 'shuffle' in its place."
                 )
 
     def rows(self, model: nn.Module, columns: Sequence[Features]) -> Features:

@@ -1,5 +1,6 @@
 """What must not train without a warning: equal views, labels, values near zero, frozen encoders."""
 
+import itertools
 import logging
 from typing import Any
 
@@ -81,10 +82,16 @@ def test_a_new_adapter_is_compared_again(still_encoder, caplog):
         ("adcse, tied", AdCSELoss, {"tied": True, "num_adversaries": 0}, True),
     ],
 )
-def test_equal_views_are_refused_if_nothing_else_trains_the_encoder(still_encoder, name, kind, options, refused):
-    loss = kind(still_encoder.train(), **options)
-    loss([still_encoder.preprocess(SENTENCES)])
-    assert loss.step.checks.only_equal_views == refused
+def test_equal_views_cause_one_warning_and_are_refused_if_nothing_else_trains_the_encoder(
+    still_encoder, caplog, name, kind, options, refused
+):
+    for columns, cut in itertools.product((2, 1), ({}, {"mini_batch_size": 3})):
+        caplog.clear()
+        loss = kind(still_encoder.train(), **options, **cut)
+        for _ in range(2):
+            loss([still_encoder.preprocess(SENTENCES[i:] + SENTENCES[:i]) for i in range(columns)])
+        assert caplog.text.count("got the same vector twice") == 2 - columns
+        assert loss.step.checks.only_equal_views == (refused and columns == 1)
 
 
 def test_equal_views():

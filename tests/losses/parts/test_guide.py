@@ -28,15 +28,6 @@ def cosines_now(model: SentenceTransformer, sentences: list[str]) -> torch.Tenso
     return cosine_scores(embeddings, embeddings)
 
 
-def test_the_sentences_of_all_processes(make_encoder, sentences, monkeypatch):
-    monkeypatch.setattr(guide_module, "gather_rows", lambda x, across: (torch.cat([x, -x]) if across else x, 0))
-    model, guide = make_encoder(), make_encoder(seed=1)
-    features = model.preprocess(sentences)
-    alone = cosines(make_guide(model, guide, None), features)
-    gathered = cosines(make_guide(model, guide, None, gather_across_devices=True), features)
-    torch.testing.assert_close(gathered, torch.cat([alone, -alone], dim=1))
-
-
 def test_the_name_in_the_model_card(make_encoder, sentences, tmp_path):
     model, guide = make_encoder(), make_encoder(seed=1)
     guide.save(str(tmp_path / "guide"))

@@ -1,0 +1,73 @@
+"""The formula of docs/search.md in engines that run here: SQLite's FTS5, and Qdrant's local mode."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from st_extras.search import bm25_weight
+from tests.docs.pages import PAGES
+
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGES["search.md"], flags=re.DOTALL)
+
+
+def block(language: str, word: str) -> str:
+    (found,) = (text for kind, text in BLOCKS if kind == language and word in text)
+    return found
+
+
+def test_sqlite_ranks_by_the_sum(encoder, sentences, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = {"model": encoder, "sentences": sentences}
+    exec(compile(block("python", "fts5"), "search.md", "exec"), run)
+    queries, dense = run["queries"], encoder.encode_query(run["queries"], normalize_embeddings=True) @ run["vectors"].T
+    bm25 = np.zeros(dense.shape)
+    for row, query in enumerate(queries):
+        words = {"words": " OR ".join(f'"{word}"' for word in query.split())}
+        for number, score in run["store"].execute(run["BM25"], words):
+            bm25[row, number] = score
+    assert (bm25 > 0).any(axis=1).all(), "FTS5's own scores are negative"
+    assert (bm25 == 0).any()
+    assert run["weight"] == pytest.approx(bm25_weight(dense, bm25))
+    for row, query in enumerate(queries):
+        vector = encoder.encode_query(query, normalize_embeddings=True).tobytes()
+        given = {"words": run["any_word"](query), "vector": vector, "weight": run["weight"]}
+        found = run["store"].execute(run["SEARCH"], given).fetchall()
+        expected = dense[row] + run["weight"] * bm25[row]
+        assert [number for number, _ in found] == np.argsort(-expected, kind="stable").tolist()
+        assert [score for _, score in found] == pytest.approx(sorted(expected, reverse=True), abs=1e-5)
+
+
+@pytest.mark.slow
+def test_the_formula_of_qdrant_is_the_sum():
+    qdrant = pytest.importorskip("qdrant_client")
+    body = json.loads(block("json", "$score[0]"))
+    assert [fetch["limit"] for fetch in body["prefetch"]] == [100, 100]
+    models = qdrant.models
+    draw = np.random.default_rng(0)
+    dense, words = draw.normal(size=(50, 4)), np.maximum(0, draw.normal(size=(50, 6))) * 9
+    dense /= np.linalg.norm(dense, axis=1, keepdims=True)
+    store = qdrant.QdrantClient(":memory:")
+    store.create_collection(
+        "documents",
+        vectors_config={"dense": models.VectorParams(size=4, distance=models.Distance.COSINE)},
+        sparse_vectors_config={"bm25": models.SparseVectorParams()},
+    )
+    sparse = [models.SparseVector(indices=np.flatnonzero(row).tolist(), values=row[row > 0].tolist()) for row in words]
+    points = [models.PointStruct(id=i, vector={"dense": dense[i].tolist(), "bm25": sparse[i]}) for i in range(50)]
+    store.upsert("documents", points)
+    query, terms = dense[3] + dense[7], [1, 4]
+    given = [query.tolist(), models.SparseVector(indices=terms, values=[1.0, 1.0])]
+    for limit in (100, 8):
+        prefetch = [
+            models.Prefetch(**{**fetch, "query": one, "limit": limit})
+            for fetch, one in zip(body["prefetch"], given, strict=True)
+        ]
+        found = store.query_points("documents", prefetch=prefetch, query=models.FormulaQuery(**body["query"]), limit=50)
+        sides = dense @ query / np.linalg.norm(query), words[:, terms].sum(axis=1)
+        first = [set(np.argsort(-side)[:limit].tolist()) - set(np.flatnonzero(side == 0)) for side in sides]
+        total = {i: (i in first[0]) * sides[0][i] + 0.02 * (i in first[1]) * sides[1][i] for i in first[0] | first[1]}
+        expected = sorted(total, key=lambda i: -total[i])
+        assert [point.id for point in found.points] == expected
+        assert [point.score for point in found.points] == pytest.approx([total[i] for i in expected], abs=1e-5)
