@@ -26,6 +26,7 @@ Declared = Table | Sentence | Callable[[], Table]
 TABLES: dict[str, Declared] = {
     "studies": studies.index_table,
     "headline": domains.HEADLINE,
+    "headline-search": search.HEADLINE,
     "overview": domains.OVERVIEW,
     "shared-pairs": similarity.SHARED_PAIRS,
     "main": similarity.MAIN,
