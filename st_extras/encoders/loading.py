@@ -164,7 +164,12 @@ def check_pools(path: str | PathLike[str], options: Mapping[str, Any]) -> None:
             f"{str(path)!r} must be an encoder with one pooled embedding of each text, got a {kind}: load it with "
             f"{ours}, or use the encoder that it was made from."
         )
-    if _read_config(path, "modules.json", options):
+    if modules := _read_config(path, "modules.json", options):
+        if [module["type"].rpartition(".")[2] for module in modules] == ["Transformer"]:
+            raise ValueError(
+                f"{str(path)!r} must be an encoder with one pooled embedding of each text, got one without pooling: "
+                "load it with load_encoder(..., pooling='mean') and save that."
+            )
         return
     for architecture in _read_config(path, "config.json", options).get("architectures") or []:
         if _HEADS.search(architecture):
@@ -200,6 +205,10 @@ def check_complete(folder: Path) -> None:
             f"{str(folder)!r} is incomplete: config_sentence_transformers.json is there and modules.json, which names "
             "the pooling, is not: save the model again."
         )
+    for module in _read_config(folder, "modules.json", {}):
+        name, kind = module.get("path"), str(module.get("type")).rpartition(".")[2]
+        if name and not (folder / name).is_dir() and kind != "Normalize":  # whose folder is empty
+            raise ValueError(f"{str(folder)!r} is incomplete: the folder {name} of its {kind} is not there.")
 
 
 def _give_padding_token(model: SentenceTransformer) -> None:

@@ -404,3 +404,21 @@ def test_colbert_is_refused_and_heads_of_language_models_are_not(with_heads, tmp
     (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["HF_ColBERT"]}))
     with pytest.raises(ValueError, match="HF_ColBERT"):
         load_encoder(tmp_path)
+
+
+def test_modules_that_are_missing_are_named(tmp_path):
+    model = build_encoder(tmp_path / "body", pooling="cls")
+    model.append(Normalize())
+    model.save(str(tmp_path / "saved"))
+    shutil.rmtree(tmp_path / "saved" / "2_Normalize", ignore_errors=True)  # an empty folder, which git loses
+    assert load_encoder(tmp_path / "saved")[1].pooling_mode == "cls"
+    shutil.rmtree(tmp_path / "saved" / "1_Pooling")
+    for load in (load_encoder, st_extras.load):
+        with pytest.raises(ValueError, match="incomplete: the folder 1_Pooling of its Pooling"):
+            load(str(tmp_path / "saved"))
+    modules = json.loads((tmp_path / "saved" / "modules.json").read_text())
+    (tmp_path / "saved" / "modules.json").write_text(json.dumps(modules[:1]))
+    for load in (load_encoder, st_extras.load):
+        with pytest.raises(ValueError, match="without pooling"):
+            load(str(tmp_path / "saved"))
+    assert load_encoder(tmp_path / "saved", pooling="mean").encode(["a"]).shape == (1, 16)
