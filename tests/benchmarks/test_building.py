@@ -17,11 +17,7 @@ from st_extras.text import EDA
 from st_extras.text.frequency import FrequencyTable
 from tests.fixtures import SENTENCES, build_encoder
 
-TRAININGS = [
-    study
-    for study in map(named_study, study_names())
-    if study["kind"] == "training" and not study["name"].startswith("papers/")
-]
+TRAININGS = [study for study in map(named_study, study_names()) if study["kind"] == "training"]
 
 
 def distinct_rows() -> dict[str, tuple[dict[str, Any], str]]:

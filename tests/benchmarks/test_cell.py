@@ -64,49 +64,6 @@ def test_the_papers_settings_are_whole(name):
         assert method.get("complementary", "simcse") in study["methods"]
 
 
-SMALL = {
-    "corpus": "sentences.txt",
-    "sentences": 200,
-    "frequencies": "frequencies.tsv",
-    "batch_size": 8,
-    "steps": 2,
-    "eval_steps": 1,
-    "seeds": [0],
-}
-
-
-def shrunk(study: dict[str, Any]) -> dict[str, Any]:
-    """The same methods and losses on two layers of the packaged encoder, for two steps."""
-    methods = {}
-    for name, own in study["methods"].items():
-        method = {key: value for key, value in own.items() if key not in SMALL}
-        options = method.get("options", {})
-        if "warmup_steps" in options:
-            method["options"] = options | {"warmup_steps": 1}
-        if method["loss"] == "PaSeRLoss":
-            method["options"] = options | {"num_decoder_layers": 1}
-            method["masking"] = {"top_k": 1}  # synonyms need WordNet
-        if "encoder" in method:
-            method["encoder"] = method["encoder"] | {"max_seq_length": 16, "pooling": "mean"}
-        methods[name] = method
-    settings = study["training"] | {key: value for key, value in SMALL.items() if key in study["training"]}
-    settings |= {"sentences": SMALL["sentences"], "seeds": [0], "post_processing": ["plain", "RepAL"]}
-    encoder = {key: value for key, value in study["encoder"].items() if key != "path"}
-    encoder |= {"layers": 2, "max_seq_length": 16, "pooling": "mean"}
-    return study | {"encoder": encoder, "training": settings, "methods": methods}
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", [name for name in PAPERS if name != "papers/simcse"])  # it is part of the others
-def test_the_papers_settings_run_on_a_small_encoder(name, tiny_minilm, tmp_path):
-    study = shrunk(named_study(name))
-    write_data(tmp_path)
-    training.run(study, Options(tmp_path, tmp_path / "work", tmp_path / "results"))
-    found = {record["run"] for record in records(name, root=tmp_path / "results")}
-    assert found == {"start-0", *(f"{method}-0" for method in study["methods"])}
-
-
 def test_time_in_evaluations_does_not_count(encoder, monkeypatch):
     clock = [100.0]
 

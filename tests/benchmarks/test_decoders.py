@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from benchmarks import decoders
 from benchmarks.records import records
@@ -52,21 +51,6 @@ def test_echo_pools_the_second_copy(folder):
         assert 0 < len(second) < len(tokens)
         np.testing.assert_allclose(found[0, i], tokens[second].mean(dim=0), atol=5e-6)
         np.testing.assert_allclose(found[3, i], tokens[-1], atol=5e-6)
-
-
-def test_in_both_directions_a_token_sees_what_follows_but_no_padding(folder, monkeypatch):
-    model = load_encoder(folder, device="cpu", prompt_template="{}")
-    alone = np.concatenate([decoders.encode(model, [text], [2, 4], "both") for text in TEXTS], axis=2)
-    np.testing.assert_allclose(decoders.encode(model, TEXTS, [2, 4], "both"), alone, atol=5e-6)
-    monkeypatch.setattr(decoders, "pooled", lambda tokens, mask: tokens[:, 0].expand(4, -1, -1))
-    for way, same in (("plain", True), ("both", False)):
-        sat, ran = decoders.encode(model, ["a cat sat", "a cat ran"], [4], way)[0, 0]
-        assert np.allclose(sat, ran) == same
-
-
-def test_a_text_of_one_token_keeps_it():
-    tokens, mask = torch.ones(1, 3, 2), torch.tensor([[1, 0, 0]])
-    assert decoders.pooled(tokens, mask).tolist() == [[[1.0, 1.0]]] * 4
 
 
 def test_steps_are_the_library_s(folder):

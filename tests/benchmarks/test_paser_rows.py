@@ -1,5 +1,3 @@
-import pytest
-
 from benchmarks import paser_rows
 from st_extras.text import PhraseMasking
 
@@ -21,18 +19,3 @@ def test_pairs_that_mean_the_same_give_the_positives(tmp_path):
     assert (first["sentence"], first["positive"]) == ("the old man read a book", "a man read")
     assert (second["sentence"], second["positive"]) == ("children play football", "children are playing")
     assert all("[MASK]" in row["masked"] for row in rows)
-
-
-def test_chunks_are_those_of_the_lexicons_tags(monkeypatch):
-    tagged = {"the": "DT", "old": "JJ", "man": "NN", "read": "VBD", "a": "DT", "book": "NN"}
-    monkeypatch.setattr(paser_rows, "lexicon_tags", lambda tokens: [(token, tagged[token]) for token in tokens])
-    sentence = "the old man read a book"
-    for kind, expected in (("NP", {"the old man", "a book"}), ("VP", {"read a book"})):
-        assert {sentence[start:end] for start, end in paser_rows.chunks([kind])(sentence)} == expected
-
-
-def test_the_lexicon_of_textblob():
-    pytest.importorskip("textblob")
-    assert paser_rows.lexicon_tags(["a", "man", "is", "playing"]) == [
-        ("a", "DT"), ("man", "NN"), ("is", "VBZ"), ("playing", "VBG"),
-    ]  # fmt: skip

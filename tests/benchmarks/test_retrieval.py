@@ -38,11 +38,6 @@ def test_smoothing_and_hubness_are_those_of_plain_loops(monkeypatch):
     np.testing.assert_allclose(retrieval.without_hubs(queries, documents), scores, atol=1e-5)
 
 
-def test_ranks_are_fused():
-    found = retrieval.fuse(torch.tensor([[0.3, 0.2, 0.1]]), np.array([[0.0, 5.0, 1.0]]))
-    np.testing.assert_allclose(found, [[1 / 61 + 1 / 63, 1 / 62 + 1 / 61, 1 / 63 + 1 / 62]])
-
-
 def test_the_rows_move_queries_and_documents_by_their_own_means():
     queries, documents = unit(9, 16), unit(120, 16, seed=1)
     lexical = draw(9, 120, seed=2).numpy()
@@ -114,15 +109,3 @@ def test_a_study_resumes_and_encodes_once(data, encoder, tmp_path, monkeypatch):
     file.unlink()
     with pytest.raises(ValueError, match=r"med\.d\.npy must hold 120 embeddings, got 3"):
         retrieval.run(study, options)
-
-
-def test_the_record_of_choices(data, encoder, tmp_path, monkeypatch):
-    monkeypatch.setattr(retrieval, "load_encoder", lambda **_: encoder)
-    record = search_choices.score("mpnet", {}, "med", data, tmp_path)
-    assert (record["queries"], record["documents"], record["made"]) == (9, 120, 0)  # no document has two sentences
-    start, *adapted = record["rows"].items()
-    assert start[0] == "start"
-    assert [row["difference"] for name, row in adapted if "BM25" not in name and "refine" not in name] == [0.0] * 4
-    steps = [(step.strength, step.own_mean) for step in search_choices.STEPS]
-    assert len({one["difference"] for trials in record["trials"].values() for one in trials}) > 5
-    assert all([(one["whitened"], one["own_mean"]) for one in trials] == steps for trials in record["trials"].values())

@@ -83,15 +83,6 @@ def test_the_entrance_hands_a_study_and_the_options_on(tmp_path, monkeypatch):
         entrance.main(["run", "floors", "--data", ""])
 
 
-def test_help_names_every_command(capsys):
-    with pytest.raises(SystemExit):
-        entrance.main(["--help"])
-    printed = capsys.readouterr().out
-    assert all(
-        f"\n    {name} " in printed for name in ("run", "list", "tables", "pictures", "speed", "scale", "hashes")
-    )
-
-
 def test_the_corpus_is_cut_to_the_sentences_of_a_study(tmp_path):
     (tmp_path / "text.txt").write_text("one\ntwo\nthree\n", encoding="utf8")
     assert studies.corpus_sentences({"corpus": "text.txt"}, tmp_path) == ["one", "two", "three"]

@@ -24,7 +24,7 @@ from st_extras.text.frequency import FrequencyTable
 from st_extras.text.term_weights import BM25
 from tests.fixtures import SENTENCES
 from tests.fuzz import world
-from tests.fuzz.classify import ACCEPT, EITHER, REFUSE, Case
+from tests.fuzz.check import ACCEPT, EITHER, REFUSE, Case
 
 _NO_NUMBERS = [math.nan, math.inf, -math.inf, np.float64("nan"), np.float32("inf"), 10**400]
 _NO_WHOLE_NUMBERS = [math.nan, math.inf, 0.5, 2.5, np.float32(0.5)]
@@ -111,7 +111,7 @@ def _is_annotated(parameter: inspect.Parameter, kind: str) -> bool:
     return re.search(rf"(^|\| ){kind}( \||$)", str(parameter.annotation)) is not None
 
 
-def case(target: Target, parameter: str, value: Any, *, refused: bool) -> Case:
+def _case(target: Target, parameter: str, value: Any, *, refused: bool) -> Case:
     """A call with a value for one of its parameters."""
     shown = f"{target.name}({parameter}={str(type(value)) if isinstance(value, int) else f'{value!r:.40}'})"
     call = lambda: target.call(**target.arguments | {parameter: value})  # noqa: E731
@@ -131,17 +131,13 @@ def _same(target: Target, parameter: str, form: Callable[[Any], Any]) -> Case:
 
 
 @st.composite
-def _drawn(draw: st.DrawFn) -> Case:
+def cases(draw: st.DrawFn) -> Case:
+    """Every call with a value that it must refuse, an unusual one, or the same rows in another form."""
     target = draw(st.sampled_from(targets()))
     parameter = draw(st.sampled_from(sorted(target.wrong)))
     how = draw(st.sampled_from(["wrong", "unusual", "same"]))
     if how == "same" and target.arguments.get(parameter) is _ROWS:
         return _same(target, parameter, draw(st.sampled_from(_SAME)))
     if how == "unusual" and parameter not in _NO_OBJECTS:
-        return case(target, parameter, draw(_UNUSUAL), refused=False)
-    return case(target, parameter, draw(st.sampled_from(target.wrong[parameter])), refused=True)
-
-
-def cases() -> st.SearchStrategy[Case]:
-    """Every call with a value that it must refuse, an unusual one, or the same rows in another form."""
-    return _drawn()
+        return _case(target, parameter, draw(_UNUSUAL), refused=False)
+    return _case(target, parameter, draw(st.sampled_from(target.wrong[parameter])), refused=True)

@@ -26,10 +26,3 @@ def test_shares_equal_the_sum_over_pieces(encoder, layer):
     expected = [*received[:2], received[2] + received[3], *received[4:]]
     assert shares == pytest.approx(expected, abs=1e-6)
     assert sum(shares) == pytest.approx(1.0)
-
-
-def test_without_special_tokens_the_rest_is_scaled(encoder):
-    _, shares = attention_received(encoder, SENTENCE)
-    words, content = attention_received(encoder, SENTENCE, special_tokens=False)
-    assert words == SENTENCE.split()
-    assert content == pytest.approx([share / sum(shares[1:-1]) for share in shares[1:-1]])

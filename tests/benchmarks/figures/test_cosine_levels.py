@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from benchmarks.figures.cosine_levels import CosineLevelEvaluator, cosine_by_level, level_separation
-from tests.fixtures import SENTENCES
+from benchmarks.figures.cosine_levels import cosine_by_level, level_separation
 
 pytest.importorskip("matplotlib").use("Agg")
 
@@ -25,22 +24,3 @@ def test_cosine_by_level_equals_the_loop():
     mean = sum(cosines) / 7
     between = 2 * (0.2 - mean) ** 2 + (0.5 - mean) ** 2 + (0.4 - mean) ** 2 + 3 * (0.8 - mean) ** 2
     assert level_separation(table) == pytest.approx(between / sum((c - mean) ** 2 for c in cosines))
-
-
-def test_separation_at_its_ends():
-    assert level_separation(cosine_by_level([0.2, 0.2, 0.8], [0.5, 0.1, 4.5])) == pytest.approx(1.0)
-    assert level_separation(cosine_by_level([0.2, 0.8, 0.2, 0.8], [0, 0, 5, 5])) == pytest.approx(0.0)
-    assert level_separation(cosine_by_level([0.5, 0.5], [0, 5])) == 0.0
-
-
-def test_the_evaluator_tells_close_pairs_from_distant_ones(encoder):
-    first, second = SENTENCES[:4] * 2, SENTENCES
-    evaluator = CosineLevelEvaluator(first, second, [5.0] * 4 + [0.0] * 4, name="toy")
-    metrics = evaluator(encoder)
-    assert metrics["toy_mean_4-5"] == pytest.approx(1.0, abs=1e-5)
-    assert metrics["toy_variance_4-5"] == pytest.approx(0.0, abs=1e-9)
-    assert metrics["toy_mean_0-1"] < 0.999
-    assert "toy_mean_2-3" not in metrics
-    assert 0 < metrics["toy_separation"] <= 1
-    with pytest.raises(ValueError, match="got 2, 2 and 1"):
-        CosineLevelEvaluator(["a", "b"], ["c", "d"], [1.0])

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 
-from benchmarks.figures.lambda_curves import eigenvalue_curve, lambda_surface, largest_eigenvalues
+from benchmarks.figures.lambda_curves import lambda_surface, largest_eigenvalues
 from st_extras.modules import RepALPostProcessor
 from tests.benchmarks.figures.test_redundancy import model_cosine
 
@@ -25,20 +25,6 @@ def test_the_largest_eigenvalues_are_those_of_a_loop():
     found = largest_eigenvalues(vectors, mean, [0.0, 0.7, 3.0])
     assert found == pytest.approx([by_loop(vectors - value * mean) for value in (0.0, 0.7, 3.0)])
     assert found[0] > 2 * by_loop(vectors - vectors.mean(dim=0)), "uncentred"
-
-
-def test_the_curve_of_the_missing_figure(still_encoder, sentences):
-    model = RepALPostProcessor.attach(still_encoder, lambda_1=0.3, lambda_2=1.0, corpus=sentences)
-    pairs = list(zip(sentences[:4], sentences[4:], strict=True))
-    scores = [1.0, 3.0, 0.0, 2.0]
-    largest, spearman = eigenvalue_curve(model, pairs, scores, [0.0, 1.0, 2.0])
-    for lambda_2, eigenvalue, rho in zip([0.0, 1.0, 2.0], largest, spearman, strict=True):
-        model[2].lambda_2 = lambda_2
-        refined = torch.tensor(model.encode([t for pair in zip(*pairs, strict=True) for t in pair]))
-        cosines = [model_cosine(model, x, y) for x, y in pairs]
-        assert eigenvalue == pytest.approx(by_loop(refined), rel=1e-4)
-        assert rho == pytest.approx(spearmanr(cosines, scores).statistic, abs=1e-6)
-    assert largest[0] > largest[1]
 
 
 def test_surface_is_the_spearman_correlation_of_every_pair_of_weights(still_encoder, sentences):

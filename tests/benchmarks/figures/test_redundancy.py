@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.figures.redundancy import (
-    TRIVIAL_WORDS,
     redundancy_overlap_ratio,
-    trivial_word_importance,
     without_word,
     word_importance,
 )
@@ -47,17 +45,6 @@ def test_importance_is_equation_4(still_encoder, sentences, with_repal, delete_f
             expected = model_cosine(model, x, y) - model_cosine(model, without_word(x, word), other)
             assert value == pytest.approx(expected, abs=1e-5)
     assert abs(found[0][0]) > 1e-4
-
-
-def test_the_table_of_trivial_words(still_encoder):
-    table = trivial_word_importance(still_encoder, PAIRS)
-    assert list(table) == [word for word in TRIVIAL_WORDS if word != "some"]
-    single = word_importance(still_encoder, PAIRS, [["the"], ["a", "and"], [], ["in", "to", "with"]])
-    assert table["the"] == pytest.approx(100 * single[0][0])
-    assert table["and"] == pytest.approx(100 * single[1][1])
-    twice = trivial_word_importance(still_encoder, [PAIRS[0], ("The end", "a cat")], ["the"])
-    other = word_importance(still_encoder, [("The end", "a cat")], [["the"]])
-    assert twice["the"] == pytest.approx(100 * (single[0][0] + other[0][0]) / 2)
 
 
 def test_overlap_is_equation_5(still_encoder):
