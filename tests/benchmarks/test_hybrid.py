@@ -44,15 +44,6 @@ def test_first_scores_are_scaled_and_added(fuse, scale):
     np.testing.assert_allclose(fuse(DENSE, BM25), expected)
 
 
-@pytest.mark.parametrize("union", [True, False])
-def test_the_first_documents_of_both_sides_are_added(union):
-    found = hybrid.weighted(DENSE, BM25, 0.5, union=union)
-    for query in range(3):
-        places = {*first(DENSE[query].tolist(), True), *(first(BM25[query].tolist(), False) if union else [])}
-        for i in range(150):
-            assert found[query, i] == (DENSE[query, i] + 0.5 * BM25[query, i] if i in places else -np.inf)
-
-
 def test_a_record_is_what_hybrid_search_finds(data, encoder, tmp_path, monkeypatch):  # noqa: F811
     monkeypatch.setattr(retrieval, "load_encoder", lambda **_: encoder)
     record = hybrid.score("mpnet", {}, "med", data, tmp_path, shares=[0.1, 0.2])

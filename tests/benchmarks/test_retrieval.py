@@ -38,21 +38,6 @@ def test_smoothing_and_hubness_are_those_of_plain_loops(monkeypatch):
     np.testing.assert_allclose(retrieval.without_hubs(queries, documents), scores, atol=1e-5)
 
 
-def test_the_rows_move_queries_and_documents_by_their_own_means():
-    queries, documents = unit(9, 16), unit(120, 16, seed=1)
-    lexical = draw(9, 120, seed=2).numpy()
-    rows = {name: np.asarray(scores) for name, scores in retrieval.similarities(queries, documents, TEXTS, lexical)}
-    assert all(scores.shape == (9, 120) and np.isfinite(scores).all() for scores in rows.values())
-    means = {"one mean": (documents, documents), "own means": (queries, documents)}
-    for name, of in means.items():
-        q, d = (rows_ - mean.mean(dim=0) for rows_, mean in zip((queries, documents), of, strict=True))
-        expected = [[float(torch.cosine_similarity(one, other, dim=0)) for other in d] for one in q]
-        np.testing.assert_allclose(rows[name], expected, atol=1e-5)
-    kept = torch.nn.functional.normalize(queries - 0.5 * queries.mean(dim=0)) @ documents.T
-    np.testing.assert_allclose(rows["queries alone: minus half the mean"], kept, atol=1e-5)
-    assert len({scores.tobytes() for scores in rows.values()}) == len(rows), "every row is another"
-
-
 @pytest.mark.parametrize("made", [False, True])
 def test_the_choices_are_those_of_adapt(monkeypatch, made):
     monkeypatch.setattr(

@@ -83,12 +83,6 @@ def test_the_entrance_hands_a_study_and_the_options_on(tmp_path, monkeypatch):
         entrance.main(["run", "floors", "--data", ""])
 
 
-def test_the_corpus_is_cut_to_the_sentences_of_a_study(tmp_path):
-    (tmp_path / "text.txt").write_text("one\ntwo\nthree\n", encoding="utf8")
-    assert studies.corpus_sentences({"corpus": "text.txt"}, tmp_path) == ["one", "two", "three"]
-    assert studies.corpus_sentences({"corpus": "text.txt", "sentences": 2}, tmp_path) == ["one", "two"]
-
-
 def test_unseen_sentences_are_short_ones_that_no_scored_set_holds(tmp_path, monkeypatch):
     pairs = STSDataset("any", ["A cat ."], ["a dog"], [1.0], ["any"])
     monkeypatch.setattr("st_extras.evaluation.load_sts", lambda *_: pairs)
