@@ -30,11 +30,3 @@ def test_scores_without_the_pairs_of_dev():
     found = pairs.pair_figures([ONE, TWO], cosines, DEV)["without_dev"]
     assert found == pytest.approx({"one": 100 * spearmanr([2, 3, 4], [0.1, 0.3, 0.2]).statistic, "average": 50.0})
     assert pairs.pair_figures([ONE], cosines, ONE)["without_dev"] == {}  # nothing is left
-
-
-def test_correlations_of_many_draws_are_those_of_each():
-    generator = np.random.default_rng(0)
-    gold, cosines = generator.integers(4, size=(5, 30)).astype(float), generator.normal(size=(5, 30)).round(1)
-    expected = [100 * spearmanr(*rows).statistic for rows in zip(gold, cosines, strict=True)]
-    assert pairs.correlations(gold, cosines) == pytest.approx(expected)
-    assert pairs.correlations(np.ones((1, 4)), np.array([[1.0, 2.0, 3.0, 4.0]])).tolist() == [0.0]

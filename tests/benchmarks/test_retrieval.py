@@ -12,7 +12,6 @@ from benchmarks.records import records
 from benchmarks.studies import Options, named_study
 from st_extras.adaptation.search_transforms import BOTH_SIDES, QUERIES_ALONE, both_sides, queries_alone
 from st_extras.evaluation import RetrievalEvaluator, load_retrieval
-from st_extras.search import refinement
 from tests.fixtures import SENTENCES
 from tests.helpers import draw
 
@@ -22,20 +21,6 @@ TEXTS = [" ".join(random.Random(i).choices(WORDS, k=4)) for i in range(120)]
 
 def unit(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.nn.functional.normalize(draw(*shape, seed=seed).float() + 1, dim=1)
-
-
-def test_smoothing_and_hubness_are_those_of_plain_loops(monkeypatch):
-    monkeypatch.setattr(refinement, "_BLOCK", 7)
-    queries, documents = unit(3, 6), unit(20, 6, seed=1)
-    cosines = (documents @ documents.T).numpy()
-    smoothed, scores = [], (queries @ documents.T).numpy()
-    for i, row in enumerate(cosines):
-        near = sorted((j for j in range(20) if j != i), key=lambda j: -row[j])
-        mixed = documents[i].numpy() + 0.25 * np.mean([documents[j].numpy() for j in near[:5]], axis=0)
-        smoothed.append(mixed / np.linalg.norm(mixed))
-        scores[:, i] -= 0.25 * np.mean([row[j] for j in near[:10]])
-    np.testing.assert_allclose(retrieval.smooth(documents), smoothed, atol=1e-5)
-    np.testing.assert_allclose(retrieval.without_hubs(queries, documents), scores, atol=1e-5)
 
 
 @pytest.mark.parametrize("made", [False, True])

@@ -42,21 +42,6 @@ def test_ratios_are_taken_round_by_round():
     assert [("MISSED" in words) for words in speed.ratio_words(row)] == [True, False]
 
 
-def test_the_row_of_a_work_by_hand():
-    seconds = {
-        "floor": [5.0, 4.0, 3.0],
-        "small 1": [2.0, 3.0, 2.0],
-        "large 1": [7.0, 7.0, 8.0],
-        "small 2": [2.0, 2.0, 2.0],
-        "large 2": [4.5, 9.0, 4.0],
-    }
-    row = scale_speed.row_of(seconds, (100, 600))
-    assert row["1"] == {"small": 50.0, "large": 600 / 7, "once started": 100.0}
-    assert row["2"]["once started"] == 200.0
-    assert row["floor"] == 150.0
-    assert row["floor share"] == pytest.approx(2 / 3)  # 500 sentences take 5 s, their floor 500 / 150 s
-
-
 @pytest.mark.weekly
 @pytest.mark.parametrize("work", list(scale_speed.WORKS))
 def test_a_smoke_run_of_each_work_writes_no_record(work, monkeypatch, capsys):

@@ -52,16 +52,6 @@ def test_another_tokenizer_gets_the_decoded_texts(make_encoder, sentences):
     assert not torch.allclose(guide(dict(features))["sentence_embedding"], frozen(features))
 
 
-def test_a_shorter_guide_retokenizes(make_encoder):
-    model, guide = make_encoder(max_seq_length=16), make_encoder(max_seq_length=5)
-    assert FrozenEncoder(guide, model).must_retokenize
-    assert not FrozenEncoder(make_encoder(max_seq_length=16), model).must_retokenize
-    unlimited = make_encoder(max_seq_length=16)
-    unlimited.max_seq_length = int(1e30)  # as transformers writes it
-    assert FrozenEncoder(make_encoder(max_seq_length=5), unlimited).must_retokenize
-    assert not FrozenEncoder(unlimited, model).must_retokenize
-
-
 def with_prompt(model: SentenceTransformer, prompt: str) -> SentenceTransformer:
     model.prompts = {"own": prompt}
     model.default_prompt_name = "own"
@@ -165,16 +155,14 @@ def flattened(features: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("prompt", [None, "the red "])
-def test_flattened_features_are_the_same_sentences(make_encoder, sentences, prompt):
+def test_flattened_features_are_the_same_sentences(make_encoder, sentences):
     model, guide = make_encoder(), make_encoder(seed=1, hidden_size=8)
-    features = flattened(model.preprocess(sentences, prompt=prompt))
-    table = EmbeddingTable.compute(model, guide, sentences, prompt=prompt, show_progress_bar=False)
-    torch.testing.assert_close(table(features), expected(guide, sentences))
+    for prompt in (None, "the red "):
+        features = flattened(model.preprocess(sentences, prompt=prompt))
+        table = EmbeddingTable.compute(model, guide, sentences, prompt=prompt, show_progress_bar=False)
+        torch.testing.assert_close(table(features), expected(guide, sentences))
     whole = model.preprocess
     model.preprocess = lambda *a, **k: flattened(whole(*a, **k))  # type: ignore[method-assign]
-    table = EmbeddingTable.compute(model, guide, sentences, prompt=prompt, show_progress_bar=False)
-    torch.testing.assert_close(table(features), expected(guide, sentences))
     torch.testing.assert_close(FrozenEncoder(guide, model)(features), guide.encode(sentences, convert_to_tensor=True))
 
 

@@ -101,15 +101,11 @@ def test_without_options_nothing_changes(folder, tmp_path):
     np.testing.assert_array_equal(
         model.encode(TEXTS), SentenceTransformer(str(tmp_path / "own"), device="cpu").encode(TEXTS)
     )
-    replaced = load_encoder(tmp_path / "own", pooling="mean", device="cpu")
-    assert [type(module).__name__ for module in replaced] == ["Transformer", "Pooling"]
-
-
-def test_options_outlast_another_pooling(folder):
     card = SentenceTransformerModelCardData(license="mit")
-    model = load_encoder(folder, pooling="mean", device="cpu", truncate_dim=8, model_card_data=card)
-    assert model.encode(TEXTS).shape == (len(TEXTS), 8)
-    assert model.model_card_data.license == "mit"
+    replaced = load_encoder(tmp_path / "own", pooling="mean", device="cpu", truncate_dim=8, model_card_data=card)
+    assert replaced.encode(TEXTS).shape == (len(TEXTS), 8)
+    assert replaced.model_card_data.license == "mit"
+    assert [type(module).__name__ for module in replaced] == ["Transformer", "Pooling"]
 
 
 def test_keep_layers_keeps_the_first(folder):
@@ -124,6 +120,8 @@ def test_keep_layers_keeps_the_first(folder):
 
 
 def test_a_pooling_over_layers_cannot_lose_them(folder, tmp_path):
+    with pytest.raises(ValueError, match=r"^pooling must"):
+        load_encoder(folder, layers=1, pooling="last-two", device="cpu")
     load_encoder(folder, pooling="first-last", device="cpu").save(str(tmp_path))
     with pytest.raises(ValueError, match=r"^pooling must"):
         load_encoder(tmp_path, layers=2, device="cpu")
@@ -148,13 +146,6 @@ def test_adapters_on_a_cut_encoder_are_not_saved_as_those_of_the_whole_one(folde
     again.save(str(tmp_path / "again"))
     loaded = SentenceTransformer(str(tmp_path / "again"), device="cpu")
     np.testing.assert_allclose(loaded.encode(TEXTS), again.encode(TEXTS), atol=1e-6)
-
-
-@pytest.mark.parametrize("pooling", ["first-last", "last-two"])
-def test_a_pooling_of_two_layers_needs_two(folder, pooling):
-    with pytest.raises(ValueError, match=r"^pooling must"):
-        load_encoder(folder, layers=1, pooling=pooling, device="cpu")
-    assert load_encoder(folder, layers=2, pooling=pooling, device="cpu").encode(TEXTS).shape == (4, 16)
 
 
 def test_the_longest_text_of_roberta(tmp_path):

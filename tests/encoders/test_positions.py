@@ -92,16 +92,3 @@ def test_position_schemes(encoder, tmp_path):
     roberta.transformers_model.embeddings.padding_idx = 1  # as in the published ones: positions begin behind it
     rows["input_ids"] = rows["input_ids"].where(rows["input_ids"] != 0, 1)
     assert position_ids(roberta, rows, "padding").tolist() == [[1, 1, 2, 3], [2, 3, 4, 1]]
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_places_would_move_the_padded_rows_of_opt(encoder, tmp_path, side):
-    """OPT counts from the attention mask; the probe must see that, on whichever side the tokenizer pads."""
-    model = architecture("OPT", tmp_path, side)
-    features = model.preprocess(["a cat sat on the mat", "dog"])
-    features = {key: torch.nn.functional.pad(x, (2, 0)) if isinstance(x, Tensor) else x for key, x in features.items()}
-    cut = TwoViews(model, ("token_cutoff", "none"), cutoff_rate=1e-9)
-    right = summaries(model, cut.rows(model, [features]))
-    torch.testing.assert_close(right, summaries(model, features).repeat(2, 1), rtol=1e-3, atol=1e-4)
-    cut.ways = InputWays("place", False, True)
-    assert (summaries(model, cut.rows(model, [features])) - right).norm(dim=1).min() > 0.01

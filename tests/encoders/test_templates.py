@@ -61,14 +61,6 @@ def test_a_cut_row_keeps_its_end(tmp_path, side):
     assert TEXTS[1].startswith(kept)
 
 
-def test_a_row_cut_inside_its_prompt_has_no_content(tmp_path):
-    model = with_template(tmp_path, TURNS)
-    model.tokenizer.chat_template = TURNS.replace("reply:", "")
-    model.max_seq_length = 20
-    model[0].processing_kwargs = {"chat_template": {"restore_suffix": False}}
-    assert contents(model, ["a cat"], prompt="find the birds near a river " * 5) == [""]
-
-
 def test_views_of_a_templated_row(tmp_path):
     model = with_template(tmp_path, TURNS)
     model.max_seq_length = 200
