@@ -293,7 +293,7 @@ def keep_layers(model: SentenceTransformer, layers: int) -> None:
     body: Any = _transformer(model).auto_model
     config = body.config
     total = int(config.num_hidden_layers)
-    if check_count("layers", layers, 1, total) == total:
+    if (layers := check_count("layers", layers, 1, total)) == total:
         return
     stacks = [m for m in body.modules() if isinstance(m, nn.ModuleList) and len(m) == total]
     if len(stacks) != 1:
