@@ -102,3 +102,13 @@ def test_bad_input(still_encoder):
     static = SentenceTransformer(modules=[StaticEmbedding(still_encoder.tokenizer._tokenizer, embedding_dim=4)])
     with pytest.raises(ValueError, match=r"^model must"):
         use_length_buckets(static, 2)
+
+
+def test_inputs_by_position(still_encoder):
+    features, body = still_encoder.preprocess(TEXTS), still_encoder.transformers_model
+    ids, mask = features["input_ids"], features["attention_mask"]
+    expected = body(ids, mask).last_hidden_state[mask.bool()]
+    use_length_buckets(still_encoder, 3)
+    seen = widths(still_encoder)
+    torch.testing.assert_close(body(ids, mask).last_hidden_state[mask.bool()], expected, rtol=0, atol=1e-6)
+    assert len(seen) == 3

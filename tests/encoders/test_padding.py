@@ -107,3 +107,15 @@ def test_modes_and_random_numbers_stay(left):
     fix_padding_side(left)
     assert [module.training for module in left.modules()] == modes
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_saved_model_is_loaded(left, tmp_path, caplog):
+    modules.WhiteningPostProcessor.attach(left, corpus=SENTENCES).save(str(tmp_path / "m"))
+    again = modules.load(str(tmp_path / "m"), processor_kwargs={"padding_side": "left"})
+    assert change_in_a_batch(again) < 1e-4
+
+
+def test_rounding_of_half_precision_is_no_change(left, caplog):
+    left.tokenizer.padding_side = "right"
+    fix_padding_side(left.bfloat16())
+    assert lines(caplog) == []

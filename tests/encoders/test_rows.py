@@ -58,3 +58,9 @@ def test_a_pair_loss_takes_one_or_two_columns(encoder, count):
     assert [len(check_columns(iter([features] * right), "SomeLoss")) for right in (1, 2)] == [1, 2]
     with pytest.raises(ValueError, match=r"^SomeLoss takes"):
         check_columns([features] * count, "SomeLoss")
+
+
+def test_one_sentence_does_not_repeat_metadata(encoder):
+    features = {**encoder.preprocess(["a cat"]), "prompt_length": torch.tensor([2])}
+    assert stack_rows([features] * 3)["prompt_length"].shape == (1,)
+    assert stack_rows([features] * 3)["input_ids"].shape[0] == 3
