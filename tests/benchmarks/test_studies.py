@@ -26,7 +26,8 @@ def faults(study: dict[str, Any]) -> list[str]:
             "no such loss": any(_missing(loss) for loss in losses),
             "no seeds": not method["seeds"],
             "the last step is not evaluated": method["steps"] % method["eval_steps"] != 0,
-            "no such complementary method": method.get("complementary", name) not in {*study["methods"], "minilm"},
+            "no such complementary method": method.get("complementary", name)
+            not in {*study["methods"], "minilm", "whitened"},
             "no such start": method.get("start", name) not in study["methods"],
             "unknown masking": not set(method.get("masking", {})) <= MASKING,
         }

@@ -13,10 +13,11 @@ from tests.fuzz.world import new_folder
 @pytest.mark.parametrize("weekly", [False, pytest.param(True, marks=[pytest.mark.weekly, pytest.mark.timeout(1800)])])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_cases_are_refused_clearly_or_accepted_rightly(name, weekly):
-    outcomes, faults = draw(0, name, FAMILIES[name][1 if weekly else 2])
+    count = FAMILIES[name][1 if weekly else 2]
+    outcomes, faults = draw(0, name, count)
     assert faults == []
-    assert outcomes["refused"], "something was tried"
-    assert outcomes["accepted"]
+    assert outcomes.total() > count / 2
+    assert outcomes.keys() == {"refused", "accepted"} or not weekly
 
 
 def _raise(error: Exception) -> Any:
