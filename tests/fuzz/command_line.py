@@ -67,7 +67,7 @@ def _places() -> dict[str, str]:
     return {path.stem: str(path) for path in folder.iterdir()} | {"encoder": str(world.encoder_folder())}
 
 
-def _filled(argument: str, output: Path) -> str:
+def filled(argument: str, output: Path) -> str:
     for name, path in {**_places(), "output": str(output)}.items():
         argument = argument.replace(f"{{{name}}}", path)
     return argument
@@ -106,13 +106,13 @@ def _case(
     if taken:
         (folder / "out").mkdir()
         (folder / "out" / "config.json").write_text("mine")
-    filled = [_filled(argument, folder / "out") for argument in arguments]
+    words = [filled(argument, folder / "out") for argument in arguments]
 
     def verify(printed: str) -> str | None:
-        wanted = "-o" in filled and not list(folder.rglob("*.*"))
+        wanted = "-o" in words and not list(folder.rglob("*.*"))
         return "it ended with 0 and saved nothing" if wanted else None
 
-    return Case(f"{command} {' '.join(arguments)[:150]}", lambda: call(filled), expected, names, verify, folder)
+    return Case(f"{command} {' '.join(arguments)[:150]}", lambda: call(words), expected, names, verify, folder)
 
 
 @st.composite

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from tests.fuzz import command_line
 from tests.fuzz.__main__ import FAMILIES, draw
-from tests.fuzz.check import ACCEPT, REFUSE, Case, Fault, check
+from tests.fuzz.check import ACCEPT, REFUSE, Case, Fault, UsageError, check
 from tests.fuzz.world import new_folder
 
 
@@ -18,6 +19,14 @@ def test_cases_are_refused_clearly_or_accepted_rightly(name, weekly):
     assert faults == []
     assert outcomes.total() > count / 2
     assert outcomes.keys() == {"refused", "accepted"} or not weekly
+
+
+@pytest.mark.slow
+def test_a_set_without_a_name_is_refused():
+    """It was found by a drawn case: its metric had another name than the evaluator looked for."""
+    words = [command_line.filled(word, new_folder()) for word in "evaluate {encoder} --sts {sts} --sets".split()]
+    with pytest.raises(UsageError, match="name must"):
+        command_line.call([*words, ""])
 
 
 def _raise(error: Exception) -> Any:
