@@ -24,7 +24,7 @@ def test_cases_are_refused_clearly_or_accepted_rightly(name, weekly):
 @pytest.mark.slow
 def test_a_set_without_a_name_is_refused():
     """It was found by a drawn case: its metric had another name than the evaluator looked for."""
-    words = [command_line.filled(word, new_folder()) for word in "evaluate {encoder} --sts {sts} --sets".split()]
+    words = [command_line.filled(word, new_folder()) for word in ["evaluate", "{encoder}", "--sts", "{sts}", "--sets"]]
     with pytest.raises(UsageError, match="name must"):
         command_line.call([*words, ""])
 
