@@ -34,6 +34,7 @@ def model_cosine(model, first, second):
 def test_importance_is_equation_4(still_encoder, sentences, delete_from):
     model = RepALPostProcessor.attach(still_encoder, lambda_1=0.5, lambda_2=0.8, corpus=sentences)
     words = [["the", "cat"], ["man"], [], ["to"]]
+    assert without_word("The cat saw the other: the", "the") == "cat saw other:"
     found = word_importance(model, PAIRS, words, delete_from=delete_from)
     assert [len(values) for values in found] == [2, 1, 0, 1]
     for (x, y), own, values in zip(PAIRS, words, found, strict=True):
