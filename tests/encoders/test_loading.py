@@ -199,7 +199,7 @@ def test_a_tokenizer_without_padding_token_gets_one(tmp_path, caplog):
     with pytest.raises(ValueError, match="pad"):
         SentenceTransformer(str(tmp_path / "llama"), device="cpu").encode(TEXTS)
     with caplog.at_level("INFO", logger="st_extras"):
-        model = load_encoder(tmp_path / "llama", device="cpu")
+        model = load_encoder(tmp_path / "llama", device="cpu", processor_kwargs={"padding_side": "left"})
     assert [record.getMessage() for record in caplog.records if record.name.startswith("st_extras")] == [
         "The tokenizer has no padding token: batches are padded with its end-of-text token '</s>'."
     ]
