@@ -3,6 +3,7 @@
 import functools
 import io
 import itertools
+import os
 import random
 import re
 import sys
@@ -48,6 +49,7 @@ def _places() -> dict[str, str]:
     """Good and bad files, and the encoders, by the names that stand for them in the arguments."""
     folder = world.new_folder()
     (folder / "folder").mkdir()
+    (folder / "folder" / "mine.bin").write_bytes(b"mine")  # or else a case may save an encoder there
     lines = [*SENTENCES, *(f"{first} and {second}" for first, second in itertools.pairwise(SENTENCES))]
     pairs = "".join(f"s\t{i % 6}\t{a}\t{b}\n" for i, (a, b) in enumerate(itertools.pairwise(SENTENCES * 2)))
     for name, content in {
@@ -82,6 +84,8 @@ def call(arguments: list[str]) -> str:
     """
     out, err = io.StringIO(), io.StringIO()
     argv, sys.argv = sys.argv, ["st-extras", *arguments]
+    here = Path.cwd()
+    os.chdir(world.new_folder())  # where relative outputs go
     code: Any = 0
     try:
         with redirect_stdout(out), redirect_stderr(err):
@@ -90,6 +94,7 @@ def call(arguments: list[str]) -> str:
         code = ended.code
     finally:
         sys.argv = argv
+        os.chdir(here)
     if code in (0, None):
         return out.getvalue()
     lines = [line for line in err.getvalue().splitlines() if line.strip() and not _NOISE.search(line)]
