@@ -10,13 +10,12 @@ from torch import Tensor
 from st_extras.encoders.embedding_table import EmbeddingTable
 from st_extras.functional import cosine_scores
 from st_extras.losses import DCLRLoss, SLTFAILoss
+from st_extras.losses.parts.noise import NoiseNegatives
 from st_extras.text.frequency import FrequencyTable
 from tests.helpers import columns, cosine, count_rows, differing, draw, generator, snapshot
 from tests.losses.parts.test_instance_weights import quantile
 
 _SELF: dict[str, Any] = {"complementary_model": "self"}
-_START: dict[str, Any] = {"complementary_model": "start", "masked_share": 0.3}
-sized = pytest.mark.parametrize("size", [None, 3])
 
 
 def equation_6(a: Tensor, b: Tensor, noise: Tensor, alpha: list[list[int]], tau: float, positive: bool) -> float:
@@ -51,9 +50,10 @@ def ascended(
     return noise.detach()
 
 
-@pytest.mark.parametrize("include_positive", [True, False])
-@pytest.mark.parametrize("norm", ["gaussian", "unit"])
-@pytest.mark.parametrize("noise_tau", [None, 0.7])
+@pytest.mark.parametrize(
+    ("include_positive", "norm", "noise_tau"),
+    [(True, "gaussian", None), (False, "unit", None), (False, "gaussian", 0.7)],
+)
 def test_equation_6(encoder, include_positive, norm, noise_tau):
     """The value, with weights and noise; and gradients as if the noise had been made beforehand."""
     std = 1.0 if norm == "unit" else 0.7
@@ -99,7 +99,7 @@ def test_threshold_is_inclusive(encoder):
     assert shares[0] == pytest.approx(shares[1] + 1 / 6)
 
 
-@sized
+@pytest.mark.parametrize("size", [None, 3])
 def test_an_anchor_without_negatives_contributes_nothing(still_encoder, sentences, size):
     options: dict[str, Any] = _SELF | {"threshold": -0.999, "mini_batch_size": size}
     loss = DCLRLoss(still_encoder.train(), noise_ratio=0, **options)
@@ -114,12 +114,29 @@ def test_an_anchor_without_negatives_contributes_nothing(still_encoder, sentence
     assert noisy.instruments["masked_negatives"].isnan()
 
 
+# ---- noise; its ascent is in the loop of equation 6
+
+
+def test_noise_has_its_number_and_precision_and_stays_without_a_gradient():
+    settings: dict[str, Any] = {"noise_std": 1.0, "noise_norm": "gaussian", "noise_temperature": 0.05}
+    for ratio, rows, count in ((1.4, 5, 7), (0.1, 4, 0)):
+        make = NoiseNegatives(noise_ratio=ratio, noise_steps=4, noise_step_size=1e-3, **settings)
+        for given, kept in ((torch.float64, torch.float64), (torch.bfloat16, torch.float32)):
+            noise = make([draw(rows, 8).to(given)])
+            assert (noise.shape, noise.dtype) == ((count, 8), kept)
+    noise = torch.tensor([[2.0, 0.0], [0.0, 0.0], [0.5, 0.5]])
+    make = NoiseNegatives(noise_ratio=1, noise_steps=3, noise_step_size=0.1, **settings)
+    moved = make.refine(noise, [torch.tensor([[1.0, 0.0]])])
+    assert (moved == noise).all(dim=1).tolist() == [True, True, False]
+
+
 # ---- guides
 
 
-@pytest.mark.parametrize("kind", ["model", "table", "start"])
-@pytest.mark.parametrize("count", [1, 2])
-@sized
+@pytest.mark.parametrize(
+    ("kind", "count", "size"),
+    [("model", 1, None), ("model", 2, 3), ("table", 2, None), ("table", 1, 3), ("start", 2, 3)],
+)
 def test_a_guide_encodes_each_sentence_once_and_is_never_trained(make_encoder, sentences, kind, count, size):
     model = make_encoder(dropout=0.0).train()
     other = copy.deepcopy(model) if kind == "start" else make_encoder(seed=1, hidden_size=8)
@@ -160,20 +177,19 @@ def test_bad_combinations(make_encoder, sentences):
         ({"complementary_model": guide, "complementary_table": table}, "^complementary_table must be None"),
         ({"complementary_model": model}, 'pass "self"'),
         ({"masked_share": 0.14}, "^masked_share needs a guide"),
-        (_SELF | {"threshold": 0.9, "masked_share": 0.14}, "^threshold must be None with masked_share=0.14"),
+        (_SELF | {"threshold": 0.9, "masked_share": 0.14}, "^threshold must be None"),
+        ({"noise_norm": "unit", "noise_std": 0.7}, "^noise_std must be 1"),
     ):
         with pytest.raises(ValueError, match=message):
             DCLRLoss(model, **options)
-    with pytest.raises(ValueError, match=r"^sentence_features must be the tokenized columns"):
+    with pytest.raises(ValueError, match=r"^sentence_features must be"):
         DCLRLoss(model, complementary_model=guide).compute_loss_from_embeddings([draw(3, 8), draw(3, 8, seed=1)])
 
 
 # ---- masked_share; see also parts/test_instance_weights.py
 
 
-@sized
-@pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize("guided_by", ["model", "start", "self"])
+@pytest.mark.parametrize(("guided_by", "count", "size"), [("model", 2, 3), ("start", 1, None), ("self", 2, None)])
 def test_equation_6_with_a_share(make_encoder, sentences, guided_by, count, size):
     """Three steps: phi is the mean of the three batches' quantiles, for the weights of the third."""
     model = make_encoder(dropout=0.0).train()
@@ -204,15 +220,14 @@ def test_equation_6_with_a_share(make_encoder, sentences, guided_by, count, size
     assert max(seen) - min(seen) > 1e-4
 
 
-@sized
+@pytest.mark.parametrize("size", [None, 3])
 def test_a_step_counts_once_in_every_wrapper(make_encoder, sentences, size):
     """MatryoshkaLoss runs the loss for every dimension, a guide's cosines are the same in all of them."""
     model = make_encoder()
-    plain, loss = (DCLRLoss(model, **_START, mini_batch_size=cut) for cut in (None, size))
+    start: dict[str, Any] = {"complementary_model": "start", "masked_share": 0.3}
+    plain, loss, base = (DCLRLoss(model, **start, mini_batch_size=cut) for cut in (None, size, None))
     wrapped = MatryoshkaLoss(model, loss, [16, 8, 4])
-    table = FrequencyTable.count(sentences, model.tokenizer)
-    base = DCLRLoss(model, **_START)
-    over = SLTFAILoss(model, frequency_table=table, base_loss=base)
+    over = SLTFAILoss(model, frequency_table=FrequencyTable.count(sentences, model.tokenizer), base_loss=base)
     for chosen in (slice(0, 4), slice(2, 8)):
         features = [model.preprocess(sentences[chosen])]
         plain(features)

@@ -13,7 +13,6 @@ from torch import nn
 from st_extras.losses import (
     AdCSELoss,
     ConSERTLoss,
-    DCLRLoss,
     FrequencyAdversarialLoss,
     IncompleteSentenceFilteringLoss,
     SimCSELoss,
@@ -59,14 +58,11 @@ def test_the_sum_is_eq_2_term_by_term(still_encoder, sentences, frequency_table,
     for name, term in expected.items():
         torch.testing.assert_close(terms[name], term, msg=name)
         assert term > 0.1
-    measured, alone = (
-        instruments(loss),
-        {"adversarial": instruments(adversarial), "incomplete": instruments(incomplete)},
-    )
+    measured = instruments(loss)
     assert 0 < measured["left_out"] < len(sentences)
-    assert measured["adversarial_loss"] == pytest.approx(alone["adversarial"]["adversarial_loss"])
-    for name, figures in alone.items():
-        assert measured[f"{name}_discriminator_accuracy"] == pytest.approx(figures["discriminator_accuracy"])
+    for name, term in (("adversarial", adversarial), ("incomplete", incomplete)):
+        expected_accuracy = instruments(term)["discriminator_accuracy"]
+        assert measured[f"{name}_discriminator_accuracy"] == pytest.approx(expected_accuracy)
 
 
 def test_matryoshka_runs_the_base_at_every_dimension_and_the_terms_once(still_encoder, sentences, frequency_table):
@@ -88,10 +84,9 @@ def test_matryoshka_runs_the_base_at_every_dimension_and_the_terms_once(still_en
     torch.testing.assert_close(whole, expected + 0.25 * 0.5 * smaller)
 
 
-@pytest.mark.parametrize("base", [SimCSELoss, ConSERTLoss, DCLRLoss, MultipleNegativesRankingLoss])
-def test_matryoshka_counts_a_step_once(encoder, sentences, frequency_table, base):
+def test_matryoshka_counts_a_step_once(encoder, sentences, frequency_table):
     features = [encoder.preprocess(sentences)]
-    loss = make_loss(encoder, frequency_table, base_loss=base(encoder), warmup_steps=2, reversal_steps=9)
+    loss = make_loss(encoder, frequency_table, warmup_steps=2, reversal_steps=9)
     matryoshka = MatryoshkaLoss(encoder, loss, [8, 4, 12])  # the full dimension is not among them
     with count_rows(encoder) as passes:
         for _ in range(4):
@@ -99,7 +94,6 @@ def test_matryoshka_counts_a_step_once(encoder, sentences, frequency_table, base
     assert set(passes) == {16, 24}
     state = loss.state_dict()
     assert (state["steps"], state["adversarial.steps"]) == (4, 2)
-    assert all(p.grad is not None for p in owned(loss, encoder).values())
 
 
 def test_without_a_term(encoder, sentences, frequency_table):
@@ -132,8 +126,9 @@ def test_the_incomplete_row_has_the_first_views_augmentation(make_encoder, sente
     assert not torch.equal(natural, shuffled)
 
 
-@pytest.mark.parametrize("adversary", ["reversal", "confusion"])
-@pytest.mark.parametrize("discriminators", [False, True])
+@pytest.mark.parametrize(
+    ("adversary", "discriminators"), [("reversal", False), ("reversal", True), ("confusion", True)]
+)
 def test_in_the_warm_up_the_base_alone_moves_the_encoder(
     still_encoder, sentences, frequency_table, adversary, discriminators
 ):
@@ -164,18 +159,14 @@ def test_in_the_warm_up_the_base_alone_moves_the_encoder(
 def test_epochs_to_steps_counts_those_of_a_process():
     assert epochs_to_steps(0.5, 89192, 32) == 1394
     assert epochs_to_steps(0.1, 1_000_000, 32, num_processes=2) == 1562
-    assert epochs_to_steps(0, 10, 3) == 0
 
 
 def test_bad_input(encoder, frequency_table):
     static = SentenceTransformer(modules=[StaticEmbedding(encoder.tokenizer.backend_tokenizer, embedding_dim=8)])
+    nothing = {"base_weight": 0, "adversarial_weight": 0, "incomplete_weight": 0}
     for model, options, message in (
-        (
-            encoder,
-            {"base_weight": 0, "adversarial_weight": 0, "incomplete_weight": 0},
-            "^base_weight must be > 0 if adv",
-        ),
-        (encoder, {"base_weight": 0, "warmup_steps": 1}, "^warmup_steps must be 0 with base_weight=0"),
+        (encoder, nothing, "^base_weight must be > 0"),
+        (encoder, {"base_weight": 0, "warmup_steps": 1}, "^warmup_steps must be 0"),
         (encoder, {"warmup_discriminators": True}, "^warmup_discriminators must be False"),
         (static, {}, "StaticEmbedding"),
     ):
