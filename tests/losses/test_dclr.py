@@ -13,7 +13,6 @@ from st_extras.losses import DCLRLoss, SLTFAILoss
 from st_extras.losses.parts.noise import NoiseNegatives
 from st_extras.text.frequency import FrequencyTable
 from tests.helpers import columns, cosine, count_rows, differing, draw, generator, snapshot
-from tests.losses.parts.test_instance_weights import quantile
 
 _SELF: dict[str, Any] = {"complementary_model": "self"}
 
@@ -30,6 +29,14 @@ def equation_6(a: Tensor, b: Tensor, noise: Tensor, alpha: list[list[int]], tau:
             denominator += math.exp(cosine(a[i], noise[k]) / tau)
         total += math.log(denominator / own)
     return total / len(a)
+
+
+def quantile(cosines: Tensor, share: float) -> float:
+    """The cosine that a share of the pairs i != j reaches, between the two pairs next to it, as a plain loop."""
+    pairs = sorted(float(cosines[i][j]) for i in range(len(cosines)) for j in range(len(cosines)) if i != j)
+    place = (1 - share) * (len(pairs) - 1)
+    below = pairs[math.floor(place)]
+    return below + (place - math.floor(place)) * (pairs[math.ceil(place)] - below)
 
 
 def ascended(

@@ -76,15 +76,6 @@ def test_each_view_gets_its_own_augmentation(still_encoder, sentences):
     assert not torch.equal(natural, permuted)
 
 
-def test_dropout_and_none_leave_the_features_unchanged(encoder, sentences):
-    features = encoder.preprocess(sentences)
-    before = {key: value.clone() for key, value in features.items() if isinstance(value, Tensor)}
-    assert set(augmented(encoder, sentences, ("dropout", "dropout"))) == set(features)
-    TwoViews(encoder, ("shuffle", "shuffle")).augment(encoder, features, ("shuffle",))
-    assert all(torch.equal(features[key], value) for key, value in before.items())
-    assert "position_ids" not in features
-
-
 def test_two_columns_are_augmented_side_by_side(still_encoder, sentences):
     first, second = (still_encoder.preprocess(texts) for texts in (sentences, [s + " ." for s in sentences]))
     plain = SimCSELoss(still_encoder, augmentations=("none", "none"))

@@ -9,7 +9,7 @@ from sentence_transformers.sentence_transformer.losses import (
 )
 from torch import Tensor, nn
 
-from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, SimCSELoss
+from st_extras.losses import ConSERTLoss, SimCSELoss
 from st_extras.losses.parts.wrapping import (
     base_mode,
     base_value,
@@ -30,13 +30,12 @@ def test_a_base_that_cannot_share_the_pass_is_refused(make_encoder):
     assert check_base_loss(base, Wrapped(model)) is base
     denoising = DenoisingAutoEncoderLoss.__new__(DenoisingAutoEncoderLoss)
     for wrong in (nn.Identity(), denoising, MatryoshkaLoss(model, base, [8])):
-        with pytest.raises(ValueError, match=f"^base_loss must be .* got {type(wrong).__name__}: use "):
+        with pytest.raises(ValueError, match=f"^base_loss must be .* got {type(wrong).__name__}"):
             check_base_loss(wrong, model)
     with pytest.raises(ValueError, match=r"^base_loss must be built on the same model"):
         check_base_loss(base, make_encoder())
-    for make in (SimCSELoss, ConSERTLoss, DCLRLoss, AdCSELoss):
-        with pytest.raises(ValueError, match=r"^base_loss must have neither mini_batch_size nor"):
-            check_base_loss(make(model, mini_batch_size=4), model)
+    with pytest.raises(ValueError, match=r"^base_loss must have neither mini_batch_size nor"):
+        check_base_loss(SimCSELoss(model, mini_batch_size=4), model)
 
 
 def test_a_base_without_views_gets_its_columns_one_after_the_other(encoder, sentences):
