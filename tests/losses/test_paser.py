@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from st_extras.losses import PaSeRLoss, SimCSELoss
 from st_extras.losses.parts.masked_lm import MaskedLM
-from st_extras.losses.parts.phrase_columns import bracketed, check_phrase_columns, phrase_brackets
-from tests.fixtures import build_byte_level_encoder, vocabulary
+from st_extras.losses.parts.phrase_columns import bracketed
+from tests.fixtures import vocabulary
 from tests.helpers import count_rows, generator
 from tests.losses.cases import total
 from tests.losses.phrases import DATA, features, loop_decoder, make_loss, one
@@ -252,7 +252,6 @@ def test_bad_input(encoder):
     ("data", "message"),
     [
         ({"sentence": ["a cat"], "masked": ["a [MASK]"]}, "got 2 columns"),
-        ({**one("a", "[MASK]", "a"), "more": ["a"]}, "got 4 columns"),
         ({"sentence": ["a cat"], "phrase": ["cat"], "masked": ["a [MASK]"]}, r"'phrase' holds \[MASK\]"),
         ({"masked": ["a [MASK]"], "sentence": ["a cat"], "phrase": ["cat"]}, r"'masked' has a row without \[MASK\]"),
         ({"p": ["cat"], "m": ["a [MASK] sat on"], "s": ["a cat sat on"]}, "'phrase' is longer than the sentences"),
@@ -262,25 +261,4 @@ def test_bad_input(encoder):
 )
 def test_wrong_columns(encoder, data, message):
     with pytest.raises(ValueError, match=message):
-        check_phrase_columns(features(encoder, data), encoder, 4, with_base=False)
-
-
-@pytest.mark.parametrize(("special", "expected"), [
-    ({}, ("[CLS]", "[SEP]")),
-    ({"eos_token": "[PAD]"}, ("[CLS]", "[PAD]")),
-    ({"bos_token": "[UNK]"}, ("[UNK]", "[SEP]")),
-    ({"cls_token": None}, ("[SEP]", "[SEP]")),
-])  # fmt: skip
-def test_brackets_of_a_tokenizer_that_writes_none(encoder, special, expected):
-    decoder_like(encoder)
-    for name, token in special.items():
-        setattr(encoder.tokenizer, name, token)
-    assert encoder.tokenizer.convert_ids_to_tokens(list(phrase_brackets(encoder))) == list(expected)
-    encoder.tokenizer.sep_token = encoder.tokenizer.eos_token = None
-    with pytest.raises(ValueError, match=r"eos_token\.$"):
-        phrase_brackets(encoder)
-
-
-def test_brackets_of_a_byte_level_tokenizer(tmp_path):
-    model = build_byte_level_encoder(tmp_path)
-    assert model.tokenizer.convert_ids_to_tokens(list(phrase_brackets(model))) == ["<s>", "</s>"]
+        make_loss(encoder, max_phrase_length=4)(features(encoder, data))

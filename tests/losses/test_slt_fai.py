@@ -6,9 +6,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
-from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
 from torch import nn
+from transformers import FunnelBaseModel, FunnelConfig
 
 from st_extras.losses import (
     AdCSELoss,
@@ -21,6 +23,7 @@ from st_extras.losses import (
 )
 from st_extras.text.frequency import FrequencyTable
 from tests.helpers import count_rows, generator
+from tests.losses import phrases
 from tests.losses.cases import instruments, owned, total
 
 
@@ -82,18 +85,6 @@ def test_matryoshka_runs_the_base_at_every_dimension_and_the_terms_once(still_en
         smaller = SimCSELoss(still_encoder).compute_loss_from_embeddings([half, half])
         expected = terms["base"] + terms["adversarial"] + 3 * alone.compute_loss_from_embeddings(pair, kept=kept)
     torch.testing.assert_close(whole, expected + 0.25 * 0.5 * smaller)
-
-
-def test_matryoshka_counts_a_step_once(encoder, sentences, frequency_table):
-    features = [encoder.preprocess(sentences)]
-    loss = make_loss(encoder, frequency_table, warmup_steps=2, reversal_steps=9)
-    matryoshka = MatryoshkaLoss(encoder, loss, [8, 4, 12])  # the full dimension is not among them
-    with count_rows(encoder) as passes:
-        for _ in range(4):
-            matryoshka(features, None).backward()
-    assert set(passes) == {16, 24}
-    state = loss.state_dict()
-    assert (state["steps"], state["adversarial.steps"]) == (4, 2)
 
 
 def test_without_a_term(encoder, sentences, frequency_table):
@@ -172,3 +163,21 @@ def test_bad_input(encoder, frequency_table):
     ):
         with pytest.raises(ValueError, match=message):
             SLTFAILoss(model, frequency_table=frequency_table, **options)
+
+
+def test_terms_on_tokens_need_one_embedding_for_each_token(encoder, sentences, frequency_table, tmp_path):
+    """A Funnel without its decoder gives half as many token embeddings as tokens."""
+    config = FunnelConfig(
+        vocab_size=len(encoder.tokenizer), block_sizes=[1, 1], d_model=16, n_head=2, d_head=8, d_inner=32
+    )
+    FunnelBaseModel(config).save_pretrained(tmp_path)
+    encoder.tokenizer.save_pretrained(tmp_path)
+    funnel = SentenceTransformer(modules=[Transformer(str(tmp_path), max_seq_length=16), Pooling(16)], device="cpu")
+    rows = [funnel.preprocess(sentences)]
+    with pytest.raises(ValueError, match="adversarial_weight=0"):
+        SLTFAILoss(funnel, frequency_table=frequency_table)(rows)
+    with pytest.raises(ValueError, match="mlm_weight=0"):
+        phrases.make_loss(funnel, mlm_weight=1.0)(phrases.features(funnel))
+    able = SLTFAILoss(funnel, frequency_table=frequency_table, adversarial_weight=0)
+    assert all(term.isfinite() for term in able(rows).values())
+    assert phrases.make_loss(funnel)(phrases.features(funnel)).isfinite()

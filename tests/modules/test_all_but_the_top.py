@@ -32,12 +32,6 @@ def test_the_paper_s_default():
     assert [AllButTheTopPostProcessor(size).components for size in (768, 16, 1)] == [8, 1, 0]
 
 
-@pytest.mark.parametrize("components", [-1, 16, 2.5])
-def test_wrong_components(still_encoder, components):
-    with pytest.raises(ValueError, match=r"^components must be"):
-        AllButTheTopPostProcessor.attach(still_encoder, components=components)
-
-
 def test_a_corpus_that_leaves_nothing_is_refused(still_encoder):
     model = AllButTheTopPostProcessor.attach(still_encoder, components=3)
     distinct = list(dict.fromkeys(CORPUS))

@@ -1,6 +1,7 @@
 """What the linear transforms share: attaching, fitting in two ways, files, exports."""
 
 import functools
+import inspect
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from st_extras.modules import (
     CorpusStatistics,
     LocalityPreservingPostProcessor,
     RepALPostProcessor,
+    SIFPooling,
     WhiteningPostProcessor,
     load,
     pipeline,
@@ -26,6 +28,18 @@ MEMBERS = {
     "all-but-the-top": functools.partial(AllButTheTopPostProcessor.attach, components=3),
     "locality": LocalityPreservingPostProcessor.attach,
 }
+BEYOND = {
+    "components": [-1, 16, 2.5],
+    "dimensions": [0, 17],
+    "epsilon": [-0.1],
+    "recolor": [1.5],
+    "max_sentences": [49],
+    "batch_size": [0, True, 10**11],
+    "lambda_1": [-0.1, float("nan")],
+    "a": [0, 2],
+    "corpus": ["one text"],
+}
+"""Numbers beyond the ends of a range; every option refuses an object of no kind."""
 members = pytest.mark.parametrize("attach", MEMBERS.values(), ids=MEMBERS)
 
 
@@ -111,3 +125,24 @@ def test_a_fitted_matrix_is_put_before_a_final_normalize(still_encoder):
     plain = SentenceTransformer(modules=list(still_encoder)[:2], device="cpu")
     expected = torch.nn.functional.normalize(plain.encode(TEXTS, convert_to_tensor=True) @ matrix + offset)
     assert (model.encode(TEXTS, convert_to_tensor=True) - expected).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        AllButTheTopPostProcessor,
+        LocalityPreservingPostProcessor,
+        RepALPostProcessor,
+        SIFPooling,
+        WhiteningPostProcessor,
+    ],
+)
+def test_an_option_refuses_other_values_by_its_name(still_encoder, kind):
+    plain = {"lambda_1": 0.5, "lambda_2": 0.5} if kind is RepALPostProcessor else {}
+    fitting = {"corpus": TEXTS} if kind is not SIFPooling else {}
+    for option in inspect.signature(kind.attach).parameters.keys() - {"encode_options"}:
+        for value in (object(), *BEYOND.get(option, [])):
+            given = plain | (fitting if option == "batch_size" else {}) | {"model": still_encoder, option: value}
+            name = "sentences" if option == "corpus" else option
+            with pytest.raises(ValueError, match=rf"^{name} must "):
+                kind.attach(**given)

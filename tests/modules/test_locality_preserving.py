@@ -9,7 +9,6 @@ from st_extras.modules import CorpusStatistics, LocalityPreservingPostProcessor
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.text.corpus import distinct_sample
 from st_extras.text.term_weights import character_tfidf
-from tests.helpers import draw
 from tests.modules.cases import corpus_of_words
 
 CORPUS = list(dict.fromkeys(corpus_of_words(160)))[:120]
@@ -42,14 +41,6 @@ def test_a_sample_of_a_long_text(still_encoder):
     assert not torch.equal(attach(still_encoder, max_sentences=60, seed=6, corpus=CORPUS)[2].kernel, by_hand[2].kernel)
 
 
-def test_few_texts_cause_a_warning(still_encoder, caplog):
-    attach(still_encoder, corpus=CORPUS)
-    assert "below about 1000" in caplog.text
-    caplog.clear()
-    attach(still_encoder)[2].take(neighbor_directions(draw(1000, 16).double()))
-    assert not caplog.text
-
-
 def test_what_it_cannot_be_fitted_on(still_encoder):
     module, statistics = attach(still_encoder)[2], CorpusStatistics.compute(still_encoder, CORPUS)
     with pytest.raises(ValueError, match=r"^statistics must be None"):
@@ -62,13 +53,3 @@ def test_what_it_cannot_be_fitted_on(still_encoder):
         with pytest.raises(ValueError, match=message):
             module.fit(corpus)
     assert module.corpus_size == 0
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [{"neighbors": 0}, {"power": -1}, {"recolor": 1.5}, {"epsilon": -0.1}, {"tfidf": 1}, {"max_sentences": 49},
-     {"max_sentences": 61, "neighbors": 30}, {"seed": 1.0}],
-)  # fmt: skip
-def test_wrong_settings(still_encoder, settings):
-    with pytest.raises(ValueError, match=rf"^{next(iter(settings))} must be"):
-        attach(still_encoder, **settings)

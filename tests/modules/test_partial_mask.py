@@ -2,11 +2,9 @@
 
 import numpy as np
 import pytest
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Dense
 
 from st_extras.modules import RepALPostProcessor, load
-from tests.modules.cases import TEXTS, attach, reference, watch
+from tests.modules.cases import TEXTS, attach, reference
 
 pytest.importorskip("jieba")
 
@@ -37,27 +35,6 @@ def test_a_tokenizer_without_a_mask_token(still_encoder, tmp_path):
     attach(still_encoder, on_missing_mask="delete", keywords="jieba").save(str(tmp_path / "saved"))
     assert load(str(tmp_path / "saved"))[0].on_missing_mask == "delete"
     assert np.isfinite(attach(still_encoder, redundancy="pooled").encode(TEXTS)).all()
-
-
-class Reader(Dense):
-    """Asks for masked copies by the named property, or only has a weight of RepAL's name."""
-
-    def __init__(self, **attributes) -> None:
-        super().__init__(16, 16)
-        for name, value in attributes.items():
-            setattr(self, name, value)
-
-
-@pytest.mark.parametrize(
-    ("attributes", "rows"),
-    [({"wants_masked_copies": True}, 6), ({"wants_masked_copies": False}, 3), ({"lambda_1": 1.0}, 3)],
-)
-def test_copies_are_made_only_for_a_module_that_wants_them(still_encoder, attributes, rows):
-    masking = attach(still_encoder, corpus=None)[0]
-    model = SentenceTransformer(modules=[masking, still_encoder[1], Reader(**attributes)], device="cpu")
-    seen = watch(still_encoder)
-    model.encode(TEXTS[:3], batch_size=8)
-    assert [shape[0] for shape in seen] == [rows]
 
 
 KOREAN = ["고양이가 앉았다", "개가 공원에서 뛰었다"] * 15

@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer, SparseEncoder
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from st_extras.modules import (
     AllButTheTopPostProcessor,
-    LocalityPreservingPostProcessor,
     RepALPostProcessor,
     WhiteningPostProcessor,
 )
@@ -58,28 +57,6 @@ def test_a_value_that_is_not_finite_is_named_and_changes_nothing(still_encoder, 
             call()
     assert (processor.lambda_1, processor.lambda_2, processor.corpus_size) == (0.6, 1.3, 0)
     assert not processor.corpus_mean.any()
-
-
-@pytest.mark.parametrize("batch_size", [0, True, "32", 10**11])
-def test_a_wrong_batch_size_is_named(still_encoder, batch_size):
-    repal = attach(still_encoder)[2]
-    pairs = [("a cat", "the dog"), ("a mat", "the man")]
-    for call in (
-        lambda: WhiteningPostProcessor.attach(still_encoder, corpus=TEXTS, batch_size=batch_size),
-        lambda: LocalityPreservingPostProcessor.attach(still_encoder, corpus=TEXTS, batch_size=batch_size),
-        lambda: repal.tune(pairs, [1, 2], batch_size=batch_size),
-    ):
-        with pytest.raises(ValueError, match=r"^batch_size must be"):
-            call()
-
-
-def test_models_of_another_kind_are_refused():
-    other = SparseEncoder.__new__(SparseEncoder)
-    torch.nn.Module.__init__(other)
-    for model in (other, "bert-base-uncased"):
-        for kind in (attach, WhiteningPostProcessor.attach):
-            with pytest.raises(ValueError, match=r"^model must be a SentenceTransformer"):
-                kind(model, corpus=TEXTS)
 
 
 class Shifted(Pooling):

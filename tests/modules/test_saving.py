@@ -60,11 +60,7 @@ def test_wrong_settings(saved, part, changes, message):
 
 @pytest.mark.parametrize(
     ("part", "name", "change"),
-    [
-        (WHITENING, "kernel", lambda kernel: kernel / 0),
-        (REPAL, "corpus_mean", lambda mean: mean[:5]),
-        (REPAL, "corpus_mean", torch.Tensor.int),
-    ],
+    [(WHITENING, "kernel", lambda kernel: kernel / 0), (REPAL, "corpus_mean", lambda mean: mean[:5])],
 )
 def test_wrong_tensors(saved, part, name, change):
     path = saved / part / "model.safetensors"

@@ -11,9 +11,8 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import Tensor, nn
 
 from st_extras.losses import AdCSELoss, SimCSELoss
-from st_extras.losses.parts.gradient_cache import cut_rows
 from tests.fixtures import SENTENCES
-from tests.helpers import columns, count_rows, differing, snapshot, some_fast
+from tests.helpers import columns, differing, snapshot, some_fast
 from tests.losses.cases import CASES, MINI_BATCHED, instruments
 
 CACHED = [name for name, case in CASES.items() if case.cached and "table" not in name]
@@ -68,32 +67,6 @@ def test_the_backward_pass_embeds_the_same_views_again(make_encoder, name):
     assert not torch.equal(first[0], seen[0])  # other views
 
 
-@pytest.mark.parametrize("name", ["adcse", "consert"])
-def test_the_encoder_sees_one_mini_batch_of_a_view_at_a_time(encoder, name):
-    """By tokens, as many sentences as fit, padding not counted; a longer one goes alone."""
-    for cut, texts, expected in (
-        ({"mini_batch_size": 5}, many_sentences(12), [5, 5, 2]),
-        ({"mini_batch_num_tokens": 12}, UNEVEN, [3, 1, 3]),
-    ):
-        loss = make(name, encoder.train(), **cut)
-        with count_rows(encoder) as passes:
-            value = loss(features_of(encoder, texts))
-            forward = len(passes)
-            value.backward()
-        assert (max(passes), passes[:3]) == (max(expected), expected)
-        assert len(passes) == 2 * forward or name == "adcse"  # the keys are embedded once
-
-
-def test_rows_are_cut_without_the_padding_of_the_others(encoder):
-    """On the left, padding stays: it decides the positions."""
-    rows = encoder.preprocess(["a cat", "a", "the old man read"]) | {"places": torch.arange(6)[None], "prompt": "x"}
-    cut = cut_rows(rows, 0, 2)
-    assert (cut["input_ids"].shape, cut["places"].shape, cut["prompt"]) == ((2, 4), (1, 4), "x")
-    assert torch.equal(cut["input_ids"], rows["input_ids"][:2, :4])
-    assert torch.equal(cut["attention_mask"], rows["attention_mask"][:2, :4])
-    assert cut_rows({key: rows[key].flip(1) for key in ("input_ids", "attention_mask")}, 0, 2)["input_ids"].size(1) == 6
-
-
 def test_the_guide_gets_the_columns_of_the_same_rows(encoder):
     """In mini-batches as the views of each column are cut."""
     loss, seen = make("dclr, guide", encoder, mini_batch_num_tokens=12), []
@@ -120,17 +93,6 @@ def test_encoders_and_wrappers_that_are_refused(encoder):
     for model, kind in ((static, "StaticEmbedding"), (flattened, "flattened")):
         with pytest.raises(ValueError, match=rf"^mini_batch_size must be None .*{kind}"):
             SimCSELoss(model, augmentations=("none", "none"), mini_batch_size=4)
-
-
-def test_the_gradient_is_scaled_and_adds_up(still_encoder):
-    loss, separate = make("simcse", still_encoder.train(), mini_batch_size=4), []
-    batches = [features_of(still_encoder, many_sentences(20)[rows]) for rows in (slice(9), slice(9, 20))]
-    for batch in batches:
-        loss(batch).backward()
-        separate.append(gradients(loss))
-    values = [loss(batch) for batch in batches]
-    (3 * values[0] + 0.5 * values[1]).backward()
-    torch.testing.assert_close(gradients(loss), 3 * separate[0] + 0.5 * separate[1], atol=1e-4, rtol=1e-4)
 
 
 def test_the_replay_is_in_the_forward_passs_precision(encoder):

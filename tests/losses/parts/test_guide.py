@@ -1,6 +1,5 @@
 """DCLR's guides; what their cosines do to the loss: tests/losses/test_dclr.py."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,26 +65,6 @@ def test_start_is_a_copy_of_the_model_when_the_loss_is_made(make_encoder, senten
     assert not found.requires_grad
     assert not list(guide.parameters())
     assert list(guide.state_dict()) == ["_extra_state"]  # its embeddings of the probe texts
-
-
-def test_start_copies_adapters(make_encoder, sentences):
-    peft = pytest.importorskip("peft")
-    model = make_encoder()
-    model.add_adapter(peft.LoraConfig(r=2, target_modules=["query", "value"], init_lora_weights=False))
-    expected, guide = cosines_now(model, sentences), make_guide(model, "start", None)
-    with torch.no_grad():
-        for parameter in model.parameters():  # frozen weights too may be trained later, or merged into
-            parameter.mul_(1.5)
-    torch.testing.assert_close(cosines(guide, model.preprocess(sentences)), expected, atol=1e-6, rtol=0)
-
-
-def test_a_folder_named_start_is_given_as_a_path(make_encoder, sentences, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    model, other = make_encoder(), make_encoder(seed=1)
-    other.save("start")
-    for name, encoder in (("start", model), (Path("start"), other)):
-        found = cosines(make_guide(model, name, None), model.preprocess(sentences))
-        torch.testing.assert_close(found, cosines_now(encoder, sentences))
 
 
 @pytest.mark.slow

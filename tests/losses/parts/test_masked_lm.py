@@ -1,5 +1,4 @@
 import math
-import re
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,6 @@ from transformers import (
     BertTokenizer,
     DistilBertConfig,
     DistilBertForMaskedLM,
-    MobileBertConfig,
-    MobileBertForMaskedLM,
 )
 
 from st_extras.losses.parts.masked_lm import MaskedLM, vocabulary_cross_entropy
@@ -129,21 +126,9 @@ def test_without_a_head_in_the_checkpoint_there_is_a_new_one(encoder, make_encod
     assert "No masked-language-model head from 'nobody/nothing'" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("full", "message"),
-    [
-        (BertForMaskedLM(BertConfig(**_sizes(), tie_word_embeddings=False)), "an output layer of its own"),
-        (
-            MobileBertForMaskedLM(
-                MobileBertConfig(**_sizes(), embedding_size=8, intra_bottleneck_size=8, num_feedforward_networks=1)
-            ),
-            "(an output layer of its own|does not work alone)",
-        ),
-    ],
-)
-def test_a_head_that_cannot_be_used_is_replaced_by_a_new_one(full, message, tmp_path, caplog):
-    model = _encoder_of(tmp_path, full)
+def test_a_head_that_cannot_be_used_is_replaced_by_a_new_one(tmp_path, caplog):
+    model = _encoder_of(tmp_path, BertForMaskedLM(BertConfig(**_sizes(), tie_word_embeddings=False)))
     loss = make_loss(model, mlm_weight=1.0)
     assert not loss.masked_lm.from_checkpoint
-    assert re.search(message, caplog.text)
+    assert "an output layer of its own" in caplog.text
     assert torch.isfinite(loss(features(model))["mlm"])

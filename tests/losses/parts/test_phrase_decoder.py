@@ -42,19 +42,6 @@ def test_pre_norm_normalises_before_each_sublayer_and_once_at_the_end():
     torch.testing.assert_close(decoder(words.unsqueeze(0), signal.unsqueeze(0))[0], torch.stack(out))
 
 
-def test_a_normal_initialization_is_small_with_biases_of_zero():
-    torch.manual_seed(0)
-    usual, normal = (decoder_of(64, 8, 2, start=start) for start in ("xavier", "normal"))
-    for name, parameter in normal.named_parameters():
-        if parameter.dim() > 1:
-            assert parameter.std().item() == pytest.approx(0.02, rel=0.2), name
-        else:
-            assert (parameter == float("norm" in name and name.endswith("weight"))).all(), name
-    assert usual.layers.layers[0].linear1.weight.std() > 0.05
-    first, second = normal.layers.layers
-    assert not torch.equal(first.linear1.weight, second.linear1.weight)
-
-
 # ---- the output layer
 
 
