@@ -174,7 +174,7 @@ CASES: dict[str, Case] = {
 }
 """Every loss and the forms of it that differ in what they own, draw or encode."""
 
-PLAIN = ("simcse, head", "consert", "dclr", "adcse", "frequency", "incomplete", "slt-fai", "paser")
+PLAIN = ("simcse, head", "consert", "dclr, guide", "adcse", "frequency", "incomplete", "slt-fai", "paser")
 """One case of each loss, that owns what the loss can own."""
 
 STATES = (*PLAIN, "dclr, share of start", "adcse, features", "slt-fai over consert", "paser, own output")

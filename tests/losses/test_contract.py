@@ -256,7 +256,7 @@ def test_resuming_ends_with_the_same_weights(trained, name):
     assert instruments(parts.loss) == pytest.approx(instruments(whole.loss))
 
 
-@pytest.mark.parametrize("name", some_fast(PLAIN, ("dclr",)))
+@pytest.mark.parametrize("name", some_fast(PLAIN, ("dclr, guide",)))
 def test_fit(encoder, tmp_path, name):
     loss = CASES[name].make(encoder)
     before = snapshot(loss)

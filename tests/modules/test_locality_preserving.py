@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 
 from st_extras.modules import CorpusStatistics, LocalityPreservingPostProcessor
@@ -21,9 +22,8 @@ def test_it_is_the_kernel_of_the_encoder_s_embeddings(still_encoder, tfidf):
     model = attach(
         still_encoder, neighbors=5, power=0.5, recolor=0.25, epsilon=0.2, tfidf=tfidf, seed=3, corpus=iter(CORPUS)
     )
-    plain = torch.nn.Sequential(*list(still_encoder)[:2])
-    vectors = torch.cat([plain(still_encoder.preprocess([text]))["sentence_embedding"] for text in CORPUS]).detach()
-    vectors = vectors.double()
+    plain = SentenceTransformer(modules=list(still_encoder)[:2], device="cpu")
+    vectors = plain.encode(CORPUS, convert_to_tensor=True).double()
     found = neighbor_directions(vectors, 5, 0.2, tfidf=character_tfidf(CORPUS) if tfidf else None, seed=3)
     expected = (vectors - found.mean) @ found.kernel(0.5, 0.25)
     expected /= expected.norm(dim=1, keepdim=True)

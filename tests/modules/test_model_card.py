@@ -51,7 +51,7 @@ def trained(still_encoder, sentences, tmp_path):
     return still_encoder
 
 
-@pytest.mark.parametrize("reloaded", [False, True])
+@pytest.mark.parametrize("reloaded", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_the_card_along_the_way(trained, sentences, tmp_path, reloaded):
     def step(model, name):
         text = card(model, tmp_path / name)
