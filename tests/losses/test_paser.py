@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from st_extras.losses import PaSeRLoss, SimCSELoss
 from st_extras.losses.parts.masked_lm import MaskedLM
-from st_extras.losses.parts.phrase_columns import bracketed
+from st_extras.losses.parts.phrase_columns import bracketed, phrase_brackets
 from tests.fixtures import vocabulary
 from tests.helpers import count_rows, generator
 from tests.losses.cases import total
@@ -214,6 +214,16 @@ def test_the_decoder_reads_the_same_phrases_whoever_writes_the_brackets(make_enc
         assert torch.equal(found["input_ids"][present], usual["input_ids"][present])
         loss = make_loss(other, on_missing_mask="delete")
         torch.testing.assert_close(loss.compute_generative_loss(s, m, phrase), expected)
+
+
+def test_brackets_of_a_tokenizer_that_writes_none(encoder):
+    decoder_like(encoder)
+    for name, token, expected in (
+        ("bos_token", "[UNK]", ["[UNK]", "[SEP]"]),
+        ("eos_token", "[PAD]", ["[UNK]", "[PAD]"]),
+    ):
+        setattr(encoder.tokenizer, name, token)
+        assert encoder.tokenizer.convert_ids_to_tokens(list(phrase_brackets(encoder))) == expected
 
 
 # ---- edges and errors

@@ -9,6 +9,8 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, WordWeights
 
+from st_extras.modules import RepALPostProcessor
+from st_extras.modules.masked_pooling import MaskedCopyPooling
 from tests.modules.cases import KEYWORDS, LAMBDA_1, attach
 
 pytest.importorskip("jieba")
@@ -95,6 +97,24 @@ def test_a_text_of_keywords_alone_keeps_its_tokens(make_encoder):
             out = attached.eval()(features)["sentence_embedding"]
         plain = model.encode(["cat mat"], prompt=prompt)
         assert np.abs(out.numpy() - (1 - LAMBDA_1) * plain).max() < 1e-5
+
+
+def test_half_precision_is_summed_in_float32():
+    tokens = torch.full((1, 4000, 2), 0.1, dtype=torch.bfloat16)
+    mask = torch.ones(2, 4000, dtype=torch.long)
+    mask[1, 0] = 0
+    features = {"token_embeddings": torch.cat([tokens, tokens]), "attention_mask": mask, "pooled_copies": True}
+    out = MaskedCopyPooling(2, "mean")(features)["sentence_embedding"]
+    assert out.dtype == torch.bfloat16
+    assert torch.equal(out[1], tokens[0, 0])
+
+
+def test_detach_gives_the_plain_pooling_back(make_encoder):
+    model = make_encoder(pooling=("cls", "max"))
+    model.set_pooling_include_prompt(False)
+    plain = RepALPostProcessor.detach(attach(model, redundancy="pooled"))[1]
+    assert type(plain) is Pooling
+    assert plain.get_config_dict() == model[1].get_config_dict()
 
 
 def test_poolings_that_pooled_redundancy_cannot_serve(make_encoder):

@@ -112,3 +112,13 @@ def test_what_is_refused(still_encoder, table):
     ):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+def test_a_mean_in_half_precision_is_summed_in_full(still_encoder, table):
+    pooling = SIFPooling.attach(still_encoder, table, a=1.0)[1]
+    rows = {
+        "token_embeddings": torch.ones(1, 700, 16, dtype=torch.bfloat16),
+        "input_ids": torch.full((1, 700), int(table.counts.argmin())),
+        "attention_mask": torch.ones(1, 700, dtype=torch.long),
+    }
+    assert (pooling(rows)["sentence_embedding"] == 1).all()

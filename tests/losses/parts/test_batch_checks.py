@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 import torch
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
-from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, SimCSELoss
+from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, SimCSELoss, SLTFAILoss
 from st_extras.losses.parts import batch_checks
 from tests.fixtures import SENTENCES
 from tests.helpers import draw
@@ -123,3 +124,20 @@ def test_every_loss_refuses_a_frozen_encoder(encoder, name):
         with torch.no_grad():
             loss(rows)
         encoder.requires_grad_(True)
+
+
+def test_values_of_mini_batches_are_watched_too(encoder, caplog, monkeypatch):
+    monkeypatch.setattr(batch_checks, "_WINDOW", 2)
+    options: dict[str, Any] = {"complementary_model": "self", "threshold": -0.999, "noise_ratio": 0}
+    loss = DCLRLoss(encoder.train(), **options, mini_batch_size=2)
+    for _ in range(2):
+        loss([encoder.preprocess(["a cat sat", "the dog ran"])])
+    assert "on average in 2 batches" in caplog.text
+
+
+def test_slt_fai_over_a_loss_of_sentence_transformers_warns_of_equal_views(still_encoder, frequency_table, caplog):
+    base = MultipleNegativesRankingLoss(still_encoder)
+    loss = SLTFAILoss(still_encoder.train(), frequency_table=frequency_table, base_loss=base)
+    for _ in range(2):
+        loss([still_encoder.preprocess(SENTENCES)])
+    assert caplog.text.count("MultipleNegativesRankingLoss must get two different views") == 1
