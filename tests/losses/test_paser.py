@@ -142,7 +142,7 @@ def test_the_output_layer_of_equation_3(still_encoder, kind):
 
 @pytest.mark.parametrize(("kind", "with_base"), [("tied", False), ("own", True)])
 def test_the_decoder_warms_up_alone(make_encoder, kind, with_base):
-    """The values are the same, the gradients are not; a base acts from the start."""
+    """The values are the same, the gradients are not; a base acts from step one."""
     model = make_encoder(dropout=0.0, with_head=True)
     base = SimCSELoss(model) if with_base else None
     options: dict[str, Any] = {"mlm_weight": 1.0, "decoder_output": kind, "base_loss": base}

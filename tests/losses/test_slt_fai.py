@@ -1,4 +1,4 @@
-"""SLT-FAI is the sum of a base and of the two terms, each of which has tests of its own."""
+"""SLT-FAI is the sum of a base and of the two terms, which are tested on their own."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Statistics of a corpus: two-pass formulas, shards, streams, encoders told apart, files, options of encode."""
+"""Statistics of a corpus: two-pass formulas, shards, streams, other encoders and prompts, files."""
 
 import copy
 import math

@@ -58,7 +58,7 @@ def test_exact_redundancy_masks_the_text_and_not_its_template(make_chat, templat
     assert seen.count("[MASK]") == 3
     assert seen.count("cat") == (1 if prompt is None else 3)
     expected = reference(model, TEXTS, lambda_2=0.0, corpus=TEXTS, prompt=prompt)
-    # one by one: BERT gives padding on the left positions of its own
+    # one by one: with padding on the left, the positions of a BERT would move
     assert np.abs(attached.encode(TEXTS, prompt=prompt, batch_size=1) - expected).max() < 1e-5
 
 

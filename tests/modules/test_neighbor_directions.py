@@ -113,9 +113,9 @@ def test_a_direction_without_variance_is_left_out():
     found = neighbor_directions(flat, epsilon=0)
     assert found.agreement.shape == (6,)
     kernel = found.kernel(1, 0.5)
-    gone = torch.cat([torch.ones(6), -torch.ones(1)]).double()
-    assert (gone @ kernel).abs().max() < 1e-9
-    assert (kernel @ gone).abs().max() < 1e-9
+    missing = torch.cat([torch.ones(6), -torch.ones(1)]).double()
+    assert (missing @ kernel).abs().max() < 1e-9
+    assert (kernel @ missing).abs().max() < 1e-9
     assert neighbor_directions(flat, epsilon=0.1).agreement.shape == (7,)
     kernel = found.kernel(power=0, recolor=1)
     assert ((flat - found.mean) @ kernel - (flat - found.mean)).abs().max() < 1e-9

@@ -14,7 +14,7 @@ pytest.importorskip("jieba")
 
 
 def routed(model, query=None, **options):
-    """A Router whose routes share the encoder and, where not told otherwise, the pooling."""
+    """A Router whose routes share the encoder and, by default, the pooling."""
     encoder, pooling = model
     routes = {"query": [encoder, query or pooling], "document": [encoder, pooling]}
     router = Router(routes, **{"default_route": "document", **options})

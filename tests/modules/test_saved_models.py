@@ -73,7 +73,7 @@ def test_saved_and_exported_models_in_a_new_process(still_encoder, tmp_path):
 
 
 @pytest.mark.parametrize("redundancy", ["encoder", "pooled"])
-def test_a_loaded_model_goes_on_working(still_encoder, tmp_path, redundancy):
+def test_a_loaded_model_can_be_fitted_and_saved_again(still_encoder, tmp_path, redundancy):
     attached = attach(still_encoder, keywords="jieba", redundancy=redundancy)
     attached.save(str(tmp_path / "once"))
     again = load(str(tmp_path / "once"), device="cpu")

@@ -67,7 +67,7 @@ def test_each_view_gets_its_own_augmentation(still_encoder, sentences):
     words = still_encoder.transformers_model.get_input_embeddings()(rows["input_ids"]).chunk(2)[0]
     zeroed = (first == 0).all(dim=1)  # (B, E): in all tokens
     assert (zeroed.sum(dim=1) == round(0.2 * first.size(2))).all()
-    assert len(zeroed.unique(dim=0)) > 1  # each sentence loses features of its own
+    assert len(zeroed.unique(dim=0)) > 1  # each sentence loses other features
     assert torch.equal(first[~zeroed.unsqueeze(1).expand_as(first)], words[~zeroed.unsqueeze(1).expand_as(first)])
     assert torch.equal(second, words)
     natural, permuted = rows["position_ids"].chunk(2)
