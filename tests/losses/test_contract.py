@@ -1,7 +1,7 @@
 """What every loss keeps, over all cases of ``cases.py``.
 
 Several processes against one: tests/training/test_distributed.py. Mini-batches with dropout, and their memory:
-parts/test_gradient_cache.py. What the settings may be: test_settings.py, and that each acts: test_settings_act.py.
+parts/test_gradient_cache.py. What the settings may be, and that each acts: test_settings.py.
 """
 
 import copy

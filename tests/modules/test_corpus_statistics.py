@@ -59,6 +59,7 @@ def test_any_source_of_sentences(still_encoder, monkeypatch):
 def test_the_encoder_is_left_as_it_was(make_encoder):
     encoder = make_encoder()
     encoder.append(Normalize())
+    encoder.truncate_dim = 8
     before = {name: value.clone() for name, value in encoder.state_dict().items()}
     state, modules, training = torch.random.get_rng_state(), list(encoder), encoder.training
     statistics = CorpusStatistics.compute(encoder, CORPUS)
@@ -67,6 +68,7 @@ def test_the_encoder_is_left_as_it_was(make_encoder):
     assert encoder.training == training
     assert all(torch.equal(before[name], value) for name, value in encoder.state_dict().items())
     assert "encode" not in vars(encoder)
+    assert (encoder.truncate_dim, statistics.embedding_dimension) == (8, 16)
     assert statistics.mean.norm() > 1.5, "taken before Normalize"
 
 

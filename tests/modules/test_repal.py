@@ -125,8 +125,8 @@ def test_tune_encodes_once_and_never_loses_to_plain(still_encoder):
     assert result.spearman > result.plain_spearman
     assert evaluator(attached)["spearman_cosine"] == pytest.approx(result.spearman, abs=2e-3)
     assert evaluator(still_encoder)["spearman_cosine"] == pytest.approx(result.plain_spearman, abs=2e-3)
-    only = attached[2].tune(pairs, scores, lambda_1_grid=np.array([0.0]), lambda_2_grid=[9.0])
-    assert only.settings == 2
+    only = attached[2].tune(pairs, scores, lambda_1_grid=np.array([0.3]), lambda_2_grid=[9.0])
+    assert only.settings == 4  # zeros too
     assert only.spearman >= only.plain_spearman
 
 
