@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from st_extras.losses.parts.phrase_decoder import PhraseDecoder
-from tests.losses.phrases import loop_decoder
+from tests.losses.phrases import attend, loop_decoder
 
 
 def decoder_of(width: int, dimension: int, layers: int = 1, words: int = 7, **options: Any) -> PhraseDecoder:
@@ -24,6 +24,22 @@ def test_the_decoder_is_a_transformer_decoder_layer():
     torch.testing.assert_close(decoder(words, signal), expected)
 
 
+def test_pre_norm_normalises_before_each_sublayer_and_once_at_the_end():
+    torch.manual_seed(0)
+    decoder = decoder_of(16, 16, 1, pre_norm=True).double()
+    layer: Any = decoder.layers.layers[0]
+    for norm in (layer.norm1, layer.norm2, layer.norm3, decoder.layers.norm):
+        nn.init.normal_(norm.weight)  # so that each is seen to act in its place
+    words, signal = torch.randn(5, 16).double(), torch.randn(4, 16).double()
+    xs = [decoder.norm(words[t] + decoder.positions.weight[t]) for t in range(5)]
+    out = []
+    for t, x in enumerate(xs):
+        normed = [layer.norm1(y) for y in xs[: t + 1]]
+        x = x + attend(layer.self_attn, normed[-1], normed)
+        x = x + attend(layer.multihead_attn, layer.norm2(x), list(signal))
+        x = x + layer.linear2(F.gelu(layer.linear1(layer.norm3(x))))
+        out.append(decoder.layers.norm(x))
+    torch.testing.assert_close(decoder(words.unsqueeze(0), signal.unsqueeze(0))[0], torch.stack(out))
 
 
 # ---- the output layer
