@@ -62,7 +62,6 @@ TABLES: dict[str, Declared] = {
     "acceptance": domains.acceptance_table,
     "search-baselines": search.BASELINES,
     "hybrid-minilm": search.HYBRID["minilm"],
-    "hybrid-short": search.HYBRID_SHORT,
     "hybrid-shares": search.share_table,
     "search-minilm": search.ADAPTED["minilm"],
     "search-mpnet": search.ADAPTED["mpnet"],
