@@ -83,7 +83,6 @@ _HYBRID = {
 }
 _BESIDE = {"base model + BM25": "start", "adapt-search + BM25": "adapt", "adapt-search --keep-index + BM25": KEPT}
 HYBRID = {encoder: rows_of(encoder, _HYBRID, "hybrid") for encoder in ENCODERS}
-HYBRID_SHORT = rows_of("minilm", {"both, RRF": "start, RRF", "adapt-search + BM25": "adapt + BM25, 0.2"}, "hybrid")
 
 
 def share_table() -> Table:
