@@ -64,8 +64,14 @@ HEADLINE = Sentence(
         for of, show in _SHOWN.items()
     },
 )
-_ADAPTED = ("adapt", "adapt, refine_documents", f"adapt{MADE}", KEPT, f"{KEPT}{MADE}")
-ADAPTED = {encoder: rows_of(encoder, {name: name for name in _ADAPTED}, "search_choices") for encoder in ENCODERS}
+_ADAPTED = {
+    "adapt-search": "adapt",
+    "adapt-search, refine_documents": "adapt, refine_documents",
+    f"adapt-search{MADE}": f"adapt{MADE}",
+    "adapt-search --keep-index": KEPT,
+    f"adapt-search --keep-index{MADE}": f"{KEPT}{MADE}",
+}
+ADAPTED = {encoder: rows_of(encoder, _ADAPTED, "search_choices") for encoder in ENCODERS}
 _HYBRID = {
     "BM25 alone": "BM25",
     "both, RRF": "start, RRF",
@@ -145,7 +151,8 @@ def chosen_on_the_others(found: Sequence[Sequence[dict[str, float]]]) -> list[fl
 def regret_table() -> Table:
     """Return the table of how a choice without judgements compares with the best transform of each collection."""
     rows: dict[str, dict[str, str]] = {}
-    for (encoder, called), name in product(ENCODERS.items(), ("adapt", KEPT)):
+    commands = {"adapt-search": "adapt", "adapt-search --keep-index": KEPT}
+    for (encoder, called), (command, name) in product(ENCODERS.items(), commands.items()):
         found = [record for record in records("search_choices") if record["encoder"] == encoder]
         trials: list[Any] = [record["trials"][name] for record in found]
         best = statistics.mean(max(0.0, *(trial["difference"] for trial in of_one)) for of_one in trials)
@@ -155,5 +162,5 @@ def regret_table() -> Table:
             mean = statistics.mean(gains)
             row |= {f"mean{suffix}": f"{mean:+.2f}", f"lowest{suffix}": f"{min(gains):+.2f}"}
             row[f"regret{suffix}"] = f"{best - mean:.2f}"
-        rows[f"{name}, {called}"] = row
+        rows[f"{command}, {called}"] = row
     return of_texts("row", rows)
