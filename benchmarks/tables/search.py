@@ -25,23 +25,26 @@ KEPT, MADE = "adapt, keep_index", ", queries made from documents"
 ENCODERS = {"minilm": "all-MiniLM-L6-v2", "mpnet": "all-mpnet-base-v2"}
 
 
-def rows_of(encoder: str, rows: Mapping[str, str], *studies: str) -> Table:
+def rows_of(
+    encoder: str, rows: Mapping[str, str], *studies: str, collections: Mapping[str, str] = COLLECTIONS
+) -> Table:
     """Return the table of an encoder: its base model's nDCG@10, then the differences of rows to it.
 
     Args:
         encoder: in the records.
         rows: names in the records by label.
         studies: that have them.
+        collections: titles by name in the records.
     """
 
     def runs(**data: str) -> Runs:
         return tuple({"study": study, "encoder": encoder, **data} for study in studies)
 
-    of = {name: runs(data=name) for name in COLLECTIONS} | {"mean": runs()}
+    of = {name: runs(data=name) for name in collections} | {"mean": runs()}
     parts: dict[str, Part] = {BASE: {"of": of, "metric": "rows/start/ndcg@10", "show": number("{:.2f}")}}
     for label, name in rows.items():
         parts[label] = {"of": of | {"lowest": runs()}, "metric": f"rows/{name}/difference"}
-    titles = COLLECTIONS | {"mean": "mean"}
+    titles = {**collections, "mean": "mean"}
     columns = [(title, {"which": which, "show": number("{:+.2f}")}) for which, title in titles.items()]
     return Table("row", parts, [*columns, ("lowest", {"which": "lowest", "show": lowest("{:+.2f}")})])
 
@@ -89,6 +92,20 @@ _HYBRID = {
 }
 _BESIDE = {"base model + BM25": "start", "adapt-search + BM25": "adapt", "adapt-search --keep-index + BM25": KEPT}
 HYBRID = {encoder: rows_of(encoder, _HYBRID, "hybrid") for encoder in ENCODERS}
+_OF_LANGUAGE_MODELS = {
+    "BM25 alone": "BM25",
+    "both, RRF": "start, RRF",
+    "adapt-search": "adapt",
+    "adapt-search and BM25, RRF": "adapt, RRF",
+    "adapt-search + BM25": "adapt + BM25, 0.2",
+    "adapt-search + BM25, share 0.3": "adapt + BM25, 0.3",
+}
+LANGUAGE_MODELS = rows_of(
+    "smollm2",
+    _OF_LANGUAGE_MODELS,
+    "hybrid_language_models",
+    collections={name: COLLECTIONS[name] for name in ("med", "cran")},
+)
 
 
 def share_table() -> Table:
