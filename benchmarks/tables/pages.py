@@ -62,6 +62,8 @@ TABLES: dict[str, Declared] = {
     "acceptance": domains.acceptance_table,
     "search-baselines": search.BASELINES,
     "hybrid-minilm": search.HYBRID["minilm"],
+    "hybrid-mpnet": search.HYBRID["mpnet"],
+    "hybrid-language-models": search.LANGUAGE_MODELS,
     "hybrid-shares": search.share_table,
     "search-minilm": search.ADAPTED["minilm"],
     "search-mpnet": search.ADAPTED["mpnet"],
