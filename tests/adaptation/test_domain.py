@@ -325,13 +325,13 @@ def test_what_is_left_unchanged(still_encoder, tmp_path, monkeypatch):
         assert_saved(found, tmp_path / "out")
 
 
-@pytest.mark.slow
-def test_labelled_texts_of_the_corpus_are_not_used(encoder, tmp_path):
-    labeled = dataclasses.replace(DEV, texts=[*TEXTS[:50], *DEV.texts[50:]])
-    assert run(encoder, TEXTS, tmp_path / "a", dev=labeled).texts.used == len(TEXTS) - 50
-    with pytest.raises(ValueError, match="600 of 600"):
-        run(encoder, TEXTS, tmp_path / "b", dev=topical(600))
-    assert not (tmp_path / "b").exists()
+def test_settings_and_labelled_texts_of_the_corpus(encoder, tmp_path):
+    for name, options in {"max_general_loss": {"max_general_loss": -1}, "train": {"train": 1}}.items():
+        with pytest.raises(ValueError, match=f"^{name} must"):
+            run(encoder, TEXTS, tmp_path / "out", **options)
+    with pytest.raises(ValueError, match="600 of 600"):  # they are not fitted on
+        run(encoder, TEXTS, tmp_path / "out", dev=topical(600))
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow
@@ -353,13 +353,6 @@ def test_routers(make_encoder, tmp_path):
     apart = Router({"query": list(make_encoder()), "document": list(make_encoder(seed=1))})
     with pytest.raises(ValueError, match=r"^model must have one encoder"):
         run(SentenceTransformer(modules=[apart], device="cpu"), TEXTS, tmp_path / "apart")
-
-
-@pytest.mark.parametrize(("texts", "options"), [(TEXTS, {"max_general_loss": -1}), (TEXTS, {"train": 1}), ("a", {})])
-def test_settings(encoder, tmp_path, texts, options):
-    with pytest.raises(ValueError, match=f"^{next(iter(options), 'texts')}"):
-        run(encoder, texts, tmp_path / "out", **options)
-    assert not (tmp_path / "out").exists()
 
 
 def test_language_models_are_passed_on_unless_they_are_to_be_refined(still_encoder, tmp_path, monkeypatch):

@@ -187,14 +187,6 @@ def test_the_result_is_stock_and_each_side_has_its_route(still_encoder, tmp_path
     assert details(found).queries == details(found).compared == 40
 
 
-@pytest.mark.slow
-def test_half_precision(still_encoder, tmp_path, accepting):
-    found = run(still_encoder.append(Normalize()).half(), tmp_path)
-    loaded = SentenceTransformer(str(tmp_path), device="cpu").encode_query(QUERIES)
-    assert loaded.dtype == np.float16
-    np.testing.assert_array_equal(loaded, found.model.encode_query(QUERIES))
-
-
 @pytest.mark.parametrize(("similarity", "gain"), [("cosine", 0.0), ("dot", -1.0)])
 def test_the_weight_of_bm25_is_that_of_the_saved_model(still_encoder, tmp_path, monkeypatch, similarity, gain):
     """Whether a candidate was chosen or none."""
@@ -271,12 +263,6 @@ def test_encoders_that_are_refused(still_encoder, tmp_path):
         with pytest.raises(ValueError, match=f"^{argument} must be"):
             run(still_encoder, tmp_path / "out", keep_index=True)
     assert not (tmp_path / "out").exists()
-
-
-def test_routes_share_the_encoder(still_encoder):
-    model = routed(still_encoder, Routes(Affine(torch.eye(16, dtype=torch.float64), torch.zeros(16))))
-    assert sum(p.numel() for p in model.parameters()) == sum(p.numel() for p in still_encoder.parameters()) + 272
-    np.testing.assert_allclose(model.encode_query(SENTENCES), unit(still_encoder, "query", SENTENCES), atol=1e-6)
 
 
 @pytest.mark.slow

@@ -81,6 +81,9 @@ def test_search(run, monkeypatch):
     assert rule.startswith("Rule: ")
     assert score.startswith("Hybrid search: score = cosine + ")
     assert search.startswith("st-extras search out texts.txt --bm25-weight ")
+    weight = json.loads(Path("out/adaptation.json").read_text())["details"]["bm25_weight"]
+    assert float(search.split()[5]) == pytest.approx(weight, rel=1e-3)
+    assert len(json.loads(run(*search.split()[1:], "cat", "--json")[1])["searches"][0]["hits"]) == 10
     assert SentenceTransformer("out", device="cpu").prompts == {"query": "the dog ", "document": "a "}
     code, out, err = run(*SEARCH, "--passages", "3", "--keep-index", "--overwrite", "--json")
     report = json.loads(out)
@@ -90,32 +93,3 @@ def test_search(run, monkeypatch):
     report = json.loads(out)
     assert (code, report["texts"]["used"], report["details"]["queries"]) == (0, 500, 40), err
     assert report["details"]["dev"] is not None
-
-
-@pytest.mark.parametrize("command", ["adapt", "adapt-search"])
-def test_help_shows_the_most_used_options_first_and_an_example(run, command):
-    out = run(command, "--help")[1]
-    titles = re.findall(r"^(\S.*):$", out, re.M)
-    assert titles == ["Arguments", "Most used", "Choosing by labels", titles[3], "Running", "Example"]
-    assert "--output" in out.partition("Most used:")[2].partition("Choosing")[0]
-    assert out.rstrip().splitlines()[-1].startswith(f"  st-extras {command} ")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("adapt-search", "TEXT"), "at least 100 different"),
-        (("adapt-search", "TEXT", "--queries", "nowhere.txt"), r"nowhere\.txt"),
-        (("adapt", "none.txt"), r"none\.txt"),
-        (("adapt", "TEXT", "--dev", "nowhere"), "nowhere"),
-        (("adapt", "TEXT", "--dev", "STS", "--labeled", "TSV"), "--dev does not go with --labeled"),
-        (("adapt", "TEXT", "--dev-set", "stsb_dev"), "--dev-set needs --dev"),
-        (("adapt", "TEXT", "--label-column", "label"), "--label-column needs --labeled"),
-        (("adapt", "TEXT", "--labeled", "TSV"), "--text-column and --label-column"),
-        (("adapt", "TEXT", "--column", "text"), "--column is not for"),
-        (("adapt-search", "TEXT", "--column", "text"), "--column is not for"),
-    ],
-)
-def test_mistakes(assert_refused, arguments, message):
-    command, text, *more = arguments
-    assert_refused((command, "ENC", text, "-o", "out", *more), message)

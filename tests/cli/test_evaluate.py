@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -45,25 +44,6 @@ def test_sets_of_a_folder_and_one_file_which_is_a_set_of_its_name(run, inputs, p
     assert code == 0, err
     metrics = sts_evaluator(names, places.get(source, inputs), setting=setting)
     assert json.loads(out) == percent(metrics(load_encoder(inputs / "encoder", device="cpu")))
-
-
-@pytest.mark.usefixtures("data")
-@pytest.mark.parametrize(
-    "options", [("--sts", "STS", "--sets", "sts12"), ("--labeled", "labels.tsv"), ("--retrieval", "faq")]
-)
-def test_nothing_is_left_out_at_80_columns_with_long_paths(run, inputs, options):
-    paths = [f"a/{'folder-of-many-letters/' * 3}encoder-{number}" for number in (1, 2)]
-    for path in paths:
-        shutil.copytree(inputs / "encoder", path)
-    found = json.loads(run("evaluate", *paths, *options, "--json")[1])
-    code, out, _ = run("evaluate", *paths, *options, "--quiet", columns=80)
-    assert code == 0
-    assert max(len(line) for line in out.splitlines() if line[:1] in "┏┃│└") <= 80
-    for row in found.values():
-        for key, value in row.items():
-            assert key in out or key in ("difference", "low", "high")
-            assert f"{value:.2f}".lstrip("-") in out, key
-    assert [f"encoder-{number}: {path}" in out for number, path in enumerate(paths, start=1)] == [True, True]
 
 
 @pytest.mark.parametrize("given", [(), ("--sets", "sts12")])
@@ -134,33 +114,3 @@ def test_tasks_of_mteb(run, monkeypatch):
     monkeypatch.setattr(mteb, "mteb_scores", lambda model, tasks, **_: dict.fromkeys(tasks, 0.25))
     code, out, _ = run("evaluate", "ENC", "--mteb", "STS12", "--mteb", "STS13", "--json")
     assert (code, json.loads(out)) == (0, {"STS12": 25.0, "STS13": 25.0})
-
-
-@pytest.mark.parametrize("alone", [("--labeled", "TSV"), ("--mteb", "STS12"), ("--retrieval", "FOLDER")])
-@pytest.mark.parametrize("option", [("--sts", "hub"), ("--sets", "sts12"), ("--setting", "all")])
-def test_data_of_one_kind(assert_refused, alone, option):
-    assert_refused(("evaluate", "ENC", *alone, *option), f"^Error: {option[0]} does not go with {alone[0]}")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("FOLDER", "--sts", "STS"), "could not be loaded as an encoder"),
-        (("ENC", "--sts", "none"), "'none'"),
-        (("ENC", "--sts", "STS", "--sets", "sts99"), "name must be one of"),
-        (("ENC", "--sts", "STS", "--setting", "best"), "setting must be"),
-        (("ENC", "--sts", "TSV", "--sets", "a", "--sets", "b"), r"one name .*stsb_dev\.tsv"),
-        (("ENC", "--labeled", "none.tsv"), r"'none\.tsv'"),
-        (("ENC", "--labeled", "TSV"), r"stsb_dev\.tsv has no column label.*--text-column and --label-column"),
-        (("ENC", "--labeled", "JSONL"), r"broken\.jsonl, line 1 has no column label"),
-        (("ENC", "--retrieval", "none"), "'none'"),
-        (("ENC", "--retrieval", "FOLDER"), "folder' must hold one corpus file"),
-        (("ENC", "--split", "dev"), "--split needs --retrieval"),
-        (("ENC", "--query-prompt", "a"), "--query-prompt needs --retrieval"),
-        (("ENC", "--retrieval", "FOLDER", "--labeled", "TSV"), "--labeled does not go with --retrieval"),
-        (("ENC", "--mteb", "STS12", "--labeled", "TSV"), "--labeled does not go with --mteb"),
-        (("ENC", "--retrieval", "FOLDER", "--mteb", "STS12"), "--retrieval does not go with --mteb"),
-    ],
-)
-def test_mistakes(assert_refused, arguments, message):
-    assert_refused(("evaluate", *arguments), message)

@@ -15,8 +15,6 @@ from tests.adaptation.texts import topical
 from tests.fixtures import SENTENCES
 from tests.helpers import some_fast
 
-FIT = ("ENC", "TEXT", "-o", "out")
-
 
 def encoded(name: str) -> Any:
     return st_extras.load(name).encode(SENTENCES)
@@ -75,33 +73,6 @@ def test_counts_in_place_of_text(run):
         assert (code, "got 'one'" in err) == (2, True), f"a refined encoder is not trained: {err}"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("whiten", *FIT), "METHOD must be one of"),
-        (("whitening", "ENC", "-o", "out"), "text or --statistics must be given"),
-        (("sif", "ENC", "-o", "out"), "text or --frequencies must be given"),
-        (("whitening", *FIT, "--statistics", "s"), "got both"),
-        (("sif", *FIT, "--statistics", "s"), "--statistics is not for sif"),
-        (("locality-preserving", *FIT, "--statistics", "s"), "--statistics is not for locality-preserving"),
-        (("repal", *FIT, "--stock"), "--stock is not for repal"),
-        (("sif", *FIT, "--batch-size", "32"), "--batch-size is not for sif"),
-        (("whitening", "ENC", "--statistics", "s", "-o", "out", "--column", "a"), "--column needs text"),
-        (("whitening", "ENC", "--statistics", "s", "-o", "out"), "'s' must be a file of CorpusStatistics.save"),
-        (("whitening", *FIT, "--column", "a"), "--column is not for"),
-        (("whitening", *FIT, "--set", "dimensions=99"), "dimensions .*99"),
-        (("all-but-the-top", *FIT, "--set", "components=7"), "components must be below"),
-        (("locality-preserving", *FIT), "TEXT must have at least 50 different embeddings"),
-        (("repal", *FIT, "--set", "corpus=x"), "--set cannot give corpus: use the argument TEXT"),
-        (("whitening", "ENC", "TEXT", "EMPTY", "-o", "out"), r"empty\.txt"),
-        (("whitening", "ENC", "LATIN", "-o", "out"), r"latin\.txt, line 3"),
-        (("whitening", "ENC", "TEXT", "-o", "FOLDER"), "output must be a new or empty folder"),
-    ],
-)
-def test_mistakes(assert_refused, arguments, message):
-    assert_refused(("refine", *arguments), message)
-
-
 # --- RepAL ---
 
 
@@ -114,6 +85,7 @@ def fitted(run_in, tmp_path_factory):
     return folder / "fitted"
 
 
+@pytest.mark.slow
 def test_repal_tuned_and_scored(run, inputs, fitted):
     before = st_extras.load(str(fitted))[-1]
     assert (before.lambda_1, before.lambda_2, before.corpus_size) == (0.5, 0.2, 8)
@@ -131,19 +103,7 @@ def test_repal_tuned_and_scored(run, inputs, fitted):
     assert columns["plain"]["stsb_dev"] == pytest.approx(found["plain"], abs=1e-3)
 
 
+@pytest.mark.slow
 def test_tuning_of_the_sentence_term_alone(run, fitted):
     code, out, err = run("repal", "tune", fitted, "--sts", "STS", "-o", "tuned", "--sentence-term-only")
     assert (code, "lambda_2 0 of" in out, st_extras.load("tuned")[-1].lambda_2) == (0, True, 0), err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("tune", "ENC", "--sts", "STS", "-o", "out"), "RepAL attached"),
-        (("evaluate", "ENC", "--sts", "STS"), "RepAL attached"),
-        (("tune", "ENC", "--sts", "none", "-o", "out"), "'none'"),
-        (("evaluate", "ENC", "--sts", "STS", "--sets", "sts99"), "'sts99'"),
-    ],
-)
-def test_mistakes_with_repal(assert_refused, arguments, message):
-    assert_refused(("repal", *arguments), message)

@@ -2,13 +2,10 @@
 
 import io
 import json
-import random
-import shlex
 import sys
 
 import pytest
 from rich.cells import cell_len
-from rich.text import Text
 
 from st_extras.cli import search as command
 from st_extras.encoders import load_encoder
@@ -76,35 +73,16 @@ def test_queries_are_read_line_by_line(run, folder, monkeypatch):
     assert [(one["query"], len(one["hits"])) for one in found] == [("a cat", 1), ("the rain", 1)]
 
 
-def test_on_a_terminal_it_asks(monkeypatch, capsys):
-    lines = io.StringIO("a cat\n\n the rain\n")
-    monkeypatch.setattr(lines, "isatty", lambda: True)
-    monkeypatch.setattr(sys, "stdin", lines)
-    assert list(command._asked_for()) == ["a cat", "the rain"]
-    assert capsys.readouterr().err.count("query> ") == 4
-
-
-@pytest.mark.parametrize(("width", "terminal"), [(60, True), (80, False)])
-def test_nothing_is_dropped_on_a_narrow_terminal(monkeypatch, capsys, width, terminal):
-    monkeypatch.setenv("COLUMNS", str(width))
-    if terminal:
-        monkeypatch.setenv("FORCE_COLOR", "1")
-    long_id = "collection-2024/document-000000000000000000000017"
-    query = "an [old] mat with more words than a line of a terminal has, and then some more of them, to the end"
-    texts = ["an [old] man [/bold] on a mat " * 9, "no word " * 30 + "of the mat", "\x1b[31m短い文書です\x07" * 20, ""]
-    scores = (123.45678, -0.5, 0, 0)
-    command._print_hits(query, [(score, long_id, text) for score, text in zip(scores, texts, strict=True)])
-    out = capsys.readouterr().out
-    assert "\x1b[31m" not in out
-    lines = Text.from_ansi(out).plain.splitlines()
-    assert max(map(cell_len, lines)) <= width
-    assert " ".join(" ".join(lines).split()).startswith(query)
-    rows = [line for line in lines if line.strip() and "old] mat" not in line][3:]
-    each = len(rows) // 4  # an id goes on below
-    assert [row.split()[:2] for row in rows[::each]] == [[str(i + 1), f"{scores[i]:.4f}"] for i in range(4)]
-    id_column = lines[lines.index(rows[0]) - 2].index("id")
-    assert "".join(row[id_column:].split()[0] for row in rows[:each]) == long_id
-    assert ("of the mat" if terminal else "*of* *the* *mat*") in rows[each], "cut so that matching words are shown"
+def test_long_texts_are_cut_at_matching_words_and_long_ids_folded(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    number = "document-000000000000000000000017"
+    command._print_hits("the [old] mat", [(123.45678, number, "no word " * 30 + "of the mat \x1b[31m短い文書です")])
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert max(map(cell_len, lines)) <= 80
+    assert lines[0].strip() == "the [old] mat"
+    assert lines[-2].split()[:3] == ["1", "123.4568", number[:24]]
+    assert "*the* *mat* [31m短" in lines[-2]
+    assert lines[-1].split() == [number[24:]]
 
 
 def test_matching_words_are_marked():
@@ -128,37 +106,6 @@ def test_the_index_folder_is_used_again_for_its_documents_and_encoder(run, folde
         assert (code, shown(err)[0].startswith(f"Error: {argument} must be")) == (2, True), err
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("ENC", "TEXT", "cat", "--queries", "TEXT"), "--queries does not go with QUERY"),
-        (("ENC", "none.txt", "cat"), "'none.txt'"),
-        (("ENC", "EMPTY", "cat"), "holds no document"),
-        (("ENC", "TEXT", "cat", "--index", "FOLDER"), "^Error: --index must be new"),
-        (("nothing/here", "TEXT", "cat"), "'nothing/here'"),
-        (("ENC", "TSV", "cat", "--column", "none"), "has no column none"),
-    ],
-)
-def test_mistakes(assert_refused, words, message):
-    assert_refused(("search", *words), message)
-
-
 def test_missing_bm25s_is_noticed_before_anything_is_read(assert_refused, monkeypatch):
     monkeypatch.setitem(sys.modules, "bm25s", None)
     assert_refused(("search", "ENC", "none", "a cat"), r"BM25 needs bm25s.*st-extras\[search\]")
-
-
-@pytest.mark.slow
-def test_the_command_that_adapt_search_prints(run, tmp_path):
-    words = " ".join(SENTENCES).split()
-    texts = [" ".join(random.Random(i).choices(words, k=8)) for i in range(120)]
-    write(tmp_path / "work" / "my documents.txt", "\n".join(texts))
-    write(tmp_path / "work" / "queries.txt", "\n".join(text[:20] for text in texts[::4]))
-    code, out, err = run("adapt-search", "ENC", "my documents.txt", "--queries", "queries.txt", "-o", "out", "--quiet")
-    assert code == 0, err
-    printed = shlex.split(out.splitlines()[-1])
-    assert printed[:5] == ["st-extras", "search", "out", "my documents.txt", "--bm25-weight"]
-    weight = json.loads((tmp_path / "work/out/adaptation.json").read_text())["details"]["bm25_weight"]
-    assert float(printed[5]) == pytest.approx(weight, rel=1e-3)
-    code, out, err = run(*printed[1:], "cat", "--json")
-    assert (code, len(json.loads(out)["searches"][0]["hits"])) == (0, 10), err

@@ -47,13 +47,10 @@ def test_the_best_weights_by_a_dev_set_and_scores_before_and_after(run, inputs):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("more", "names"), [(("--test", "mine.tsv"), {"mine", "mine (dev)"}), (("--dev-set", "held out"), {"held out"})]
-)
-def test_a_users_file_is_called_by_its_name(run, inputs, more, names):
+def test_a_users_file_is_called_by_its_name(run, inputs):
     shutil.copy(inputs / "stsb_dev.tsv", "mine.tsv")
-    report = trained(run, *TRAIN, "--steps", 1, "--dev", "mine.tsv", *more)
-    assert report["before"].keys() == report["after"].keys() == names
+    report = trained(run, *TRAIN, "--steps", 1, "--dev", "mine.tsv", "--test", "mine.tsv")
+    assert report["before"].keys() == report["after"].keys() == {"mine", "mine (dev)"}
 
 
 @pytest.mark.slow
@@ -110,72 +107,3 @@ def test_an_encoder_without_dropout_is_refused_by_equal_views(run, caplog):
     assert run(*words, "--dropout", "0.1")[0] == 0
     assert "--dropout" not in caplog.text
     assert json.loads(Path("out/config.json").read_text())["attention_dropout"] == 0.1
-
-
-# --- mistakes ---
-
-SIMCSE = ("train", "simcse", *TRAIN[2:6])
-SLT_FAI = ("train", "slt-fai", *TRAIN[2:6], "--frequencies", "t")
-PASER = ("train", "paser", *TRAIN[2:6])
-OWNERS = {
-    "slt-fai": {"--frequencies": "t", "--base": "simcse", "--base-set": "a=1", "--warmup-epochs": 0},
-    "paser": {"--top-k": 3, "--phrases": "rake", "--language": "de", "--augment": "rd", "--processes": 1},
-}
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ((*SIMCSE, "--set", "temperature=0"), "temperature .*0"),
-        ((*PASER, "--set", "on_missing_mask=x"), "on_missing_mask .*x"),
-        ((*PASER, "--phrases", "xp"), "--phrases must be"),
-        ((*PASER, "--augment", "xx"), "--augment must be"),
-        ((*PASER, "--language", "klingon"), "klingon"),
-        (SLT_FAI, "'t': No such file"),
-        ((*SLT_FAI[:-1], ""), "slt-fai needs --frequencies"),
-        ((*TRAIN, "--complementary", "./none"), "'./none' could not be loaded"),
-        ((*TRAIN, "--set", "masked_share=0.14"), "masked_share needs a guide"),
-        ((*SIMCSE, "--patience", 2), "--patience needs --dev"),
-        ((*SIMCSE, "--loss-lr", "1e-3"), "--loss-learning-rate needs a loss"),
-        ((*SIMCSE, "--layers", 9), "--layers must be .*9"),
-    ],
-)
-def test_a_setting_is_refused_before_the_text_is_read(assert_refused, monkeypatch, words, message):
-    def read(*_: object, **__: object) -> Any:
-        yield pytest.fail("read")
-
-    monkeypatch.setattr("st_extras.text.corpus.stream_sentences", read)
-    assert_refused(words, message)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ((*SIMCSE[:3], "EMPTY", *SIMCSE[4:]), r"empty\.txt' holds no sentences"),
-        ((*SIMCSE[:3], "JSONL", *SIMCSE[4:], "--column", "x"), r"broken\.jsonl, line 1 has no column x"),
-        ((*SIMCSE[:2], "./none", *SIMCSE[3:]), "could not be loaded as an encoder"),
-        (("train", "word2vec", *SIMCSE[2:]), "OBJECTIVE must be one of"),
-        ((*SIMCSE, "--pooling", "median"), "--pooling must be one of"),
-        ((*SIMCSE, "--lora", "8", "--dtype", "int8"), "--dtype must be one of"),
-        ((*SIMCSE, "--dev", "none"), "'none'"),
-        ((*SIMCSE, "--dev", "unlabeled"), "at least 10 distinct"),
-        ((*SIMCSE, "--steps", "4", "--epochs", "1"), "--epochs does not go with --steps"),
-        ((*SIMCSE, "--column", "text"), "--column is not for"),
-        ((*SIMCSE, "--dev-set", "stsb_dev"), "--dev-set needs --dev"),
-        ((*SIMCSE, "--dev", "unlabeled", "--dev-set", "x"), "--dev-set needs --dev"),
-        ((*SIMCSE, "--resume"), "--resume needs a checkpoint"),
-        ((*SIMCSE, "--force"), "--force needs --resume"),
-        ((*SIMCSE[:5], "FOLDER"), "--output must be a new or empty folder"),
-        ((*SLT_FAI, "--base", "mnrl"), "--base must be one of"),
-        ((*SLT_FAI, "--base-set", "x"), "--base-set must be NAME=VALUE"),
-        ((*SLT_FAI, "--mini-batch-size", 2), "--mini-batch-size needs the objective simcse"),
-        ((*SLT_FAI, "--base", "simcse", "--complementary", "self"), "--complementary needs the objective dclr"),
-        *(
-            ((*SIMCSE, option, value), f"{option} needs the objective {owner}")
-            for owner, options in OWNERS.items()
-            for option, value in options.items()
-        ),
-    ],
-)
-def test_a_mistake_is_one_line_and_leaves_nothing(assert_refused, words, message):
-    assert_refused(words, message)
