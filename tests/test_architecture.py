@@ -225,11 +225,3 @@ def test_importing_the_package_is_cheap():
     heavy = ("torch", "transformers", "sentence_transformers", "scipy", "sklearn", *sorted(LAZY))
     assert loaded_after("import st_extras", *heavy) == []
     assert loaded_after("import st_extras, json", "json", "torch") == ["json"]
-
-
-@pytest.mark.slow
-def test_importing_the_parts_leaves_the_optional_packages_alone():
-    statement = (
-        "import st_extras.losses, st_extras.evaluation, st_extras.training, st_extras.text.corpus, st_extras.cli"
-    )
-    assert loaded_after(statement, "torch", *sorted(LAZY - {"peft"})) == ["torch"]  # transformers imports peft

@@ -1,6 +1,5 @@
 """The notebooks run top to bottom offline, and what is committed of them is small, clean and shows what was seen."""
 
-import copy
 import functools
 import logging
 import re
@@ -11,7 +10,6 @@ from unittest import mock
 import pytest
 
 from st_extras.samples import graded_pairs, sample_sentences
-from st_extras.samples.encoder import raw_encoder
 from st_extras.text.frequency import FrequencyTable
 
 nbclient = pytest.importorskip("nbclient")
@@ -82,16 +80,16 @@ def smaller(path: Path) -> Any:
 
 @each_notebook
 @pytest.mark.slow
-def test_its_cells_run(path, offline):
-    """In this process, which spares the starts of kernels, and on a fifth of the samples.
+def test_its_cells_run(path, offline, make_encoder):
+    """In this process, which spares the starts of kernels, on a tiny encoder and a fifth of the samples.
 
-    The encoder is loaded once, and words are counted in the samples in place of a list of half a million.
+    Words are counted in the samples in place of a list of half a million.
     """
     sentences, pairs = sample_sentences()[:600], tuple(column[:60] for column in graded_pairs())
-    counted, base = functools.partial(FrequencyTable.count, sentences), functools.cache(raw_encoder)
+    counted = functools.partial(FrequencyTable.count, sentences)
     with (
         mock.patch("matplotlib.pyplot.show") as shown,
-        mock.patch("st_extras.samples.encoder.raw_encoder", side_effect=lambda: copy.deepcopy(base())),
+        mock.patch("st_extras.samples.encoder.raw_encoder", side_effect=lambda: make_encoder(hidden_size=128)),
         mock.patch("st_extras.text.frequency.FrequencyTable.from_wordfreq", counted),
         mock.patch("st_extras.samples.sample_sentences", return_value=sentences),
         mock.patch("st_extras.samples.graded_pairs", return_value=pairs),

@@ -15,13 +15,12 @@ from torch import Tensor
 from st_extras.adaptation import Adaptation, SearchDetails, adapt_search, search, search_transforms
 from st_extras.adaptation.corpus import sample_texts
 from st_extras.adaptation.pseudo_relevance import PseudoRelevanceComparison, first_documents, sample_queries
-from st_extras.adaptation.search_transforms import BOTH_SIDES, QUERIES_ALONE, Affine, Routes, both_sides, routed
+from st_extras.adaptation.search_transforms import BOTH_SIDES, QUERIES_ALONE, both_sides
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import RetrievalEvaluator, RetrievalTask
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.text.term_weights import BM25, bm25_weight, character_tfidf
 from tests.adaptation.test_pseudo_relevance import DOCUMENTS, QUERIES
-from tests.fixtures import SENTENCES
 from tests.helpers import differing, snapshot
 
 JUDGED = RetrievalTask(

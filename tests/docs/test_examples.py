@@ -54,6 +54,7 @@ def here(text: str) -> str:
 def folder(tmp_path, monkeypatch):
     """A folder with what the pages name."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("st_extras.samples.encoder.raw_encoder", lambda: build_encoder(tmp_path / "raw"))
     for seed, name in enumerate(("encoder", "guide")):
         build_encoder(tmp_path / name, seed=seed).save(name)
     build_decoder(tmp_path / "decoder", tie_word_embeddings=True)
