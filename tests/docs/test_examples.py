@@ -39,6 +39,7 @@ def here(text: str) -> str:
     for written, name in HERE.items():
         text = re.sub(rf"""(?<=["'\s]){re.escape(written)}(?=["'\s])""", name, text)
     for pattern, less in {
+        r"packaged_minilm\(\), layers=3": '"encoder"',
         r"max_steps=\d+": "max_steps=2",
         r"eval_steps=\d+": "eval_steps=1",
         "dimensions=256": "dimensions=4",
@@ -54,7 +55,6 @@ def here(text: str) -> str:
 def folder(tmp_path, monkeypatch):
     """A folder with what the pages name."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("st_extras.samples.encoder.raw_encoder", lambda: build_encoder(tmp_path / "raw"))
     for seed, name in enumerate(("encoder", "guide")):
         build_encoder(tmp_path / name, seed=seed).save(name)
     build_decoder(tmp_path / "decoder", tie_word_embeddings=True)

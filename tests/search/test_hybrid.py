@@ -1,5 +1,6 @@
 """Hybrid search against plain loops, its blocks, its weight, its files, and how it uses the encoder."""
 
+import functools
 import itertools
 import random
 import re
@@ -142,13 +143,14 @@ def test_prompts_routes_and_settings_reach_the_encoder(still_encoder, monkeypatc
     model.prompts = {"query": "the old ", "document": "a red "}
     scores = scores_of(model, QUERIES)
     calls = []
+
+    def record(route, encode, texts, **options):
+        calls.append((route, list(texts), options["batch_size"]))
+        return encode(texts, **options)
+
     for route in ("query", "document"):
-
-        def record(texts, encode=getattr(model, f"encode_{route}"), route=route, **options):
-            calls.append((route, list(texts), options["batch_size"]))
-            return encode(texts, **options)
-
-        monkeypatch.setattr(model, f"encode_{route}", record)
+        name = f"encode_{route}"
+        monkeypatch.setattr(model, name, functools.partial(record, route, getattr(model, name)))
     search = HybridSearch(model, DOCUMENTS, queries=QUERIES, batch_size=5)
     assert search.bm25_weight == pytest.approx(bm25_weight(*scores), rel=1e-4)
     assert_hits(search.search(QUERIES), loop(scores, search.bm25_weight, 10))
