@@ -95,3 +95,10 @@ def test_what_fails_leaves_nothing(run, monkeypatch, words, fails, error, code, 
     found, _, err = run(*words, "-o", "f", "--quiet")
     assert (found, message in err) == (code, True), err
     assert list(Path.cwd().iterdir()) == []
+
+
+def test_a_table_that_does_not_fit_its_file_is_refused_before_counting(run, monkeypatch):
+    monkeypatch.setattr("st_extras.text.vocabularies.vocabulary", lambda tokenizer: ("a", "\n"))
+    monkeypatch.setattr(FrequencyTable, "count", None)
+    code, _, err = run("frequencies", "count", "ENC", "TEXT", "-o", "table.tsv")
+    assert (code, "Error: table.tsv must not be" in err) == (2, True), err
