@@ -100,6 +100,7 @@ def test_an_error_of_the_development_set_leaves_nothing(still_encoder, tmp_path,
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_an_earlier_result_is_replaced_and_model_and_random_state_stay(encoder, tmp_path):
     out = tmp_path / "out"
     encoder.train()

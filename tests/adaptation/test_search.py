@@ -100,6 +100,7 @@ def test_transforms_are_the_equation(still_encoder, monkeypatch, fitted):
             torch.testing.assert_close(documents[row].double(), document / document.norm(), atol=1e-4, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("keep_index", "strength"), [(False, "half"), (True, "quarter")])
 def test_queries_made_from_documents_get_no_mean_of_their_own(still_encoder, tmp_path, accepting, keep_index, strength):
     documents = [f"{first}. {second}!" for first, second in zip(DOCUMENTS[::2], DOCUMENTS[1::2], strict=True)]

@@ -112,8 +112,6 @@ ROWS: dict[str, dict[str, Arguments]] = {
         },
         "--dev D": {"train_encoder": {"evaluator": Evaluator("stsb_dev", "D")}},
     },
-    "train consert enc text.csv -o out": {"--mini-batch-size 5": {"ConSERTLoss": {"mini_batch_size": 5}}},
-    "train adcse enc text.csv -o out": {"--mini-batch-size 5": {"AdCSELoss": {"mini_batch_size": 5}}},
     "train dclr enc text.csv -o out": {
         "": {"DCLRLoss": {"model": Model("enc")}, "train_encoder": {"no_duplicates": True}},
         "--complementary self --mini-batch-size 5": {
@@ -268,20 +266,6 @@ ROWS: dict[str, dict[str, Arguments]] = {
         "--statistics s --prompt q:": {
             "statistics": {"path": Path("s")},
             "Whitening.fit": {"statistics": STATISTICS, "encode_options": {"prompt": "q:"}},
-        },
-    },
-    "refine all-but-the-top enc text.csv -o out": {
-        "": {"AllButTheTop.attach": {"model": LOADED, "corpus": corpus()}},
-        f"{_ENCODING} --set components=0 --stock": {
-            "AllButTheTop.attach": {**ENCODED, "components": 0},
-            "with_modules": {"modules": ["plain", "dense"]},
-        },
-    },
-    "refine locality-preserving enc text.csv -o out": {
-        "": {"LocalityPreserving.attach": {"model": LOADED, "corpus": corpus()}},
-        f"{_ENCODING} --set tfidf=no --set recolor=0 --stock": {
-            "LocalityPreserving.attach": {**ENCODED, "tfidf": False, "recolor": 0.0},
-            "with_modules": {"modules": ["plain", "dense"]},
         },
     },
     "refine sif enc text.csv -o out": {

@@ -67,6 +67,7 @@ def test_a_refined_encoder_of_the_hub(run, inputs, monkeypatch):
     assert run("evaluate", "me/refined", "--sts", "STS", "--sets", "sts12", "--json")[0] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("data")
 def test_labelled_texts_and_the_difference_to_the_first_encoder(run, inputs, make_encoder):
     make_encoder(seed=5).save("other")

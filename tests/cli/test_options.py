@@ -42,8 +42,6 @@ from tests.cli.rows import (
 
 POST_PROCESSORS: dict[str, Any] = {
     "Whitening": modules.WhiteningPostProcessor,
-    "AllButTheTop": modules.AllButTheTopPostProcessor,
-    "LocalityPreserving": modules.LocalityPreservingPostProcessor,
     "SIF": modules.SIFPooling,
     "RepAL": modules.RepALPostProcessor,
 }
@@ -114,6 +112,7 @@ def calls(monkeypatch):
         "st_extras.cli.advice.warn_of_good_encoder": lambda model: None,
         "st_extras.encoder_names.find_encoder": lambda name, **_: name,
         "st_extras.samples.encoder.packaged_minilm": lambda: None,
+        "st_extras.text.vocabularies.vocabulary": lambda tokenizer: ("a", "b"),
         "sys.stdin": io.StringIO(),
     }.items():
         monkeypatch.setattr(place, value)
@@ -151,7 +150,7 @@ def calls(monkeypatch):
     run = SimpleNamespace(best=None, best_step=1, steps=1, seconds=1.0, curve=[])
     on("st_extras.training:train_encoder", lambda model, loss, **_: (loss(model), run)[1])
     on("st_extras.training:save_model")
-    for name in ("SimCSELoss", "ConSERTLoss", "DCLRLoss", "AdCSELoss", "SLTFAILoss", "PaSeRLoss"):
+    for name in ("SimCSELoss", "DCLRLoss", "SLTFAILoss", "PaSeRLoss"):
         on(f"st_extras.losses:{name}.__init__", call=name)
     on("st_extras.losses:epochs_to_steps", 1)
     # adaptation and search
