@@ -59,9 +59,9 @@ def test_the_interval_is_a_jackknife():
 
 
 def test_too_few_texts():
-    with pytest.raises(ValueError, match="N >= 40"):
+    with pytest.raises(ValueError, match=r"^x must"):
         unrelated_cosines(draw(39, 6))
-    with pytest.raises(ValueError, match="queries must be"):
+    with pytest.raises(ValueError, match=r"^queries must"):
         unrelated_cosines(draw(40, 6), queries=draw(39, 6))
 
 
@@ -83,9 +83,8 @@ def test_queries_and_documents_by_their_routes(routed, still_encoder):
     torch.testing.assert_close(pairs.queries["it"], routed.encode_query(queries, convert_to_tensor=True))
     assert pairs.related.tolist() == [[query in document for document in documents] for query in queries]
     assert pairs.related[-1].all()
-    assert pairs.cosines()["it"] == unrelated_cosines(
-        pairs.texts["it"], queries=pairs.queries["it"], related=pairs.related
-    )
+    expected = unrelated_cosines(pairs.texts["it"], queries=pairs.queries["it"], related=pairs.related)
+    assert pairs.cosines()["it"] == expected
 
 
 def test_texts_with_a_prompt(still_encoder):
