@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from st_extras.text.eda import EDA, WordNetSynonyms, _wordnet
-from st_extras.text.words import word_spans
 
 SYNSETS = {  # part of speech -> synsets
     "noun": [["car", "auto", "motor_car"], ["dog", "domestic_dog"], ["auto", "machine"]],
@@ -69,24 +68,17 @@ def test_a_forked_process_opens_its_own_files(wordnet, monkeypatch):
     assert _wordnet(synonyms._root, -1) is not before
 
 
-def test_missing_wordnet_says_what_to_get():
-    with pytest.raises(ValueError, match=r"nltk\.downloader wordnet"):
-        EDA()
-    assert EDA(synonym_ratio=0, swap_ratio=0.5)("a b") == "b a"
-
-
 def test_synonyms_replace_the_share_asked_for_and_keep_case():
     table = {word: [word + "x", word + "y"] for word in ("cat", "mat", "dog", "park", "paris")}
     assert EDA(synonym_ratio=1, synonyms={"paris": ["rome"], "usa": ["america"]})("Paris, USA!") == "Rome, AMERICA!"
     sentence = "cat mat dog park"
-    changed = EDA(synonym_ratio=0.5, synonyms=table)(sentence).split()
-    assert sum(a != b for a, b in zip(sentence.split(), changed, strict=True)) == 2
-    assert sum(a != b for a, b in zip(sentence, EDA(synonym_ratio=0.01, synonyms=table)(sentence), strict=False)) > 0
+    for ratio, count in ((0.5, 2), (0.01, 1)):
+        changed = EDA(synonym_ratio=ratio, synonyms=table)(sentence).split()
+        assert sum(a != b for a, b in zip(sentence.split(), changed, strict=True)) == count
 
 
 def test_stop_words_and_words_without_a_synonym_stay():
     eda = EDA(synonym_ratio=1.0, synonyms=lambda word: [] if word == "mat" else ["x"])
-    assert eda("the cat is on the mat") == "the x is on the mat"
     assert eda("The cat is ON the mat") == "The x is ON the mat"
     assert EDA(synonym_ratio=1.0, synonyms={"the": ["a"]}, stop_words=[])("the mat") == "a mat"
 
@@ -94,18 +86,14 @@ def test_stop_words_and_words_without_a_synonym_stay():
 def test_deletion_and_swap_keep_the_punctuation_in_order():
     delete = EDA(synonym_ratio=0, deletion_ratio=0.5)
     assert len({delete(f"one two, three ({i}) four.") for i in range(50)}) > 10
-    words = Counter(["one", "two", "three", "four", "five", "six"])
     swapped = EDA(synonym_ratio=0, swap_ratio=0.5)("one two, three four; five six")
-    assert Counter(swapped.replace(",", "").replace(";", "").split()) == words
-    assert swapped != "one two, three four; five six"
+    assert sorted(swapped.replace(",", "").replace(";", "").split()) == ["five", "four", "one", "six", "three", "two"]
     assert [c for c in swapped if not c.isalnum()] == list(" ,  ;  ")
     left = {EDA(synonym_ratio=0, deletion_ratio=1.0, seed=seed)("one, two three") for seed in range(20)}
     assert {w.strip(" ,") for w in left} == {"one", "two", "three"}, "one word is left"
-    delete_two = EDA(synonym_ratio=0, deletion_ratio=0.99, stop_words=[])
-    assert all("  " not in delete_two(f"one two {i} three (four), five") for i in range(20))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=30)
 @given(st.text(), st.integers(0, 5))
 def test_any_text_passes_and_the_seed_decides(text, seed):
     def make(**options: float) -> EDA:
@@ -113,20 +101,15 @@ def test_any_text_passes_and_the_seed_decides(text, seed):
 
     every = {"synonym_ratio": 0.5, "deletion_ratio": 0.2, "swap_ratio": 0.2}
     assert make(**every)(text) == make(**every)(text)
-    count = len(word_spans(text))
     assert make(synonym_ratio=0)(text) == text
-    assert len(word_spans(make(synonym_ratio=0, deletion_ratio=0.3)(text))) >= min(count, 1)
-    swapped = make(synonym_ratio=0, swap_ratio=1.0)(text)
-    assert Counter(swapped) == Counter(text)
+    assert Counter(make(synonym_ratio=0, swap_ratio=1.0)(text)) == Counter(text)
 
 
 def test_a_generator_draws_anew_at_each_call():
     eda = EDA(synonyms={"cat": list("abcdefgh")})
-    generator = random.Random(3)
-    drawn = [eda("a cat", generator) for _ in range(20)]
+    drawn, again = ([eda("a cat", generator) for _ in range(20)] for generator in (random.Random(3), random.Random(3)))
+    assert drawn == again
     assert len(set(drawn)) > 3
-    generator = random.Random(3)
-    assert drawn == [eda("a cat", generator) for _ in range(20)]
     assert len({eda("a cat") for _ in range(5)}) == 1
 
 
@@ -134,9 +117,10 @@ def test_a_generator_draws_anew_at_each_call():
     ("options", "sentence", "named"),
     [
         ({"synonym_ratio": -0.1}, "", "synonym_ratio"), ({"swap_ratio": float("nan")}, "", "swap_ratio"),
-        ({"synonyms": {"cat": "feline"}}, "cat", "'feline' for 'cat'"), ({}, "a \ud800 cat", "sentence: .* surrogate"),
+        ({"synonyms": {"cat": "feline"}}, "cat", ".*'feline' for 'cat'"), ({}, "a \ud800 cat", "sentence: .*surrogate"),
+        ({"synonyms": None}, "", r".*nltk\.downloader wordnet"),
     ],
 )  # fmt: skip
 def test_wrong_arguments(options, sentence, named):
-    with pytest.raises(ValueError, match=named):
+    with pytest.raises(ValueError, match=rf"^{named}"):
         EDA(**{"synonyms": {}, **options})(sentence)

