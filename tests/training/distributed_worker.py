@@ -21,7 +21,7 @@ from tests.helpers import arguments, draw, end_process
 from tests.losses.cases import owned
 from tests.training.every_loss import RUNS, TEXTS, gradients, short_training, weights
 
-SHARDED = ("simcse", "consert", "consert, shuffle", "consert, mini-batches", "dclr, guide", "dclr, noise of each rank")
+SHARDED = ("simcse", "consert, mini-batches", "dclr, noise of each rank")
 """Runs whose losses own no parameters and need none of the model's."""
 ROWS = torch.arange(8 * 16, dtype=torch.float32).reshape(8, 16).remainder(7)
 """Inputs of a head; each of two ranks takes half of them."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from st_extras.losses import AdCSELoss, SimCSELoss
+from st_extras.losses import AdCSELoss
 from st_extras.random_source import RandomSource
 from st_extras.training import TrainingRun, train_encoder
 from tests.fixtures import SENTENCES
@@ -69,14 +69,10 @@ def _over(base: Any, **options: Any) -> Case:
 
 RUNS = {
     "simcse": Run(CASES["simcse"], _ALL),
-    "simcse, own negatives": Run(CASES["simcse"], draws=True),
     "simcse, head, mini-batches": Run(CASES["simcse, head"], **_CUT),
-    "consert": Run(CASES["consert"], _ALL | _DROPOUT),
     "consert, cutoff": Run(CASES["consert"], draws=True),
-    "consert, shuffle": Run(CASES["consert"], {"augmentations": ("shuffle", "none")}, draws=True),
     "consert, mini-batches": Run(CASES["consert"], _CUT["options"] | _DROPOUT, _CUT["alone"]),
     "dclr": Run(CASES["dclr"], _ALL | {"noise_ratio": 0, "projection": True}),
-    "dclr, guide": Run(CASES["dclr, guide"], _ALL | {"noise_ratio": 0}),
     "dclr, share, mini-batches": Run(
         CASES["dclr, share of start"], _CUT["options"] | {"noise_ratio": 0}, _CUT["alone"]
     ),
@@ -84,17 +80,13 @@ RUNS = {
         CASES["dclr"], _ALL | {"noise_ratio": 2, "noise_steps": 0, "generator": _generator}, {"noise_ratio": 1}
     ),
     "dclr, noise of each rank": Run(CASES["dclr, guide"], {"noise_step_size": 0.5}, draws=True),
-    "adcse": Run(CASES["adcse"], _ALL),
     "adcse, mini-batches": Run(CASES["adcse"], **_CUT),
     "adcse, tied": Run(CASES["adcse, tied"], _ALL | {"symmetric": True}),
     "adcse, features": Run(CASES["adcse, features"], _ALL),
     "frequency": _one(CASES["frequency"]),
     "frequency, confusion": _one(CASES["frequency, confusion"]),
     "incomplete": _one(CASES["incomplete"], EVERY_TOKEN),
-    "incomplete, drawn": _one(CASES["incomplete"], draws=True),
-    "slt-fai": Run(_over(SimCSELoss)),
     "slt-fai, over adcse": Run(_over(AdCSELoss, num_adversaries=6, adversary_learning_rate=0.1, momentum=0.5)),
-    "paser": _one(CASES["paser"], {"mlm_weight": 0.0}),
     "paser, own output": _one(CASES["paser, own output"]),
     "paser, masked words": _one(CASES["paser"], draws=True),
 }
