@@ -97,13 +97,6 @@ def test_neighbours_are_those_of_plain_loops(data):
     assert knn_accuracies(x[30:], labels[30:], [1], train) == [slow_knn(x[30:], labels[30:], 1, train)]
 
 
-def test_of_equal_votes_the_nearest_wins():
-    train = torch.nn.functional.normalize(torch.tensor([[1.0, 0.1], [1.0, 0.2], [1.0, 0.3], [1.0, 0.4], [0.0, 1.0]]))
-    for own, expected in ((1, 1.0), (0, 0.0), (2, 0.0)):
-        given = (torch.tensor([[1.0, 0.0]]), torch.tensor([own]))
-        assert knn_accuracies(*given, [4], (train, torch.tensor([1, 0, 0, 1, 2]))) == [expected]
-
-
 def test_blocks_change_nothing_and_rare_labels_ask_for_few_neighbours(monkeypatch):
     x, labels = smooth(3)
     whole = (knn_accuracies(x, labels, [1, 5]), map_at_r(x, labels))

@@ -5,7 +5,7 @@ from datasets import Dataset
 
 from st_extras.evaluation import LabeledTextEvaluator, LabeledTexts, label_scores, load_labeled_texts, without_labeled
 from tests.fixtures import SENTENCES
-from tests.helpers import count_rows, write
+from tests.helpers import write
 
 FILED = LabeledTexts(["where is my card", 'an "open quote', "one, two"], ["lost", "lost", "3"])
 FILES = {
@@ -65,14 +65,6 @@ def test_it_measures_what_the_function_measures(encoder, train):
     assert evaluator(encoder) == pytest.approx(label_scores(**vectors, **options), abs=1e-6)
     config = {"texts": 8 if train else 16, "labels": 3, "train_texts": 8 if train else 0, "neighbors": 3, "seeds": [5]}
     assert evaluator.get_config_dict() == config
-
-
-def test_every_distinct_text_is_encoded_once(encoder):
-    train = {"train_texts": ["a dog", "birds"], "train_labels": [1, 2]}
-    evaluator = LabeledTextEvaluator(["a cat", "a dog", "a cat"], [1, 2, 1], batch_size=2, **train)
-    with count_rows(encoder) as passes:
-        evaluator(encoder)
-    assert passes == [2, 1]
 
 
 @pytest.mark.parametrize(

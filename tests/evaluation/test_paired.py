@@ -2,9 +2,7 @@
 
 import numpy as np
 import pytest
-import torch
 from scipy.stats import spearmanr
-from sklearn.metrics import v_measure_score
 
 from st_extras.evaluation import LabeledTextEvaluator, STSDataset, STSEvaluator, paired
 from tests.fixtures import SENTENCES
@@ -96,10 +94,3 @@ def test_the_interval_is_that_of_resampled_texts(monkeypatch):
     assert [found["low"], found["high"]] == pytest.approx(np.quantile(means, [0.025, 0.975]))
     with pytest.raises(ValueError, match="'base' again"):
         paired._compared([*models, ("base", "base")], score, [8], "accuracy")
-
-
-def test_v_measure_is_scikit_learns():
-    generator = torch.Generator().manual_seed(0)
-    for count in (1, 2, 5):
-        labels, found = (torch.randint(count, (50,), generator=generator).numpy() for _ in range(2))
-        assert paired._v_measure(labels, found) == pytest.approx(v_measure_score(labels, found))

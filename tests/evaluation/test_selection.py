@@ -35,12 +35,6 @@ def test_the_metric_equals_the_loop(encoder, evaluator):
     assert sum(logs) / 20 < -0.1
 
 
-def test_the_seed_decides_the_sentences(evaluator):
-    again, other = (UnlabeledSelectionEvaluator(CORPUS, size=20, seed=seed) for seed in (42, 1))
-    assert (again.sentences, again.shortened) == (evaluator.sentences, evaluator.shortened)
-    assert other.sentences != evaluator.sentences
-
-
 def test_shortening_keeps_order_and_levels_spread_over_the_sentences():
     sentences = [" ".join(f"s{i}w{j}" for j in range(10)) for i in range(16)]
     left = [text.split() for text in shorten(sentences, random.Random(0))]
@@ -84,11 +78,6 @@ MANY = [f"{CORPUS[i % len(CORPUS)]} number {i % 400} " for i in range(600)]
 
 def stream(sentences: list[str]) -> IterableDataset:
     return IterableDataset.from_generator(lambda: ({"text": sentence} for sentence in sentences))
-
-
-def test_a_short_stream_gives_the_choice_of_its_list():
-    expected, again = (UnlabeledSelectionEvaluator(given, size=20) for given in (MANY, stream(MANY)))
-    assert (again.sentences, again.shortened) == (expected.sentences, expected.shortened)
 
 
 def test_a_long_stream_is_sampled_with_no_more_than_the_sample_in_memory(monkeypatch):

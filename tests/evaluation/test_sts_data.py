@@ -41,20 +41,11 @@ def test_of_a_file_with_several_splits_one_is_read(tmp_path):
 
 
 def test_columns_in_any_order(tmp_path):
-    text = "sentence1,note,score,sentence2\n" + 'a cat,x,4.5,"a, b"\n' + "two,y,1,three\n"
-    tabs = text.replace('"a, b"', "a; b").replace(",", "\t").replace(";", ",")
-    for file in (write(tmp_path / "pairs.CSV", text), write(tmp_path / "pairs.txt", tabs)):
-        data = load_sts("mine", file)
-        assert (data.scores, data.subsets) == ([4.5, 1.0], ["all", "all"])
-        assert (data.sentences1, data.sentences2) == (["a cat", "two"], ["a, b", "three"])
-
-
-@pytest.mark.parametrize(
-    ("alias", "name"), [("stsb", "stsb_test"), ("STS-B dev", "stsb_dev"), ("SICK-R", "sickr_test")]
-)
-def test_aliases(tmp_path, alias, name):
-    write(tmp_path / f"{name}.tsv", HEADER + ROWS)
-    assert load_sts(alias, tmp_path).name == name
+    data = load_sts(
+        "mine", write(tmp_path / "pairs.CSV", 'sentence1,note,score,sentence2\na cat,x,4.5,"a, b"\nc,y,1,d\n')
+    )
+    assert (data.scores, data.subsets) == ([4.5, 1.0], ["all", "all"])
+    assert (data.sentences1, data.sentences2) == (["a cat", "c"], ["a, b", "d"])
 
 
 @pytest.mark.parametrize(
@@ -62,24 +53,16 @@ def test_aliases(tmp_path, alias, name):
     [
         (HEADER + "a\t1\tx\ty\nb\t1\tx\tz\n", "two different scores"),
         ("rating\tsentence1\tsentence2\n1\ta\tb\n", r"sts12\.tsv, line 2: .* no score"),
-        ("score\tscore\tsentence1\tsentence2\n" + ROWS, r"sts12\.tsv must name each column once"),
         (HEADER + "a\t1\tx\ty\na\t2\tx\n", r"sts12\.tsv, line 3: .* no sentence2"),
         (HEADER + "a\t1\tx\ty\na\tnan\tx\ty\n", "got 'nan'"),
     ],
 )
-def test_malformed(tmp_path, content, named):
+def test_what_is_wrong_is_named(tmp_path, content, named):
     write(tmp_path / "sts12.tsv", content)
     with pytest.raises(ValueError, match=named):
         load_sts("sts12", tmp_path)
-
-
-def test_wrong_source(tmp_path):
-    other = write(tmp_path / "pairs.xlsx", HEADER + ROWS)
-    for name, source, named in (
-        ("sts12", tmp_path / "none", "none"), ("sts12", tmp_path, r"neither sts12\.tsv"), ("sts17", tmp_path, "^name"),
-        ("mine", other, "^source must"),
-    ):  # fmt: skip
-        with pytest.raises(ValueError, match=named):
+    for name, source in (("sts13", tmp_path), ("sts17", tmp_path), ("sts12", tmp_path / "none")):
+        with pytest.raises(ValueError, match=r"sts13|sts17|none"):
             load_sts(name, source)
 
 

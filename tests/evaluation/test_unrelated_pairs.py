@@ -58,13 +58,6 @@ def test_the_interval_is_a_jackknife():
         assert (high - low) / 2 == pytest.approx(1.96 * float(spread), rel=1e-3)
 
 
-def test_too_few_texts():
-    with pytest.raises(ValueError, match=r"^x must"):
-        unrelated_cosines(draw(39, 6))
-    with pytest.raises(ValueError, match=r"^queries must"):
-        unrelated_cosines(draw(40, 6), queries=draw(39, 6))
-
-
 @pytest.fixture
 def routed(still_encoder):
     """An encoder whose queries go through a layer of their own, with a prompt."""

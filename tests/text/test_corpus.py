@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from st_extras.text.columns import TextColumns, iterate_rows, iterate_values, text_columns
+from st_extras.text.columns import TextColumns, iterate_values
 from st_extras.text.corpus import is_blank, iterate_sentences, passages, read_sentences
 from tests.helpers import write
 
@@ -102,23 +102,13 @@ def test_invisible_characters_are_no_text():
 # --- columns of data sets ---
 
 
-@pytest.mark.parametrize("form", [None, "torch", "transform"])
-def test_every_row_comes_once_and_in_order(form):
-    data = datasets.Dataset.from_dict({"text": ROWS, "label": list(range(len(ROWS)))})
-    expected = ROWS
-    if form == "transform":  # needs a column that is not asked for
-        data = data.with_transform(lambda batch: {"text": [f"{t} {i}" for t, i in zip(*batch.values(), strict=True)]})
-        expected = [f"{text} {i}" for i, text in enumerate(ROWS)]
-    elif form:
-        data = data.with_format(form)
-    shuffled = data.select(range(len(ROWS))[::-1])
-    assert [value for _, value in iterate_values(shuffled, TextColumns("text"))] == expected[::-1]
-
-
-def test_streams_are_read_in_batches():
-    data = datasets.Dataset.from_dict({"text": ROWS, "label": list(range(len(ROWS)))}).to_iterable_dataset()
-    rows = iterate_rows(data, TextColumns(ids=("label",)), name="data", ahead=8)
-    assert list(rows) == [(row, row, text) for row, text in enumerate(ROWS)]
+def test_every_row_comes_once_and_in_order():
+    data = datasets.Dataset.from_dict({"text": ROWS, "label": range(len(ROWS))}).select(range(len(ROWS))[::-1])
+    for given in (data, data.with_format("torch"), data.to_iterable_dataset()):
+        assert list(iterate_values(given, TextColumns("text"))) == list(enumerate(ROWS[::-1]))
+    data = data.with_transform(lambda batch: {"text": [f"{t} {i}" for t, i in zip(*batch.values(), strict=True)]})
+    expected = [f"{text} {i}" for i, text in enumerate(ROWS)]  # of a column that is not asked for
+    assert [value for _, value in iterate_values(data, TextColumns("text"))] == expected[::-1]
 
 
 @pytest.mark.parametrize("kind", ["data set", "stream", "stream without columns"])
@@ -137,9 +127,3 @@ def test_the_usual_or_only_column_of_text_is_read(kind):
     assert list(iterate_values(table({"review": ["one"], "stars": [5]}))) == [(0, "one")]
     with pytest.raises(ValueError, match=r"queries.* has no column sentence or text"):
         list(iterate_values(table({"review": ["one"], "author": ["two"]}), name="queries"))
-
-
-def test_a_column_must_not_stand_twice():
-    with pytest.raises(ValueError, match="one column text, got 2"):
-        TextColumns().choose("a.csv", ["text", "text"])
-    assert text_columns(datasets.Dataset.from_dict({"title": ["a"], "text": ["b"]})) == ("text", "title", None)

@@ -68,11 +68,6 @@ def test_json_that_would_be_guessed_is_refused(text):
     assert len(str(caught.value)) < 300
 
 
-def test_json_is_read():
-    text = '{"a": ["\\ud83d\\ude00", "\\\\ud800", null], "b": {"a": 2.5}}'
-    assert parse_json(text, "file") == {"a": ["\U0001f600", "\\ud800", None], "b": {"a": 2.5}}
-
-
 def test_the_case_of_a_name_does_not_decide_what_a_file_is():
     kinds = {
         "A.CSV": (".csv", ""), "a.Tsv.GZ": (".tsv", ".gz"), "C.ndjson": (".jsonl", ""), "a.gz": ("", ".gz"),

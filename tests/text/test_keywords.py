@@ -106,14 +106,6 @@ def test_the_table_is_that_of_scikit_learn():
     assert list(idf) == list(vectorizer.vocabulary_), "saved in the same order"
 
 
-def test_settings_are_checked_before_the_corpus_is_read():
-    for options, name in (({"top_k": 0}, "top_k"), ({"max_df": 0}, "max_df"), ({"stop_words": 3}, "stop_words")):
-        with pytest.raises(ValueError, match=name):
-            TfidfKeywords.fit((pytest.fail("read") for _ in "a"), **options)
-    with pytest.raises(ValueError, match="corpus must hold sentences with words, got 2"):
-        TfidfKeywords.fit(["...", ""])
-
-
 # --- jieba ---
 
 
@@ -154,9 +146,3 @@ def test_a_dictionary_is_cached_where_only_the_user_can_write(tmp_path, monkeypa
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(os, "getuid", lambda: -1)  # somebody else's
     assert Path(words._cache_folder.__wrapped__()).parent != tmp_path
-
-
-def test_all_keywords_of_a_long_text_take_time_in_proportion():
-    """A search for one keyword after the other takes time in proportion to keywords x text."""
-    text = " ".join(f"w{i:x}" for i in range(20_000))
-    assert len(JiebaKeywords(top_k=None)(text)) == 20_000 - 1  # "we" is a stop word

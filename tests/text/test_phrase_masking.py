@@ -196,16 +196,3 @@ def test_text_that_is_masked_whole_is_refused_or_warned_of(caplog):
     PhraseMasking(RakePhrases(language="chinese")).dataset(chinese)
     PhraseMasking().dataset(["a red cat"] * 9 + ["dogs"])
     assert not caplog.messages
-
-
-@pytest.mark.parametrize("through", ["map", "transform"])
-def test_text_that_is_masked_whole_is_warned_of_where_datasets_call(through, caplog):
-    data = Dataset.from_dict({"sentence": ["\u4eca\u5929\u5929\u6c14\u5f88\u597d", "a red cat, a dog"] * 40})
-    masking = PhraseMasking(top_k=1)
-    if through == "map":
-        data.map(masking, batched=True, batch_size=10, load_from_cache_file=False)
-    else:
-        data.set_transform(masking)
-        assert [data[row]["masked"] for row in range(80)][:1] == ["[MASK]"]
-    warned = [line for line in caplog.messages if "of the masked sentences are nothing but the mask" in line]
-    assert (len(warned), warned[0][:3]) == (1, "50%")

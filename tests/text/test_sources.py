@@ -144,11 +144,3 @@ def test_a_distinct_sample_depends_on_neither_order_nor_repetition():
     assert sorted(sample) == sorted(distinct_sample(sorted(stream)[::-1], 40, 3))
     assert sample != distinct_sample(stream, 40, 4)
     assert distinct_sample(stream, 300, 3) == distinct_sample(stream, 5000, 3) == list(dict.fromkeys(stream))
-
-
-def test_every_item_has_the_same_chance():
-    counts = dict.fromkeys(map(str, range(20)), 0)
-    for seed in range(1000):
-        for item in distinct_sample(counts, 5, seed):
-            counts[item] += 1
-    assert all(abs(count - 250) < 5 * (1000 * 0.25 * 0.75) ** 0.5 for count in counts.values())

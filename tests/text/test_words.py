@@ -1,6 +1,5 @@
 import itertools
 
-import nltk
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +11,6 @@ from st_extras.text.words import (
     english_stop_words,
     find_all_words,
     find_words,
-    jieba_spans,
     phrase_stop_words,
     replace_spans,
     split_at_words,
@@ -47,13 +45,6 @@ def test_the_words_of_ascii_text_are_those_of_any_text(text):
     assert list(pieces[1::2]) == [text[start:end] for start, end in spans]
 
 
-def test_words_of_another_finder():
-    text = "我喜欢机器学习，it is fun。"
-    pieces = split_at_words(text, jieba_spans)
-    assert "".join(pieces) == text
-    assert pieces[1::2] == ("我", "喜欢", "机器", "学习", "it", "is", "fun")
-
-
 def test_every_user_has_its_list():
     assert english_stop_words() == ENGLISH_STOP_WORDS
     assert EDA(synonyms={}).stop_words == english_stop_words()
@@ -62,17 +53,6 @@ def test_every_user_has_its_list():
     assert phrase_stop_words("english") > english_stop_words()
     assert {"don't", "don’t", "t"} <= phrase_stop_words("english") - english_stop_words()
     assert "我们" in phrase_stop_words("chinese")
-
-
-def test_nltk_stop_words_of_another_language(tmp_path, monkeypatch):
-    monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
-    nltk.corpus.stopwords._unload()
-    (tmp_path / "corpora" / "stopwords").mkdir(parents=True)
-    (tmp_path / "corpora" / "stopwords" / "german").write_text("der\nund\n")
-    try:
-        assert RakePhrases(language="german")("Der Hund und Otto") == ["Hund", "Otto"]
-    finally:
-        nltk.corpus.stopwords._unload()
 
 
 # --- finding words, and replacing spans: on boundaries ---

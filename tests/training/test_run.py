@@ -4,14 +4,13 @@ import copy
 import functools
 import re
 import shutil
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from datasets import Dataset, DatasetDict, Features, IterableDataset, Value, load_dataset
+from datasets import Dataset, DatasetDict, Features, IterableDataset, Value
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 
 from st_extras.evaluation import STSDataset, STSEvaluator
 from st_extras.losses import AdCSELoss, PaSeRLoss, SimCSELoss, SLTFAILoss
-from st_extras.training.arguments import training_dataset, warn_of_prompt
+from st_extras.training.arguments import warn_of_prompt
 from st_extras.training.divergence import DivergenceError, non_finite
 from st_extras.training.identity import run_identity
 from st_extras.training.run import TrainingRun, train_encoder
@@ -296,20 +295,6 @@ class TestDivergence:
         assert differing(evaluator.seen[1], snapshot(saved)) == set()
 
 
-@SLOW
-def test_a_stream_without_named_columns(make_encoder, tmp_path):
-    (tmp_path / "text.txt").write_text("\n".join(SENTENCES), encoding="utf8")
-    data = load_dataset("text", data_files=str(tmp_path / "text.txt"), split="train", streaming=True)
-    assert data.features is None
-    streams = {"stream": data, "cast": data.cast(Features({"text": Value("string")}))}
-    first, second = (
-        spy(short_training(make_encoder(), tmp_path / name, data=rows, max_steps=2)) for name, rows in streams.items()
-    )
-    assert first.batches == second.batches
-    with pytest.raises(ValueError, match=r"^data must have a column of texts"):
-        training_dataset(IterableDataset.from_generator(lambda: iter([])))
-
-
 @pytest.mark.parametrize("prompts", [{}, {"prompts": "the dog "}])
 def test_a_prompt_that_training_leaves_out_causes_a_warning(encoder, caplog, prompts):
     encoder.prompts, encoder.default_prompt_name = {"query": "the dog "}, "query"
@@ -413,23 +398,6 @@ def test_a_broken_encoder_is_refused(encoder, tmp_path):
         next(encoder.parameters())[0] = float("nan")
     with pytest.raises(ValueError, match=r"^model must have finite weights"):
         short_training(encoder, tmp_path / "out")
-
-
-def test_a_run_killed_while_its_trainer_is_built_can_be_started_again(encoder, tmp_path, monkeypatch):
-    """The trainer makes the folder of the checkpoints, which must be known as a run's by then."""
-    module = sys.modules["st_extras.training.run"]
-    build, output = module.build_trainer, tmp_path / "out"
-
-    def checked(*arguments: Any, **options: Any) -> Any:
-        build(*arguments, **options)
-        assert (output / "checkpoints").is_dir()
-        check_output(output, overwrite=True)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(module, "build_trainer", checked)
-    with pytest.raises(KeyboardInterrupt):
-        train_encoder(encoder, SpyLoss, SENTENCES, output, max_steps=1, show_progress_bar=False)
-    assert not output.exists()
 
 
 @pytest.mark.parametrize("loss", [SimCSELoss, lambda model: MatryoshkaLoss(model, SimCSELoss(model), [16, 8])])
