@@ -147,16 +147,6 @@ def test_reranking_metrics_equal_scikit_learns(encoder, askubuntu):
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
-    [("0\t1", "line 1: 2 tab"), ("0\t1\t1 77\t2 1", "line 1: .*'77'"), ("0\t\t1 2\t2 1", "holds no query")],
-)
-def test_bad_askubuntu_files_are_refused(askubuntu, line, message):
-    write(askubuntu / "dev.txt", line + "\n")
-    with pytest.raises(ValueError, match=message):
-        read_askubuntu(askubuntu, "dev")
-
-
-@pytest.mark.parametrize(
     ("call", "named"),
     [
         (lambda: question_retrieval([("a", "b", False), ("c", "c", True)]), "pairs must"),

@@ -33,30 +33,16 @@ def fill(folder: Path, files: dict[str, str]) -> Path:
 
 
 CSV = {
-    "corpus.csv": "id,title,text\nd1,Cards,A lost card.\n7,,A loan.\n",
-    "queries.csv": 'qid,text\nq1,"gone, ""lost"""\n2,loan\nq3,none\n',
+    "corpus.csv": "doc_id,title,contents\nd1,Cards,A lost card.\n7,,A loan.\n",
+    "queries.csv.gz": 'qid,sentence\nq1,"gone, ""lost"""\n2,loan\nq3,none\n',
     "qrels.csv": "qid,docid,grade,by\n" + "".join(f"{q},{d},{g},me\n" for q, d, g in JUDGED),
+    "qrels/.hidden": "x",
+    "corpus.md": "x",
 }
-TSV = {
-    "corpus.tsv": "doc_id\ttitle\tcontents\nd1\tCards\tA lost card.\n7\t\tA loan.\n",
-    "queries.tsv": 'query_id\tsentence\nq1\tgone, "lost"\n2\tloan\nq3\tnone\n',
-}
-TREC = "".join(f"{q} 0\t{d} {g}\n" for q, d, g in JUDGED)
 
 
-@pytest.mark.parametrize(
-    "files",
-    [
-        {f"{name}.gz": text for name, text in BEIR.items()},
-        CSV,
-        TSV | {"qrels/test.txt": TREC + "\n", "qrels/.hidden": "x", "qrels/train.tsv": "x"},
-        TSV | {"qrels.qrel": TREC.replace("q1 0\t7 0", "q1 0\t7 -1"), "corpus.md": "x"},
-        TSV | {"qrels.jsonl": lines(*({"query_id": q, "doc_id": d, "label": g} for q, d, g in JUDGED))},
-    ],
-    ids=["beir.gz", "csv", "trec", "trec with -1", "jsonl"],
-)
-def test_every_kind_of_file_gives_the_same_task(tmp_path, files):
-    assert load_retrieval(fill(tmp_path, files)) == TASK
+def test_tables_give_the_same_task(tmp_path):
+    assert load_retrieval(fill(tmp_path / "beir", BEIR)) == TASK == load_retrieval(fill(tmp_path / "csv", CSV))
 
 
 def test_a_split_is_chosen_by_its_name(tmp_path):
@@ -88,28 +74,21 @@ def test_what_is_wrong_is_named(tmp_path, name, text, message):
 
 # --- judgements ---
 
-PAIRS = {("q1", "d1"): 1.0, ("2", "7"): 2.0, ("2", "d1"): 1.0}
-
 
 @pytest.mark.parametrize(
-    ("name", "text"),
+    ("name", "form"),
     [
-        ("qrels/test.tsv", "".join(f"{q} 0 {d} {g:.1f}\n" for (q, d), g in PAIRS.items())),  # grades such as 1.0
-        ("qrels/test.tsv", "\n \n" + TREC),
-        ("qrels/test.csv", "".join(f"{q} 0 {d} {g:g}\n" for (q, d), g in PAIRS.items())),
-        ("qrels/test.csv", "".join(f"{q},0,{d},{g:g}\n" for (q, d), g in PAIRS.items())),
-        ("qrels/test.tsv", "".join(f"{q}\t{d}\t{g:g}\n" for (q, d), g in PAIRS.items())),  # BEIR's, without a header
-        ("qrels/test.csv", "".join(f"{q},{d},{g}\n" for (q, d), g in PAIRS.items())),
-        ("qrels.txt", "".join(f"{q}\t0\t{d}\t{g:g}\n" for (q, d), g in PAIRS.items())),
-        ("qrels.tsv", "\n" + QRELS),
-        ("qrels.tsv", QRELS.replace("d1", "d1 ")),
-        ("qrels/test.csv", "\n".join(f"{q} 0,1 {d} {g}" for (q, d), g in PAIRS.items())),
-        ("qrels.jsonl", lines(*({"_id": 5, "query-id": q, "corpus-id": d, "score": g} for (q, d), g in PAIRS.items()))),
+        ("qrels/test.txt", "{q} 0\t{d} {g}"), ("qrels/test.tsv", "{q} 0 {d} {g:.1f}"),
+        ("qrels/test.csv", "{q},0,{d},{g}"), ("qrels/test.tsv", "{q}\t{d}\t{g}"), ("qrels.qrel", "\n \n{q} 0 {d} {g}"),
+        ("qrels/test.csv", "{q} 0,1 {d} {g}"), ("qrels.tsv", "query-id\tcorpus-id\tscore\n{q}\t{d} \t{g}"),
+        ("qrels.jsonl", '{{"_id": 5, "query_id": "{q}", "doc_id": "{d}", "label": {g}}}'),
     ],
-)
-def test_judgements_of_every_form_are_read(tmp_path, name, text):
-    fill(tmp_path, {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, name: text})
-    assert load_retrieval(tmp_path) == TASK
+)  # fmt: skip
+def test_judgements_of_every_form_are_read(tmp_path, name, form):
+    header, _, form = form.rpartition("\n")
+    rows = [form.format(q=q, d=d, g=-1 if g == 0 and "0 {d}" in form else g) for q, d, g in JUDGED]
+    files = {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, name: "\n".join([header, *rows])}
+    assert load_retrieval(fill(tmp_path, files)) == TASK
 
 
 @pytest.mark.parametrize(("kind", "text"), [("tsv", "q1 0 d1 1"), ("tsv", "q1\td1\t1.0"), ("csv", "q1,0,d1,1\n")])

@@ -63,16 +63,6 @@ def test_half_of_the_sentences_are_near_ones_of_the_other_half():
     assert shared.count(4) >= 7  # the near one of the others is taken
 
 
-def test_bad_input_is_refused():
-    for given, options, named in (
-        (["a"], {}, "sentences"),
-        (CORPUS, {"size": 3}, "size"),
-        (CORPUS, {"seed": -1}, "seed"),
-    ):
-        with pytest.raises(ValueError, match=rf"^{named}"):
-            UnlabeledSelectionEvaluator(given, **options)
-
-
 MANY = [f"{CORPUS[i % len(CORPUS)]} number {i % 400} " for i in range(600)]
 
 

@@ -66,20 +66,13 @@ def test_unrelated_cosines_are_shares_of_pairs():
     assert ax.get_yticklabels()[2].get_text() == "1 in 100"
 
 
-@pytest.mark.parametrize(
-    ("call", "named"),
-    [
-        (lambda: plots.plot_unrelated_cosines({}), "embeddings"),
-        (lambda: plots.plot_alignment_uniformity({"a": (1.0, 2.0), "b": (1.0,)}), "points"),
-        (lambda: plots.plot_alignment_uniformity({"a": (1, math.nan)}), "points"),
-        (lambda: plots.plot_training_curves({"a": ([1, 1], [1, 2])}), "steps of 'a'"),
-        (lambda: plots.plot_training_curves({"a": ([1], [1])}, best="first"), "best"),
-        (lambda: plots.plot_training_curves({"a": ([1], [1])}, picked={"a": 2}), "picked"),
-    ],
-)
-def test_bad_input_is_refused_before_anything_is_drawn(call, named):
-    with pytest.raises(ValueError, match=rf"^{named} must"):
-        call()
+def test_bad_input_is_refused_before_anything_is_drawn():
+    with pytest.raises(ValueError, match=r"^points must"):
+        plots.plot_alignment_uniformity({"a": (1, math.nan)})
+    with pytest.raises(ValueError, match=r"^steps of 'a' must"):
+        plots.plot_training_curves({"a": ([1, 1], [1, 2])})
+    with pytest.raises(ValueError, match=r"^picked must"):
+        plots.plot_training_curves({"a": ([1], [1])}, picked={"a": 2})
     assert not pyplot.get_fignums()
 
 

@@ -119,13 +119,6 @@ def test_other_files_are_read_as_text(tmp_path):
         assert read_sentences(write(tmp_path / name, "one")) == ["one"]
 
 
-def test_a_pattern_of_files_of_two_kinds_is_refused(tmp_path):
-    write(tmp_path / "a.jsonl", '"one"')
-    write(tmp_path / "a.txt", "two")
-    with pytest.raises(ValueError, match=r"\.jsonl and \.txt"):
-        read_sentences(f"{tmp_path}/a*")
-
-
 # --- search collections as text ---
 
 

@@ -56,13 +56,6 @@ def test_scores_are_those_of_rake_nltk_on_any_text(sentence):
     check_equal_to_rake(sentence)
 
 
-def test_a_phrase_holds_no_punctuation_and_stops_at_it():
-    found = RakePhrases()("Red apples… green (pears) «blue»—berries! state-of-the-art don't @user #tag_x")
-    assert {"Red apples", "state-of-the-art"} <= set(found)
-    assert not any(re.search(r"[^\w \-'’]|_", phrase) for phrase in found)
-    assert "green pears" not in found
-
-
 def test_lengths_and_stop_words():
     sentence = "big red apples and a pear"
     assert RakePhrases(max_words=2)(sentence) == ["pear"]
@@ -120,13 +113,6 @@ def test_the_default_tagger_from_its_files(tagger, tmp_path, monkeypatch):
     assert pickle.loads(pickle.dumps(extractor))("a dog ran") == [(0, 5)]
 
 
-def test_the_order_of_chunks_is_drawn_from_the_seed(tagger):
-    sentence = "the old man read a red book."
-    orders = [ChunkPhrases(tagger=tagger.tag, seed=seed)(sentence) for seed in (*range(20), 0)]
-    assert len({order[0] for order in orders}) == 3
-    assert orders[0] == orders[-1]
-
-
 def test_subtrees_of_a_given_parse():
     sentence = 'John said "(maybe) he won\'t come".'
     tree = """(S (NP-SBJ John) (VP said (`` ``) (-LRB- -LRB-) (ADVP maybe) (-RRB- -RRB-)
@@ -139,12 +125,3 @@ def test_subtrees_of_a_given_parse():
     assert rows["masked"] == ['John said "(maybe) [MASK] [MASK] [MASK]".']
     with pytest.raises(ValueError, match="tree of the sentence 'John', got the token 'Mary'"):
         ChunkPhrases(parse=lambda _: nltk.Tree.fromstring("(S (NP Mary))"))("John")
-
-
-def test_bad_input_of_chunks_is_named():
-    for options, named in (
-        ({"kinds": "NP"}, "kinds"), ({"tagger": list, "parse": str}, "tagger and parse"),
-        ({}, r".*nltk\.downloader averaged_perceptron_tagger_eng"),
-    ):  # fmt: skip
-        with pytest.raises(ValueError, match=rf"^{named}"):
-            ChunkPhrases(**options)

@@ -62,33 +62,6 @@ def test_weights_are_checked_before_they_are_scored_or_saved(encoder, tmp_path, 
     assert control.should_save is control.should_evaluate is False
 
 
-def test_the_loss_of_a_step_is_not_read_at_its_end(encoder, tmp_path):
-    """Only the step before it, until the log, an evaluation or a checkpoint is due."""
-    watch = DivergenceCallback(MultipleNegativesRankingLoss(encoder))
-    args, state, read = arguments(tmp_path), TrainerState(), []
-
-    class Flag:
-        device = torch.device("cuda")
-
-        def __init__(self, step: int) -> None:
-            self.bad_step = step
-
-        def __bool__(self) -> bool:
-            read.append(self.bad_step)
-            return True
-
-    def end(step: int, **control: bool) -> list[int]:
-        state.global_step = step
-        watch._finite = Flag(step)  # type: ignore[assignment]
-        read.clear()
-        watch.on_step_end(args, state, TrainerControl(**control))
-        return list(read)
-
-    assert [end(1), end(2), end(3)] == [[], [1], [2]]
-    assert [end(4, should_log=True), end(5), end(6, should_save=True), end(7)] == [[3, 4], [], [5, 6], []]
-    assert end(8, should_evaluate=True) == [7, 8]
-
-
 @pytest.mark.parametrize(("step", "behind"), [(2, 0), (3, 1), (4, 1)])
 def test_no_checkpoint_of_an_epoch_after_a_loss_that_is_not_finite(
     encoder, sentences, tmp_path, monkeypatch, step, behind

@@ -52,10 +52,6 @@ def test_there_is_one_bar_with_the_latest_loss_and_score(encoder, make_encoder, 
     assert re.match(r"Training: +50%\|.* 2/4 ", lines[0]), "it starts where the training stopped"
 
 
-def test_no_bar_leaves_nothing(encoder, tmp_path):
-    assert written(encoder, tmp_path / "out", show_progress_bar=False) == ("", [])
-
-
 def test_a_warning_has_a_line_of_its_own(encoder, tmp_path, monkeypatch):
     root = logging.getLogger()
     monkeypatch.setattr(root, "handlers", [])  # as on the command line, where no handler is set
