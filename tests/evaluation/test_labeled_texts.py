@@ -35,21 +35,17 @@ def test_files_that_datasets_reads(tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "named"),
+    ("content", "named"),
     [
-        ("a.tsv", "", "holds no labelled text"), ("a.tsv", "label\ttext\na\tx\n\tx\n", "line 3: a label"),
-        ("a.tsv", "label\ttext\na\tx\n\nb\t \n", "line 4: a text"),
-        ("a.tsv", "label\ttext\na\tx\nb\n", "line 3: .* got None"),
-        ("a.tsv", "category\ttext\na\tx\n", "has no column label"),
-        ("a.jsonl", '{"text": "x", "label": 1.5}\n', "line 1: a label"),
-        ("a.jsonl", '"x"\n"y"\n', "got the same for both"), ("a.txt", "a", "^path must"), ("b.tsv", None, "no file"),
+        ("", "holds no labelled text"), ("label\ttext\na\tx\n\tx\n", "line 3: a label"),
+        ("label\ttext\na\tx\n\nb\t \n", "line 4: a text"), ("category\ttext\na\tx\n", "has no column label"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_named(tmp_path, name, content, named):
-    file = tmp_path / name if content is None else write(tmp_path / name, content)
-    with pytest.raises(ValueError, match=named) as caught:
-        load_labeled_texts(file)
-    assert str(file) in str(caught.value)
+def test_what_is_wrong_is_named(tmp_path, content, named):
+    with pytest.raises(ValueError, match=rf"a\.tsv.*{named}"):
+        load_labeled_texts(write(tmp_path / "a.tsv", content))
+    with pytest.raises(ValueError, match=r"^path must"):
+        load_labeled_texts(write(tmp_path / "a.txt", content))
 
 
 @pytest.mark.parametrize("train", [False, True])

