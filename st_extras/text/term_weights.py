@@ -24,6 +24,7 @@ _LEFT_OUT = re.compile(
 )
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 _FEWEST_WORDS = 3  # of a sentence that stands for a query
+_MOST_CHARACTERS = 2000  # of a text, whose words are compared
 BM25_SHARE = 0.2
 """Of BM25 beside an encoder: how far its scores spread, relative to the encoder's. See :func:`bm25_weight`."""
 
@@ -204,7 +205,8 @@ def searchable_sentences(text: str) -> list[str]:
 def character_tfidf(texts: Sequence[str], most: float = 1.0) -> Any:
     """Return the (N, V) sparse TF-IDF rows, float32 of length 1, of character 3- to 5-grams within words.
 
-    Grams of a single text are left out; a text without any other has a row of zeros.
+    The first 2,000 characters of a text count, about as far as most encoders read. Grams of a single text are left out;
+    a text without any other has a row of zeros.
 
     Args:
         texts: (N,).
@@ -216,7 +218,7 @@ def character_tfidf(texts: Sequence[str], most: float = 1.0) -> Any:
     settings: dict[str, Any] = {"analyzer": "char_wb", "ngram_range": (3, 5), "sublinear_tf": True}
     vectorizer = TfidfVectorizer(min_df=2, max_df=most, dtype=np.float32, **settings)
     try:
-        return vectorizer.fit_transform(texts)
+        return vectorizer.fit_transform(text[:_MOST_CHARACTERS] for text in texts)
     except ValueError:  # no gram stands in two texts
         return csr_matrix((len(texts), 1), dtype=np.float32)
 
