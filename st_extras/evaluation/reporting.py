@@ -16,7 +16,6 @@ from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import Tensor
 
 from st_extras.checks import check_bool, check_count, check_rows, shown
-from st_extras.encoders.padding import fix_padding_side
 from st_extras.modules.pipeline import check_encoding
 from st_extras.text.corpus import iterate_sentences
 
@@ -63,7 +62,6 @@ class ReportingEvaluator(BaseEvaluator):
     def encode(self, model: SentenceTransformer, sentences: Sequence[str]) -> Tensor:
         """Return the (N, D) embeddings of the sentences, on the model's device; each different one is encoded once."""
         rows = {sentence: row for row, sentence in enumerate(dict.fromkeys(sentences))}
-        fix_padding_side(model)
         embeddings = model.encode(
             list(rows), batch_size=self.batch_size, show_progress_bar=self.show_progress_bar, convert_to_tensor=True
         )

@@ -12,7 +12,6 @@ from sentence_transformers.sentence_transformer.evaluation import InformationRet
 from sentence_transformers.util import cos_sim
 
 from st_extras.checks import check_bool, check_choice, check_count, check_instance, shown
-from st_extras.encoders.padding import fix_padding_side
 from st_extras.encoders.prompts import other_prompt
 from st_extras.evaluation.reporting import bootstrap_interval, check_further_options, check_sentences, join_name
 from st_extras.evaluation.retrieval_data import RetrievalTask, Sample
@@ -118,7 +117,6 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
         Raises:
             ValueError: if one is not finite.
         """
-        fix_padding_side(model)
         if prompt is None and prompt_name is None and encode_fn_name is not None:
             prompt = other_prompt(model, encode_fn_name)
         found: Any = super().embed_inputs(model, sentences, encode_fn_name, prompt_name, prompt, **options)

@@ -99,7 +99,8 @@ class STSEvaluator(ReportingEvaluator):
         found = [spearman(similarities[part], gold[part]) for part in parts]
         rho = float(np.average(found, weights=list(map(len, parts)))) if len(parts) > 1 else found[0]
         if math.isnan(rho):
-            logger.warning("%s: all similarities are equal, which gives no correlation with the scores.", data.name)
+            equal = "scores" if len(set(data.scores)) == 1 else "similarities"
+            logger.warning("%s: all %s are equal, which gives no correlation.", data.name, equal)
         return rho
 
     def parts(self, data: STSDataset) -> list[np.ndarray[Any, Any]]:

@@ -10,7 +10,6 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_extras.encoders.padding import fix_padding_side
 from st_extras.encoders.prompts import encode_as
 from st_extras.evaluation.geometry import unrelated_cosines
 from st_extras.modules.pipeline import check_finite_embeddings
@@ -64,8 +63,6 @@ def encode_pairs(
     """
     options["convert_to_tensor"] = True
     if queries is None:
-        for model in models.values():
-            fix_padding_side(model)
         encoded = {name: model.encode(list(texts), prompt=prompt, **options) for name, model in models.items()}
         return UnrelatedPairs(_known("text", texts, encoded)[1])
     documents = {name: encode_as(model, "document", texts, **options) for name, model in models.items()}

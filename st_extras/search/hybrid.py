@@ -303,25 +303,23 @@ def _embed_documents(
     model: SentenceTransformer, texts: Sequence[str], store: EmbeddingStore, batch_size: int, show_progress_bar: bool
 ) -> Floats:
     """Return (N, D) embeddings by the documents' prompt and route, of length 1 for cosines; 0 of a blank document."""
+    written = [place for place, text in enumerate(texts) if not is_blank(text)]
     embeddings = np.empty((0, 0), dtype=np.float32)
-    for first in range(0, len(texts), _SORTED_TOGETHER):
-        group = texts[first : first + _SORTED_TOGETHER]
-        order = sorted(range(len(group)), key=lambda place: -len(group[place]))
-        longest_first = [group[place] for place in order]
-        label = f"Encoding documents {first + 1:,} to {first + len(group):,} of {len(texts):,}"
+    for first in range(0, len(written), _SORTED_TOGETHER):
+        places = written[first : first + _SORTED_TOGETHER]
+        longest_first = sorted(places, key=lambda place: -len(texts[place]))
         found = store.encode(
             model,
-            longest_first,
+            [texts[place] for place in longest_first],
             route="document",
             batch_size=batch_size,
             show_progress_bar=show_progress_bar,
-            label=label,
+            label=f"Encoding documents {first + 1:,} to {first + len(places):,} of {len(written):,}",
         )
-        check_finite_embeddings(found, longest_first)
         if not first:
-            embeddings = np.empty((len(texts), found.shape[1]), dtype=np.float32)
-        embeddings[first + np.array(order)] = _comparable(model, found)
-    embeddings[[is_blank(text) for text in texts]] = 0
+            embeddings = np.zeros((len(texts), found.shape[1]), dtype=np.float32)
+        embeddings[longest_first] = _comparable(model, found)
+    check_finite_embeddings(torch.from_numpy(embeddings), texts)
     return embeddings
 
 

@@ -11,8 +11,6 @@ from torch import Tensor
 from st_extras import modules
 from st_extras.encoders import FrozenEncoder, load_encoder
 from st_extras.encoders.padding import fix_padding_side
-from st_extras.evaluation import GeometryEvaluator, RetrievalEvaluator, RetrievalTask
-from st_extras.evaluation.unrelated_pairs import encode_pairs
 from st_extras.losses import FrequencyAdversarialLoss, IncompleteSentenceFilteringLoss, PaSeRLoss, SimCSELoss
 from st_extras.search import HybridSearch
 from st_extras.text.frequency import FrequencyTable
@@ -73,9 +71,6 @@ WAYS = {
     "masked copies": lambda model: modules.RepALPostProcessor.attach(model, lambda_1=0.5, lambda_2=0, keywords="rake"),
     "statistics": lambda model: modules.CorpusStatistics.compute(model, SENTENCES),
     "hybrid search": lambda model: HybridSearch(model, SENTENCES),
-    "an evaluator": GeometryEvaluator(SENTENCES),
-    "search evaluated": RetrievalEvaluator(RetrievalTask({1: "a cat"}, dict(enumerate(SENTENCES)), {1: 0})),
-    "a threshold": lambda model: encode_pairs({"a": model}, [f"{a} {b}" for a in SENTENCES for b in SENTENCES]),
 }
 
 

@@ -152,6 +152,8 @@ class TestTies:
         metrics = STSEvaluator([pairs()], setting=setting)(fixed(vectors))
         assert math.isnan(metrics["stsb_dev_spearman_cosine"])
         assert "stsb_dev: all similarities are equal" in caplog.text
+        STSEvaluator([STSDataset("toy", SENTENCES[:4], SENTENCES[4:], [1.0] * 4)])(fixed(vectors))
+        assert "toy: all scores are equal" in caplog.text
 
     def test_similarities_that_differ_by_more_are_not(self):
         """In half precision these cosines, 7e-5 apart, would be."""
