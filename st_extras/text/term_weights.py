@@ -117,8 +117,8 @@ def bm25_weight(dense_scores: Any, bm25_scores: Any, share: float = BM25_SHARE) 
         share: how far BM25's scores spread after weighting, relative to the encoder's; above 0, at most 10.
 
     Raises:
-        ValueError: if ``share`` is not allowed, scores are not finite floating-point numbers of one shape (Q, N), or
-            those of an argument are the same for all documents of every query.
+        ValueError: if ``share`` is not allowed, scores are not finite floating-point numbers of one shape (Q, N), those
+            of an argument are the same for all documents of every query, or no score of BM25 is above 0 (SQLite's).
 
     Example:
         >>> import numpy as np
@@ -133,6 +133,8 @@ def bm25_weight(dense_scores: Any, bm25_scores: Any, share: float = BM25_SHARE) 
     for name, scores in (("dense_scores", dense), ("bm25_scores", bm25)):
         if not np.ptp(scores, axis=1).any():
             raise ValueError(f"{name} must differ between documents for some query, got equal ones for each.")
+    if bm25.max() <= 0:
+        raise ValueError("bm25_scores must be higher for a better match, got none above 0: negate those of SQLite.")
     return bm25_weight_of_blocks([(dense, bm25)], share)
 
 

@@ -138,6 +138,11 @@ _BROKEN_SCORES = [
 ]
 
 
+def test_scores_that_are_lower_for_a_better_match_are_refused():
+    with pytest.raises(ValueError, match=r"^bm25_scores must be higher"):
+        bm25_weight([[0.1, 0.2]], [[-3.0, 0.0]])
+
+
 @pytest.mark.parametrize("scores", _BROKEN_SCORES, ids=str)
 def test_scores_that_give_no_weight_are_refused(scores):
     with pytest.raises(ValueError, match=r"^dense_scores must"):
