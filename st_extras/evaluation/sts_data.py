@@ -95,12 +95,24 @@ def load_sts(name: str, source: str | PathLike[str] | None = None) -> STSDataset
                 f"{key} in {source!s}: a score must be a finite number, got {score!r} (pair {row + 1}: "
                 f"{shown(data.sentences1[row])})."
             )
-    if len(set(data.scores)) < 2:
-        raise ValueError(
-            f"{key} in {source!s} must have at least two different scores, got {len(set(data.scores))} in {len(data)} "
-            "pairs."
-        )
+    check_graded(data, f"{key} in {source!s}")
     return data
+
+
+def check_graded(data: STSDataset, where: str) -> None:
+    """Check that graded pairs can be scored.
+
+    Raises:
+        ValueError: if the numbers of sentences and scores differ, a score is not a finite number, or all are equal; the
+            message begins with ``where``.
+    """
+    sizes = len(data.sentences1), len(data.sentences2), len(data.scores)
+    if len(set(sizes)) > 1:
+        raise ValueError(f"{where} must have as many sentences on both sides as scores, got {sizes}.")
+    if not all(map(math.isfinite, data.scores)):
+        raise ValueError(f"{where} must have finite scores: leave out pairs without a score.")
+    if len(set(data.scores)) < 2:
+        raise ValueError(f"{where} must have two different scores, got {len(set(data.scores))} in {len(data)} pairs.")
 
 
 def _folder_rows(name: str, folder: Path) -> Iterable[_Row]:

@@ -10,10 +10,8 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-import torch
 
-from st_extras.checks import check_interval, check_strings, shown
-from st_extras.functional import full_precision
+from st_extras.checks import check_interval, check_rows, check_strings
 from st_extras.text.words import INVISIBLE, SPACELESS, find_all_words
 
 _PAIRED = rf"{SPACELESS}\uac00-\ud7a3"  # and Hangul, where particles follow a word without a space
@@ -127,7 +125,8 @@ def bm25_weight(dense_scores: Any, bm25_scores: Any, share: float = BM25_SHARE) 
         0.01
     """
     share = check_share(share)
-    dense, bm25 = _check_scores("dense_scores", dense_scores), _check_scores("bm25_scores", bm25_scores)
+    given = (("dense_scores", dense_scores), ("bm25_scores", bm25_scores))
+    dense, bm25 = (check_rows(name, scores).detach().cpu().numpy() for name, scores in given)
     if dense.shape != bm25.shape:
         raise ValueError(f"bm25_scores must have the shape of dense_scores, {dense.shape}, got {bm25.shape}.")
     for name, scores in (("dense_scores", dense), ("bm25_scores", bm25)):
@@ -157,23 +156,6 @@ def check_share(share: Any) -> float:
         ValueError: if it is not.
     """
     return check_interval("share", share, 0, 10, low_included=False)
-
-
-def _check_scores(name: str, scores: Any) -> np.ndarray:
-    """Return (Q, N) scores in float32 or better."""
-    allowed = f"{name} must be floating-point numbers of the shape (Q, N)"
-    try:
-        given = torch.as_tensor(scores).detach().cpu()
-    except (TypeError, ValueError, RuntimeError):
-        raise ValueError(f"{allowed}, got {shown(scores)}.") from None
-    if not given.is_floating_point():
-        raise ValueError(f"{allowed}, got {given.dtype}: give scores that were not quantised.")
-    if given.ndim != 2 or not given.numel():
-        raise ValueError(f"{allowed}, got the shape {tuple(given.shape)}.")
-    if not bool(given.isfinite().all()):
-        raise ValueError(f"{name} must be finite, got NaN or infinite values.")
-    found: np.ndarray = full_precision(given).numpy()
-    return found
 
 
 def search_words(text: str, *, singles: bool = False) -> list[str]:

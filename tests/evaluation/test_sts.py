@@ -101,7 +101,7 @@ class TestEvaluator:
         with pytest.raises(ValueError, match="subset 'lonely' of stsb_dev"):
             STSEvaluator([data], setting="wmean")
         data.scores[1] = float("nan")
-        with pytest.raises(ValueError, match="scores of stsb_dev"):
+        with pytest.raises(ValueError, match="^stsb_dev must have finite scores"):
             STSEvaluator([data])
         assert STSEvaluator([pairs("sts12")], setting="wmean").csv_file == "sts_evaluation_wmean_results.csv"
 
@@ -152,8 +152,6 @@ class TestTies:
         metrics = STSEvaluator([pairs()], setting=setting)(fixed(vectors))
         assert math.isnan(metrics["stsb_dev_spearman_cosine"])
         assert "stsb_dev: all similarities are equal" in caplog.text
-        STSEvaluator([STSDataset("toy", SENTENCES[:4], SENTENCES[4:], [1.0] * 4)])(fixed(vectors))
-        assert "toy: all scores are equal" in caplog.text
 
     def test_similarities_that_differ_by_more_are_not(self):
         """In half precision these cosines, 7e-5 apart, would be."""

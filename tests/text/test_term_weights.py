@@ -120,7 +120,6 @@ def test_bm25_that_scores_all_alike_has_no_weight():
 
 SCORES = np.array([[0.1, 0.2], [0.3, 0.5]])
 _BROKEN_SCORES = [
-    np.array([[1, 2], [3, 4]]),
     np.array([[1, 2], [3, 4]], dtype=np.int8),
     SCORES > 0.2,
     SCORES.astype(complex),
