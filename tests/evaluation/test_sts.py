@@ -101,7 +101,7 @@ class TestEvaluator:
         with pytest.raises(ValueError, match="subset 'lonely' of stsb_dev"):
             STSEvaluator([data], setting="wmean")
         data.scores[1] = float("nan")
-        with pytest.raises(ValueError, match="^stsb_dev must have finite scores"):
+        with pytest.raises(ValueError, match=r"^stsb_dev must have finite scores"):
             STSEvaluator([data])
         assert STSEvaluator([pairs("sts12")], setting="wmean").csv_file == "sts_evaluation_wmean_results.csv"
 
