@@ -132,13 +132,7 @@ def _check_subsets(datasets: Sequence[STSDataset]) -> None:
     for data in datasets:
         if set(data.subsets) == {data.name}:
             raise ValueError(f'setting="wmean" needs the subsets of {data.name}, which the hub copy does not contain.')
-        different = {*zip(data.subsets, data.scores, strict=True)}
-        for subset in sorted(set(data.subsets)):
-            if sum(name == subset for name, _ in different) < 2:
-                raise ValueError(
-                    f'setting="wmean" needs two different scores in each subset, but subset {subset!r} of '
-                    f"{data.name} has only one."
-                )
+        check_graded(data, f'setting="wmean" of {data.name}', data.subsets)
 
 
 def sts_evaluator(
