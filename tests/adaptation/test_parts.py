@@ -28,7 +28,7 @@ from st_extras.samples import graded_pairs
 from tests.fixtures import SENTENCES
 from tests.helpers import differing, draw, snapshot
 
-TEXTS = [f"text {number}" for number in range(603)]
+TEXTS = [f"text {chr(97 + number // 26)}{chr(97 + number % 26)}" for number in range(603)]
 
 # --- the corpus ---
 
@@ -74,6 +74,8 @@ def test_the_first_fifth_is_held_out_and_texts_without_embedding_are_left_out():
         (TEXTS, torch.zeros(0, 0), "0 of 603 were encoded in the time"),
         ([*map(str, range(603))], draw(603, 4), "only 0% of the texts have a letter"),
         (TEXTS, torch.ones(603, 4), "about the same embedding"),
+        (TEXTS, torch.eye(603)[:, :499], "needed, and 499 of 603 have an embedding other than 0."),
+        ([f"{a} {n}" for a in ("by", "By") for n in range(300)], draw(600, 4), "got 1 but for numbers and case."),
     ],
 )
 def test_texts_that_cannot_be_used(texts, vectors, reason):
@@ -145,8 +147,9 @@ def test_pairs_are_scored_by_spearman_and_labels_by_the_mean_of_three():
 
 def test_development_sets_that_are_refused():
     task = RetrievalTask({"q": "a"}, {"d": "b"}, {"q": {"d": 1.0}})
-    for dev in (["a"], task, LabeledTexts(["a", "b"], ["x", "y"])):
-        with pytest.raises(ValueError, match=r"^dev must"):
+    pairs = [STSDataset("no", list("ab"), list("cd"), s) for s in ([1.0, 1.0], [1.0, float("nan")], [1.0, 2.0, 3.0])]
+    for dev in (["a"], task, LabeledTexts(["a", "b"], ["x", "y"]), *pairs):
+        with pytest.raises(ValueError, match=r"^dev(:| must)"):
             check_dev(dev)
     check_dev(None)
 
@@ -196,6 +199,8 @@ def test_what_speaks_against_a_candidate():
     assert objections(0.1, 0.0, None, 0.5).startswith("not better")
     assert objections(0.0, None, None, 0.5).startswith("not better")
     assert objections(0.1, 0.01, 1.0, 0.5) == FORGETS
+    undefined = objections(float("nan"), None, float("nan"), 0.5)
+    assert undefined == "not better than the base model; loses nan on general pairs, 0.50 allowed"
 
 
 # --- the report ---

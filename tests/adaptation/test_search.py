@@ -254,6 +254,27 @@ def test_an_encoder_for_queries_and_another_for_documents(make_encoder, tmp_path
     assert router.default_route == "query"
 
 
+def test_texts_without_an_embedding_are_left_out(still_encoder, tmp_path, monkeypatch, accepting):
+    def some_zero(*given: Any, original: Any = search.encode_both, **options: Any) -> Any:
+        sides = original(*given, **options)
+        for side in sides:
+            side[:2] = 0
+        return sides
+
+    monkeypatch.setattr(search, "encode_both", some_zero)
+    found = run(still_encoder, tmp_path, keep_index=True)
+    assert found.chosen is not None
+    assert found.texts.used == len(set(DOCUMENTS)) - 2
+
+
+def test_prompts_by_other_names_are_saved_by_the_usual_ones(make_encoder, tmp_path, accepting):
+    model = make_encoder(dropout=0.0)
+    model.prompts = {"search_query": "the dog ", "query": "", "document": ""}
+    run(model, tmp_path)
+    assert SentenceTransformer(str(tmp_path), device="cpu").prompts["query"] == "the dog "
+    assert model.prompts["query"] == ""
+
+
 def test_encoders_that_are_refused(still_encoder, tmp_path):
     model = SentenceTransformer(modules=[Router({"left": list(still_encoder)}, default_route="left")], device="cpu")
     with pytest.raises(ValueError, match=r"^model must have the routes"):

@@ -51,7 +51,7 @@ def test_columns_in_any_order(tmp_path):
 @pytest.mark.parametrize(
     ("content", "named"),
     [
-        (HEADER + "a\t1\tx\ty\nb\t1\tx\tz\n", "two different scores"),
+        (HEADER + "a\t1\tx\ty\nb\t1\tx\tz\n", "not all equal"),
         ("rating\tsentence1\tsentence2\n1\ta\tb\n", r"sts12\.tsv, line 2: .* no score"),
         (HEADER + "a\t1\tx\ty\na\t2\tx\n", r"sts12\.tsv, line 3: .* no sentence2"),
         (HEADER + "a\t1\tx\ty\na\tnan\tx\ty\n", "got 'nan'"),

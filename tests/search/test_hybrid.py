@@ -94,6 +94,19 @@ def test_queries_without_text_or_known_words(search):
     assert_hits(search.search("zzz", 4), loop(scores_of(search.model, ["zzz"]), 0, 4))
 
 
+def test_without_text_or_embedding_a_document_is_found_by_words_alone(still_encoder, monkeypatch):
+    """An empty text is near to all that an encoder does not know, a zero is above every negative score."""
+    texts = [*DOCUMENTS, "", " \u200b", "zzz"]
+    search, plain = HybridSearch(still_encoder, texts, queries=QUERIES), HybridSearch(still_encoder, texts[:-3])
+    assert not search.embeddings[60:62].any()
+    search.embeddings[62] = 0
+    assert sorted(hit["corpus_id"] for hit in search.search("he", 100)[0]) == list(range(60))
+    assert 62 in [hit["corpus_id"] for hit in search.search("zzz", 100)[0]]
+    assert search._find_weight(QUERIES, 0.2) == pytest.approx(plain._find_weight(QUERIES, 0.2), rel=0.1)
+    monkeypatch.setattr(still_encoder, "encode", lambda inputs, **_: torch.zeros(len(inputs), 16))
+    assert [hit["corpus_id"] for hit in search.search("zzz", 5)[0]] == [62]
+
+
 # --- the weight ---
 
 
@@ -142,6 +155,7 @@ def test_prompts_routes_and_settings_reach_the_encoder(still_encoder, monkeypatc
     model = routed(still_encoder)
     model.prompts = {"query": "the old ", "document": "a red "}
     scores = scores_of(model, QUERIES)
+    model.prompts = {"search_query": "the old ", "search_document": "a red "}  # as others call them
     calls = []
 
     def record(route, encode, texts, **options):

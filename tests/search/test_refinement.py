@@ -53,6 +53,8 @@ def test_neighbours_by_an_index(finds_itself):
 def test_an_index_that_does_not_return_cosines_is_refused(value):
     with pytest.raises(ValueError, match=r"^nearest must return cosines"):
         refine_documents(ROWS, nearest=lambda rows, k: (np.full((40, k), value), np.zeros((40, k), int)))
+    with pytest.raises(ValueError, match=r"^nearest must return numbers of the 40 documents"):
+        refine_documents(ROWS, nearest=lambda rows, k: (np.full((40, k), 0.1), np.arange(40 * k).reshape(40, k)))
     with pytest.raises(ValueError, match=r"^nearest must return cosines .* got 0\.1"):
         refine_documents(ROWS, nearest=lambda rows, k: (np.full((40, k), 0.1), np.tile(np.arange(k), (40, 1))))
 

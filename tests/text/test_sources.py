@@ -116,6 +116,11 @@ def test_a_stream_of_many_files_is_split_by_its_files(tmp_path):
     assert [read_sentences(mixed, shard=(index, 5))[2:] for index in range(5)] == [["one"], ["two"], [], [], []]
 
 
+def test_a_file_that_must_be_unpacked_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"a\.txt\.zst.*unpack it"):
+        read_sentences(write(tmp_path / "a.txt.zst", "a"))
+
+
 def test_a_shard_is_checked():
     assert check_shard([3, 16]) == parse_shard("3/16") == parse_shard(" 3 / 16") == (3, 16)
     for wrong in ((16, 16), (-1, 4), (0, 0)):

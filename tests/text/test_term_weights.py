@@ -45,6 +45,9 @@ def test_it_is_sublinear_tfidf_of_grams_within_words():
 
 def test_texts_that_share_nothing_have_rows_of_zeros():
     assert character_tfidf([*TEXTS, "xyz"])[-1].nnz == 0
+    assert (
+        character_tfidf([*TEXTS, "xyz", "xyz " * 501 + TEXTS[0]])[-2:].nnz == 12
+    )  # what is far into a text is not read
     for texts in (["abc", "xyz"], ["", " "], ["one"]):
         found = character_tfidf(texts)
         assert (found.shape[0], found.nnz, found.dtype) == (len(texts), 0, np.float32)
@@ -98,6 +101,11 @@ def test_the_weight_of_bm25_is_the_formula_in_a_loop():
 
 
 SCORES = np.array([[0.1, 0.2], [0.3, 0.5]])
+
+
+def test_scores_that_are_lower_for_a_better_match_are_refused():
+    with pytest.raises(ValueError, match=r"^bm25_scores must be higher"):
+        bm25_weight([[0.1, 0.2]], [[-3.0, 0.0]])
 
 
 @pytest.mark.parametrize(
