@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from sentence_transformers import SentenceTransformer
 
+from st_extras.adaptation import Adaptation, CandidateResult, DomainDetails
 from st_extras.adaptation.search_transforms import BOTH_SIDES, QUERIES_ALONE
+from st_extras.cli.adapt import _verdict
 from tests.adaptation.texts import topical
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_picture")]
@@ -136,3 +138,11 @@ def test_mistakes(assert_refused, arguments, message):
         Path(file).unlink()
     command, text, *more = arguments
     assert_refused((command, "ENC", text, "-o", "out", *more), message)
+
+
+def test_the_verdict_shows_what_the_domain_gains_and_general_english_loses():
+    chosen = CandidateResult("medium", 0.03, 0.02, 0.04, 79.15, True, "", 1.0)
+    details = DomainDetails(2.0, general=80.45, expected_points=(0.9, 4.2), changed=0.17)
+    verdict = _verdict(Adaptation(None, "medium", "medium was best.", "", [chosen], None, details, 1.0))
+    assert "Expected on such text: +0.9 to +4.2 points" in verdict
+    assert "General English: 80.5 -> 79.2 (-1.3)." in verdict
