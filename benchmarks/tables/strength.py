@@ -135,8 +135,8 @@ def rules_table() -> Table:
     rules: dict[str, Rule] = {
         "earlier rule": by_earlier_rule,
         "**2 points** (default)": by_rule,
-        "2 points, smallest share that is best on the other domains": chosen_on_the_others(found, MAX_LOSS, 0),
-        "2 points, largest such share": chosen_on_the_others(found, MAX_LOSS, -1),
+        "2 points, share from the other domains (smallest)": chosen_on_the_others(found, MAX_LOSS, 0),
+        "2 points, share from the other domains (largest)": chosen_on_the_others(found, MAX_LOSS, -1),
         "0.5 points": partial(by_rule, budget=0.5),
         "any loss": partial(by_rule, budget=200.0),
         **{f"2 points, {enough:g} of the best score": partial(by_rule, enough=enough) for enough in (0.6, 0.9, 1.0)},
@@ -177,7 +177,7 @@ def shares_table() -> Table:
                 "best on the other two": " to ".join(dict.fromkeys((best[0], best[-1])))
             }
     rows |= {f"few texts, {budget:g} points": row_of_shares(fewer, budget) for budget in (MAX_LOSS, 0.5) if fewer}
-    return of_texts("mean gain", rows)
+    return of_texts("mean gain by share", rows)
 
 
 def row_of_shares(of: Sequence[Cell], budget: float) -> dict[str, str]:
@@ -199,5 +199,5 @@ def points_per_gain() -> tuple[float, float]:
         for name in STRENGTHS
         if cell["rows"][name]["gain"] > 0.01
     ]
-    deciles = statistics.quantiles(ratios, n=10)
+    deciles = statistics.quantiles(ratios, n=10, method="inclusive")
     return deciles[0], deciles[-1]
