@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from benchmarks.baselines import ROWS, WITHOUT_NEGATIVES, denoising_loss, frozen
 from benchmarks.controls import DeletingSLTFAILoss, DistillationLoss, RedrawnAdversariesLoss
 from benchmarks.paser_rows import chunks, with_positives
 from st_extras.encoders import EmbeddingTable, load_encoder
+from st_extras.modules import WhiteningPostProcessor
 from st_extras.samples.encoder import packaged_minilm
 from st_extras.text import EDA, PhraseMasking
 from st_extras.text.frequency import FrequencyTable
@@ -94,11 +96,23 @@ def frequency_table(model: SentenceTransformer, settings: dict[str, Any], data: 
     return FrequencyTable.from_file(file if file.exists() else Path(settings["frequencies"]), model.tokenizer)
 
 
-def complementary_weights(name: str, weights: dict[str, Path]) -> Path:
-    """Return the folder of a method of the study, of the whole packaged all-MiniLM-L6-v2 ("minilm"), or ``name``."""
+def complementary_encoder(
+    name: str, model: SentenceTransformer, sentences: list[str], weights: dict[str, Path]
+) -> SentenceTransformer:
+    """Return the frozen encoder that ``complementary`` names.
+
+    Args:
+        name: a method of the study (its weights), "minilm" (the packaged all-MiniLM-L6-v2), "whitened" (``model``,
+            untrained so far, softly whitened on ``sentences``), or a folder.
+        model: the encoder to train.
+        sentences: the training text.
+        weights: folder of each method's weights.
+    """
+    if name == "whitened":
+        return WhiteningPostProcessor.attach(copy.deepcopy(model), epsilon=0.1, corpus=sentences)
     if name in weights:
-        return weights[name]
-    return Path(packaged_minilm() if name == "minilm" else name)
+        return load_encoder(weights[name])
+    return load_encoder(packaged_minilm() if name == "minilm" else name)
 
 
 def make_loss(
@@ -119,7 +133,7 @@ def make_loss(
     if "base" in method:
         options["base_loss"] = make_loss(model, method["base"], sentences, weights, data)
     if "complementary" in method:
-        guide = load_encoder(complementary_weights(method["complementary"], weights))
+        guide = complementary_encoder(method["complementary"], model, sentences, weights)
         if method["loss"] == "GISTEmbedLoss":
             options["guide"] = frozen(guide)
         else:

@@ -10,8 +10,8 @@ the module of ``benchmarks`` that runs it, "training" unless it is given. That k
 Settings of a method:
 
 * ``loss`` and its ``options``; ``base``: the same for the loss inside SLT-FAI or PaSeR.
-* ``complementary``: the frozen encoder of DCLR: a method of the study (its weights with the same seed), ``minilm``, or
-  a folder.
+* ``complementary``: the frozen encoder of DCLR: a method of the study (its weights with the same seed), ``minilm``,
+  ``whitened`` (the untrained encoder, softly whitened on the training text), or a folder.
 * ``start``: a method of the study whose weights training starts from.
 * ``corpus``: a file in the data folder, an address (``hf://...``), or ``sts``: the unlabeled sentences of the STS
   sets; ``sentences``: how many of its sentences to take. ``sts-unseen``: short ones that no scored set holds, evenly

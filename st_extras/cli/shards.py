@@ -145,6 +145,8 @@ def count_frequencies(
     Run it on each shard of a corpus, on as many machines as there are, and add the tables with --add.
     """
     from st_extras.text.frequency import FrequencyTable
+    from st_extras.text.frequency_files import table_format
+    from st_extras.text.vocabularies import vocabulary
 
     _check_output_file(output, overwrite)
     is_list = any(name.startswith("wordfreq:") for name in text)
@@ -155,6 +157,7 @@ def count_frequencies(
         options.refuse_unread(context, reason, "shard", "column", "max_line", "processes")
     options.check_column(context, text)
     tokenizer = _tokenizer(encoder)
+    table_format(output, vocabulary(tokenizer))  # before counting, which can take hours
     added = [FrequencyTable.from_file(path, tokenizer) for path in add or []]  # refuses a bad one before counting
     if is_list:
         counted = load_frequencies(text[0], tokenizer)

@@ -48,6 +48,28 @@ def read_table(path: str | PathLike[str]) -> TableContent:
     return _from_tsv(lines, path)
 
 
+def table_format(path: str | PathLike[str], tokens: Sequence[str | None], format: str | None = None) -> str:
+    """Return the format in which a table is written.
+
+    Args:
+        path: the file.
+        tokens: of the table.
+        format: "table", "tsv", "json", or None: "tsv" if the name ends in ``.tsv`` or ``.tsv.gz``, otherwise "table".
+
+    Raises:
+        ValueError: if the format is unknown or cannot hold one of the tokens.
+    """
+    format = format or ("tsv" if file_kind(Path(path))[0] == ".tsv" else "table")
+    check_choice("format", format, ("table", "tsv", "json"))
+    unfit = [token for token in tokens if token is None or "\n" in token]
+    if format == "tsv" and unfit:
+        raise ValueError(
+            f"{path} must not be a TSV file for a table with the token {unfit[0]!r}, which fits no line of it: give it "
+            "a name that ends in .json."
+        )
+    return format
+
+
 def write_table(path: str | PathLike[str], content: TableContent, format: str | None = None) -> None:
     """Write a table; ``path`` appears only when the file is complete.
 
@@ -55,16 +77,12 @@ def write_table(path: str | PathLike[str], content: TableContent, format: str | 
         path: the file; packed if its name ends in ``.gz``.
         content: the table.
         format: "table" (JSON: vocabulary, counts, number of texts), "tsv" (``token<TAB>count`` lines in the order of
-            the ids) or "json" (``{token: count}``). None: "tsv" if the name ends in ``.tsv`` or ``.tsv.gz``,
-            otherwise "table".
+            the ids), "json" (``{token: count}``) or None, as :func:`table_format` takes it.
 
     Raises:
         ValueError: if the format is unknown or cannot hold one of the tokens.
     """
-    file = Path(path)
-    kind, packed = file_kind(file)
-    format = format or ("tsv" if kind == ".tsv" else "table")
-    check_choice("format", format, ("table", "tsv", "json"))
+    file, format = Path(path), table_format(path, content.tokens, format)
     rows = list(zip(content.tokens, content.counts, strict=True))
     if format == "table":
         table: dict[str, Any] = {"format": _FORMAT, "version": _VERSION, "num_texts": content.num_texts}
@@ -75,13 +93,10 @@ def write_table(path: str | PathLike[str], content: TableContent, format: str | 
         known = {token: count for token, count in rows if token is not None}
         text = json.dumps(known, ensure_ascii=False, indent=2) + "\n"
     else:
-        unfit = [token for token, _ in rows if token is None or "\n" in token]
-        if unfit:
-            raise ValueError(f'format must be "table" for a table with the token {unfit[0]!r}, got "tsv".')
         text = "token\tcount\n" + "".join(f"{token}\t{count}\n" for token, count in rows)
     data = text.encode()
     with whole_file(file) as partial:
-        partial.write_bytes(gzip.compress(data) if packed == ".gz" else data)
+        partial.write_bytes(gzip.compress(data) if file_kind(file)[1] == ".gz" else data)
 
 
 def _from_json(text: str, path: str | PathLike[str]) -> TableContent:

