@@ -129,6 +129,22 @@ def strengths_table() -> Table:
     return of_texts("encoder", rows)
 
 
+def before_and_after_table() -> Table:
+    """Return the table of ``adapt`` by the earlier rule and by the rule of today: means over the domains."""
+    rules: dict[str, Rule] = {"earlier rule": by_earlier_rule, "2 points": by_rule}
+    measures = {"domain": "mean", "general": "general", "STS-B": "stsb_test"}
+    rows: dict[str, dict[str, str]] = {}
+    for encoder, title in ENCODERS.items():
+        of = [cell for cell in cells() if cell["encoder"] == encoder]
+        if of:
+            rows[title] = {
+                f"{name}: {called}": f"{statistics.mean(gained(cell, rule(cell), measure) for cell in of):+.1f}"
+                for name, rule in rules.items()
+                for called, measure in measures.items()
+            }
+    return of_texts("encoder", rows)
+
+
 def rules_table() -> Table:
     """Return the table of rules: mean and lowest gain, what the best strength has more, and general points lost."""
     found = cells()
