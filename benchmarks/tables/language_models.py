@@ -137,8 +137,11 @@ LABELS = {
     "simcse": "SimCSE",
     "consert": "ConSERT",
     "dclr": "DCLR",
+    "dclr-consert-views": "DCLR on ConSERT's views",
     "dclr-consert-views-no-noise": "DCLR on ConSERT's views, no noise",
     "adcse": "AdCSE",
+    "adcse-no-head": "AdCSE without its head",
+    "slt-fai-consert": "SLT-FAI over ConSERT",
     "slt-fai": "SLT-FAI over SimCSE",
     "paser": "PaSeR",
 }
@@ -163,6 +166,16 @@ def trained(study: str, *methods: str, beside_simcse: bool = False) -> Table:
 
 
 PROMPTED = trained("decoder_prompted", "dclr-consert-views-no-noise")
+METHODS = trained(
+    "decoder_methods",
+    "simcse",
+    "consert",
+    "slt-fai-consert",
+    "adcse",
+    "adcse-no-head",
+    "dclr-consert-views",
+    beside_simcse=True,
+)
 TRAINED = trained(
     "decoder_training",
     "simcse",
