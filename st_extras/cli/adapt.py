@@ -136,7 +136,7 @@ def _verdict(adapted: Adaptation) -> str:
     verdict = f"{adapted.reason} {details.changed:.0%} of the texts have another nearest neighbour."
     if (points := getattr(details, "expected_points", None)) is not None:
         verdict += f" Expected on such text: {points[0]:+.1f} to {points[1]:+.1f} points of 1-NN, V-measure and MAP@R."
-    if chosen.general is not None:
+    if chosen.general is not None and details.general is not None:
         change = chosen.general - details.general
         verdict += f" General English: {details.general:.1f} -> {chosen.general:.1f} ({change:+.1f})."
     before, after = ((marks or {}).get(1000) for marks in (details.unrelated_before, details.unrelated_after))
