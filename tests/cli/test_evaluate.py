@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,21 @@ def test_a_refined_encoder_of_the_hub(run, inputs, monkeypatch):
     monkeypatch.setattr("sentence_transformers.util.load_file_path", lambda name, file: file)
     monkeypatch.setattr("st_extras.modules.load", lambda name: loaded if name == "me/refined" else None)
     assert run("evaluate", "me/refined", "--sts", "STS", "--sets", "sts12", "--json")[0] == 0
+
+
+@pytest.mark.usefixtures("data")
+@pytest.mark.parametrize("words", [("--sts", "STS"), ("--labeled", "labels.tsv"), ("--retrieval", "faq")])
+def test_80_columns_show_every_score_of_encoders_with_long_paths(run, inputs, words):
+    paths = [f"a/{'folder-of-many-letters/' * 3}encoder-{number}" for number in (1, 2)]
+    for path in paths:
+        shutil.copytree(inputs / "encoder", path)
+    found = json.loads(run("evaluate", *paths, *words, "--json")[1])
+    code, out, _ = run("evaluate", *paths, *words, "--quiet", columns=80)
+    table = [line for line in out.splitlines() if line[:1] in "┏┃│└"]
+    assert (code, max(map(len, table)) <= 80) == (0, True)
+    for row in found.values():
+        assert [value for value in row.values() if f"{value:.2f}".lstrip("-") not in out] == []
+    assert all(f"encoder-{number}: {path}" in out for number, path in enumerate(paths, start=1))
 
 
 @pytest.mark.slow
