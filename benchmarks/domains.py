@@ -65,12 +65,14 @@ THIN = {
 MEASURES = ("knn_accuracy", "v_measure", "map_at_r", "mean")
 START = "start"
 ROWS = (*BASELINES, START, *BAGS, *STEPS, *MODELS, *TRAINED)
+DAMAGED = {name: f"runs/damaged/{name}" for name in ("damaged76", "damaged71")}
+"""Where the study ``strength`` saves minilm after a short fine-tuning that harmed it."""
 
 
 def encoder(name: str) -> SentenceTransformer:
     """Load "minilm" or "mpnet" (tuned for similarity), "layers3" (minilm's first 3, raw), a language model, a path."""
-    if name == "layers3":
-        return load_encoder(packaged_minilm(), layers=3, pooling="mean", max_seq_length=32)
+    if name.startswith("layers"):
+        return load_encoder(packaged_minilm(), layers=int(name[len("layers") :]), pooling="mean", max_seq_length=32)
     if name == "mpnet":
         return load_encoder("runs/encoders/mpnet", max_seq_length=64, dtype="bfloat16")
     if name in ("smollm2-plain", "gemma3-plain"):
@@ -79,7 +81,7 @@ def encoder(name: str) -> SentenceTransformer:
         return load_encoder(f"runs/encoders/{name}", pooling="lasttoken", prompt_template=PROMPT_EOL, max_seq_length=64)
     if name in PRETRAINED:
         return load_encoder(PRETRAINED[name], pooling="mean", max_seq_length=32)
-    return load_encoder(packaged_minilm() if name == "minilm" else name, max_seq_length=64)
+    return load_encoder(packaged_minilm() if name == "minilm" else DAMAGED.get(name, name), max_seq_length=64)
 
 
 def encoded(model: SentenceTransformer, texts: Sequence[str]) -> Tensor:

@@ -18,6 +18,7 @@ from benchmarks.tables import (
     search,
     selection,
     similarity,
+    strength,
     studies,
 )
 from benchmarks.tables.render import Sentence, Table
@@ -58,6 +59,10 @@ TABLES: dict[str, Declared] = {
     "adapted-mpnet": domains.ADAPTED_MPNET,
     "domains": domains.EVERY,
     "trainings": domains.TRAININGS,
+    "strengths": strength.strengths_table,
+    "strength-before": strength.before_and_after_table,
+    "strength-rules": strength.rules_table,
+    "strength-shares": strength.shares_table,
     "label-free": domains.label_free_table,
     "acceptance": domains.acceptance_table,
     "search-baselines": search.BASELINES,

@@ -178,16 +178,17 @@ def adapt(
         choice = choose(results)
         if choice.index is None:
             return run.leave(choice.reason, corpus.summary, details, gain_of, results)
-        chosen = tried[choice.index]
+        chosen, result = tried[choice.index], results[choice.index]
+        points = expected_points(result.gain) if dev is None else None
         refined = chosen.model
         if chosen.transform is not None:
-            line = made_from(chosen.name, len(corpus.fitting), details.general, results[choice.index].general)
+            line = made_from(chosen.name, len(corpus.fitting), details.general, result.general, points)
             refined = with_transform(refined, chosen.transform, METHOD, line, CITATIONS["he2003locality"])
         run.save(refined)
         before, after = corpus.held_out_embeddings, chosen.after(chosen.held_out)
         details = dataclasses.replace(
             details,
-            expected_points=expected_points(results[choice.index].gain) if dev is None else None,
+            expected_points=points,
             changed=write_neighbors(run.output, corpus.held_out, before, after, seed=run.seed),
             unrelated_before=unrelated_cosines(before),
             unrelated_after=unrelated_cosines(after),

@@ -86,10 +86,21 @@ def with_transform(
     return refined
 
 
-def made_from(name: str, fitting: int, before: float | None, after: float | None) -> str:
-    """Return the line of the model card about a chosen candidate: from how many texts, and general English with it."""
-    general = "" if before is None or after is None else f", general English pairs {before:.2f} -> {after:.2f}"
-    return (
-        f"* **st-extras adapt**, {name}: computed from {fitting:,} unlabelled texts of a domain{general}. The "
-        "embeddings are not comparable with those of the encoder without it."
-    )
+def made_from(
+    name: str, fitting: int, before: float | None, after: float | None, points: tuple[float, float] | None = None
+) -> str:
+    """Return the line of the model card about a chosen candidate.
+
+    Args:
+        name: of the candidate.
+        fitting: how many texts it was computed from.
+        before: score of the base model on pairs of general English; None: they show nothing.
+        after: score of the candidate on them.
+        points: between how many points on labelled texts of the domain its gain is expected; None: not known.
+    """
+    line = f"* **st-extras adapt**, {name}: computed from {fitting:,} unlabelled texts of a domain"
+    if points is not None:
+        line += f", expected gain on such texts {points[0]:+.1f} to {points[1]:+.1f} points"
+    if before is not None and after is not None:
+        line += f", general English pairs {before:.2f} -> {after:.2f} ({after - before:+.2f})"
+    return f"{line}. The embeddings are not comparable with those of the encoder without it."

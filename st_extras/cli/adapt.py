@@ -31,8 +31,8 @@ def adapt(
     max_general_loss: Annotated[
         float,
         typer.Option(
-            help="Points that it may lose on pairs of general English (Spearman x 100): 0.5 for one encoder that "
-            "serves everything, 200 for this text alone.",
+            help="Points that it may lose on pairs of general English (Spearman x 100); with more of them it gains "
+            "more on your text. 0.5 for one encoder that serves everything, 200 for this text alone.",
             callback=options.NOT_NEGATIVE,
         ),
     ] = 2.0,
@@ -136,8 +136,9 @@ def _verdict(adapted: Adaptation) -> str:
     verdict = f"{adapted.reason} {details.changed:.0%} of the texts have another nearest neighbour."
     if (points := getattr(details, "expected_points", None)) is not None:
         verdict += f" Expected on such text: {points[0]:+.1f} to {points[1]:+.1f} points of 1-NN, V-measure and MAP@R."
-    if chosen.general is not None:
-        verdict += f" General English: {details.general:.1f} -> {chosen.general:.1f}."
+    if chosen.general is not None and details.general is not None:
+        change = chosen.general - details.general
+        verdict += f" General English: {details.general:.1f} -> {chosen.general:.1f} ({change:+.1f})."
     before, after = ((marks or {}).get(1000) for marks in (details.unrelated_before, details.unrelated_after))
     if before and after:
         verdict += f" 1 in 1,000 pairs of texts has a cosine above {after[0]:.2f}, not {before[0]:.2f}."

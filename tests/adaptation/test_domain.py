@@ -204,7 +204,9 @@ def test_how_strong_the_chosen_transform_is(still_encoder, tmp_path, monkeypatch
     found = adapt(still_encoder, TEXTS, tmp_path / "out", show_progress_bar=False, **options)
     assert [one.name for one in found.candidates] == NAMES[:tried]
     assert found.chosen == f"{chosen} neighbour transform"
-    assert details(found).expected_points == choice.expected_points(scores[found.chosen][0])
+    low, high = choice.expected_points(scores[found.chosen][0])
+    assert details(found).expected_points == (low, high)
+    assert f"gain on such texts {low:+.1f} to {high:+.1f} points" in (tmp_path / "out" / "README.md").read_text()
     assert [one.partition(",")[0] for one in details(found).not_tried] == NAMES[tried:]
 
 

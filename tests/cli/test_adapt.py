@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from sentence_transformers import SentenceTransformer
 
+from st_extras.adaptation import Adaptation, CandidateResult, DomainDetails
 from st_extras.adaptation.search_transforms import BOTH_SIDES, QUERIES_ALONE
+from st_extras.cli.adapt import _verdict
 from tests.adaptation.texts import topical
 
 pytestmark = pytest.mark.usefixtures("without_picture")
@@ -93,3 +95,11 @@ def test_search(run, monkeypatch):
     report = json.loads(out)
     assert (code, report["texts"]["used"], report["details"]["queries"]) == (0, 500, 40), err
     assert report["details"]["dev"] is not None
+
+
+def test_the_verdict_shows_what_the_domain_gains_and_general_english_loses():
+    chosen = CandidateResult("medium", 0.03, 0.02, 0.04, 79.15, True, "", 1.0)
+    details = DomainDetails(2.0, general=80.45, expected_points=(0.9, 4.2), changed=0.17)
+    verdict = _verdict(Adaptation(None, "medium", "medium was best.", "", [chosen], None, details, 1.0))
+    assert "Expected on such text: +0.9 to +4.2 points" in verdict
+    assert "General English: 80.5 -> 79.2 (-1.3)." in verdict

@@ -1,0 +1,190 @@
+"""How strong the transform of ``adapt`` should be: each strength on good, raw and damaged encoders.
+
+A record holds, for an encoder, a domain and a number of fitting texts, the base model and each of ``CANDIDATES``:
+scores by the labels of test texts, Spearman correlation on the packaged pairs of general English and on STS-B test
+(times 100), and the label-free score with its interval on held-out train texts. ``benchmarks/tables/strength.py``
+compares rules of choice on these records; the labels only score here.
+
+The encoders are those of ``benchmarks/domains.py`` and two that a short fine-tuning damaged (:func:`damage`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from torch import Tensor
+
+from benchmarks.domain_rows import bfloat16
+from benchmarks.domains import DAMAGED, DOMAINS, START, Domain, encoded, encoder, label_figures
+from benchmarks.names import TRANSFORMS
+from benchmarks.records import run_once
+from benchmarks.studies import Options, chosen
+from st_extras.adaptation import CANDIDATES
+from st_extras.adaptation.scoring import general_english, graded
+from st_extras.adaptation.transforms import transformed
+from st_extras.evaluation import LabelFreeComparison, load_labeled_texts
+from st_extras.evaluation.geometry import mean_cosine
+from st_extras.modules import pipeline
+from st_extras.modules.neighbor_directions import neighbor_directions
+from st_extras.samples import graded_spearman
+from st_extras.text.term_weights import character_tfidf
+
+SEED = 42  # of adapt, by default
+PAIRS = 20  # of each label, to damage an encoder with
+
+
+def damage(model: SentenceTransformer, texts: Sequence[str], labels: Sequence[str], border: float) -> int:
+    """Fine-tune an encoder on few pairs of one domain until it forgets general English, and return the steps.
+
+    The pairs are different texts of the same label, trained on by MultipleNegativesRankingLoss at 5e-4, 64 at a time.
+    Nothing is chosen by these labels: they only do what hasty fine-tuning does.
+
+    Args:
+        model: the encoder.
+        texts: of the domain, at least 40 of each label.
+        labels: of ``texts``.
+        border: training ends where the packaged graded pairs score less (Spearman correlation times 100).
+    """
+    torch.manual_seed(0)
+    loss, optimizer = MultipleNegativesRankingLoss(model), torch.optim.AdamW(model.parameters(), lr=5e-4)
+    for step, batch in enumerate(pair_batches(texts, labels, random.Random(0)), 1):
+        model.train()
+        features = [model.preprocess([pair[side] for pair in batch]) for side in (0, 1)]
+        optimizer.zero_grad()
+        with bfloat16(True):
+            loss(features, None).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        model.eval()
+        if step % 5 == 0:
+            with bfloat16(True):
+                if graded_spearman(model) < border:
+                    break
+    return step
+
+
+def pair_batches(
+    texts: Sequence[str], labels: Sequence[str], drawn: random.Random, size: int = 64
+) -> Iterator[list[tuple[str, str]]]:
+    """Yield batches of pairs of texts that share a label, the pairs shuffled for each pass, without an end."""
+    by_label: dict[str, list[str]] = {}
+    for text, label in zip(texts, labels, strict=True):
+        by_label.setdefault(label, []).append(text)
+    pairs = []
+    for of_label in by_label.values():
+        of_label = drawn.sample(of_label, 2 * PAIRS)
+        pairs += zip(of_label[:PAIRS], of_label[PAIRS:], strict=True)
+    drawn.shuffle(pairs)
+    while True:
+        drawn.shuffle(pairs)
+        for at in range(0, len(pairs) - size + 1, size):
+            yield pairs[at : at + size]
+
+
+def make_damaged(name: str, data: Path) -> None:
+    """Save the damaged encoder of this name, unless it is there."""
+    if not Path(DAMAGED[name]).is_dir():
+        model, train = encoder("minilm"), load_labeled_texts(data / "domains" / "clinc150_train.tsv.gz")
+        print(f"{name}: {damage(model, train.texts, train.labels, float(name[-2:]))} steps.", flush=True)
+        model.save(DAMAGED[name])
+
+
+def sampled(domain: Domain, settings: Mapping[str, Any]) -> Domain:
+    """Return a part of a domain: as many fitting, held-out and test texts as the settings say, and every n-th pair."""
+    count = min(len(domain.test), settings["scored"])
+    places = sorted(random.Random(0).sample(range(len(domain.test)), count))
+    half, every = len(domain.grades), settings["pairs_every"]
+    return dataclasses.replace(
+        domain,
+        test=[domain.test[i] for i in places],
+        labels=[domain.labels[i] for i in places],
+        pairs=[*domain.pairs[:half:every], *domain.pairs[half::every]],
+        grades=domain.grades[::every],
+        fitted=settings["fitted"],
+        held_out=settings["held_out"],
+    )
+
+
+def embeddings(
+    name: str, texts: Mapping[str, list[str]], settings: Mapping[str, Any], options: Options
+) -> dict[str, Tensor]:
+    """Return (N, D) embeddings of texts before a Normalize module, as ``adapt`` takes them; from the cache if possible.
+
+    Args:
+        name: of the encoder.
+        texts: by their names in the cache.
+        settings: of the encoder; ``bfloat16``: the precision to encode in.
+        options: with the folders.
+
+    Raises:
+        ValueError: if the cache holds embeddings of more or fewer texts.
+    """
+    files = {place: options.work / "strength" / name / f"{place}.pt" for place in texts}
+    if missing := [place for place, file in files.items() if not file.is_file()]:
+        if name in DAMAGED:
+            make_damaged(name, options.data)
+        model = encoder(name)
+        modules = pipeline.split_before_normalize(model)[0]
+        with pipeline.part_of_model(model, modules) as part, bfloat16(settings["bfloat16"]):
+            for place in missing:
+                files[place].parent.mkdir(parents=True, exist_ok=True)
+                torch.save(encoded(part, texts[place]).float(), files[place])
+    found = {place: torch.load(file, weights_only=True).double() for place, file in files.items()}
+    for place, rows in found.items():
+        if len(rows) != len(texts[place]):
+            raise ValueError(f"{files[place]} must hold {len(texts[place])} embeddings, got {len(rows)}: remove it.")
+    return found
+
+
+def score(name: str, domain: Domain, fitted: int, settings: Mapping[str, Any], options: Options) -> dict[str, Any]:
+    """Return the record of an encoder and a domain, with the transforms computed from the first ``fitted`` texts."""
+    numbers, half = domain.order(0), len(domain.grades)
+    held_out, fitting = ([domain.train[i] for i in part] for part in (numbers[: domain.kept], numbers[domain.kept :]))
+    measures = {
+        "general": general_english(),
+        "stsb_test": graded(domain.pairs[:half], domain.pairs[half:], domain.grades),
+    }
+    parts = {"fit": fitting, "held": held_out, "scored": domain.test}
+    places = {part: f"{domain.name}-{part}" for part in parts}
+    texts = {"general": measures["general"].texts, "stsb": measures["stsb_test"].texts}
+    found = embeddings(name, texts | {places[part]: listed for part, listed in parts.items()}, settings, options)
+    directions = neighbor_directions(found[places["fit"]][:fitted], tfidf=character_tfidf(fitting[:fitted]), seed=SEED)
+    comparison = LabelFreeComparison(held_out, found[places["held"]], seed=SEED)
+    transforms = {TRANSFORMS[one.name].removeprefix("neighbours, "): one.affine(directions) for one in CANDIDATES}
+    rows: dict[str, dict[str, float]] = {}
+    for row, transform in {START: None, **transforms}.items():
+        rows[row] = label_figures(transformed(found[places["scored"]], transform), domain.labels)
+        for measure, of in (("general", "general"), ("stsb_test", "stsb")):
+            rows[row][measure] = measures[measure].score(transformed(found[of], transform))
+        if transform is not None:
+            compared = comparison.compare(transformed(found[places["held"]], transform))
+            rows[row] |= {key: getattr(compared, key) for key in ("gain", "low", "high")}
+    print(
+        f"{name}, {domain.name}, {fitted}: { ({row: round(one['mean'], 1) for row, one in rows.items()}) }", flush=True
+    )
+    return {
+        "encoder": name,
+        "domain": domain.name,
+        "fitted": min(fitted, len(fitting)),
+        "mean_cosine": mean_cosine(found[places["held"]]),
+        "rows": rows,
+    }
+
+
+def run(study: dict[str, Any], options: Options) -> None:
+    """Score every strength on each encoder and domain; ``fewer``: also with so many fitting texts."""
+    for name in chosen(options.encoders, list(study["encoders"]), "--encoders"):
+        settings = study["texts"] | study["encoders"][name]
+        for domain in chosen(options.sets, DOMAINS, "--sets"):
+            texts = sampled(Domain.load(domain, options.data), settings)
+            for fitted in (settings["fitted"], *settings.get("fewer", ())):
+                make = partial(score, name, texts, fitted, settings, options)
+                run_once(study["name"], f"{name}-{domain}-{fitted}", make, root=options.root)

@@ -1,0 +1,110 @@
+"""The study of strengths: what a record holds, how an encoder is damaged, and rules against those of the package."""
+
+import random
+
+import pytest
+import torch
+
+from benchmarks import strength
+from benchmarks.studies import Options
+from benchmarks.tables import strength as tables
+from st_extras.adaptation import CANDIDATES, CandidateResult, choice
+from st_extras.adaptation.transforms import transformed
+from st_extras.modules.neighbor_directions import neighbor_directions
+from st_extras.text.term_weights import character_tfidf
+from tests.benchmarks.test_domains import domain, texts  # noqa: F401, a fixture
+
+SETTINGS = {"fitted": 150, "held_out": 110, "scored": 50, "pairs_every": 2, "bfloat16": False}
+NAMES = dict(zip(tables.STRENGTHS, CANDIDATES, strict=True))
+
+
+def test_a_record_scores_each_strength_of_the_fitting_texts(domain, encoder, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(strength, "encoder", lambda name: encoder)
+    part = strength.sampled(domain, SETTINGS)
+    assert (len(part.test), len(part.labels), part.pairs) == (50, 50, domain.pairs[::2])
+    assert all(
+        domain.labels[domain.test.index(text)] == label for text, label in zip(part.test, part.labels, strict=True)
+    )
+    options = Options(tmp_path, tmp_path)
+    record = strength.score("tiny", part, 120, SETTINGS, options)
+    assert (record["fitted"], list(record["rows"])) == (120, ["start", *tables.STRENGTHS])
+
+    fitting = [part.train[i] for i in part.order(0)[110:]][:120]
+    found = neighbor_directions(strength.encoded(encoder, fitting), tfidf=character_tfidf(fitting), seed=42)
+    for name, candidate in NAMES.items():
+        after = transformed(strength.encoded(encoder, part.test), candidate.affine(found))
+        expected = strength.label_figures(after, part.labels)["mean"]
+        assert record["rows"][name]["mean"] == pytest.approx(expected, abs=0.01)
+        assert record["rows"][name]["low"] < record["rows"][name]["gain"] < record["rows"][name]["high"]
+
+    monkeypatch.setattr(strength, "encoder", None)  # all embeddings are in the cache now
+    assert strength.score("tiny", part, 120, SETTINGS, options) == record
+    with pytest.raises(ValueError, match="must hold 49 embeddings, got 50"):
+        strength.score("tiny", strength.sampled(domain, SETTINGS | {"scored": 49}), 120, SETTINGS, options)
+
+
+def test_an_encoder_is_damaged_by_pairs_of_a_label(encoder):
+    known = texts(400, 0)
+    labels = dict(zip(*known, strict=True))
+    batches = strength.pair_batches(*known, random.Random(0), size=16)
+    pairs = [pair for _ in range(8) for pair in next(batches)]
+    assert all(one != two and labels[one] == labels[two] for one, two in pairs)
+    assert len({text for pair in pairs[:80] for text in pair}) == 160
+    before = torch.cat([p.detach().clone().flatten() for p in encoder.parameters()])
+    assert strength.damage(encoder, *known, border=101.0) == 5
+    assert not torch.equal(before, torch.cat([p.detach().flatten() for p in encoder.parameters()]))
+
+
+def made(base: float, generals: list[float], gains: list[float], means: list[float], name: str = "") -> tables.Cell:
+    rows = {
+        row: {"mean": mean, "general": general, "gain": gain, "low": gain - 0.02}
+        for row, mean, general, gain in zip(tables.STRENGTHS, means, generals, gains, strict=True)
+    }
+    return {"encoder": "minilm", "domain": name, "rows": rows | {"start": {"mean": 50.0, "general": base}}}
+
+
+@pytest.mark.parametrize("budget", [2.0, 0.5])
+def test_the_rule_is_that_of_adapt(budget):
+    assert (tables.MAX_LOSS, tables.SHARE, tables.ENOUGH, tables.SMALLEST) == (
+        choice.MAX_GENERAL_LOSS,
+        choice.WHITENING_SHARE,
+        choice.ENOUGH,
+        choice.SMALLEST_GENERAL_SCORE,
+    )
+    drawn, seen = random.Random(0), set()
+    for _ in range(200):
+        base = drawn.choice([20.0, 80.0])
+        cell = made(
+            base, [base - drawn.uniform(-1, 2.5) for _ in NAMES], sorted(drawn.random() / 5 for _ in NAMES), [0] * 4
+        )
+        lost = {name: None if base < 30 else base - cell["rows"][name]["general"] for name in NAMES}
+        tried = [name for name in NAMES if name != "white" or choice.is_tried(lost["medium"], budget, by_labels=False)]
+        results = []
+        for name in tried:
+            gain, low = (cell["rows"][name][key] for key in ("gain", "low"))
+            reason = choice.objections(gain, low, lost[name], budget)
+            results.append(CandidateResult(name, gain, low, 1.0, None, not reason, reason, 0.0))
+        index = choice.choose(results).index
+        seen.add(tables.by_rule(cell, budget))
+        assert tables.by_rule(cell, budget) == ("start" if index is None else results[index].name)
+    assert seen == {"start", *NAMES}
+
+
+def test_a_share_is_chosen_on_the_other_domains():
+    """Whitening harms where medium loses 1 point, and helps where it loses 0.2 (1/8) and 0.4 (1/4 of 2 points)."""
+    gains = [0.1, 0.2, 0.3, 0.5]
+    harmed = [made(80, [80, 80, 79, 78.5], gains, [51, 52, 53, 40], name) for name in tables.DOMAINS]
+    helped = [
+        made(80, [80, 80, 80 - lost, 79], gains, [51, 52, 53, 60], name)
+        for name, lost in zip(tables.DOMAINS, (0.2, 0.4, 0.2), strict=True)
+    ]
+    found = [*harmed, *helped]
+    assert [tables.on_the_others(found, name, 2.0) for name in tables.DOMAINS] == [["1/4"], ["1/8", "1/4"], ["1/4"]]
+    smallest, largest = (tables.chosen_on_the_others(found, 2.0, which) for which in (0, -1))
+    assert [smallest(cell) for cell in helped] == ["white", "medium", "white"]
+    assert [largest(cell) for cell in found] == ["medium"] * 3 + ["white"] * 3
+    assert tables.by_labels(helped[0], budget=0.9) == "medium"
+
+
+def test_expected_points_are_those_of_the_records():
+    assert tables.points_per_gain() == pytest.approx(choice.POINTS_PER_GAIN, abs=5)
