@@ -54,9 +54,9 @@ def objections(gain: float, low: float | None, lost: float | None, budget: float
         budget: how many it may lose.
     """
     found = []
-    if gain <= 0 if low is None else low <= 0:
+    if not (gain if low is None else low) > 0:  # also where a score is undefined (NaN)
         found.append("not better than the base model" + ("" if low is None else ", by the 95 % interval"))
-    if lost is not None and lost > budget:
+    if lost is not None and not lost <= budget:
         found.append(f"loses {lost:.2f} on general pairs, {budget:.2f} allowed")
     return "; ".join(found)
 

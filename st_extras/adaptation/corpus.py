@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +26,7 @@ from st_extras.text.term_weights import near_duplicate_share
 FEWEST_TEXTS = 5 * FEWEST
 """An encoder is left unchanged with fewer different texts: a fifth of them is held out."""
 _SAME_COSINE = 0.9999  # mean of two different texts
+_NUMBERS = re.compile(r"[\d\s]+")
 
 
 @dataclass(frozen=True)
@@ -143,9 +145,9 @@ def split_corpus(sample: Sample, embeddings: Tensor) -> Corpus:
         embeddings: (n, D) finite ones of the first n of them. A table of words gives 0 to a text without known words;
             such texts are left out.
     """
-    rows = (embeddings != 0).any(dim=1).nonzero().flatten()
+    encoded, rows = len(embeddings), (embeddings != 0).any(dim=1).nonzero().flatten()
     texts, embeddings = [sample.texts[row] for row in rows.tolist()], embeddings[rows]
-    if reason := _unusable(sample, texts):
+    if reason := _unusable(sample, encoded, texts):
         return Corpus([], [], embeddings, rows, summarize(sample, texts), unusable=reason)
     count = min(MOST, len(texts) // 5)
     held_out, fitting = texts[:count], texts[count:]
@@ -155,16 +157,22 @@ def split_corpus(sample: Sample, embeddings: Tensor) -> Corpus:
     return Corpus(held_out, fitting, embeddings, rows, summary, cosine, reason)
 
 
-def _unusable(sample: Sample, texts: list[str]) -> str:
-    """Return why texts cannot be used, in a sentence; empty if they can."""
-    if len(sample.texts) >= FEWEST_TEXTS > len(texts):
-        return (
-            f"{FEWEST_TEXTS} texts are needed, and {len(texts)} of {len(sample.texts)} were encoded in the time and "
-            "have an embedding: give more minutes."
-        )
-    if len(texts) < FEWEST_TEXTS:
-        return f"{FEWEST_TEXTS} different texts are needed, got {len(texts)}."
+def _unusable(sample: Sample, encoded: int, texts: list[str]) -> str:
+    """Return why texts cannot be used, in a sentence; empty if they can.
+
+    Args:
+        sample: all texts.
+        encoded: how many of them were encoded.
+        texts: those of these that have an embedding other than 0.
+    """
+    if len(sample.texts) >= FEWEST_TEXTS > encoded:
+        found = f"{encoded} of {len(sample.texts)} were encoded in the time"
+        return f"{FEWEST_TEXTS} texts are needed, and {found}: give more minutes."
+    if encoded >= FEWEST_TEXTS > len(texts):
+        return f"{FEWEST_TEXTS} texts are needed, and {len(texts)} of {encoded} have an embedding other than 0."
     lettered = share_with_letters(texts)
-    if lettered < FEWEST_WITH_LETTERS:
+    if len(texts) >= FEWEST_TEXTS and lettered < FEWEST_WITH_LETTERS:
         return f"only {lettered:.0%} of the texts have a letter, so they hold no words to compare."
-    return ""
+    different = len({_NUMBERS.sub("", text).casefold() for text in texts})
+    but = "" if different == len(texts) else " but for numbers and case"
+    return "" if different >= FEWEST_TEXTS else f"{FEWEST_TEXTS} different texts are needed, got {different}{but}."

@@ -11,6 +11,7 @@ from torch import Tensor
 from st_extras.checks import shown
 from st_extras.evaluation import LabeledTexts, STSDataset
 from st_extras.evaluation.label_scores import label_scores
+from st_extras.evaluation.sts_data import check_graded
 from st_extras.modules.lambda_search import rank_correlation
 from st_extras.samples import graded_pairs
 
@@ -51,10 +52,12 @@ def check_dev(dev: object) -> None:
     """Check a development set that chooses a candidate for a domain or a language model.
 
     Raises:
-        ValueError: unless it is None, an STSDataset, or LabeledTexts of which two share a label.
+        ValueError: unless it is None, an STSDataset with different scores, or LabeledTexts of which two share a label.
     """
     if dev is not None and not isinstance(dev, STSDataset | LabeledTexts):
         raise ValueError(f"dev must be an STSDataset, LabeledTexts or None, got {shown(dev)}.")
+    if isinstance(dev, STSDataset):
+        check_graded(dev, "dev")
     if isinstance(dev, LabeledTexts) and len(set(dev.labels)) == len(dev.labels):
         raise ValueError(f"dev must have a label that two texts share, got {len(dev.labels)} different ones.")
 

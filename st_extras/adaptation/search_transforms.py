@@ -25,12 +25,12 @@ from torch.nn.functional import normalize
 from st_extras.adaptation.pseudo_relevance import first_documents
 from st_extras.adaptation.transforms import Affine, LinearTransform, transformed
 from st_extras.citations import CITATIONS
+from st_extras.encoders.prompts import name_prompts
 from st_extras.modules import pipeline
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.text.term_weights import character_tfidf
 
 _FIT_TEXTS = 10_000  # documents that the directions are found from
-_LONGEST_FIT_TEXT = 2000  # characters of them that are compared
 _MOST_WITH_A_GRAM = 0.1  # of the documents: grams that more of them have are left out, as stop words are
 _RIDGE = 0.1  # of the mean variance
 _LEVEL_DOCUMENTS = 5  # of each query, whose mean score is the one around which documents are ranked
@@ -110,7 +110,7 @@ def both_sides(
         ValueError: if the documents have too few different embeddings.
     """
     of_queries, of_documents = (side.double().mean(dim=0) for side in base)  # (D,)
-    fitted = [text[:_LONGEST_FIT_TEXT] for text in documents[:_FIT_TEXTS]]
+    fitted = documents[:_FIT_TEXTS]
     found = neighbor_directions(base[1][:_FIT_TEXTS], tfidf=character_tfidf(fitted, _MOST_WITH_A_GRAM), seed=seed)
     found = dataclasses.replace(found, count=found.count * len(documents) // len(fitted))
     routes = []
@@ -177,7 +177,9 @@ def routed(model: SentenceTransformer, routes: Routes) -> SentenceTransformer:
         if transform is not None:
             dense = pipeline.as_dense(transform.matrix.T, transform.offset)
             sides[name].append(dense.to(model.device))
-    return pipeline.rebuild_model(model, [*modules, Router(sides, default_route=ROUTES[1]), Normalize()])
+    refined = pipeline.rebuild_model(model, [*modules, Router(sides, default_route=ROUTES[1]), Normalize()])
+    name_prompts(refined)  # it loads without this package
+    return refined
 
 
 def describe(

@@ -7,6 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Sequence
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +18,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from st_extras.encoders.fingerprint import PROBES
+from st_extras.encoders.prompts import encode_as
 from st_extras.files import Expected, digest, is_digest, read_tensors, write_tensors
 
 logger = logging.getLogger(__name__)
@@ -56,7 +58,6 @@ class EmbeddingStore:
         texts: Sequence[str],
         *,
         route: Route = "",
-        prompt: str | None = None,
         batch_size: int = 64,
         show_progress_bar: bool = False,
         label: str = "Encoding",
@@ -67,8 +68,7 @@ class EmbeddingStore:
         Args:
             model: the encoder.
             texts: N texts.
-            route: "query" or "document" encodes with ``encode_query`` or ``encode_document``; "" with ``encode``.
-            prompt: put before each text. None: the model's own prompt for the route.
+            route: "query" or "document": by :func:`~st_extras.encoders.prompts.encode_as`; "": with ``encode``.
             batch_size: texts per forward pass.
             show_progress_bar: show how many texts are encoded and how long the others take.
             label: of the progress bar.
@@ -81,11 +81,10 @@ class EmbeddingStore:
             OSError: if a part cannot be written.
         """
         options: dict[str, Any] = {"convert_to_tensor": True, "show_progress_bar": False}
-        options |= {} if prompt is None else {"prompt": prompt}
-        encode = getattr(model, f"encode_{route}") if route else model.encode
+        encode = partial(encode_as, model, route) if route else model.encode
         encoder = ""
         if self.folder is not None and texts:
-            settings = [route, prompt, model.prompts, model.default_prompt_name, str(model.max_seq_length)]
+            settings = [route, model.prompts, model.default_prompt_name, str(model.max_seq_length)]
             probes = encode(list(PROBES), batch_size=len(PROBES), **options)
             encoder = digest([json.dumps(settings), str(probes.tolist())])
         parts: list[Tensor] = []

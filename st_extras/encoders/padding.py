@@ -31,7 +31,8 @@ def fix_padding_side(model: nn.Module) -> None:
     nothing, and attention masks hide it. Encoders with relative or rotary positions keep their side. Where padding
     changes embeddings on either side (FNet), a warning says so.
 
-    Whatever takes an encoder calls it: loading, losses, modules, guides. It runs the encoder on two short texts, once
+    Whatever takes an encoder calls it: loading, losses, modules, guides, searches; not evaluators, which change no
+    encoder. It runs the encoder on two short texts, once
     for each padding side of a model.
     """
     encoder = unwrap(model)

@@ -1,11 +1,16 @@
-"""Which prompts of an encoder belong to queries and to documents, whatever it calls them."""
+"""Encoding queries and documents with the prompts that an encoder has for them, whatever it calls them."""
 
 from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
+
+from sentence_transformers import SentenceTransformer
+
+from st_extras.encoders.padding import fix_padding_side
 
 Role = Literal["query", "document"]
 _NAMES: dict[Role, tuple[str, ...]] = {  # by which Sentence Transformers finds them: encode_query, encode_document
@@ -23,6 +28,23 @@ class HasPrompts(Protocol):
     """What a SentenceTransformer has: prompts by their names."""
 
     prompts: dict[str, str | None]
+
+
+def encode_as(model: SentenceTransformer, role: Role, texts: Sequence[str], **options: Any) -> Any:
+    """Return the embeddings of queries or documents by ``encode_query`` or ``encode_document``.
+
+    Each text gets the encoder's prompt for the role, see :func:`other_prompt`, and padding changes no embedding, see
+    :func:`~st_extras.encoders.padding.fix_padding_side`.
+
+    Args:
+        model: a SentenceTransformer.
+        role: "query" or "document".
+        texts: N of them.
+        **options: further arguments of ``encode``.
+    """
+    fix_padding_side(model)
+    encode = model.encode_query if role == "query" else model.encode_document
+    return encode(list(texts), prompt=other_prompt(model, role), **options)
 
 
 def name_prompts(model: HasPrompts) -> None:

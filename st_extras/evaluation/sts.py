@@ -13,9 +13,9 @@ import numpy as np
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import pairwise_cos_sim
 
-from st_extras.checks import check_choice, shown
+from st_extras.checks import check_choice, check_rows, shown
 from st_extras.evaluation.reporting import ReportingEvaluator, join_name
-from st_extras.evaluation.sts_data import SEVEN_STS, STSDataset, load_sts
+from st_extras.evaluation.sts_data import SEVEN_STS, STSDataset, check_graded, load_sts
 from st_extras.modules.lambda_search import spearman
 
 logger = logging.getLogger(__name__)
@@ -76,8 +76,7 @@ class STSEvaluator(ReportingEvaluator):
             ValueError: if an embedding is not finite.
         """
         embeddings = self.encode(model, [text for data in self.datasets for text in data.sentences1 + data.sentences2])
-        if not bool(embeddings.isfinite().all()):
-            raise ValueError("embeddings must be finite, got NaN or infinite values.")
+        check_rows("embeddings", embeddings)
         found = []
         for data in self.datasets:
             first, second, embeddings = embeddings.tensor_split([len(data), 2 * len(data)])
@@ -126,21 +125,14 @@ def _check_datasets(datasets: Sequence[STSDataset]) -> None:
     if len(set(names)) < len(names):
         raise ValueError(f"datasets must hold each set once, got {', '.join(names)}.")
     for data in datasets:
-        if not np.isfinite(data.scores).all():
-            raise ValueError(f"the scores of {data.name} must be finite numbers: leave out pairs without a score.")
+        check_graded(data, data.name)
 
 
 def _check_subsets(datasets: Sequence[STSDataset]) -> None:
     for data in datasets:
         if set(data.subsets) == {data.name}:
             raise ValueError(f'setting="wmean" needs the subsets of {data.name}, which the hub copy does not contain.')
-        different = {*zip(data.subsets, data.scores, strict=True)}
-        for subset in sorted(set(data.subsets)):
-            if sum(name == subset for name, _ in different) < 2:
-                raise ValueError(
-                    f'setting="wmean" needs two different scores in each subset, but subset {subset!r} of '
-                    f"{data.name} has only one."
-                )
+        check_graded(data, f'setting="wmean" of {data.name}', data.subsets)
 
 
 def sts_evaluator(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from os import PathLike
 from pathlib import Path
 
 from st_extras.checks import check_instance, shown
+from st_extras.modules.lambda_search import check_pairs
 from st_extras.samples import graded_pairs
 from st_extras.text.files import file_kind, read_rows, read_tsv
 from st_extras.text.folders import find_files, only_one
@@ -95,12 +97,20 @@ def load_sts(name: str, source: str | PathLike[str] | None = None) -> STSDataset
                 f"{key} in {source!s}: a score must be a finite number, got {score!r} (pair {row + 1}: "
                 f"{shown(data.sentences1[row])})."
             )
-    if len(set(data.scores)) < 2:
-        raise ValueError(
-            f"{key} in {source!s} must have at least two different scores, got {len(set(data.scores))} in {len(data)} "
-            "pairs."
-        )
+    check_graded(data, f"{key} in {source!s}")
     return data
+
+
+def check_graded(data: STSDataset, where: str, groups: Sequence[str] | None = None) -> None:
+    """Check that graded pairs can be scored: together, and in each of the groups.
+
+    Raises:
+        ValueError: as :func:`~st_extras.modules.lambda_search.check_pairs`; the message begins with ``where``.
+    """
+    try:
+        check_pairs(zip_longest(data.sentences1, data.sentences2), data.scores, groups)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
 
 
 def _folder_rows(name: str, folder: Path) -> Iterable[_Row]:

@@ -10,6 +10,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
+from st_extras.encoders.prompts import encode_as
 from st_extras.evaluation.geometry import unrelated_cosines
 from st_extras.modules.pipeline import check_finite_embeddings
 
@@ -64,8 +65,8 @@ def encode_pairs(
     if queries is None:
         encoded = {name: model.encode(list(texts), prompt=prompt, **options) for name, model in models.items()}
         return UnrelatedPairs(_known("text", texts, encoded)[1])
-    documents = {name: model.encode_document(list(texts), **options) for name, model in models.items()}
-    asked = {name: model.encode_query(list(queries), **options) for name, model in models.items()}
+    documents = {name: encode_as(model, "document", texts, **options) for name, model in models.items()}
+    asked = {name: encode_as(model, "query", queries, **options) for name, model in models.items()}
     texts, documents = _known("text", texts, documents)
     queries, asked = _known("queries", queries, asked)
     related = torch.tensor([[query in document for document in texts] for query in queries])

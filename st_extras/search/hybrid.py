@@ -17,6 +17,7 @@ from torch import Tensor
 from st_extras.checks import check_choice, check_count, check_instance, check_not_negative, check_strings
 from st_extras.encoders.embedding_store import PART, EmbeddingStore
 from st_extras.encoders.fingerprint import PROBES, EncoderFingerprint
+from st_extras.encoders.prompts import encode_as
 from st_extras.files import (
     Expected,
     digest,
@@ -29,7 +30,7 @@ from st_extras.files import (
 )
 from st_extras.functional import full_precision, unit_rows
 from st_extras.modules.pipeline import check_encoding, check_finite_embeddings
-from st_extras.search.refinement import Floats, Nearest
+from st_extras.search.refinement import Floats, Nearest, nearest_rows
 from st_extras.text.corpus import is_blank, iterate_sentences, passages
 from st_extras.text.term_weights import BM25, BM25_SHARE, bm25_weight_of_blocks, check_share, searchable_sentences
 
@@ -58,15 +59,16 @@ class HybridSearch:
 
     The weight comes from unlabelled queries, see :func:`~st_extras.text.term_weights.bm25_weight`. Use it where words
     matter, such as names, codes and terms that the encoder does not know. Each side suggests its first 100 documents
-    (more for a larger ``top_k``; of BM25 those that share a word with the query), and the sum ranks them. Memory holds
-    the embeddings and BM25's index.
+    (more for a larger ``top_k``; of BM25 those that share a word with the query), and the sum ranks them. What has no
+    text is not found, and what has the embedding 0 (a table of words gives it to unknown ones) by its words alone.
+    Memory holds the embeddings and BM25's index.
 
     There is no way to add documents: each one changes the word statistics behind all scores of BM25. Make the search
     again.
 
     Args:
-        model: encodes documents by ``encode_document`` and queries by ``encode_query``, so its prompts and routes are
-            used. It compares by cosine or dot product.
+        model: encodes documents and queries by its routes and prompts for these, whatever these are called. It
+            compares by cosine or dot product.
         documents: N texts: a list, or a data set with a text column.
         queries: unlabelled queries as users write them, from which the weight is found; some hundred are enough, and
             at most 1,000 are used. None: 200 sentences of the documents stand for them.
@@ -79,7 +81,8 @@ class HybridSearch:
 
     Attributes:
         model: as given.
-        embeddings: (N, D) float32 of the documents, of length 1 for cosines; for an index of yours, see :meth:`search`.
+        embeddings: (N, D) float32 of the documents, of length 1 for cosines, 0 of one without text; for an index of
+            yours, see :meth:`search`.
         bm25_weight: w.
 
     Raises:
@@ -245,9 +248,8 @@ class HybridSearch:
         """Yield B queries at a time: their numbers, their embeddings (B, D) and their scores (B, N) by BM25."""
         if not queries:
             return
-        found = self.model.encode_query(
-            list(queries), batch_size=self._batch_size, convert_to_tensor=True, show_progress_bar=False
-        )
+        options: dict[str, Any] = {"batch_size": self._batch_size, "convert_to_tensor": True}
+        found = encode_as(self.model, "query", queries, show_progress_bar=False, **options)
         check_finite_embeddings(found, queries)
         embedded = _comparable(self.model, found)
         size = max(1, BLOCK // len(self.embeddings))
@@ -256,20 +258,23 @@ class HybridSearch:
             yield rows, embedded[rows.start : rows.stop], self._bm25.scores(queries[rows.start : rows.stop])
 
     def _nearest(self, embedded: Floats, count: int, nearest: Nearest | None) -> list[np.ndarray]:
-        """Return the numbers of the encoder's first ``count`` documents for each of (B, D) queries."""
+        """Return the numbers of the encoder's first ``count`` documents for each of (B, D) queries; none for zero."""
+        has_embedding = self.embeddings.any(axis=1)
         if nearest is None:
-            return [_first(scores, count) for scores in embedded @ self.embeddings.T]
-        numbers = np.asarray(nearest(embedded, count)[1])
-        shape = (len(embedded), count)
-        if numbers.shape != shape or not np.issubdtype(numbers.dtype, np.integer):
-            raise ValueError(f"nearest must return scores and whole numbers of the shape {shape}, got {numbers!r:.80}.")
-        if numbers.min() < -1 or numbers.max() >= len(self.embeddings):
-            found = f"of the {len(self.embeddings)} documents or -1, got {numbers.min()} to {numbers.max()}"
-            raise ValueError(f"nearest must return numbers {found}: fill the index with HybridSearch.embeddings.")
-        return [row[row >= 0] for row in numbers]
+            scores = np.where(has_embedding, embedded @ self.embeddings.T, -np.inf)
+            numbers = [_first(row, count) for row in scores]
+        else:
+            found = nearest_rows(nearest, embedded, count, len(self.embeddings))[1]
+            numbers = [row[row >= 0] for row in found]
+        return [
+            row[has_embedding[row]] if query.any() else row[:0] for row, query in zip(numbers, embedded, strict=True)
+        ]
 
     def _find_weight(self, queries: Sequence[str], share: float) -> float:
-        blocks = ((embedded @ self.embeddings.T, bm25) for _, embedded, bm25 in self._blocks(queries))
+        has_embedding = self.embeddings.any(axis=1)
+        rows = slice(None) if has_embedding.all() else has_embedding
+        embeddings = self.embeddings[rows]
+        blocks = ((embedded @ embeddings.T, bm25[:, rows]) for _, embedded, bm25 in self._blocks(queries))
         weight = bm25_weight_of_blocks(blocks, share)
         if not weight:
             logger.warning("BM25 has the weight 0: its scores or the encoder's are the same for all documents.")
@@ -297,25 +302,24 @@ def _check_folder(folder: str | PathLike[str]) -> Path:
 def _embed_documents(
     model: SentenceTransformer, texts: Sequence[str], store: EmbeddingStore, batch_size: int, show_progress_bar: bool
 ) -> Floats:
-    """Return (N, D) embeddings, encoded with the documents' prompt and route, of length 1 if cosines compare them."""
+    """Return (N, D) embeddings by the documents' prompt and route, of length 1 for cosines; 0 of a blank document."""
+    written = [place for place, text in enumerate(texts) if not is_blank(text)]
     embeddings = np.empty((0, 0), dtype=np.float32)
-    for first in range(0, len(texts), _SORTED_TOGETHER):
-        group = texts[first : first + _SORTED_TOGETHER]
-        order = sorted(range(len(group)), key=lambda place: -len(group[place]))
-        longest_first = [group[place] for place in order]
-        label = f"Encoding documents {first + 1:,} to {first + len(group):,} of {len(texts):,}"
+    for first in range(0, len(written), _SORTED_TOGETHER):
+        places = written[first : first + _SORTED_TOGETHER]
+        longest_first = sorted(places, key=lambda place: -len(texts[place]))
         found = store.encode(
             model,
-            longest_first,
+            [texts[place] for place in longest_first],
             route="document",
             batch_size=batch_size,
             show_progress_bar=show_progress_bar,
-            label=label,
+            label=f"Encoding documents {first + 1:,} to {first + len(places):,} of {len(written):,}",
         )
-        check_finite_embeddings(found, longest_first)
         if not first:
-            embeddings = np.empty((len(texts), found.shape[1]), dtype=np.float32)
-        embeddings[first + np.array(order)] = _comparable(model, found)
+            embeddings = np.zeros((len(texts), found.shape[1]), dtype=np.float32)
+        embeddings[longest_first] = _comparable(model, found)
+    check_finite_embeddings(torch.from_numpy(embeddings), texts)
     return embeddings
 
 
@@ -328,7 +332,7 @@ def _comparable(model: SentenceTransformer, embeddings: Tensor) -> Floats:
 
 def _fingerprint(model: SentenceTransformer) -> EncoderFingerprint:
     """Return which encoder the model encodes documents by, prompt included; their lengths count for dot products."""
-    probes = model.encode_document(list(PROBES), convert_to_tensor=True, show_progress_bar=False)
+    probes = encode_as(model, "document", PROBES, convert_to_tensor=True, show_progress_bar=False)
     return EncoderFingerprint("", str(model.max_seq_length), torch.from_numpy(_comparable(model, probes)))
 
 

@@ -79,6 +79,22 @@ def refine_queries(embeddings: Any) -> Floats:
     return np.concatenate([rows, np.ones((len(rows), 1), dtype=np.float32)], axis=1)
 
 
+def nearest_rows(nearest: Nearest, queries: Floats, count: int, total: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the scores and numbers (B, count) that an index finds for (B, D) queries among ``total`` rows; -1: none.
+
+    Raises:
+        ValueError: if the numbers have another shape, or are not those of the rows.
+    """
+    scores, numbers = (np.asarray(found) for found in nearest(queries, count))
+    shape = (len(queries), count)
+    if numbers.shape != shape or not np.issubdtype(numbers.dtype, np.integer):
+        raise ValueError(f"nearest must return scores and whole numbers of the shape {shape}, got {numbers!r:.80}.")
+    if numbers.min() < -1 or numbers.max() >= total:
+        found = f"of the {total} documents or -1, got {numbers.min()} to {numbers.max()}"
+        raise ValueError(f"nearest must return numbers {found}: fill the index with these embeddings, in their order.")
+    return scores, numbers
+
+
 def _unit(embeddings: Any, at_least: int = 1) -> Floats:
     unit: Floats = check_embeddings("embeddings", embeddings, at_least).detach().cpu().float().numpy()
     return unit
@@ -96,9 +112,10 @@ def _mean_cosine_with_nearest(rows: Floats, neighbors: int, nearest: Nearest | N
             np.put_along_axis(cosines, own, -np.inf, axis=1)
             cosines = np.partition(cosines, -neighbors, axis=1)[:, -neighbors:]
         else:
-            cosines, numbers = (np.asarray(found) for found in nearest(block, neighbors + 1))
+            cosines, numbers = nearest_rows(nearest, block, neighbors + 1, len(rows))
             others = np.argsort(numbers == own, axis=1, kind="stable")[:, :neighbors]  # itself last, or the farthest
-            wrong = cosines[(numbers == own) & (cosines < 0.5) | ~(np.abs(cosines) < 1.01)]  # rounding; itself: near 1
+            # itself: near 1, and rounding
+            wrong = cosines[(numbers == own) & (cosines < 0.5) | ~(np.abs(cosines) < 1.01) | (numbers < 0)]
             if len(wrong):
                 found = f"cosines of {neighbors + 1} documents, got {wrong[0]:g}"
                 remedy = "let the index compare by inner product, and look at more of its cells"

@@ -10,10 +10,8 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-import torch
 
-from st_extras.checks import check_interval, check_strings, shown
-from st_extras.functional import full_precision
+from st_extras.checks import check_interval, check_rows, check_strings
 from st_extras.text.words import INVISIBLE, SPACELESS, find_all_words
 
 _PAIRED = rf"{SPACELESS}\uac00-\ud7a3"  # and Hangul, where particles follow a word without a space
@@ -24,6 +22,7 @@ _LEFT_OUT = re.compile(
 )
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 _FEWEST_WORDS = 3  # of a sentence that stands for a query
+_MOST_CHARACTERS = 2000  # of a text, whose words are compared
 BM25_SHARE = 0.2
 """Of BM25 beside an encoder: how far its scores spread, relative to the encoder's. See :func:`bm25_weight`."""
 
@@ -116,8 +115,8 @@ def bm25_weight(dense_scores: Any, bm25_scores: Any, share: float = BM25_SHARE) 
         share: how far BM25's scores spread after weighting, relative to the encoder's; above 0, at most 10.
 
     Raises:
-        ValueError: if ``share`` is not allowed, scores are not finite floating-point numbers of one shape (Q, N), or
-            those of an argument are the same for all documents of every query.
+        ValueError: if ``share`` is not allowed, scores are not finite floating-point numbers of one shape (Q, N), those
+            of an argument are the same for all documents of every query, or no score of BM25 is above 0 (SQLite's).
 
     Example:
         >>> import numpy as np
@@ -126,12 +125,15 @@ def bm25_weight(dense_scores: Any, bm25_scores: Any, share: float = BM25_SHARE) 
         0.01
     """
     share = check_share(share)
-    dense, bm25 = _check_scores("dense_scores", dense_scores), _check_scores("bm25_scores", bm25_scores)
+    given = (("dense_scores", dense_scores), ("bm25_scores", bm25_scores))
+    dense, bm25 = (check_rows(name, scores).detach().cpu().numpy() for name, scores in given)
     if dense.shape != bm25.shape:
         raise ValueError(f"bm25_scores must have the shape of dense_scores, {dense.shape}, got {bm25.shape}.")
     for name, scores in (("dense_scores", dense), ("bm25_scores", bm25)):
         if not np.ptp(scores, axis=1).any():
             raise ValueError(f"{name} must differ between documents for some query, got equal ones for each.")
+    if bm25.max() <= 0:
+        raise ValueError("bm25_scores must be higher for a better match, got none above 0: negate those of SQLite.")
     return bm25_weight_of_blocks([(dense, bm25)], share)
 
 
@@ -154,23 +156,6 @@ def check_share(share: Any) -> float:
         ValueError: if it is not.
     """
     return check_interval("share", share, 0, 10, low_included=False)
-
-
-def _check_scores(name: str, scores: Any) -> np.ndarray:
-    """Return (Q, N) scores in float32 or better."""
-    allowed = f"{name} must be floating-point numbers of the shape (Q, N)"
-    try:
-        given = torch.as_tensor(scores).detach().cpu()
-    except (TypeError, ValueError, RuntimeError):
-        raise ValueError(f"{allowed}, got {shown(scores)}.") from None
-    if not given.is_floating_point():
-        raise ValueError(f"{allowed}, got {given.dtype}: give scores that were not quantised.")
-    if given.ndim != 2 or not given.numel():
-        raise ValueError(f"{allowed}, got the shape {tuple(given.shape)}.")
-    if not bool(given.isfinite().all()):
-        raise ValueError(f"{name} must be finite, got NaN or infinite values.")
-    found: np.ndarray = full_precision(given).numpy()
-    return found
 
 
 def search_words(text: str, *, singles: bool = False) -> list[str]:
@@ -204,7 +189,8 @@ def searchable_sentences(text: str) -> list[str]:
 def character_tfidf(texts: Sequence[str], most: float = 1.0) -> Any:
     """Return the (N, V) sparse TF-IDF rows, float32 of length 1, of character 3- to 5-grams within words.
 
-    Grams of a single text are left out; a text without any other has a row of zeros.
+    The first 2,000 characters of a text count, about as far as most encoders read. Grams of a single text are left out;
+    a text without any other has a row of zeros.
 
     Args:
         texts: (N,).
@@ -216,7 +202,7 @@ def character_tfidf(texts: Sequence[str], most: float = 1.0) -> Any:
     settings: dict[str, Any] = {"analyzer": "char_wb", "ngram_range": (3, 5), "sublinear_tf": True}
     vectorizer = TfidfVectorizer(min_df=2, max_df=most, dtype=np.float32, **settings)
     try:
-        return vectorizer.fit_transform(texts)
+        return vectorizer.fit_transform(text[:_MOST_CHARACTERS] for text in texts)
     except ValueError:  # no gram stands in two texts
         return csr_matrix((len(texts), 1), dtype=np.float32)
 

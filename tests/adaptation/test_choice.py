@@ -1,5 +1,7 @@
 """Which candidates are tried, which may be chosen, and which one is."""
 
+import math
+
 import pytest
 
 from st_extras.adaptation import CandidateResult
@@ -55,3 +57,6 @@ def test_what_speaks_against_a_candidate():
     assert objections(0.1, 0.0, None, 0.5).startswith("not better")
     assert objections(0.0, None, None, 0.5).startswith("not better")
     assert objections(0.1, 0.01, 1.0, 0.5) == FORGETS
+    assert objections(math.nan, None, math.nan, 0.5) == (
+        "not better than the base model; loses nan on general pairs, 0.50 allowed"
+    )

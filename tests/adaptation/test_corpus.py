@@ -7,7 +7,7 @@ from st_extras.adaptation.corpus import Sample, apart_from, sample_texts, split_
 from st_extras.evaluation import LabeledTexts
 from tests.helpers import draw
 
-TEXTS = [f"text {number}" for number in range(603)]
+TEXTS = [f"text {chr(97 + number // 26)}{chr(97 + number % 26)}" for number in range(603)]
 
 
 def test_texts_are_sampled_once_each_in_random_order():
@@ -52,6 +52,7 @@ def test_the_first_fifth_is_held_out_and_texts_without_embedding_are_left_out():
         (TEXTS, 499, "499 of 603 were encoded in the time"),
         (TEXTS, 0, "0 of 603 were encoded in the time"),
         ([*map(str, range(600))], 600, "only 0% of the texts have a letter"),
+        ([f"{t} {n}" for t in ("order", "Order") for n in range(300)], 600, "needed, got 1 but for numbers and case."),
     ],
 )
 def test_texts_that_cannot_be_used(texts, encoded, reason):
@@ -59,6 +60,11 @@ def test_texts_that_cannot_be_used(texts, encoded, reason):
     corpus = split_corpus(Sample(texts, len(texts)), vectors)
     assert reason in corpus.unusable
     assert (corpus.held_out, corpus.summary.used) == ([], encoded)
+
+
+def test_too_few_embeddings_other_than_zero_are_not_for_want_of_time():
+    corpus = split_corpus(Sample(TEXTS, 603), torch.eye(603)[:, :499])
+    assert corpus.unusable == "500 texts are needed, and 499 of 603 have an embedding other than 0."
 
 
 def test_embeddings_that_are_all_the_same_cannot_be_used():

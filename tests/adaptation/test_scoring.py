@@ -29,7 +29,8 @@ def test_labels_are_scored_by_the_mean_of_three():
 
 def test_development_sets_that_are_refused():
     task = RetrievalTask({"q": "a"}, {"d": "b"}, {"q": {"d": 1.0}})
-    for dev in (["a"], task, LabeledTexts(["a", "b"], ["x", "y"])):
-        with pytest.raises(ValueError, match=r"^dev must"):
+    pairs = [STSDataset("no", list("ab"), list("cd"), s) for s in ([1.0, 1.0], [1.0, float("nan")], [1.0, 2.0, 3.0])]
+    for dev in (["a"], task, LabeledTexts(["a", "b"], ["x", "y"]), *pairs):
+        with pytest.raises(ValueError, match=r"^dev(:| must)"):
             check_dev(dev)
     check_dev(None)

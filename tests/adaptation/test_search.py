@@ -299,6 +299,14 @@ def test_prompts_by_the_names_that_models_have(make_encoder, tmp_path, accepting
     np.testing.assert_allclose(loaded.encode_document(DOCUMENTS), documents, atol=1e-4)
 
 
+def test_prompts_by_other_names_are_saved_by_the_usual_ones(make_encoder, tmp_path, accepting):
+    model = make_encoder(dropout=0.0)
+    model.prompts = {"search_query": "the dog ", "query": "", "document": ""}
+    run(model, tmp_path)
+    assert SentenceTransformer(str(tmp_path), device="cpu").prompts["query"] == "the dog "
+    assert model.prompts["query"] == ""
+
+
 def test_encoders_of_their_own_for_queries_and_documents(make_encoder, tmp_path, accepting):
     sides = [list(make_encoder(dropout=0.0, seed=seed)) for seed in (0, 1)]
     router = Router(dict(zip(("query", "document"), sides, strict=True)), default_route="query")

@@ -61,22 +61,20 @@ def test_another_encoder_finds_nothing(still_encoder, tmp_path, encoded, change)
 
 def test_another_text_order_route_or_prompt_finds_nothing(still_encoder, tmp_path, encoded):
     store, first = EmbeddingStore(tmp_path), SENTENCES[:3]
-    still_encoder.prompts = {"query": "the red ", "document": "the old "}
+    still_encoder.prompts = {"search_query": "the red ", "document": "the old "}
     store.encode(still_encoder, first)
     store.encode(still_encoder, first[::-1])
     store.encode(still_encoder, first[:2])
     queries = store.encode(still_encoder, first, route="query")
     documents = store.encode(still_encoder, first, route="document")
-    given = store.encode(still_encoder, first, prompt="the old ")
-    assert len(encoded) == 6
-    assert torch.equal(documents, given)
+    assert len(encoded) == 5
     assert not torch.equal(documents, queries)
     assert torch.equal(store.encode(still_encoder, first, route="query"), queries)
-    assert len(encoded) == 6
+    assert len(encoded) == 5
     still_encoder.prompts = {}
     for route in ("", "query", "document"):  # also where probe texts are the same by all of them
         store.encode(still_encoder, first, route=route)
-    assert len(encoded) == 9
+    assert len(encoded) == 8
 
 
 def test_encoding_stops_at_the_deadline(still_encoder, encoded, monkeypatch):

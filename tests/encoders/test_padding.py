@@ -12,6 +12,7 @@ from st_extras import modules
 from st_extras.encoders import FrozenEncoder, load_encoder
 from st_extras.encoders.padding import fix_padding_side
 from st_extras.losses import FrequencyAdversarialLoss, IncompleteSentenceFilteringLoss, PaSeRLoss, SimCSELoss
+from st_extras.search import HybridSearch
 from st_extras.text.frequency import FrequencyTable
 from tests.architectures.encoders import ARCHITECTURES, build
 from tests.fixtures import SENTENCES
@@ -69,6 +70,7 @@ WAYS = {
     "another pooling": lambda model: modules.SIFPooling.attach(model, table_of(model)),
     "masked copies": lambda model: modules.RepALPostProcessor.attach(model, lambda_1=0.5, lambda_2=0, keywords="rake"),
     "statistics": lambda model: modules.CorpusStatistics.compute(model, SENTENCES),
+    "hybrid search": lambda model: HybridSearch(model, SENTENCES),
 }
 
 

@@ -71,10 +71,10 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("content", "named"),
         [
-            ("", "two different scores"),
+            ("", "not all equal"),
             ("rating\tsentence1\tsentence2\n1\ta\tb\n", r"sts12\.tsv, line 2: .* no score"),
             ("score\tscore\tsentence1\tsentence2\n" + ROWS, r"sts12\.tsv must name each column once"),
-            (HEADER + "a\t1\tx\ty\nb\t1\tx\tz\n", "two different scores"),
+            (HEADER + "a\t1\tx\ty\nb\t1\tx\tz\n", "not all equal"),
             (HEADER + "a\t1\tx\ty\na\t2\tx\n", r"sts12\.tsv, line 3: .* no sentence2"),
             (HEADER + "a\t1\tx\ty\na\thigh\tx\ty\n", "sts12 in .* got 'high'"),
             (HEADER + "a\t1\tx\ty\na\tnan\tx\ty\n", "got 'nan'"),

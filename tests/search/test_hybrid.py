@@ -102,6 +102,20 @@ def test_queries_without_text_or_known_words(search):
     assert_hits(search.search("zzz", 4), [loop(dense[0], [0.0] * len(DOCUMENTS), 0, 4, 100)])
 
 
+def test_without_text_or_embedding_a_document_is_found_by_words_alone(still_encoder, monkeypatch):
+    """An empty text is near to all that an encoder does not know, a zero is above every negative score."""
+    texts = [*DOCUMENTS, "", " \u200b", "zzz"]
+    search, plain = HybridSearch(still_encoder, texts, queries=QUERIES), HybridSearch(still_encoder, texts[:-3])
+    assert not search.embeddings[60:62].any()
+    search.embeddings[62] = 0
+    found = [hit["corpus_id"] for hit in search.search("he", 100)[0]]
+    assert sorted(found) == list(range(60))
+    assert 62 in [hit["corpus_id"] for hit in search.search("zzz", 100)[0]]
+    assert search._find_weight(QUERIES, 0.2) == pytest.approx(plain._find_weight(QUERIES, 0.2), rel=0.1)
+    monkeypatch.setattr(still_encoder, "encode", lambda inputs, **_: torch.zeros(len(inputs), 16))
+    assert [hit["corpus_id"] for hit in search.search("zzz", 5)[0]] == [62]
+
+
 # --- the weight ---
 
 
@@ -165,8 +179,9 @@ def test_prompts_routes_and_settings_reach_the_encoder(still_encoder, monkeypatc
     ]
 
 
-def test_the_models_own_prompts_are_used(still_encoder):
-    still_encoder.prompts = {"query": "the old ", "document": "a red "}
+@pytest.mark.parametrize("names", [("query", "document"), ("search_query", "search_document")])
+def test_the_models_own_prompts_are_used(still_encoder, names):
+    still_encoder.prompts = dict(zip(names, ("the old ", "a red "), strict=True))
     search = HybridSearch(still_encoder, DOCUMENTS, queries=QUERIES)
     still_encoder.prompts = {}
     plain = still_encoder.encode([f"a red {text}" for text in DOCUMENTS], normalize_embeddings=True)
@@ -446,8 +461,9 @@ def test_queries_that_are_no_text_are_refused(search, queries):
 
 def test_embeddings_that_are_not_finite_are_refused(still_encoder):
     with torch.no_grad():
-        next(still_encoder.parameters()).fill_(float("nan"))
-    with pytest.raises(ValueError, match="is not finite"):
+        next(still_encoder.parameters())[still_encoder.tokenizer.convert_tokens_to_ids("cat")] = torch.nan
+    first = next(place for place, text in enumerate(DOCUMENTS) if "cat" in text.split())
+    with pytest.raises(ValueError, match=f"sentence {first} is not finite"):
         HybridSearch(still_encoder, DOCUMENTS)
 
 
