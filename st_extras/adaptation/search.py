@@ -132,15 +132,17 @@ def adapt_search(
     ) as run:
         sample = run.sample(documents, "documents")
         wanted, made = sample_queries(queries, sample.texts, run.seed)
-        details = SearchDetails(len(wanted), made)
         raw = encode_both(run, wanted, sample.texts, deadline=run.encoding_deadline)
-        texts = sample.texts[: len(raw[1])]
-        summary = summarize(sample, texts)
-        if len(texts) < FEWEST_DOCUMENTS:
-            reason = (
-                f"{FEWEST_DOCUMENTS} documents are needed, and {len(texts)} were encoded in the time: give more "
-                "minutes."
-            )
+        encoded = len(raw[1])
+        (wanted, of_queries), (texts, of_documents) = map(with_embedding, (wanted, sample.texts), raw)
+        raw = of_queries, of_documents
+        details, summary = SearchDetails(len(wanted), made), summarize(sample, texts)
+        if len(texts) < FEWEST_DOCUMENTS or len(wanted) < FEWEST_QUERIES:
+            reason = f"{FEWEST_DOCUMENTS} documents and {FEWEST_QUERIES} queries are needed, and "
+            if encoded < FEWEST_DOCUMENTS:
+                reason += f"{encoded} documents were encoded in the time: give more minutes."
+            else:
+                reason += f"{len(texts)} and {len(wanted)} have an embedding other than 0."
             return run.leave(reason, summary, details)
         base, unit = as_searched(model, raw), unit_rows(raw)
         if keep_index and not torch.allclose(base[1].norm(dim=1), torch.ones(1), atol=0.01):  # in bfloat16
@@ -206,6 +208,12 @@ def encode_both(
     of_queries = run.encode(run.model, queries, route="query", label="Encoding queries")
     of_documents = run.encode(run.model, documents, route="document", label="Encoding documents", deadline=deadline)
     return of_queries, of_documents
+
+
+def with_embedding(texts: Sequence[str], embeddings: Tensor) -> tuple[list[str], Tensor]:
+    """Return those of the first n texts whose embedding (n, D) is not 0, as a table of words gives to unknown ones."""
+    rows = (embeddings != 0).any(dim=1).nonzero().flatten()
+    return [texts[row] for row in rows.tolist()], embeddings[rows]
 
 
 def unit_rows(embeddings: tuple[Tensor, Tensor]) -> Embeddings:

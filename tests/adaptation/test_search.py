@@ -299,6 +299,19 @@ def test_prompts_by_the_names_that_models_have(make_encoder, tmp_path, accepting
     np.testing.assert_allclose(loaded.encode_document(DOCUMENTS), documents, atol=1e-4)
 
 
+def test_texts_without_an_embedding_are_left_out(still_encoder, tmp_path, monkeypatch, accepting):
+    def some_zero(*given: Any, original: Any = search.encode_both, **options: Any) -> tuple[Tensor, ...]:
+        sides: tuple[Tensor, ...] = original(*given, **options)
+        for side in sides:
+            side[:2] = 0
+        return sides
+
+    monkeypatch.setattr(search, "encode_both", some_zero)
+    found = run(still_encoder, tmp_path, keep_index=True)
+    assert found.chosen is not None
+    assert (found.texts.used, details(found).queries) == (len(set(DOCUMENTS)) - 2, len(set(QUERIES)) - 2)
+
+
 def test_prompts_by_other_names_are_saved_by_the_usual_ones(make_encoder, tmp_path, accepting):
     model = make_encoder(dropout=0.0)
     model.prompts = {"search_query": "the dog ", "query": "", "document": ""}
